@@ -1,0 +1,113 @@
+package conf
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// NB says how agent and controller reach OVN's Northbound database.
+type NB struct {
+	Endpoints   []string // tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH
+	Certificate string   // PEM files, all three or none
+	PrivateKey  string
+	CACert      string
+}
+
+// Agent is the agent's configuration, from its flags.
+type Agent struct {
+	NodeName    string
+	Kubeconfig  string // "": Manifests is the source of pods and NADs
+	Manifests   string
+	Socket      string
+	StateDir    string
+	NB          NB
+	OVSSocket   string
+	Bridge      string
+	MetricsAddr string
+	LogLevel    string
+}
+
+// Controller is the controller's configuration, from its flags.
+type Controller struct {
+	Kubeconfig  string
+	Manifests   string
+	NB          NB
+	MetricsAddr string
+	LogLevel    string
+}
+
+// Validate names the first flag that is wrong.
+func (a *Agent) Validate() error {
+	if a.NodeName == "" {
+		return fmt.Errorf("--node-name is empty: give the name of this node as the pods' spec.nodeName has it")
+	}
+	for flag, path := range map[string]string{"socket": a.Socket, "state-dir": a.StateDir, "ovs-socket": a.OVSSocket} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--%s: %q is not an absolute path", flag, path)
+		}
+	}
+	if a.Bridge == "" {
+		return fmt.Errorf("--bridge is empty: it is OVN's integration bridge, br-int as a rule")
+	}
+	if err := validateSource(a.Kubeconfig, a.Manifests); err != nil {
+		return err
+	}
+	if err := validateLevel(a.LogLevel); err != nil {
+		return err
+	}
+	return a.NB.validate()
+}
+
+// Validate names the first flag that is wrong.
+func (c *Controller) Validate() error {
+	if err := validateSource(c.Kubeconfig, c.Manifests); err != nil {
+		return err
+	}
+	if err := validateLevel(c.LogLevel); err != nil {
+		return err
+	}
+	return c.NB.validate()
+}
+
+func validateSource(kubeconfig, manifests string) error {
+	if kubeconfig != "" && manifests != "" {
+		return fmt.Errorf("--kubeconfig and --manifests are two sources of pods and networks: give one")
+	}
+	return nil
+}
+
+// LogLevels are the values of --log-level.
+var LogLevels = []string{"debug", "info", "warn", "error"}
+
+func validateLevel(level string) error {
+	if !slices.Contains(LogLevels, level) {
+		return fmt.Errorf("--log-level: %q is none of %s", level, strings.Join(LogLevels, ", "))
+	}
+	return nil
+}
+
+func (n *NB) validate() error {
+	if len(n.Endpoints) == 0 {
+		return fmt.Errorf("--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641")
+	}
+	tls := false
+	for _, e := range n.Endpoints {
+		scheme, rest, ok := strings.Cut(e, ":")
+		if !ok || rest == "" || !slices.Contains([]string{"tcp", "ssl", "unix"}, scheme) {
+			return fmt.Errorf("--nb-endpoints: %q is not like tcp:192.0.2.1:6641, ssl:192.0.2.1:6641 or unix:/run/ovn/ovnnb_db.sock", e)
+		}
+		tls = tls || scheme == "ssl"
+	}
+	files := 0
+	for _, f := range []string{n.Certificate, n.PrivateKey, n.CACert} {
+		if f != "" {
+			files++
+		}
+	}
+	if tls && files != 3 {
+		return fmt.Errorf("--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert")
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package conf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Nearest returns the known word with the smallest edit distance to the given one, "" when none is near.
+// Case is ignored, so that vlanid finds vlanID.
+func Nearest(word string, known []string) string {
+	best, limit := "", len(word)/2+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < limit {
+			best, limit = k, d
+		}
+	}
+	return best
+}
+
+// UnknownKey is the text for a key that is not known: it suggests the nearest one that is.
+func UnknownKey(key string, known []string) string {
+	if near := Nearest(key, known); near != "" {
+		return fmt.Sprintf("unknown key %q, did you mean %q?", key, near)
+	}
+	return fmt.Sprintf("unknown key %q", key)
+}
+
+// distance is Levenshtein's, with words cut to 64 bytes: tenants choose them.
+func distance(a, b string) int {
+	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// Keys returns the JSON names of a struct's fields.
+func Keys(v any) []string {
+	t := reflect.TypeOf(v)
+	keys := make([]string, 0, t.NumField())
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// DecodeObject decodes one JSON object into a pointer to a struct and is strict where encoding/json is not:
+// the keys must be spelled exactly as the struct's tags, an unknown one is an error that suggests the nearest,
+// and nothing may follow the object. ignore, when not nil, names unknown keys to be passed over.
+func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
+	var raw map[string]json.RawMessage
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&raw); err != nil {
+		return plainJSONError(err)
+	}
+	if raw == nil {
+		return errors.New("null where an object is wanted")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("text after the JSON object")
+	}
+	known := Keys(reflect.ValueOf(into).Elem().Interface())
+	var unknown []string
+	for key := range raw {
+		if !slices.Contains(known, key) {
+			if ignore == nil || !ignore(key) {
+				unknown = append(unknown, key)
+			}
+			delete(raw, key)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return errors.New(UnknownKey(unknown[0], known))
+	}
+	exact, err := json.Marshal(raw)
+	if err != nil {
+		return plainJSONError(err)
+	}
+	return plainJSONError(json.Unmarshal(exact, into))
+}
+
+// plainJSONError says in words of the configuration, not of Go, which key holds the wrong kind of value.
+func plainJSONError(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if e.Field == "" {
+			return fmt.Errorf("a JSON %s where another kind of value is wanted", e.Value)
+		}
+		return fmt.Errorf("%q does not take a JSON %s", e.Field, e.Value)
+	}
+	if err != nil {
+		return fmt.Errorf("not valid JSON: %w", err)
+	}
+	return nil
+}

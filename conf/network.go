@@ -1,0 +1,346 @@
+package conf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// NetworkType is the "type" in a NAD's spec.config that makes it an OVN network of ours.
+const NetworkType = "ovn-multinet"
+
+// Network is one OVN network, as its NAD describes it, with the defaults filled in.
+type Network struct {
+	Namespace    string // the NAD's
+	Name         string // the NAD's
+	Topology     string
+	Subnets      []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
+	Exclude      []netip.Prefix
+	Gateways     []netip.Addr // one per subnet, in their order
+	Routes       []Route      // put into each pod
+	MTU          int          // 0: what the underlay allows
+	PortSecurity bool
+}
+
+// Route is a route that pods of the network get.
+type Route struct {
+	Dst netip.Prefix `json:"dst"`
+	GW  netip.Addr   `json:"gw"`
+}
+
+// ID is the network's identity in OVN: "<namespace>/<NAD>".
+func (n *Network) ID() string { return n.Namespace + "/" + n.Name }
+
+// Pool returns what may be leased of the i-th subnet.
+func (n *Network) Pool(i int) Pool {
+	return newPool(n.Subnets[i], n.Exclude, n.Gateways)
+}
+
+// SubnetOf returns the index of the subnet that holds the address, -1 when none does.
+func (n *Network) SubnetOf(a netip.Addr) int {
+	return slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
+}
+
+// networkJSON is spec.config as written. Keys of CNI itself come first, then ours.
+type networkJSON struct {
+	CNIVersion string          `json:"cniVersion"`
+	Name       string          `json:"name"`
+	Type       string          `json:"type"`
+	Args       json.RawMessage `json:"args"`
+
+	Topology       string      `json:"topology"`
+	Subnets        string      `json:"subnets"`
+	ExcludeSubnets string      `json:"excludeSubnets"`
+	Gateway        string      `json:"gateway"`
+	Routes         []routeJSON `json:"routes"`
+	MTU            *int        `json:"mtu"`
+	PortSecurity   *bool       `json:"portSecurity"`
+	NetAttachDef   string      `json:"netAttachDefName"`
+
+	Router             json.RawMessage `json:"router"`
+	PhysicalNetwork    json.RawMessage `json:"physicalNetworkName"`
+	VLANID             json.RawMessage `json:"vlanID"`
+	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
+	Role               json.RawMessage `json:"role"`
+}
+
+type routeJSON struct {
+	Dst string `json:"dst"`
+	GW  string `json:"gw"`
+}
+
+// ParseNetwork reads the spec.config of the NAD namespace/name as an OVN network. Every error has code 7 and
+// names the key.
+func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
+	n, err := parseNetwork(namespace, name, config)
+	if err != nil {
+		return nil, Errorf(CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition",
+			"network %s/%s: %w", namespace, name, err)
+	}
+	return n, nil
+}
+
+func parseNetwork(namespace, name string, config []byte) (*Network, error) {
+	var raw networkJSON
+	if err := DecodeObject(config, &raw, nil); err != nil {
+		return nil, err
+	}
+	if raw.Type != NetworkType {
+		return nil, fmt.Errorf("type is %q, not %q", raw.Type, NetworkType)
+	}
+	if err := raw.refuseUnserved(); err != nil {
+		return nil, err
+	}
+	if want := namespace + "/" + name; raw.NetAttachDef != "" && raw.NetAttachDef != want {
+		return nil, fmt.Errorf("netAttachDefName is %q, but this is %q", raw.NetAttachDef, want)
+	}
+	n := &Network{Namespace: namespace, Name: name, Topology: "layer2", PortSecurity: true}
+	if raw.PortSecurity != nil {
+		n.PortSecurity = *raw.PortSecurity
+	}
+	for _, step := range []func(*networkJSON) error{n.setSubnets, n.setGateways, n.setExclude, n.setRoutes, n.setMTU} {
+		if err := step(&raw); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// refuseUnserved names the keys that are known and have no behaviour yet: ignoring one would give the user a
+// network that is not what was asked for.
+func (raw *networkJSON) refuseUnserved() error {
+	switch raw.Topology {
+	case "", "layer2":
+	case "layer3", "localnet":
+		return fmt.Errorf("topology %q is not served yet, only \"layer2\"", raw.Topology)
+	default:
+		return fmt.Errorf("topology %q is not known, want \"layer2\"", raw.Topology)
+	}
+	for key, value := range map[string]json.RawMessage{
+		"router": raw.Router, "physicalNetworkName": raw.PhysicalNetwork, "vlanID": raw.VLANID,
+		"allowPersistentIPs": raw.AllowPersistentIPs, "role": raw.Role, "args": raw.Args,
+	} {
+		switch string(value) {
+		case "", "null", "false", `""`, `"secondary"`:
+		default:
+			return fmt.Errorf("%q is not served yet, leave it out", key)
+		}
+	}
+	return nil
+}
+
+func (n *Network) setSubnets(raw *networkJSON) error {
+	for _, s := range splitList(raw.Subnets) {
+		subnet, err := parseNetworkPrefix("subnets", s)
+		if err != nil {
+			return err
+		}
+		if host := subnet.Addr().BitLen() - subnet.Bits(); host < 2 {
+			return fmt.Errorf("subnets: %s leaves no room for a gateway and a pod", s)
+		}
+		if subnet.Addr().IsMulticast() || subnet.Addr().IsLoopback() || subnet.Addr().IsLinkLocalUnicast() {
+			return fmt.Errorf("subnets: %s is no unicast network that can be shared", s)
+		}
+		for _, other := range n.Subnets {
+			if other.Addr().Is4() == subnet.Addr().Is4() {
+				return fmt.Errorf("subnets: %s and %s are of one family, only one of each is served", other, subnet)
+			}
+		}
+		n.Subnets = append(n.Subnets, subnet)
+	}
+	slices.SortStableFunc(n.Subnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
+	return nil
+}
+
+func (n *Network) setGateways(raw *networkJSON) error {
+	n.Gateways = make([]netip.Addr, len(n.Subnets))
+	for _, g := range splitList(raw.Gateway) {
+		addr, err := netip.ParseAddr(g)
+		if err != nil {
+			return fmt.Errorf("gateway: %q is not an IP address", g)
+		}
+		i := n.SubnetOf(addr)
+		if i < 0 {
+			return fmt.Errorf("gateway: %s is in none of the subnets", g)
+		}
+		if n.Gateways[i].IsValid() {
+			return fmt.Errorf("gateway: %s and %s are in one subnet", n.Gateways[i], addr)
+		}
+		if err := checkHost(n.Subnets[i], addr); err != nil {
+			return fmt.Errorf("gateway: %w", err)
+		}
+		n.Gateways[i] = addr
+	}
+	for i, subnet := range n.Subnets {
+		if !n.Gateways[i].IsValid() {
+			n.Gateways[i] = subnet.Addr().Next()
+		}
+	}
+	return nil
+}
+
+func (n *Network) setExclude(raw *networkJSON) error {
+	for _, s := range splitList(raw.ExcludeSubnets) {
+		p, err := parseNetworkPrefix("excludeSubnets", s)
+		if err != nil {
+			return err
+		}
+		if i := n.SubnetOf(p.Addr()); i < 0 || p.Bits() < n.Subnets[i].Bits() {
+			return fmt.Errorf("excludeSubnets: %s is in none of the subnets", s)
+		}
+		n.Exclude = append(n.Exclude, p)
+	}
+	for i := range n.Subnets {
+		if n.Pool(i).Size() == 0 {
+			return fmt.Errorf("excludeSubnets: nothing of %s is left for pods", n.Subnets[i])
+		}
+	}
+	return nil
+}
+
+func (n *Network) setRoutes(raw *networkJSON) error {
+	for i, r := range raw.Routes {
+		dst, err := parseNetworkPrefix(fmt.Sprintf("routes[%d].dst", i), r.Dst)
+		if err != nil {
+			return err
+		}
+		gw, err := n.routeGateway(dst, r.GW)
+		if err != nil {
+			return fmt.Errorf("routes[%d].gw: %w", i, err)
+		}
+		n.Routes = append(n.Routes, Route{Dst: dst, GW: gw})
+	}
+	return nil
+}
+
+// routeGateway checks the next hop of a route; without one the network's own gateway of that family is meant.
+func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) {
+	if gw == "" {
+		for _, g := range n.Gateways {
+			if g.Is4() == dst.Addr().Is4() {
+				return g, nil
+			}
+		}
+		return netip.Addr{}, fmt.Errorf("the network has no gateway of the family of %s, name one", dst)
+	}
+	addr, err := netip.ParseAddr(gw)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", gw)
+	}
+	if addr.Is4() != dst.Addr().Is4() {
+		return netip.Addr{}, fmt.Errorf("%s is not of the family of %s", addr, dst)
+	}
+	if n.SubnetOf(addr) < 0 {
+		return netip.Addr{}, fmt.Errorf("%s is in none of the subnets, pods could not reach it", addr)
+	}
+	return addr, nil
+}
+
+// Least MTUs: RFC 791 asks hosts for 576 (68 is the bare minimum), RFC 8200 section 5 for 1280.
+func (n *Network) setMTU(raw *networkJSON) error {
+	if raw.MTU == nil {
+		return nil
+	}
+	least := 68
+	if slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is6() }) {
+		least = 1280
+	}
+	if *raw.MTU < least || *raw.MTU > 65535 {
+		return fmt.Errorf("mtu: %d is not between %d and 65535", *raw.MTU, least)
+	}
+	n.MTU = *raw.MTU
+	return nil
+}
+
+// CheckFixed tells whether a pod may ask for the address: one line that says why not.
+func (n *Network) CheckFixed(a netip.Addr) error {
+	i := n.SubnetOf(a)
+	if i < 0 {
+		return fmt.Errorf("address %s is outside the subnets %s of network %s", a, joinPrefixes(n.Subnets), n.ID())
+	}
+	if err := checkHost(n.Subnets[i], a); err != nil {
+		return err
+	}
+	if a == n.Gateways[i] {
+		return fmt.Errorf("address %s is the gateway of network %s", a, n.ID())
+	}
+	for _, e := range n.Exclude {
+		if e.Contains(a) {
+			return fmt.Errorf("address %s is excluded by excludeSubnets %s of network %s", a, e, n.ID())
+		}
+	}
+	return nil
+}
+
+// checkHost refuses the addresses of a subnet that no host may have: RFC 1122 section 3.2.1.3 (network and
+// broadcast), RFC 4291 section 2.6.1 (subnet-router anycast).
+func checkHost(subnet netip.Prefix, a netip.Addr) error {
+	if a == subnet.Addr() {
+		return fmt.Errorf("address %s is the network address of %s", a, subnet)
+	}
+	if a.Is4() && a == LastAddr(subnet) {
+		return fmt.Errorf("address %s is the broadcast address of %s", a, subnet)
+	}
+	return nil
+}
+
+func parseNetworkPrefix(key, s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%s: %q is not a network like 10.1.0.0/16", key, s)
+	}
+	if p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("%s: %s is IPv4 in IPv6 notation, write it as IPv4", key, s)
+	}
+	if p.Masked() != p {
+		return netip.Prefix{}, fmt.Errorf("%s: %s has host bits set, did you mean %s?", key, s, p.Masked())
+	}
+	return p, nil
+}
+
+// splitList splits ovn-kubernetes' comma-separated lists; an empty string is an empty list.
+func splitList(s string) []string {
+	if strings.TrimSpace(s) == "" {
+		return nil
+	}
+	parts := strings.Split(s, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+func joinPrefixes(ps []netip.Prefix) string {
+	if len(ps) == 0 {
+		return "(none)"
+	}
+	words := make([]string, len(ps))
+	for i, p := range ps {
+		words[i] = p.String()
+	}
+	return strings.Join(words, ",")
+}
+
+var errNoType = errors.New(`"type" is missing`)
+
+// NetworkKind returns the "type" of a NAD's spec.config without reading more of it: what is not of NetworkType
+// is for another CNI plugin.
+func NetworkKind(config []byte) (string, error) {
+	var kind struct {
+		Type    string          `json:"type"`
+		Plugins json.RawMessage `json:"plugins"`
+	}
+	if err := json.Unmarshal(config, &kind); err != nil {
+		return "", plainJSONError(err)
+	}
+	if kind.Type == "" && kind.Plugins != nil {
+		return "conflist", nil
+	}
+	if kind.Type == "" {
+		return "", errNoType
+	}
+	return kind.Type, nil
+}

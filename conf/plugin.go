@@ -1,0 +1,121 @@
+package conf
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// AnnotationsCapability is the key under which container runtimes hand a plugin the pod's annotations.
+const AnnotationsCapability = "io.kubernetes.cri.pod-annotations"
+
+// Defaults of the plugin's conf.
+const (
+	DefaultAgentSocket = "/run/ovn-multinet/agent.sock"
+	DefaultStateDir    = "/var/lib/cni/ovn-multinet"
+	DefaultTimeout     = 60 * time.Second
+)
+
+// Plugin is our entry of the node's conflist: the last one, chained after the primary network's.
+type Plugin struct {
+	types.PluginConf
+	AgentSocket      string
+	StateDir         string
+	AllowedDelegates []string
+	LogFile          string        // empty: no log of its own
+	Timeout          time.Duration // of one ADD as a whole
+	// Annotations are the pod's, as the runtime handed them. nil: it handed none, which differs from an
+	// empty map.
+	Annotations map[string]string
+}
+
+// pluginJSON lists the keys of Plugin beside those of types.PluginConf.
+type pluginJSON struct {
+	CNIVersion       string          `json:"cniVersion"`
+	Name             string          `json:"name"`
+	Type             string          `json:"type"`
+	Capabilities     json.RawMessage `json:"capabilities"`
+	IPAM             json.RawMessage `json:"ipam"`
+	DNS              json.RawMessage `json:"dns"`
+	Args             json.RawMessage `json:"args"`
+	PrevResult       json.RawMessage `json:"prevResult"`
+	AgentSocket      string          `json:"agentSocket"`
+	StateDir         string          `json:"stateDir"`
+	AllowedDelegates []string        `json:"allowedDelegates"`
+	LogFile          string          `json:"logFile"`
+	Timeout          string          `json:"timeout"`
+	RuntimeConfig    struct {
+		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
+	} `json:"runtimeConfig"`
+}
+
+// ParsePlugin reads the plugin's conf from what the runtime puts on its standard input.
+func ParsePlugin(stdin []byte) (*Plugin, error) {
+	var raw pluginJSON
+	// The runtime adds keys of its own for GC (CNI 1.1, "cni.dev/valid-attachments").
+	runtimeKey := func(key string) bool { return strings.HasPrefix(key, "cni.dev/") }
+	if err := DecodeObject(stdin, &raw, runtimeKey); err != nil {
+		return nil, Errorf(CodeDecoding, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",
+			"plugin configuration: %w", err)
+	}
+	p := &Plugin{
+		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates,
+		LogFile: raw.LogFile, Timeout: DefaultTimeout, Annotations: raw.RuntimeConfig.Annotations,
+	}
+	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
+		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
+	}
+	if p.AgentSocket == "" {
+		p.AgentSocket = DefaultAgentSocket
+	}
+	if p.StateDir == "" {
+		p.StateDir = DefaultStateDir
+	}
+	return p, p.validate(raw.Timeout)
+}
+
+func (p *Plugin) validate(timeout string) error {
+	bad := func(format string, args ...any) error {
+		return Errorf(CodeInvalidConfig, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",
+			"plugin configuration: "+format, args...)
+	}
+	if timeout != "" {
+		d, err := time.ParseDuration(timeout)
+		if err != nil || d < time.Second {
+			return bad("timeout: %q is not a duration of at least 1s, like \"60s\"", timeout)
+		}
+		p.Timeout = d
+	}
+	for key, path := range map[string]string{"agentSocket": p.AgentSocket, "stateDir": p.StateDir, "logFile": p.LogFile} {
+		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path) {
+			return bad("%s: %q is not a clean absolute path", key, path)
+		}
+	}
+	for _, d := range p.AllowedDelegates {
+		if d == "" || strings.ContainsAny(d, "/\\") || strings.HasPrefix(d, ".") {
+			return bad("allowedDelegates: %q is not the name of a plugin", d)
+		}
+	}
+	return nil
+}
+
+// CheckInterfaceName tells whether Linux takes the name for an interface (dev_valid_name) and OVN as part of a
+// port's name.
+func CheckInterfaceName(name string) error {
+	if name == "" || len(name) > 15 {
+		return fmt.Errorf("interface name %.20q is not of 1 to 15 characters", name)
+	}
+	if name == "." || name == ".." || name == "all" || name == "default" {
+		return fmt.Errorf("interface name %q is reserved", name)
+	}
+	for _, c := range []byte(name) {
+		if c <= ' ' || c > '~' || c == '/' || c == ':' || c == '"' || c == '\\' || c == ',' || c == '%' {
+			return fmt.Errorf("interface name %q has a character that an interface cannot have", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package conf
+
+import (
+	"encoding/binary"
+	"math/big"
+	"net/netip"
+	"slices"
+)
+
+// Pool is what may be leased of one subnet: the subnet without its network and broadcast address, its gateway
+// and what the operator excludes. In IPv6 it reaches only over the subnet's first 2^32 addresses: a lease has
+// 32 bits of its row's key to itself.
+type Pool struct {
+	Subnet netip.Prefix
+	spans  []Span // ascending, disjoint
+	size   uint64
+}
+
+// Span is a closed range of addresses.
+type Span struct{ First, Last netip.Addr }
+
+// newPool takes the subnet less the excluded ranges.
+func newPool(subnet netip.Prefix, excluded []netip.Prefix, gateways []netip.Addr) Pool {
+	first, last := subnet.Addr().Next(), lastLeasable(subnet)
+	cuts := make([]Span, 0, len(excluded)+len(gateways))
+	for _, e := range excluded {
+		if e.Addr().Is4() == subnet.Addr().Is4() {
+			cuts = append(cuts, Span{e.Addr(), LastAddr(e)})
+		}
+	}
+	for _, g := range gateways {
+		if subnet.Contains(g) {
+			cuts = append(cuts, Span{g, g})
+		}
+	}
+	slices.SortFunc(cuts, func(a, b Span) int { return a.First.Compare(b.First) })
+	p := Pool{Subnet: subnet}
+	for _, cut := range cuts {
+		if cut.First.Compare(last) > 0 {
+			break
+		}
+		if cut.First.Compare(first) > 0 {
+			p.add(Span{first, cut.First.Prev()})
+		}
+		if cut.Last.Compare(last) >= 0 {
+			return p
+		}
+		if cut.Last.Compare(first) >= 0 {
+			first = cut.Last.Next()
+		}
+	}
+	p.add(Span{first, last})
+	return p
+}
+
+func (p *Pool) add(s Span) {
+	if s.First.Compare(s.Last) <= 0 {
+		p.spans = append(p.spans, s)
+		p.size += s.size()
+	}
+}
+
+// Size is the number of addresses in the pool.
+func (p Pool) Size() uint64 { return p.size }
+
+// Spans returns the pool as ranges, ascending.
+func (p Pool) Spans() []Span { return slices.Clone(p.spans) }
+
+// At returns the i-th address of the pool; i must be below Size.
+func (p Pool) At(i uint64) netip.Addr {
+	for _, s := range p.spans {
+		if n := s.size(); i >= n {
+			i -= n
+			continue
+		}
+		return addTo(s.First, i)
+	}
+	panic("conf: address index beyond the pool")
+}
+
+// Contains tells whether the address may be leased.
+func (p Pool) Contains(a netip.Addr) bool {
+	return slices.ContainsFunc(p.spans, func(s Span) bool { return s.First.Compare(a) <= 0 && a.Compare(s.Last) <= 0 })
+}
+
+func (s Span) size() uint64 { return low64(s.Last) - low64(s.First) + 1 }
+
+// lastLeasable leaves out the broadcast address of IPv4, and of IPv6 all beyond the first 2^32 addresses.
+func lastLeasable(subnet netip.Prefix) netip.Addr {
+	last := LastAddr(subnet)
+	if last.Is4() {
+		return last.Prev()
+	}
+	if 128-subnet.Bits() > 32 {
+		return addTo(subnet.Addr(), 1<<32-1)
+	}
+	return last
+}
+
+// LastAddr is the highest address of a prefix: in IPv4 its broadcast address.
+func LastAddr(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := range b {
+		switch hostBits := 8*(i+1) - p.Bits(); {
+		case hostBits >= 8:
+			b[i] = 0xff
+		case hostBits > 0:
+			b[i] |= 1<<hostBits - 1
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+func low64(a netip.Addr) uint64 {
+	if a.Is4() {
+		b := a.As4()
+		return uint64(binary.BigEndian.Uint32(b[:]))
+	}
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[8:])
+}
+
+func addTo(a netip.Addr, n uint64) netip.Addr {
+	sum := new(big.Int).Add(new(big.Int).SetBytes(a.AsSlice()), new(big.Int).SetUint64(n))
+	out, _ := netip.AddrFromSlice(sum.FillBytes(make([]byte, a.BitLen()/8)))
+	return out
+}

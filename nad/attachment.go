@@ -1,0 +1,123 @@
+package nad
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Definition is a NetworkAttachmentDefinition, as far as it matters here.
+type Definition struct {
+	Namespace string
+	Name      string
+	Config    string // spec.config
+}
+
+// ErrNotFound is what a source of NADs answers for one that does not exist.
+var ErrNotFound = errors.New("not found")
+
+// Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it.
+type Attachment struct {
+	Selection
+	Network *conf.Network
+}
+
+// Resolve reads the NADs of the selections, each once, and checks every selection against its network. get
+// answers ErrNotFound for a NAD that does not exist.
+func Resolve(ctx context.Context, selections []Selection, get func(ctx context.Context, namespace, name string) (*Definition, error)) ([]Attachment, error) {
+	networks := map[string]*conf.Network{}
+	attachments := make([]Attachment, 0, len(selections))
+	for _, s := range selections {
+		network := networks[s.String()]
+		if network == nil {
+			var err error
+			if network, err = read(ctx, s, get); err != nil {
+				return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
+			}
+			networks[s.String()] = network
+		}
+		a := Attachment{Selection: s, Network: network}
+		if err := a.check(); err != nil {
+			return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+NetworksAnnotation,
+				"interface %s: %w", s.Interface, err)
+		}
+		attachments = append(attachments, a)
+	}
+	return attachments, checkTogether(attachments)
+}
+
+func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*Definition, error)) (*conf.Network, error) {
+	def, err := get(ctx, s.Namespace, s.Name)
+	if errors.Is(err, ErrNotFound) {
+		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or correct the pod's annotation "+NetworksAnnotation,
+			"network %s is not found", &s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("network %s: %w", &s, err)
+	}
+	kind, err := conf.NetworkKind([]byte(def.Config))
+	if err != nil {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition", "network %s: spec.config: %w", &s, err)
+	}
+	if kind != conf.NetworkType {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "use a network of type "+conf.NetworkType,
+			"network %s: type %q is not served yet, only %q", &s, clip(kind), conf.NetworkType)
+	}
+	return conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config))
+}
+
+// check holds the pod's wishes against the network.
+func (a *Attachment) check() error {
+	for i, ip := range a.IPs {
+		if len(a.Network.Subnets) == 0 {
+			if ip.Bits() < 0 {
+				return fmt.Errorf("ips: %s needs its prefix length, network %s has no subnets", ip.Addr(), a.Network.ID())
+			}
+			continue
+		}
+		if err := a.Network.CheckFixed(ip.Addr()); err != nil {
+			return err
+		}
+		subnet := a.Network.Subnets[a.Network.SubnetOf(ip.Addr())]
+		if ip.Bits() >= 0 && ip.Bits() != subnet.Bits() {
+			return fmt.Errorf("ips: %s has not the prefix length of its subnet %s", ip, subnet)
+		}
+		a.IPs[i] = netip.PrefixFrom(ip.Addr(), subnet.Bits())
+	}
+	return nil
+}
+
+// checkTogether refuses one address or MAC asked for twice by the same pod on one network.
+func checkTogether(attachments []Attachment) error {
+	for i := range attachments {
+		for j := range i {
+			a, b := &attachments[j], &attachments[i]
+			if a.Network.ID() != b.Network.ID() {
+				continue
+			}
+			if what := common(a, b); what != "" {
+				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+NetworksAnnotation,
+					"interfaces %s and %s both ask for %s on network %s", a.Interface, b.Interface, what, a.Network.ID())
+			}
+		}
+	}
+	return nil
+}
+
+func common(a, b *Attachment) string {
+	if a.MAC != nil && bytes.Equal(a.MAC, b.MAC) {
+		return "MAC " + a.MAC.String()
+	}
+	for _, p := range a.IPs {
+		for _, q := range b.IPs {
+			if p.Addr() == q.Addr() {
+				return "address " + p.Addr().String()
+			}
+		}
+	}
+	return ""
+}

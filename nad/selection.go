@@ -1,0 +1,329 @@
+package nad
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Annotations of a pod that concern us (multi-net-spec 1.3, sections 3.4 and 3.6; ours have the prefix).
+const (
+	NetworksAnnotation       = "k8s.v1.cni.cncf.io/networks"
+	DefaultNetworkAnnotation = "v1.multus-cni.io/default-network"
+	OwnPrefix                = "ovn-multinet/"
+)
+
+// Bounds on what a tenant may ask for: no pod of the field comes near them, and work stays bounded.
+const (
+	maxAnnotation = 64 << 10
+	maxNetworks   = 64
+	maxIPs        = 16
+)
+
+// Selection is one element of the networks annotation, checked.
+type Selection struct {
+	Namespace string // of the NAD
+	Name      string // of the NAD
+	Interface string
+	IPs       []netip.Prefix // fixed addresses; a prefix length of -1 was not given
+	MAC       net.HardwareAddr
+}
+
+// String names the selection in errors, as in "shop/blue".
+func (s *Selection) String() string { return s.Namespace + "/" + s.Name }
+
+// selectionJSON is an element in the JSON form (multi-net-spec 1.3, section 4.1.2).
+type selectionJSON struct {
+	Name           string          `json:"name"`
+	Namespace      string          `json:"namespace"`
+	Interface      string          `json:"interface"`
+	IPs            []string        `json:"ips"`
+	MAC            string          `json:"mac"`
+	DefaultRoute   json.RawMessage `json:"default-route"`
+	PortMappings   json.RawMessage `json:"portMappings"`
+	Bandwidth      json.RawMessage `json:"bandwidth"`
+	CNIArgs        json.RawMessage `json:"cni-args"`
+	InfinibandGUID json.RawMessage `json:"infiniband-guid"`
+	IPAMClaim      json.RawMessage `json:"ipam-claim-reference"`
+	DeviceID       json.RawMessage `json:"deviceID"`
+}
+
+// Wanted tells whether any of a pod's annotations concerns us; if none does, the pod is a plain one.
+func Wanted(annotations map[string]string) bool {
+	for key := range annotations {
+		if key == NetworksAnnotation || key == DefaultNetworkAnnotation || strings.HasPrefix(key, OwnPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Own returns those of a pod's annotations that concern us.
+func Own(annotations map[string]string) map[string]string {
+	own := map[string]string{}
+	for key, value := range annotations {
+		if Wanted(map[string]string{key: value}) {
+			own[key] = value
+		}
+	}
+	return own
+}
+
+// Select reads a pod's annotations into its list of networks, in their order; podNamespace is where names
+// without one are looked up, primary the interface that the pod has already. Every error has code 7.
+func Select(annotations map[string]string, podNamespace, primary string) ([]Selection, error) {
+	if _, given := annotations[DefaultNetworkAnnotation]; given {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "the first interface stays with the node's primary CNI plugin; remove the annotation",
+			"annotation %s is not supported", DefaultNetworkAnnotation)
+	}
+	for key := range annotations {
+		if strings.HasPrefix(key, OwnPrefix) {
+			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation", "annotation %s is not known", key)
+		}
+	}
+	text, given := annotations[NetworksAnnotation]
+	if !given || strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	selections, err := parse(text, podNamespace)
+	if err == nil {
+		err = nameInterfaces(selections, primary)
+	}
+	if err != nil {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", NetworksAnnotation, err)
+	}
+	return selections, nil
+}
+
+func parse(text, podNamespace string) ([]Selection, error) {
+	if len(text) > maxAnnotation {
+		return nil, fmt.Errorf("%d bytes are more than %d", len(text), maxAnnotation)
+	}
+	var selections []Selection
+	var err error
+	// multi-net-spec 1.3, section 4.1: a value that begins as JSON is JSON, all else is the short form.
+	if strings.ContainsAny(text[:1], " \t\r\n[{\"") || text == "null" {
+		selections, err = parseJSON([]byte(text))
+	} else {
+		selections, err = parseShort(text)
+	}
+	for i := range selections {
+		if selections[i].Namespace == "" {
+			selections[i].Namespace = podNamespace
+		}
+	}
+	return selections, err
+}
+
+func tooMany(n int) error {
+	if n > maxNetworks {
+		return fmt.Errorf("%d networks are more than %d", n, maxNetworks)
+	}
+	return nil
+}
+
+// parseShort reads "[namespace/]name[@interface],…" (multi-net-spec 1.3, section 4.1.1).
+func parseShort(text string) ([]Selection, error) {
+	words := strings.Split(text, ",")
+	if err := tooMany(len(words)); err != nil {
+		return nil, err
+	}
+	selections := make([]Selection, 0, len(words))
+	for i, word := range words {
+		s, err := parseWord(strings.TrimSpace(word))
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		selections = append(selections, s)
+	}
+	return selections, nil
+}
+
+func parseWord(word string) (Selection, error) {
+	if word == "" {
+		return Selection{}, errors.New("it is empty")
+	}
+	rest, ifName, named := strings.Cut(word, "@")
+	if named && ifName == "" {
+		return Selection{}, fmt.Errorf("%q has no interface name after @", clip(word))
+	}
+	namespace, name, qualified := strings.Cut(rest, "/")
+	if !qualified {
+		namespace, name = "", rest
+	} else if namespace == "" {
+		return Selection{}, fmt.Errorf("%q has no namespace before /", clip(word))
+	}
+	s := Selection{Namespace: namespace, Name: name, Interface: ifName}
+	return s, s.checkNames()
+}
+
+func parseJSON(text []byte) ([]Selection, error) {
+	var elements []json.RawMessage
+	if err := json.Unmarshal(text, &elements); err != nil {
+		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
+			return nil, fmt.Errorf("not valid JSON: %w", err)
+		}
+		return nil, errors.New("the JSON form is a list of objects, like [{\"name\":\"blue\"}]")
+	}
+	if elements == nil {
+		return nil, errors.New("null, where a list of networks is wanted")
+	}
+	if err := tooMany(len(elements)); err != nil {
+		return nil, err
+	}
+	selections := make([]Selection, 0, len(elements))
+	for i, element := range elements {
+		s, err := parseElement(element)
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		selections = append(selections, s)
+	}
+	return selections, nil
+}
+
+func parseElement(element []byte) (Selection, error) {
+	var raw selectionJSON
+	if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
+		return Selection{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
+	}
+	// Keys with a dot are other projects' (multi-net-spec 1.3, section 4.1.2.1).
+	foreign := func(key string) bool { return strings.Contains(key, ".") }
+	if err := conf.DecodeObject(element, &raw, foreign); err != nil {
+		return Selection{}, err
+	}
+	if err := raw.refuseUnserved(); err != nil {
+		return Selection{}, err
+	}
+	s := Selection{Namespace: raw.Namespace, Name: raw.Name, Interface: raw.Interface}
+	if err := s.checkNames(); err != nil {
+		return Selection{}, err
+	}
+	if err := s.setIPs(raw.IPs); err != nil {
+		return Selection{}, err
+	}
+	return s, s.setMAC(raw.MAC)
+}
+
+// refuseUnserved names the keys of the specification that have no behaviour yet.
+func (raw *selectionJSON) refuseUnserved() error {
+	for _, k := range []struct {
+		key   string
+		value json.RawMessage
+	}{
+		{"default-route", raw.DefaultRoute}, {"portMappings", raw.PortMappings}, {"bandwidth", raw.Bandwidth},
+		{"cni-args", raw.CNIArgs}, {"infiniband-guid", raw.InfinibandGUID}, {"ipam-claim-reference", raw.IPAMClaim},
+		{"deviceID", raw.DeviceID},
+	} {
+		if k.value != nil {
+			return fmt.Errorf("%q is not served yet, leave it out", k.key)
+		}
+	}
+	return nil
+}
+
+func (s *Selection) setIPs(texts []string) error {
+	if texts != nil && len(texts) == 0 {
+		return errors.New("ips is an empty list, leave it out or name an address")
+	}
+	if len(texts) > maxIPs {
+		return fmt.Errorf("ips: %d addresses are more than %d", len(texts), maxIPs)
+	}
+	seen := map[netip.Addr]bool{}
+	for _, text := range texts {
+		p, err := parseIP(text)
+		if err != nil {
+			return fmt.Errorf("ips: %w", err)
+		}
+		if seen[p.Addr()] {
+			return fmt.Errorf("ips: %s is named twice", p.Addr())
+		}
+		seen[p.Addr()] = true
+		s.IPs = append(s.IPs, p)
+	}
+	return nil
+}
+
+// parseIP reads an address with or without its prefix length. Zones and IPv4 in IPv6 notation are refused: the
+// same address must not have two spellings.
+func parseIP(text string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
+		return p, nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("%q is not an IP address", clip(text))
+	}
+	return netip.PrefixFrom(a, -1), nil
+}
+
+func (s *Selection) setMAC(text string) error {
+	if text == "" {
+		return nil
+	}
+	mac, err := net.ParseMAC(text)
+	if err != nil || len(mac) != 6 {
+		return fmt.Errorf("mac: %q is not a MAC address of 6 bytes", clip(text))
+	}
+	if mac[0]&1 != 0 {
+		return fmt.Errorf("mac: %s is a group address, an interface takes a unicast one", mac)
+	}
+	if bytes.Equal(mac, make([]byte, 6)) {
+		return fmt.Errorf("mac: %s is no address of an interface", mac)
+	}
+	s.MAC = mac
+	return nil
+}
+
+// dnsName is what Kubernetes takes as the name of a NAD (DNS subdomain, RFC 1123) and of a namespace (label).
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+func (s *Selection) checkNames() error {
+	if s.Name == "" {
+		return errors.New("\"name\" is missing")
+	}
+	if len(s.Name) > 253 || !dnsName.MatchString(s.Name) {
+		return fmt.Errorf("%q cannot be the name of a NetworkAttachmentDefinition", clip(s.Name))
+	}
+	if s.Namespace != "" && (len(s.Namespace) > 63 || !dnsName.MatchString(s.Namespace) || strings.Contains(s.Namespace, ".")) {
+		return fmt.Errorf("%q cannot be the name of a namespace", clip(s.Namespace))
+	}
+	return nil
+}
+
+// nameInterfaces fills in net1, net2, … by position and sees that no name is asked for twice.
+func nameInterfaces(selections []Selection, primary string) error {
+	owner := map[string]int{}
+	for i := range selections {
+		s := &selections[i]
+		if s.Interface == "" {
+			s.Interface = fmt.Sprintf("net%d", i+1)
+		}
+		if err := conf.CheckInterfaceName(s.Interface); err != nil {
+			return fmt.Errorf("element %d (%s): %w", i, s, err)
+		}
+		if s.Interface == primary || s.Interface == "lo" {
+			return fmt.Errorf("element %d (%s): interface %q is taken, the pod has it already", i, s, s.Interface)
+		}
+		if first, taken := owner[s.Interface]; taken {
+			return fmt.Errorf("element %d (%s): interface %q is asked for by element %d (%s) too", i, s, s.Interface, first, &selections[first])
+		}
+		owner[s.Interface] = i
+	}
+	return nil
+}
+
+// clip keeps a tenant's text short in errors.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}

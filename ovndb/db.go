@@ -1,0 +1,194 @@
+package ovndb
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-logr/logr"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// Config says which database to speak to and how.
+type Config struct {
+	Name      string // for logs and errors: "NB", "OVS"
+	Endpoints []string
+	TLS       *tls.Config
+	Model     model.ClientDBModel
+	// LeaderOnly keeps to the leader of a clustered database: a write through a follower takes twice as long.
+	LeaderOnly bool
+	// Monitor lists what to keep a copy of; none for NB, where every monitor costs the server a scan. One
+	// Monitor call per database: libovsdb purges its cache once per monitor on a reconnect.
+	Monitor []client.MonitorOption
+	Log     *slog.Logger
+}
+
+// DB is one long-lived connection to a database. It reconnects by itself.
+type DB struct {
+	name      string
+	client    client.Client
+	connected chan struct{} // closed once the first connection stands
+	stop      context.CancelFunc
+	done      sync.WaitGroup
+}
+
+// Time for one attempt to connect, and the pause between two. OVN's raft takes 1-3 s to a new leader.
+const (
+	connectTimeout = 5 * time.Second
+	connectPause   = 200 * time.Millisecond
+)
+
+// Probes find a server that is gone without a word (a node that lost its power) within this time.
+const inactivityProbe = 10 * time.Second
+
+// Open starts connecting and returns at once; a database that is down now is found when it comes up.
+func Open(cfg Config) (*DB, error) {
+	log := logr.FromSlogHandler(cfg.Log.With("db", cfg.Name).Handler())
+	opts := []client.Option{
+		client.WithLogger(&log),
+		client.WithReconnect(connectTimeout, backoff.NewConstantBackOff(connectPause)),
+		client.WithInactivityCheck(inactivityProbe, connectTimeout, backoff.NewConstantBackOff(connectPause)),
+		client.WithLeaderOnly(cfg.LeaderOnly),
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, client.WithTLSConfig(cfg.TLS))
+	}
+	for _, e := range cfg.Endpoints {
+		opts = append(opts, client.WithEndpoint(e))
+	}
+	c, err := client.NewOVSDBClient(cfg.Model, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("%s database: %w", cfg.Name, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop}
+	d.done.Add(1)
+	go func() {
+		defer d.done.Done()
+		d.connect(ctx, cfg)
+	}()
+	return d, nil
+}
+
+// connect tries until the first connection stands; from then on libovsdb reconnects.
+func (d *DB) connect(ctx context.Context, cfg Config) {
+	for said := false; ; said = true {
+		err := d.tryConnect(ctx, cfg)
+		if err == nil {
+			close(d.connected)
+			cfg.Log.Info("connected", "db", cfg.Name, "endpoint", d.client.CurrentEndpoint())
+			return
+		}
+		if !said {
+			cfg.Log.Warn("database not reachable, trying on", "db", cfg.Name, "endpoints", cfg.Endpoints, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := d.client.Connect(ctx); err != nil {
+		return err
+	}
+	if len(cfg.Monitor) == 0 {
+		return nil
+	}
+	_, err := d.client.Monitor(ctx, d.client.NewMonitor(cfg.Monitor...))
+	return err
+}
+
+// Close ends the connection.
+func (d *DB) Close() {
+	d.stop()
+	d.done.Wait()
+	d.client.Close()
+}
+
+// WaitConnected waits for the first connection.
+func (d *DB) WaitConnected(ctx context.Context) error {
+	select {
+	case <-d.connected:
+		return nil
+	default:
+	}
+	select {
+	case <-d.connected:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s database is not reachable: %w", d.name, ctx.Err())
+	}
+}
+
+// Connected tells whether the connection stands now.
+func (d *DB) Connected() bool {
+	select {
+	case <-d.connected:
+		return d.client.Connected()
+	default:
+		return false
+	}
+}
+
+// Client is libovsdb's client, for its copy of what Config.Monitor names. Use it only after WaitConnected.
+func (d *DB) Client() client.Client { return d.client }
+
+// Refused is the database's own no to a transaction: nothing of it was done.
+type Refused struct {
+	Index   int    // of the operation; the number of operations when the commit as a whole was refused
+	Reason  string // RFC 7047 section 3.1 and ovsdb-server(7), like "timed out", "duplicate uuid"
+	Details string
+}
+
+// Reasons that callers tell apart.
+const (
+	ReasonTimedOut   = "timed out"            // a wait did not hold
+	ReasonDuplicate  = "duplicate uuid"       // an inserted row's key is there already
+	ReasonConstraint = "constraint violation" // at the commit: an index, such as a port's name
+)
+
+func (r *Refused) Error() string {
+	return fmt.Sprintf("refused at operation %d: %s: %s", r.Index, r.Reason, r.Details)
+}
+
+// ErrUnknownOutcome says that the connection was lost around a transaction: it may have been committed or not.
+var ErrUnknownOutcome = errors.New("outcome unknown")
+
+// Transact runs the operations as one transaction. The error is a *Refused when the database said no, and wraps
+// ErrUnknownOutcome when it said nothing.
+func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	if err := d.WaitConnected(ctx); err != nil {
+		return nil, err
+	}
+	results, err := d.client.Transact(ctx, ops...)
+	if err != nil {
+		return nil, fmt.Errorf("%s database: %w: %w", d.name, ErrUnknownOutcome, err)
+	}
+	for i, r := range results {
+		if r.Error == "" {
+			continue
+		}
+		// What the server says of itself and not of our operations (RFC 7047 section 3.1 has no closed list:
+		// "cluster error", "I/O error", …) leaves the outcome open.
+		if i >= len(ops) && r.Error != ReasonConstraint && r.Error != "referential integrity violation" {
+			return nil, fmt.Errorf("%s database: %w: %s: %s", d.name, ErrUnknownOutcome, r.Error, r.Details)
+		}
+		return nil, &Refused{Index: i, Reason: r.Error, Details: r.Details}
+	}
+	if len(results) < len(ops) {
+		return nil, fmt.Errorf("%s database: %w: %d results for %d operations", d.name, ErrUnknownOutcome, len(results), len(ops))
+	}
+	return results, nil
+}

@@ -1,0 +1,116 @@
+package ovndb
+
+import (
+	"fmt"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// The guards. The database refuses the transaction at a guard's index when what it asserts does not hold. Their
+// odd form (until "!=" for absence) has a reason: libovsdb drops an empty "rows", and the server then refuses.
+
+// Present asserts that the row exists.
+func Present(table, uuid string) ovsdb.Operation { return wait(table, uuid, ovsdb.WaitConditionEqual) }
+
+// Absent asserts that no row has the key.
+func Absent(table, uuid string) ovsdb.Operation {
+	return wait(table, uuid, ovsdb.WaitConditionNotEqual)
+}
+
+// Holds asserts that the row exists and that a map column of it has the pair.
+func Holds(table, uuid, column, key, value string) ovsdb.Operation {
+	op := wait(table, uuid, ovsdb.WaitConditionEqual)
+	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionIncludes,
+		ovsdb.OvsMap{GoMap: map[any]any{key: value}}))
+	return op
+}
+
+func wait(table, uuid string, until ovsdb.WaitCondition) ovsdb.Operation {
+	now := 0
+	return ovsdb.Operation{
+		Op: ovsdb.OperationWait, Table: table, Timeout: &now, Where: byUUID(uuid), Columns: []string{"_uuid"},
+		Until: string(until), Rows: []ovsdb.Row{{"_uuid": ovsdb.UUID{GoUUID: uuid}}},
+	}
+}
+
+// Select reads the row with the key. By _uuid is the one look-up whose cost does not grow with the table.
+func Select(table, uuid string, columns ...string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: byUUID(uuid), Columns: columns}
+}
+
+// SelectWith reads the rows whose map column has the pair. The server scans the table.
+func SelectWith(table, column, key, value string, columns ...string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Columns: columns, Where: []ovsdb.Condition{
+		ovsdb.NewCondition(column, ovsdb.ConditionIncludes, ovsdb.OvsMap{GoMap: map[any]any{key: value}})}}
+}
+
+// Update sets columns of the row with the key.
+func Update(table, uuid string, row ovsdb.Row) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: table, Where: byUUID(uuid), Row: row}
+}
+
+// Delete deletes the row with the key.
+func Delete(table, uuid string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationDelete, Table: table, Where: byUUID(uuid)}
+}
+
+// Link adds row keys to a set column of the row with the key.
+func Link(table, uuid, column string, members ...string) ovsdb.Operation {
+	return mutate(table, byUUID(uuid), column, ovsdb.MutateOperationInsert, members)
+}
+
+// Unlink takes a row key out of the set column of whichever row has it: the parent need not be known.
+func Unlink(table, column, member string) ovsdb.Operation {
+	where := []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, uuidSet(member))}
+	return mutate(table, where, column, ovsdb.MutateOperationDelete, []string{member})
+}
+
+func mutate(table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Where: where,
+		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, how, uuidSet(members...))}}
+}
+
+func uuidSet(members ...string) ovsdb.OvsSet {
+	set := make([]any, len(members))
+	for i, m := range members {
+		set[i] = ovsdb.UUID{GoUUID: m}
+	}
+	return ovsdb.OvsSet{GoSet: set}
+}
+
+func byUUID(uuid string) []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+}
+
+// Insert makes the insert operation of a generated model; the model's UUID is the key that the row gets.
+func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
+	ops, err := d.client.Create(row)
+	if err != nil {
+		return ovsdb.Operation{}, err
+	}
+	return ops[0], nil
+}
+
+// Rows decodes the rows of a select's result into generated models.
+func Rows[T any](d *DB, result ovsdb.OperationResult) ([]*T, error) {
+	rows := make([]*T, 0, len(result.Rows))
+	for i := range result.Rows {
+		row := new(T)
+		cache := d.client.Cache()
+		info, err := cache.DatabaseModel().NewModelInfo(row)
+		if err != nil {
+			return nil, err
+		}
+		if err := cache.Mapper().GetRowData(&result.Rows[i], info); err != nil {
+			return nil, err
+		}
+		if key, ok := result.Rows[i]["_uuid"].(ovsdb.UUID); ok {
+			if err := info.SetField("_uuid", key.GoUUID); err != nil {
+				return nil, fmt.Errorf("row key: %w", err)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}

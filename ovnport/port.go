@@ -1,0 +1,119 @@
+package ovnport
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// Keys of external_ids on our rows. A row without them is not ours.
+const (
+	keyNamespace = "ovn-multinet/namespace"
+	keyPod       = "ovn-multinet/pod"
+	keyPodUID    = "ovn-multinet/pod-uid"
+	keyInterface = "ovn-multinet/interface"
+	keyNetwork   = "ovn-multinet/network"
+	keyNode      = "ovn-multinet/node"
+	keySandbox   = "ovn-multinet/sandbox"
+	keyClaims    = "ovn-multinet/claims"    // of a port: the keys of its claims
+	keyPort      = "ovn-multinet/port"      // of a claim: the key of its port
+	keyPortName  = "ovn-multinet/port-name" // of a claim
+	keyPortUUID  = "ovn-multinet/port-uuid" // of an OVS Interface
+)
+
+// Owner is the sandbox of a pod that ports belong to.
+type Owner struct {
+	Namespace string
+	Pod       string
+	UID       string // the pod's
+	Sandbox   string // the full container ID
+	Node      string
+	Chassis   string // external_ids:system-id of the node's Open vSwitch
+}
+
+// Want is one port that a pod is to have.
+type Want struct {
+	Interface string
+	Network   *conf.Network
+	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
+	MAC       net.HardwareAddr // fixed; nil: made from the lease
+}
+
+// Port is a port that is there.
+type Port struct {
+	UUID      string // the lease's key
+	Name      string
+	Network   string
+	Interface string
+	MAC       net.HardwareAddr
+	Addresses []netip.Prefix
+	Claims    []string // keys
+}
+
+// portName is unique in NB and tells the three apart: neither a namespace nor a pod's name has a slash.
+func portName(o *Owner, ifName string) string { return o.Namespace + "/" + o.Pod + "/" + ifName }
+
+// ownerOf reads the owner back from a port's row.
+func ownerOf(row *nb.LogicalSwitchPort) Owner {
+	x := row.ExternalIDs
+	return Owner{
+		Namespace: x[keyNamespace], Pod: x[keyPod], UID: x[keyPodUID], Sandbox: x[keySandbox],
+		Node: x[keyNode], Chassis: row.Options["requested-chassis"],
+	}
+}
+
+func claimsOf(row *nb.LogicalSwitchPort) []string { return strings.Fields(row.ExternalIDs[keyClaims]) }
+
+// holder names who holds an address, for an error.
+func holder(row *nb.LogicalSwitchPort) string {
+	if row.ExternalIDs[keySandbox] == "" {
+		return "port " + row.Name + ", which is not ours"
+	}
+	return row.ExternalIDs[keyNamespace] + "/" + row.ExternalIDs[keyPod] + " (interface " + row.ExternalIDs[keyInterface] + ")"
+}
+
+// portRow is the row of a port: static addresses and port security of the same, which northd handles without a
+// recompute (OVN 23.09.2 and later).
+func portRow(o *Owner, s *slot) *nb.LogicalSwitchPort {
+	words := []string{s.mac().String()}
+	claims := make([]string, 0, len(s.parts)-1)
+	for i, p := range s.parts {
+		if p.addr.IsValid() {
+			words = append(words, p.addr.Addr().String())
+		}
+		if i > 0 {
+			claims = append(claims, p.key)
+		}
+	}
+	addresses := strings.Join(words, " ")
+	row := &nb.LogicalSwitchPort{
+		UUID: s.key(), Name: s.name, Addresses: []string{addresses},
+		Options: map[string]string{"requested-chassis": o.Chassis, "iface-id-ver": o.UID},
+		ExternalIDs: map[string]string{
+			keyNamespace: o.Namespace, keyPod: o.Pod, keyPodUID: o.UID, keyInterface: s.want.Interface,
+			keyNetwork: s.want.Network.ID(), keyNode: o.Node, keySandbox: o.Sandbox,
+		},
+	}
+	if len(claims) > 0 {
+		row.ExternalIDs[keyClaims] = strings.Join(claims, " ")
+	}
+	if s.want.Network.PortSecurity {
+		row.PortSecurity = []string{addresses}
+	} else {
+		// Without it the pod may speak for MACs that OVN does not know: they are found by flooding.
+		row.Addresses = append(row.Addresses, "unknown")
+	}
+	return row
+}
+
+// claimRow is the row that keeps everyone else off the i-th part of a port.
+func claimRow(s *slot, i int) *nb.Copp {
+	p := &s.parts[i]
+	return &nb.Copp{
+		UUID: p.key, Name: "ovn-multinet " + s.want.Network.ID() + " " + p.String(),
+		ExternalIDs: map[string]string{keyNetwork: s.want.Network.ID(), keyPort: s.key(), keyPortName: s.name},
+	}
+}

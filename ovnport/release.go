@@ -1,0 +1,102 @@
+package ovnport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// Held is a port to be released: its key and those of its claims.
+type Held struct {
+	UUID   string   `json:"uuid"`
+	Claims []string `json:"claims,omitempty"`
+}
+
+// Release deletes those of the ports that belong to the sandbox, with their claims, in one transaction. A port
+// that is gone or belongs to another sandbox by now is success: there is nothing of ours to delete.
+func (n *NB) Release(ctx context.Context, sandbox string, ports []Held) error {
+	for range maxAttempts {
+		if len(ports) == 0 {
+			return nil
+		}
+		_, err := n.db.Transact(ctx, deleteOps(sandbox, ports))
+		if err == nil {
+			return nil
+		}
+		if _, refused := errors.AsType[*ovndb.Refused](err); !refused && !pause(ctx) {
+			return err
+		}
+		// Refused as a whole since one of them is not ours, or the outcome is unknown: either way, what is ours
+		// still is what is left to do.
+		if ports, err = n.stillOwned(ctx, sandbox, ports); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("ports of sandbox %.12s were not released in %d attempts", sandbox, maxAttempts)
+}
+
+// deleteOps unlinks each port from whichever switch has it; the row is collected with its last reference. A claim
+// goes only if it names the port.
+func deleteOps(sandbox string, ports []Held) []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	for _, p := range ports {
+		ops = append(ops, owned(p.UUID, sandbox), ovndb.Unlink(nb.LogicalSwitchTable, "ports", p.UUID))
+		for _, claim := range p.Claims {
+			ops = append(ops, deleteClaim(claim, p.UUID))
+		}
+	}
+	return ops
+}
+
+func deleteClaim(claim, port string) ovsdb.Operation {
+	op := ovndb.Delete(nb.CoppTable, claim)
+	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
+		stringMap(map[string]string{keyPort: port})))
+	return op
+}
+
+func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Held) ([]Held, error) {
+	keys := make([]string, len(ports))
+	for i, p := range ports {
+		keys[i] = p.UUID
+	}
+	rows, _, err := n.read(ctx, keys)
+	if errors.Is(err, ovndb.ErrUnknownOutcome) && ctx.Err() == nil {
+		return ports, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ours []Held
+	for _, p := range ports {
+		if row := rows[p.UUID]; row != nil && row.ExternalIDs[keySandbox] == sandbox {
+			ours = append(ours, Held{UUID: p.UUID, Claims: claimsOf(row)})
+		}
+	}
+	return ours, nil
+}
+
+// ReleaseSandbox releases every port of a sandbox whose keys nobody knows: its ADD ended before it heard them.
+// The server scans its ports for it.
+func (n *NB) ReleaseSandbox(ctx context.Context, sandbox string) error {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(nb.LogicalSwitchPortTable, "external_ids", keySandbox, sandbox, "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return err
+	}
+	rows, err := ovndb.Rows[nb.LogicalSwitchPort](n.db, results[0])
+	if err != nil {
+		return err
+	}
+	var ports []Held
+	for _, row := range rows {
+		ports = append(ports, Held{UUID: row.UUID, Claims: claimsOf(row)})
+	}
+	return n.Release(ctx, sandbox, ports)
+}

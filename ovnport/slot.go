@@ -1,0 +1,259 @@
+package ovnport
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// slot is one wanted port on its way to a row.
+type slot struct {
+	want  Want
+	name  string
+	parts []part // the first is the lease, the others are claims
+	// held is the row of this name that is there already: ours (then nothing is left to do), or an older
+	// sandbox's (then it is taken over). nil: to be inserted.
+	held *nb.LogicalSwitchPort
+}
+
+// part is one address, or one MAC, with the key that stands for it.
+type part struct {
+	key  string
+	addr netip.Prefix     // or
+	hw   net.HardwareAddr // a MAC
+	// search is nil for what the user fixed.
+	search *search
+}
+
+func (p *part) String() string {
+	if p.hw != nil {
+		return "MAC " + p.hw.String()
+	}
+	return "address " + p.addr.Addr().String()
+}
+
+func (s *slot) key() string { return s.parts[0].key }
+
+// ovnMAC is the prefix of MACs that are made from a lease; wideMAC that of an IPv6 lease outside the subnet's
+// first 2^32 addresses, whose lower 32 bits another lease may have too: such a MAC is claimed.
+var (
+	ovnMAC  = []byte{0x0a, 0x58}
+	wideMAC = []byte{0x0a, 0x59}
+)
+
+// mac is the port's MAC address: the one claimed or leased as such, else that made from the lease.
+func (s *slot) mac() net.HardwareAddr {
+	for _, p := range s.parts {
+		if p.hw != nil {
+			return p.hw
+		}
+	}
+	return leaseMAC(ovnMAC, s.parts[0].addr.Addr())
+}
+
+func leaseMAC(prefix []byte, a netip.Addr) net.HardwareAddr {
+	b := a.AsSlice()
+	return slices.Concat(net.HardwareAddr(prefix), b[len(b)-4:])
+}
+
+// newSlot lays out what a port has to hold: the fixed addresses, a dynamic one of each subnet's family without a
+// fixed one, and the MAC where it is not made from the lease.
+func newSlot(o *Owner, w Want) (*slot, error) {
+	s := &slot{want: w, name: portName(o, w.Interface)}
+	for i, subnet := range w.Network.Subnets {
+		fixed := false
+		for _, ip := range w.IPs {
+			if subnet.Contains(ip.Addr()) {
+				s.addFixed(ip)
+				fixed = true
+			}
+		}
+		if !fixed {
+			s.addSearch(&search{pool: w.Network.Pool(i), network: w.Network.ID(), seed: s.name})
+		}
+	}
+	if len(w.Network.Subnets) == 0 {
+		s.addMACLease()
+		for _, ip := range w.IPs {
+			s.addFixed(ip)
+		}
+		return s, nil
+	}
+	return s, s.addMACClaim()
+}
+
+func (s *slot) addFixed(ip netip.Prefix) {
+	s.parts = append(s.parts, part{key: ovndb.AddressKey(s.want.Network.ID(), ip.Addr()), addr: ip})
+}
+
+func (s *slot) addSearch(find *search) {
+	p := part{search: find}
+	p.set(find.next())
+	s.parts = append(s.parts, p)
+}
+
+// addMACLease makes the MAC itself the lease of a port on a network without subnets.
+func (s *slot) addMACLease() {
+	if s.want.MAC != nil {
+		s.parts = append(s.parts, part{key: ovndb.MACKey(s.want.Network.ID(), s.want.MAC), hw: s.want.MAC})
+		return
+	}
+	s.addSearch(&search{macs: true, network: s.want.Network.ID(), seed: s.name})
+}
+
+// addMACClaim claims a fixed MAC. One that looks like a lease's is only for the lease's own port: nobody would
+// hold it against the pod that gets that lease later.
+func (s *slot) addMACClaim() error {
+	w, first := &s.want, &s.parts[0]
+	switch {
+	case w.MAC == nil && s.wide():
+		hw := leaseMAC(wideMAC, first.addr.Addr())
+		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), hw), hw: hw})
+	case w.MAC == nil:
+	case !bytes.HasPrefix(w.MAC, ovnMAC):
+		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), w.MAC), hw: w.MAC})
+	case first.search != nil || s.wide() || !bytes.Equal(w.MAC, leaseMAC(ovnMAC, first.addr.Addr())):
+		return conf.Errorf(conf.CodeInvalidConfig, "MACs that begin with 0a:58 are made from leased addresses; choose another, 02:… for example",
+			"interface %s: MAC %s is not the one of its own address", w.Interface, w.MAC)
+	}
+	return nil
+}
+
+// wide tells whether the lease is an IPv6 address that does not share its upper 96 bits with the subnet.
+func (s *slot) wide() bool {
+	a := s.parts[0].addr.Addr()
+	if a.Is4() {
+		return false
+	}
+	subnet := s.want.Network.Subnets[s.want.Network.SubnetOf(a)].Addr()
+	return !bytes.Equal(a.AsSlice()[:12], subnet.AsSlice()[:12])
+}
+
+// adopt makes the slot hold exactly what a row of its name holds already, when that satisfies the want. It keeps
+// a pod its addresses over a new sandbox.
+func (s *slot) adopt(row *nb.LogicalSwitchPort) bool {
+	if row.ExternalIDs[keyNetwork] != s.want.Network.ID() || len(row.Addresses) == 0 {
+		return false
+	}
+	words := strings.Fields(row.Addresses[0])
+	parts := slices.Clone(s.parts)
+	used := map[string]bool{}
+	for i := range parts {
+		if !parts[i].take(words, used) {
+			return false
+		}
+	}
+	var keys []string
+	for _, p := range parts {
+		keys = append(keys, p.key)
+	}
+	// Nothing more and nothing less: an address that is no longer wanted must not stay with the port.
+	if keys[0] != row.UUID || !slices.Equal(keys[1:], claimsOf(row)) || len(used) != len(words)-1 {
+		return false
+	}
+	s.parts, s.held = parts, row
+	return true
+}
+
+// take finds among a row's addresses the one that serves the part.
+func (p *part) take(words []string, used map[string]bool) bool {
+	if p.hw != nil {
+		if p.search == nil {
+			return words[0] == p.hw.String()
+		}
+		hw, err := net.ParseMAC(words[0])
+		if err != nil || !bytes.HasPrefix(hw, ovnMAC) {
+			return false
+		}
+		p.set(candidate{key: ovndb.MACKey(p.search.network, hw), hw: hw})
+		return true
+	}
+	for _, word := range words[1:] {
+		a, err := netip.ParseAddr(word)
+		if err != nil || used[word] {
+			continue
+		}
+		if p.search == nil && a == p.addr.Addr() || p.search != nil && p.search.pool.Contains(a) {
+			used[word] = true
+			if p.search != nil {
+				p.set(p.search.at(a))
+			}
+			return true
+		}
+	}
+	return false
+}
+
+func (p *part) set(c candidate) { p.key, p.addr, p.hw = c.key, c.addr, c.hw }
+
+// candidate is one address or MAC that a search proposes.
+type candidate struct {
+	key  string
+	addr netip.Prefix
+	hw   net.HardwareAddr
+}
+
+// search walks the leasable addresses of a subnet (or, on a network without one, MACs) in an order of the port's
+// own: it begins at a hash of the port's name, so that a pod that comes back tends to find its old address, and
+// goes on in steps that visit every address once.
+type search struct {
+	pool    conf.Pool
+	macs    bool
+	network string
+	seed    string
+	tried   uint64
+	start   uint64
+	step    uint64
+}
+
+func (f *search) size() uint64 {
+	if f.macs {
+		return 1 << 32
+	}
+	return f.pool.Size()
+}
+
+// exhausted tells whether every address was proposed once.
+func (f *search) exhausted() bool { return f.tried >= f.size() }
+
+func (f *search) next() candidate {
+	if f.step == 0 {
+		h := fnv.New64a()
+		h.Write([]byte(f.network + " " + f.seed))
+		sum := h.Sum64()
+		f.start, f.step = sum%f.size(), coprime((sum>>32)%f.size(), f.size())
+	}
+	i := (f.start + f.tried%f.size()*f.step) % f.size()
+	f.tried++
+	if !f.macs {
+		return f.at(f.pool.At(i))
+	}
+	hw := slices.Concat(net.HardwareAddr(ovnMAC), binary.BigEndian.AppendUint32(nil, uint32(i)))
+	return candidate{key: ovndb.MACKey(f.network, hw), hw: hw}
+}
+
+func (f *search) at(a netip.Addr) candidate {
+	return candidate{key: ovndb.AddressKey(f.network, a), addr: netip.PrefixFrom(a, f.pool.Subnet.Bits())}
+}
+
+// coprime returns the least number from n on that shares no factor with size: steps of it visit every index.
+func coprime(n, size uint64) uint64 {
+	for n = max(n, 1); gcd(n, size) != 1; n++ {
+	}
+	return n % size
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
