@@ -207,6 +207,9 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 		if err != nil {
 			return err
 		}
+		if dst.Bits() == 0 {
+			return fmt.Errorf("routes[%d].dst: %s is the default route, which stays with the pod's first interface", i, dst)
+		}
 		gw, err := n.routeGateway(dst, r.GW)
 		if err != nil {
 			return fmt.Errorf("routes[%d].gw: %w", i, err)

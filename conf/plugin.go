@@ -26,8 +26,9 @@ type Plugin struct {
 	AgentSocket      string
 	StateDir         string
 	AllowedDelegates []string
-	LogFile          string        // empty: no log of its own
-	Timeout          time.Duration // of one ADD as a whole
+	LogFile          string          // empty: no log of its own
+	Timeout          time.Duration   // of one ADD as a whole
+	RawResult        json.RawMessage // the result of the chain so far, as it came
 	// Annotations are the pod's, as the runtime handed them. nil: it handed none, which differs from an
 	// empty map.
 	Annotations map[string]string
@@ -53,18 +54,27 @@ type pluginJSON struct {
 	} `json:"runtimeConfig"`
 }
 
+// Strictness says what becomes of keys that are not known.
+type Strictness bool
+
+// Strict refuses them; Lenient passes over them.
+const (
+	Strict  Strictness = true
+	Lenient Strictness = false
+)
+
 // ParsePlugin reads the plugin's conf from what the runtime puts on its standard input.
-func ParsePlugin(stdin []byte) (*Plugin, error) {
+func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	var raw pluginJSON
 	// The runtime adds keys of its own for GC (CNI 1.1, "cni.dev/valid-attachments").
-	runtimeKey := func(key string) bool { return strings.HasPrefix(key, "cni.dev/") }
-	if err := DecodeObject(stdin, &raw, runtimeKey); err != nil {
+	ignored := func(key string) bool { return strict == Lenient || strings.HasPrefix(key, "cni.dev/") }
+	if err := DecodeObject(stdin, &raw, ignored); err != nil {
 		return nil, Errorf(CodeDecoding, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",
 			"plugin configuration: %w", err)
 	}
 	p := &Plugin{
 		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates,
-		LogFile: raw.LogFile, Timeout: DefaultTimeout, Annotations: raw.RuntimeConfig.Annotations,
+		LogFile: raw.LogFile, RawResult: raw.PrevResult, Timeout: DefaultTimeout, Annotations: raw.RuntimeConfig.Annotations,
 	}
 	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
 		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)

@@ -42,7 +42,7 @@ func Resolve(ctx context.Context, selections []Selection, get func(ctx context.C
 		}
 		a := Attachment{Selection: s, Network: network}
 		if err := a.check(); err != nil {
-			return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+NetworksAnnotation,
+			return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.NetworksAnnotation,
 				"interface %s: %w", s.Interface, err)
 		}
 		attachments = append(attachments, a)
@@ -53,7 +53,7 @@ func Resolve(ctx context.Context, selections []Selection, get func(ctx context.C
 func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*Definition, error)) (*conf.Network, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
 	if errors.Is(err, ErrNotFound) {
-		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or correct the pod's annotation "+NetworksAnnotation,
+		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or correct the pod's annotation "+conf.NetworksAnnotation,
 			"network %s is not found", &s)
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func checkTogether(attachments []Attachment) error {
 				continue
 			}
 			if what := common(a, b); what != "" {
-				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+NetworksAnnotation,
+				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.NetworksAnnotation,
 					"interfaces %s and %s both ask for %s on network %s", a.Interface, b.Interface, what, a.Network.ID())
 			}
 		}

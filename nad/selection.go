@@ -13,13 +13,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Annotations of a pod that concern us (multi-net-spec 1.3, sections 3.4 and 3.6; ours have the prefix).
-const (
-	NetworksAnnotation       = "k8s.v1.cni.cncf.io/networks"
-	DefaultNetworkAnnotation = "v1.multus-cni.io/default-network"
-	OwnPrefix                = "ovn-multinet/"
-)
-
 // Bounds on what a tenant may ask for: no pod of the field comes near them, and work stays bounded.
 const (
 	maxAnnotation = 64 << 10
@@ -55,40 +48,19 @@ type selectionJSON struct {
 	DeviceID       json.RawMessage `json:"deviceID"`
 }
 
-// Wanted tells whether any of a pod's annotations concerns us; if none does, the pod is a plain one.
-func Wanted(annotations map[string]string) bool {
-	for key := range annotations {
-		if key == NetworksAnnotation || key == DefaultNetworkAnnotation || strings.HasPrefix(key, OwnPrefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// Own returns those of a pod's annotations that concern us.
-func Own(annotations map[string]string) map[string]string {
-	own := map[string]string{}
-	for key, value := range annotations {
-		if Wanted(map[string]string{key: value}) {
-			own[key] = value
-		}
-	}
-	return own
-}
-
 // Select reads a pod's annotations into its list of networks, in their order; podNamespace is where names
 // without one are looked up, primary the interface that the pod has already. Every error has code 7.
 func Select(annotations map[string]string, podNamespace, primary string) ([]Selection, error) {
-	if _, given := annotations[DefaultNetworkAnnotation]; given {
+	if _, given := annotations[conf.DefaultNetworkAnnotation]; given {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "the first interface stays with the node's primary CNI plugin; remove the annotation",
-			"annotation %s is not supported", DefaultNetworkAnnotation)
+			"annotation %s is not supported", conf.DefaultNetworkAnnotation)
 	}
 	for key := range annotations {
-		if strings.HasPrefix(key, OwnPrefix) {
+		if strings.HasPrefix(key, conf.AnnotationPrefix) {
 			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation", "annotation %s is not known", key)
 		}
 	}
-	text, given := annotations[NetworksAnnotation]
+	text, given := annotations[conf.NetworksAnnotation]
 	if !given || strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
@@ -97,7 +69,7 @@ func Select(annotations map[string]string, podNamespace, primary string) ([]Sele
 		err = nameInterfaces(selections, primary)
 	}
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", NetworksAnnotation, err)
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", conf.NetworksAnnotation, err)
 	}
 	return selections, nil
 }

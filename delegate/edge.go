@@ -1,0 +1,71 @@
+package delegate
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Funcs are the plugin's answers at the edge: every error, a panic too, becomes a CNI error with its code, and
+// every call leaves one line in the log that the configuration names.
+func (p *Plugin) Funcs() skel.CNIFuncs {
+	return skel.CNIFuncs{
+		Add: edge("ADD", p.Add), Del: edge("DEL", p.Del), Check: edge("CHECK", p.Check),
+		GC: edge("GC", p.GC), Status: edge("STATUS", p.Status),
+	}
+}
+
+func edge(cmd string, run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		began := time.Now()
+		err := withoutPanic(run, args)
+		record(cmd, args, began, err)
+		if err == nil {
+			return nil
+		}
+		code, msg, details := conf.Describe(err)
+		return types.NewError(code, msg, details)
+	}
+}
+
+func withoutPanic(run func(*skel.CmdArgs) error, args *skel.CmdArgs) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, please report it: "+firstFrames(debug.Stack()), "panic: %v", cause)
+		}
+	}()
+	return run(args)
+}
+
+// firstFrames keeps of a stack what fits into an event.
+func firstFrames(stack []byte) string {
+	return string(stack[:min(len(stack), 1500)])
+}
+
+// record writes the call's line. The log is a courtesy: what goes wrong with it must not fail a pod.
+func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
+	c, confErr := newCall(args, conf.Lenient)
+	if confErr != nil || c.conf.LogFile == "" {
+		return
+	}
+	f, openErr := os.OpenFile(c.conf.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if openErr != nil {
+		return
+	}
+	defer f.Close()
+	log := slog.New(slog.NewTextHandler(f, nil)).With("cmd", cmd, "pod", c.sandbox.Namespace+"/"+c.sandbox.Pod,
+		"interface", args.IfName, "network", c.conf.Name, "containerID", args.ContainerID,
+		"took", fmt.Sprintf("%.1fms", float64(time.Since(began).Microseconds())/1000))
+	if err != nil {
+		log.Error("failed", "err", err)
+		return
+	}
+	log.Info("done")
+}

@@ -1,0 +1,60 @@
+package delegate
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// inspect compares an attachment's links and addresses in the kernel with its plan.
+func inspect(netns string, s *plan.Sandbox, p *plan.Plan) error {
+	for _, i := range p.Interfaces {
+		if _, err := netlinksafe.LinkByName(plan.HostEnd(s.ContainerID, i.Name)); err != nil {
+			return differs(i.Name, fmt.Errorf("host end: %w", err))
+		}
+	}
+	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		for i := range p.Interfaces {
+			if err := inspectPodEnd(&p.Interfaces[i]); err != nil {
+				return differs(p.Interfaces[i].Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func differs(ifName string, err error) error {
+	return conf.Errorf(conf.CodeInternal, "someone changed it in the pod or on the node; recreate the pod",
+		"interface %s is not as it was made: %w", ifName, err)
+}
+
+func inspectPodEnd(i *plan.Interface) error {
+	link, err := netlinksafe.LinkByName(i.Name)
+	if err != nil {
+		return err
+	}
+	if mac := link.Attrs().HardwareAddr.String(); mac != i.MAC {
+		return fmt.Errorf("its MAC is %s, not %s", mac, i.MAC)
+	}
+	addrs, err := netlinksafe.AddrList(link, 0)
+	if err != nil {
+		return err
+	}
+	there := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			there[ip.Unmap()] = true
+		}
+	}
+	for _, a := range i.Addresses {
+		if !there[a.Addr()] {
+			return fmt.Errorf("it lacks address %s", a)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package delegate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// The journal, below the state folder:
+//
+//	attached/<id>   what a DEL has to undo; root's, 0700
+//	attached/<id>.lock
+//	release/<id>    what the agent has to release once the databases answer; shared with the agent
+//
+// A file is written whole or not at all, and is on the disk before what it describes is begun.
+type journal struct{ dir string }
+
+const (
+	attachedDir = "attached"
+	lockSuffix  = ".lock"
+)
+
+// entry is one attachment: the intent at first, later with its plan.
+type entry struct {
+	Version int          `json:"version"`
+	Sandbox plan.Sandbox `json:"sandbox"`
+	Plan    *plan.Plan   `json:"plan,omitempty"` // nil: the ADD ended before it heard of its plan
+}
+
+const entryVersion = 1
+
+func (j *journal) attached(id string) string { return filepath.Join(j.dir, attachedDir, id) }
+
+func (j *journal) release(id string) string { return filepath.Join(j.dir, plan.ReleaseDir, id) }
+
+// prepare makes the folders.
+func (j *journal) prepare() error {
+	if err := os.MkdirAll(filepath.Join(j.dir, attachedDir), 0o700); err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Join(j.dir, plan.ReleaseDir), 0o700)
+}
+
+// read returns the attachment's entry, nil when there is none. A file that does not parse (a disk's doing, for it
+// was written whole) still says that there was an attachment: its ports are then looked for by their owner.
+func (j *journal) read(s *plan.Sandbox) (e *entry, damaged bool, err error) {
+	text, err := os.ReadFile(j.attached(s.ID()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("journal: %w", err)
+	}
+	e = &entry{}
+	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ContainerID != s.ContainerID {
+		return &entry{Version: entryVersion, Sandbox: *s}, true, nil
+	}
+	return e, false, nil
+}
+
+func (j *journal) write(e *entry) error {
+	e.Version = entryVersion
+	if err := writeFile(j.attached(e.Sandbox.ID()), e); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// handOver turns an attachment that was undone here into one that the agent has to release. An older file of the
+// same name means that an older release is not done: what it listed may be more than what is listed now.
+func (j *journal) handOver(e *entry) (*plan.Release, error) {
+	r := &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
+	if e.Plan != nil {
+		for _, i := range e.Plan.Interfaces {
+			r.Ports = append(r.Ports, i.Port)
+		}
+	}
+	path := j.release(e.Sandbox.ID())
+	if _, err := os.Lstat(path); err == nil {
+		r.Planned, r.Ports = false, nil
+	}
+	if err := writeFile(path, r); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	return r, j.forget(&e.Sandbox)
+}
+
+// forget deletes the attachment's entry; one that is gone is no error.
+func (j *journal) forget(s *plan.Sandbox) error {
+	if err := os.Remove(j.attached(s.ID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// list returns the entries of one conflist.
+func (j *journal) list(conflist string) ([]*entry, error) {
+	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var entries []*entry
+	for _, f := range files {
+		containerID, ifName, ok := strings.Cut(f.Name(), "@")
+		if !ok || strings.HasSuffix(f.Name(), lockSuffix) || strings.HasPrefix(f.Name(), ".") {
+			continue
+		}
+		e, damaged, err := j.read(&plan.Sandbox{ContainerID: containerID, Interface: ifName})
+		// Whose a damaged entry is nobody can tell: it waits for its own DEL.
+		if err == nil && e != nil && !damaged && e.Sandbox.Conflist == conflist {
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+// writeFile writes JSON to a temporary file, syncs it and renames it into place, and syncs the folder: after a
+// power cut there is the old file, or the new one, or none where none was.
+func writeFile(path string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	dir, name := filepath.Split(path)
+	f, err := os.CreateTemp(dir, "."+name+".")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

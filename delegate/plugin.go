@@ -1,0 +1,278 @@
+package delegate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// Plugin answers CNI calls. Its world is Stdout and what the arguments of a call name.
+type Plugin struct {
+	Stdout io.Writer
+}
+
+// How long a call waits for an agent that is not there, and for one that is but does not answer. kubelet repeats
+// DEL, so it must be cheap; what it leaves is in release/.
+const (
+	addPatience    = 15 * time.Second
+	delPatience    = time.Second
+	releaseTimeout = time.Second
+	undoTimeout    = 10 * time.Second
+	delTimeout     = 30 * time.Second // for the lock, above all
+)
+
+// call is one CNI call.
+type call struct {
+	args    *skel.CmdArgs
+	conf    *conf.Plugin
+	sandbox plan.Sandbox
+	journal journal
+}
+
+// newCall reads what a call is about. An ADD is strict with its configuration; what takes away must work with that
+// of another version too.
+func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
+	c, err := conf.ParsePlugin(args.StdinData, strict)
+	if err != nil {
+		return nil, err
+	}
+	k8s := kubernetesArgs(args.Args)
+	return &call{
+		args: args, conf: c, journal: journal{dir: c.StateDir},
+		sandbox: plan.Sandbox{
+			ContainerID: args.ContainerID, Interface: args.IfName, Conflist: c.Name,
+			Namespace: k8s["K8S_POD_NAMESPACE"], Pod: k8s["K8S_POD_NAME"], UID: k8s["K8S_POD_UID"],
+		},
+	}, nil
+}
+
+// kubernetesArgs splits CNI_ARGS, "K=V;K=V". What others put there is not ours to judge.
+func kubernetesArgs(text string) map[string]string {
+	args := map[string]string{}
+	for pair := range strings.SplitSeq(text, ";") {
+		key, value, _ := strings.Cut(pair, "=")
+		args[key] = value
+	}
+	return args
+}
+
+// Add is CNI's ADD: the pod's further interfaces are made, and the result is the one that the chain has so far.
+func (p *Plugin) Add(args *skel.CmdArgs) error {
+	c, err := newCall(args, conf.Strict)
+	if err != nil {
+		return err
+	}
+	prev := c.conf.RawResult
+	if len(prev) == 0 {
+		return conf.Errorf(conf.CodeInvalidConfig, "ovn-multinet is chained: put it last into the plugins of the node's conflist",
+			"there is no prevResult, so no plugin ran before this one")
+	}
+	if err := c.add(); err != nil {
+		return err
+	}
+	_, err = p.Stdout.Write(append([]byte(prev), '\n'))
+	return err
+}
+
+func (c *call) add() error {
+	wanted := c.conf.Annotations == nil || len(conf.OwnAnnotations(c.conf.Annotations)) > 0
+	if !wanted {
+		return nil
+	}
+	if c.sandbox.Namespace == "" || c.sandbox.Pod == "" {
+		return conf.Errorf(conf.CodeEnvironment, "the runtime must set them, as those of Kubernetes do",
+			"CNI_ARGS has no K8S_POD_NAMESPACE or no K8S_POD_NAME")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
+	defer cancel()
+	if err := c.journal.prepare(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	held, err := takeLock(ctx, c.journal.attached(c.sandbox.ID())+lockSuffix)
+	if err != nil {
+		return err
+	}
+	defer held.unlock()
+	// What an earlier call left: one that was killed half way, or one that the runtime repeats.
+	if old, _, err := c.journal.read(&c.sandbox); err != nil {
+		return err
+	} else if old != nil {
+		if err := c.undo(old); err != nil {
+			return fmt.Errorf("undo the earlier ADD of this container: %w", err)
+		}
+	}
+	e := &entry{Sandbox: c.sandbox}
+	if err := c.journal.write(e); err != nil {
+		return err
+	}
+	failpoint.Hit("intent-written")
+	if err := c.attach(ctx, e); err != nil {
+		return errors.Join(err, c.undo(e))
+	}
+	return nil
+}
+
+// attach carries out the steps of an ADD whose intent is in the journal. e gets the plan as soon as there is one.
+func (c *call) attach(ctx context.Context, e *entry) error {
+	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
+	defer agent.Close()
+	request := plan.PlanRequest{Sandbox: c.sandbox}
+	if c.conf.Annotations != nil {
+		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
+	}
+	p := &plan.Plan{}
+	if err := agent.Call(ctx, plan.OpPlan, request, p); err != nil {
+		return err
+	}
+	failpoint.Hit("plan-received")
+	if len(p.Interfaces) == 0 {
+		return c.journal.forget(&c.sandbox)
+	}
+	e.Plan = p
+	if err := p.Check(c.args.IfName); err != nil {
+		return err
+	}
+	if err := c.journal.write(e); err != nil {
+		return err
+	}
+	failpoint.Hit("plan-written")
+	if err := wire(c.args.Netns, &c.sandbox, p); err != nil {
+		return err
+	}
+	failpoint.Hit("wired")
+	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult}
+	if err := agent.Call(ctx, plan.OpBind, bind, nil); err != nil {
+		return err
+	}
+	failpoint.Hit("bound")
+	return nil
+}
+
+// undo takes away what an attachment made, in reverse, and hands the rest to the agent. It has its own time: that
+// of the ADD may be over.
+func (c *call) undo(e *entry) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	return c.detach(ctx, e)
+}
+
+func (c *call) detach(ctx context.Context, e *entry) error {
+	if err := unwire(&e.Sandbox, e.Plan); err != nil {
+		return err // the journal stays: a retry begins here again
+	}
+	failpoint.Hit("unwired")
+	release, err := c.journal.handOver(e)
+	if err != nil {
+		return err
+	}
+	failpoint.Hit("handed-over")
+	// An agent that is missing or late finds the file: nothing is lost, so nothing is said.
+	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
+	defer cancel()
+	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
+	defer agent.Close()
+	_ = agent.Call(ctx, plan.OpRelease, release, &plan.Released{})
+	return nil
+}
+
+// Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success.
+func (p *Plugin) Del(args *skel.CmdArgs) error {
+	c, err := newCall(args, conf.Lenient)
+	if err != nil {
+		return err
+	}
+	return c.del(c.sandbox)
+}
+
+func (c *call) del(s plan.Sandbox) error {
+	ctx, cancel := context.WithTimeout(context.Background(), delTimeout)
+	defer cancel()
+	path := c.journal.attached(s.ID())
+	// A plain pod's DEL ends here, without a lock. An ADD that runs now wrote its intent before all else.
+	if !exists(path) && !exists(path+lockSuffix) {
+		return nil
+	}
+	held, err := takeLock(ctx, path+lockSuffix)
+	if err != nil {
+		return err
+	}
+	defer held.unlock()
+	e, _, err := c.journal.read(&s)
+	if e == nil || err != nil {
+		return err
+	}
+	return c.detach(ctx, e)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Check is CNI's CHECK: the kernel here, ports and plugs by the agent.
+func (p *Plugin) Check(args *skel.CmdArgs) error {
+	c, err := newCall(args, conf.Strict)
+	if err != nil {
+		return err
+	}
+	e, _, err := c.journal.read(&c.sandbox)
+	if e == nil || err != nil {
+		return err
+	}
+	if e.Plan == nil {
+		return conf.Errorf(conf.CodeTryAgain, "the runtime should DEL this container", "the ADD of container %.12s did not finish", c.sandbox.ContainerID)
+	}
+	if err := inspect(args.Netns, &c.sandbox, e.Plan); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
+	defer cancel()
+	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
+	defer agent.Close()
+	return agent.Call(ctx, plan.OpCheck, plan.CheckRequest{Sandbox: e.Sandbox, Plan: *e.Plan}, nil)
+}
+
+// GC is CNI's GC: every attachment of this conflist that the runtime does not list is undone.
+func (p *Plugin) GC(args *skel.CmdArgs) error {
+	c, err := newCall(args, conf.Lenient)
+	if err != nil {
+		return err
+	}
+	valid := map[string]bool{}
+	for _, a := range c.conf.ValidAttachments {
+		s := plan.Sandbox{ContainerID: a.ContainerID, Interface: a.IfName}
+		valid[s.ID()] = true
+	}
+	entries, err := c.journal.list(c.conf.Name)
+	errs := []error{err}
+	for _, e := range entries {
+		if !valid[e.Sandbox.ID()] {
+			errs = append(errs, c.del(e.Sandbox))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Status is CNI's STATUS: not ready until the agent was ready once since boot. A later outage of the agent must
+// not take the node out: pods without further networks start all the same.
+func (p *Plugin) Status(args *skel.CmdArgs) error {
+	c, err := newCall(args, conf.Strict)
+	if err != nil {
+		return err
+	}
+	if !exists(plan.ReadyMarker(c.conf.AgentSocket)) {
+		return conf.Errorf(conf.CodeNotAvailable, "is the ovn-multinet agent running on this node, what does its log say?",
+			"the agent at %s was not ready yet since boot", c.conf.AgentSocket)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package ovnport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
+)
+
+// OVS plugs host ends into the node's integration bridge and watches for their flows.
+type OVS struct {
+	db     *ovndb.DB
+	bridge string
+
+	listen  sync.Once
+	mu      sync.Mutex
+	waiters map[string]chan struct{} // by the name of the host end; a token means "look again"
+}
+
+// OpenOVS begins to connect to the node's OVS database and keeps a copy of the few rows and columns that matter.
+func OpenOVS(socket, bridge string, log *slog.Logger) (*OVS, error) {
+	dbModel, err := vswitch.FullDatabaseModel()
+	if err != nil {
+		return nil, err
+	}
+	root, br, iface := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Interface{}
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "OVS", Endpoints: []string{"unix:" + socket}, Model: dbModel, Log: log,
+		Monitor: []client.MonitorOption{
+			client.WithTable(root, &root.ExternalIDs),
+			client.WithTable(br, &br.Name, &br.DatapathType),
+			client.WithTable(iface, &iface.Name, &iface.ExternalIDs, &iface.Error, &iface.Ofport),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &OVS{db: db, bridge: bridge, waiters: map[string]chan struct{}{}}, nil
+}
+
+// Close ends the connection.
+func (v *OVS) Close() { v.db.Close() }
+
+// Connected tells whether the connection stands now.
+func (v *OVS) Connected() bool { return v.db.Connected() }
+
+// Settings is what an ADD has to know of the node.
+type Settings struct {
+	Chassis   string // external_ids:system-id
+	EncapIP   string // external_ids:ovn-encap-ip
+	Userspace bool   // the integration bridge is a userspace datapath
+	bridge    string // its row key
+}
+
+// Settings reads the node's settings from the copy.
+func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
+	if err := v.db.WaitConnected(ctx); err != nil {
+		return nil, conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node, and is --ovs-socket its db.sock?", "%w", err)
+	}
+	var roots []vswitch.OpenvSwitch
+	if err := v.db.Client().List(ctx, &roots); err != nil {
+		return nil, fmt.Errorf("OVS database: %w", err)
+	}
+	if len(roots) == 0 || roots[0].ExternalIDs["system-id"] == "" {
+		return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:system-id=…",
+			"Open vSwitch on this node has no external_ids:system-id")
+	}
+	s := &Settings{Chassis: roots[0].ExternalIDs["system-id"], EncapIP: roots[0].ExternalIDs["ovn-encap-ip"]}
+	var bridges []vswitch.Bridge
+	if err := v.db.Client().List(ctx, &bridges); err != nil {
+		return nil, fmt.Errorf("OVS database: %w", err)
+	}
+	for _, b := range bridges {
+		if b.Name == v.bridge {
+			s.bridge, s.Userspace = b.UUID, b.DatapathType == "netdev"
+			return s, nil
+		}
+	}
+	return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller makes it: is it running on this node?",
+		"Open vSwitch on this node has no bridge %s", v.bridge)
+}
+
+// Plug is one host end that belongs into the integration bridge.
+type Plug struct {
+	HostEnd  string // the interface's name in the host
+	PortUUID string
+	PortName string
+	MAC      string
+}
+
+// Plug puts all host ends of a sandbox into the integration bridge, in one transaction. What an earlier attempt
+// of the same sandbox left there goes first.
+func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
+	settings, err := v.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	ops, err := v.plugOps(o, settings.bridge, plugs)
+	if err != nil {
+		return err
+	}
+	_, err = v.db.Transact(ctx, ops)
+	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
+		if err := v.Unplug(ctx, o.Sandbox); err != nil {
+			return err
+		}
+		_, err = v.db.Transact(ctx, ops)
+	}
+	failpoint.Hit("ovs-committed")
+	if err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "plug into bridge %s: %w", v.bridge, err)
+	}
+	return nil
+}
+
+func (v *OVS) plugOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation, error) {
+	ops := []ovsdb.Operation{ovndb.Present(vswitch.BridgeTable, bridge)}
+	var ports []any
+	for i, p := range plugs {
+		ifID, portID := fmt.Sprintf("iface%d", i), fmt.Sprintf("port%d", i)
+		iface, err := v.db.Insert(&vswitch.Interface{
+			UUID: ifID, Name: p.HostEnd,
+			ExternalIDs: map[string]string{
+				"iface-id": p.PortName, "iface-id-ver": o.UID, "attached_mac": p.MAC, "sandbox": o.Sandbox, keyPortUUID: p.PortUUID,
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		port, err := v.db.Insert(&vswitch.Port{
+			UUID: portID, Name: p.HostEnd, Interfaces: []string{ifID},
+			ExternalIDs: map[string]string{keySandbox: o.Sandbox},
+			OtherConfig: map[string]string{"transient": "true"},
+		})
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, iface, port)
+		ports = append(ports, ovsdb.UUID{GoUUID: portID})
+	}
+	link := ovndb.Link(vswitch.BridgeTable, bridge, "ports")
+	link.Mutations[0].Value = ovsdb.OvsSet{GoSet: ports}
+	return append(ops, link), nil
+}
+
+// Unplug takes every port of a sandbox out of Open vSwitch. It reads them from the database and not from the
+// copy, which is empty for a moment after a reconnect.
+func (v *OVS) Unplug(ctx context.Context, sandbox string) error {
+	results, err := v.db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid"),
+	})
+	if err != nil {
+		return err
+	}
+	ports, err := ovndb.Rows[vswitch.Port](v.db, results[0])
+	if err != nil || len(ports) == 0 {
+		return err
+	}
+	var ops []ovsdb.Operation
+	for _, p := range ports {
+		ops = append(ops, ovndb.Unlink(vswitch.BridgeTable, "ports", p.UUID))
+	}
+	_, err = v.db.Transact(ctx, ops)
+	return err
+}
+
+// AwaitFlows waits until ovn-controller says of every host end that its flows are installed, by events. The error
+// has code 106 and says who is behind.
+func (v *OVS) AwaitFlows(ctx context.Context, plugs []Plug) error {
+	v.listen.Do(func() {
+		v.db.Client().Cache().AddEventHandler(&cache.EventHandlerFuncs{
+			AddFunc:    func(_ string, m model.Model) { v.wake(m) },
+			UpdateFunc: func(_ string, _, m model.Model) { v.wake(m) },
+		})
+	})
+	for _, p := range plugs {
+		if err := v.await(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *OVS) wake(m model.Model) {
+	iface, ok := m.(*vswitch.Interface)
+	if !ok {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if w := v.waiters[iface.Name]; w != nil {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (v *OVS) await(ctx context.Context, p Plug) error {
+	again := make(chan struct{}, 1)
+	v.mu.Lock()
+	v.waiters[p.HostEnd] = again
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		delete(v.waiters, p.HostEnd)
+		v.mu.Unlock()
+	}()
+	for {
+		iface := &vswitch.Interface{Name: p.HostEnd}
+		err := v.db.Client().Get(ctx, iface)
+		if err == nil && iface.Error != nil && *iface.Error != "" {
+			return conf.Errorf(conf.CodeNoFlows, "see ovs-vswitchd's log on this node", "Open vSwitch does not take the host end %s: %s", p.HostEnd, *iface.Error)
+		}
+		if err == nil && iface.ExternalIDs["ovn-installed"] == "true" && iface.ExternalIDs["iface-id"] == p.PortName {
+			return nil
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return v.behind(p, iface)
+		}
+	}
+}
+
+// behind is the error of a wait that ended in vain, as far as the node can tell.
+func (v *OVS) behind(p Plug, iface *vswitch.Interface) error {
+	if iface.Ofport == nil || *iface.Ofport <= 0 {
+		return conf.Errorf(conf.CodeNoFlows, "is ovs-vswitchd running on this node?",
+			"port %s: Open vSwitch is behind, it has not taken the host end %s", p.PortName, p.HostEnd)
+	}
+	return &NoFlows{Plug: p}
+}
+
+// NoFlows is a port that Open vSwitch has taken and for which ovn-controller has installed no flows. Whether that
+// is northd's or ovn-controller's doing only NB can tell: see NB.Explain.
+type NoFlows struct{ Plug Plug }
+
+func (e *NoFlows) Error() string { return "port " + e.Plug.PortName + ": flows are not installed" }

@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// redialPause is the pause between two attempts to reach an agent that is being restarted.
+const redialPause = 50 * time.Millisecond
+
+// Client is the plugin's end of the socket.
+type Client struct {
+	Socket string
+	// Patience is how long a missing agent is waited for.
+	Patience time.Duration
+
+	conn   net.Conn
+	reader *Reader
+}
+
+// Close ends the connection; the agent drops what it is doing for it.
+func (c *Client) Close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+// Call sends a request and reads the answer into out, which may be nil. An agent that goes away in mid call is
+// asked again when it is back: every operation may be repeated.
+func (c *Client) Call(ctx context.Context, op string, body, out any) error {
+	for giveUp := time.Now().Add(c.Patience); ; {
+		response, err := c.try(ctx, op, body)
+		if err == nil {
+			if err := CheckVersion(response.Version); err != nil {
+				return err
+			}
+			if err := response.Error.Err(); err != nil {
+				return err
+			}
+			return decode(response.Body, out)
+		}
+		c.Close()
+		if ctx.Err() != nil || time.Now().After(giveUp) {
+			return conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(redialPause):
+		}
+	}
+}
+
+func (c *Client) try(ctx context.Context, op string, body any) (*Response, error) {
+	if c.conn == nil {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+		if err != nil {
+			return nil, err
+		}
+		c.conn, c.reader = conn, NewReader(conn)
+	}
+	deadline, _ := ctx.Deadline()
+	if err := c.conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := Write(c.conn, Request{Version: Version, Op: op, Body: text}); err != nil {
+		return nil, err
+	}
+	response := &Response{}
+	if err := c.reader.Read(response); err != nil {
+		return nil, fmt.Errorf("no answer to %s: %w", op, err)
+	}
+	return response, nil
+}
+
+func decode(body json.RawMessage, out any) error {
+	if out == nil {
+		return nil
+	}
+	if len(body) == 0 {
+		return errors.New("agent's answer has no body")
+	}
+	return json.Unmarshal(body, out)
+}

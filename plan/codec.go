@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// maxMessage bounds a message: 64 interfaces with all their addresses are far below it.
+const maxMessage = 4 << 20
+
+// Request is one message to the agent: a line of JSON.
+type Request struct {
+	Version int             `json:"version"`
+	Op      string          `json:"op"`
+	Body    json.RawMessage `json:"body"`
+}
+
+// Response is the agent's answer: a line of JSON, with a body or an error.
+type Response struct {
+	Version int             `json:"version"`
+	Error   *Error          `json:"error,omitempty"`
+	Body    json.RawMessage `json:"body,omitempty"`
+}
+
+// Error is an error with its CNI code, on its way to the plugin.
+type Error struct {
+	Code    uint   `json:"code"`
+	Msg     string `json:"msg"`
+	Details string `json:"details,omitempty"`
+}
+
+// Reader reads messages.
+type Reader struct{ lines *bufio.Reader }
+
+// NewReader reads messages from a connection.
+func NewReader(r io.Reader) *Reader { return &Reader{lines: bufio.NewReader(r)} }
+
+// Read reads one message.
+func (r *Reader) Read(into any) error {
+	var line []byte
+	for {
+		part, err := r.lines.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxMessage {
+			return fmt.Errorf("message of more than %d bytes", maxMessage)
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			if len(line) > 0 && errors.Is(err, io.EOF) {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	if err := json.Unmarshal(line, into); err != nil {
+		return fmt.Errorf("message: %w", err)
+	}
+	return nil
+}
+
+// Write writes one message with one write.
+func Write(w io.Writer, message any) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// CheckVersion refuses a peer that speaks a version we do not.
+func CheckVersion(version int) error {
+	if version == Version || version == Version-1 && version > 0 {
+		return nil
+	}
+	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are more than one version apart: finish the upgrade of this node",
+		"protocol version %d is not understood, only %d", version, Version)
+}
+
+// NewError turns an error into its message.
+func NewError(err error) *Error {
+	code, msg, details := conf.Describe(err)
+	return &Error{Code: code, Msg: msg, Details: details}
+}
+
+// Err turns the message back into an error; nil into nil.
+func (e *Error) Err() error {
+	if e == nil {
+		return nil
+	}
+	return conf.Errorf(e.Code, e.Details, "%s", e.Msg)
+}

@@ -1,0 +1,166 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Version is the protocol's. Each side understands its own and the one before, and says which it speaks in every
+// message.
+const Version = 1
+
+// The operations that a plugin asks its agent for.
+const (
+	OpPlan    = "plan"    // PlanRequest → Plan: ports are written, nothing is wired
+	OpBind    = "bind"    // BindRequest → nothing: host ends are plugged, flows are there, status is written
+	OpRelease = "release" // Release → Released: ports and plugs are taken away
+	OpCheck   = "check"   // CheckRequest → nothing: ports and plugs are as planned
+)
+
+// Sandbox says for whom a plugin was called. Every message carries it whole, so that an agent that was restarted
+// in between can serve it.
+type Sandbox struct {
+	ContainerID string `json:"containerID"`
+	Interface   string `json:"interface"` // the primary one, CNI_IFNAME
+	Conflist    string `json:"conflist"`  // its name
+	Namespace   string `json:"namespace"`
+	Pod         string `json:"pod"`
+	UID         string `json:"uid,omitempty"` // empty with runtimes that do not tell
+}
+
+// ID names the sandbox's attachment in files: a container ID has no "@" (CNI specification, section 2).
+func (s *Sandbox) ID() string { return s.ContainerID + "@" + s.Interface }
+
+// PlanRequest asks for a plan.
+type PlanRequest struct {
+	Sandbox
+	// Annotations are the pod's that concern us, as they were when the sandbox was made. nil: the runtime does not
+	// hand them, the agent is to look.
+	Annotations map[string]string `json:"annotations"`
+}
+
+// Plan is what to wire for one pod.
+type Plan struct {
+	Interfaces []Interface `json:"interfaces"`
+	// ChecksumOff: the integration bridge is a userspace datapath, to which a pod must not leave its checksums.
+	ChecksumOff bool `json:"checksumOff,omitempty"`
+}
+
+// Interface is one interface on an OVN network, and the port behind it.
+type Interface struct {
+	Name      string         `json:"name"`
+	Network   string         `json:"network"`
+	MAC       string         `json:"mac"`
+	MTU       int            `json:"mtu"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	Routes    []conf.Route   `json:"routes,omitempty"`
+	Port      Port           `json:"port"`
+}
+
+// Port is the key of a port's row and those of its claims.
+type Port struct {
+	Name   string   `json:"name"`
+	UUID   string   `json:"uuid"`
+	Claims []string `json:"claims,omitempty"`
+}
+
+// BindRequest asks for the plan's host ends to be plugged.
+type BindRequest struct {
+	Sandbox
+	Plan    Plan            `json:"plan"`
+	Primary json.RawMessage `json:"primary"` // the primary network's CNI result, for the network-status
+}
+
+// Release says what a sandbox had. It is a message, and it is the file in release/ that outlives a missing agent:
+// nothing in it can be executed.
+type Release struct {
+	Version int `json:"version"`
+	Sandbox
+	// Planned tells whether Ports is all there is. If not, the ADD ended before it heard of its ports, and they are
+	// looked for by their owner.
+	Planned bool   `json:"planned"`
+	Ports   []Port `json:"ports,omitempty"`
+}
+
+// ReleaseDir is the folder below the state folder that holds these files.
+const ReleaseDir = "release"
+
+// Released is the answer: whether all is gone now, or will be once the databases answer again.
+type Released struct {
+	Done bool `json:"done"`
+}
+
+// CheckRequest asks whether everything is as planned.
+type CheckRequest struct {
+	Sandbox
+	Plan Plan `json:"plan"`
+}
+
+// Check tells whether a plan is one that a plugin may carry out: the agent is not trusted with names that reach
+// the kernel. primary is the interface that the pod has already.
+func (p *Plan) Check(primary string) error {
+	seen := map[string]bool{primary: true, "lo": true}
+	for i := range p.Interfaces {
+		n := &p.Interfaces[i]
+		if err := conf.CheckInterfaceName(n.Name); err != nil {
+			return fmt.Errorf("plan: %w", err)
+		}
+		if seen[n.Name] {
+			return fmt.Errorf("plan: interface %q is taken", n.Name)
+		}
+		seen[n.Name] = true
+		if err := n.check(); err != nil {
+			return fmt.Errorf("plan: interface %q: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+func (n *Interface) check() error {
+	if mac, err := net.ParseMAC(n.MAC); err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+		return fmt.Errorf("MAC %q is not a unicast one of 6 bytes", n.MAC)
+	}
+	if n.MTU < 68 || n.MTU > 65535 {
+		return fmt.Errorf("MTU %d is none", n.MTU)
+	}
+	for _, a := range n.Addresses {
+		if !a.IsValid() {
+			return errors.New("an address is not valid")
+		}
+	}
+	for _, r := range n.Routes {
+		if !r.Dst.IsValid() || !r.GW.IsValid() {
+			return errors.New("a route is not valid")
+		}
+	}
+	return nil
+}
+
+// HostEndPrefix begins the name of every host end.
+const HostEndPrefix = "mn"
+
+// HostEnd is the name of the host end of a pod's interface: a hash, for the kernel has 15 characters.
+func HostEnd(containerID, ifName string) string {
+	sum := sha256.Sum256([]byte(containerID + "/" + ifName))
+	return HostEndPrefix + hex.EncodeToString(sum[:6])
+}
+
+// LinkGroup is the group that the host ends of one attachment are in, by which they go with one request. It keeps
+// off the small numbers that people use, and off the sign.
+func LinkGroup(s *Sandbox) uint32 {
+	sum := sha256.Sum256([]byte(s.ID()))
+	return binary.BigEndian.Uint32(sum[:])&0x3fffffff | 0x40000000
+}
+
+// ReadyMarker is the file beside the agent's socket that the agent makes when it is ready for the first time since
+// boot: the folder is on a tmpfs.
+func ReadyMarker(socket string) string { return filepath.Join(filepath.Dir(socket), "ready") }
