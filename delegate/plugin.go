@@ -116,10 +116,14 @@ func (c *call) add() error {
 		return err
 	}
 	failpoint.Hit("intent-written")
-	if err := c.attach(ctx, e); err != nil {
-		return errors.Join(err, c.undo(e))
+	err = c.attach(ctx, e)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if e.Plan == nil && errors.Is(err, plan.ErrClean) {
+		return errors.Join(err, c.journal.forget(&c.sandbox))
+	}
+	return errors.Join(err, c.undo(e))
 }
 
 // attach carries out the steps of an ADD whose intent is in the journal. e gets the plan as soon as there is one.

@@ -22,7 +22,7 @@ func Absent(table, uuid string) ovsdb.Operation {
 func Holds(table, uuid, column, key, value string) ovsdb.Operation {
 	op := wait(table, uuid, ovsdb.WaitConditionEqual)
 	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionIncludes,
-		ovsdb.OvsMap{GoMap: map[any]any{key: value}}))
+		Map(map[string]string{key: value})))
 	return op
 }
 
@@ -42,7 +42,7 @@ func Select(table, uuid string, columns ...string) ovsdb.Operation {
 // SelectWith reads the rows whose map column has the pair. The server scans the table.
 func SelectWith(table, column, key, value string, columns ...string) ovsdb.Operation {
 	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Columns: columns, Where: []ovsdb.Condition{
-		ovsdb.NewCondition(column, ovsdb.ConditionIncludes, ovsdb.OvsMap{GoMap: map[any]any{key: value}})}}
+		ovsdb.NewCondition(column, ovsdb.ConditionIncludes, Map(map[string]string{key: value}))}}
 }
 
 // Update sets columns of the row with the key.
@@ -79,12 +79,36 @@ func uuidSet(members ...string) ovsdb.OvsSet {
 	return ovsdb.OvsSet{GoSet: set}
 }
 
+// Map is the wire form of a map column.
+func Map(m map[string]string) ovsdb.OvsMap {
+	out := ovsdb.OvsMap{GoMap: map[any]any{}}
+	for k, v := range m {
+		out.GoMap[k] = v
+	}
+	return out
+}
+
+// Set is the wire form of a set column of strings.
+func Set(list []string) ovsdb.OvsSet {
+	out := ovsdb.OvsSet{GoSet: []any{}}
+	for _, v := range list {
+		out.GoSet = append(out.GoSet, v)
+	}
+	return out
+}
+
 func byUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
 
-// Insert makes the insert operation of a generated model; the model's UUID is the key that the row gets.
+// Insert makes the insert operation of a generated model; the model's UUID is the key that the row gets. It takes the
+// server's schema: use it only after WaitConnected.
 func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
+	select {
+	case <-d.connected:
+	default: // libovsdb would panic
+		return ovsdb.Operation{}, fmt.Errorf("%s database was not reachable yet", d.name)
+	}
 	ops, err := d.client.Create(row)
 	if err != nil {
 		return ovsdb.Operation{}, err

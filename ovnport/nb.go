@@ -111,7 +111,10 @@ func (e *ensure) takenElsewhere(p *part) bool {
 // run writes first and reads only when refused: with nobody in the way, which is the rule, the ports cost one
 // round trip.
 func (e *ensure) run(ctx context.Context) error {
-	var err error
+	err := e.db.WaitConnected(ctx)
+	if err != nil {
+		return err
+	}
 	for attempt := 0; attempt < maxAttempts; {
 		t, buildErr := e.build()
 		if buildErr != nil {
@@ -206,30 +209,14 @@ func (e *ensure) takeOver(t *txn, s *slot) {
 	row := portRow(&e.owner, s)
 	t.add(owned(s.key(), s.held.ExternalIDs[keySandbox]),
 		ovndb.Update(nb.LogicalSwitchPortTable, s.key(), ovsdb.Row{
-			"external_ids": stringMap(row.ExternalIDs), "options": stringMap(row.Options),
-			"addresses": stringSet(row.Addresses), "port_security": stringSet(row.PortSecurity),
+			"external_ids": ovndb.Map(row.ExternalIDs), "options": ovndb.Map(row.Options),
+			"addresses": ovndb.Set(row.Addresses), "port_security": ovndb.Set(row.PortSecurity),
 		}))
 }
 
 // owned is the condition under which a port may be changed: that it belongs to that sandbox still.
 func owned(key, sandbox string) ovsdb.Operation {
 	return ovndb.Holds(nb.LogicalSwitchPortTable, key, "external_ids", keySandbox, sandbox)
-}
-
-func stringMap(m map[string]string) ovsdb.OvsMap {
-	out := ovsdb.OvsMap{GoMap: map[any]any{}}
-	for k, v := range m {
-		out.GoMap[k] = v
-	}
-	return out
-}
-
-func stringSet(list []string) ovsdb.OvsSet {
-	out := ovsdb.OvsSet{GoSet: []any{}}
-	for _, v := range list {
-		out.GoSet = append(out.GoSet, v)
-	}
-	return out
 }
 
 // settle finds out why the database refused and changes the slots so that the next attempt differs, or says why

@@ -56,7 +56,7 @@ func deleteOps(sandbox string, ports []Held) []ovsdb.Operation {
 func deleteClaim(claim, port string) ovsdb.Operation {
 	op := ovndb.Delete(nb.CoppTable, claim)
 	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
-		stringMap(map[string]string{keyPort: port})))
+		ovndb.Map(map[string]string{keyPort: port})))
 	return op
 }
 

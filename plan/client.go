@@ -35,17 +35,19 @@ func (c *Client) Close() {
 // Call sends a request and reads the answer into out, which may be nil. An agent that goes away in mid call is
 // asked again when it is back: every operation may be repeated.
 func (c *Client) Call(ctx context.Context, op string, body, out any) error {
+	repeated := false
 	for giveUp := time.Now().Add(c.Patience); ; {
-		response, err := c.try(ctx, op, body)
+		response, sent, err := c.try(ctx, op, body)
 		if err == nil {
 			if err := CheckVersion(response.Version); err != nil {
 				return err
 			}
-			if err := response.Error.Err(); err != nil {
+			if err := response.Error.Err(repeated); err != nil {
 				return err
 			}
 			return decode(response.Body, out)
 		}
+		repeated = repeated || sent
 		c.Close()
 		if ctx.Err() != nil || time.Now().After(giveUp) {
 			return conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
@@ -57,30 +59,31 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 	}
 }
 
-func (c *Client) try(ctx context.Context, op string, body any) (*Response, error) {
+// try makes one attempt; sent tells whether the request may have reached an agent.
+func (c *Client) try(ctx context.Context, op string, body any) (response *Response, sent bool, err error) {
 	if c.conn == nil {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		c.conn, c.reader = conn, NewReader(conn)
 	}
 	deadline, _ := ctx.Deadline()
 	if err := c.conn.SetDeadline(deadline); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := Write(c.conn, Request{Version: Version, Op: op, Body: text}); err != nil {
-		return nil, err
+		return nil, true, err
 	}
-	response := &Response{}
+	response = &Response{}
 	if err := c.reader.Read(response); err != nil {
-		return nil, fmt.Errorf("no answer to %s: %w", op, err)
+		return nil, true, fmt.Errorf("no answer to %s: %w", op, err)
 	}
-	return response, nil
+	return response, true, nil
 }
 
 func decode(body json.RawMessage, out any) error {

@@ -32,6 +32,8 @@ type Error struct {
 	Code    uint   `json:"code"`
 	Msg     string `json:"msg"`
 	Details string `json:"details,omitempty"`
+	// Clean: the request left nothing behind, there is nothing to release.
+	Clean bool `json:"clean,omitempty"`
 }
 
 // Reader reads messages.
@@ -90,10 +92,23 @@ func NewError(err error) *Error {
 	return &Error{Code: code, Msg: msg, Details: details}
 }
 
-// Err turns the message back into an error; nil into nil.
-func (e *Error) Err() error {
+// ErrClean is in an error of the agent that says that nothing was left behind.
+var ErrClean = errors.New("nothing was made")
+
+// clean marks an error with ErrClean and leaves its text alone.
+type clean struct{ error }
+
+func (c clean) Unwrap() []error { return []error{c.error, ErrClean} }
+
+// Err turns the message back into an error; nil into nil. repeated says that the request was sent before, to an
+// agent that went away over it: then this answer says nothing of what that one left.
+func (e *Error) Err(repeated bool) error {
 	if e == nil {
 		return nil
 	}
-	return conf.Errorf(e.Code, e.Details, "%s", e.Msg)
+	err := conf.Errorf(e.Code, e.Details, "%s", e.Msg)
+	if e.Clean && !repeated {
+		return clean{err}
+	}
+	return err
 }

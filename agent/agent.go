@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// Source is where the agent's pods and networks come from.
+type Source interface {
+	// Pod returns the pod that the runtime calls by uid; if another one of the name is there, that one.
+	Pod(ctx context.Context, namespace, name, uid string) (*source.Pod, error)
+	// LivePod asks where the truth is and not a copy.
+	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
+	NAD(ctx context.Context, namespace, name string) (*nad.Definition, error)
+	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
+	// Run keeps it up to date until the end of ctx.
+	Run(ctx context.Context) error
+}
+
+// Agent serves the plugin calls of one node.
+type Agent struct {
+	conf    conf.Agent
+	source  Source
+	nbdb    *ovndb.DB
+	nb      *ovnport.NB
+	ovs     *ovnport.OVS
+	log     *slog.Logger
+	metrics *metrics
+
+	sandboxes locks
+	pending   chan struct{} // a token: something is left in release/
+}
+
+// New begins to connect to the databases. Close must follow.
+func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registerer, log *slog.Logger) (*Agent, error) {
+	ovs, err := ovnport.OpenOVS(cfg.OVSSocket, cfg.Bridge, log)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, log: log,
+		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
+	}
+	a.metrics = newMetrics(registry, a)
+	return a, nil
+}
+
+// Close ends the connection to Open vSwitch; that to NB is the caller's.
+func (a *Agent) Close() { a.ovs.Close() }
+
+// Run serves until the end of ctx.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := os.MkdirAll(a.releaseDir(), 0o700); err != nil {
+		return err
+	}
+	listener, err := listen(a.conf.Socket)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.source.Run(ctx) })
+	g.Go(func() error { return a.serve(ctx, listener) })
+	g.Go(func() error { a.markReady(ctx); return nil })
+	g.Go(func() error { a.sweep(ctx); return nil })
+	return g.Wait()
+}
+
+// markReady makes the file that STATUS looks for, once the node can take ports. NB is no part of it: pods without
+// further networks start without NB too.
+func (a *Agent) markReady(ctx context.Context) {
+	for said := false; ; said = true {
+		_, err := a.ovs.Settings(ctx)
+		if err == nil {
+			break
+		}
+		if !said {
+			a.log.Warn("not ready yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	marker := plan.ReadyMarker(a.conf.Socket)
+	if err := os.WriteFile(marker, nil, 0o644); err != nil {
+		a.log.Error("mark this node as ready", "err", err)
+		return
+	}
+	a.log.Info("ready", "node", a.conf.NodeName, "socket", a.conf.Socket)
+}
+
+func (a *Agent) releaseDir() string { return filepath.Join(a.conf.StateDir, plan.ReleaseDir) }
+
+// locks is one lock per sandbox: a late release must not run into a plan of the same sandbox.
+type locks struct {
+	mu   sync.Mutex
+	held map[string]*entry
+}
+
+type entry struct {
+	token chan struct{}
+	users int
+}
+
+// take waits for the sandbox's lock.
+func (l *locks) take(ctx context.Context, sandbox string) (release func(), err error) {
+	l.mu.Lock()
+	e := l.held[sandbox]
+	if e == nil {
+		e = &entry{token: make(chan struct{}, 1)}
+		l.held[sandbox] = e
+	}
+	e.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if e.users--; e.users == 0 {
+			delete(l.held, sandbox)
+		}
+	}
+	select {
+	case e.token <- struct{}{}:
+		return func() { <-e.token; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("another call for this sandbox is still running: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// flowsTimeout is how long flows are waited for. They take 10 ms on a small network and seconds behind an old
+// northd with ten thousand ports; kubelet's own patience is two minutes.
+const flowsTimeout = 30 * time.Second
+
+// bind plugs the host ends, waits for their flows and writes the pod's network-status.
+func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) error {
+	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pod, err := a.podOf(ctx, &r.Sandbox)
+	if err != nil {
+		return err
+	}
+	status, err := statusOf(r)
+	if err != nil {
+		return err
+	}
+	owner := ovnport.Owner{Namespace: r.Namespace, Pod: r.Pod, UID: cmpOr(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName}
+	plugs := make([]ovnport.Plug, 0, len(r.Plan.Interfaces))
+	for _, i := range r.Plan.Interfaces {
+		plugs = append(plugs, ovnport.Plug{
+			HostEnd: plan.HostEnd(r.ContainerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
+		})
+	}
+	if err := a.ovs.Plug(ctx, owner, plugs); err != nil {
+		return err
+	}
+	if err := a.awaitFlows(ctx, r.ContainerID, plugs); err != nil {
+		return err
+	}
+	failpoint.Hit("flows-installed")
+	if err := a.source.SetStatus(ctx, pod, status); err != nil {
+		return statusError(pod, err)
+	}
+	failpoint.Hit("status-written")
+	return send(struct{}{})
+}
+
+func (a *Agent) awaitFlows(ctx context.Context, sandbox string, plugs []ovnport.Plug) error {
+	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
+	defer cancel()
+	err := a.ovs.AwaitFlows(ctx, plugs)
+	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		return a.nb.Explain(late, sandbox, none)
+	}
+	return err
+}
+
+func statusOf(r *plan.BindRequest) ([]byte, error) {
+	result, err := create.CreateFromBytes(r.Primary)
+	if err != nil {
+		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
+	}
+	primary, err := types100.GetResult(result)
+	if err != nil {
+		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
+	}
+	made := make([]nad.Made, 0, len(r.Plan.Interfaces))
+	for _, i := range r.Plan.Interfaces {
+		made = append(made, nad.Made{Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses})
+	}
+	return json.Marshal(nad.Status(r.Conflist, r.Interface, primary, made))
+}
+
+// statusError fails the ADD: a pod whose status is not written would look as if it had no networks.
+func statusError(pod *source.Pod, err error) error {
+	if errors.Is(err, source.ErrNotFound) {
+		return conf.Errorf(conf.CodePodGone, "it was deleted or made again meanwhile", "pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
+	}
+	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
+}
+
+// check compares ports and plugs with the plan.
+func (a *Agent) check(ctx context.Context, r *plan.CheckRequest, send deliver) error {
+	for _, i := range r.Plan.Interfaces {
+		plug := ovnport.Plug{HostEnd: plan.HostEnd(r.ContainerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC}
+		if err := errors.Join(a.nb.Check(ctx, r.ContainerID, i.Port.UUID), a.ovs.Check(ctx, r.ContainerID, plug)); err != nil {
+			return fmt.Errorf("interface %s: %w", i.Name, err)
+		}
+	}
+	return send(struct{}{})
+}

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// metrics are the agent's, on the registry that it is given.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
+
+func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ovn_multinet_agent_requests_total", Help: "Requests of plugins, by operation and CNI error code (0: success).",
+		}, []string{"op", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ovn_multinet_agent_request_seconds", Help: "Time to serve a request of a plugin.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"op"}),
+	}
+	connected := func(name, help string, is func() bool) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			if is() {
+				return 1
+			}
+			return 0
+		})
+	}
+	registry.MustRegister(m.requests, m.seconds,
+		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),
+		connected("ovn_multinet_agent_ovs_connected", "Whether the connection to the node's Open vSwitch stands.", a.ovs.Connected))
+	return m
+}
+
+func (m *metrics) observe(op string, err error, took time.Duration) {
+	code := uint(0)
+	if err != nil {
+		code, _, _ = conf.Describe(err)
+	}
+	switch op {
+	case "plan", "bind", "release", "check":
+	default:
+		op = "unknown" // a peer must not choose our label values
+	}
+	m.requests.WithLabelValues(op, strconv.FormatUint(uint64(code), 10)).Inc()
+	m.seconds.WithLabelValues(op).Observe(took.Seconds())
+}

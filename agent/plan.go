@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// plan makes a plan: everything is validated first, then all ports are written. A plugin that is gone before it
+// hears the plan will not ask for their release, so they are released here.
+func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) error {
+	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// A release of this very sandbox that is still waiting for a database would take away what is made now.
+	if err := a.finishRelease(ctx, &r.Sandbox); err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "it goes on as soon as OVN's Northbound database and Open vSwitch answer",
+			"an earlier attempt of this container is not released yet: %w", err)
+	}
+	p, err := a.makePlan(ctx, r)
+	if err != nil {
+		return err
+	}
+	failpoint.Hit("plan-made")
+	if err := send(p); err != nil && len(p.Interfaces) > 0 {
+		a.log.Warn("plugin is gone, releasing its ports", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID)
+		gone := &plan.Release{Sandbox: r.Sandbox, Planned: true}
+		for _, i := range p.Interfaces {
+			gone.Ports = append(gone.Ports, i.Port)
+		}
+		return errors.Join(err, a.releaseNow(context.WithoutCancel(ctx), gone))
+	}
+	return err
+}
+
+func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, error) {
+	pod, err := a.podOf(ctx, &r.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	annotations := r.Annotations
+	if annotations == nil {
+		annotations = conf.OwnAnnotations(pod.Annotations)
+	}
+	selections, err := nad.Select(annotations, r.Namespace, r.Interface)
+	if err != nil || len(selections) == 0 {
+		return &plan.Plan{}, err
+	}
+	attachments, err := nad.Resolve(ctx, selections, a.source.NAD)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := a.ovs.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner := ovnport.Owner{
+		Namespace: r.Namespace, Pod: r.Pod, UID: cmpOr(r.UID, pod.UID), Sandbox: r.ContainerID,
+		Node: a.conf.NodeName, Chassis: settings.Chassis,
+	}
+	p := &plan.Plan{ChecksumOff: settings.Userspace}
+	wants := make([]ovnport.Want, 0, len(attachments))
+	for i := range attachments {
+		at := &attachments[i]
+		mtu, err := mtuOf(at.Network, settings)
+		if err != nil {
+			return nil, err
+		}
+		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Network.Routes})
+		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC})
+	}
+	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {
+		return a.supersedes(ctx, &owner, &older)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, port := range ports {
+		p.Interfaces[i].MAC = port.MAC.String()
+		p.Interfaces[i].Addresses = port.Addresses
+		p.Interfaces[i].Port = plan.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
+	}
+	return p, nil
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// podOf returns the pod that the sandbox is for.
+func (a *Agent) podOf(ctx context.Context, s *plan.Sandbox) (*source.Pod, error) {
+	pod, err := a.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
+	if errors.Is(err, source.ErrNotFound) {
+		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)
+	}
+	if err != nil {
+		return nil, conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: %w", s.Namespace, s.Pod, err)
+	}
+	if !pod.Is(s.UID) {
+		return nil, conf.Errorf(conf.CodePodGone, "it was deleted and made again meanwhile",
+			"pod %s/%s is another one by now: UID %s, not %s", s.Namespace, s.Pod, pod.UID, s.UID)
+	}
+	return pod, nil
+}
+
+// supersedes lets a pod's new sandbox take its ports over from the old one, and a new pod of the name from the old
+// pod if the new one is the live one.
+func (a *Agent) supersedes(ctx context.Context, owner, older *ovnport.Owner) error {
+	if older.UID == owner.UID {
+		return nil
+	}
+	live, err := a.source.LivePod(ctx, owner.Namespace, owner.Pod)
+	if errors.Is(err, source.ErrNotFound) || err == nil && !live.Is(owner.UID) {
+		return conf.Errorf(conf.CodePodGone, "a pod of the same name has its ports", "pod %s/%s with UID %s is gone", owner.Namespace, owner.Pod, owner.UID)
+	}
+	return err
+}
+
+// geneveOverhead is what a Geneve tunnel takes from the underlay's MTU (RFC 8926): the inner Ethernet header, the
+// Geneve header with OVN's option, UDP, and the outer IP header of the endpoint's family.
+const geneveOverhead = 14 + 8 + 8 + 8
+
+// mtuOf is the network's MTU; by default what the underlay leaves.
+func mtuOf(n *conf.Network, s *ovnport.Settings) (int, error) {
+	if n.MTU != 0 {
+		return n.MTU, nil
+	}
+	ip, err := netip.ParseAddr(s.EncapIP)
+	if err != nil {
+		return 0, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip=…",
+			"Open vSwitch on this node has no external_ids:ovn-encap-ip to take the MTU from")
+	}
+	outer := 20
+	if ip.Is6() {
+		outer = 40
+	}
+	underlay, err := mtuOfAddress(ip)
+	if err != nil {
+		return 0, err
+	}
+	return underlay - outer - geneveOverhead, nil
+}
+
+func mtuOfAddress(ip netip.Addr) (int, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return 0, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, i := range interfaces {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it is gone since
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip {
+				return i.MTU, nil
+			}
+		}
+	}
+	return 0, conf.Errorf(conf.CodeTryAgain, "set \"mtu\" in the network's configuration, or give the address to an interface of this node",
+		"no interface of this node has the address %s of external_ids:ovn-encap-ip, to take the MTU from", ip)
+}

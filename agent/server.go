@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// callTimeout bounds one request, whatever the plugin's own deadline is.
+const callTimeout = 60 * time.Second
+
+// listen makes the socket, for root alone. A socket that an agent of before left is replaced; one that an agent
+// answers on is an error.
+func listen(path string) (*net.UnixListener, error) {
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("socket %s: another agent is serving it", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	// The socket is made under another name, so that nobody can connect before it is closed to others.
+	fresh := path + ".new"
+	_ = os.Remove(fresh)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, path)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serve accepts plugins until the end of ctx and then waits for the calls that run.
+func (a *Agent) serve(ctx context.Context, l *net.UnixListener) error {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for {
+		conn, err := l.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept on %s: %w", a.conf.Socket, err)
+		}
+		calls.Go(func() {
+			defer conn.Close()
+			if err := a.converse(ctx, conn); err != nil {
+				a.log.Warn("connection of a plugin", "err", err)
+			}
+		})
+	}
+}
+
+// converse answers the requests of one plugin process. Reading goes on while a request is served, so that a plugin
+// that ends is noticed and its request given up.
+func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
+	if err := checkPeer(conn); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	requests := make(chan *plan.Request)
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		reader := plan.NewReader(conn)
+		for {
+			r := &plan.Request{}
+			if err := reader.Read(r); err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				ended <- ctx.Err()
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case r := <-requests:
+			a.answer(ctx, conn, r)
+		case err := <-ended:
+			if errors.Is(err, io.EOF) || ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// checkPeer lets in root alone, whatever the socket's mode became.
+func checkPeer(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+	if cred.Uid != 0 && cred.Uid != uint32(os.Getuid()) {
+		return fmt.Errorf("refused a peer with uid %d: only root may ask", cred.Uid)
+	}
+	return nil
+}
+
+// answer serves one request and logs it in one line.
+func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var s plan.Sandbox
+	delivered := false
+	deliver := func(body any) error {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		delivered = true
+		return plan.Write(conn, plan.Response{Version: plan.Version, Body: text})
+	}
+	err := a.dispatch(ctx, r, &s, deliver)
+	if err != nil && !delivered {
+		refusal := plan.NewError(err)
+		// A plan is refused before its ports are written, or with them, unless the database's word is missing.
+		refusal.Clean = r.Op == plan.OpPlan && !errors.Is(err, ovndb.ErrUnknownOutcome) && ctx.Err() == nil
+		_ = plan.Write(conn, plan.Response{Version: plan.Version, Error: refusal})
+	}
+	took := time.Since(began)
+	a.metrics.observe(r.Op, err, took)
+	log := a.log.With("op", r.Op, "pod", s.Namespace+"/"+s.Pod, "containerID", s.ContainerID, "took", took.Round(10*time.Microsecond))
+	if err != nil {
+		log.Warn("refused", "err", err)
+		return
+	}
+	log.Info("served")
+}
+
+// deliver sends the answer; an error says that the plugin did not get it.
+type deliver func(body any) error
+
+func (a *Agent) dispatch(ctx context.Context, r *plan.Request, s *plan.Sandbox, send deliver) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, see the agent's log", "panic: %v", cause)
+			a.log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
+		}
+	}()
+	if err := plan.CheckVersion(r.Version); err != nil {
+		return err
+	}
+	switch r.Op {
+	case plan.OpPlan:
+		return serveOp(ctx, r, send, func(b *plan.PlanRequest) *plan.Sandbox { return &b.Sandbox }, s, a.plan)
+	case plan.OpBind:
+		return serveOp(ctx, r, send, func(b *plan.BindRequest) *plan.Sandbox { return &b.Sandbox }, s, a.bind)
+	case plan.OpRelease:
+		return serveOp(ctx, r, send, func(b *plan.Release) *plan.Sandbox { return &b.Sandbox }, s, a.release)
+	case plan.OpCheck:
+		return serveOp(ctx, r, send, func(b *plan.CheckRequest) *plan.Sandbox { return &b.Sandbox }, s, a.check)
+	}
+	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are of different versions: finish the upgrade of this node", "operation %q is not known", r.Op)
+}
+
+// serveOp decodes a request and serves it.
+func serveOp[T any](ctx context.Context, r *plan.Request, send deliver, sandboxOf func(*T) *plan.Sandbox, s *plan.Sandbox,
+	run func(context.Context, *T, deliver) error) error {
+	body := new(T)
+	if err := json.Unmarshal(r.Body, body); err != nil {
+		return conf.Errorf(conf.CodeDecoding, "plugin and agent are of different versions: finish the upgrade of this node", "request %s: %w", r.Op, err)
+	}
+	*s = *sandboxOf(body)
+	return run(ctx, body, send)
+}

@@ -1,0 +1,73 @@
+// Command ovn-multinetd is the agent: one per node, it answers the plugin.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-multinet/ovn-multinet/agent"
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+func main() {
+	var c conf.Agent
+	cmd := &cobra.Command{
+		Use:   "ovn-multinetd",
+		Short: "The agent of ovn-multinet: gives this node's pods their ports on OVN networks.",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), c) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.NodeName, "node-name", "", "name of this node, as the pods' spec.nodeName has it")
+	daemon.SourceFlags(flags, &c.Kubeconfig, &c.Manifests)
+	flags.StringVar(&c.Socket, "socket", conf.DefaultAgentSocket, "socket that the plugin asks on")
+	flags.StringVar(&c.StateDir, "state-dir", conf.DefaultStateDir, "folder that the plugin keeps its journal in")
+	daemon.NBFlags(flags, &c.NB)
+	flags.StringVar(&c.OVSSocket, "ovs-socket", "/run/openvswitch/db.sock", "socket of this node's OVS database")
+	flags.StringVar(&c.Bridge, "bridge", "br-int", "OVN's integration bridge")
+	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
+	os.Exit(daemon.Main(cmd))
+}
+
+func run(ctx context.Context, c conf.Agent) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	log := daemon.Logger(c.LogLevel)
+	src, err := openSource(c, log)
+	if err != nil {
+		return err
+	}
+	db, err := daemon.OpenNB(c.NB, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	registry := prometheus.NewRegistry()
+	a, err := agent.New(c, src, db, registry, log)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.Run(ctx) })
+	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry) })
+	return g.Wait()
+}
+
+func openSource(c conf.Agent, log *slog.Logger) (agent.Source, error) {
+	if c.Manifests != "" {
+		return source.NewManifests(c.Manifests, nil, log)
+	}
+	core, nads, err := daemon.Kubernetes(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return source.NewKube(core, nads, c.NodeName, nil, log)
+}
