@@ -77,7 +77,7 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 		if err != nil {
 			return nil, err
 		}
-		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Network.Routes})
+		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Routes})
 		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC})
 	}
 	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {

@@ -214,6 +214,9 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 		if err != nil {
 			return fmt.Errorf("routes[%d].gw: %w", i, err)
 		}
+		if slices.ContainsFunc(n.Routes, func(r Route) bool { return r.Dst == dst }) {
+			return fmt.Errorf("routes[%d].dst: %s is routed twice", i, dst)
+		}
 		n.Routes = append(n.Routes, Route{Dst: dst, GW: gw})
 	}
 	return nil

@@ -24,6 +24,8 @@ var ErrNotFound = errors.New("not found")
 type Attachment struct {
 	Selection
 	Network *conf.Network
+	// Routes are the network's, on the first of the pod's interfaces on it: the kernel takes a route once.
+	Routes []conf.Route
 }
 
 // Resolve reads the NADs of the selections, each once, and checks every selection against its network. get
@@ -47,7 +49,33 @@ func Resolve(ctx context.Context, selections []Selection, get func(ctx context.C
 		}
 		attachments = append(attachments, a)
 	}
-	return attachments, checkTogether(attachments)
+	if err := checkTogether(attachments); err != nil {
+		return nil, err
+	}
+	return attachments, assignRoutes(attachments)
+}
+
+// assignRoutes gives each network's routes to the first interface on it. Two networks that route one destination
+// are refused: which of them counts would be chance.
+func assignRoutes(attachments []Attachment) error {
+	by := map[netip.Prefix]*Attachment{}
+	done := map[*conf.Network]bool{}
+	for i := range attachments {
+		a := &attachments[i]
+		if done[a.Network] {
+			continue
+		}
+		done[a.Network] = true
+		for _, r := range a.Network.Routes {
+			if other := by[r.Dst]; other != nil && other.Network != a.Network {
+				return conf.Errorf(conf.CodeInvalidConfig, "take the route out of one of the two networks",
+					"networks %s and %s both route %s", other.Network.ID(), a.Network.ID(), r.Dst)
+			}
+			by[r.Dst] = a
+		}
+		a.Routes = a.Network.Routes
+	}
+	return nil
 }
 
 func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*Definition, error)) (*conf.Network, error) {
