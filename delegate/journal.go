@@ -91,10 +91,12 @@ func (j *journal) handOver(e *entry) (*plan.Release, error) {
 	return r, j.forget(&e.Sandbox)
 }
 
-// forget deletes the attachment's entry; one that is gone is no error.
+// forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.
 func (j *journal) forget(s *plan.Sandbox) error {
-	if err := os.Remove(j.attached(s.ID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("journal: %w", err)
+	for _, path := range []string{temporary(j.attached(s.ID())), j.attached(s.ID())} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("journal: %w", err)
+		}
 	}
 	return nil
 }
@@ -130,8 +132,8 @@ func writeFile(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	dir, name := filepath.Split(path)
-	f, err := os.CreateTemp(dir, "."+name+".")
+	// One name for each file: its writers hold the attachment's lock, and what a killed one left is overwritten.
+	f, err := os.OpenFile(temporary(path), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -143,7 +145,11 @@ func writeFile(path string, v any) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(dir)
+	return syncDir(filepath.Dir(path))
+}
+
+func temporary(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
 }
 
 func syncDir(dir string) error {

@@ -1,8 +1,6 @@
 //go:build !failpoint
 
-// Package failpoint owns the named places at which a test may kill this process, to show that nothing is
-// lost there. In a product build there are none: Hit is an empty function that the compiler removes.
 package failpoint
 
-// Hit does nothing in a product build.
+// Hit does nothing in a product build: it is an empty function that the compiler removes.
 func Hit(string) {}

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// counted is a world whose agent speaks to both databases through proxies that count.
+type counted struct {
+	*world
+	nb, ovs *ovndbtest.Proxy
+}
+
+func newCounted(t *testing.T) *counted {
+	c := &counted{}
+	c.world = newWorld(t, lab.Options{}, func(l *lab.Lab) {
+		c.nb = ovndbtest.StartProxy(t, "unix:"+l.NBSocket())
+		c.ovs = ovndbtest.StartProxy(t, "unix:"+l.Nodes[0].OVSSocket)
+		l.Nodes[0].NBEndpoint = c.nb.Endpoint()
+		l.Nodes[0].AgentArgs = []string{"--ovs-socket", c.ovs.Socket}
+	})
+	return c
+}
+
+func (c *counted) reset() {
+	c.nb.Reset()
+	c.ovs.Reset()
+}
+
+// TestTransactions counts what a pod costs: one committed transaction in each database for ADD and one for DEL,
+// however many networks it has.
+func TestTransactions(t *testing.T) {
+	c := newCounted(t)
+	for _, k := range []int{1, 4, 8} {
+		t.Run(fmt.Sprintf("%d networks", k), func(t *testing.T) {
+			networks := strings.TrimSuffix(strings.Repeat("blue,green,", 4), ",")
+			p := c.pod(0, fmt.Sprintf("web-%d", k), strings.Join(strings.Split(networks, ",")[:k], ","))
+			c.reset()
+			c.add(p)
+			nb, ovs := c.nb.Counts(), c.ovs.Counts()
+			equal(t, "ADD in NB: committed, refused, reading", []int{nb.Committed, nb.Refused, nb.ReadOnly}, []int{1, 0, 0})
+			equal(t, "ADD in OVS: committed, refused", []int{ovs.Committed, ovs.Refused}, []int{1, 0})
+			c.reset()
+			c.end(p)
+			c.asBefore()
+			nb, ovs = c.nb.Counts(), c.ovs.Counts()
+			equal(t, "DEL in NB: committed, refused, reading", []int{nb.Committed, nb.Refused, nb.ReadOnly}, []int{1, 0, 0})
+			equal(t, "DEL in OVS: committed, refused", []int{ovs.Committed, ovs.Refused}, []int{1, 0})
+		})
+	}
+}
+
+// TestPlainPodCostsNothing attaches a pod without the annotation while there is no agent at all.
+func TestPlainPodCostsNothing(t *testing.T) {
+	w := newWorld(t, lab.Options{}, nil)
+	w.must(w.Nodes[0].KillAgent())
+	trace := filepath.Join(t.TempDir(), "strace")
+	p := w.pod(0, "plain", "")
+	w.add(p, lab.WithStrace(trace))
+	w.noCall(trace)
+	w.del(p, lab.WithStrace(trace))
+	w.noCall(trace)
+	w.end(p)
+	w.asBefore()
+}
+
+// noCall reads a trace of one call of our plugin, which must not have tried to reach the agent.
+func (w *world) noCall(trace string) {
+	w.t.Helper()
+	if calls := regexp.MustCompile(`connect\(.*`).FindAllString(read(w.t, trace), -1); len(calls) > 0 {
+		w.t.Errorf("the plugin called somebody for a plain pod: %q", calls)
+	}
+}
+
+// TestNoExec traces the plugin: it runs no other program and moves no link for OVN networks.
+func TestNoExec(t *testing.T) {
+	w := newWorld(t, lab.Options{}, nil)
+	trace := filepath.Join(t.TempDir(), "strace")
+	p := w.pod(0, "web", "blue,green,blue,green")
+	w.add(p, lab.WithStrace(trace))
+	w.noExec(trace)
+	w.del(p, lab.WithStrace(trace))
+	w.noExec(trace)
+	if deletes := regexp.MustCompile(`sendto\(.*RTM_DELLINK`).FindAllString(read(t, trace), -1); len(deletes) != 1 {
+		t.Errorf("%d requests RTM_DELLINK for the four links of a pod, want 1", len(deletes))
+	}
+	w.end(p)
+	w.asBefore()
+}
+
+// noExec reads a trace of one call of our plugin: the one execve is its own start.
+func (w *world) noExec(trace string) {
+	w.t.Helper()
+	text := read(w.t, trace)
+	if n := len(regexp.MustCompile(`execve\(`).FindAllString(text, -1)); n != 1 {
+		w.t.Errorf("%d calls of execve, want the plugin's own alone:\n%s", n, text)
+	}
+	if strings.Contains(text, "RTM_SETLINK") && strings.Contains(text, "IFLA_NET_NS") {
+		w.t.Errorf("a link was moved between namespaces:\n%s", text)
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) == 0 {
+		t.Fatalf("%s is empty", path)
+	}
+	return string(text)
+}
+
+// TestBytesFromNB: what an ADD receives from NB does not grow with the ports that are there. northd, to which so
+// many ports are minutes of work, is not what is measured: it is away, and the test stands in for the flows.
+func TestBytesFromNB(t *testing.T) {
+	c := newCounted(t)
+	c.must(c.Northd.Kill())
+	received := func(name string) int64 {
+		p := c.pod(0, name, "blue,green")
+		c.nb.Reset()
+		added := make(chan error, 1)
+		go func() {
+			_, err := p.Add(c.ctx)
+			added <- err
+		}()
+		for _, ifName := range []string{"net1", "net2"} {
+			c.must(lab.Eventually(c.ctx, func() error {
+				_, err := p.Node.VSCtl(c.ctx, "set", "Interface", plan.HostEnd(p.Sandbox, ifName), "external_ids:ovn-installed=true")
+				return err
+			}))
+		}
+		c.must(<-added)
+		n := c.nb.Counts().Received
+		c.end(p)
+		return n
+	}
+	c.fill("blue", 0, 10)
+	few := received("web-a")
+	c.fill("blue", 10, 20000)
+	many := received("web-b")
+	t.Logf("an ADD receives %d bytes from NB beside 10 ports, %d beside 20,000", few, many)
+	if few == 0 || float64(max(few, many)-min(few, many)) >= 0.1*float64(few) {
+		t.Errorf("an ADD received %d bytes from NB beside 10 ports and %d beside 20,000", few, many)
+	}
+}
+
+// fill puts the ports from..to onto a network, as if others had made them.
+func (c *counted) fill(network string, from, to int) {
+	c.t.Helper()
+	server := ovndbtest.AttachNB(c.t, c.NBSocket())
+	var ops []ovndbtest.Op
+	var keys []any
+	for i := from; i < to; i++ {
+		key := uuid.NewString()
+		keys = append(keys, ovndbtest.UUID(key))
+		ops = append(ops, ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": key,
+			"row": ovndbtest.Op{"name": fmt.Sprintf("filler-%d", i)}})
+	}
+	ops = append(ops, ovndbtest.Op{"op": "mutate", "table": "Logical_Switch",
+		"where":     []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey("shop/" + network))}},
+		"mutations": []any{[]any{"ports", "insert", ovndbtest.Set(keys...)}}})
+	server.Transact(c.t, ops...)
+}
