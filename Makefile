@@ -1,0 +1,67 @@
+# ovn-multinet. `make help` lists what there is.
+
+export CGO_ENABLED ?= 0
+GO      ?= go
+CACHE   := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ovn-multinet
+# The lab makes namespaces, which takes root; everything is built by who calls make.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E")
+LINT    := $(GO) tool -modfile=hack/tools/go.mod
+# For `make test`: more flags for go test, such as FLAGS="-v -run TestMainJob", and which packages.
+FLAGS   ?=
+PKGS    ?= ./...
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the commands
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install with apt what is missing (the other commands do it themselves)
+	@sh hack/setup.sh
+
+.PHONY: build
+build: ## Build the three programs into the cache folder
+	@$(GO) build -trimpath -ldflags="-s -w" -o $(CACHE)/bin/product/ ./cmd/...
+	@ls -l $(CACHE)/bin/product
+
+.PHONY: demo
+demo: setup ## Show the main job on two nodes, 10 s (KEEP=1 leaves the lab up)
+	@$(GO) build -o $(CACHE)/bin/demo ./e2e/demo
+	@$(AS_ROOT) $(CACHE)/bin/demo $(if $(KEEP),-keep)
+
+.PHONY: demo-down
+demo-down: ## Take down the lab that `make demo KEEP=1` left up
+	@$(AS_ROOT) $(CACHE)/bin/demo -down
+
+.PHONY: demo-shell
+demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
+	@$(AS_ROOT) $(CACHE)/bin/demo -shell
+
+.PHONY: test
+test: setup ## Run the tests, with a real OVN
+	$(GO) test $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
+
+.PHONY: lint
+lint: ## Check formatting, go vet, staticcheck, module files
+	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags failpoint ./internal/failpoint
+	$(LINT) staticcheck ./...
+	@for m in . hack/tools e2e/cniplugins e2e/flannelcni; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+
+.PHONY: generate
+generate: ## Make the OVSDB models again from ovndb/schema
+	$(GO) generate ./ovndb
+
+.PHONY: mutate
+mutate: setup ## Break the code at each guard and see the tests go red
+	$(GO) run ./hack/mutate
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser that a tenant reaches (FUZZTIME=1m each)
+	@sh hack/fuzz.sh $(or $(FUZZTIME),1m)
+
+.PHONY: bench
+bench: setup ## Run the benchmarks
+	$(GO) test -run '^$$' -bench . $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
