@@ -1,0 +1,164 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	binEnv = "OVN_MULTINET_BIN"     // folder of the project's binaries; set by the user, they are not built
+	cniEnv = "OVN_MULTINET_LAB_CNI" // folder of the CNI plugins beside ours, told to the inner process
+)
+
+// BuildOptions says what [Build] leaves out.
+type BuildOptions struct {
+	WithoutOurs bool // the project's own binaries are not needed
+}
+
+// Binaries are folders of executables.
+type Binaries struct {
+	Ours string // ovn-multinet, ovn-multinetd, ovn-multinet-controller, with failpoints; may be empty or absent
+	CNI  string // flannel, bridge, host-local, loopback, portmap
+}
+
+// Build brings the binaries that a lab runs up to date, in the cache folder. It needs the network when the
+// modules of the CNI plugins are not in Go's cache yet. Builds of several processes take turns.
+func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
+	bins := Binaries{Ours: os.Getenv(binEnv), CNI: os.Getenv(cniEnv)}
+	needOurs := bins.Ours == "" && !o.WithoutOurs
+	if !needOurs && bins.CNI != "" {
+		return bins, nil
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return bins, err
+	}
+	unlock, err := lockFile(filepath.Join(cache, "build.lock"))
+	if err != nil {
+		return bins, err
+	}
+	defer unlock()
+	if bins.CNI == "" {
+		if bins.CNI, err = buildCNI(ctx, cache); err != nil {
+			return bins, err
+		}
+	}
+	if needOurs {
+		bins.Ours, err = buildOurs(ctx, cache)
+	}
+	return bins, err
+}
+
+// CacheDir is where the project keeps what it built, below XDG_CACHE_HOME or ~/.cache.
+func CacheDir() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(base, "ovn-multinet")
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+func lockFile(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// moduleRoot is found from this file, so that it does not matter where the program was started.
+func moduleRoot() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return "", errors.New("the module's folder is unknown: the program was built with -trimpath")
+	}
+	return filepath.Dir(filepath.Dir(filepath.Dir(file))), nil
+}
+
+// buildOurs keeps a folder per clone, as two clones build different things.
+func buildOurs(ctx context.Context, cache string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(root, "cmd")); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	dir := filepath.Join(cache, "bin", digest([]byte(root)))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, goBuild(ctx, root, "-tags", "failpoint", "-o", dir+"/", "./cmd/...")
+}
+
+// buildCNI makes the plugins once per set of versions. The folder appears by a rename: it is there whole or
+// not at all.
+func buildCNI(ctx context.Context, cache string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	var key bytes.Buffer
+	modules := []string{filepath.Join(root, "e2e", "flannelcni"), filepath.Join(root, "e2e", "cniplugins")}
+	for _, m := range modules {
+		b, err := os.ReadFile(filepath.Join(m, "go.mod"))
+		if err != nil {
+			return "", err
+		}
+		key.Write(b)
+	}
+	dir := filepath.Join(cache, "cni", digest(key.Bytes()))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp := dir + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return "", err
+	}
+	for _, m := range modules {
+		if err := goBuild(ctx, m, "-o", tmp+"/", "tool"); err != nil {
+			return "", err
+		}
+	}
+	return dir, os.Rename(tmp, dir)
+}
+
+func goBuild(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build in %s: %w\n%s", dir, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:12]
+}

@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	ovnSchemas = "/usr/share/ovn"
+	ovsSchema  = "/usr/share/openvswitch/vswitch.ovsschema"
+)
+
+// NBEndpoint is where agents and the controller find NB, from every node's namespace.
+func (l *Lab) NBEndpoint() string { return "tcp:" + centralIP + ":" + nbPort }
+
+// SBEndpoint is where ovn-controllers find SB.
+func (l *Lab) SBEndpoint() string { return "tcp:" + centralIP + ":" + sbPort }
+
+// NBSocket is the path of NB's unix socket.
+func (l *Lab) NBSocket() string { return filepath.Join(l.Dir, "central", "nb.sock") }
+
+// SBSocket is the path of SB's unix socket.
+func (l *Lab) SBSocket() string { return filepath.Join(l.Dir, "central", "sb.sock") }
+
+// NBCtl runs ovn-nbctl on NB.
+func (l *Lab) NBCtl(ctx context.Context, args ...string) (string, error) {
+	return tool(ctx, "ovn-nbctl", append([]string{"--db=unix:" + l.NBSocket()}, args...)...)
+}
+
+// SBCtl runs ovn-sbctl on SB.
+func (l *Lab) SBCtl(ctx context.Context, args ...string) (string, error) {
+	return tool(ctx, "ovn-sbctl", append([]string{"--db=unix:" + l.SBSocket()}, args...)...)
+}
+
+func (l *Lab) startCentral(ctx context.Context) (err error) {
+	dir := filepath.Join(l.Dir, "central")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if l.NB, err = l.startDB(ctx, "nb", l.NBSocket(), nbPort); err != nil {
+		return err
+	}
+	if l.SB, err = l.startDB(ctx, "sb", l.SBSocket(), sbPort); err != nil {
+		return err
+	}
+	l.Northd, err = l.run(ctx, &Process{
+		Name: "ovn-northd", netns: l.central, env: daemonEnv(dir), log: filepath.Join(dir, "ovn-northd.log"),
+		args: append([]string{"ovn-northd", "--ovnnb-db=unix:" + l.NBSocket(), "--ovnsb-db=unix:" + l.SBSocket(),
+			"--unixctl=" + filepath.Join(dir, "ovn-northd.ctl")}, logToConsole...),
+		ready: func(ctx context.Context) error {
+			_, err := l.SBCtl(ctx, "get", "SB_Global", ".", "nb_cfg")
+			return err
+		},
+	})
+	return err
+}
+
+func (l *Lab) startDB(ctx context.Context, name, socket, port string) (*Process, error) {
+	dir := filepath.Dir(socket)
+	file := filepath.Join(dir, name+".db")
+	if _, err := tool(ctx, "ovsdb-tool", "create", file, filepath.Join(ovnSchemas, "ovn-"+name+".ovsschema")); err != nil {
+		return nil, err
+	}
+	return l.run(ctx, &Process{
+		Name: name, netns: l.central, env: daemonEnv(dir), log: filepath.Join(dir, name+".log"),
+		args: append([]string{"ovsdb-server", file, "--no-chdir", "--remote=punix:" + socket,
+			"--remote=ptcp:" + port + ":" + centralIP, "--unixctl=" + filepath.Join(dir, name+".ctl")}, logToConsole...),
+		ready: accepts(socket),
+	})
+}
+
+// logToConsole has a daemon log to its standard error, which is its log file.
+var logToConsole = []string{"-vconsole:info", "-vsyslog:off", "-vfile:off"}
+
+// daemonEnv keeps a daemon, and the clients that it starts, within dir.
+func daemonEnv(dir string) []string {
+	var env []string
+	for _, name := range []string{"OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR",
+		"OVN_RUNDIR", "OVN_LOGDIR", "OVN_DBDIR", "OVN_SYSCONFDIR"} {
+		env = append(env, name+"="+dir)
+	}
+	return env
+}
+
+// binary is the path of one of the project's own programs.
+func (l *Lab) binary(name string) (string, error) {
+	path := filepath.Join(l.bins.Ours, name)
+	if l.bins.Ours == "" {
+		return "", fmt.Errorf("%s was not built", name)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// StartController runs ovn-multinet-controller in the central namespace and waits until it is connected to
+// NB.
+func (l *Lab) StartController(ctx context.Context) error {
+	if l.Controller != nil {
+		return l.Controller.start(ctx)
+	}
+	path, err := l.binary("ovn-multinet-controller")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(l.Dir, "central")
+	p := &Process{Name: "ovn-multinet-controller", netns: l.central, log: filepath.Join(dir, "controller.log")}
+	p.args = append([]string{path, "--manifests", l.Manifests, "--nb-endpoints", l.NBEndpoint(),
+		"--log-level", "debug"}, l.ControllerArgs...)
+	p.ready = func(context.Context) error { return p.connectedTo(nbPort) }
+	l.Controller, err = l.run(ctx, p)
+	return err
+}
+
+// StopController ends the controller with SIGTERM.
+func (l *Lab) StopController(ctx context.Context) error {
+	if l.Controller == nil {
+		return nil
+	}
+	return l.Controller.Stop(ctx)
+}
+
+// KillController ends the controller with SIGKILL.
+func (l *Lab) KillController() error {
+	if l.Controller == nil {
+		return nil
+	}
+	return l.Controller.Kill()
+}
+
+// timeoutArg bounds a client's wait by the context's deadline: a killed client says nothing of why it waited.
+func timeoutArg(ctx context.Context) string {
+	left := defaultPatience
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return fmt.Sprintf("--timeout=%d", max(1, int(left.Seconds())))
+}
+
+var errNotConnected = errors.New("it has no connection to NB")

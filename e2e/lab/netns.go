@@ -1,0 +1,159 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const netnsDir = "/run/netns"
+
+// makeNetNS makes a network namespace with lo up, that lives until removeNetNS(path).
+func makeNetNS(name string) (path string, err error) {
+	path = filepath.Join(netnsDir, name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return "", fmt.Errorf("make netns: %w", err)
+	}
+	f.Close()
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread is in the new namespace and has to end with this goroutine.
+		runtime.LockOSThread()
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(lo); err != nil {
+				return err
+			}
+			return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "", unix.MS_BIND, "")
+		}()
+	}()
+	if err := <-done; err != nil {
+		return "", errors.Join(fmt.Errorf("make netns %s: %w", path, err), os.Remove(path))
+	}
+	return path, nil
+}
+
+// removeNetNS takes the name away; the namespace goes with its last process. Absent is fine.
+func removeNetNS(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount netns %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// inNetNS calls f on a thread that is in the network namespace.
+func inNetNS(path string, f func() error) error {
+	return ns.WithNetNSPath(path, func(ns.NetNS) error { return f() })
+}
+
+// startIn starts the command in the network namespace: a child begins in the namespace of the thread that
+// forks it.
+func startIn(netns string, cmd *exec.Cmd) error {
+	return inNetNS(netns, cmd.Start)
+}
+
+// nic is one veth of a node: its end in the node's namespace, and the switch port it hangs on.
+type nic struct {
+	name string // in the node
+	port string // in the fabric
+	via  string // the fabric's bridge
+	mtu  int
+	addr *net.IPNet // optional
+}
+
+// addNIC makes the veth with both ends where they belong; moving an end afterwards costs an RCU grace period.
+func addNIC(fabric, node string, n nic) error {
+	target, err := ns.GetNS(node)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	err = inNetNS(fabric, func() error {
+		bridge, err := netlink.LinkByName(n.via)
+		if err != nil {
+			return err
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU, attrs.MasterIndex = n.port, n.mtu, bridge.Attrs().Index
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: n.name, PeerNamespace: netlink.NsFd(target.Fd())}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return setUp(n.port, n.mtu)
+	})
+	if err == nil {
+		err = target.Do(func(ns.NetNS) error { return errors.Join(setUp(n.name, n.mtu), addAddr(n.name, n.addr)) })
+	}
+	if err != nil {
+		return fmt.Errorf("add NIC %s to %s: %w", n.name, node, err)
+	}
+	return nil
+}
+
+func addBridge(name string, mtu int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, mtu
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("add bridge %s: %w", name, err)
+	}
+	return setUp(name, mtu)
+}
+
+func setUp(name string, mtu int) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("set the MTU of %s: %w", name, err)
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func addAddr(name string, addr *net.IPNet) error {
+	if addr == nil {
+		return nil
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	err = netlink.AddrAdd(link, &netlink.Addr{IPNet: addr})
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("add %s to %s: %w", addr, name, err)
+	}
+	return nil
+}
+
+// checksumsOff has the sender compute checksums: OVS's userspace datapath hands packets on as they are.
+func checksumsOff(netns, link string) error {
+	cmd := exec.Command("ethtool", "-K", link, "tx", "off")
+	out, err := runIn(netns, cmd)
+	if err != nil {
+		return fmt.Errorf("turn checksum offload of %s off: %w: %s", link, err, out)
+	}
+	return nil
+}
+
+func ipNet(mask int, a, b, c, d byte) *net.IPNet {
+	return &net.IPNet{IP: net.IPv4(a, b, c, d).To4(), Mask: net.CIDRMask(mask, 32)}
+}

@@ -1,0 +1,212 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/vishvananda/netlink"
+)
+
+// The bridges of a node.
+const (
+	integrationBridge = "br-int"
+	underlayBridge    = "br-phy" // has the tunnel endpoint's address and owns eth1
+)
+
+// Node is one machine of the lab.
+type Node struct {
+	Name     string
+	Index    int    // 1 and up
+	NetNS    string // path
+	Dir      string
+	SystemID string // OVN's chassis name; never the node's name
+	IP       net.IP // on the node network
+	EncapIP  net.IP // on the underlay
+	PodCIDR  *net.IPNet
+
+	OVSSocket   string // of the local OVS database
+	AgentSocket string
+	StateDir    string // the plugin's
+	PluginLog   string
+
+	OVSDB, VSwitchd, OVNController *Process
+	Agent                          *Process // nil until StartAgent
+	AgentArgs                      []string // beside the lab's own; taken by StartAgent
+	NBEndpoint                     string   // where the agent finds NB, if not at the lab's; taken by StartAgent
+
+	// What the node's conflist is made of, read at each CNI call: set before, not during calls.
+	CNIVersion  string
+	PrimaryOnly bool                       // leave our entry out
+	PluginConf  func(entry map[string]any) // change our entry; may be nil
+
+	lab  *Lab
+	mu   sync.Mutex
+	runs []Run
+}
+
+func (l *Lab) newNode(index int, o Options) (*Node, error) {
+	n := &Node{
+		lab: l, Index: index, Name: fmt.Sprintf("node%d", index),
+		SystemID: "chassis-" + uuid.NewString(),
+		IP:       net.IPv4(172, 31, 1, byte(index)).To4(),
+		EncapIP:  net.IPv4(172, 30, 1, byte(index)).To4(),
+		PodCIDR:  ipNet(24, 10, 244, byte(index), 0),
+	}
+	n.CNIVersion, n.PrimaryOnly = o.CNIVersion, o.PrimaryOnly
+	if n.CNIVersion == "" {
+		n.CNIVersion = "1.0.0"
+	}
+	if o.PluginConf != nil {
+		n.PluginConf = func(entry map[string]any) { o.PluginConf(n, entry) }
+	}
+	n.Dir = filepath.Join(l.Dir, n.Name)
+	n.OVSSocket = filepath.Join(n.Dir, "ovs", "db.sock")
+	n.AgentSocket = filepath.Join(n.Dir, "agent.sock")
+	n.StateDir = filepath.Join(n.Dir, "state")
+	n.PluginLog = filepath.Join(n.Dir, "plugin.log")
+	if err := os.MkdirAll(filepath.Dir(n.OVSSocket), 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	n.NetNS, err = l.makeNetNS(n.Name)
+	return n, err
+}
+
+// start brings the node up; ovn-controller waits for central, since a refused connection costs it a second.
+func (n *Node) start(ctx context.Context, central <-chan struct{}) error {
+	steps := []func(context.Context) error{n.plugNICs, n.addRoutes, n.writeFlannelFiles, n.startOVS, n.addTunnelEndpoint}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	<-central
+	if n.lab.SB == nil || !n.lab.SB.Running() {
+		return nil // the central part has the error
+	}
+	if err := n.startOVNController(ctx); err != nil {
+		return fmt.Errorf("%s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func (n *Node) plugNICs(context.Context) error {
+	fabric, i := n.lab.fabric, byte(n.Index)
+	return errors.Join(
+		addNIC(fabric, n.NetNS, nic{name: "eth0", port: fmt.Sprintf("nodes%d", i), via: "nodes",
+			mtu: nodeNetMTU, addr: ipNet(16, 172, 31, 1, i)}),
+		addNIC(fabric, n.NetNS, nic{name: "eth1", port: fmt.Sprintf("underlay%d", i), via: "underlay",
+			mtu: underlayMTU}),
+		checksumsOff(n.NetNS, "eth1"),
+	)
+}
+
+// addRoutes does what flanneld's host-gw backend does.
+func (n *Node) addRoutes(context.Context) error {
+	return n.Do(func() error {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+			return err
+		}
+		for _, other := range n.lab.Nodes {
+			if other == n {
+				continue
+			}
+			if err := netlink.RouteAdd(&netlink.Route{Dst: other.PodCIDR, Gw: other.IP}); err != nil {
+				return fmt.Errorf("add route to %s's pods: %w", other.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (n *Node) startOVS(ctx context.Context) (err error) {
+	dir := filepath.Dir(n.OVSSocket)
+	if _, err := tool(ctx, "ovsdb-tool", "create", filepath.Join(dir, "conf.db"), ovsSchema); err != nil {
+		return err
+	}
+	n.OVSDB, err = n.run(ctx, "ovsdb-server", accepts(n.OVSSocket), "ovsdb-server", filepath.Join(dir, "conf.db"),
+		"--no-chdir", "--remote=punix:"+n.OVSSocket, "--unixctl="+filepath.Join(dir, "ovsdb-server.ctl"))
+	if err != nil {
+		return err
+	}
+	_, err = n.VSCtl(ctx, "--no-wait", "--", "init", "--", "set", "Open_vSwitch", ".",
+		"external_ids:system-id="+n.SystemID, "external_ids:hostname="+n.Name,
+		"external_ids:ovn-remote="+n.lab.SBEndpoint(), "external_ids:ovn-bridge="+integrationBridge,
+		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip="+n.EncapIP.String(),
+		"external_ids:ovn-bridge-datapath-type=netdev",
+		"--", "add-br", underlayBridge, "--", "set", "Bridge", underlayBridge, "datapath_type=netdev",
+		"--", "add-port", underlayBridge, "eth1")
+	if err != nil {
+		return err
+	}
+	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.hasPort("eth1"), "ovs-vswitchd", "unix:"+n.OVSSocket,
+		"--no-chdir", "--disable-system", "--unixctl="+filepath.Join(dir, "ovs-vswitchd.ctl"))
+	return err
+}
+
+// addTunnelEndpoint finishes br-phy, which ovs-vswitchd has made.
+func (n *Node) addTunnelEndpoint(context.Context) error {
+	addr := &net.IPNet{IP: n.EncapIP, Mask: net.CIDRMask(16, 32)}
+	err := n.Do(func() error {
+		return errors.Join(setUp(underlayBridge, underlayMTU), addAddr(underlayBridge, addr))
+	})
+	return errors.Join(err, checksumsOff(n.NetNS, underlayBridge))
+}
+
+func (n *Node) startOVNController(ctx context.Context) (err error) {
+	n.OVNController, err = n.run(ctx, "ovn-controller", n.hasPort(integrationBridge), "ovn-controller",
+		"unix:"+n.OVSSocket, "--no-chdir")
+	if err != nil {
+		return err
+	}
+	_, err = n.lab.SBCtl(ctx, timeoutArg(ctx), "wait-until", "Chassis", n.SystemID)
+	return err
+}
+
+// run starts one of OVS's or OVN's daemons on the node.
+func (n *Node) run(ctx context.Context, name string, ready func(context.Context) error, args ...string) (*Process, error) {
+	return n.lab.run(ctx, &Process{
+		Name: n.Name + "/" + name, netns: n.NetNS, env: daemonEnv(filepath.Dir(n.OVSSocket)),
+		log: filepath.Join(n.Dir, name+".log"), args: append(args, logToConsole...), ready: ready,
+	})
+}
+
+// hasPort is a readiness check: ovs-vswitchd serves the interface.
+func (n *Node) hasPort(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ofport, err := n.VSCtl(ctx, "--no-wait", "get", "Interface", name, "ofport")
+		if err == nil && (ofport == "[]" || ofport == "-1") {
+			err = fmt.Errorf("interface %s is not up yet: ofport %s", name, ofport)
+		}
+		return err
+	}
+}
+
+func (n *Node) waitForTunnels(ctx context.Context) error {
+	want := len(n.lab.Nodes) - 1
+	return Eventually(ctx, func() error {
+		out, err := n.VSCtl(ctx, "--no-wait", "--bare", "--columns=ofport", "find", "Interface", "type=geneve")
+		if err != nil {
+			return err
+		}
+		if got := len(strings.Fields(out)); got != want {
+			return fmt.Errorf("%s has %d of %d tunnels", n.Name, got, want)
+		}
+		return nil
+	})
+}
+
+// VSCtl runs ovs-vsctl on the node's database.
+func (n *Node) VSCtl(ctx context.Context, args ...string) (string, error) {
+	return tool(ctx, "ovs-vsctl", append([]string{"--db=unix:" + n.OVSSocket}, args...)...)
+}
+
+// Do calls f on a thread that is in the node's network namespace.
+func (n *Node) Do(f func() error) error { return inNetNS(n.NetNS, f) }

@@ -1,0 +1,195 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/uuid"
+	"sigs.k8s.io/yaml"
+)
+
+const primaryIfName = "eth0"
+
+// Pod is one sandbox of a pod, as the runtime of its node sees it.
+type Pod struct {
+	Namespace, Name, UID string
+	Annotations, Labels  map[string]string
+	Node                 *Node
+	Sandbox              string // container id: 64 hex digits
+	NetNS                string // path below /run/netns
+}
+
+// NewPod writes a pod's manifest and makes a sandbox for it: a container id and a network namespace with lo
+// up. It makes no CNI call.
+func (n *Node) NewPod(_ context.Context, namespace, name string, annotations map[string]string) (*Pod, error) {
+	p := &Pod{Namespace: namespace, Name: name, UID: uuid.NewString(), Annotations: maps.Clone(annotations), Node: n}
+	if err := p.WriteManifest(); err != nil {
+		return nil, err
+	}
+	if err := p.makeSandbox(); err != nil {
+		return nil, errors.Join(err, p.RemoveManifest())
+	}
+	return p, nil
+}
+
+// NewSandbox makes the next sandbox of the same pod, as kubelet does when the first has died. Both live until
+// they are closed.
+func (p *Pod) NewSandbox(context.Context) (*Pod, error) {
+	next := *p
+	next.Annotations, next.Labels = maps.Clone(p.Annotations), maps.Clone(p.Labels)
+	return &next, next.makeSandbox()
+}
+
+func (p *Pod) makeSandbox() (err error) {
+	id := make([]byte, 32)
+	_, _ = rand.Read(id)
+	p.Sandbox = hex.EncodeToString(id)
+	p.NetNS, err = p.Node.lab.makeNetNS("pod-" + p.Sandbox[:16])
+	return err
+}
+
+// String is the pod's name as people write it.
+func (p *Pod) String() string { return p.Namespace + "/" + p.Name }
+
+func (p *Pod) manifestName() string { return fmt.Sprintf("pod.%s.%s.yaml", p.Namespace, p.Name) }
+
+// WriteManifest writes the pod's manifest again, after a change of its fields.
+func (p *Pod) WriteManifest() error {
+	meta := map[string]any{"namespace": p.Namespace, "name": p.Name, "uid": p.UID}
+	if len(p.Annotations) > 0 {
+		meta["annotations"] = p.Annotations
+	}
+	if len(p.Labels) > 0 {
+		meta["labels"] = p.Labels
+	}
+	b, err := yaml.Marshal(map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Pod",
+		"metadata":   meta,
+		"spec": map[string]any{
+			"nodeName":   p.Node.Name,
+			"containers": []any{map[string]any{"name": "main", "image": "none"}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return p.Node.lab.WriteManifest(p.manifestName(), string(b))
+}
+
+// RemoveManifest takes the pod out of the source of pods.
+func (p *Pod) RemoveManifest() error { return p.Node.lab.RemoveManifest(p.manifestName()) }
+
+// runtimeConf is what containerd passes for the sandbox.
+func (p *Pod) runtimeConf(c *call) *libcni.RuntimeConf {
+	capabilities := map[string]any{"portMappings": []any{}}
+	if !c.noAnnotations {
+		annotations := map[string]string{"kubernetes.io/config.source": "api"}
+		maps.Copy(annotations, p.Annotations)
+		capabilities[annotationsCapability] = annotations
+	}
+	netns := p.NetNS
+	if c.netns != nil {
+		netns = *c.netns
+	}
+	return &libcni.RuntimeConf{
+		ContainerID: p.Sandbox,
+		NetNS:       netns,
+		IfName:      primaryIfName,
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", p.Namespace},
+			{"K8S_POD_NAME", p.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.Sandbox},
+			{"K8S_POD_UID", p.UID},
+		},
+		CapabilityArgs: capabilities,
+	}
+}
+
+// Add attaches the sandbox: the whole chain, or our plugin alone with [OnlyOurs].
+func (p *Pod) Add(ctx context.Context, opts ...CallOption) (*types100.Result, error) {
+	c := newCall(opts)
+	cni, list, err := p.Node.runtime(c)
+	if err != nil {
+		return nil, err
+	}
+	result, err := cni.AddNetworkList(ctx, list, p.runtimeConf(c))
+	if err != nil {
+		return nil, err
+	}
+	return types100.NewResultFromResult(result)
+}
+
+// Del detaches the sandbox. As from containerd, the netns is "" when it is gone.
+func (p *Pod) Del(ctx context.Context, opts ...CallOption) error {
+	c := newCall(opts)
+	cni, list, err := p.Node.runtime(c)
+	if err != nil {
+		return err
+	}
+	rt := p.runtimeConf(c)
+	if _, err := os.Stat(p.NetNS); err != nil && c.netns == nil {
+		rt.NetNS = ""
+	}
+	return cni.DelNetworkList(ctx, list, rt)
+}
+
+// Check asks the chain whether the sandbox is as Add left it; CNI 0.4.0 and up.
+func (p *Pod) Check(ctx context.Context, opts ...CallOption) error {
+	c := newCall(opts)
+	cni, list, err := p.Node.runtime(c)
+	if err != nil {
+		return err
+	}
+	return cni.CheckNetworkList(ctx, list, p.runtimeConf(c))
+}
+
+// CachedResult is the result of Add as libcni keeps it, nil when there is none.
+func (p *Pod) CachedResult() (types.Result, error) {
+	c := newCall(nil)
+	cni, list, err := p.Node.runtime(c)
+	if err != nil {
+		return nil, err
+	}
+	return cni.GetNetworkListCachedResult(list, p.runtimeConf(c))
+}
+
+// RemoveNetNS ends the sandbox's namespace, with all interfaces in it. Absent is fine.
+func (p *Pod) RemoveNetNS() error { return p.Node.lab.removeNetNS(p.NetNS) }
+
+// Do calls f on a thread that is in the pod's network namespace.
+func (p *Pod) Do(f func() error) error { return inNetNS(p.NetNS, f) }
+
+// Exec runs a command in the pod's network namespace and returns what it wrote to both its streams.
+func (p *Pod) Exec(ctx context.Context, command ...string) (string, error) {
+	out, err := runIn(p.NetNS, exec.CommandContext(ctx, command[0], command[1:]...))
+	if err != nil {
+		return out, fmt.Errorf("in pod %s: %v: %w: %s", p, command, err, out)
+	}
+	return out, nil
+}
+
+// Start runs a command in the pod's network namespace until it is stopped or the lab is closed.
+func (p *Pod) Start(ctx context.Context, command ...string) (*Process, error) {
+	name := filepath.Base(command[0])
+	return p.Node.lab.run(ctx, &Process{
+		Name: p.String() + "/" + name, netns: p.NetNS, args: command,
+		log: filepath.Join(p.Node.Dir, "pods", fmt.Sprintf("%s.%s.%s.log", p.Namespace, p.Name, name)),
+	})
+}
+
+// Close does what the end of a pod does: Del, the namespace, the manifest.
+func (p *Pod) Close(ctx context.Context) error {
+	return errors.Join(p.Del(ctx), p.RemoveNetNS(), p.RemoveManifest())
+}
