@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// flowsTimeout is how long flows are waited for. They take 10 ms on a small network and seconds behind an old
+// flowsTimeout is how long flows are waited for at most. They take 10 ms on a small network and seconds behind an old
 // northd with ten thousand ports; kubelet's own patience is two minutes.
 const flowsTimeout = 30 * time.Second
 
@@ -63,7 +63,7 @@ func (a *Agent) awaitFlows(ctx context.Context, sandbox string, plugs []ovnport.
 	defer cancel()
 	err := a.ovs.AwaitFlows(ctx, plugs)
 	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 		defer cancel()
 		return a.nb.Explain(late, sandbox, none)
 	}

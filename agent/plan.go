@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -29,20 +30,34 @@ func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) err
 			"an earlier attempt of this container is not released yet: %w", err)
 	}
 	p, err := a.makePlan(ctx, r)
-	if err != nil {
-		return err
-	}
 	failpoint.Hit("plan-made")
-	if err := send(p); err != nil && len(p.Interfaces) > 0 {
-		a.log.Warn("plugin is gone, releasing its ports", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID)
-		gone := &plan.Release{Sandbox: r.Sandbox, Planned: true}
+	gone := &plan.Release{Sandbox: r.Sandbox}
+	if err == nil {
+		if err = send(p); err == nil || len(p.Interfaces) == 0 {
+			return err
+		}
+		gone.Planned = true
 		for _, i := range p.Interfaces {
 			gone.Ports = append(gone.Ports, i.Port)
 		}
-		return errors.Join(err, a.releaseNow(context.WithoutCancel(ctx), gone))
 	}
-	return err
+	if !errors.Is(err, errNotSent) && !errors.Is(ctx.Err(), context.Canceled) {
+		return err // the plugin hears it, and asks for the release if there is anything to release
+	}
+	a.log.Warn("a plan did not reach its plugin, releasing its ports", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", err)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	return errors.Join(err, a.releaseNow(late, gone))
 }
+
+// clean tells whether a plan that failed left nothing behind: it is refused before its ports are written, or with
+// them, unless the database's word is missing.
+func clean(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errors.Is(err, ovndb.ErrUnknownOutcome)
+}
+
+// errNotSent says that a plugin did not get its answer.
+var errNotSent = errors.New("the plugin did not get its answer")
 
 func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, error) {
 	pod, err := a.podOf(ctx, &r.Sandbox)

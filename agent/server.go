@@ -15,12 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-// callTimeout bounds one request, whatever the plugin's own deadline is.
+// callTimeout bounds the request of a plugin that does not say how long it waits.
 const callTimeout = 60 * time.Second
+
+// timeFor is the time that a request has: what the plugin waits, less what the answer may need.
+func timeFor(r *plan.Request) time.Duration {
+	if r.Timeout <= 0 {
+		return callTimeout
+	}
+	waits := time.Duration(r.Timeout) * time.Millisecond
+	return waits - min(time.Second, waits/5)
+}
 
 // listen makes the socket, for root alone. A socket that an agent of before left is replaced; one that an agent
 // answers on is an error.
@@ -136,7 +144,7 @@ func checkPeer(conn *net.UnixConn) error {
 // answer serves one request and logs it in one line.
 func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeFor(r))
 	defer cancel()
 	var s plan.Sandbox
 	delivered := false
@@ -146,13 +154,15 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 			return err
 		}
 		delivered = true
-		return plan.Write(conn, plan.Response{Version: plan.Version, Body: text})
+		if err := plan.Write(conn, plan.Response{Version: plan.Version, Body: text}); err != nil {
+			return fmt.Errorf("%w: %w", errNotSent, err)
+		}
+		return nil
 	}
 	err := a.dispatch(ctx, r, &s, deliver)
 	if err != nil && !delivered {
 		refusal := plan.NewError(err)
-		// A plan is refused before its ports are written, or with them, unless the database's word is missing.
-		refusal.Clean = r.Op == plan.OpPlan && !errors.Is(err, ovndb.ErrUnknownOutcome) && ctx.Err() == nil
+		refusal.Clean = r.Op == plan.OpPlan && clean(ctx, err)
 		_ = plan.Write(conn, plan.Response{Version: plan.Version, Error: refusal})
 	}
 	took := time.Since(began)

@@ -74,11 +74,19 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	}
 	p := &Plugin{
 		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates,
-		LogFile: raw.LogFile, RawResult: raw.PrevResult, Timeout: DefaultTimeout, Annotations: raw.RuntimeConfig.Annotations,
+		LogFile: raw.LogFile, Timeout: DefaultTimeout, Annotations: raw.RuntimeConfig.Annotations,
 	}
 	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
 		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
 	}
+	// The result is handed on as it came, to the byte, and not as it would be written here.
+	var verbatim struct {
+		PrevResult json.RawMessage `json:"prevResult"`
+	}
+	if err := json.Unmarshal(stdin, &verbatim); err != nil {
+		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
+	}
+	p.RawResult = verbatim.PrevResult
 	if p.AgentSocket == "" {
 		p.AgentSocket = DefaultAgentSocket
 	}
@@ -100,9 +108,9 @@ func (p *Plugin) validate(timeout string) error {
 		}
 		p.Timeout = d
 	}
-	for key, path := range map[string]string{"agentSocket": p.AgentSocket, "stateDir": p.StateDir, "logFile": p.LogFile} {
-		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path) {
-			return bad("%s: %q is not a clean absolute path", key, path)
+	for _, f := range []struct{ key, path string }{{"agentSocket", p.AgentSocket}, {"stateDir", p.StateDir}, {"logFile", p.LogFile}} {
+		if f.path != "" && (!filepath.IsAbs(f.path) || filepath.Clean(f.path) != f.path) {
+			return bad("%s: %q is not a clean absolute path", f.key, f.path)
 		}
 	}
 	for _, d := range p.AllowedDelegates {

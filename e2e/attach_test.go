@@ -68,8 +68,8 @@ func TestMainJob(t *testing.T) {
 		w.mustReach(six, "fd06::1:2:3:4")
 		w.mustReach(fixed, w.links(six)["net1"].ips()...)
 		w.mustReach(short, w.links(pairs)["eth0"].ips()...) // Flannel's, between nodes
-		w.mustNotReach(short, w.links(form)["net1"].ips()...)
-		w.mustNotReach(form, "192.0.2.9")
+		w.mustNotReach(short, "net1", w.links(form)["net1"].ips()...)
+		w.mustNotReach(form, "front", "192.0.2.9")
 	})
 	t.Run("large packets", func(t *testing.T) {
 		_, err := short.Exec(w.ctx, "ping", "-c1", "-W2", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(pairs)["net1"].ips()[0])

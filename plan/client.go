@@ -50,7 +50,11 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 		repeated = repeated || sent
 		c.Close()
 		if ctx.Err() != nil || time.Now().After(giveUp) {
-			return conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
+			missing := conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
+			if repeated {
+				return missing
+			}
+			return clean{missing} // nobody ever heard the request
 		}
 		select {
 		case <-ctx.Done():
@@ -69,6 +73,10 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 		c.conn, c.reader = conn, NewReader(conn)
 	}
 	deadline, _ := ctx.Deadline()
+	var timeout int64
+	if !deadline.IsZero() {
+		timeout = max(1, time.Until(deadline).Milliseconds())
+	}
 	if err := c.conn.SetDeadline(deadline); err != nil {
 		return nil, false, err
 	}
@@ -76,7 +84,7 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 	if err != nil {
 		return nil, false, err
 	}
-	if err := Write(c.conn, Request{Version: Version, Op: op, Body: text}); err != nil {
+	if err := Write(c.conn, Request{Version: Version, Op: op, Timeout: timeout, Body: text}); err != nil {
 		return nil, true, err
 	}
 	response = &Response{}

@@ -15,8 +15,11 @@ const maxMessage = 4 << 20
 
 // Request is one message to the agent: a line of JSON.
 type Request struct {
-	Version int             `json:"version"`
-	Op      string          `json:"op"`
+	Version int    `json:"version"`
+	Op      string `json:"op"`
+	// Timeout is how long the plugin will wait for the answer, in milliseconds. The agent ends a little earlier, so
+	// that its error says what was waited for.
+	Timeout int64           `json:"timeout,omitempty"`
 	Body    json.RawMessage `json:"body"`
 }
 

@@ -133,12 +133,12 @@ func (n *Interface) check() error {
 		return fmt.Errorf("MTU %d is none", n.MTU)
 	}
 	for _, a := range n.Addresses {
-		if !a.IsValid() {
+		if !a.IsValid() || a.Addr().Is4In6() {
 			return errors.New("an address is not valid")
 		}
 	}
 	for _, r := range n.Routes {
-		if !r.Dst.IsValid() || !r.GW.IsValid() {
+		if !r.Dst.IsValid() || !r.GW.IsValid() || r.Dst.Addr().BitLen() != r.GW.BitLen() || r.Dst.Addr().Is4In6() || r.GW.Is4In6() || r.GW.Zone() != "" {
 			return errors.New("a route is not valid")
 		}
 	}

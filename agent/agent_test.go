@@ -1,0 +1,364 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// rig is an agent on a real NB and a real OVS database. There is no ovs-vswitchd and no ovn-controller behind them,
+// so nothing is wired here: the lab does that.
+type rig struct {
+	t      *testing.T
+	nb     *ovndbtest.Server
+	ovs    *ovndbtest.Server
+	proxy  *ovndbtest.Proxy // between the agent and NB
+	source *pods
+	conf   conf.Agent
+	agent  *Agent
+	log    bytes.Buffer
+	stop   func() error // ends the agent; may be called twice
+}
+
+// pods is a source with one pod, shop/web, and one network, shop/blue.
+type pods struct{ panics bool }
+
+func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, error) {
+	if p.panics {
+		panic("a source that is broken")
+	}
+	if namespace != "shop" || name != "web" {
+		return nil, source.ErrNotFound
+	}
+	return &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1"}, nil
+}
+
+func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {
+	return p.Pod(ctx, namespace, name, "")
+}
+
+func (p *pods) NAD(_ context.Context, namespace, name string) (*nad.Definition, error) {
+	if name != "blue" {
+		return nil, nad.ErrNotFound
+	}
+	return &nad.Definition{Namespace: namespace, Name: name, Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`}, nil
+}
+
+func (p *pods) SetStatus(context.Context, *source.Pod, []byte) error { return nil }
+
+func (p *pods) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{}}
+	r.proxy = ovndbtest.StartProxy(t, r.nb.Endpoint())
+	r.nb.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey("shop/blue"),
+		"row": ovndbtest.Op{"name": "shop/blue"}})
+	r.ovs.VSCtl("--no-wait", "add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")
+	dir := ovndbtest.TempDir(t)
+	r.conf = conf.Agent{
+		NodeName: "node1", Socket: filepath.Join(dir, "agent.sock"), StateDir: filepath.Join(dir, "state"),
+		NB: conf.NB{Endpoints: []string{r.proxy.Endpoint()}}, OVSSocket: r.ovs.Socket, Bridge: "br-int",
+	}
+	return r
+}
+
+// start runs the agent until the test's end, or until stop.
+func (r *rig) start() {
+	r.t.Helper()
+	log := slog.New(slog.NewTextHandler(&r.log, nil))
+	model, err := nb.FullDatabaseModel()
+	r.must(err)
+	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: r.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler)})
+	r.must(err)
+	r.agent, err = New(r.conf, r.source, db, prometheus.NewRegistry(), log)
+	r.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.agent.Run(ctx) }()
+	var once bool
+	r.stop = func() error {
+		if once {
+			return nil
+		}
+		once = true
+		cancel()
+		err := <-ended
+		r.agent.Close()
+		db.Close()
+		return err
+	}
+	r.t.Cleanup(func() { r.must(r.stop()) })
+	r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) eventually(what string, is func() bool) {
+	r.t.Helper()
+	for giveUp := time.Now().Add(20 * time.Second); !is(); {
+		if time.Now().After(giveUp) {
+			r.t.Fatalf("never %s", what)
+		}
+		runtime.Gosched()
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (r *rig) sandbox(id string) plan.Sandbox {
+	return plan.Sandbox{ContainerID: id, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
+}
+
+func (r *rig) call(op string, body, out any) error {
+	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	defer cancel()
+	return c.Call(ctx, op, body, out)
+}
+
+func (r *rig) plan(id string) (*plan.Plan, error) {
+	p := &plan.Plan{}
+	err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox(id), Annotations: map[string]string{conf.NetworksAnnotation: "blue,blue"}}, p)
+	return p, err
+}
+
+// ports lists the ports in NB with their sandboxes.
+func (r *rig) ports() map[string]string {
+	r.t.Helper()
+	out := map[string]string{}
+	for _, row := range r.nb.Dump(r.t, "Logical_Switch_Port") {
+		ids, _ := row["external_ids"].(map[string]string)
+		out[row["name"].(string)] = ids["ovn-multinet/sandbox"]
+	}
+	return out
+}
+
+// TestPluginGoneBeforeItsPlan: nobody else knows of the ports, so the agent releases them.
+func TestPluginGoneBeforeItsPlan(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	conn, err := net.Dial("unix", r.conf.Socket)
+	r.must(err)
+	// The ports are written after the plugin has gone.
+	r.proxy.Before(func(tr ovndbtest.Transact) {
+		if tr.Writes {
+			_ = conn.Close()
+		}
+	})
+	body, err := json.Marshal(plan.PlanRequest{Sandbox: r.sandbox("c1"), Annotations: map[string]string{conf.NetworksAnnotation: "blue"}})
+	r.must(err)
+	r.must(plan.Write(conn, plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: body}))
+	r.eventually("released", func() bool { c := r.proxy.Counts(); return c.Committed >= 1 && len(r.ports()) == 0 })
+}
+
+// TestReleaseLeftBehind: what a DEL could not tell an agent is done at the agent's start.
+func TestReleaseLeftBehind(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	p, err := r.plan("c1")
+	r.must(err)
+	if got := r.ports(); len(got) != 2 || got["shop/web/net1"] != "c1" {
+		t.Fatalf("ports %v", got)
+	}
+	r.must(r.stop())
+	release := plan.Release{Version: plan.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []plan.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
+	for name, c := range map[string]struct{ file, text string }{
+		"whole":   {"c1@eth0", string(marshal(t, release))},
+		"damaged": {"c1@eth0", `{"version":1,"sand`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.t = t
+			path := filepath.Join(r.conf.StateDir, plan.ReleaseDir, c.file)
+			r.must(os.WriteFile(path, []byte(c.text), 0o600))
+			r.start()
+			r.eventually("released", func() bool { return len(r.ports()) == 0 && !exists(path) })
+			_, err := r.plan("c1") // for the next round
+			r.must(err)
+			r.must(r.stop())
+		})
+	}
+}
+
+func marshal(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestReleaseWaitsForNB: a DEL is answered although NB hangs; the file stays until NB has agreed. A plan of the same
+// sandbox in between must not lose its ports to the late release.
+func TestReleaseWaitsForNB(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	p, err := r.plan("c1")
+	r.must(err)
+	path := filepath.Join(r.conf.StateDir, plan.ReleaseDir, "c1@eth0")
+	release := plan.Release{Version: plan.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []plan.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
+	r.must(os.WriteFile(path, marshal(t, release), 0o600))
+	r.nb.Pause()
+	var done plan.Released
+	r.must(r.call(plan.OpRelease, release, &done))
+	if done.Done || !exists(path) {
+		t.Errorf("answered %+v while NB hangs, file there: %t", done, exists(path))
+	}
+	planned := make(chan error, 1)
+	go func() {
+		_, err := r.plan("c1")
+		planned <- err
+	}()
+	r.nb.Resume()
+	r.must(<-planned)
+	r.eventually("done with the release", func() bool { return !exists(path) })
+	// Whatever is still to come of the old release has come once its lock is free.
+	unlock, err := r.agent.sandboxes.take(t.Context(), "c1")
+	r.must(err)
+	defer unlock()
+	if got := r.ports(); len(got) != 2 {
+		t.Errorf("ports %v: the old release took the new ports", got)
+	}
+}
+
+// TestRefusals are the answers to requests that cannot be served.
+func TestRefusals(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	for _, c := range []struct {
+		name string
+		req  plan.Request
+		code uint
+		word string
+	}{
+		{"newer protocol", plan.Request{Version: 99, Op: plan.OpPlan}, conf.CodeTryAgain, "version 99"},
+		{"unknown operation", plan.Request{Version: plan.Version, Op: "dance"}, conf.CodeTryAgain, `"dance"`},
+		{"no body", plan.Request{Version: plan.Version, Op: plan.OpBind, Body: json.RawMessage(`[]`)}, conf.CodeDecoding, "bind"},
+		{"unknown pod", plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"gone"}`)}, conf.CodePodGone, "shop/gone"},
+		{"another UID", plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"web","uid":"u-0"}`)}, conf.CodePodGone, "another one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, err := net.Dial("unix", r.conf.Socket)
+			r.must(err)
+			defer conn.Close()
+			r.must(plan.Write(conn, c.req))
+			var answer plan.Response
+			r.must(plan.NewReader(conn).Read(&answer))
+			if answer.Error == nil || answer.Error.Code != c.code || !strings.Contains(answer.Error.Msg, c.word) {
+				t.Errorf("answer %+v, want code %d and %q", answer.Error, c.code, c.word)
+			}
+		})
+	}
+	if got := r.ports(); len(got) != 0 {
+		t.Errorf("ports %v were made", got)
+	}
+}
+
+// TestPanicIsAnError: one broken request does not end the agent.
+func TestPanicIsAnError(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.source.panics = true
+	_, err := r.plan("c1")
+	if !conf.HasCode(err, conf.CodeInternal) || !strings.Contains(err.Error(), "panic") {
+		t.Errorf("got %v", err)
+	}
+	r.source.panics = false
+	if _, err := r.plan("c1"); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	n := testutil.ToFloat64(r.agent.metrics.requests.WithLabelValues("plan", "999"))
+	if n != 1 {
+		t.Errorf("%v panics are counted, want 1", n)
+	}
+}
+
+// TestSocket is for root alone, has one agent, and is taken over from one that is dead.
+func TestSocket(t *testing.T) {
+	r := newRig(t)
+	// What an agent that was killed leaves.
+	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.conf.Socket, Net: "unix"})
+	r.must(err)
+	old.SetUnlinkOnClose(false)
+	r.must(old.Close())
+	r.start()
+	info, err := os.Stat(r.conf.Socket)
+	r.must(err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("socket has mode %v", info.Mode())
+	}
+	if _, err := listen(r.conf.Socket); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("a second agent got the socket: %v", err)
+	}
+}
+
+// TestNothingRunsOn: the end of an agent is the end of all that it started.
+func TestNothingRunsOn(t *testing.T) {
+	r := newRig(t)
+	before := runtime.NumGoroutine()
+	for range 3 {
+		r.start()
+		if _, err := r.plan("c1"); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", r.conf.Socket) // a plugin that hangs must not hold the agent
+		r.must(err)
+		defer conn.Close()
+		r.must(r.stop())
+	}
+	r.eventually("as many goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// TestNotReadyWithoutBridge: STATUS is not to say yes before the node can take ports.
+func TestNotReadyWithoutBridge(t *testing.T) {
+	r := newRig(t)
+	r.ovs.VSCtl("--no-wait", "del-br", "br-int")
+	ready := make(chan struct{})
+	go func() {
+		defer close(ready)
+		r.eventually("serving", func() bool { return exists(r.conf.Socket) })
+		_, err := r.plan("c1")
+		if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "br-int") {
+			t.Errorf("a plan without the bridge: %v", err)
+		}
+		if exists(plan.ReadyMarker(r.conf.Socket)) {
+			t.Error("marked as ready without the bridge")
+		}
+		r.ovs.VSCtl("--no-wait", "add-br", "br-int")
+	}()
+	r.start() // returns once ready
+	<-ready
+	if _, err := r.plan("c1"); err != nil && !errors.Is(err, plan.ErrClean) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,185 @@
+package delegate
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+func newJournal(t *testing.T) *journal {
+	t.Helper()
+	j := &journal{dir: filepath.Join(t.TempDir(), "state")}
+	if err := j.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func sandbox(id string) plan.Sandbox {
+	return plan.Sandbox{ContainerID: id, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
+}
+
+func onePort() *plan.Plan {
+	return &plan.Plan{Interfaces: []plan.Interface{{Name: "net1", Port: plan.Port{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}}}
+}
+
+// files lists a folder of the state, hidden files too.
+func files(t *testing.T, dir ...string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestJournalKeepsAnAttachment(t *testing.T) {
+	j, s := newJournal(t), sandbox("c1")
+	if e, damaged, err := j.read(&s); e != nil || damaged || err != nil {
+		t.Fatalf("read of nothing = %v, %t, %v", e, damaged, err)
+	}
+	for _, p := range []*plan.Plan{nil, onePort()} {
+		if err := j.write(&entry{Sandbox: s, Plan: p}); err != nil {
+			t.Fatal(err)
+		}
+		e, damaged, err := j.read(&s)
+		if err != nil || damaged || e.Sandbox != s || (e.Plan == nil) != (p == nil) {
+			t.Fatalf("read back %+v, %t, %v", e, damaged, err)
+		}
+	}
+	if got := files(t, j.dir, "attached"); !slices.Equal(got, []string{"c1@eth0"}) {
+		t.Errorf("files %q, want the entry alone", got)
+	}
+	info, err := os.Stat(filepath.Join(j.dir, "attached"))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("attached/ has mode %v, want it closed to others (%v)", info.Mode(), err)
+	}
+	if err := j.forget(&s); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.forget(&s); err != nil {
+		t.Errorf("forget a second time: %v", err)
+	}
+	if got := files(t, j.dir, "attached"); len(got) != 0 {
+		t.Errorf("files %q are left", got)
+	}
+}
+
+// TestJournalDamaged: an entry that does not parse, or is another container's, still says that there was one.
+func TestJournalDamaged(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "half": `{"version":1,"sandbox":{"contai`, "null": "null", "another's": `{"sandbox":{"containerID":"c2"}}`, "binary": "\x00\x01",
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, s := newJournal(t), sandbox("c1")
+			if err := os.WriteFile(j.attached(s.ID()), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, damaged, err := j.read(&s)
+			if err != nil || !damaged || e == nil || e.Plan != nil || e.Sandbox != s {
+				t.Fatalf("read = %+v, %t, %v", e, damaged, err)
+			}
+			r, err := j.handOver(e)
+			if err != nil || r.Planned {
+				t.Errorf("handed over as %+v, %v; want a release by owner", r, err)
+			}
+		})
+	}
+}
+
+func TestHandOver(t *testing.T) {
+	j, s := newJournal(t), sandbox("c1")
+	e := &entry{Sandbox: s, Plan: onePort()}
+	if err := j.write(e); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.handOver(e); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, j.dir, "attached"); len(got) != 0 {
+		t.Errorf("attached/ still has %q", got)
+	}
+	r := readRelease(t, j, s)
+	if !r.Planned || len(r.Ports) != 1 || r.Ports[0].UUID != "p-1" || r.Sandbox != s || r.Version != plan.Version {
+		t.Errorf("release is %+v", r)
+	}
+	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
+	again := &entry{Sandbox: s, Plan: &plan.Plan{}}
+	if _, err := j.handOver(again); err != nil {
+		t.Fatal(err)
+	}
+	if r := readRelease(t, j, s); r.Planned || len(r.Ports) != 0 {
+		t.Errorf("release is %+v, want one by owner", r)
+	}
+}
+
+func readRelease(t *testing.T, j *journal, s plan.Sandbox) plan.Release {
+	t.Helper()
+	text, err := os.ReadFile(j.release(s.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r plan.Release
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestJournalLists: GC sees its own conflist's entries alone, and no locks, temporary or damaged files.
+func TestJournalLists(t *testing.T) {
+	j := newJournal(t)
+	for _, id := range []string{"c1", "c2", "c3"} {
+		s := sandbox(id)
+		if id == "c3" {
+			s.Conflist = "another"
+		}
+		if err := j.write(&entry{Sandbox: s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"c1@eth0.lock", ".c9@eth0.tmp", "c4@eth0", "stray"} {
+		if err := os.WriteFile(filepath.Join(j.dir, "attached", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := j.list("cbr0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, e.Sandbox.ContainerID)
+	}
+	if !slices.Equal(ids, []string{"c1", "c2"}) {
+		t.Errorf("lists %q, want c1 and c2", ids)
+	}
+}
+
+// TestWriteFileIsWhole: what a killed writer left under the temporary name is overwritten, and a reader never sees
+// half a file.
+func TestWriteFileIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(temporary(path), []byte("left by a killed writer, and longer than what follows"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(path, map[string]int{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || string(text) != "{\"a\":1}\n" {
+		t.Errorf("file has %q, %v", text, err)
+	}
+	if got := files(t, dir); !slices.Equal(got, []string{"f"}) {
+		t.Errorf("files %q", got)
+	}
+}

@@ -1,0 +1,60 @@
+package delegate
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// TestLockIsExclusive has many take the lock, which removes its file each time it is let go: never do two hold it.
+func TestLockIsExclusive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.lock")
+	var inside, most int
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 20 {
+				l, err := takeLock(t.Context(), path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				inside++
+				most = max(most, inside)
+				mu.Unlock()
+				mu.Lock()
+				inside--
+				mu.Unlock()
+				l.unlock()
+			}
+		})
+	}
+	all.Wait()
+	if most != 1 {
+		t.Errorf("%d held the lock at once", most)
+	}
+	if exists(path) {
+		t.Error("the lock's file is left")
+	}
+}
+
+func TestLockGivesUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.lock")
+	held, err := takeLock(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = takeLock(ctx, path)
+	if !conf.HasCode(err, conf.CodeTryAgain) {
+		t.Errorf("got %v, want code %d", err, conf.CodeTryAgain)
+	}
+	held.unlock()
+}

@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+func TestCheck(t *testing.T) {
+	address := func(texts ...string) func(*Plan) {
+		return func(p *Plan) {
+			p.Interfaces[0].Addresses = nil
+			for _, text := range texts {
+				prefix, _ := netip.ParsePrefix(text)
+				p.Interfaces[0].Addresses = append(p.Interfaces[0].Addresses, prefix)
+			}
+		}
+	}
+	route := func(dst, gw string) func(*Plan) {
+		return func(p *Plan) {
+			prefix, _ := netip.ParsePrefix(dst)
+			addr, _ := netip.ParseAddr(gw)
+			p.Interfaces[0].Routes = []conf.Route{{Dst: prefix, GW: addr}}
+		}
+	}
+	tests := []struct {
+		name   string
+		change func(*Plan)
+		want   string
+	}{
+		{"as it should be", func(*Plan) {}, ""},
+		{"nothing to wire", func(p *Plan) { p.Interfaces = nil }, ""},
+		{"MAC only", address(), ""},
+		{"no name", func(p *Plan) { p.Interfaces[1].Name = "" }, `plan: interface name "" is not of 1 to 15 characters`},
+		{"path as name", func(p *Plan) { p.Interfaces[1].Name = "../x" }, `plan: interface name "../x" has a character that an interface cannot have`},
+		{"long name", func(p *Plan) { p.Interfaces[1].Name = "abcdefghijklmnop" }, `plan: interface name "abcdefghijklmnop" is not of 1 to 15 characters`},
+		{"one name twice", func(p *Plan) { p.Interfaces[1].Name = "net1" }, `plan: interface "net1" is taken`},
+		{"the primary's name", func(p *Plan) { p.Interfaces[0].Name = "eth0" }, `plan: interface "eth0" is taken`},
+		{"lo", func(p *Plan) { p.Interfaces[0].Name = "lo" }, `plan: interface "lo" is taken`},
+		{"no MAC", func(p *Plan) { p.Interfaces[0].MAC = "" }, `plan: interface "net1": MAC "" is not a unicast one of 6 bytes`},
+		{"MAC of 8 bytes", func(p *Plan) { p.Interfaces[0].MAC = "02:00:00:00:00:00:00:01" }, `plan: interface "net1": MAC "02:00:00:00:00:00:00:01" is not a unicast one of 6 bytes`},
+		{"MAC multicast", func(p *Plan) { p.Interfaces[1].MAC = "01:00:5e:00:00:01" }, `plan: interface "net2": MAC "01:00:5e:00:00:01" is not a unicast one of 6 bytes`},
+		{"MTU 0", func(p *Plan) { p.Interfaces[0].MTU = 0 }, `plan: interface "net1": MTU 0 is none`},
+		{"MTU 67", func(p *Plan) { p.Interfaces[0].MTU = 67 }, `plan: interface "net1": MTU 67 is none`},
+		{"MTU 65536", func(p *Plan) { p.Interfaces[0].MTU = 65536 }, `plan: interface "net1": MTU 65536 is none`},
+		{"address that is none", address("10.1.0.7/24", ""), `plan: interface "net1": an address is not valid`},
+		{"address as IPv4 in IPv6", address("::ffff:10.1.0.7/120"), `plan: interface "net1": an address is not valid`},
+		{"route to nowhere", route("", "10.1.0.1"), `plan: interface "net1": a route is not valid`},
+		{"route by nobody", route("192.0.2.0/24", ""), `plan: interface "net1": a route is not valid`},
+		{"route of two families", route("192.0.2.0/24", "fd01::1"), `plan: interface "net1": a route is not valid`},
+		{"route by an address with a zone", route("fd02::/64", "fe80::1%eth0"), `plan: interface "net1": a route is not valid`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := full()
+			tt.change(&p)
+			got := ""
+			if err := p.Check("eth0"); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A host end's name fits the kernel, is recognised as ours, and is no other interface's.
+func TestHostEnd(t *testing.T) {
+	seen := map[string]string{}
+	for container := range 2000 {
+		for _, ifName := range []string{"net1", "net2", "net11", "a", "abcdefghijklmno"} {
+			id := fmt.Sprintf("%064x", container)
+			name := HostEnd(id, ifName)
+			if len(name) > 15 || !strings.HasPrefix(name, HostEndPrefix) || conf.CheckInterfaceName(name) != nil {
+				t.Fatalf("%s of %s is %q", ifName, id, name)
+			}
+			if other := seen[name]; other != "" {
+				t.Fatalf("%s and %s/%s are both %s", other, id, ifName, name)
+			}
+			seen[name] = id + "/" + ifName
+		}
+	}
+	// Links of pods that run carry it: it must not change.
+	if got, want := HostEnd("c1", "net1"), "mnca3ed83f20a1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestLinkGroup(t *testing.T) {
+	seen := map[uint32]string{}
+	twice := 0
+	for container := range 2000 {
+		s := Sandbox{ContainerID: fmt.Sprintf("%064x", container), Interface: "eth0"}
+		group := LinkGroup(&s)
+		if group < 1<<30 || group >= 1<<31 {
+			t.Fatalf("group %#x of %s", group, s.ID())
+		}
+		if seen[group] != "" {
+			twice++
+		}
+		seen[group] = s.ID()
+	}
+	if twice > 1 { // 2000 of 2^30: one pair in 500 runs
+		t.Errorf("%d groups are shared", twice)
+	}
+	one, other := Sandbox{ContainerID: "c", Interface: "eth0"}, Sandbox{ContainerID: "c", Interface: "eth1"}
+	if LinkGroup(&one) == LinkGroup(&other) {
+		t.Error("two attachments of one container are one group")
+	}
+	again := Sandbox{ContainerID: "c", Interface: "eth0", Pod: "p", UID: "u"}
+	if LinkGroup(&one) != LinkGroup(&again) {
+		t.Error("the group depends on more than container and interface")
+	}
+	if got, want := LinkGroup(&Sandbox{ContainerID: "c1", Interface: "eth0"}), uint32(1727641828); got != want {
+		t.Errorf("group %d, want %d: links of pods that run are in it", got, want)
+	}
+}
+
+func TestNamesOfFiles(t *testing.T) {
+	if got := sandbox.ID(); got != "c1@eth0" {
+		t.Errorf("ID %s", got)
+	}
+	if got := ReadyMarker("/run/ovn-multinet/agent.sock"); got != "/run/ovn-multinet/ready" {
+		t.Errorf("marker %s", got)
+	}
+}
