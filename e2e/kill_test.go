@@ -17,7 +17,8 @@ var (
 )
 
 // TestPluginKilled kills the plugin with SIGKILL at each point. The runtime then deletes the sandbox, as it does
-// after each failed ADD, and tries the pod anew: nothing of the first attempt is left.
+// after each failed ADD, and gives up, or tries the pod anew in another sandbox or in the same: nothing of the first
+// attempt is left.
 func TestPluginKilled(t *testing.T) {
 	w := newWorld(t, lab.Options{}, nil)
 	for _, point := range pluginAdd {
@@ -33,6 +34,14 @@ func TestPluginKilled(t *testing.T) {
 			w.must(p.RemoveNetNS())
 			w.consistent(retry, []string{"net1", "net2", "net3"})
 			w.end(retry)
+			w.asBefore()
+		})
+		t.Run("ADD at "+point+", given up", func(t *testing.T) {
+			w := &world{Lab: w.Lab, t: t, ctx: w.ctx, base: w.base}
+			p := w.pod(0, "web", "blue,green,blue")
+			_, err := p.Add(w.ctx, lab.WithEnv(failpoint.Env+"="+point))
+			w.killed(err)
+			w.end(p)
 			w.asBefore()
 		})
 		t.Run("ADD at "+point+", again in the same sandbox", func(t *testing.T) {

@@ -28,6 +28,9 @@ func TestMain(m *testing.M) { lab.Main(m) }
 // patience bounds each test: a scenario that hangs should say where, long before the test binary's own limit.
 const patience = 2 * time.Minute
 
+// soon bounds what is to come about by itself after a call: the agent's retry of a release takes some seconds.
+const soon = 30 * time.Second
+
 const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 
 // The networks of the tests, in namespace shop.
@@ -96,7 +99,9 @@ func (w *world) snapshot() lab.Snapshot {
 // asBefore waits until the world is as it was before any pod: what a DEL leaves to the agent is done soon after.
 func (w *world) asBefore() {
 	w.t.Helper()
-	err := lab.Eventually(w.ctx, func() error {
+	ctx, cancel := context.WithTimeout(w.ctx, soon)
+	defer cancel()
+	err := lab.Eventually(ctx, func() error {
 		if diff := w.base.Diff(w.snapshot()); diff != "" {
 			return fmt.Errorf("the world is not as before:\n%s", diff)
 		}
@@ -237,7 +242,10 @@ func (w *world) reaches(p *lab.Pod, addr string) error {
 func (w *world) mustReach(p *lab.Pod, addrs ...string) {
 	w.t.Helper()
 	for _, addr := range addrs {
-		if err := lab.Eventually(w.ctx, func() error { return w.reaches(p, addr) }); err != nil {
+		ctx, cancel := context.WithTimeout(w.ctx, soon)
+		err := lab.Eventually(ctx, func() error { return w.reaches(p, addr) })
+		cancel()
+		if err != nil {
 			w.t.Errorf("%s does not reach %s: %v", p, addr, err)
 		}
 	}
