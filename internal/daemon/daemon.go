@@ -5,7 +5,6 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,9 +77,14 @@ func SourceFlags(flags *pflag.FlagSet, kubeconfig, manifests *string) {
 	flags.StringVar(manifests, "manifests", "", "folder with YAML manifests of Pods and NetworkAttachmentDefinitions, instead of a cluster")
 }
 
+// LogFlag adds the flag for the log.
+func LogFlag(flags *pflag.FlagSet, level *string) {
+	flags.StringVar(level, "log-level", "info", "one of "+strings.Join(conf.LogLevels, ", "))
+}
+
 // CommonFlags adds the flags for log and metrics.
 func CommonFlags(flags *pflag.FlagSet, level, metrics *string) {
-	flags.StringVar(level, "log-level", "info", "one of "+strings.Join(conf.LogLevels, ", "))
+	LogFlag(flags, level)
 	flags.StringVar(metrics, "metrics-address", "", "HOST:PORT to serve Prometheus metrics on; empty: none")
 }
 
@@ -99,30 +103,13 @@ func OpenNB(cfg conf.NB, log *slog.Logger) (*ovndb.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	tlsConfig, err := tlsOf(cfg)
-	if err != nil {
-		return nil, err
+	var tlsConfig *tls.Config
+	if cfg.CACert != "" {
+		if tlsConfig, err = ovndb.TLS(cfg.Certificate, cfg.PrivateKey, cfg.CACert); err != nil {
+			return nil, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)
+		}
 	}
 	return ovndb.Open(ovndb.Config{Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Model: dbModel, LeaderOnly: true, Log: log})
-}
-
-func tlsOf(cfg conf.NB) (*tls.Config, error) {
-	if cfg.CACert == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(cfg.CACert)
-	if err != nil {
-		return nil, fmt.Errorf("--nb-ca-cert: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--nb-ca-cert: %s has no certificate", cfg.CACert)
-	}
-	cert, err := tls.LoadX509KeyPair(cfg.Certificate, cfg.PrivateKey)
-	if err != nil {
-		return nil, fmt.Errorf("--nb-certificate, --nb-private-key: %w", err)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{cert}}, nil
 }
 
 // Kubernetes connects to the API: by a kubeconfig file, or as the pod that this process runs in.

@@ -1,0 +1,40 @@
+// Command ovn-multinet-install puts the plugin and its conflist onto a node and keeps the conflist in step.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/install"
+	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+)
+
+func main() {
+	var c install.Config
+	var level string
+	cmd := &cobra.Command{
+		Use:   "ovn-multinet-install",
+		Short: "The installer of ovn-multinet: chains the plugin after the node's primary network.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), c, level)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.NetDir, "net-dir", "/etc/cni/net.d", "the runtime's folder of CNI configurations")
+	flags.StringVar(&c.BinDir, "bin-dir", "/opt/cni/bin", "the runtime's folder of CNI plugins")
+	flags.StringVar(&c.Plugin, "plugin", "/ovn-multinet", "the plugin's binary to install")
+	flags.StringVar(&c.Entry.AgentSocket, "socket", conf.DefaultAgentSocket, "socket that the plugin asks the agent on")
+	flags.StringVar(&c.Entry.StateDir, "state-dir", conf.DefaultStateDir, "folder that the plugin keeps its journal in")
+	flags.StringSliceVar(&c.Entry.AllowedDelegates, "allowed-delegates", nil, "CNI plugins that pods' networks may use beside OVN")
+	flags.StringVar(&c.Entry.LogFile, "plugin-log", "", "file on the node that the plugin logs to; empty: none")
+	flags.StringVar(&c.Entry.Timeout, "plugin-timeout", conf.DefaultTimeout.String(), "time for one ADD")
+	daemon.LogFlag(flags, &level)
+	os.Exit(daemon.Main(cmd))
+}
+
+func run(ctx context.Context, c install.Config, level string) error {
+	return install.Run(ctx, c, daemon.Logger(level))
+}
