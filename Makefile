@@ -14,7 +14,7 @@ PKGS    ?= ./...
 
 .PHONY: help
 help: ## List the commands
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install with apt what is missing (the other commands do it themselves)
@@ -24,6 +24,13 @@ setup: ## Install with apt what is missing (the other commands do it themselves)
 build: ## Build the three programs into the cache folder
 	@$(GO) build -trimpath -ldflags="-s -w" -o $(CACHE)/bin/product/ ./cmd/...
 	@ls -l $(CACHE)/bin/product
+
+.PHONY: images
+images: build ## Write the container images as OCI tars into the cache folder
+	@$(GO) run ./images/mkimages $(CACHE)/bin/product $(CACHE)/images
+
+install.yaml: $(wildcard images/manifests/*.yaml) ## Put the manifests together into one file
+	@for f in $^; do cat $$f; echo ---; done > $@
 
 .PHONY: demo
 demo: setup ## Show the main job on two nodes, 10 s (KEEP=1 leaves the lab up)

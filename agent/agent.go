@@ -28,6 +28,8 @@ type Source interface {
 	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
 	NAD(ctx context.Context, namespace, name string) (*nad.Definition, error)
 	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
+	// Event tells the pod's owner something. It must not block.
+	Event(p *source.Pod, kind source.EventKind, reason, message string)
 	// Run keeps it up to date until the end of ctx.
 	Run(ctx context.Context) error
 }

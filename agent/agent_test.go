@@ -66,6 +66,8 @@ func (p *pods) NAD(_ context.Context, namespace, name string) (*nad.Definition, 
 
 func (p *pods) SetStatus(context.Context, *source.Pod, []byte) error { return nil }
 
+func (p *pods) Event(*source.Pod, source.EventKind, string, string) {}
+
 func (p *pods) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 func newRig(t *testing.T) *rig {

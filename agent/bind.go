@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -55,7 +56,24 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 		return statusError(pod, err)
 	}
 	failpoint.Hit("status-written")
-	return send(struct{}{})
+	if err := send(struct{}{}); err != nil {
+		return err
+	}
+	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(r.Plan.Interfaces))
+	return nil
+}
+
+// attachedMessage lists what a pod was given, in one line.
+func attachedMessage(interfaces []plan.Interface) string {
+	words := make([]string, 0, len(interfaces))
+	for _, i := range interfaces {
+		word := i.Name + " on " + i.Network
+		for _, a := range i.Addresses {
+			word += " " + a.Addr().String()
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
 }
 
 func (a *Agent) awaitFlows(ctx context.Context, sandbox string, plugs []ovnport.Plug) error {

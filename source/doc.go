@@ -30,3 +30,12 @@ func (p *Pod) Is(uid string) bool {
 
 // key names a pod or NAD.
 type key struct{ namespace, name string }
+
+// EventKind is how an Event about a pod is meant, in Kubernetes' words.
+type EventKind string
+
+// The kinds of Events.
+const (
+	Normal  EventKind = "Normal"
+	Warning EventKind = "Warning"
+)

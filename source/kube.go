@@ -9,17 +9,22 @@ import (
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	nadinformers "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/informers/externalversions"
 	nadlisters "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/listers/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
@@ -31,20 +36,30 @@ type Kube struct {
 	pods    corelisters.PodLister
 	nads    nadlisters.NetworkAttachmentDefinitionLister
 	started []interface{ Start(<-chan struct{}) }
+	events  record.EventBroadcaster
+	record  record.EventRecorder
 	log     *slog.Logger
 }
+
+// component names us in Events.
+const component = "ovn-multinet"
 
 // NewKube watches the NADs, and the pods of one node when node is not empty. changed, which may be nil, is called
 // for every NAD that is new, different or gone, and must not block.
 func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string, changed func(namespace, name string), log *slog.Logger) (*Kube, error) {
-	k := &Kube{core: core, nadAPI: nadAPI, log: log}
+	k := &Kube{core: core, nadAPI: nadAPI, log: log, events: record.NewBroadcaster()}
+	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})
 	if node != "" {
 		ofNode := informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 		})
-		f := informers.NewSharedInformerFactoryWithOptions(core, 0, ofNode)
-		k.pods = f.Core().V1().Pods().Lister()
+		f := informers.NewSharedInformerFactoryWithOptions(core, 0, ofNode, informers.WithTransform(trimPod))
+		pods := f.Core().V1().Pods()
+		k.pods = pods.Lister()
 		k.started = append(k.started, f)
+		if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: k.warnHostNetwork}); err != nil {
+			return nil, err
+		}
 	}
 	f := nadinformers.NewSharedInformerFactory(nadAPI, 0)
 	informer := f.K8sCniCncfIo().V1().NetworkAttachmentDefinitions()
@@ -70,13 +85,46 @@ func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string,
 	return k, err
 }
 
+// trimPod keeps of a pod what is asked for later: an agent's memory must not grow with what users write into pods.
+func trimPod(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	annotations := conf.OwnAnnotations(p.Annotations)
+	if uid, ok := p.Annotations[mirrorAnnotation]; ok {
+		annotations[mirrorAnnotation] = uid
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+	}, nil
+}
+
+// warnHostNetwork tells the owner of a pod in the host's network that its annotation has no effect: no runtime calls
+// a CNI plugin for it.
+func (k *Kube) warnHostNetwork(obj any) {
+	p, ok := obj.(*corev1.Pod)
+	if ok && p.Spec.HostNetwork && len(conf.OwnAnnotations(p.Annotations)) > 0 {
+		k.Event(fromPod(p), Warning, "NetworksIgnored", "the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation")
+	}
+}
+
+// Event records an Event of a pod. It does not wait: what the API does not take is lost.
+func (k *Kube) Event(p *Pod, kind EventKind, reason, message string) {
+	ref := &corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	k.record.Event(ref, string(kind), reason, message)
+}
+
 func objectKey(obj any) string {
 	k, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	return k
 }
 
-// Run keeps the informers going until the end of ctx.
+// Run keeps the informers going, and Events flowing, until the end of ctx.
 func (k *Kube) Run(ctx context.Context) error {
+	k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.core.CoreV1().Events("")})
+	defer k.events.Shutdown()
 	for _, f := range k.started {
 		f.Start(ctx.Done())
 	}

@@ -171,6 +171,11 @@ func (m *Manifests) SetStatus(_ context.Context, p *Pod, status []byte) error {
 	return nil
 }
 
+// Event writes what would be an Event of the pod into the log: there is nobody else to tell.
+func (m *Manifests) Event(p *Pod, kind EventKind, reason, message string) {
+	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason, "message", message)
+}
+
 // scan reads what changed in the folder since the last time. A file that does not parse counts as empty and is
 // named in the log; its neighbours are not affected.
 func (m *Manifests) scan() error {

@@ -1,0 +1,41 @@
+// Command mkimages writes each image as a tar of an OCI layout: mkimages BINARIES OUT.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/images"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: mkimages BINARIES OUT")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "mkimages:", err)
+		os.Exit(1)
+	}
+}
+
+func run(binDir, out string) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	for _, img := range images.All(binDir) {
+		name := strings.NewReplacer("/", "-", ":", "-").Replace(img.Name) + ".tar"
+		f, err := os.Create(filepath.Join(out, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(images.Write(f, img), f.Close()); err != nil {
+			return err
+		}
+		fmt.Println(filepath.Join(out, name))
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Media types of the OCI image specification 1.1.
+const (
+	mediaIndex    = "application/vnd.oci.image.index.v1+json"
+	mediaManifest = "application/vnd.oci.image.manifest.v1+json"
+	mediaConfig   = "application/vnd.oci.image.config.v1+json"
+	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
+)
+
+// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` take. The
+// same files make the same bytes.
+func Write(w io.Writer, img Image) error {
+	layer, err := layerOf(img.Files)
+	if err != nil {
+		return fmt.Errorf("image %s: %w", img.Name, err)
+	}
+	out := &layout{tar: tar.NewWriter(w)}
+	layerRef := out.blob(mediaLayer, layer)
+	config := out.json(mediaConfig, map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": img.Entrypoint},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerRef.Digest}},
+	})
+	manifest := out.json(mediaManifest, map[string]any{
+		"schemaVersion": 2, "mediaType": mediaManifest, "config": config, "layers": []descriptor{layerRef},
+	})
+	// containerd names the image by the first annotation, others by the second.
+	_, tag, _ := strings.Cut(img.Name, ":")
+	manifest.Annotations = map[string]string{"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": tag}
+	out.file("index.json", mustJSON(map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}}))
+	out.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	if out.err != nil {
+		return fmt.Errorf("image %s: %w", img.Name, out.err)
+	}
+	return out.tar.Close()
+}
+
+type descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int               `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// layout writes files into the outer tar and keeps the first error.
+type layout struct {
+	tar *tar.Writer
+	err error
+}
+
+func (l *layout) file(name string, content []byte) {
+	if l.err == nil {
+		l.err = addFile(l.tar, name, content, 0o644)
+	}
+}
+
+func (l *layout) blob(mediaType string, content []byte) descriptor {
+	sum := sha256.Sum256(content)
+	digest := hex.EncodeToString(sum[:])
+	l.file("blobs/sha256/"+digest, content)
+	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: len(content)}
+}
+
+func (l *layout) json(mediaType string, v any) descriptor { return l.blob(mediaType, mustJSON(v)) }
+
+// mustJSON is for values made here, which JSON takes.
+func mustJSON(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// layerOf packs files, with the folders above them.
+func layerOf(files map[string]string) ([]byte, error) {
+	var buf bytes.Buffer
+	t := tar.NewWriter(&buf)
+	made := map[string]bool{".": true, "/": true}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content, err := os.ReadFile(files[name])
+		if err != nil {
+			return nil, err
+		}
+		if err := addFolders(t, path.Dir(name), made); err != nil {
+			return nil, err
+		}
+		if err := addFile(t, strings.TrimPrefix(name, "/"), content, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Close(); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+func addFolders(t *tar.Writer, dir string, made map[string]bool) error {
+	if made[dir] {
+		return nil
+	}
+	if err := addFolders(t, path.Dir(dir), made); err != nil {
+		return err
+	}
+	made[dir] = true
+	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(dir, "/") + "/", Mode: 0o755})
+}
+
+func addFile(t *tar.Writer, name string, content []byte, mode int64) error {
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
+		return err
+	}
+	_, err := t.Write(content)
+	return err
+}
