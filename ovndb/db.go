@@ -1,6 +1,7 @@
 package ovndb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/go-logr/logr"
 	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/mapper"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
@@ -27,7 +29,9 @@ type Config struct {
 	// Monitor lists what to keep a copy of; none for NB, where every monitor costs the server a scan. One
 	// Monitor call per database: libovsdb purges its cache once per monitor on a reconnect.
 	Monitor []client.MonitorOption
-	Log     *slog.Logger
+	// Probe is how often a silent server is asked whether it is there; 0: every 10 s.
+	Probe time.Duration
+	Log   *slog.Logger
 }
 
 // DB is one long-lived connection to a database. It reconnects by itself.
@@ -35,8 +39,15 @@ type DB struct {
 	name      string
 	client    client.Client
 	connected chan struct{} // closed once the first connection stands
-	stop      context.CancelFunc
-	done      sync.WaitGroup
+	// model and mapper turn generated models into rows and back. Those of libovsdb's cache are replaced at every
+	// reconnect without a lock; these stay as they were at the first.
+	model  model.DatabaseModel
+	mapper mapper.Mapper
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	session context.Context // that transactions run in; it ends when the server turns out to be gone
 }
 
 // Time for one attempt to connect, and the pause between two. OVN's raft takes 1-3 s to a new leader.
@@ -45,8 +56,7 @@ const (
 	connectPause   = 200 * time.Millisecond
 )
 
-// Probes find a server that is gone without a word (a node that lost its power) within this time.
-const inactivityProbe = 10 * time.Second
+const defaultProbe = 10 * time.Second
 
 // Open starts connecting and returns at once; a database that is down now is found when it comes up.
 func Open(cfg Config) (*DB, error) {
@@ -54,7 +64,6 @@ func Open(cfg Config) (*DB, error) {
 	opts := []client.Option{
 		client.WithLogger(&log),
 		client.WithReconnect(connectTimeout, backoff.NewConstantBackOff(connectPause)),
-		client.WithInactivityCheck(inactivityProbe, connectTimeout, backoff.NewConstantBackOff(connectPause)),
 		client.WithLeaderOnly(cfg.LeaderOnly),
 	}
 	if cfg.TLS != nil {
@@ -69,11 +78,12 @@ func Open(cfg Config) (*DB, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop}
-	d.done.Add(1)
-	go func() {
-		defer d.done.Done()
+	session, end := context.WithCancel(ctx)
+	d.session = session
+	d.done.Go(func() {
 		d.connect(ctx, cfg)
-	}()
+		d.probe(ctx, end, cmp.Or(cfg.Probe, defaultProbe))
+	})
 	return d, nil
 }
 
@@ -103,11 +113,50 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 	if err := d.client.Connect(ctx); err != nil {
 		return err
 	}
+	schema := d.client.Schema()
+	rows, errs := model.NewDatabaseModel(schema, cfg.Model)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	d.model, d.mapper = rows, mapper.NewMapper(schema)
 	if len(cfg.Monitor) == 0 {
 		return nil
 	}
 	_, err := d.client.Monitor(ctx, d.client.NewMonitor(cfg.Monitor...))
 	return err
+}
+
+// probe finds a server that is gone without a word (a node that lost its power). libovsdb can do it too
+// (WithInactivityCheck), but as of v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect
+// while a transaction waits for its answer.
+func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Duration) {
+	for {
+		for d.answers(ctx, every) {
+		}
+		end()
+		if ctx.Err() != nil {
+			return
+		}
+		d.mu.Lock() // what begins now is for the next connection, which libovsdb makes
+		d.client.Disconnect()
+		d.session, end = context.WithCancel(ctx)
+		d.mu.Unlock()
+	}
+}
+
+// answers asks the server after a while whether it is there. A connection that is known to be down is not asked.
+func (d *DB) answers(ctx context.Context, after time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(after):
+	}
+	if !d.client.Connected() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return d.client.Echo(ctx) == nil || ctx.Err() == nil
 }
 
 // Close ends the connection.
@@ -172,6 +221,11 @@ func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 	if err := d.WaitConnected(ctx); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.mu.Lock()
+	defer context.AfterFunc(d.session, cancel)()
+	d.mu.Unlock()
 	results, err := d.client.Transact(ctx, ops...)
 	if err != nil {
 		return nil, fmt.Errorf("%s database: %w: %w", d.name, ErrUnknownOutcome, err)

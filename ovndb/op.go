@@ -101,19 +101,34 @@ func byUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
 
-// Insert makes the insert operation of a generated model; the model's UUID is the key that the row gets. It takes the
-// server's schema: use it only after WaitConnected.
+// Insert makes the insert operation of a generated model. The model's UUID is the key that the row gets, or a name for
+// it within the transaction. It takes the server's schema: use it only after WaitConnected.
 func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 	select {
 	case <-d.connected:
-	default: // libovsdb would panic
+	default:
 		return ovsdb.Operation{}, fmt.Errorf("%s database was not reachable yet", d.name)
 	}
-	ops, err := d.client.Create(row)
+	info, err := d.model.NewModelInfo(row)
 	if err != nil {
 		return ovsdb.Operation{}, err
 	}
-	return ops[0], nil
+	key, err := info.FieldByColumn("_uuid")
+	if err != nil {
+		return ovsdb.Operation{}, err
+	}
+	columns, err := d.mapper.NewRow(info)
+	if err != nil {
+		return ovsdb.Operation{}, err
+	}
+	delete(columns, "_uuid") // the operation has it
+	op := ovsdb.Operation{Op: ovsdb.OperationInsert, Table: info.Metadata.TableName, Row: columns}
+	if name := key.(string); ovsdb.IsNamedUUID(name) {
+		op.UUIDName = name
+	} else {
+		op.UUID = name
+	}
+	return op, nil
 }
 
 // Rows decodes the rows of a select's result into generated models.
@@ -121,12 +136,11 @@ func Rows[T any](d *DB, result ovsdb.OperationResult) ([]*T, error) {
 	rows := make([]*T, 0, len(result.Rows))
 	for i := range result.Rows {
 		row := new(T)
-		cache := d.client.Cache()
-		info, err := cache.DatabaseModel().NewModelInfo(row)
+		info, err := d.model.NewModelInfo(row)
 		if err != nil {
 			return nil, err
 		}
-		if err := cache.Mapper().GetRowData(&result.Rows[i], info); err != nil {
+		if err := d.mapper.GetRowData(&result.Rows[i], info); err != nil {
 			return nil, err
 		}
 		if key, ok := result.Rows[i]["_uuid"].(ovsdb.UUID); ok {

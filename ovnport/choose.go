@@ -67,7 +67,7 @@ func (e *ensure) fromPorts(ctx context.Context, s *slot, p *part) error {
 	network := s.want.Network.ID()
 	results, err := e.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network), "ports"),
-		ovndb.SelectWith(nb.CoppTable, "external_ids", keyNetwork, network, "_uuid"),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", keyNetwork, network, "_uuid", "external_ids"),
 	})
 	if err != nil {
 		return err
@@ -87,7 +87,10 @@ func (e *ensure) fromPorts(ctx context.Context, s *slot, p *part) error {
 		}
 	}
 	for _, claim := range claims {
-		held[claim.UUID] = true
+		// One whose port is gone holds nothing: the attempt to lease its address clears it away.
+		if held[claim.ExternalIDs[keyPort]] {
+			held[claim.UUID] = true
+		}
 	}
 	for range p.search.size() {
 		if c := p.search.next(); !held[c.key] && e.free(p, c) {

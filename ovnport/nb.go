@@ -82,7 +82,8 @@ type ensure struct {
 	waited     bool // for a logical switch, once
 }
 
-// separate moves the dynamic parts of one pod's ports off each other and off its own fixed addresses.
+// separate moves the dynamic parts of one pod's ports off each other and off its own fixed ones. Two fixed ones that
+// meet are an error: no attempt could ever be committed.
 func (e *ensure) separate() error {
 	for _, s := range e.slots {
 		for i := range s.parts {
@@ -91,6 +92,14 @@ func (e *ensure) separate() error {
 					return noAddressLeft(s)
 				}
 				s.parts[i].set(s.parts[i].search.next())
+			}
+		}
+	}
+	for _, s := range e.slots {
+		for i := range s.parts {
+			if p := &s.parts[i]; e.takenElsewhere(p) {
+				return conf.Errorf(conf.CodeInvalidConfig, "give each interface of the pod an address and a MAC of its own",
+					"interface %s: %s of network %s is asked for twice by this pod", s.want.Interface, p, s.want.Network.ID())
 			}
 		}
 	}
@@ -134,11 +143,15 @@ func (e *ensure) run(ctx context.Context) error {
 		}
 		// After an unknown outcome the same keys once more: what was committed answers as ours.
 		if err != nil && !pause(ctx) {
-			return conf.Errorf(conf.CodeTryAgain, "is OVN's Northbound database up and reachable from this node?", "%w", err)
+			return unreachable(err)
 		}
 	}
 	return conf.Errorf(conf.CodeTryAgain, "many pods want addresses of one small subnet at once; a retry finds what is free by then",
 		"gave up after %d attempts", maxAttempts)
+}
+
+func unreachable(err error) error {
+	return conf.Errorf(conf.CodeTryAgain, "is OVN's Northbound database up and reachable from this node?", "%w", err)
 }
 
 // pause keeps a loop off a database that is just going down; false when the time is up.
@@ -312,13 +325,13 @@ func (n *NB) read(ctx context.Context, keys []string) (map[string]*nb.LogicalSwi
 // decided again from the rows as they are now.
 func (e *ensure) settleSlot(ctx context.Context, s *slot, ports map[string]*nb.LogicalSwitchPort, claims map[string]*nb.Copp) error {
 	s.held = nil
-	if row := ports[s.key()]; row != nil && row.Name == s.name {
-		return e.inherit(ctx, s, row)
-	}
 	for i := range s.parts {
 		p := &s.parts[i]
 		by := ""
 		if row := ports[p.key]; row != nil {
+			if row.Name == s.name {
+				return e.inherit(ctx, s, row)
+			}
 			by = holder(row)
 		} else if claim := claims[p.key]; claim != nil {
 			settled, err := e.settleClaim(ctx, s, claim)
@@ -342,7 +355,7 @@ func (e *ensure) settleSlot(ctx context.Context, s *slot, ports map[string]*nb.L
 }
 
 // settleClaim looks at the port behind a claim that is in the way: it may be the slot's own older port, or gone
-// (someone deleted it by hand), and then the claim goes.
+// (someone deleted it by hand), with or without another port at its key since, and then the claim goes.
 func (e *ensure) settleClaim(ctx context.Context, s *slot, claim *nb.Copp) (settled bool, err error) {
 	key := claim.ExternalIDs[keyPort]
 	ports, _, err := e.read(ctx, []string{key})
@@ -350,17 +363,21 @@ func (e *ensure) settleClaim(ctx context.Context, s *slot, claim *nb.Copp) (sett
 		return false, err
 	}
 	row := ports[key]
+	gone := ovndb.Absent(nb.LogicalSwitchPortTable, key)
 	switch {
 	case row == nil:
-		_, err = e.db.Transact(ctx, []ovsdb.Operation{ovndb.Absent(nb.LogicalSwitchPortTable, key), deleteClaim(claim.UUID, key)})
-		if _, raced := errors.AsType[*ovndb.Refused](err); raced {
-			err = nil
-		}
-		return true, err
 	case row.Name == s.name:
 		return true, e.inherit(ctx, s, row)
+	case row.ExternalIDs[keySandbox] != "" && !slices.Contains(claimsOf(row), claim.UUID):
+		gone = owned(key, row.ExternalIDs[keySandbox])
+	default:
+		return false, nil
 	}
-	return false, nil
+	_, err = e.db.Transact(ctx, []ovsdb.Operation{gone, deleteClaim(claim.UUID, key)})
+	if _, raced := errors.AsType[*ovndb.Refused](err); raced {
+		err = nil
+	}
+	return true, err
 }
 
 // inherit deals with a row of the slot's own name: ours, an older sandbox's, or an older pod's.

@@ -84,9 +84,13 @@ func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Held) ([]He
 // ReleaseSandbox releases every port of a sandbox whose keys nobody knows: its ADD ended before it heard them.
 // The server scans its ports for it.
 func (n *NB) ReleaseSandbox(ctx context.Context, sandbox string) error {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+	find := []ovsdb.Operation{
 		ovndb.SelectWith(nb.LogicalSwitchPortTable, "external_ids", keySandbox, sandbox, "_uuid", "external_ids"),
-	})
+	}
+	results, err := n.db.Transact(ctx, find)
+	for attempt := 1; errors.Is(err, ovndb.ErrUnknownOutcome) && attempt < maxAttempts && pause(ctx); attempt++ {
+		results, err = n.db.Transact(ctx, find)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,186 @@
+// Command mutate owns the proof that the tests can fail: it breaks the code in one place at a time and demands that a
+// test goes red; it may not change the work tree.
+//
+//	go run ./hack/mutate [-run REGEXP] [FILE.yaml...]
+//
+// It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// mutation is one thing to break.
+type mutation struct {
+	Name    string `json:"name"`
+	File    string `json:"file"`    // from the module's root
+	Old     string `json:"old"`     // occurs exactly once in the file
+	New     string `json:"new"`     // takes its place
+	Package string `json:"package"` // whose tests are run; empty: the file's own
+	Test    string `json:"test"`    // regexp of the tests that are to find it
+}
+
+func main() {
+	only := flag.String("run", "", "run only the mutations whose name matches")
+	flag.Parse()
+	survived, err := run(*only, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(2)
+	}
+	if survived {
+		os.Exit(1)
+	}
+}
+
+func run(only string, files []string) (survived bool, err error) {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return false, err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return false, err
+	}
+	if len(files) == 0 {
+		if files, err = filepath.Glob(filepath.Join(root, "hack/mutate/*.yaml")); err != nil {
+			return false, err
+		}
+	}
+	mutations, err := load(files)
+	if err != nil {
+		return false, err
+	}
+	passed, failed := 0, 0
+	for _, m := range mutations {
+		if !pattern.MatchString(m.Name) {
+			continue
+		}
+		begin := time.Now()
+		verdict, err := m.try(root)
+		if err != nil {
+			failed++
+			fmt.Printf("FAIL  %s: %v\n", m.Name, err)
+			continue
+		}
+		passed++
+		fmt.Printf("ok    %s: %s (%.1fs)\n", m.Name, verdict, time.Since(begin).Seconds())
+	}
+	fmt.Printf("%d passed, %d failed\n", passed, failed)
+	return failed > 0, nil
+}
+
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if mod == "" || mod == os.DevNull {
+		return "", errors.New("run it inside the module")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// load reads the lists. Two mutations of one name could not be told apart.
+func load(files []string) ([]mutation, error) {
+	var all []mutation
+	names := map[string]bool{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var list []mutation
+		if err := yaml.UnmarshalStrict(data, &list); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, m := range list {
+			if m.Name == "" || m.File == "" || m.Old == "" || m.Test == "" || names[m.Name] {
+				return nil, fmt.Errorf("%s: mutation %q lacks a name of its own, file, old or test", file, m.Name)
+			}
+			names[m.Name] = true
+			if m.Package == "" {
+				m.Package = "./" + filepath.Dir(m.File)
+			}
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// try runs the tests on the mutated code. nil: they failed, and not because it does not compile.
+func (m *mutation) try(root string) (verdict string, err error) {
+	path := filepath.Join(root, m.File)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if n := bytes.Count(source, []byte(m.Old)); n != 1 {
+		return "", fmt.Errorf("old occurs %d times in %s, want once", n, m.File)
+	}
+	dir, err := os.MkdirTemp("", "ovn-multinet-mutate-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	mutated, overlay := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(mutated, bytes.Replace(source, []byte(m.Old), []byte(m.New), 1), 0o600); err != nil {
+		return "", err
+	}
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: mutated}})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "test", "-json", "-overlay", overlay, "-run", m.Test, "-count=1", "-failfast", "-timeout=120s", m.Package)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	return judge(out, err)
+}
+
+// judge tells from go test's JSON lines whether a test found the mutation.
+func judge(out []byte, exit error) (string, error) {
+	if _, ok := errors.AsType[*exec.ExitError](exit); exit != nil && !ok {
+		return "", exit
+	}
+	ran := 0
+	var text strings.Builder
+	for line := range bytes.Lines(out) {
+		var event struct{ Action, Test, Output, FailedBuild string }
+		if json.Unmarshal(line, &event) != nil {
+			continue
+		}
+		text.WriteString(event.Output)
+		switch {
+		case event.Action == "run":
+			ran++
+		case event.FailedBuild != "":
+			return "", errors.New("it does not compile:\n" + text.String())
+		case event.Action == "skip" && event.Test != "":
+			return "", fmt.Errorf("%s was skipped:\n%s", event.Test, text.String())
+		case event.Action == "fail" && event.Test != "":
+			return "found by " + event.Test, nil
+		case event.Action == "fail" && ran > 0:
+			return "found by a panic or by the time limit", nil
+		}
+	}
+	if ran == 0 {
+		return "", errors.New("no test ran:\n" + text.String())
+	}
+	return "", errors.New("survived")
+}

@@ -1,0 +1,185 @@
+package ovndb_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+func insertPort(t *testing.T, db *ovndb.DB, key, name string) []ovsdb.Operation {
+	t.Helper()
+	row, err := db.Insert(&nb.LogicalSwitchPort{UUID: key, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []ovsdb.Operation{row, ovndb.Link("Logical_Switch", switchKey, "ports", key)}
+}
+
+// What callers tell apart by the index and the reason.
+func TestRefusals(t *testing.T) {
+	s := startWithPort(t)
+	db := connect(t, s.Endpoint())
+	tests := []struct {
+		name   string
+		ops    []ovsdb.Operation
+		index  int
+		reason string
+	}{
+		{"duplicate key", insertPort(t, db, portKey, "another"), 0, ovndb.ReasonDuplicate},
+		{"duplicate name", insertPort(t, db, nobody, "port"), 2, ovndb.ReasonConstraint},
+		{"dangling reference", []ovsdb.Operation{ovndb.Link("Logical_Switch", switchKey, "ports", nobody)}, 1, "referential integrity violation"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := db.Transact(withTimeout(t, 20*time.Second), tt.ops)
+			refused, ok := errors.AsType[*ovndb.Refused](err)
+			if !ok || refused.Index != tt.index || refused.Reason != tt.reason {
+				t.Errorf("error %v, want refused at operation %d: %s", err, tt.index, tt.reason)
+			}
+			if rows := s.Dump(t, "Logical_Switch_Port"); len(rows) != 1 {
+				t.Errorf("%d ports, want the one that was there", len(rows))
+			}
+		})
+	}
+}
+
+func TestUnknownOutcome(t *testing.T) {
+	tests := []struct {
+		name string
+		arm  func(*ovndbtest.Proxy)
+		want int // ports afterwards
+	}{
+		{"cut before the server had it", (*ovndbtest.Proxy).CutBeforeNext, 1},
+		{"cut after the server did it", (*ovndbtest.Proxy).DropNextReply, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := startWithPort(t)
+			p := ovndbtest.StartProxy(t, s.Endpoint())
+			db := connect(t, p.Endpoint())
+			ctx := withTimeout(t, 20*time.Second)
+			tt.arm(p)
+			_, err := db.Transact(ctx, insertPort(t, db, nobody, "second"))
+			if !errors.Is(err, ovndb.ErrUnknownOutcome) {
+				t.Errorf("error %v, want an unknown outcome", err)
+			}
+			if got := len(s.Dump(t, "Logical_Switch_Port")); got != tt.want {
+				t.Errorf("%d ports, want %d", got, tt.want)
+			}
+			// It reconnects by itself, and until then says nothing else.
+			for err = ovndb.ErrUnknownOutcome; errors.Is(err, ovndb.ErrUnknownOutcome) && ctx.Err() == nil; {
+				_, err = db.Transact(ctx, []ovsdb.Operation{ovndb.Present("Logical_Switch", switchKey)})
+			}
+			if err != nil {
+				t.Errorf("the next transaction: %v", err)
+			}
+		})
+	}
+}
+
+// A server that takes the request and never answers leaves the outcome open: it may do it yet.
+func TestPausedServerIsAnUnknownOutcome(t *testing.T) {
+	s := startWithPort(t)
+	db := connect(t, s.Endpoint())
+	s.Pause()
+	_, err := db.Transact(withTimeout(t, 100*time.Millisecond), insertPort(t, db, nobody, "second"))
+	s.Resume()
+	if !errors.Is(err, ovndb.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want an unknown outcome and the deadline", err)
+	}
+}
+
+// A server that hangs is found out, though a transaction waits for its answer: that one ends, and the connection is
+// made anew.
+func TestProbeFindsAHangingServer(t *testing.T) {
+	s := startWithPort(t)
+	model, err := nb.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ovndbtest.StartProxy(t, s.Endpoint())
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: []string{p.Endpoint()}, Model: model, Probe: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	ctx := withTimeout(t, 20*time.Second)
+	if err := db.WaitConnected(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.Pause()
+	begin := time.Now()
+	_, err = db.Transact(ctx, insertPort(t, db, nobody, "second"))
+	if !errors.Is(err, ovndb.ErrUnknownOutcome) || ctx.Err() != nil {
+		t.Errorf("error %v after %v, want an unknown outcome", err, time.Since(begin))
+	}
+	s.Resume()
+	for err = ovndb.ErrUnknownOutcome; errors.Is(err, ovndb.ErrUnknownOutcome) && ctx.Err() == nil; {
+		_, err = db.Transact(ctx, []ovsdb.Operation{ovndb.Present("Logical_Switch", switchKey)})
+	}
+	if err != nil {
+		t.Errorf("after it went on: %v", err)
+	}
+}
+
+func TestOpenBeforeTheServerIsUp(t *testing.T) {
+	s := startWithPort(t)
+	s.Kill()
+	db := open(t, s.Endpoint())
+	if db.Connected() {
+		t.Error("connected to a dead server")
+	}
+	if _, err := db.Insert(&nb.LogicalSwitch{UUID: nobody}); err == nil {
+		t.Error("an insert without the server's schema gives no error")
+	}
+	_, err := db.Transact(withTimeout(t, 50*time.Millisecond), []ovsdb.Operation{ovndb.Present("Logical_Switch", switchKey)})
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ovndb.ErrUnknownOutcome) {
+		t.Errorf("error %v, want the deadline and no unknown outcome: nothing was sent", err)
+	}
+	s.Restart()
+	if err := db.WaitConnected(withTimeout(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if !db.Connected() {
+		t.Error("not connected after WaitConnected")
+	}
+}
+
+func TestFollowsTheLeader(t *testing.T) {
+	c := ovndbtest.StartNBCluster(t, 3)
+	leader := c.Leader()
+	leader.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": switchKey, "row": ovndbtest.Op{"name": "switch"}})
+	endpoints := slices.DeleteFunc(c.Endpoints(), func(e string) bool { return e == leader.Endpoint() })
+	db := connect(t, append(endpoints, leader.Endpoint())...)
+	ctx := withTimeout(t, 60*time.Second)
+	if got := db.Client().CurrentEndpoint(); got != leader.Endpoint() {
+		t.Errorf("connected to %s, the leader is %s", got, leader.Endpoint())
+	}
+	leader.Kill()
+	for {
+		_, err := db.Transact(ctx, insertPort(t, db, nobody, "port"))
+		if err == nil {
+			break
+		}
+		if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonDuplicate {
+			break // an attempt whose outcome was unknown was committed
+		}
+		if !errors.Is(err, ovndb.ErrUnknownOutcome) || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := c.Leader().Dump(t, "Logical_Switch_Port"); len(rows) != 1 || rows[0]["_uuid"] != nobody {
+		t.Errorf("ports at the new leader: %v", rows)
+	}
+}

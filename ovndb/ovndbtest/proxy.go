@@ -1,0 +1,323 @@
+package ovndbtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Counts is what passed a Proxy. Each transaction counts once, when the server's answer to it arrives.
+type Counts struct {
+	Committed int   // wrote and was not refused; also one whose answer was dropped
+	Refused   int   // one of its operations, or its commit, has an error
+	ReadOnly  int   // had nothing but select, wait, comment and assert, and was not refused
+	Received  int64 // bytes from the server
+}
+
+// Transact is a transaction on its way to the server.
+type Transact struct {
+	N      int // counted from 1 since the Proxy started or was Reset
+	Writes bool
+	Ops    []Op
+}
+
+// Proxy is a man in the middle between clients and an ovsdb-server.
+type Proxy struct {
+	Socket string // a plain path
+
+	upstream string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	closed   bool
+	counts   Counts
+	seen     int
+	before   func(Transact)
+	dropNext bool
+	cutNext  bool
+}
+
+// StartProxy listens on a socket of its own and forwards to the endpoint "unix:PATH". It ends with the test.
+func StartProxy(t testing.TB, upstreamEndpoint string) *Proxy {
+	t.Helper()
+	path, ok := strings.CutPrefix(upstreamEndpoint, "unix:")
+	if !ok {
+		t.Fatalf("endpoint %q is not unix:PATH", upstreamEndpoint)
+	}
+	p := &Proxy{Socket: filepath.Join(TempDir(t), "proxy.sock"), upstream: path, conns: map[net.Conn]bool{}}
+	var err error
+	if p.listener, err = net.Listen("unix", p.Socket); err != nil {
+		t.Fatal(err)
+	}
+	p.running.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+// Endpoint is the proxy's address as OVN's tools and ours write it.
+func (p *Proxy) Endpoint() string { return "unix:" + p.Socket }
+
+// Counts returns what passed since the start or the last Reset.
+func (p *Proxy) Counts() Counts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts
+}
+
+// Reset begins counting anew.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts, p.seen = Counts{}, 0
+}
+
+// Before has f called before each transaction is forwarded; the transaction waits until f returns. It takes the
+// place of an earlier f; nil ends it.
+func (p *Proxy) Before(f func(Transact)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = f
+}
+
+// DropNextReply forwards the next transaction that writes, and cuts the connection when its answer arrives.
+func (p *Proxy) DropNextReply() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropNext = true
+}
+
+// CutBeforeNext cuts the connection instead of forwarding the next transaction that writes.
+func (p *Proxy) CutBeforeNext() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutNext = true
+}
+
+// Cut cuts all connections that stand; new ones are served.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	for c := range p.conns {
+		c.Close()
+	}
+	p.mu.Unlock()
+	p.listener.Close()
+	p.running.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("unix", p.upstream)
+		if err != nil { // the server is down; so is the proxy then
+			client.Close()
+			continue
+		}
+		s := &session{proxy: p, client: client, server: server, pending: map[string]*pending{}}
+		if !p.keep(client, server) {
+			return
+		}
+		p.running.Go(s.run)
+	}
+}
+
+// keep remembers connections to cut; false when the proxy ends.
+func (p *Proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		if p.closed {
+			c.Close()
+		}
+		p.conns[c] = true
+	}
+	return !p.closed
+}
+
+// session is one client's connection and the one to the server that belongs to it.
+type session struct {
+	proxy          *Proxy
+	client, server net.Conn
+	mu             sync.Mutex
+	pending        map[string]*pending // by the request's id
+}
+
+type pending struct{ writes, drop bool }
+
+func (s *session) run() {
+	var pumps sync.WaitGroup
+	for _, pump := range []func() error{s.up, s.down} {
+		pumps.Go(func() {
+			_ = pump() // an end of either side ends both
+			s.client.Close()
+			s.server.Close()
+		})
+	}
+	pumps.Wait()
+	s.proxy.mu.Lock()
+	defer s.proxy.mu.Unlock()
+	delete(s.proxy.conns, s.client)
+	delete(s.proxy.conns, s.server)
+}
+
+var errCut = errors.New("cut")
+
+// up forwards the client's messages.
+func (s *session) up() error {
+	for dec := json.NewDecoder(s.client); ; {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return err
+		}
+		var message struct {
+			Method string            `json:"method"`
+			Params []json.RawMessage `json:"params"`
+			ID     json.RawMessage   `json:"id"`
+		}
+		if err := json.Unmarshal(raw, &message); err != nil {
+			return err
+		}
+		if message.Method == "transact" {
+			if err := s.request(string(message.ID), message.Params); err != nil {
+				return err
+			}
+		}
+		if _, err := s.server.Write(raw); err != nil {
+			return err
+		}
+	}
+}
+
+// request notes a transaction and does what was asked for before it is forwarded.
+func (s *session) request(id string, params []json.RawMessage) error {
+	t := Transact{}
+	for _, param := range params[1:] {
+		var op Op
+		if err := json.Unmarshal(param, &op); err != nil {
+			return err
+		}
+		t.Ops = append(t.Ops, op)
+		switch op["op"] {
+		case "select", "wait", "comment", "assert":
+		default:
+			t.Writes = true
+		}
+	}
+	p := s.proxy
+	p.mu.Lock()
+	p.seen++
+	t.N = p.seen
+	before := p.before
+	p.mu.Unlock()
+	if before != nil {
+		before(t)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.Writes && p.cutNext {
+		p.cutNext = false
+		return errCut
+	}
+	drop := t.Writes && p.dropNext
+	if drop {
+		p.dropNext = false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[id] = &pending{writes: t.Writes, drop: drop}
+	return nil
+}
+
+// down forwards the server's messages.
+func (s *session) down() error {
+	count := &counter{Reader: s.server, proxy: s.proxy}
+	for dec := json.NewDecoder(count); ; {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return err
+		}
+		var message struct {
+			Method string          `json:"method"`
+			ID     json.RawMessage `json:"id"`
+			Result json.RawMessage `json:"result"`
+			Error  any             `json:"error"`
+		}
+		if err := json.Unmarshal(raw, &message); err != nil {
+			return err
+		}
+		if message.Method == "" {
+			if err := s.reply(string(message.ID), message.Result, message.Error != nil); err != nil {
+				return err
+			}
+		}
+		if _, err := s.client.Write(raw); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) reply(id string, result json.RawMessage, failed bool) error {
+	s.mu.Lock()
+	request := s.pending[id]
+	delete(s.pending, id)
+	s.mu.Unlock()
+	if request == nil {
+		return nil
+	}
+	if !failed {
+		var results []*Result
+		if err := json.Unmarshal(result, &results); err != nil {
+			return err
+		}
+		for _, r := range results {
+			failed = failed || r != nil && r.Error != ""
+		}
+	}
+	p := s.proxy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case failed:
+		p.counts.Refused++
+	case request.writes:
+		p.counts.Committed++
+	default:
+		p.counts.ReadOnly++
+	}
+	if request.drop {
+		return errCut
+	}
+	return nil
+}
+
+// counter counts the bytes that a server sends.
+type counter struct {
+	io.Reader
+	proxy *Proxy
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.proxy.mu.Lock()
+	defer c.proxy.mu.Unlock()
+	c.proxy.counts.Received += int64(n)
+	return n, err
+}

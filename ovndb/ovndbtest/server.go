@@ -1,0 +1,242 @@
+package ovndbtest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The schemas that the packages of OVN and Open vSwitch bring.
+const (
+	nbSchema  = "/usr/share/ovn/ovn-nb.ovsschema"
+	ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
+)
+
+// startTimeout bounds everything that is waited for here: a server's first answer, a raft's election.
+const startTimeout = 30 * time.Second
+
+// Server is a real ovsdb-server.
+type Server struct {
+	Socket string // a plain path
+
+	t        testing.TB
+	database string // the schema's name
+	file     string
+	control  string // the path of its unixctl socket
+	pid      int
+	args     []string      // beside those that every server gets
+	ended    chan struct{} // closed when the process ended
+}
+
+// StartNB starts a standalone ovsdb-server with OVN's Northbound database. It ends with the test.
+func StartNB(t testing.TB) *Server {
+	t.Helper()
+	return startStandalone(t, "OVN_Northbound", nbSchema)
+}
+
+// StartOVS starts an ovsdb-server with Open vSwitch's database and its one Open_vSwitch row in it.
+func StartOVS(t testing.TB) *Server {
+	t.Helper()
+	s := startStandalone(t, "Open_vSwitch", ovsSchema)
+	s.Transact(t, Op{"op": "insert", "table": "Open_vSwitch", "row": Op{}})
+	return s
+}
+
+func startStandalone(t testing.TB, database, schema string) *Server {
+	t.Helper()
+	tool := Need(t, "ovsdb-tool")
+	NeedFile(t, schema)
+	s := newServer(t, TempDir(t), "db", database)
+	run(t, tool, "create", s.file, schema)
+	s.start()
+	return s
+}
+
+func newServer(t testing.TB, dir, name, database string) *Server {
+	return &Server{
+		Socket: filepath.Join(dir, name+".sock"), t: t, database: database,
+		file: filepath.Join(dir, name+".db"), control: filepath.Join(dir, name+".ctl"),
+	}
+}
+
+// Need returns the path of a program, or skips the test.
+func Need(t testing.TB, program string) string {
+	t.Helper()
+	for _, look := range []string{program, "/usr/sbin/" + program, "/sbin/" + program} {
+		if path, err := exec.LookPath(look); err == nil {
+			return path
+		}
+	}
+	t.Skipf("%s is not installed: run hack/setup.sh", program)
+	return ""
+}
+
+// NeedFile skips the test when a file of a package is not there.
+func NeedFile(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("%s is not installed: run hack/setup.sh", path)
+	}
+}
+
+// TempDir is t.TempDir with a path short enough for a unix socket (108 bytes).
+func TempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ovn-multinet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func run(t testing.TB, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String()
+}
+
+// start runs the server and waits until it answers.
+func (s *Server) start() {
+	s.t.Helper()
+	args := []string{"--remote=punix:" + s.Socket, "--unixctl=" + s.control, "-vconsole:off", "-vsyslog:off", "-vfile:off"}
+	cmd := exec.Command(Need(s.t, "ovsdb-server"), append(append(args, s.args...), s.file)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		// Pdeathsig is sent when the thread ends that started the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // by a signal, as a rule
+			close(ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		s.t.Fatal(err)
+	}
+	s.pid, s.ended = cmd.Process.Pid, ended
+	s.t.Cleanup(func() { s.end(ended, cmd.Process.Pid) })
+	s.until("answers", func() bool {
+		var names []string
+		return call(s.Socket, "list_dbs", []any{}, &names) == nil
+	})
+}
+
+// until polls what the server itself does not announce.
+func (s *Server) until(what string, done func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(startTimeout); !done(); time.Sleep(2 * time.Millisecond) {
+		select {
+		case <-s.ended:
+			s.t.Fatalf("ovsdb-server ended before it %s", what)
+		default:
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("ovsdb-server did not say within %v that it %s", startTimeout, what)
+		}
+	}
+}
+
+// end kills the process if it still runs, and waits for it.
+func (s *Server) end(ended <-chan struct{}, pid int) {
+	select {
+	case <-ended:
+		return // its pid may be another process's by now
+	default:
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL) // also a paused one
+	<-ended
+}
+
+// Kill ends the server like a power cut.
+func (s *Server) Kill() { s.end(s.ended, s.pid) }
+
+// Restart kills the server if it runs and starts it again on the same files.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	_ = os.Remove(s.Socket)
+	_ = os.Remove(s.control)
+	s.start()
+}
+
+// Pause stops the process: it still takes connections and answers nothing.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(s.pid, sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Endpoint is the server's address as OVN's tools and ours write it.
+func (s *Server) Endpoint() string { return "unix:" + s.Socket }
+
+// NBCtl runs ovn-nbctl on the server and returns what it prints.
+func (s *Server) NBCtl(args ...string) string {
+	s.t.Helper()
+	return run(s.t, Need(s.t, "ovn-nbctl"), append([]string{"--no-leader-only", "--timeout=20", "--db=" + s.Endpoint()}, args...)...)
+}
+
+// VSCtl runs ovs-vsctl on the server, without waiting for an ovs-vswitchd, and returns what it prints.
+func (s *Server) VSCtl(args ...string) string {
+	s.t.Helper()
+	return run(s.t, Need(s.t, "ovs-vsctl"), append([]string{"--no-wait", "--timeout=20", "--db=" + s.Endpoint()}, args...)...)
+}
+
+// Transact runs operations over a connection of its own; a refused one ends the test.
+func (s *Server) Transact(t testing.TB, ops ...Op) []Result {
+	t.Helper()
+	results, err := transact(s.Socket, s.database, ops)
+	if err != nil {
+		t.Fatalf("transact: %v", err)
+	}
+	return results
+}
+
+// Dump reads all rows of a table over a connection of its own. Sets are []any but for those of one member, maps
+// are map[string]string, row keys are strings.
+func (s *Server) Dump(t testing.TB, table string) []map[string]any {
+	t.Helper()
+	return s.DumpTables(t, table)[table]
+}
+
+// DumpTables reads several tables at one moment.
+func (s *Server) DumpTables(t testing.TB, tables ...string) map[string][]map[string]any {
+	t.Helper()
+	ops := make([]Op, len(tables))
+	for i, table := range tables {
+		ops[i] = Op{"op": "select", "table": table, "where": []any{}}
+	}
+	out := map[string][]map[string]any{}
+	for i, result := range s.Transact(t, ops...) {
+		for _, row := range result.Rows {
+			for column, v := range row {
+				row[column] = plain(v)
+			}
+		}
+		out[tables[i]] = result.Rows
+	}
+	return out
+}
