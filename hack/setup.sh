@@ -30,6 +30,9 @@ need iptables iptables
 need iputils-ping ping
 need procps ps
 need strace strace
+need containerd containerd ctr containerd-shim-runc-v2
+need runc runc
+need nftables nft
 need util-linux nsenter setpriv
 need make make
 need git git

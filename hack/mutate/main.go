@@ -147,8 +147,10 @@ func (m *mutation) try(root string) (verdict string, err error) {
 	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "test", "-json", "-overlay", overlay, "-run", m.Test, "-count=1", "-failfast", "-timeout=120s", m.Package)
+	cmd := exec.Command("go", "test", "-json", "-run", m.Test, "-count=1", "-failfast", "-timeout=120s", m.Package)
 	cmd.Dir = root
+	// By the environment, so that programs that a test builds are broken too.
+	cmd.Env = append(os.Environ(), strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	out, err := cmd.Output()
 	return judge(out, err)
 }
