@@ -43,9 +43,9 @@ func (a *Agent) Validate() error {
 	if a.NodeName == "" {
 		return fmt.Errorf("--node-name is empty: give the name of this node as the pods' spec.nodeName has it")
 	}
-	for flag, path := range map[string]string{"socket": a.Socket, "state-dir": a.StateDir, "ovs-socket": a.OVSSocket} {
-		if !filepath.IsAbs(path) {
-			return fmt.Errorf("--%s: %q is not an absolute path", flag, path)
+	for _, f := range []struct{ flag, path string }{{"socket", a.Socket}, {"state-dir", a.StateDir}, {"ovs-socket", a.OVSSocket}} {
+		if !filepath.IsAbs(f.path) {
+			return fmt.Errorf("--%s: %q is not an absolute path", f.flag, f.path)
 		}
 	}
 	if a.Bridge == "" {
@@ -108,6 +108,9 @@ func (n *NB) validate() error {
 	}
 	if tls && files != 3 {
 		return fmt.Errorf("--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert")
+	}
+	if !tls && files != 0 {
+		return fmt.Errorf("--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, --nb-endpoints has none")
 	}
 	return nil
 }

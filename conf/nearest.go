@@ -14,7 +14,7 @@ import (
 // Nearest returns the known word with the smallest edit distance to the given one, "" when none is near.
 // Case is ignored, so that vlanid finds vlanID.
 func Nearest(word string, known []string) string {
-	best, limit := "", len(word)/2+1
+	best, limit := "", min(len(word), maxWord)/2+1
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < limit {
 			best, limit = k, d
@@ -23,17 +23,20 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
+// maxWord is how much of a word is looked at and shown: tenants choose them.
+const maxWord = 64
+
 // UnknownKey is the text for a key that is not known: it suggests the nearest one that is.
 func UnknownKey(key string, known []string) string {
 	if near := Nearest(key, known); near != "" {
-		return fmt.Sprintf("unknown key %q, did you mean %q?", key, near)
+		return fmt.Sprintf("unknown key %.64q, did you mean %q?", key, near)
 	}
-	return fmt.Sprintf("unknown key %q", key)
+	return fmt.Sprintf("unknown key %.64q", key)
 }
 
-// distance is Levenshtein's, with words cut to 64 bytes: tenants choose them.
+// distance is Levenshtein's, of words cut to maxWord bytes.
 func distance(a, b string) int {
-	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	a, b = a[:min(len(a), maxWord)], b[:min(len(b), maxWord)]
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -67,7 +70,7 @@ func Keys(v any) []string {
 
 // DecodeObject decodes one JSON object into a pointer to a struct and is strict where encoding/json is not:
 // the keys must be spelled exactly as the struct's tags, an unknown one is an error that suggests the nearest,
-// and nothing may follow the object. ignore, when not nil, names unknown keys to be passed over.
+// none may come twice, and nothing may follow the object. ignore, when not nil, names unknown keys to be passed over.
 func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	var raw map[string]json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -79,6 +82,9 @@ func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("text after the JSON object")
+	}
+	if key := twice(data); key != "" && (ignore == nil || !ignore(key)) {
+		return fmt.Errorf("key %.64q is given twice", key)
 	}
 	known := Keys(reflect.ValueOf(into).Elem().Interface())
 	var unknown []string
@@ -101,13 +107,30 @@ func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	return plainJSONError(json.Unmarshal(exact, into))
 }
 
+// twice returns a key that a valid JSON object has twice, "" when there is none.
+func twice(object []byte) string {
+	seen := map[string]bool{}
+	dec := json.NewDecoder(bytes.NewReader(object))
+	_, _ = dec.Token() // the opening brace
+	for dec.More() {
+		var value json.RawMessage
+		token, _ := dec.Token()
+		key, _ := token.(string)
+		if seen[key] || dec.Decode(&value) != nil {
+			return key
+		}
+		seen[key] = true
+	}
+	return ""
+}
+
 // plainJSONError says in words of the configuration, not of Go, which key holds the wrong kind of value.
 func plainJSONError(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if e.Field == "" {
-			return fmt.Errorf("a JSON %s where another kind of value is wanted", e.Value)
+			return fmt.Errorf("a JSON %.64s where another kind of value is wanted", e.Value)
 		}
-		return fmt.Errorf("%q does not take a JSON %s", e.Field, e.Value)
+		return fmt.Errorf("%q does not take a JSON %.64s", e.Field, e.Value)
 	}
 	if err != nil {
 		return fmt.Errorf("not valid JSON: %w", err)

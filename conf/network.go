@@ -51,14 +51,14 @@ type networkJSON struct {
 	Type       string          `json:"type"`
 	Args       json.RawMessage `json:"args"`
 
-	Topology       string      `json:"topology"`
-	Subnets        string      `json:"subnets"`
-	ExcludeSubnets string      `json:"excludeSubnets"`
-	Gateway        string      `json:"gateway"`
-	Routes         []routeJSON `json:"routes"`
-	MTU            *int        `json:"mtu"`
-	PortSecurity   *bool       `json:"portSecurity"`
-	NetAttachDef   string      `json:"netAttachDefName"`
+	Topology       string            `json:"topology"`
+	Subnets        string            `json:"subnets"`
+	ExcludeSubnets string            `json:"excludeSubnets"`
+	Gateway        string            `json:"gateway"`
+	Routes         []json.RawMessage `json:"routes"` // of routeJSON
+	MTU            *int              `json:"mtu"`
+	PortSecurity   *bool             `json:"portSecurity"`
+	NetAttachDef   string            `json:"netAttachDefName"`
 
 	Router             json.RawMessage `json:"router"`
 	PhysicalNetwork    json.RawMessage `json:"physicalNetworkName"`
@@ -119,17 +119,31 @@ func (raw *networkJSON) refuseUnserved() error {
 	default:
 		return fmt.Errorf("topology %q is not known, want \"layer2\"", raw.Topology)
 	}
-	for key, value := range map[string]json.RawMessage{
-		"router": raw.Router, "physicalNetworkName": raw.PhysicalNetwork, "vlanID": raw.VLANID,
-		"allowPersistentIPs": raw.AllowPersistentIPs, "role": raw.Role, "args": raw.Args,
+	if string(raw.Role) == `"secondary"` { // which every network here is
+		raw.Role = nil
+	}
+	for _, k := range []struct {
+		key   string
+		value json.RawMessage
+	}{
+		{"router", raw.Router}, {"physicalNetworkName", raw.PhysicalNetwork}, {"vlanID", raw.VLANID},
+		{"allowPersistentIPs", raw.AllowPersistentIPs}, {"role", raw.Role}, {"args", raw.Args},
 	} {
-		switch string(value) {
-		case "", "null", "false", `""`, `"secondary"`:
+		switch string(k.value) {
+		case "", "null", "false", `""`:
 		default:
-			return fmt.Errorf("%q is not served yet, leave it out", key)
+			return fmt.Errorf("%q is not served yet, leave it out", k.key)
 		}
 	}
 	return nil
+}
+
+// special holds the addresses that no network can share: RFC 6890 (0.0.0.0/8, loopback, link-local, the limited
+// broadcast) and multicast.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
+	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
 func (n *Network) setSubnets(raw *networkJSON) error {
@@ -141,7 +155,7 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 		if host := subnet.Addr().BitLen() - subnet.Bits(); host < 2 {
 			return fmt.Errorf("subnets: %s leaves no room for a gateway and a pod", s)
 		}
-		if subnet.Addr().IsMulticast() || subnet.Addr().IsLoopback() || subnet.Addr().IsLinkLocalUnicast() {
+		if slices.ContainsFunc(special, subnet.Overlaps) {
 			return fmt.Errorf("subnets: %s is no unicast network that can be shared", s)
 		}
 		for _, other := range n.Subnets {
@@ -202,13 +216,20 @@ func (n *Network) setExclude(raw *networkJSON) error {
 }
 
 func (n *Network) setRoutes(raw *networkJSON) error {
-	for i, r := range raw.Routes {
+	for i, text := range raw.Routes {
+		var r routeJSON
+		if err := DecodeObject(text, &r, nil); err != nil {
+			return fmt.Errorf("routes[%d]: %w", i, err)
+		}
 		dst, err := parseNetworkPrefix(fmt.Sprintf("routes[%d].dst", i), r.Dst)
 		if err != nil {
 			return err
 		}
 		if dst.Bits() == 0 {
 			return fmt.Errorf("routes[%d].dst: %s is the default route, which stays with the pod's first interface", i, dst)
+		}
+		if slices.Contains(n.Subnets, dst) {
+			return fmt.Errorf("routes[%d].dst: %s is the network's own subnet, pods reach it without a route", i, dst)
 		}
 		gw, err := n.routeGateway(dst, r.GW)
 		if err != nil {
@@ -239,8 +260,12 @@ func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) 
 	if addr.Is4() != dst.Addr().Is4() {
 		return netip.Addr{}, fmt.Errorf("%s is not of the family of %s", addr, dst)
 	}
-	if n.SubnetOf(addr) < 0 {
+	i := n.SubnetOf(addr)
+	if i < 0 {
 		return netip.Addr{}, fmt.Errorf("%s is in none of the subnets, pods could not reach it", addr)
+	}
+	if err := checkHost(n.Subnets[i], addr); err != nil {
+		return netip.Addr{}, err
 	}
 	return addr, nil
 }

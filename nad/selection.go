@@ -80,8 +80,9 @@ func parse(text, podNamespace string) ([]Selection, error) {
 	}
 	var selections []Selection
 	var err error
+	text = strings.TrimSpace(text)
 	// multi-net-spec 1.3, section 4.1: a value that begins as JSON is JSON, all else is the short form.
-	if strings.ContainsAny(text[:1], " \t\r\n[{\"") || text == "null" {
+	if strings.ContainsAny(text[:1], "[{\"") || text == "null" {
 		selections, err = parseJSON([]byte(text))
 	} else {
 		selections, err = parseShort(text)
@@ -213,6 +214,9 @@ func (s *Selection) setIPs(texts []string) error {
 		p, err := parseIP(text)
 		if err != nil {
 			return fmt.Errorf("ips: %w", err)
+		}
+		if a := p.Addr(); a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+			return fmt.Errorf("ips: %s is no unicast address of an interface", a)
 		}
 		if seen[p.Addr()] {
 			return fmt.Errorf("ips: %s is named twice", p.Addr())

@@ -38,13 +38,13 @@ func primaryStatus(network, ifName string, r *types100.Result) nadv1.NetworkStat
 	s := nadv1.NetworkStatus{Name: network, Interface: ifName, Default: true}
 	own := -1
 	for i, iface := range r.Interfaces {
-		if iface.Sandbox != "" && iface.Name == ifName {
+		if iface != nil && iface.Sandbox != "" && iface.Name == ifName {
 			own = i
 			s.Mac, s.Mtu = iface.Mac, iface.Mtu
 		}
 	}
 	for _, ip := range r.IPs {
-		if ip.Interface == nil || *ip.Interface == own {
+		if ip != nil && (ip.Interface == nil || *ip.Interface == own) {
 			s.IPs = append(s.IPs, ip.Address.IP.String())
 		}
 	}

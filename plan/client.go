@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -49,7 +50,7 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 		}
 		repeated = repeated || sent
 		c.Close()
-		if ctx.Err() != nil || time.Now().After(giveUp) {
+		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(giveUp) {
 			missing := conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
 			if repeated {
 				return missing

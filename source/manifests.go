@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
@@ -46,9 +47,16 @@ type Manifests struct {
 // file is what one file held when it was read.
 type file struct {
 	info os.FileInfo
-	pods []*Pod
-	nads []*nad.Definition
+	// settled tells whether the file was older than what the clock of a file system distinguishes: if not, a later
+	// change may have left its time as it was.
+	settled bool
+	broken  bool
+	pods    []*Pod
+	nads    []*nad.Definition
 }
+
+// clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
+const clockTick = 2 * time.Second
 
 // NewManifests reads the folder, which must be there. changed may be nil; it is called for every NAD that is new,
 // different or gone, and must not block.
@@ -227,17 +235,18 @@ func (m *Manifests) load(name string) {
 		delete(m.files, name)
 		return
 	}
-	if old := m.files[name]; old != nil && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
+	if old := m.files[name]; old != nil && old.settled && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
 		return
 	}
-	f := &file{info: info}
+	settled := time.Since(info.ModTime()) > clockTick
+	f := &file{info: info, settled: settled}
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = f.parse(text)
 	}
 	if err != nil {
 		m.log.Error("manifest not understood, left out", "file", path, "err", err)
-		f = &file{info: info}
+		f = &file{info: info, settled: settled, broken: true}
 	}
 	m.files[name] = f
 }
@@ -352,6 +361,11 @@ func (m *Manifests) tell(before map[key]*nad.Definition) {
 }
 
 func (m *Manifests) dropStatuses(uids []string) {
+	for _, f := range m.files {
+		if f.broken {
+			return // whose pods are alive is not known
+		}
+	}
 	alive := map[string]bool{}
 	for _, p := range m.pods {
 		alive[p.UID] = true

@@ -1,0 +1,75 @@
+package conf
+
+import "testing"
+
+func TestValidateAgent(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Agent)
+		want   string
+	}{
+		{"as it should be", func(*Agent) {}, ""},
+		{"from a folder", func(a *Agent) { a.Manifests = "manifests" }, ""},
+		{"from a cluster", func(a *Agent) { a.Kubeconfig = "/etc/kube" }, ""},
+		{"several endpoints", func(a *Agent) { a.NB.Endpoints = []string{"tcp:a:1", "unix:/x", "tcp:[::1]:6641"} }, ""},
+		{"TLS", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", "ca"} }, ""},
+		{"no node", func(a *Agent) { a.NodeName = "" }, "--node-name is empty: give the name of this node as the pods' spec.nodeName has it"},
+		{"socket", func(a *Agent) { a.Socket = "agent.sock" }, `--socket: "agent.sock" is not an absolute path`},
+		{"socket with a scheme", func(a *Agent) { a.OVSSocket = "unix:/run/db.sock" }, `--ovs-socket: "unix:/run/db.sock" is not an absolute path`},
+		{"several paths: the first", func(a *Agent) { a.OVSSocket, a.Socket, a.StateDir = "", "", "" }, `--socket: "" is not an absolute path`},
+		{"state", func(a *Agent) { a.StateDir = "" }, `--state-dir: "" is not an absolute path`},
+		{"no bridge", func(a *Agent) { a.Bridge = "" }, "--bridge is empty: it is OVN's integration bridge, br-int as a rule"},
+		{"two sources", func(a *Agent) { a.Kubeconfig, a.Manifests = "/k", "/m" }, "--kubeconfig and --manifests are two sources of pods and networks: give one"},
+		{"level", func(a *Agent) { a.LogLevel = "trace" }, `--log-level: "trace" is none of debug, info, warn, error`},
+		{"no endpoint", func(a *Agent) { a.NB.Endpoints = nil }, "--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641"},
+		{"endpoint without a scheme", func(a *Agent) { a.NB.Endpoints = []string{"192.0.2.1:6641"} },
+			`--nb-endpoints: "192.0.2.1:6641" is not like tcp:192.0.2.1:6641, ssl:192.0.2.1:6641 or unix:/run/ovn/ovnnb_db.sock`},
+		{"endpoint without an address", func(a *Agent) { a.NB.Endpoints = []string{"tcp:a:1", "ssl:"} },
+			`--nb-endpoints: "ssl:" is not like tcp:192.0.2.1:6641, ssl:192.0.2.1:6641 or unix:/run/ovn/ovnnb_db.sock`},
+		{"TLS without files", func(a *Agent) { a.NB.Endpoints = []string{"tcp:a:1", "ssl:b:1", "tcp:c:1"} },
+			"--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert"},
+		{"TLS without the authority", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", ""} },
+			"--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert"},
+		{"files without TLS", func(a *Agent) { a.NB = NB{[]string{"tcp:a:1"}, "c", "k", "ca"} },
+			"--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, --nb-endpoints has none"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := Agent{NodeName: "node-1", Socket: "/run/agent.sock", StateDir: "/var/lib/x", OVSSocket: "/run/db.sock",
+				Bridge: "br-int", LogLevel: "info", NB: NB{Endpoints: []string{"tcp:192.0.2.1:6641"}}}
+			tt.change(&a)
+			wantText(t, a.Validate(), tt.want)
+		})
+	}
+}
+
+func TestValidateController(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Controller)
+		want   string
+	}{
+		{"as it should be", func(*Controller) {}, ""},
+		{"two sources", func(c *Controller) { c.Kubeconfig, c.Manifests = "/k", "/m" }, "--kubeconfig and --manifests are two sources of pods and networks: give one"},
+		{"level", func(c *Controller) { c.LogLevel = "" }, `--log-level: "" is none of debug, info, warn, error`},
+		{"no endpoint", func(c *Controller) { c.NB.Endpoints = nil }, "--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Controller{LogLevel: "debug", NB: NB{Endpoints: []string{"unix:/run/nb.sock"}}}
+			tt.change(&c)
+			wantText(t, c.Validate(), tt.want)
+		})
+	}
+}
+
+func wantText(t *testing.T, err error, want string) {
+	t.Helper()
+	got := ""
+	if err != nil {
+		got = err.Error()
+	}
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,46 @@
+package conf
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNearest(t *testing.T) {
+	known := []string{"subnets", "excludeSubnets", "gateway", "mtu", "vlanID", "vlanip", "portSecurity"}
+	tests := []struct{ word, want string }{
+		{"subnet", "subnets"},
+		{"subents", "subnets"},
+		{"exclude_subnets", "excludeSubnets"},
+		{"MTU", "mtu"},
+		{"vlanid", "vlanID"},
+		{"vlan", "vlanID"},
+		{"gatewy", "gateway"},
+		{"port-security", "portSecurity"},
+		{"colour", ""},
+		{"x", ""},
+		{"", ""},
+		{strings.Repeat("x", 500), ""},
+		{strings.Repeat("é", 500), ""},
+		{"subnets" + strings.Repeat("x", 5), "subnets"},
+	}
+	for _, tt := range tests {
+		if got := Nearest(tt.word, known); got != tt.want {
+			t.Errorf("%.20q: %q, want %q", tt.word, got, tt.want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	tests := []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "acb", 2}, {"kitten", "sitting", 3},
+		{"flaw", "lawn", 2}, {strings.Repeat("a", 64) + "tail", strings.Repeat("a", 64), 0},
+	}
+	for _, tt := range tests {
+		if got, back := distance(tt.a, tt.b), distance(tt.b, tt.a); got != tt.want || back != tt.want {
+			t.Errorf("%q and %q: %d and %d, want %d", tt.a, tt.b, got, back, tt.want)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package conf
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func spans(p Pool) string {
+	var words []string
+	for _, s := range p.Spans() {
+		words = append(words, s.First.String()+".."+s.Last.String())
+	}
+	return strings.Join(words, " ")
+}
+
+func TestPool(t *testing.T) {
+	tests := []struct {
+		name string
+		keys string
+		size uint64
+		want string
+	}{
+		{"/30", `"subnets":"10.1.0.0/30"`, 1, "10.1.0.2..10.1.0.2"},
+		{"/30, gateway second", `"subnets":"10.1.0.0/30","gateway":"10.1.0.2"`, 1, "10.1.0.1..10.1.0.1"},
+		{"/29", `"subnets":"10.1.0.8/29"`, 5, "10.1.0.10..10.1.0.14"},
+		{"/29, gateway last", `"subnets":"10.1.0.8/29","gateway":"10.1.0.14"`, 5, "10.1.0.9..10.1.0.13"},
+		{"/29, gateway within", `"subnets":"10.1.0.8/29","gateway":"10.1.0.11"`, 5, "10.1.0.9..10.1.0.10 10.1.0.12..10.1.0.14"},
+		{"/29 less its end", `"subnets":"10.1.0.8/29","excludeSubnets":"10.1.0.12/30"`, 2, "10.1.0.10..10.1.0.11"},
+		{"/29 less its beginning", `"subnets":"10.1.0.8/29","excludeSubnets":"10.1.0.8/30"`, 3, "10.1.0.12..10.1.0.14"},
+		{"/29 less its broadcast", `"subnets":"10.1.0.8/29","excludeSubnets":"10.1.0.15/32"`, 5, "10.1.0.10..10.1.0.14"},
+		{"/29 less one", `"subnets":"10.1.0.8/29","excludeSubnets":"10.1.0.12/32"`, 4, "10.1.0.10..10.1.0.11 10.1.0.13..10.1.0.14"},
+		{"/29 less the gateway, twice said", `"subnets":"10.1.0.8/29","excludeSubnets":"10.1.0.9/32"`, 5, "10.1.0.10..10.1.0.14"},
+		{"nested", `"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.70/32,10.1.0.64/26,10.1.0.72/29"`, 189,
+			"10.1.0.2..10.1.0.63 10.1.0.128..10.1.0.254"},
+		{"nested, the wide one first", `"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.64/26,10.1.0.64/32"`, 189,
+			"10.1.0.2..10.1.0.63 10.1.0.128..10.1.0.254"},
+		{"adjacent", `"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.128/26,10.1.0.64/26"`, 125,
+			"10.1.0.2..10.1.0.63 10.1.0.192..10.1.0.254"},
+		{"the same twice", `"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.128/25,10.1.0.128/25"`, 126, "10.1.0.2..10.1.0.127"},
+		{"/16", `"subnets":"10.1.0.0/16"`, 1<<16 - 3, "10.1.0.2..10.1.255.254"},
+		{"/5", `"subnets":"8.0.0.0/5"`, 1<<27 - 3, "8.0.0.2..15.255.255.254"},
+		{"/126", `"subnets":"fd01::/126"`, 2, "fd01::2..fd01::3"},
+		{"/126, gateway last", `"subnets":"fd01::/126","gateway":"fd01::3"`, 2, "fd01::1..fd01::2"},
+		{"/120", `"subnets":"fd01::100/120"`, 254, "fd01::102..fd01::1ff"},
+		{"/97", `"subnets":"fd01::8000:0/97"`, 1<<31 - 2, "fd01::8000:2..fd01::ffff:ffff"},
+		{"/96", `"subnets":"fd01::/96"`, 1<<32 - 2, "fd01::2..fd01::ffff:ffff"},
+		{"/95", `"subnets":"fd01::/95"`, 1<<32 - 2, "fd01::2..fd01::ffff:ffff"},
+		{"/64", `"subnets":"fd01::/64"`, 1<<32 - 2, "fd01::2..fd01::ffff:ffff"},
+		{"/64, gateway far up", `"subnets":"fd01::/64","gateway":"fd01::1:0:0:1"`, 1<<32 - 1, "fd01::1..fd01::ffff:ffff"},
+		{"/64 less much", `"subnets":"fd01::/64","excludeSubnets":"fd01::8000:0/97,fd01:0:0:0:8000::/65,fd01::/112"`, 1<<31 - 1<<16, "fd01::1:0..fd01::7fff:ffff"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := parse(t, tt.keys).Pool(0)
+			if p.Size() != tt.size || spans(p) != tt.want {
+				t.Errorf("got  %d of %s\nwant %d of %s", p.Size(), spans(p), tt.size, tt.want)
+			}
+			if first, last := p.Spans()[0].First, p.Spans()[len(p.Spans())-1].Last; p.At(0) != first || p.At(p.Size()-1) != last {
+				t.Errorf("At(0) is %s, At(size-1) is %s", p.At(0), p.At(p.Size()-1))
+			}
+		})
+	}
+}
+
+func TestPoolsOfTwoFamilies(t *testing.T) {
+	n := parse(t, `"subnets":"10.1.0.0/29,fd01::/125","excludeSubnets":"10.1.0.4/30,fd01::4/126"`)
+	for i, want := range []string{"10.1.0.2..10.1.0.3", "fd01::2..fd01::3"} {
+		if got := spans(n.Pool(i)); got != want {
+			t.Errorf("pool %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestAtBeyondThePoolPanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	p := parse(t, `"subnets":"10.1.0.0/30"`).Pool(0)
+	p.At(p.Size())
+}
+
+// A pool is what a loop over all addresses of the subnet finds, in this order.
+func TestPoolIsWhatCountingFinds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		subnet, exclude, gateway := randomNetwork(rng)
+		var want []netip.Addr
+		for a := subnet.Addr().Next(); subnet.Contains(a); a = a.Next() {
+			if a == gateway || a.Is4() && !subnet.Contains(a.Next()) ||
+				slices.ContainsFunc(exclude, func(e netip.Prefix) bool { return e.Contains(a) }) {
+				continue
+			}
+			want = append(want, a)
+		}
+		pool := newPool(subnet, exclude, []netip.Addr{gateway})
+		var got []netip.Addr
+		for i := range pool.Size() {
+			got = append(got, pool.At(i))
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s without %v and %s:\ngot  %v\nwant %v", subnet, exclude, gateway, got, want)
+		}
+		for a, past := subnet.Addr().Prev(), LastAddr(subnet).Next().Next(); a != past; a = a.Next() {
+			if pool.Contains(a) != slices.Contains(want, a) {
+				t.Fatalf("%s without %v and %s: Contains(%s) is %t", subnet, exclude, gateway, a, pool.Contains(a))
+			}
+		}
+	}
+}
+
+// randomNetwork is a subnet of 4 to 128 addresses with up to five excluded nets, which may overlap.
+func randomNetwork(rng *rand.Rand) (subnet netip.Prefix, exclude []netip.Prefix, gateway netip.Addr) {
+	base := netip.MustParseAddr([]string{"10.1.255.128", "fd01::ffff:ff80", "fd01::ff:0:0"}[rng.IntN(3)])
+	host := 2 + rng.IntN(6)
+	subnet = netip.PrefixFrom(addTo(base, rng.Uint64N(128)), base.BitLen()-host).Masked()
+	for range rng.IntN(6) {
+		exclude = append(exclude, netip.PrefixFrom(addTo(subnet.Addr(), rng.Uint64N(1<<host)), subnet.Bits()+rng.IntN(host+1)).Masked())
+	}
+	return subnet, exclude, addTo(subnet.Addr(), 1+rng.Uint64N(1<<host-2))
+}
+
+func TestLastAddr(t *testing.T) {
+	tests := []struct{ prefix, want string }{
+		{"10.1.0.0/16", "10.1.255.255"},
+		{"10.1.2.3/32", "10.1.2.3"},
+		{"10.1.2.3/20", "10.1.15.255"},
+		{"0.0.0.0/0", "255.255.255.255"},
+		{"fd01::/64", "fd01::ffff:ffff:ffff:ffff"},
+		{"fd01::/61", "fd01::7:ffff:ffff:ffff:ffff"},
+		{"fd01::1/128", "fd01::1"},
+	}
+	for _, tt := range tests {
+		if got := LastAddr(netip.MustParsePrefix(tt.prefix)); got.String() != tt.want {
+			t.Errorf("%s: %s, want %s", tt.prefix, got, tt.want)
+		}
+	}
+}
+
+// 128 excluded nets are more than operators write.
+func BenchmarkPool(b *testing.B) {
+	var exclude []netip.Prefix
+	for i := range uint64(128) {
+		exclude = append(exclude, netip.PrefixFrom(addTo(netip.MustParseAddr("10.1.0.0"), i*512), 24))
+	}
+	subnet, gateways := netip.MustParsePrefix("10.1.0.0/16"), []netip.Addr{netip.MustParseAddr("10.1.1.1")}
+	b.ReportAllocs()
+	for b.Loop() {
+		p := newPool(subnet, exclude, gateways)
+		p.At(p.Size() - 1)
+	}
+}

@@ -1,0 +1,158 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// arrows lists what of ours each package may import, at most; "ovndb/..." is a folder with all below it.
+var arrows = map[string][]string{
+	"conf":               {},
+	"nad":                {"conf"},
+	"plan":               {"conf"},
+	"sriov":              {"conf"},
+	"ovnport":            {"conf", "ovndb/...", "internal/failpoint"},
+	"ovnnet":             {"conf", "ovndb/...", "internal/failpoint"},
+	"ovndb":              {"ovndb/..."},
+	"ovndb/nb":           {},
+	"ovndb/vswitch":      {},
+	"ovndb/ovndbtest":    {},
+	"source":             {"nad", "conf"},
+	"delegate":           {"plan", "conf", "internal/failpoint"},
+	"agent":              {"conf", "nad", "plan", "sriov", "ovnport", "ovnnet", "ovndb/...", "source", "internal/failpoint"},
+	"install":            {"conf", "plan"},
+	"internal/failpoint": {},
+	"internal/daemon":    {"conf", "ovndb/..."},
+	"internal/arch":      {},
+
+	"cmd/ovn-multinet":            {"delegate"},
+	"cmd/ovn-multinetd":           {"agent", "conf", "source", "ovnport", "ovnnet", "sriov", "internal/daemon"},
+	"cmd/ovn-multinet-install":    {"conf", "install", "internal/daemon"},
+	"cmd/ovn-multinet-controller": {"conf", "nad", "source", "ovnnet", "ovnport", "internal/daemon"},
+}
+
+// testOnly are packages that product code may not import.
+var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "internal/arch"}
+
+func TestArrows(t *testing.T) {
+	for _, p := range packages(t) {
+		if within(p.path, "e2e") || within(p.path, "hack") || within(p.path, "images") {
+			continue
+		}
+		allowed, known := arrows[p.path]
+		if !known {
+			t.Errorf("package %s is not in the table of arrows", p.path)
+			continue
+		}
+		for _, f := range p.files {
+			for _, i := range f.imports() {
+				target, ours := own(i)
+				if ours && !f.test && !permitted(target, allowed) {
+					t.Errorf("%s imports %s; %s may import of ours at most %v", f.path, target, p.path, allowed)
+				}
+				if ours && within(target, "e2e") {
+					t.Errorf("%s imports %s, which is for e2e alone", f.path, target)
+				}
+			}
+		}
+	}
+}
+
+func permitted(target string, allowed []string) bool {
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		folder, all := strings.CutSuffix(a, "/...")
+		return target == folder || all && within(target, folder) && !slices.Contains(testOnly, target)
+	})
+}
+
+// never lists what of others' a package may not import, by the beginning of the path. What it owns is in design.md.
+var never = map[string][]string{
+	"conf":            {"os", "net/http", "k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes"},
+	"nad":             {"os", "k8s.io", "github.com/vishvananda", "github.com/ovn-kubernetes"},
+	"plan":            {"k8s.io", "github.com/vishvananda", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http"},
+	"delegate":        {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http"},
+	"agent":           {"github.com/vishvananda", "github.com/containernetworking/plugins", "os/exec"},
+	"ovnport":         {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
+	"ovnnet":          {"k8s.io/api", "k8s.io/client-go/kubernetes", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
+	"ovndb":           {"k8s.io", "github.com/vishvananda"},
+	"source":          {"github.com/ovn-kubernetes", "github.com/vishvananda", "github.com/containernetworking"},
+	"sriov":           {"github.com/ovn-kubernetes"},
+	"internal/daemon": {"github.com/vishvananda", "github.com/containernetworking"},
+}
+
+func TestNeverImported(t *testing.T) {
+	all := packages(t)
+	for name, banned := range never {
+		if all[name] == nil {
+			continue // not written yet
+		}
+		for _, f := range all[name].files {
+			for _, i := range f.imports() {
+				if !f.test && slices.ContainsFunc(banned, func(b string) bool { return within(i, b) }) {
+					t.Errorf("%s imports %s", f.path, i)
+				}
+			}
+		}
+	}
+}
+
+// execs are the folders whose product code may run programs; delegate is for CNI plugins, by libcni alone.
+var execs = []string{"e2e", "hack", "ovndb/ovndbtest"}
+
+func TestNobodyRunsPrograms(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.ContainsFunc(execs, func(e string) bool { return within(p.path, e) }) {
+			continue
+		}
+		for _, f := range p.files {
+			if f.test {
+				continue
+			}
+			if slices.Contains(f.imports(), "os/exec") {
+				t.Errorf("%s imports os/exec", f.path)
+			}
+			for _, text := range f.strings() {
+				if isTool(text) {
+					t.Errorf("%s has %q: rows and links are written directly, not by tools", f.path, text)
+				}
+			}
+		}
+	}
+}
+
+// isTool tells whether a string is the name of a network tool, bare or with a path. The name within a sentence is a
+// hint to the reader.
+func isTool(text string) bool {
+	base := text[strings.LastIndexByte(text, '/')+1:]
+	return slices.Contains([]string{"ip", "ovn-nbctl", "ovn-sbctl", "ovs-vsctl", "ovs-ofctl", "ovs-appctl", "ovn-appctl",
+		"ethtool", "nsenter", "iptables", "nft", "sysctl", "tc"}, base) && (base == text || strings.Contains(text, "bin/"))
+}
+
+func TestIsTool(t *testing.T) {
+	for text, want := range map[string]bool{
+		"ip": true, "/sbin/ip": true, "/usr/bin/ovn-nbctl": true, "ips": false, "ovs-vsctl set Open_vSwitch": false,
+		"/proc/sys/net/ipv4/ip": false, "": false, "github.com/x/ip": false,
+	} {
+		if isTool(text) != want {
+			t.Errorf("%q: %t", text, !want)
+		}
+	}
+}
+
+// Documentation of a package begins with what it owns: a reader who opens any folder blind finds that first.
+func TestPackageComments(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.path == "ovndb/nb" || p.path == "ovndb/vswitch" { // generated
+			continue
+		}
+		want := fmt.Sprintf("Package %s owns ", p.name)
+		if p.name == "main" {
+			want = fmt.Sprintf("Command %s ", p.path[strings.LastIndexByte(p.path, '/')+1:])
+		}
+		if !slices.ContainsFunc(p.files, func(f *file) bool { return strings.HasPrefix(f.Doc.Text(), want) }) {
+			t.Errorf("package %s: no file's package comment begins %q", p.path, want)
+		}
+	}
+}

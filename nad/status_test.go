@@ -1,0 +1,84 @@
+package nad
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// result reads a CNI result as the chain hands it.
+func result(t *testing.T, text string) *types100.Result {
+	t.Helper()
+	r := &types100.Result{CNIVersion: "1.0.0"}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestStatus(t *testing.T) {
+	const flannel = `{"cniVersion":"1.0.0","interfaces":[
+		{"name":"cni0","mac":"02:00:00:00:00:01"},
+		{"name":"veth0","mac":"02:00:00:00:00:02"},
+		{"name":"eth0","mac":"02:00:00:00:00:03","mtu":1450,"sandbox":"/run/netns/x"}],
+		"ips":[{"address":"10.244.1.7/24","gateway":"10.244.1.1","interface":2}]}`
+	tests := []struct {
+		name    string
+		primary string
+		made    []Made
+		want    string
+	}{
+		{"only the primary", flannel, nil,
+			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}}]`},
+		{"attachments in their order", flannel, []Made{
+			{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400,
+				Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24"), netip.MustParsePrefix("fd01::7/64")}},
+			{Network: "shop/a", Interface: "net2", MAC: "0a:58:00:00:00:01", MTU: 1300},
+		},
+			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
+			{"name":"shop/b","interface":"net1","ips":["10.1.0.7","fd01::7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"dns":{}},
+			{"name":"shop/a","interface":"net2","mac":"0a:58:00:00:00:01","mtu":1300,"dns":{}}]`},
+		{"addresses by their interface", `{"interfaces":[{"name":"eth0","sandbox":"/x"},{"name":"eth1","sandbox":"/x"}],
+			"ips":[{"address":"10.1.1.1/24","interface":1},{"address":"10.1.1.2/24","interface":0},{"address":"fd01::2/64","interface":0}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2","fd01::2"],"default":true,"dns":{}}]`},
+		{"an address without an interface is the sandbox's", `{"interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"address":"10.1.1.2/24"}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"default":true,"dns":{}}]`},
+		{"an index beyond the list", `{"interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"address":"10.1.1.2/24","interface":7}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","default":true,"dns":{}}]`},
+		{"no interface in the sandbox", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:03"}],"ips":[{"address":"10.1.1.2/24","interface":0}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","default":true,"dns":{}}]`},
+		{"no interfaces at all", `{"ips":[{"address":"10.1.1.2/24"}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"default":true,"dns":{}}]`},
+		{"an empty result", `{}`, nil, `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}}]`},
+		{"nulls in the lists", `{"interfaces":[null,{"name":"eth0","mac":"02:00:00:00:00:03","sandbox":"/x"}],"ips":[null,{"address":"10.1.1.2/24","interface":1}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"mac":"02:00:00:00:00:03","default":true,"dns":{}}]`},
+		{"name servers", `{"dns":{"nameservers":["10.0.0.1"],"domain":"a","search":["b"],"options":["c"]}}`, nil,
+			`[{"name":"cbr0","interface":"eth0","default":true,"dns":{"nameservers":["10.0.0.1"],"domain":"a","search":["b"],"options":["c"]}}]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			status := Status("cbr0", "eth0", result(t, tt.primary), tt.made)
+			got, err := json.Marshal(status)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := strings.NewReplacer("\n", "", "\t", "").Replace(tt.want); string(got) != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			for i, s := range status {
+				if s.Default != (i == 0) {
+					t.Errorf("entry %d: default %t", i, s.Default)
+				}
+				for _, ip := range s.IPs {
+					if net.ParseIP(ip) == nil {
+						t.Errorf("entry %d: ip %q", i, ip)
+					}
+				}
+			}
+		})
+	}
+}
