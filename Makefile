@@ -49,13 +49,18 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 test: setup ## Run the tests, with a real OVN
 	$(GO) test $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
 
+.PHONY: e2e
+e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
+	$(GO) test -tags kube -count=1 -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube
+
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck, module files
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags failpoint ./internal/failpoint
-	$(LINT) staticcheck ./...
-	@for m in . hack/tools e2e/cniplugins e2e/flannelcni; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	$(GO) vet -tags kube ./e2e/kube/...
+	$(LINT) staticcheck -tags kube ./...
+	@for m in . hack/tools e2e/cniplugins e2e/flannelcni e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: generate
 generate: ## Make the OVSDB models again from ovndb/schema

@@ -256,8 +256,7 @@ func TestCallAsksAgainAfterARefusal(t *testing.T) {
 
 // A second call over a connection that has broken since is not lost.
 func TestCallAfterTheAgentWasRestarted(t *testing.T) {
-	var a *agent
-	a = startAgent(t, func(n int, r *Request) *Response {
+	a := startAgent(t, func(n int, r *Request) *Response {
 		if n == 2 {
 			return nil
 		}

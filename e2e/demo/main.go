@@ -22,11 +22,11 @@ func main() {
 	flag.Parse()
 	switch {
 	case *shell:
-		exit(openShell())
+		exit(kept.Exec(nil, "bash"))
 	case *down:
-		exit(takeDown())
-	case *keep && os.Getenv(keptEnv) == "":
-		exit(startKept())
+		exit(kept.Down())
+	case *keep && !kept.Is():
+		exit(kept.Start())
 	}
 	lab.Enter()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

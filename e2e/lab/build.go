@@ -44,7 +44,7 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	if err != nil {
 		return bins, err
 	}
-	unlock, err := lockFile(filepath.Join(cache, "build.lock"))
+	unlock, err := LockFile(filepath.Join(cache, "build.lock"))
 	if err != nil {
 		return bins, err
 	}
@@ -70,7 +70,9 @@ func CacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-func lockFile(path string) (unlock func(), err error) {
+// LockFile waits for an exclusive lock on a file, which it makes if need be. The lock ends with unlock or with the
+// process.
+func LockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return nil, err
@@ -88,8 +90,8 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// moduleRoot is found from this file, so that it does not matter where the program was started.
-func moduleRoot() (string, error) {
+// ModuleRoot is the folder of the project's go.mod. It is found from this file, so that it does not matter where the program was started.
+func ModuleRoot() (string, error) {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
 		return "", errors.New("the module's folder is unknown: the program was built with -trimpath")
@@ -99,7 +101,7 @@ func moduleRoot() (string, error) {
 
 // buildOurs keeps a folder per clone, as two clones build different things.
 func buildOurs(ctx context.Context, cache string) (string, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return "", err
 	}
@@ -110,13 +112,13 @@ func buildOurs(ctx context.Context, cache string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	return dir, goBuild(ctx, root, "-tags", "failpoint", "-o", dir+"/", "./cmd/...")
+	return dir, GoBuild(ctx, root, "-tags", "failpoint", "-o", dir+"/", "./cmd/...")
 }
 
 // buildCNI makes the plugins once per set of versions. The folder appears by a rename: it is there whole or
 // not at all.
 func buildCNI(ctx context.Context, cache string) (string, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return "", err
 	}
@@ -141,14 +143,15 @@ func buildCNI(ctx context.Context, cache string) (string, error) {
 		return "", err
 	}
 	for _, m := range modules {
-		if err := goBuild(ctx, m, "-o", tmp+"/", "tool"); err != nil {
+		if err := GoBuild(ctx, m, "-o", tmp+"/", "tool"); err != nil {
 			return "", err
 		}
 	}
 	return dir, os.Rename(tmp, dir)
 }
 
-func goBuild(ctx context.Context, dir string, args ...string) error {
+// GoBuild runs go build in the folder of a module; what it makes is linked statically.
+func GoBuild(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")

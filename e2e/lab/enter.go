@@ -27,11 +27,20 @@ var inside bool
 // An EnterOption changes how [Main] and [Enter] prepare the program.
 type EnterOption func(*enterOptions)
 
-type enterOptions struct{ build BuildOptions }
+type enterOptions struct {
+	build   BuildOptions
+	prepare []func(context.Context) (finish func() error, err error)
+}
 
 // WithoutOurs leaves the project's own binaries unbuilt: for programs that use [Options.PrimaryOnly].
 func WithoutOurs() EnterOption {
 	return func(o *enterOptions) { o.build.WithoutOurs = true }
+}
+
+// Around has prepare called in the outer process, before the inner one is started, and what it returns, if
+// anything, after the inner one has ended. Environment variables that prepare sets are the inner process's too.
+func Around(prepare func(context.Context) (finish func() error, err error)) EnterOption {
+	return func(o *enterOptions) { o.prepare = append(o.prepare, prepare) }
 }
 
 // Main is the body of a TestMain: it runs the tests inside the lab's namespaces and exits with their code.
@@ -74,13 +83,22 @@ func Enter(opts ...EnterOption) {
 	os.Exit(code)
 }
 
-func runOuter(o enterOptions) (int, error) {
+func runOuter(o enterOptions) (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 0, errors.New("needs root, to make network, mount and PID namespaces; run it with sudo")
 	}
 	bins, err := Build(context.Background(), o.build)
 	if err != nil {
 		return 0, err
+	}
+	for _, prepare := range o.prepare {
+		finish, err := prepare(context.Background())
+		if err != nil {
+			return 0, err
+		}
+		if finish != nil {
+			defer func() { err = errors.Join(err, finish()) }()
+		}
 	}
 	// The parent-death signal fires when the thread that forked ends, not the process: keep this one.
 	runtime.LockOSThread()

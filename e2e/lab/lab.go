@@ -32,6 +32,8 @@ type Options struct {
 	CNIVersion string // of every node's conflist; default 1.0.0
 	// PrimaryOnly leaves our entry out of the conflist, so that the chain is Flannel's alone.
 	PrimaryOnly bool
+	// BareNodes leaves Flannel's routes and files out: the nodes get a pod network by other means.
+	BareNodes bool
 	// PluginConf may change our entry of a node's conflist.
 	PluginConf func(n *Node, entry map[string]any)
 	// Step is told in plain words what is being done.
@@ -51,6 +53,7 @@ type Lab struct {
 
 	fabric, central string // paths of network namespaces
 	bins            Binaries
+	bare            bool
 	step            func(format string, args ...any)
 
 	mu     sync.Mutex
@@ -74,7 +77,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return nil, fmt.Errorf("a lab has 1 to %d nodes, not %d", maxNodes, o.Nodes)
 	}
-	l := &Lab{Name: o.Name, netns: map[string]bool{}, step: o.Step}
+	l := &Lab{Name: o.Name, netns: map[string]bool{}, bare: o.BareNodes, step: o.Step}
 	if l.Name == "" {
 		program := strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
 		l.Name = fmt.Sprintf("%.20s-%d", program, labCount.Add(1))
@@ -235,6 +238,9 @@ func (l *Lab) KeepLogs(dir string) (string, error) {
 		return dir, err
 	}
 	return dir, filepath.WalkDir(l.Dir, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // gone meanwhile
+		}
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".log") {
 			return err
 		}

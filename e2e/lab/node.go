@@ -81,7 +81,10 @@ func (l *Lab) newNode(index int, o Options) (*Node, error) {
 
 // start brings the node up; ovn-controller waits for central, since a refused connection costs it a second.
 func (n *Node) start(ctx context.Context, central <-chan struct{}) error {
-	steps := []func(context.Context) error{n.plugNICs, n.addRoutes, n.writeFlannelFiles, n.startOVS, n.addTunnelEndpoint}
+	steps := []func(context.Context) error{n.plugNICs, n.forward, n.startOVS, n.addTunnelEndpoint}
+	if !n.lab.bare {
+		steps = append(steps, n.addRoutes, n.writeFlannelFiles)
+	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
@@ -108,12 +111,13 @@ func (n *Node) plugNICs(context.Context) error {
 	)
 }
 
+func (n *Node) forward(context.Context) error {
+	return n.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
+}
+
 // addRoutes does what flanneld's host-gw backend does.
 func (n *Node) addRoutes(context.Context) error {
 	return n.Do(func() error {
-		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
-			return err
-		}
 		for _, other := range n.lab.Nodes {
 			if other == n {
 				continue

@@ -28,6 +28,7 @@ type Process struct {
 	env   []string // beside the program's own
 	log   string
 	ready func(context.Context) error // nil: ready once started
+	fork  func(*exec.Cmd) error       // nil: in netns
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -78,7 +79,11 @@ func (p *Process) launch() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// A signal to the program's group is the program's to handle: it ends its processes in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := startIn(p.netns, cmd); err != nil {
+	fork := p.fork
+	if fork == nil {
+		fork = func(cmd *exec.Cmd) error { return startIn(p.netns, cmd) }
+	}
+	if err := fork(cmd); err != nil {
 		return err
 	}
 	done := make(chan struct{})

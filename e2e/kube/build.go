@@ -1,0 +1,231 @@
+package kube
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// binEnv is the folder of kubelab, podtool and nodeinit; told to the inner process.
+const binEnv = "OVN_MULTINET_KUBE_BIN"
+
+// Main is [lab.Main] for tests that use a cluster.
+func Main(m interface{ Run() int }, opts ...lab.EnterOption) {
+	lab.Main(m, append(opts, lab.Around(prepare))...)
+}
+
+// Enter is [lab.Enter] for commands that use a cluster.
+func Enter(opts ...lab.EnterOption) { lab.Enter(append(opts, lab.Around(prepare))...) }
+
+// prepare does what has to be done outside of the lab's namespaces.
+func prepare(ctx context.Context) (func() error, error) {
+	bin, err := Build(ctx, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := claimGroups()
+	if err != nil {
+		return nil, err
+	}
+	return groups.remove, errors.Join(os.Setenv(binEnv, bin), os.Setenv(groupEnv, groups.name))
+}
+
+// Build brings the programs of a cluster up to date, in the cache folder, and returns their folder. What takes
+// minutes is told to progress. Builds of several processes take turns.
+func Build(ctx context.Context, progress io.Writer) (string, error) {
+	if dir := os.Getenv(binEnv); dir != "" {
+		return dir, nil
+	}
+	cache, err := lab.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	root, err := lab.ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, "kube")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lab.LockFile(filepath.Join(cache, "build.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	big, err := buildKubelab(ctx, filepath.Join(root, "e2e", "kubebin"), cache, progress)
+	if err != nil {
+		return "", err
+	}
+	// The small ones change with the clone: they are built each time, beside a link to the big one.
+	dir := filepath.Join(cache, "bin-"+digest([]byte(root)))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := lab.GoBuild(ctx, root, "-ldflags=-s -w", "-o", dir+"/", "./e2e/podtool", "./e2e/kube/nodeinit"); err != nil {
+		return "", err
+	}
+	// By the name of kubectl it is kubectl.
+	for _, name := range []string{kubelab, "kubectl"} {
+		link := filepath.Join(dir, name)
+		if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+		if err := os.Link(big, link); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// buildKubelab makes the program once per set of sources and versions, and forgets those of other sets.
+func buildKubelab(ctx context.Context, source, cache string, progress io.Writer) (string, error) {
+	flags, err := linkFlags(source)
+	if err != nil {
+		return "", err
+	}
+	key, err := sourceKey(source, flags)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, key)
+	path := filepath.Join(dir, kubelab)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	fmt.Fprintln(progress, "building Kubernetes, etcd and Flannel: some ten minutes on two cores, once per version")
+	tmp := path + ".new"
+	if err := compile(ctx, source, flags, tmp, progress); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(progress, "built in %v\n", time.Since(began).Round(time.Second))
+	if err := os.Rename(tmp, path); err != nil {
+		return "", err
+	}
+	return path, forgetOthers(cache, key)
+}
+
+// sourceKey names a version of everything that goes into the program.
+func sourceKey(source, flags string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(source, "*"))
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(files)
+	sum := sha256.New()
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH, flags)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s %d\n", filepath.Base(file), len(b))
+		sum.Write(b)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
+// compile runs go build and tells from time to time how many packages are done.
+func compile(ctx context.Context, source, flags, output string, progress io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	run := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = source
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+		return cmd
+	}
+	list := run("list", "-deps", ".")
+	list.Stderr = progress
+	all, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list the packages of %s: %w", source, err)
+	}
+	total := strings.Count(string(all), "\n")
+	build := run("build", "-v", "-buildvcs=false", "-ldflags="+flags, "-o", output, ".")
+	out, err := build.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := build.Start(); err != nil {
+		return err
+	}
+	said := report(out, total, progress)
+	if err := build.Wait(); err != nil {
+		return fmt.Errorf("go build in %s: %w\n%s", source, err, strings.Join(said, "\n"))
+	}
+	return nil
+}
+
+// linkFlags has the programs say which version of Kubernetes they are; of a module's they know nothing.
+func linkFlags(source string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	found := regexp.MustCompile(`\tk8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindStringSubmatch(string(b))
+	if found == nil {
+		return "", fmt.Errorf("%s/go.mod does not require k8s.io/kubernetes", source)
+	}
+	flags := "-s -w"
+	for i, name := range []string{"gitVersion", "gitMajor", "gitMinor"} {
+		flags += " -X k8s.io/component-base/version." + name + "=" + found[i+1]
+	}
+	return flags, nil
+}
+
+// report reads go build's list of what it compiles; anything else it says is returned.
+func report(out io.Reader, total int, progress io.Writer) (said []string) {
+	const pause = 15 * time.Second
+	done, last := 0, time.Now()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := lines.Text()
+		if strings.ContainsAny(line, " \t:") {
+			said = append(said, line)
+			continue
+		}
+		done++
+		if time.Since(last) > pause {
+			last = time.Now()
+			fmt.Fprintf(progress, "  %d of at most %d packages\n", done, total)
+		}
+	}
+	return said
+}
+
+func forgetOthers(cache, key string) error {
+	dirs, err := os.ReadDir(cache)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if d.IsDir() && len(d.Name()) == len(key) && d.Name() != key {
+			err = cmp.Or(err, os.RemoveAll(filepath.Join(cache, d.Name())))
+		}
+	}
+	return err
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:12]
+}

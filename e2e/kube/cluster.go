@@ -1,0 +1,263 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// The programs that Build makes.
+const (
+	kubelab  = "kubelab"
+	podtool  = "podtool"
+	nodeinit = "nodeinit"
+)
+
+// Options of a cluster. The zero value is a cluster of two nodes.
+type Options struct {
+	Name  string // as in [lab.Options]
+	Nodes int    // default 2
+	// CNIVersion of the conflist that Flannel leaves on the nodes; default 0.3.1, as Flannel ships it.
+	CNIVersion string
+	// Step is told in plain words what is being done.
+	Step func(format string, args ...any)
+}
+
+// Cluster is a running Kubernetes on the nodes of a lab.
+type Cluster struct {
+	*lab.Lab
+	Kubeconfig string // the admin's; for use in the program's own network namespace
+	Client     kubernetes.Interface
+	REST       *rest.Config
+	Nodes      []*Node
+
+	Etcd, APIServer, Controllers, Scheduler *lab.Process
+
+	bin     string // folder of kubelab, podtool, nodeinit
+	own     string // the nodes' own files; apart from the lab's, as they are many
+	groups  groups
+	pki     pki
+	forward *forwarder
+	step    func(format string, args ...any)
+
+	closed atomic.Bool
+}
+
+// New brings a cluster up: all nodes are Ready, images of podtool are loaded and the NetworkAttachmentDefinition
+// kind is known. When it fails, the logs stay in the cache folder and the error names it.
+func New(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Nodes == 0 {
+		o.Nodes = 2
+	}
+	if o.CNIVersion == "" {
+		o.CNIVersion = "0.3.1"
+	}
+	if o.Step == nil {
+		o.Step = func(string, ...any) {}
+	}
+	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step}
+	if c.bin == "" {
+		return nil, errors.New("kube.New without the programs of a cluster: call kube.Main or kube.Enter first")
+	}
+	var err error
+	c.Lab, err = lab.New(ctx, lab.Options{
+		Name: o.Name, Nodes: o.Nodes, CNIVersion: o.CNIVersion, BareNodes: true, Step: o.Step,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.up(ctx); err != nil {
+		dir, logErr := c.KeepLogs("")
+		err = fmt.Errorf("bring the cluster up: %w (logs are in %s; first error: %s)", err, dir, c.FirstError())
+		return nil, errors.Join(err, logErr, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) up(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	c.own = c.Lab.Dir + ".nodes"
+	c.Kubeconfig = c.kubeconfig("admin")
+	// The lab's name has its namespace in the inner process alone, the group's part before it is the machine's.
+	if c.groups, err = openGroups(filepath.Join(os.Getenv(groupEnv), c.Name)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.dir(), 0o755); err != nil {
+		return err
+	}
+	for _, n := range c.Lab.Nodes {
+		c.Nodes = append(c.Nodes, &Node{Node: n, cluster: c})
+	}
+	c.step("starting Kubernetes' control plane and %d containerds", len(c.Nodes))
+	var all errgroup.Group
+	all.Go(func() error { return c.startControlPlane(ctx) })
+	for _, n := range c.Nodes {
+		all.Go(func() error { return n.boot(ctx) })
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, baseManifests); err != nil {
+		return err
+	}
+	c.step("starting kubelet, Flannel and kube-proxy on the nodes")
+	for _, n := range c.Nodes {
+		all.Go(func() error { return n.join(ctx) })
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	c.step("waiting for the nodes to be Ready")
+	return errors.Join(c.waitNodes(ctx), c.waitAccount(ctx))
+}
+
+// connect makes the clients of the admin.
+func (c *Cluster) connect(context.Context) (err error) {
+	if c.REST, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
+		return err
+	}
+	// The lab's tests are one of few clients of the API server: it is not for them to be slow.
+	c.REST.QPS, c.REST.Burst = -1, -1
+	c.Client, err = kubernetes.NewForConfig(c.REST)
+	return err
+}
+
+func (c *Cluster) adminHTTP() (*http.Client, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return rest.HTTPClientFor(config)
+}
+
+func (c *Cluster) program(name string) string { return filepath.Join(c.bin, name) }
+
+// Close ends the cluster and the lab below it. Pods are not shut down: their nodes' power goes off. A second Close
+// does nothing.
+func (c *Cluster) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	var all errgroup.Group
+	for _, n := range c.Nodes {
+		all.Go(func() error { return kill(n.Holder, n.Containerd, n.Kubelet, n.Flanneld, n.KubeProxy) })
+	}
+	all.Go(func() error { return kill(c.Scheduler, c.Controllers, c.APIServer, c.Etcd) })
+	errs := []error{all.Wait()}
+	if c.forward != nil {
+		errs = append(errs, c.forward.close())
+	}
+	return errors.Join(append(errs, c.groups.remove(), c.Lab.Close(), os.RemoveAll(c.own))...)
+}
+
+func kill(procs ...*lab.Process) error {
+	var errs []error
+	for _, p := range procs {
+		if p != nil {
+			errs = append(errs, p.Kill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// KeepLogs is the lab's, with the logs of pods.
+func (c *Cluster) KeepLogs(dir string) (string, error) {
+	dir, err := c.Lab.KeepLogs(dir)
+	for _, n := range c.Nodes {
+		err = errors.Join(err, n.keepPodLogs(filepath.Join(dir, n.Name, "pods")))
+	}
+	return dir, err
+}
+
+// FirstError is the first line with which a part of the cluster says that something is wrong, if there is one: of a
+// part that has ended, or else of any.
+func (c *Cluster) FirstError() string {
+	first := ""
+	for _, p := range c.processes() {
+		line := firstError(p.LogPath())
+		if line == "" {
+			continue
+		}
+		line = p.Name + ": " + line
+		if !p.Running() {
+			return line
+		}
+		first = cmp.Or(first, line)
+	}
+	return first
+}
+
+func firstError(log string) string {
+	b, err := os.ReadFile(log)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if isError(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// isError knows the marks of klog, of containerd and of etcd.
+func isError(line string) bool {
+	if len(line) > 4 && (line[0] == 'E' || line[0] == 'F') && line[1] >= '0' && line[1] <= '1' {
+		return true
+	}
+	return strings.Contains(line, "level=error") || strings.Contains(line, "level=fatal") || strings.Contains(line, `"level":"error"`)
+}
+
+func (c *Cluster) processes() []*lab.Process {
+	all := []*lab.Process{c.Etcd, c.APIServer, c.Controllers, c.Scheduler}
+	for _, n := range c.Nodes {
+		all = append(all, n.Containerd, n.Kubelet, n.Flanneld, n.KubeProxy)
+	}
+	var started []*lab.Process
+	for _, p := range all {
+		if p != nil {
+			started = append(started, p)
+		}
+	}
+	return started
+}
+
+// KubeconfigPath is where the admin's kubeconfig of a cluster of that name is, within the lab's namespaces.
+func KubeconfigPath(name string) string {
+	return filepath.Join("/run/ovn-multinet", name, "kube", "admin.kubeconfig")
+}
+
+// Start makes a cluster for a test and closes it at the test's end. When the test failed, the logs are kept and the
+// test says where.
+func Start(t lab.TB, o Options) *Cluster {
+	t.Helper()
+	c, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && !c.closed.Load() {
+			dir, err := c.KeepLogs("")
+			t.Logf("logs are in %s (error: %v); first error: %s", dir, err, c.FirstError())
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("close the cluster: %v", err)
+		}
+	})
+	return c
+}

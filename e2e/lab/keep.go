@@ -1,0 +1,186 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// keptEnv marks the process that keeps a lab up in the background, by its name.
+const keptEnv = "OVN_MULTINET_KEPT"
+
+// keptPatience is how long a kept lab has to go down.
+const keptPatience = 20 * time.Second
+
+// Kept is a lab that stays up in the background between commands.
+type Kept struct {
+	Name string   // of its files in the cache folder
+	Args []string // with which the program brings the lab up
+	// Line is what the program prints when the lab is up; what it says until the next empty line and one more is
+	// printed too.
+	Line string
+}
+
+// Is tells whether this process is the one in the background.
+func (k Kept) Is() bool { return os.Getenv(keptEnv) == k.Name }
+
+// Start starts the program once more, in a session of its own, and prints what it prints until the lab is to be left
+// alone.
+func (k Kept) Start() error {
+	if pid, err := k.PID(); err == nil {
+		return fmt.Errorf("one is up already (pid %d): take it down first", pid)
+	}
+	pidFile, logFile, err := k.files()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(logFile)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(self, k.Args...)
+	cmd.Env = append(os.Environ(), keptEnv+"="+k.Name)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
+		return errors.Join(err, cmd.Process.Kill())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return k.follow(logFile, ended)
+}
+
+func (k Kept) files() (pid, log string, err error) {
+	cache, err := CacheDir()
+	return filepath.Join(cache, k.Name+".pid"), filepath.Join(cache, k.Name+".log"), err
+}
+
+// follow prints a growing file until the line that says that the lab stays, or the end of its writer.
+func (k Kept) follow(path string, ended <-chan error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var text strings.Builder
+	for over := false; ; {
+		n, err := io.Copy(io.MultiWriter(os.Stdout, &text), f)
+		if err != nil {
+			return err
+		}
+		if _, rest, ok := strings.Cut(text.String(), k.Line); ok && strings.HasSuffix(rest, "\n\n") {
+			return nil
+		}
+		if over && n == 0 {
+			return errors.New("it did not stay up")
+		}
+		select {
+		case <-ended:
+			over = true
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+var errNotKept = errors.New("none is up")
+
+// PID is the process that keeps the lab up: the recorded one, if it still is this program.
+func (k Kept) PID() (int, error) {
+	pidFile, _, err := k.files()
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return 0, errNotKept
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, err
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil || !strings.Contains(string(environ), keptEnv+"="+k.Name+"\x00") {
+		return 0, errNotKept
+	}
+	return pid, nil
+}
+
+// Exec replaces this process by a command, with env before its environment, in the namespaces of the lab's own
+// program: a grandchild of the process that is recorded, which is outside.
+func (k Kept) Exec(env []string, command ...string) error {
+	pid, err := k.PID()
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if pid, err = childOf(pid); err != nil {
+			return err
+		}
+	}
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
+	args := []string{"nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--uts", "--ipc", "--"}
+	return syscall.Exec(nsenter, append(args, command...), append(env, os.Environ()...))
+}
+
+// childOf returns the first child of any thread of a process.
+func childOf(pid int) (int, error) {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range lists {
+		text, err := os.ReadFile(path)
+		if first := strings.Fields(string(text)); err == nil && len(first) > 0 {
+			return strconv.Atoi(first[0])
+		}
+	}
+	return 0, errors.New("the lab is just coming up or going down, try again")
+}
+
+// Down ends the process that keeps the lab up, and with it the lab. Without one it does nothing.
+func (k Kept) Down() error {
+	pid, err := k.PID()
+	if err != nil {
+		fmt.Println("No lab is up.")
+		return nil
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keptPatience)
+	defer cancel()
+	err = Eventually(ctx, func() error {
+		if _, err := k.PID(); err == nil {
+			return fmt.Errorf("the lab (pid %d) is still up", pid)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	pidFile, logFile, err := k.files()
+	if err != nil {
+		return err
+	}
+	fmt.Println("The lab is down, nothing is left.")
+	return errors.Join(os.Remove(pidFile), os.Remove(logFile))
+}
