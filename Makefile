@@ -60,7 +60,7 @@ lint: ## Check formatting, go vet, staticcheck, module files
 	$(GO) vet -tags failpoint ./internal/failpoint
 	$(GO) vet -tags kube ./e2e/kube/...
 	$(LINT) staticcheck -tags kube ./...
-	@for m in . hack/tools e2e/cniplugins e2e/flannelcni e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	@for m in . hack/tools e2e/cniplugins e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: generate
 generate: ## Make the OVSDB models again from ovndb/schema

@@ -13,9 +13,9 @@ type Image struct {
 
 // The images that the manifests name.
 const (
-	AgentName      = "ovn-multinet/agent:dev"
-	PluginName     = "ovn-multinet/plugin:dev"
-	ControllerName = "ovn-multinet/controller:dev"
+	AgentName      = "localhost/ovn-multinet-agent:dev"
+	PluginName     = "localhost/ovn-multinet-plugin:dev"
+	ControllerName = "localhost/ovn-multinet-controller:dev"
 )
 
 // All are the recipes, of binaries in a folder.

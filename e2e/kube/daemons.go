@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
 // pauseImage holds a pod's namespaces.
@@ -244,16 +246,12 @@ func (n *Node) loadPodtool(ctx context.Context) error {
 }
 
 func (n *Node) loadImage(ctx context.Context, name string, files map[string]string, entrypoint []string) error {
-	image, err := buildImage(name, files, entrypoint)
-	if err != nil {
+	var tar bytes.Buffer
+	if err := images.Write(&tar, images.Image{Name: name, Files: files, Entrypoint: entrypoint}); err != nil {
 		return err
 	}
-	return n.importImage(ctx, image)
-}
-
-func (n *Node) importImage(ctx context.Context, image []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	_, err := n.run(ctx, bytes.NewReader(image), "ctr", "--namespace", "k8s.io", "images", "import", "-")
+	_, err := n.run(ctx, &tar, "ctr", "--namespace", "k8s.io", "images", "import", "-")
 	return err
 }

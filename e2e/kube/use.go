@@ -228,13 +228,9 @@ func (c *Cluster) waitAccount(ctx context.Context) error {
 // LoadImage gives every node an image with nothing in it but these files, executable: path in the image to path
 // here. Pods use it with imagePullPolicy Never.
 func (c *Cluster) LoadImage(ctx context.Context, name string, files map[string]string, entrypoint []string) error {
-	image, err := buildImage(name, files, entrypoint)
-	if err != nil {
-		return err
-	}
 	var all errgroup.Group
 	for _, n := range c.Nodes {
-		all.Go(func() error { return n.importImage(ctx, image) })
+		all.Go(func() error { return n.loadImage(ctx, name, files, entrypoint) })
 	}
 	return all.Wait()
 }
