@@ -51,7 +51,7 @@ test: setup ## Run the tests, with a real OVN
 
 .PHONY: e2e
 e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
-	$(GO) test -tags kube -count=1 -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube
+	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck, module files

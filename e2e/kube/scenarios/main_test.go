@@ -1,0 +1,114 @@
+//go:build kube
+
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+const networks = "blue,green"
+
+// TestMainJob attaches pods on two nodes of a real cluster, holds kernel, API and NB against each other, and sees that
+// nothing is left.
+func TestMainJob(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64","mtu":1400}`)))
+	w.must(w.Apply(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
+	w.must(w.WaitReady(w.ctx, "default/a", "default/b", "default/plain"))
+	for _, name := range []string{"a", "b"} {
+		w.consistent(name, []string{"eth0", "net1", "net2"})
+	}
+	if links := w.links("plain"); len(links) != 1 {
+		t.Errorf("a plain pod has %v", links)
+	}
+	for _, ifName := range []string{"eth0", "net1", "net2"} {
+		for _, ip := range w.links("b")[ifName].ips() {
+			w.reaches("a", ifName, ip)
+		}
+	}
+	w.eventOf("a", "Normal", "NetworksAttached", "net1 on default/blue "+w.links("a")["net1"].ips()[0])
+	w.must(w.Delete(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
+	w.must(w.WaitGone(w.ctx, "default/a", "default/b", "default/plain"))
+	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+}
+
+// TestNADAfterPod: kubelet's retry heals a pod that was there before its network, and until then the pod's Events say
+// what is missing.
+func TestNADAfterPod(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.Apply(w.ctx, pod("early", "node1", "late")))
+	w.eventOf("early", "Warning", "FailedCreatePodSandBox", "network default/late is not found")
+	w.must(w.Apply(w.ctx, nad("late", `{"type":"ovn-multinet","subnets":"10.3.0.0/24"}`)))
+	w.must(w.WaitReady(w.ctx, "default/early"))
+	w.consistent("early", []string{"eth0", "net1"})
+}
+
+// consistent holds a pod's network-status against its kernel and its pod IP against Flannel's.
+func (w *world) consistent(name string, want []string) {
+	w.t.Helper()
+	links, status := w.links(name), w.status(name)
+	if len(links) != len(want) || len(status) != len(want) {
+		w.t.Fatalf("pod %s has %d links, %d entries in its status, want %d", name, len(links), len(status), len(want))
+	}
+	for i, ifName := range want {
+		s, l := status[i], links[ifName]
+		if s.Interface != ifName || s.Mac != l.MAC || !slices.Equal(s.IPs, l.ips()) || s.Default != (i == 0) {
+			w.t.Errorf("pod %s: status %+v, kernel %+v", name, s, l)
+		}
+	}
+	p, err := w.Pod(w.ctx, "default/"+name)
+	w.must(err)
+	if len(p.Status.PodIPs) != 1 || p.Status.PodIP != links["eth0"].ips()[0] {
+		w.t.Errorf("pod %s has the IPs %v in the API, want Flannel's alone, %v", name, p.Status.PodIPs, links["eth0"].ips())
+	}
+}
+
+// eventOf waits for an Event of a pod whose message has the words.
+func (w *world) eventOf(name, kind, reason, words string) {
+	w.t.Helper()
+	w.must(lab.Eventually(w.ctx, func() error {
+		list, err := w.Client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for _, e := range list.Items {
+			if e.Type == kind && e.Reason == reason && strings.Contains(e.Message, words) {
+				return nil
+			}
+			seen = append(seen, e.Type+" "+e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("no Event %s %s with %q; there are: %s", kind, reason, words, strings.Join(seen, "\n"))
+	}))
+}
+
+// nothingLeft looks for what pods could leave: ports in NB, plugs in OVS, journals.
+func (w *world) nothingLeft() error {
+	out, err := w.NBCtl(w.ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
+	if err != nil || strings.TrimSpace(out) != "" {
+		return fmt.Errorf("ports in NB: %q, %v", out, err)
+	}
+	out, err = w.NBCtl(w.ctx, "--bare", "--columns=name", "list", "Copp")
+	if err != nil || strings.TrimSpace(out) != "" {
+		return fmt.Errorf("claims in NB: %q, %v", out, err)
+	}
+	for _, n := range w.Nodes {
+		out, err := n.VSCtl(w.ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:iface-id!=""`)
+		if err != nil || strings.TrimSpace(out) != "" {
+			return fmt.Errorf("plugs on %s: %q, %v", n.Name, out, err)
+		}
+		out, err = n.Run(w.ctx, "find", "/var/lib/cni/ovn-multinet", "-type", "f")
+		if err != nil || strings.TrimSpace(out) != "" {
+			return fmt.Errorf("journal on %s: %q, %v", n.Name, out, err)
+		}
+	}
+	return nil
+}
