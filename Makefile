@@ -53,6 +53,15 @@ test: setup ## Run the tests, with a real OVN
 e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
 	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
+.PHONY: e2e-up
+e2e-up: setup ## Bring up that Kubernetes and leave it up
+	@$(GO) build -o $(CACHE)/bin/kube ./e2e/kube/cmd
+	@$(AS_ROOT) $(CACHE)/bin/kube up
+
+.PHONY: e2e-down
+e2e-down: ## Take down what `make e2e-up` left up
+	@$(AS_ROOT) $(CACHE)/bin/kube down
+
 .PHONY: lint
 lint: ## Check formatting, go vet, staticcheck, module files
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }

@@ -65,12 +65,27 @@ func (l *Lab) startDB(ctx context.Context, name, socket, port string) (*Process,
 	if _, err := tool(ctx, "ovsdb-tool", "create", file, filepath.Join(ovnSchemas, "ovn-"+name+".ovsschema")); err != nil {
 		return nil, err
 	}
+	args := []string{"ovsdb-server", file, "--no-chdir", "--remote=punix:" + socket,
+		"--remote=ptcp:" + port + ":" + centralIP, "--unixctl=" + filepath.Join(dir, name+".ctl")}
+	if name == "nb" {
+		// What ServeNBOverTLS writes; without rows these are nothing.
+		const db = "db:OVN_Northbound,"
+		args = append(args, "--remote="+db+"NB_Global,connections", "--private-key="+db+"SSL,private_key",
+			"--certificate="+db+"SSL,certificate", "--ca-cert="+db+"SSL,ca_cert")
+	}
 	return l.run(ctx, &Process{
 		Name: name, netns: l.central, env: daemonEnv(dir), log: filepath.Join(dir, name+".log"),
-		args: append([]string{"ovsdb-server", file, "--no-chdir", "--remote=punix:" + socket,
-			"--remote=ptcp:" + port + ":" + centralIP, "--unixctl=" + filepath.Join(dir, name+".ctl")}, logToConsole...),
-		ready: accepts(socket),
+		args: append(args, logToConsole...), ready: accepts(socket),
 	})
+}
+
+// ServeNBOverTLS has NB also serve mutual TLS with these PEM files, and returns the endpoint.
+func (l *Lab) ServeNBOverTLS(ctx context.Context, privateKey, certificate, caCert string) (endpoint string, err error) {
+	if _, err := l.NBCtl(ctx, "set-ssl", privateKey, certificate, caCert); err != nil {
+		return "", err
+	}
+	_, err = l.NBCtl(ctx, "set-connection", "pssl:"+nbTLSPort+":"+centralIP)
+	return "ssl:" + centralIP + ":" + nbTLSPort, err
 }
 
 // logToConsole has a daemon log to its standard error, which is its log file.

@@ -21,6 +21,7 @@ const (
 	underlayMTU = 1600
 	centralIP   = "172.31.0.1"
 	nbPort      = "6641"
+	nbTLSPort   = "6643"
 	sbPort      = "6642"
 	maxNodes    = 250
 )

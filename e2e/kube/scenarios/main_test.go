@@ -64,11 +64,14 @@ func (w *world) consistent(name string, want []string) {
 			w.t.Errorf("pod %s: status %+v, kernel %+v", name, s, l)
 		}
 	}
-	p, err := w.Pod(w.ctx, "default/"+name)
-	w.must(err)
-	if len(p.Status.PodIPs) != 1 || p.Status.PodIP != links["eth0"].ips()[0] {
-		w.t.Errorf("pod %s has the IPs %v in the API, want Flannel's alone, %v", name, p.Status.PodIPs, links["eth0"].ips())
-	}
+	// kubelet tells the API of a new sandbox's address a moment after its start.
+	w.must(lab.Eventually(w.ctx, func() error {
+		p, err := w.Pod(w.ctx, "default/"+name)
+		if err == nil && (len(p.Status.PodIPs) != 1 || p.Status.PodIP != links["eth0"].ips()[0]) {
+			err = fmt.Errorf("pod %s has the IPs %v in the API, want Flannel's alone, %v", name, p.Status.PodIPs, links["eth0"].ips())
+		}
+		return err
+	}))
 }
 
 // eventOf waits for an Event of a pod whose message has the words.

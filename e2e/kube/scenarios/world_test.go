@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
@@ -61,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// manifests are those that are shipped, with the lab's database in their ConfigMap.
+// manifests are those that are shipped, with the lab's database in their ConfigMap and its certificates in their Secret.
 func (w *world) manifests() string {
 	w.t.Helper()
 	files, err := filepath.Glob("../../../images/manifests/*.yaml")
@@ -72,19 +74,15 @@ func (w *world) manifests() string {
 		w.must(err)
 		all = append(all, string(text))
 	}
+	// The certificates go where the manifests expect them; the address of NB is the operator's to fill in.
+	endpoint, secret, err := w.ServeNBOverTLS(w.ctx, "ovn-multinet", "ovn-multinet-nb")
+	w.must(err)
+	const empty = `OVN_MULTINET_NB_ENDPOINTS: ""`
 	text := strings.Join(all, "\n---\n")
-	for key, value := range map[string]string{
-		`OVN_MULTINET_NB_ENDPOINTS: ""`:                             fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", w.NBEndpoint()),
-		"OVN_MULTINET_NB_CERTIFICATE: /etc/ovn-multinet/nb/tls.crt": `OVN_MULTINET_NB_CERTIFICATE: ""`,
-		"OVN_MULTINET_NB_PRIVATE_KEY: /etc/ovn-multinet/nb/tls.key": `OVN_MULTINET_NB_PRIVATE_KEY: ""`,
-		"OVN_MULTINET_NB_CA_CERT: /etc/ovn-multinet/nb/ca.crt":      `OVN_MULTINET_NB_CA_CERT: ""`,
-	} {
-		if strings.Count(text, key) != 1 {
-			w.t.Fatalf("the manifests do not have %q once", key)
-		}
-		text = strings.Replace(text, key, value, 1)
+	if strings.Count(text, empty) != 1 {
+		w.t.Fatalf("the manifests do not have %q once", empty)
 	}
-	return text
+	return strings.Replace(text, empty, fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint), 1) + "\n---\n" + secret
 }
 
 func (w *world) must(err error) {
@@ -163,6 +161,11 @@ func (w *world) status(name string) []nadv1.NetworkStatus {
 	w.t.Helper()
 	p, err := w.Pod(w.ctx, "default/"+name)
 	w.must(err)
+	return statusOf(w, p)
+}
+
+func statusOf(w *world, p *corev1.Pod) []nadv1.NetworkStatus {
+	w.t.Helper()
 	var status []nadv1.NetworkStatus
 	w.must(json.Unmarshal([]byte(p.Annotations["k8s.v1.cni.cncf.io/network-status"]), &status))
 	return status

@@ -1,0 +1,218 @@
+//go:build kube
+
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// TestLives takes pods through what happens to them on a cluster, one after the other on the same two nodes.
+func TestLives(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
+	w.must(w.Apply(w.ctx, pod("peer", "node2", networks)))
+	w.must(w.WaitReady(w.ctx, "default/peer"))
+	for _, c := range []struct {
+		name string
+		run  func(*world)
+	}{
+		{"sandbox made again", (*world).sandboxMadeAgain},
+		{"agent restarted", (*world).agentRestarted},
+		{"kubelet and containerd restarted", (*world).runtimeRestarted},
+		{"host network", (*world).hostNetwork},
+		{"init container", (*world).initContainer},
+		{"static pod", (*world).staticPod},
+		{"herd", (*world).herd},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *w
+			sub.t = t
+			c.run(&sub)
+		})
+	}
+	w.must(w.Delete(w.ctx, pod("peer", "node2", networks)))
+	w.must(w.WaitGone(w.ctx, "default/peer"))
+	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+}
+
+// made brings a pod up that goes with the test.
+func (w *world) made(name, manifest string) {
+	w.t.Helper()
+	w.must(w.Apply(w.ctx, manifest))
+	w.t.Cleanup(func() {
+		w.must(w.Delete(w.ctx, manifest))
+		w.must(w.WaitGone(w.ctx, "default/"+name))
+	})
+	w.must(w.WaitReady(w.ctx, "default/"+name))
+}
+
+// reachesPeer pings the peer on the other node, on both networks.
+func (w *world) reachesPeer(name string) {
+	w.t.Helper()
+	peer := w.links("peer")
+	for _, ifName := range []string{"net1", "net2"} {
+		for _, ip := range peer[ifName].ips() {
+			w.reaches(name, ifName, ip)
+		}
+	}
+}
+
+func (w *world) sandboxMadeAgain() {
+	w.made("a", pod("a", "node1", networks))
+	before := w.links("a")
+	n := w.Node("node1")
+	old, err := n.SandboxID(w.ctx, "default/a")
+	w.must(err)
+	w.must(n.KillPause(w.ctx, "default/a"))
+	w.must(lab.Eventually(w.ctx, func() error {
+		if id, err := n.SandboxID(w.ctx, "default/a"); err != nil || id == old {
+			return fmt.Errorf("sandbox %.12s: %v", id, err)
+		}
+		return nil
+	}))
+	w.must(w.WaitReady(w.ctx, "default/a"))
+	w.must(lab.Eventually(w.ctx, func() error {
+		_, err := w.Exec(w.ctx, "default/a", "main", "/podtool", "ip")
+		return err
+	}))
+	w.consistent("a", []string{"eth0", "net1", "net2"})
+	for _, ifName := range []string{"net1", "net2"} {
+		if got, want := fmt.Sprint(w.links("a")[ifName].ips()), fmt.Sprint(before[ifName].ips()); got != want {
+			w.t.Errorf("%s has %s after its sandbox was made again, had %s", ifName, got, want)
+		}
+	}
+	w.reachesPeer("a")
+}
+
+func (w *world) agentRestarted() {
+	w.made("a", pod("a", "node1", networks))
+	_, err := w.Kubectl(w.ctx, "--namespace", "ovn-multinet", "rollout", "restart", "daemonset/agent")
+	w.must(err)
+	w.made("during", pod("during", "node1", networks))
+	_, err = w.Kubectl(w.ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=60s", "daemonset/agent")
+	w.must(err)
+	w.reachesPeer("a")
+	w.reachesPeer("during")
+}
+
+func (w *world) runtimeRestarted() {
+	w.made("a", pod("a", "node1", networks))
+	n := w.Node("node1")
+	w.must(n.RestartContainerd(w.ctx))
+	w.must(n.RestartKubelet(w.ctx))
+	w.made("after", pod("after", "node1", networks))
+	w.reachesPeer("a")
+	w.reachesPeer("after")
+}
+
+func (w *world) hostNetwork() {
+	manifest := strings.Replace(pod("host", "node1", networks), "spec:", "spec:\n  hostNetwork: true", 1)
+	manifest = strings.Replace(manifest, "args: [serve]", "args: [serve, -port, \"18080\"]", 1)
+	w.made("host", strings.Replace(manifest, "port: 8080", "port: 18080", 1))
+	w.eventOf("host", "Warning", "NetworksIgnored", "host's network")
+}
+
+func (w *world) initContainer() {
+	peer := w.links("peer")["net1"].ips()[0]
+	manifest := strings.Replace(pod("init", "node1", networks), "  containers:", fmt.Sprintf(`  initContainers:
+  - name: first
+    image: localhost/podtool:lab
+    imagePullPolicy: Never
+    args: [ping, -c, "5", -W, "5", -I, net1, %q]
+  containers:`, peer), 1)
+	w.made("init", manifest)
+	w.consistent("init", []string{"eth0", "net1", "net2"})
+}
+
+// staticPod is one of the node's own, of which the API has a mirror with another UID.
+func (w *world) staticPod() {
+	path := w.Node("node1").Path("/etc/kubernetes/manifests/static.yaml")
+	manifest := strings.TrimSuffix(strings.Replace(pod("static", "node1", networks), "  nodeName: node1\n", "", 1), "---\n")
+	w.must(os.WriteFile(path, []byte(manifest), 0o644))
+	w.t.Cleanup(func() {
+		w.must(os.Remove(path))
+		w.must(w.WaitGone(w.ctx, "default/static-node1"))
+	})
+	w.must(lab.Eventually(w.ctx, func() error {
+		_, err := w.Pod(w.ctx, "default/static-node1")
+		return err
+	}))
+	w.must(w.WaitReady(w.ctx, "default/static-node1"))
+	w.consistent("static-node1", []string{"eth0", "net1", "net2"})
+	w.reachesPeer("static-node1")
+}
+
+// herd is fifty pods of two networks at once.
+func (w *world) herd() {
+	var manifests strings.Builder
+	var names []string
+	for i := range 50 {
+		name := fmt.Sprintf("herd-%d", i)
+		names = append(names, "default/"+name)
+		manifests.WriteString(pod(name, fmt.Sprintf("node%d", i%2+1), networks))
+	}
+	w.must(w.Apply(w.ctx, manifests.String()))
+	w.must(w.WaitReady(w.ctx, names...))
+	list, err := w.Client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	w.must(err)
+	seen := map[string]string{}
+	for _, p := range list.Items {
+		for _, s := range statusOf(w, &p)[1:] {
+			for _, ip := range s.IPs {
+				if other := seen[ip]; other != "" {
+					w.t.Errorf("%s and %s both have %s", p.Name, other, ip)
+				}
+				seen[ip] = p.Name
+			}
+		}
+	}
+	if len(seen) != 51*3 { // the peer too; blue has one family, green two
+		w.t.Errorf("%d addresses are in use, want %d", len(seen), 51*3)
+	}
+	w.must(w.Delete(w.ctx, manifests.String()))
+	w.must(w.WaitGone(w.ctx, names...))
+}
+
+// TestStatusOfOthersSurvives: our patch of the one annotation does not undo what others write into a pod's status at
+// the same time.
+func TestStatusOfOthersSurvives(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
+	// A claim that its writer says is not needed: kubelet starts the pod once that stands in the status.
+	w.must(w.Apply(w.ctx, strings.Replace(pod("a", "node1", "blue"), "spec:", "spec:\n  resourceClaims: [{name: claim, resourceClaimTemplateName: none}]", 1)))
+	written := make(chan error, 1)
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	go func() { written <- w.writeClaims(ctx, "a") }()
+	w.must(w.WaitReady(w.ctx, "default/a"))
+	w.must(<-written)
+	p, err := w.Pod(w.ctx, "default/a")
+	w.must(err)
+	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ResourceClaimStatuses[0].Name != "claim" {
+		t.Errorf("resourceClaimStatuses are %v, want the one that was written", p.Status.ResourceClaimStatuses)
+	}
+	w.consistent("a", []string{"eth0", "net1"})
+}
+
+// writeClaims writes resourceClaimStatuses by updates of the whole status, as a concurrent writer does.
+func (w *world) writeClaims(ctx context.Context, name string) error {
+	return lab.Eventually(ctx, func() error {
+		p, err := w.Pod(ctx, "default/"+name)
+		if err != nil {
+			return err
+		}
+		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "claim"}}
+		_, err = w.Client.CoreV1().Pods("default").UpdateStatus(ctx, p, metav1.UpdateOptions{})
+		return err
+	})
+}
