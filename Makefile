@@ -31,6 +31,7 @@ images: build ## Write the container images as OCI tars into the cache folder
 
 install.yaml: $(wildcard images/manifests/*.yaml) ## Put the manifests together into one file
 	@for f in $^; do cat $$f; echo ---; done > $@
+	@echo $@
 
 .PHONY: demo
 demo: setup ## Show the main job on two nodes, 10 s (KEEP=1 leaves the lab up)
@@ -54,9 +55,9 @@ e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the 
 	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
 .PHONY: e2e-up
-e2e-up: setup ## Bring up that Kubernetes and leave it up
+e2e-up: setup build ## Bring up that Kubernetes with ovn-multinet in it, and leave it up
 	@$(GO) build -o $(CACHE)/bin/kube ./e2e/kube/cmd
-	@$(AS_ROOT) $(CACHE)/bin/kube up
+	@OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(AS_ROOT) $(CACHE)/bin/kube up
 
 .PHONY: e2e-down
 e2e-down: ## Take down what `make e2e-up` left up

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -74,15 +73,20 @@ func stay() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	if os.Getenv(kube.ProductEnv) != "" {
+		if err := c.InstallProduct(ctx); err != nil {
+			return err
+		}
+	}
 	fmt.Printf("%s It was up in %.1f s. As root:\n\n", kept.Line, time.Since(began).Seconds())
-	fmt.Printf("  %s shell\n", filepath.Base(os.Args[0]))
+	fmt.Printf("  %s shell\n", os.Args[0])
 	fmt.Println("    kubectl get nodes")
 	for _, n := range c.Nodes {
 		fmt.Printf("    nsenter --target %d --all    on %s\n", n.Holder.Pid(), n.Name)
 	}
 	fmt.Printf("    ls %s    logs\n", c.Dir)
-	fmt.Printf("  %s kubectl get nodes\n", filepath.Base(os.Args[0]))
-	fmt.Printf("  %s down\n\n", filepath.Base(os.Args[0]))
+	fmt.Printf("  %s kubectl get nodes\n", os.Args[0])
+	fmt.Printf("  %s down\n\n", os.Args[0])
 	<-ctx.Done()
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,19 +17,9 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
-// productEnv names the folder with the programs as they are shipped; `make e2e` builds them and sets it.
-const productEnv = "OVN_MULTINET_PRODUCT"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(productEnv) == "" {
-		fmt.Fprintf(os.Stderr, "%s is not set: run the suite by `make e2e`\n", productEnv)
-		os.Exit(1)
-	}
-	kube.Main(m, lab.WithoutOurs())
-}
+func TestMain(m *testing.M) { kube.Main(m, lab.WithoutOurs()) }
 
 // world is a cluster with the product installed.
 type world struct {
@@ -45,44 +33,8 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}
-	for _, img := range images.All(os.Getenv(productEnv)) {
-		w.must(w.LoadImage(ctx, img.Name, img.Files, img.Entrypoint))
-	}
-	w.must(w.Apply(ctx, w.manifests()))
-	for _, what := range []string{"daemonset/agent", "deployment/controller"} {
-		_, err := w.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=90s", what)
-		w.must(err)
-	}
-	// The installer has chained the plugin on every node.
-	for _, n := range w.Nodes {
-		w.must(lab.Eventually(ctx, func() error {
-			_, err := os.Stat(n.Path("/etc/cni/net.d/05-ovn-multinet.conflist"))
-			return err
-		}))
-	}
+	w.must(w.InstallProduct(ctx))
 	return w
-}
-
-// manifests are those that are shipped, with the lab's database in their ConfigMap and its certificates in their Secret.
-func (w *world) manifests() string {
-	w.t.Helper()
-	files, err := filepath.Glob("../../../images/manifests/*.yaml")
-	w.must(err)
-	var all []string
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		w.must(err)
-		all = append(all, string(text))
-	}
-	// The certificates go where the manifests expect them; the address of NB is the operator's to fill in.
-	endpoint, secret, err := w.ServeNBOverTLS(w.ctx, "ovn-multinet", "ovn-multinet-nb")
-	w.must(err)
-	const empty = `OVN_MULTINET_NB_ENDPOINTS: ""`
-	text := strings.Join(all, "\n---\n")
-	if strings.Count(text, empty) != 1 {
-		w.t.Fatalf("the manifests do not have %q once", empty)
-	}
-	return strings.Replace(text, empty, fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint), 1) + "\n---\n" + secret
 }
 
 func (w *world) must(err error) {
