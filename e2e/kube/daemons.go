@@ -82,6 +82,7 @@ failCgroupV1: false
 failSwapOn: false
 oomScoreAdj: 0
 maxPods: 250
+syncFrequency: 5s # of what is in Secrets, too
 enforceNodeAllocatable: [pods]
 localStorageCapacityIsolation: false
 evictionHard:

@@ -263,7 +263,11 @@ func (n *Node) sandbox(ctx context.Context, pod string) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	filter := fmt.Sprintf(`labels."io.cri-containerd.kind"==sandbox,labels."io.kubernetes.pod.uid"==%s`, p.UID)
+	uid := string(p.UID)
+	if mirrored := p.Annotations[corev1.MirrorPodAnnotationKey]; mirrored != "" {
+		uid = mirrored // a static pod has another UID on its node than in the API
+	}
+	filter := fmt.Sprintf(`labels."io.cri-containerd.kind"==sandbox,labels."io.kubernetes.pod.uid"==%s`, uid)
 	ids, err := n.Run(ctx, "ctr", "--namespace", "k8s.io", "containers", "list", "--quiet", filter)
 	if err != nil {
 		return nil, err

@@ -4,10 +4,12 @@ package scenarios
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -63,6 +65,9 @@ func (w *world) consistent(name string, want []string) {
 		if s.Interface != ifName || s.Mac != l.MAC || !slices.Equal(s.IPs, l.ips()) || s.Default != (i == 0) {
 			w.t.Errorf("pod %s: status %+v, kernel %+v", name, s, l)
 		}
+		if i > 0 {
+			w.inOVN(name, s, l)
+		}
 	}
 	// kubelet tells the API of a new sandbox's address a moment after its start.
 	w.must(lab.Eventually(w.ctx, func() error {
@@ -72,6 +77,34 @@ func (w *world) consistent(name string, want []string) {
 		}
 		return err
 	}))
+}
+
+// inOVN holds an interface against its port in NB, its plug on the pod's node and that node's journal.
+func (w *world) inOVN(name string, s nadv1.NetworkStatus, l link) {
+	w.t.Helper()
+	if s.Mtu != l.MTU {
+		w.t.Errorf("pod %s: %s has MTU %d, its status says %d", name, l.Name, l.MTU, s.Mtu)
+	}
+	// A static pod's own name has the node's at its end, for the runtime too.
+	port := "default/" + name + "/" + s.Interface
+	out, err := w.NBCtl(w.ctx, "--bare", "--columns=addresses", "find", "Logical_Switch_Port", "name="+port)
+	w.must(err)
+	if want := strings.Join(append([]string{l.MAC}, l.ips()...), " "); strings.TrimSpace(out) != want {
+		w.t.Errorf("port %s in NB has %q, want %q", port, strings.TrimSpace(out), want)
+	}
+	p, err := w.Pod(w.ctx, "default/"+name)
+	w.must(err)
+	n := w.Node(p.Spec.NodeName)
+	out, err = n.VSCtl(w.ctx, "--bare", "--columns=external_ids", "find", "Interface", "external_ids:iface-id="+port)
+	w.must(err)
+	if !strings.Contains(out, "ovn-installed=true") {
+		w.t.Errorf("plug of %s on %s: %q", port, n.Name, out)
+	}
+	id, err := n.SandboxID(w.ctx, "default/"+name)
+	w.must(err)
+	if _, err := os.Stat(n.Path("/var/lib/cni/ovn-multinet/attached/" + id + "@eth0")); err != nil {
+		w.t.Errorf("journal of %s: %v", name, err)
+	}
 }
 
 // eventOf waits for an Event of a pod whose message has the words.
