@@ -21,7 +21,7 @@ const networks = "blue,green"
 // nothing is left.
 func TestMainJob(t *testing.T) {
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64","mtu":1400}`)))
 	w.must(w.Apply(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
 	w.must(w.WaitReady(w.ctx, "default/a", "default/b", "default/plain"))
@@ -30,6 +30,16 @@ func TestMainJob(t *testing.T) {
 	}
 	if links := w.links("plain"); len(links) != 1 {
 		t.Errorf("a plain pod has %v", links)
+	}
+	// The agent logs every request that it serves.
+	log := w.agentLog("node1")
+	if !strings.Contains(log, "pod=default/a ") || strings.Contains(log, "default/plain") {
+		t.Errorf("the agent was to hear of pod a and not of pod plain:\n%s", log)
+	}
+	for _, want := range []string{"0.0.0.0/0 via 10.244.1.1 dev eth0", "10.99.0.0/16 via 10.1.0.1 dev net1"} {
+		if routes := w.routes("a"); !slices.Contains(routes, want) {
+			t.Errorf("pod a has the routes %q, want %q among them", routes, want)
+		}
 	}
 	for _, ifName := range []string{"eth0", "net1", "net2"} {
 		for _, ip := range w.links("b")[ifName].ips() {

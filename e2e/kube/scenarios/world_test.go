@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
@@ -96,6 +97,37 @@ func (w *world) links(name string) map[string]link {
 		}
 	}
 	return byName
+}
+
+// routes reads a pod's routes by exec, as "DST via GATEWAY dev INTERFACE".
+func (w *world) routes(name string) []string {
+	w.t.Helper()
+	out, err := w.Exec(w.ctx, "default/"+name, "main", "/podtool", "ip")
+	w.must(err)
+	var net struct {
+		Routes []struct{ Dst, Via, Dev string }
+	}
+	w.must(json.Unmarshal([]byte(out), &net))
+	var routes []string
+	for _, r := range net.Routes {
+		routes = append(routes, fmt.Sprintf("%s via %s dev %s", r.Dst, r.Via, r.Dev))
+	}
+	return routes
+}
+
+// agentLog is what the agent of a node has logged.
+func (w *world) agentLog(node string) string {
+	w.t.Helper()
+	list, err := w.Client.CoreV1().Pods("ovn-multinet").List(w.ctx, metav1.ListOptions{
+		LabelSelector: "app=ovn-multinet-agent", FieldSelector: "spec.nodeName=" + node,
+	})
+	w.must(err)
+	if len(list.Items) != 1 {
+		w.t.Fatalf("%d agents on %s", len(list.Items), node)
+	}
+	log, err := w.Logs(w.ctx, "ovn-multinet/"+list.Items[0].Name, "agent")
+	w.must(err)
+	return log
 }
 
 // ips are a link's addresses without prefix lengths.
