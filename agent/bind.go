@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 	if err != nil {
 		return err
 	}
-	owner := ovnport.Owner{Namespace: r.Namespace, Pod: r.Pod, UID: cmpOr(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName}
+	owner := ovnport.Owner{Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName}
 	plugs := make([]ovnport.Plug, 0, len(r.Plan.Interfaces))
 	for _, i := range r.Plan.Interfaces {
 		plugs = append(plugs, ovnport.Plug{

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 		return nil, err
 	}
 	owner := ovnport.Owner{
-		Namespace: r.Namespace, Pod: r.Pod, UID: cmpOr(r.UID, pod.UID), Sandbox: r.ContainerID,
+		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID,
 		Node: a.conf.NodeName, Chassis: settings.Chassis,
 	}
 	p := &plan.Plan{ChecksumOff: settings.Userspace}
@@ -107,13 +108,6 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 		p.Interfaces[i].Port = plan.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
 	}
 	return p, nil
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // podOf returns the pod that the sandbox is for.
