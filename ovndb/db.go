@@ -144,7 +144,8 @@ func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Durat
 	}
 }
 
-// answers asks the server after a while whether it is there. A connection that is known to be down is not asked.
+// answers asks the server after a while whether it is there, with a transaction of no operations: libovsdb's Echo looks
+// at an answer that comes too late while it is being written. A connection that is known to be down is not asked.
 func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -156,7 +157,8 @@ func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	return d.client.Echo(ctx) == nil || ctx.Err() == nil
+	_, err := d.client.Transact(ctx)
+	return err == nil || ctx.Err() == nil || !d.client.Connected()
 }
 
 // Close ends the connection.

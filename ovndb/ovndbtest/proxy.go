@@ -209,6 +209,9 @@ func (s *session) up() error {
 // request notes a transaction and does what was asked for before it is forwarded.
 func (s *session) request(id string, params []json.RawMessage) error {
 	t := Transact{}
+	if len(params) == 1 {
+		return nil // ovndb's question whether the server is there
+	}
 	for _, param := range params[1:] {
 		var op Op
 		if err := json.Unmarshal(param, &op); err != nil {
