@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
@@ -26,7 +25,7 @@ type Source interface {
 	Pod(ctx context.Context, namespace, name, uid string) (*source.Pod, error)
 	// LivePod asks where the truth is and not a copy.
 	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
-	NAD(ctx context.Context, namespace, name string) (*nad.Definition, error)
+	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
 	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
 	// Event tells the pod's owner something. It must not block.
 	Event(p *source.Pod, kind source.EventKind, reason, message string)

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -57,11 +56,11 @@ func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod
 	return p.Pod(ctx, namespace, name, "")
 }
 
-func (p *pods) NAD(_ context.Context, namespace, name string) (*nad.Definition, error) {
+func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
 	if name != "blue" {
-		return nil, nad.ErrNotFound
+		return nil, conf.ErrNotFound
 	}
-	return &nad.Definition{Namespace: namespace, Name: name, Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`}, nil
+	return &conf.NAD{Namespace: namespace, Name: name, Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`}, nil
 }
 
 func (p *pods) SetStatus(context.Context, *source.Pod, []byte) error { return nil }

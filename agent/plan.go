@@ -73,10 +73,6 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 	if err != nil || len(selections) == 0 {
 		return &plan.Plan{}, err
 	}
-	attachments, err := nad.Resolve(ctx, selections, a.source.NAD)
-	if err != nil {
-		return nil, err
-	}
 	settings, err := a.ovs.Settings(ctx)
 	if err != nil {
 		return nil, err
@@ -84,6 +80,42 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID,
 		Node: a.conf.NodeName, Chassis: settings.Chassis,
+	}
+	get := a.source.NAD
+	for range maxChanges {
+		p, err := a.planFor(ctx, &owner, selections, get, settings)
+		changed, ok := errors.AsType[*ovnport.NotInForce](err)
+		if !ok {
+			return p, err
+		}
+		get = instead(get, changed)
+	}
+	return nil, conf.Errorf(conf.CodeTryAgain, "try again when its NetworkAttachmentDefinition stays as it is", "a network of the pod changes all the time")
+}
+
+// maxChanges bounds how often one ADD follows a change of its networks.
+const maxChanges = 8
+
+type getNAD = func(ctx context.Context, namespace, name string) (*conf.NAD, error)
+
+// instead answers for one NAD with the configuration that is in force.
+func instead(get getNAD, now *ovnport.NotInForce) getNAD {
+	return func(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+		def, err := get(ctx, namespace, name)
+		if err != nil || def.ID() != now.NAD {
+			return def, err
+		}
+		other := *def
+		other.Config = now.Config
+		return &other, nil
+	}
+}
+
+// planFor makes the plan by the NADs that get answers with.
+func (a *Agent) planFor(ctx context.Context, owner *ovnport.Owner, selections []nad.Selection, get getNAD, settings *ovnport.Settings) (*plan.Plan, error) {
+	attachments, err := nad.Resolve(ctx, selections, get)
+	if err != nil {
+		return nil, err
 	}
 	p := &plan.Plan{ChecksumOff: settings.Userspace}
 	wants := make([]ovnport.Want, 0, len(attachments))
@@ -94,10 +126,10 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 			return nil, err
 		}
 		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Routes})
-		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC})
+		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal})
 	}
-	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {
-		return a.supersedes(ctx, &owner, &older)
+	ports, err := a.nb.Ensure(ctx, *owner, wants, func(ctx context.Context, older ovnport.Owner) error {
+		return a.supersedes(ctx, owner, &older)
 	})
 	if err != nil {
 		return nil, err

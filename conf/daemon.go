@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // NB says how agent and controller reach OVN's Northbound database.
@@ -31,11 +32,14 @@ type Agent struct {
 
 // Controller is the controller's configuration, from its flags.
 type Controller struct {
-	Kubeconfig  string
-	Manifests   string
-	NB          NB
-	MetricsAddr string
-	LogLevel    string
+	Kubeconfig     string
+	Manifests      string
+	NB             NB
+	LeaseNamespace string        // "": that of the pod it runs in
+	JoinNamespaces []string      // whose NADs may join a network of another namespace by its name
+	OrphanPeriod   time.Duration // between two looks for ports whose pod or node is gone
+	MetricsAddr    string
+	LogLevel       string
 }
 
 // Validate names the first flag that is wrong.
@@ -64,6 +68,9 @@ func (a *Agent) Validate() error {
 func (c *Controller) Validate() error {
 	if err := validateSource(c.Kubeconfig, c.Manifests); err != nil {
 		return err
+	}
+	if c.OrphanPeriod <= 0 {
+		return fmt.Errorf("--orphan-period: %v is no period, give a time like 1m", c.OrphanPeriod)
 	}
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err

@@ -1,25 +1,33 @@
 package conf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// NetworkType is the "type" in a NAD's spec.config that makes it an OVN network of ours.
-const NetworkType = "ovn-multinet"
+// The "type" in a NAD's spec.config that makes it an OVN network: ours, and ovn-kubernetes', whose NADs are read as
+// they are.
+const (
+	NetworkType = "ovn-multinet"
+	OverlayType = "ovn-k8s-cni-overlay"
+)
 
 // Network is one OVN network, as its NAD describes it, with the defaults filled in.
 type Network struct {
 	Namespace    string // the NAD's
 	Name         string // the NAD's
+	Shared       string // of OverlayType: the name that several NADs may have in common
 	Topology     string
 	Subnets      []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
 	Exclude      []netip.Prefix
 	Gateways     []netip.Addr // one per subnet, in their order
+	Router       string       // the logical router that it is attached to; "": none
 	Routes       []Route      // put into each pod
 	MTU          int          // 0: what the underlay allows
 	PortSecurity bool
@@ -31,8 +39,17 @@ type Route struct {
 	GW  netip.Addr   `json:"gw"`
 }
 
-// ID is the network's identity in OVN: "<namespace>/<NAD>".
-func (n *Network) ID() string { return n.Namespace + "/" + n.Name }
+// ID is the network's identity in OVN: "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share, which has no
+// slash.
+func (n *Network) ID() string {
+	if n.Shared != "" {
+		return n.Shared
+	}
+	return n.NAD()
+}
+
+// NAD names the NAD that describes the network: "<namespace>/<name>".
+func (n *Network) NAD() string { return n.Namespace + "/" + n.Name }
 
 // Pool returns what may be leased of the i-th subnet.
 func (n *Network) Pool(i int) Pool {
@@ -55,12 +72,12 @@ type networkJSON struct {
 	Subnets        string            `json:"subnets"`
 	ExcludeSubnets string            `json:"excludeSubnets"`
 	Gateway        string            `json:"gateway"`
+	Router         string            `json:"router"`
 	Routes         []json.RawMessage `json:"routes"` // of routeJSON
 	MTU            *int              `json:"mtu"`
 	PortSecurity   *bool             `json:"portSecurity"`
 	NetAttachDef   string            `json:"netAttachDefName"`
 
-	Router             json.RawMessage `json:"router"`
 	PhysicalNetwork    json.RawMessage `json:"physicalNetworkName"`
 	VLANID             json.RawMessage `json:"vlanID"`
 	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
@@ -72,24 +89,38 @@ type routeJSON struct {
 	GW  string `json:"gw"`
 }
 
+// correctNAD is what to do about an error in a NAD.
+const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
+
 // ParseNetwork reads the spec.config of the NAD namespace/name as an OVN network. Every error has code 7 and
 // names the key.
 func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
 	n, err := parseNetwork(namespace, name, config)
 	if err != nil {
-		return nil, Errorf(CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition",
+		return nil, Errorf(CodeInvalidConfig, correctNAD,
 			"network %s/%s: %w", namespace, name, err)
 	}
 	return n, nil
 }
 
 func parseNetwork(namespace, name string, config []byte) (*Network, error) {
-	var raw networkJSON
-	if err := DecodeObject(config, &raw, nil); err != nil {
+	kind, err := NetworkKind(config)
+	if err != nil {
 		return nil, err
 	}
-	if raw.Type != NetworkType {
-		return nil, fmt.Errorf("type is %q, not %q", raw.Type, NetworkType)
+	var raw networkJSON
+	n := &Network{Namespace: namespace, Name: name, Topology: "layer2", PortSecurity: true}
+	switch kind {
+	case NetworkType:
+		err = DecodeObject(config, &raw, nil)
+	case OverlayType:
+		err = raw.decodeOverlay(config)
+		n.Shared = raw.Name
+	default:
+		err = fmt.Errorf("type is %q, not %q", kind, NetworkType)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := raw.refuseUnserved(); err != nil {
 		return nil, err
@@ -97,11 +128,10 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 	if want := namespace + "/" + name; raw.NetAttachDef != "" && raw.NetAttachDef != want {
 		return nil, fmt.Errorf("netAttachDefName is %q, but this is %q", raw.NetAttachDef, want)
 	}
-	n := &Network{Namespace: namespace, Name: name, Topology: "layer2", PortSecurity: true}
 	if raw.PortSecurity != nil {
 		n.PortSecurity = *raw.PortSecurity
 	}
-	for _, step := range []func(*networkJSON) error{n.setSubnets, n.setGateways, n.setExclude, n.setRoutes, n.setMTU} {
+	for _, step := range []func(*networkJSON) error{n.setSubnets, n.setGateways, n.setExclude, n.setRouter, n.setRoutes, n.setMTU} {
 		if err := step(&raw); err != nil {
 			return nil, err
 		}
@@ -122,13 +152,19 @@ func (raw *networkJSON) refuseUnserved() error {
 	if string(raw.Role) == `"secondary"` { // which every network here is
 		raw.Role = nil
 	}
-	for _, k := range []struct {
-		key   string
-		value json.RawMessage
-	}{
-		{"router", raw.Router}, {"physicalNetworkName", raw.PhysicalNetwork}, {"vlanID", raw.VLANID},
+	return refuse([]keyValue{
+		{"physicalNetworkName", raw.PhysicalNetwork}, {"vlanID", raw.VLANID},
 		{"allowPersistentIPs", raw.AllowPersistentIPs}, {"role", raw.Role}, {"args", raw.Args},
-	} {
+	})
+}
+
+type keyValue struct {
+	key   string
+	value json.RawMessage
+}
+
+func refuse(keys []keyValue) error {
+	for _, k := range keys {
 		switch string(k.value) {
 		case "", "null", "false", `""`:
 		default:
@@ -215,6 +251,23 @@ func (n *Network) setExclude(raw *networkJSON) error {
 	return nil
 }
 
+// routerName is RFC 1123's form of a label, which Kubernetes' names have too.
+var routerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func (n *Network) setRouter(raw *networkJSON) error {
+	if raw.Router == "" {
+		return nil
+	}
+	if !routerName.MatchString(raw.Router) {
+		return fmt.Errorf("router: %.64q is no name: lower-case letters, digits and '-', at most 63", raw.Router)
+	}
+	if len(n.Subnets) == 0 {
+		return errors.New("router: a network without subnets has nothing to route")
+	}
+	n.Router = raw.Router
+	return nil
+}
+
 func (n *Network) setRoutes(raw *networkJSON) error {
 	for i, text := range raw.Routes {
 		var r routeJSON
@@ -290,7 +343,7 @@ func (n *Network) setMTU(raw *networkJSON) error {
 func (n *Network) CheckFixed(a netip.Addr) error {
 	i := n.SubnetOf(a)
 	if i < 0 {
-		return fmt.Errorf("address %s is outside the subnets %s of network %s", a, joinPrefixes(n.Subnets), n.ID())
+		return fmt.Errorf("address %s is outside the subnets %s of network %s", a, cmp.Or(joinWords(n.Subnets, ","), "(none)"), n.ID())
 	}
 	if err := checkHost(n.Subnets[i], a); err != nil {
 		return err
@@ -344,34 +397,11 @@ func splitList(s string) []string {
 	return parts
 }
 
-func joinPrefixes(ps []netip.Prefix) string {
-	if len(ps) == 0 {
-		return "(none)"
+// joinWords writes a list as the keys of a network take it.
+func joinWords[T fmt.Stringer](list []T, separator string) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = v.String()
 	}
-	words := make([]string, len(ps))
-	for i, p := range ps {
-		words[i] = p.String()
-	}
-	return strings.Join(words, ",")
-}
-
-var errNoType = errors.New(`"type" is missing`)
-
-// NetworkKind returns the "type" of a NAD's spec.config without reading more of it: what is not of NetworkType
-// is for another CNI plugin.
-func NetworkKind(config []byte) (string, error) {
-	var kind struct {
-		Type    string          `json:"type"`
-		Plugins json.RawMessage `json:"plugins"`
-	}
-	if err := json.Unmarshal(config, &kind); err != nil {
-		return "", plainJSONError(err)
-	}
-	if kind.Type == "" && kind.Plugins != nil {
-		return "conflist", nil
-	}
-	if kind.Type == "" {
-		return "", errNoType
-	}
-	return kind.Type, nil
+	return strings.Join(words, separator)
 }

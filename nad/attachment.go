@@ -6,32 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
-
-// Definition is a NetworkAttachmentDefinition, as far as it matters here.
-type Definition struct {
-	Namespace string
-	Name      string
-	Config    string // spec.config
-}
-
-// ErrNotFound is what a source of NADs answers for one that does not exist.
-var ErrNotFound = errors.New("not found")
 
 // Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it.
 type Attachment struct {
 	Selection
 	Network *conf.Network
+	// Refusal is what the controller says against the network, for the error of one that is not there.
+	Refusal string
 	// Routes are the network's, on the first of the pod's interfaces on it: the kernel takes a route once.
 	Routes []conf.Route
 }
 
 // Resolve reads the NADs of the selections, each once, and checks every selection against its network. get
-// answers ErrNotFound for a NAD that does not exist.
-func Resolve(ctx context.Context, selections []Selection, get func(ctx context.Context, namespace, name string) (*Definition, error)) ([]Attachment, error) {
-	networks := map[string]*conf.Network{}
+// answers conf.ErrNotFound for a NAD that does not exist.
+func Resolve(ctx context.Context, selections []Selection, get func(ctx context.Context, namespace, name string) (*conf.NAD, error)) ([]Attachment, error) {
+	networks := map[string]*known{}
 	attachments := make([]Attachment, 0, len(selections))
 	for _, s := range selections {
 		network := networks[s.String()]
@@ -42,7 +35,7 @@ func Resolve(ctx context.Context, selections []Selection, get func(ctx context.C
 			}
 			networks[s.String()] = network
 		}
-		a := Attachment{Selection: s, Network: network}
+		a := Attachment{Selection: s, Network: network.Network, Refusal: network.refusal}
 		if err := a.check(); err != nil {
 			return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.NetworksAnnotation,
 				"interface %s: %w", s.Interface, err)
@@ -78,28 +71,43 @@ func assignRoutes(attachments []Attachment) error {
 	return nil
 }
 
-func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*Definition, error)) (*conf.Network, error) {
+// known is a network that was read, and what the controller says against it.
+type known struct {
+	*conf.Network
+	refusal string
+}
+
+func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*conf.NAD, error)) (*known, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, conf.ErrNotFound) {
 		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or correct the pod's annotation "+conf.NetworksAnnotation,
 			"network %s is not found", &s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network %s: %w", &s, err)
 	}
+	if def.Deleting {
+		return nil, conf.Errorf(conf.CodeNetworkNotFound, "choose another network, or create this one again when it is gone", "network %s is being deleted", &s)
+	}
 	kind, err := conf.NetworkKind([]byte(def.Config))
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition", "network %s: spec.config: %w", &s, err)
 	}
-	if kind != conf.NetworkType {
+	if !conf.IsOVN(kind) {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "use a network of type "+conf.NetworkType,
 			"network %s: type %q is not served yet, only %q", &s, clip(kind), conf.NetworkType)
 	}
-	return conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config))
+	network, err := conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config))
+	if err != nil {
+		return nil, err
+	}
+	state, _ := def.NetworkState()
+	return &known{network, state.Reason}, nil
 }
 
 // check holds the pod's wishes against the network.
 func (a *Attachment) check() error {
+	a.IPs = slices.Clone(a.IPs) // the selection's stay as they were asked for
 	for i, ip := range a.IPs {
 		if len(a.Network.Subnets) == 0 {
 			if ip.Bits() < 0 {

@@ -40,16 +40,16 @@ var cluster = map[string]string{
 }
 
 // getter serves NADs and counts how often each is asked for.
-func getter(nads map[string]string) (get func(context.Context, string, string) (*Definition, error), asked map[string]int) {
+func getter(nads map[string]string) (get func(context.Context, string, string) (*conf.NAD, error), asked map[string]int) {
 	asked = map[string]int{}
-	return func(_ context.Context, namespace, name string) (*Definition, error) {
+	return func(_ context.Context, namespace, name string) (*conf.NAD, error) {
 		id := namespace + "/" + name
 		asked[id]++
 		text, found := nads[id]
 		if !found {
-			return nil, fmt.Errorf("%s: %w", id, ErrNotFound)
+			return nil, fmt.Errorf("%s: %w", id, conf.ErrNotFound)
 		}
-		return &Definition{Namespace: namespace, Name: name, Config: text}, nil
+		return &conf.NAD{Namespace: namespace, Name: name, Config: text}, nil
 	}, asked
 }
 
@@ -161,7 +161,7 @@ func TestResolveRefuses(t *testing.T) {
 func TestResolvePassesOtherErrors(t *testing.T) {
 	down := errors.New("connection refused")
 	_, err := Resolve(context.Background(), []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}},
-		func(context.Context, string, string) (*Definition, error) { return nil, down })
+		func(context.Context, string, string) (*conf.NAD, error) { return nil, down })
 	if !errors.Is(err, down) || err.Error() != "interface net1: network shop/blue: connection refused" {
 		t.Errorf("error %v", err)
 	}
@@ -227,8 +227,8 @@ func FuzzResolve(f *testing.F) {
 		if err != nil {
 			return
 		}
-		attachments, err := Resolve(context.Background(), selections, func(_ context.Context, namespace, name string) (*Definition, error) {
-			return &Definition{Namespace: namespace, Name: name, Config: config}, nil
+		attachments, err := Resolve(context.Background(), selections, func(_ context.Context, namespace, name string) (*conf.NAD, error) {
+			return &conf.NAD{Namespace: namespace, Name: name, Config: config}, nil
 		})
 		if err != nil {
 			if code, _, _ := conf.Describe(err); code != conf.CodeInvalidConfig {

@@ -1,10 +1,12 @@
 package ovndb
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/uuid"
 )
@@ -16,6 +18,15 @@ import (
 
 // SwitchKey is the row key of a network's logical switch.
 func SwitchKey(network string) string { return rowKey("switch", network, nil, hash32(network)) }
+
+// RouterKey is the row key of a logical router.
+func RouterKey(router string) string { return rowKey("router", router, nil, hash32(router)) }
+
+// RouterPortKey is the row key of a network's port on a logical router; the switch's end of it has the key of the
+// gateway's address.
+func RouterPortKey(network string) string {
+	return rowKey("router-port", network, nil, hash32(network))
+}
 
 // AddressKey is the row key of one address of a network: of the port that leases it or of the claim on it. An
 // IPv4 address is the lower 32 bits as it stands; of an IPv6 address the upper 96 bits go into the hash.
@@ -33,6 +44,39 @@ func AddressKey(network string, a netip.Addr) string {
 func MACKey(network string, mac net.HardwareAddr) string {
 	return rowKey("mac", network, mac[:2], binary.BigEndian.Uint32(mac[2:6]))
 }
+
+// leaseMAC begins the MACs that are made from a lease; wideMAC those of an IPv6 lease that does not share its upper 96
+// bits with its subnet: another lease may have the same lower 32, so such a MAC is claimed.
+var (
+	leaseMAC = []byte{0x0a, 0x58}
+	wideMAC  = []byte{0x0a, 0x59}
+)
+
+// LeaseMAC is the MAC of a port whose lease is an address of the subnet. claimed says that the MAC has to be claimed
+// beside it.
+func LeaseMAC(subnet netip.Prefix, a netip.Addr) (mac net.HardwareAddr, claimed bool) {
+	b := a.AsSlice()
+	prefix := leaseMAC
+	if a.Is6() && !bytes.Equal(b[:12], subnet.Addr().AsSlice()[:12]) {
+		prefix, claimed = wideMAC, true
+	}
+	return slices.Concat(net.HardwareAddr(prefix), b[len(b)-4:]), claimed
+}
+
+// IsLeaseMAC tells whether a MAC has the form of one that is made from a lease and belongs to it alone.
+func IsLeaseMAC(mac net.HardwareAddr) bool { return bytes.HasPrefix(mac, leaseMAC) }
+
+// Low32MAC makes a MAC of that form from 32 bits.
+func Low32MAC(low uint32) net.HardwareAddr {
+	return binary.BigEndian.AppendUint32(slices.Clone(leaseMAC), low)
+}
+
+// Keys of external_ids that switches carry for those who use them: the network's configuration that is in force, in
+// conf's canonical form, and for each NAD that is accepted, its revision. A port is only inserted while its NAD is.
+const ConfigKey = "ovn-multinet/config"
+
+// AcceptedPrefix begins the key with a NAD's "<namespace>/<name>".
+const AcceptedPrefix = "ovn-multinet/nad:"
 
 // Low32 returns the lower 32 bits of a row key: the lease.
 func Low32(key string) (uint32, error) {

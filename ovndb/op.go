@@ -62,16 +62,17 @@ func Link(table, uuid, column string, members ...string) ovsdb.Operation {
 
 // Unlink takes a row key out of the set column of whichever row has it: the parent need not be known.
 func Unlink(table, column, member string) ovsdb.Operation {
-	where := []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, uuidSet(member))}
+	where := []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, UUIDs([]string{member}))}
 	return mutate(table, where, column, ovsdb.MutateOperationDelete, []string{member})
 }
 
 func mutate(table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string) ovsdb.Operation {
 	return ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Where: where,
-		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, how, uuidSet(members...))}}
+		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, how, UUIDs(members))}}
 }
 
-func uuidSet(members ...string) ovsdb.OvsSet {
+// UUIDs is the wire form of a set column of row keys.
+func UUIDs(members []string) ovsdb.OvsSet {
 	set := make([]any, len(members))
 	for i, m := range members {
 		set[i] = ovsdb.UUID{GoUUID: m}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -12,101 +14,296 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Source is where the controller finds the configuration of a network.
+// Source is where the controller finds the NADs.
 type Source interface {
-	// NetworkConfig returns the spec.config of the NAD namespace/name; found is false when there is none.
-	NetworkConfig(ctx context.Context, namespace, name string) (config string, found bool, err error)
+	// NAD returns one; conf.ErrNotFound when there is none for certain.
+	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
+	// SetNetworkState writes the state of a NAD's network ("": takes it away) and puts our finalizer on the NAD or
+	// takes it off. conf.ErrNotFound says that the NAD is gone.
+	SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error
+	// NetworkEvent tells the NAD's owner; it does not wait.
+	NetworkEvent(n *conf.NAD, warning bool, reason, message string)
 }
 
-// Controller keeps the logical switches in step with the NADs.
+// Controller keeps logical switches and routers in step with the NADs.
 type Controller struct {
 	networks *Networks
-	source   Source
+	mayJoin  []string
 	log      *slog.Logger
-	queue    workqueue.TypedRateLimitingInterface[string]
+	queue    workqueue.TypedRateLimitingInterface[item]
+	source   Source
+	states   *states
+	// members says which network each NAD was last of, inUse why a network that is being deleted is still there. Only
+	// the worker touches them.
+	members map[string]string
+	inUse   map[string]string
 }
 
-// A network that could not be brought in step is tried again after this time at first, and this at the latest.
+// item is what is to be looked at: a NAD that may have changed, or a network.
+type item struct {
+	network bool
+	id      string
+}
+
 const (
+	// What could not be brought in step is tried again after this time at first, and this at the latest.
 	retryFirst = 50 * time.Millisecond
 	retryLast  = 10 * time.Second
 	// oneChange bounds the work on one network.
 	oneChange = 30 * time.Second
+	// inUseEvery is how often a network that is being deleted is looked at for the end of its last port.
+	inUseEvery = time.Second
+	// refusedEvery is how often a network is tried again that something in the database is in the way of.
+	refusedEvery = 5 * time.Second
+	// lookAgain is how often every network is compared with the database, for what others changed there.
+	lookAgain = 5 * time.Minute
 )
 
-// NewController makes a controller; Changed may be called at once.
-func NewController(networks *Networks, log *slog.Logger) *Controller {
-	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
-	return &Controller{networks: networks, log: log, queue: workqueue.NewTypedRateLimitingQueue(limits)}
+// NewController makes a controller; Changed may be called at once. mayJoin lists the namespaces whose NADs may join a
+// network of another namespace by its name.
+func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Controller {
+	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[item](retryFirst, retryLast)
+	return &Controller{
+		networks: networks, mayJoin: mayJoin, log: log, queue: workqueue.NewTypedRateLimitingQueue(limits),
+	}
 }
 
 // Changed says that the NAD namespace/name is new, different or gone.
-func (c *Controller) Changed(namespace, name string) { c.queue.Add(namespace + "/" + name) }
+func (c *Controller) Changed(namespace, name string) {
+	c.queue.Add(item{id: namespace + "/" + name})
+}
 
-// Run works off the changes until the end of ctx. At its start it also looks at every switch of ours, for NADs that
-// went while no controller ran.
-func (c *Controller) Run(ctx context.Context, source Source) error {
-	c.source = source
-	ids, err := c.networks.IDs(ctx)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		c.queue.Add(id)
-	}
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
-	defer stop()
-	c.log.Info("leading", "networks", len(ids))
+// Run works off the changes until the end of ctx. leading is asked before each write. At its start it also looks at
+// every network that is there, for NADs that changed while no controller ran. A controller runs once.
+func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
+	c.source, c.networks.mayWrite = source, leading
+	c.states = newStates(source, leading, c.log)
+	c.members, c.inUse = map[string]string{}, map[string]string{}
+	c.queue.Add(everything)
+	var writing sync.WaitGroup
+	writing.Go(func() { c.states.run(ctx) })
+	defer writing.Wait()
+	defer context.AfterFunc(ctx, c.queue.ShutDown)()
+	c.log.Info("leading")
 	for {
-		id, shutdown := c.queue.Get()
+		i, shutdown := c.queue.Get()
 		if shutdown {
 			return nil
 		}
-		c.work(ctx, id)
-		c.queue.Done(id)
+		c.work(ctx, i)
+		c.queue.Done(i)
 	}
 }
 
-func (c *Controller) work(ctx context.Context, id string) {
+// everything stands for all networks in the queue.
+var everything = item{network: true}
+
+// lookAtAll puts everything into the queue that is in the database, and itself for a while later: NADs may have changed
+// while no controller ran, and others may have changed rows.
+func (c *Controller) lookAtAll(ctx context.Context) error {
+	if err := c.networks.DropUnusedRouters(ctx); err != nil {
+		return err
+	}
+	networks, err := c.networks.Accepted(ctx)
+	if err != nil {
+		return err
+	}
+	for id, nads := range networks {
+		for _, nad := range nads {
+			if c.members[nad] == "" {
+				c.members[nad] = id
+			}
+			c.queue.Add(item{id: nad})
+		}
+		c.queue.Add(item{network: true, id: id})
+	}
+	for nad := range c.members {
+		c.queue.Add(item{id: nad})
+	}
+	c.queue.AddAfter(everything, lookAgain)
+	return nil
+}
+
+func (c *Controller) work(ctx context.Context, i item) {
 	ctx, cancel := context.WithTimeout(ctx, oneChange)
 	defer cancel()
-	err := c.sync(ctx, id)
+	var err error
 	switch {
-	case err == nil:
-		c.queue.Forget(id)
-	case conf.HasCode(err, conf.CodeInvalidConfig):
-		// Trying again does not help; the next change of the NAD does.
-		c.log.Error("network refused", "network", id, "err", err)
-		c.queue.Forget(id)
-	case errors.Is(err, ErrPorts):
-		c.log.Info("network is gone, its switch stays until its ports are gone", "network", id)
-		c.queue.AddRateLimited(id)
-	case ctx.Err() == nil:
-		c.log.Warn("network not in step yet", "network", id, "err", err)
-		c.queue.AddRateLimited(id)
+	case i == everything:
+		err = c.lookAtAll(ctx)
+	case i.network:
+		err = c.syncNetwork(ctx, i.id)
 	default:
-		c.queue.AddRateLimited(id)
+		err = c.syncNAD(ctx, i.id)
 	}
+	if err == nil {
+		c.queue.Forget(i)
+		return
+	}
+	if inUse, ok := errors.AsType[*InUse](err); ok {
+		if text := inUse.Error(); c.inUse[i.id] != text {
+			c.inUse[i.id] = text
+			c.log.Info("network is being deleted", "network", i.id, "reason", text)
+		}
+		c.queue.Forget(i)
+		c.queue.AddAfter(i, inUseEvery)
+		return
+	}
+	c.log.Warn("not in step yet", "item", i.id, "err", err)
+	c.queue.AddRateLimited(i)
 }
 
-// sync brings one network in step.
-func (c *Controller) sync(ctx context.Context, id string) error {
+// syncNAD finds out which network a NAD is of, and has that one looked at, and the one that it was of before.
+func (c *Controller) syncNAD(ctx context.Context, id string) error {
+	nad, err := c.nad(ctx, id)
+	if err != nil {
+		return err
+	}
+	was, is := c.members[id], ""
+	if nad != nil {
+		is, err = conf.NetworkID(nad.Namespace, nad.Name, []byte(nad.Config))
+		switch {
+		case err != nil && (was != "" || nad.Held || conf.IsOVN(kindOf(nad))):
+			// Which network it is cannot be told; one that it was stays as it is.
+			c.states.set(nad, &conf.NetworkState{Reason: err.Error()}, nad.Held)
+			return nil
+		case is == "" && (nad.Held || nad.State != ""):
+			c.leave(nad, was)
+		}
+	}
+	if is == "" {
+		delete(c.members, id)
+	} else {
+		c.members[id] = is
+		c.queue.Add(item{network: true, id: is})
+	}
+	if was != "" && was != is {
+		c.queue.Add(item{network: true, id: was})
+	}
+	return nil
+}
+
+func kindOf(nad *conf.NAD) string {
+	kind, _ := conf.NetworkKind([]byte(nad.Config))
+	return kind
+}
+
+// nad returns a NAD, nil when there is none.
+func (c *Controller) nad(ctx context.Context, id string) (*conf.NAD, error) {
 	namespace, name, _ := strings.Cut(id, "/")
-	config, found, err := c.source.NetworkConfig(ctx, namespace, name)
+	nad, err := c.source.NAD(ctx, namespace, name)
+	if errors.Is(err, conf.ErrNotFound) {
+		return nil, nil
+	}
+	return nad, err
+}
+
+// syncNetwork brings one network in step with its NADs.
+func (c *Controller) syncNetwork(ctx context.Context, id string) error {
+	var members, leaving []*member
+	force := false
+	for _, nadID := range c.nadsOf(id) {
+		nad, err := c.nad(ctx, nadID)
+		if err != nil {
+			return err
+		}
+		if nad == nil {
+			continue
+		}
+		m := &member{nad: *nad}
+		if nad.Deleting {
+			leaving, force = append(leaving, m), force || nad.ForceDelete
+			continue
+		}
+		m.network, m.err = conf.ParseNetwork(nad.Namespace, nad.Name, []byte(nad.Config))
+		members = append(members, m)
+	}
+	if len(members) == 0 {
+		return c.remove(ctx, id, leaving, force)
+	}
+	for _, m := range leaving { // the others hold the network
+		c.leave(&m.nad, id)
+	}
+	inForce, err := c.networks.InForce(ctx, id)
 	if err != nil {
 		return err
 	}
-	kind, err := conf.NetworkKind([]byte(config))
-	if !found || err != nil || kind != conf.NetworkType {
-		return c.networks.Remove(ctx, id)
+	if network := elect(members, inForce, func(namespace string) bool { return slices.Contains(c.mayJoin, namespace) }); network != nil {
+		if err := c.ensure(ctx, network, members); err != nil {
+			return err
+		}
 	}
-	network, err := conf.ParseNetwork(namespace, name, []byte(config))
-	if err != nil {
-		return err
+	for _, m := range members {
+		c.report(m)
 	}
-	changed, err := c.networks.Ensure(ctx, network)
+	return nil
+}
+
+func (c *Controller) ensure(ctx context.Context, network *conf.Network, members []*member) error {
+	var nads []string
+	for _, m := range members {
+		if m.err == nil {
+			nads = append(nads, m.nad.ID())
+		}
+	}
+	changed, err := c.networks.Ensure(ctx, network, nads)
 	if changed {
-		c.log.Info("network is in step", "network", id)
+		c.log.Info("network is in step", "network", network.ID())
 	}
-	return err
+	refused, ok := errors.AsType[*Refused](err)
+	if !ok {
+		return err
+	}
+	// What is in the way may go without a word to us.
+	c.queue.AddAfter(item{network: true, id: network.ID()}, refusedEvery)
+	for _, m := range members {
+		if m.err == nil {
+			m.err = refused
+		}
+	}
+	return nil
+}
+
+// report writes the state of a NAD's network.
+func (c *Controller) report(m *member) {
+	state := &conf.NetworkState{Ready: m.err == nil}
+	if m.err != nil {
+		_, state.Reason, _ = conf.Describe(m.err)
+	}
+	c.states.set(&m.nad, state, true)
+}
+
+// leave lets a NAD go.
+func (c *Controller) leave(nad *conf.NAD, network string) {
+	c.log.Info("network no more", "network", network, "nad", nad.ID())
+	c.states.set(nad, nil, false)
+}
+
+// remove takes a network away that no NAD describes any more, and then lets its NADs go.
+func (c *Controller) remove(ctx context.Context, id string, leaving []*member, force bool) error {
+	err := c.networks.Remove(ctx, id, force)
+	if inUse, ok := errors.AsType[*InUse](err); ok {
+		for _, m := range leaving {
+			c.states.set(&m.nad, &conf.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	delete(c.inUse, id)
+	for _, m := range leaving {
+		c.leave(&m.nad, id)
+	}
+	return nil
+}
+
+func (c *Controller) nadsOf(network string) []string {
+	var nads []string
+	for nad, of := range c.members {
+		if of == network {
+			nads = append(nads, nad)
+		}
+	}
+	slices.Sort(nads)
+	return nads
 }

@@ -1,3 +1,4 @@
-// Package ovnnet owns the networks: it keeps OVN's logical switches in step with the NetworkAttachmentDefinitions,
-// which is the controller's work; it may not touch the interfaces of pods and knows no Kubernetes.
+// Package ovnnet owns the networks: it keeps OVN's logical switches and routers in step with the
+// NetworkAttachmentDefinitions, which is the controller's work, and tells what is there; it may not touch the
+// interfaces of pods and knows no Kubernetes.
 package ovnnet

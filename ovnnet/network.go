@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -14,153 +15,291 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Keys of external_ids on a switch. A row without the first is not ours.
-const (
-	keyNetwork = "ovn-multinet/network"
-	keyGateway = "gateway_ip"
-)
+// Refused says that a network cannot become what its NAD says. What is there stays as it is.
+type Refused struct{ Reason string }
 
-// ErrPorts says that a network's switch was left alone because it has ports.
-var ErrPorts = errors.New("the network has ports")
+func (e *Refused) Error() string { return e.Reason }
 
-// Networks writes logical switches into OVN's Northbound database.
+func refusedf(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }
+
+// Networks writes logical switches and routers into OVN's Northbound database.
 type Networks struct {
 	db *ovndb.DB
+	// mayWrite is asked before every write: a controller that does not lead any more must not.
+	mayWrite func() error
 }
 
 // New takes the connection to NB.
-func New(db *ovndb.DB) *Networks { return &Networks{db: db} }
+func New(db *ovndb.DB) *Networks {
+	return &Networks{db: db, mayWrite: func() error { return nil }}
+}
 
-// Ensure makes the network's logical switch, or brings it up to date. One that is as it should be is left alone:
-// every changed column of a switch is a recompute for northd.
-func (n *Networks) Ensure(ctx context.Context, network *conf.Network) (changed bool, err error) {
-	want := switchRow(network)
+func (n *Networks) write(ctx context.Context, ops []ovsdb.Operation) error {
+	if err := n.mayWrite(); err != nil {
+		return err
+	}
+	_, err := n.db.Transact(ctx, ops)
+	return err
+}
+
+// raced tells whether the database refused a write because something changed since it was read.
+func raced(err error) bool {
+	refused, ok := errors.AsType[*ovndb.Refused](err)
+	return ok && (refused.Reason == ovndb.ReasonDuplicate || refused.Reason == ovndb.ReasonTimedOut)
+}
+
+// Ensure makes the network's rows, or brings them up to date, all in one transaction; a router that is not there yet
+// takes another. The network takes ports of those NADs. Rows that are as they should be are left alone: every changed
+// column of a switch is a recompute for northd. What would cut off or renumber machines on the network is Refused.
+func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []string) (changed bool, err error) {
+	want := wanted(network, nads)
 	for {
-		have, err := n.read(ctx, want.UUID)
+		have, routerThere, err := n.read(ctx, want, network.Router)
 		if err != nil {
 			return false, err
 		}
-		if have != nil && have.ExternalIDs[keyNetwork] != network.ID() {
-			return false, fmt.Errorf("logical switch %s is not ours", want.UUID)
+		guards, err := n.judge(ctx, have, want, network)
+		if err != nil {
+			return false, err
 		}
-		if have != nil && same(have, want) {
-			return false, nil
+		ops, err := n.change(have, want)
+		if err != nil || len(ops) == 0 {
+			return false, err
 		}
-		err = n.write(ctx, have, want)
-		// Another controller was faster: look again.
-		if refused, ok := errors.AsType[*ovndb.Refused](err); ok && (refused.Reason == ovndb.ReasonDuplicate || refused.Reason == ovndb.ReasonTimedOut) {
+		if network.Router != "" && !routerThere {
+			if err := n.ensureRouter(ctx, network.Router); err != nil {
+				return false, err
+			}
 			continue
+		}
+		err = n.write(ctx, append(guards, ops...))
+		if raced(err) {
+			continue
+		}
+		if err == nil && have.port != nil && have.port.ExternalIDs[keyRouter] != network.Router {
+			err = n.dropRouter(ctx, have.port.ExternalIDs[keyRouter])
 		}
 		return err == nil, err
 	}
 }
 
-func (n *Networks) write(ctx context.Context, have, want *nb.LogicalSwitch) error {
-	if have == nil {
-		insert, err := n.db.Insert(want)
+// read returns the network's rows as they are. One that is in the way and not ours is an error.
+func (n *Networks) read(ctx context.Context, want *rows, router string) (have *rows, routerThere bool, err error) {
+	id := want.sw.ExternalIDs[keyNetwork]
+	ops := []ovsdb.Operation{
+		ovndb.Select(nb.LogicalSwitchTable, want.sw.UUID, "_uuid", "name", "other_config", "external_ids"), // not its ports, which may be many
+		ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(id)),
+		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "external_ids"),
+	}
+	results, err := n.db.Transact(ctx, ops)
+	if err != nil {
+		return nil, false, err
+	}
+	have = &rows{}
+	var logicalRouter *nb.LogicalRouter
+	if err := errors.Join(one(n.db, results[0], &have.sw), one(n.db, results[1], &have.port), one(n.db, results[2], &logicalRouter)); err != nil {
+		return nil, false, err
+	}
+	if have.sw != nil && have.sw.ExternalIDs[keyNetwork] != id {
+		return nil, false, refusedf("logical switch %s is not ours", want.sw.UUID)
+	}
+	if have.port != nil && have.port.ExternalIDs[keyNetwork] != id {
+		return nil, false, refusedf("logical router port %s is not ours", have.port.UUID)
+	}
+	if logicalRouter != nil && router != "" && logicalRouter.ExternalIDs[keyRouter] != router {
+		return nil, false, refusedf("router: logical router %s is not ours", logicalRouter.UUID)
+	}
+	return have, logicalRouter != nil, n.readEnds(ctx, have, want)
+}
+
+// one decodes a select's only row; nil when there is none.
+func one[T any](db *ovndb.DB, result ovsdb.OperationResult, into **T) error {
+	list, err := ovndb.Rows[T](db, result)
+	if err == nil && len(list) > 0 {
+		*into = list[0]
+	}
+	return err
+}
+
+// readEnds adds the switch's end of the router's port and its claims, as they are and at the keys where they ought to
+// be; a pod's port there is an error.
+func (n *Networks) readEnds(ctx context.Context, have, want *rows) error {
+	var keys []string
+	if want.end != nil {
+		keys = append(keys, want.end.UUID)
+		keys = append(keys, strings.Fields(want.end.ExternalIDs[keyClaims])...)
+	}
+	if have.port != nil {
+		old := have.port.ExternalIDs[keyPort]
+		if len(keys) == 0 || keys[0] != old {
+			keys = append(keys, old)
+		}
+	}
+	for done := 0; done < len(keys); {
+		results, err := n.db.Transact(ctx, lookUp(keys[done:]))
 		if err != nil {
 			return err
 		}
-		_, err = n.db.Transact(ctx, []ovsdb.Operation{insert})
+		done = len(keys)
+		for i := 0; i < len(results); i += 2 {
+			var port *nb.LogicalSwitchPort
+			var claim *nb.Copp
+			if err := errors.Join(one(n.db, results[i], &port), one(n.db, results[i+1], &claim)); err != nil {
+				return err
+			}
+			more, err := have.take(want, port, claim)
+			if err != nil {
+				return err
+			}
+			for _, key := range more { // claims of an end that is on its way out
+				if !slices.Contains(keys, key) {
+					keys = append(keys, key)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func lookUp(keys []string) []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	for _, key := range keys {
+		ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key), ovndb.Select(nb.CoppTable, key))
+	}
+	return ops
+}
+
+// take sorts a row at one of our keys in, and returns the keys of claims that hang on it.
+func (r *rows) take(want *rows, port *nb.LogicalSwitchPort, claim *nb.Copp) ([]string, error) {
+	id := want.sw.ExternalIDs[keyNetwork]
+	switch {
+	case port != nil && port.ExternalIDs[keyRouter] != "" && port.ExternalIDs[keyNetwork] == id:
+		r.end = port
+		return strings.Fields(port.ExternalIDs[keyClaims]), nil
+	case port != nil:
+		return nil, refusedf("gateway: its address is held by port %s", port.Name)
+	case claim != nil && strings.HasPrefix(claim.ExternalIDs[keyPortName], id+":"): // a router's port is called so
+		r.claims = append(r.claims, claim)
+	case claim != nil:
+		return nil, refusedf("gateway: its address is held by port %s", claim.ExternalIDs[keyPortName])
+	}
+	return nil, nil
+}
+
+// judge tells whether the network may become what is wanted, and returns what has to be asserted with it.
+func (n *Networks) judge(ctx context.Context, have, want *rows, network *conf.Network) ([]ovsdb.Operation, error) {
+	var guards []ovsdb.Operation
+	if have.sw != nil {
+		if was := inForce(have.sw); was != nil {
+			if cut := was.Keeps(network); cut != nil {
+				ports, err := n.ports(ctx, have)
+				if err != nil {
+					return nil, err
+				}
+				if len(ports.others) > 0 {
+					return nil, refusedf("%v, with %s on the network", cut, count(len(ports.others), "port"))
+				}
+				guards = append(guards, ports.unchanged())
+			}
+		}
+	}
+	if want.port == nil || samePort(have.port, want.port) {
+		return guards, nil
+	}
+	guard, err := n.overlaps(ctx, network)
+	if err != nil {
+		return nil, err
+	}
+	return append(guards, guard), nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// overlaps refuses a subnet that meets another one on the same router, and returns the assertion that the router's
+// ports are those that were looked at.
+func (n *Networks) overlaps(ctx context.Context, network *conf.Network) (ovsdb.Operation, error) {
+	key := ovndb.RouterKey(network.Router)
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports")})
+	if err != nil {
+		return ovsdb.Operation{}, err
+	}
+	router := &nb.LogicalRouter{}
+	if err := one(n.db, results[0], &router); err != nil {
+		return ovsdb.Operation{}, err
+	}
+	guard := holdsPorts(nb.LogicalRouterTable, key, router.Ports)
+	if len(router.Ports) == 0 {
+		return guard, nil
+	}
+	var ops []ovsdb.Operation
+	for _, port := range router.Ports {
+		ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, port, "_uuid", "name", "networks", "external_ids"))
+	}
+	if results, err = n.db.Transact(ctx, ops); err != nil {
+		return guard, err
+	}
+	for _, result := range results {
+		var port *nb.LogicalRouterPort
+		if err := one(n.db, result, &port); err != nil {
+			return guard, err
+		}
+		if port == nil || port.ExternalIDs[keyNetwork] == network.ID() {
+			continue
+		}
+		for _, text := range port.Networks {
+			other, err := netip.ParsePrefix(text)
+			for _, subnet := range network.Subnets {
+				if err == nil && other.Overlaps(subnet) {
+					return guard, refusedf("router: subnet %s overlaps %s of %s on router %s", subnet, other.Masked(), nameOf(port), network.Router)
+				}
+			}
+		}
+	}
+	return guard, nil
+}
+
+func nameOf(port *nb.LogicalRouterPort) string {
+	if id := port.ExternalIDs[keyNetwork]; id != "" {
+		return "network " + id
+	}
+	return "port " + port.Name
+}
+
+// holdsPorts asserts that a row's ports are these.
+func holdsPorts(table, key string, ports []string) ovsdb.Operation {
+	op := ovndb.Present(table, key)
+	op.Columns, op.Rows = []string{"ports"}, []ovsdb.Row{{"ports": ovndb.UUIDs(ports)}}
+	return op
+}
+
+// ensureRouter makes a logical router. It has a transaction of its own: of two networks that need it at once, one
+// makes it and both go on.
+func (n *Networks) ensureRouter(ctx context.Context, name string) error {
+	row, err := n.db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{keyRouter: name}})
+	if err != nil {
 		return err
 	}
-	_, err := n.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Present(nb.LogicalSwitchTable, want.UUID),
-		ovndb.Update(nb.LogicalSwitchTable, want.UUID, ovsdb.Row{
-			"name": want.Name, "other_config": ovndb.Map(want.OtherConfig), "external_ids": ovndb.Map(want.ExternalIDs),
-		}),
-	})
+	if err = n.write(ctx, []ovsdb.Operation{row}); raced(err) {
+		return nil
+	}
 	return err
 }
 
-func same(a, b *nb.LogicalSwitch) bool {
-	return a.Name == b.Name && maps.Equal(a.OtherConfig, b.OtherConfig) && maps.Equal(a.ExternalIDs, b.ExternalIDs)
-}
-
-// read returns a switch without its ports, which may be many; nil when there is none.
-func (n *Networks) read(ctx context.Context, key string) (*nb.LogicalSwitch, error) {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Select(nb.LogicalSwitchTable, key, "_uuid", "name", "other_config", "external_ids"),
+// dropRouter deletes a logical router of ours with its last port.
+func (n *Networks) dropRouter(ctx context.Context, name string) error {
+	key := ovndb.RouterKey(name)
+	err := n.write(ctx, []ovsdb.Operation{
+		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", keyRouter, name),
+		holdsPorts(nb.LogicalRouterTable, key, nil),
+		ovndb.Delete(nb.LogicalRouterTable, key),
 	})
-	if err != nil {
-		return nil, err
-	}
-	rows, err := ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
-	if err != nil || len(rows) == 0 {
-		return nil, err
-	}
-	return rows[0], nil
-}
-
-// switchRow is the row of a network. Its subnet and exclude_ips are for OVN's own allocator, which machines
-// outside Kubernetes may use on our switches: it must never hand out what we lease.
-func switchRow(network *conf.Network) *nb.LogicalSwitch {
-	row := &nb.LogicalSwitch{
-		UUID: ovndb.SwitchKey(network.ID()), Name: network.ID(), OtherConfig: map[string]string{},
-		ExternalIDs: map[string]string{keyNetwork: network.ID()},
-	}
-	var gateways []string
-	for i, subnet := range network.Subnets {
-		gateways = append(gateways, network.Gateways[i].String())
-		if subnet.Addr().Is4() {
-			row.OtherConfig["subnet"] = subnet.String()
-			row.OtherConfig["exclude_ips"] = ours(network, i)
-		}
-	}
-	if len(gateways) > 0 {
-		row.ExternalIDs[keyGateway] = strings.Join(gateways, " ")
-	}
-	return row
-}
-
-// ours lists what is not for others: the gateway and all that we lease, as ranges (OVN ignores a CIDR here).
-func ours(network *conf.Network, i int) string {
-	words := []string{network.Gateways[i].String()}
-	for _, span := range network.Pool(i).Spans() {
-		if span.First == span.Last {
-			words = append(words, span.First.String())
-		} else {
-			words = append(words, span.First.String()+".."+span.Last.String())
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// Remove deletes the logical switch of a network that is no more. One with ports stays, with ErrPorts: the database
-// would collect its ports without a word. One that is gone or not ours is success.
-func (n *Networks) Remove(ctx context.Context, id string) error {
-	key := ovndb.SwitchKey(id)
-	have, err := n.read(ctx, key)
-	if err != nil || have == nil || have.ExternalIDs[keyNetwork] != id {
-		return err
-	}
-	now := 0
-	empty := ovndb.Present(nb.LogicalSwitchTable, key)
-	empty.Timeout, empty.Columns, empty.Rows = &now, []string{"ports"}, []ovsdb.Row{{"ports": ovsdb.OvsSet{GoSet: []any{}}}}
-	_, err = n.db.Transact(ctx, []ovsdb.Operation{empty, ovndb.Delete(nb.LogicalSwitchTable, key)})
-	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonTimedOut {
-		return fmt.Errorf("network %s: %w", id, ErrPorts)
+	if raced(err) { // it has ports, or is gone
+		return nil
 	}
 	return err
-}
-
-// IDs lists the networks that have a logical switch of ours.
-func (n *Networks) IDs(ctx context.Context) ([]string, error) {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
-		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	rows, err := ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, row := range rows {
-		if id := row.ExternalIDs[keyNetwork]; id != "" && row.UUID == ovndb.SwitchKey(id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
 }

@@ -28,9 +28,6 @@ func NewNB(db *ovndb.DB) *NB { return &NB{db: db} }
 // a race with others (a nearly full subnet, a herd) refuses again.
 const maxAttempts = 64
 
-// switchWait is how long an ADD waits for the logical switch of a network that was made just now.
-const switchWait = 5 * time.Second
-
 // Supersedes tells whether the sandbox that asks may take a port over from an older owner of the same name; nil
 // means yes. The caller looks at the live pod for it.
 type Supersedes func(ctx context.Context, older Owner) error
@@ -79,7 +76,7 @@ type ensure struct {
 	owner      Owner
 	supersedes Supersedes
 	slots      []*slot
-	waited     bool // for a logical switch, once
+	waited     bool // for a network, once
 }
 
 // separate moves the dynamic parts of one pod's ports off each other and off its own fixed ones. Two fixed ones that
@@ -167,22 +164,21 @@ func pause(ctx context.Context) bool {
 // txn collects operations.
 type txn struct {
 	ops []ovsdb.Operation
-	// switches tells which of the operations asserts that a network's logical switch is there.
-	switches map[int]*conf.Network
+	// networks tells which of the operations asserts that a NAD's network is there as the NAD has it.
+	networks map[int]*Want
 }
 
 func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
 
 // build lays out the transaction: the guards first, each before what it guards.
 func (e *ensure) build() (*txn, error) {
-	t := &txn{switches: map[int]*conf.Network{}}
+	t := &txn{networks: map[int]*Want{}}
 	guarded := map[string]bool{}
 	for _, s := range e.slots {
-		if id := s.want.Network.ID(); !guarded[id] {
-			guarded[id] = true
-			// A mutation of a switch that is gone "succeeds" and the port's row is collected.
-			t.switches[len(t.ops)] = s.want.Network
-			t.add(ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(id)))
+		if nad := s.want.Network.NAD(); !guarded[nad] {
+			guarded[nad] = true
+			t.networks[len(t.ops)] = &s.want
+			t.add(accepted(s.want.Network))
 		}
 	}
 	for _, s := range e.slots {
@@ -235,8 +231,8 @@ func owned(key, sandbox string) ovsdb.Operation {
 // settle finds out why the database refused and changes the slots so that the next attempt differs, or says why
 // there is none.
 func (e *ensure) settle(ctx context.Context, refused *ovndb.Refused, t *txn) error {
-	if network := t.switches[refused.Index]; network != nil {
-		return e.awaitSwitch(ctx, network)
+	if want := t.networks[refused.Index]; want != nil {
+		return e.awaitAccepted(ctx, want)
 	}
 	switch {
 	case refused.Reason == ovndb.ReasonTimedOut, refused.Reason == ovndb.ReasonDuplicate:
@@ -258,24 +254,6 @@ func (e *ensure) settle(ctx context.Context, refused *ovndb.Refused, t *txn) err
 		}
 	}
 	return e.separate()
-}
-
-// awaitSwitch waits for a logical switch that the controller is about to make.
-func (e *ensure) awaitSwitch(ctx context.Context, network *conf.Network) error {
-	missing := conf.Errorf(conf.CodeTryAgain, "ovn-multinet-controller makes it from the NetworkAttachmentDefinition: is it running, what does its log say?",
-		"network %s has no logical switch yet", network.ID())
-	if e.waited {
-		return missing
-	}
-	e.waited = true
-	wait := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()))
-	ms := int(switchWait.Milliseconds())
-	wait.Timeout = &ms
-	_, err := e.db.Transact(ctx, []ovsdb.Operation{wait})
-	if _, ok := errors.AsType[*ovndb.Refused](err); ok || ctx.Err() != nil {
-		return missing
-	}
-	return nil
 }
 
 func (e *ensure) keys() []string {

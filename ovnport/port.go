@@ -16,6 +16,7 @@ const (
 	keyPodUID    = "ovn-multinet/pod-uid"
 	keyInterface = "ovn-multinet/interface"
 	keyNetwork   = "ovn-multinet/network"
+	keyRouter    = "ovn-multinet/router" // of a router's port on the switch
 	keyNode      = "ovn-multinet/node"
 	keySandbox   = "ovn-multinet/sandbox"
 	keyClaims    = "ovn-multinet/claims"    // of a port: the keys of its claims
@@ -40,6 +41,8 @@ type Want struct {
 	Network   *conf.Network
 	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
+	// Refusal is what the controller says of the network's NAD, for the error of a network that is not there.
+	Refusal string
 }
 
 // Port is a port that is there.
@@ -69,6 +72,9 @@ func claimsOf(row *nb.LogicalSwitchPort) []string { return strings.Fields(row.Ex
 
 // holder names who holds an address, for an error.
 func holder(row *nb.LogicalSwitchPort) string {
+	if router := row.ExternalIDs[keyRouter]; router != "" {
+		return "router " + router
+	}
 	if row.ExternalIDs[keySandbox] == "" {
 		return "port " + row.Name + ", which is not ours"
 	}

@@ -2,7 +2,6 @@ package ovnport
 
 import (
 	"bytes"
-	"encoding/binary"
 	"hash/fnv"
 	"net"
 	"net/netip"
@@ -42,13 +41,6 @@ func (p *part) String() string {
 
 func (s *slot) key() string { return s.parts[0].key }
 
-// ovnMAC is the prefix of MACs that are made from a lease; wideMAC that of an IPv6 lease outside the subnet's
-// first 2^32 addresses, whose lower 32 bits another lease may have too: such a MAC is claimed.
-var (
-	ovnMAC  = []byte{0x0a, 0x58}
-	wideMAC = []byte{0x0a, 0x59}
-)
-
 // mac is the port's MAC address: the one claimed or leased as such, else that made from the lease.
 func (s *slot) mac() net.HardwareAddr {
 	for _, p := range s.parts {
@@ -56,12 +48,14 @@ func (s *slot) mac() net.HardwareAddr {
 			return p.hw
 		}
 	}
-	return leaseMAC(ovnMAC, s.parts[0].addr.Addr())
+	mac, _ := s.leaseMAC()
+	return mac
 }
 
-func leaseMAC(prefix []byte, a netip.Addr) net.HardwareAddr {
-	b := a.AsSlice()
-	return slices.Concat(net.HardwareAddr(prefix), b[len(b)-4:])
+// leaseMAC is made from the lease; wide says that it has to be claimed beside it.
+func (s *slot) leaseMAC() (mac net.HardwareAddr, wide bool) {
+	a := s.parts[0].addr.Addr()
+	return ovndb.LeaseMAC(s.want.Network.Subnets[s.want.Network.SubnetOf(a)], a)
 }
 
 // newSlot lays out what a port has to hold: the fixed addresses, a dynamic one of each subnet's family without a
@@ -112,29 +106,19 @@ func (s *slot) addMACLease() {
 // addMACClaim claims a fixed MAC. One that looks like a lease's is only for the lease's own port: nobody would
 // hold it against the pod that gets that lease later.
 func (s *slot) addMACClaim() error {
-	w, first := &s.want, &s.parts[0]
+	w := &s.want
+	made, wide := s.leaseMAC()
 	switch {
-	case w.MAC == nil && s.wide():
-		hw := leaseMAC(wideMAC, first.addr.Addr())
-		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), hw), hw: hw})
+	case w.MAC == nil && wide:
+		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), made), hw: made})
 	case w.MAC == nil:
-	case !bytes.HasPrefix(w.MAC, ovnMAC):
+	case !ovndb.IsLeaseMAC(w.MAC):
 		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), w.MAC), hw: w.MAC})
-	case first.search != nil || s.wide() || !bytes.Equal(w.MAC, leaseMAC(ovnMAC, first.addr.Addr())):
+	case s.parts[0].search != nil || !bytes.Equal(w.MAC, made):
 		return conf.Errorf(conf.CodeInvalidConfig, "MACs that begin with 0a:58 are made from leased addresses; choose another, 02:… for example",
 			"interface %s: MAC %s is not the one of its own address", w.Interface, w.MAC)
 	}
 	return nil
-}
-
-// wide tells whether the lease is an IPv6 address that does not share its upper 96 bits with the subnet.
-func (s *slot) wide() bool {
-	a := s.parts[0].addr.Addr()
-	if a.Is4() {
-		return false
-	}
-	subnet := s.want.Network.Subnets[s.want.Network.SubnetOf(a)].Addr()
-	return !bytes.Equal(a.AsSlice()[:12], subnet.AsSlice()[:12])
 }
 
 // adopt makes the slot hold exactly what a row of its name holds already, when that satisfies the want. It keeps
@@ -170,7 +154,7 @@ func (p *part) take(words []string, used map[string]bool) bool {
 			return words[0] == p.hw.String()
 		}
 		hw, err := net.ParseMAC(words[0])
-		if err != nil || !bytes.HasPrefix(hw, ovnMAC) {
+		if err != nil || !ovndb.IsLeaseMAC(hw) {
 			return false
 		}
 		p.set(candidate{key: ovndb.MACKey(p.search.network, hw), hw: hw})
@@ -236,7 +220,7 @@ func (f *search) next() candidate {
 	if !f.macs {
 		return f.at(f.pool.At(i))
 	}
-	hw := slices.Concat(net.HardwareAddr(ovnMAC), binary.BigEndian.AppendUint32(nil, uint32(i)))
+	hw := ovndb.Low32MAC(uint32(i))
 	return candidate{key: ovndb.MACKey(f.network, hw), hw: hw}
 }
 

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// ErrNotFound is the answer for a pod that does not exist; for a NAD it is nad.ErrNotFound.
+// ErrNotFound is the answer for a pod that does not exist; for a NAD it is conf.ErrNotFound.
 var ErrNotFound = errors.New("pod not found")
 
 // Pod is a pod, as far as it matters here.
@@ -39,3 +39,10 @@ const (
 	Normal  EventKind = "Normal"
 	Warning EventKind = "Warning"
 )
+
+func eventKind(warning bool) EventKind {
+	if warning {
+		return Warning
+	}
+	return Normal
+}

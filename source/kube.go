@@ -77,7 +77,7 @@ func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string,
 		AddFunc:    tell,
 		DeleteFunc: tell,
 		UpdateFunc: func(old, now any) {
-			if old.(*nadv1.NetworkAttachmentDefinition).Spec != now.(*nadv1.NetworkAttachmentDefinition).Spec {
+			if *fromNAD(old.(*nadv1.NetworkAttachmentDefinition)) != *fromNAD(now.(*nadv1.NetworkAttachmentDefinition)) {
 				tell(now)
 			}
 		},
@@ -150,21 +150,6 @@ func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error
 		return nil, err
 	}
 	return fromPod(p), nil
-}
-
-// NAD returns the NAD from the informer, and asks the API when it is not there yet.
-func (k *Kube) NAD(ctx context.Context, namespace, name string) (*nad.Definition, error) {
-	if n, err := k.nads.NetworkAttachmentDefinitions(namespace).Get(name); err == nil {
-		return fromNAD(n), nil
-	}
-	n, err := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s/%s: %w", namespace, name, nad.ErrNotFound)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return fromNAD(n), nil
 }
 
 // SetStatus patches the one annotation. The UID in the patch is a precondition: another pod of the name is left

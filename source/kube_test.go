@@ -212,7 +212,7 @@ func TestKubeNAD(t *testing.T) {
 	}{
 		{"known", "blue", nil, nil, "shop/blue: {}", nil, ""},
 		{"not known yet", "new", apiNAD("new", "x"), nil, "shop/new: x", nil, "get network-attachment-definitions shop/new"},
-		{"not there", "none", nil, nil, "shop/none: not found", nad.ErrNotFound, "get network-attachment-definitions shop/none"},
+		{"not there", "none", nil, nil, "shop/none: not found", conf.ErrNotFound, "get network-attachment-definitions shop/none"},
 		{"the API is away", "none", nil, errDown, "connection refused", errDown, "get network-attachment-definitions shop/none"},
 	}
 	for _, tt := range tests {

@@ -24,11 +24,15 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// statusSuffix ends the name of the file with a pod's network-status: "<pod uid>.status.json".
-const statusSuffix = ".status.json"
+// What we write into the folder: a pod's network-status as "<pod uid>.status.json", and the state of a network as
+// "<namespace>.<name>.network.json" (a namespace has no dot).
+const (
+	statusSuffix  = ".status.json"
+	networkSuffix = ".network.json"
+)
 
 // Manifests is a flat folder of YAML files with Pods and NADs, several documents to a file, watched. All agents of
 // a host and the controller share it.
@@ -39,7 +43,7 @@ type Manifests struct {
 	mu    sync.Mutex
 	files map[string]*file // by name
 	pods  map[key]*Pod
-	nads  map[key]*nad.Definition
+	nads  map[key]*conf.NAD
 	// changed gets the name of every NAD that is new, different or gone; nil: nobody wants to know.
 	changed func(namespace, name string)
 }
@@ -50,9 +54,10 @@ type file struct {
 	// settled tells whether the file was older than what the clock of a file system distinguishes: if not, a later
 	// change may have left its time as it was.
 	settled bool
-	broken  bool
-	pods    []*Pod
-	nads    []*nad.Definition
+	// broken files keep what they held before: an editor's half-written file is no word that anything is gone.
+	broken bool
+	pods   []*Pod
+	nads   []*conf.NAD
 }
 
 // clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
@@ -121,7 +126,27 @@ func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, er
 	if p := m.pod(namespace, name); p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("%s/%s in %s: %w", namespace, name, m.dir, ErrNotFound)
+	return nil, m.absent(namespace, name, ErrNotFound)
+}
+
+// absent says that something is not there, unless it may be in a file that does not parse.
+func (m *Manifests) absent(namespace, name string, notFound error) error {
+	if broken := m.broken(); broken != "" {
+		return fmt.Errorf("%s/%s in %s: it may be in %s, which is not understood", namespace, name, m.dir, broken)
+	}
+	return fmt.Errorf("%s/%s in %s: %w", namespace, name, m.dir, notFound)
+}
+
+// broken names a file that does not parse, "" when there is none.
+func (m *Manifests) broken() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		if m.files[name].broken {
+			return name
+		}
+	}
+	return ""
 }
 
 func (m *Manifests) pod(namespace, name string) *Pod {
@@ -131,20 +156,21 @@ func (m *Manifests) pod(namespace, name string) *Pod {
 }
 
 // NAD returns the NAD; one that is not known yet is looked for in the folder.
-func (m *Manifests) NAD(_ context.Context, namespace, name string) (*nad.Definition, error) {
-	if d := m.nad(namespace, name); d != nil {
-		return d, nil
+func (m *Manifests) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
+	d := m.nad(namespace, name)
+	if d == nil {
+		if err := m.scan(); err != nil {
+			return nil, err
+		}
+		d = m.nad(namespace, name)
 	}
-	if err := m.scan(); err != nil {
-		return nil, err
+	if d == nil {
+		return nil, m.absent(namespace, name, conf.ErrNotFound)
 	}
-	if d := m.nad(namespace, name); d != nil {
-		return d, nil
-	}
-	return nil, fmt.Errorf("%s/%s in %s: %w", namespace, name, m.dir, nad.ErrNotFound)
+	return m.withState(d)
 }
 
-func (m *Manifests) nad(namespace, name string) *nad.Definition {
+func (m *Manifests) nad(namespace, name string) *conf.NAD {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nads[key{namespace, name}]
@@ -160,21 +186,119 @@ type podStatus struct {
 
 // SetStatus writes a pod's network-status beside its manifest.
 func (m *Manifests) SetStatus(_ context.Context, p *Pod, status []byte) error {
-	text, err := json.MarshalIndent(podStatus{p.Namespace, p.Name, p.UID, status}, "", "  ")
+	if err := m.write(p.UID+statusSuffix, podStatus{p.Namespace, p.Name, p.UID, status}); err != nil {
+		return fmt.Errorf("network-status: %w", err)
+	}
+	return nil
+}
+
+// write puts a JSON file into the folder, whole or not at all.
+func (m *Manifests) write(name string, content any) error {
+	text, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(m.dir, ".status-")
 	if err != nil {
-		return fmt.Errorf("network-status: %w", err)
+		return err
 	}
 	_, err = f.Write(append(text, '\n'))
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(m.dir, p.UID+statusSuffix))
+		err = os.Rename(f.Name(), filepath.Join(m.dir, name))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("network-status: %w", err), os.Remove(f.Name()))
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// networkState is the file with the state of a network.
+type networkState struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Network   json.RawMessage `json:"network"`
+}
+
+func networkFile(namespace, name string) string { return namespace + "." + name + networkSuffix }
+
+// withState adds what the controller wrote of the NAD's network. A NAD that has a state is held: a file that goes
+// without a word cannot be, so that is all that is asked for.
+func (m *Manifests) withState(d *conf.NAD) (*conf.NAD, error) {
+	text, err := os.ReadFile(filepath.Join(m.dir, networkFile(d.Namespace, d.Name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	with := *d
+	with.Held = true
+	var state networkState
+	if json.Unmarshal(text, &state) == nil {
+		var one bytes.Buffer
+		if json.Compact(&one, state.Network) == nil {
+			with.State = one.String()
+		}
+	}
+	return &with, nil
+}
+
+// SetNetworkState writes the state of a network beside its manifest, "" takes it away.
+func (m *Manifests) SetNetworkState(_ context.Context, n *conf.NAD, state string, _ bool) error {
+	name := networkFile(n.Namespace, n.Name)
+	var err error
+	if state != "" {
+		err = m.write(name, networkState{n.Namespace, n.Name, json.RawMessage(state)})
+	} else if err = os.Remove(filepath.Join(m.dir, name)); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("state of the network: %w", err)
+	}
+	return nil
+}
+
+// NetworkEvent writes what would be an Event of the NAD into the log.
+func (m *Manifests) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
+	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", message)
+}
+
+// NADs lists all of them, with their states. It fails when it cannot tell.
+func (m *Manifests) NADs(_ context.Context) ([]*conf.NAD, error) {
+	if err := m.complete(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*conf.NAD
+	for _, d := range m.nads {
+		with, err := m.withState(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, with)
+	}
+	return all, nil
+}
+
+// Census counts the pods. Of nodes the folder knows nothing.
+func (m *Manifests) Census(_ context.Context) (*Census, error) {
+	if err := m.complete(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return newCensus(slices.Collect(maps.Values(m.pods)), nil), nil
+}
+
+// complete reads the folder again, and says if a file of it does not parse.
+func (m *Manifests) complete() error {
+	if err := m.scan(); err != nil {
+		return err
+	}
+	if broken := m.broken(); broken != "" {
+		return fmt.Errorf("manifest %s is not understood", filepath.Join(m.dir, broken))
 	}
 	return nil
 }
@@ -184,7 +308,7 @@ func (m *Manifests) Event(p *Pod, kind EventKind, reason, message string) {
 	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason, "message", message)
 }
 
-// scan reads what changed in the folder since the last time. A file that does not parse counts as empty and is
+// scan reads what changed in the folder since the last time. A file that does not parse counts as it was before and is
 // named in the log; its neighbours are not affected.
 func (m *Manifests) scan() error {
 	m.mu.Lock()
@@ -194,8 +318,7 @@ func (m *Manifests) scan() error {
 		return fmt.Errorf("manifests: %w", err)
 	}
 	statuses := statusFiles(entries)
-	// A status is written after its pod's manifest: if a second look finds the status' pod in no manifest, the pod
-	// is gone.
+	// A status is written after its pod's or NAD's manifest: if a second look finds that in no manifest, it is gone.
 	if entries, err = os.ReadDir(m.dir); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
@@ -219,13 +342,13 @@ func isManifest(name string) bool {
 }
 
 func statusFiles(entries []fs.DirEntry) []string {
-	var uids []string
+	var names []string
 	for _, e := range entries {
-		if uid, ok := strings.CutSuffix(e.Name(), statusSuffix); ok {
-			uids = append(uids, uid)
+		if name := e.Name(); strings.HasSuffix(name, statusSuffix) || strings.HasSuffix(name, networkSuffix) {
+			names = append(names, name)
 		}
 	}
-	return uids
+	return names
 }
 
 func (m *Manifests) load(name string) {
@@ -245,8 +368,11 @@ func (m *Manifests) load(name string) {
 		err = f.parse(text)
 	}
 	if err != nil {
-		m.log.Error("manifest not understood, left out", "file", path, "err", err)
+		m.log.Error("manifest not understood, what it held before counts on", "file", path, "err", err)
 		f = &file{info: info, settled: settled, broken: true}
+		if old := m.files[name]; old != nil {
+			f.pods, f.nads = old.pods, old.nads
+		}
 	}
 	m.files[name] = f
 }
@@ -322,13 +448,24 @@ func fromPod(p *corev1.Pod) *Pod {
 	return &Pod{Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName, Annotations: p.Annotations}
 }
 
-func fromNAD(n *nadv1.NetworkAttachmentDefinition) *nad.Definition {
-	return &nad.Definition{Namespace: namespaceOr(n.Namespace), Name: n.Name, Config: n.Spec.Config}
+func fromNAD(n *nadv1.NetworkAttachmentDefinition) *conf.NAD {
+	return &conf.NAD{
+		Namespace: namespaceOr(n.Namespace), Name: n.Name, Config: n.Spec.Config, Created: created(n),
+		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, conf.NetworkFinalizer),
+		ForceDelete: n.Annotations[conf.ForceDeleteAnnotation] == "true", State: n.Annotations[conf.NetworkStateAnnotation],
+	}
+}
+
+func created(n *nadv1.NetworkAttachmentDefinition) int64 {
+	if n.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return n.CreationTimestamp.Unix()
 }
 
 // index builds the maps anew; of two manifests of one name, that in the file that sorts first counts.
 func (m *Manifests) index() {
-	m.pods, m.nads = map[key]*Pod{}, map[key]*nad.Definition{}
+	m.pods, m.nads = map[key]*Pod{}, map[key]*conf.NAD{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, p := range m.files[name].pods {
 			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
@@ -344,7 +481,7 @@ func (m *Manifests) index() {
 }
 
 // tell names the NADs that differ from before.
-func (m *Manifests) tell(before map[key]*nad.Definition) {
+func (m *Manifests) tell(before map[key]*conf.NAD) {
 	if m.changed == nil {
 		return
 	}
@@ -360,20 +497,23 @@ func (m *Manifests) tell(before map[key]*nad.Definition) {
 	}
 }
 
-func (m *Manifests) dropStatuses(uids []string) {
+func (m *Manifests) dropStatuses(names []string) {
 	for _, f := range m.files {
 		if f.broken {
-			return // whose pods are alive is not known
+			return // whose pods and NADs are there is not known
 		}
 	}
 	alive := map[string]bool{}
 	for _, p := range m.pods {
-		alive[p.UID] = true
+		alive[p.UID+statusSuffix] = true
 	}
-	for _, uid := range uids {
-		if !alive[uid] {
-			if err := os.Remove(filepath.Join(m.dir, uid+statusSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				m.log.Warn("drop the network-status of a pod that is gone", "uid", uid, "err", err)
+	for k := range m.nads {
+		alive[networkFile(k.namespace, k.name)] = true
+	}
+	for _, name := range names {
+		if !alive[name] {
+			if err := os.Remove(filepath.Join(m.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				m.log.Warn("drop the status of what is gone", "file", name, "err", err)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // limit bounds everything that is waited for here.
@@ -192,7 +192,7 @@ func show(p *Pod, err error) string {
 	return fmt.Sprintf("%s/%s %s on %s: %s", p.Namespace, p.Name, p.UID, p.NodeName, p.Annotations["k8s.v1.cni.cncf.io/networks"])
 }
 
-func showNAD(d *nad.Definition, err error) string {
+func showNAD(d *conf.NAD, err error) string {
 	if err != nil {
 		return err.Error()
 	}

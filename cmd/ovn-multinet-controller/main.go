@@ -1,11 +1,13 @@
-// Command ovn-multinet-controller keeps OVN's logical switches in step with the NetworkAttachmentDefinitions.
+// Command ovn-multinet-controller keeps OVN's logical switches and routers in step with the
+// NetworkAttachmentDefinitions, and releases ports whose pod or node is gone for good.
 package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -13,8 +15,9 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
-	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/internal/leader"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -22,15 +25,28 @@ func main() {
 	var c conf.Controller
 	cmd := &cobra.Command{
 		Use:   "ovn-multinet-controller",
-		Short: "The controller of ovn-multinet: makes OVN's logical switches from NetworkAttachmentDefinitions.",
+		Short: "The controller of ovn-multinet: makes OVN's logical switches and routers from NetworkAttachmentDefinitions.",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), c) },
 	}
 	flags := cmd.Flags()
 	daemon.SourceFlags(flags, &c.Kubeconfig, &c.Manifests)
 	daemon.NBFlags(flags, &c.NB)
+	flags.StringVar(&c.LeaseNamespace, "leader-election-namespace", "", "namespace of the Lease; empty: that of the pod it runs in")
+	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil, "namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
+	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute, "how often to look for ports whose pod or node is gone; what is seen twice is released")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	os.Exit(daemon.Main(cmd))
 }
+
+// networks is the source of NADs, pods and nodes.
+type networks interface {
+	ovnnet.Source
+	Census(ctx context.Context) (*source.Census, error)
+	Run(ctx context.Context) error
+}
+
+// elect runs the leader's work as long as it is one.
+type elect func(ctx context.Context, lead leader.Lead) error
 
 func run(ctx context.Context, c conf.Controller) error {
 	if err := c.Validate(); err != nil {
@@ -42,45 +58,61 @@ func run(ctx context.Context, c conf.Controller) error {
 		return err
 	}
 	defer db.Close()
-	controller := ovnnet.NewController(ovnnet.New(db), log)
-	g, ctx := errgroup.WithContext(ctx)
-	src, err := openSource(c, controller, log)
+	controller := ovnnet.NewController(ovnnet.New(db), c.JoinNamespaces, log)
+	src, elect, err := open(c, controller.Changed, log)
 	if err != nil {
 		return err
 	}
+	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
-	g.Go(func() error { return controller.Run(ctx, networkConfig{src}) })
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, prometheus.NewRegistry()) })
+	g.Go(func() error {
+		return elect(ctx, func(ctx context.Context, leading func() error) error {
+			orphans := ovnport.NewOrphans(ovnport.NewNB(db), census(src), leading, log)
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return controller.Run(ctx, src, leading) })
+			g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
+			return g.Wait()
+		})
+	})
 	return g.Wait()
 }
 
-// networks is what the controller needs of a source.
-type networks interface {
-	NAD(ctx context.Context, namespace, name string) (*nad.Definition, error)
-	Run(ctx context.Context) error
-}
-
-func openSource(c conf.Controller, controller *ovnnet.Controller, log *slog.Logger) (networks, error) {
+func open(c conf.Controller, changed func(namespace, name string), log *slog.Logger) (networks, elect, error) {
 	if c.Manifests != "" {
-		return source.NewManifests(c.Manifests, controller.Changed, log)
+		src, err := source.NewManifests(c.Manifests, changed, log)
+		return src, func(ctx context.Context, lead leader.Lead) error { return leader.File(ctx, c.Manifests, log, lead) }, err
 	}
 	core, nads, err := daemon.Kubernetes(c.Kubeconfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return source.NewKube(core, nads, "", controller.Changed, log)
+	src, err := source.NewKube(core, nads, "", changed, log)
+	return src, func(ctx context.Context, lead leader.Lead) error {
+		return leader.Lease(ctx, core, leaseNamespace(c.LeaseNamespace), log, lead)
+	}, err
 }
 
-// networkConfig is the source as ovnnet wants it.
-type networkConfig struct{ networks }
+// podNamespace is where a pod finds the name of its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-func (n networkConfig) NetworkConfig(ctx context.Context, namespace, name string) (string, bool, error) {
-	d, err := n.NAD(ctx, namespace, name)
-	if errors.Is(err, nad.ErrNotFound) {
-		return "", false, nil
+func leaseNamespace(given string) string {
+	if given != "" {
+		return given
 	}
-	if err != nil {
-		return "", false, err
+	if text, err := os.ReadFile(podNamespace); err == nil {
+		return strings.TrimSpace(string(text))
 	}
-	return d.Config, true, nil
+	return "ovn-multinet"
+}
+
+// census is the source's, in the words of ports.
+func census(src networks) func(ctx context.Context) (ovnport.Census, error) {
+	return func(ctx context.Context) (ovnport.Census, error) {
+		c, err := src.Census(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return func(o ovnport.Owner) string { return c.Gone(o.Namespace, o.Pod, o.UID, o.Node) }, nil
+	}
 }

@@ -25,12 +25,13 @@ var arrows = map[string][]string{
 	"install":            {"conf", "plan"},
 	"internal/failpoint": {},
 	"internal/daemon":    {"conf", "ovndb/..."},
+	"internal/leader":    {},
 	"internal/arch":      {},
 
 	"cmd/ovn-multinet":            {"delegate"},
 	"cmd/ovn-multinetd":           {"agent", "conf", "source", "ovnport", "ovnnet", "sriov", "internal/daemon"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/daemon"},
-	"cmd/ovn-multinet-controller": {"conf", "nad", "source", "ovnnet", "ovnport", "internal/daemon"},
+	"cmd/ovn-multinet-controller": {"conf", "source", "ovnnet", "ovnport", "internal/daemon", "internal/leader"},
 }
 
 // testOnly are packages that product code may not import.

@@ -112,12 +112,20 @@ func OpenNB(cfg conf.NB, log *slog.Logger) (*ovndb.DB, error) {
 	return ovndb.Open(ovndb.Config{Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Model: dbModel, LeaderOnly: true, Log: log})
 }
 
+// Requests to the API server per second, and at once: kubelet's own limits. client-go's would have a node's herd of pods
+// wait for their network-status.
+const (
+	apiQPS   = 50
+	apiBurst = 100
+)
+
 // Kubernetes connects to the API: by a kubeconfig file, or as the pod that this process runs in.
 func Kubernetes(kubeconfig string) (kubernetes.Interface, nadclient.Interface, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
+	cfg.QPS, cfg.Burst = apiQPS, apiBurst
 	core, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, nil, err

@@ -14,6 +14,8 @@ import (
 func FullDatabaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
 		"Copp":                &Copp{},
+		"Logical_Router":      &LogicalRouter{},
+		"Logical_Router_Port": &LogicalRouterPort{},
 		"Logical_Switch":      &LogicalSwitch{},
 		"Logical_Switch_Port": &LogicalSwitchPort{},
 	})
@@ -47,6 +49,85 @@ var schema = `{
         ]
       ],
       "isRoot": true
+    },
+    "Logical_Router": {
+      "columns": {
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        },
+        "options": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "ports": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Logical_Router_Port",
+              "refType": "strong"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        }
+      },
+      "isRoot": true
+    },
+    "Logical_Router_Port": {
+      "columns": {
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "mac": {
+          "type": "string"
+        },
+        "name": {
+          "type": "string"
+        },
+        "networks": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "min": 1,
+            "max": "unlimited"
+          }
+        }
+      },
+      "indexes": [
+        [
+          "name"
+        ]
+      ]
     },
     "Logical_Switch": {
       "columns": {

@@ -1,0 +1,126 @@
+package conf
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// canonicalJSON is a network's configuration with its defaults, in one order: what is alike reads alike. It is a
+// spec.config itself.
+type canonicalJSON struct {
+	Type           string  `json:"type"`
+	Name           string  `json:"name,omitempty"`
+	Topology       string  `json:"topology"`
+	Subnets        string  `json:"subnets,omitempty"`
+	ExcludeSubnets string  `json:"excludeSubnets,omitempty"`
+	Gateway        string  `json:"gateway,omitempty"`
+	Router         string  `json:"router,omitempty"`
+	Routes         []Route `json:"routes,omitempty"`
+	MTU            int     `json:"mtu,omitempty"`
+	PortSecurity   *bool   `json:"portSecurity,omitempty"`
+}
+
+// Canonical writes the configuration out in full. ParseNetwork with the same NAD reads the same network back.
+func (n *Network) Canonical() string {
+	exclude, routes := slices.Clone(n.Exclude), slices.Clone(n.Routes)
+	slices.SortFunc(exclude, comparePrefixes)
+	slices.SortFunc(routes, func(a, b Route) int { return comparePrefixes(a.Dst, b.Dst) })
+	c := canonicalJSON{
+		Type: NetworkType, Topology: n.Topology, Subnets: joinWords(n.Subnets, ","), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
+	}
+	if n.Shared != "" {
+		c.Type, c.Name = OverlayType, n.Shared // which has no other keys
+	} else {
+		c.Gateway, c.Router, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, routes, &n.PortSecurity
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic("conf: " + err.Error()) // strings, numbers and addresses: it cannot be
+	}
+	return string(text)
+}
+
+// Revision names the configuration: two that are alike have the same.
+func (n *Network) Revision() string {
+	sum := sha256.Sum256([]byte(n.Canonical()))
+	return hex.EncodeToString(sum[:8])
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// Differs names the first key in which two configurations of a network differ; nil when they are alike.
+func (n *Network) Differs(other *Network) error {
+	var a, b canonicalJSON
+	for _, c := range []struct {
+		n    *Network
+		into *canonicalJSON
+	}{{n, &a}, {other, &b}} {
+		if err := json.Unmarshal([]byte(c.n.Canonical()), c.into); err != nil {
+			return err
+		}
+	}
+	word := func(v any) string {
+		text, _ := json.Marshal(v)
+		return string(text)
+	}
+	for _, k := range []struct{ key, a, b string }{
+		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology}, {"subnets", a.Subnets, b.Subnets},
+		{"excludeSubnets", a.ExcludeSubnets, b.ExcludeSubnets}, {"gateway", a.Gateway, b.Gateway}, {"router", a.Router, b.Router},
+		{"routes", word(a.Routes), word(b.Routes)}, {"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
+	} {
+		if k.a != k.b {
+			return fmt.Errorf("%s: %s is not %s", k.key, cmp.Or(k.b, "(none)"), cmp.Or(k.a, "(none)"))
+		}
+	}
+	return nil
+}
+
+// Keeps tells whether pods that are on the network go on as they are when its configuration becomes another; if not,
+// the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router comes and goes
+// beside them; a subnet may grow.
+func (n *Network) Keeps(to *Network) error {
+	if n.Topology != to.Topology {
+		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)
+	}
+	for i, subnet := range n.Subnets {
+		j := slices.IndexFunc(to.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == subnet.Addr().Is4() })
+		if j < 0 {
+			return fmt.Errorf("subnets: %s cannot be taken away", subnet)
+		}
+		grown := to.Subnets[j]
+		if grown.Bits() > subnet.Bits() || !grown.Contains(subnet.Addr()) {
+			return fmt.Errorf("subnets: %s cannot become %s, which does not hold all of it", subnet, grown)
+		}
+		if n.Gateways[i] != to.Gateways[j] {
+			return fmt.Errorf("gateway: %s cannot become %s; write \"gateway\": %q to keep it", n.Gateways[i], to.Gateways[j], n.Gateways[i])
+		}
+	}
+	return n.keepsMACs(to)
+}
+
+// keepsMACs refuses what would let a new lease's MAC be one that is in use: MACs hold the lower 32 bits of the lease,
+// which is unambiguous as long as leases are of one family, and in IPv6 of one set of upper 96 bits.
+func (n *Network) keepsMACs(to *Network) error {
+	if len(to.Subnets) == 0 { // so n has none either
+		return nil
+	}
+	first := to.Subnets[0]
+	if len(n.Subnets) == 0 {
+		return fmt.Errorf("subnets: %s cannot be given to a network that has none", first)
+	}
+	was := n.Subnets[0]
+	if was.Addr().Is4() != first.Addr().Is4() {
+		return fmt.Errorf("subnets: %s cannot be added, only an IPv6 subnet beside an IPv4 one can", first)
+	}
+	if was.Addr().Is6() && was.Addr() != first.Addr() {
+		return fmt.Errorf("subnets: %s cannot become %s, which begins elsewhere", was, first)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package conf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+)
+
+var errNoType = errors.New(`"type" is missing`)
+
+// NetworkKind returns the "type" of a NAD's spec.config without reading more of it: what is neither NetworkType nor
+// OverlayType is for another CNI plugin.
+func NetworkKind(config []byte) (string, error) {
+	kind, _, err := kindAndName(config)
+	return kind, err
+}
+
+// IsOVN tells whether a NAD of that kind is an OVN network.
+func IsOVN(kind string) bool { return kind == NetworkType || kind == OverlayType }
+
+// NetworkID returns which network the NAD namespace/name is of, without reading more than it takes for that; "" when
+// it is no OVN network. The error says that not even that can be told.
+func NetworkID(namespace, name string, config []byte) (string, error) {
+	kind, shared, err := kindAndName(config)
+	switch {
+	case err != nil:
+		return "", Errorf(CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
+	case kind == NetworkType:
+		return namespace + "/" + name, nil
+	case kind == OverlayType:
+		if err := checkShared(shared); err != nil {
+			return "", Errorf(CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
+		}
+		return shared, nil
+	}
+	return "", nil
+}
+
+func kindAndName(config []byte) (kind, name string, err error) {
+	var c struct {
+		Type    string          `json:"type"`
+		Name    string          `json:"name"`
+		Plugins json.RawMessage `json:"plugins"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return "", "", plainJSONError(err)
+	}
+	if c.Type == "" && c.Plugins != nil {
+		return "conflist", c.Name, nil
+	}
+	if c.Type == "" {
+		return "", "", errNoType
+	}
+	return c.Type, c.Name, nil
+}
+
+// sharedName is the CNI specification's form of a network's name (section "Configuration format").
+var sharedName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
+
+func checkShared(name string) error {
+	if !sharedName.MatchString(name) {
+		return fmt.Errorf("name: %.64q is no network's name: letters, digits, '_', '.' and '-'", name)
+	}
+	return nil
+}
+
+// overlayJSON is the spec.config of ovn-kubernetes' NADs. What configures its own plugin's log is read and has no
+// effect.
+type overlayJSON struct {
+	CNIVersion string `json:"cniVersion"`
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+
+	Topology       string `json:"topology"`
+	Subnets        string `json:"subnets"`
+	ExcludeSubnets string `json:"excludeSubnets"`
+	MTU            *int   `json:"mtu"`
+	NetAttachDef   string `json:"netAttachDefName"`
+
+	PhysicalNetwork    json.RawMessage `json:"physicalNetworkName"`
+	VLANID             json.RawMessage `json:"vlanID"`
+	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
+	Role               json.RawMessage `json:"role"`
+
+	JoinSubnet       json.RawMessage `json:"joinSubnet"`
+	TransitSubnet    json.RawMessage `json:"transitSubnet"`
+	ReservedSubnets  json.RawMessage `json:"reservedSubnets"`
+	Infrastructure   json.RawMessage `json:"infrastructureSubnets"`
+	DefaultGatewayIP json.RawMessage `json:"defaultGatewayIPs"`
+
+	IPAM          json.RawMessage `json:"ipam"`
+	DNS           json.RawMessage `json:"dns"`
+	LogFile       json.RawMessage `json:"logFile"`
+	LogLevel      json.RawMessage `json:"logLevel"`
+	LogMaxSize    json.RawMessage `json:"logfile-maxsize"`
+	LogMaxBackups json.RawMessage `json:"logfile-maxbackups"`
+	LogMaxAge     json.RawMessage `json:"logfile-maxage"`
+}
+
+// decodeOverlay reads an ovn-kubernetes NAD into the form of ours.
+func (raw *networkJSON) decodeOverlay(config []byte) error {
+	var o overlayJSON
+	if err := DecodeObject(config, &o, nil); err != nil {
+		return err
+	}
+	if err := checkShared(o.Name); err != nil {
+		return err
+	}
+	if err := refuse([]keyValue{
+		{"joinSubnet", o.JoinSubnet}, {"transitSubnet", o.TransitSubnet}, {"reservedSubnets", o.ReservedSubnets},
+		{"infrastructureSubnets", o.Infrastructure}, {"defaultGatewayIPs", o.DefaultGatewayIP},
+	}); err != nil {
+		return err
+	}
+	*raw = networkJSON{
+		Name: o.Name, Type: o.Type, Topology: o.Topology, Subnets: o.Subnets, ExcludeSubnets: o.ExcludeSubnets, MTU: o.MTU,
+		NetAttachDef: o.NetAttachDef, PhysicalNetwork: o.PhysicalNetwork, VLANID: o.VLANID,
+		AllowPersistentIPs: o.AllowPersistentIPs, Role: o.Role,
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package ovnnet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// states writes what the controller says of networks, beside its work: a slow API keeps no network waiting.
+type states struct {
+	source  Source
+	leading func() error
+	log     *slog.Logger
+	queue   workqueue.TypedRateLimitingInterface[string]
+
+	mu   sync.Mutex
+	next map[string]*verdict // by NAD; the latest counts
+}
+
+// verdict is what is to be written on a NAD.
+type verdict struct {
+	nad   conf.NAD
+	state *conf.NetworkState // nil: nothing, it is no network of ours
+	held  bool
+}
+
+func newStates(source Source, leading func() error, log *slog.Logger) *states {
+	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	return &states{
+		source: source, leading: leading, log: log, next: map[string]*verdict{},
+		queue: workqueue.NewTypedRateLimitingQueue(limits),
+	}
+}
+
+// set has a verdict written, unless the NAD says so already.
+func (s *states) set(nad *conf.NAD, state *conf.NetworkState, held bool) {
+	s.mu.Lock()
+	s.next[nad.ID()] = &verdict{*nad, state, held}
+	s.mu.Unlock()
+	s.queue.Add(nad.ID())
+}
+
+func (s *states) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, s.queue.ShutDown)()
+	for {
+		id, shutdown := s.queue.Get()
+		if shutdown {
+			return
+		}
+		s.mu.Lock()
+		v := s.next[id]
+		delete(s.next, id)
+		s.mu.Unlock()
+		if v != nil {
+			s.work(ctx, id, v)
+		}
+		s.queue.Done(id)
+	}
+}
+
+func (s *states) work(ctx context.Context, id string, v *verdict) {
+	ctx, cancel := context.WithTimeout(ctx, oneChange)
+	defer cancel()
+	err := s.write(ctx, v)
+	if err == nil || errors.Is(err, conf.ErrNotFound) {
+		s.queue.Forget(id)
+		return
+	}
+	s.log.Warn("the state of a network is not written yet", "nad", id, "err", err)
+	s.mu.Lock()
+	if s.next[id] == nil {
+		s.next[id] = v
+	}
+	s.mu.Unlock()
+	s.queue.AddRateLimited(id)
+}
+
+// write compares with the NAD as it is now: an earlier verdict may be in it since.
+func (s *states) write(ctx context.Context, v *verdict) error {
+	if err := s.leading(); err != nil {
+		return err
+	}
+	now, err := s.source.NAD(ctx, v.nad.Namespace, v.nad.Name)
+	if err != nil {
+		return err
+	}
+	text, news := "", false
+	if v.state != nil {
+		if text, news = stateText(now, v.state); !news && now.Held == v.held {
+			return nil
+		}
+	} else if now.State == "" && now.Held == v.held {
+		return nil
+	}
+	if err := s.source.SetNetworkState(ctx, now, text, v.held); err != nil {
+		return err
+	}
+	switch {
+	case !news:
+	case v.state.Ready:
+		s.source.NetworkEvent(now, false, "NetworkReady", "the network is there as described")
+	case now.Deleting:
+		s.source.NetworkEvent(now, true, "NetworkInUse", v.state.Reason)
+	default:
+		s.source.NetworkEvent(now, true, "NetworkRefused", v.state.Reason)
+	}
+	return nil
+}
+
+// stateText is the state as it is written; news says that it differs from what the NAD has in more than its time.
+func stateText(nad *conf.NAD, state *conf.NetworkState) (text string, news bool) {
+	was, ok := nad.NetworkState()
+	if ok && was.Ready == state.Ready && was.Reason == state.Reason {
+		return nad.State, false
+	}
+	now := *state
+	now.Since = time.Now().UTC().Truncate(time.Second)
+	encoded, err := json.Marshal(now)
+	if err != nil {
+		return nad.State, false // two strings and a time: it cannot be
+	}
+	return string(encoded), true
+}

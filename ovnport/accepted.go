@@ -1,0 +1,84 @@
+package ovnport
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// networkWait is how long an ADD waits for a network that was made just now.
+const networkWait = 5 * time.Second
+
+// NotInForce says that a network is not what its NAD says at the moment: the NAD was changed, and the controller has
+// not come to it or has refused it. Nothing was written. Config is what counts until then, a spec.config.
+type NotInForce struct {
+	NAD    string
+	Config string
+}
+
+func (e *NotInForce) Error() string {
+	return "network " + e.NAD + " is another one than its NetworkAttachmentDefinition says"
+}
+
+// accepted asserts that the network's switch is there (a mutation of one that is gone "succeeds", and the port's row is
+// collected), and that it takes ports of this NAD with this configuration.
+func accepted(n *conf.Network) ovsdb.Operation {
+	return ovndb.Holds(nb.LogicalSwitchTable, ovndb.SwitchKey(n.ID()), "external_ids", ovndb.AcceptedPrefix+n.NAD(), n.Revision())
+}
+
+// awaitAccepted finds out why a network does not take the port, and waits once for one that the controller is about
+// to make.
+func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
+	n := w.Network
+	results, err := e.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(n.ID()), "external_ids")})
+	if err != nil {
+		return err
+	}
+	rows, err := ovndb.Rows[nb.LogicalSwitch](e.db, results[0])
+	if err != nil {
+		return err
+	}
+	if len(rows) > 0 {
+		switch revision := rows[0].ExternalIDs[ovndb.AcceptedPrefix+n.NAD()]; revision {
+		case "":
+		case n.Revision():
+			return nil // since just now
+		default:
+			return &NotInForce{NAD: n.NAD(), Config: rows[0].ExternalIDs[ovndb.ConfigKey]}
+		}
+	}
+	if e.waited {
+		return notThere(w, len(rows) > 0)
+	}
+	e.waited = true
+	wait := accepted(n)
+	ms := int(networkWait.Milliseconds())
+	wait.Timeout = &ms
+	_, err = e.db.Transact(ctx, []ovsdb.Operation{wait})
+	if ctx.Err() != nil {
+		return notThere(w, len(rows) > 0)
+	}
+	if _, refused := errors.AsType[*ovndb.Refused](err); refused {
+		return nil // the next attempt looks again, and says so
+	}
+	return err
+}
+
+func notThere(w *Want, there bool) error {
+	n := w.Network
+	if w.Refusal != "" {
+		return conf.Errorf(conf.CodeTryAgain, "correct the NetworkAttachmentDefinition", "network %s: refused: %s", n.NAD(), w.Refusal)
+	}
+	if there {
+		return conf.Errorf(conf.CodeTryAgain, "the NetworkAttachmentDefinition's annotation "+conf.NetworkStateAnnotation+" says why",
+			"network %s takes no ports of NetworkAttachmentDefinition %s", n.ID(), n.NAD())
+	}
+	return conf.Errorf(conf.CodeTryAgain, "ovn-multinet-controller makes it from the NetworkAttachmentDefinition: is it running, what does its log say?",
+		"network %s has no logical switch yet", n.ID())
+}

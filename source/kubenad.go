@@ -1,0 +1,128 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// NAD returns the NAD from the informer, and asks the API when it is not there yet.
+func (k *Kube) NAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+	n, err := k.rawNAD(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return fromNAD(n), nil
+}
+
+func (k *Kube) rawNAD(ctx context.Context, namespace, name string) (*nadv1.NetworkAttachmentDefinition, error) {
+	if n, err := k.nads.NetworkAttachmentDefinitions(namespace).Get(name); err == nil {
+		return n, nil
+	}
+	n, err := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%s/%s: %w", namespace, name, conf.ErrNotFound)
+	}
+	return n, err
+}
+
+// NADs asks the API for all of them.
+func (k *Kube) NADs(ctx context.Context) ([]*conf.NAD, error) {
+	list, err := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*conf.NAD, 0, len(list.Items))
+	for i := range list.Items {
+		all = append(all, fromNAD(&list.Items[i]))
+	}
+	return all, nil
+}
+
+// SetNetworkState patches the annotation and, where it is not as it should be, our finalizer. A list of finalizers can
+// only be written whole, so that patch is refused when the NAD has changed since.
+func (k *Kube) SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error {
+	raw, err := k.rawNAD(ctx, n.Namespace, n.Name)
+	if err != nil {
+		return err
+	}
+	// Another NAD of the name is left alone.
+	metadata := map[string]any{"uid": raw.UID, "annotations": map[string]any{conf.NetworkStateAnnotation: nullable(state)}}
+	if slices.Contains(raw.Finalizers, conf.NetworkFinalizer) != held {
+		finalizers := slices.DeleteFunc(slices.Clone(raw.Finalizers), func(f string) bool { return f == conf.NetworkFinalizer })
+		if held {
+			finalizers = append(finalizers, conf.NetworkFinalizer)
+		}
+		metadata["finalizers"], metadata["resourceVersion"] = finalizers, raw.ResourceVersion
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(n.Namespace).Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s: %w", n.ID(), conf.ErrNotFound)
+	}
+	return err
+}
+
+// nullable is a value in a merge patch (RFC 7386): null takes the key away.
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// NetworkEvent records an Event of a NAD. It does not wait: what the API does not take is lost.
+func (k *Kube) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
+	ref := &corev1.ObjectReference{Kind: "NetworkAttachmentDefinition", APIVersion: nadv1.SchemeGroupVersion.String(), Namespace: n.Namespace, Name: n.Name}
+	if raw, err := k.nads.NetworkAttachmentDefinitions(n.Namespace).Get(n.Name); err == nil {
+		ref.UID = raw.UID
+	}
+	k.record.Event(ref, string(eventKind(warning)), reason, message)
+}
+
+// page is how many objects are listed at once.
+const page = 500
+
+// Census counts pods and nodes, or fails: a part of them would make the rest look gone.
+func (k *Kube) Census(ctx context.Context) (*Census, error) {
+	var pods []*Pod
+	for next := ""; ; {
+		list, err := k.core.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("list pods: %w", err)
+		}
+		for i := range list.Items {
+			trimmed, _ := trimPod(&list.Items[i])
+			pods = append(pods, fromPod(trimmed.(*corev1.Pod)))
+		}
+		if next = list.Continue; next == "" {
+			break
+		}
+	}
+	nodes := []string{}
+	for next := ""; ; {
+		list, err := k.core.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		for i := range list.Items {
+			nodes = append(nodes, list.Items[i].Name)
+		}
+		if next = list.Continue; next == "" {
+			break
+		}
+	}
+	return newCensus(pods, nodes), nil
+}
