@@ -21,7 +21,7 @@ setup: ## Install with apt what is missing (the other commands do it themselves)
 	@sh hack/setup.sh
 
 .PHONY: build
-build: ## Build the three programs into the cache folder
+build: ## Build the programs into the cache folder
 	@$(GO) build -trimpath -ldflags="-s -w" -o $(CACHE)/bin/product/ ./cmd/...
 	@ls -l $(CACHE)/bin/product
 

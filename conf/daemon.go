@@ -61,7 +61,7 @@ func (a *Agent) Validate() error {
 	if err := validateLevel(a.LogLevel); err != nil {
 		return err
 	}
-	return a.NB.validate()
+	return a.NB.Validate()
 }
 
 // Validate names the first flag that is wrong.
@@ -75,7 +75,7 @@ func (c *Controller) Validate() error {
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err
 	}
-	return c.NB.validate()
+	return c.NB.Validate()
 }
 
 func validateSource(kubeconfig, manifests string) error {
@@ -95,7 +95,8 @@ func validateLevel(level string) error {
 	return nil
 }
 
-func (n *NB) validate() error {
+// Validate names the first flag that is wrong.
+func (n *NB) Validate() error {
 	if len(n.Endpoints) == 0 {
 		return fmt.Errorf("--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641")
 	}

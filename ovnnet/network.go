@@ -233,22 +233,12 @@ func (n *Networks) overlaps(ctx context.Context, network *conf.Network) (ovsdb.O
 		return ovsdb.Operation{}, err
 	}
 	guard := holdsPorts(nb.LogicalRouterTable, key, router.Ports)
-	if len(router.Ports) == 0 {
-		return guard, nil
-	}
-	var ops []ovsdb.Operation
-	for _, port := range router.Ports {
-		ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, port, "_uuid", "name", "networks", "external_ids"))
-	}
-	if results, err = n.db.Transact(ctx, ops); err != nil {
+	ports, err := ovndb.ReadByKey[nb.LogicalRouterPort](ctx, n.db, nb.LogicalRouterPortTable, router.Ports, "_uuid", "name", "networks", "external_ids")
+	if err != nil {
 		return guard, err
 	}
-	for _, result := range results {
-		var port *nb.LogicalRouterPort
-		if err := one(n.db, result, &port); err != nil {
-			return guard, err
-		}
-		if port == nil || port.ExternalIDs[keyNetwork] == network.ID() {
+	for _, port := range ports {
+		if port.ExternalIDs[keyNetwork] == network.ID() {
 			continue
 		}
 		for _, text := range port.Networks {

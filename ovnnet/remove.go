@@ -105,22 +105,11 @@ func (n *Networks) inUse(ctx context.Context, keys []string) error {
 	// The same ones each time, so that the text changes only when they do.
 	keys = slices.Sorted(slices.Values(keys))
 	e := &InUse{More: max(0, len(keys)-named)}
-	var ops []ovsdb.Operation
-	for _, key := range keys[:min(len(keys), named)] {
-		ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key, "name", "external_ids"))
-	}
-	results, err := n.db.Transact(ctx, ops)
+	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.db, nb.LogicalSwitchPortTable, keys[:min(len(keys), named)], "name", "external_ids")
 	if err != nil {
 		return err
 	}
-	for _, result := range results {
-		var port *nb.LogicalSwitchPort
-		if err := one(n.db, result, &port); err != nil {
-			return err
-		}
-		if port == nil {
-			continue
-		}
+	for _, port := range ports {
 		by := "port " + port.Name + ", which is not ours"
 		if x := port.ExternalIDs; x[keySandbox] != "" {
 			by = "pod " + x[keyNamespace] + "/" + x[keyPod]

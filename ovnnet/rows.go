@@ -26,6 +26,8 @@ const (
 	keySandbox   = "ovn-multinet/sandbox"
 	keyNamespace = "ovn-multinet/namespace"
 	keyPod       = "ovn-multinet/pod"
+	keyInterface = "ovn-multinet/interface"
+	keyNode      = "ovn-multinet/node"
 )
 
 // rows are those of one network, as they are or as they ought to be; nil: none. Both ends of the router's port are

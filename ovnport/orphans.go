@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -87,9 +88,6 @@ func (o *Orphans) Round(ctx context.Context) error {
 	return nil
 }
 
-// portPage is how many rows are read at once.
-const portPage = 500
-
 // podPorts reads the ports of pods, by page: without their addresses, only whose they are.
 func (n *NB) podPorts(ctx context.Context) ([]*nb.LogicalSwitchPort, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
@@ -108,28 +106,6 @@ func (n *NB) podPorts(ctx context.Context) ([]*nb.LogicalSwitchPort, error) {
 			keys = append(keys, sw.Ports...)
 		}
 	}
-	var ports []*nb.LogicalSwitchPort
-	for len(keys) > 0 {
-		page := keys[:min(portPage, len(keys))]
-		keys = keys[len(page):]
-		ops := make([]ovsdb.Operation, 0, len(page))
-		for _, key := range page {
-			ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key, "_uuid", "name", "external_ids"))
-		}
-		if results, err = n.db.Transact(ctx, ops); err != nil {
-			return nil, err
-		}
-		for _, result := range results {
-			rows, err := ovndb.Rows[nb.LogicalSwitchPort](n.db, result)
-			if err != nil {
-				return nil, err
-			}
-			for _, row := range rows {
-				if row.ExternalIDs[keySandbox] != "" {
-					ports = append(ports, row)
-				}
-			}
-		}
-	}
-	return ports, nil
+	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "external_ids")
+	return slices.DeleteFunc(ports, func(row *nb.LogicalSwitchPort) bool { return row.ExternalIDs[keySandbox] == "" }), err
 }

@@ -26,8 +26,10 @@ var arrows = map[string][]string{
 	"internal/failpoint": {},
 	"internal/daemon":    {"conf", "ovndb/..."},
 	"internal/leader":    {},
+	"internal/show":      {"conf", "ovnnet"},
 	"internal/arch":      {},
 
+	"cmd/kubectl-multinet":        {"conf", "source", "ovnnet", "internal/daemon", "internal/show"},
 	"cmd/ovn-multinet":            {"delegate"},
 	"cmd/ovn-multinetd":           {"agent", "conf", "source", "ovnport", "ovnnet", "sriov", "internal/daemon"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/daemon"},

@@ -38,7 +38,9 @@ func Main(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.Args = cobra.NoArgs
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) }
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), err)

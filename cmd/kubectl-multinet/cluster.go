@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// Where install.yaml puts what agents and controller are configured by.
+const (
+	installed = "ovn-multinet"
+	secret    = "ovn-multinet-nb"
+)
+
+// clientOptions are kubectl's own.
+type clientOptions struct{ kubeconfig, context, namespace string }
+
+func (c *clientOptions) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: as kubectl finds it")
+	flags.StringVar(&c.context, "context", "", "context of the kubeconfig")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the network; empty: the context's")
+}
+
+// fromCluster reads the NADs, and where the database is unless that was given.
+func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*conf.NAD, namespace string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.clients.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.clients.context}
+	overrides.Context.Namespace = o.clients.namespace
+	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	rest, err := config.ClientConfig()
+	if err == nil {
+		namespace, _, err = config.Namespace()
+	}
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", errors.New("no cluster: give --kubeconfig, or --manifests where there is none")
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("--kubeconfig: %w", err)
+	}
+	core, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return nil, "", err
+	}
+	api, err := nadclient.NewForConfig(rest)
+	if err != nil {
+		return nil, "", err
+	}
+	src, err := source.NewKube(core, api, "", nil, log)
+	if err != nil {
+		return nil, "", err
+	}
+	if nads, err = src.NADs(ctx); err != nil {
+		return nil, "", err
+	}
+	if len(o.nb.Endpoints) == 0 {
+		err = o.findNB(ctx, core)
+	}
+	return nads, namespace, err
+}
+
+// findNB takes the database's address and certificates from where agents and controller have them.
+func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
+	hint := "give --nb-endpoints"
+	configMap, err := core.CoreV1().ConfigMaps(installed).Get(ctx, installed, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("OVN's Northbound database: %w; %s", err, hint)
+	}
+	for _, e := range strings.Split(configMap.Data["OVN_MULTINET_NB_ENDPOINTS"], ",") {
+		if e != "" {
+			o.nb.Endpoints = append(o.nb.Endpoints, e)
+		}
+	}
+	if configMap.Data["OVN_MULTINET_NB_CA_CERT"] == "" {
+		return nil
+	}
+	files, err := core.CoreV1().Secrets(installed).Get(ctx, secret, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("certificates of OVN's Northbound database: %w; %s, --nb-certificate, --nb-private-key and --nb-ca-cert", err, hint)
+	}
+	dir, err := os.MkdirTemp("", "ovn-multinet-")
+	if err != nil {
+		return err
+	}
+	o.temporary = dir
+	for name, path := range map[string]*string{"tls.crt": &o.nb.Certificate, "tls.key": &o.nb.PrivateKey, "ca.crt": &o.nb.CACert} {
+		*path = filepath.Join(dir, name)
+		if err := os.WriteFile(*path, files.Data[name], 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

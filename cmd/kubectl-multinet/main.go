@@ -1,0 +1,137 @@
+// Command kubectl-multinet answers what operators ask of ovn-multinet: kubectl finds it as `kubectl multinet`.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	root := &cobra.Command{
+		Use:         "kubectl-multinet",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl multinet"},
+		Short:       "Look at ovn-multinet's networks.",
+		Long: `Look at ovn-multinet's networks.
+
+Without --nb-endpoints, OVN's Northbound database is the one that the cluster's ConfigMap ovn-multinet names, with the
+certificates of its Secret ovn-multinet-nb; both are in the namespace ovn-multinet.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(networkCommand())
+	return daemon.Main(root)
+}
+
+// options are what every question needs.
+type options struct {
+	clients   clientOptions
+	manifests string
+	nb        conf.NB
+	output    string
+	timeout   time.Duration
+	// temporary is a folder with the certificates of the cluster's Secret, which are read at each handshake.
+	temporary string
+}
+
+func networkCommand() *cobra.Command {
+	var o options
+	network := &cobra.Command{
+		Use: "network", Aliases: []string{"networks", "net"}, Short: "List the networks, or show one", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := network.PersistentFlags()
+	o.clients.flags(flags)
+	flags.StringVar(&o.manifests, "manifests", "", "folder with YAML manifests of Pods and NetworkAttachmentDefinitions, instead of a cluster")
+	daemon.NBFlags(flags, &o.nb)
+	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for the cluster and for the database")
+	network.AddCommand(
+		&cobra.Command{
+			Use: "list", Aliases: []string{"ls"}, Short: "List all networks", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				list, _, err := o.networks(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if o.output == "json" {
+					return show.JSON(cmd.OutOrStdout(), list)
+				}
+				return show.List(cmd.OutOrStdout(), list)
+			},
+		},
+		&cobra.Command{
+			Use: "show NAME", Short: "Show one network with its ports", Args: cobra.ExactArgs(1),
+			Example: "  kubectl multinet network show blue -n shop\n  kubectl multinet network show shop/blue",
+			RunE: func(cmd *cobra.Command, args []string) error {
+				list, namespace, err := o.networks(cmd.Context())
+				if err != nil {
+					return err
+				}
+				n := show.Find(list, namespace, args[0])
+				if n == nil {
+					return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: kubectl multinet network list", args[0], namespace)
+				}
+				if o.output == "json" {
+					return show.JSON(cmd.OutOrStdout(), n)
+				}
+				return show.Details(cmd.OutOrStdout(), n)
+			},
+		},
+	)
+	return network
+}
+
+// networks reads all of them, and the namespace that a name without one is of.
+func (o *options) networks(ctx context.Context) (list []show.Network, namespace string, err error) {
+	if o.output != "table" && o.output != "json" {
+		return nil, "", fmt.Errorf("--output: %q is neither table nor json", o.output)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	defer func() { _ = os.RemoveAll(o.temporary) }() // of "": nothing
+	quiet := slog.New(slog.DiscardHandler)
+	var nads []*conf.NAD
+	namespace = o.clients.namespace
+	if o.manifests != "" {
+		src, err := source.NewManifests(o.manifests, nil, quiet)
+		if err != nil {
+			return nil, "", err
+		}
+		if nads, err = src.NADs(ctx); err != nil {
+			return nil, "", err
+		}
+	} else if nads, namespace, err = o.fromCluster(ctx, quiet); err != nil {
+		return nil, "", err
+	}
+	if namespace == "" {
+		namespace = "default"
+	}
+	if err := o.nb.Validate(); err != nil {
+		return nil, "", err
+	}
+	db, err := daemon.OpenNB(o.nb, quiet)
+	if err != nil {
+		return nil, "", err
+	}
+	defer db.Close()
+	if err := db.WaitConnected(ctx); err != nil {
+		return nil, "", fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
+	}
+	views, err := ovnnet.New(db).Views(ctx, "")
+	if err != nil {
+		return nil, "", err
+	}
+	return show.Networks(nads, views), namespace, nil
+}

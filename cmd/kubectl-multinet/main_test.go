@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"kubectl-multinet": func() { os.Exit(run()) }})
+}
+
+// TestScripts runs the scripts in testdata on a real Northbound database, $NB, with networks and ports made by the
+// packages that make them for the product, and on manifests that each script brings.
+func TestScripts(t *testing.T) {
+	server := ovndbtest.StartNB(t)
+	fill(t, server)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("OVN_MULTINET_NB_ENDPOINTS", server.Endpoint())
+			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "none"))
+			return nil
+		},
+	})
+}
+
+// fill makes shop/blue with two pods and a foreign port on router core, and infra/red, whose NAD is gone.
+func fill(t *testing.T, server *ovndbtest.Server) {
+	t.Helper()
+	model, err := nb.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: []string{server.Endpoint()}, Model: model, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := db.WaitConnected(ctx); err != nil {
+		t.Fatal(err)
+	}
+	networks, ports := ovnnet.New(db), ovnport.NewNB(db)
+	blue := network(t, "shop", "blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","router":"core","mtu":1300,
+		"excludeSubnets":"10.1.0.128/25","routes":[{"dst":"10.2.0.0/24"}]}`)
+	red := network(t, "infra", "red", `{"type":"ovn-multinet"}`)
+	l2 := network(t, "shop", "l2", `{"type":"ovn-k8s-cni-overlay","name":"tenant-l2","topology":"layer2","subnets":"10.9.0.0/16"}`)
+	for _, n := range []*conf.Network{blue, red, l2} {
+		if _, err := networks.Ensure(ctx, n, []string{n.NAD()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, pod := range []string{"web-0", "web-1"} {
+		owner := ovnport.Owner{Namespace: "shop", Pod: pod, UID: pod, Sandbox: pod, Node: "node-a", Chassis: "node-a"}
+		ip := netip.PrefixFrom(netip.MustParseAddr("10.1.0.10"), 24)
+		if i > 0 {
+			ip = netip.PrefixFrom(netip.MustParseAddr("10.1.0.11"), 24)
+		}
+		want := ovnport.Want{Interface: "net1", Network: blue, IPs: []netip.Prefix{ip, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 15: byte(10 + i)}), 64)}}
+		if _, err := ports.Ensure(ctx, owner, []ovnport.Want{want}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.NBCtl("lsp-add", "shop/blue", "vm1", "--", "lsp-set-addresses", "vm1", "02:00:00:00:00:01 10.1.0.200", "--",
+		"lsp-add", "infra/red", "vm2", "--", "lsp-set-addresses", "vm2", "02:00:00:00:00:02")
+}
+
+func network(t *testing.T, namespace, name, config string) *conf.Network {
+	t.Helper()
+	n, err := conf.ParseNetwork(namespace, name, []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

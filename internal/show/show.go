@@ -1,0 +1,186 @@
+// Package show owns what kubectl multinet prints: it joins what NADs say with what is in the database, and writes it as
+// a table or as JSON; it may change nothing.
+package show
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+)
+
+// Network is one network, as it is printed.
+type Network struct {
+	Name           string       `json:"name"` // "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share
+	Ready          bool         `json:"ready"`
+	Reason         string       `json:"reason,omitempty"` // why not
+	Topology       string       `json:"topology,omitempty"`
+	Router         string       `json:"router,omitempty"`
+	MTU            int          `json:"mtu,omitempty"` // absent: what the underlay leaves
+	PortSecurity   *bool        `json:"portSecurity,omitempty"`
+	Subnets        []Subnet     `json:"subnets"`
+	ExcludeSubnets []string     `json:"excludeSubnets,omitempty"`
+	Routes         []conf.Route `json:"routes,omitempty"`
+	NADs           []NAD        `json:"networkAttachmentDefinitions"`
+	Ports          []Port       `json:"ports"`
+}
+
+// Subnet is a subnet of a network, with how many of its leasable addresses are used and free.
+type Subnet struct {
+	Subnet  netip.Prefix `json:"subnet"`
+	Gateway netip.Addr   `json:"gateway"`
+	Used    uint64       `json:"used"`
+	Free    uint64       `json:"free"`
+}
+
+// NAD is a NetworkAttachmentDefinition of a network and what the controller says of it.
+type NAD struct {
+	Name   string     `json:"name"`
+	Ready  bool       `json:"ready"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+}
+
+// Port is a port on a network. One without a pod is not ours.
+type Port struct {
+	Name      string       `json:"name"`
+	Namespace string       `json:"namespace,omitempty"`
+	Pod       string       `json:"pod,omitempty"`
+	Interface string       `json:"interface,omitempty"`
+	Node      string       `json:"node,omitempty"`
+	MAC       string       `json:"mac,omitempty"`
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+	Up        bool         `json:"up"`
+}
+
+// Networks joins NADs and what is in the database into a list by name. What is in force counts; a network that is
+// nowhere in the database is shown as its NAD has it.
+func Networks(nads []*conf.NAD, views []ovnnet.View) []Network {
+	byName := map[string]*Network{}
+	for i := range views {
+		v := &views[i]
+		n := empty(v.ID)
+		n.fill(v)
+		byName[v.ID] = n
+	}
+	slices.SortFunc(nads, func(a, b *conf.NAD) int { return strings.Compare(a.ID(), b.ID()) })
+	for _, nad := range nads {
+		id := idOf(nad, views)
+		if id == "" {
+			continue
+		}
+		n := byName[id]
+		if n == nil {
+			n = empty(id)
+			if c, err := conf.ParseNetwork(nad.Namespace, nad.Name, []byte(nad.Config)); err == nil {
+				n.configure(c)
+			}
+			byName[id] = n
+		}
+		n.NADs = append(n.NADs, nadOf(nad))
+	}
+	list := make([]Network, 0, len(byName))
+	for _, n := range byName {
+		n.judge()
+		list = append(list, *n)
+	}
+	slices.SortFunc(list, func(a, b Network) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// empty has lists for what may be empty: in JSON they are [] then, not null.
+func empty(name string) *Network {
+	return &Network{Name: name, Subnets: []Subnet{}, NADs: []NAD{}, Ports: []Port{}}
+}
+
+// idOf tells which network a NAD is of; one that cannot be read any more is of the one that has accepted it.
+func idOf(nad *conf.NAD, views []ovnnet.View) string {
+	id, err := conf.NetworkID(nad.Namespace, nad.Name, []byte(nad.Config))
+	if err == nil {
+		return id
+	}
+	for i := range views {
+		if slices.Contains(views[i].Accepted, nad.ID()) {
+			return views[i].ID
+		}
+	}
+	if nad.State != "" {
+		return nad.ID()
+	}
+	return ""
+}
+
+func nadOf(nad *conf.NAD) NAD {
+	state, ok := nad.NetworkState()
+	if !ok {
+		return NAD{Name: nad.ID(), Reason: "the controller has not seen it: is ovn-multinet-controller running?"}
+	}
+	n := NAD{Name: nad.ID(), Ready: state.Ready, Reason: state.Reason}
+	if !state.Since.IsZero() {
+		n.Since = &state.Since
+	}
+	return n
+}
+
+func (n *Network) fill(v *ovnnet.View) {
+	if v.Config != nil {
+		n.configure(v.Config)
+	}
+	for i, u := range v.Usage {
+		n.Subnets[i].Used, n.Subnets[i].Free = u.Used, u.Free
+	}
+	for _, p := range v.Ports {
+		port := Port{Name: p.Name, Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface, Node: p.Node, Addresses: p.Addresses, Up: p.Up}
+		if p.MAC != nil {
+			port.MAC = p.MAC.String()
+		}
+		n.Ports = append(n.Ports, port)
+	}
+}
+
+func (n *Network) configure(c *conf.Network) {
+	n.Topology, n.Router, n.MTU, n.Routes, n.PortSecurity = c.Topology, c.Router, c.MTU, c.Routes, &c.PortSecurity
+	for i, subnet := range c.Subnets {
+		n.Subnets = append(n.Subnets, Subnet{Subnet: subnet, Gateway: c.Gateways[i], Free: c.Pool(i).Size()})
+	}
+	for _, e := range c.Exclude {
+		n.ExcludeSubnets = append(n.ExcludeSubnets, e.String())
+	}
+}
+
+// judge sums up what the controller says of the NADs.
+func (n *Network) judge() {
+	if len(n.NADs) == 0 {
+		n.Reason = "no NetworkAttachmentDefinition is left of it, it goes with its last port"
+		return
+	}
+	n.Ready = true
+	for _, nad := range n.NADs {
+		if !nad.Ready {
+			n.Ready, n.Reason = false, nad.Reason
+			if len(n.NADs) > 1 {
+				n.Reason = nad.Name + ": " + nad.Reason
+			}
+			return
+		}
+	}
+}
+
+// Find returns the network that a user means by a name: "<namespace>/<NAD>", a NAD of the namespace, or a shared name.
+func Find(list []Network, namespace, name string) *Network {
+	ids := []string{name}
+	if !strings.Contains(name, "/") {
+		ids = []string{namespace + "/" + name, name}
+	}
+	for _, id := range ids {
+		for i := range list {
+			if n := &list[i]; n.Name == id || slices.ContainsFunc(n.NADs, func(nad NAD) bool { return nad.Name == id }) {
+				return n
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package show
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// JSON writes any of what this package makes.
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// List writes a line for each network.
+func List(w io.Writer, list []Network) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "no networks")
+		return err
+	}
+	t := table(w)
+	fmt.Fprintln(t, "NETWORK\tTOPOLOGY\tSUBNETS\tROUTER\tPORTS\tUSED\tFREE\tSTATE")
+	for i := range list {
+		n := &list[i]
+		var subnets, used, free []string
+		for _, s := range n.Subnets {
+			subnets = append(subnets, s.Subnet.String())
+			used = append(used, strconv.FormatUint(s.Used, 10))
+			free = append(free, strconv.FormatUint(s.Free, 10))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, orDash(n.Topology), words(subnets), orDash(n.Router), len(n.Ports), words(used), words(free), n.state())
+	}
+	return t.Flush()
+}
+
+func (n *Network) state() string {
+	if n.Ready {
+		return "ready"
+	}
+	return "not ready: " + n.Reason
+}
+
+func orDash(s string) string { return cmp.Or(s, "-") }
+
+func words[T any](list []T) string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = fmt.Sprint(v)
+	}
+	return orDash(strings.Join(out, ","))
+}
+
+// Details writes all there is to say of one network.
+func Details(w io.Writer, n *Network) error {
+	t := table(w)
+	line := func(name string, value any) { fmt.Fprintf(t, "%s:\t%v\n", name, value) }
+	line("Network", n.Name)
+	line("State", n.state())
+	line("Topology", orDash(n.Topology))
+	line("Router", orDash(n.Router))
+	mtu := "what the underlay leaves"
+	if n.MTU != 0 {
+		mtu = strconv.Itoa(n.MTU)
+	}
+	line("MTU", mtu)
+	if n.PortSecurity != nil && !*n.PortSecurity {
+		line("Port security", "off")
+	}
+	line("Excluded", words(n.ExcludeSubnets))
+	routes := make([]string, len(n.Routes))
+	for i, r := range n.Routes {
+		routes[i] = fmt.Sprintf("%s via %s", r.Dst, r.GW)
+	}
+	line("Routes", words(routes))
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, part := range []func(io.Writer){n.subnets, n.nads, n.ports} {
+		part(t)
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Network) subnets(w io.Writer) {
+	if len(n.Subnets) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nSUBNET\tGATEWAY\tUSED\tFREE")
+	for _, s := range n.Subnets {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", s.Subnet, s.Gateway, s.Used, s.Free)
+	}
+}
+
+func (n *Network) nads(w io.Writer) {
+	fmt.Fprintln(w, "\nNETWORKATTACHMENTDEFINITION\tREADY\tSINCE\tREASON")
+	for _, nad := range n.NADs {
+		since := "-"
+		if nad.Since != nil {
+			since = nad.Since.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\n", nad.Name, nad.Ready, since, orDash(nad.Reason))
+	}
+}
+
+func (n *Network) ports(w io.Writer) {
+	fmt.Fprintln(w, "\nPOD\tINTERFACE\tNODE\tADDRESSES\tMAC\tUP")
+	for _, p := range n.Ports {
+		pod := p.Namespace + "/" + p.Pod
+		if p.Pod == "" {
+			pod = "(not ours: " + p.Name + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\n", pod, orDash(p.Interface), orDash(p.Node), words(p.Addresses), orDash(p.MAC), p.Up)
+	}
+}

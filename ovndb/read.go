@@ -1,0 +1,34 @@
+package ovndb
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// readPage is how many rows one transaction reads: the server does nothing else meanwhile.
+const readPage = 500
+
+// ReadByKey reads the rows that have the keys, page by page. Keys without a row are passed over.
+func ReadByKey[T any](ctx context.Context, d *DB, table string, keys []string, columns ...string) ([]*T, error) {
+	var all []*T
+	for page := range slices.Chunk(keys, readPage) {
+		ops := make([]ovsdb.Operation, 0, len(page))
+		for _, key := range page {
+			ops = append(ops, Select(table, key, columns...))
+		}
+		results, err := d.Transact(ctx, ops)
+		if err != nil {
+			return nil, err
+		}
+		for _, result := range results {
+			rows, err := Rows[T](d, result)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, rows...)
+		}
+	}
+	return all, nil
+}
