@@ -39,8 +39,14 @@ type rig struct {
 	stop   func() error // ends the agent; may be called twice
 }
 
-// pods is a source with one pod, shop/web, and one network, shop/blue.
-type pods struct{ panics bool }
+// pods is a source with one pod, shop/web, and its networks, by name; at first shop/blue.
+type pods struct {
+	panics bool
+	nads   map[string]conf.NAD
+}
+
+// blue is the network shop/blue, as its NAD has it and as it is in force.
+const blue = `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`
 
 func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, error) {
 	if p.panics {
@@ -57,10 +63,12 @@ func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod
 }
 
 func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
-	if name != "blue" {
+	def, found := p.nads[name]
+	if !found || namespace != "shop" {
 		return nil, conf.ErrNotFound
 	}
-	return &conf.NAD{Namespace: namespace, Name: name, Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`}, nil
+	def.Namespace, def.Name = namespace, name
+	return &def, nil
 }
 
 func (p *pods) SetStatus(context.Context, *source.Pod, []byte) error { return nil }
@@ -71,10 +79,9 @@ func (p *pods) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{}}
+	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{nads: map[string]conf.NAD{"blue": {Config: blue}}}}
 	r.proxy = ovndbtest.StartProxy(t, r.nb.Endpoint())
-	r.nb.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey("shop/blue"),
-		"row": ovndbtest.Op{"name": "shop/blue"}})
+	r.putSwitch("blue", blue)
 	r.ovs.VSCtl("--no-wait", "add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")
 	dir := ovndbtest.TempDir(t)
 	r.conf = conf.Agent{
@@ -148,8 +155,12 @@ func (r *rig) call(op string, body, out any) error {
 }
 
 func (r *rig) plan(id string) (*plan.Plan, error) {
+	return r.planFor(id, "blue,blue")
+}
+
+func (r *rig) planFor(id, networks string) (*plan.Plan, error) {
 	p := &plan.Plan{}
-	err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox(id), Annotations: map[string]string{conf.NetworksAnnotation: "blue,blue"}}, p)
+	err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox(id), Annotations: map[string]string{conf.NetworksAnnotation: networks}}, p)
 	return p, err
 }
 

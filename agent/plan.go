@@ -81,16 +81,30 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID,
 		Node: a.conf.NodeName, Chassis: settings.Chassis,
 	}
-	get := a.source.NAD
+	get := getNAD(a.source.NAD)
+	var lost error // an answer of the database, on the way to the plan: something may have been written
 	for range maxChanges {
 		p, err := a.planFor(ctx, &owner, selections, get, settings)
-		changed, ok := errors.AsType[*ovnport.NotInForce](err)
-		if !ok {
-			return p, err
+		if changed, ok := errors.AsType[*ovnport.NotInForce](err); ok {
+			if errors.Is(err, ovndb.ErrUnknownOutcome) {
+				lost = err
+			}
+			get = instead(get, changed)
+			continue
 		}
-		get = instead(get, changed)
+		if conf.HasCode(err, conf.CodeInvalidConfig) {
+			// The NAD may be spoilt while the network goes on as it was.
+			if other, differs := a.inForce(ctx, selections, get); differs {
+				get = other
+				continue
+			}
+		}
+		if err != nil && lost != nil {
+			err = fmt.Errorf("%w (before: %w)", err, lost)
+		}
+		return p, err
 	}
-	return nil, conf.Errorf(conf.CodeTryAgain, "try again when its NetworkAttachmentDefinition stays as it is", "a network of the pod changes all the time")
+	return nil, errors.Join(conf.Errorf(conf.CodeTryAgain, "try again when its NetworkAttachmentDefinition stays as it is", "a network of the pod changes all the time"), lost)
 }
 
 // maxChanges bounds how often one ADD follows a change of its networks.
@@ -109,6 +123,30 @@ func instead(get getNAD, now *ovnport.NotInForce) getNAD {
 		other.Config = now.Config
 		return &other, nil
 	}
+}
+
+// inForce answers with the configurations that are in force, for all networks of the pod; differs says that one of them
+// is another than get has.
+func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get getNAD) (other getNAD, differs bool) {
+	for i := range selections {
+		def, err := get(ctx, selections[i].Namespace, selections[i].Name)
+		if err != nil {
+			continue
+		}
+		id, err := conf.NetworkID(def.Namespace, def.Name, []byte(def.Config))
+		if err != nil {
+			id = def.ID()
+		}
+		config, err := a.nb.InForce(ctx, id, def.ID())
+		if id == "" || err != nil || config == "" {
+			continue
+		}
+		if now, err := conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config)); err == nil && now.Canonical() == config {
+			continue
+		}
+		get, differs = instead(get, &ovnport.NotInForce{NAD: def.ID(), Config: config}), true
+	}
+	return get, differs
 }
 
 // planFor makes the plan by the NADs that get answers with.

@@ -26,6 +26,20 @@ func (e *NotInForce) Error() string {
 	return "network " + e.NAD + " is another one than its NetworkAttachmentDefinition says"
 }
 
+// InForce returns the configuration that counts for a NAD of a network, a spec.config; "" when the network takes no
+// ports of it.
+func (n *NB) InForce(ctx context.Context, network, nad string) (string, error) {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network), "external_ids")})
+	if err != nil {
+		return "", err
+	}
+	rows, err := ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
+	if err != nil || len(rows) == 0 || rows[0].ExternalIDs[ovndb.AcceptedPrefix+nad] == "" {
+		return "", err
+	}
+	return rows[0].ExternalIDs[ovndb.ConfigKey], nil
+}
+
 // accepted asserts that the network's switch is there (a mutation of one that is gone "succeeds", and the port's row is
 // collected), and that it takes ports of this NAD with this configuration.
 func accepted(n *conf.Network) ovsdb.Operation {

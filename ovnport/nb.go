@@ -114,13 +114,23 @@ func (e *ensure) takenElsewhere(p *part) bool {
 	return false
 }
 
+// unsure is an error after which the ports may be there all the same: an earlier attempt's answer was lost.
+type unsure struct{ error }
+
+func (u unsure) Unwrap() []error { return []error{u.error, ovndb.ErrUnknownOutcome} }
+
 // run writes first and reads only when refused: with nobody in the way, which is the rule, the ports cost one
 // round trip.
-func (e *ensure) run(ctx context.Context) error {
-	err := e.db.WaitConnected(ctx)
-	if err != nil {
+func (e *ensure) run(ctx context.Context) (err error) {
+	if err := e.db.WaitConnected(ctx); err != nil {
 		return err
 	}
+	lost := false
+	defer func() {
+		if err != nil && lost {
+			err = unsure{err}
+		}
+	}()
 	for attempt := 0; attempt < maxAttempts; {
 		t, buildErr := e.build()
 		if buildErr != nil {
@@ -128,6 +138,7 @@ func (e *ensure) run(ctx context.Context) error {
 		}
 		_, err = e.db.Transact(ctx, t.ops)
 		failpoint.Hit("nb-committed")
+		lost = lost || errors.Is(err, ovndb.ErrUnknownOutcome)
 		if err == nil {
 			return nil
 		}

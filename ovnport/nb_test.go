@@ -397,64 +397,6 @@ func TestLastAddressBetweenClaims(t *testing.T) {
 	wantCode(t, err, conf.CodeNoAddressLeft)
 }
 
-func TestSwitchIsMissing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	n := parseNetwork(t, "blue", netDual)
-	o := owner("web-1", "sandbox-1")
-	begin := time.Now()
-	_, err := w.nb.Ensure(timeout(t), o, []ovnport.Want{want(n, "net1")}, nobody(t))
-	wantCode(t, err, conf.CodeTryAgain, "shop/blue")
-	if took := time.Since(begin); took < 4*time.Second || took > 20*time.Second {
-		t.Errorf("it waited %v for the logical switch", took)
-	}
-	w.wantPorts(t, o, nil)
-
-	// A call that ends before is told the same.
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	_, err = w.nb.Ensure(ctx, o, []ovnport.Want{want(n, "net1")}, nobody(t))
-	wantCode(t, err, conf.CodeTryAgain, "shop/blue")
-	w.wantPorts(t, o, nil)
-}
-
-// The controller makes the switch while an ADD waits for it.
-func TestSwitchComesDuringTheWait(t *testing.T) {
-	w := newWorld(t)
-	ready := w.network(t, "ready", net4)
-	n := parseNetwork(t, "blue", netDual)
-	o := owner("web-1", "sandbox-1")
-	made := make(chan struct{})
-	happened := w.once(t, waits, func() {
-		go func() {
-			defer close(made)
-			w.NBCtl("show") // long enough for the wait to be there
-			w.Transact(t, insertSwitch(n))
-		}()
-	})
-	ports := mustEnsure(t, w.nb, o, want(ready, "net1"), want(n, "net2"))
-	happened()
-	if t.Failed() {
-		return
-	}
-	<-made
-	w.wantPorts(t, o, ports)
-}
-
-// The switch is deleted between two attempts of one Ensure: nothing of the pod is left.
-func TestSwitchGoesBeforeTheWrite(t *testing.T) {
-	w := newWorld(t)
-	blue, red := w.network(t, "blue", netDual), w.network(t, "red", net4)
-	o := owner("web-1", "sandbox-1")
-	happened := w.once(t, hasOp("insert", "Logical_Switch_Port"), func() { w.NBCtl("ls-del", red.ID()) })
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	_, err := w.nb.Ensure(ctx, o, []ovnport.Want{want(blue, "net1"), want(red, "net2")}, nobody(t))
-	happened()
-	wantCode(t, err, conf.CodeTryAgain, "shop/red")
-	w.wantPorts(t, o, nil)
-}
-
 // An ADD before the database was ever reachable ends with its time, not with a panic.
 func TestEnsureBeforeTheFirstConnection(t *testing.T) {
 	w := &world{Server: ovndbtest.StartNB(t)}

@@ -96,9 +96,27 @@ func (w *world) network(t testing.TB, name, keys string) *conf.Network {
 	return n
 }
 
+// insertSwitch makes the network's logical switch, which takes ports of its NAD.
 func insertSwitch(n *conf.Network) ovndbtest.Op {
 	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(n.ID()), "row": ovndbtest.Op{
-		"name": n.ID(), "external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID()})}}
+		"name": n.ID(), "external_ids": inForce(n, n.NAD())}}
+}
+
+// inForce is what a switch's external_ids say when the network is as n has it, for ports of those NADs.
+func inForce(n *conf.Network, nads ...string) any {
+	ids := map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/config": n.Canonical()}
+	for _, nad := range nads {
+		ids["ovn-multinet/nad:"+nad] = n.Revision()
+	}
+	return ovndbtest.Map(ids)
+}
+
+// accept changes a switch that is there: the network is as n has it now, for ports of those NADs alone.
+func (w *world) accept(t testing.TB, n *conf.Network, nads ...string) {
+	t.Helper()
+	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch",
+		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}},
+		"row":   ovndbtest.Op{"external_ids": inForce(n, nads...)}})
 }
 
 func owner(pod, sandbox string) ovnport.Owner {
