@@ -163,6 +163,11 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 	if nad != nil {
 		is, err = conf.NetworkID(nad.Namespace, nad.Name, []byte(nad.Config))
 		switch {
+		case err != nil && nad.Deleting:
+			// Which network it was is all that counts now.
+			if is = was; is == "" {
+				c.leave(nad, "")
+			}
 		case err != nil && (was != "" || nad.Held || conf.IsOVN(kindOf(nad))):
 			// Which network it is cannot be told; one that it was stays as it is.
 			c.states.set(nad, &conf.NetworkState{Reason: err.Error()}, nad.Held)
@@ -216,6 +221,9 @@ func (c *Controller) syncNetwork(ctx context.Context, id string) error {
 			continue
 		}
 		m.network, m.err = conf.ParseNetwork(nad.Namespace, nad.Name, []byte(nad.Config))
+		if m.network != nil && m.network.ID() != id {
+			continue // it is another network's since just now, which comes next
+		}
 		members = append(members, m)
 	}
 	if len(members) == 0 {

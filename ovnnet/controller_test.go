@@ -1,7 +1,6 @@
 package ovnnet_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,27 +8,34 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
 // running is a controller at work.
 type running struct {
 	*world
-	*ovnnet.Controller
-	nads *nads
-	log  *buffer
+	*api
 	stop func()
 }
 
-// run starts a controller on a database and a source that may hold something already. It is stopped with the test.
-func run(t *testing.T, w *world, source *nads) *running {
+func leads() error { return nil }
+
+// run starts a controller on a database and an API that may hold something already. It is stopped with the test.
+func run(t *testing.T, w *world, a *api, joining ...string) *running {
 	t.Helper()
-	log := &buffer{}
-	c := ovnnet.NewController(w.networks, slog.New(slog.NewTextHandler(log, nil)))
+	return runAs(t, w, w.networks, a, leads, joining...)
+}
+
+func runAs(t *testing.T, w *world, networks *ovnnet.Networks, a *api, leading func() error, joining ...string) *running {
+	t.Helper()
+	c := ovnnet.NewController(networks, joining, slog.New(slog.DiscardHandler))
+	a.with(func() { a.watchers = append(a.watchers, c.Changed) })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx, source) }()
+	go func() { done <- c.Run(ctx, a, leading) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -37,182 +43,355 @@ func run(t *testing.T, w *world, source *nads) *running {
 		}
 	})
 	t.Cleanup(stop)
-	return &running{world: w, Controller: c, nads: source, log: log, stop: stop}
+	return &running{world: w, api: a, stop: stop}
 }
 
-// change sets a NAD ("": removes it) and says so.
-func (r *running) change(id, config string) {
-	r.nads.set(id, config)
-	namespace, name, _ := strings.Cut(id, "/")
-	r.Changed(namespace, name)
-}
-
-func (r *running) wantNames(t *testing.T, want string) {
+func (r *running) wantSwitches(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, want, func() string { return r.names(t) })
+	eventually(t, want, func() string { return r.switches(t) })
 }
 
-// wantLine waits for a line of the log with all the words.
-func (r *running) wantLine(t *testing.T, words ...string) {
+func (r *running) wantState(t *testing.T, id, want string) {
 	t.Helper()
-	eventually(t, "there", func() string {
-		for line := range strings.Lines(r.log.String()) {
-			missing := false
-			for _, word := range words {
-				missing = missing || !strings.Contains(line, word)
-			}
-			if !missing {
-				return "there"
-			}
-		}
-		return "no line with " + strings.Join(words, ", ") + " in:\n" + r.log.String()
-	})
+	eventually(t, want, func() string { return r.state(id) })
 }
 
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+// otherConfig is the column of a network's switch that tells its subnet and what is excluded.
+func (r *running) otherConfig(t *testing.T, id string) string {
+	t.Helper()
+	return r.rows(t)["Logical_Switch"][ovndb.SwitchKey(id)]["other_config"]
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+// settle waits until the controller has done all that it was told before: it works in turn, its states too.
+func (r *running) settle(t *testing.T) {
+	t.Helper()
+	r.apply("settle/marker", spec(""))
+	r.wantState(t, "settle/marker", "ready, held")
+	r.deleteNAD(t, "settle/marker")
+	r.wantState(t, "settle/marker", "gone")
 }
 
 func TestControllerFollowsTheNADs(t *testing.T) {
-	r := run(t, newWorld(t), &nads{})
-	r.change("shop/blue", spec(`"subnets":"10.1.0.0/24"`))
-	r.change("infra/blue", spec(`"subnets":"10.1.0.0/24"`))
-	r.wantNames(t, "infra/blue shop/blue")
+	r := run(t, newWorld(t), newAPI())
+	r.apply("shop/blue", spec(net4))
+	r.apply("infra/blue", spec(net4))
+	r.wantSwitches(t, "infra/blue shop/blue")
+	r.wantState(t, "shop/blue", "ready, held")
+	r.wantState(t, "infra/blue", "ready, held")
 
-	r.change("shop/blue", spec(`"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.128/25"`))
-	eventually(t, "10.1.0.1 10.1.0.2..10.1.0.127", func() string {
-		return r.switches(t)[blueKey]["other_config"].(map[string]string)["exclude_ips"]
-	})
+	r.apply("shop/blue", spec(net4+`,"excludeSubnets":"10.1.0.128/25"`))
+	eventually(t, "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.127 subnet=10.1.0.0/24", func() string { return r.otherConfig(t, "shop/blue") })
+	r.apply("shop/blue", spec(net4+onR1))
+	eventually(t, "r1:shop/blue", func() string { return r.names(t, "Logical_Router_Port") })
 
-	r.change("infra/blue", "")
-	r.wantNames(t, "shop/blue")
+	r.deleteNAD(t, "infra/blue")
+	r.wantState(t, "infra/blue", "gone")
+	r.wantSwitches(t, "shop/blue")
+	r.deleteNAD(t, "shop/blue")
+	r.wantState(t, "shop/blue", "gone")
+	r.wantRows(t, map[string]map[string]fields{})
 }
 
-// What is not an OVN network of ours has no switch, whether it was one before or not.
+// What is not an OVN network has no switch and nothing of ours on it, whether it was one before or not.
 func TestControllerIgnoresOtherTypes(t *testing.T) {
-	for name, config := range map[string]string{
-		"another plugin's": `{"type":"bridge"}`, "a conflist": `{"plugins":[]}`, "no type": `{}`, "null": "null", "no JSON": "x",
-	} {
+	for name, config := range map[string]string{"another plugin's": `{"type":"bridge"}`, "a conflist": `{"plugins":[{"type":"x"}]}`} {
 		t.Run(name, func(t *testing.T) {
-			r := run(t, newWorld(t), &nads{})
-			r.change("shop/blue", spec(""))
-			r.wantNames(t, "shop/blue")
-			r.change("shop/blue", config)
-			r.wantNames(t, "")
-			r.change("shop/red", config)
-			r.change("shop/green", spec("")) // worked off after red
-			r.wantNames(t, "shop/green")
+			r := run(t, newWorld(t), newAPI())
+			r.apply("shop/blue", spec(net4+onR1))
+			r.wantState(t, "shop/blue", "ready, held")
+			r.apply("shop/blue", config)
+			r.wantSwitches(t, "")
+			r.wantState(t, "shop/blue", "nothing")
+			before := r.count()
+			r.apply("shop/red", config)
+			r.apply("shop/broken", "x")
+			r.apply("shop/green", spec(""))
+			r.wantState(t, "shop/green", "ready, held") // worked off after those
+			if got := r.switches(t) + ", " + r.state("shop/red") + ", " + r.state("shop/broken"); got != "shop/green, nothing, nothing" || r.count() != before+1 {
+				t.Errorf("switches and states %q, %d writes; want 1 for shop/green alone", got, r.count()-before)
+			}
 		})
 	}
 }
 
+// A network whose type is changed away is gone with its last port; its NAD is not ours to hold meanwhile.
+func TestControllerTypeChangedUnderPods(t *testing.T) {
+	r := run(t, newWorld(t), newAPI())
+	r.apply("shop/blue", spec(net4))
+	r.wantState(t, "shop/blue", "ready, held")
+	r.pod(t, "blue", "10.1.0.7", "web-0", "net1")
+	r.apply("shop/blue", `{"type":"bridge"}`)
+	r.wantState(t, "shop/blue", "nothing")
+	eventually(t, fenced, func() string { return r.rows(t)["Logical_Switch"][blueKey]["external_ids"] })
+	if got := r.names(t, "Logical_Switch_Port"); got != "shop/web-0/net1" {
+		t.Errorf("ports %q", got)
+	}
+	r.dropPorts(t, "Logical_Switch", blueKey)
+	r.wantSwitches(t, "")
+}
+
+// A NAD that is spoilt says so, and leaves what is there as it is.
+func TestControllerKeepsWhatCannotBeRead(t *testing.T) {
+	const notRead = "refused: network shop/blue: "
+	for name, tt := range map[string]struct{ config, reason string }{
+		"not valid": {spec(`"subnets":"10.2.0.0"`), notRead + `subnets: "10.2.0.0" is not a network like 10.1.0.0/16, held`},
+		"no JSON":   {"{", notRead + "not valid JSON: unexpected end of JSON input, held"},
+		"no type":   {"{}", notRead + `"type" is missing, held`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := newWorld(t), newAPI()
+			r := run(t, w, a)
+			r.apply("shop/blue", spec(net4+onR1))
+			r.wantState(t, "shop/blue", "ready, held")
+			want := w.rows(t)
+			r.apply("shop/blue", tt.config)
+			r.wantState(t, "shop/blue", tt.reason)
+			w.wantRows(t, want)
+			r.stop() // nor does the next leader know better
+			second := run(t, w, a)
+			second.settle(t)
+			if got := second.state("shop/blue"); got != tt.reason {
+				t.Errorf("shop/blue is %q, want %q", got, tt.reason)
+			}
+			w.wantRows(t, want)
+			second.apply("shop/blue", spec(net4))
+			second.wantState(t, "shop/blue", "ready, held")
+		})
+	}
+}
+
+// One that was never a network is refused and makes nothing.
 func TestControllerRefusesInvalidNetworks(t *testing.T) {
-	r := run(t, newWorld(t), &nads{})
-	r.change("shop/red", spec(`"subnet":"10.1.0.0/24"`))
-	r.wantLine(t, "level=ERROR", "network=shop/red", `unknown key \"subnet\", did you mean \"subnets\"?`)
-	if got := r.names(t); got != "" {
+	r := run(t, newWorld(t), newAPI())
+	r.apply("shop/red", spec(`"subnet":"10.1.0.0/24"`))
+	r.wantState(t, "shop/red", `refused: network shop/red: unknown key "subnet", did you mean "subnets"?, held`)
+	r.apply("shop/shared", `{"type":"ovn-k8s-cni-overlay","name":"a/b"}`)
+	r.wantState(t, "shop/shared", `refused: network shop/shared: name: "a/b" is no network's name: letters, digits, '_', '.' and '-'`)
+	if got := r.switches(t); got != "" {
 		t.Errorf("switches %q", got)
 	}
-	r.change("shop/red", spec(`"subnets":"10.1.0.0/24"`))
-	r.wantNames(t, "shop/red")
-
-	// A switch that pods may be on stays as it was when its NAD is spoilt.
-	before := r.switches(t)[ovndb.SwitchKey("shop/red")]["other_config"].(map[string]string)["subnet"]
-	r.change("shop/red", spec(`"subnets":"10.2.0.0"`))
-	r.wantLine(t, "level=ERROR", "network=shop/red", `is not a network like`)
-	if row := r.switches(t)[ovndb.SwitchKey("shop/red")]; row == nil || row["other_config"].(map[string]string)["subnet"] != before {
-		t.Errorf("row %v", row)
-	}
+	r.apply("shop/red", spec(net4))
+	r.wantState(t, "shop/red", "ready, held")
+	r.wantSwitches(t, "shop/red")
+	r.deleteNAD(t, "shop/shared")
+	r.apply("shop/red", spec(`"subnet":"10.1.0.0/24"`))
+	r.wantState(t, "shop/red", `refused: network shop/red: unknown key "subnet", did you mean "subnets"?, held`)
+	r.deleteNAD(t, "shop/red") // also what cannot be read any more can be deleted
+	r.wantState(t, "shop/red", "gone")
+	r.wantSwitches(t, "")
 }
 
 // NADs that went, came or changed while no controller ran.
 func TestControllerCatchesUp(t *testing.T) {
-	w := newWorld(t)
-	ensure(t, w.networks, network(t, "gone", ""))
-	ensure(t, w.networks, network(t, "changed", `"subnets":"10.1.0.0/24"`))
+	w, a := newWorld(t), newAPI()
+	ensure(t, w.networks, network(t, "gone", net4+onR1))
+	ensure(t, w.networks, network(t, "changed", net4))
 	ensure(t, w.networks, network(t, "same", ""))
-	w.put(t, "11111111-0000-4000-8000-000000000001", "a-foreign-one", nil)
-	source := &nads{}
-	source.set("shop/changed", spec(`"subnets":"10.2.0.0/24"`))
-	source.set("shop/same", spec(""))
-	r := run(t, w, source)
-	r.wantNames(t, "a-foreign-one shop/changed shop/same")
-	eventually(t, "10.2.0.0/24", func() string {
-		return r.switches(t)[ovndb.SwitchKey("shop/changed")]["other_config"].(map[string]string)["subnet"]
-	})
+	ensure(t, w.networks, network(t, "retyped", ""))
+	w.put(t, "Logical_Switch", strange, "a-foreign-one", nil)
+	w.put(t, "Logical_Router", ovndb.RouterKey("unused"), "unused", map[string]string{"ovn-multinet/router": "unused"})
+	a.apply("shop/changed", spec(`"subnets":"10.2.0.0/24"`))
+	a.apply("shop/same", spec(""))
+	a.apply("shop/retyped", `{"type":"bridge"}`)
+	r := run(t, w, a)
+	r.wantSwitches(t, "a-foreign-one shop/changed shop/same")
+	eventually(t, "exclude_ips=10.2.0.1 10.2.0.2..10.2.0.254 subnet=10.2.0.0/24", func() string { return r.otherConfig(t, "shop/changed") })
+	eventually(t, "", func() string { return r.names(t, "Logical_Router") })
+	r.wantState(t, "shop/same", "ready, held")
+	r.wantState(t, "shop/retyped", "nothing")
 }
 
 // Changed may be called before Run, as an informer does that is faster.
 func TestControllerIsToldBeforeItRuns(t *testing.T) {
-	w := newWorld(t)
-	source := &nads{}
-	source.set("shop/blue", spec(""))
-	c := ovnnet.NewController(w.networks, slog.New(slog.DiscardHandler))
+	w, a := newWorld(t), newAPI()
+	a.apply("shop/blue", spec(""))
+	c := ovnnet.NewController(w.networks, nil, slog.New(slog.DiscardHandler))
 	c.Changed("shop", "blue")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx, source) }()
-	eventually(t, "shop/blue", func() string { return w.names(t) })
+	go func() { done <- c.Run(ctx, a, leads) }()
+	eventually(t, "shop/blue", func() string { return w.switches(t) })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }
 
-// The switch of a network that is gone stays until its last port goes.
-func TestControllerWaitsForPorts(t *testing.T) {
-	r := run(t, newWorld(t), &nads{})
-	r.change("shop/blue", spec(""))
-	r.wantNames(t, "shop/blue")
-	r.addPort(t, blueKey, "shop/web-0/net1")
-	r.change("shop/blue", "")
-	r.wantLine(t, "level=INFO", "its switch stays until its ports are gone", "network=shop/blue")
-	if r.names(t) != "shop/blue" || len(r.Dump(t, "Logical_Switch_Port")) != 1 {
-		t.Error("the switch or its port is lost")
-	}
-	r.dropPorts(t, blueKey)
-	r.wantNames(t, "")
+// A source that does not answer changes nothing, and is asked again.
+func TestControllerTriesTheSourceAgain(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	ensure(t, w.networks, network(t, "blue", net4))
+	before := w.rows(t)
+	a.fail("shop/blue", errors.New("connection refused"))
+	w.proxy.Reset()
+	r := run(t, w, a)
+	eventually(t, "asked", func() string {
+		asked := "not yet"
+		a.with(func() {
+			if a.reads["shop/blue"] >= 5 {
+				asked = "asked"
+			}
+		})
+		return asked
+	})
+	w.wantCommitted(t, 0)
+	w.wantRows(t, before)
+	a.fail("shop/blue", nil)
+	r.wantSwitches(t, "") // there is no such NAD
 }
 
-// A source that does not answer removes nothing, and is asked again.
-func TestControllerTriesAgain(t *testing.T) {
-	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", ""))
-	source := &nads{}
-	source.fail("shop/blue", errors.New("connection refused"))
-	r := run(t, w, source)
-	r.wantLine(t, "level=WARN", "network=shop/blue", "connection refused")
-	if got := r.names(t); got != "shop/blue" {
-		t.Errorf("switches %q", got)
+// A database that refuses or does not answer keeps a network waiting, no longer.
+func TestControllerTriesTheDatabaseAgain(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	r := run(t, w, a)
+	r.settle(t)
+	w.proxy.CutBeforeNext()
+	r.apply("shop/blue", spec(netDual+onR1))
+	r.wantState(t, "shop/blue", "ready, held")
+	if got := r.switches(t) + ", " + r.names(t, "Logical_Router_Port"); got != "shop/blue, r1:shop/blue" {
+		t.Errorf("switches and router ports %q", got)
 	}
-	r.nads.fail("", nil)
-	r.wantNames(t, "")
 }
 
-// The next leader removes what went while there was none.
+// A controller that does not lead any more writes nothing anywhere, and goes on when it leads again.
+func TestControllerWritesOnlyWhileItLeads(t *testing.T) {
+	tests := []struct {
+		name  string
+		there func(t *testing.T, w *world, a *api)
+		do    func(t *testing.T, a *api)
+		want  string // states, switches
+	}{
+		{"make", nil, func(_ *testing.T, a *api) { a.apply("shop/blue", spec(net4+onR1)) }, "ready, held; shop/blue"},
+		{"refuse", nil, func(_ *testing.T, a *api) { a.apply("shop/blue", spec(`"subnets":"x"`)) },
+			`refused: network shop/blue: subnets: "x" is not a network like 10.1.0.0/16, held; `},
+		{"remove", func(t *testing.T, w *world, a *api) { ensure(t, w.other(t), network(t, "blue", net4+onR1)) },
+			func(*testing.T, *api) {}, "gone; "},
+		{"drop a router", func(t *testing.T, w *world, a *api) {
+			w.put(t, "Logical_Router", ovndb.RouterKey("r1"), "r1", map[string]string{"ovn-multinet/router": "r1"})
+		}, func(*testing.T, *api) {}, "gone; "},
+		{"fence", func(t *testing.T, w *world, a *api) {
+			ensure(t, w.other(t), network(t, "blue", net4))
+			w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
+			a.apply("shop/blue", spec(net4))
+			a.with(func() { a.nads["shop/blue"].Held, a.nads["shop/blue"].Deleting = true, true })
+		}, func(*testing.T, *api) {}, "refused: being deleted, used by pod shop/web-0, held; shop/blue"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w, a := newWorld(t), newAPI()
+			if tt.there != nil {
+				tt.there(t, w, a)
+			}
+			w.proxy.Reset()
+			before := w.rows(t)
+			var mu sync.Mutex
+			asked, lost := 0, errors.New("does not lead any more")
+			leading := func() error {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				return lost
+			}
+			r := runAs(t, w, w.networks, a, leading)
+			tt.do(t, a)
+			eventually(t, "true", func() string {
+				mu.Lock()
+				defer mu.Unlock()
+				return sprint("%t", asked >= 3)
+			})
+			w.wantCommitted(t, 0)
+			w.wantRows(t, before)
+			if r.count() != 0 {
+				t.Errorf("%d states were written", r.count())
+			}
+			mu.Lock()
+			lost = nil
+			mu.Unlock()
+			eventually(t, tt.want+", 0 unused routers", func() string {
+				return sprint("%s; %s, %d unused routers", r.state("shop/blue"), r.switches(t), unused(r.rows(t)))
+			})
+		})
+	}
+}
+
+func unused(rows map[string]map[string]fields) (n int) {
+	for _, router := range rows["Logical_Router"] {
+		if router["ports"] == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// The next leader goes on where the first ended.
 func TestControllerEnds(t *testing.T) {
-	w := newWorld(t)
-	first := run(t, w, &nads{})
-	first.change("shop/blue", spec(""))
-	first.wantNames(t, "shop/blue")
+	w, a := newWorld(t), newAPI()
+	first := run(t, w, a)
+	first.apply("shop/blue", spec(""))
+	first.wantState(t, "shop/blue", "ready, held")
 	first.stop()
-	source := &nads{}
-	source.set("shop/red", spec(""))
-	second := run(t, w, source)
-	second.wantNames(t, "")
-	second.Changed("shop", "red")
-	second.wantNames(t, "shop/red")
+	a.with(func() { a.watchers = nil })
+	a.apply("shop/red", spec(""))
+	a.deleteNAD(t, "shop/blue")
+	second := run(t, w, a)
+	second.wantState(t, "shop/blue", "gone")
+	second.touch(t, "shop/red")
+	second.wantState(t, "shop/red", "ready, held")
+	second.wantSwitches(t, "shop/red")
+}
+
+// touch tells the controllers of a NAD that is as it was, as informers do.
+func (a *api) touch(t *testing.T, id string) {
+	t.Helper()
+	if err := a.update(id, func(*conf.NAD) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Two controllers at once, for as long as they like, make one row of each and agree on the states.
+func TestTwoControllersAtOnce(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	run(t, w, a)
+	r := runAs(t, w, w.other(t), a, leads)
+	var want []string
+	for i := range 20 {
+		id := sprint("shop/n%02d", i)
+		a.apply(id, spec(sprint(`"subnets":"10.%d.0.0/24,fd01:%d::/64","router":"r%d"`, i, i, i%3)))
+		want = append(want, id)
+	}
+	r.wantSwitches(t, strings.Join(want, " "))
+	for _, id := range want {
+		r.wantState(t, id, "ready, held")
+	}
+	rows := r.rows(t)
+	if len(rows["Logical_Router"]) != 3 || len(rows["Logical_Router_Port"]) != 20 || len(rows["Logical_Switch_Port"]) != 20 || len(rows["Copp"]) != 20 {
+		t.Errorf("rows %v", rows)
+	}
+	for _, id := range want {
+		a.deleteNAD(t, id)
+	}
+	for _, id := range want {
+		r.wantState(t, id, "gone")
+	}
+	eventually(t, "empty", func() string {
+		if rows := r.rows(t); len(rows) > 0 {
+			return sprint("%v", rows)
+		}
+		return "empty"
+	})
+	r.wantRows(t, map[string]map[string]fields{})
+}
+
+// What others changed in the database is put right at the latest when the NAD is looked at again.
+func TestControllerRepairs(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	r := run(t, w, a)
+	r.apply("shop/blue", spec(net4+onR1))
+	r.wantState(t, "shop/blue", "ready, held")
+	want := w.rows(t)
+	w.remove(t, "Logical_Router", ovndb.RouterKey("r1"))
+	w.change(t, "Logical_Switch", blueKey, ovndbtest.Op{"name": "renamed"})
+	r.touch(t, "shop/blue")
+	eventually(t, "r1:shop/blue", func() string { return w.names(t, "Logical_Router_Port") })
+	w.wantRows(t, want)
 }

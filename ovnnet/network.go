@@ -62,19 +62,22 @@ func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []str
 		if err != nil {
 			return false, err
 		}
-		ops, err := n.change(have, want)
-		if err != nil || len(ops) == 0 {
-			return false, err
-		}
 		if network.Router != "" && !routerThere {
 			if err := n.ensureRouter(ctx, network.Router); err != nil {
 				return false, err
 			}
 			continue
 		}
+		ops, err := n.change(have, want)
+		if err != nil || len(ops) == 0 {
+			return false, err
+		}
 		err = n.write(ctx, append(guards, ops...))
 		if raced(err) {
 			continue
+		}
+		if r, ok := errors.AsType[*ovndb.Refused](err); ok && r.Reason == ovndb.ReasonConstraint {
+			return false, refusedf("a row that is not ours is in the way: %s", r.Details)
 		}
 		if err == nil && have.port != nil && have.port.ExternalIDs[keyRouter] != network.Router {
 			err = n.dropRouter(ctx, have.port.ExternalIDs[keyRouter])
@@ -89,7 +92,7 @@ func (n *Networks) read(ctx context.Context, want *rows, router string) (have *r
 	ops := []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, want.sw.UUID, "_uuid", "name", "other_config", "external_ids"), // not its ports, which may be many
 		ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(id)),
-		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "external_ids"),
+		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "name", "external_ids"),
 	}
 	results, err := n.db.Transact(ctx, ops)
 	if err != nil {
@@ -109,7 +112,7 @@ func (n *Networks) read(ctx context.Context, want *rows, router string) (have *r
 	if logicalRouter != nil && router != "" && logicalRouter.ExternalIDs[keyRouter] != router {
 		return nil, false, refusedf("router: logical router %s is not ours", logicalRouter.UUID)
 	}
-	return have, logicalRouter != nil, n.readEnds(ctx, have, want)
+	return have, logicalRouter != nil && logicalRouter.Name == router, n.readEnds(ctx, have, want)
 }
 
 // one decodes a select's only row; nil when there is none.
@@ -125,14 +128,26 @@ func one[T any](db *ovndb.DB, result ovsdb.OperationResult, into **T) error {
 // be; a pod's port there is an error.
 func (n *Networks) readEnds(ctx context.Context, have, want *rows) error {
 	var keys []string
+	add := func(more ...string) {
+		for _, key := range more {
+			if key != "" && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	addEnd := func(end *nb.LogicalSwitchPort) {
+		add(end.UUID)
+		add(strings.Fields(end.ExternalIDs[keyClaims])...)
+	}
 	if want.end != nil {
-		keys = append(keys, want.end.UUID)
-		keys = append(keys, strings.Fields(want.end.ExternalIDs[keyClaims])...)
+		addEnd(want.end)
 	}
 	if have.port != nil {
-		old := have.port.ExternalIDs[keyPort]
-		if len(keys) == 0 || keys[0] != old {
-			keys = append(keys, old)
+		add(have.port.ExternalIDs[keyPort])
+	}
+	if have.sw != nil { // also where the configuration in force puts them: others may have taken the rows that lead there
+		if was := inForce(have.sw); was != nil && was.Router != "" {
+			addEnd(wanted(was, nil).end)
 		}
 	}
 	for done := 0; done < len(keys); {
@@ -151,11 +166,7 @@ func (n *Networks) readEnds(ctx context.Context, have, want *rows) error {
 			if err != nil {
 				return err
 			}
-			for _, key := range more { // claims of an end that is on its way out
-				if !slices.Contains(keys, key) {
-					keys = append(keys, key)
-				}
-			}
+			add(more...) // claims of an end that is on its way out
 		}
 	}
 	return nil
@@ -267,7 +278,7 @@ func holdsPorts(table, key string, ports []string) ovsdb.Operation {
 	return op
 }
 
-// ensureRouter makes a logical router. It has a transaction of its own: of two networks that need it at once, one
+// ensureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that need it at once, one
 // makes it and both go on.
 func (n *Networks) ensureRouter(ctx context.Context, name string) error {
 	row, err := n.db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{keyRouter: name}})
@@ -275,6 +286,13 @@ func (n *Networks) ensureRouter(ctx context.Context, name string) error {
 		return err
 	}
 	if err = n.write(ctx, []ovsdb.Operation{row}); raced(err) {
+		key := ovndb.RouterKey(name)
+		err = n.write(ctx, []ovsdb.Operation{
+			ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", keyRouter, name),
+			ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
+		})
+	}
+	if raced(err) { // it is gone again: whoever needs it looks again
 		return nil
 	}
 	return err

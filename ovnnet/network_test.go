@@ -1,105 +1,186 @@
 package ovnnet_test
 
 import (
-	"errors"
 	"maps"
+	"net/netip"
 	"reflect"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
-// blueKey is the row key of shop/blue's switch: it is the same everywhere and for ever.
-var blueKey = ovndb.SwitchKey("shop/blue")
+// keyOf is the row key of an address of shop/blue.
+func keyOf(address string) string { return ovndb.AddressKey("shop/blue", netip.MustParseAddr(address)) }
 
-func TestEnsureMakesTheRow(t *testing.T) {
-	tests := []struct {
-		name   string
-		keys   string
-		other  map[string]string
-		gateIP string
-	}{
-		{"MAC only", "", map[string]string{}, ""},
-		{"IPv4", `"subnets":"10.1.0.0/24"`,
-			map[string]string{"subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.1 10.1.0.2..10.1.0.254"}, "10.1.0.1"},
-		{"the gateway elsewhere", `"subnets":"10.1.0.0/24","gateway":"10.1.0.100"`,
-			map[string]string{"subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.254"}, "10.1.0.100"},
-		{"what users exclude is left to OVN", `"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.64/26,10.1.0.4/32"`,
-			map[string]string{"subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.1 10.1.0.2..10.1.0.3 10.1.0.5..10.1.0.63 10.1.0.128..10.1.0.254"}, "10.1.0.1"},
-		{"one address is no range", `"subnets":"10.1.0.0/30"`, map[string]string{"subnet": "10.1.0.0/30", "exclude_ips": "10.1.0.1 10.1.0.2"}, "10.1.0.1"},
-		{"IPv6", `"subnets":"fd01::/64"`, map[string]string{}, "fd01::1"},
-		{"both", `"subnets":"fd01::/64,10.1.0.0/24","gateway":"fd01::ff"`,
-			map[string]string{"subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.1 10.1.0.2..10.1.0.254"}, "10.1.0.1 fd01::ff"},
+const config4 = `{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/24","gateway":"10.1.0.1","portSecurity":true}`
+
+// ids are the marks of shop/blue's switch that its one NAD is accepted on.
+func ids(n *conf.Network, gateways string) string {
+	if gateways != "" {
+		gateways = "gateway_ip=" + gateways + " "
+	}
+	return gateways + "ovn-multinet/config=" + n.Canonical() + " ovn-multinet/nad:shop/blue=" + n.Revision() + " ovn-multinet/network=shop/blue"
+}
+
+func TestEnsureMakesTheSwitch(t *testing.T) {
+	tests := []struct{ name, keys, other, gateways string }{
+		{"MAC only", "", "", ""},
+		{"IPv4", net4, "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1"},
+		{"the gateway elsewhere", net4 + `,"gateway":"10.1.0.100"`,
+			"exclude_ips=10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.100"},
+		{"what users exclude is left to OVN", net4 + `,"excludeSubnets":"10.1.0.64/26,10.1.0.4/32"`,
+			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 10.1.0.5..10.1.0.63 10.1.0.128..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1"},
+		{"one address is no range", `"subnets":"10.1.0.0/30"`, "exclude_ips=10.1.0.1 10.1.0.2 subnet=10.1.0.0/30", "10.1.0.1"},
+		{"IPv6", net6, "", "fd01::1"},
+		{"both", netDual + `,"gateway":"fd01::ff"`, "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1 fd01::ff"},
 	}
 	w := newWorld(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Logical_Switch", "where": []any{}})
+			w.clear(t)
 			w.proxy.Reset()
-			if !ensure(t, w.networks, network(t, "blue", tt.keys)) {
+			n := network(t, "blue", tt.keys)
+			if !ensure(t, w.networks, n) {
 				t.Error("changed is false")
 			}
-			w.wantCounts(t, 1, 0, 1)
-			ids := map[string]string{"ovn-multinet/network": "shop/blue"}
-			if tt.gateIP != "" {
-				ids["gateway_ip"] = tt.gateIP
+			w.wantCommitted(t, 1)
+			want := fields{"name": "shop/blue", "external_ids": ids(n, tt.gateways)}
+			if tt.other != "" {
+				want["other_config"] = tt.other
 			}
-			rows := w.switches(t)
-			row := rows[blueKey]
-			if len(rows) != 1 || row == nil {
-				t.Fatalf("rows %v, want %s", rows, blueKey)
-			}
-			if row["name"] != "shop/blue" || !maps.Equal(row["other_config"].(map[string]string), tt.other) ||
-				!maps.Equal(row["external_ids"].(map[string]string), ids) || len(ovndbtest.Strings(row["ports"])) != 0 {
-				t.Errorf("row %v,\nwant other_config %v, external_ids %v", row, tt.other, ids)
-			}
-
-			before := w.switches(t)
-			w.proxy.Reset()
-			if ensure(t, w.networks, network(t, "blue", tt.keys)) {
-				t.Error("changed is true the second time")
-			}
-			w.wantCounts(t, 0, 0, 1)
-			if after := w.switches(t); !reflect.DeepEqual(before, after) {
-				t.Errorf("row %v became %v", before, after)
-			}
+			w.wantRows(t, map[string]map[string]fields{"Logical_Switch": {blueKey: want}})
 		})
 	}
 }
 
-// A change of the NAD reaches the row; the ports on it stay.
-func TestEnsureUpdates(t *testing.T) {
+// What agents and operators read in a switch's external_ids, letter by letter.
+func TestEnsureWritesWhatIsInForce(t *testing.T) {
 	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", `"subnets":"10.1.0.0/24"`))
-	w.addPort(t, blueKey, "shop/web-0/net1")
-	ports := w.switches(t)[blueKey]["ports"]
-	steps := []struct {
-		name, keys string
-		other      map[string]string
-		gateIP     string
-	}{
-		{"excludeSubnets", `"subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.128/25"`,
-			map[string]string{"subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.1 10.1.0.2..10.1.0.127"}, "10.1.0.1"},
-		{"gateway", `"subnets":"10.1.0.0/24","gateway":"10.1.0.2"`,
-			map[string]string{"subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.2 10.1.0.1 10.1.0.3..10.1.0.254"}, "10.1.0.2"},
-		{"no subnets", "", map[string]string{}, ""},
+	n := network(t, "blue", net4)
+	if _, err := w.networks.Ensure(withLimit(t), n, []string{"shop/blue", "dev/blue"}); err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range steps {
-		t.Run(tt.name, func(t *testing.T) {
+	const revision = "1498d08f8321b8e6"
+	want := "gateway_ip=10.1.0.1 ovn-multinet/config=" + config4 +
+		" ovn-multinet/nad:dev/blue=" + revision + " ovn-multinet/nad:shop/blue=" + revision + " ovn-multinet/network=shop/blue"
+	if got := w.rows(t)["Logical_Switch"][blueKey]["external_ids"]; got != want {
+		t.Errorf("external_ids %s,\nwant         %s", got, want)
+	}
+
+	// A NAD that is not accepted any more is taken away.
+	w.proxy.Reset()
+	if !ensure(t, w.networks, n) {
+		t.Error("changed is false")
+	}
+	w.wantCommitted(t, 1)
+	if got := w.rows(t)["Logical_Switch"][blueKey]["external_ids"]; got != ids(n, "10.1.0.1") {
+		t.Errorf("external_ids %s,\nwant         %s", got, ids(n, "10.1.0.1"))
+	}
+}
+
+// end is one gateway of shop/blue on router r1: what the rows of both ends have.
+type end struct {
+	name, keys       string
+	gateways         string // of the switch
+	other            string
+	mac, networks    string
+	lease            string            // the first gateway address
+	claims           map[string]string // key to what the claim's name says
+	claimKeysInOrder string
+}
+
+func ends() []end {
+	wide := ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0, 0, 0, 5})
+	const other = "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24"
+	return []end{
+		{name: "IPv4", keys: net4, gateways: "10.1.0.1", other: other,
+			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24", lease: "10.1.0.1"},
+		{name: "dual stack", keys: netDual, gateways: "10.1.0.1 fd01::1", other: other,
+			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24 fd01::1/64", lease: "10.1.0.1",
+			claims: map[string]string{keyOf("fd01::1"): "address fd01::1"}, claimKeysInOrder: keyOf("fd01::1")},
+		{name: "IPv6 alone", keys: net6, gateways: "fd01::1",
+			mac: "0a:58:00:00:00:01", networks: "fd01::1/64", lease: "fd01::1"},
+		{name: "IPv6 with a wide gateway", keys: net6 + `,"gateway":"fd01::1:0:5"`, gateways: "fd01::1:0:5",
+			mac: "0a:59:00:00:00:05", networks: "fd01::1:0:5/64", lease: "fd01::1:0:5",
+			claims: map[string]string{wide: "MAC 0a:59:00:00:00:05"}, claimKeysInOrder: wide},
+		{name: "a wide gateway beside IPv4", keys: netDual + `,"gateway":"10.1.0.7,fd01::1:0:5"`, gateways: "10.1.0.7 fd01::1:0:5",
+			other: "exclude_ips=10.1.0.7 10.1.0.1..10.1.0.6 10.1.0.8..10.1.0.254 subnet=10.1.0.0/24",
+			mac:   "0a:58:0a:01:00:07", networks: "10.1.0.7/24 fd01::1:0:5/64", lease: "10.1.0.7",
+			claims: map[string]string{keyOf("fd01::1:0:5"): "address fd01::1:0:5"}, claimKeysInOrder: keyOf("fd01::1:0:5")},
+	}
+}
+
+// rows are all that the network has.
+func (e end) rows(n *conf.Network) map[string]map[string]fields {
+	lease, portKey, routerKey := keyOf(e.lease), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("r1")
+	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=r1"
+	endMarks := marks
+	if e.claimKeysInOrder != "" {
+		endMarks = "ovn-multinet/claims=" + e.claimKeysInOrder + " " + marks
+	}
+	rows := map[string]map[string]fields{
+		"Logical_Switch": {blueKey: {"name": "shop/blue", "external_ids": ids(n, e.gateways), "ports": lease}},
+		"Logical_Router": {routerKey: {"name": "r1", "external_ids": "ovn-multinet/router=r1", "ports": portKey}},
+		"Logical_Router_Port": {portKey: {"name": "r1:shop/blue", "mac": e.mac, "networks": e.networks,
+			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + lease + " ovn-multinet/router=r1"}},
+		"Logical_Switch_Port": {lease: {"name": "shop/blue:r1", "type": "router", "addresses": "router",
+			"options": "router-port=r1:shop/blue", "external_ids": endMarks}},
+	}
+	if e.other != "" {
+		rows["Logical_Switch"][blueKey]["other_config"] = e.other
+	}
+	for key, what := range e.claims {
+		if rows["Copp"] == nil {
+			rows["Copp"] = map[string]fields{}
+		}
+		rows["Copp"][key] = fields{"name": "ovn-multinet shop/blue " + what, "external_ids": "ovn-multinet/network=shop/blue " +
+			"ovn-multinet/port-name=shop/blue:r1 ovn-multinet/port=" + lease}
+	}
+	return rows
+}
+
+func TestEnsureMakesTheRouter(t *testing.T) {
+	w := newWorld(t)
+	for _, e := range ends() {
+		t.Run(e.name, func(t *testing.T) {
+			w.clear(t)
 			w.proxy.Reset()
-			if !ensure(t, w.networks, network(t, "blue", tt.keys)) {
+			n := network(t, "blue", e.keys+onR1)
+			if !ensure(t, w.networks, n) {
 				t.Error("changed is false")
 			}
-			w.wantCounts(t, 1, 0, 1)
-			row := w.switches(t)[blueKey]
-			ids := row["external_ids"].(map[string]string)
-			if !maps.Equal(row["other_config"].(map[string]string), tt.other) || ids["gateway_ip"] != tt.gateIP || !reflect.DeepEqual(row["ports"], ports) {
-				t.Errorf("row %v, want other_config %v, gateway_ip %q and the port", row, tt.other, tt.gateIP)
+			w.wantCommitted(t, 2) // the router's own, and all the rest
+			w.wantRows(t, e.rows(n))
+		})
+	}
+	t.Run("the router is there", func(t *testing.T) {
+		w.proxy.Reset()
+		ensure(t, w.networks, network(t, "red", `"subnets":"10.2.0.0/24,fd02::/64"`+onR1))
+		w.wantCommitted(t, 1)
+		if got := w.names(t, "Logical_Router_Port"); got != "r1:shop/blue r1:shop/red" {
+			t.Errorf("router ports %q", got)
+		}
+	})
+}
+
+// A row that is as it should be is not written: northd would compute everything anew.
+func TestEnsureWritesNothingForNothing(t *testing.T) {
+	w := newWorld(t)
+	for _, keys := range []string{"", net4, net6, net4 + onR1, netDual + onR1, net6 + `,"gateway":"fd01::1:0:5"` + onR1} {
+		t.Run(keys, func(t *testing.T) {
+			w.clear(t)
+			n := network(t, "blue", keys)
+			ensure(t, w.networks, n)
+			before := w.versions(t)
+			w.proxy.Reset()
+			if ensure(t, w.networks, n) {
+				t.Error("changed is true the second time")
+			}
+			w.wantCommitted(t, 0)
+			if after := w.versions(t); !maps.Equal(before, after) {
+				t.Errorf("rows %v became %v", before, after)
 			}
 		})
 	}
@@ -107,190 +188,57 @@ func TestEnsureUpdates(t *testing.T) {
 
 func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 	w := newWorld(t)
-	n := network(t, "blue", `"subnets":"10.1.0.0/24"`)
+	n := network(t, "blue", netDual+onR1)
 	ensure(t, w.networks, n)
-	want := w.switches(t)
-	for column, value := range map[string]any{
-		"name":         "renamed",
-		"other_config": ovndbtest.Map(map[string]string{"subnet": "10.9.0.0/24", "mcast_snoop": "true"}),
-		"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue", "gateway_ip": "10.1.0.9"}),
-	} {
-		t.Run(column, func(t *testing.T) {
-			w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch", "where": []any{}, "row": ovndbtest.Op{column: value}})
-			if !ensure(t, w.networks, n) {
-				t.Error("changed is false")
-			}
-			if got := w.switches(t); !reflect.DeepEqual(got, want) {
-				t.Errorf("got  %v\nwant %v", got, want)
-			}
-		})
+	want := w.rows(t)
+	lease, portKey, routerKey := keyOf("10.1.0.1"), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("r1")
+	marks := func(extra ...string) any {
+		m := map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "r1"}
+		for i := 0; i < len(extra); i += 2 {
+			m[extra[i]] = extra[i+1]
+		}
+		return ovndbtest.Map(m)
 	}
-}
-
-// foreign are rows with the key of shop/blue that are not ours to change.
-var foreign = map[string]map[string]string{
-	"no mark":            {},
-	"another network's":  {"ovn-multinet/network": "shop/red"},
-	"a router's":         {"ovn-multinet/router": "shop/blue"},
-	"another controller": {"k8s.ovn.org/network": "shop/blue"},
-}
-
-func TestForeignRowsAreLeftAlone(t *testing.T) {
-	w := newWorld(t)
-	for name, ids := range foreign {
-		t.Run(name, func(t *testing.T) {
-			w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Logical_Switch", "where": []any{}})
-			w.put(t, blueKey, "shop/blue", ids)
-			before := w.switches(t)
-			w.proxy.Reset()
-			changed, err := w.networks.Ensure(withLimit(t), network(t, "blue", ""))
-			if want := "logical switch " + blueKey + " is not ours"; changed || err == nil || err.Error() != want {
-				t.Errorf("Ensure: %t, %v; want %s", changed, err, want)
-			}
-			if err := w.networks.Remove(withLimit(t), "shop/blue"); err != nil {
-				t.Errorf("Remove: %v", err)
-			}
-			w.wantCounts(t, 0, 0, 2)
-			if after := w.switches(t); !reflect.DeepEqual(before, after) {
-				t.Errorf("%v became %v", before, after)
-			}
-		})
-	}
-}
-
-// Controllers change leaders: for a moment there may be two.
-func TestTwoMakeOneRow(t *testing.T) {
-	w := newWorld(t)
-	const clients = 4
-	var changed atomic.Int32
-	var all sync.WaitGroup
-	for range clients {
-		n := connect(t, w.Endpoint())
-		all.Go(func() {
-			for _, name := range []string{"blue", "red", "green"} {
-				did, err := n.Ensure(withLimit(t), network(t, name, `"subnets":"10.1.0.0/24"`))
-				if err != nil {
-					t.Error(err)
-				}
-				if did {
-					changed.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if got := w.names(t); got != "shop/blue shop/green shop/red" || changed.Load() != 3 {
-		t.Errorf("switches %q, made by %d; want three, made by three", got, changed.Load())
-	}
-}
-
-// What happens between the look and the write is not overwritten.
-func TestEnsureLooksAgain(t *testing.T) {
+	onlyMark := ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue"})
 	tests := []struct {
-		name      string
-		there     bool // before
-		meanwhile func(t *testing.T, w *world, other *ovnnet.Networks)
-		changed   bool
-		fails     bool
-		committed int
+		name, table, key string
+		columns          ovndbtest.Op
 	}{
-		{"another one was faster", false, func(t *testing.T, w *world, other *ovnnet.Networks) {
-			ensure(t, other, network(t, "blue", `"subnets":"10.2.0.0/24"`))
-		}, false, false, 0},
-		{"another one with an older NAD was faster", false, func(t *testing.T, w *world, other *ovnnet.Networks) {
-			ensure(t, other, network(t, "blue", `"subnets":"10.3.0.0/24"`))
-		}, true, false, 1},
-		{"a foreign row came", false, func(t *testing.T, w *world, _ *ovnnet.Networks) {
-			w.put(t, blueKey, "x", nil)
-		}, false, true, 0},
-		{"the row went", true, func(t *testing.T, w *world, other *ovnnet.Networks) {
-			if err := other.Remove(withLimit(t), "shop/blue"); err != nil {
-				t.Error(err)
-			}
-		}, true, false, 1},
+		{"switch, name", "Logical_Switch", blueKey, ovndbtest.Op{"name": "renamed"}},
+		{"switch, other_config", "Logical_Switch", blueKey, ovndbtest.Op{"other_config": ovndbtest.Map(map[string]string{"subnet": "10.9.0.0/24"})}},
+		{"switch, external_ids", "Logical_Switch", blueKey, ovndbtest.Op{"external_ids": onlyMark}},
+		{"switch, ports", "Logical_Switch", blueKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
+		{"router, ports", "Logical_Router", routerKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
+		{"router port, name", "Logical_Router_Port", portKey, ovndbtest.Op{"name": "renamed"}},
+		{"router port, mac", "Logical_Router_Port", portKey, ovndbtest.Op{"mac": "02:00:00:00:00:01"}},
+		{"router port, networks", "Logical_Router_Port", portKey, ovndbtest.Op{"networks": "10.1.0.9/24"}},
+		{"router port, external_ids", "Logical_Router_Port", portKey, ovndbtest.Op{"external_ids": marks("ovn-multinet/port", lease, "x", "y")}},
+		{"router port, its router's mark", "Logical_Router_Port", portKey,
+			ovndbtest.Op{"external_ids": marks("ovn-multinet/port", lease, "ovn-multinet/router", "r9")}},
+		{"switch's end, name", "Logical_Switch_Port", lease, ovndbtest.Op{"name": "renamed"}},
+		{"switch's end, type", "Logical_Switch_Port", lease, ovndbtest.Op{"type": "localport"}},
+		{"switch's end, addresses", "Logical_Switch_Port", lease, ovndbtest.Op{"addresses": "unknown"}},
+		{"switch's end, options", "Logical_Switch_Port", lease, ovndbtest.Op{"options": ovndbtest.Map(nil)}},
+		{"switch's end, external_ids", "Logical_Switch_Port", lease, ovndbtest.Op{"external_ids": marks()}},
+		{"claim, external_ids", "Copp", keyOf("fd01::1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/port-name": "shop/blue:r1"})}},
+		{"the switch is gone", "Logical_Switch", blueKey, nil},
+		{"the router is gone", "Logical_Router", routerKey, nil},
+		{"the claim is gone", "Copp", keyOf("fd01::1"), nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			other := connect(t, w.Endpoint())
-			if tt.there {
-				ensure(t, other, network(t, "blue", `"subnets":"10.1.0.0/24"`))
+			if tt.columns == nil {
+				w.remove(t, tt.table, tt.key)
+			} else {
+				w.change(t, tt.table, tt.key, tt.columns)
 			}
-			w.beforeFirst(t, func() { tt.meanwhile(t, w, other) })
-			changed, err := w.networks.Ensure(withLimit(t), network(t, "blue", `"subnets":"10.2.0.0/24"`))
-			if changed != tt.changed || (err != nil) != tt.fails {
-				t.Errorf("changed %t, %v", changed, err)
+			if reflect.DeepEqual(w.rows(t), want) {
+				t.Fatal("nothing was changed")
 			}
-			if got := w.proxy.Counts(); got.Committed != tt.committed || got.Refused != 1 {
-				t.Errorf("%d committed, %d refused; want %d and 1", got.Committed, got.Refused, tt.committed)
+			if !ensure(t, w.networks, n) {
+				t.Error("changed is false")
 			}
-			rows := w.switches(t)
-			if other := rows[blueKey]["other_config"].(map[string]string); len(rows) != 1 || !tt.fails && other["subnet"] != "10.2.0.0/24" {
-				t.Errorf("rows %v", rows)
-			}
+			w.wantRows(t, want)
 		})
 	}
-}
-
-func TestRemove(t *testing.T) {
-	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", `"subnets":"10.1.0.0/24"`))
-	ensure(t, w.networks, network(t, "red", ""))
-	w.addPort(t, blueKey, "shop/web-0/net1")
-	before := w.switches(t)
-
-	err := w.networks.Remove(withLimit(t), "shop/blue")
-	if !errors.Is(err, ovnnet.ErrPorts) || err.Error() != "network shop/blue: the network has ports" {
-		t.Errorf("with a port: %v", err)
-	}
-	if after := w.switches(t); !reflect.DeepEqual(before, after) || len(w.Dump(t, "Logical_Switch_Port")) != 1 {
-		t.Errorf("with a port: %v became %v", before, after)
-	}
-
-	w.dropPorts(t, blueKey)
-	for _, step := range []struct {
-		name      string
-		committed int
-	}{{"without ports", 1}, {"absent", 0}} {
-		w.proxy.Reset()
-		if err := w.networks.Remove(withLimit(t), "shop/blue"); err != nil {
-			t.Errorf("%s: %v", step.name, err)
-		}
-		w.wantCounts(t, step.committed, 0, 1)
-		if got := w.names(t); got != "shop/red" {
-			t.Errorf("%s: switches %q, want shop/red", step.name, got)
-		}
-	}
-}
-
-// A port that comes between the look and the delete saves the switch.
-func TestRemoveRacesWithAPort(t *testing.T) {
-	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", ""))
-	w.beforeFirst(t, func() { w.addPort(t, blueKey, "shop/web-0/net1") })
-	if err := w.networks.Remove(withLimit(t), "shop/blue"); !errors.Is(err, ovnnet.ErrPorts) {
-		t.Errorf("%v, want ErrPorts", err)
-	}
-	if w.names(t) != "shop/blue" || len(w.Dump(t, "Logical_Switch_Port")) != 1 {
-		t.Error("the switch or its port is lost")
-	}
-}
-
-func TestIDs(t *testing.T) {
-	w := newWorld(t)
-	if ids, err := w.networks.IDs(withLimit(t)); err != nil || len(ids) != 0 {
-		t.Errorf("of an empty database: %v, %v", ids, err)
-	}
-	ensure(t, w.networks, network(t, "blue", ""))
-	ensure(t, w.networks, network(t, "red", ""))
-	w.put(t, ovndb.SwitchKey("shop/x"), "no mark", nil)
-	w.put(t, ovndb.SwitchKey("shop/y"), "another's mark", map[string]string{"ovn-multinet/network": "shop/z"})
-	w.put(t, "11111111-0000-4000-8000-000000000001", "copied mark", map[string]string{"ovn-multinet/network": "shop/blue"})
-	w.proxy.Reset()
-	ids, err := w.networks.IDs(withLimit(t))
-	slices.Sort(ids)
-	if err != nil || !slices.Equal(ids, []string{"shop/blue", "shop/red"}) {
-		t.Errorf("%v, %v", ids, err)
-	}
-	w.wantCounts(t, 0, 0, 1)
 }

@@ -63,11 +63,16 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 		// Nothing is wanted but what it takes to find the rows.
 		none := &rows{sw: &nb.LogicalSwitch{UUID: ovndb.SwitchKey(id), ExternalIDs: map[string]string{keyNetwork: id}}}
 		have, _, err := n.read(ctx, none, "")
-		if _, foreign := errors.AsType[*Refused](err); foreign || err == nil && have.sw == nil {
-			return nil
+		if _, foreign := errors.AsType[*Refused](err); foreign {
+			if ours, err := n.isOurs(ctx, id); err != nil || !ours {
+				return err
+			}
 		}
 		if err != nil {
 			return err
+		}
+		if have.sw == nil {
+			return nil
 		}
 		ports, err := n.ports(ctx, have)
 		if err != nil {
@@ -84,6 +89,16 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
+}
+
+func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "external_ids")})
+	if err != nil {
+		return false, err
+	}
+	var sw *nb.LogicalSwitch
+	err = one(n.db, results[0], &sw)
+	return sw != nil && sw.ExternalIDs[keyNetwork] == id, err
 }
 
 // fence makes a switch take no new ports: every NAD is withdrawn.

@@ -152,6 +152,7 @@ func (n *Networks) change(have, want *rows) ([]ovsdb.Operation, error) {
 		return nil, nil
 	}
 	b.setPort(have, want)
+	b.dropClaims(have, want) // before another row gets one of their keys
 	b.setEnd(have, want)
 	b.setClaims(have, want)
 	return b.ops, b.err
@@ -253,7 +254,8 @@ func (b *batch) setEnd(have, want *rows) {
 		return
 	}
 	if have.end != nil && (want.end == nil || have.end.UUID != want.end.UUID) {
-		b.add(ovndb.Unlink(nb.LogicalSwitchTable, "ports", have.end.UUID))
+		// Not left to the database to collect: until then its key would not be free for a claim.
+		b.add(ovndb.Unlink(nb.LogicalSwitchTable, "ports", have.end.UUID), ovndb.Delete(table, have.end.UUID))
 	}
 	switch {
 	case want.end == nil:
@@ -269,21 +271,25 @@ func (b *batch) setEnd(have, want *rows) {
 	}
 }
 
-func (b *batch) setClaims(have, want *rows) {
-	find := func(list []*nb.Copp, key string) *nb.Copp {
-		i := slices.IndexFunc(list, func(c *nb.Copp) bool { return c.UUID == key })
-		if i < 0 {
-			return nil
-		}
-		return list[i]
+func findClaim(list []*nb.Copp, key string) *nb.Copp {
+	i := slices.IndexFunc(list, func(c *nb.Copp) bool { return c.UUID == key })
+	if i < 0 {
+		return nil
 	}
+	return list[i]
+}
+
+func (b *batch) dropClaims(have, want *rows) {
 	for _, c := range have.claims {
-		if find(want.claims, c.UUID) == nil {
+		if findClaim(want.claims, c.UUID) == nil {
 			b.add(ovndb.Delete(nb.CoppTable, c.UUID))
 		}
 	}
+}
+
+func (b *batch) setClaims(have, want *rows) {
 	for _, c := range want.claims {
-		switch old := find(have.claims, c.UUID); {
+		switch old := findClaim(have.claims, c.UUID); {
 		case old == nil:
 			b.add(ovndb.Absent(nb.LogicalSwitchPortTable, c.UUID))
 			insert(b, c)

@@ -91,15 +91,16 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 	if err != nil {
 		return err
 	}
+	held := v.held && (now.Held || !now.Deleting) // the API puts no finalizer on what is being deleted
 	text, news := "", false
 	if v.state != nil {
-		if text, news = stateText(now, v.state); !news && now.Held == v.held {
+		if text, news = stateText(now, v.state); !news && now.Held == held {
 			return nil
 		}
-	} else if now.State == "" && now.Held == v.held {
+	} else if now.State == "" && now.Held == held {
 		return nil
 	}
-	if err := s.source.SetNetworkState(ctx, now, text, v.held); err != nil {
+	if err := s.source.SetNetworkState(ctx, now, text, held); err != nil {
 		return err
 	}
 	switch {

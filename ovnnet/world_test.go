@@ -2,8 +2,12 @@ package ovnnet_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +22,10 @@ import (
 )
 
 // limit bounds everything that is waited for here.
-const limit = 30 * time.Second
+const limit = 60 * time.Second
+
+// blueKey is the row key of shop/blue's switch: it is the same everywhere and for ever.
+var blueKey = ovndb.SwitchKey("shop/blue")
 
 // world is a Northbound database, and a client whose transactions are counted.
 type world struct {
@@ -34,7 +41,12 @@ func newWorld(t *testing.T) *world {
 	return &world{Server: s, proxy: p, networks: connect(t, p.Endpoint())}
 }
 
-// connect makes a client of its own.
+// other is another controller's client, past the proxy.
+func (w *world) other(t *testing.T) *ovnnet.Networks {
+	t.Helper()
+	return connect(t, w.Endpoint())
+}
+
 func connect(t *testing.T, endpoint string) *ovnnet.Networks {
 	t.Helper()
 	model, err := nb.FullDatabaseModel()
@@ -58,6 +70,14 @@ func withLimit(t *testing.T) context.Context {
 	return ctx
 }
 
+// Subnets of most tests; on a router, names of networks that have them do not overlap.
+const (
+	net4    = `"subnets":"10.1.0.0/24"`
+	net6    = `"subnets":"fd01::/64"`
+	netDual = `"subnets":"10.1.0.0/24,fd01::/64"`
+	onR1    = `,"router":"r1"`
+)
+
 // spec writes a spec.config of ours.
 func spec(keys string) string {
 	if keys != "" {
@@ -75,78 +95,205 @@ func network(t *testing.T, name, keys string) *conf.Network {
 	return n
 }
 
-// ensure brings a network in step and returns whether anything was written.
+// ensure brings a network of its one NAD in step and returns whether anything was written.
 func ensure(t *testing.T, n *ovnnet.Networks, network *conf.Network) bool {
 	t.Helper()
-	changed, err := n.Ensure(withLimit(t), network)
+	changed, err := n.Ensure(withLimit(t), network, []string{network.NAD()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return changed
 }
 
-// switches reads the logical switches by row key, without what the server adds.
-func (w *world) switches(t *testing.T) map[string]map[string]any {
+// wantRefused has Ensure refuse, for that reason.
+func (w *world) wantRefused(t *testing.T, network *conf.Network, reason string) {
 	t.Helper()
-	out := map[string]map[string]any{}
-	for _, row := range w.Dump(t, "Logical_Switch") {
-		delete(row, "_version")
-		out[row["_uuid"].(string)] = row
+	changed, err := w.networks.Ensure(withLimit(t), network, []string{network.NAD()})
+	if refused, ok := errors.AsType[*ovnnet.Refused](err); !ok || changed || refused.Reason != reason {
+		t.Errorf("changed %t, error %v;\nwant it refused: %s", changed, err, reason)
+	}
+}
+
+// tables are those that networks have rows in.
+var tables = []string{"Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "Copp"}
+
+// fields are the columns of a row that are not empty, each as one text: a set's members sorted, a map's pairs too.
+type fields map[string]string
+
+// rows reads the tables: by table and row key.
+func (w *world) rows(t *testing.T) map[string]map[string]fields {
+	t.Helper()
+	out := map[string]map[string]fields{}
+	for table, list := range w.DumpTables(t, tables...) {
+		for _, row := range list {
+			f := fields{}
+			for column, v := range row {
+				if text := line(v); text != "" && column != "_uuid" && column != "_version" {
+					f[column] = text
+				}
+			}
+			if out[table] == nil {
+				out[table] = map[string]fields{}
+			}
+			out[table][row["_uuid"].(string)] = f
+		}
 	}
 	return out
 }
 
-// names lists the names of the switches, sorted.
-func (w *world) names(t *testing.T) string {
+func line(v any) string {
+	var words []string
+	switch v := v.(type) {
+	case []any:
+		words = ovndbtest.Strings(v)
+	case map[string]string:
+		for key, value := range v {
+			words = append(words, key+"="+value)
+		}
+	default:
+		return fmt.Sprint(v)
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// versions lists every row with what the server numbers its changes by.
+func (w *world) versions(t *testing.T) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for table, list := range w.DumpTables(t, tables...) {
+		for _, row := range list {
+			out[table+" "+row["_uuid"].(string)] = row["_version"]
+		}
+	}
+	return out
+}
+
+// wantRows compares all rows.
+func (w *world) wantRows(t *testing.T, want map[string]map[string]fields) {
+	t.Helper()
+	got := w.rows(t)
+	if reflect.DeepEqual(got, want) {
+		return
+	}
+	for _, table := range tables {
+		for _, key := range slices.Sorted(maps.Keys(got[table])) {
+			if !maps.Equal(got[table][key], want[table][key]) {
+				t.Errorf("%s %s\nis   %v\nwant %v", table, key, got[table][key], want[table][key])
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(want[table])) {
+			if got[table][key] == nil {
+				t.Errorf("%s %s is not there, want %v", table, key, want[table][key])
+			}
+		}
+	}
+}
+
+// names lists the names of a table's rows, sorted.
+func (w *world) names(t *testing.T, table string) string {
 	t.Helper()
 	var out []string
-	for _, row := range w.switches(t) {
-		out = append(out, row["name"].(string))
+	for _, row := range w.rows(t)[table] {
+		out = append(out, row["name"])
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
 }
 
-// put inserts a switch with a row key, past the client.
-func (w *world) put(t *testing.T, key, name string, ids map[string]string) {
+func (w *world) switches(t *testing.T) string {
 	t.Helper()
-	w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": key,
-		"row": ovndbtest.Op{"name": name, "external_ids": ovndbtest.Map(ids)}})
+	return w.names(t, "Logical_Switch")
 }
 
-// addPort gives a switch a port.
-func (w *world) addPort(t *testing.T, key, name string) {
+// clear empties the database.
+func (w *world) clear(t *testing.T) {
 	t.Helper()
-	w.Transact(t,
-		ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid-name": "p", "row": ovndbtest.Op{"name": name}},
-		ovndbtest.Op{"op": "mutate", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}},
-			"mutations": []any{[]any{"ports", "insert", []any{"named-uuid", "p"}}}})
+	var ops []ovndbtest.Op
+	for _, table := range []string{"Logical_Switch", "Logical_Router", "Copp"} {
+		ops = append(ops, ovndbtest.Op{"op": "delete", "table": table, "where": []any{}})
+	}
+	w.Transact(t, ops...)
 }
 
-// dropPorts takes all ports of a switch away.
-func (w *world) dropPorts(t *testing.T, key string) {
-	t.Helper()
-	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}},
-		"row": ovndbtest.Op{"ports": []any{"set", []any{}}}})
-}
+func byKey(key string) []any { return []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}} }
 
-// wantCounts compares what the proxy saw since its last Reset.
-func (w *world) wantCounts(t *testing.T, committed, refused, readOnly int) {
+// change sets columns of a row as an operator does by hand.
+func (w *world) change(t *testing.T, table, key string, columns ovndbtest.Op) {
 	t.Helper()
-	got := w.proxy.Counts()
-	if got.Committed != committed || got.Refused != refused || got.ReadOnly != readOnly {
-		t.Errorf("transactions: %d committed, %d refused, %d read-only; want %d, %d, %d",
-			got.Committed, got.Refused, got.ReadOnly, committed, refused, readOnly)
+	if w.Transact(t, ovndbtest.Op{"op": "update", "table": table, "where": byKey(key), "row": columns})[0].Count != 1 {
+		t.Fatalf("%s has no row %s", table, key)
 	}
 }
 
-// beforeFirst has do called before the first transaction that writes is forwarded.
-func (w *world) beforeFirst(t *testing.T, do func()) {
+func (w *world) remove(t *testing.T, table, key string) {
+	t.Helper()
+	if w.Transact(t, ovndbtest.Op{"op": "delete", "table": table, "where": byKey(key)})[0].Count != 1 {
+		t.Fatalf("%s has no row %s", table, key)
+	}
+}
+
+// put inserts a row of a table that is not collected.
+func (w *world) put(t *testing.T, table, key, name string, ids map[string]string) {
+	t.Helper()
+	w.Transact(t, ovndbtest.Op{"op": "insert", "table": table, "uuid": key,
+		"row": ovndbtest.Op{"name": name, "external_ids": ovndbtest.Map(ids)}})
+}
+
+// putPort inserts a port and gives it to a switch or router.
+func (w *world) putPort(t *testing.T, table, parent, key string, row ovndbtest.Op) {
+	t.Helper()
+	results := w.Transact(t,
+		ovndbtest.Op{"op": "insert", "table": table + "_Port", "uuid": key, "row": row},
+		ovndbtest.Op{"op": "mutate", "table": table, "where": byKey(parent),
+			"mutations": []any{[]any{"ports", "insert", ovndbtest.UUID(key)}}})
+	if results[1].Count != 1 {
+		t.Fatalf("%s has no row %s", table, parent)
+	}
+}
+
+// pod puts a pod's port on a network of shop's; the address is its lease.
+func (w *world) pod(t *testing.T, name, address, pod, ifName string) {
+	t.Helper()
+	id := "shop/" + name
+	w.podAt(t, id, ovndb.AddressKey(id, netip.MustParseAddr(address)), pod, ifName)
+}
+
+func (w *world) podAt(t *testing.T, id, key, pod, ifName string) {
+	t.Helper()
+	w.putPort(t, "Logical_Switch", ovndb.SwitchKey(id), key, ovndbtest.Op{
+		"name": "shop/" + pod + "/" + ifName, "external_ids": ovndbtest.Map(map[string]string{
+			"ovn-multinet/network": id, "ovn-multinet/namespace": "shop", "ovn-multinet/pod": pod, "ovn-multinet/sandbox": "s1"})})
+}
+
+// machine puts a port on a switch that is not ours: of a machine outside Kubernetes.
+func (w *world) machine(t *testing.T, id, key, name string) {
+	t.Helper()
+	w.putPort(t, "Logical_Switch", ovndb.SwitchKey(id), key, ovndbtest.Op{"name": name})
+}
+
+// dropPorts takes all ports of a switch or router away.
+func (w *world) dropPorts(t *testing.T, table, key string) {
+	t.Helper()
+	w.change(t, table, key, ovndbtest.Op{"ports": []any{"set", []any{}}})
+}
+
+// wantCommitted compares what the proxy saw committed since its last Reset, and begins anew.
+func (w *world) wantCommitted(t *testing.T, want int) {
+	t.Helper()
+	if got := w.proxy.Counts(); got.Committed != want || got.Refused != 0 {
+		t.Errorf("transactions: %d committed, %d refused; want %d, 0", got.Committed, got.Refused, want)
+	}
+	w.proxy.Reset()
+}
+
+// meanwhile has do called once, before the first transaction that writes to a row of the table is forwarded.
+func (w *world) meanwhile(t *testing.T, table string, do func()) {
 	t.Helper()
 	var first sync.Once
 	done := false
 	w.proxy.Before(func(tx ovndbtest.Transact) {
-		if tx.Writes {
+		if tx.Writes && slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool { return op["table"] == table && op["op"] != "wait" }) {
 			first.Do(func() {
 				done = true
 				do()
@@ -156,7 +303,7 @@ func (w *world) beforeFirst(t *testing.T, do func()) {
 	t.Cleanup(func() {
 		w.proxy.Before(nil)
 		if !done {
-			t.Error("no transaction came that writes")
+			t.Error("no transaction came that writes to " + table)
 		}
 	})
 }
@@ -175,39 +322,4 @@ func eventually(t *testing.T, want string, got func() string) {
 			t.Fatalf("it is %q after %v, want %q", now, limit, want)
 		}
 	}
-}
-
-// nads is a source of networks that tests change.
-type nads struct {
-	mu     sync.Mutex
-	byID   map[string]string
-	failed map[string]error
-}
-
-func (n *nads) NetworkConfig(_ context.Context, namespace, name string) (string, bool, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	id := namespace + "/" + name
-	config, found := n.byID[id]
-	return config, found, n.failed[id]
-}
-
-// set changes, "" removes a NAD.
-func (n *nads) set(id, config string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.byID = maps.Clone(n.byID)
-	if n.byID == nil {
-		n.byID = map[string]string{}
-	}
-	n.byID[id] = config
-	if config == "" {
-		delete(n.byID, id)
-	}
-}
-
-func (n *nads) fail(id string, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.failed = map[string]error{id: err}
 }

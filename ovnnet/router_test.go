@@ -1,0 +1,174 @@
+package ovnnet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// However a network became what it is, its rows are those of one that was never anything else, and nothing of what it
+// was is left.
+func TestEnsureFromAnyToAny(t *testing.T) {
+	all := []string{
+		"", net4, netDual, net4 + onR1, net4 + `,"router":"r2"`, netDual + onR1, netDual + `,"gateway":"10.1.0.9,fd01::9"` + onR1,
+		`"subnets":"10.0.0.0/8"` + onR1, net6 + onR1, net6 + `,"gateway":"fd01::1:0:5"` + onR1, net6 + `,"gateway":"fd01::2:0:5","router":"r2"`,
+	}
+	w := newWorld(t)
+	for _, from := range all {
+		for _, to := range all {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				w.clear(t)
+				ensure(t, w.networks, network(t, "blue", to))
+				want := w.rows(t)
+				w.clear(t)
+				ensure(t, w.networks, network(t, "blue", from))
+				w.proxy.Reset()
+				if changed := ensure(t, w.networks, network(t, "blue", to)); changed != (from != to) {
+					t.Errorf("changed is %t", changed)
+				}
+				// The rows are one transaction; a router that is new is another, and one that is not used any more.
+				if got := w.proxy.Counts(); got.Committed > 3 || got.Refused > 0 {
+					t.Errorf("transactions: %+v", got)
+				}
+				w.wantRows(t, want)
+			})
+		}
+	}
+}
+
+// Pods on a network keep their ports whatever its router does.
+func TestRouterComesAndGoesBesidePods(t *testing.T) {
+	w := newWorld(t)
+	ensure(t, w.networks, network(t, "blue", net4))
+	w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
+	steps := []struct {
+		name, keys, routers, networks, ports string
+		committed                            int
+	}{
+		{"attach", net4 + onR1, "r1", "10.1.0.1/24", "shop/blue:r1 shop/web-0/net1", 2},
+		{"move", net4 + `,"router":"r2"`, "r2", "10.1.0.1/24", "shop/blue:r2 shop/web-0/net1", 3},
+		{"grow", `"subnets":"10.1.0.0/16","router":"r2"`, "r2", "10.1.0.1/16", "shop/blue:r2 shop/web-0/net1", 1},
+		{"detach", `"subnets":"10.1.0.0/16"`, "", "", "shop/web-0/net1", 2},
+	}
+	for _, tt := range steps {
+		t.Run(tt.name, func(t *testing.T) {
+			w.proxy.Reset()
+			ensure(t, w.networks, network(t, "blue", tt.keys))
+			w.wantCommitted(t, tt.committed)
+			if got := w.names(t, "Logical_Router"); got != tt.routers {
+				t.Errorf("routers %q, want %q", got, tt.routers)
+			}
+			if got := w.rows(t)["Logical_Router_Port"][ovndb.RouterPortKey("shop/blue")]["networks"]; got != tt.networks {
+				t.Errorf("the router's port has networks %q, want %q", got, tt.networks)
+			}
+			if got := w.names(t, "Logical_Switch_Port"); got != tt.ports {
+				t.Errorf("ports %q, want %q", got, tt.ports)
+			}
+		})
+	}
+}
+
+// A router is there as long as a network is on it.
+func TestRouterGoesWithItsLastPort(t *testing.T) {
+	w := newWorld(t)
+	blue, red := network(t, "blue", net4+onR1), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1)
+	ensure(t, w.networks, blue)
+	ensure(t, w.networks, red)
+	ensure(t, w.networks, network(t, "blue", net4))
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/red" {
+		t.Errorf("with a network on it: router and ports %q", got)
+	}
+	ensure(t, w.networks, blue)
+	if err := w.networks.Remove(withLimit(t), "shop/red", false); err != nil {
+		t.Error(err)
+	}
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/blue" {
+		t.Errorf("with a network on it: router and ports %q", got)
+	}
+	if err := w.networks.Remove(withLimit(t), "shop/blue", false); err != nil {
+		t.Error(err)
+	}
+	w.wantRows(t, map[string]map[string]fields{})
+}
+
+// dropsRouter tells whether a transaction deletes a router.
+func dropsRouter(tx ovndbtest.Transact) bool {
+	return slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool { return op["table"] == "Logical_Router" && op["op"] == "delete" })
+}
+
+// What happens to a router between its last port's end and its own.
+func TestRouterIsNotDroppedUnderOthers(t *testing.T) {
+	tests := []struct {
+		name      string
+		meanwhile func(t *testing.T, w *world)
+		want      string
+	}{
+		{"a network came", func(t *testing.T, w *world) {
+			ensure(t, w.other(t), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1))
+		}, "r1 with r1:shop/red"},
+		{"someone took it over", func(t *testing.T, w *world) {
+			w.change(t, "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
+		}, "r1 with "},
+		{"someone deleted it", func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) }, " with "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			ensure(t, w.networks, network(t, "blue", net4+onR1))
+			called := 0
+			w.proxy.Before(func(tx ovndbtest.Transact) {
+				if dropsRouter(tx) {
+					called++
+					tt.meanwhile(t, w)
+				}
+			})
+			if !ensure(t, w.networks, network(t, "blue", net4)) {
+				t.Error("changed is false")
+			}
+			if got := w.names(t, "Logical_Router") + " with " + w.names(t, "Logical_Router_Port"); got != tt.want || called != 1 {
+				t.Errorf("routers and ports %q, want %q; asked %d times to drop one, want 1", got, tt.want, called)
+			}
+		})
+	}
+}
+
+// A controller may have ended before it came to a router.
+func TestDropUnusedRouters(t *testing.T) {
+	w := newWorld(t)
+	ensure(t, w.networks, network(t, "blue", net4+`,"router":"used"`))
+	w.put(t, "Logical_Router", ovndb.RouterKey("unused"), "unused", map[string]string{"ovn-multinet/router": "unused"})
+	w.put(t, "Logical_Router", ovndb.RouterKey("theirs"), "theirs", nil)
+	w.put(t, "Logical_Router", ovndb.RouterKey("x"), "another-mark", map[string]string{"ovn-multinet/router": "y"})
+	w.put(t, "Logical_Router", "11111111-0000-4000-8000-000000000001", "copied-mark", map[string]string{"ovn-multinet/router": "unused"})
+	for _, committed := range []int{1, 0} {
+		w.proxy.Reset()
+		if err := w.networks.DropUnusedRouters(withLimit(t)); err != nil {
+			t.Error(err)
+		}
+		w.wantCommitted(t, committed)
+		if got := w.names(t, "Logical_Router"); got != "another-mark copied-mark theirs used" {
+			t.Errorf("routers %q", got)
+		}
+	}
+}
+
+// Two networks of one router that is new, at once: one makes it, both are on it.
+func TestRouterOfTwoNetworksAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.meanwhile(t, "Logical_Router", func() { ensure(t, w.other(t), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1)) })
+	if !ensure(t, w.networks, network(t, "blue", net4+onR1)) {
+		t.Error("changed is false")
+	}
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/blue r1:shop/red" {
+		t.Errorf("routers and ports %q", got)
+	}
+	// What both ends say of each other is what OVN goes by.
+	for key, port := range w.rows(t)["Logical_Switch_Port"] {
+		if name, _ := strings.CutSuffix(port["name"], ":r1"); port["options"] != "router-port=r1:"+name {
+			t.Errorf("port %s: %v", key, port)
+		}
+	}
+}
