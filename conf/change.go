@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // canonicalJSON is a network's configuration with its defaults, in one order: what is alike reads alike. It is a
@@ -68,7 +69,7 @@ func (n *Network) Differs(other *Network) error {
 	}
 	word := func(v any) string {
 		text, _ := json.Marshal(v)
-		return string(text)
+		return strings.TrimSuffix(string(text), "null")
 	}
 	for _, k := range []struct{ key, a, b string }{
 		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology}, {"subnets", a.Subnets, b.Subnets},
@@ -99,7 +100,11 @@ func (n *Network) Keeps(to *Network) error {
 			return fmt.Errorf("subnets: %s cannot become %s, which does not hold all of it", subnet, grown)
 		}
 		if n.Gateways[i] != to.Gateways[j] {
-			return fmt.Errorf("gateway: %s cannot become %s; write \"gateway\": %q to keep it", n.Gateways[i], to.Gateways[j], n.Gateways[i])
+			hint := ""
+			if to.Shared == "" { // which has no such key
+				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", n.Gateways[i])
+			}
+			return fmt.Errorf("gateway: %s cannot become %s%s", n.Gateways[i], to.Gateways[j], hint)
 		}
 	}
 	return n.keepsMACs(to)

@@ -1,6 +1,9 @@
 package conf
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestValidateAgent(t *testing.T) {
 	tests := []struct {
@@ -51,12 +54,15 @@ func TestValidateController(t *testing.T) {
 	}{
 		{"as it should be", func(*Controller) {}, ""},
 		{"two sources", func(c *Controller) { c.Kubeconfig, c.Manifests = "/k", "/m" }, "--kubeconfig and --manifests are two sources of pods and networks: give one"},
+		{"no orphan period", func(c *Controller) { c.OrphanPeriod = 0 }, "--orphan-period: 0s is no period, give a time like 1m"},
+		{"an orphan period that has passed", func(c *Controller) { c.OrphanPeriod = -time.Second }, "--orphan-period: -1s is no period, give a time like 1m"},
+		{"the shortest orphan period", func(c *Controller) { c.OrphanPeriod = 1 }, ""},
 		{"level", func(c *Controller) { c.LogLevel = "" }, `--log-level: "" is none of debug, info, warn, error`},
 		{"no endpoint", func(c *Controller) { c.NB.Endpoints = nil }, "--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Controller{LogLevel: "debug", NB: NB{Endpoints: []string{"unix:/run/nb.sock"}}}
+			c := Controller{LogLevel: "debug", OrphanPeriod: time.Minute, NB: NB{Endpoints: []string{"unix:/run/nb.sock"}}}
 			tt.change(&c)
 			wantText(t, c.Validate(), tt.want)
 		})

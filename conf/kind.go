@@ -98,9 +98,26 @@ type overlayJSON struct {
 	LogMaxAge     json.RawMessage `json:"logfile-maxage"`
 }
 
+// ownKey returns a key that only networks of NetworkType have; "" when there is none.
+func ownKey(config []byte) string {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(config, &keys) != nil {
+		return ""
+	}
+	for _, key := range []string{"gateway", "portSecurity", "router", "routes"} {
+		if keys[key] != nil {
+			return key
+		}
+	}
+	return ""
+}
+
 // decodeOverlay reads an ovn-kubernetes NAD into the form of ours.
 func (raw *networkJSON) decodeOverlay(config []byte) error {
 	var o overlayJSON
+	if key := ownKey(config); key != "" {
+		return fmt.Errorf("key %q is of type %s, a network of type %s has none", key, NetworkType, OverlayType)
+	}
 	if err := DecodeObject(config, &o, nil); err != nil {
 		return err
 	}
@@ -110,6 +127,7 @@ func (raw *networkJSON) decodeOverlay(config []byte) error {
 	if err := refuse([]keyValue{
 		{"joinSubnet", o.JoinSubnet}, {"transitSubnet", o.TransitSubnet}, {"reservedSubnets", o.ReservedSubnets},
 		{"infrastructureSubnets", o.Infrastructure}, {"defaultGatewayIPs", o.DefaultGatewayIP},
+		{"ipam", o.IPAM}, {"dns", o.DNS},
 	}); err != nil {
 		return err
 	}

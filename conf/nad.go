@@ -50,5 +50,6 @@ type NetworkState struct {
 
 // NetworkState reads the state that the NAD has; ok is false when there is none that can be read.
 func (n *NAD) NetworkState() (state NetworkState, ok bool) {
-	return state, n.State != "" && json.Unmarshal([]byte(n.State), &state) == nil
+	ok = n.State != "" && json.Unmarshal([]byte(n.State), &state) == nil
+	return state, ok
 }

@@ -166,7 +166,7 @@ type keyValue struct {
 func refuse(keys []keyValue) error {
 	for _, k := range keys {
 		switch string(k.value) {
-		case "", "null", "false", `""`:
+		case "", "null", "false", `""`, "{}":
 		default:
 			return fmt.Errorf("%q is not served yet, leave it out", k.key)
 		}

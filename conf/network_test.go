@@ -34,6 +34,9 @@ func show(n *Network) string {
 	for _, e := range n.Exclude {
 		add("without %s", e)
 	}
+	if n.Router != "" {
+		add("at %s", n.Router)
+	}
 	for _, r := range n.Routes {
 		add("to %s via %s", r.Dst, r.GW)
 	}
@@ -80,6 +83,9 @@ func TestParseNetwork(t *testing.T) {
 		{"one destination in two lengths", `"subnets":"10.1.0.0/16","routes":[{"dst":"192.0.2.0/24"},{"dst":"192.0.2.0/25"}]`,
 			"10.1.0.0/16 gw 10.1.0.1, to 192.0.2.0/24 via 10.1.0.1, to 192.0.2.0/25 via 10.1.0.1"},
 		{"no routes", `"routes":[]`, ""},
+		{"router", `"subnets":"10.1.0.0/16","router":"r1"`, "10.1.0.0/16 gw 10.1.0.1, at r1"},
+		{"router of IPv6", `"subnets":"fd01::/64","router":"1"`, "fd01::/64 gw fd01::1, at 1"},
+		{"router of the longest name", `"subnets":"fd01::/64","router":"a-` + strings.Repeat("z", 61) + `"`, "fd01::/64 gw fd01::1, at a-" + strings.Repeat("z", 61)},
 		{"mtu", `"mtu":1400`, "mtu 1400"},
 		{"least mtu", `"mtu":68,"subnets":"10.1.0.0/16"`, "10.1.0.0/16 gw 10.1.0.1, mtu 68"},
 		{"least mtu with IPv6", `"mtu":1280,"subnets":"fd01::/64"`, "fd01::/64 gw fd01::1, mtu 1280"},
@@ -95,7 +101,7 @@ func TestParseNetwork(t *testing.T) {
 			if show(n) != tt.want {
 				t.Errorf("got  %s\nwant %s", show(n), tt.want)
 			}
-			if n.ID() != "shop/blue" || n.Topology != "layer2" {
+			if n.ID() != "shop/blue" || n.NAD() != "shop/blue" || n.Shared != "" || n.Topology != "layer2" {
 				t.Errorf("network %s, topology %s", n.ID(), n.Topology)
 			}
 		})
@@ -109,16 +115,16 @@ func TestParseNetworkRefuses(t *testing.T) {
 		config string
 		want   string // after "network shop/blue: "
 	}{
-		{"nothing", "", "not valid JSON: EOF"},
-		{"null", "null", "null where an object is wanted"},
+		{"nothing", "", "not valid JSON: unexpected end of JSON input"},
+		{"null", "null", `"type" is missing`},
 		{"a list", "[]", "a JSON array where another kind of value is wanted"},
 		{"a string", `"x"`, "a JSON string where another kind of value is wanted"},
 		{"a number", "1", "a JSON number where another kind of value is wanted"},
 		{"no JSON", "{x}", "not valid JSON: invalid character 'x' looking for beginning of object key string"},
-		{"not closed", `{"type":"ovn-multinet"`, "not valid JSON: unexpected EOF"},
-		{"text after it", config("") + "x", "text after the JSON object"},
-		{"a second object", config("") + config(""), "text after the JSON object"},
-		{"no type", `{"cniVersion":"1.0.0","name":"any"}`, `type is "", not "ovn-multinet"`},
+		{"not closed", `{"type":"ovn-multinet"`, "not valid JSON: unexpected end of JSON input"},
+		{"text after it", config("") + "x", "not valid JSON: invalid character 'x' after top-level value"},
+		{"a second object", config("") + config(""), "not valid JSON: invalid character '{' after top-level value"},
+		{"no type", `{"cniVersion":"1.0.0","name":"any"}`, `"type" is missing`},
 		{"another type", `{"type":"bridge"}`, `type is "bridge", not "ovn-multinet"`},
 		{"another key", config(`"subnet":"10.1.0.0/16"`), `unknown key "subnet", did you mean "subnets"?`},
 		{"a key in another case", config(`"MTU":1400`), `unknown key "MTU", did you mean "mtu"?`},
@@ -131,14 +137,21 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"layer3", config(`"topology":"layer3"`), `topology "layer3" is not served yet, only "layer2"`},
 		{"localnet", config(`"topology":"localnet"`), `topology "localnet" is not served yet, only "layer2"`},
 		{"no topology of the field", config(`"topology":"Layer2"`), `topology "Layer2" is not known, want "layer2"`},
-		{"router", config(`"router":"r1"`), `"router" is not served yet, leave it out`},
-		{"router of an odd name", config(`"router":"secondary"`), `"router" is not served yet, leave it out`},
+		{"router, and no subnets", config(`"router":"r1"`), "router: a network without subnets has nothing to route"},
+		{"router in capitals", config(v4 + `"router":"R1"`), `router: "R1" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router with a slash", config(v4 + `"router":"shop/r1"`), `router: "shop/r1" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router with a dash in front", config(v4 + `"router":"-r1"`), `router: "-r1" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router with a dash behind", config(v4 + `"router":"r1-"`), `router: "r1-" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router of two lines", config(v4 + `"router":"r1\n"`), `router: "r1\n" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router of 64", config(v4 + `"router":"` + strings.Repeat("r", 64) + `"`), `router: "` + strings.Repeat("r", 64) + `" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router is a list", config(v4 + `"router":["r1"]`), `"router" does not take a JSON array`},
 		{"physicalNetworkName", config(`"physicalNetworkName":"phys"`), `"physicalNetworkName" is not served yet, leave it out`},
+		{"physicalNetworkName of an odd name", config(`"physicalNetworkName":"secondary"`), `"physicalNetworkName" is not served yet, leave it out`},
 		{"vlanID", config(`"vlanID":100`), `"vlanID" is not served yet, leave it out`},
 		{"allowPersistentIPs", config(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
 		{"role", config(`"role":"primary"`), `"role" is not served yet, leave it out`},
 		{"args", config(`"args":{"cni":{}}`), `"args" is not served yet, leave it out`},
-		{"two unserved", config(`"args":{},"role":"primary","vlanID":1,"router":"r"`), `"router" is not served yet, leave it out`},
+		{"two unserved", config(`"args":{},"role":"primary","vlanID":1`), `"vlanID" is not served yet, leave it out`},
 
 		{"subnets is a list", config(`"subnets":["10.1.0.0/16"]`), `"subnets" does not take a JSON array`},
 		{"subnet without length", config(`"subnets":"10.1.0.0"`), `subnets: "10.1.0.0" is not a network like 10.1.0.0/16`},
@@ -273,6 +286,7 @@ func TestNetworkKind(t *testing.T) {
 		want, wantFail string
 	}{
 		{"ours", config(""), "ovn-multinet", ""},
+		{"ovn-kubernetes'", `{"type":"ovn-k8s-cni-overlay"}`, "ovn-k8s-cni-overlay", ""},
 		{"another's", `{"type":"bridge"}`, "bridge", ""},
 		{"conflist", `{"name":"x","plugins":[{"type":"bridge"}]}`, "conflist", ""},
 		{"conflist without plugins", `{"plugins":[]}`, "conflist", ""},
@@ -302,9 +316,11 @@ func FuzzParseNetwork(f *testing.F) {
 		"", `"subnets":"10.1.0.0/16,fd01::/64","gateway":"10.1.0.9","excludeSubnets":"10.1.128.0/17","mtu":1400,"portSecurity":false`,
 		`"subnets":"10.1.0.0/30"`, `"subnets":"fd01::/126","routes":[{"dst":"fd02::/64","gw":"fd01::2"}]`, `"routes":[null]`,
 		`"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.4/30,10.1.0.0/30"`, `"topology":"layer3"`, `"args":{}`, `"mtu":null,"mtu":1`,
+		`"subnets":"10.1.0.0/16","router":"r1"`,
 	} {
 		f.Add(config(keys))
 	}
+	f.Add(overlay(`"subnets":"10.1.0.0/16","netAttachDefName":"shop/blue","role":"secondary"`))
 	f.Add("null")
 	f.Add("[]")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -346,6 +362,12 @@ func checkNetwork(t *testing.T, n *Network) {
 			t.Errorf("route %v", r)
 		}
 		seen[r.Dst] = true
+	}
+	if n.Router != "" && len(n.Subnets) == 0 {
+		t.Errorf("router %s, and nothing to route", n.Router)
+	}
+	if n.Shared != "" && (strings.Contains(n.ID(), "/") || n.Router != "" || len(n.Routes) != 0) {
+		t.Errorf("network %s of several NADs: %s", n.ID(), show(n))
 	}
 	if n.MTU != 0 && (n.MTU < 68 || n.MTU > 65535) {
 		t.Errorf("mtu %d", n.MTU)

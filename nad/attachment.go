@@ -101,8 +101,11 @@ func read(ctx context.Context, s Selection, get func(context.Context, string, st
 	if err != nil {
 		return nil, err
 	}
-	state, _ := def.NetworkState()
-	return &known{network, state.Reason}, nil
+	known := &known{Network: network}
+	if state, ok := def.NetworkState(); ok {
+		known.refusal = state.Reason
+	}
+	return known, nil
 }
 
 // check holds the pod's wishes against the network.

@@ -37,6 +37,9 @@ var cluster = map[string]string{
 	"shop/empty":    "",
 	"shop/words":    "blue",
 	"shop/typo":     config(`"subnet":"10.1.0.0/24"`),
+	"shop/shared":   `{"cniVersion":"0.3.1","name":"l2","type":"ovn-k8s-cni-overlay","topology":"layer2","subnets":"10.6.0.0/24","netAttachDefName":"shop/shared"}`,
+	"infra/shared":  `{"cniVersion":"0.3.1","name":"l2","type":"ovn-k8s-cni-overlay","topology":"layer2","subnets":"10.6.0.0/24","netAttachDefName":"infra/shared"}`,
+	"shop/primary":  `{"cniVersion":"0.3.1","name":"l2","type":"ovn-k8s-cni-overlay","topology":"layer2","role":"primary"}`,
 }
 
 // getter serves NADs and counts how often each is asked for.
@@ -84,6 +87,8 @@ func TestResolve(t *testing.T) {
 			"shop/blue@net1 10.1.0.7/24; infra/blue@net2 10.1.0.7/24"},
 		{"one MAC on two networks", `[{"name":"blue","mac":"02:00:00:00:00:01"},{"name":"mac","mac":"02:00:00:00:00:01"}]`,
 			"shop/blue@net1 02:00:00:00:00:01; shop/mac@net2 02:00:00:00:00:01"},
+		{"ovn-kubernetes' NADs", `[{"name":"shared","ips":["10.6.0.7"]},{"name":"shared","namespace":"infra","ips":["10.6.0.8/24"]}]`,
+			"shop/shared@net1 10.6.0.7/24; infra/shared@net2 10.6.0.8/24"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,8 +99,8 @@ func TestResolve(t *testing.T) {
 			var selections []Selection
 			for _, a := range got {
 				selections = append(selections, a.Selection)
-				if a.Network.ID() != a.String() {
-					t.Errorf("%s has network %s", &a.Selection, a.Network.ID())
+				if a.Network.NAD() != a.String() || a.Refusal != "" {
+					t.Errorf("%s has network %s, refused: %q", &a.Selection, a.Network.NAD(), a.Refusal)
 				}
 			}
 			if show(selections) != tt.want {
@@ -139,6 +144,9 @@ func TestResolveRefuses(t *testing.T) {
 
 		{"one address twice", `[{"name":"blue","ips":["10.1.0.7"]},{"name":"mac"},{"name":"blue","ips":["10.1.0.8","10.1.0.7/24"]}]`,
 			conf.CodeInvalidConfig, "interfaces net1 and net3 both ask for address 10.1.0.7 on network shop/blue"},
+		{"ovn-kubernetes', of a role that is not served", "primary", conf.CodeInvalidConfig, `interface net1: network shop/primary: "role" is not served yet, leave it out`},
+		{"one address twice by two NADs of one network", `[{"name":"shared","ips":["10.6.0.7"]},{"name":"shared","namespace":"infra","ips":["10.6.0.7"]}]`,
+			conf.CodeInvalidConfig, "interfaces net1 and net2 both ask for address 10.6.0.7 on network l2"},
 		{"one MAC twice", `[{"name":"mac","mac":"02:00:00:00:00:01"},{"name":"mac","mac":"02-00-00-00-00-01","interface":"x"}]`,
 			conf.CodeInvalidConfig, "interfaces net1 and x both ask for MAC 02:00:00:00:00:01 on network shop/mac"},
 		{"one destination by two networks", "routed,blue,rival", conf.CodeInvalidConfig, "networks shop/routed and shop/rival both route 192.0.2.0/24"},

@@ -181,3 +181,39 @@ func TestRowsDecode(t *testing.T) {
 		t.Errorf("switch %+v, %v", switches, err)
 	}
 }
+
+// UUIDs sets a column of row keys as a whole: what is not in it is not referred to any more.
+func TestUUIDsAreAWholeColumn(t *testing.T) {
+	s := startWithPort(t)
+	db := connect(t, s.Endpoint())
+	tests := []struct {
+		name string
+		set  []string
+	}{
+		{"one", []string{nobody}},
+		{"two others", []string{nobody[:35] + "5", nobody[:35] + "4"}},
+		{"none", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var ops []ovsdb.Operation
+			for _, key := range tt.set {
+				row, err := db.Insert(&nb.LogicalSwitchPort{UUID: key, Name: tt.name + key})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ops = append(ops, row)
+			}
+			ops = append(ops, ovndb.Update("Logical_Switch", switchKey, ovsdb.Row{"ports": ovndb.UUIDs(tt.set)}))
+			if _, err := db.Transact(withTimeout(t, 20*time.Second), ops); err != nil {
+				t.Fatal(err)
+			}
+			ports := ovndbtest.Strings(s.Dump(t, "Logical_Switch")[0]["ports"])
+			slices.Sort(ports)
+			want := slices.Sorted(slices.Values(tt.set))
+			if !slices.Equal(ports, want) || len(s.Dump(t, "Logical_Switch_Port")) != len(want) {
+				t.Errorf("ports %v, want %v", ports, want)
+			}
+		})
+	}
+}

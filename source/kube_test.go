@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // The fake API of these tests only shows which requests are made: it knows no field selectors and checks no
@@ -359,7 +359,7 @@ func (c *cluster) created() string {
 	for _, a := range c.core.Actions() {
 		if create, ok := a.(clienttesting.CreateAction); ok {
 			if e, ok := create.GetObject().(*corev1.Event); ok {
-				out = append(out, fmt.Sprintf("%s %s/%s %s %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name,
+				out = append(out, fmt.Sprintf("%s %s %s/%s %s %s %s: %s", e.InvolvedObject.APIVersion, e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name,
 					e.InvolvedObject.UID, e.Type, e.Reason, e.Message))
 			}
 		}
@@ -372,7 +372,7 @@ func TestKubeEvent(t *testing.T) {
 	c := newCluster(t, "node-1")
 	c.run(t, 0, 0)
 	c.Event(&Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Warning, "Reason", "some words")
-	eventually(t, "Pod shop/web-0 u1 Warning Reason: some words", c.created)
+	eventually(t, "v1 Pod shop/web-0 u1 Warning Reason: some words", c.created)
 }
 
 // A pod in the host's network is told that its annotation is for nothing; one without an annotation is not.
@@ -381,7 +381,7 @@ func TestKubeWarnsPodsInTheHostsNetwork(t *testing.T) {
 	host.Spec.HostNetwork, plain.Spec.HostNetwork = true, true
 	c := newCluster(t, "node-1", plain, other, host)
 	start(t, c.Run)
-	eventually(t, "Pod shop/host u1 Warning NetworksIgnored: the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation", c.created)
+	eventually(t, "v1 Pod shop/host u1 Warning NetworksIgnored: the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation", c.created)
 }
 
 // Events that nobody takes keep nobody waiting, after the end neither.

@@ -213,96 +213,6 @@ func (m *Manifests) write(name string, content any) error {
 	return nil
 }
 
-// networkState is the file with the state of a network.
-type networkState struct {
-	Namespace string          `json:"namespace"`
-	Name      string          `json:"name"`
-	Network   json.RawMessage `json:"network"`
-}
-
-func networkFile(namespace, name string) string { return namespace + "." + name + networkSuffix }
-
-// withState adds what the controller wrote of the NAD's network. A NAD that has a state is held: a file that goes
-// without a word cannot be, so that is all that is asked for.
-func (m *Manifests) withState(d *conf.NAD) (*conf.NAD, error) {
-	text, err := os.ReadFile(filepath.Join(m.dir, networkFile(d.Namespace, d.Name)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	with := *d
-	with.Held = true
-	var state networkState
-	if json.Unmarshal(text, &state) == nil {
-		var one bytes.Buffer
-		if json.Compact(&one, state.Network) == nil {
-			with.State = one.String()
-		}
-	}
-	return &with, nil
-}
-
-// SetNetworkState writes the state of a network beside its manifest, "" takes it away.
-func (m *Manifests) SetNetworkState(_ context.Context, n *conf.NAD, state string, _ bool) error {
-	name := networkFile(n.Namespace, n.Name)
-	var err error
-	if state != "" {
-		err = m.write(name, networkState{n.Namespace, n.Name, json.RawMessage(state)})
-	} else if err = os.Remove(filepath.Join(m.dir, name)); errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("state of the network: %w", err)
-	}
-	return nil
-}
-
-// NetworkEvent writes what would be an Event of the NAD into the log.
-func (m *Manifests) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
-	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", message)
-}
-
-// NADs lists all of them, with their states. It fails when it cannot tell.
-func (m *Manifests) NADs(_ context.Context) ([]*conf.NAD, error) {
-	if err := m.complete(); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var all []*conf.NAD
-	for _, d := range m.nads {
-		with, err := m.withState(d)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, with)
-	}
-	return all, nil
-}
-
-// Census counts the pods. Of nodes the folder knows nothing.
-func (m *Manifests) Census(_ context.Context) (*Census, error) {
-	if err := m.complete(); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return newCensus(slices.Collect(maps.Values(m.pods)), nil), nil
-}
-
-// complete reads the folder again, and says if a file of it does not parse.
-func (m *Manifests) complete() error {
-	if err := m.scan(); err != nil {
-		return err
-	}
-	if broken := m.broken(); broken != "" {
-		return fmt.Errorf("manifest %s is not understood", filepath.Join(m.dir, broken))
-	}
-	return nil
-}
-
 // Event writes what would be an Event of the pod into the log: there is nobody else to tell.
 func (m *Manifests) Event(p *Pod, kind EventKind, reason, message string) {
 	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason, "message", message)
@@ -319,22 +229,38 @@ func (m *Manifests) scan() error {
 	}
 	statuses := statusFiles(entries)
 	// A status is written after its pod's or NAD's manifest: if a second look finds that in no manifest, it is gone.
-	if entries, err = os.ReadDir(m.dir); err != nil {
+	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
-	seen := map[string]bool{}
-	for _, e := range entries {
-		if name := e.Name(); isManifest(name) {
-			seen[name] = true
-			m.load(name)
-		}
-	}
-	maps.DeleteFunc(m.files, func(name string, _ *file) bool { return !seen[name] })
 	before := m.nads
 	m.index()
 	m.tell(before)
 	m.dropStatuses(statuses)
 	return nil
+}
+
+// loadAll reads the files that changed. One that goes while this runs may have got another name, so the folder is read
+// again then.
+func (m *Manifests) loadAll() error {
+	const tries = 3
+	for try := 1; ; try++ {
+		entries, err := os.ReadDir(m.dir)
+		if err != nil {
+			return err
+		}
+		seen, gone := map[string]bool{}, false
+		for _, e := range entries {
+			if name := e.Name(); isManifest(name) {
+				seen[name] = m.load(name)
+				gone = gone || !seen[name]
+			}
+		}
+		if gone && try < tries {
+			continue
+		}
+		maps.DeleteFunc(m.files, func(name string, _ *file) bool { return !seen[name] })
+		return nil
+	}
 }
 
 func isManifest(name string) bool {
@@ -351,15 +277,19 @@ func statusFiles(entries []fs.DirEntry) []string {
 	return names
 }
 
-func (m *Manifests) load(name string) {
+// load reads a file, unless it has it as it is; false: the file is gone.
+func (m *Manifests) load(name string) bool {
 	path := filepath.Join(m.dir, name)
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
 	if err != nil {
-		delete(m.files, name)
-		return
+		m.spoilt(name, &file{}, err)
+		return true
 	}
 	if old := m.files[name]; old != nil && old.settled && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
-		return
+		return true
 	}
 	settled := time.Since(info.ModTime()) > clockTick
 	f := &file{info: info, settled: settled}
@@ -368,11 +298,19 @@ func (m *Manifests) load(name string) {
 		err = f.parse(text)
 	}
 	if err != nil {
-		m.log.Error("manifest not understood, what it held before counts on", "file", path, "err", err)
-		f = &file{info: info, settled: settled, broken: true}
-		if old := m.files[name]; old != nil {
-			f.pods, f.nads = old.pods, old.nads
-		}
+		m.spoilt(name, &file{info: info, settled: settled}, err)
+		return true
+	}
+	m.files[name] = f
+	return true
+}
+
+// spoilt notes a file that cannot be read. What it held before counts on.
+func (m *Manifests) spoilt(name string, f *file, err error) {
+	m.log.Error("manifest not understood, what it held before counts on", "file", filepath.Join(m.dir, name), "err", err)
+	f.broken = true
+	if old := m.files[name]; old != nil {
+		f.pods, f.nads = old.pods, old.nads
 	}
 	m.files[name] = f
 }

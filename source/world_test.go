@@ -105,6 +105,17 @@ func (f folder) list() string {
 	return strings.Join(names, " ")
 }
 
+// absent is want, with the words for what is not there, or cannot be told because of a broken file, made whole.
+func (f folder) absent(want, name, notFound string) string {
+	if file, ok := strings.CutSuffix(want, " is broken"); ok {
+		return name + " in " + f.dir + ": it may be in " + file + ", which is not understood"
+	}
+	if want == "not found" {
+		return name + " in " + f.dir + ": " + notFound
+	}
+	return want
+}
+
 // manifests opens the folder.
 func (f folder) manifests(changed func(namespace, name string)) *Manifests {
 	f.t.Helper()
@@ -197,4 +208,25 @@ func showNAD(d *conf.NAD, err error) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%s/%s: %s", d.Namespace, d.Name, d.Config)
+}
+
+// showNADs writes NADs with all that is known of them, sorted.
+func showNADs(all []*conf.NAD, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	words := make([]string, len(all))
+	for i, d := range all {
+		words[i] = fmt.Sprintf("%s: %s, created %d, state %q", d.ID(), d.Config, d.Created, d.State)
+		for _, is := range []struct {
+			so   bool
+			word string
+		}{{d.Deleting, "deleting"}, {d.Held, "held"}, {d.ForceDelete, "force"}} {
+			if is.so {
+				words[i] += ", " + is.word
+			}
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(words, "; ")
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
@@ -34,6 +35,13 @@ const (
 	retryPeriod   = time.Second
 )
 
+// The phases of a candidate.
+const (
+	waiting int32 = iota
+	leads
+	over
+)
+
 var errLost = errors.New("does not lead any more")
 
 // Lease leads while it holds the Lease. Its end is an error when the Lease was lost: the process ends then, and
@@ -44,9 +52,15 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 		return err
 	}
 	identity := host + "_" + uuid.NewString()
-	round, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var began atomic.Bool
+	// The Lease is given back when the lead has ended, and not before: the next would lead beside it.
+	round, giveBack := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveBack()
+	var phase atomic.Int32 // what came first: leading, or the end of ctx
+	defer context.AfterFunc(ctx, func() {
+		if phase.CompareAndSwap(waiting, over) {
+			giveBack()
+		}
+	})()
 	led := make(chan error, 1)
 	lock := &lease{Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: leaseName},
@@ -56,10 +70,16 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				began.Store(true)
-				led <- lead(ctx, lock.leading)
-				cancel()
+			OnStartedLeading: func(held context.Context) {
+				defer giveBack()
+				if !phase.CompareAndSwap(waiting, leads) {
+					led <- nil
+					return
+				}
+				term, end := context.WithCancel(held)
+				defer end()
+				defer context.AfterFunc(ctx, end)()
+				led <- lead(term, lock.leading)
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {
@@ -73,7 +93,7 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 		return fmt.Errorf("leader election: %w", err)
 	}
 	elector.Run(round)
-	if ctx.Err() == nil || began.Load() {
+	if phase.Load() != over {
 		if err := <-led; err != nil {
 			return err
 		}
@@ -96,6 +116,15 @@ func (l *lease) leading() error {
 		return errLost
 	}
 	return nil
+}
+
+// Get sees when the Lease is not ours any more.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	r, raw, err := l.Interface.Get(ctx)
+	if apierrors.IsNotFound(err) || err == nil && r.HolderIdentity != l.Identity() {
+		l.until.Store(nil)
+	}
+	return r, raw, err
 }
 
 func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {

@@ -1,0 +1,157 @@
+package conf
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// overlay writes a spec.config of ovn-kubernetes' with further keys.
+func overlay(keys string) string {
+	if keys != "" {
+		keys = "," + keys
+	}
+	return `{"cniVersion":"0.3.1","name":"l2-network","type":"ovn-k8s-cni-overlay"` + keys + `}`
+}
+
+// What ovn-kubernetes' documentation shows must work as it is copied from there.
+func TestParseOverlay(t *testing.T) {
+	tests := []struct {
+		name   string
+		config string
+		want   string
+	}{
+		{"the documentation's example", `{
+			"cniVersion": "0.3.1",
+			"name": "l2-network",
+			"type": "ovn-k8s-cni-overlay",
+			"topology":"layer2",
+			"subnets": "10.100.200.0/24",
+			"mtu": 1300,
+			"netAttachDefName": "shop/blue",
+			"excludeSubnets": "10.100.200.0/29"
+		}`, "10.100.200.0/24 gw 10.100.200.1, without 10.100.200.0/29, mtu 1300"},
+		{"no more than it takes", `{"name":"l2-network","type":"ovn-k8s-cni-overlay"}`, ""},
+		{"both families", overlay(`"topology":"layer2","subnets":"fd01::/64, 10.1.0.0/16"`), "10.1.0.0/16 gw 10.1.0.1, fd01::/64 gw fd01::1"},
+		{"role secondary", overlay(`"topology":"layer2","role":"secondary"`), ""},
+		{"unserved, and not asked for", overlay(`"allowPersistentIPs":false,"joinSubnet":"","vlanID":null,"physicalNetworkName":"","defaultGatewayIPs":null`), ""},
+		{"its plugin's log", overlay(`"logFile":"/var/log/ovn.log","logLevel":"5","logfile-maxsize":100,"logfile-maxbackups":5,"logfile-maxage":5`), ""},
+		{"nothing of ipam and dns", overlay(`"ipam":{},"dns":{}`), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n, err := ParseNetwork("shop", "blue", []byte(tt.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if show(n) != tt.want {
+				t.Errorf("got  %s\nwant %s", show(n), tt.want)
+			}
+			if n.ID() != "l2-network" || n.NAD() != "shop/blue" || n.Topology != "layer2" || !n.PortSecurity || n.Router != "" {
+				t.Errorf("network %s of %s: %+v", n.ID(), n.NAD(), n)
+			}
+		})
+	}
+}
+
+func TestParseOverlayRefuses(t *testing.T) {
+	named := func(name string) string { return `{"type":"ovn-k8s-cni-overlay","name":"` + name + `"}` }
+	tests := []struct {
+		name   string
+		config string
+		want   string // how what follows "network shop/blue: " begins
+	}{
+		{"role primary", overlay(`"role":"primary"`), `"role" is not served yet, leave it out`},
+		{"joinSubnet", overlay(`"joinSubnet":"100.65.0.0/16"`), `"joinSubnet" is not served yet, leave it out`},
+		{"transitSubnet", overlay(`"transitSubnet":"100.88.0.0/16"`), `"transitSubnet" is not served yet, leave it out`},
+		{"reservedSubnets", overlay(`"reservedSubnets":"10.1.0.0/24"`), `"reservedSubnets" is not served yet, leave it out`},
+		{"infrastructureSubnets", overlay(`"infrastructureSubnets":"10.1.0.0/24"`), `"infrastructureSubnets" is not served yet, leave it out`},
+		{"defaultGatewayIPs", overlay(`"defaultGatewayIPs":"10.1.0.1"`), `"defaultGatewayIPs" is not served yet, leave it out`},
+		{"allowPersistentIPs", overlay(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
+		{"physicalNetworkName", overlay(`"physicalNetworkName":"phys"`), `"physicalNetworkName" is not served yet, leave it out`},
+		{"vlanID", overlay(`"vlanID":100`), `"vlanID" is not served yet, leave it out`},
+		{"layer3", overlay(`"topology":"layer3","subnets":"10.1.0.0/16/24"`), `topology "layer3" is not served yet, only "layer2"`},
+		{"localnet", overlay(`"topology":"localnet"`), `topology "localnet" is not served yet, only "layer2"`},
+
+		// Our own keys are no keys of ovn-kubernetes'.
+		{"router", overlay(`"router":"r1","subnets":"10.1.0.0/16"`), `key "router" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
+		{"gateway", overlay(`"gateway":"10.1.0.1","subnets":"10.1.0.0/16"`), `key "gateway" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
+		{"routes", overlay(`"routes":[],"subnets":"10.1.0.0/16"`), `key "routes" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
+		{"portSecurity", overlay(`"portSecurity":true`), `key "portSecurity" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
+		{"a key nearly right", overlay(`"excludeSubnet":"10.1.0.0/24"`), `unknown key "excludeSubnet", did you mean "excludeSubnets"?`},
+		{"a key in another case", overlay(`"Name":"other"`), `unknown key "Name", did you mean "name"?`},
+		{"a key twice", overlay(`"name":"other"`), `key "name" is given twice`},
+
+		{"no name", `{"type":"ovn-k8s-cni-overlay"}`, `name: "" is no network's name: letters, digits, '_', '.' and '-'`},
+		{"a name with a slash", named("shop/blue"), `name: "shop/blue" is no network's name`},
+		{"a name with a space", named("a b"), `name: "a b" is no network's name`},
+		{"a name of two lines", named(`a\nb`), `name: "a\nb" is no network's name`},
+		{"a name that begins with a dot", named(".a"), `name: ".a" is no network's name`},
+		{"a name of 129", named(strings.Repeat("a", 129)), `name: "` + strings.Repeat("a", 64) + `" is no network's name`},
+		{"of another NAD", overlay(`"netAttachDefName":"shop/red"`), `netAttachDefName is "shop/red", but this is "shop/blue"`},
+		{"a wrong subnet", overlay(`"subnets":"10.1.0.7/16"`), "subnets: 10.1.0.7/16 has host bits set, did you mean 10.1.0.0/16?"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n, err := ParseNetwork("shop", "blue", []byte(tt.config))
+			if err == nil {
+				t.Fatalf("taken as %s", show(n))
+			}
+			code, msg, details := Describe(err)
+			if want := "network shop/blue: " + tt.want; code != CodeInvalidConfig || n != nil || !strings.HasPrefix(msg, want) || details == "" {
+				t.Errorf("got  %d %s (details %q)\nwant 7 %s", code, msg, details, want)
+			}
+		})
+	}
+}
+
+func TestIsOVN(t *testing.T) {
+	want := map[string]bool{"ovn-multinet": true, "ovn-k8s-cni-overlay": true, "bridge": false, "conflist": false, "": false}
+	got := map[string]bool{}
+	for kind := range want {
+		got[kind] = IsOVN(kind)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// The identity must be told of what does not parse otherwise: a network that is there is not to be lost by a typo.
+func TestNetworkID(t *testing.T) {
+	longest := strings.Repeat("a", 128)
+	tests := []struct {
+		name, config string
+		want         string
+		fail         string
+	}{
+		{"ours", config(""), "shop/blue", ""},
+		{"ours, wrong otherwise", config(`"subnets":"x","colour":1`), "shop/blue", ""},
+		{"ovn-kubernetes'", overlay(""), "l2-network", ""},
+		{"ovn-kubernetes', wrong otherwise", overlay(`"topology":"layer9"`), "l2-network", ""},
+		{"every character", `{"type":"ovn-k8s-cni-overlay","name":"0aZ_.-"}`, "0aZ_.-", ""},
+		{"the longest name", `{"type":"ovn-k8s-cni-overlay","name":"` + longest + `"}`, longest, ""},
+		{"another plugin's", `{"type":"bridge","name":"x"}`, "", ""},
+		{"a conflist", `{"name":"x","plugins":[{"type":"ovn-multinet"}]}`, "", ""},
+		{"ovn-kubernetes', with a name like ours", `{"type":"ovn-k8s-cni-overlay","name":"shop/blue"}`, "",
+			`network shop/blue: name: "shop/blue" is no network's name: letters, digits, '_', '.' and '-'`},
+		{"ovn-kubernetes', without a name", `{"type":"ovn-k8s-cni-overlay"}`, "",
+			`network shop/blue: name: "" is no network's name: letters, digits, '_', '.' and '-'`},
+		{"no type", `{"name":"x"}`, "", `network shop/blue: "type" is missing`},
+		{"no JSON", "x", "", "network shop/blue: not valid JSON: invalid character 'x' looking for beginning of value"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := NetworkID("shop", "blue", []byte(tt.config))
+			fail := ""
+			if err != nil {
+				fail = err.Error()
+				if code, _, details := Describe(err); code != CodeInvalidConfig || details == "" {
+					t.Errorf("code %d, details %q", code, details)
+				}
+			}
+			if got != tt.want || fail != tt.fail {
+				t.Errorf("got  %q, %q\nwant %q, %q", got, fail, tt.want, tt.fail)
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package nad
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// always serves one NAD under every name.
+func always(def conf.NAD) func(context.Context, string, string) (*conf.NAD, error) {
+	return func(_ context.Context, namespace, name string) (*conf.NAD, error) {
+		of := def
+		of.Namespace, of.Name = namespace, name
+		return &of, nil
+	}
+}
+
+func one(ips ...netip.Prefix) []Selection {
+	return []Selection{{Namespace: "shop", Name: "blue", Interface: "net1", IPs: ips}}
+}
+
+// A NAD that only its finalizer holds takes no new pods, or it would never go.
+func TestResolveRefusesWhatIsBeingDeleted(t *testing.T) {
+	for name, text := range map[string]string{"as it should be": config(`"subnets":"10.1.0.0/24"`), "broken besides": "{"} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Resolve(context.Background(), one(), always(conf.NAD{Config: text, Deleting: true, Held: true}))
+			if err == nil {
+				t.Fatalf("it is taken: %+v", got)
+			}
+			code, msg, details := conf.Describe(err)
+			if want := "interface net1: network shop/blue is being deleted"; code != conf.CodeNetworkNotFound || msg != want || details == "" {
+				t.Errorf("got  %d %s (details %q)\nwant 101 %s", code, msg, details, want)
+			}
+		})
+	}
+}
+
+// What the controller says against a network goes with every attachment to it, for the one whose port is refused.
+func TestResolveHandsTheRefusalOn(t *testing.T) {
+	tests := []struct {
+		name  string
+		state string
+		want  string
+	}{
+		{"not said anything yet", "", ""},
+		{"ready", `{"ready":true,"since":"2026-01-02T03:04:05Z"}`, ""},
+		{"refused", `{"ready":false,"reason":"mtu: 1400 is not 1300","since":"2026-01-02T03:04:05Z"}`, "mtu: 1400 is not 1300"},
+		{"no state that can be read", "refused", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			selections := slices.Concat(one(), []Selection{{Namespace: "shop", Name: "blue", Interface: "net2"}})
+			got, err := Resolve(context.Background(), selections, always(conf.NAD{Config: config(""), State: tt.state}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 2 || got[0].Refusal != tt.want || got[1].Refusal != tt.want {
+				t.Errorf("got %+v, want the refusal %q twice", got, tt.want)
+			}
+		})
+	}
+}
+
+// The agent resolves a pod's selections again when another configuration is in force than it read at first. Then they
+// must still be what the pod asked for, not what the first answer made of it.
+func TestResolveLeavesTheSelectionsAlone(t *testing.T) {
+	selections := one(netip.PrefixFrom(netip.MustParseAddr("10.1.0.7"), -1), netip.PrefixFrom(netip.MustParseAddr("fd01::7"), -1))
+	for _, bits := range []int{24, 16} {
+		subnets := fmt.Sprintf(`"subnets":"10.1.0.0/%d,fd01::/%d"`, bits, 4*bits)
+		got, err := Resolve(context.Background(), selections, always(conf.NAD{Config: config(subnets)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("10.1.0.7"), bits), netip.PrefixFrom(netip.MustParseAddr("fd01::7"), 4*bits)}
+		if !slices.Equal(got[0].IPs, want) {
+			t.Errorf("in /%d: %v, want %v", bits, got[0].IPs, want)
+		}
+		for _, asked := range selections[0].IPs {
+			if asked.Bits() >= 0 {
+				t.Errorf("in /%d: the pod's wish became %v", bits, asked)
+			}
+		}
+	}
+}

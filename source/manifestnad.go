@@ -1,0 +1,106 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// networkState is the file with the state of a network.
+type networkState struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Network   json.RawMessage `json:"network"`
+}
+
+func networkFile(namespace, name string) string { return namespace + "." + name + networkSuffix }
+
+// withState adds what the controller wrote of the NAD's network. A NAD that has a state is held: a file that goes
+// without a word cannot be, so that is all that is asked for.
+func (m *Manifests) withState(d *conf.NAD) (*conf.NAD, error) {
+	text, err := os.ReadFile(filepath.Join(m.dir, networkFile(d.Namespace, d.Name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	with := *d
+	with.Held = true
+	var state networkState
+	if json.Unmarshal(text, &state) == nil {
+		var one bytes.Buffer
+		if json.Compact(&one, state.Network) == nil {
+			with.State = one.String()
+		}
+	}
+	return &with, nil
+}
+
+// SetNetworkState writes the state of a network beside its manifest, "" takes it away.
+func (m *Manifests) SetNetworkState(_ context.Context, n *conf.NAD, state string, _ bool) error {
+	name := networkFile(n.Namespace, n.Name)
+	var err error
+	if state != "" {
+		err = m.write(name, networkState{n.Namespace, n.Name, json.RawMessage(state)})
+	} else if err = os.Remove(filepath.Join(m.dir, name)); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("state of the network: %w", err)
+	}
+	return nil
+}
+
+// NetworkEvent writes what would be an Event of the NAD into the log.
+func (m *Manifests) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
+	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", message)
+}
+
+// NADs lists all of them, with their states. It fails when it cannot tell.
+func (m *Manifests) NADs(_ context.Context) ([]*conf.NAD, error) {
+	if err := m.complete(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*conf.NAD
+	for _, d := range m.nads {
+		with, err := m.withState(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, with)
+	}
+	return all, nil
+}
+
+// Census counts the pods. Of nodes the folder knows nothing.
+func (m *Manifests) Census(_ context.Context) (*Census, error) {
+	if err := m.complete(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return newCensus(slices.Collect(maps.Values(m.pods)), nil), nil
+}
+
+// complete reads the folder again, and says if a file of it does not parse.
+func (m *Manifests) complete() error {
+	if err := m.scan(); err != nil {
+		return err
+	}
+	if broken := m.broken(); broken != "" {
+		return fmt.Errorf("manifest %s is not understood", filepath.Join(m.dir, broken))
+	}
+	return nil
+}
