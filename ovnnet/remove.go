@@ -125,7 +125,7 @@ func (n *Networks) inUse(ctx context.Context, keys []string) error {
 		return err
 	}
 	for _, port := range ports {
-		by := "port " + port.Name + ", which is not ours"
+		by := "port " + port.Name + " (not ours)"
 		if x := port.ExternalIDs; x[keySandbox] != "" {
 			by = "pod " + x[keyNamespace] + "/" + x[keyPod]
 		}

@@ -92,8 +92,8 @@ func TestRemoveInUse(t *testing.T) {
 			w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
 			w.pod(t, "blue", "10.1.0.8", "web-0", "net2")
 		}},
-		{"someone else's port", "used by port vm, which is not ours", func(t *testing.T, w *world) { w.machine(t, "shop/blue", strange, "vm") }},
-		{"both", "used by port vm, which is not ours, pod shop/web-0", func(t *testing.T, w *world) {
+		{"someone else's port", "used by port vm (not ours)", func(t *testing.T, w *world) { w.machine(t, "shop/blue", strange, "vm") }},
+		{"both", "used by port vm (not ours), pod shop/web-0", func(t *testing.T, w *world) {
 			w.machine(t, "shop/blue", strange, "vm") // whose key is the lower
 			w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
 		}},

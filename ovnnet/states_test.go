@@ -74,7 +74,7 @@ func TestDeletion(t *testing.T) {
 		}
 	})
 	r.deleteNAD(t, "shop/blue")
-	r.wantState(t, "shop/blue", "refused: being deleted, used by port vm, which is not ours, pod shop/web-0, held")
+	r.wantState(t, "shop/blue", "refused: being deleted, used by port vm (not ours), pod shop/web-0, held")
 	if got := w.rows(t)["Logical_Switch"][blueKey]["external_ids"]; strings.Contains(got, ovndb.AcceptedPrefix) {
 		t.Errorf("it takes new ports: %s", got)
 	}
@@ -88,7 +88,7 @@ func TestDeletion(t *testing.T) {
 	w.proxy.Before(nil)
 	r.wantRows(t, map[string]map[string]fields{})
 	wantEvents(t, a, "shop/blue", "Normal shop/blue NetworkReady the network is there as described",
-		"Warning shop/blue NetworkInUse being deleted, used by port vm, which is not ours, pod shop/web-0",
+		"Warning shop/blue NetworkInUse being deleted, used by port vm (not ours), pod shop/web-0",
 		"Warning shop/blue NetworkInUse being deleted, used by pod shop/web-0")
 }
 

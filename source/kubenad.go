@@ -48,21 +48,22 @@ func (k *Kube) NADs(ctx context.Context) ([]*conf.NAD, error) {
 	return all, nil
 }
 
-// SetNetworkState patches the annotation and, where it is not as it should be, our finalizer. A list of finalizers can
-// only be written whole, so that patch is refused when the NAD has changed since.
+// SetNetworkState patches the annotation and, where it is not as it should be, our finalizer. The patch is refused when
+// the NAD has changed since it was read: a list of finalizers can only be written whole, and a state that is there
+// already is not told twice.
 func (k *Kube) SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error {
 	raw, err := k.rawNAD(ctx, n.Namespace, n.Name)
 	if err != nil {
 		return err
 	}
 	// Another NAD of the name is left alone.
-	metadata := map[string]any{"uid": raw.UID, "annotations": map[string]any{conf.NetworkStateAnnotation: nullable(state)}}
+	metadata := map[string]any{"uid": raw.UID, "resourceVersion": raw.ResourceVersion, "annotations": map[string]any{conf.NetworkStateAnnotation: nullable(state)}}
 	if slices.Contains(raw.Finalizers, conf.NetworkFinalizer) != held {
 		finalizers := slices.DeleteFunc(slices.Clone(raw.Finalizers), func(f string) bool { return f == conf.NetworkFinalizer })
 		if held {
 			finalizers = append(finalizers, conf.NetworkFinalizer)
 		}
-		metadata["finalizers"], metadata["resourceVersion"] = finalizers, raw.ResourceVersion
+		metadata["finalizers"] = finalizers
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {

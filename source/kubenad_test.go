@@ -71,12 +71,12 @@ func TestKubeNADsFails(t *testing.T) {
 	}
 }
 
-// The finalizers are a list that is written whole: with the version that was read, the others' kept, and only when
-// ours is to change. The UID is a precondition of every patch.
+// The finalizers are a list that is written whole: the others' kept, and only when ours is to change. The UID and the
+// version that was read are preconditions of every patch.
 func TestKubeSetNetworkState(t *testing.T) {
 	const said = `{"ready":true}`
 	annotated := func(value, rest string) string {
-		return `{"metadata":{"annotations":{"ovn-multinet/network":` + value + `},` + rest + `"uid":"uid-blue"}}`
+		return `{"metadata":{"annotations":{"ovn-multinet/network":` + value + `},` + rest + `"resourceVersion":"7","uid":"uid-blue"}}`
 	}
 	const quoted = `"{\"ready\":true}"`
 	tests := []struct {
@@ -86,17 +86,17 @@ func TestKubeSetNetworkState(t *testing.T) {
 		held       bool
 		want       string
 	}{
-		{"to be held", nil, said, true, annotated(quoted, `"finalizers":["ovn-multinet/network"],"resourceVersion":"7",`)},
+		{"to be held", nil, said, true, annotated(quoted, `"finalizers":["ovn-multinet/network"],`)},
 		{"to be held beside others", []string{"other/one", "other/two"}, said, true,
-			annotated(quoted, `"finalizers":["other/one","other/two","ovn-multinet/network"],"resourceVersion":"7",`)},
+			annotated(quoted, `"finalizers":["other/one","other/two","ovn-multinet/network"],`)},
 		{"held already", []string{ours}, said, true, annotated(quoted, "")},
 		{"held already beside others", []string{"other/one", ours, "other/two"}, said, true, annotated(quoted, "")},
 		{"not held, nor to be", nil, said, false, annotated(quoted, "")},
 		{"others hold it, and ours is not to", []string{"other/one"}, said, false, annotated(quoted, "")},
-		{"to be let go", []string{ours}, said, false, annotated(quoted, `"finalizers":[],"resourceVersion":"7",`)},
+		{"to be let go", []string{ours}, said, false, annotated(quoted, `"finalizers":[],`)},
 		{"to be let go, others keep it", []string{"other/one", ours, "other/two"}, said, false,
-			annotated(quoted, `"finalizers":["other/one","other/two"],"resourceVersion":"7",`)},
-		{"nothing more to say", []string{ours}, "", false, annotated("null", `"finalizers":[],"resourceVersion":"7",`)},
+			annotated(quoted, `"finalizers":["other/one","other/two"],`)},
+		{"nothing more to say", []string{ours}, "", false, annotated("null", `"finalizers":[],`)},
 		{"nothing more to say, never held", nil, "", false, annotated("null", "")},
 	}
 	for _, tt := range tests {

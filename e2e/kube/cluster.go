@@ -123,7 +123,7 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 		return err
 	}
 	c.step("waiting for the nodes to be Ready")
-	return errors.Join(c.waitNodes(ctx), c.waitAccount(ctx))
+	return errors.Join(c.waitNodes(ctx), c.WaitAccount(ctx, "default"))
 }
 
 // connect makes the clients of the admin.

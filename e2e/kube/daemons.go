@@ -229,6 +229,25 @@ func (n *Node) startFlanneld(ctx context.Context) error {
 // RestartKubelet stops kubelet and starts it again. Pods go on.
 func (n *Node) RestartKubelet(ctx context.Context) error { return n.Kubelet.Restart(ctx) }
 
+// Leave takes the node out of the cluster like a machine that is switched off and forgotten: kubelet ends, the Node is
+// deleted. What runs on it goes on, as there is nobody to end it.
+func (n *Node) Leave(ctx context.Context) error {
+	if err := n.Kubelet.Stop(ctx); err != nil {
+		return err
+	}
+	return n.cluster.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
+}
+
+// Rejoin ends a Leave and returns when the node is Ready. kubelet ends what is not the API's any more.
+func (n *Node) Rejoin(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{n.register, n.Kubelet.Restart, n.Flanneld.Restart} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	return waitFor(ctx, n.cluster.Client.CoreV1().RESTClient(), "nodes", "", n.Name, nodeReady)
+}
+
 // RestartContainerd kills containerd and starts it again. Containers go on.
 func (n *Node) RestartContainerd(ctx context.Context) error {
 	if err := errors.Join(n.Containerd.Kill(), os.Remove(n.Path(containerdSocket))); err != nil {

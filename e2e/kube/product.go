@@ -14,8 +14,9 @@ import (
 const ProductEnv = "OVN_MULTINET_PRODUCT"
 
 // InstallProduct runs the product as its users do: its images by its manifests, with this lab's NB in the ConfigMap
-// and its certificates in the Secret. It returns when the plugin is chained on every node.
-func (c *Cluster) InstallProduct(ctx context.Context) error {
+// and its certificates in the Secret. Settings are further lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
+// returns when the plugin is chained on every node.
+func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) error {
 	dir := os.Getenv(ProductEnv)
 	if dir == "" {
 		return fmt.Errorf("%s is not set: it names the folder of the programs to install, the Makefile sets it", ProductEnv)
@@ -26,7 +27,7 @@ func (c *Cluster) InstallProduct(ctx context.Context) error {
 			return err
 		}
 	}
-	manifests, err := c.productManifests(ctx)
+	manifests, err := c.productManifests(ctx, settings)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (c *Cluster) InstallProduct(ctx context.Context) error {
 }
 
 // productManifests fills in what is the operator's: where NB is, and the certificates for it.
-func (c *Cluster) productManifests(ctx context.Context) (string, error) {
+func (c *Cluster) productManifests(ctx context.Context, settings []string) (string, error) {
 	text, err := images.Manifests()
 	if err != nil {
 		return "", err
@@ -64,5 +65,6 @@ func (c *Cluster) productManifests(ctx context.Context) (string, error) {
 	if strings.Count(text, empty) != 1 {
 		return "", fmt.Errorf("the manifests do not have %q once", empty)
 	}
-	return strings.Replace(text, empty, fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint), 1) + "---\n" + secret, nil
+	lines := append([]string{fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint)}, settings...)
+	return strings.Replace(text, empty, strings.Join(lines, "\n  "), 1) + "---\n" + secret, nil
 }

@@ -219,9 +219,9 @@ func nodeReady(n *corev1.Node) bool {
 	return false
 }
 
-// waitAccount waits for the service account that pods have by default: without it none can be made.
-func (c *Cluster) waitAccount(ctx context.Context) error {
-	return waitFor(ctx, c.Client.CoreV1().RESTClient(), "serviceaccounts", "default", "default",
+// WaitAccount returns when a namespace has the service account that pods have by default: without it none can be made.
+func (c *Cluster) WaitAccount(ctx context.Context, namespace string) error {
+	return waitFor(ctx, c.Client.CoreV1().RESTClient(), "serviceaccounts", namespace, "default",
 		func(a *corev1.ServiceAccount) bool { return a != nil })
 }
 

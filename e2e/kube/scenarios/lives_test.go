@@ -34,11 +34,7 @@ func TestLives(t *testing.T) {
 		{"static pod", (*world).staticPod},
 		{"herd", (*world).herd},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			sub := *w
-			sub.t = t
-			c.run(&sub)
-		})
+		w.run(c.name, c.run)
 	}
 	w.must(w.Delete(w.ctx, pod("peer", "node2", networks)))
 	w.must(w.WaitGone(w.ctx, "default/peer"))
@@ -48,12 +44,13 @@ func TestLives(t *testing.T) {
 // made brings a pod up that goes with the test.
 func (w *world) made(name, manifest string) {
 	w.t.Helper()
+	id, _, _ := at(name)
 	w.must(w.Apply(w.ctx, manifest))
 	w.t.Cleanup(func() {
 		w.must(w.Delete(w.ctx, manifest))
-		w.must(w.WaitGone(w.ctx, "default/"+name))
+		w.must(w.WaitGone(w.ctx, id))
 	})
-	w.must(w.WaitReady(w.ctx, "default/"+name))
+	w.must(w.WaitReady(w.ctx, id))
 }
 
 // reachesPeer pings the peer on the other node, on both networks.

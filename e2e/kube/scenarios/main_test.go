@@ -117,11 +117,12 @@ func (w *world) inOVN(name string, s nadv1.NetworkStatus, l link) {
 	}
 }
 
-// eventOf waits for an Event of a pod whose message has the words.
+// eventOf waits for an Event of a pod or NAD whose message has the words.
 func (w *world) eventOf(name, kind, reason, words string) {
 	w.t.Helper()
+	_, namespace, name := at(name)
 	w.must(lab.Eventually(w.ctx, func() error {
-		list, err := w.Client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		list, err := w.Client.CoreV1().Events(namespace).List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 		if err != nil {
 			return err
 		}

@@ -29,12 +29,13 @@ type world struct {
 	ctx context.Context
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld takes further lines of the product's ConfigMap.
+func newWorld(t *testing.T, settings ...string) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}
-	w.must(w.InstallProduct(ctx))
+	w.must(w.InstallProduct(ctx, settings...))
 	return w
 }
 
@@ -45,13 +46,33 @@ func (w *world) must(err error) {
 	}
 }
 
-// nad is a NAD in the default namespace.
+// run runs a part of a test on the same cluster.
+func (w *world) run(name string, part func(*world)) {
+	w.t.Run(name, func(t *testing.T) {
+		sub := *w
+		sub.t = t
+		part(&sub)
+	})
+}
+
+// at is namespace/name of what is given as that or as a name in the default namespace.
+func at(name string) (id, namespace, short string) {
+	namespace, short, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, short = "default", name
+	}
+	return namespace + "/" + short, namespace, short
+}
+
+// nad is a NAD.
 func nad(name, config string) string {
-	return fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: %s, namespace: default}\nspec: {config: '%s'}\n---\n", name, config)
+	_, namespace, name := at(name)
+	return fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: %s, namespace: %s}\nspec: {config: '%s'}\n---\n", name, namespace, config)
 }
 
 // pod runs podtool on a node, probed by kubelet on eth0.
 func pod(name, node, networks string) string {
+	_, namespace, name := at(name)
 	annotations := ""
 	if networks != "" {
 		annotations = fmt.Sprintf("\n  annotations: {k8s.v1.cni.cncf.io/networks: '%s'}", networks)
@@ -60,7 +81,7 @@ func pod(name, node, networks string) string {
 kind: Pod
 metadata:
   name: %s
-  namespace: default%s
+  namespace: %s%s
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
@@ -71,7 +92,7 @@ spec:
     args: [serve]
     readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 ---
-`, name, annotations, node, kube.PodtoolImage)
+`, name, namespace, annotations, node, kube.PodtoolImage)
 }
 
 // link is an interface in a pod, as podtool prints it.
@@ -84,7 +105,8 @@ type link struct {
 // links reads a pod's interfaces by exec, by name.
 func (w *world) links(name string) map[string]link {
 	w.t.Helper()
-	out, err := w.Exec(w.ctx, "default/"+name, "main", "/podtool", "ip")
+	id, _, _ := at(name)
+	out, err := w.Exec(w.ctx, id, "main", "/podtool", "ip")
 	w.must(err)
 	var net struct{ Links []link }
 	w.must(json.Unmarshal([]byte(out), &net))
@@ -102,7 +124,8 @@ func (w *world) links(name string) map[string]link {
 // routes reads a pod's routes by exec, as "DST via GATEWAY dev INTERFACE".
 func (w *world) routes(name string) []string {
 	w.t.Helper()
-	out, err := w.Exec(w.ctx, "default/"+name, "main", "/podtool", "ip")
+	id, _, _ := at(name)
+	out, err := w.Exec(w.ctx, id, "main", "/podtool", "ip")
 	w.must(err)
 	var net struct {
 		Routes []struct{ Dst, Via, Dev string }
@@ -161,10 +184,48 @@ func (w *world) reaches(from, ifName, ip string) {
 	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	defer cancel()
 	err := lab.Eventually(ctx, func() error {
-		_, err := w.Exec(ctx, "default/"+from, "main", "/podtool", "ping", "-c", "1", "-W", "1", "-I", ifName, ip)
-		return err
+		return w.ping(ctx, from, ifName, ip, 1, time.Second)
 	})
 	if err != nil {
 		w.t.Errorf("%s does not reach %s by %s: %v", from, ip, ifName, err)
+	}
+}
+
+// ping sends echo requests, one a second, and fails when one is not answered.
+func (w *world) ping(ctx context.Context, from, ifName, ip string, count int, wait time.Duration) error {
+	id, _, _ := at(from)
+	out, err := w.Exec(ctx, id, "main", "/podtool", "ping", "-c", fmt.Sprint(count), "-W", fmt.Sprint(wait.Seconds()), "-I", ifName, ip)
+	if err == nil && !strings.HasSuffix(out, fmt.Sprintf("%d of %d answered", count, count)) {
+		err = fmt.Errorf("ping %s from %s by %s: %s", ip, from, ifName, out)
+	}
+	return err
+}
+
+// keepsReaching pings without a pause until what it returns is called, which fails the test if a ping was lost.
+func (w *world) keepsReaching(from, ifName, ip string) (done func()) {
+	w.t.Helper()
+	w.reaches(from, ifName, ip)
+	stop, lost := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			err := w.ping(w.ctx, from, ifName, ip, 2, 5*time.Second)
+			select {
+			case <-stop:
+				lost <- err
+				return
+			default:
+			}
+			if err != nil {
+				lost <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		w.t.Helper()
+		close(stop)
+		if err := <-lost; err != nil {
+			w.t.Errorf("%s did not reach %s by %s all the time: %v", from, ip, ifName, err)
+		}
 	}
 }
