@@ -75,18 +75,11 @@ func (w *world) must(err error) {
 	}
 }
 
-// network writes a NAD into namespace shop and waits for its logical switch.
-func (w *world) network(name, config string) {
+// network writes a NAD and waits until the network is as it says.
+func (w *world) network(nad, config string) {
 	w.t.Helper()
-	w.must(w.WriteManifest(name+".yaml", fmt.Sprintf(
-		"apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  namespace: shop\n  name: %s\nspec:\n  config: '%s'\n", name, config)))
-	w.must(lab.Eventually(w.ctx, func() error {
-		out, err := w.NBCtl(w.ctx, "--bare", "--columns=_uuid", "find", "Logical_Switch", "name=shop/"+name)
-		if err == nil && strings.TrimSpace(out) == "" {
-			err = fmt.Errorf("no logical switch for network %s yet", name)
-		}
-		return err
-	}))
+	w.nad(nad, config)
+	w.inForce(nad, config)
 }
 
 func (w *world) snapshot() lab.Snapshot {
@@ -230,16 +223,23 @@ func (w *world) status(p *lab.Pod) []nadv1.NetworkStatus {
 	return file.Status
 }
 
-// reaches tells whether an address answers a ping from a pod. An answer that must not come is waited for only
-// briefly: a ping that is to succeed on this lab takes a millisecond.
-func (w *world) reaches(p *lab.Pod, addr string) error {
+// endpoint is what can ping: a pod or a machine.
+type endpoint interface {
+	fmt.Stringer
+	Exec(ctx context.Context, command ...string) (string, error)
+	Start(ctx context.Context, command ...string) (*lab.Process, error)
+}
+
+// reaches tells whether an address answers a ping. An answer that must not come is waited for only briefly: a ping that
+// is to succeed on this lab takes a millisecond.
+func (w *world) reaches(p endpoint, addr string) error {
 	_, err := p.Exec(w.ctx, "ping", "-c", "1", "-W", "1", addr)
 	return err
 }
 
 // mustReach gives OVN the moment that the other node's flows may still need: ovn-installed speaks only of the
 // pod's own node.
-func (w *world) mustReach(p *lab.Pod, addrs ...string) {
+func (w *world) mustReach(p endpoint, addrs ...string) {
 	w.t.Helper()
 	for _, addr := range addrs {
 		ctx, cancel := context.WithTimeout(w.ctx, soon)
@@ -252,7 +252,7 @@ func (w *world) mustReach(p *lab.Pod, addrs ...string) {
 }
 
 // mustNotReach asks on one interface, as if the address were its neighbour: a route must not be what stops it.
-func (w *world) mustNotReach(p *lab.Pod, ifName string, addrs ...string) {
+func (w *world) mustNotReach(p endpoint, ifName string, addrs ...string) {
 	w.t.Helper()
 	for _, addr := range addrs {
 		if out, err := p.Exec(w.ctx, "ping", "-c", "1", "-W", "1", "-I", ifName, addr); err == nil {

@@ -232,12 +232,16 @@ func (c *Controller) syncNetwork(ctx context.Context, id string) error {
 	for _, m := range leaving { // the others hold the network
 		c.leave(&m.nad, id)
 	}
-	inForce, err := c.networks.InForce(ctx, id)
+	inForce, accepted, err := c.networks.InForce(ctx, id)
 	if err != nil {
 		return err
 	}
-	if network := elect(members, inForce, func(namespace string) bool { return slices.Contains(c.mayJoin, namespace) }); network != nil {
-		if err := c.ensure(ctx, network, members); err != nil {
+	if network := elect(members, inForce, accepted, func(namespace string) bool { return slices.Contains(c.mayJoin, namespace) }); network != nil {
+		// A NAD that was accepted and is spoilt or changed since keeps its pods on what stays in force.
+		kept := func(m *member) bool {
+			return inForce != nil && inForce.Revision() == network.Revision() && !m.barred && slices.Contains(accepted, m.nad.ID())
+		}
+		if err := c.ensure(ctx, network, members, kept); err != nil {
 			return err
 		}
 	}
@@ -247,10 +251,10 @@ func (c *Controller) syncNetwork(ctx context.Context, id string) error {
 	return nil
 }
 
-func (c *Controller) ensure(ctx context.Context, network *conf.Network, members []*member) error {
+func (c *Controller) ensure(ctx context.Context, network *conf.Network, members []*member, kept func(*member) bool) error {
 	var nads []string
 	for _, m := range members {
-		if m.err == nil {
+		if m.err == nil || kept(m) {
 			nads = append(nads, m.nad.ID())
 		}
 	}

@@ -58,19 +58,19 @@ func (n *Networks) DropUnusedRouters(ctx context.Context) error {
 	return nil
 }
 
-// InForce returns the configuration that a network was made by; nil when it was not.
-func (n *Networks) InForce(ctx context.Context, id string) (*conf.Network, error) {
+// InForce returns the configuration that a network was made by, nil when it was not, and the NADs whose ports it takes.
+func (n *Networks) InForce(ctx context.Context, id string) (network *conf.Network, accepted []string, err error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "_uuid", "external_ids"),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var sw *nb.LogicalSwitch
 	if err := one(n.db, results[0], &sw); err != nil || sw == nil || sw.ExternalIDs[keyNetwork] != id {
-		return nil, err
+		return nil, nil, err
 	}
-	return inForce(sw), nil
+	return inForce(sw), accepts(sw), nil
 }
 
 // member is one NAD of a network.
@@ -78,15 +78,20 @@ type member struct {
 	nad     conf.NAD
 	network *conf.Network // nil: it is not valid
 	err     error         // why it is not accepted
+	barred  bool          // and never was meant to be
 }
 
 // elect decides what a network is that several NADs describe (of ours, one does). The configuration is the one in
-// force as long as a NAD says so, else the oldest NAD's; those that say something else are not accepted, and neither
-// are those in another namespace than the oldest unless the operator lets that namespace join. It returns nil when no
-// NAD is valid.
-func elect(members []*member, inForce *conf.Network, mayJoin func(namespace string) bool) *conf.Network {
+// force as long as a NAD says so, else its owner's; those that say something else are not accepted, and neither are
+// those in another namespace than the owner unless the operator lets that namespace join. The owner is the first of
+// those accepted so far, else of all: one that only joins comes last, then the oldest comes first. It returns nil when
+// no NAD is valid.
+func elect(members []*member, inForce *conf.Network, accepted []string, mayJoin func(namespace string) bool) *conf.Network {
 	slices.SortFunc(members, func(a, b *member) int {
-		return cmp.Or(cmp.Compare(a.nad.Created, b.nad.Created), strings.Compare(a.nad.ID(), b.nad.ID()))
+		return cmp.Or(
+			falseFirst(!slices.Contains(accepted, a.nad.ID()), !slices.Contains(accepted, b.nad.ID())),
+			falseFirst(mayJoin(a.nad.Namespace), mayJoin(b.nad.Namespace)),
+			cmp.Compare(a.nad.Created, b.nad.Created), strings.Compare(a.nad.ID(), b.nad.ID()))
 	})
 	valid := slices.DeleteFunc(slices.Clone(members), func(m *member) bool { return m.network == nil })
 	if len(valid) == 0 {
@@ -104,6 +109,7 @@ func elect(members []*member, inForce *conf.Network, mayJoin func(namespace stri
 	}
 	for _, m := range valid {
 		if m.nad.Namespace != owner.nad.Namespace && !mayJoin(m.nad.Namespace) {
+			m.barred = true
 			m.err = fmt.Errorf("network %s is of namespace %s, and namespace %s may not join it: let it with the controller's --joining-namespaces",
 				m.network.ID(), owner.nad.Namespace, m.nad.Namespace)
 		} else if err := chosen.network.Differs(m.network); err != nil {
@@ -111,4 +117,14 @@ func elect(members []*member, inForce *conf.Network, mayJoin func(namespace stri
 		}
 	}
 	return chosen.network
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

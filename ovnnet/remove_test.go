@@ -246,7 +246,7 @@ func TestInForce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.do()
-		n, err := w.networks.InForce(withLimit(t), "shop/blue")
+		n, _, err := w.networks.InForce(withLimit(t), "shop/blue")
 		got := ""
 		if n != nil {
 			got = n.Canonical()

@@ -44,9 +44,14 @@ func TestSharedNetwork(t *testing.T) {
 	if got := r.switches(t); got != "tenant" {
 		t.Errorf("switches %q", got)
 	}
-	r.apply("shop/b", shared("tenant", `"subnets":"10.2.0.0/24"`)) // spoilt anew: it takes no more ports of that one
+	r.apply("shop/b", shared("tenant", `"subnets":"10.2.0.0/24"`)) // changed by itself: its pods stay on what is in force
 	r.wantState(t, "shop/b", differs)
-	r.wantTakes(t, "tenant", "[shop/a]")
+	r.wantTakes(t, "tenant", "[shop/a shop/b]")
+	r.apply("shop/b", shared("tenant", `"subnets":"10.2.0.0"`)) // spoilt: the same
+	r.wantState(t, "shop/b", `refused: network shop/b: subnets: "10.2.0.0" is not a network like 10.1.0.0/16, held`)
+	r.wantTakes(t, "tenant", "[shop/a shop/b]")
+	r.apply("shop/b", shared("tenant", `"subnets":"10.2.0.0/24"`))
+	r.wantState(t, "shop/b", differs)
 	r.apply("shop/a", shared("tenant", `"subnets":"10.2.0.0/24"`)) // the other way round
 	r.wantState(t, "shop/b", "ready, held")
 	r.wantTakes(t, "tenant", "[shop/a shop/b]")

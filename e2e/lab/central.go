@@ -23,6 +23,9 @@ func (l *Lab) SBEndpoint() string { return "tcp:" + centralIP + ":" + sbPort }
 // NBSocket is the path of NB's unix socket.
 func (l *Lab) NBSocket() string { return filepath.Join(l.Dir, "central", "nb.sock") }
 
+// NBFile is the path of NB's database.
+func (l *Lab) NBFile() string { return filepath.Join(l.Dir, "central", "nb.db") }
+
 // SBSocket is the path of SB's unix socket.
 func (l *Lab) SBSocket() string { return filepath.Join(l.Dir, "central", "sb.sock") }
 
@@ -115,21 +118,25 @@ func (l *Lab) binary(name string) (string, error) {
 
 // StartController runs ovn-multinet-controller in the central namespace and waits until it is connected to
 // NB.
-func (l *Lab) StartController(ctx context.Context) error {
+func (l *Lab) StartController(ctx context.Context) (err error) {
 	if l.Controller != nil {
 		return l.Controller.start(ctx)
 	}
+	l.Controller, err = l.RunController(ctx, "controller")
+	return err
+}
+
+// RunController runs one more ovn-multinet-controller, with a log of that name, on the same manifests and the same NB.
+func (l *Lab) RunController(ctx context.Context, name string) (*Process, error) {
 	path, err := l.binary("ovn-multinet-controller")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	dir := filepath.Join(l.Dir, "central")
-	p := &Process{Name: "ovn-multinet-controller", netns: l.central, log: filepath.Join(dir, "controller.log")}
+	p := &Process{Name: "ovn-multinet-" + name, netns: l.central, log: filepath.Join(l.Dir, "central", name+".log")}
 	p.args = append([]string{path, "--manifests", l.Manifests, "--nb-endpoints", l.NBEndpoint(),
 		"--log-level", "debug"}, l.ControllerArgs...)
 	p.ready = func(context.Context) error { return p.connectedTo(nbPort) }
-	l.Controller, err = l.run(ctx, p)
-	return err
+	return l.run(ctx, p)
 }
 
 // StopController ends the controller with SIGTERM.

@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+)
+
+// nadName reads "<namespace>/<name>", or a name in namespace shop.
+func nadName(nad string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(nad, "/"); ok {
+		return namespace, name
+	}
+	return "shop", nad
+}
+
+// manifest is the YAML of a NAD.
+func manifest(nad, config string) string {
+	namespace, name := nadName(nad)
+	return fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  namespace: %s\n  name: %s\nspec:\n  config: '%s'\n",
+		namespace, name, config)
+}
+
+// nadFile is the file of a NAD's manifest.
+func nadFile(nad string) string { return strings.ReplaceAll(nad, "/", ".") + ".yaml" }
+
+// nad writes a NAD and waits for nothing.
+func (w *world) nad(nad, config string) {
+	w.t.Helper()
+	w.must(w.WriteManifest(nadFile(nad), manifest(nad, config)))
+}
+
+// removeNAD takes a NAD away and waits for nothing.
+func (w *world) removeNAD(nad string) {
+	w.t.Helper()
+	w.must(w.RemoveManifest(nadFile(nad)))
+}
+
+// endNetworks takes networks away that no port is on, and waits until nothing is known of them.
+func (w *world) endNetworks(nads ...string) {
+	w.t.Helper()
+	for _, nad := range nads {
+		w.removeNAD(nad)
+	}
+	for _, nad := range nads {
+		namespace, name := nadName(nad)
+		w.noSwitch(namespace + "/" + name)
+		w.eventually(func() error {
+			if _, ok := w.state(nad); ok {
+				return fmt.Errorf("the state of %s is there still", nad)
+			}
+			return nil
+		})
+	}
+}
+
+// eventually waits for what is to come about by itself.
+func (w *world) eventually(cond func() error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, soon)
+	defer cancel()
+	w.must(lab.Eventually(ctx, cond))
+}
+
+func (w *world) stateFile(nad string) string {
+	namespace, name := nadName(nad)
+	return filepath.Join(w.Manifests, namespace+"."+name+".network.json")
+}
+
+// state reads what the controller says of a NAD's network; false when it says nothing.
+func (w *world) state(nad string) (conf.NetworkState, bool) {
+	w.t.Helper()
+	text, err := os.ReadFile(w.stateFile(nad))
+	if os.IsNotExist(err) {
+		return conf.NetworkState{}, false
+	}
+	w.must(err)
+	var file struct {
+		Namespace, Name string
+		Network         conf.NetworkState
+	}
+	w.must(json.Unmarshal(text, &file))
+	if namespace, name := nadName(nad); file.Namespace != namespace || file.Name != name {
+		w.t.Errorf("the state of %s/%s names %s/%s", namespace, name, file.Namespace, file.Name)
+	}
+	return file.Network, true
+}
+
+// inForce waits until a network is as this configuration of its NAD says, and the controller says so.
+func (w *world) inForce(nad, config string) {
+	w.t.Helper()
+	namespace, name := nadName(nad)
+	n, err := conf.ParseNetwork(namespace, name, []byte(config))
+	w.must(err)
+	w.eventually(func() error {
+		if got := w.switchOf(n.ID())[ovndb.AcceptedPrefix+n.NAD()]; got != n.Revision() {
+			return fmt.Errorf("network %s is not as its NAD says: revision %q, want %q", n.ID(), got, n.Revision())
+		}
+		if state, ok := w.state(nad); !ok || !state.Ready || state.Reason != "" {
+			return fmt.Errorf("the controller does not say that network %s is ready: %+v", n.ID(), state)
+		}
+		return nil
+	})
+}
+
+// notReady waits until the controller says that a NAD is not what its network is, and why.
+func (w *world) notReady(nad string, words ...string) {
+	w.t.Helper()
+	w.eventually(func() error {
+		state, ok := w.state(nad)
+		if !ok || state.Ready {
+			return fmt.Errorf("the controller does not say that network %s is not ready", nad)
+		}
+		for _, word := range words {
+			if !strings.Contains(state.Reason, word) {
+				return fmt.Errorf("the reason does not say %q: %q", word, state.Reason)
+			}
+		}
+		return nil
+	})
+}
+
+// switchOf reads the external_ids of a network's logical switch; nil when there is none.
+func (w *world) switchOf(network string) map[string]string {
+	w.t.Helper()
+	found, err := w.switches("find", "Logical_Switch", "name="+network)
+	w.must(err)
+	return found[network]
+}
+
+// switches reads the external_ids of logical switches, by network.
+func (w *world) switches(query ...string) (map[string]map[string]string, error) {
+	out, err := w.NBCtl(w.ctx, append([]string{"--format=json", "--columns=name,external_ids"}, query...)...)
+	if err != nil {
+		return nil, err
+	}
+	var table struct{ Data [][]json.RawMessage }
+	if err := json.Unmarshal([]byte(out), &table); err != nil {
+		return nil, err
+	}
+	found := map[string]map[string]string{}
+	for _, row := range table.Data {
+		found[w.oneString(row[0])] = w.pairs(row[1])
+	}
+	return found, nil
+}
+
+// noSwitch waits until a network has none any more.
+func (w *world) noSwitch(network string) {
+	w.t.Helper()
+	w.eventually(func() error { return w.isGone(network) })
+}
+
+// written lists what was committed to NB so far, but for what ovn-northd reports there: the database's file is a log of
+// transactions.
+func (w *world) written() []string {
+	w.t.Helper()
+	var lines []string
+	for line := range strings.Lines(read(w.t, w.NBFile())) {
+		if strings.HasPrefix(line, "{") && !strings.Contains(line, `"_comment":"ovn-northd`) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// nothingWritten compares with what was written before.
+func (w *world) nothingWritten(before []string) {
+	w.t.Helper()
+	if after := w.written(); len(after) != len(before) {
+		w.t.Errorf("%d transactions were committed to NB that should not have been, the last is %s", len(after)-len(before), after[len(after)-1])
+	}
+}
+
+// settled waits until the controller has been through all that it was told of so far. It works in the order of a queue,
+// and what it was told before the first of two NADs stands in that before the second. They are no networks and write
+// nothing to NB.
+func (w *world) settled() {
+	w.t.Helper()
+	marks := []string{"mark-a", "mark-b"}
+	for _, nad := range marks {
+		w.nad(nad, `{"type":"ovn-multinet","mark":true}`)
+		w.notReady(nad, `"mark"`)
+	}
+	w.endNetworks(marks...)
+}
+
+// controllerSays waits until the controller's log has a text.
+func (w *world) controllerSays(text string) {
+	w.t.Helper()
+	w.says(w.Controller, text)
+}
+
+// says waits until a process's log has a text.
+func (w *world) says(p *lab.Process, text string) {
+	w.t.Helper()
+	w.eventually(func() error {
+		if !strings.Contains(read(w.t, p.LogPath()), text) {
+			return fmt.Errorf("%s does not say %q", p.Name, text)
+		}
+		return nil
+	})
+}
+
+// pinger pings without end, and knows of every answer.
+type pinger struct {
+	w    *world
+	proc *lab.Process
+	what string
+}
+
+// pinging starts one, from what reaches the address already.
+func (w *world) pinging(from endpoint, addr string) *pinger {
+	w.t.Helper()
+	w.mustReach(from, addr)
+	proc, err := from.Start(w.ctx, "ping", "-n", "-i", "0.1", addr)
+	w.must(err)
+	p := &pinger{w, proc, fmt.Sprintf("ping from %s to %s", from, addr)}
+	p.goesOn()
+	return p
+}
+
+var answered = regexp.MustCompile(`icmp_seq=(\d+) ttl=`)
+
+func (p *pinger) answers() []int {
+	text, err := os.ReadFile(p.proc.LogPath())
+	p.w.must(err)
+	var seqs []int
+	for _, m := range answered.FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.Atoi(m[1])
+		p.w.must(err)
+		seqs = append(seqs, n)
+	}
+	return seqs
+}
+
+// goesOn waits for two answers more. Of those since the start no two in a row may be missing: a single packet can be lost
+// with nothing wrong, for OVS's userspace datapath drops what it has in hand when a port comes or goes.
+func (p *pinger) goesOn() {
+	p.w.t.Helper()
+	before := len(p.answers())
+	p.w.eventually(func() error {
+		if n := len(p.answers()); n < before+2 {
+			return fmt.Errorf("%s: only %d answers, %d some time ago", p.what, n, before)
+		}
+		return nil
+	})
+	last := 0
+	for _, seq := range p.answers() {
+		if seq != last+1 && seq != last+2 {
+			p.w.t.Errorf("%s: after answer %d came answer %d", p.what, last, seq)
+		}
+		last = seq
+	}
+}
+
+// stop ends it, after two more answers.
+func (p *pinger) stop() {
+	p.w.t.Helper()
+	p.goesOn()
+	p.w.must(p.proc.Stop(p.w.ctx))
+}
