@@ -58,7 +58,7 @@ func run(ctx context.Context, keep bool) (err error) {
 		}
 	}()
 	d := &demo{Lab: l}
-	for _, part := range []func(context.Context) error{d.start, d.networks, d.pods, d.table, d.reach, d.northbound} {
+	for _, part := range []func(context.Context) error{d.start, d.networks, d.pods, d.table, d.reach, d.northbound, d.tool} {
 		if err := part(ctx); err != nil {
 			return err
 		}

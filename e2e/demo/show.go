@@ -121,3 +121,17 @@ func (d *demo) northbound(ctx context.Context) error {
 	show(out)
 	return nil
 }
+
+// tool shows what operators see of it.
+func (d *demo) tool(ctx context.Context) error {
+	for _, args := range [][]string{{"network", "list"}, {"network", "show", "shop/green"}} {
+		step("kubectl multinet %s", strings.Join(args, " "))
+		out, err := d.Multinet(ctx, args...)
+		if err != nil {
+			return err
+		}
+		fmt.Println()
+		show(out)
+	}
+	return nil
+}

@@ -260,6 +260,7 @@ func (w *world) updatedWithPods() {
 		w.t.Errorf("a pod got %s of a subnet that was refused", ip)
 	}
 	w.reaches("c", "net1", b)
+	w.toolShows("blue", line, b)
 
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)))
 	w.becomes("blue", true, "")
@@ -269,6 +270,44 @@ func (w *world) updatedWithPods() {
 	}
 	w.reaches("d", "net1", b)
 	done()
+}
+
+// toolShows asks `kubectl multinet`, which finds database and certificates in the cluster, for the network and its three
+// pods, of which b has the address.
+func (w *world) toolShows(name, reason, b string) {
+	w.t.Helper()
+	text, err := w.Multinet(w.ctx, "network", "show", name, "-o", "json")
+	w.must(err)
+	var n struct {
+		Name, Reason string
+		Ready        bool
+		Subnets      []struct {
+			Subnet     string
+			Used, Free int
+		}
+		Ports []struct {
+			Namespace, Pod, Node string
+			Addresses            []string
+			Up                   bool
+		}
+	}
+	w.must(json.Unmarshal([]byte(text), &n))
+	if n.Name != "default/"+name || n.Ready || !strings.Contains(n.Reason, reason) {
+		w.t.Errorf("the tool says %+v", n)
+	}
+	if got, want := fmt.Sprint(n.Subnets), "[{10.1.0.0/16 3 65530}]"; got != want {
+		w.t.Errorf("the tool counts %s, want %s", got, want)
+	}
+	var pods []string
+	for _, p := range n.Ports {
+		pods = append(pods, fmt.Sprint(p.Namespace, "/", p.Pod, " ", p.Node, " ", p.Up))
+		if p.Pod == "b" && !slices.Equal(p.Addresses, []string{b}) {
+			w.t.Errorf("the tool says that b has %q, it has %s", p.Addresses, b)
+		}
+	}
+	if want := []string{"default/a node1 true", "default/b node2 true", "default/c node1 true"}; !slices.Equal(pods, want) {
+		w.t.Errorf("the tool lists %q, want %q", pods, want)
+	}
 }
 
 // deletedWithPods goes on with pods a and b: they hold the NAD, which takes no new ones, and it goes with the last.
