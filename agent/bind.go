@@ -46,11 +46,13 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 			HostEnd: plan.HostEnd(r.ContainerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
 		})
 	}
-	if err := a.ovs.Plug(ctx, owner, plugs); err != nil {
-		return err
-	}
-	if err := a.awaitFlows(ctx, r.ContainerID, plugs); err != nil {
-		return err
+	if len(plugs) > 0 {
+		if err := a.ovs.Plug(ctx, owner, plugs); err != nil {
+			return err
+		}
+		if err := a.awaitFlows(ctx, r.ContainerID, plugs); err != nil {
+			return err
+		}
 	}
 	failpoint.Hit("flows-installed")
 	if err := a.source.SetStatus(ctx, pod, status); err != nil {
@@ -60,19 +62,27 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 	if err := send(struct{}{}); err != nil {
 		return err
 	}
-	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(r.Plan.Interfaces))
+	for _, d := range r.Plan.Delegates {
+		if d.Warning != "" {
+			a.source.Event(pod, source.Warning, "CNIArgs", d.Warning)
+		}
+	}
+	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(&r.Plan))
 	return nil
 }
 
 // attachedMessage lists what a pod was given, in one line.
-func attachedMessage(interfaces []plan.Interface) string {
-	words := make([]string, 0, len(interfaces))
-	for _, i := range interfaces {
+func attachedMessage(p *plan.Plan) string {
+	words := make([]string, len(p.Interfaces)+len(p.Delegates))
+	for _, i := range p.Interfaces {
 		word := i.Name + " on " + i.Network
 		for _, a := range i.Addresses {
 			word += " " + a.Addr().String()
 		}
-		words = append(words, word)
+		words[i.Position] = word
+	}
+	for _, d := range p.Delegates {
+		words[d.Position] = d.Name + " on " + d.Network
 	}
 	return strings.Join(words, ", ")
 }
@@ -90,19 +100,53 @@ func (a *Agent) awaitFlows(ctx context.Context, sandbox string, plugs []ovnport.
 }
 
 func statusOf(r *plan.BindRequest) ([]byte, error) {
-	result, err := create.CreateFromBytes(r.Primary)
+	primary, err := resultOf(r.Primary)
+	if err == nil && primary == nil {
+		err = errors.New("it is empty")
+	}
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
 	}
-	primary, err := types100.GetResult(result)
-	if err != nil {
-		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
+	made := make([]nad.Made, len(r.Plan.Interfaces)+len(r.Plan.Delegates))
+	put := func(position int, m nad.Made) error {
+		if d := r.Plan.Default; d != nil && d.Interface == m.Interface {
+			m.Gateways = d.Gateways
+		}
+		if position < 0 || position >= len(made) || made[position].Network != "" {
+			return conf.Errorf(conf.CodeInternal, "recreate the pod", "the plan has no place %d for interface %s", position, m.Interface)
+		}
+		made[position] = m
+		return nil
 	}
-	made := make([]nad.Made, 0, len(r.Plan.Interfaces))
 	for _, i := range r.Plan.Interfaces {
-		made = append(made, nad.Made{Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses})
+		if err := put(i.Position, nad.Made{Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses}); err != nil {
+			return nil, err
+		}
+	}
+	for i, d := range r.Plan.Delegates {
+		m := nad.Made{Network: d.Network, Interface: d.Name}
+		if i < len(r.Results) {
+			if m.Result, err = resultOf(r.Results[i]); err != nil {
+				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "interface %s: network %s: result: %w", d.Name, d.Network, err)
+			}
+		}
+		if err := put(d.Position, m); err != nil {
+			return nil, err
+		}
 	}
 	return json.Marshal(nad.Status(r.Conflist, r.Interface, primary, made))
+}
+
+// resultOf reads a CNI result of any version; nil when there is none, which is allowed.
+func resultOf(text []byte) (*types100.Result, error) {
+	if len(text) == 0 || string(text) == "null" {
+		return nil, nil
+	}
+	result, err := create.CreateFromBytes(text)
+	if err != nil {
+		return nil, err
+	}
+	return types100.GetResult(result)
 }
 
 // statusError fails the ADD: a pod whose status is not written would look as if it had no networks.

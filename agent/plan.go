@@ -81,10 +81,10 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID,
 		Node: a.conf.NodeName, Chassis: settings.Chassis,
 	}
-	get := getNAD(a.source.NAD)
+	get := getNAD(a.getNAD)
 	var lost error // an answer of the database, on the way to the plan: something may have been written
 	for range maxChanges {
-		p, err := a.planFor(ctx, &owner, selections, get, settings)
+		p, err := a.planFor(ctx, &owner, &asked{annotations, selections, r.Interface}, get, settings)
 		if changed, ok := errors.AsType[*ovnport.NotInForce](err); ok {
 			if errors.Is(err, ovndb.ErrUnknownOutcome) {
 				lost = err
@@ -149,22 +149,43 @@ func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get get
 	return get, differs
 }
 
+// asked is what a pod asks for.
+type asked struct {
+	annotations map[string]string
+	selections  []nad.Selection
+	primary     string // its first interface
+}
+
 // planFor makes the plan by the NADs that get answers with.
-func (a *Agent) planFor(ctx context.Context, owner *ovnport.Owner, selections []nad.Selection, get getNAD, settings *ovnport.Settings) (*plan.Plan, error) {
-	attachments, err := nad.Resolve(ctx, selections, get)
+func (a *Agent) planFor(ctx context.Context, owner *ovnport.Owner, pod *asked, get getNAD, settings *ovnport.Settings) (*plan.Plan, error) {
+	attachments, err := nad.Resolve(ctx, owner.Namespace, pod.selections, a.rules(), get)
+	if err != nil {
+		return nil, err
+	}
+	routing, err := nad.Route(pod.annotations, attachments, pod.primary)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan.Plan{ChecksumOff: settings.Userspace}
+	a.setRouting(p, routing)
 	wants := make([]ovnport.Want, 0, len(attachments))
 	for i := range attachments {
 		at := &attachments[i]
+		if d := at.Delegate; d != nil {
+			p.Delegates = append(p.Delegates, plan.Delegate{
+				Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Position: i, Warning: d.Warning,
+			})
+			continue
+		}
 		mtu, err := mtuOf(at.Network, settings)
 		if err != nil {
 			return nil, err
 		}
-		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Routes})
+		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Routes, Position: i})
 		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal})
+	}
+	if len(wants) == 0 {
+		return p, nil
 	}
 	ports, err := a.nb.Ensure(ctx, *owner, wants, func(ctx context.Context, older ovnport.Owner) error {
 		return a.supersedes(ctx, owner, &older)
@@ -178,6 +199,16 @@ func (a *Agent) planFor(ctx context.Context, owner *ovnport.Owner, selections []
 		p.Interfaces[i].Port = plan.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
 	}
 	return p, nil
+}
+
+// setRouting puts the pod's own routes and its default routes into the plan.
+func (a *Agent) setRouting(p *plan.Plan, r *nad.Routing) {
+	for _, route := range r.Routes {
+		p.Routes = append(p.Routes, plan.Route{Route: route.Route, Interface: route.Interface})
+	}
+	if r.Default != nil {
+		p.Default = &plan.Default{Interface: r.Default.Interface, Gateways: r.Gateways, Keep: a.conf.KeepOnPrimary}
+	}
 }
 
 // podOf returns the pod that the sandbox is for.

@@ -8,6 +8,7 @@ const (
 	NetworksAnnotation       = "k8s.v1.cni.cncf.io/networks"
 	DefaultNetworkAnnotation = "v1.multus-cni.io/default-network"
 	AnnotationPrefix         = "ovn-multinet/"
+	RoutesAnnotation         = AnnotationPrefix + "routes"
 )
 
 // OwnAnnotations returns those of a pod's annotations that concern us. If there are none, the pod is a plain one.

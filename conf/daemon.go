@@ -2,6 +2,7 @@ package conf
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,16 +19,23 @@ type NB struct {
 
 // Agent is the agent's configuration, from its flags.
 type Agent struct {
-	NodeName    string
-	Kubeconfig  string // "": Manifests is the source of pods and NADs
-	Manifests   string
-	Socket      string
-	StateDir    string
-	NB          NB
-	OVSSocket   string
-	Bridge      string
-	MetricsAddr string
-	LogLevel    string
+	NodeName   string
+	Kubeconfig string // "": Manifests is the source of pods and NADs
+	Manifests  string
+	Socket     string
+	StateDir   string
+	NB         NB
+	OVSSocket  string
+	Bridge     string
+	NADConfDir string   // of networks whose NAD has no spec.config; "": none
+	Isolated   bool     // pods use NADs of their own namespace only, and those of Global
+	Global     []string // namespaces
+	Compatible bool     // ips and mac go into CNI_ARGS where no capability is declared
+	// KeepOnPrimary are the pods', services' and API server's networks: a pod whose default route goes elsewhere
+	// reaches them by its first interface still.
+	KeepOnPrimary []netip.Prefix
+	MetricsAddr   string
+	LogLevel      string
 }
 
 // Controller is the controller's configuration, from its flags.
@@ -42,6 +50,18 @@ type Controller struct {
 	LogLevel       string
 }
 
+// SetKeepOnPrimary reads --keep-on-primary.
+func (a *Agent) SetKeepOnPrimary(networks []string) error {
+	for _, text := range networks {
+		p, err := parseNetworkPrefix("--keep-on-primary", strings.TrimSpace(text))
+		if err != nil {
+			return err
+		}
+		a.KeepOnPrimary = append(a.KeepOnPrimary, p)
+	}
+	return nil
+}
+
 // Validate names the first flag that is wrong.
 func (a *Agent) Validate() error {
 	if a.NodeName == "" {
@@ -51,6 +71,12 @@ func (a *Agent) Validate() error {
 		if !filepath.IsAbs(f.path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", f.flag, f.path)
 		}
+	}
+	if a.NADConfDir != "" && !filepath.IsAbs(a.NADConfDir) {
+		return fmt.Errorf("--nad-conf-dir: %q is not an absolute path", a.NADConfDir)
+	}
+	if len(a.Global) > 0 && !a.Isolated {
+		return fmt.Errorf("--global-namespaces is for --namespace-isolation: without that, every namespace is global")
 	}
 	if a.Bridge == "" {
 		return fmt.Errorf("--bridge is empty: it is OVN's integration bridge, br-int as a rule")

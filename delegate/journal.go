@@ -31,6 +31,11 @@ type entry struct {
 	Version int          `json:"version"`
 	Sandbox plan.Sandbox `json:"sandbox"`
 	Plan    *plan.Plan   `json:"plan,omitempty"` // nil: the ADD ended before it heard of its plan
+	// Begun counts the plan's delegates whose ADD was begun, Results are those of the ones that were made.
+	Begun   int               `json:"begun,omitempty"`
+	Results []json.RawMessage `json:"results,omitempty"`
+	// Complaints counts the attempts at taking delegates away that failed.
+	Complaints int `json:"complaints,omitempty"`
 }
 
 const entryVersion = 1
@@ -72,23 +77,32 @@ func (j *journal) write(e *entry) error {
 	return nil
 }
 
-// handOver turns an attachment that was undone here into one that the agent has to release. An older file of the
-// same name means that an older release is not done: what it listed may be more than what is listed now.
-func (j *journal) handOver(e *entry) (*plan.Release, error) {
-	r := &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
-	if e.Plan != nil {
-		for _, i := range e.Plan.Interfaces {
-			r.Ports = append(r.Ports, i.Port)
+// handOver turns an attachment that was undone here into one that the agent has to release; nil when there is nothing
+// for it. Delegates that are left stay in the journal, alone. An older file of the same name in release/ means that an
+// older release is not done: what it listed may be more than what is listed now.
+func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error) {
+	var r *plan.Release
+	if e.Plan == nil || len(e.Plan.Interfaces) > 0 {
+		r = &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
+		if e.Plan != nil {
+			for _, i := range e.Plan.Interfaces {
+				r.Ports = append(r.Ports, i.Port)
+			}
+		}
+		path := j.release(e.Sandbox.ID())
+		if _, err := os.Lstat(path); err == nil {
+			r.Planned, r.Ports = false, nil
+		}
+		if err := writeFile(path, r); err != nil {
+			return nil, fmt.Errorf("journal: %w", err)
 		}
 	}
-	path := j.release(e.Sandbox.ID())
-	if _, err := os.Lstat(path); err == nil {
-		r.Planned, r.Ports = false, nil
+	if len(left) == 0 {
+		return r, j.forget(&e.Sandbox)
 	}
-	if err := writeFile(path, r); err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	return r, j.forget(&e.Sandbox)
+	e.Plan, e.Begun, e.Results = &plan.Plan{Delegates: left}, len(left), nil
+	e.Complaints++
+	return r, j.write(e)
 }
 
 // forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -77,57 +78,63 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 		return conf.Errorf(conf.CodeInvalidConfig, "ovn-multinet is chained: put it last into the plugins of the node's conflist",
 			"there is no prevResult, so no plugin ran before this one")
 	}
-	if err := c.add(); err != nil {
+	moved, err := c.add()
+	if err != nil {
 		return err
 	}
-	_, err = p.Stdout.Write(append([]byte(prev), '\n'))
+	result, err := moveInResult(prev, moved)
+	if err != nil {
+		return conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
+	}
+	_, err = p.Stdout.Write(append([]byte(result), '\n'))
 	return err
 }
 
-func (c *call) add() error {
+// add returns the gateways of the default routes that were moved off the primary interface.
+func (c *call) add() (moved []netip.Addr, err error) {
 	wanted := c.conf.Annotations == nil || len(conf.OwnAnnotations(c.conf.Annotations)) > 0
 	if !wanted {
-		return nil
+		return nil, nil
 	}
 	if c.sandbox.Namespace == "" || c.sandbox.Pod == "" {
-		return conf.Errorf(conf.CodeEnvironment, "the runtime must set them, as those of Kubernetes do",
+		return nil, conf.Errorf(conf.CodeEnvironment, "the runtime must set them, as those of Kubernetes do",
 			"CNI_ARGS has no K8S_POD_NAMESPACE or no K8S_POD_NAME")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
 	if err := c.journal.prepare(); err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return nil, fmt.Errorf("journal: %w", err)
 	}
 	held, err := takeLock(ctx, c.journal.attached(c.sandbox.ID())+lockSuffix)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer held.unlock()
 	// What an earlier call left: one that was killed half way, or one that the runtime repeats.
 	if old, _, err := c.journal.read(&c.sandbox); err != nil {
-		return err
+		return nil, err
 	} else if old != nil {
 		if err := c.undo(old); err != nil {
-			return fmt.Errorf("undo the earlier ADD of this container: %w", err)
+			return nil, fmt.Errorf("undo the earlier ADD of this container: %w", err)
 		}
 	}
 	e := &entry{Sandbox: c.sandbox}
 	if err := c.journal.write(e); err != nil {
-		return err
+		return nil, err
 	}
 	failpoint.Hit("intent-written")
-	err = c.attach(ctx, e)
+	moved, err = c.attach(ctx, e)
 	if err == nil {
-		return nil
+		return moved, nil
 	}
 	if e.Plan == nil && errors.Is(err, plan.ErrClean) {
-		return errors.Join(err, c.journal.forget(&c.sandbox))
+		return nil, errors.Join(err, c.journal.forget(&c.sandbox))
 	}
-	return errors.Join(err, c.undo(e))
+	return nil, errors.Join(err, c.undo(e))
 }
 
 // attach carries out the steps of an ADD whose intent is in the journal. e gets the plan as soon as there is one.
-func (c *call) attach(ctx context.Context, e *entry) error {
+func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
 	request := plan.PlanRequest{Sandbox: c.sandbox}
@@ -136,30 +143,44 @@ func (c *call) attach(ctx context.Context, e *entry) error {
 	}
 	p := &plan.Plan{}
 	if err := agent.Call(ctx, plan.OpPlan, request, p); err != nil {
-		return err
+		return nil, err
 	}
 	failpoint.Hit("plan-received")
-	if len(p.Interfaces) == 0 {
-		return c.journal.forget(&c.sandbox)
+	if len(p.Interfaces) == 0 && len(p.Delegates) == 0 {
+		return nil, c.journal.forget(&c.sandbox)
 	}
 	e.Plan = p
-	if err := p.Check(c.args.IfName); err != nil {
-		return err
+	if err := errors.Join(p.Check(c.args.IfName), c.delegates().check(p)); err != nil {
+		return nil, err
 	}
 	if err := c.journal.write(e); err != nil {
-		return err
+		return nil, err
 	}
 	failpoint.Hit("plan-written")
-	if err := wire(c.args.Netns, &c.sandbox, p); err != nil {
-		return err
+	if moved, err = c.make(ctx, e); err != nil {
+		return nil, err
 	}
-	failpoint.Hit("wired")
-	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult}
+	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult, Results: e.Results}
 	if err := agent.Call(ctx, plan.OpBind, bind, nil); err != nil {
-		return err
+		return nil, err
 	}
 	failpoint.Hit("bound")
-	return nil
+	return moved, nil
+}
+
+// make is the work in the pod's namespace: our own interfaces, all at once, then the delegates', then the routes that
+// need both.
+func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
+	if len(e.Plan.Interfaces) > 0 {
+		if err := wire(c.args.Netns, &c.sandbox, e.Plan); err != nil {
+			return nil, err
+		}
+	}
+	failpoint.Hit("wired")
+	if err := c.delegates().add(ctx, e); err != nil {
+		return nil, err
+	}
+	return route(c.args.Netns, c.args.IfName, e.Plan)
 }
 
 // undo takes away what an attachment made, in reverse, and hands the rest to the agent. It has its own time: that
@@ -170,23 +191,37 @@ func (c *call) undo(e *entry) error {
 	return c.detach(ctx, e)
 }
 
+// maxComplaints is how often a delegate whose DEL fails makes ours fail. An error of ours keeps the plugins before us from
+// their DEL, so it is worth only what a retry can heal; after that the entry waits for a later call, or for GC.
+const maxComplaints = 3
+
 func (c *call) detach(ctx context.Context, e *entry) error {
+	left, complaint := c.delegates().del(ctx, e)
 	if err := unwire(&e.Sandbox, e.Plan); err != nil {
-		return err // the journal stays: a retry begins here again
+		return errors.Join(complaint, err) // the journal stays: a retry begins here again
 	}
 	failpoint.Hit("unwired")
-	release, err := c.journal.handOver(e)
+	release, err := c.journal.handOver(e, left)
 	if err != nil {
-		return err
+		return errors.Join(complaint, err)
 	}
 	failpoint.Hit("handed-over")
-	// An agent that is missing or late finds the file: nothing is lost, so nothing is said.
+	if release != nil {
+		c.askRelease(ctx, release)
+	}
+	if len(left) > 0 && e.Complaints >= maxComplaints {
+		return nil
+	}
+	return complaint
+}
+
+// askRelease tells the agent. One that is missing or late finds the file: nothing is lost, so nothing is said.
+func (c *call) askRelease(ctx context.Context, release *plan.Release) {
 	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
 	defer cancel()
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
 	_ = agent.Call(ctx, plan.OpRelease, release, &plan.Released{})
-	return nil
 }
 
 // Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success.
@@ -241,6 +276,12 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
+	if err := c.delegates().checkAll(ctx, e); err != nil {
+		return err
+	}
+	if len(e.Plan.Interfaces) == 0 {
+		return nil
+	}
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
 	return agent.Call(ctx, plan.OpCheck, plan.CheckRequest{Sandbox: e.Sandbox, Plan: *e.Plan}, nil)
@@ -252,19 +293,22 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	valid := map[string]bool{}
+	known := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {
 		s := plan.Sandbox{ContainerID: a.ContainerID, Interface: a.IfName}
-		valid[s.ID()] = true
+		known[s.ID()] = true
 	}
+	valid := func(e *entry) bool { return known[e.Sandbox.ID()] }
 	entries, err := c.journal.list(c.conf.Name)
 	errs := []error{err}
 	for _, e := range entries {
-		if !valid[e.Sandbox.ID()] {
+		if !valid(e) {
 			errs = append(errs, c.del(e.Sandbox))
 		}
 	}
-	return errors.Join(errs...)
+	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
+	defer cancel()
+	return errors.Join(append(errs, c.delegates().gc(ctx, entries, valid))...)
 }
 
 // Status is CNI's STATUS: not ready until the agent was ready once since boot. A later outage of the agent must

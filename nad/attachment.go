@@ -11,34 +11,47 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it.
+// Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it. It is either an
+// OVN network or other plugins'.
 type Attachment struct {
 	Selection
-	Network *conf.Network
+	Network  *conf.Network
+	Delegate *Delegate
 	// Refusal is what the controller says against the network, for the error of one that is not there.
 	Refusal string
 	// Routes are the network's, on the first of the pod's interfaces on it: the kernel takes a route once.
 	Routes []conf.Route
 }
 
-// Resolve reads the NADs of the selections, each once, and checks every selection against its network. get
-// answers conf.ErrNotFound for a NAD that does not exist.
-func Resolve(ctx context.Context, selections []Selection, get func(ctx context.Context, namespace, name string) (*conf.NAD, error)) ([]Attachment, error) {
-	networks := map[string]*known{}
+// Rules are what an operator decides about attachments.
+type Rules struct {
+	// Isolated lets pods use the NADs of their own namespace only, and those of the namespaces in Global.
+	Isolated bool
+	Global   []string
+	// Compatible passes ips and mac in CNI_ARGS to plugins that declare no capability for them.
+	Compatible bool
+}
+
+// Resolve reads the NADs of the selections of a pod in the namespace, each once, and checks every selection against
+// its network. get answers conf.ErrNotFound for a NAD that does not exist.
+func Resolve(ctx context.Context, namespace string, selections []Selection, rules Rules, get func(ctx context.Context, namespace, name string) (*conf.NAD, error)) ([]Attachment, error) {
+	definitions := map[string]*definition{}
 	attachments := make([]Attachment, 0, len(selections))
 	for _, s := range selections {
-		network := networks[s.String()]
-		if network == nil {
+		if err := rules.allow(namespace, &s); err != nil {
+			return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
+		}
+		def := definitions[s.String()]
+		if def == nil {
 			var err error
-			if network, err = read(ctx, s, get); err != nil {
+			if def, err = read(ctx, s, get); err != nil {
 				return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
 			}
-			networks[s.String()] = network
+			definitions[s.String()] = def
 		}
-		a := Attachment{Selection: s, Network: network.Network, Refusal: network.refusal}
-		if err := a.check(); err != nil {
-			return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.NetworksAnnotation,
-				"interface %s: %w", s.Interface, err)
+		a := Attachment{Selection: s, Network: def.network, Refusal: def.refusal}
+		if err := a.complete(def.nad, rules.Compatible); err != nil {
+			return nil, err
 		}
 		attachments = append(attachments, a)
 	}
@@ -48,6 +61,41 @@ func Resolve(ctx context.Context, selections []Selection, get func(ctx context.C
 	return attachments, assignRoutes(attachments)
 }
 
+// allow holds a NAD's namespace against the pod's.
+func (r *Rules) allow(namespace string, s *Selection) error {
+	if !r.Isolated || s.Namespace == namespace || slices.Contains(r.Global, s.Namespace) {
+		return nil
+	}
+	return conf.Errorf(conf.CodeNotAllowed, "use a network of the pod's own namespace, or ask the operator to list namespace "+s.Namespace+" in --global-namespaces",
+		"network %s is not for pods of namespace %s", s, namespace)
+}
+
+// complete holds the pod's wishes against the network.
+func (a *Attachment) complete(def *conf.NAD, compatible bool) error {
+	var err error
+	if a.Network != nil {
+		if err = a.check(); err != nil {
+			err = conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: %w", a.Interface, err)
+		}
+		return err
+	}
+	a.Delegate, err = delegateOf(def, &a.Selection, compatible)
+	if _, asked := errors.AsType[*notCapable](err); asked {
+		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or declare it in the NetworkAttachmentDefinition if its plugin can do that",
+			"interface %s: network %s: %w", a.Interface, &a.Selection, err)
+	}
+	if err != nil {
+		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "interface %s: network %s: spec.config: %w", a.Interface, &a.Selection, err)
+	}
+	return nil
+}
+
+// What to do about an error in what users wrote.
+const (
+	correctPod = "correct the pod's annotation " + conf.NetworksAnnotation
+	correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
+)
+
 // assignRoutes gives each network's routes to the first interface on it. Two networks that route one destination
 // are refused: which of them counts would be chance.
 func assignRoutes(attachments []Attachment) error {
@@ -55,7 +103,7 @@ func assignRoutes(attachments []Attachment) error {
 	done := map[*conf.Network]bool{}
 	for i := range attachments {
 		a := &attachments[i]
-		if done[a.Network] {
+		if a.Network == nil || done[a.Network] {
 			continue
 		}
 		done[a.Network] = true
@@ -71,17 +119,17 @@ func assignRoutes(attachments []Attachment) error {
 	return nil
 }
 
-// known is a network that was read, and what the controller says against it.
-type known struct {
-	*conf.Network
-	refusal string
+// definition is a NAD that was read.
+type definition struct {
+	nad     *conf.NAD
+	network *conf.Network // nil: it is for other plugins
+	refusal string        // what the controller says against it
 }
 
-func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*conf.NAD, error)) (*known, error) {
+func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*conf.NAD, error)) (*definition, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
 	if errors.Is(err, conf.ErrNotFound) {
-		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or correct the pod's annotation "+conf.NetworksAnnotation,
-			"network %s is not found", &s)
+		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or "+correctPod, "network %s is not found", &s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network %s: %w", &s, err)
@@ -91,25 +139,38 @@ func read(ctx context.Context, s Selection, get func(context.Context, string, st
 	}
 	kind, err := conf.NetworkKind([]byte(def.Config))
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition", "network %s: spec.config: %w", &s, err)
+		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: spec.config: %w", &s, err)
 	}
 	if !conf.IsOVN(kind) {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "use a network of type "+conf.NetworkType,
-			"network %s: type %q is not served yet, only %q", &s, clip(kind), conf.NetworkType)
+		return &definition{nad: def}, nil
 	}
 	network, err := conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config))
 	if err != nil {
 		return nil, err
 	}
-	known := &known{Network: network}
+	known := &definition{nad: def, network: network}
 	if state, ok := def.NetworkState(); ok {
 		known.refusal = state.Reason
 	}
 	return known, nil
 }
 
-// check holds the pod's wishes against the network.
+// check holds the pod's wishes against an OVN network.
 func (a *Attachment) check() error {
+	for _, w := range []struct {
+		key   string
+		asked bool
+		why   string
+	}{
+		{"portMappings", a.PortMappings != nil, "the host has no address on an OVN network to map a port of"},
+		{"bandwidth", a.Bandwidth != nil, "it is not served on OVN networks"},
+		{"infiniband-guid", a.GUID != nil, "an OVN port is Ethernet"},
+		{"cni-args", a.CNIArgs != nil, "no other plugin makes an OVN port"},
+	} {
+		if w.asked {
+			return fmt.Errorf("%s on network %s: %s", w.key, a.Network.ID(), w.why)
+		}
+	}
 	a.IPs = slices.Clone(a.IPs) // the selection's stay as they were asked for
 	for i, ip := range a.IPs {
 		if len(a.Network.Subnets) == 0 {
@@ -135,7 +196,7 @@ func checkTogether(attachments []Attachment) error {
 	for i := range attachments {
 		for j := range i {
 			a, b := &attachments[j], &attachments[i]
-			if a.Network.ID() != b.Network.ID() {
+			if a.Network == nil || b.Network == nil || a.Network.ID() != b.Network.ID() {
 				continue
 			}
 			if what := common(a, b); what != "" {

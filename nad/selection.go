@@ -1,7 +1,6 @@
 package nad
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,26 +26,18 @@ type Selection struct {
 	Interface string
 	IPs       []netip.Prefix // fixed addresses; a prefix length of -1 was not given
 	MAC       net.HardwareAddr
+	// DefaultRoute are the gateways that the pod's default routes go to; nil: not asked for, empty: the attachment
+	// has the default route that its network gives it.
+	DefaultRoute []netip.Addr
+	// What only delegates serve.
+	PortMappings []PortMapping
+	Bandwidth    *Bandwidth
+	GUID         net.HardwareAddr // Infiniband's, 8 bytes
+	CNIArgs      map[string]json.RawMessage
 }
 
 // String names the selection in errors, as in "shop/blue".
 func (s *Selection) String() string { return s.Namespace + "/" + s.Name }
-
-// selectionJSON is an element in the JSON form (multi-net-spec 1.3, section 4.1.2).
-type selectionJSON struct {
-	Name           string          `json:"name"`
-	Namespace      string          `json:"namespace"`
-	Interface      string          `json:"interface"`
-	IPs            []string        `json:"ips"`
-	MAC            string          `json:"mac"`
-	DefaultRoute   json.RawMessage `json:"default-route"`
-	PortMappings   json.RawMessage `json:"portMappings"`
-	Bandwidth      json.RawMessage `json:"bandwidth"`
-	CNIArgs        json.RawMessage `json:"cni-args"`
-	InfinibandGUID json.RawMessage `json:"infiniband-guid"`
-	IPAMClaim      json.RawMessage `json:"ipam-claim-reference"`
-	DeviceID       json.RawMessage `json:"deviceID"`
-}
 
 // Select reads a pod's annotations into its list of networks, in their order; podNamespace is where names
 // without one are looked up, primary the interface that the pod has already. Every error has code 7.
@@ -56,7 +47,7 @@ func Select(annotations map[string]string, podNamespace, primary string) ([]Sele
 			"annotation %s is not supported", conf.DefaultNetworkAnnotation)
 	}
 	for key := range annotations {
-		if strings.HasPrefix(key, conf.AnnotationPrefix) {
+		if strings.HasPrefix(key, conf.AnnotationPrefix) && key != conf.RoutesAnnotation {
 			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation", "annotation %s is not known", key)
 		}
 	}
@@ -160,102 +151,6 @@ func parseJSON(text []byte) ([]Selection, error) {
 		selections = append(selections, s)
 	}
 	return selections, nil
-}
-
-func parseElement(element []byte) (Selection, error) {
-	var raw selectionJSON
-	if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
-		return Selection{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
-	}
-	// Keys with a dot are other projects' (multi-net-spec 1.3, section 4.1.2.1).
-	foreign := func(key string) bool { return strings.Contains(key, ".") }
-	if err := conf.DecodeObject(element, &raw, foreign); err != nil {
-		return Selection{}, err
-	}
-	if err := raw.refuseUnserved(); err != nil {
-		return Selection{}, err
-	}
-	s := Selection{Namespace: raw.Namespace, Name: raw.Name, Interface: raw.Interface}
-	if err := s.checkNames(); err != nil {
-		return Selection{}, err
-	}
-	if err := s.setIPs(raw.IPs); err != nil {
-		return Selection{}, err
-	}
-	return s, s.setMAC(raw.MAC)
-}
-
-// refuseUnserved names the keys of the specification that have no behaviour yet.
-func (raw *selectionJSON) refuseUnserved() error {
-	for _, k := range []struct {
-		key   string
-		value json.RawMessage
-	}{
-		{"default-route", raw.DefaultRoute}, {"portMappings", raw.PortMappings}, {"bandwidth", raw.Bandwidth},
-		{"cni-args", raw.CNIArgs}, {"infiniband-guid", raw.InfinibandGUID}, {"ipam-claim-reference", raw.IPAMClaim},
-		{"deviceID", raw.DeviceID},
-	} {
-		if k.value != nil {
-			return fmt.Errorf("%q is not served yet, leave it out", k.key)
-		}
-	}
-	return nil
-}
-
-func (s *Selection) setIPs(texts []string) error {
-	if texts != nil && len(texts) == 0 {
-		return errors.New("ips is an empty list, leave it out or name an address")
-	}
-	if len(texts) > maxIPs {
-		return fmt.Errorf("ips: %d addresses are more than %d", len(texts), maxIPs)
-	}
-	seen := map[netip.Addr]bool{}
-	for _, text := range texts {
-		p, err := parseIP(text)
-		if err != nil {
-			return fmt.Errorf("ips: %w", err)
-		}
-		if a := p.Addr(); a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
-			return fmt.Errorf("ips: %s is no unicast address of an interface", a)
-		}
-		if seen[p.Addr()] {
-			return fmt.Errorf("ips: %s is named twice", p.Addr())
-		}
-		seen[p.Addr()] = true
-		s.IPs = append(s.IPs, p)
-	}
-	return nil
-}
-
-// parseIP reads an address with or without its prefix length. Zones and IPv4 in IPv6 notation are refused: the
-// same address must not have two spellings.
-func parseIP(text string) (netip.Prefix, error) {
-	if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
-		return p, nil
-	}
-	a, err := netip.ParseAddr(text)
-	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("%q is not an IP address", clip(text))
-	}
-	return netip.PrefixFrom(a, -1), nil
-}
-
-func (s *Selection) setMAC(text string) error {
-	if text == "" {
-		return nil
-	}
-	mac, err := net.ParseMAC(text)
-	if err != nil || len(mac) != 6 {
-		return fmt.Errorf("mac: %q is not a MAC address of 6 bytes", clip(text))
-	}
-	if mac[0]&1 != 0 {
-		return fmt.Errorf("mac: %s is a group address, an interface takes a unicast one", mac)
-	}
-	if bytes.Equal(mac, make([]byte, 6)) {
-		return fmt.Errorf("mac: %s is no address of an interface", mac)
-	}
-	s.MAC = mac
-	return nil
 }
 
 // dnsName is what Kubernetes takes as the name of a NAD (DNS subdomain, RFC 1123) and of a namespace (label).

@@ -10,41 +10,69 @@ import (
 // StatusAnnotation is where network-status goes (multi-net-spec 1.3, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Made is an interface that a pod was given.
+// Made is an interface that a pod was given: on an OVN network, or by other plugins with their result.
 type Made struct {
 	Network   string // <namespace>/<NAD>
 	Interface string
 	MAC       string
 	MTU       int
 	Addresses []netip.Prefix
+	Result    *types100.Result
+	// Gateways of the pod's default routes, when they go by this interface.
+	Gateways []netip.Addr
+}
+
+// NetworkStatus is an entry of network-status: the library's, and the key that the specification has and it has not
+// (multi-net-spec 1.3, section 5.3.6.4).
+type NetworkStatus struct {
+	nadv1.NetworkStatus
+	DefaultRoute []string `json:"default-route,omitempty"`
 }
 
 // Status builds a pod's network-status: the primary network's entry, then one per attachment, in their order.
-func Status(primaryNetwork, primaryInterface string, primary *types100.Result, made []Made) []nadv1.NetworkStatus {
-	status := []nadv1.NetworkStatus{primaryStatus(primaryNetwork, primaryInterface, primary)}
+func Status(primaryNetwork, primaryInterface string, primary *types100.Result, made []Made) []NetworkStatus {
+	first := resultStatus(primaryNetwork, primaryInterface, primary)
+	first.Default = true
+	status := []NetworkStatus{first}
 	for _, m := range made {
-		s := nadv1.NetworkStatus{Name: m.Network, Interface: m.Interface, Mac: m.MAC, Mtu: m.MTU}
+		s := NetworkStatus{NetworkStatus: nadv1.NetworkStatus{Name: m.Network, Interface: m.Interface, Mac: m.MAC, Mtu: m.MTU}}
 		for _, a := range m.Addresses {
 			s.IPs = append(s.IPs, a.Addr().String())
 		}
+		if m.Result != nil {
+			s = resultStatus(m.Network, m.Interface, m.Result)
+		}
+		for _, g := range m.Gateways {
+			s.DefaultRoute = append(s.DefaultRoute, g.String())
+		}
+		s.Gateway = s.DefaultRoute
 		status = append(status, s)
 	}
 	return status
 }
 
-// primaryStatus takes from the chain's result what belongs to the pod's own interface. Addresses go by their
-// interface's index; one without an index is the sandbox's (CNI 1.1, section "ADD Success").
-func primaryStatus(network, ifName string, r *types100.Result) nadv1.NetworkStatus {
-	s := nadv1.NetworkStatus{Name: network, Interface: ifName, Default: true}
+// resultStatus takes from a result what belongs to the pod's own interface: the one of that name, else the first in the
+// sandbox (multi-net-spec 1.3, section 5.3.2.1). Addresses go by their interface's index; one without an index is the
+// sandbox's (CNI 1.1, section "ADD Success").
+func resultStatus(network, ifName string, r *types100.Result) NetworkStatus {
+	s := NetworkStatus{NetworkStatus: nadv1.NetworkStatus{Name: network, Interface: ifName}}
 	own := -1
 	for i, iface := range r.Interfaces {
-		if iface != nil && iface.Sandbox != "" && iface.Name == ifName {
+		if iface == nil || iface.Sandbox == "" {
+			continue
+		}
+		if own < 0 || iface.Name == ifName {
 			own = i
-			s.Mac, s.Mtu = iface.Mac, iface.Mtu
+		}
+		if iface.Name == ifName {
+			break
 		}
 	}
+	if own >= 0 {
+		s.Interface, s.Mac, s.Mtu = r.Interfaces[own].Name, r.Interfaces[own].Mac, r.Interfaces[own].Mtu
+	}
 	for _, ip := range r.IPs {
-		if ip != nil && (ip.Interface == nil || *ip.Interface == own) {
+		if ip != nil && (ip.Interface == nil || *ip.Interface == own || *ip.Interface < 0) {
 			s.IPs = append(s.IPs, ip.Address.IP.String())
 		}
 	}

@@ -51,6 +51,12 @@ type PlanRequest struct {
 // Plan is what to wire for one pod.
 type Plan struct {
 	Interfaces []Interface `json:"interfaces"`
+	// Delegates are attachments that other CNI plugins make, after the interfaces and in this order.
+	Delegates []Delegate `json:"delegates,omitempty"`
+	// Default moves the pod's default routes; nil: they stay.
+	Default *Default `json:"default,omitempty"`
+	// Routes are put in when all interfaces are there.
+	Routes []Route `json:"routes,omitempty"`
 	// ChecksumOff: the integration bridge is a userspace datapath, to which a pod must not leave its checksums.
 	ChecksumOff bool `json:"checksumOff,omitempty"`
 }
@@ -64,6 +70,37 @@ type Interface struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	Routes    []conf.Route   `json:"routes,omitempty"`
 	Port      Port           `json:"port"`
+	Position  int            `json:"position"` // in the pod's annotation
+}
+
+// Delegate is one attachment that other CNI plugins make.
+type Delegate struct {
+	Name    string `json:"name"` // of the interface
+	Network string `json:"network"`
+	// Conflist is the configuration, a list, as the plugins get it.
+	Conflist json.RawMessage `json:"conflist"`
+	// Capabilities go into runtimeConfig, Args into CNI_ARGS.
+	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
+	Args         [][2]string                `json:"args,omitempty"`
+	// Position is the attachment's in the pod's annotation.
+	Position int `json:"position"`
+	// Warning is what the pod's owner is to hear of it.
+	Warning string `json:"warning,omitempty"`
+}
+
+// Default is which attachment has the pod's default routes instead of the primary network.
+type Default struct {
+	Interface string `json:"interface"`
+	// Gateways are one of a family. None: those that the attachment's own plugins make.
+	Gateways []netip.Addr `json:"gateways,omitempty"`
+	// Keep are networks that stay reachable by the primary network's gateway.
+	Keep []netip.Prefix `json:"keep,omitempty"`
+}
+
+// Route is a route that a pod asks for.
+type Route struct {
+	conf.Route
+	Interface string `json:"interface"`
 }
 
 // Port is the key of a port's row and those of its claims.
@@ -78,6 +115,8 @@ type BindRequest struct {
 	Sandbox
 	Plan    Plan            `json:"plan"`
 	Primary json.RawMessage `json:"primary"` // the primary network's CNI result, for the network-status
+	// Results are the delegates' CNI results, in their order.
+	Results []json.RawMessage `json:"results,omitempty"`
 }
 
 // Release says what a sandbox had. It is a message, and it is the file in release/ that outlives a missing agent:
@@ -109,20 +148,56 @@ type CheckRequest struct {
 // the kernel. primary is the interface that the pod has already.
 func (p *Plan) Check(primary string) error {
 	seen := map[string]bool{primary: true, "lo": true}
-	for i := range p.Interfaces {
-		n := &p.Interfaces[i]
-		if err := conf.CheckInterfaceName(n.Name); err != nil {
+	take := func(name string) error {
+		if err := conf.CheckInterfaceName(name); err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
-		if seen[n.Name] {
-			return fmt.Errorf("plan: interface %q is taken", n.Name)
+		if seen[name] {
+			return fmt.Errorf("plan: interface %q is taken", name)
 		}
-		seen[n.Name] = true
+		seen[name] = true
+		return nil
+	}
+	for i := range p.Interfaces {
+		n := &p.Interfaces[i]
+		if err := take(n.Name); err != nil {
+			return err
+		}
 		if err := n.check(); err != nil {
 			return fmt.Errorf("plan: interface %q: %w", n.Name, err)
 		}
 	}
+	for _, d := range p.Delegates {
+		if err := take(d.Name); err != nil {
+			return err
+		}
+	}
+	return p.checkRoutes(seen)
+}
+
+// checkRoutes sees that routes are well formed and go to interfaces of the plan.
+func (p *Plan) checkRoutes(interfaces map[string]bool) error {
+	for _, r := range p.Routes {
+		if !interfaces[r.Interface] || !validRoute(r.Route) {
+			return fmt.Errorf("plan: the route to %s by %q is not valid", r.Dst, r.Interface)
+		}
+	}
+	if p.Default == nil {
+		return nil
+	}
+	if !interfaces[p.Default.Interface] {
+		return fmt.Errorf("plan: the default routes go to interface %q, which is not there", p.Default.Interface)
+	}
+	for _, g := range p.Default.Gateways {
+		if !g.IsValid() || g.Is4In6() || g.Zone() != "" {
+			return errors.New("plan: a default gateway is not valid")
+		}
+	}
 	return nil
+}
+
+func validRoute(r conf.Route) bool {
+	return r.Dst.IsValid() && r.GW.IsValid() && r.Dst.Addr().BitLen() == r.GW.BitLen() && !r.Dst.Addr().Is4In6() && !r.GW.Is4In6() && r.GW.Zone() == ""
 }
 
 func (n *Interface) check() error {
@@ -138,7 +213,7 @@ func (n *Interface) check() error {
 		}
 	}
 	for _, r := range n.Routes {
-		if !r.Dst.IsValid() || !r.GW.IsValid() || r.Dst.Addr().BitLen() != r.GW.BitLen() || r.Dst.Addr().Is4In6() || r.GW.Is4In6() || r.GW.Zone() != "" {
+		if !validRoute(r) {
 			return errors.New("a route is not valid")
 		}
 	}

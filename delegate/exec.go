@@ -1,0 +1,159 @@
+package delegate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// executor runs delegates' binaries for libcni: only those that the operator allows, each in a process group of its
+// own that ends with us and with the deadline.
+type executor struct {
+	version.PluginDecoder
+	allowed []string
+}
+
+const (
+	// maxOutput bounds what a delegate may print: a result is a few kB.
+	maxOutput = 1 << 20
+	// maxComplaint is what is kept of its standard error.
+	maxComplaint = 4 << 10
+	// busyTries bounds how often a binary is tried again that is being written just now.
+	busyTries = 5
+	busyPause = 100 * time.Millisecond
+	// afterDeath is how long a killed group's pipes are waited for.
+	afterDeath = time.Second
+)
+
+// FindInPath is the last look at a plugin's type before it is run.
+func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
+	if err := e.allow(plugin); err != nil {
+		return "", err
+	}
+	path, err := invoke.FindInPath(plugin, paths)
+	if err != nil {
+		return "", conf.Errorf(conf.CodeDelegateFailed, "install the plugin on this node, in the runtime's folder of CNI plugins", "delegate %s: %w", plugin, err)
+	}
+	return path, nil
+}
+
+func (e *executor) allow(plugin string) error {
+	if slices.Contains(e.allowed, plugin) {
+		return nil
+	}
+	return conf.Errorf(conf.CodeNotAllowed, "the node's operator lists what may be run as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
+		"delegate %.64q is not allowed on this node", plugin)
+}
+
+// ExecPlugin runs a binary with the configuration on its standard input.
+func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	stdin, err := withoutCapabilities(stdin)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Base(path)
+	for try := 1; ; try++ {
+		stdout, stderr := &capped{limit: maxOutput}, &capped{limit: maxComplaint}
+		err := run(ctx, path, stdin, environ, stdout, stderr)
+		switch {
+		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
+			time.Sleep(busyPause)
+			continue
+		case ctx.Err() != nil:
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed", "delegate %s: %w", name, context.Cause(ctx))
+		case stdout.over:
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, maxOutput)
+		case err != nil:
+			return nil, complaint(name, err, stdout.Bytes(), stderr.Bytes())
+		}
+		return stdout.Bytes(), nil
+	}
+}
+
+// withoutCapabilities takes the key out that is for the runtime, which we are here (CNI specification, section 4,
+// "Deriving request configuration from plugin configuration").
+func withoutCapabilities(stdin []byte) ([]byte, error) {
+	var c map[string]json.RawMessage
+	if err := json.Unmarshal(stdin, &c); err != nil {
+		return nil, err
+	}
+	if c["capabilities"] == nil {
+		return stdin, nil
+	}
+	delete(c, "capabilities")
+	return json.Marshal(c)
+}
+
+// run holds its thread: the kernel sends the child its parent-death signal when the thread ends that forked it.
+func run(ctx context.Context, path string, stdin []byte, environ []string, stdout, stderr *capped) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel, cmd.WaitDelay = kill, afterDeath
+	stdout.full = func() { _ = kill() }
+	return cmd.Run()
+}
+
+// capped keeps the first bytes of what is written.
+type capped struct {
+	bytes.Buffer
+	limit int
+	over  bool
+	full  func() // nil: what is over is dropped
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	room := c.limit - c.Len()
+	if len(b) <= room {
+		return c.Buffer.Write(b)
+	}
+	c.over = true
+	c.Buffer.Write(b[:room])
+	if c.full != nil {
+		c.full()
+	}
+	return len(b), nil
+}
+
+// complaint is a delegate's own error, with its own code if it has one (CNI specification, section 5, "Error").
+func complaint(name string, err error, stdout, stderr []byte) error {
+	var own types.Error
+	if json.Unmarshal(stdout, &own) == nil && (own.Code != 0 || own.Msg != "") {
+		code := own.Code
+		if code == 0 {
+			code = conf.CodeDelegateFailed
+		}
+		return conf.Errorf(code, own.Details, "delegate %s: %s", name, oneLine(own.Msg))
+	}
+	said := oneLine(string(stderr))
+	if said == "" {
+		said = oneLine(string(stdout))
+	}
+	if said == "" {
+		return conf.Errorf(conf.CodeDelegateFailed, "it said nothing", "delegate %s: %w", name, err)
+	}
+	return conf.Errorf(conf.CodeDelegateFailed, fmt.Sprintf("%v", err), "delegate %s: %s", name, said)
+}
+
+// oneLine keeps of a delegate's words what fits into an Event.
+func oneLine(s string) string {
+	s = string(bytes.Join(bytes.Fields([]byte(s)), []byte(" ")))
+	return s[:min(len(s), 512)]
+}

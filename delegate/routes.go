@@ -1,0 +1,210 @@
+package delegate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// route finishes a pod's routes when all its interfaces are there, and returns the gateways of the default routes that
+// were moved off the primary interface, one of a family.
+func route(netns, primary string, p *plan.Plan) (moved []netip.Addr, err error) {
+	if p.Default == nil && len(p.Routes) == 0 && len(p.Delegates) == 0 {
+		return nil, nil
+	}
+	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		if err := dropDefaults(p); err != nil {
+			return err
+		}
+		if p.Default != nil {
+			var err error
+			if moved, err = moveDefaults(primary, p.Default); err != nil {
+				return fmt.Errorf("interface %s: default-route: %w", p.Default.Interface, err)
+			}
+		}
+		for _, r := range p.Routes {
+			if err := addRoute(r); err != nil {
+				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.RoutesAnnotation,
+					"interface %s: route %s via %s: %w", r.Interface, r.Dst, r.GW, err)
+			}
+		}
+		return nil
+	})
+	return moved, err
+}
+
+func addRoute(r plan.Route) error {
+	link, err := netlinksafe.LinkByName(r.Interface)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()})
+}
+
+// dropDefaults takes away the default routes that delegates made and nobody asked for: which of two counts would be
+// chance.
+func dropDefaults(p *plan.Plan) error {
+	for _, d := range p.Delegates {
+		if p.Default != nil && p.Default.Interface == d.Name {
+			continue
+		}
+		link, err := netlinksafe.LinkByName(d.Name)
+		if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+			continue // not every attachment is an interface
+		}
+		if err != nil {
+			return err
+		}
+		routes, err := defaultRoutes(link, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		if err := deleteRoutes(routes); err != nil {
+			return fmt.Errorf("interface %s: its default route: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// defaultRoutes lists a link's default routes in the main table.
+func defaultRoutes(link netlink.Link, family int) ([]netlink.Route, error) {
+	routes, err := netlinksafe.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(routes, func(r netlink.Route) bool {
+		if r.Dst == nil {
+			return false
+		}
+		ones, _ := r.Dst.Mask.Size()
+		return ones != 0 || !r.Dst.IP.IsUnspecified()
+	}), nil
+}
+
+func deleteRoutes(routes []netlink.Route) error {
+	for i := range routes {
+		if err := netlink.RouteDel(&routes[i]); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveDefaults moves the default routes of the families for which there is a gateway.
+func moveDefaults(primary string, d *plan.Default) (moved []netip.Addr, err error) {
+	link, err := netlinksafe.LinkByName(d.Interface)
+	if err != nil {
+		return nil, err
+	}
+	first, err := netlinksafe.LinkByName(primary)
+	if err != nil {
+		return nil, err
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		own, err := defaultRoutes(link, family)
+		if err != nil {
+			return nil, err
+		}
+		gateway, given := gatewayOf(d, family, own)
+		if !gateway.IsValid() {
+			continue
+		}
+		if given {
+			if err := deleteRoutes(own); err != nil {
+				return nil, err
+			}
+		}
+		if err := leave(first, family, d.Keep); err != nil {
+			return nil, err
+		}
+		if given {
+			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(anywhere(gateway)), Gw: gateway.AsSlice()}); err != nil {
+				return nil, conf.Errorf(conf.CodeInvalidConfig, "the gateway must be on the network of the interface", "via %s: %w", gateway, err)
+			}
+		}
+		moved = append(moved, gateway)
+	}
+	return moved, nil
+}
+
+// gatewayOf is the one asked for, or the one of the route that the interface's own plugins made.
+func gatewayOf(d *plan.Default, family int, own []netlink.Route) (gateway netip.Addr, given bool) {
+	for _, g := range d.Gateways {
+		if g.Is4() == (family == netlink.FAMILY_V4) {
+			return g, true
+		}
+	}
+	if len(d.Gateways) == 0 {
+		for _, r := range own {
+			if g, ok := netip.AddrFromSlice(r.Gw); ok {
+				return g.Unmap(), false
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// anywhere is the destination of a default route.
+func anywhere(gateway netip.Addr) netip.Prefix {
+	if gateway.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// leave takes the primary interface's default routes of a family away, but for the networks that stay reachable by
+// their gateway.
+func leave(first netlink.Link, family int, keep []netip.Prefix) error {
+	routes, err := defaultRoutes(first, family)
+	if err != nil {
+		return err
+	}
+	for _, old := range routes {
+		for _, k := range keep {
+			if k.Addr().Is4() != (family == netlink.FAMILY_V4) {
+				continue
+			}
+			if err := netlink.RouteReplace(&netlink.Route{LinkIndex: first.Attrs().Index, Dst: ipNet(k), Gw: old.Gw}); err != nil {
+				return fmt.Errorf("keep %s on %s: %w", k, first.Attrs().Name, err)
+			}
+		}
+	}
+	return deleteRoutes(routes)
+}
+
+// moveInResult makes a result say where the default routes go; all else stays as it was.
+func moveInResult(result json.RawMessage, moved []netip.Addr) (json.RawMessage, error) {
+	if len(moved) == 0 {
+		return result, nil
+	}
+	var r map[string]json.RawMessage
+	if err := json.Unmarshal(result, &r); err != nil {
+		return nil, err
+	}
+	var routes []map[string]json.RawMessage
+	if r["routes"] != nil {
+		if err := json.Unmarshal(r["routes"], &routes); err != nil {
+			return nil, err
+		}
+	}
+	for _, gateway := range moved {
+		dst := anywhere(gateway).String()
+		routes = slices.DeleteFunc(routes, func(route map[string]json.RawMessage) bool { return string(route["dst"]) == `"`+dst+`"` })
+		routes = append(routes, map[string]json.RawMessage{"dst": json.RawMessage(`"` + dst + `"`), "gw": json.RawMessage(`"` + gateway.String() + `"`)})
+	}
+	var err error
+	if r["routes"], err = json.Marshal(routes); err != nil {
+		return nil, err
+	}
+	return json.Marshal(r)
+}

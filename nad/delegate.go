@@ -1,0 +1,281 @@
+package nad
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Delegate is an attachment that other CNI plugins make.
+type Delegate struct {
+	// Conflist is the configuration as the plugins get it: a list, with its name and version, and the pod's cni-args
+	// in it.
+	Conflist json.RawMessage
+	// Capabilities are what the pod asks for, by CNI's names, for the plugins that declare them.
+	Capabilities map[string]json.RawMessage
+	// Args go into CNI_ARGS, for plugins that take ips and mac no other way.
+	Args [][2]string
+	// Warning is what the pod's owner should hear of it.
+	Warning string
+}
+
+// cniVersions are those of the specification that a configuration may have.
+var cniVersions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
+// impliedVersion is that of a configuration without one: the oldest whose results list interfaces, and which every
+// plugin of today speaks.
+const impliedVersion = "0.3.1"
+
+// Bounds on what a NAD may hold.
+const (
+	maxConfig  = 256 << 10
+	maxPlugins = 32
+)
+
+// pluginType is the name of a plugin's binary. It is never a path.
+var pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// cniName is a network's name (CNI specification, section 1).
+var cniName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,252}$`)
+
+// object is a JSON object whose keys keep their values as they were written.
+type object map[string]json.RawMessage
+
+// delegateOf reads the spec.config of a NAD, a configuration or a list of them, and puts what the pod asks for into it.
+func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error) {
+	if len(def.Config) > maxConfig {
+		return nil, fmt.Errorf("%d bytes are more than %d", len(def.Config), maxConfig)
+	}
+	list, plugins, err := readList([]byte(def.Config))
+	if err != nil {
+		return nil, err
+	}
+	if err := nameList(list, def.Name); err != nil {
+		return nil, err
+	}
+	offered := map[string]bool{}
+	for i, p := range plugins {
+		if err := checkPlugin(p, s.CNIArgs, offered); err != nil {
+			return nil, fmt.Errorf("plugins[%d]: %w", i, err)
+		}
+	}
+	if list["plugins"], err = json.Marshal(plugins); err != nil {
+		return nil, err
+	}
+	d := &Delegate{Capabilities: map[string]json.RawMessage{}}
+	if d.Conflist, err = json.Marshal(list); err != nil {
+		return nil, err
+	}
+	return d, d.ask(s, offered, compatible)
+}
+
+// readList takes both forms of a configuration as a list.
+func readList(text []byte) (list object, plugins []object, err error) {
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		return nil, nil, fmt.Errorf("%s, where a CNI configuration is wanted", clip(string(text)))
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, nil, fmt.Errorf("not valid JSON: %w", err)
+	}
+	if list["plugins"] == nil {
+		one := object{}
+		for key, value := range list {
+			if key != "cniVersion" && key != "name" && key != "disableCheck" && key != "disableGC" {
+				one[key] = value
+				delete(list, key)
+			}
+		}
+		return list, []object{one}, nil
+	}
+	if err := json.Unmarshal(list["plugins"], &plugins); err != nil {
+		return nil, nil, errors.New("\"plugins\" is not a list of objects")
+	}
+	if len(plugins) == 0 {
+		return nil, nil, errors.New("\"plugins\" is empty")
+	}
+	if len(plugins) > maxPlugins {
+		return nil, nil, fmt.Errorf("%d plugins are more than %d", len(plugins), maxPlugins)
+	}
+	return list, plugins, nil
+}
+
+// nameList sees to name and version, which the plugins get from the list (multi-net-spec 1.3, sections 3.4.2 and 7.1).
+func nameList(list object, name string) error {
+	given, err := list.text("name")
+	if err != nil {
+		return err
+	}
+	if given == "" {
+		list["name"] = json.RawMessage(`"` + name + `"`)
+	} else if !cniName.MatchString(given) {
+		return fmt.Errorf("name: %q is no network's name", clip(given))
+	}
+	version, err := list.text("cniVersion")
+	if err != nil {
+		return err
+	}
+	switch {
+	case version == "":
+		list["cniVersion"] = json.RawMessage(`"` + impliedVersion + `"`)
+	case !slices.Contains(cniVersions, version):
+		return fmt.Errorf("cniVersion: %q is none of %s", clip(version), strings.Join(cniVersions, ", "))
+	}
+	for _, key := range []string{"disableCheck", "disableGC"} {
+		if err := list.boolean(key); err != nil {
+			return err
+		}
+	}
+	delete(list, "cniVersions")
+	return nil
+}
+
+// text returns a string; absent is "".
+func (o object) text(key string) (string, error) {
+	var s string
+	if o[key] == nil {
+		return "", nil
+	}
+	if err := json.Unmarshal(o[key], &s); err != nil {
+		return "", fmt.Errorf("%q is not a string", key)
+	}
+	return s, nil
+}
+
+// boolean takes "true" for true, as CNI asks of runtimes (CNI specification, section 1: disableCheck).
+func (o object) boolean(key string) error {
+	switch string(o[key]) {
+	case "", "true", "false":
+	case `"true"`:
+		o[key] = json.RawMessage("true")
+	case `"false"`:
+		o[key] = json.RawMessage("false")
+	default:
+		return fmt.Errorf("%q is neither true nor false", key)
+	}
+	return nil
+}
+
+// ofRuntime are keys that only a runtime puts into a configuration (CNI specification, sections 1 and 4).
+func ofRuntime(key string) bool {
+	return key == "runtimeConfig" || key == "prevResult" || strings.HasPrefix(key, "cni.dev/")
+}
+
+// checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,
+// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2).
+func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool) error {
+	if p == nil {
+		return errors.New("null, where a plugin's configuration is wanted")
+	}
+	for key := range p {
+		if ofRuntime(key) {
+			return fmt.Errorf("%q is for the runtime to set, leave it out", clip(key))
+		}
+	}
+	kind, err := p.text("type")
+	if err != nil {
+		return err
+	}
+	if kind == "" {
+		return errors.New("\"type\" is missing")
+	}
+	if !pluginType.MatchString(kind) {
+		return fmt.Errorf("type: %q is no name of a plugin", clip(kind))
+	}
+	if conf.IsOVN(kind) {
+		return fmt.Errorf("type: %q is a network of its own, it cannot be chained", kind)
+	}
+	var capabilities map[string]bool
+	if p["capabilities"] != nil {
+		if err := json.Unmarshal(p["capabilities"], &capabilities); err != nil {
+			return errors.New("\"capabilities\" is not an object of true and false")
+		}
+	}
+	for name, yes := range capabilities {
+		offered[name] = offered[name] || yes
+	}
+	return mergeArgs(p, cniArgs)
+}
+
+func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {
+	args, inner := object{}, object{}
+	if p["args"] != nil {
+		if err := json.Unmarshal(p["args"], &args); err != nil || args == nil {
+			return errors.New("\"args\" is not an object")
+		}
+	}
+	if len(cniArgs) == 0 {
+		return nil
+	}
+	if args["cni"] != nil {
+		if err := json.Unmarshal(args["cni"], &inner); err != nil || inner == nil {
+			return errors.New("\"args.cni\" is not an object")
+		}
+	}
+	for key, value := range cniArgs {
+		inner[key] = value
+	}
+	var err error
+	if args["cni"], err = json.Marshal(inner); err != nil {
+		return err
+	}
+	p["args"], err = json.Marshal(args)
+	return err
+}
+
+// ask turns what the pod asks for into capabilities, each of which one of the plugins at least must declare.
+func (d *Delegate) ask(s *Selection, offered map[string]bool, compatible bool) error {
+	texts := make([]string, 0, len(s.IPs))
+	for _, ip := range s.IPs {
+		text := ip.String()
+		if ip.Bits() < 0 {
+			text = ip.Addr().String()
+		}
+		texts = append(texts, text)
+	}
+	for _, w := range []struct {
+		key, capability string
+		asked           bool
+		value           any
+		arg             string
+		argValue        string
+	}{
+		{"ips", "ips", len(s.IPs) > 0, texts, "IP", strings.Join(texts, ",")},
+		{"mac", "mac", s.MAC != nil, s.MAC.String(), "MAC", s.MAC.String()},
+		{"portMappings", "portMappings", s.PortMappings != nil, s.PortMappings, "", ""},
+		{"bandwidth", "bandwidth", s.Bandwidth != nil, s.Bandwidth, "", ""},
+		{"infiniband-guid", "infinibandGUID", s.GUID != nil, s.GUID.String(), "", ""},
+	} {
+		switch {
+		case !w.asked:
+		case offered[w.capability]:
+			value, err := json.Marshal(w.value)
+			if err != nil {
+				return err
+			}
+			d.Capabilities[w.capability] = value
+		case compatible && w.arg != "":
+			d.Args = append(d.Args, [2]string{w.arg, w.argValue})
+			words := []string{w.key + " is passed as " + w.arg + " in CNI_ARGS, since no plugin of network " + s.String() + " declares the capability"}
+			if d.Warning != "" {
+				words = append([]string{d.Warning}, words...)
+			}
+			d.Warning = strings.Join(words, "; ")
+		default:
+			return &notCapable{w.key, w.capability}
+		}
+	}
+	return nil
+}
+
+// notCapable says that a pod asks for what none of a network's plugins can do.
+type notCapable struct{ key, capability string }
+
+func (e *notCapable) Error() string {
+	return fmt.Sprintf("%s: no plugin of the network declares the capability %q", e.key, e.capability)
+}

@@ -1,0 +1,304 @@
+package nad
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// elementJSON is an element in the JSON form (multi-net-spec 1.3, section 4.1.2.1).
+type elementJSON struct {
+	Name           string            `json:"name"`
+	Namespace      string            `json:"namespace"`
+	Interface      string            `json:"interface"`
+	IPs            []string          `json:"ips"`
+	MAC            *string           `json:"mac"`
+	DefaultRoute   []string          `json:"default-route"`
+	PortMappings   []json.RawMessage `json:"portMappings"` // of portMappingJSON
+	Bandwidth      json.RawMessage   `json:"bandwidth"`    // bandwidthJSON
+	CNIArgs        json.RawMessage   `json:"cni-args"`
+	InfinibandGUID *string           `json:"infiniband-guid"`
+	IPAMClaim      json.RawMessage   `json:"ipam-claim-reference"`
+	DeviceID       json.RawMessage   `json:"deviceID"`
+}
+
+// PortMapping is in the form of CNI's conventions for the capability portMappings.
+type PortMapping struct {
+	HostPort      int    `json:"hostPort"`
+	ContainerPort int    `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+}
+
+// Bandwidth is in the form of CNI's conventions for the capability bandwidth: bits per second, and bits.
+type Bandwidth struct {
+	IngressRate  uint64 `json:"ingressRate,omitempty"`
+	IngressBurst uint64 `json:"ingressBurst,omitempty"`
+	EgressRate   uint64 `json:"egressRate,omitempty"`
+	EgressBurst  uint64 `json:"egressBurst,omitempty"`
+}
+
+func parseElement(element []byte) (Selection, error) {
+	var raw elementJSON
+	if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
+		return Selection{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
+	}
+	// Keys with a dot are other projects' (multi-net-spec 1.3, section 4.1.2.1).
+	foreign := func(key string) bool { return strings.Contains(key, ".") }
+	if err := conf.DecodeObject(element, &raw, foreign); err != nil {
+		return Selection{}, err
+	}
+	if err := raw.refuseUnserved(); err != nil {
+		return Selection{}, err
+	}
+	s := Selection{Namespace: raw.Namespace, Name: raw.Name, Interface: raw.Interface}
+	if err := s.checkNames(); err != nil {
+		return Selection{}, err
+	}
+	for _, step := range []func(*elementJSON) error{s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs} {
+		if err := step(&raw); err != nil {
+			return Selection{}, err
+		}
+	}
+	return s, nil
+}
+
+// refuseUnserved names the keys that have no behaviour yet.
+func (raw *elementJSON) refuseUnserved() error {
+	for _, k := range []struct {
+		key   string
+		value json.RawMessage
+	}{{"ipam-claim-reference", raw.IPAMClaim}, {"deviceID", raw.DeviceID}} {
+		if k.value != nil {
+			return fmt.Errorf("%q is not served yet, leave it out", k.key)
+		}
+	}
+	return nil
+}
+
+func (s *Selection) setIPs(raw *elementJSON) error {
+	if raw.IPs != nil && len(raw.IPs) == 0 {
+		return errors.New("ips is an empty list, leave it out or name an address")
+	}
+	if len(raw.IPs) > maxIPs {
+		return fmt.Errorf("ips: %d addresses are more than %d", len(raw.IPs), maxIPs)
+	}
+	seen := map[netip.Addr]bool{}
+	for _, text := range raw.IPs {
+		p, err := parseIP(text)
+		if err != nil {
+			return fmt.Errorf("ips: %w", err)
+		}
+		if a := p.Addr(); a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+			return fmt.Errorf("ips: %s is no unicast address of an interface", a)
+		}
+		if seen[p.Addr()] {
+			return fmt.Errorf("ips: %s is named twice", p.Addr())
+		}
+		seen[p.Addr()] = true
+		s.IPs = append(s.IPs, p)
+	}
+	return nil
+}
+
+// parseIP reads an address with or without its prefix length. Zones and IPv4 in IPv6 notation are refused: the
+// same address must not have two spellings.
+func parseIP(text string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
+		return p, nil
+	}
+	a, err := parseAddr(text)
+	return netip.PrefixFrom(a, -1), err
+}
+
+func parseAddr(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", clip(text))
+	}
+	return a, nil
+}
+
+func (s *Selection) setMAC(raw *elementJSON) error {
+	if raw.MAC == nil {
+		return nil
+	}
+	mac, err := net.ParseMAC(*raw.MAC)
+	if err != nil || len(mac) != 6 {
+		return fmt.Errorf("mac: %q is not a MAC address of 6 bytes", clip(*raw.MAC))
+	}
+	if mac[0]&1 != 0 {
+		return fmt.Errorf("mac: %s is a group address, an interface takes a unicast one", mac)
+	}
+	if bytes.Equal(mac, make([]byte, 6)) {
+		return fmt.Errorf("mac: %s is no address of an interface", mac)
+	}
+	s.MAC = mac
+	return nil
+}
+
+// setGUID reads the lower 8 bytes of an IP-over-Infiniband hardware address (RFC 4391, section 9.1.1).
+func (s *Selection) setGUID(raw *elementJSON) error {
+	if raw.InfinibandGUID == nil {
+		return nil
+	}
+	guid, err := net.ParseMAC(*raw.InfinibandGUID)
+	if err != nil || len(guid) != 8 {
+		return fmt.Errorf("infiniband-guid: %q is not a GUID of 8 bytes", clip(*raw.InfinibandGUID))
+	}
+	if bytes.Equal(guid, make([]byte, 8)) {
+		return fmt.Errorf("infiniband-guid: %s is no GUID of an interface", guid)
+	}
+	s.GUID = guid
+	return nil
+}
+
+func (s *Selection) setDefaultRoute(raw *elementJSON) error {
+	if raw.DefaultRoute == nil {
+		return nil
+	}
+	if len(raw.DefaultRoute) > maxIPs {
+		return fmt.Errorf("default-route: %d gateways are more than %d", len(raw.DefaultRoute), maxIPs)
+	}
+	s.DefaultRoute = []netip.Addr{}
+	four := map[bool]netip.Addr{}
+	for _, text := range raw.DefaultRoute {
+		a, err := parseAddr(text)
+		if err != nil {
+			return fmt.Errorf("default-route: %w", err)
+		}
+		if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+			return fmt.Errorf("default-route: %s is no address of a gateway", a)
+		}
+		if other, given := four[a.Is4()]; given {
+			return fmt.Errorf("default-route: %s and %s are of one family, name one gateway for each", other, a)
+		}
+		four[a.Is4()] = a
+		s.DefaultRoute = append(s.DefaultRoute, a)
+	}
+	return nil
+}
+
+// portMappingJSON: section 4.1.2.1.7.
+type portMappingJSON struct {
+	HostPort      int    `json:"hostPort"`
+	ContainerPort int    `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+}
+
+// maxPortMappings bounds what one attachment may ask for.
+const maxPortMappings = 256
+
+func (s *Selection) setPortMappings(raw *elementJSON) error {
+	if raw.PortMappings != nil && len(raw.PortMappings) == 0 {
+		return errors.New("portMappings is an empty list, leave it out or map a port")
+	}
+	if len(raw.PortMappings) > maxPortMappings {
+		return fmt.Errorf("portMappings: %d are more than %d", len(raw.PortMappings), maxPortMappings)
+	}
+	type port struct {
+		number   int
+		protocol string
+	}
+	seen := map[port]bool{}
+	for i, text := range raw.PortMappings {
+		var m portMappingJSON
+		if err := conf.DecodeObject(text, &m, nil); err != nil {
+			return fmt.Errorf("portMappings[%d]: %w", i, err)
+		}
+		for _, p := range []struct {
+			key   string
+			value int
+		}{{"hostPort", m.HostPort}, {"containerPort", m.ContainerPort}} {
+			if p.value < 1 || p.value > 65535 {
+				return fmt.Errorf("portMappings[%d].%s: %d is not between 1 and 65535", i, p.key, p.value)
+			}
+		}
+		protocol := strings.ToLower(m.Protocol)
+		switch protocol {
+		case "":
+			protocol = "tcp"
+		case "tcp", "udp", "sctp":
+		default:
+			return fmt.Errorf("portMappings[%d].protocol: %q is none of tcp, udp and sctp", i, clip(m.Protocol))
+		}
+		if seen[port{m.HostPort, protocol}] {
+			return fmt.Errorf("portMappings[%d]: %s port %d of the host is mapped twice", i, protocol, m.HostPort)
+		}
+		seen[port{m.HostPort, protocol}] = true
+		s.PortMappings = append(s.PortMappings, PortMapping{m.HostPort, m.ContainerPort, protocol})
+	}
+	return nil
+}
+
+// bandwidthJSON: section 4.1.2.1.8.
+type bandwidthJSON struct {
+	IngressRate  *int64 `json:"ingressRate"`
+	IngressBurst *int64 `json:"ingressBurst"`
+	EgressRate   *int64 `json:"egressRate"`
+	EgressBurst  *int64 `json:"egressBurst"`
+}
+
+func (s *Selection) setBandwidth(raw *elementJSON) error {
+	if raw.Bandwidth == nil {
+		return nil
+	}
+	var b bandwidthJSON
+	if err := conf.DecodeObject(raw.Bandwidth, &b, nil); err != nil {
+		return fmt.Errorf("bandwidth: %w", err)
+	}
+	s.Bandwidth = &Bandwidth{}
+	for _, v := range []struct {
+		key  string
+		have *int64
+		want *uint64
+	}{
+		{"ingressRate", b.IngressRate, &s.Bandwidth.IngressRate}, {"ingressBurst", b.IngressBurst, &s.Bandwidth.IngressBurst},
+		{"egressRate", b.EgressRate, &s.Bandwidth.EgressRate}, {"egressBurst", b.EgressBurst, &s.Bandwidth.EgressBurst},
+	} {
+		if v.have == nil {
+			continue
+		}
+		if *v.have <= 0 {
+			return fmt.Errorf("bandwidth.%s: %d is not more than 0", v.key, *v.have)
+		}
+		*v.want = uint64(*v.have)
+	}
+	switch {
+	case *s.Bandwidth == Bandwidth{}:
+		return errors.New("bandwidth is empty, leave it out or limit something")
+	case b.IngressBurst != nil && b.IngressRate == nil:
+		return errors.New("bandwidth.ingressBurst needs ingressRate beside it")
+	case b.EgressBurst != nil && b.EgressRate == nil:
+		return errors.New("bandwidth.egressBurst needs egressRate beside it")
+	}
+	s.Bandwidth.IngressBurst = burstOr(s.Bandwidth.IngressBurst, s.Bandwidth.IngressRate)
+	s.Bandwidth.EgressBurst = burstOr(s.Bandwidth.EgressBurst, s.Bandwidth.EgressRate)
+	return nil
+}
+
+// maxBurst is the most that the reference plugin takes: its token bucket counts bytes in 32 bits.
+const maxBurst = 1<<32 - 1
+
+// burstOr gives a rate without a burst, which plugins refuse, what it passes in a second.
+func burstOr(burst, rate uint64) uint64 {
+	if burst != 0 {
+		return burst
+	}
+	return min(rate, maxBurst)
+}
+
+func (s *Selection) setCNIArgs(raw *elementJSON) error {
+	if raw.CNIArgs == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw.CNIArgs, &s.CNIArgs); err != nil || s.CNIArgs == nil {
+		return fmt.Errorf("cni-args: %s, where an object is wanted", clip(string(raw.CNIArgs)))
+	}
+	return nil
+}

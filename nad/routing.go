@@ -1,0 +1,182 @@
+package nad
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Routing is what a pod asks for beside its networks' own routes.
+type Routing struct {
+	// Default is the attachment that has the pod's default routes, nil: the primary network. Gateways are one of a
+	// family; none: those that the attachment's plugins make.
+	Default  *Attachment
+	Gateways []netip.Addr
+	Routes   []PodRoute
+}
+
+// PodRoute is a route by one of the pod's interfaces.
+type PodRoute struct {
+	conf.Route
+	Interface string
+}
+
+// maxRoutes bounds what a pod may ask for.
+const maxRoutes = 256
+
+// podRouteJSON is an element of the annotation conf.RoutesAnnotation.
+type podRouteJSON struct {
+	Dst       string `json:"dst"`
+	GW        string `json:"gw"`
+	Interface string `json:"interface"`
+}
+
+// Route reads what a pod with these attachments asks for. A route of the pod takes the place of a network's to the same
+// destination.
+func Route(annotations map[string]string, attachments []Attachment, primary string) (*Routing, error) {
+	r := &Routing{}
+	if err := r.setDefault(attachments); err != nil {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, correctPod, "%w", err)
+	}
+	text, given := annotations[conf.RoutesAnnotation]
+	if !given {
+		return r, nil
+	}
+	if err := r.setRoutes(text, attachments, primary); err != nil {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", conf.RoutesAnnotation, err)
+	}
+	for i := range attachments {
+		attachments[i].Routes = slices.DeleteFunc(slices.Clone(attachments[i].Routes), func(own conf.Route) bool {
+			return slices.ContainsFunc(r.Routes, func(p PodRoute) bool { return p.Dst == own.Dst })
+		})
+	}
+	return r, nil
+}
+
+// setDefault finds the one attachment that asks for the default routes (multi-net-spec 1.3, section 4.1.2.1.9).
+func (r *Routing) setDefault(attachments []Attachment) error {
+	for i := range attachments {
+		a := &attachments[i]
+		if a.DefaultRoute == nil {
+			continue
+		}
+		if r.Default != nil {
+			return fmt.Errorf("interfaces %s and %s both ask for the default-route, one may", r.Default.Interface, a.Interface)
+		}
+		r.Default, r.Gateways = a, a.DefaultRoute
+		if a.Network == nil {
+			continue // what its plugins make of it shows when they have run
+		}
+		if len(a.Network.Gateways) == 0 && len(a.DefaultRoute) == 0 {
+			return fmt.Errorf("interface %s: default-route: network %s has no subnets and so no gateway", a.Interface, a.Network.ID())
+		}
+		if len(a.DefaultRoute) == 0 {
+			r.Gateways = a.Network.Gateways
+		}
+		for _, g := range r.Gateways {
+			if err := a.reaches(g); err != nil {
+				return fmt.Errorf("interface %s: default-route: %w", a.Interface, err)
+			}
+		}
+	}
+	return nil
+}
+
+// reaches tells whether a gateway is on the attachment's link.
+func (a *Attachment) reaches(g netip.Addr) error {
+	on := slices.ContainsFunc(a.Network.Subnets, func(s netip.Prefix) bool { return s.Contains(g) }) ||
+		slices.ContainsFunc(a.IPs, func(p netip.Prefix) bool { return p.Bits() >= 0 && p.Masked().Contains(g) })
+	if !on {
+		return fmt.Errorf("%s is in none of the subnets of network %s, the pod could not reach it", g, a.Network.ID())
+	}
+	if slices.ContainsFunc(a.IPs, func(p netip.Prefix) bool { return p.Addr() == g }) {
+		return fmt.Errorf("%s is the interface's own address", g)
+	}
+	return nil
+}
+
+func (r *Routing) setRoutes(text string, attachments []Attachment, primary string) error {
+	if len(text) > maxAnnotation {
+		return fmt.Errorf("%d bytes are more than %d", len(text), maxAnnotation)
+	}
+	var elements []json.RawMessage
+	if err := json.Unmarshal([]byte(text), &elements); err != nil || elements == nil {
+		return errors.New("it is a list of objects, like [{\"dst\":\"10.2.0.0/16\",\"gw\":\"10.1.0.1\",\"interface\":\"net1\"}]")
+	}
+	if len(elements) > maxRoutes {
+		return fmt.Errorf("%d routes are more than %d", len(elements), maxRoutes)
+	}
+	for i, element := range elements {
+		route, err := parseRoute(element, attachments, primary)
+		if err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+		if slices.ContainsFunc(r.Routes, func(p PodRoute) bool { return p.Dst == route.Dst }) {
+			return fmt.Errorf("element %d: %s is routed twice", i, route.Dst)
+		}
+		r.Routes = append(r.Routes, route)
+	}
+	return nil
+}
+
+func parseRoute(element []byte, attachments []Attachment, primary string) (PodRoute, error) {
+	var raw podRouteJSON
+	if err := conf.DecodeObject(element, &raw, nil); err != nil {
+		return PodRoute{}, err
+	}
+	dst, err := netip.ParsePrefix(raw.Dst)
+	if err != nil || dst.Addr().Is4In6() || dst.Masked() != dst {
+		return PodRoute{}, fmt.Errorf("dst: %q is not a network like 10.2.0.0/16", clip(raw.Dst))
+	}
+	if dst.Bits() == 0 {
+		return PodRoute{}, fmt.Errorf("dst: %s is the default route, ask for it with default-route in %s", dst, conf.NetworksAnnotation)
+	}
+	route := PodRoute{Route: conf.Route{Dst: dst}, Interface: raw.Interface}
+	if raw.GW != "" {
+		if route.GW, err = parseAddr(raw.GW); err != nil {
+			return PodRoute{}, fmt.Errorf("gw: %w", err)
+		}
+		if route.GW.Is4() != dst.Addr().Is4() {
+			return PodRoute{}, fmt.Errorf("gw: %s is not of the family of %s", route.GW, dst)
+		}
+	}
+	return route, route.complete(attachments, primary)
+}
+
+// complete finds interface and gateway where one of them is left out.
+func (r *PodRoute) complete(attachments []Attachment, primary string) error {
+	if r.Interface == "" {
+		if !r.GW.IsValid() {
+			return errors.New("\"interface\" and \"gw\" are missing, name one of them")
+		}
+		i := slices.IndexFunc(attachments, func(a Attachment) bool { return a.Network != nil && a.reaches(r.GW) == nil })
+		if i < 0 {
+			return fmt.Errorf("gw: %s is in none of the pod's OVN networks, name the interface", r.GW)
+		}
+		r.Interface = attachments[i].Interface
+		return nil
+	}
+	i := slices.IndexFunc(attachments, func(a Attachment) bool { return a.Interface == r.Interface })
+	switch {
+	case i < 0 && r.Interface != primary:
+		return fmt.Errorf("interface: the pod has no interface %q", clip(r.Interface))
+	case i < 0 || attachments[i].Network == nil:
+		if !r.GW.IsValid() {
+			return fmt.Errorf("\"gw\" is missing, only OVN networks imply one")
+		}
+		return nil
+	case !r.GW.IsValid():
+		for _, g := range attachments[i].Network.Gateways {
+			if g.Is4() == r.Dst.Addr().Is4() {
+				r.GW = g
+				return nil
+			}
+		}
+		return fmt.Errorf("\"gw\" is missing, network %s has no gateway of the family of %s", attachments[i].Network.ID(), r.Dst)
+	}
+	return attachments[i].reaches(r.GW)
+}
