@@ -1,0 +1,96 @@
+// Command recorder is a CNI plugin that makes nothing: it writes down how it was called, and answers what its
+// configuration says. It stands in for plugins that cannot run here, and shows what any of them would get.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// config is what a scenario asks of it.
+type config struct {
+	Log    string                     `json:"log"`    // file that gets a line for each call
+	Result json.RawMessage            `json:"result"` // printed on ADD; absent: nothing at all
+	Fail   map[string]json.RawMessage `json:"fail"`   // by command: the error that is printed instead
+	Hang   string                     `json:"hang"`   // command that hangs, with a child
+	Print  int                        `json:"print"`  // bytes that are printed instead of a result
+}
+
+// record is a call.
+type record struct {
+	Command string          `json:"command"`
+	Env     []string        `json:"env"`
+	Stdin   json.RawMessage `json:"stdin"`
+	PID     int             `json:"pid"`
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	stdin, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	var c config
+	if err := json.Unmarshal(stdin, &c); err != nil {
+		return err
+	}
+	command := os.Getenv("CNI_COMMAND")
+	if command == "VERSION" {
+		fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)
+		return nil
+	}
+	if err := c.write(command, stdin); err != nil {
+		return err
+	}
+	if c.Hang == command {
+		// The child holds standard output open: who waits for its end only, waits long.
+		if err := exec.Command("sleep", "1000").Start(); err != nil {
+			return err
+		}
+		time.Sleep(time.Hour)
+	}
+	if text := c.Fail[command]; text != nil {
+		return fmt.Errorf("%s", text)
+	}
+	switch {
+	case command != "ADD":
+	case c.Print > 0:
+		fmt.Print(strings.Repeat("x", c.Print))
+	case c.Result != nil:
+		fmt.Println(string(c.Result))
+	}
+	return nil
+}
+
+// write appends a line to the log of this name; calls may run at once.
+func (c *config) write(command string, stdin []byte) error {
+	r := record{Command: command, Stdin: stdin, PID: os.Getpid()}
+	for _, kv := range os.Environ() {
+		if strings.HasPrefix(kv, "CNI_") {
+			r.Env = append(r.Env, kv)
+		}
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Clean(c.Log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.Write(append(line, '\n'))
+	return err
+}
