@@ -78,9 +78,9 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		case stdout.over:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, maxOutput)
 		case err != nil:
-			return nil, complaint(name, err, stdout.Bytes(), stderr.Bytes())
+			return nil, complaint(name, err, stdout.kept, stderr.kept)
 		}
-		return stdout.Bytes(), nil
+		return stdout.kept, nil
 	}
 }
 
@@ -113,21 +113,20 @@ func run(ctx context.Context, path string, stdin []byte, environ []string, stdou
 
 // capped keeps the first bytes of what is written.
 type capped struct {
-	bytes.Buffer
+	kept  []byte
 	limit int
 	over  bool
 	full  func() // nil: what is over is dropped
 }
 
 func (c *capped) Write(b []byte) (int, error) {
-	room := c.limit - c.Len()
-	if len(b) <= room {
-		return c.Buffer.Write(b)
-	}
-	c.over = true
-	c.Buffer.Write(b[:room])
-	if c.full != nil {
-		c.full()
+	room := min(c.limit-len(c.kept), len(b))
+	c.kept = append(c.kept, b[:room]...)
+	if room < len(b) {
+		c.over = true
+		if c.full != nil {
+			c.full()
+		}
 	}
 	return len(b), nil
 }

@@ -87,7 +87,7 @@ func TestJournalDamaged(t *testing.T) {
 			if err != nil || !damaged || e == nil || e.Plan != nil || e.Sandbox != s {
 				t.Fatalf("read = %+v, %t, %v", e, damaged, err)
 			}
-			r, err := j.handOver(e)
+			r, err := j.handOver(e, nil)
 			if err != nil || r.Planned {
 				t.Errorf("handed over as %+v, %v; want a release by owner", r, err)
 			}
@@ -101,7 +101,7 @@ func TestHandOver(t *testing.T) {
 	if err := j.write(e); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.handOver(e); err != nil {
+	if _, err := j.handOver(e, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := files(t, j.dir, "attached"); len(got) != 0 {
@@ -112,8 +112,8 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("release is %+v", r)
 	}
 	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
-	again := &entry{Sandbox: s, Plan: &plan.Plan{}}
-	if _, err := j.handOver(again); err != nil {
+	again := &entry{Sandbox: s, Plan: onePort()}
+	if _, err := j.handOver(again, nil); err != nil {
 		t.Fatal(err)
 	}
 	if r := readRelease(t, j, s); r.Planned || len(r.Ports) != 0 {
