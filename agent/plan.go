@@ -137,8 +137,11 @@ func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get get
 		if err != nil {
 			id = def.ID()
 		}
+		if id == "" {
+			continue // OVN's database knows nothing of other plugins' networks, and may be away
+		}
 		config, err := a.nb.InForce(ctx, id, def.ID())
-		if id == "" || err != nil || config == "" {
+		if err != nil || config == "" {
 			continue
 		}
 		if now, err := conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config)); err == nil && now.Canonical() == config {

@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -21,6 +22,11 @@ func TestValidateAgent(t *testing.T) {
 		{"socket with a scheme", func(a *Agent) { a.OVSSocket = "unix:/run/db.sock" }, `--ovs-socket: "unix:/run/db.sock" is not an absolute path`},
 		{"several paths: the first", func(a *Agent) { a.OVSSocket, a.Socket, a.StateDir = "", "", "" }, `--socket: "" is not an absolute path`},
 		{"state", func(a *Agent) { a.StateDir = "" }, `--state-dir: "" is not an absolute path`},
+		{"a folder of configurations", func(a *Agent) { a.NADConfDir = "/etc/cni/multinet.d" }, ""},
+		{"a folder of configurations that is none", func(a *Agent) { a.NADConfDir = "multinet.d" }, `--nad-conf-dir: "multinet.d" is not an absolute path`},
+		{"isolation", func(a *Agent) { a.Isolated = true }, ""},
+		{"isolation with exceptions", func(a *Agent) { a.Isolated, a.Global = true, []string{"default"} }, ""},
+		{"exceptions alone", func(a *Agent) { a.Global = []string{"default"} }, "--global-namespaces is for --namespace-isolation: without that, every namespace is global"},
 		{"no bridge", func(a *Agent) { a.Bridge = "" }, "--bridge is empty: it is OVN's integration bridge, br-int as a rule"},
 		{"two sources", func(a *Agent) { a.Kubeconfig, a.Manifests = "/k", "/m" }, "--kubeconfig and --manifests are two sources of pods and networks: give one"},
 		{"level", func(a *Agent) { a.LogLevel = "trace" }, `--log-level: "trace" is none of debug, info, warn, error`},
@@ -42,6 +48,33 @@ func TestValidateAgent(t *testing.T) {
 				Bridge: "br-int", LogLevel: "info", NB: NB{Endpoints: []string{"tcp:192.0.2.1:6641"}}}
 			tt.change(&a)
 			wantText(t, a.Validate(), tt.want)
+		})
+	}
+}
+
+func TestKeepOnPrimary(t *testing.T) {
+	tests := []struct {
+		name     string
+		networks []string
+		keeps    string
+		want     string
+	}{
+		{"none", nil, "[]", ""},
+		{"both families, in their order", []string{"10.244.0.0/16", " fd00::/8", "10.96.0.0/12 "}, "[10.244.0.0/16 fd00::/8 10.96.0.0/12]", ""},
+		{"one address", []string{"192.0.2.1/32"}, "[192.0.2.1/32]", ""},
+		{"words", []string{"pods"}, "", `--keep-on-primary: "pods" is not a network like 10.1.0.0/16`},
+		{"empty", []string{""}, "", `--keep-on-primary: "" is not a network like 10.1.0.0/16`},
+		{"without a length", []string{"10.96.0.0/12", "192.0.2.1"}, "", `--keep-on-primary: "192.0.2.1" is not a network like 10.1.0.0/16`},
+		{"with host bits", []string{"10.96.0.1/12"}, "", "--keep-on-primary: 10.96.0.1/12 has host bits set, did you mean 10.96.0.0/12?"},
+		{"IPv4 in IPv6", []string{"::ffff:10.0.0.0/104"}, "", "--keep-on-primary: ::ffff:10.0.0.0/104 is IPv4 in IPv6 notation, write it as IPv4"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var a Agent
+			wantText(t, a.SetKeepOnPrimary(tt.networks), tt.want)
+			if got := fmt.Sprint(a.KeepOnPrimary); tt.want == "" && got != tt.keeps {
+				t.Errorf("got %s, want %s", got, tt.keeps)
+			}
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,25 +21,15 @@ const cacheDir = "results"
 
 // delegates runs the plugins of a plan's delegates for one container.
 type delegates struct {
-	cni    *libcni.CNIConfig
-	exec   *executor
-	call   *call
-	netns  string
-	callee [][2]string // CNI_ARGS, as they came
+	cni  *libcni.CNIConfig
+	exec *executor
+	call *call
 }
 
 func (c *call) delegates() *delegates {
 	e := &executor{allowed: c.conf.AllowedDelegates}
 	cache := filepath.Join(c.conf.StateDir, cacheDir)
-	d := &delegates{
-		cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c, netns: c.args.Netns,
-	}
-	for pair := range strings.SplitSeq(c.args.Args, ";") {
-		if key, value, ok := strings.Cut(pair, "="); ok {
-			d.callee = append(d.callee, [2]string{key, value})
-		}
-	}
-	return d
+	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
 }
 
 // check tells, before anything is made, whether all that would be run may be: the plugins of each list, and the
@@ -77,10 +66,19 @@ func readConflist(d *plan.Delegate) (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// runtime is what the plugins of a delegate are told.
-func (d *delegates) runtime(s *plan.Sandbox, p *plan.Delegate) *libcni.RuntimeConf {
-	rt := &libcni.RuntimeConf{ContainerID: s.ContainerID, NetNS: d.netns, IfName: p.Name, CapabilityArgs: map[string]any{}}
-	rt.Args = append(append(rt.Args, d.callee...), p.Args...)
+// runtime is what the plugins of a delegate are told: the same at DEL as at ADD, but for a namespace that is gone (CNI
+// specification, section 2, DEL).
+func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
+	rt := &libcni.RuntimeConf{ContainerID: e.Sandbox.ContainerID, NetNS: e.NetNS, IfName: p.Name, CapabilityArgs: map[string]any{}}
+	if !exists(rt.NetNS) {
+		rt.NetNS = ""
+	}
+	for pair := range strings.SplitSeq(e.Args, ";") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			rt.Args = append(rt.Args, [2]string{key, value})
+		}
+	}
+	rt.Args = append(rt.Args, p.Args...)
 	for key, value := range p.Capabilities {
 		rt.CapabilityArgs[key] = value
 	}
@@ -100,7 +98,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
-		result, err := d.cni.AddNetworkList(ctx, list, d.runtime(&e.Sandbox, p))
+		result, err := d.cni.AddNetworkList(ctx, list, d.runtime(e, p))
 		if err != nil {
 			return named(p, delegateError(err))
 		}
@@ -122,7 +120,7 @@ func delegateError(err error) error {
 	if _, ok := errors.AsType[*conf.Error](err); ok {
 		return err
 	}
-	return conf.Errorf(conf.CodeDelegateFailed, "", "%w", err)
+	return conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault", "%w", err)
 }
 
 // del takes the attachments that were begun away again, the last one first. One that fails does not keep the others
@@ -131,17 +129,12 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []plan.Delegate, er
 	if e.Plan == nil {
 		return nil, nil
 	}
-	netns := d.netns
-	if _, err := os.Stat(netns); err != nil {
-		d.netns = "" // CNI specification, section 2, DEL: it may be gone
-	}
-	defer func() { d.netns = netns }()
 	var errs []error
 	for i := min(e.Begun, len(e.Plan.Delegates)) - 1; i >= 0; i-- {
 		p := &e.Plan.Delegates[i]
 		list, err := readConflist(p)
 		if err == nil {
-			err = d.cni.DelNetworkList(ctx, list, d.runtime(&e.Sandbox, p))
+			err = d.cni.DelNetworkList(ctx, list, d.runtime(e, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))
@@ -164,7 +157,7 @@ func (d *delegates) checkAll(ctx context.Context, e *entry) error {
 		if !hasCheck(list.CNIVersion) {
 			continue
 		}
-		if err := d.cni.CheckNetworkList(ctx, list, d.runtime(&e.Sandbox, p)); err != nil {
+		if err := d.cni.CheckNetworkList(ctx, list, d.runtime(e, p)); err != nil {
 			return named(p, delegateError(err))
 		}
 	}

@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -139,7 +140,7 @@ func complaint(name string, err error, stdout, stderr []byte) error {
 		if code == 0 {
 			code = conf.CodeDelegateFailed
 		}
-		return conf.Errorf(code, own.Details, "delegate %s: %s", name, oneLine(own.Msg))
+		return conf.Errorf(code, cmp.Or(own.Details, "it said no more"), "delegate %s: %s", name, oneLine(own.Msg))
 	}
 	said := oneLine(string(stderr))
 	if said == "" {

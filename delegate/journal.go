@@ -16,6 +16,7 @@ import (
 //
 //	attached/<id>   what a DEL has to undo; root's, 0700
 //	attached/<id>.lock
+//	attached/<id>.left   its delegates would not go: a later call, of whichever container, tries again
 //	release/<id>    what the agent has to release once the databases answer; shared with the agent
 //
 // A file is written whole or not at all, and is on the disk before what it describes is begun.
@@ -24,6 +25,7 @@ type journal struct{ dir string }
 const (
 	attachedDir = "attached"
 	lockSuffix  = ".lock"
+	leftSuffix  = ".left"
 )
 
 // entry is one attachment: the intent at first, later with its plan.
@@ -34,6 +36,9 @@ type entry struct {
 	// Begun counts the plan's delegates whose ADD was begun, Results are those of the ones that were made.
 	Begun   int               `json:"begun,omitempty"`
 	Results []json.RawMessage `json:"results,omitempty"`
+	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD: delegates get them again when there is no pod to ask, in GC.
+	NetNS string `json:"netns,omitempty"`
+	Args  string `json:"args,omitempty"`
 	// Complaints counts the attempts at taking delegates away that failed.
 	Complaints int `json:"complaints,omitempty"`
 }
@@ -102,12 +107,32 @@ func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error
 	}
 	e.Plan, e.Begun, e.Results = &plan.Plan{Delegates: left}, len(left), nil
 	e.Complaints++
+	if e.Complaints >= maxComplaints {
+		if err := os.WriteFile(j.attached(e.Sandbox.ID())+leftSuffix, nil, 0o600); err != nil {
+			return r, fmt.Errorf("journal: %w", err)
+		}
+	}
 	return r, j.write(e)
+}
+
+// left returns an attachment of another container whose delegates would not go, nil when there is none.
+func (j *journal) left(own *plan.Sandbox) *plan.Sandbox {
+	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
+	if err != nil {
+		return nil
+	}
+	for _, f := range files {
+		id, ok := strings.CutSuffix(f.Name(), leftSuffix)
+		if containerID, ifName, named := strings.Cut(id, "@"); ok && named && id != own.ID() {
+			return &plan.Sandbox{ContainerID: containerID, Interface: ifName}
+		}
+	}
+	return nil
 }
 
 // forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.
 func (j *journal) forget(s *plan.Sandbox) error {
-	for _, path := range []string{temporary(j.attached(s.ID())), j.attached(s.ID())} {
+	for _, path := range []string{temporary(j.attached(s.ID())), j.attached(s.ID()) + leftSuffix, j.attached(s.ID())} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("journal: %w", err)
 		}
@@ -127,7 +152,7 @@ func (j *journal) list(conflist string) ([]*entry, error) {
 	var entries []*entry
 	for _, f := range files {
 		containerID, ifName, ok := strings.Cut(f.Name(), "@")
-		if !ok || strings.HasSuffix(f.Name(), lockSuffix) || strings.HasPrefix(f.Name(), ".") {
+		if !ok || strings.HasSuffix(f.Name(), lockSuffix) || strings.HasSuffix(f.Name(), leftSuffix) || strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
 		e, damaged, err := j.read(&plan.Sandbox{ContainerID: containerID, Interface: ifName})

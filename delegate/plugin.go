@@ -118,7 +118,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 			return nil, fmt.Errorf("undo the earlier ADD of this container: %w", err)
 		}
 	}
-	e := &entry{Sandbox: c.sandbox}
+	e := &entry{Sandbox: c.sandbox, NetNS: c.args.Netns, Args: c.args.Args}
 	if err := c.journal.write(e); err != nil {
 		return nil, err
 	}
@@ -230,6 +230,9 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if exists(c.journal.attached(c.sandbox.ID())) {
+		defer c.finishOther()
+	}
 	return c.del(c.sandbox)
 }
 
@@ -251,6 +254,14 @@ func (c *call) del(s plan.Sandbox) error {
 		return err
 	}
 	return c.detach(ctx, e)
+}
+
+// finishOther takes up one attachment of another container whose delegates would not go when its runtime asked. What
+// fails is tried again by a later call.
+func (c *call) finishOther() {
+	if other := c.journal.left(&c.sandbox); other != nil {
+		_ = c.del(*other)
+	}
 }
 
 func exists(path string) bool {

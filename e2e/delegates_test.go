@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -62,7 +67,138 @@ func TestDelegates(t *testing.T) {
 	}
 	w.mustReach(a, w.links(b)["net1"].ips()...)
 	w.mustReach(b, w.links(a)["net2"].ips()...)
-	equal(t, "default routes", slices.DeleteFunc(w.routes(a, "-4"), func(r string) bool { return r[:7] != "default" }), []string{"default via 10.244.0.1 dev eth0"})
+	equal(t, "default routes", w.defaults(a, "-4"), []string{"default via 10.244.1.1 dev eth0"})
+	for _, p := range []*lab.Pod{a, b} {
+		w.must(p.Check(w.ctx))
+	}
 	w.end(a, b)
+	w.withoutBridge()
+	w.asBefore()
+}
+
+// withoutBridge takes away what the bridge plugin leaves on a node for good.
+func (w *world) withoutBridge() {
+	w.t.Helper()
+	_, err := w.Nodes[0].Exec(w.ctx, "ip", "link", "del", "mnbr0")
+	w.must(err)
+}
+
+// defaults lists a pod's default routes.
+func (w *world) defaults(p *lab.Pod, family string) []string {
+	w.t.Helper()
+	return slices.DeleteFunc(w.routes(p, family), func(r string) bool { return !strings.HasPrefix(r, "default") })
+}
+
+// calls reads what the recorder wrote down: the commands in their order, and the last call's record.
+func (w *world) calls(log string) (commands []string, last map[string]any) {
+	w.t.Helper()
+	text, err := os.ReadFile(log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	w.must(err)
+	for line := range strings.Lines(string(text)) {
+		last = nil
+		w.must(json.Unmarshal([]byte(line), &last))
+		ifName := ""
+		for _, kv := range last["env"].([]any) {
+			if value, ok := strings.CutPrefix(kv.(string), "CNI_IFNAME="); ok {
+				ifName = " " + value
+			}
+		}
+		commands = append(commands, last["command"].(string)+ifName)
+	}
+	return commands, last
+}
+
+// TestDelegateIsToldWhatTheSpecificationSays holds what a plugin gets against CNI and the multi-network specification.
+func TestDelegateIsToldWhatTheSpecificationSays(t *testing.T) {
+	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	log := filepath.Join(w.Nodes[0].Dir, "recorder.log")
+	w.definition("rec", fmt.Sprintf(`{"type":"recorder","log":"%s","args":{"cni":{"a":1,"b":1},"other":true},"result":{"cniVersion":"0.3.1"},
+		"capabilities":{"ips":true,"portMappings":true,"bandwidth":false}}`, log))
+	p := w.attached(0, "told", `[{"name":"rec","interface":"rec0","ips":["192.0.2.7/24"],"portMappings":[{"hostPort":8080,"containerPort":80}],"cni-args":{"b":2}}]`)
+	_, call := w.calls(log)
+	var stdin map[string]any
+	text, err := json.Marshal(call["stdin"])
+	w.must(err)
+	w.must(json.Unmarshal(text, &stdin))
+	equal(t, "name, injected", stdin["name"], any("rec"))
+	equal(t, "version, injected", stdin["cniVersion"], any("0.3.1"))
+	equal(t, "capabilities, stripped", stdin["capabilities"], any(nil))
+	equal(t, "args, merged", stdin["args"], any(map[string]any{"cni": map[string]any{"a": 1., "b": 2.}, "other": true}))
+	equal(t, "runtimeConfig", stdin["runtimeConfig"], any(map[string]any{
+		"ips": []any{"192.0.2.7/24"}, "portMappings": []any{map[string]any{"hostPort": 8080., "containerPort": 80., "protocol": "tcp"}}}))
+	equal(t, "an empty result has an entry", []string{w.status(p)[1].Name, w.status(p)[1].Interface}, []string{"shop/rec", "rec0"})
+	equal(t, "entries", len(w.status(p)), 2)
+	w.end(p)
+	commands, _ := w.calls(log)
+	equal(t, "calls", commands, []string{"ADD rec0", "DEL rec0"})
+	w.asBefore()
+}
+
+// TestDelegateFails makes each of three attachments fail: what was made before goes, in reverse, the pod's owner reads
+// the plugin's own words and code, and nothing is left.
+func TestDelegateFails(t *testing.T) {
+	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	dir := w.Nodes[0].Dir
+	log := filepath.Join(dir, "recorder.log")
+	w.definition("good", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"recorder","log":"%s","result":{"cniVersion":"1.0.0"}}`, log))
+	for name, how := range map[string]string{
+		"bad":   `"fail":{"ADD":{"code":119,"msg":"no such wire","details":"look at it"}}`,
+		"loud":  `"print":2000000`,
+		"alien": `"result":{"cniVersion":"9.0.0"}`,
+	} {
+		w.definition(name, fmt.Sprintf(`{"cniVersion":"1.0.0","type":"recorder","log":"%s",%s}`, log, how))
+	}
+	w.definition("forbidden", `{"cniVersion":"1.0.0","type":"ipvlan","master":"eth1"}`)
+	for _, tt := range []struct {
+		networks string
+		code     uint
+		words    string
+		calls    []string
+	}{
+		{"blue,good,bad", 119, "no such wire", []string{"ADD net2", "ADD net3", "DEL net3", "DEL net2"}},
+		{"good,loud", 108, "printed more than", []string{"ADD net1", "ADD net2", "DEL net2", "DEL net1"}},
+		{"good,alien", 108, "net2", []string{"ADD net1", "ADD net2", "DEL net2", "DEL net1"}},
+		{"good,forbidden", 102, `"ipvlan" is not allowed on this node`, nil},
+	} {
+		w.must(os.RemoveAll(log))
+		p := w.pod(0, "fails", tt.networks)
+		_, err := p.Add(w.ctx)
+		w.refused(err, tt.code, tt.words)
+		commands, _ := w.calls(log)
+		equal(t, tt.networks, commands, tt.calls)
+		w.end(p)
+	}
+	w.asBefore()
+}
+
+// TestDefaultRouteMoves gives a pod's default routes to a network of each kind: kernel, result and status agree, the
+// networks that are kept stay with the first interface, and no second default route is left.
+func TestDefaultRouteMoves(t *testing.T) {
+	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
+		withDelegates(l)
+		l.Nodes[0].AgentArgs = append(l.Nodes[0].AgentArgs, "--keep-on-primary=10.244.0.0/16,10.96.0.0/12")
+	})
+	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
+	w.definition("gated", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"gated","type":"bridge","bridge":"mnbr0","isGateway":true,"ipam":{"type":"host-local","dataDir":"%s",
+		"ranges":[[{"subnet":"10.70.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`, leases))
+	silent := w.attached(0, "silent", "gated")
+	equal(t, "a secondary's own default route", w.defaults(silent, "-4"), []string{"default via 10.244.1.1 dev eth0"})
+
+	byOVN := w.attached(0, "by-ovn", `[{"name":"green","default-route":["10.2.0.1","fd02::1"]},{"name":"gated"}]`)
+	equal(t, "IPv4", w.defaults(byOVN, "-4"), []string{"default via 10.2.0.1 dev net1"})
+	equal(t, "IPv6", w.defaults(byOVN, "-6"), []string{"default via fd02::1 dev net1"})
+	for _, kept := range []string{"10.244.0.0/16 via 10.244.1.1 dev eth0", "10.96.0.0/12 via 10.244.1.1 dev eth0"} {
+		if routes := w.routes(byOVN, "-4"); !slices.Contains(routes, kept) {
+			t.Errorf("%s is not kept: %q", kept, routes)
+		}
+	}
+	byDelegate := w.attached(0, "by-delegate", `[{"name":"gated","default-route":[]},{"name":"blue"}]`)
+	equal(t, "a delegate's own", w.defaults(byDelegate, "-4"), []string{"default via 10.70.0.1 dev net1"})
+
+	w.end(silent, byOVN, byDelegate)
+	w.withoutBridge()
 	w.asBefore()
 }

@@ -2,6 +2,7 @@ package nad
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -59,12 +60,17 @@ func getter(nads map[string]string) (get func(context.Context, string, string) (
 // resolve is Select and Resolve of a pod in the namespace shop.
 func resolve(t testing.TB, text string) ([]Attachment, map[string]int, error) {
 	t.Helper()
+	return resolveBy(t, Rules{}, text)
+}
+
+func resolveBy(t testing.TB, rules Rules, text string) ([]Attachment, map[string]int, error) {
+	t.Helper()
 	selections, err := Select(networks(text), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	get, asked := getter(cluster)
-	attachments, err := Resolve(context.Background(), selections, get)
+	attachments, err := Resolve(context.Background(), "shop", selections, rules, get)
 	return attachments, asked, err
 }
 
@@ -124,8 +130,7 @@ func TestResolveRefuses(t *testing.T) {
 		want string
 	}{
 		{"not found", "blue,gone", conf.CodeNetworkNotFound, "interface net2: network shop/gone is not found"},
-		{"another plugin's", "bridge", conf.CodeInvalidConfig, `interface net1: network shop/bridge: type "bridge" is not served yet, only "ovn-multinet"`},
-		{"a conflist", "list", conf.CodeInvalidConfig, `interface net1: network shop/list: type "conflist" is not served yet, only "ovn-multinet"`},
+		{"a list that chains it", "list", conf.CodeInvalidConfig, `interface net1: network shop/list: spec.config: plugins[0]: type: "ovn-multinet" is a network of its own, it cannot be chained`},
 		{"no type", "notype", conf.CodeInvalidConfig, `interface net1: network shop/notype: spec.config: "type" is missing`},
 		{"null", "null,blue", conf.CodeInvalidConfig, `interface net1: network shop/null: spec.config: "type" is missing`},
 		{"empty", "empty", conf.CodeInvalidConfig, `interface net1: network shop/empty: spec.config: not valid JSON: unexpected end of JSON input`},
@@ -168,7 +173,7 @@ func TestResolveRefuses(t *testing.T) {
 // What ails a source is not the network's fault: the error passes with its cause and without a code of ours.
 func TestResolvePassesOtherErrors(t *testing.T) {
 	down := errors.New("connection refused")
-	_, err := Resolve(context.Background(), []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}},
+	_, err := Resolve(context.Background(), "shop", []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}}, Rules{},
 		func(context.Context, string, string) (*conf.NAD, error) { return nil, down })
 	if !errors.Is(err, down) || err.Error() != "interface net1: network shop/blue: connection refused" {
 		t.Errorf("error %v", err)
@@ -225,19 +230,19 @@ func TestRoutesAreOnTheFirstInterface(t *testing.T) {
 
 func FuzzResolve(f *testing.F) {
 	for _, keys := range slices.Sorted(maps.Values(cluster)) {
-		f.Add("n,n", keys)
-		f.Add(`[{"name":"n","ips":["10.1.0.7","fd01::7/64"],"mac":"02:00:00:00:00:01"},{"name":"n","ips":["10.3.0.7/24"]}]`, keys)
+		f.Add("n,n", keys, false)
+		f.Add(`[{"name":"n","ips":["10.1.0.7","fd01::7/64"],"mac":"02:00:00:00:00:01"},{"name":"n","ips":["10.3.0.7/24"]}]`, keys, true)
 	}
-	f.Add("n", `{"type":1}`)
-	f.Add("n", `{"type":"ovn-multinet","routes":[null]}`)
-	f.Fuzz(func(t *testing.T, text, config string) {
+	f.Add("n", `{"type":1}`, false)
+	f.Add("n", `{"type":"ovn-multinet","routes":[null]}`, false)
+	f.Add(`[{"name":"n","cni-args":{"a":1e400},"mac":"02:00:00:00:00:01"}]`, `{"plugins":[{"type":"x","capabilities":{"mac":true},"args":{"cni":{"a":2}}},{"type":"y"}]}`, false)
+	f.Add(`[{"name":"n","ips":["10.1.0.7"],"default-route":[]}]`, `{"type":"x","disableCheck":"true","prevResult":{}}`, true)
+	f.Fuzz(func(t *testing.T, text, config string, compatible bool) {
 		selections, err := Select(networks(text), "shop", "eth0")
 		if err != nil {
 			return
 		}
-		attachments, err := Resolve(context.Background(), selections, func(_ context.Context, namespace, name string) (*conf.NAD, error) {
-			return &conf.NAD{Namespace: namespace, Name: name, Config: config}, nil
-		})
+		attachments, err := Resolve(context.Background(), "shop", selections, Rules{Compatible: compatible}, always(conf.NAD{Config: config}))
 		if err != nil {
 			if code, _, _ := conf.Describe(err); code != conf.CodeInvalidConfig {
 				t.Errorf("code %d: %v", code, err)
@@ -247,18 +252,11 @@ func FuzzResolve(f *testing.F) {
 		held := map[string]bool{}
 		routed := map[netip.Prefix]bool{}
 		for _, a := range attachments {
-			for _, p := range a.IPs {
-				if p.Bits() < 0 {
-					t.Errorf("%s: no prefix length", p.Addr())
-				}
-				if i := a.Network.SubnetOf(p.Addr()); len(a.Network.Subnets) > 0 && !a.Network.Pool(i).Contains(p.Addr()) && below32(a.Network.Subnets[i], p.Addr()) {
-					t.Errorf("%s is not of the pool of %v", p, a.Network)
-				}
-				if held[a.Network.ID()+p.Addr().String()] {
-					t.Errorf("%s is asked for twice", p)
-				}
-				held[a.Network.ID()+p.Addr().String()] = true
+			if a.Delegate != nil {
+				checkDelegate(t, &a)
+				continue
 			}
+			checkAddresses(t, &a, held)
 			for _, r := range a.Routes {
 				if routed[r.Dst] {
 					t.Errorf("%s is routed twice", r.Dst)
@@ -267,6 +265,58 @@ func FuzzResolve(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkAddresses sees to an attachment's fixed addresses, of which held are the pod's others.
+func checkAddresses(t *testing.T, a *Attachment, held map[string]bool) {
+	t.Helper()
+	for _, p := range a.IPs {
+		if p.Bits() < 0 {
+			t.Errorf("%s: no prefix length", p.Addr())
+		}
+		if i := a.Network.SubnetOf(p.Addr()); len(a.Network.Subnets) > 0 && !a.Network.Pool(i).Contains(p.Addr()) && below32(a.Network.Subnets[i], p.Addr()) {
+			t.Errorf("%s is not of the pool of %v", p, a.Network)
+		}
+		if held[a.Network.ID()+p.Addr().String()] {
+			t.Errorf("%s is asked for twice", p)
+		}
+		held[a.Network.ID()+p.Addr().String()] = true
+	}
+}
+
+// checkDelegate holds a delegate against what libcni and the plugins demand.
+func checkDelegate(t *testing.T, a *Attachment) {
+	t.Helper()
+	var list struct {
+		CNIVersion string                       `json:"cniVersion"`
+		Name       string                       `json:"name"`
+		Plugins    []map[string]json.RawMessage `json:"plugins"`
+	}
+	if err := json.Unmarshal(a.Delegate.Conflist, &list); err != nil || a.Network != nil {
+		t.Fatalf("%s: %v", a.Delegate.Conflist, err)
+	}
+	if !slices.Contains(cniVersions, list.CNIVersion) || list.Name == "" || strings.Contains(list.Name, "/") || len(list.Plugins) == 0 {
+		t.Errorf("list %s", a.Delegate.Conflist)
+	}
+	for _, p := range list.Plugins {
+		var kind string
+		if err := json.Unmarshal(p["type"], &kind); err != nil || kind == "" || strings.ContainsAny(kind, "/\\\x00") || conf.IsOVN(kind) {
+			t.Errorf("type %s", p["type"])
+		}
+		if p["runtimeConfig"] != nil || p["prevResult"] != nil {
+			t.Errorf("keys of the runtime: %s", a.Delegate.Conflist)
+		}
+	}
+	for key, value := range a.Delegate.Capabilities {
+		if !json.Valid(value) {
+			t.Errorf("%s: %s", key, value)
+		}
+	}
+	for _, arg := range a.Delegate.Args {
+		if strings.ContainsAny(arg[0]+arg[1], ";=") || a.Delegate.Warning == "" {
+			t.Errorf("argument %q, warning %q", arg, a.Delegate.Warning)
+		}
+	}
 }
 
 // below32 tells whether an address is among the subnet's first 2^32, which is all that a pool holds.

@@ -161,9 +161,10 @@ func (o object) boolean(key string) error {
 	return nil
 }
 
-// ofRuntime are keys that only a runtime puts into a configuration (CNI specification, sections 1 and 4).
+// ofRuntime are keys that only a runtime puts into a configuration (CNI specification, sections 1 and 4). Plugins in Go
+// take them in any case of letters.
 func ofRuntime(key string) bool {
-	return key == "runtimeConfig" || key == "prevResult" || strings.HasPrefix(key, "cni.dev/")
+	return strings.EqualFold(key, "runtimeConfig") || strings.EqualFold(key, "prevResult") || strings.HasPrefix(strings.ToLower(key), "cni.dev/")
 }
 
 // checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,

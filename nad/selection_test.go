@@ -173,14 +173,6 @@ func TestSelectRefuses(t *testing.T) {
 		{"mac broadcast", element(`"mac":"ff:ff:ff:ff:ff:ff"`), "element 1: mac: ff:ff:ff:ff:ff:ff is a group address, an interface takes a unicast one"},
 		{"mac zero", element(`"mac":"00:00:00:00:00:00"`), "element 1: mac: 00:00:00:00:00:00 is no address of an interface"},
 
-		{"default-route", element(`"default-route":["10.1.0.1"]`), `element 1: "default-route" is not served yet, leave it out`},
-		{"portMappings", element(`"portMappings":[]`), `element 1: "portMappings" is not served yet, leave it out`},
-		{"bandwidth", element(`"bandwidth":{}`), `element 1: "bandwidth" is not served yet, leave it out`},
-		{"cni-args", element(`"cni-args":{"a":1}`), `element 1: "cni-args" is not served yet, leave it out`},
-		{"infiniband-guid", element(`"infiniband-guid":"c2:11:22:33:44:55:66:77"`), `element 1: "infiniband-guid" is not served yet, leave it out`},
-		{"ipam-claim-reference", element(`"ipam-claim-reference":"x"`), `element 1: "ipam-claim-reference" is not served yet, leave it out`},
-		{"deviceID", element(`"deviceID":"0000:00:01.0"`), `element 1: "deviceID" is not served yet, leave it out`},
-
 		{"one interface twice", "a@x,b@y,c@x", `element 2 (shop/c): interface "x" is asked for by element 0 (shop/a) too`},
 		{"one interface by name and by position", "a@net2,b", `element 1 (shop/b): interface "net2" is asked for by element 0 (shop/a) too`},
 		{"one interface by position and by name", "a,b@net1", `element 1 (shop/b): interface "net1" is asked for by element 0 (shop/a) too`},

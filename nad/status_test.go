@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
 )
 
 // result reads a CNI result as the chain hands it.
@@ -56,6 +57,18 @@ func TestStatus(t *testing.T) {
 		{"an empty result", `{}`, nil, `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}}]`},
 		{"nulls in the lists", `{"interfaces":[null,{"name":"eth0","mac":"02:00:00:00:00:03","sandbox":"/x"}],"ips":[null,{"address":"10.1.1.2/24","interface":1}]}`, nil,
 			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"mac":"02:00:00:00:00:03","default":true,"dns":{}}]`},
+		{"default routes by an OVN network", flannel, []Made{{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400,
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}, Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}}},
+			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
+			{"name":"shop/b","interface":"net1","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"dns":{},"gateway":["10.1.0.1","fd01::1"],"default-route":["10.1.0.1","fd01::1"]}]`},
+		{"the interface of its name before another one in the sandbox", `{"interfaces":[{"name":"a","mac":"02:00:00:00:00:0a","sandbox":"/x"},{"name":"eth0","mac":"02:00:00:00:00:03","sandbox":"/x"}],
+			"ips":[{"address":"10.1.1.1/24","interface":0},{"address":"10.1.1.2/24","interface":1}]}`, nil,
+			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"mac":"02:00:00:00:00:03","default":true,"dns":{}}]`},
+		{"the first in the sandbox when none has its name", `{"interfaces":[{"name":"veth0"},{"name":"a","mac":"02:00:00:00:00:0a","sandbox":"/x"},{"name":"b","mac":"02:00:00:00:00:0b","sandbox":"/x"}],
+			"ips":[{"address":"10.1.1.1/24","interface":1},{"address":"10.1.1.2/24","interface":2},{"address":"10.1.1.3/24","interface":-1}]}`, nil,
+			`[{"name":"cbr0","interface":"a","ips":["10.1.1.1","10.1.1.3"],"mac":"02:00:00:00:00:0a","default":true,"dns":{}}]`},
+		{"the interface of its name is not in the sandbox", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:03"},{"name":"a","sandbox":"/x"}]}`, nil,
+			`[{"name":"cbr0","interface":"a","default":true,"dns":{}}]`},
 		{"name servers", `{"dns":{"nameservers":["10.0.0.1"],"domain":"a","search":["b"],"options":["c"]}}`, nil,
 			`[{"name":"cbr0","interface":"eth0","default":true,"dns":{"nameservers":["10.0.0.1"],"domain":"a","search":["b"],"options":["c"]}}]`},
 	}
@@ -78,6 +91,57 @@ func TestStatus(t *testing.T) {
 						t.Errorf("entry %d: ip %q", i, ip)
 					}
 				}
+			}
+		})
+	}
+}
+
+// Results of delegates, in the forms that plugins give.
+func TestStatusOfDelegates(t *testing.T) {
+	const of100 = `{"cniVersion":"1.0.0","interfaces":[{"name":"br1","mac":"02:00:00:00:00:01"},{"name":"veth1","mac":"02:00:00:00:00:02"},
+		{"name":"net1","mac":"02:00:00:00:00:03","mtu":1400,"sandbox":"/x"}],
+		"ips":[{"address":"10.9.0.7/24","gateway":"10.9.0.1","interface":2},{"address":"fd09::7/64","interface":2},{"address":"10.9.0.1/24","interface":0}],
+		"dns":{"nameservers":["10.9.0.2"]}}`
+	// The version in between has "version" with its addresses.
+	const of031 = `{"cniVersion":"0.3.1","interfaces":[{"name":"br1"},{"name":"net1","mac":"02:00:00:00:00:03","sandbox":"/x"}],
+		"ips":[{"version":"4","address":"10.9.0.7/24","gateway":"10.9.0.1","interface":1}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{}}`
+	// The oldest has no interfaces.
+	const of020 = `{"cniVersion":"0.2.0","ip4":{"ip":"10.9.0.7/24","gateway":"10.9.0.1"},"ip6":{"ip":"fd09::7/64"},"dns":{}}`
+	tests := []struct {
+		name, result string
+		gateways     []netip.Addr
+		want         string
+	}{
+		{"1.0.0", of100, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7","fd09::7"],"mac":"02:00:00:00:00:03","mtu":1400,"dns":{"nameservers":["10.9.0.2"]}`},
+		{"0.3.1", of031, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7"],"mac":"02:00:00:00:00:03","dns":{}`},
+		{"0.2.0", of020, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7","fd09::7"],"dns":{}`},
+		{"default routes", of031, []netip.Addr{netip.MustParseAddr("10.9.0.9")},
+			`"name":"shop/ext","interface":"net1","ips":["10.9.0.7"],"mac":"02:00:00:00:00:03","dns":{},"gateway":["10.9.0.9"],"default-route":["10.9.0.9"]`},
+		{"without interfaces", `{"cniVersion":"1.0.0"}`, nil, `"name":"shop/ext","interface":"net1","dns":{}`},
+		{"none in the sandbox", `{"cniVersion":"1.0.0","interfaces":[{"name":"vf0","mac":"02:00:00:00:00:03"}],"ips":[{"address":"10.9.0.7/24","interface":0},{"address":"10.9.0.8/24"}]}`, nil,
+			`"name":"shop/ext","interface":"net1","ips":["10.9.0.8"],"dns":{}`},
+		{"no result", "", nil, `"name":"shop/ext","interface":"net1","dns":{}`},
+		{"no result, but default routes", "", []netip.Addr{netip.MustParseAddr("10.9.0.9")}, `"name":"shop/ext","interface":"net1","dns":{},"gateway":["10.9.0.9"],"default-route":["10.9.0.9"]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			made := Made{Network: "shop/ext", Interface: "net1", Gateways: tt.gateways}
+			if tt.result != "" {
+				r, err := create.CreateFromBytes([]byte(tt.result))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if made.Result, err = types100.GetResult(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := json.Marshal(Status("cbr0", "eth0", result(t, "{}"), []Made{made, {Network: "shop/last", Interface: "net2"}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},{` + tt.want + `},{"name":"shop/last","interface":"net2","dns":{}}]`
+			if string(got) != want {
+				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -17,12 +18,21 @@ import (
 
 // full is a plan with everything in it.
 func full() Plan {
-	return Plan{ChecksumOff: true, Interfaces: []Interface{
+	return Plan{ChecksumOff: true, Delegates: []Delegate{
+		{Name: "net3", Network: "shop/ext", Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"ext","plugins":[{"type":"bridge","vlan":12345678901234567890}]}`),
+			Capabilities: map[string]json.RawMessage{"mac": json.RawMessage(`"02:00:00:00:00:01"`)}, Args: [][2]string{{"IP", "10.9.0.7/24"}}, Position: 1, Warning: "w"},
+		{Name: "net4", Network: "shop/ext", Conflist: json.RawMessage(`{"plugins":[]}`), Position: 3},
+	}, Default: &Default{Interface: "net3", Gateways: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")},
+		Keep: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+	}, Routes: []Route{
+		{Route: conf.Route{Dst: netip.MustParsePrefix("198.51.100.0/24"), GW: netip.MustParseAddr("10.1.0.9")}, Interface: "net1"},
+		{Route: conf.Route{Dst: netip.MustParsePrefix("2001:db8::/32"), GW: netip.MustParseAddr("fe80::1")}, Interface: "eth0"},
+	}, Interfaces: []Interface{
 		{Name: "net1", Network: "shop/blue", MAC: "0a:58:0a:01:00:07", MTU: 1400,
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24"), netip.MustParsePrefix("fd01::7/64")},
 			Routes:    []conf.Route{{Dst: netip.MustParsePrefix("192.0.2.0/24"), GW: netip.MustParseAddr("10.1.0.1")}},
 			Port:      Port{Name: "shop/web-0/net1", UUID: "bf50ba0b-24a7-805a-b5bb-2c180a010007", Claims: []string{"c1", "c2"}}},
-		{Name: "net2", Network: "shop/mac", MAC: "0a:58:00:00:00:01", MTU: 1300, Port: Port{Name: "shop/web-0/net2", UUID: "u"}},
+		{Name: "net2", Network: "shop/mac", MAC: "0a:58:00:00:00:01", MTU: 1300, Position: 2, Port: Port{Name: "shop/web-0/net2", UUID: "u"}},
 	}}
 }
 
@@ -40,7 +50,8 @@ func TestMessagesComeBackAsTheyWere(t *testing.T) {
 		{"plan request, no annotations", &PlanRequest{Sandbox: sandbox, Annotations: map[string]string{}}},
 		{"plan request, annotations not handed", &PlanRequest{Sandbox: sandbox}},
 		{"plan", func() any { p := full(); return &p }()},
-		{"bind", &BindRequest{Sandbox: sandbox, Plan: full(), Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}},
+		{"bind", &BindRequest{Sandbox: sandbox, Plan: full(), Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`),
+			Results: []json.RawMessage{json.RawMessage(`{"a":1.10}`), json.RawMessage("null")}}},
 		{"release", &Release{Version: 1, Sandbox: sandbox, Planned: true, Ports: []Port{{Name: "n", UUID: "u", Claims: []string{"c"}}}}},
 		{"released", &Released{Done: true}},
 		{"check", &CheckRequest{Sandbox: sandbox, Plan: full()}},
@@ -89,7 +100,20 @@ func TestWireNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = `{"name":"net1","network":"shop/blue","mac":"0a:58:0a:01:00:07","mtu":1400,"addresses":["10.1.0.7/24","fd01::7/64"],` +
-		`"routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.1"}],"port":{"name":"shop/web-0/net1","uuid":"bf50ba0b-24a7-805a-b5bb-2c180a010007","claims":["c1","c2"]}}`
+		`"routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.1"}],"port":{"name":"shop/web-0/net1","uuid":"bf50ba0b-24a7-805a-b5bb-2c180a010007","claims":["c1","c2"]},"position":0}`
+	if got := strings.TrimSpace(wire.String()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	wire.Reset()
+	others := full()
+	others.Interfaces = nil
+	if err := Write(&wire, others); err != nil {
+		t.Fatal(err)
+	}
+	want = `{"interfaces":null,"delegates":[{"name":"net3","network":"shop/ext","conflist":{"cniVersion":"1.0.0","name":"ext","plugins":[{"type":"bridge","vlan":12345678901234567890}]},` +
+		`"capabilities":{"mac":"02:00:00:00:00:01"},"args":[["IP","10.9.0.7/24"]],"position":1,"warning":"w"},{"name":"net4","network":"shop/ext","conflist":{"plugins":[]},"position":3}],` +
+		`"default":{"interface":"net3","gateways":["10.9.0.1","fd09::1"],"keep":["10.96.0.0/12"]},` +
+		`"routes":[{"dst":"198.51.100.0/24","gw":"10.1.0.9","interface":"net1"},{"dst":"2001:db8::/32","gw":"fe80::1","interface":"eth0"}],"checksumOff":true}`
 	if got := strings.TrimSpace(wire.String()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -307,25 +331,53 @@ func FuzzPlan(f *testing.F) {
 	f.Add(text)
 	f.Add([]byte(`{"interfaces":[{"name":"net1","mac":"02:00:00:00:00:01","mtu":1400,"addresses":[""],"routes":[{}]}]}`))
 	f.Add([]byte(`{"interfaces":[{}]}`))
+	f.Add([]byte(`{"delegates":[{"name":"net1"}],"default":{"interface":"net1","gateways":[""],"keep":[""]},"routes":[{"interface":"lo"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var p Plan
 		if json.Unmarshal(text, &p) != nil || p.Check("eth0") != nil {
 			return
 		}
+		names := map[string]bool{"eth0": true}
 		for _, i := range p.Interfaces {
-			if i.Name == "eth0" || i.Name == "lo" || len(i.Name) > 15 || strings.Contains(i.Name, "/") {
-				t.Errorf("interface %q", i.Name)
-			}
+			checkName(t, i.Name, names)
 			for _, a := range i.Addresses {
 				if !a.IsValid() || a.Addr().Is4In6() || a.Addr().Zone() != "" {
 					t.Errorf("address %s", a)
 				}
 			}
 			for _, r := range i.Routes {
-				if !r.Dst.IsValid() || !r.GW.IsValid() || r.Dst.Addr().Is4() != r.GW.Is4() {
-					t.Errorf("route %v", r)
-				}
+				checkRoute(t, r)
+			}
+		}
+		for _, d := range p.Delegates {
+			checkName(t, d.Name, names)
+		}
+		for _, r := range p.Routes {
+			checkRoute(t, r.Route)
+			if !names[r.Interface] {
+				t.Errorf("route by %q", r.Interface)
+			}
+		}
+		if d := p.Default; d != nil {
+			if !names[d.Interface] || slices.ContainsFunc(d.Gateways, func(g netip.Addr) bool { return !g.IsValid() || g.Is4In6() || g.Zone() != "" }) ||
+				slices.ContainsFunc(d.Keep, func(k netip.Prefix) bool { return !k.IsValid() || k.Addr().Is4In6() }) {
+				t.Errorf("default %+v", d)
 			}
 		}
 	})
+}
+
+func checkName(t *testing.T, name string, taken map[string]bool) {
+	t.Helper()
+	if taken[name] || name == "lo" || len(name) > 15 || strings.Contains(name, "/") {
+		t.Errorf("interface %q", name)
+	}
+	taken[name] = true
+}
+
+func checkRoute(t *testing.T, r conf.Route) {
+	t.Helper()
+	if !r.Dst.IsValid() || !r.GW.IsValid() || r.Dst.Addr().Is4() != r.GW.Is4() {
+		t.Errorf("route %v", r)
+	}
 }

@@ -172,6 +172,7 @@ func (p *Plan) Check(primary string) error {
 			return err
 		}
 	}
+	delete(seen, "lo")
 	return p.checkRoutes(seen)
 }
 
@@ -191,6 +192,11 @@ func (p *Plan) checkRoutes(interfaces map[string]bool) error {
 	for _, g := range p.Default.Gateways {
 		if !g.IsValid() || g.Is4In6() || g.Zone() != "" {
 			return errors.New("plan: a default gateway is not valid")
+		}
+	}
+	for _, k := range p.Default.Keep {
+		if !k.IsValid() || k.Addr().Is4In6() {
+			return errors.New("plan: a network to keep on the primary interface is not valid")
 		}
 	}
 	return nil

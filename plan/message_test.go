@@ -26,13 +26,30 @@ func TestCheck(t *testing.T) {
 			p.Interfaces[0].Routes = []conf.Route{{Dst: prefix, GW: addr}}
 		}
 	}
+	podRoute := func(name, dst, gw string) func(*Plan) {
+		return func(p *Plan) {
+			prefix, _ := netip.ParsePrefix(dst)
+			addr, _ := netip.ParseAddr(gw)
+			p.Routes[1] = Route{Route: conf.Route{Dst: prefix, GW: addr}, Interface: name}
+		}
+	}
+	moved := func(name string, gateways ...string) func(*Plan) {
+		return func(p *Plan) {
+			p.Default = &Default{Interface: name}
+			for _, g := range gateways {
+				addr, _ := netip.ParseAddr(g)
+				p.Default.Gateways = append(p.Default.Gateways, addr)
+			}
+		}
+	}
 	tests := []struct {
 		name   string
 		change func(*Plan)
 		want   string
 	}{
 		{"as it should be", func(*Plan) {}, ""},
-		{"nothing to wire", func(p *Plan) { p.Interfaces = nil }, ""},
+		{"nothing to wire", func(p *Plan) { *p = Plan{} }, ""},
+		{"delegates alone", func(p *Plan) { p.Interfaces, p.Routes = nil, p.Routes[1:] }, ""},
 		{"MAC only", address(), ""},
 		{"no name", func(p *Plan) { p.Interfaces[1].Name = "" }, `plan: interface name "" is not of 1 to 15 characters`},
 		{"path as name", func(p *Plan) { p.Interfaces[1].Name = "../x" }, `plan: interface name "../x" has a character that an interface cannot have`},
@@ -40,6 +57,12 @@ func TestCheck(t *testing.T) {
 		{"one name twice", func(p *Plan) { p.Interfaces[1].Name = "net1" }, `plan: interface "net1" is taken`},
 		{"the primary's name", func(p *Plan) { p.Interfaces[0].Name = "eth0" }, `plan: interface "eth0" is taken`},
 		{"lo", func(p *Plan) { p.Interfaces[0].Name = "lo" }, `plan: interface "lo" is taken`},
+		{"a delegate without a name", func(p *Plan) { p.Delegates[1].Name = "" }, `plan: interface name "" is not of 1 to 15 characters`},
+		{"a path as a delegate's name", func(p *Plan) { p.Delegates[0].Name = "../x" }, `plan: interface name "../x" has a character that an interface cannot have`},
+		{"one name for two delegates", func(p *Plan) { p.Delegates[1].Name = "net3" }, `plan: interface "net3" is taken`},
+		{"a delegate of an interface's name", func(p *Plan) { p.Delegates[1].Name = "net2" }, `plan: interface "net2" is taken`},
+		{"a delegate of the primary's name", func(p *Plan) { p.Delegates[0].Name = "eth0" }, `plan: interface "eth0" is taken`},
+		{"lo for a delegate", func(p *Plan) { p.Delegates[0].Name = "lo" }, `plan: interface "lo" is taken`},
 		{"no MAC", func(p *Plan) { p.Interfaces[0].MAC = "" }, `plan: interface "net1": MAC "" is not a unicast one of 6 bytes`},
 		{"MAC of 8 bytes", func(p *Plan) { p.Interfaces[0].MAC = "02:00:00:00:00:00:00:01" }, `plan: interface "net1": MAC "02:00:00:00:00:00:00:01" is not a unicast one of 6 bytes`},
 		{"MAC multicast", func(p *Plan) { p.Interfaces[1].MAC = "01:00:5e:00:00:01" }, `plan: interface "net2": MAC "01:00:5e:00:00:01" is not a unicast one of 6 bytes`},
@@ -52,6 +75,27 @@ func TestCheck(t *testing.T) {
 		{"route by nobody", route("192.0.2.0/24", ""), `plan: interface "net1": a route is not valid`},
 		{"route of two families", route("192.0.2.0/24", "fd01::1"), `plan: interface "net1": a route is not valid`},
 		{"route by an address with a zone", route("fd02::/64", "fe80::1%eth0"), `plan: interface "net1": a route is not valid`},
+
+		{"route of the pod by nobody's interface", podRoute("net9", "10.9.0.0/16", "10.1.0.1"), `plan: the route to 10.9.0.0/16 by "net9" is not valid`},
+		{"route of the pod by lo", podRoute("lo", "10.9.0.0/16", "127.0.0.1"), `plan: the route to 10.9.0.0/16 by "lo" is not valid`},
+		{"route of the pod by no interface", podRoute("", "10.9.0.0/16", "10.1.0.1"), `plan: the route to 10.9.0.0/16 by "" is not valid`},
+		{"route of the pod to nowhere", podRoute("net1", "", "10.1.0.1"), `plan: the route to invalid Prefix by "net1" is not valid`},
+		{"route of the pod by nobody", podRoute("net1", "10.9.0.0/16", ""), `plan: the route to 10.9.0.0/16 by "net1" is not valid`},
+		{"route of the pod, two families", podRoute("net1", "10.9.0.0/16", "fd01::1"), `plan: the route to 10.9.0.0/16 by "net1" is not valid`},
+		{"route of the pod, IPv4 in IPv6", podRoute("net1", "::ffff:10.9.0.0/112", "fd01::1"), `plan: the route to ::ffff:10.9.0.0/112 by "net1" is not valid`},
+		{"route of the pod by a delegate", podRoute("net4", "10.9.0.0/16", "10.8.0.1"), ""},
+
+		{"default by an interface", moved("net1", "10.1.0.1"), ""},
+		{"default as a delegate makes it", moved("net4"), ""},
+		{"default by nobody's interface", moved("net9", "10.1.0.1"), `plan: the default routes go to interface "net9", which is not there`},
+		{"default by lo", moved("lo", "127.0.0.1"), `plan: the default routes go to interface "lo", which is not there`},
+		{"default by no gateway", moved("net1", "10.1.0.1", ""), "plan: a default gateway is not valid"},
+		{"default by IPv4 in IPv6", moved("net1", "::ffff:10.1.0.1"), "plan: a default gateway is not valid"},
+		{"default by a zone", moved("net1", "fe80::1%eth0"), "plan: a default gateway is not valid"},
+		{"nothing to keep", func(p *Plan) { p.Default.Keep = nil }, ""},
+		{"no network to keep", func(p *Plan) { p.Default.Keep = []netip.Prefix{{}} }, "plan: a network to keep on the primary interface is not valid"},
+		{"IPv4 in IPv6 to keep", func(p *Plan) { p.Default.Keep = []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")} },
+			"plan: a network to keep on the primary interface is not valid"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -18,6 +18,7 @@ type config struct {
 	Log    string                     `json:"log"`    // file that gets a line for each call
 	Result json.RawMessage            `json:"result"` // printed on ADD; absent: nothing at all
 	Fail   map[string]json.RawMessage `json:"fail"`   // by command: the error that is printed instead
+	While  string                     `json:"while"`  // file; fails only as long as it is there
 	Hang   string                     `json:"hang"`   // command that hangs, with a child
 	Print  int                        `json:"print"`  // bytes that are printed instead of a result
 }
@@ -61,7 +62,7 @@ func run() error {
 		}
 		time.Sleep(time.Hour)
 	}
-	if text := c.Fail[command]; text != nil {
+	if text := c.Fail[command]; text != nil && c.fails() {
 		return fmt.Errorf("%s", text)
 	}
 	switch {
@@ -72,6 +73,14 @@ func run() error {
 		fmt.Println(string(c.Result))
 	}
 	return nil
+}
+
+func (c *config) fails() bool {
+	if c.While == "" {
+		return true
+	}
+	_, err := os.Stat(c.While)
+	return err == nil
 }
 
 // write appends a line to the log of this name; calls may run at once.
