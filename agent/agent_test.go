@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +46,10 @@ type rig struct {
 type pods struct {
 	panics bool
 	nads   map[string]conf.NAD
+
+	mu     sync.Mutex
+	status string   // what SetStatus was given last
+	events []string // "<kind> <reason>: <message>"
 }
 
 // blue is the network shop/blue, as its NAD has it and as it is in force.
@@ -71,9 +78,25 @@ func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error)
 	return &def, nil
 }
 
-func (p *pods) SetStatus(context.Context, *source.Pod, []byte) error { return nil }
+func (p *pods) SetStatus(_ context.Context, _ *source.Pod, status []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status = string(status)
+	return nil
+}
 
-func (p *pods) Event(*source.Pod, source.EventKind, string, string) {}
+func (p *pods) Event(_ *source.Pod, kind source.EventKind, reason, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, fmt.Sprint(kind, " ", reason, ": ", message))
+}
+
+// told returns what was written and said about the pod.
+func (p *pods) told() (status string, events []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status, slices.Clone(p.events)
+}
 
 func (p *pods) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
@@ -159,8 +182,12 @@ func (r *rig) plan(id string) (*plan.Plan, error) {
 }
 
 func (r *rig) planFor(id, networks string) (*plan.Plan, error) {
+	return r.planBy(id, map[string]string{conf.NetworksAnnotation: networks})
+}
+
+func (r *rig) planBy(id string, annotations map[string]string) (*plan.Plan, error) {
 	p := &plan.Plan{}
-	err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox(id), Annotations: map[string]string{conf.NetworksAnnotation: networks}}, p)
+	err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox(id), Annotations: annotations}, p)
 	return p, err
 }
 
