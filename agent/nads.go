@@ -24,7 +24,7 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 		return def, err
 	}
 	if a.conf.NADConfDir == "" {
-		return nil, conf.Errorf(conf.CodeNetworkNotFound, "write its spec.config, or start the agent with --nad-conf-dir",
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "write its spec.config, or start the agent with --nad-conf-dir",
 			"NetworkAttachmentDefinition %s/%s has no spec.config", namespace, name)
 	}
 	config, err := configFile(a.conf.NADConfDir, name)

@@ -76,7 +76,7 @@ func TestNADsWithoutConfiguration(t *testing.T) {
 	src := &pods{nads: map[string]conf.NAD{"ext": {}}}
 	a := &Agent{source: src}
 	_, err := a.getNAD(t.Context(), "shop", "ext")
-	wantCoded(t, err, conf.CodeNetworkNotFound, "NetworkAttachmentDefinition shop/ext has no spec.config")
+	wantCoded(t, err, conf.CodeInvalidConfig, "NetworkAttachmentDefinition shop/ext has no spec.config")
 
 	// A file does not make a network of what is not there.
 	a.conf.NADConfDir = folder(t, map[string]string{"a.conf": `{"name":"gone","type":"a"}`})

@@ -116,10 +116,13 @@ type getNAD = func(ctx context.Context, namespace, name string) (*conf.NAD, erro
 func instead(get getNAD, now *ovnport.NotInForce) getNAD {
 	return func(ctx context.Context, namespace, name string) (*conf.NAD, error) {
 		def, err := get(ctx, namespace, name)
-		if err != nil || def.ID() != now.NAD {
+		if namespace+"/"+name != now.NAD || errors.Is(err, conf.ErrNotFound) {
 			return def, err
 		}
-		other := *def
+		other := conf.NAD{Namespace: namespace, Name: name} // it has lost its configuration
+		if err == nil {
+			other = *def
+		}
 		other.Config = now.Config
 		return &other, nil
 	}
@@ -130,8 +133,11 @@ func instead(get getNAD, now *ovnport.NotInForce) getNAD {
 func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get getNAD) (other getNAD, differs bool) {
 	for i := range selections {
 		def, err := get(ctx, selections[i].Namespace, selections[i].Name)
-		if err != nil {
+		if errors.Is(err, conf.ErrNotFound) {
 			continue
+		}
+		if err != nil {
+			def = &conf.NAD{Namespace: selections[i].Namespace, Name: selections[i].Name}
 		}
 		id, err := conf.NetworkID(def.Namespace, def.Name, []byte(def.Config))
 		if err != nil {

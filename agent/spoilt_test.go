@@ -13,6 +13,7 @@ import (
 func TestSpoiltNADsDoNotStopTheirNetworks(t *testing.T) {
 	tests := []struct{ name, nad, networks, address string }{
 		{"it does not parse as a network", `{"type":"ovn-multinet","subnet":"10.2.0.0/24"}`, "blue", ""},
+		{"it is empty", "", "blue", ""},
 		{"it is no JSON", `{"type":`, "blue", ""},
 		{"a fixed address is only of what is in force", `{"type":"ovn-multinet","subnets":"10.2.0.0/24"}`, `[{"name":"blue","ips":["10.1.0.7"]}]`, "10.1.0.7/24"},
 	}

@@ -161,6 +161,11 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 		return nil, err
 	}
 	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult, Results: e.Results}
+	if p.Default != nil { // also where a delegate's own plugins chose the gateway
+		routes := *p.Default
+		routes.Gateways = moved
+		bind.Plan.Default = &routes
+	}
 	if err := agent.Call(ctx, plan.OpBind, bind, nil); err != nil {
 		return nil, err
 	}

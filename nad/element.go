@@ -68,13 +68,16 @@ func parseElement(element []byte) (Selection, error) {
 	return s, nil
 }
 
+// given tells whether a key is there. JSON's null is as good as leaving it out, for all keys alike.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
 // refuseUnserved names the keys that have no behaviour yet.
 func (raw *elementJSON) refuseUnserved() error {
 	for _, k := range []struct {
 		key   string
 		value json.RawMessage
 	}{{"ipam-claim-reference", raw.IPAMClaim}, {"deviceID", raw.DeviceID}} {
-		if k.value != nil {
+		if given(k.value) {
 			return fmt.Errorf("%q is not served yet, leave it out", k.key)
 		}
 	}
@@ -245,7 +248,7 @@ type bandwidthJSON struct {
 }
 
 func (s *Selection) setBandwidth(raw *elementJSON) error {
-	if raw.Bandwidth == nil {
+	if !given(raw.Bandwidth) {
 		return nil
 	}
 	var b bandwidthJSON
@@ -294,7 +297,7 @@ func burstOr(burst, rate uint64) uint64 {
 }
 
 func (s *Selection) setCNIArgs(raw *elementJSON) error {
-	if raw.CNIArgs == nil {
+	if !given(raw.CNIArgs) {
 		return nil
 	}
 	if err := json.Unmarshal(raw.CNIArgs, &s.CNIArgs); err != nil || s.CNIArgs == nil {

@@ -53,6 +53,10 @@ func Select(annotations map[string]string, podNamespace, primary string) ([]Sele
 	}
 	text, given := annotations[conf.NetworksAnnotation]
 	if !given || strings.TrimSpace(text) == "" {
+		if _, routes := annotations[conf.RoutesAnnotation]; routes {
+			return nil, conf.Errorf(conf.CodeInvalidConfig, "name its networks in "+conf.NetworksAnnotation+", or remove the annotation",
+				"annotation %s: the pod has no networks to route by", conf.RoutesAnnotation)
+		}
 		return nil, nil
 	}
 	selections, err := parse(text, podNamespace)

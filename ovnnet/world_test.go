@@ -22,7 +22,7 @@ import (
 )
 
 // limit bounds everything that is waited for here.
-const limit = 60 * time.Second
+const limit = 30 * time.Second
 
 // blueKey is the row key of shop/blue's switch: it is the same everywhere and for ever.
 var blueKey = ovndb.SwitchKey("shop/blue")

@@ -1,7 +1,7 @@
 // Command mutate owns the proof that the tests can fail: it breaks the code in one place at a time and demands that a
 // test goes red; it may not change the work tree.
 //
-//	go run ./hack/mutate [-run REGEXP] [FILE.yaml...]
+//	go run ./hack/mutate [-run REGEXP] [-j N] [FILE.yaml...]
 //
 // It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
 package main
@@ -16,9 +16,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 )
 
@@ -34,8 +38,10 @@ type mutation struct {
 
 func main() {
 	only := flag.String("run", "", "run only the mutations whose name matches")
+	// A test that finds a mutation often does so by waiting in vain: more of them than there are cores.
+	jobs := flag.Int("j", 2*runtime.NumCPU(), "how many to try at once")
 	flag.Parse()
-	survived, err := run(*only, flag.Args())
+	survived, err := run(*only, *jobs, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -45,7 +51,7 @@ func main() {
 	}
 }
 
-func run(only string, files []string) (survived bool, err error) {
+func run(only string, jobs int, files []string) (survived bool, err error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return false, err
@@ -63,24 +69,39 @@ func run(only string, files []string) (survived bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !pattern.MatchString(m.Name) })
 	passed, failed := 0, 0
+	var mu sync.Mutex  // of both, and of the output
+	var lab sync.Mutex // whose tests build the programs into one folder
+	g := &errgroup.Group{}
+	g.SetLimit(jobs)
 	for _, m := range mutations {
-		if !pattern.MatchString(m.Name) {
-			continue
-		}
-		begin := time.Now()
-		verdict, err := m.try(root)
-		if err != nil {
-			failed++
-			fmt.Printf("FAIL  %s: %v\n", m.Name, err)
-			continue
-		}
-		passed++
-		fmt.Printf("ok    %s: %s (%.1fs)\n", m.Name, verdict, time.Since(begin).Seconds())
+		g.Go(func() error {
+			if m.Package == labTests {
+				lab.Lock()
+				defer lab.Unlock()
+			}
+			begin := time.Now()
+			verdict, err := m.try(root)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed++
+				fmt.Printf("FAIL  %s: %v\n", m.Name, err)
+				return nil
+			}
+			passed++
+			fmt.Printf("ok    %s: %s (%.1fs)\n", m.Name, verdict, time.Since(begin).Seconds())
+			return nil
+		})
 	}
+	_ = g.Wait() // each says for itself what went wrong
 	fmt.Printf("%d passed, %d failed\n", passed, failed)
 	return failed > 0, nil
 }
+
+// labTests is the package of the scenarios.
+const labTests = "./e2e"
 
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
