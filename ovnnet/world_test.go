@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +23,14 @@ import (
 )
 
 // limit bounds everything that is waited for here.
-const limit = 30 * time.Second
+var limit = 30 * time.Second
+
+// A mutation is waited for in vain, so not for long.
+func init() {
+	if os.Getenv("OVN_MULTINET_MUTATION") != "" {
+		limit = 10 * time.Second
+	}
+}
 
 // blueKey is the row key of shop/blue's switch: it is the same everywhere and for ever.
 var blueKey = ovndb.SwitchKey("shop/blue")

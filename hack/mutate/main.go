@@ -171,7 +171,7 @@ func (m *mutation) try(root string) (verdict string, err error) {
 	cmd := exec.Command("go", "test", "-json", "-run", m.Test, "-count=1", "-failfast", "-timeout=120s", m.Package)
 	cmd.Dir = root
 	// By the environment, so that programs that a test builds are broken too.
-	cmd.Env = append(os.Environ(), strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	cmd.Env = append(os.Environ(), "OVN_MULTINET_MUTATION="+m.Name, strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	out, err := cmd.Output()
 	return judge(out, err)
 }
