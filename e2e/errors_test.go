@@ -36,7 +36,7 @@ func TestBadInput(t *testing.T) {
 		{"excluded address", `[{"name":"blue","ips":["10.1.255.9"]}]`, conf.CodeInvalidConfig, []string{"10.1.255.9", "excludeSubnets"}},
 		{"subnet full", "tiny", conf.CodeNoAddressLeft, []string{"shop/tiny", "no address left"}},
 		{"unknown key in the network", "typo", conf.CodeInvalidConfig, []string{"shop/typo", `"subnet"`, `did you mean "subnets"`}},
-		{"another plugin's network", "other", conf.CodeInvalidConfig, []string{"shop/other", `"bridge"`}},
+		{"another plugin's network", "other", conf.CodeNotAllowed, []string{"shop/other", `"bridge"`}},
 		{"one interface name twice", "blue@data,green@data", conf.CodeInvalidConfig, []string{`"data"`, "element 1", "element 0"}},
 		{"the primary interface's name", "blue@eth0", conf.CodeInvalidConfig, []string{`"eth0"`}},
 		{"a leased MAC's form", `[{"name":"blue","mac":"0a:58:00:00:00:01"}]`, conf.CodeInvalidConfig, []string{"0a:58:00:00:00:01"}},
