@@ -300,7 +300,7 @@ func (s *Selection) setCNIArgs(raw *elementJSON) error {
 	if !given(raw.CNIArgs) {
 		return nil
 	}
-	if err := json.Unmarshal(raw.CNIArgs, &s.CNIArgs); err != nil || s.CNIArgs == nil {
+	if err := json.Unmarshal(raw.CNIArgs, &s.CNIArgs); err != nil {
 		return fmt.Errorf("cni-args: %s, where an object is wanted", clip(string(raw.CNIArgs)))
 	}
 	return nil

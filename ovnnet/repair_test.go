@@ -55,3 +55,12 @@ func TestChangesFindWhatOthersLeft(t *testing.T) {
 		})
 	}
 }
+
+func TestRouterGetsItsNameBack(t *testing.T) {
+	w := newWorld(t)
+	ensure(t, w.networks, network(t, "blue", netDual+onR1))
+	want := w.rows(t)
+	w.change(t, "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"name": "renamed"})
+	ensure(t, w.networks, network(t, "blue", netDual+onR1))
+	w.wantRows(t, want)
+}
