@@ -58,11 +58,15 @@ func listen(path string) (*net.UnixListener, error) {
 func (a *Agent) serve(ctx context.Context, l *net.UnixListener) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
+	defer l.Close() // a plugin may come between the end of ctx and what follows it
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	for {
 		conn, err := l.AcceptUnix()
 		if ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
 			return nil
 		}
 		if err != nil {
