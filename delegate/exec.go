@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -72,7 +71,10 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		err := run(ctx, path, stdin, environ, stdout, stderr)
 		switch {
 		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
-			time.Sleep(busyPause)
+			select {
+			case <-ctx.Done(): // the next try says so
+			case <-time.After(busyPause):
+			}
 			continue
 		case ctx.Err() != nil:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed", "delegate %s: %w", name, context.Cause(ctx))
@@ -149,7 +151,7 @@ func complaint(name string, err error, stdout, stderr []byte) error {
 	if said == "" {
 		return conf.Errorf(conf.CodeDelegateFailed, "it said nothing", "delegate %s: %w", name, err)
 	}
-	return conf.Errorf(conf.CodeDelegateFailed, fmt.Sprintf("%v", err), "delegate %s: %s", name, said)
+	return conf.Errorf(conf.CodeDelegateFailed, err.Error(), "delegate %s: %s", name, said)
 }
 
 // oneLine keeps of a delegate's words what fits into an Event.

@@ -78,15 +78,6 @@ const ConfigKey = "ovn-multinet/config"
 // AcceptedPrefix begins the key with a NAD's "<namespace>/<name>".
 const AcceptedPrefix = "ovn-multinet/nad:"
 
-// Low32 returns the lower 32 bits of a row key: the lease.
-func Low32(key string) (uint32, error) {
-	u, err := uuid.Parse(key)
-	if err != nil {
-		return 0, err
-	}
-	return binary.BigEndian.Uint32(u[12:]), nil
-}
-
 func rowKey(domain, network string, upper []byte, low uint32) string {
 	h := sha256.New()
 	h.Write([]byte("ovn-multinet/" + domain + "\x00" + network + "\x00"))

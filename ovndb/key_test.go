@@ -1,11 +1,14 @@
 package ovndb
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
 	"testing"
+
+	"github.com/google/uuid"
 )
 
 // The keys are in databases that live longer than a release: a change of them would lease every address twice.
@@ -37,12 +40,12 @@ func TestLeaseIsTheLowerBits(t *testing.T) {
 		{MACKey("a/b", net.HardwareAddr{2, 0, 1, 2, 3, 4}), 0x01020304},
 	}
 	for _, tt := range tests {
-		if got, err := Low32(tt.key); err != nil || got != tt.want {
+		if got, err := low32(tt.key); err != nil || got != tt.want {
 			t.Errorf("%s: %#x, %v; want %#x", tt.key, got, err, tt.want)
 		}
 	}
-	if _, err := Low32("no key"); err == nil {
-		t.Error("Low32 of what is no UUID gives no error")
+	if _, err := low32("no key"); err == nil {
+		t.Error("low32 of what is no UUID gives no error")
 	}
 }
 
@@ -65,7 +68,7 @@ func TestKeysTellThingsApart(t *testing.T) {
 		add("router "+network, RouterKey(network))
 		add("router's port of "+network, RouterPortKey(network))
 		// The address whose lower bits are those of the switch's key.
-		low, err := Low32(SwitchKey(network))
+		low, err := low32(SwitchKey(network))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,4 +140,13 @@ func TestLow32MAC(t *testing.T) {
 			t.Errorf("%#x: %s, want %s", low, got, want)
 		}
 	}
+}
+
+// low32 returns the lower 32 bits of a row key: the lease.
+func low32(key string) (uint32, error) {
+	u, err := uuid.Parse(key)
+	if err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint32(u[12:]), nil
 }

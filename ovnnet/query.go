@@ -40,13 +40,11 @@ type PortView struct {
 	Up bool
 }
 
-// Views reads every network, or one when id is not empty.
-func (n *Networks) Views(ctx context.Context, id string) ([]View, error) {
-	find := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids", "ports"}}
-	if id != "" {
-		find = ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), find.Columns...)
-	}
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{find})
+// Views reads every network.
+func (n *Networks) Views(ctx context.Context) ([]View, error) {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids", "ports"}},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -148,19 +148,11 @@ func inForce(sw *nb.LogicalSwitch) *conf.Network {
 func (n *Networks) change(have, want *rows) ([]ovsdb.Operation, error) {
 	b := &batch{db: n.db}
 	b.setSwitch(have.sw, want.sw)
-	if same(have, want) && len(b.ops) == 0 {
-		return nil, nil
-	}
 	b.setPort(have, want)
 	b.dropClaims(have, want) // before another row gets one of their keys
 	b.setEnd(have, want)
 	b.setClaims(have, want)
 	return b.ops, b.err
-}
-
-func same(have, want *rows) bool {
-	return samePort(have.port, want.port) && sameEnd(have.end, want.end) &&
-		slices.EqualFunc(have.claims, want.claims, func(a, b *nb.Copp) bool { return a.UUID == b.UUID && maps.Equal(a.ExternalIDs, b.ExternalIDs) })
 }
 
 func sameSwitch(a, b *nb.LogicalSwitch) bool {
