@@ -80,7 +80,14 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 		}
 		if len(ports.others) > 0 && !force {
 			if err = n.fence(ctx, have.sw); err == nil {
-				return n.inUse(ctx, ports.others)
+				inUse, err := n.inUse(ctx, ports.others)
+				switch {
+				case err != nil:
+					return err
+				case len(inUse.By) > 0:
+					return inUse
+				}
+				continue // they went since they were listed
 			}
 		} else {
 			err = n.delete(ctx, have, ports, force)
@@ -116,13 +123,13 @@ func (n *Networks) fence(ctx context.Context, sw *nb.LogicalSwitch) error {
 // named is how many of a network's users are named.
 const named = 5
 
-func (n *Networks) inUse(ctx context.Context, keys []string) error {
+func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
 	// The same ones each time, so that the text changes only when they do.
 	keys = slices.Sorted(slices.Values(keys))
 	e := &InUse{More: max(0, len(keys)-named)}
 	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.db, nb.LogicalSwitchPortTable, keys[:min(len(keys), named)], "name", "external_ids")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, port := range ports {
 		by := "port " + port.Name + " (not ours)"
@@ -133,7 +140,7 @@ func (n *Networks) inUse(ctx context.Context, keys []string) error {
 			e.By = append(e.By, by)
 		}
 	}
-	return e
+	return e, nil
 }
 
 // delete takes the network's rows away, and with force every port's.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"sync"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -175,6 +176,23 @@ func TestRemoveIsRaced(t *testing.T) {
 		if got := w.names(t, "Logical_Switch_Port"); got != "shop/blue:r1 shop/web-0/net1" {
 			t.Errorf("ports %q", got)
 		}
+	})
+	t.Run("its last port went while the ports were being named", func(t *testing.T) {
+		w := newWorld(t)
+		ensure(t, w.networks, network(t, "blue", net4+onR1))
+		w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
+		var once sync.Once
+		fenced := false
+		w.proxy.Before(func(tx ovndbtest.Transact) {
+			if fenced = fenced || tx.Writes; fenced && !tx.Writes {
+				once.Do(func() {
+					w.change(t, "Logical_Switch", blueKey, ovndbtest.Op{"ports": ovndbtest.UUID(keyOf("10.1.0.1"))})
+				})
+			}
+		})
+		w.mustRemove(t, "shop/blue", false)
+		w.proxy.Before(nil)
+		w.wantRows(t, map[string]map[string]fields{})
 	})
 	t.Run("it went", func(t *testing.T) {
 		w := newWorld(t)
