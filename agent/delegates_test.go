@@ -31,7 +31,7 @@ func replaceDir(text, dir string) string { return strings.Replace(text, "DIR", d
 // ext is a network of another plugin.
 const ext = `{"cniVersion":"1.0.0","name":"e","type":"bridge","capabilities":{"mac":true}}`
 
-// A pod without OVN networks needs no OVN: neither database is written, and OVN's may be away.
+// A pod without OVN networks needs no OVN: neither database is written, and both may be away.
 func TestDelegatesOnly(t *testing.T) {
 	r := newRig(t)
 	r.source.nads["ext"] = conf.NAD{Config: ext}
@@ -41,6 +41,8 @@ func TestDelegatesOnly(t *testing.T) {
 	nbBefore, ovsBefore := r.nb.DumpTables(t, nbTables...), r.ovs.DumpTables(t, ovsTables...)
 	r.nb.Pause()
 	defer r.nb.Resume()
+	r.ovs.Pause()
+	defer r.ovs.Resume()
 
 	p, err := r.planFor("c1", `[{"name":"ext","mac":"02:00:00:00:00:01","cni-args":{"a":1}},{"name":"ext"}]`)
 	r.must(err)
@@ -69,6 +71,7 @@ func TestDelegatesOnly(t *testing.T) {
 	r.must(r.call(plan.OpCheck, plan.CheckRequest{Sandbox: r.sandbox("c1"), Plan: *p}, nil))
 
 	r.nb.Resume()
+	r.ovs.Resume()
 	if after := r.nb.DumpTables(t, nbTables...); !reflect.DeepEqual(after, nbBefore) {
 		t.Errorf("NB was %v\nand is %v", nbBefore, after)
 	}
@@ -112,6 +115,66 @@ func TestRefusedDelegatesBesideOVN(t *testing.T) {
 	r.wantRefused(err, conf.CodeInvalidConfig, "interface net2: network shop/ext: bandwidth")
 }
 
+// What the node does not let run is refused before OVN hears of the pod. A plugin of another version does not say, and
+// looks for itself.
+func TestDelegatesThatTheNodeRefuses(t *testing.T) {
+	r := newRig(t)
+	r.source.nads["ext"] = conf.NAD{Config: `{"plugins":[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"tuning"}]}`}
+	r.start()
+	asked := 0
+	r.proxy.Before(func(ovndbtest.Transact) { asked++ })
+	for _, tt := range []struct {
+		name    string
+		allowed []string
+		refused string
+	}{
+		{"nothing is allowed", []string{}, "bridge"},
+		{"not the second one", []string{"bridge", "host-local"}, "tuning"},
+		{"not the one for addresses", []string{"bridge", "tuning"}, "host-local"},
+		{"all", []string{"tuning", "bridge", "host-local"}, ""},
+		{"it does not say", nil, ""},
+	} {
+		p := &plan.Plan{}
+		err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: tt.allowed, Annotations: map[string]string{conf.NetworksAnnotation: "ext"}}, p)
+		if tt.refused == "" {
+			if err != nil || len(p.Delegates) != 1 {
+				t.Errorf("%s: %+v, %v", tt.name, p, err)
+			}
+			continue
+		}
+		r.wantRefused(err, conf.CodeNotAllowed, `interface net1: network shop/ext: delegate "`+tt.refused+`" is not allowed on this node`)
+	}
+	r.proxy.Before(nil)
+	if asked != 0 {
+		t.Errorf("NB was asked %d times", asked)
+	}
+}
+
+// An address by which the pod reaches others is never its own, wherever the pod's hash leads.
+func TestGatewaysAreNotLeased(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	first, err := r.planFor("c1", "blue")
+	r.must(err)
+	own := first.Interfaces[0].Addresses[0].Addr().String()
+	for name, annotations := range map[string]map[string]string{
+		"default route": {conf.NetworksAnnotation: `[{"name":"blue","default-route":["` + own + `"]}]`},
+		"route":         {conf.NetworksAnnotation: "blue", conf.RoutesAnnotation: `[{"dst":"10.200.0.0/16","gw":"` + own + `"}]`},
+		"of the second": {conf.NetworksAnnotation: `[{"name":"blue"},{"name":"blue","default-route":["` + own + `"]}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The pod's next sandbox would get its old address back.
+			p, err := r.planBy("c-"+strings.ReplaceAll(name, " ", "-"), annotations)
+			r.must(err)
+			for _, i := range p.Interfaces {
+				if got := i.Addresses[0].Addr().String(); got == own {
+					t.Errorf("%s has the address %s, which is its gateway", i.Name, got)
+				}
+			}
+		})
+	}
+}
+
 // The operator's flags are the rules for pods.
 func TestRules(t *testing.T) {
 	t.Run("isolated", func(t *testing.T) {
@@ -150,14 +213,18 @@ func TestRules(t *testing.T) {
 // A NAD without spec.config is served from the node's folder.
 func TestPlanFromTheFolder(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"] = conf.NAD{}
-	r.conf.NADConfDir = folder(t, map[string]string{"a.conf": `{"name":"ext","type":"macvlan"}`})
+	r.source.nads["ext"], r.source.nads["bad"] = conf.NAD{}, conf.NAD{}
+	r.conf.NADConfDir = folder(t, map[string]string{"a.conf": `{"name":"ext","type":"macvlan"}`, "b.conf": `{"name":"bad","plugins":[{}]}`})
 	r.start()
 	p, err := r.planFor("c1", "ext")
 	r.must(err)
 	if want := `{"cniVersion":"0.3.1","name":"ext","plugins":[{"type":"macvlan"}]}`; len(p.Delegates) != 1 || string(p.Delegates[0].Conflist) != want {
 		t.Errorf("plan %+v, want %s", p, want)
 	}
+	_, err = r.planFor("c2", `[{"name":"ext","mac":"02:00:00:00:00:01","cni-args":{}},{"name":"bad"}]`)
+	r.wantRefused(err, conf.CodeInvalidConfig, `interface net1: network shop/ext: mac: no plugin of the network declares the capability "mac"`)
+	_, err = r.planFor("c2", "bad")
+	r.wantRefused(err, conf.CodeInvalidConfig, "interface net1: network shop/bad: "+r.conf.NADConfDir+`/b.conf: plugins[0]: "type" is missing`)
 }
 
 // Positions, routes and default routes of a pod with both kinds of networks.

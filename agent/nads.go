@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
-func (a *Agent) rules() nad.Rules {
-	return nad.Rules{Isolated: a.conf.Isolated, Global: a.conf.Global, Compatible: a.conf.Compatible}
+func (a *Agent) rules(allowed []string) nad.Rules {
+	return nad.Rules{Isolated: a.conf.Isolated, Global: a.conf.Global, Allowed: allowed, Compatible: a.conf.Compatible}
 }
 
 // getNAD returns a NAD, with the configuration from this node's folder if it has none of its own (multi-net-spec 1.3,
@@ -27,32 +27,31 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "write its spec.config, or start the agent with --nad-conf-dir",
 			"NetworkAttachmentDefinition %s/%s has no spec.config", namespace, name)
 	}
-	config, err := configFile(a.conf.NADConfDir, name)
-	if err != nil {
+	other := *def
+	if other.Config, other.File, err = configFile(a.conf.NADConfDir, name); err != nil {
 		return nil, err
 	}
-	if kind, err := conf.NetworkKind([]byte(config)); err == nil && conf.IsOVN(kind) {
+	if kind, err := conf.NetworkKind([]byte(other.Config)); err == nil && conf.IsOVN(kind) {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "the controller makes OVN networks from NetworkAttachmentDefinitions alone",
-			"network %s/%s: its configuration is of type %s, which belongs into spec.config", namespace, name, kind)
+			"network %s/%s: %s: it is of type %s, which belongs into spec.config", namespace, name, other.File, kind)
 	}
-	other := *def
-	other.Config = config
 	return &other, nil
 }
 
 // configFile finds the configuration whose "name" is the NAD's: lists come before single configurations, each in the
 // order of their files' names. A file that does not parse is its owner's trouble alone.
-func configFile(dir, name string) (string, error) {
+func configFile(dir, name string) (text, file string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", fmt.Errorf("--nad-conf-dir: %w", err)
+		return "", "", fmt.Errorf("--nad-conf-dir: %w", err)
 	}
 	for _, extensions := range [][]string{{".conflist"}, {".conf", ".json"}} {
 		for _, e := range entries {
 			if e.IsDir() || !slices.Contains(extensions, filepath.Ext(e.Name())) {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			file := filepath.Join(dir, e.Name())
+			text, err := os.ReadFile(file)
 			if err != nil {
 				continue
 			}
@@ -60,10 +59,10 @@ func configFile(dir, name string) (string, error) {
 				Name string `json:"name"`
 			}
 			if json.Unmarshal(text, &named) == nil && named.Name == name {
-				return string(text), nil
+				return string(text), file, nil
 			}
 		}
 	}
-	return "", conf.Errorf(conf.CodeNetworkNotFound, "put a file there, or write the NetworkAttachmentDefinition's spec.config",
+	return "", "", conf.Errorf(conf.CodeNetworkNotFound, "put a file there, or write the NetworkAttachmentDefinition's spec.config",
 		"no configuration in %s has the name %q", dir, name)
 }

@@ -73,18 +73,14 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 	if err != nil || len(selections) == 0 {
 		return &plan.Plan{}, err
 	}
-	settings, err := a.ovs.Settings(ctx)
-	if err != nil {
-		return nil, err
-	}
 	owner := ovnport.Owner{
-		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID,
-		Node: a.conf.NodeName, Chassis: settings.Chassis,
+		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 	}
+	asks := &asked{annotations, selections, r.Interface, a.rules(r.AllowedDelegates)}
 	get := getNAD(a.getNAD)
 	var lost error // an answer of the database, on the way to the plan: something may have been written
 	for range maxChanges {
-		p, err := a.planFor(ctx, &owner, &asked{annotations, selections, r.Interface}, get, settings)
+		p, err := a.planFor(ctx, owner, asks, get)
 		if changed, ok := errors.AsType[*ovnport.NotInForce](err); ok {
 			if errors.Is(err, ovndb.ErrUnknownOutcome) {
 				lost = err
@@ -163,11 +159,12 @@ type asked struct {
 	annotations map[string]string
 	selections  []nad.Selection
 	primary     string // its first interface
+	rules       nad.Rules
 }
 
 // planFor makes the plan by the NADs that get answers with.
-func (a *Agent) planFor(ctx context.Context, owner *ovnport.Owner, pod *asked, get getNAD, settings *ovnport.Settings) (*plan.Plan, error) {
-	attachments, err := nad.Resolve(ctx, owner.Namespace, pod.selections, a.rules(), get)
+func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, get getNAD) (*plan.Plan, error) {
+	attachments, err := nad.Resolve(ctx, owner.Namespace, pod.selections, pod.rules, get)
 	if err != nil {
 		return nil, err
 	}
@@ -175,29 +172,41 @@ func (a *Agent) planFor(ctx context.Context, owner *ovnport.Owner, pod *asked, g
 	if err != nil {
 		return nil, err
 	}
-	p := &plan.Plan{ChecksumOff: settings.Userspace}
+	p := &plan.Plan{}
 	a.setRouting(p, routing)
-	wants := make([]ovnport.Want, 0, len(attachments))
+	var own []int // the attachments to OVN networks
 	for i := range attachments {
 		at := &attachments[i]
-		if d := at.Delegate; d != nil {
-			p.Delegates = append(p.Delegates, plan.Delegate{
-				Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Position: i, Warning: d.Warning,
-			})
+		d := at.Delegate
+		if d == nil {
+			own = append(own, i)
 			continue
 		}
+		p.Delegates = append(p.Delegates, plan.Delegate{
+			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Position: i, Warning: d.Warning,
+		})
+	}
+	if len(own) == 0 {
+		return p, nil
+	}
+	// A pod with other plugins' networks alone needs nothing of OVN.
+	settings, err := a.ovs.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.ChecksumOff, owner.Chassis = settings.Userspace, settings.Chassis
+	wants := make([]ovnport.Want, 0, len(own))
+	for _, i := range own {
+		at := &attachments[i]
 		mtu, err := mtuOf(at.Network, settings)
 		if err != nil {
 			return nil, err
 		}
 		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Routes, Position: i})
-		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal})
+		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, NotOwn: routing.AllGateways()})
 	}
-	if len(wants) == 0 {
-		return p, nil
-	}
-	ports, err := a.nb.Ensure(ctx, *owner, wants, func(ctx context.Context, older ovnport.Owner) error {
-		return a.supersedes(ctx, owner, &older)
+	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {
+		return a.supersedes(ctx, &owner, &older)
 	})
 	if err != nil {
 		return nil, err

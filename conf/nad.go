@@ -10,7 +10,8 @@ import (
 type NAD struct {
 	Namespace string
 	Name      string
-	Config    string // spec.config
+	Config    string // spec.config, or what is in File
+	File      string // where Config was found, for a NAD that has no spec.config; "": in the NAD
 	Created   int64  // Unix time in seconds; 0 when the source does not know
 	// Deleting says that it is on its way out and held by finalizers.
 	Deleting bool

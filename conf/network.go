@@ -51,9 +51,9 @@ func (n *Network) ID() string {
 // NAD names the NAD that describes the network: "<namespace>/<name>".
 func (n *Network) NAD() string { return n.Namespace + "/" + n.Name }
 
-// Pool returns what may be leased of the i-th subnet.
-func (n *Network) Pool(i int) Pool {
-	return newPool(n.Subnets[i], n.Exclude, n.Gateways)
+// Pool returns what may be leased of the i-th subnet, without those addresses.
+func (n *Network) Pool(i int, without ...netip.Addr) Pool {
+	return newPool(n.Subnets[i], n.Exclude, slices.Concat(n.Gateways, without))
 }
 
 // SubnetOf returns the index of the subnet that holds the address, -1 when none does.

@@ -32,20 +32,20 @@ func (c *call) delegates() *delegates {
 	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
 }
 
-// check tells, before anything is made, whether all that would be run may be: the plugins of each list, and the
-// plugins for addresses that those run in turn.
+// check tells, before anything is made here, whether all that would be run may be: the plugins of each list, and the
+// plugins for addresses that those run in turn. The agent has looked at the same list; this node's file is what counts.
 func (d *delegates) check(p *plan.Plan) error {
 	for i := range p.Delegates {
 		list, err := readConflist(&p.Delegates[i])
 		if err != nil {
 			return err
 		}
-		for _, plugin := range list.Plugins {
+		for _, plugin := range list.stubs.Plugins {
 			for _, kind := range []string{plugin.Network.Type, plugin.Network.IPAM.Type} {
 				if kind == "" {
 					continue
 				}
-				if err := d.exec.allow(kind); err != nil {
+				if err := conf.CheckAllowed(kind, d.exec.allowed); err != nil {
 					return named(&p.Delegates[i], err)
 				}
 			}
@@ -56,14 +56,6 @@ func (d *delegates) check(p *plan.Plan) error {
 
 func named(d *plan.Delegate, err error) error {
 	return fmt.Errorf("interface %s: network %s: %w", d.Name, d.Network, err)
-}
-
-func readConflist(d *plan.Delegate) (*libcni.NetworkConfigList, error) {
-	list, err := libcni.NetworkConfFromBytes(d.Conflist)
-	if err != nil {
-		return nil, named(d, conf.Errorf(conf.CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition", "%w", err))
-	}
-	return list, nil
 }
 
 // runtime is what the plugins of a delegate are told: the same at DEL as at ADD, but for a namespace that is gone (CNI
@@ -85,6 +77,12 @@ func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 	return rt
 }
 
+// uses has the executor run the plugins of a list, with prev as their previous result.
+func (d *delegates) uses(list *conflist, prev json.RawMessage) *libcni.NetworkConfigList {
+	d.exec.list, d.exec.prev = list, prev
+	return list.stubs
+}
+
 // add makes the delegates' attachments in their order. Each is in the journal before it is begun.
 func (d *delegates) add(ctx context.Context, e *entry) error {
 	for i := range e.Plan.Delegates {
@@ -98,7 +96,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
-		result, err := d.cni.AddNetworkList(ctx, list, d.runtime(e, p))
+		result, err := d.cni.AddNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
 		if err != nil {
 			return named(p, delegateError(err))
 		}
@@ -109,10 +107,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		e.Results = append(e.Results, text)
 		failpoint.Hit("delegate-made")
 	}
-	if len(e.Plan.Delegates) == 0 {
-		return nil
-	}
-	return d.call.journal.write(e)
+	return nil
 }
 
 // delegateError gives a code to what libcni says itself.
@@ -134,7 +129,7 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []plan.Delegate, er
 		p := &e.Plan.Delegates[i]
 		list, err := readConflist(p)
 		if err == nil {
-			err = d.cni.DelNetworkList(ctx, list, d.runtime(e, p))
+			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))
@@ -154,10 +149,15 @@ func (d *delegates) checkAll(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
-		if !hasCheck(list.CNIVersion) {
+		if !hasCheck(list.stubs.CNIVersion) {
 			continue
 		}
-		if err := d.cni.CheckNetworkList(ctx, list, d.runtime(e, p)); err != nil {
+		// The routes may be others than its plugins made.
+		var result json.RawMessage
+		if i < len(e.Results) {
+			result = e.Results[i]
+		}
+		if err := d.cni.CheckNetworkList(ctx, d.uses(list, result), d.runtime(e, p)); err != nil {
 			return named(p, delegateError(err))
 		}
 	}
@@ -169,31 +169,47 @@ func hasCheck(version string) bool {
 	return version != "" && !strings.HasPrefix(version, "0.1.") && !strings.HasPrefix(version, "0.2.") && !strings.HasPrefix(version, "0.3.")
 }
 
-// gc is GC of the networks that the entries' delegates are on: what their plugins hold for none of the entries goes.
-// Networks that are in no entry are others'.
-func (d *delegates) gc(ctx context.Context, entries []*entry, valid func(*entry) bool) error {
-	lists := map[string]*libcni.NetworkConfigList{}
+// gc is GC of the networks that the delegates of this conflist's entries are on: what their plugins hold for no valid
+// attachment goes. Networks that are in none of them are others'. All that the journal has beside stays: a network may be
+// another conflist's too.
+func (d *delegates) gc(ctx context.Context, entries []*entry, gone func(*entry) bool) error {
+	lists := map[string]*conflist{}
 	attachments := map[string][]types.GCAttachment{}
 	for _, e := range entries {
+		if e.damaged {
+			// Only libcni knows still what it had.
+			cached, err := d.cni.GetCachedAttachments(e.Sandbox.ContainerID)
+			if err != nil {
+				return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
+			}
+			for _, a := range cached {
+				attachments[a.Network] = append(attachments[a.Network], types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
+			}
+			continue
+		}
 		if e.Plan == nil {
 			continue
 		}
 		for i := range e.Plan.Delegates {
-			list, err := readConflist(&e.Plan.Delegates[i])
+			p := &e.Plan.Delegates[i]
+			list, err := readConflist(p)
 			if err != nil {
 				continue // its DEL says so
 			}
-			lists[list.Name] = list
-			if valid(e) {
-				attachments[list.Name] = append(attachments[list.Name],
-					types.GCAttachment{ContainerID: e.Sandbox.ContainerID, IfName: e.Plan.Delegates[i].Name})
+			if e.Sandbox.Conflist == d.call.conf.Name {
+				lists[string(p.Conflist)] = list
+			}
+			if !gone(e) {
+				name := list.stubs.Name
+				attachments[name] = append(attachments[name], types.GCAttachment{ContainerID: e.Sandbox.ContainerID, IfName: p.Name})
 			}
 		}
 	}
 	var errs []error
-	for name, list := range lists {
-		if err := d.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: attachments[name]}); err != nil {
-			errs = append(errs, fmt.Errorf("network %s: %w", name, delegateError(err)))
+	for _, list := range lists {
+		valid := &libcni.GCArgs{ValidAttachments: append([]types.GCAttachment{}, attachments[list.stubs.Name]...)}
+		if err := d.cni.GCNetworkList(ctx, d.uses(list, nil), valid); err != nil {
+			errs = append(errs, fmt.Errorf("network %s: %w", list.stubs.Name, delegateError(err)))
 		}
 	}
 	return errors.Join(errs...)

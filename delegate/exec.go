@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
@@ -25,6 +24,10 @@ import (
 type executor struct {
 	version.PluginDecoder
 	allowed []string
+	// list is the configuration whose plugins are run, prev the result that they are given instead of libcni's; nil:
+	// libcni's.
+	list *conflist
+	prev json.RawMessage
 }
 
 const (
@@ -41,7 +44,7 @@ const (
 
 // FindInPath is the last look at a plugin's type before it is run.
 func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
-	if err := e.allow(plugin); err != nil {
+	if err := conf.CheckAllowed(plugin, e.allowed); err != nil {
 		return "", err
 	}
 	path, err := invoke.FindInPath(plugin, paths)
@@ -51,17 +54,9 @@ func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
 	return path, nil
 }
 
-func (e *executor) allow(plugin string) error {
-	if slices.Contains(e.allowed, plugin) {
-		return nil
-	}
-	return conf.Errorf(conf.CodeNotAllowed, "the node's operator lists what may be run as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
-		"delegate %.64q is not allowed on this node", plugin)
-}
-
 // ExecPlugin runs a binary with the configuration on its standard input.
 func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	stdin, err := withoutCapabilities(stdin)
+	stdin, err := e.list.request(stdin, e.prev)
 	if err != nil {
 		return nil, err
 	}
@@ -85,20 +80,6 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		}
 		return stdout.kept, nil
 	}
-}
-
-// withoutCapabilities takes the key out that is for the runtime, which we are here (CNI specification, section 4,
-// "Deriving request configuration from plugin configuration").
-func withoutCapabilities(stdin []byte) ([]byte, error) {
-	var c map[string]json.RawMessage
-	if err := json.Unmarshal(stdin, &c); err != nil {
-		return nil, err
-	}
-	if c["capabilities"] == nil {
-		return stdin, nil
-	}
-	delete(c, "capabilities")
-	return json.Marshal(c)
 }
 
 // run holds its thread: the kernel sends the child its parent-death signal when the thread ends that forked it.

@@ -41,6 +41,9 @@ type entry struct {
 	Args  string `json:"args,omitempty"`
 	// Complaints counts the attempts at taking delegates away that failed.
 	Complaints int `json:"complaints,omitempty"`
+	// damaged: the file does not parse (a disk's doing, for it was written whole), so that all that is known is the
+	// sandbox, whose ports are then looked for by their owner.
+	damaged bool
 }
 
 const entryVersion = 1
@@ -57,21 +60,20 @@ func (j *journal) prepare() error {
 	return os.MkdirAll(filepath.Join(j.dir, plan.ReleaseDir), 0o700)
 }
 
-// read returns the attachment's entry, nil when there is none. A file that does not parse (a disk's doing, for it
-// was written whole) still says that there was an attachment: its ports are then looked for by their owner.
-func (j *journal) read(s *plan.Sandbox) (e *entry, damaged bool, err error) {
+// read returns the attachment's entry, nil when there is none.
+func (j *journal) read(s *plan.Sandbox) (*entry, error) {
 	text, err := os.ReadFile(j.attached(s.ID()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("journal: %w", err)
+		return nil, fmt.Errorf("journal: %w", err)
 	}
-	e = &entry{}
+	e := &entry{}
 	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ContainerID != s.ContainerID {
-		return &entry{Version: entryVersion, Sandbox: *s}, true, nil
+		return &entry{Version: entryVersion, Sandbox: *s, damaged: true}, nil
 	}
-	return e, false, nil
+	return e, nil
 }
 
 func (j *journal) write(e *entry) error {
@@ -140,8 +142,8 @@ func (j *journal) forget(s *plan.Sandbox) error {
 	return nil
 }
 
-// list returns the entries of one conflist.
-func (j *journal) list(conflist string) ([]*entry, error) {
+// list returns all entries. Whose a damaged one is nobody can tell: it waits for its own DEL.
+func (j *journal) list() ([]*entry, error) {
 	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -155,9 +157,11 @@ func (j *journal) list(conflist string) ([]*entry, error) {
 		if !ok || strings.HasSuffix(f.Name(), lockSuffix) || strings.HasSuffix(f.Name(), leftSuffix) || strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
-		e, damaged, err := j.read(&plan.Sandbox{ContainerID: containerID, Interface: ifName})
-		// Whose a damaged entry is nobody can tell: it waits for its own DEL.
-		if err == nil && e != nil && !damaged && e.Sandbox.Conflist == conflist {
+		e, err := j.read(&plan.Sandbox{ContainerID: containerID, Interface: ifName})
+		if err != nil {
+			return nil, err
+		}
+		if e != nil { // else it went since
 			entries = append(entries, e)
 		}
 	}

@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,16 +44,16 @@ func files(t *testing.T, dir ...string) []string {
 
 func TestJournalKeepsAnAttachment(t *testing.T) {
 	j, s := newJournal(t), sandbox("c1")
-	if e, damaged, err := j.read(&s); e != nil || damaged || err != nil {
-		t.Fatalf("read of nothing = %v, %t, %v", e, damaged, err)
+	if e, err := j.read(&s); e != nil || err != nil {
+		t.Fatalf("read of nothing = %v, %v", e, err)
 	}
 	for _, p := range []*plan.Plan{nil, onePort()} {
 		if err := j.write(&entry{Sandbox: s, Plan: p}); err != nil {
 			t.Fatal(err)
 		}
-		e, damaged, err := j.read(&s)
-		if err != nil || damaged || e.Sandbox != s || (e.Plan == nil) != (p == nil) {
-			t.Fatalf("read back %+v, %t, %v", e, damaged, err)
+		e, err := j.read(&s)
+		if err != nil || e.damaged || e.Sandbox != s || (e.Plan == nil) != (p == nil) {
+			t.Fatalf("read back %+v, %v", e, err)
 		}
 	}
 	if got := files(t, j.dir, "attached"); !slices.Equal(got, []string{"c1@eth0"}) {
@@ -83,9 +84,9 @@ func TestJournalDamaged(t *testing.T) {
 			if err := os.WriteFile(j.attached(s.ID()), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			e, damaged, err := j.read(&s)
-			if err != nil || !damaged || e == nil || e.Plan != nil || e.Sandbox != s {
-				t.Fatalf("read = %+v, %t, %v", e, damaged, err)
+			e, err := j.read(&s)
+			if err != nil || e == nil || !e.damaged || e.Plan != nil || e.Sandbox != s {
+				t.Fatalf("read = %+v, %v", e, err)
 			}
 			r, err := j.handOver(e, nil)
 			if err != nil || r.Planned {
@@ -151,16 +152,16 @@ func TestJournalLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	entries, err := j.list("cbr0")
+	entries, err := j.list()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
 	for _, e := range entries {
-		ids = append(ids, e.Sandbox.ContainerID)
+		ids = append(ids, fmt.Sprintf("%s of %q, damaged: %t", e.Sandbox.ContainerID, e.Sandbox.Conflist, e.damaged))
 	}
-	if !slices.Equal(ids, []string{"c1", "c2"}) {
-		t.Errorf("lists %q, want c1 and c2", ids)
+	if want := []string{`c1 of "cbr0", damaged: false`, `c2 of "cbr0", damaged: false`, `c3 of "another", damaged: false`, `c4 of "", damaged: true`}; !slices.Equal(ids, want) {
+		t.Errorf("lists %q, want %q", ids, want)
 	}
 }
 

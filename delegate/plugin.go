@@ -111,7 +111,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	}
 	defer held.unlock()
 	// What an earlier call left: one that was killed half way, or one that the runtime repeats.
-	if old, _, err := c.journal.read(&c.sandbox); err != nil {
+	if old, err := c.journal.read(&c.sandbox); err != nil {
 		return nil, err
 	} else if old != nil {
 		if err := c.undo(old); err != nil {
@@ -137,7 +137,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
-	request := plan.PlanRequest{Sandbox: c.sandbox}
+	request := plan.PlanRequest{Sandbox: c.sandbox, AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...)}
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
 	}
@@ -185,7 +185,13 @@ func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err erro
 	if err := c.delegates().add(ctx, e); err != nil {
 		return nil, err
 	}
-	return route(c.args.Netns, c.args.IfName, e.Plan)
+	if moved, err = setRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil || len(e.Results) == 0 {
+		return moved, err
+	}
+	if err := settleResults(e, moved); err != nil {
+		return nil, err
+	}
+	return moved, c.journal.write(e)
 }
 
 // undo takes away what an attachment made, in reverse, and hands the rest to the agent. It has its own time: that
@@ -254,7 +260,7 @@ func (c *call) del(s plan.Sandbox) error {
 		return err
 	}
 	defer held.unlock()
-	e, _, err := c.journal.read(&s)
+	e, err := c.journal.read(&s)
 	if e == nil || err != nil {
 		return err
 	}
@@ -280,7 +286,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	e, _, err := c.journal.read(&c.sandbox)
+	e, err := c.journal.read(&c.sandbox)
 	if e == nil || err != nil {
 		return err
 	}
@@ -314,17 +320,20 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 		s := plan.Sandbox{ContainerID: a.ContainerID, Interface: a.IfName}
 		known[s.ID()] = true
 	}
-	valid := func(e *entry) bool { return known[e.Sandbox.ID()] }
-	entries, err := c.journal.list(c.conf.Name)
-	errs := []error{err}
+	gone := func(e *entry) bool { return e.Sandbox.Conflist == c.conf.Name && !known[e.Sandbox.ID()] }
+	entries, err := c.journal.list()
+	if err != nil {
+		return err
+	}
+	var errs []error
 	for _, e := range entries {
-		if !valid(e) {
+		if gone(e) {
 			errs = append(errs, c.del(e.Sandbox))
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
-	return errors.Join(append(errs, c.delegates().gc(ctx, entries, valid))...)
+	return errors.Join(append(errs, c.delegates().gc(ctx, entries, gone))...)
 }
 
 // Status is CNI's STATUS: not ready until the agent was ready once since boot. A later outage of the agent must

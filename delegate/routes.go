@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-// route finishes a pod's routes when all its interfaces are there, and returns the gateways of the default routes that
+// setRoutes finishes a pod's routes when all its interfaces are there, and returns the gateways of the default routes that
 // were moved off the primary interface, one of a family.
-func route(netns, primary string, p *plan.Plan) (moved []netip.Addr, err error) {
+func setRoutes(netns, primary string, p *plan.Plan) (moved []netip.Addr, err error) {
 	if p.Default == nil && len(p.Routes) == 0 && len(p.Delegates) == 0 {
 		return nil, nil
 	}
@@ -116,13 +116,13 @@ func moveDefaults(primary string, d *plan.Default) (moved []netip.Addr, err erro
 			return nil, err
 		}
 		gateway, given := gatewayOf(d, family, own)
-		if !gateway.IsValid() {
-			continue
-		}
-		if given {
+		if given || !gateway.IsValid() { // one of this family that nobody asked for would be a second one
 			if err := deleteRoutes(own); err != nil {
 				return nil, err
 			}
+		}
+		if !gateway.IsValid() {
+			continue
 		}
 		if err := leave(first, family, d.Keep); err != nil {
 			return nil, err
@@ -133,6 +133,10 @@ func moveDefaults(primary string, d *plan.Default) (moved []netip.Addr, err erro
 			}
 		}
 		moved = append(moved, gateway)
+	}
+	if len(moved) == 0 {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "name the gateway in the pod's annotation "+conf.NetworksAnnotation,
+			"[] asks for the network's own gateway, and its plugins made no default route by one")
 	}
 	return moved, nil
 }
@@ -182,25 +186,68 @@ func leave(first netlink.Link, family int, keep []netip.Prefix) error {
 	return deleteRoutes(routes)
 }
 
-// moveInResult makes a result say where the default routes go; all else stays as it was.
+// settleResults makes the delegates' results say where default routes go now: that of the interface that has them names
+// their gateways, the others' have none.
+func settleResults(e *entry, moved []netip.Addr) error {
+	for i := range e.Results {
+		d := &e.Plan.Delegates[i]
+		var gateways []netip.Addr
+		if e.Plan.Default != nil && e.Plan.Default.Interface == d.Name {
+			gateways = moved
+		}
+		var err error
+		e.Results[i], err = editRoutes(e.Results[i], func(routes []route) []route {
+			return withDefaults(slices.DeleteFunc(routes, route.isDefault), gateways)
+		})
+		if err != nil {
+			return named(d, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "result: %w", err))
+		}
+	}
+	return nil
+}
+
+// moveInResult makes the primary network's result say where the default routes go; all else stays as it was.
 func moveInResult(result json.RawMessage, moved []netip.Addr) (json.RawMessage, error) {
 	if len(moved) == 0 {
 		return result, nil
 	}
+	return editRoutes(result, func(routes []route) []route { return withDefaults(routes, moved) })
+}
+
+// withDefaults has the default routes of the gateways' families go by them.
+func withDefaults(routes []route, gateways []netip.Addr) []route {
+	for _, gateway := range gateways {
+		dst := anywhere(gateway).String()
+		routes = slices.DeleteFunc(routes, func(r route) bool { return r.to(dst) })
+		routes = append(routes, route{"dst": json.RawMessage(`"` + dst + `"`), "gw": json.RawMessage(`"` + gateway.String() + `"`)})
+	}
+	return routes
+}
+
+// route is one of a result's, of which all is kept that is not looked at.
+type route map[string]json.RawMessage
+
+func (r route) to(dst string) bool { return string(r["dst"]) == `"`+dst+`"` }
+
+func (r route) isDefault() bool { return r.to("0.0.0.0/0") || r.to("::/0") }
+
+// editRoutes changes a result's routes. Versions before 0.3 have none of their own.
+func editRoutes(result json.RawMessage, edit func([]route) []route) (json.RawMessage, error) {
 	var r map[string]json.RawMessage
 	if err := json.Unmarshal(result, &r); err != nil {
 		return nil, err
 	}
-	var routes []map[string]json.RawMessage
+	if r == nil {
+		return result, nil // a plugin may give none
+	}
+	var routes []route
 	if r["routes"] != nil {
 		if err := json.Unmarshal(r["routes"], &routes); err != nil {
 			return nil, err
 		}
 	}
-	for _, gateway := range moved {
-		dst := anywhere(gateway).String()
-		routes = slices.DeleteFunc(routes, func(route map[string]json.RawMessage) bool { return string(route["dst"]) == `"`+dst+`"` })
-		routes = append(routes, map[string]json.RawMessage{"dst": json.RawMessage(`"` + dst + `"`), "gw": json.RawMessage(`"` + gateway.String() + `"`)})
+	if routes = edit(routes); len(routes) == 0 && r["routes"] == nil {
+		return result, nil
 	}
 	var err error
 	if r["routes"], err = json.Marshal(routes); err != nil {

@@ -28,6 +28,8 @@ type Rules struct {
 	// Isolated lets pods use the NADs of their own namespace only, and those of the namespaces in Global.
 	Isolated bool
 	Global   []string
+	// Allowed are the plugins that may be run on the pod's node; nil: that is seen to elsewhere.
+	Allowed []string
 	// Compatible passes ips and mac in CNI_ARGS to plugins that declare no capability for them.
 	Compatible bool
 }
@@ -50,7 +52,7 @@ func Resolve(ctx context.Context, namespace string, selections []Selection, rule
 			definitions[s.String()] = def
 		}
 		a := Attachment{Selection: s, Network: def.network, Refusal: def.refusal}
-		if err := a.complete(def.nad, rules.Compatible); err != nil {
+		if err := a.complete(def.nad, &rules); err != nil {
 			return nil, err
 		}
 		attachments = append(attachments, a)
@@ -71,7 +73,7 @@ func (r *Rules) allow(namespace string, s *Selection) error {
 }
 
 // complete holds the pod's wishes against the network.
-func (a *Attachment) complete(def *conf.NAD, compatible bool) error {
+func (a *Attachment) complete(def *conf.NAD, rules *Rules) error {
 	var err error
 	if a.Network != nil {
 		if err = a.check(); err != nil {
@@ -79,15 +81,32 @@ func (a *Attachment) complete(def *conf.NAD, compatible bool) error {
 		}
 		return err
 	}
-	a.Delegate, err = delegateOf(def, &a.Selection, compatible)
+	a.Delegate, err = delegateOf(def, &a.Selection, rules.Compatible)
 	if _, asked := errors.AsType[*notCapable](err); asked {
 		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or declare it in the NetworkAttachmentDefinition if its plugin can do that",
 			"interface %s: network %s: %w", a.Interface, &a.Selection, err)
 	}
 	if err != nil {
-		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "interface %s: network %s: spec.config: %w", a.Interface, &a.Selection, err)
+		return fmt.Errorf("interface %s: %w", a.Interface, invalid(def, &a.Selection, err))
+	}
+	if rules.Allowed == nil {
+		return nil
+	}
+	for _, plugin := range a.Delegate.plugins {
+		if err := conf.CheckAllowed(plugin, rules.Allowed); err != nil {
+			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Selection, err)
+		}
 	}
 	return nil
+}
+
+// invalid says that a network's configuration is no good, and where it stands.
+func invalid(def *conf.NAD, s *Selection, err error) error {
+	where, correct := "spec.config", correctNAD
+	if def.File != "" {
+		where, correct = def.File, "correct that file on the node"
+	}
+	return conf.Errorf(conf.CodeInvalidConfig, correct, "network %s: %s: %w", s, where, err)
 }
 
 // What to do about an error in what users wrote.
@@ -139,7 +158,7 @@ func read(ctx context.Context, s Selection, get func(context.Context, string, st
 	}
 	kind, err := conf.NetworkKind([]byte(def.Config))
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: spec.config: %w", &s, err)
+		return nil, invalid(def, &s, err)
 	}
 	if !conf.IsOVN(kind) {
 		return &definition{nad: def}, nil

@@ -23,6 +23,8 @@ type Delegate struct {
 	Args [][2]string
 	// Warning is what the pod's owner should hear of it.
 	Warning string
+	// plugins are all that would be run: those of the list, and those for addresses that they run in turn.
+	plugins []string
 }
 
 // cniVersions are those of the specification that a configuration may have.
@@ -44,6 +46,9 @@ var pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // cniName is a network's name (CNI specification, section 1).
 var cniName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,252}$`)
 
+// ofList are the keys of a list, which a configuration for one plugin may have too.
+var ofList = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC"}
+
 // object is a JSON object whose keys keep their values as they were written.
 type object map[string]json.RawMessage
 
@@ -59,16 +64,17 @@ func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error)
 	if err := nameList(list, def.Name); err != nil {
 		return nil, err
 	}
-	offered := map[string]bool{}
+	d, offered := &Delegate{Capabilities: map[string]json.RawMessage{}}, map[string]bool{}
 	for i, p := range plugins {
-		if err := checkPlugin(p, s.CNIArgs, offered); err != nil {
+		kinds, err := checkPlugin(p, s.CNIArgs, offered)
+		if err != nil {
 			return nil, fmt.Errorf("plugins[%d]: %w", i, err)
 		}
+		d.plugins = append(d.plugins, kinds...)
 	}
 	if list["plugins"], err = json.Marshal(plugins); err != nil {
 		return nil, err
 	}
-	d := &Delegate{Capabilities: map[string]json.RawMessage{}}
 	if d.Conflist, err = json.Marshal(list); err != nil {
 		return nil, err
 	}
@@ -86,7 +92,7 @@ func readList(text []byte) (list object, plugins []object, err error) {
 	if list["plugins"] == nil {
 		one := object{}
 		for key, value := range list {
-			if key != "cniVersion" && key != "name" && key != "disableCheck" && key != "disableGC" {
+			if !slices.Contains(ofList, key) {
 				one[key] = value
 				delete(list, key)
 			}
@@ -116,23 +122,43 @@ func nameList(list object, name string) error {
 	} else if !cniName.MatchString(given) {
 		return fmt.Errorf("name: %q is no network's name", clip(given))
 	}
-	version, err := list.text("cniVersion")
+	version, err := list.version()
 	if err != nil {
 		return err
 	}
-	switch {
-	case version == "":
-		list["cniVersion"] = json.RawMessage(`"` + impliedVersion + `"`)
-	case !slices.Contains(cniVersions, version):
-		return fmt.Errorf("cniVersion: %q is none of %s", clip(version), strings.Join(cniVersions, ", "))
-	}
+	list["cniVersion"] = json.RawMessage(`"` + version + `"`)
+	delete(list, "cniVersions")
 	for _, key := range []string{"disableCheck", "disableGC"} {
 		if err := list.boolean(key); err != nil {
 			return err
 		}
 	}
-	delete(list, "cniVersions")
 	return nil
+}
+
+// version is the highest one that the configuration names and libcni speaks (CNI specification, section 1, "Version
+// considerations").
+func (o object) version() (string, error) {
+	one, err := o.text("cniVersion")
+	if err != nil {
+		return "", err
+	}
+	var named []string
+	if o["cniVersions"] != nil && (json.Unmarshal(o["cniVersions"], &named) != nil || named == nil) {
+		return "", errors.New("\"cniVersions\" is not a list of strings")
+	}
+	if one != "" {
+		named = append(named, one)
+	}
+	if len(named) == 0 {
+		return impliedVersion, nil
+	}
+	for _, v := range slices.Backward(cniVersions) {
+		if slices.Contains(named, v) {
+			return v, nil
+		}
+	}
+	return "", fmt.Errorf("cniVersion: %q is none of %s", clip(strings.Join(named, ", ")), strings.Join(cniVersions, ", "))
 }
 
 // text returns a string; absent is "".
@@ -168,39 +194,61 @@ func ofRuntime(key string) bool {
 }
 
 // checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,
-// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2).
-func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool) error {
+// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it.
+func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool) (kinds []string, err error) {
 	if p == nil {
-		return errors.New("null, where a plugin's configuration is wanted")
+		return nil, errors.New("null, where a plugin's configuration is wanted")
 	}
 	for key := range p {
 		if ofRuntime(key) {
-			return fmt.Errorf("%q is for the runtime to set, leave it out", clip(key))
+			return nil, fmt.Errorf("%q is for the runtime to set, leave it out", clip(key))
 		}
 	}
-	kind, err := p.text("type")
-	if err != nil {
-		return err
-	}
-	if kind == "" {
-		return errors.New("\"type\" is missing")
-	}
-	if !pluginType.MatchString(kind) {
-		return fmt.Errorf("type: %q is no name of a plugin", clip(kind))
-	}
-	if conf.IsOVN(kind) {
-		return fmt.Errorf("type: %q is a network of its own, it cannot be chained", kind)
+	if kinds, err = pluginTypes(p); err != nil {
+		return nil, err
 	}
 	var capabilities map[string]bool
 	if p["capabilities"] != nil {
 		if err := json.Unmarshal(p["capabilities"], &capabilities); err != nil {
-			return errors.New("\"capabilities\" is not an object of true and false")
+			return nil, errors.New("\"capabilities\" is not an object of true and false")
 		}
 	}
 	for name, yes := range capabilities {
 		offered[name] = offered[name] || yes
 	}
-	return mergeArgs(p, cniArgs)
+	return kinds, mergeArgs(p, cniArgs)
+}
+
+// pluginTypes are the names of the binaries that a configuration stands for.
+func pluginTypes(p object) ([]string, error) {
+	kind, err := p.text("type")
+	if err != nil {
+		return nil, err
+	}
+	if kind == "" {
+		return nil, errors.New("\"type\" is missing")
+	}
+	if conf.IsOVN(kind) {
+		return nil, fmt.Errorf("type: %q is a network of its own, it cannot be chained", kind)
+	}
+	kinds := []string{kind}
+	var ipam object
+	if p["ipam"] != nil && json.Unmarshal(p["ipam"], &ipam) != nil {
+		return nil, errors.New("\"ipam\" is not an object")
+	}
+	kind, err = ipam.text("type")
+	if err != nil {
+		return nil, fmt.Errorf("ipam: %w", err)
+	}
+	if kind != "" {
+		kinds = append(kinds, kind)
+	}
+	for _, kind := range kinds {
+		if !pluginType.MatchString(kind) {
+			return nil, fmt.Errorf("type: %q is no name of a plugin", clip(kind))
+		}
+	}
+	return kinds, nil
 }
 
 func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {

@@ -19,6 +19,15 @@ type Routing struct {
 	Routes   []PodRoute
 }
 
+// AllGateways are the gateways of all that the pod asks for: none of them can be an address of its own.
+func (r *Routing) AllGateways() []netip.Addr {
+	all := slices.Clone(r.Gateways)
+	for _, route := range r.Routes {
+		all = append(all, route.GW)
+	}
+	return all
+}
+
 // PodRoute is a route by one of the pod's interfaces.
 type PodRoute struct {
 	conf.Route

@@ -172,6 +172,15 @@ func TestPortsOfAPodDoNotShareAnAddress(t *testing.T) {
 	_, err := w.nb.Ensure(timeout(t), o, append(wants, want(n, "net6")), anyone)
 	wantCode(t, err, conf.CodeNoAddressLeft, "net", "shop/tiny")
 	w.wantPorts(t, o, nil)
+
+	// Nor when the pod itself reaches others by every address there is.
+	all := want(n, "net1")
+	for i := range n.Pool(0).Size() {
+		all.NotOwn = append(all.NotOwn, n.Pool(0).At(i))
+	}
+	_, err = w.nb.Ensure(timeout(t), o, []ovnport.Want{all}, anyone)
+	wantCode(t, err, conf.CodeNoAddressLeft, "net1", "shop/tiny")
+	w.wantPorts(t, o, nil)
 }
 
 func TestNewSandboxTakesOver(t *testing.T) {

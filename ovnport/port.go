@@ -41,6 +41,8 @@ type Want struct {
 	Network   *conf.Network
 	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
+	// NotOwn are addresses that a dynamic one must not be: the pod reaches others by them.
+	NotOwn []netip.Addr
 	// Refusal is what the controller says of the network's NAD, for the error of a network that is not there.
 	Refusal string
 }

@@ -71,7 +71,11 @@ func newSlot(o *Owner, w Want) (*slot, error) {
 			}
 		}
 		if !fixed {
-			s.addSearch(&search{pool: w.Network.Pool(i), network: w.Network.ID(), seed: s.name})
+			pool := w.Network.Pool(i, w.NotOwn...)
+			if pool.Size() == 0 {
+				return nil, noAddressLeft(s)
+			}
+			s.addSearch(&search{pool: pool, network: w.Network.ID(), seed: s.name})
 		}
 	}
 	if len(w.Network.Subnets) == 0 {

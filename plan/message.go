@@ -46,6 +46,8 @@ type PlanRequest struct {
 	// Annotations are the pod's that concern us, as they were when the sandbox was made. nil: the runtime does not
 	// hand them, the agent is to look.
 	Annotations map[string]string `json:"annotations"`
+	// AllowedDelegates are the plugins that the node's conflist lets us run. nil: the plugin, an older one, does not say.
+	AllowedDelegates []string `json:"allowedDelegates"`
 }
 
 // Plan is what to wire for one pod.

@@ -1,0 +1,83 @@
+package delegate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// conflist is a delegate's configuration. libcni reads every number as a float, so it is given stubs of the plugins'
+// configurations; the executor puts each plugin's own keys in again, to the letter (CNI specification, section 1,
+// "Plugin configuration objects": unknown fields are preserved).
+type conflist struct {
+	stubs   *libcni.NetworkConfigList
+	plugins []map[string]json.RawMessage
+}
+
+// stubKey numbers a plugin's configuration in its list, between libcni and the executor.
+const stubKey = "ovn-multinet/plugin"
+
+// readConflist reads what the agent made of a NetworkAttachmentDefinition.
+func readConflist(d *plan.Delegate) (*conflist, error) {
+	var text struct {
+		Name         string                       `json:"name"`
+		CNIVersion   string                       `json:"cniVersion"`
+		DisableCheck bool                         `json:"disableCheck"`
+		DisableGC    bool                         `json:"disableGC"`
+		Plugins      []map[string]json.RawMessage `json:"plugins"`
+	}
+	invalid := func(err error) error {
+		return named(d, conf.Errorf(conf.CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition", "%w", err))
+	}
+	if err := json.Unmarshal(d.Conflist, &text); err != nil {
+		return nil, invalid(err)
+	}
+	c := &conflist{plugins: text.Plugins, stubs: &libcni.NetworkConfigList{
+		Name: text.Name, CNIVersion: text.CNIVersion, DisableCheck: text.DisableCheck, DisableGC: text.DisableGC, Bytes: d.Conflist,
+	}}
+	for i, p := range text.Plugins {
+		stub, err := json.Marshal(map[string]json.RawMessage{
+			"type": p["type"], "capabilities": p["capabilities"], "ipam": p["ipam"], stubKey: json.RawMessage(strconv.Itoa(i)),
+		})
+		if err != nil {
+			return nil, invalid(err)
+		}
+		network := &types.PluginConf{}
+		if err := json.Unmarshal(stub, network); err != nil {
+			return nil, invalid(fmt.Errorf("plugins[%d]: %w", i, err))
+		}
+		c.stubs.Plugins = append(c.stubs.Plugins, &libcni.PluginConfig{Network: network, Bytes: stub})
+	}
+	return c, nil
+}
+
+// request is the configuration that a plugin of the list gets: its own keys, less capabilities, which are for the runtime
+// that we are here, and those that libcni put into the stub (CNI specification, section 4, "Deriving request configuration
+// from plugin configuration"). prev, if there is one, takes the place of the result that libcni kept.
+func (c *conflist) request(stub []byte, prev json.RawMessage) ([]byte, error) {
+	var from map[string]json.RawMessage
+	if err := json.Unmarshal(stub, &from); err != nil {
+		return nil, err
+	}
+	i, err := strconv.Atoi(string(from[stubKey]))
+	if err != nil || i < 0 || i >= len(c.plugins) {
+		return nil, fmt.Errorf("no plugin has the number %s", from[stubKey])
+	}
+	for _, key := range []string{stubKey, "type", "capabilities", "ipam"} {
+		delete(from, key)
+	}
+	config := maps.Clone(c.plugins[i])
+	delete(config, "capabilities")
+	maps.Copy(config, from)
+	if prev != nil && config["prevResult"] != nil {
+		config["prevResult"] = prev
+	}
+	return json.Marshal(config)
+}
