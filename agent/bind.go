@@ -125,9 +125,12 @@ func statusOf(r *plan.BindRequest) ([]byte, error) {
 	}
 	for i, d := range r.Plan.Delegates {
 		m := nad.Made{Network: d.Network, Interface: d.Name}
-		if i < len(r.Results) {
-			if m.Result, err = resultOf(r.Results[i]); err != nil {
-				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "interface %s: network %s: result: %w", d.Name, d.Network, err)
+		if m.Result, err = resultOf(at(r.Results, i)); err != nil {
+			return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "interface %s: network %s: result: %w", d.Name, d.Network, err)
+		}
+		if m.Device = at(r.Devices, i); m.Device != nil {
+			if err := nad.CheckDevice(m.Device); err != nil {
+				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins wrote it", "interface %s: network %s: device information: %w", d.Name, d.Network, err)
 			}
 		}
 		if err := put(d.Position, m); err != nil {
@@ -137,9 +140,19 @@ func statusOf(r *plan.BindRequest) ([]byte, error) {
 	return json.Marshal(nad.Status(r.Conflist, r.Interface, primary, made))
 }
 
+// at returns the i-th of what the delegates gave, nil when there is none.
+func at(texts []json.RawMessage, i int) json.RawMessage {
+	if i >= len(texts) || isNull(texts[i]) {
+		return nil
+	}
+	return texts[i]
+}
+
+func isNull(text json.RawMessage) bool { return len(text) == 0 || string(text) == "null" }
+
 // resultOf reads a CNI result of any version; nil when there is none, which is allowed.
-func resultOf(text []byte) (*types100.Result, error) {
-	if len(text) == 0 || string(text) == "null" {
+func resultOf(text json.RawMessage) (*types100.Result, error) {
+	if isNull(text) {
 		return nil, nil
 	}
 	result, err := create.CreateFromBytes(text)

@@ -284,6 +284,7 @@ func TestStatusOf(t *testing.T) {
 		primary = `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},`
 		first   = `{"name":"shop/ext","interface":"net1","dns":{}},`
 		blue    = `{"name":"shop/blue","interface":"net2","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"dns":{}`
+		pci     = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":1}}`
 		gateway = `,"gateway":["10.1.0.1"],"default-route":["10.1.0.1"]`
 		last    = `{"name":"shop/ext","interface":"net3","ips":["10.9.0.7"],"dns":{}`
 	)
@@ -300,6 +301,14 @@ func TestStatusOf(t *testing.T) {
 			primary + first + blue + `},{"name":"shop/ext","interface":"net3","dns":{}}]`, 0},
 		{"a result that is none", func(r *plan.BindRequest) { r.Results[1] = json.RawMessage(`{"cniVersion":"9.0.0"}`) },
 			`interface net3: network shop/ext: result: unsupported CNI result version "9.0.0"`, conf.CodeDecoding},
+		{"device information", func(r *plan.BindRequest) {
+			r.Devices = []json.RawMessage{json.RawMessage("null"), json.RawMessage(pci)}
+		},
+			primary + first + blue + gateway + "}," + last + `,"device-info":` + pci + "}]", 0},
+		{"device information that is none", func(r *plan.BindRequest) {
+			r.Devices = []json.RawMessage{json.RawMessage(`{"version":"1.1.0","type":"usb"}`)}
+		},
+			`interface net1: network shop/ext: device information: type: "usb" is none of pci, vdpa, vhost-user, memif`, conf.CodeDecoding},
 		{"no result of the primary network", func(r *plan.BindRequest) { r.Primary = json.RawMessage("null") }, "prevResult: it is empty", conf.CodeDecoding},
 		{"one position twice", func(r *plan.BindRequest) { r.Plan.Delegates[1].Position = 1 }, "the plan has no place 1 for interface net3", conf.CodeInternal},
 		{"a position too far", func(r *plan.BindRequest) { r.Plan.Interfaces[0].Position = 3 }, "the plan has no place 3 for interface net2", conf.CodeInternal},
@@ -317,4 +326,19 @@ func TestStatusOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Results and device information are other programs' output: nothing in them makes the agent panic, and what it writes is
+// JSON.
+func FuzzStatusOf(f *testing.F) {
+	f.Add([]byte(`{"cniVersion":"0.4.0","interfaces":[null,{"name":"net1","sandbox":"/x"}],"ips":[null,{"version":"4","address":"10.9.0.7/24","interface":7}]}`), []byte("null"))
+	f.Add([]byte(`{"cniVersion":"0.2.0","ip4":{"ip":"10.9.0.7/24"}}`), []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5"}}`))
+	f.Fuzz(func(t *testing.T, result, device []byte) {
+		r := statusRequest()
+		r.Primary, r.Results, r.Devices = result, []json.RawMessage{result, result}, []json.RawMessage{device, device}
+		status, err := statusOf(r)
+		if err == nil && !json.Valid(status) || err != nil && status != nil {
+			t.Errorf("%s, %v", status, err)
+		}
+	})
 }

@@ -74,6 +74,7 @@ func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 	for key, value := range p.Capabilities {
 		rt.CapabilityArgs[key] = value
 	}
+	rt.CapabilityArgs[deviceCapability] = deviceFile(&e.Sandbox, p)
 	return rt
 }
 
@@ -96,6 +97,9 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
+		if err := list.prepareDevice(deviceFile(&e.Sandbox, p)); err != nil {
+			return named(p, err)
+		}
 		result, err := d.cni.AddNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
 		if err != nil {
 			return named(p, delegateError(err))
@@ -104,7 +108,11 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return named(p, delegateError(err))
 		}
-		e.Results = append(e.Results, text)
+		device, err := list.readDevice(deviceFile(&e.Sandbox, p))
+		if err != nil {
+			return named(p, err)
+		}
+		e.Results, e.Devices = append(e.Results, text), append(e.Devices, device)
 		failpoint.Hit("delegate-made")
 	}
 	return nil
@@ -130,6 +138,9 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []plan.Delegate, er
 		list, err := readConflist(p)
 		if err == nil {
 			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
+		}
+		if err == nil {
+			err = list.dropDevice(deviceFile(&e.Sandbox, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))

@@ -36,6 +36,8 @@ type entry struct {
 	// Begun counts the plan's delegates whose ADD was begun, Results are those of the ones that were made.
 	Begun   int               `json:"begun,omitempty"`
 	Results []json.RawMessage `json:"results,omitempty"`
+	// Devices are what the delegates' plugins say of their devices, null for those that say nothing.
+	Devices []json.RawMessage `json:"devices,omitempty"`
 	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD: delegates get them again when there is no pod to ask, in GC.
 	NetNS string `json:"netns,omitempty"`
 	Args  string `json:"args,omitempty"`
@@ -69,11 +71,15 @@ func (j *journal) read(s *plan.Sandbox) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
+	return parseEntry(text, s), nil
+}
+
+func parseEntry(text []byte, s *plan.Sandbox) *entry {
 	e := &entry{}
-	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ContainerID != s.ContainerID {
-		return &entry{Version: entryVersion, Sandbox: *s, damaged: true}, nil
+	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ID() != s.ID() {
+		return &entry{Version: entryVersion, Sandbox: *s, damaged: true}
 	}
-	return e, nil
+	return e
 }
 
 func (j *journal) write(e *entry) error {
@@ -88,14 +94,8 @@ func (j *journal) write(e *entry) error {
 // for it. Delegates that are left stay in the journal, alone. An older file of the same name in release/ means that an
 // older release is not done: what it listed may be more than what is listed now.
 func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error) {
-	var r *plan.Release
-	if e.Plan == nil || len(e.Plan.Interfaces) > 0 {
-		r = &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
-		if e.Plan != nil {
-			for _, i := range e.Plan.Interfaces {
-				r.Ports = append(r.Ports, i.Port)
-			}
-		}
+	r := e.release()
+	if r != nil {
 		path := j.release(e.Sandbox.ID())
 		if _, err := os.Lstat(path); err == nil {
 			r.Planned, r.Ports = false, nil
@@ -107,7 +107,7 @@ func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error
 	if len(left) == 0 {
 		return r, j.forget(&e.Sandbox)
 	}
-	e.Plan, e.Begun, e.Results = &plan.Plan{Delegates: left}, len(left), nil
+	e.Plan, e.Begun, e.Results, e.Devices = &plan.Plan{Delegates: left}, len(left), nil, nil
 	e.Complaints++
 	if e.Complaints >= maxComplaints {
 		if err := os.WriteFile(j.attached(e.Sandbox.ID())+leftSuffix, nil, 0o600); err != nil {
@@ -115,6 +115,20 @@ func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error
 		}
 	}
 	return r, j.write(e)
+}
+
+// release is what the agent has to release of an entry, nil: nothing.
+func (e *entry) release() *plan.Release {
+	if e.Plan != nil && len(e.Plan.Interfaces) == 0 {
+		return nil
+	}
+	r := &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
+	if e.Plan != nil {
+		for _, i := range e.Plan.Interfaces {
+			r.Ports = append(r.Ports, i.Port)
+		}
+	}
+	return r
 }
 
 // left returns an attachment of another container whose delegates would not go, nil when there is none.

@@ -77,7 +77,7 @@ func TestJournalKeepsAnAttachment(t *testing.T) {
 // TestJournalDamaged: an entry that does not parse, or is another container's, still says that there was one.
 func TestJournalDamaged(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty": "", "half": `{"version":1,"sandbox":{"contai`, "null": "null", "another's": `{"sandbox":{"containerID":"c2"}}`, "binary": "\x00\x01",
+		"empty": "", "half": `{"version":1,"sandbox":{"contai`, "null": "null", "another interface's": `{"sandbox":{"containerID":"c1","interface":"net9"}}`, "another's": `{"sandbox":{"containerID":"c2"}}`, "binary": "\x00\x01",
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, s := newJournal(t), sandbox("c1")
@@ -183,4 +183,28 @@ func TestWriteFileIsWhole(t *testing.T) {
 	if got := files(t, dir); !slices.Equal(got, []string{"f"}) {
 		t.Errorf("files %q", got)
 	}
+}
+
+// Whatever a disk made of an entry, it is read as one of its own sandbox, all of whose ports are released.
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(`{"version":1,"sandbox":{"containerID":"c1","interface":"eth0"},"plan":{"interfaces":[{"name":"net1","port":{"uuid":"u"}}],"delegates":[{"name":"net2","conflist":{}}]},"begun":1}`))
+	f.Add([]byte(`{"sandbox":{"containerID":"c1","interface":"eth0"},"plan":null,"results":[null],"begun":-7,"complaints":2}`))
+	f.Add([]byte(`{"sandbox":{"containerID":"c1"}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := sandbox("c1")
+		e := parseEntry(text, &s)
+		if e.Sandbox.ID() != s.ID() || e.damaged && e.Plan != nil {
+			t.Fatalf("it is read as %+v", e)
+		}
+		r := e.release()
+		switch {
+		case e.Plan == nil:
+			if r == nil || r.Planned || len(r.Ports) != 0 {
+				t.Errorf("release %+v without a plan, want one by owner", r)
+			}
+		case r == nil && len(e.Plan.Interfaces) > 0 || r != nil && len(r.Ports) != len(e.Plan.Interfaces):
+			t.Errorf("release %+v of %+v", r, e.Plan)
+		}
+	})
 }

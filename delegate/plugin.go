@@ -160,7 +160,7 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 	if moved, err = c.make(ctx, e); err != nil {
 		return nil, err
 	}
-	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult, Results: e.Results}
+	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
 	if p.Default != nil { // also where a delegate's own plugins chose the gateway
 		routes := *p.Default
 		routes.Gateways = moved

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -130,5 +131,39 @@ func TestHangingDelegate(t *testing.T) {
 		t.Errorf("process %d of the plugin is still there", pid)
 	}
 	w.end(p)
+	w.asBefore()
+}
+
+// TestDeviceInformation: what a plugin that wants to says of its device stands in network-status, and its file goes with
+// the pod; what is none fails the ADD, which leaves nothing.
+func TestDeviceInformation(t *testing.T) {
+	const folder = "/var/run/k8s.cni.cncf.io/devinfo/cni"
+	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	const good = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","pf-pci-address":"0000:18:00.0"}}`
+	log := w.recorderOn("device", `,"capabilities":{"CNIDeviceInfoFile":true},"device":`+good)
+	w.recorderOn("bad", `,"capabilities":{"CNIDeviceInfoFile":true},"device":{"type":"pci","version":"1.1.0"}`)
+	w.recorderOn("plain", "")
+
+	p := w.attached(0, "web", "device,blue,plain,device")
+	for i, s := range w.status(p) {
+		text, err := json.Marshal(s.DeviceInfo)
+		w.must(err)
+		equal(t, "device information of "+s.Interface, string(text), []string{"null", good, "null", "null", good}[i])
+	}
+	_, last := w.calls(log)
+	equal(t, "the file that net4 was told", fmt.Sprint(last["stdin"].(map[string]any)["runtimeConfig"]), "map[CNIDeviceInfoFile:"+folder+"/"+p.Sandbox+"-net4-device.json]")
+	files := func() []string {
+		found, err := filepath.Glob(filepath.Join(folder, "*-device.json"))
+		w.must(err)
+		return found
+	}
+	equal(t, "files", len(files()), 2)
+	w.end(p)
+
+	bad := w.pod(0, "bad", "blue,bad")
+	_, err := bad.Add(w.ctx)
+	w.refused(err, 6, `interface net2: network shop/bad: device information: "pci" is not there as an object`)
+	w.end(bad)
+	equal(t, "files in the end", files(), []string(nil))
 	w.asBefore()
 }

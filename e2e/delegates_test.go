@@ -198,6 +198,10 @@ func TestDefaultRouteMoves(t *testing.T) {
 	byDelegate := w.attached(0, "by-delegate", `[{"name":"gated","default-route":[]},{"name":"blue"}]`)
 	equal(t, "a delegate's own", w.defaults(byDelegate, "-4"), []string{"default via 10.70.0.1 dev net1"})
 
+	// The plugins compare the routes with what they are told was made.
+	for _, p := range []*lab.Pod{silent, byOVN, byDelegate} {
+		w.must(p.Check(w.ctx))
+	}
 	w.end(silent, byOVN, byDelegate)
 	w.withoutBridge()
 	w.asBefore()

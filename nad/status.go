@@ -1,6 +1,7 @@
 package nad
 
 import (
+	"encoding/json"
 	"net/netip"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -18,6 +19,8 @@ type Made struct {
 	MTU       int
 	Addresses []netip.Prefix
 	Result    *types100.Result
+	// Device is what those plugins say of the device, as CheckDevice has it; nil: nothing.
+	Device json.RawMessage
 	// Gateways of the pod's default routes, when they go by this interface.
 	Gateways []netip.Addr
 }
@@ -27,6 +30,8 @@ type Made struct {
 type NetworkStatus struct {
 	nadv1.NetworkStatus
 	DefaultRoute []string `json:"default-route,omitempty"`
+	// DeviceInfo takes the library's place: it keeps what a plugin wrote in keys of its own.
+	DeviceInfo json.RawMessage `json:"device-info,omitempty"`
 }
 
 // Status builds a pod's network-status: the primary network's entry, then one per attachment, in their order.
@@ -45,7 +50,7 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 		for _, g := range m.Gateways {
 			s.DefaultRoute = append(s.DefaultRoute, g.String())
 		}
-		s.Gateway = s.DefaultRoute
+		s.Gateway, s.DeviceInfo = s.DefaultRoute, m.Device
 		status = append(status, s)
 	}
 	return status

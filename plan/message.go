@@ -119,6 +119,8 @@ type BindRequest struct {
 	Primary json.RawMessage `json:"primary"` // the primary network's CNI result, for the network-status
 	// Results are the delegates' CNI results, in their order.
 	Results []json.RawMessage `json:"results,omitempty"`
+	// Devices are what their plugins say of their devices (Device Information Specification), null: nothing.
+	Devices []json.RawMessage `json:"devices,omitempty"`
 }
 
 // Release says what a sandbox had. It is a message, and it is the file in release/ that outlives a missing agent:

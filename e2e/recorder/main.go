@@ -16,11 +16,16 @@ import (
 // config is what a scenario asks of it.
 type config struct {
 	Log    string                     `json:"log"`    // file that gets a line for each call
-	Result json.RawMessage            `json:"result"` // printed on ADD; absent: nothing at all
+	Result json.RawMessage            `json:"result"` // printed on ADD; absent: prevResult, or nothing at all
+	Prev   json.RawMessage            `json:"prevResult"`
 	Fail   map[string]json.RawMessage `json:"fail"`   // by command: the error that is printed instead
 	While  string                     `json:"while"`  // file; fails only as long as it is there
 	Hang   string                     `json:"hang"`   // command that hangs, with a child
 	Print  int                        `json:"print"`  // bytes that are printed instead of a result
+	Device json.RawMessage            `json:"device"` // written on ADD into the file for device information
+	Given  struct {
+		File string `json:"CNIDeviceInfoFile"`
+	} `json:"runtimeConfig"`
 }
 
 // record is a call.
@@ -49,7 +54,7 @@ func run() error {
 	}
 	command := os.Getenv("CNI_COMMAND")
 	if command == "VERSION" {
-		fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)
+		fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`)
 		return nil
 	}
 	if err := c.write(command, stdin); err != nil {
@@ -65,12 +70,19 @@ func run() error {
 	if text := c.Fail[command]; text != nil && c.fails() {
 		return fmt.Errorf("%s", text)
 	}
+	if command == "ADD" && c.Device != nil {
+		if err := os.WriteFile(c.Given.File, c.Device, 0o600); err != nil {
+			return err
+		}
+	}
 	switch {
 	case command != "ADD":
 	case c.Print > 0:
 		fmt.Print(strings.Repeat("x", c.Print))
 	case c.Result != nil:
 		fmt.Println(string(c.Result))
+	case c.Prev != nil:
+		fmt.Println(string(c.Prev))
 	}
 	return nil
 }
