@@ -70,7 +70,7 @@ lint: ## Check formatting, go vet, staticcheck, module files
 	$(GO) vet -tags failpoint ./internal/failpoint
 	$(GO) vet -tags kube ./e2e/kube/...
 	$(LINT) staticcheck -tags kube ./...
-	@for m in . hack/tools e2e/cniplugins e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: generate
 generate: ## Make the OVSDB models again from ovndb/schema
@@ -79,6 +79,10 @@ generate: ## Make the OVSDB models again from ovndb/schema
 .PHONY: mutate
 mutate: setup ## Break the code at each guard and see the tests go red
 	$(GO) run ./hack/mutate
+
+.PHONY: conformance
+conformance: setup ## Break the code at each demand of the specifications and see the tests go red
+	$(GO) run ./hack/mutate -named-in docs/conformance.md
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser that a tenant reaches (FUZZTIME=1m each)

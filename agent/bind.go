@@ -150,11 +150,17 @@ func at(texts []json.RawMessage, i int) json.RawMessage {
 
 func isNull(text json.RawMessage) bool { return len(text) == 0 || string(text) == "null" }
 
-// resultOf reads a CNI result of any version; nil when there is none, which is allowed.
-func resultOf(text json.RawMessage) (*types100.Result, error) {
+// resultOf reads a CNI result of any version; nil when there is none, which is allowed. The library panics on some that are
+// none, such as one of version 0.4.0 with null among its interfaces.
+func resultOf(text json.RawMessage) (r *types100.Result, err error) {
 	if isNull(text) {
 		return nil, nil
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			r, err = nil, fmt.Errorf("it cannot be read: %v", p)
+		}
+	}()
 	result, err := create.CreateFromBytes(text)
 	if err != nil {
 		return nil, err
@@ -174,7 +180,7 @@ func statusError(pod *source.Pod, err error) error {
 func (a *Agent) check(ctx context.Context, r *plan.CheckRequest, send deliver) error {
 	for _, i := range r.Plan.Interfaces {
 		plug := ovnport.Plug{HostEnd: plan.HostEnd(r.ContainerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC}
-		if err := errors.Join(a.nb.Check(ctx, r.ContainerID, i.Port.UUID), a.ovs.Check(ctx, r.ContainerID, plug)); err != nil {
+		if err := errors.Join(a.nb.Check(ctx, r.ContainerID, i.Port.UUID, i.MAC, i.Addresses), a.ovs.Check(ctx, r.ContainerID, plug)); err != nil {
 			return fmt.Errorf("interface %s: %w", i.Name, err)
 		}
 	}

@@ -60,8 +60,8 @@ func TestDelegatesOnly(t *testing.T) {
 		Primary: json.RawMessage(`{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/x"}]}`),
 		Results: []json.RawMessage{json.RawMessage(`{"cniVersion":"0.3.1","interfaces":[{"name":"net1","mac":"02:00:00:00:00:01","sandbox":"/x"}]}`), json.RawMessage("null")}}, nil))
 	status, _ := r.source.told()
-	if want := `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},{"name":"shop/ext","interface":"net1","mac":"02:00:00:00:00:01","dns":{}},` +
-		`{"name":"shop/ext","interface":"net2","dns":{}}]`; status != want {
+	if want := `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},{"name":"shop/ext","interface":"net1","mac":"02:00:00:00:00:01","default":false,"dns":{}},` +
+		`{"name":"shop/ext","interface":"net2","default":false,"dns":{}}]`; status != want {
 		t.Errorf("status %s\nwant   %s", status, want)
 	}
 	r.eventually("told", func() bool {
@@ -282,11 +282,11 @@ func statusRequest() *plan.BindRequest {
 func TestStatusOf(t *testing.T) {
 	const (
 		primary = `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},`
-		first   = `{"name":"shop/ext","interface":"net1","dns":{}},`
-		blue    = `{"name":"shop/blue","interface":"net2","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"dns":{}`
+		first   = `{"name":"shop/ext","interface":"net1","default":false,"dns":{}},`
+		blue    = `{"name":"shop/blue","interface":"net2","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"default":false,"dns":{}`
 		pci     = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":1}}`
 		gateway = `,"gateway":["10.1.0.1"],"default-route":["10.1.0.1"]`
-		last    = `{"name":"shop/ext","interface":"net3","ips":["10.9.0.7"],"dns":{}`
+		last    = `{"name":"shop/ext","interface":"net3","ips":["10.9.0.7"],"default":false,"dns":{}`
 	)
 	tests := []struct {
 		name   string
@@ -298,7 +298,11 @@ func TestStatusOf(t *testing.T) {
 		{"default routes by a delegate", func(r *plan.BindRequest) { r.Plan.Default.Interface = "net3" }, primary + first + blue + "}," + last + gateway + "}]", 0},
 		{"no default routes", func(r *plan.BindRequest) { r.Plan.Default = nil }, primary + first + blue + "}," + last + "}]", 0},
 		{"fewer results than delegates", func(r *plan.BindRequest) { r.Results = nil; r.Plan.Default = nil },
-			primary + first + blue + `},{"name":"shop/ext","interface":"net3","dns":{}}]`, 0},
+			primary + first + blue + `},{"name":"shop/ext","interface":"net3","default":false,"dns":{}}]`, 0},
+		{"a result that the library cannot bear", func(r *plan.BindRequest) {
+			r.Results[1] = json.RawMessage(`{"cniVersion":"0.4.0","interfaces":[null]}`)
+		},
+			"interface net3: network shop/ext: result: it cannot be read: runtime error: invalid memory address or nil pointer dereference", conf.CodeDecoding},
 		{"a result that is none", func(r *plan.BindRequest) { r.Results[1] = json.RawMessage(`{"cniVersion":"9.0.0"}`) },
 			`interface net3: network shop/ext: result: unsupported CNI result version "9.0.0"`, conf.CodeDecoding},
 		{"device information", func(r *plan.BindRequest) {

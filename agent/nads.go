@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +20,9 @@ func (a *Agent) rules(allowed []string) nad.Rules {
 // section 3.4.1).
 func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
 	def, err := a.source.NAD(ctx, namespace, name)
+	if err != nil && !errors.Is(err, conf.ErrNotFound) {
+		return nil, conf.Errorf(conf.CodeTryAgain, "does the source of NetworkAttachmentDefinitions answer, and is each of its files understood?", "%w", err)
+	}
 	if err != nil || def.Config != "" {
 		return def, err
 	}
@@ -43,7 +46,7 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 func configFile(dir, name string) (text, file string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", "", fmt.Errorf("--nad-conf-dir: %w", err)
+		return "", "", conf.Errorf(conf.CodeTryAgain, "make the folder on this node, readable for the agent", "--nad-conf-dir: %w", err)
 	}
 	for _, extensions := range [][]string{{".conflist"}, {".conf", ".json"}} {
 		for _, e := range entries {

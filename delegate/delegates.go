@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -32,8 +33,8 @@ func (c *call) delegates() *delegates {
 	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
 }
 
-// check tells, before anything is made here, whether all that would be run may be: the plugins of each list, and the
-// plugins for addresses that those run in turn. The agent has looked at the same list; this node's file is what counts.
+// check tells, before anything is made here, whether all that would be run may be and is installed: the plugins of each
+// list, and the plugins for addresses that those run in turn. The agent has looked at the same list; this node's file is what counts.
 func (d *delegates) check(p *plan.Plan) error {
 	for i := range p.Delegates {
 		list, err := readConflist(&p.Delegates[i])
@@ -45,7 +46,7 @@ func (d *delegates) check(p *plan.Plan) error {
 				if kind == "" {
 					continue
 				}
-				if err := conf.CheckAllowed(kind, d.exec.allowed); err != nil {
+				if _, err := d.exec.FindInPath(kind, d.cni.Path); err != nil {
 					return named(&p.Delegates[i], err)
 				}
 			}
@@ -127,24 +128,24 @@ func delegateError(err error) error {
 }
 
 // del takes the attachments that were begun away again, the last one first. One that fails does not keep the others
-// (multi-net-spec 1.3, section 7.2); it is returned, to be tried again.
-func (d *delegates) del(ctx context.Context, e *entry) (left []plan.Delegate, err error) {
-	if e.Plan == nil {
-		return nil, nil
-	}
+// (multi-net-spec 1.3, section 7.2); its place is returned, to be tried again.
+func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 	var errs []error
-	for i := min(e.Begun, len(e.Plan.Delegates)) - 1; i >= 0; i-- {
-		p := &e.Plan.Delegates[i]
+	begun := e.begun()
+	for i := len(begun) - 1; i >= 0; i-- {
+		p := &begun[i]
 		list, err := readConflist(p)
 		if err == nil {
-			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
+			rt := d.runtime(e, p)
+			d.restore(list, rt, e.result(i))
+			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), rt)
 		}
 		if err == nil {
 			err = list.dropDevice(deviceFile(&e.Sandbox, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))
-			left = append([]plan.Delegate{*p}, left...)
+			left = append([]int{i}, left...)
 			continue
 		}
 		failpoint.Hit("delegate-gone")
@@ -163,12 +164,10 @@ func (d *delegates) checkAll(ctx context.Context, e *entry) error {
 		if !hasCheck(list.stubs.CNIVersion) {
 			continue
 		}
+		rt := d.runtime(e, p)
+		d.restore(list, rt, e.result(i))
 		// The routes may be others than its plugins made.
-		var result json.RawMessage
-		if i < len(e.Results) {
-			result = e.Results[i]
-		}
-		if err := d.cni.CheckNetworkList(ctx, d.uses(list, result), d.runtime(e, p)); err != nil {
+		if err := d.cni.CheckNetworkList(ctx, d.uses(list, e.result(i)), rt); err != nil {
 			return named(p, delegateError(err))
 		}
 	}
@@ -219,9 +218,50 @@ func (d *delegates) gc(ctx context.Context, entries []*entry, gone func(*entry) 
 	var errs []error
 	for _, list := range lists {
 		valid := &libcni.GCArgs{ValidAttachments: append([]types.GCAttachment{}, attachments[list.stubs.Name]...)}
-		if err := d.cni.GCNetworkList(ctx, d.uses(list, nil), valid); err != nil {
+		if err := d.withoutCache().GCNetworkList(ctx, d.uses(list, nil), valid); err != nil {
 			errs = append(errs, fmt.Errorf("network %s: %w", list.stubs.Name, delegateError(err)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// withoutCache is libcni with a folder of results that is never made. Its GC begins with a DEL of all that the cache has of
+// the CNI name and the list has not, by whatever configuration it was called with, even another NAD's; what was to go is
+// gone by the journal, each by its own.
+func (d *delegates) withoutCache() *libcni.CNIConfig {
+	return libcni.NewCNIConfigWithCacheDir(d.cni.Path, filepath.Join(d.call.conf.StateDir, cacheDir, "none"), d.exec)
+}
+
+// restore gives libcni's cache the result of an ADD back if it has lost it: its files are not written whole or not at all,
+// the journal is, and a plugin without its prevResult may leave behind what it made. libcni reads a bare result too.
+func (d *delegates) restore(list *conflist, rt *libcni.RuntimeConf, result json.RawMessage) {
+	if result == nil {
+		return
+	}
+	if known, err := d.cni.GetNetworkListCachedResult(list.stubs, rt); err == nil && known != nil {
+		return
+	}
+	dir := filepath.Join(d.call.conf.StateDir, cacheDir, "results")
+	if os.MkdirAll(dir, 0o700) == nil {
+		// If it cannot be, the plugin does what it can without.
+		_ = writeFile(filepath.Join(dir, list.stubs.Name+"-"+rt.ContainerID+"-"+rt.IfName), result)
+	}
+}
+
+// recall looks in libcni's cache for the delegates of an entry that is damaged.
+func (d *delegates) recall(e *entry) error {
+	cached, err := d.cni.GetCachedAttachments(e.Sandbox.ContainerID)
+	if err != nil {
+		return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
+	}
+	for _, a := range cached {
+		p := plan.Delegate{Name: a.IfName, Network: a.Network, Conflist: a.Config, Args: a.CniArgs, Capabilities: map[string]json.RawMessage{}}
+		for key, value := range a.CapabilityArgs {
+			if p.Capabilities[key], err = json.Marshal(value); err != nil {
+				return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
+			}
+		}
+		e.NetNS, e.recalled = a.NetNS, append(e.recalled, p)
+	}
+	return nil
 }

@@ -26,7 +26,10 @@ func edge(cmd string, run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		began := time.Now()
 		err := withoutPanic(run, args)
-		record(cmd, args, began, err)
+		_ = withoutPanic(func(*skel.CmdArgs) error { // it reads the configuration too
+			record(cmd, args, began, err)
+			return nil
+		}, args)
 		if err == nil {
 			return nil
 		}

@@ -120,7 +120,7 @@ func complaint(name string, err error, stdout, stderr []byte) error {
 	var own types.Error
 	if json.Unmarshal(stdout, &own) == nil && (own.Code != 0 || own.Msg != "") {
 		code := own.Code
-		if code == 0 {
+		if code == 0 || code == types.ErrInternal { // what skel makes of an error without a code
 			code = conf.CodeDelegateFailed
 		}
 		return conf.Errorf(code, cmp.Or(own.Details, "it said no more"), "delegate %s: %s", name, oneLine(own.Msg))

@@ -43,6 +43,7 @@ func TestExecPlugin(t *testing.T) {
 		{"it gets the environment", `echo "$CNI_COMMAND"`, "ADD\n", 0, ""},
 		{"it gets the configuration", `cat`, `{"type":"plugin"}`, 0, ""},
 		{"its own code is kept", `printf %s '{"code":7,"msg":"bad  conf\n here","details":"look"}'; exit 1`, "", 7, "delegate plugin: bad conf here"},
+		{"an error that skel gave its code", `echo '{"code":999,"msg":"broken"}'; exit 1`, "", conf.CodeDelegateFailed, "delegate plugin: broken"},
 		{"an error without a code", `echo '{"msg":"broken"}'; exit 1`, "", conf.CodeDelegateFailed, "delegate plugin: broken"},
 		{"an error that is no JSON", `echo oh no; exit 3`, "", conf.CodeDelegateFailed, "delegate plugin: oh no"},
 		{"an error on standard error", `echo "cannot  do" >&2; exit 3`, "", conf.CodeDelegateFailed, "delegate plugin: cannot do"},

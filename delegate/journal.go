@@ -46,6 +46,24 @@ type entry struct {
 	// damaged: the file does not parse (a disk's doing, for it was written whole), so that all that is known is the
 	// sandbox, whose ports are then looked for by their owner.
 	damaged bool
+	// recalled are the delegates of an entry that is damaged, as far as libcni knows them.
+	recalled []plan.Delegate
+}
+
+// begun are the delegates to take away.
+func (e *entry) begun() []plan.Delegate {
+	if e.Plan == nil {
+		return e.recalled
+	}
+	return e.Plan.Delegates[:max(0, min(e.Begun, len(e.Plan.Delegates)))]
+}
+
+// result is that of a delegate's ADD, nil when there is none.
+func (e *entry) result(i int) json.RawMessage {
+	if i >= len(e.Results) || string(e.Results[i]) == "null" {
+		return nil
+	}
+	return e.Results[i]
 }
 
 const entryVersion = 1
@@ -93,7 +111,7 @@ func (j *journal) write(e *entry) error {
 // handOver turns an attachment that was undone here into one that the agent has to release; nil when there is nothing
 // for it. Delegates that are left stay in the journal, alone. An older file of the same name in release/ means that an
 // older release is not done: what it listed may be more than what is listed now.
-func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error) {
+func (j *journal) handOver(e *entry, left []int) (*plan.Release, error) {
 	r := e.release()
 	if r != nil {
 		path := j.release(e.Sandbox.ID())
@@ -107,7 +125,11 @@ func (j *journal) handOver(e *entry, left []plan.Delegate) (*plan.Release, error
 	if len(left) == 0 {
 		return r, j.forget(&e.Sandbox)
 	}
-	e.Plan, e.Begun, e.Results, e.Devices = &plan.Plan{Delegates: left}, len(left), nil, nil
+	kept, results := &plan.Plan{}, []json.RawMessage{}
+	for _, i := range left {
+		kept.Delegates, results = append(kept.Delegates, e.begun()[i]), append(results, e.result(i))
+	}
+	e.Plan, e.Begun, e.Results, e.Devices = kept, len(left), results, nil
 	e.Complaints++
 	if e.Complaints >= maxComplaints {
 		if err := os.WriteFile(j.attached(e.Sandbox.ID())+leftSuffix, nil, 0o600); err != nil {

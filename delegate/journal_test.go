@@ -197,6 +197,11 @@ func FuzzJournal(f *testing.F) {
 		if e.Sandbox.ID() != s.ID() || e.damaged && e.Plan != nil {
 			t.Fatalf("it is read as %+v", e)
 		}
+		for i := range e.begun() {
+			if r := e.result(i); r != nil && string(r) != string(e.Results[i]) {
+				t.Errorf("result %d is %s", i, r)
+			}
+		}
 		r := e.release()
 		switch {
 		case e.Plan == nil:

@@ -111,7 +111,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	}
 	defer held.unlock()
 	// What an earlier call left: one that was killed half way, or one that the runtime repeats.
-	if old, err := c.journal.read(&c.sandbox); err != nil {
+	if old, err := c.read(&c.sandbox); err != nil {
 		return nil, err
 	} else if old != nil {
 		if err := c.undo(old); err != nil {
@@ -202,8 +202,8 @@ func (c *call) undo(e *entry) error {
 	return c.detach(ctx, e)
 }
 
-// maxComplaints is how often a delegate whose DEL fails makes ours fail. An error of ours keeps the plugins before us from
-// their DEL, so it is worth only what a retry can heal; after that the entry waits for a later call, or for GC.
+// maxComplaints is how often a delegate's DEL may fail until ours succeeds all the same. An error of ours keeps the plugins
+// before us from their DEL, so it is worth only what a retry can heal; after that the entry waits for a later call, or GC.
 const maxComplaints = 3
 
 func (c *call) detach(ctx context.Context, e *entry) error {
@@ -260,11 +260,21 @@ func (c *call) del(s plan.Sandbox) error {
 		return err
 	}
 	defer held.unlock()
-	e, err := c.journal.read(&s)
+	e, err := c.read(&s)
 	if e == nil || err != nil {
 		return err
 	}
 	return c.detach(ctx, e)
+}
+
+// read returns what is to be undone, nil for nothing. The agent finds the ports of an entry that is damaged by their
+// owner; its delegates are in libcni's cache too.
+func (c *call) read(s *plan.Sandbox) (*entry, error) {
+	e, err := c.journal.read(s)
+	if e != nil && e.damaged {
+		err = c.delegates().recall(e)
+	}
+	return e, err
 }
 
 // finishOther takes up one attachment of another container whose delegates would not go when its runtime asked. What

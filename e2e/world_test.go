@@ -14,13 +14,6 @@ import (
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-
-	// The programs under test are built of these. Importing them lets go test's cache see when they change.
-	_ "github.com/ovn-multinet/ovn-multinet/agent"
-	_ "github.com/ovn-multinet/ovn-multinet/delegate"
-	_ "github.com/ovn-multinet/ovn-multinet/internal/daemon"
-	_ "github.com/ovn-multinet/ovn-multinet/ovnnet"
-	_ "github.com/ovn-multinet/ovn-multinet/source"
 )
 
 func TestMain(m *testing.M) { lab.Main(m) }

@@ -15,7 +15,7 @@ var deviceKeys = map[string][]deviceKey{
 	"pci":        {{name: "pci-address", form: pciAddress}},
 	"vdpa":       {{name: "parent-device"}, {name: "driver", values: []string{"vhost", "virtio"}}, {name: "path"}},
 	"vhost-user": {{name: "mode", values: []string{"client", "server"}}, {name: "path"}},
-	"memif":      {{name: "role", values: []string{"master", "slave"}}, {name: "path"}, {name: "mode", values: []string{"ethernet", "ip", "inject-punt"}}},
+	"memif":      {{name: "role", values: []string{"master", "slave"}}, {name: "path"}, {name: "mode", values: strings.Fields("ethernet ip inject-punt")}},
 }
 
 type deviceKey struct {

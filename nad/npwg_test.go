@@ -23,6 +23,18 @@ func TestAnnotationsOfTheSpecification(t *testing.T) {
 	}
 }
 
+// Names are of DNS-1123 units (multi-net-spec 1.3, section 3.3).
+func TestUnitsOfAName(t *testing.T) {
+	for _, name := range []string{"a..b", "a.-b", "a-.b", "a.b-.c", ".a", "a."} {
+		got, err := Select(networks(name), "shop", "eth0")
+		if err == nil {
+			t.Errorf("taken as %s", show(got))
+			continue
+		}
+		wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: element 0: "`+name+`" cannot be the name of a NetworkAttachmentDefinition`)
+	}
+}
+
 // A claim on addresses is not served, alone as beside fixed ones: a pod that got others would look as if it were
 // (multi-net-spec 1.3, section 4.1.2.1.11).
 func TestIPAMClaimIsRefused(t *testing.T) {
@@ -58,13 +70,14 @@ func TestBandwidthIsNotZero(t *testing.T) {
 	}
 }
 
-// results are those of plugins that tell much, little, oddly and in old forms.
-var results = map[string]string{
+// oddResults are those of plugins that tell much, little, oddly and in old forms.
+var oddResults = map[string]string{
 	"all that there is": `{"cniVersion":"1.1.0","interfaces":[{"name":"br0","mac":"02:00:00:00:00:01"},{"name":"net1","mac":"02:00:00:00:00:02","mtu":1400,"sandbox":"/x"}],
 		"ips":[{"address":"10.9.0.7/24","interface":1},{"address":"10.9.0.1/24","interface":0}],
 		"dns":{"nameservers":["10.9.0.2"],"domain":"a.example","search":["b.example"],"options":["ndots:1"]},"routes":[{"dst":"0.0.0.0/0"}]}`,
 	"nothing":           `{"cniVersion":"1.0.0"}`,
 	"another interface": `{"cniVersion":"1.0.0","interfaces":[{"name":"vf3","mac":"02:00:00:00:00:02","sandbox":"/x"}]}`,
+	"no name":           `{"cniVersion":"1.0.0","interfaces":[{"mac":"02:00:00:00:00:02","sandbox":"/x"}]}`,
 	"none in the pod":   `{"cniVersion":"0.3.1","interfaces":[{"name":"vf3","mac":"02:00:00:00:00:02"}],"ips":[{"version":"4","address":"10.9.0.7/24"}]}`,
 	"the oldest":        `{"cniVersion":"0.2.0","ip4":{"ip":"10.9.0.7/24"},"dns":{}}`,
 }
@@ -74,7 +87,7 @@ var results = map[string]string{
 func TestStatusEntries(t *testing.T) {
 	keys := []string{"name", "interface", "ips", "mac", "default", "dns", "default-route", "device-info", "mtu", "gateway"}
 	ofDNS := []string{"nameservers", "domain", "search", "options"}
-	for name, text := range results {
+	for name, text := range oddResults {
 		t.Run(name, func(t *testing.T) {
 			entries := statusOfResult(t, text)
 			if len(entries) != 3 {

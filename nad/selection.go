@@ -158,7 +158,7 @@ func parseJSON(text []byte) ([]Selection, error) {
 }
 
 // dnsName is what Kubernetes takes as the name of a NAD (DNS subdomain, RFC 1123) and of a namespace (label).
-var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 func (s *Selection) checkNames() error {
 	if s.Name == "" {

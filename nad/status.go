@@ -1,6 +1,7 @@
 package nad
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 
@@ -25,13 +26,19 @@ type Made struct {
 	Gateways []netip.Addr
 }
 
-// NetworkStatus is an entry of network-status: the library's, and the key that the specification has and it has not
-// (multi-net-spec 1.3, section 5.3.6.4).
+// NetworkStatus is an entry of network-status (multi-net-spec 1.3, section 5.3). It is not the library's: that leaves out
+// "default" where it is false, knows no "default-route", and drops what a plugin wrote beside the known keys of device-info.
 type NetworkStatus struct {
-	nadv1.NetworkStatus
-	DefaultRoute []string `json:"default-route,omitempty"`
-	// DeviceInfo takes the library's place: it keeps what a plugin wrote in keys of its own.
-	DeviceInfo json.RawMessage `json:"device-info,omitempty"`
+	Name         string          `json:"name"`
+	Interface    string          `json:"interface,omitempty"`
+	IPs          []string        `json:"ips,omitempty"`
+	MAC          string          `json:"mac,omitempty"`
+	MTU          int             `json:"mtu,omitempty"`
+	Default      bool            `json:"default"`
+	DNS          nadv1.DNS       `json:"dns"`
+	DeviceInfo   json.RawMessage `json:"device-info,omitempty"`
+	Gateway      []string        `json:"gateway,omitempty"`
+	DefaultRoute []string        `json:"default-route,omitempty"`
 }
 
 // Status builds a pod's network-status: the primary network's entry, then one per attachment, in their order.
@@ -40,7 +47,7 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 	first.Default = true
 	status := []NetworkStatus{first}
 	for _, m := range made {
-		s := NetworkStatus{NetworkStatus: nadv1.NetworkStatus{Name: m.Network, Interface: m.Interface, Mac: m.MAC, Mtu: m.MTU}}
+		s := NetworkStatus{Name: m.Network, Interface: m.Interface, MAC: m.MAC, MTU: m.MTU}
 		for _, a := range m.Addresses {
 			s.IPs = append(s.IPs, a.Addr().String())
 		}
@@ -60,7 +67,7 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 // sandbox (multi-net-spec 1.3, section 5.3.2.1). Addresses go by their interface's index; one without an index is the
 // sandbox's (CNI 1.1, section "ADD Success").
 func resultStatus(network, ifName string, r *types100.Result) NetworkStatus {
-	s := NetworkStatus{NetworkStatus: nadv1.NetworkStatus{Name: network, Interface: ifName}}
+	s := NetworkStatus{Name: network, Interface: ifName}
 	own := -1
 	for i, iface := range r.Interfaces {
 		if iface == nil || iface.Sandbox == "" {
@@ -74,7 +81,7 @@ func resultStatus(network, ifName string, r *types100.Result) NetworkStatus {
 		}
 	}
 	if own >= 0 {
-		s.Interface, s.Mac, s.Mtu = r.Interfaces[own].Name, r.Interfaces[own].Mac, r.Interfaces[own].Mtu
+		s.Interface, s.MAC, s.MTU = cmp.Or(r.Interfaces[own].Name, ifName), r.Interfaces[own].Mac, r.Interfaces[own].Mtu
 	}
 	for _, ip := range r.IPs {
 		if ip != nil && (ip.Interface == nil || *ip.Interface == own || *ip.Interface < 0) {

@@ -41,8 +41,8 @@ func TestStatus(t *testing.T) {
 			{Network: "shop/a", Interface: "net2", MAC: "0a:58:00:00:00:01", MTU: 1300},
 		},
 			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
-			{"name":"shop/b","interface":"net1","ips":["10.1.0.7","fd01::7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"dns":{}},
-			{"name":"shop/a","interface":"net2","mac":"0a:58:00:00:00:01","mtu":1300,"dns":{}}]`},
+			{"name":"shop/b","interface":"net1","ips":["10.1.0.7","fd01::7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"default":false,"dns":{}},
+			{"name":"shop/a","interface":"net2","mac":"0a:58:00:00:00:01","mtu":1300,"default":false,"dns":{}}]`},
 		{"addresses by their interface", `{"interfaces":[{"name":"eth0","sandbox":"/x"},{"name":"eth1","sandbox":"/x"}],
 			"ips":[{"address":"10.1.1.1/24","interface":1},{"address":"10.1.1.2/24","interface":0},{"address":"fd01::2/64","interface":0}]}`, nil,
 			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2","fd01::2"],"default":true,"dns":{}}]`},
@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 		{"default routes by an OVN network", flannel, []Made{{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400,
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}, Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}}},
 			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
-			{"name":"shop/b","interface":"net1","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"dns":{},"gateway":["10.1.0.1","fd01::1"],"default-route":["10.1.0.1","fd01::1"]}]`},
+			{"name":"shop/b","interface":"net1","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"default":false,"dns":{},"gateway":["10.1.0.1","fd01::1"],"default-route":["10.1.0.1","fd01::1"]}]`},
 		{"the interface of its name before another one in the sandbox", `{"interfaces":[{"name":"a","mac":"02:00:00:00:00:0a","sandbox":"/x"},{"name":"eth0","mac":"02:00:00:00:00:03","sandbox":"/x"}],
 			"ips":[{"address":"10.1.1.1/24","interface":0},{"address":"10.1.1.2/24","interface":1}]}`, nil,
 			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"mac":"02:00:00:00:00:03","default":true,"dns":{}}]`},
@@ -112,16 +112,16 @@ func TestStatusOfDelegates(t *testing.T) {
 		gateways     []netip.Addr
 		want         string
 	}{
-		{"1.0.0", of100, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7","fd09::7"],"mac":"02:00:00:00:00:03","mtu":1400,"dns":{"nameservers":["10.9.0.2"]}`},
-		{"0.3.1", of031, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7"],"mac":"02:00:00:00:00:03","dns":{}`},
-		{"0.2.0", of020, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7","fd09::7"],"dns":{}`},
+		{"1.0.0", of100, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7","fd09::7"],"mac":"02:00:00:00:00:03","mtu":1400,"default":false,"dns":{"nameservers":["10.9.0.2"]}`},
+		{"0.3.1", of031, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7"],"mac":"02:00:00:00:00:03","default":false,"dns":{}`},
+		{"0.2.0", of020, nil, `"name":"shop/ext","interface":"net1","ips":["10.9.0.7","fd09::7"],"default":false,"dns":{}`},
 		{"default routes", of031, []netip.Addr{netip.MustParseAddr("10.9.0.9")},
-			`"name":"shop/ext","interface":"net1","ips":["10.9.0.7"],"mac":"02:00:00:00:00:03","dns":{},"gateway":["10.9.0.9"],"default-route":["10.9.0.9"]`},
-		{"without interfaces", `{"cniVersion":"1.0.0"}`, nil, `"name":"shop/ext","interface":"net1","dns":{}`},
+			`"name":"shop/ext","interface":"net1","ips":["10.9.0.7"],"mac":"02:00:00:00:00:03","default":false,"dns":{},"gateway":["10.9.0.9"],"default-route":["10.9.0.9"]`},
+		{"without interfaces", `{"cniVersion":"1.0.0"}`, nil, `"name":"shop/ext","interface":"net1","default":false,"dns":{}`},
 		{"none in the sandbox", `{"cniVersion":"1.0.0","interfaces":[{"name":"vf0","mac":"02:00:00:00:00:03"}],"ips":[{"address":"10.9.0.7/24","interface":0},{"address":"10.9.0.8/24"}]}`, nil,
-			`"name":"shop/ext","interface":"net1","ips":["10.9.0.8"],"dns":{}`},
-		{"no result", "", nil, `"name":"shop/ext","interface":"net1","dns":{}`},
-		{"no result, but default routes", "", []netip.Addr{netip.MustParseAddr("10.9.0.9")}, `"name":"shop/ext","interface":"net1","dns":{},"gateway":["10.9.0.9"],"default-route":["10.9.0.9"]`},
+			`"name":"shop/ext","interface":"net1","ips":["10.9.0.8"],"default":false,"dns":{}`},
+		{"no result", "", nil, `"name":"shop/ext","interface":"net1","default":false,"dns":{}`},
+		{"no result, but default routes", "", []netip.Addr{netip.MustParseAddr("10.9.0.9")}, `"name":"shop/ext","interface":"net1","default":false,"dns":{},"gateway":["10.9.0.9"],"default-route":["10.9.0.9"]`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestStatusOfDelegates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},{` + tt.want + `},{"name":"shop/last","interface":"net2","dns":{}}]`
+			want := `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},{` + tt.want + `},{"name":"shop/last","interface":"net2","default":false,"dns":{}}]`
 			if string(got) != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}

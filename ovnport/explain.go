@@ -2,6 +2,9 @@ package ovnport
 
 import (
 	"context"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
@@ -27,8 +30,8 @@ func (n *NB) Explain(ctx context.Context, sandbox string, e *NoFlows) error {
 	}
 }
 
-// Check tells whether a port is there and the sandbox's.
-func (n *NB) Check(ctx context.Context, sandbox, key string) error {
+// Check tells whether a port is there, is the sandbox's and has its addresses: what OVN delivers goes by them.
+func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []netip.Prefix) error {
 	ports, _, err := n.read(ctx, []string{key})
 	if err != nil {
 		return err
@@ -36,6 +39,18 @@ func (n *NB) Check(ctx context.Context, sandbox, key string) error {
 	row := ports[key]
 	if row == nil || row.ExternalIDs[keySandbox] != sandbox {
 		return conf.Errorf(conf.CodeInternal, "recreate the pod", "its port %s is not this sandbox's in the Northbound database", key)
+	}
+	want := []string{mac}
+	for _, a := range addresses {
+		want = append(want, a.Addr().String())
+	}
+	var got []string
+	if len(row.Addresses) > 0 { // a second element is "unknown"
+		got = strings.Fields(row.Addresses[0])
+	}
+	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		return conf.Errorf(conf.CodeInternal, "someone changed it there; recreate the pod",
+			"its port %s has the addresses %q in the Northbound database, not its own", row.Name, row.Addresses)
 	}
 	return nil
 }

@@ -1,6 +1,12 @@
 package lab
 
-import "context"
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
 
 // TB is what [Start] needs of a *testing.T or *testing.B.
 type TB interface {
@@ -18,6 +24,9 @@ type TB interface {
 // the test says where.
 func Start(t TB, o Options) *Lab {
 	t.Helper()
+	if err := noteSources(); err != nil {
+		t.Fatalf("%v", err)
+	}
 	l, err := New(t.Context(), o)
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -32,4 +41,26 @@ func Start(t TB, o Options) *Lab {
 		}
 	})
 	return l
+}
+
+// noteSources opens the folders of the module's code. Go's cache of test results looks at what a test opened, but not at
+// what the programs were built of that it ran: without it, a change there would leave old results standing.
+func noteSources() error {
+	root, err := ModuleRoot()
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return err
+		}
+		if strings.HasPrefix(e.Name(), ".") {
+			return fs.SkipDir
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
 }

@@ -1,9 +1,9 @@
 // Command mutate owns the proof that the tests can fail: it breaks the code in one place at a time and demands that a
 // test goes red; it may not change the work tree.
 //
-//	go run ./hack/mutate [-run REGEXP] [-j N] [FILE.yaml...]
+//	go run ./hack/mutate [-run REGEXP] [-named-in PAGE] [-j N] [FILE.yaml...]
 //
-// It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
+// With -named-in it tries those alone whose names stand on a page in backticks. It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
 package main
 
 import (
@@ -38,10 +38,11 @@ type mutation struct {
 
 func main() {
 	only := flag.String("run", "", "run only the mutations whose name matches")
+	page := flag.String("named-in", "", "run only the mutations whose names stand in this file in backticks")
 	// A test that finds a mutation often does so by waiting in vain: more of them than there are cores.
 	jobs := flag.Int("j", 2*runtime.NumCPU(), "how many to try at once")
 	flag.Parse()
-	survived, err := run(*only, *jobs, flag.Args())
+	survived, err := run(*only, *page, *jobs, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -51,7 +52,7 @@ func main() {
 	}
 }
 
-func run(only string, jobs int, files []string) (survived bool, err error) {
+func run(only, page string, jobs int, files []string) (survived bool, err error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return false, err
@@ -70,6 +71,16 @@ func run(only string, jobs int, files []string) (survived bool, err error) {
 		return false, err
 	}
 	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !pattern.MatchString(m.Name) })
+	if page != "" {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return false, err
+		}
+		mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !bytes.Contains(text, []byte("`"+m.Name+"`")) })
+	}
+	if len(mutations) == 0 {
+		return false, errors.New("no mutation has such a name")
+	}
 	passed, failed := 0, 0
 	var mu sync.Mutex  // of both, and of the output
 	var lab sync.Mutex // whose tests build the programs into one folder

@@ -1,0 +1,406 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// These tests run the plugin as a runtime does, by its process, and hold it against the CNI specification.
+
+// roleEnv makes a copy of the test's binary the plugin, or runs a test in namespaces of its own.
+const roleEnv = "OVN_MULTINET_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleEnv) == "plugin" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// node is where the plugin is called.
+type node struct {
+	t     *testing.T
+	state string
+	netns string
+}
+
+// call runs the plugin; env is added to that of a pod, and takes its place where "K=" is empty.
+func (n *node) call(command, stdin string, env ...string) (code int, stdout string) {
+	n.t.Helper()
+	// The race detector lets a process sleep for a second at its end.
+	all := []string{roleEnv + "=plugin", "CNI_COMMAND=" + command, "GORACE=atexit_sleep_ms=0"}
+	if env == nil {
+		env = []string{"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=" + n.netns, "CNI_PATH=/opt/cni/bin",
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}
+	}
+	cmd := exec.Command("/proc/self/exe")
+	var out bytes.Buffer
+	cmd.Env, cmd.Stdin, cmd.Stdout = append(all, env...), strings.NewReader(stdin), &out
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		n.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+// stdin is our entry of a conflist as a runtime hands it, with further keys.
+func (n *node) stdin(keys ...string) string {
+	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"cbr0","type":"ovn-multinet","stateDir":%q,"agentSocket":%q%s}`,
+		n.state, filepath.Join(n.state, "sock"), strings.Join(append([]string{""}, keys...), ","))
+}
+
+const (
+	plain      = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{}}`
+	wanted     = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"k8s.v1.cni.cncf.io/networks":"blue"}}`
+	result     = `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0"}],"ips":[{"address":"10.244.1.2/24"}],"x":[1.10]}`
+	prevResult = `"prevResult":` + result
+)
+
+func newNode(t *testing.T) *node {
+	return &node{t: t, state: t.TempDir(), netns: "/run/netns/none"}
+}
+
+// refusal is an error as the plugin prints it.
+type refusal struct {
+	Code         uint
+	Msg, Details string
+}
+
+func (n *node) refused(what string, code int, stdout string) refusal {
+	n.t.Helper()
+	var r refusal
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code == 0 {
+		n.t.Errorf("%s: it ends with %d and prints %q, want an error", what, code, stdout)
+	}
+	return r
+}
+
+// TestVersion: the answer to VERSION, for which nothing but the command is needed (sections 2 and 5, "VERSION").
+func TestVersion(t *testing.T) {
+	code, stdout := newNode(t).call("VERSION", `{"cniVersion":"1.1.0"}`, "CNI_NETNS=")
+	const want = `{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
+	if code != 0 || stdout != want {
+		t.Errorf("it ends with %d and prints %s, want %s", code, stdout, want)
+	}
+}
+
+// TestSuccess: each operation ends with 0 and prints its result, which only ADD has (section 2, "Errors").
+func TestSuccess(t *testing.T) {
+	n := newNode(t)
+	if err := os.WriteFile(plan.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ command, stdin, want string }{
+		{"ADD", n.stdin(plain, prevResult), result + "\n"},
+		{"CHECK", n.stdin(plain, prevResult), ""},
+		{"DEL", n.stdin(plain, prevResult), ""},
+		{"DEL", n.stdin(plain), ""},
+		{"GC", n.stdin(`"cni.dev/valid-attachments":[]`), ""},
+		{"STATUS", n.stdin(), ""},
+	} {
+		if code, stdout := n.call(tt.command, tt.stdin); code != 0 || stdout != tt.want {
+			t.Errorf("%s ends with %d and prints %q, want %q", tt.command, code, stdout, tt.want)
+		}
+	}
+}
+
+// TestAnyVersion: the result is of the version that the configuration has (section 5, "ADD Success").
+func TestAnyVersion(t *testing.T) {
+	n := newNode(t)
+	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		of := func(text string) string { return strings.ReplaceAll(text, "1.1.0", version) }
+		if code, stdout := n.call("ADD", of(n.stdin(plain, prevResult))); code != 0 || stdout != of(result)+"\n" {
+			t.Errorf("%s: it ends with %d and prints %s", version, code, stdout)
+		}
+	}
+}
+
+// TestErrors: what goes wrong ends with another code than 0, and is on standard output as an object with a code of the
+// specification's table and a message that names what is wrong (section 5, "Error").
+func TestErrors(t *testing.T) {
+	n := newNode(t)
+	for _, tt := range []struct {
+		name, command, stdin string
+		env                  []string
+		code                 uint
+		words                string
+	}{
+		{"incompatible version", "ADD", strings.Replace(n.stdin(prevResult), "1.1.0", "9.0.0", 1), nil, 1, "incompatible CNI versions"},
+		{"a variable is missing", "ADD", n.stdin(), []string{"CNI_CONTAINERID=c1", "CNI_PATH=/opt"}, conf.CodeEnvironment, "CNI_NETNS,CNI_IFNAME"},
+		{"of DEL", "DEL", n.stdin(), []string{"CNI_NETNS=/x", "CNI_PATH=/opt"}, conf.CodeEnvironment, "CNI_CONTAINERID,CNI_IFNAME"},
+		{"of CHECK", "CHECK", n.stdin(), []string{"CNI_PATH=/opt"}, conf.CodeEnvironment, "CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME"},
+		{"unknown command", "REMOVE", n.stdin(), nil, conf.CodeEnvironment, "CNI_COMMAND"},
+		{"no pod is named", "ADD", n.stdin(wanted, prevResult), []string{"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/x", "CNI_PATH=/opt"}, conf.CodeEnvironment, "CNI_ARGS"},
+		{"no JSON", "ADD", `{"name":`, nil, conf.CodeDecoding, "JSON"},
+		{"an unknown key", "ADD", n.stdin(prevResult, `"agentSock":"/x"`), nil, conf.CodeDecoding, `"agentSock"`},
+		{"no name", "ADD", `{"cniVersion":"1.1.0","type":"ovn-multinet"}`, nil, conf.CodeInvalidConfig, "network name"},
+		{"a name that is a path", "ADD", strings.Replace(n.stdin(prevResult), "cbr0", "../x", 1), nil, conf.CodeInvalidConfig, "network name"},
+		{"not chained", "ADD", n.stdin(plain), nil, conf.CodeInvalidConfig, "prevResult"},
+		{"an invalid value", "ADD", n.stdin(prevResult, `"timeout":"soon"`), nil, conf.CodeInvalidConfig, `timeout: "soon"`},
+		{"passing trouble", "ADD", n.stdin(wanted, prevResult, `"timeout":"1s"`), nil, conf.CodeTryAgain, "agent"},
+		{"not ready", "STATUS", n.stdin(), nil, conf.CodeNotAvailable, "not ready"},
+		{"GC of an older version", "GC", strings.Replace(n.stdin(), "1.1.0", "1.0.0", 1), nil, 1, "GC"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := &node{t: t, state: n.state, netns: n.netns}
+			code, stdout := n.call(tt.command, tt.stdin, tt.env...)
+			if r := n.refused(tt.command, code, stdout); r.Code != tt.code || !strings.Contains(r.Msg, tt.words) {
+				t.Errorf("got code %d, %q; want %d and %q", r.Code, r.Msg, tt.code, tt.words)
+			}
+		})
+	}
+}
+
+// inOwnNetwork runs a test again in a user and a network namespace of its own, where it may make links; true: here it is.
+func inOwnNetwork(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(roleEnv) == t.Name() {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), roleEnv+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	runtime.LockOSThread() // whose end is the child's
+	defer runtime.UnlockOSThread()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// newPod is a node with a namespace for a pod, and with an agent that plans this and refuses what is in refusals.
+func newPod(t *testing.T, p *plan.Plan, refusals map[string]*plan.Error) *node {
+	t.Helper()
+	n := newNode(t)
+	path, done := make(chan string), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never let go: the thread and its namespace end together
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+		}
+		path <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		<-done
+	}()
+	n.netns = <-path
+	t.Cleanup(func() { close(done) })
+	l, err := net.Listen("unix", filepath.Join(n.state, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	body, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			requests := plan.NewReader(conn)
+			for r := (plan.Request{}); requests.Read(&r) == nil; {
+				_ = plan.Write(conn, plan.Response{Version: plan.Version, Body: body, Error: refusals[r.Op]})
+			}
+			_ = conn.Close()
+		}
+	}()
+	return n
+}
+
+// inPod does something to a link of the pod.
+func (n *node) inPod(name string, do func(netlink.Link) error) {
+	n.t.Helper()
+	err := ns.WithNetNSPath(n.netns, func(ns.NetNS) error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return do(link)
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// blue is a plan for one interface.
+func blue() *plan.Plan {
+	return &plan.Plan{Interfaces: []plan.Interface{{
+		Name: "net1", Network: "shop/blue", MAC: "0a:58:0a:01:00:05", MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/24")},
+		Port: plan.Port{Name: "shop/web/net1", UUID: "p-1"},
+	}}}
+}
+
+// TestCheck: right after the ADD all is well, what others may have changed since is passed over, and what is missing is
+// an error (section 2, "CHECK").
+func TestCheck(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	n := newPod(t, blue(), nil)
+	for range 2 { // nothing of the first is in the way of the second
+		if code, stdout := n.call("ADD", n.stdin(wanted, prevResult)); code != 0 || stdout != result+"\n" {
+			t.Fatalf("ADD ends with %d and prints %s", code, stdout)
+		}
+		if code, stdout := n.call("CHECK", n.stdin(wanted, prevResult)); code != 0 || stdout != "" {
+			t.Errorf("CHECK right after ADD ends with %d and prints %s", code, stdout)
+		}
+		n.inPod("net1", func(l netlink.Link) error {
+			_, all, _ := net.ParseCIDR("10.9.0.0/16")
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: all, Gw: net.IPv4(10, 1, 0, 1)})
+		})
+		n.inPod("net1", func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) })
+		if code, stdout := n.call("CHECK", n.stdin(wanted, prevResult)); code != 0 || stdout != "" {
+			t.Errorf("CHECK after others' changes ends with %d and prints %s", code, stdout)
+		}
+		for _, damage := range []struct {
+			do    func(netlink.Link) error
+			words string
+		}{
+			{func(l netlink.Link) error {
+				return netlink.AddrDel(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 1, 0, 5), Mask: net.CIDRMask(24, 32)}})
+			}, "it lacks address 10.1.0.5/24"},
+			{func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 9}) }, "its MAC is 02:00:00:00:00:09, not 0a:58:0a:01:00:05"},
+			{netlink.LinkDel, "host end"},
+		} {
+			n.inPod("net1", damage.do)
+			code, stdout := n.call("CHECK", n.stdin(wanted, prevResult))
+			if r := n.refused("CHECK", code, stdout); !strings.Contains(r.Msg, "interface net1 is not as it was made: ") || !strings.Contains(r.Msg, damage.words) {
+				t.Errorf("CHECK says %q, want %q", r.Msg, damage.words)
+			}
+		}
+		if code, stdout := n.call("DEL", n.stdin(wanted)); code != 0 || stdout != "" {
+			t.Errorf("DEL ends with %d and prints %s", code, stdout)
+		}
+	}
+}
+
+// TestCheckByTheAgent: what the agent finds missing in the databases is the answer to CHECK.
+func TestCheckByTheAgent(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	n := newPod(t, blue(), map[string]*plan.Error{plan.OpCheck: {Code: conf.CodeInternal, Msg: "interface net1: its port is gone"}})
+	if code, stdout := n.call("ADD", n.stdin(wanted, prevResult)); code != 0 {
+		t.Fatalf("ADD ends with %d and prints %s", code, stdout)
+	}
+	code, stdout := n.call("CHECK", n.stdin(wanted, prevResult))
+	if r := n.refused("CHECK", code, stdout); r.Code != conf.CodeInternal || r.Msg != "interface net1: its port is gone" {
+		t.Errorf("got code %d, %q", r.Code, r.Msg)
+	}
+}
+
+// TestInterfaceIsThere: an interface of the name that is asked for is an error, stays, and nothing else does (section 2,
+// "ADD").
+func TestInterfaceIsThere(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	p := blue()
+	first := p.Interfaces[0]
+	first.Name, first.MAC, first.Addresses = "first", "0a:58:0a:01:00:06", nil
+	p.Interfaces = append([]plan.Interface{first}, p.Interfaces...)
+	n := newPod(t, p, nil)
+	n.inPod("lo", func(netlink.Link) error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "net1"}, PeerName: "other"})
+	})
+	links := func() (names []string) {
+		list := func(netlink.Link) error {
+			all, err := netlink.LinkList()
+			for _, l := range all {
+				names = append(names, fmt.Sprint(l.Attrs().Name, l.Attrs().Index))
+			}
+			return err
+		}
+		n.inPod("lo", list)
+		if err := list(nil); err != nil {
+			t.Error(err)
+		}
+		return names
+	}
+	before := links()
+	code, stdout := n.call("ADD", n.stdin(wanted, prevResult))
+	if r := n.refused("ADD", code, stdout); r.Code != conf.CodeInvalidConfig || r.Msg != "interface net1: the pod has an interface of that name already" {
+		t.Errorf("got code %d, %q", r.Code, r.Msg)
+	}
+	if after := links(); !slices.Equal(after, before) {
+		t.Errorf("links of pod and node are %q, were %q", after, before)
+	}
+}
+
+// TestEachCallReachesDelegates: ADD, CHECK, GC and DEL are called of the plugins of a pod's networks too (section 4,
+// "Delegated plugin execution procedure"), and STATUS is not: which they are only a pod can say.
+func TestEachCallReachesDelegates(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	p := &plan.Plan{Delegates: []plan.Delegate{{Name: "net1", Network: "shop/ext", Conflist: []byte(`{"cniVersion":"1.1.0","name":"ext","plugins":[{"type":"other"}]}`)}}}
+	n := newPod(t, p, nil)
+	calls := filepath.Join(n.state, "calls")
+	script := "#!/bin/sh\necho $CNI_COMMAND >> '" + calls + "'\n[ $CNI_COMMAND != ADD ] || echo '{}'\n"
+	if err := os.WriteFile(filepath.Join(n.state, "other"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(plan.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"STATUS", "ADD", "CHECK", "GC", "STATUS", "DEL"} {
+		code, stdout := n.call(command, n.stdin(wanted, prevResult, `"allowedDelegates":["other"]`, `"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]`),
+			"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+n.netns, "CNI_PATH="+n.state, "CNI_ARGS=K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web")
+		if code != 0 {
+			t.Errorf("%s ends with %d and prints %s", command, code, stdout)
+		}
+	}
+	if text, err := os.ReadFile(calls); err != nil || string(text) != "ADD\nCHECK\nGC\nDEL\n" {
+		t.Errorf("it was called with %q, %v", text, err)
+	}
+}
+
+// TestVersionIsTheOneAsked: an answer to VERSION is in the version of the question, and an error in that of the call
+// (section 5, "VERSION Success" and "Error").
+func TestVersionIsTheOneAsked(t *testing.T) {
+	n := newNode(t)
+	for command, stdin := range map[string]string{
+		"VERSION": `{"cniVersion":"0.4.0"}`, "ADD": strings.Replace(n.stdin(plain), "1.1.0", "0.4.0", 1),
+	} {
+		var got struct{ CNIVersion string }
+		if _, stdout := n.call(command, stdin); json.Unmarshal([]byte(stdout), &got) != nil || got.CNIVersion != "0.4.0" {
+			t.Errorf("%s: it prints %s, want version 0.4.0", command, stdout)
+		}
+	}
+	var got struct{ CNIVersion string }
+	if _, stdout := n.call("ADD", "{"); json.Unmarshal([]byte(stdout), &got) != nil || got.CNIVersion != "1.1.0" {
+		t.Errorf("of what says no version: it prints %s, want version 1.1.0", stdout)
+	}
+}
+
+// TestInvalidVariables: the message of code 4 has the name of the variable (section 5, "Error").
+func TestInvalidVariables(t *testing.T) {
+	n := newNode(t)
+	for want, env := range map[string][]string{
+		"CNI_CONTAINERID: ": {"CNI_CONTAINERID=-x", "CNI_IFNAME=eth0", "CNI_NETNS=/x", "CNI_PATH=/opt"},
+		"CNI_IFNAME: ":      {"CNI_CONTAINERID=c1", "CNI_IFNAME=e/0", "CNI_NETNS=/x", "CNI_PATH=/opt"},
+	} {
+		code, stdout := n.call("ADD", n.stdin(plain, prevResult), env...)
+		if r := n.refused("ADD", code, stdout); r.Code != conf.CodeEnvironment || !strings.HasPrefix(r.Msg, want) {
+			t.Errorf("got code %d, %q; want %d and %q", r.Code, r.Msg, conf.CodeEnvironment, want)
+		}
+	}
+}

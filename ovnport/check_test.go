@@ -1,0 +1,37 @@
+package ovnport_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// CHECK compares a port's row with what the ADD was told.
+func TestCheck(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", `"subnets":"10.1.0.0/24,fd01::/64"`)
+	p := mustEnsure(t, w.nb, owner("web-0", "c1"), want(n, "net1", "10.1.0.7", "fd01::7"))[0]
+	const mac = "0a:58:0a:01:00:07"
+	set := func(addresses any) {
+		w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch_Port",
+			"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(p.UUID)}}, "row": ovndbtest.Op{"addresses": addresses}})
+	}
+	check := func(sandbox string) error {
+		return w.nb.Check(timeout(t), sandbox, p.UUID, p.MAC.String(), p.Addresses)
+	}
+	for _, addresses := range []any{mac + " 10.1.0.7 fd01::7", mac + " fd01::7 10.1.0.7", ovndbtest.Set(mac+" 10.1.0.7 fd01::7", "unknown")} {
+		if set(addresses); check("c1") != nil {
+			t.Errorf("with the addresses %v: %v", addresses, check("c1"))
+		}
+	}
+	wantCode(t, check("c2"), conf.CodeInternal, p.UUID, "is not this sandbox's")
+	for _, addresses := range []any{mac + " 10.1.0.8 fd01::7", mac + " 10.1.0.7", "0a:58:0a:01:00:08 10.1.0.7 fd01::7", "unknown", ovndbtest.Set[string]()} {
+		set(addresses)
+		wantCode(t, check("c1"), conf.CodeInternal, "shop/web-0/net1", "not its own")
+	}
+	if err := w.nb.Check(timeout(t), "c1", "00000000-0000-8000-8000-000000000000", mac, []netip.Prefix{}); !conf.HasCode(err, conf.CodeInternal) {
+		t.Errorf("of a port that is not there: %v", err)
+	}
+}
