@@ -33,6 +33,8 @@ type Options struct {
 	Nodes int    // default 2
 	// CNIVersion of the conflist that Flannel leaves on the nodes; default 0.3.1, as Flannel ships it.
 	CNIVersion string
+	// Containerd2 has the nodes run containerd 2 instead of the machine's; the program needs [WithContainerd2].
+	Containerd2 bool
 	// Step is told in plain words what is being done.
 	Step func(format string, args ...any)
 }
@@ -54,6 +56,8 @@ type Cluster struct {
 	forward *forwarder
 	step    func(format string, args ...any)
 
+	containerd2 bool
+
 	closed atomic.Bool
 }
 
@@ -69,7 +73,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Step == nil {
 		o.Step = func(string, ...any) {}
 	}
-	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step}
+	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, containerd2: o.Containerd2}
 	if c.bin == "" {
 		return nil, errors.New("kube.New without the programs of a cluster: call kube.Main or kube.Enter first")
 	}

@@ -111,7 +111,11 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 
 func (n *Node) startContainerd(ctx context.Context) (err error) {
 	const config = "/etc/containerd/config.toml"
-	if err := n.writeFile(config, containerdConfig); err != nil {
+	content := containerdConfig
+	if n.cluster.containerd2 {
+		content = containerd2Config
+	}
+	if err := n.writeFile(config, content); err != nil {
 		return err
 	}
 	n.Containerd, err = n.daemon(ctx, "containerd", func(ctx context.Context) error {

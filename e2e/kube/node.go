@@ -46,7 +46,7 @@ const readyFile = "/run/node-is-up"
 // boot starts what a node has before it knows of a cluster.
 func (n *Node) boot(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		n.addRoutes, n.startHolder, n.installFlannel, n.startContainerd, n.loadPodtool,
+		n.addRoutes, n.startHolder, n.installFlannel, n.installContainerd2, n.startContainerd, n.loadPodtool,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)

@@ -1,0 +1,139 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// containerd2Env is the folder of containerd 2 and its companions; told to the inner process.
+const containerd2Env = "OVN_MULTINET_KUBE_CONTAINERD2"
+
+// containerd2Programs take the place of the machine's.
+var containerd2Programs = []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+
+// WithContainerd2 has [Main] or [Enter] build containerd 2 for clusters that want it: a minute, once per version.
+func WithContainerd2() lab.EnterOption {
+	return lab.Around(func(ctx context.Context) (func() error, error) {
+		dir, err := buildContainerd2(ctx, os.Stderr)
+		if err != nil {
+			return nil, err
+		}
+		return nil, os.Setenv(containerd2Env, dir)
+	})
+}
+
+// buildContainerd2 makes the programs once per set of versions, and forgets those of other sets. The folder appears
+// by a rename: it is there whole or not at all.
+func buildContainerd2(ctx context.Context, progress io.Writer) (string, error) {
+	if dir := os.Getenv(containerd2Env); dir != "" {
+		return dir, nil
+	}
+	cache, err := lab.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	root, err := lab.ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	source, cache := filepath.Join(root, "e2e", "containerd2"), filepath.Join(cache, "containerd2")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lab.LockFile(filepath.Join(cache, "build.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	const flags = "-s -w"
+	key, err := sourceKey(source, flags)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, key)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	fmt.Fprintln(progress, "building containerd 2: some minute on two cores, once per version")
+	tmp := dir + ".new"
+	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
+		return "", err
+	}
+	if err := lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", tmp+"/", "tool"); err != nil {
+		return "", err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return "", err
+	}
+	return dir, forgetOthers(cache, key)
+}
+
+// WrappersDir is a folder of a node with containerd 2: a CNI plugin there is found before that of its name in
+// /opt/cni/bin, where installers write.
+const WrappersDir = "/opt/cni/wrappers"
+
+const containerd2Config = `version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "` + pauseImage + `"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["` + WrappersDir + `", "/opt/cni/bin"]
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+`
+
+// installContainerd2 puts containerd 2 in the place of the machine's, on this node alone.
+func (n *Node) installContainerd2(context.Context) error {
+	if !n.cluster.containerd2 {
+		return nil
+	}
+	from := os.Getenv(containerd2Env)
+	if from == "" {
+		return errors.New("Options.Containerd2 without its programs: give WithContainerd2 to kube.Main or kube.Enter")
+	}
+	for _, name := range containerd2Programs {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		// Where the machine has it is where the node's commands look for it.
+		place, err := exec.LookPath(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(os.Remove(n.Path(place)), os.WriteFile(n.Path(place), b, 0o755)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
