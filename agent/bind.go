@@ -176,6 +176,21 @@ func statusError(pod *source.Pod, err error) error {
 	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
 }
 
+// status asks both databases now. Without NB there are no new ports (50); without Open vSwitch, or ovn-controller's
+// bridge in it, running pods may be cut off too (51).
+func (a *Agent) status(ctx context.Context, _ *plan.StatusRequest, send deliver) error {
+	for _, part := range []struct {
+		code uint
+		asks func(context.Context) error
+	}{{conf.CodeLimited, a.ovs.Answers}, {conf.CodeNotAvailable, a.nb.Answers}} {
+		if err := part.asks(ctx); err != nil {
+			_, _, details := conf.Describe(err)
+			return conf.Errorf(part.code, details, "%w", err)
+		}
+	}
+	return send(struct{}{})
+}
+
 // check compares ports and plugs with the plan.
 func (a *Agent) check(ctx context.Context, r *plan.CheckRequest, send deliver) error {
 	for _, i := range r.Plan.Interfaces {

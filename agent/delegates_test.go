@@ -154,17 +154,21 @@ func TestDelegatesThatTheNodeRefuses(t *testing.T) {
 func TestGatewaysAreNotLeased(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	first, err := r.planFor("c1", "blue")
-	r.must(err)
-	own := first.Interfaces[0].Addresses[0].Addr().String()
 	for name, annotations := range map[string]map[string]string{
-		"default route": {conf.NetworksAnnotation: `[{"name":"blue","default-route":["` + own + `"]}]`},
-		"route":         {conf.NetworksAnnotation: "blue", conf.RoutesAnnotation: `[{"dst":"10.200.0.0/16","gw":"` + own + `"}]`},
-		"of the second": {conf.NetworksAnnotation: `[{"name":"blue"},{"name":"blue","default-route":["` + own + `"]}]`},
+		"default route": {conf.NetworksAnnotation: `[{"name":"blue","default-route":["OWN"]}]`},
+		"route":         {conf.NetworksAnnotation: "blue", conf.RoutesAnnotation: `[{"dst":"10.200.0.0/16","gw":"OWN"}]`},
+		"of the second": {conf.NetworksAnnotation: `[{"name":"blue"},{"name":"blue","default-route":["OWN"]}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			id := strings.ReplaceAll(name, " ", "-")
+			before, err := r.planFor(id+"-1", "blue")
+			r.must(err)
+			own := before.Interfaces[0].Addresses[0].Addr().String()
+			for key, text := range annotations {
+				annotations[key] = strings.ReplaceAll(text, "OWN", own)
+			}
 			// The pod's next sandbox would get its old address back.
-			p, err := r.planBy("c-"+strings.ReplaceAll(name, " ", "-"), annotations)
+			p, err := r.planBy(id+"-2", annotations)
 			r.must(err)
 			for _, i := range p.Interfaces {
 				if got := i.Addresses[0].Addr().String(); got == own {

@@ -201,6 +201,8 @@ func (a *Agent) dispatch(ctx context.Context, r *plan.Request, s *plan.Sandbox, 
 		return serveOp(ctx, r, send, func(b *plan.Release) *plan.Sandbox { return &b.Sandbox }, s, a.release)
 	case plan.OpCheck:
 		return serveOp(ctx, r, send, func(b *plan.CheckRequest) *plan.Sandbox { return &b.Sandbox }, s, a.check)
+	case plan.OpStatus:
+		return serveOp(ctx, r, send, func(b *plan.StatusRequest) *plan.Sandbox { return &b.Sandbox }, s, a.status)
 	}
 	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are of different versions: finish the upgrade of this node", "operation %q is not known", r.Op)
 }

@@ -90,6 +90,7 @@ func TestParsePluginRefuses(t *testing.T) {
 		{"unknown key", "{" + entry + `,"agentSock":"/x"}`, CodeDecoding, `unknown key "agentSock", did you mean "agentSocket"?`},
 		{"a key in another case", "{" + entry + `,"Timeout":"2s"}`, CodeDecoding, `unknown key "Timeout", did you mean "timeout"?`},
 		{"a key twice", "{" + entry + `,"timeout":"2s","timeout":"3s"}`, CodeDecoding, `key "timeout" is given twice`},
+		{"strictStatus in words", "{" + entry + `,"strictStatus":"yes"}`, CodeDecoding, `"strictStatus" does not take a JSON string`},
 		{"timeout is a number", "{" + entry + `,"timeout":60}`, CodeDecoding, `"timeout" does not take a JSON number`},
 		{"annotation is a number", "{" + entry + `,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":1}}}`, CodeDecoding,
 			`"runtimeConfig.io.kubernetes.cri.pod-annotations" does not take a JSON number`},

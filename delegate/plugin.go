@@ -30,6 +30,7 @@ const (
 	releaseTimeout = time.Second
 	undoTimeout    = 10 * time.Second
 	delTimeout     = 30 * time.Second // for the lock, above all
+	statusTimeout  = 2 * time.Second
 )
 
 // call is one CNI call.
@@ -347,7 +348,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 }
 
 // Status is CNI's STATUS: not ready until the agent was ready once since boot. A later outage of the agent must
-// not take the node out: pods without further networks start all the same.
+// not take the node out: pods without further networks start all the same. strictStatus has it so nevertheless.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {
@@ -357,5 +358,17 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		return conf.Errorf(conf.CodeNotAvailable, "is the ovn-multinet agent running on this node, what does its log say?",
 			"the agent at %s was not ready yet since boot", c.conf.AgentSocket)
 	}
-	return nil
+	if !c.conf.StrictStatus {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	agent := &plan.Client{Socket: c.conf.AgentSocket}
+	defer agent.Close()
+	err = agent.Call(ctx, plan.OpStatus, plan.StatusRequest{Sandbox: c.sandbox}, nil)
+	if err == nil || conf.HasCode(err, conf.CodeNotAvailable) || conf.HasCode(err, conf.CodeLimited) {
+		return err
+	}
+	_, _, details := conf.Describe(err)
+	return conf.Errorf(conf.CodeNotAvailable, details, "%w", err)
 }

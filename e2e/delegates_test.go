@@ -183,7 +183,7 @@ func TestDefaultRouteMoves(t *testing.T) {
 	})
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("gated", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"gated","type":"bridge","bridge":"mnbr0","isGateway":true,"ipam":{"type":"host-local","dataDir":"%s",
-		"ranges":[[{"subnet":"10.70.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`, leases))
+		"ranges":[[{"subnet":"10.70.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0","gw":"10.70.0.1"}]}}`, leases))
 	silent := w.attached(0, "silent", "gated")
 	equal(t, "a secondary's own default route", w.defaults(silent, "-4"), []string{"default via 10.244.1.1 dev eth0"})
 

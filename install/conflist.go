@@ -119,6 +119,7 @@ type Entry struct {
 	AllowedDelegates []string        `json:"allowedDelegates"`
 	LogFile          string          `json:"logFile"`
 	Timeout          string          `json:"timeout"`
+	StrictStatus     bool            `json:"strictStatus,omitempty"`
 }
 
 func (e Entry) withDefaults() Entry {

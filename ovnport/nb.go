@@ -24,6 +24,14 @@ type NB struct {
 // NewNB takes the connection that all pods of a node share.
 func NewNB(db *ovndb.DB) *NB { return &NB{db: db} }
 
+// Answers tells whether the database is there now.
+func (n *NB) Answers(ctx context.Context) error {
+	if err := n.db.Answers(ctx); err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "is OVN's Northbound database running, and reachable from this node?", "%w", err)
+	}
+	return nil
+}
+
 // maxAttempts bounds the transactions of one Ensure: each refused one settles at least one port's fate, and only
 // a race with others (a nearly full subnet, a herd) refuses again.
 const maxAttempts = 64

@@ -55,6 +55,17 @@ func (v *OVS) Close() { v.db.Close() }
 // Connected tells whether the connection stands now.
 func (v *OVS) Connected() bool { return v.db.Connected() }
 
+// Answers tells whether Open vSwitch is there now, with all that a plug needs.
+func (v *OVS) Answers(ctx context.Context) error {
+	if _, err := v.Settings(ctx); err != nil {
+		return err
+	}
+	if err := v.db.Answers(ctx); err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "%w", err)
+	}
+	return nil
+}
+
 // Settings is what an ADD has to know of the node.
 type Settings struct {
 	Chassis   string // external_ids:system-id

@@ -24,6 +24,7 @@ const (
 	OpBind    = "bind"    // BindRequest → nothing: host ends are plugged, flows are there, status is written
 	OpRelease = "release" // Release → Released: ports and plugs are taken away
 	OpCheck   = "check"   // CheckRequest → nothing: ports and plugs are as planned
+	OpStatus  = "status"  // StatusRequest → nothing: the node can take ports now
 )
 
 // Sandbox says for whom a plugin was called. Every message carries it whole, so that an agent that was restarted
@@ -147,6 +148,9 @@ type CheckRequest struct {
 	Sandbox
 	Plan Plan `json:"plan"`
 }
+
+// StatusRequest asks whether an ADD could be served now; its sandbox has a conflist alone.
+type StatusRequest struct{ Sandbox }
 
 // Check tells whether a plan is one that a plugin may carry out: the agent is not trusted with names that reach
 // the kernel. primary is the interface that the pod has already.

@@ -28,6 +28,7 @@ func main() {
 	flags.StringVar(&c.Plugin, "plugin", "/ovn-multinet", "the plugin's binary to install")
 	flags.StringVar(&c.Entry.AgentSocket, "socket", conf.DefaultAgentSocket, "socket that the plugin asks the agent on")
 	flags.StringVar(&c.Entry.StateDir, "state-dir", conf.DefaultStateDir, "folder that the plugin keeps its journal in")
+	flags.BoolVar(&c.Entry.StrictStatus, "strict-status", false, "have the node not ready for pods while agent, NB or Open vSwitch are away")
 	flags.StringSliceVar(&c.Entry.AllowedDelegates, "allowed-delegates", nil, "CNI plugins that pods' networks may use beside OVN")
 	flags.StringVar(&c.Entry.LogFile, "plugin-log", "", "file on the node that the plugin logs to; empty: none")
 	flags.StringVar(&c.Entry.Timeout, "plugin-timeout", conf.DefaultTimeout.String(), "time for one ADD")

@@ -17,11 +17,13 @@ const usage = `usage: podtool COMMAND
   ping [-c N] [-W SECONDS] [-I INTERFACE] ADDRESS
   ip                        print links, addresses and routes as JSON
   get URL                   print the answer of a web server
+  dns [-port N]             answer every question for a name's address with 192.0.2.53, over UDP
+  lookup NAME               print a name's addresses
   api PATH                  print the API server's answer to the pod's own service account
 `
 
 var commands = map[string]func(args []string) error{
-	"pause": pause, "serve": serve, "ping": ping, "ip": printNetwork, "get": get, "api": api,
+	"pause": pause, "serve": serve, "ping": ping, "ip": printNetwork, "get": get, "api": api, "dns": serveDNS, "lookup": lookup,
 }
 
 func main() {

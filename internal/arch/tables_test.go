@@ -188,3 +188,28 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestShippedDelegates: the manifests let run what the documentation says is safe, and nothing else.
+func TestShippedDelegates(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "images", "manifests", "30-agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped := regexp.MustCompile(`"--allowed-delegates=([a-z,-]*)"`).FindStringSubmatch(string(text))
+	if shipped == nil {
+		t.Fatal("the manifest has no --allowed-delegates")
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "networks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| shipped |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var documented []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
+		documented = append(documented, row[1])
+	}
+	if got := strings.Join(documented, ","); got == "" || got != shipped[1] {
+		t.Errorf("documented are %q, shipped %q", got, shipped[1])
+	}
+}

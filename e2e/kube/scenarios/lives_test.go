@@ -32,6 +32,7 @@ func TestLives(t *testing.T) {
 		{"host network", (*world).hostNetwork},
 		{"init container", (*world).initContainer},
 		{"static pod", (*world).staticPod},
+		{"default route moved", (*world).defaultRouteMoved},
 		{"herd", (*world).herd},
 	} {
 		w.run(c.name, c.run)
