@@ -51,19 +51,7 @@ func Build(ctx context.Context, progress io.Writer) (string, error) {
 	if dir := os.Getenv(binEnv); dir != "" {
 		return dir, nil
 	}
-	cache, err := lab.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	root, err := lab.ModuleRoot()
-	if err != nil {
-		return "", err
-	}
-	cache = filepath.Join(cache, "kube")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := lab.LockFile(filepath.Join(cache, "build.lock"))
+	root, cache, unlock, err := takeCache("kube")
 	if err != nil {
 		return "", err
 	}
@@ -91,6 +79,23 @@ func Build(ctx context.Context, progress io.Writer) (string, error) {
 		}
 	}
 	return dir, nil
+}
+
+// takeCache returns the module's folder and one of the cache, for one process at a time.
+func takeCache(name string) (root, cache string, unlock func(), err error) {
+	if root, err = lab.ModuleRoot(); err != nil {
+		return "", "", nil, err
+	}
+	all, err := lab.CacheDir()
+	if err != nil {
+		return "", "", nil, err
+	}
+	cache = filepath.Join(all, name)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", "", nil, err
+	}
+	unlock, err = lab.LockFile(filepath.Join(cache, "build.lock"))
+	return root, cache, unlock, err
 }
 
 // buildKubelab makes the program once per set of sources and versions, and forgets those of other sets.

@@ -35,23 +35,12 @@ func buildContainerd2(ctx context.Context, progress io.Writer) (string, error) {
 	if dir := os.Getenv(containerd2Env); dir != "" {
 		return dir, nil
 	}
-	cache, err := lab.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	root, err := lab.ModuleRoot()
-	if err != nil {
-		return "", err
-	}
-	source, cache := filepath.Join(root, "e2e", "containerd2"), filepath.Join(cache, "containerd2")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := lab.LockFile(filepath.Join(cache, "build.lock"))
+	root, cache, unlock, err := takeCache("containerd2")
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
+	source := filepath.Join(root, "e2e", "containerd2")
 	const flags = "-s -w"
 	key, err := sourceKey(source, flags)
 	if err != nil {
@@ -61,7 +50,7 @@ func buildContainerd2(ctx context.Context, progress io.Writer) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	fmt.Fprintln(progress, "building containerd 2: some minute on two cores, once per version")
+	fmt.Fprintln(progress, "building containerd 2: a minute or two on two cores, once per version")
 	tmp := dir + ".new"
 	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
 		return "", err
