@@ -183,8 +183,11 @@ func TestDefaultRouteMoves(t *testing.T) {
 	})
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("gated", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"gated","type":"bridge","bridge":"mnbr0","isGateway":true,"ipam":{"type":"host-local","dataDir":"%s",
-		"ranges":[[{"subnet":"10.70.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0","gw":"10.70.0.1"}]}}`, leases))
-	silent := w.attached(0, "silent", "gated")
+		"ranges":[[{"subnet":"10.70.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`, leases))
+	told := filepath.Join(w.Nodes[0].Dir, "told.log")
+	w.definition("told", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"recorder","log":"%s","result":{"cniVersion":"1.0.0",
+		"routes":[{"dst":"0.0.0.0/0","gw":"192.0.2.1"},{"dst":"198.51.100.0/24"}]}}`, told))
+	silent := w.attached(0, "silent", "gated,told")
 	equal(t, "a secondary's own default route", w.defaults(silent, "-4"), []string{"default via 10.244.1.1 dev eth0"})
 
 	byOVN := w.attached(0, "by-ovn", `[{"name":"green","default-route":["10.2.0.1","fd02::1"]},{"name":"gated"}]`)
@@ -198,10 +201,12 @@ func TestDefaultRouteMoves(t *testing.T) {
 	byDelegate := w.attached(0, "by-delegate", `[{"name":"gated","default-route":[]},{"name":"blue"}]`)
 	equal(t, "a delegate's own", w.defaults(byDelegate, "-4"), []string{"default via 10.70.0.1 dev net1"})
 
-	// The plugins compare the routes with what they are told was made.
-	for _, p := range []*lab.Pod{silent, byOVN, byDelegate} {
+	// The plugins compare the routes with what they are told is there.
+	for _, p := range []*lab.Pod{byOVN, byDelegate, silent} {
 		w.must(p.Check(w.ctx))
 	}
+	_, last := w.calls(told)
+	equal(t, "routes that CHECK is told", fmt.Sprint(last["command"], " ", last["stdin"].(map[string]any)["prevResult"].(map[string]any)["routes"]), "CHECK [map[dst:198.51.100.0/24]]")
 	w.end(silent, byOVN, byDelegate)
 	w.withoutBridge()
 	w.asBefore()
