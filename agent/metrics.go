@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // metrics are the agent's, on the registry that it is given.
@@ -45,7 +46,7 @@ func (m *metrics) observe(op string, err error, took time.Duration) {
 		code, _, _ = conf.Describe(err)
 	}
 	switch op {
-	case "plan", "bind", "release", "check":
+	case plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus:
 	default:
 		op = "unknown" // a peer must not choose our label values
 	}

@@ -34,7 +34,8 @@ func (c *call) delegates() *delegates {
 }
 
 // check tells, before anything is made here, whether all that would be run may be and is installed: the plugins of each
-// list, and the plugins for addresses that those run in turn. The agent has looked at the same list; this node's file is what counts.
+// list, and the plugins for addresses that those run in turn. The agent has looked at the same list; this node's file is
+// what counts.
 func (d *delegates) check(p *plan.Plan) error {
 	for i := range p.Delegates {
 		list, err := readConflist(&p.Delegates[i])
@@ -187,21 +188,13 @@ func (d *delegates) gc(ctx context.Context, entries []*entry, gone func(*entry) 
 	attachments := map[string][]types.GCAttachment{}
 	for _, e := range entries {
 		if e.damaged {
-			// Only libcni knows still what it had.
-			cached, err := d.cni.GetCachedAttachments(e.Sandbox.ContainerID)
-			if err != nil {
-				return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
+			if err := d.recall(e); err != nil {
+				return err
 			}
-			for _, a := range cached {
-				attachments[a.Network] = append(attachments[a.Network], types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
-			}
-			continue
 		}
-		if e.Plan == nil {
-			continue
-		}
-		for i := range e.Plan.Delegates {
-			p := &e.Plan.Delegates[i]
+		begun := e.begun()
+		for i := range begun {
+			p := &begun[i]
 			list, err := readConflist(p)
 			if err != nil {
 				continue // its DEL says so

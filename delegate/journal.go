@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -153,19 +154,25 @@ func (e *entry) release() *plan.Release {
 	return r
 }
 
-// left returns an attachment of another container whose delegates would not go, nil when there is none.
-func (j *journal) left(own *plan.Sandbox) *plan.Sandbox {
+// left returns an attachment of another container whose delegates would not go, nil when there is none: the one that was
+// not tried for the longest time.
+func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox) {
 	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
 	if err != nil {
 		return nil
 	}
+	var since time.Time
 	for _, f := range files {
 		id, ok := strings.CutSuffix(f.Name(), leftSuffix)
-		if containerID, ifName, named := strings.Cut(id, "@"); ok && named && id != own.ID() {
-			return &plan.Sandbox{ContainerID: containerID, Interface: ifName}
+		containerID, ifName, named := strings.Cut(id, "@")
+		if !ok || !named || id == own.ID() {
+			continue
+		}
+		if info, err := f.Info(); err == nil && (oldest == nil || info.ModTime().Before(since)) {
+			oldest, since = &plan.Sandbox{ContainerID: containerID, Interface: ifName}, info.ModTime()
 		}
 	}
-	return nil
+	return oldest
 }
 
 // forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.

@@ -203,10 +203,15 @@ func (c *call) undo(e *entry) error {
 	return c.detach(ctx, e)
 }
 
-// maxComplaints is how often a delegate's DEL may fail until ours succeeds all the same. An error of ours keeps the plugins
-// before us from their DEL, so it is worth only what a retry can heal; after that the entry waits for a later call, or GC.
+// maxComplaints is how often a delegate's DEL may fail until the entry is left to later calls.
 const maxComplaints = 3
 
+// leftBehind is the error of delegates that are left to later calls.
+type leftBehind struct{ error }
+
+func (e *leftBehind) Unwrap() error { return e.error }
+
+// detach undoes an attachment. An error means that there is something left of it in the journal.
 func (c *call) detach(ctx context.Context, e *entry) error {
 	left, complaint := c.delegates().del(ctx, e)
 	if err := unwire(&e.Sandbox, e.Plan); err != nil {
@@ -222,7 +227,7 @@ func (c *call) detach(ctx context.Context, e *entry) error {
 		c.askRelease(ctx, release)
 	}
 	if len(left) > 0 && e.Complaints >= maxComplaints {
-		return nil
+		return &leftBehind{complaint}
 	}
 	return complaint
 }
@@ -236,7 +241,8 @@ func (c *call) askRelease(ctx context.Context, release *plan.Release) {
 	_ = agent.Call(ctx, plan.OpRelease, release, &plan.Released{})
 }
 
-// Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success.
+// Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success. An error of ours
+// keeps the plugins before us from their DEL, so it is worth only what a retry can heal: what is left behind is none.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Lenient)
 	if err != nil {
@@ -245,7 +251,11 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if exists(c.journal.attached(c.sandbox.ID())) {
 		defer c.finishOther()
 	}
-	return c.del(c.sandbox)
+	err = c.del(c.sandbox)
+	if _, ok := errors.AsType[*leftBehind](err); ok {
+		return nil
+	}
+	return err
 }
 
 func (c *call) del(s plan.Sandbox) error {

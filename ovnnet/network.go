@@ -278,8 +278,8 @@ func holdsPorts(table, key string, ports []string) ovsdb.Operation {
 	return op
 }
 
-// ensureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that need it at once, one
-// makes it and both go on.
+// ensureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that
+// need it at once, one makes it and both go on.
 func (n *Networks) ensureRouter(ctx context.Context, name string) error {
 	row, err := n.db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{keyRouter: name}})
 	if err != nil {

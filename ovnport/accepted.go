@@ -29,15 +29,20 @@ func (e *NotInForce) Error() string {
 // InForce returns the configuration that counts for a NAD of a network, a spec.config; "" when the network takes no
 // ports of it.
 func (n *NB) InForce(ctx context.Context, network, nad string) (string, error) {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network), "external_ids")})
-	if err != nil {
+	_, marks, err := n.marks(ctx, network)
+	if err != nil || marks[ovndb.AcceptedPrefix+nad] == "" {
 		return "", err
 	}
-	rows, err := ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
-	if err != nil || len(rows) == 0 || rows[0].ExternalIDs[ovndb.AcceptedPrefix+nad] == "" {
-		return "", err
+	return marks[ovndb.ConfigKey], nil
+}
+
+// marks are the external_ids of a network's switch, if that is there.
+func (n *NB) marks(ctx context.Context, network string) (there bool, marks map[string]string, err error) {
+	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, []string{ovndb.SwitchKey(network)}, "external_ids")
+	if err != nil || len(switches) == 0 {
+		return false, nil, err
 	}
-	return rows[0].ExternalIDs[ovndb.ConfigKey], nil
+	return true, switches[0].ExternalIDs, nil
 }
 
 // accepted asserts that the network's switch is there (a mutation of one that is gone "succeeds", and the port's row is
@@ -50,25 +55,19 @@ func accepted(n *conf.Network) ovsdb.Operation {
 // to make.
 func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
 	n := w.Network
-	results, err := e.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(n.ID()), "external_ids")})
+	there, marks, err := e.marks(ctx, n.ID())
 	if err != nil {
 		return err
 	}
-	rows, err := ovndb.Rows[nb.LogicalSwitch](e.db, results[0])
-	if err != nil {
-		return err
-	}
-	if len(rows) > 0 {
-		switch revision := rows[0].ExternalIDs[ovndb.AcceptedPrefix+n.NAD()]; revision {
-		case "":
-		case n.Revision():
-			return nil // since just now
-		default:
-			return &NotInForce{NAD: n.NAD(), Config: rows[0].ExternalIDs[ovndb.ConfigKey]}
-		}
+	switch marks[ovndb.AcceptedPrefix+n.NAD()] {
+	case "":
+	case n.Revision():
+		return nil // since just now
+	default:
+		return &NotInForce{NAD: n.NAD(), Config: marks[ovndb.ConfigKey]}
 	}
 	if e.waited {
-		return notThere(w, len(rows) > 0)
+		return notThere(w, there)
 	}
 	e.waited = true
 	wait := accepted(n)
@@ -76,7 +75,7 @@ func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
 	wait.Timeout = &ms
 	_, err = e.db.Transact(ctx, []ovsdb.Operation{wait})
 	if ctx.Err() != nil {
-		return notThere(w, len(rows) > 0)
+		return notThere(w, there)
 	}
 	if _, refused := errors.AsType[*ovndb.Refused](err); refused {
 		return nil // the next attempt looks again, and says so
