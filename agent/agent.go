@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -39,6 +40,7 @@ type Agent struct {
 	source  Source
 	nbdb    *ovndb.DB
 	nb      *ovnport.NB
+	blocks  *blocks
 	ovs     *ovnport.OVS
 	log     *slog.Logger
 	metrics *metrics
@@ -55,6 +57,7 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 	}
 	a := &Agent{
 		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, log: log,
+		blocks:    newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
 		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
 	}
 	a.metrics = newMetrics(registry, a)
@@ -78,6 +81,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.serve(ctx, listener) })
 	g.Go(func() error { a.markReady(ctx); return nil })
 	g.Go(func() error { a.sweep(ctx); return nil })
+	g.Go(func() error { a.announce(ctx); return nil })
 	return g.Wait()
 }
 

@@ -38,8 +38,26 @@ type rig struct {
 	source *pods
 	conf   conf.Agent
 	agent  *Agent
-	log    bytes.Buffer
+	log    logged
 	stop   func() error // ends the agent; may be called twice
+}
+
+// logged is what the agent has logged.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // pods is a source with one pod, shop/web, and its networks, by name; at first shop/blue.
@@ -141,6 +159,9 @@ func (r *rig) start() {
 	}
 	r.t.Cleanup(func() { r.must(r.stop()) })
 	r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
+	// What it says of its node is not to be counted among what pods cost.
+	r.eventually("known to NB", func() bool { return strings.Contains(r.log.String(), "NB knows this node's chassis") })
+	r.proxy.Reset()
 }
 
 func (r *rig) must(err error) {

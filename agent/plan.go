@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
@@ -86,6 +84,13 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 				lost = err
 			}
 			get = instead(get, changed)
+			continue
+		}
+		if moved, ok := errors.AsType[*ovnport.Moved](err); ok {
+			if errors.Is(err, ovndb.ErrUnknownOutcome) {
+				lost = err
+			}
+			a.blocks.forget(moved.Network)
 			continue
 		}
 		if conf.HasCode(err, conf.CodeInvalidConfig) {
@@ -168,6 +173,9 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
+	if err := nad.Settle(attachments, func(at *nad.Attachment) (*conf.Network, error) { return a.onNode(ctx, at) }); err != nil {
+		return nil, err
+	}
 	routing, err := nad.Route(pod.annotations, attachments, pod.primary)
 	if err != nil {
 		return nil, err
@@ -198,6 +206,9 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	wants := make([]ovnport.Want, 0, len(own))
 	for _, i := range own {
 		at := &attachments[i]
+		if err := checkMapping(at, settings, a.conf.NodeName); err != nil {
+			return nil, err
+		}
 		mtu, err := mtuOf(at.Network, settings)
 		if err != nil {
 			return nil, err
@@ -256,49 +267,4 @@ func (a *Agent) supersedes(ctx context.Context, owner, older *ovnport.Owner) err
 		return conf.Errorf(conf.CodePodGone, "a pod of the same name has its ports", "pod %s/%s with UID %s is gone", owner.Namespace, owner.Pod, owner.UID)
 	}
 	return err
-}
-
-// geneveOverhead is what a Geneve tunnel takes from the underlay's MTU (RFC 8926): the inner Ethernet header, the
-// Geneve header with OVN's option, UDP, and the outer IP header of the endpoint's family.
-const geneveOverhead = 14 + 8 + 8 + 8
-
-// mtuOf is the network's MTU; by default what the underlay leaves.
-func mtuOf(n *conf.Network, s *ovnport.Settings) (int, error) {
-	if n.MTU != 0 {
-		return n.MTU, nil
-	}
-	ip, err := netip.ParseAddr(s.EncapIP)
-	if err != nil {
-		return 0, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip=…",
-			"Open vSwitch on this node has no external_ids:ovn-encap-ip to take the MTU from")
-	}
-	outer := 20
-	if ip.Is6() {
-		outer = 40
-	}
-	underlay, err := mtuOfAddress(ip)
-	if err != nil {
-		return 0, err
-	}
-	return underlay - outer - geneveOverhead, nil
-}
-
-func mtuOfAddress(ip netip.Addr) (int, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return 0, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, i := range interfaces {
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue // it is gone since
-		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip {
-				return i.MTU, nil
-			}
-		}
-	}
-	return 0, conf.Errorf(conf.CodeTryAgain, "set \"mtu\" in the network's configuration, or give the address to an interface of this node",
-		"no interface of this node has the address %s of external_ids:ovn-encap-ip, to take the MTU from", ip)
 }

@@ -21,23 +21,31 @@ type canonicalJSON struct {
 	ExcludeSubnets string  `json:"excludeSubnets,omitempty"`
 	Gateway        string  `json:"gateway,omitempty"`
 	Router         string  `json:"router,omitempty"`
+	SNAT           *bool   `json:"snat,omitempty"`
 	Routes         []Route `json:"routes,omitempty"`
 	MTU            int     `json:"mtu,omitempty"`
 	PortSecurity   *bool   `json:"portSecurity,omitempty"`
+	Physical       string  `json:"physicalNetworkName,omitempty"`
+	VLAN           int     `json:"vlanID,omitempty"`
 }
 
-// Canonical writes the configuration out in full. ParseNetwork with the same NAD reads the same network back.
+// Canonical writes the configuration out in full. ParseNetwork with the same NAD reads the same network back. A node's
+// view has the configuration of the whole.
 func (n *Network) Canonical() string {
+	if n.whole != nil {
+		return n.whole.Canonical()
+	}
 	exclude, routes := slices.Clone(n.Exclude), slices.Clone(n.Routes)
 	slices.SortFunc(exclude, comparePrefixes)
 	slices.SortFunc(routes, func(a, b Route) int { return comparePrefixes(a.Dst, b.Dst) })
 	c := canonicalJSON{
-		Type: NetworkType, Topology: n.Topology, Subnets: joinWords(n.Subnets, ","), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
+		Type: NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
+		Physical: n.Physical, VLAN: n.VLAN,
 	}
 	if n.Shared != "" {
 		c.Type, c.Name = OverlayType, n.Shared // which has no other keys
 	} else {
-		c.Gateway, c.Router, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, routes, &n.PortSecurity
+		c.Gateway, c.Router, c.SNAT, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, n.SNAT, routes, &n.PortSecurity
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -74,7 +82,8 @@ func (n *Network) Differs(other *Network) error {
 	for _, k := range []struct{ key, a, b string }{
 		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology}, {"subnets", a.Subnets, b.Subnets},
 		{"excludeSubnets", a.ExcludeSubnets, b.ExcludeSubnets}, {"gateway", a.Gateway, b.Gateway}, {"router", a.Router, b.Router},
-		{"routes", word(a.Routes), word(b.Routes)}, {"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
+		{"snat", word(a.SNAT), word(b.SNAT)}, {"routes", word(a.Routes), word(b.Routes)}, {"physicalNetworkName", a.Physical, b.Physical},
+		{"vlanID", word(a.VLAN), word(b.VLAN)}, {"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
 	} {
 		if k.a != k.b {
 			return fmt.Errorf("%s: %s is not %s", k.key, cmp.Or(k.b, "(none)"), cmp.Or(k.a, "(none)"))
@@ -84,8 +93,8 @@ func (n *Network) Differs(other *Network) error {
 }
 
 // Keeps tells whether pods that are on the network go on as they are when its configuration becomes another; if not,
-// the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router comes and goes
-// beside them; a subnet may grow.
+// the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router, snat, a provider's
+// network and its VLAN come and go beside them; a subnet may grow.
 func (n *Network) Keeps(to *Network) error {
 	if n.Topology != to.Topology {
 		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)
@@ -99,13 +108,22 @@ func (n *Network) Keeps(to *Network) error {
 		if grown.Bits() > subnet.Bits() || !grown.Contains(subnet.Addr()) {
 			return fmt.Errorf("subnets: %s cannot become %s, which does not hold all of it", subnet, grown)
 		}
-		if n.Gateways[i] != to.Gateways[j] {
+		if n.Topology == Layer3 && n.BlockBits[i] != to.BlockBits[j] {
+			return fmt.Errorf("subnets: the nodes' blocks of %s cannot become /%d, they are /%d", subnet, to.BlockBits[j], n.BlockBits[i])
+		}
+		if was, is := n.Gateway(i), to.Gateway(j); was != is {
 			hint := ""
 			if to.Shared == "" { // which has no such key
-				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", n.Gateways[i])
+				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", was)
 			}
-			return fmt.Errorf("gateway: %s cannot become %s%s", n.Gateways[i], to.Gateways[j], hint)
+			return fmt.Errorf("gateway: %s cannot become %s%s", was, is, hint)
 		}
+	}
+	if n.Topology == Layer3 { // where a MAC is of a node's switch, whose blocks stay as they are
+		if len(to.Subnets) != len(n.Subnets) {
+			return fmt.Errorf("subnets: %s cannot become %s, nodes have their blocks", n.subnetsText(), to.subnetsText())
+		}
+		return nil
 	}
 	return n.keepsMACs(to)
 }

@@ -66,6 +66,23 @@ func TestCanonical(t *testing.T) {
 				`"routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.1"},{"dst":"192.0.2.0/25","gw":"10.1.0.1"},{"dst":"198.51.100.0/24","gw":"10.1.0.1"}],"portSecurity":true}`},
 		{"ovn-kubernetes'", overlay(`"topology":"layer2","subnets":"10.1.0.0/16","excludeSubnets":"10.1.0.0/28","mtu":1400,"netAttachDefName":"shop/blue","role":"secondary","logLevel":"5"`),
 			`{"type":"ovn-k8s-cni-overlay","name":"l2-network","topology":"layer2","subnets":"10.1.0.0/16","excludeSubnets":"10.1.0.0/28","mtu":1400}`},
+		{"snat", config(`"subnets":"10.1.0.0/16","snat":true,"router":"r1"`),
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"r1","snat":true,"portSecurity":true}`},
+		{"no snat", config(`"subnets":"10.1.0.0/16","snat":false,"router":"r1"`),
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"r1","snat":false,"portSecurity":true}`},
+		{"localnet", config(`"vlanID":7,"physicalNetworkName":"phys","topology":"localnet"`),
+			`{"type":"ovn-multinet","topology":"localnet","portSecurity":true,"physicalNetworkName":"phys","vlanID":7}`},
+		{"localnet, untagged", config(`"physicalNetworkName":"phys","topology":"localnet","subnets":"10.1.0.0/16"`),
+			`{"type":"ovn-multinet","topology":"localnet","subnets":"10.1.0.0/16","gateway":"10.1.0.1","portSecurity":true,"physicalNetworkName":"phys"}`},
+		{"localnet of ovn-kubernetes'", overlay(`"topology":"localnet","vlanID":7`),
+			`{"type":"ovn-k8s-cni-overlay","name":"l2-network","topology":"localnet","physicalNetworkName":"l2-network","vlanID":7}`},
+		{"layer3", config(`"routes":[{"dst":"fd02::/64"},{"dst":"192.0.2.0/24"}],"excludeSubnets":"10.128.0.0/28","subnets":"fd01::/48,10.128.0.0/16","topology":"layer3"`),
+			`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24,fd01::/48/64","excludeSubnets":"10.128.0.0/28",` +
+				`"routes":[{"dst":"192.0.2.0/24"},{"dst":"fd02::/64"}],"portSecurity":true}`},
+		{"layer3 at a router", config(`"router":"r1","snat":false,"subnets":"10.128.0.0/16/25","topology":"layer3","mtu":1300`),
+			`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/25","router":"r1","snat":false,"mtu":1300,"portSecurity":true}`},
+		{"layer3 of ovn-kubernetes'", overlay(`"topology":"layer3","subnets":"10.128.0.0/16"`),
+			`{"type":"ovn-k8s-cni-overlay","name":"l2-network","topology":"layer3","subnets":"10.128.0.0/16/24"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,6 +110,9 @@ func FuzzCanonical(f *testing.F) {
 		config(""), config(`"subnets":"10.1.0.0/16,fd01::/64","gateway":"10.1.0.9","excludeSubnets":"10.1.128.0/17,10.1.0.0/28","mtu":1400,"portSecurity":false,"router":"r1"`),
 		config(`"subnets":"fd01::/126","routes":[{"dst":"fd03::/64"},{"dst":"fd02::/64","gw":"fd01::2"}]`),
 		overlay(`"subnets":"10.1.0.0/16","mtu":1300,"netAttachDefName":"shop/blue"`), overlay(`"role":"secondary","logLevel":"5"`),
+		config(`"subnets":"10.1.0.0/16","router":"r1","snat":false`), config(`"topology":"localnet","physicalNetworkName":"phys","vlanID":7`),
+		config(`"topology":"layer3","subnets":"10.128.0.0/16,fd01::/48/56","routes":[{"dst":"fd02::/64"},{"dst":"192.0.2.0/24"}]`),
+		overlay(`"topology":"layer3","subnets":"10.128.0.0/16/24"`), overlay(`"topology":"localnet","vlanID":7`),
 	} {
 		f.Add(text)
 	}
@@ -106,6 +126,8 @@ func FuzzCanonical(f *testing.F) {
 // Every key counts, spelling does not.
 func TestDiffers(t *testing.T) {
 	const base = `"subnets":"10.1.0.0/16,fd01::/64","mtu":1400`
+	const blocks, localnet = `"topology":"layer3","subnets":"10.128.0.0/16/24"`, `"topology":"localnet","physicalNetworkName":"phys"`
+	const routed = `"subnets":"10.1.0.0/16","router":"r1"`
 	shared := overlay(`"subnets":"10.1.0.0/16"`)
 	tests := []struct {
 		name string
@@ -117,6 +139,8 @@ func TestDiffers(t *testing.T) {
 		{"subnets in another order", config(base), config(`"subnets":"fd01::/64, 10.1.0.0/16","mtu":1400`), ""},
 		{"the name of CNI", config(base), strings.Replace(config(base), `"any"`, `"other"`, 1), ""},
 		{"cniVersion and log of ovn-kubernetes'", shared, overlay(`"subnets":"10.1.0.0/16","logLevel":"5","netAttachDefName":"shop/blue"`), ""},
+		{"blocks written out", config(blocks), config(`"topology":"layer3","subnets":"10.128.0.0/16"`), ""},
+		{"the provider's network written out", overlay(`"topology":"localnet"`), overlay(`"topology":"localnet","physicalNetworkName":"l2-network"`), ""},
 
 		{"type", config(base), shared, `type: ovn-k8s-cni-overlay is not ovn-multinet`},
 		{"name", shared, strings.Replace(shared, "l2-network", "other", 1), "name: other is not l2-network"},
@@ -128,6 +152,15 @@ func TestDiffers(t *testing.T) {
 		{"routes", config(base), config(base + `,"routes":[{"dst":"192.0.2.0/24"}]`), `routes: [{"dst":"192.0.2.0/24","gw":"10.1.0.1"}] is not (none)`},
 		{"mtu", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64"`), "mtu: 0 is not 1400"},
 		{"portSecurity", config(base), config(base + `,"portSecurity":false`), "portSecurity: false is not true"},
+		{"topology", config(base), config(`"topology":"layer3","subnets":"10.1.0.0/16,fd01::/64","mtu":1400`), "topology: layer3 is not layer2"},
+		{"blocks", config(blocks), config(`"topology":"layer3","subnets":"10.128.0.0/16/25"`), "subnets: 10.128.0.0/16/25 is not 10.128.0.0/16/24"},
+		{"routes without a gateway", config(blocks + `,"routes":[{"dst":"192.0.2.0/24"}]`), config(blocks), `routes: (none) is not [{"dst":"192.0.2.0/24"}]`},
+		{"snat comes", config(routed), config(routed + `,"snat":true`), "snat: true is not (none)"},
+		{"snat goes", config(routed + `,"snat":false`), config(routed), "snat: (none) is not false"},
+		{"snat", config(routed + `,"snat":false`), config(routed + `,"snat":true`), "snat: true is not false"},
+		{"physicalNetworkName", config(localnet), config(`"topology":"localnet","physicalNetworkName":"other"`), "physicalNetworkName: other is not phys"},
+		{"vlanID", config(localnet + `,"vlanID":7`), config(localnet + `,"vlanID":8`), "vlanID: 8 is not 7"},
+		{"vlanID comes", config(localnet), config(localnet + `,"vlanID":7`), "vlanID: 7 is not 0"},
 		{"several: the first", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64","mtu":1300,"portSecurity":false,"router":"r1"`), "router: r1 is not (none)"},
 	}
 	for _, tt := range tests {
@@ -140,9 +173,6 @@ func TestDiffers(t *testing.T) {
 			}
 		})
 	}
-	other := mustParse(t, config(base))
-	other.Topology = "layer3"
-	wantText(t, mustParse(t, config(base)).Differs(other), "topology: layer3 is not layer2")
 }
 
 // A revision names one configuration in every release that runs beside another.
@@ -160,6 +190,7 @@ func TestRevisionStaysAsItIs(t *testing.T) {
 
 // What would cut a running pod off, or let a new one have its MAC, is refused; everything else passes.
 func TestKeeps(t *testing.T) {
+	const phys, phys4 = `"topology":"localnet","physicalNetworkName":"phys"`, `"topology":"localnet","physicalNetworkName":"phys","subnets":"10.1.0.0/24"`
 	const v4, v6, both = `"subnets":"10.1.0.0/24"`, `"subnets":"fd01::/64"`, `"subnets":"10.1.0.0/24,fd01::/64"`
 	tests := []struct {
 		name     string
@@ -200,13 +231,57 @@ func TestKeeps(t *testing.T) {
 
 		{"another gateway", v4, v4 + `,"gateway":"10.1.0.254"`, `gateway: 10.1.0.1 cannot become 10.1.0.254; write "gateway": "10.1.0.1" to keep it`},
 		{"another gateway of IPv6", both, both + `,"gateway":"fd01::ff"`, `gateway: fd01::1 cannot become fd01::ff; write "gateway": "fd01::1" to keep it`},
+
+		{"snat comes", v4 + `,"router":"r1"`, v4 + `,"router":"r1","snat":true`, ""},
+		{"snat turns", v4 + `,"router":"r1","snat":true`, v4 + `,"router":"r1","snat":false`, ""},
+		{"localnet's VLAN", phys4 + `,"vlanID":7`, phys4 + `,"vlanID":8`, ""},
+		{"localnet's VLAN goes", phys + `,"vlanID":7`, phys, ""},
+		{"another provider's network", phys4, `"topology":"localnet","physicalNetworkName":"other","subnets":"10.1.0.0/24"`, ""},
+		{"localnet's gateway", phys4, phys4 + `,"gateway":"10.1.0.9"`, `gateway: 10.1.0.1 cannot become 10.1.0.9; write "gateway": "10.1.0.1" to keep it`},
+		{"localnet gets subnets", phys, phys4, "subnets: 10.1.0.0/24 cannot be given to a network that has none"},
+		{"localnet to layer2", phys4, v4, "topology: localnet cannot become layer2"},
+		{"layer2 to layer3", v4, `"topology":"layer3",` + v4, "topology: layer2 cannot become layer3"},
+		{"layer3 to layer2", `"topology":"layer3",` + v4, v4, "topology: layer3 cannot become layer2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wantText(t, parse(t, tt.from).Keeps(parse(t, tt.to)), tt.want)
 		})
 	}
-	other := parse(t, v4)
-	other.Topology = "layer3"
-	wantText(t, parse(t, v4).Keeps(other), "topology: layer2 cannot become layer3")
+}
+
+// A node's block is where its pods are: the subnets may grow around it.
+func TestKeepsBlocks(t *testing.T) {
+	const v4, v6, both = `"subnets":"10.128.0.0/16/24"`, `"subnets":"fd01::/48"`, `"subnets":"10.128.0.0/16/24,fd01::/48/64"`
+	tests := []struct {
+		name     string
+		from, to string
+		want     string
+	}{
+		{"nothing changes", both, both, ""},
+		{"IPv4 grows", v4, `"subnets":"10.128.0.0/12/24"`, ""},
+		{"IPv4 grows to the front", `"subnets":"10.129.0.0/16/24"`, `"subnets":"10.128.0.0/12/24"`, ""},
+		{"IPv6 grows to the front", `"subnets":"fd01:0:1::/48"`, `"subnets":"fd01::/32/64"`, ""},
+		{"both grow", both, `"subnets":"10.0.0.0/8/24,fd01::/40/64"`, ""},
+		{"excludeSubnets, routes, mtu, portSecurity", v4, v4 + `,"excludeSubnets":"10.128.0.0/24","routes":[{"dst":"192.0.2.0/24"}],"mtu":1300,"portSecurity":false`, ""},
+		{"a router instead of its own", v4, v4 + `,"router":"r1","snat":true`, ""},
+		{"its own router again", v4 + `,"router":"r1"`, v4, ""},
+
+		{"IPv4 shrinks", v4, `"subnets":"10.128.0.0/17/24"`, "subnets: 10.128.0.0/16 cannot become 10.128.0.0/17, which does not hold all of it"},
+		{"IPv4 moves", v4, `"subnets":"10.1.0.0/16/24"`, "subnets: 10.128.0.0/16 cannot become 10.1.0.0/16, which does not hold all of it"},
+		{"smaller blocks", v4, `"subnets":"10.128.0.0/16/25"`, "subnets: the nodes' blocks of 10.128.0.0/16 cannot become /25, they are /24"},
+		{"larger blocks", v4, `"subnets":"10.128.0.0/16/23"`, "subnets: the nodes' blocks of 10.128.0.0/16 cannot become /23, they are /24"},
+		{"grown, with other blocks", v4, `"subnets":"10.128.0.0/12/23"`, "subnets: the nodes' blocks of 10.128.0.0/16 cannot become /23, they are /24"},
+		{"other blocks of IPv6", both, `"subnets":"10.128.0.0/16/24,fd01::/48/60"`, "subnets: the nodes' blocks of fd01::/48 cannot become /60, they are /64"},
+		{"IPv6 comes", v4, both, "subnets: 10.128.0.0/16/24 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their blocks"},
+		{"IPv4 comes", v6, both, "subnets: fd01::/48/64 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their blocks"},
+		{"IPv6 goes", both, v4, "subnets: fd01::/48 cannot be taken away"},
+		{"IPv4 goes", both, v6, "subnets: 10.128.0.0/16 cannot be taken away"},
+		{"the family turns", v4, v6, "subnets: 10.128.0.0/16 cannot be taken away"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			wantText(t, layer3(t, tt.from).Keeps(layer3(t, tt.to)), tt.want)
+		})
+	}
 }

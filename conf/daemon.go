@@ -44,6 +44,7 @@ type Controller struct {
 	Manifests      string
 	NB             NB
 	LeaseNamespace string        // "": that of the pod it runs in
+	Config         string        // a YAML file with the routers that have a gateway; "": none
 	JoinNamespaces []string      // whose NADs may join a network of another namespace by its name
 	OrphanPeriod   time.Duration // between two looks for ports whose pod or node is gone
 	MetricsAddr    string

@@ -78,8 +78,8 @@ type overlayJSON struct {
 	MTU            *int   `json:"mtu"`
 	NetAttachDef   string `json:"netAttachDefName"`
 
-	PhysicalNetwork    json.RawMessage `json:"physicalNetworkName"`
-	VLANID             json.RawMessage `json:"vlanID"`
+	PhysicalNetwork    string          `json:"physicalNetworkName"`
+	VLANID             *int            `json:"vlanID"`
 	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
 	Role               json.RawMessage `json:"role"`
 
@@ -104,7 +104,7 @@ func ownKey(config []byte) string {
 	if json.Unmarshal(config, &keys) != nil {
 		return ""
 	}
-	for _, key := range []string{"gateway", "portSecurity", "router", "routes"} {
+	for _, key := range []string{"gateway", "portSecurity", "router", "routes", "snat"} {
 		if keys[key] != nil {
 			return key
 		}

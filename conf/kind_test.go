@@ -33,6 +33,19 @@ func TestParseOverlay(t *testing.T) {
 		}`, "10.100.200.0/24 gw 10.100.200.1, without 10.100.200.0/29, mtu 1300"},
 		{"no more than it takes", `{"name":"l2-network","type":"ovn-k8s-cni-overlay"}`, ""},
 		{"both families", overlay(`"topology":"layer2","subnets":"fd01::/64, 10.1.0.0/16"`), "10.1.0.0/16 gw 10.1.0.1, fd01::/64 gw fd01::1"},
+		{"the documentation's example of layer3", `{
+			"cniVersion": "0.3.1",
+			"name": "l2-network",
+			"type": "ovn-k8s-cni-overlay",
+			"topology":"layer3",
+			"subnets": "10.128.0.0/16/24",
+			"mtu": 1300,
+			"netAttachDefName": "shop/blue"
+		}`, "layer3, 10.128.0.0/16/24, mtu 1300"},
+		{"layer3 of both families", overlay(`"topology":"layer3","subnets":"fd01::/48,10.128.0.0/16"`), "layer3, 10.128.0.0/16/24, fd01::/48/64"},
+		{"localnet is called like the network", overlay(`"topology":"localnet","vlanID":33,"mtu":1500,"subnets":"202.10.130.112/28"`),
+			"localnet, 202.10.130.112/28 gw 202.10.130.113, VLAN 33 of l2-network, mtu 1500"},
+		{"localnet by another name", overlay(`"topology":"localnet","physicalNetworkName":"phys","role":"secondary"`), "localnet, VLAN 0 of phys"},
 		{"role secondary", overlay(`"topology":"layer2","role":"secondary"`), ""},
 		{"unserved, and not asked for", overlay(`"allowPersistentIPs":false,"joinSubnet":"","vlanID":null,"physicalNetworkName":"","defaultGatewayIPs":null`), ""},
 		{"its plugin's log", overlay(`"logFile":"/var/log/ovn.log","logLevel":"5","logfile-maxsize":100,"logfile-maxbackups":5,"logfile-maxage":5`), ""},
@@ -47,7 +60,7 @@ func TestParseOverlay(t *testing.T) {
 			if show(n) != tt.want {
 				t.Errorf("got  %s\nwant %s", show(n), tt.want)
 			}
-			if n.ID() != "l2-network" || n.NAD() != "shop/blue" || n.Topology != "layer2" || !n.PortSecurity || n.Router != "" {
+			if n.ID() != "l2-network" || n.NAD() != "shop/blue" || !n.PortSecurity || n.Router != "" {
 				t.Errorf("network %s of %s: %+v", n.ID(), n.NAD(), n)
 			}
 		})
@@ -68,15 +81,19 @@ func TestParseOverlayRefuses(t *testing.T) {
 		{"infrastructureSubnets", overlay(`"infrastructureSubnets":"10.1.0.0/24"`), `"infrastructureSubnets" is not served yet, leave it out`},
 		{"defaultGatewayIPs", overlay(`"defaultGatewayIPs":"10.1.0.1"`), `"defaultGatewayIPs" is not served yet, leave it out`},
 		{"allowPersistentIPs", overlay(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
-		{"physicalNetworkName", overlay(`"physicalNetworkName":"phys"`), `"physicalNetworkName" is not served yet, leave it out`},
-		{"vlanID", overlay(`"vlanID":100`), `"vlanID" is not served yet, leave it out`},
-		{"layer3", overlay(`"topology":"layer3","subnets":"10.1.0.0/16/24"`), `topology "layer3" is not served yet, only "layer2"`},
-		{"localnet", overlay(`"topology":"localnet"`), `topology "localnet" is not served yet, only "layer2"`},
+		{"physicalNetworkName of layer2", overlay(`"physicalNetworkName":"phys"`), `physicalNetworkName: it is for topology "localnet"`},
+		{"vlanID of layer2", overlay(`"vlanID":100`), `vlanID: it is for topology "localnet"`},
+		{"layer3 without subnets", overlay(`"topology":"layer3"`), "subnets: a layer3 network needs some to give each node its block"},
+		{"blocks of layer2", overlay(`"topology":"layer2","subnets":"10.1.0.0/16/24"`), `subnets: "10.1.0.0/16/24" is not a network like 10.1.0.0/16`},
+		{"a VLAN that is reserved", overlay(`"topology":"localnet","vlanID":4095`), "vlanID: 4095 is not between 1 and 4094"},
+		{"a provider's network that none can be", overlay(`"topology":"localnet","physicalNetworkName":"a:b"`), `physicalNetworkName: "a:b" is no name for ovn-bridge-mappings`},
+		{"a topology of nobody's", overlay(`"topology":"layer4"`), `topology: "layer4" is not known, want "layer2", "layer3" or "localnet"`},
 
 		// Our own keys are no keys of ovn-kubernetes'.
 		{"router", overlay(`"router":"r1","subnets":"10.1.0.0/16"`), `key "router" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
 		{"gateway", overlay(`"gateway":"10.1.0.1","subnets":"10.1.0.0/16"`), `key "gateway" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
 		{"routes", overlay(`"routes":[],"subnets":"10.1.0.0/16"`), `key "routes" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
+		{"snat", overlay(`"snat":null,"subnets":"10.1.0.0/16"`), `key "snat" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
 		{"portSecurity", overlay(`"portSecurity":true`), `key "portSecurity" is of type ovn-multinet, a network of type ovn-k8s-cni-overlay has none`},
 		{"a key nearly right", overlay(`"excludeSubnet":"10.1.0.0/24"`), `unknown key "excludeSubnet", did you mean "excludeSubnets"?`},
 		{"a key in another case", overlay(`"Name":"other"`), `unknown key "Name", did you mean "name"?`},

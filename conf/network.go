@@ -18,25 +18,41 @@ const (
 	OverlayType = "ovn-k8s-cni-overlay"
 )
 
+// The topologies of an OVN network.
+const (
+	Layer2   = "layer2"   // one logical switch
+	Layer3   = "layer3"   // a logical switch on each node, joined by a router
+	Localnet = "localnet" // a logical switch that is a network of the provider's too
+)
+
 // Network is one OVN network, as its NAD describes it, with the defaults filled in.
 type Network struct {
-	Namespace    string // the NAD's
-	Name         string // the NAD's
-	Shared       string // of OverlayType: the name that several NADs may have in common
-	Topology     string
-	Subnets      []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
-	Exclude      []netip.Prefix
-	Gateways     []netip.Addr // one per subnet, in their order
-	Router       string       // the logical router that it is attached to; "": none
-	Routes       []Route      // put into each pod
-	MTU          int          // 0: what the underlay allows
+	Namespace string // the NAD's
+	Name      string // the NAD's
+	Shared    string // of OverlayType: the name that several NADs may have in common
+	Topology  string
+	Subnets   []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
+	BlockBits []int          // of Layer3: the prefix lengths of a node's blocks of the subnets
+	Exclude   []netip.Prefix
+	Gateways  []netip.Addr // one per subnet, in their order; of Layer3 none, for each block has its own
+	Router    string       // the logical router that it is attached to; "": none, or that of a Layer3 network alone
+	SNAT      *bool        // whether the router's gateway hides the pods' addresses; nil: as the gateway does
+	Routes    []Route      // put into each pod
+	MTU       int          // 0: what the underlay allows
+	Physical  string       // of Localnet: the name of the provider's network in ovn-bridge-mappings
+	VLAN      int          // of Localnet; 0: untagged
+
 	PortSecurity bool
+
+	// Node is whose view of a Layer3 network this is: see OnNode.
+	Node  string
+	whole *Network // of which it is a view
 }
 
-// Route is a route that pods of the network get.
+// Route is a route that pods of the network get. Of a Layer3 network it has no gateway but on a node.
 type Route struct {
 	Dst netip.Prefix `json:"dst"`
-	GW  netip.Addr   `json:"gw"`
+	GW  netip.Addr   `json:"gw,omitzero"`
 }
 
 // ID is the network's identity in OVN: "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share, which has no
@@ -50,6 +66,14 @@ func (n *Network) ID() string {
 
 // NAD names the NAD that describes the network: "<namespace>/<name>".
 func (n *Network) NAD() string { return n.Namespace + "/" + n.Name }
+
+// Gateway returns the i-th subnet's, the zero Addr when it has none.
+func (n *Network) Gateway(i int) netip.Addr {
+	if i >= len(n.Gateways) {
+		return netip.Addr{}
+	}
+	return n.Gateways[i]
+}
 
 // Pool returns what may be leased of the i-th subnet, without those addresses.
 func (n *Network) Pool(i int, without ...netip.Addr) Pool {
@@ -73,13 +97,14 @@ type networkJSON struct {
 	ExcludeSubnets string            `json:"excludeSubnets"`
 	Gateway        string            `json:"gateway"`
 	Router         string            `json:"router"`
+	SNAT           *bool             `json:"snat"`
 	Routes         []json.RawMessage `json:"routes"` // of routeJSON
 	MTU            *int              `json:"mtu"`
 	PortSecurity   *bool             `json:"portSecurity"`
 	NetAttachDef   string            `json:"netAttachDefName"`
 
-	PhysicalNetwork    json.RawMessage `json:"physicalNetworkName"`
-	VLANID             json.RawMessage `json:"vlanID"`
+	PhysicalNetwork    string          `json:"physicalNetworkName"`
+	VLANID             *int            `json:"vlanID"`
 	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
 	Role               json.RawMessage `json:"role"`
 }
@@ -109,7 +134,7 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 		return nil, err
 	}
 	var raw networkJSON
-	n := &Network{Namespace: namespace, Name: name, Topology: "layer2", PortSecurity: true}
+	n := &Network{Namespace: namespace, Name: name, PortSecurity: true}
 	switch kind {
 	case NetworkType:
 		err = DecodeObject(config, &raw, nil)
@@ -131,7 +156,9 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 	if raw.PortSecurity != nil {
 		n.PortSecurity = *raw.PortSecurity
 	}
-	for _, step := range []func(*networkJSON) error{n.setSubnets, n.setGateways, n.setExclude, n.setRouter, n.setRoutes, n.setMTU} {
+	for _, step := range []func(*networkJSON) error{
+		n.setTopology, n.setSubnets, n.setGateways, n.setExclude, n.setPhysical, n.setRouter, n.setRoutes, n.setMTU,
+	} {
 		if err := step(&raw); err != nil {
 			return nil, err
 		}
@@ -142,18 +169,10 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 // refuseUnserved names the keys that are known and have no behaviour yet: ignoring one would give the user a
 // network that is not what was asked for.
 func (raw *networkJSON) refuseUnserved() error {
-	switch raw.Topology {
-	case "", "layer2":
-	case "layer3", "localnet":
-		return fmt.Errorf("topology %q is not served yet, only \"layer2\"", raw.Topology)
-	default:
-		return fmt.Errorf("topology %q is not known, want \"layer2\"", raw.Topology)
-	}
 	if string(raw.Role) == `"secondary"` { // which every network here is
 		raw.Role = nil
 	}
 	return refuse([]keyValue{
-		{"physicalNetworkName", raw.PhysicalNetwork}, {"vlanID", raw.VLANID},
 		{"allowPersistentIPs", raw.AllowPersistentIPs}, {"role", raw.Role}, {"args", raw.Args},
 	})
 }
@@ -182,13 +201,28 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
+func (n *Network) setTopology(raw *networkJSON) error {
+	switch n.Topology = cmp.Or(raw.Topology, Layer2); n.Topology {
+	case Layer2, Layer3, Localnet:
+		return nil
+	}
+	return fmt.Errorf("topology: %.64q is not known, want %q, %q or %q", raw.Topology, Layer2, Layer3, Localnet)
+}
+
 func (n *Network) setSubnets(raw *networkJSON) error {
 	for _, s := range splitList(raw.Subnets) {
-		subnet, err := parseNetworkPrefix("subnets", s)
+		text, blockBits := s, 0
+		if n.Topology == Layer3 {
+			var err error
+			if text, blockBits, err = cutBlockBits(s); err != nil {
+				return err
+			}
+		}
+		subnet, err := parseNetworkPrefix("subnets", text)
 		if err != nil {
 			return err
 		}
-		if host := subnet.Addr().BitLen() - subnet.Bits(); host < 2 {
+		if host := subnet.Addr().BitLen() - max(subnet.Bits(), blockBits); host < 2 {
 			return fmt.Errorf("subnets: %s leaves no room for a gateway and a pod", s)
 		}
 		if slices.ContainsFunc(special, subnet.Overlaps) {
@@ -199,13 +233,34 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 				return fmt.Errorf("subnets: %s and %s are of one family, only one of each is served", other, subnet)
 			}
 		}
-		n.Subnets = append(n.Subnets, subnet)
+		at := len(n.Subnets)
+		if subnet.Addr().Is4() {
+			at = 0
+		}
+		n.Subnets = slices.Insert(n.Subnets, at, subnet)
+		if n.Topology == Layer3 {
+			if blockBits == 0 {
+				blockBits = defaultBlockBits(subnet)
+			}
+			if err := checkBlockBits(subnet, blockBits); err != nil {
+				return err
+			}
+			n.BlockBits = slices.Insert(n.BlockBits, at, blockBits)
+		}
 	}
-	slices.SortStableFunc(n.Subnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
+	if n.Topology == Layer3 && len(n.Subnets) == 0 {
+		return errors.New(`subnets: a layer3 network needs some to give each node its block, like "10.128.0.0/16/24"`)
+	}
 	return nil
 }
 
 func (n *Network) setGateways(raw *networkJSON) error {
+	if n.Topology == Layer3 {
+		if raw.Gateway != "" {
+			return errors.New("gateway: leave it out, on a layer3 network it is the first address of each node's block")
+		}
+		return nil
+	}
 	n.Gateways = make([]netip.Addr, len(n.Subnets))
 	for _, g := range splitList(raw.Gateway) {
 		addr, err := netip.ParseAddr(g)
@@ -255,8 +310,15 @@ func (n *Network) setExclude(raw *networkJSON) error {
 var routerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (n *Network) setRouter(raw *networkJSON) error {
+	n.SNAT = raw.SNAT
+	if raw.SNAT != nil && raw.Router == "" {
+		return errors.New("snat: it is the router's gateway that does it, and there is no \"router\"")
+	}
 	if raw.Router == "" {
 		return nil
+	}
+	if n.Topology == Localnet {
+		return errors.New("router: a localnet network has the routers of the provider's network, and none of ours")
 	}
 	if !routerName.MatchString(raw.Router) {
 		return fmt.Errorf("router: %.64q is no name: lower-case letters, digits and '-', at most 63", raw.Router)
@@ -298,6 +360,15 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 
 // routeGateway checks the next hop of a route; without one the network's own gateway of that family is meant.
 func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) {
+	if n.Topology == Layer3 {
+		if gw != "" {
+			return netip.Addr{}, errors.New("leave it out, on a layer3 network it is the gateway of each node's block")
+		}
+		if !slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == dst.Addr().Is4() }) {
+			return netip.Addr{}, fmt.Errorf("the network has no subnet of the family of %s", dst)
+		}
+		return netip.Addr{}, nil
+	}
 	if gw == "" {
 		for _, g := range n.Gateways {
 			if g.Is4() == dst.Addr().Is4() {
@@ -323,6 +394,45 @@ func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) 
 	return addr, nil
 }
 
+// physicalName is what ovn-bridge-mappings can name: its syntax knows no quotes.
+var physicalName = regexp.MustCompile(`^[^\s,:"]{1,64}$`)
+
+func (n *Network) setPhysical(raw *networkJSON) error {
+	if n.Topology != Localnet {
+		switch {
+		case raw.PhysicalNetwork != "":
+			return errors.New("physicalNetworkName: it is for topology \"localnet\"")
+		case raw.VLANID != nil:
+			return errors.New("vlanID: it is for topology \"localnet\"")
+		}
+		return nil
+	}
+	n.Physical = raw.PhysicalNetwork
+	if n.Shared != "" { // ovn-kubernetes takes the network's name then
+		n.Physical = cmp.Or(n.Physical, n.Shared)
+	}
+	var err error
+	n.VLAN, err = checkPhysical(n.Physical, raw.VLANID)
+	return err
+}
+
+// checkPhysical checks what a provider's network is called and its VLAN: 0 and 4095 are reserved (IEEE 802.1Q).
+func checkPhysical(name string, vlanID *int) (vlan int, err error) {
+	if name == "" {
+		return 0, errors.New("physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network")
+	}
+	if !physicalName.MatchString(name) {
+		return 0, fmt.Errorf("physicalNetworkName: %.64q is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes", name)
+	}
+	if vlanID == nil {
+		return 0, nil
+	}
+	if *vlanID < 1 || *vlanID > 4094 {
+		return 0, fmt.Errorf("vlanID: %d is not between 1 and 4094; leave it out for an untagged network", *vlanID)
+	}
+	return *vlanID, nil
+}
+
 // Least MTUs: RFC 791 asks hosts for 576 (68 is the bare minimum), RFC 8200 section 5 for 1280.
 func (n *Network) setMTU(raw *networkJSON) error {
 	if raw.MTU == nil {
@@ -343,12 +453,16 @@ func (n *Network) setMTU(raw *networkJSON) error {
 func (n *Network) CheckFixed(a netip.Addr) error {
 	i := n.SubnetOf(a)
 	if i < 0 {
-		return fmt.Errorf("address %s is outside the subnets %s of network %s", a, cmp.Or(joinWords(n.Subnets, ","), "(none)"), n.ID())
+		where := "the subnets"
+		if n.Node != "" {
+			where = "node " + n.Node + "'s blocks"
+		}
+		return fmt.Errorf("address %s is outside %s %s of network %s", a, where, cmp.Or(joinWords(n.Subnets, ","), "(none)"), n.ID())
 	}
 	if err := checkHost(n.Subnets[i], a); err != nil {
 		return err
 	}
-	if a == n.Gateways[i] {
+	if a == n.Gateway(i) {
 		return fmt.Errorf("address %s is the gateway of network %s", a, n.ID())
 	}
 	for _, e := range n.Exclude {

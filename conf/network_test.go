@@ -24,12 +24,19 @@ func parse(t testing.TB, keys string) *Network {
 	return n
 }
 
-// show writes what a network has beyond its name and the defaults that have no other value yet.
+// show writes what a network has beyond its name and the defaults.
 func show(n *Network) string {
 	var words []string
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	if n.Topology != Layer2 {
+		add("%s", n.Topology)
+	}
 	for i, s := range n.Subnets {
-		add("%s gw %s", s, n.Gateways[i])
+		if g := n.Gateway(i); g.IsValid() {
+			add("%s gw %s", s, g)
+		} else {
+			add("%s/%d", s, n.BlockBits[i])
+		}
 	}
 	for _, e := range n.Exclude {
 		add("without %s", e)
@@ -37,8 +44,18 @@ func show(n *Network) string {
 	if n.Router != "" {
 		add("at %s", n.Router)
 	}
+	if n.SNAT != nil {
+		add("snat %t", *n.SNAT)
+	}
+	if n.Physical != "" || n.VLAN != 0 {
+		add("VLAN %d of %s", n.VLAN, n.Physical)
+	}
 	for _, r := range n.Routes {
-		add("to %s via %s", r.Dst, r.GW)
+		if r.GW.IsValid() {
+			add("to %s via %s", r.Dst, r.GW)
+		} else {
+			add("to %s", r.Dst)
+		}
 	}
 	if n.MTU != 0 {
 		add("mtu %d", n.MTU)
@@ -86,13 +103,25 @@ func TestParseNetwork(t *testing.T) {
 		{"router", `"subnets":"10.1.0.0/16","router":"r1"`, "10.1.0.0/16 gw 10.1.0.1, at r1"},
 		{"router of IPv6", `"subnets":"fd01::/64","router":"1"`, "fd01::/64 gw fd01::1, at 1"},
 		{"router of the longest name", `"subnets":"fd01::/64","router":"a-` + strings.Repeat("z", 61) + `"`, "fd01::/64 gw fd01::1, at a-" + strings.Repeat("z", 61)},
+		{"snat", `"subnets":"10.1.0.0/16","router":"r1","snat":true`, "10.1.0.0/16 gw 10.1.0.1, at r1, snat true"},
+		{"no snat", `"subnets":"10.1.0.0/16","router":"r1","snat":false`, "10.1.0.0/16 gw 10.1.0.1, at r1, snat false"},
+		{"snat as the gateway does", `"subnets":"10.1.0.0/16","router":"r1","snat":null`, "10.1.0.0/16 gw 10.1.0.1, at r1"},
+		{"localnet", `"topology":"localnet","physicalNetworkName":"phys"`, "localnet, VLAN 0 of phys"},
+		{"localnet, untagged", `"topology":"localnet","physicalNetworkName":"phys","vlanID":null,"router":""`, "localnet, VLAN 0 of phys"},
+		{"localnet, least VLAN", `"topology":"localnet","physicalNetworkName":"phys","vlanID":1`, "localnet, VLAN 1 of phys"},
+		{"localnet, greatest VLAN", `"topology":"localnet","physicalNetworkName":"phys","vlanID":4094`, "localnet, VLAN 4094 of phys"},
+		{"localnet of every kind of sign", `"topology":"localnet","physicalNetworkName":"0_Z.a-b/c@d=e"`, "localnet, VLAN 0 of 0_Z.a-b/c@d=e"},
+		{"localnet of the longest name", `"topology":"localnet","physicalNetworkName":"` + strings.Repeat("p", 64) + `"`, "localnet, VLAN 0 of " + strings.Repeat("p", 64)},
+		{"localnet with addresses", `"topology":"localnet","physicalNetworkName":"phys","vlanID":7,"subnets":"10.1.0.0/16","gateway":"10.1.0.254",` +
+			`"excludeSubnets":"10.1.0.0/24","routes":[{"dst":"192.0.2.0/24"}]`,
+			"localnet, 10.1.0.0/16 gw 10.1.0.254, without 10.1.0.0/24, VLAN 7 of phys, to 192.0.2.0/24 via 10.1.0.254"},
 		{"mtu", `"mtu":1400`, "mtu 1400"},
 		{"least mtu", `"mtu":68,"subnets":"10.1.0.0/16"`, "10.1.0.0/16 gw 10.1.0.1, mtu 68"},
 		{"least mtu with IPv6", `"mtu":1280,"subnets":"fd01::/64"`, "fd01::/64 gw fd01::1, mtu 1280"},
 		{"greatest mtu", `"mtu":65535`, "mtu 65535"},
 		{"port security", `"portSecurity":true`, ""},
 		{"no port security", `"portSecurity":false`, "open"},
-		{"null is as good as left out", `"mtu":null,"portSecurity":null,"subnets":null,"routes":null,"router":null,"args":null`, ""},
+		{"null is as good as left out", `"mtu":null,"portSecurity":null,"subnets":null,"routes":null,"router":null,"args":null,"snat":null,"vlanID":null,"topology":null`, ""},
 		{"unserved, and not asked for", `"router":"","physicalNetworkName":"","allowPersistentIPs":false,"role":"secondary"`, ""},
 	}
 	for _, tt := range tests {
@@ -101,8 +130,8 @@ func TestParseNetwork(t *testing.T) {
 			if show(n) != tt.want {
 				t.Errorf("got  %s\nwant %s", show(n), tt.want)
 			}
-			if n.ID() != "shop/blue" || n.NAD() != "shop/blue" || n.Shared != "" || n.Topology != "layer2" {
-				t.Errorf("network %s, topology %s", n.ID(), n.Topology)
+			if n.ID() != "shop/blue" || n.NAD() != "shop/blue" || n.Shared != "" {
+				t.Errorf("network %s of %s, shared %q", n.ID(), n.NAD(), n.Shared)
 			}
 		})
 	}
@@ -134,9 +163,10 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"a key twice", config(`"mtu":1400,"mtu":9000`), `key "mtu" is given twice`},
 		{"of another NAD", config(`"netAttachDefName":"shop/red"`), `netAttachDefName is "shop/red", but this is "shop/blue"`},
 
-		{"layer3", config(`"topology":"layer3"`), `topology "layer3" is not served yet, only "layer2"`},
-		{"localnet", config(`"topology":"localnet"`), `topology "localnet" is not served yet, only "layer2"`},
-		{"no topology of the field", config(`"topology":"Layer2"`), `topology "Layer2" is not known, want "layer2"`},
+		{"no topology of the field", config(`"topology":"Layer2"`), `topology: "Layer2" is not known, want "layer2", "layer3" or "localnet"`},
+		{"a long topology of two lines", config(`"topology":"a\n` + strings.Repeat("b", 100) + `"`), `topology: "a\n` + strings.Repeat("b", 62) + `" is not known, want "layer2", "layer3" or "localnet"`},
+		{"topology is a number", config(`"topology":2`), `"topology" does not take a JSON number`},
+
 		{"router, and no subnets", config(`"router":"r1"`), "router: a network without subnets has nothing to route"},
 		{"router in capitals", config(v4 + `"router":"R1"`), `router: "R1" is no name: lower-case letters, digits and '-', at most 63`},
 		{"router with a slash", config(v4 + `"router":"shop/r1"`), `router: "shop/r1" is no name: lower-case letters, digits and '-', at most 63`},
@@ -145,13 +175,11 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"router of two lines", config(v4 + `"router":"r1\n"`), `router: "r1\n" is no name: lower-case letters, digits and '-', at most 63`},
 		{"router of 64", config(v4 + `"router":"` + strings.Repeat("r", 64) + `"`), `router: "` + strings.Repeat("r", 64) + `" is no name: lower-case letters, digits and '-', at most 63`},
 		{"router is a list", config(v4 + `"router":["r1"]`), `"router" does not take a JSON array`},
-		{"physicalNetworkName", config(`"physicalNetworkName":"phys"`), `"physicalNetworkName" is not served yet, leave it out`},
-		{"physicalNetworkName of an odd name", config(`"physicalNetworkName":"secondary"`), `"physicalNetworkName" is not served yet, leave it out`},
-		{"vlanID", config(`"vlanID":100`), `"vlanID" is not served yet, leave it out`},
+		{"secondary, but not a role", config(`"allowPersistentIPs":"secondary"`), `"allowPersistentIPs" is not served yet, leave it out`},
 		{"allowPersistentIPs", config(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
 		{"role", config(`"role":"primary"`), `"role" is not served yet, leave it out`},
 		{"args", config(`"args":{"cni":{}}`), `"args" is not served yet, leave it out`},
-		{"two unserved", config(`"args":{},"role":"primary","vlanID":1`), `"vlanID" is not served yet, leave it out`},
+		{"two unserved", config(`"args":{"a":1},"role":"primary"`), `"role" is not served yet, leave it out`},
 
 		{"subnets is a list", config(`"subnets":["10.1.0.0/16"]`), `"subnets" does not take a JSON array`},
 		{"subnet without length", config(`"subnets":"10.1.0.0"`), `subnets: "10.1.0.0" is not a network like 10.1.0.0/16`},
@@ -227,19 +255,69 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"name is a number", config(`"netAttachDefName":1`), `"netAttachDefName" does not take a JSON number`},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			n, err := ParseNetwork("shop", "blue", []byte(tt.config))
-			if err == nil {
-				t.Fatalf("taken as %s", show(n))
-			}
-			code, _, details := Describe(err)
-			if want := "network shop/blue: " + tt.want; code != CodeInvalidConfig || err.Error() != want || n != nil {
-				t.Errorf("got  %d %s\nwant 7 %s", code, err, want)
-			}
-			if want := "correct spec.config of the NetworkAttachmentDefinition"; details != want {
-				t.Errorf("details %q, want %q", details, want)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { refused(t, tt.config, tt.want) })
+	}
+}
+
+// refused reads what must not be taken; want is what the error says of the network.
+func refused(t *testing.T, text, want string) {
+	t.Helper()
+	n, err := ParseNetwork("shop", "blue", []byte(text))
+	if err == nil {
+		t.Fatalf("taken as %s", show(n))
+	}
+	code, _, details := Describe(err)
+	if want := "network shop/blue: " + want; code != CodeInvalidConfig || err.Error() != want || n != nil {
+		t.Errorf("got  %d %s\nwant 7 %s", code, err, want)
+	}
+	if want := "correct spec.config of the NetworkAttachmentDefinition"; details != want {
+		t.Errorf("details %q, want %q", details, want)
+	}
+}
+
+func TestParseLocalnetRefuses(t *testing.T) {
+	const localnet, phys = `"topology":"localnet"`, `"topology":"localnet","physicalNetworkName":"phys"`
+	odd := func(shown string) string {
+		return "physicalNetworkName: " + shown + " is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes"
+	}
+	const missing = "physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network"
+	tests := []struct {
+		name string
+		keys string
+		want string
+	}{
+		{"no provider's network", localnet, missing},
+		{"an empty provider's network", localnet + `,"physicalNetworkName":""`, missing},
+		{"a VLAN of no provider's network", localnet + `,"vlanID":7`, missing},
+		{"two mappings", localnet + `,"physicalNetworkName":"a:br-a,b"`, odd(`"a:br-a,b"`)},
+		{"a comma", localnet + `,"physicalNetworkName":"a,b"`, odd(`"a,b"`)},
+		{"a colon", localnet + `,"physicalNetworkName":"a:b"`, odd(`"a:b"`)},
+		{"a blank", localnet + `,"physicalNetworkName":"a b"`, odd(`"a b"`)},
+		{"a blank behind", localnet + `,"physicalNetworkName":"phys "`, odd(`"phys "`)},
+		{"a quote", localnet + `,"physicalNetworkName":"\"phys\""`, odd(`"\"phys\""`)},
+		{"two lines", localnet + `,"physicalNetworkName":"phys\n"`, odd(`"phys\n"`)},
+		{"a long name", localnet + `,"physicalNetworkName":"` + strings.Repeat("p", 65) + `"`, odd(`"` + strings.Repeat("p", 64) + `"`)},
+		{"a number", localnet + `,"physicalNetworkName":7`, `"physicalNetworkName" does not take a JSON number`},
+
+		{"VLAN 0", phys + `,"vlanID":0`, "vlanID: 0 is not between 1 and 4094; leave it out for an untagged network"},
+		{"VLAN 4095", phys + `,"vlanID":4095`, "vlanID: 4095 is not between 1 and 4094; leave it out for an untagged network"},
+		{"VLAN -1", phys + `,"vlanID":-1`, "vlanID: -1 is not between 1 and 4094; leave it out for an untagged network"},
+		{"a VLAN in a string", phys + `,"vlanID":"7"`, `"vlanID" does not take a JSON string`},
+		{"half a VLAN", phys + `,"vlanID":7.5`, `"vlanID" does not take a JSON number 7.5`},
+		{"blocks", phys + `,"subnets":"10.1.0.0/16/24"`, `subnets: "10.1.0.0/16/24" is not a network like 10.1.0.0/16`},
+		{"a router of ours", phys + `,"subnets":"10.1.0.0/16","router":"r1"`, "router: a localnet network has the routers of the provider's network, and none of ours"},
+		{"snat and a router of ours", phys + `,"subnets":"10.1.0.0/16","router":"r1","snat":true`, "router: a localnet network has the routers of the provider's network, and none of ours"},
+		{"snat", phys + `,"subnets":"10.1.0.0/16","snat":false`, `snat: it is the router's gateway that does it, and there is no "router"`},
+
+		{"a provider's network of layer2", `"physicalNetworkName":"phys"`, `physicalNetworkName: it is for topology "localnet"`},
+		{"a VLAN of layer2", `"vlanID":7`, `vlanID: it is for topology "localnet"`},
+		{"VLAN 0 of layer2", `"topology":"layer2","vlanID":0`, `vlanID: it is for topology "localnet"`},
+		{"snat of layer2 without a router", `"subnets":"10.1.0.0/16","snat":true`, `snat: it is the router's gateway that does it, and there is no "router"`},
+		{"no snat of layer2 without a router", `"subnets":"10.1.0.0/16","snat":false,"router":""`, `snat: it is the router's gateway that does it, and there is no "router"`},
+		{"snat is a string", `"subnets":"10.1.0.0/16","router":"r1","snat":"true"`, `"snat" does not take a JSON string`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { refused(t, config(tt.keys), tt.want) })
 	}
 }
 
@@ -308,68 +386,5 @@ func TestNetworkKind(t *testing.T) {
 				t.Errorf("got %q, %q; want %q, %q", got, fail, tt.want, tt.wantFail)
 			}
 		})
-	}
-}
-
-func FuzzParseNetwork(f *testing.F) {
-	for _, keys := range []string{
-		"", `"subnets":"10.1.0.0/16,fd01::/64","gateway":"10.1.0.9","excludeSubnets":"10.1.128.0/17","mtu":1400,"portSecurity":false`,
-		`"subnets":"10.1.0.0/30"`, `"subnets":"fd01::/126","routes":[{"dst":"fd02::/64","gw":"fd01::2"}]`, `"routes":[null]`,
-		`"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.4/30,10.1.0.0/30"`, `"topology":"layer3"`, `"args":{}`, `"mtu":null,"mtu":1`,
-		`"subnets":"10.1.0.0/16","router":"r1"`,
-	} {
-		f.Add(config(keys))
-	}
-	f.Add(overlay(`"subnets":"10.1.0.0/16","netAttachDefName":"shop/blue","role":"secondary"`))
-	f.Add("null")
-	f.Add("[]")
-	f.Fuzz(func(t *testing.T, text string) {
-		n, err := ParseNetwork("shop", "blue", []byte(text))
-		if err != nil {
-			code, msg, details := Describe(err)
-			if code != CodeInvalidConfig || details == "" || strings.ContainsAny(msg, "\r\n") {
-				t.Errorf("%d %q %q", code, msg, details)
-			}
-			return
-		}
-		checkNetwork(t, n)
-	})
-}
-
-// checkNetwork is what the rest of the program relies on.
-func checkNetwork(t *testing.T, n *Network) {
-	t.Helper()
-	if len(n.Gateways) != len(n.Subnets) || len(n.Subnets) > 2 {
-		t.Fatalf("%d gateways, %d subnets", len(n.Gateways), len(n.Subnets))
-	}
-	for i, s := range n.Subnets {
-		pool := n.Pool(i)
-		if s != s.Masked() || s.Addr().Is4() != (i == 0 && s.Addr().BitLen() == 32) || !s.Contains(n.Gateways[i]) {
-			t.Errorf("subnet %d is %s with gateway %s", i, s, n.Gateways[i])
-		}
-		if pool.Size() == 0 || pool.Contains(n.Gateways[i]) || pool.Contains(s.Addr()) {
-			t.Errorf("pool %v of %d", pool.Spans(), pool.Size())
-		}
-		for _, at := range []uint64{0, pool.Size() / 2, pool.Size() - 1} {
-			if a := pool.At(at); !s.Contains(a) || !pool.Contains(a) || n.CheckFixed(a) != nil {
-				t.Errorf("address %d of the pool is %s: %v", at, a, n.CheckFixed(a))
-			}
-		}
-	}
-	seen := map[netip.Prefix]bool{}
-	for _, r := range n.Routes {
-		if r.Dst != r.Dst.Masked() || r.Dst.Bits() == 0 || r.Dst.Addr().Is4() != r.GW.Is4() || n.SubnetOf(r.GW) < 0 || seen[r.Dst] {
-			t.Errorf("route %v", r)
-		}
-		seen[r.Dst] = true
-	}
-	if n.Router != "" && len(n.Subnets) == 0 {
-		t.Errorf("router %s, and nothing to route", n.Router)
-	}
-	if n.Shared != "" && (strings.Contains(n.ID(), "/") || n.Router != "" || len(n.Routes) != 0) {
-		t.Errorf("network %s of several NADs: %s", n.ID(), show(n))
-	}
-	if n.MTU != 0 && (n.MTU < 68 || n.MTU > 65535) {
-		t.Errorf("mtu %d", n.MTU)
 	}
 }

@@ -63,6 +63,34 @@ func Resolve(ctx context.Context, namespace string, selections []Selection, rule
 	return attachments, assignRoutes(attachments)
 }
 
+// Settle puts the pod's node's view in the place of each layer3 network, which view answers with, and holds the pod's
+// wishes against it.
+func Settle(attachments []Attachment, view func(*Attachment) (*conf.Network, error)) error {
+	views := map[*conf.Network]*conf.Network{}
+	for i := range attachments {
+		a := &attachments[i]
+		whole := a.Network
+		if whole == nil || whole.Topology != conf.Layer3 {
+			continue
+		}
+		if views[whole] == nil {
+			v, err := view(a)
+			if err != nil {
+				return fmt.Errorf("interface %s: %w", a.Interface, err)
+			}
+			views[whole] = v
+		}
+		a.Network = views[whole]
+		if err := a.check(); err != nil {
+			return conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: %w", a.Interface, err)
+		}
+	}
+	if len(views) == 0 {
+		return nil
+	}
+	return assignRoutes(attachments)
+}
+
 // allow holds a NAD's namespace against the pod's.
 func (r *Rules) allow(namespace string, s *Selection) error {
 	if !r.Isolated || s.Namespace == namespace || slices.Contains(r.Global, s.Namespace) {
@@ -200,6 +228,9 @@ func (a *Attachment) check() error {
 		}
 		if err := a.Network.CheckFixed(ip.Addr()); err != nil {
 			return err
+		}
+		if a.Network.Topology == conf.Layer3 && a.Network.Node == "" {
+			continue // of which of its blocks comes later
 		}
 		subnet := a.Network.Subnets[a.Network.SubnetOf(ip.Addr())]
 		if ip.Bits() >= 0 && ip.Bits() != subnet.Bits() {

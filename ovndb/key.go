@@ -22,6 +22,20 @@ func SwitchKey(network string) string { return rowKey("switch", network, nil, ha
 // RouterKey is the row key of a logical router.
 func RouterKey(router string) string { return rowKey("router", router, nil, hash32(router)) }
 
+// GatewayKey is the row key of a logical router's gateway.
+func GatewayKey(router string) string { return rowKey("gateway", router, nil, hash32(router)) }
+
+// PartKey is the row key of what a router or a network has one of: the part's name says what.
+func PartKey(part, of string) string { return rowKey(part, of, nil, hash32(of)) }
+
+// NodeKey is the row key of what a node says of itself.
+func NodeKey(node string) string { return rowKey("node", node, nil, hash32(node)) }
+
+// BlockKey is the row key of the claim on a node's share of a network's subnet.
+func BlockKey(network string, block netip.Prefix) string {
+	return rowKey("block", network, []byte(block.String()), hash32(block.String()))
+}
+
 // RouterPortKey is the row key of a network's port on a logical router; the switch's end of it has the key of the
 // gateway's address.
 func RouterPortKey(network string) string {
@@ -74,6 +88,9 @@ func Low32MAC(low uint32) net.HardwareAddr {
 // Keys of external_ids that switches carry for those who use them: the network's configuration that is in force, in
 // conf's canonical form, and for each NAD that is accepted, its revision. A port is only inserted while its NAD is.
 const ConfigKey = "ovn-multinet/config"
+
+// BlocksKey is of the switch of a node on a layer3 network: the node's blocks.
+const BlocksKey = "ovn-multinet/blocks"
 
 // AcceptedPrefix begins the key with a NAD's "<namespace>/<name>".
 const AcceptedPrefix = "ovn-multinet/nad:"

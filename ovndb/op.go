@@ -2,6 +2,8 @@ package ovndb
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -23,6 +25,17 @@ func Holds(table, uuid, column, key, value string) ovsdb.Operation {
 	op := wait(table, uuid, ovsdb.WaitConditionEqual)
 	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionIncludes,
 		Map(map[string]string{key: value})))
+	return op
+}
+
+// AllWith asserts that the rows whose map column has the pair are these.
+func AllWith(table, column, key, value string, uuids []string) ovsdb.Operation {
+	op := wait(table, "", ovsdb.WaitConditionEqual)
+	op.Where = []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, Map(map[string]string{key: value}))}
+	op.Rows = make([]ovsdb.Row, len(uuids))
+	for i, uuid := range uuids {
+		op.Rows[i] = ovsdb.Row{"_uuid": ovsdb.UUID{GoUUID: uuid}}
+	}
 	return op
 }
 
@@ -130,6 +143,37 @@ func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 		op.UUID = name
 	}
 	return op, nil
+}
+
+// Columns is the wire form of all columns of a generated model but its key and those left out. Sets are in one order, so
+// that rows that are alike are deeply equal. Like Insert it takes the server's schema.
+func (d *DB) Columns(row model.Model, without ...string) (ovsdb.Row, error) {
+	info, err := d.model.NewModelInfo(row)
+	if err != nil {
+		return nil, err
+	}
+	columns := ovsdb.Row{}
+	for name, column := range info.Metadata.TableSchema.Columns {
+		value, err := info.FieldByColumn(name)
+		if err != nil || slices.Contains(without, name) {
+			continue // the model has no such field, or it is not asked for
+		}
+		wire, err := ovsdb.NativeToOvs(column, value)
+		if err != nil {
+			return nil, fmt.Errorf("table %s, column %s: %w", info.Metadata.TableName, name, err)
+		}
+		if set, ok := wire.(ovsdb.OvsSet); ok {
+			slices.SortFunc(set.GoSet, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+		columns[name] = wire
+	}
+	return columns, nil
+}
+
+// HasColumn tells whether the server's schema has a column that the models do not rely on. Use it after WaitConnected.
+func (d *DB) HasColumn(table, column string) bool {
+	schema := d.mapper.Schema.Table(table)
+	return schema != nil && schema.Column(column) != nil
 }
 
 // Rows decodes the rows of a select's result into generated models.

@@ -25,6 +25,13 @@ type api struct {
 	reads    map[string]int
 	writes   []string
 	events   []string
+	nodes    []conf.Node
+}
+
+func (a *api) Nodes(context.Context) ([]conf.Node, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.nodes), nil
 }
 
 func newAPI() *api {

@@ -23,6 +23,8 @@ type Source interface {
 	SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error
 	// NetworkEvent tells the NAD's owner; it does not wait.
 	NetworkEvent(n *conf.NAD, warning bool, reason, message string)
+	// Nodes lists all nodes, or fails; nil: the source says nothing of nodes.
+	Nodes(ctx context.Context) ([]conf.Node, error)
 }
 
 // Controller keeps logical switches and routers in step with the NADs.
@@ -33,17 +35,22 @@ type Controller struct {
 	queue    workqueue.TypedRateLimitingInterface[item]
 	source   Source
 	states   *states
-	// members says which network each NAD was last of, inUse why a network that is being deleted is still there. Only
-	// the worker touches them.
+	// members says which network each NAD was last of, inUse why a network that is being deleted is still there, nodes
+	// what was last said of each gateway's. Only the worker touches them.
 	members map[string]string
 	inUse   map[string]string
+	nodes   map[string]string
 }
 
-// item is what is to be looked at: a NAD that may have changed, or a network.
-type item struct {
-	network bool
-	id      string
-}
+// item is what is to be looked at: a NAD that may have changed, a network, the gateway of a router, or all there is.
+type item struct{ kind, id string }
+
+const (
+	kindNAD     = "nad"
+	kindNetwork = "network"
+	kindGateway = "gateway"
+	kindAll     = "all"
+)
 
 const (
 	// What could not be brought in step is tried again after this time at first, and this at the latest.
@@ -55,6 +62,8 @@ const (
 	inUseEvery = time.Second
 	// refusedEvery is how often a network is tried again that something in the database is in the way of.
 	refusedEvery = 5 * time.Second
+	// gatewayEvery is how often a gateway is looked at: which of its nodes has it, and whether they are still those.
+	gatewayEvery = 2 * time.Second
 	// lookAgain is how often every network is compared with the database, for what others changed there.
 	lookAgain = 5 * time.Minute
 )
@@ -70,7 +79,14 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 
 // Changed says that the NAD namespace/name is new, different or gone.
 func (c *Controller) Changed(namespace, name string) {
-	c.queue.Add(item{id: namespace + "/" + name})
+	c.queue.Add(item{kindNAD, namespace + "/" + name})
+}
+
+// NodesChanged says that a node is new or gone, or has other labels.
+func (c *Controller) NodesChanged() {
+	for name := range c.networks.routers {
+		c.queue.Add(item{kindGateway, name})
+	}
 }
 
 // Run works off the changes until the end of ctx. leading is asked before each write. At its start it also looks at
@@ -78,7 +94,8 @@ func (c *Controller) Changed(namespace, name string) {
 func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
 	c.source, c.networks.mayWrite = source, leading
 	c.states = newStates(source, leading, c.log)
-	c.members, c.inUse = map[string]string{}, map[string]string{}
+	c.members, c.inUse, c.nodes = map[string]string{}, map[string]string{}, map[string]string{}
+	c.NodesChanged() // gateways first: what networks have in them needs them
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
 	writing.Go(func() { c.states.run(ctx) })
@@ -96,11 +113,14 @@ func (c *Controller) Run(ctx context.Context, source Source, leading func() erro
 }
 
 // everything stands for all networks in the queue.
-var everything = item{network: true}
+var everything = item{kind: kindAll}
 
 // lookAtAll puts everything into the queue that is in the database, and itself for a while later: NADs may have changed
 // while no controller ran, and others may have changed rows.
 func (c *Controller) lookAtAll(ctx context.Context) error {
+	if err := c.networks.DropGateways(ctx); err != nil {
+		return err
+	}
 	if err := c.networks.DropUnusedRouters(ctx); err != nil {
 		return err
 	}
@@ -113,12 +133,12 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 			if c.members[nad] == "" {
 				c.members[nad] = id
 			}
-			c.queue.Add(item{id: nad})
+			c.queue.Add(item{kindNAD, nad})
 		}
-		c.queue.Add(item{network: true, id: id})
+		c.queue.Add(item{kindNetwork, id})
 	}
 	for nad := range c.members {
-		c.queue.Add(item{id: nad})
+		c.queue.Add(item{kindNAD, nad})
 	}
 	c.queue.AddAfter(everything, lookAgain)
 	return nil
@@ -128,10 +148,12 @@ func (c *Controller) work(ctx context.Context, i item) {
 	ctx, cancel := context.WithTimeout(ctx, oneChange)
 	defer cancel()
 	var err error
-	switch {
-	case i == everything:
+	switch i.kind {
+	case kindAll:
 		err = c.lookAtAll(ctx)
-	case i.network:
+	case kindGateway:
+		err = c.syncGateway(ctx, i.id)
+	case kindNetwork:
 		err = c.syncNetwork(ctx, i.id)
 	default:
 		err = c.syncNAD(ctx, i.id)
@@ -149,7 +171,7 @@ func (c *Controller) work(ctx context.Context, i item) {
 		c.queue.AddAfter(i, inUseEvery)
 		return
 	}
-	c.log.Warn("not in step yet", "item", i.id, "err", err)
+	c.log.Warn("not in step yet", i.kind, i.id, "err", err)
 	c.queue.AddRateLimited(i)
 }
 
@@ -180,10 +202,10 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 		delete(c.members, id)
 	} else {
 		c.members[id] = is
-		c.queue.Add(item{network: true, id: is})
+		c.queue.Add(item{kindNetwork, is})
 	}
 	if was != "" && was != is {
-		c.queue.Add(item{network: true, id: was})
+		c.queue.Add(item{kindNetwork, was})
 	}
 	return nil
 }
@@ -267,7 +289,7 @@ func (c *Controller) ensure(ctx context.Context, network *conf.Network, members 
 		return err
 	}
 	// What is in the way may go without a word to us.
-	c.queue.AddAfter(item{network: true, id: network.ID()}, refusedEvery)
+	c.queue.AddAfter(item{kindNetwork, network.ID()}, refusedEvery)
 	for _, m := range members {
 		if m.err == nil {
 			m.err = refused

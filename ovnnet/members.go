@@ -35,27 +35,31 @@ func (n *Networks) Accepted(ctx context.Context) (map[string][]string, error) {
 	return networks, nil
 }
 
-// DropUnusedRouters deletes our routers without ports: of a controller that ended between a network's last
+// DropUnusedRouters deletes our routers that nothing is on: of a controller that ended between a network's last
 // transaction and its router's.
 func (n *Networks) DropUnusedRouters(ctx context.Context) error {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
-		{Op: ovsdb.OperationSelect, Table: nb.LogicalRouterTable, Columns: []string{"_uuid", "external_ids", "ports"}},
-	})
-	if err != nil {
-		return err
-	}
-	routers, err := ovndb.Rows[nb.LogicalRouter](n.db, results[0])
+	routers, err := n.allRouters(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range routers {
-		if name := r.ExternalIDs[keyRouter]; name != "" && r.UUID == ovndb.RouterKey(name) && len(r.Ports) == 0 {
+		if name := r.ExternalIDs[keyRouter]; name != "" && r.UUID == ovndb.RouterKey(name) && len(r.Ports)+len(r.StaticRoutes) == 0 {
 			if err := n.dropRouter(ctx, name); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (n *Networks) allRouters(ctx context.Context) ([]*nb.LogicalRouter, error) {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalRouterTable, Columns: []string{"_uuid", "external_ids", "ports", "static_routes"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ovndb.Rows[nb.LogicalRouter](n.db, results[0])
 }
 
 // InForce returns the configuration that a network was made by, nil when it was not, and the NADs whose ports it takes.

@@ -27,32 +27,54 @@ func (e *InUse) Error() string {
 	return text
 }
 
-// ports are those of a switch.
+// ports are those of a network's switches.
 type ports struct {
-	key    string
-	all    []string
-	others []string // all but the router's
+	of     []switchPorts
+	others []string // all but the router's and the provider's
 }
 
-// unchanged asserts that the switch has these ports still.
-func (p *ports) unchanged() ovsdb.Operation { return holdsPorts(nb.LogicalSwitchTable, p.key, p.all) }
+type switchPorts struct {
+	key string
+	all []string
+}
+
+// unchanged asserts that the switches have these ports still.
+func (p *ports) unchanged() []ovsdb.Operation {
+	ops := make([]ovsdb.Operation, len(p.of))
+	for i, sw := range p.of {
+		ops[i] = holdsPorts(nb.LogicalSwitchTable, sw.key, sw.all)
+	}
+	return ops
+}
 
 func (n *Networks) ports(ctx context.Context, have *rows) (*ports, error) {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, have.sw.UUID, "ports")})
-	if err != nil {
-		return nil, err
-	}
-	sw := &nb.LogicalSwitch{}
-	if err := one(n.db, results[0], &sw); err != nil {
-		return nil, err
-	}
-	p := &ports{key: have.sw.UUID, all: sw.Ports}
-	for _, key := range sw.Ports {
-		if have.end == nil || key != have.end.UUID {
-			p.others = append(p.others, key)
+	p := &ports{}
+	for part := range slices.Chunk(have.parts(), readPage) {
+		var ops []ovsdb.Operation
+		for _, one := range part {
+			ops = append(ops, ovndb.Select(nb.LogicalSwitchTable, one.sw.UUID, "ports"))
+		}
+		results, err := n.db.Transact(ctx, ops)
+		if err != nil {
+			return nil, err
+		}
+		for i, result := range results {
+			sw := &nb.LogicalSwitch{}
+			if err := one(n.db, result, &sw); err != nil {
+				return nil, err
+			}
+			p.of = append(p.of, switchPorts{part[i].sw.UUID, sw.Ports})
+			p.others = append(p.others, part[i].others(sw.Ports)...)
 		}
 	}
 	return p, nil
+}
+
+// others leaves out the ports that the network has of itself.
+func (p *part) others(keys []string) []string {
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		return p.end != nil && key == p.end.UUID || p.provider != nil && key == p.provider.UUID
+	})
 }
 
 // Remove takes away a network that is no more: first it takes no new ports, then, when there are none, its rows go, in
@@ -60,9 +82,7 @@ func (n *Networks) ports(ctx context.Context, have *rows) (*ports, error) {
 // stays, with InUse, unless force says that they go too. A network that is gone or not ours is success.
 func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 	for {
-		// Nothing is wanted but what it takes to find the rows.
-		none := &rows{sw: &nb.LogicalSwitch{UUID: ovndb.SwitchKey(id), ExternalIDs: map[string]string{keyNetwork: id}}}
-		have, _, err := n.read(ctx, none, "")
+		have, err := n.read(ctx, id, nil, nil)
 		if _, foreign := errors.AsType[*Refused](err); foreign {
 			if ours, err := n.isOurs(ctx, id); err != nil || !ours {
 				return err
@@ -71,15 +91,15 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 		if err != nil {
 			return err
 		}
-		if have.sw == nil {
+		if have.own.sw == nil {
 			return nil
 		}
-		ports, err := n.ports(ctx, have)
+		ports, err := n.ports(ctx, &have.rows)
 		if err != nil {
 			return err
 		}
 		if len(ports.others) > 0 && !force {
-			if err = n.fence(ctx, have.sw); err == nil {
+			if err = n.fence(ctx, have); err == nil {
 				inUse, err := n.inUse(ctx, ports.others)
 				switch {
 				case err != nil:
@@ -108,16 +128,21 @@ func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
 	return sw != nil && sw.ExternalIDs[keyNetwork] == id, err
 }
 
-// fence makes a switch take no new ports: every NAD is withdrawn.
-func (n *Networks) fence(ctx context.Context, sw *nb.LogicalSwitch) error {
-	if len(accepts(sw)) == 0 {
+// fence makes a network take no new ports: every NAD is withdrawn, on every switch.
+func (n *Networks) fence(ctx context.Context, have *found) error {
+	var ops []ovsdb.Operation
+	for _, p := range have.parts() {
+		if len(accepts(p.sw)) == 0 {
+			continue
+		}
+		ids := maps.Clone(p.sw.ExternalIDs)
+		maps.DeleteFunc(ids, func(key, _ string) bool { return strings.HasPrefix(key, ovndb.AcceptedPrefix) })
+		ops = append(ops, unchanged(p.sw), ovndb.Update(nb.LogicalSwitchTable, p.sw.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
+	}
+	if len(ops) == 0 {
 		return nil
 	}
-	ids := maps.Clone(sw.ExternalIDs)
-	maps.DeleteFunc(ids, func(key, _ string) bool { return strings.HasPrefix(key, ovndb.AcceptedPrefix) })
-	return n.write(ctx, []ovsdb.Operation{
-		unchanged(sw), ovndb.Update(nb.LogicalSwitchTable, sw.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}),
-	})
+	return n.write(ctx, append(have.guards(), ops...))
 }
 
 // named is how many of a network's users are named.
@@ -144,20 +169,30 @@ func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
 }
 
 // delete takes the network's rows away, and with force every port's.
-func (n *Networks) delete(ctx context.Context, have *rows, ports *ports, force bool) error {
-	id := have.sw.ExternalIDs[keyNetwork]
-	ops := []ovsdb.Operation{unchanged(have.sw)}
+func (n *Networks) delete(ctx context.Context, have *found, ports *ports, force bool) error {
+	b := &batch{db: n.db}
+	b.add(have.guards()...)
+	b.add(unchanged(have.own.sw))
 	if !force {
-		ops = append(ops, ports.unchanged())
+		b.add(ports.unchanged()...)
 	}
-	if have.port != nil {
-		ops = append(ops, ovndb.Unlink(nb.LogicalRouterTable, "ports", have.port.UUID))
+	for key := range have.routes {
+		b.add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", key))
+	}
+	for key := range have.nats {
+		b.add(ovndb.Unlink(nb.LogicalRouterTable, "nat", key))
 	}
 	claims := ovndb.Delete(nb.CoppTable, "")
-	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{keyNetwork: id}))}
-	ops = append(ops, claims, ovndb.Delete(nb.LogicalSwitchTable, have.sw.UUID))
-	if err := n.write(ctx, ops); err != nil || have.port == nil {
+	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{keyNetwork: have.id}))}
+	b.add(claims)
+	for _, p := range have.parts() {
+		if p.port != nil {
+			b.add(ovndb.Unlink(nb.LogicalRouterTable, "ports", p.port.UUID))
+		}
+		b.add(ovndb.Delete(nb.LogicalSwitchTable, p.sw.UUID))
+	}
+	if err := n.write(ctx, b.ops); err != nil {
 		return err
 	}
-	return n.dropRouter(ctx, have.port.ExternalIDs[keyRouter])
+	return n.dropRouter(ctx, have.router())
 }

@@ -2,10 +2,9 @@ package ovnnet
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -27,75 +26,127 @@ const (
 	keyNamespace = "ovn-multinet/namespace"
 	keyPod       = "ovn-multinet/pod"
 	keyInterface = "ovn-multinet/interface"
-	keyNode      = "ovn-multinet/node"
+	// Of a pod's port, a node's switch and a node's own row: its name.
+	keyNode = "ovn-multinet/node"
 )
 
-// rows are those of one network, as they are or as they ought to be; nil: none. Both ends of the router's port are
-// there or neither is.
+// rows are those of one network, as they are or as they ought to be.
 type rows struct {
-	sw     *nb.LogicalSwitch
-	end    *nb.LogicalSwitchPort // the switch's end: it holds the lease of the first gateway address
-	claims []*nb.Copp            // on the further gateway addresses
-	port   *nb.LogicalRouterPort
+	// own is the network's switch, which carries what is in force. On layer3 it has no ports.
+	own *part
+	// nodes are the parts of the nodes that have blocks of a layer3 network, by the keys of their switches.
+	nodes map[string]*part
+	// routes and nats are the network's in routers, by their keys.
+	routes map[string]*nb.LogicalRouterStaticRoute
+	nats   map[string]*nb.NAT
 }
 
-// wanted is what a network that takes ports of the NADs ought to have.
-func wanted(network *conf.Network, nads []string) *rows {
-	r := &rows{sw: switchRow(network, nads)}
-	if network.Router == "" {
-		return r
+// part is one logical switch; nil: no such row. Both ends of its port on a router are there or neither is.
+type part struct {
+	sw       *nb.LogicalSwitch
+	end      *nb.LogicalSwitchPort // the switch's end: it holds the lease of the first gateway address
+	claims   []*nb.Copp            // on the further gateway addresses
+	port     *nb.LogicalRouterPort
+	provider *nb.LogicalSwitchPort // of localnet: the way out
+	blocks   []*nb.Copp            // of a node: claims on its blocks
+}
+
+func (r *rows) parts() []*part {
+	list := []*part{r.own}
+	for _, key := range slices.Sorted(maps.Keys(r.nodes)) {
+		list = append(list, r.nodes[key])
 	}
-	id, gateway := network.ID(), network.Gateways[0]
-	mac, claimed := ovndb.LeaseMAC(network.Subnets[0], gateway)
-	marks := map[string]string{keyNetwork: id, keyRouter: network.Router}
-	r.port = &nb.LogicalRouterPort{
-		UUID: ovndb.RouterPortKey(id), Name: network.Router + ":" + id, MAC: mac.String(), ExternalIDs: maps.Clone(marks),
-	}
-	// The colon is in no name of a namespace, pod or interface: a pod's port cannot be called so.
-	r.end = &nb.LogicalSwitchPort{
-		UUID: ovndb.AddressKey(id, gateway), Name: id + ":" + network.Router, Type: "router", Addresses: []string{"router"},
-		Options: map[string]string{"router-port": r.port.Name}, ExternalIDs: maps.Clone(marks),
-	}
-	for i, g := range network.Gateways {
-		r.port.Networks = append(r.port.Networks, prefixOf(network, i))
-		if i > 0 {
-			r.claim(ovndb.AddressKey(id, g), "address "+g.String())
-		}
-	}
-	if claimed {
-		r.claim(ovndb.MACKey(id, mac), "MAC "+mac.String())
-	}
-	r.port.ExternalIDs[keyPort] = r.end.UUID
+	return list
+}
+
+// wanted is what a network that takes ports of the NADs ought to have, but for its nodes' parts.
+func (n *Networks) wanted(network *conf.Network, nads []string) *rows {
+	r := &rows{own: wantedPart(network, nads), nodes: map[string]*part{}}
+	r.routes, r.nats = n.wantedRoutes(network)
 	return r
 }
 
-func (r *rows) claim(key, what string) {
-	id := r.end.ExternalIDs[keyNetwork]
-	r.claims = append(r.claims, &nb.Copp{UUID: key, Name: "ovn-multinet " + id + " " + what,
-		ExternalIDs: map[string]string{keyNetwork: id, keyPort: r.end.UUID, keyPortName: r.end.Name}})
-	r.end.ExternalIDs[keyClaims] = strings.TrimSpace(r.end.ExternalIDs[keyClaims] + " " + key)
+// wantedPart is a switch: of a network, or of a node's view of it.
+func wantedPart(network *conf.Network, nads []string) *part {
+	p := &part{sw: switchRow(network, nads)}
+	id, router := network.ID(), network.OwnRouter()
+	if network.Topology == conf.Localnet {
+		p.provider = providerRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN, map[string]string{keyNetwork: id})
+	}
+	if network.Node != "" {
+		for _, block := range network.Subnets {
+			p.blocks = append(p.blocks, &nb.Copp{
+				UUID: ovndb.BlockKey(id, block), Name: "ovn-multinet " + id + " block " + block.String(),
+				ExternalIDs: map[string]string{keyNetwork: id, keyNode: network.Node},
+			})
+		}
+	}
+	if router == "" || len(network.Gateways) == 0 {
+		return p
+	}
+	name := network.Switch()
+	gateway := network.Gateways[0]
+	mac, claimed := ovndb.LeaseMAC(network.Subnets[0], gateway)
+	marks := map[string]string{keyNetwork: id, keyRouter: router}
+	p.port = &nb.LogicalRouterPort{
+		UUID: ovndb.RouterPortKey(name), Name: router + ":" + name, MAC: mac.String(), ExternalIDs: maps.Clone(marks),
+	}
+	// The colon is in no name of a namespace, pod or interface: a pod's port cannot be called so.
+	p.end = &nb.LogicalSwitchPort{
+		UUID: ovndb.AddressKey(id, gateway), Name: name + ":" + router, Type: "router", Addresses: []string{"router"},
+		Options: map[string]string{"router-port": p.port.Name}, ExternalIDs: maps.Clone(marks),
+	}
+	for i, g := range network.Gateways {
+		p.port.Networks = append(p.port.Networks, netip.PrefixFrom(g, network.Subnets[i].Bits()).String())
+		if i > 0 {
+			p.claim(ovndb.AddressKey(id, g), "address "+g.String())
+		}
+	}
+	if claimed {
+		p.claim(ovndb.MACKey(id, mac), "MAC "+mac.String())
+	}
+	p.port.ExternalIDs[keyPort] = p.end.UUID
+	return p
 }
 
-func prefixOf(network *conf.Network, i int) string {
-	_, bits, _ := strings.Cut(network.Subnets[i].String(), "/")
-	return network.Gateways[i].String() + "/" + bits
+func (p *part) claim(key, what string) {
+	id := p.end.ExternalIDs[keyNetwork]
+	p.claims = append(p.claims, &nb.Copp{UUID: key, Name: "ovn-multinet " + id + " " + what,
+		ExternalIDs: map[string]string{keyNetwork: id, keyPort: p.end.UUID, keyPortName: p.end.Name}})
+	p.end.ExternalIDs[keyClaims] = strings.TrimSpace(p.end.ExternalIDs[keyClaims] + " " + key)
 }
 
-// switchRow is the row of a network. Its subnet and exclude_ips are for OVN's own allocator, which machines
-// outside Kubernetes may use on our switches: it must never hand out what we lease.
+// providerRow is the port by which a switch is a provider's network: ovn-controller connects it on each node to the bridge
+// that ovn-bridge-mappings names.
+func providerRow(key, name, physical string, vlan int, marks map[string]string) *nb.LogicalSwitchPort {
+	row := &nb.LogicalSwitchPort{
+		UUID: key, Name: name, Type: "localnet", Addresses: []string{"unknown"},
+		Options: map[string]string{"network_name": physical}, ExternalIDs: marks,
+	}
+	if vlan != 0 { // northd copies the one into the other, but never takes it away again
+		row.TagRequest, row.Tag = &vlan, &vlan
+	}
+	return row
+}
+
+// switchRow is the row of a network, or of a node's view of it. Its subnet and exclude_ips are for OVN's own allocator,
+// which machines outside Kubernetes may use on our switches: it must never hand out what we lease.
 func switchRow(network *conf.Network, nads []string) *nb.LogicalSwitch {
 	row := &nb.LogicalSwitch{
-		UUID: ovndb.SwitchKey(network.ID()), Name: network.ID(), OtherConfig: map[string]string{},
+		UUID: ovndb.SwitchKey(network.Switch()), Name: network.Switch(), OtherConfig: map[string]string{},
 		ExternalIDs: map[string]string{keyNetwork: network.ID(), ovndb.ConfigKey: network.Canonical()},
 	}
 	for _, nad := range nads {
 		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = network.Revision()
 	}
+	if network.Node != "" {
+		row.ExternalIDs[keyNode], row.ExternalIDs[ovndb.BlocksKey] = network.Node, network.BlocksText()
+	}
 	var gateways []string
-	for i, subnet := range network.Subnets {
-		gateways = append(gateways, network.Gateways[i].String())
-		if subnet.Addr().Is4() {
-			row.OtherConfig["subnet"] = subnet.String()
+	for i, gateway := range network.Gateways {
+		gateways = append(gateways, gateway.String())
+		if gateway.Is4() {
+			row.OtherConfig["subnet"] = network.Subnets[i].String()
 			row.OtherConfig["exclude_ips"] = ours(network, i)
 		}
 	}
@@ -144,149 +195,53 @@ func inForce(sw *nb.LogicalSwitch) *conf.Network {
 	return network
 }
 
-// change lists the operations that make of one network's rows what they ought to be; none when they are that.
-func (n *Networks) change(have, want *rows) ([]ovsdb.Operation, error) {
-	b := &batch{db: n.db}
-	b.setSwitch(have.sw, want.sw)
-	b.setPort(have, want)
-	b.dropClaims(have, want) // before another row gets one of their keys
-	b.setEnd(have, want)
-	b.setClaims(have, want)
-	return b.ops, b.err
+// The routes of a network, by what they are for. A network has one of each kind and family at most.
+const (
+	// discard, in the router of a layer3 network: what is for a block that no node has must not go the default way.
+	discard = "discard"
+	// back, in the gateway of a router: the way to the network.
+	back = "back"
+)
+
+// families tell the subnets of a network apart in row keys: a subnet that changes keeps its rows.
+var families = []string{"4", "6"}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "4"
+	}
+	return "6"
 }
 
-func sameSwitch(a, b *nb.LogicalSwitch) bool {
-	return a.Name == b.Name && maps.Equal(a.OtherConfig, b.OtherConfig) && maps.Equal(a.ExternalIDs, b.ExternalIDs)
-}
+func routeKey(id, kind, family string) string { return ovndb.PartKey("route "+kind+family, id) }
 
-func samePort(a, b *nb.LogicalRouterPort) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Name == b.Name && a.MAC == b.MAC && maps.Equal(a.ExternalIDs, b.ExternalIDs) && sameWords(a.Networks, b.Networks)
-}
+func natKey(id, family string) string { return ovndb.PartKey("snat"+family, id) }
 
-func sameEnd(a, b *nb.LogicalSwitchPort) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.UUID == b.UUID && a.Name == b.Name && a.Type == b.Type && maps.Equal(a.Options, b.Options) &&
-		maps.Equal(a.ExternalIDs, b.ExternalIDs) && sameWords(a.Addresses, b.Addresses)
-}
-
-func sameWords(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-}
-
-// batch collects operations and the first error in making one.
-type batch struct {
-	db  *ovndb.DB
-	ops []ovsdb.Operation
-	err error
-}
-
-func (b *batch) add(ops ...ovsdb.Operation) { b.ops = append(b.ops, ops...) }
-
-func insert[T any](b *batch, row *T) {
-	op, err := b.db.Insert(row)
-	if err != nil && b.err == nil {
-		b.err = err
-	}
-	b.add(op)
-}
-
-// unchanged asserts that a switch is as it was read: another controller's change since is not overwritten.
-func unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
-	if config, ok := have.ExternalIDs[ovndb.ConfigKey]; ok {
-		return ovndb.Holds(nb.LogicalSwitchTable, have.UUID, "external_ids", ovndb.ConfigKey, config)
-	}
-	return ovndb.Present(nb.LogicalSwitchTable, have.UUID)
-}
-
-func (b *batch) setSwitch(have, want *nb.LogicalSwitch) {
-	switch {
-	case have == nil:
-		insert(b, want)
-	case !sameSwitch(have, want):
-		b.add(unchanged(have), ovndb.Update(nb.LogicalSwitchTable, want.UUID, ovsdb.Row{
-			"name": want.Name, "other_config": ovndb.Map(want.OtherConfig), "external_ids": ovndb.Map(want.ExternalIDs),
-		}))
-	}
-}
-
-// setPort makes the router's end.
-func (b *batch) setPort(have, want *rows) {
-	const table = nb.LogicalRouterPortTable
-	if samePort(have.port, want.port) {
-		return
-	}
-	moved := have.port != nil && (want.port == nil || have.port.ExternalIDs[keyRouter] != want.port.ExternalIDs[keyRouter])
-	if moved {
-		b.add(ovndb.Unlink(nb.LogicalRouterTable, "ports", have.port.UUID))
-	}
-	if want.port == nil {
-		return // the row goes with the last that has it
-	}
-	if have.port == nil {
-		insert(b, want.port)
-	} else {
-		b.add(ovndb.Present(table, want.port.UUID), ovndb.Update(table, want.port.UUID, ovsdb.Row{
-			"name": want.port.Name, "mac": want.port.MAC, "networks": ovndb.Set(want.port.Networks), "external_ids": ovndb.Map(want.port.ExternalIDs),
-		}))
-	}
-	if have.port == nil || moved {
-		b.add(ovndb.Link(nb.LogicalRouterTable, ovndb.RouterKey(want.port.ExternalIDs[keyRouter]), "ports", want.port.UUID))
-	}
-}
-
-// setEnd makes the switch's end.
-func (b *batch) setEnd(have, want *rows) {
-	const table = nb.LogicalSwitchPortTable
-	if sameEnd(have.end, want.end) {
-		return
-	}
-	if have.end != nil && (want.end == nil || have.end.UUID != want.end.UUID) {
-		// Not left to the database to collect: until then its key would not be free for a claim.
-		b.add(ovndb.Unlink(nb.LogicalSwitchTable, "ports", have.end.UUID), ovndb.Delete(table, have.end.UUID))
-	}
-	switch {
-	case want.end == nil:
-	case have.end == nil || have.end.UUID != want.end.UUID:
-		b.add(ovndb.Absent(nb.CoppTable, want.end.UUID))
-		insert(b, want.end)
-		b.add(ovndb.Link(nb.LogicalSwitchTable, want.sw.UUID, "ports", want.end.UUID))
-	default:
-		b.add(ovndb.Present(table, want.end.UUID), ovndb.Update(table, want.end.UUID, ovsdb.Row{
-			"name": want.end.Name, "type": want.end.Type, "addresses": ovndb.Set(want.end.Addresses),
-			"options": ovndb.Map(want.end.Options), "external_ids": ovndb.Map(want.end.ExternalIDs),
-		}))
-	}
-}
-
-func findClaim(list []*nb.Copp, key string) *nb.Copp {
-	i := slices.IndexFunc(list, func(c *nb.Copp) bool { return c.UUID == key })
-	if i < 0 {
-		return nil
-	}
-	return list[i]
-}
-
-func (b *batch) dropClaims(have, want *rows) {
-	for _, c := range have.claims {
-		if findClaim(want.claims, c.UUID) == nil {
-			b.add(ovndb.Delete(nb.CoppTable, c.UUID))
+// wantedRoutes are a network's routes, in its router and in that's gateway, and what the gateway hides.
+func (n *Networks) wantedRoutes(network *conf.Network) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
+	routes, nats := map[string]*nb.LogicalRouterStaticRoute{}, map[string]*nb.NAT{}
+	id, router := network.ID(), network.OwnRouter()
+	for _, subnet := range network.Subnets {
+		marks := map[string]string{keyNetwork: id, keyRouter: router}
+		f := family(subnet.Addr())
+		if network.Topology == conf.Layer3 {
+			key := routeKey(id, discard, f)
+			routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: subnet.String(), Nexthop: "discard", ExternalIDs: maps.Clone(marks)}
+		}
+		gateway := n.routers[network.Router]
+		i := -1
+		if gateway != nil {
+			i = slices.IndexFunc(gateway.External, func(e netip.Prefix) bool { return family(e.Addr()) == f })
+		}
+		if i < 0 {
+			continue
+		}
+		key := routeKey(id, back, f)
+		routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: subnet.String(), Nexthop: gateway.RouterJoin(i).Addr().String(), ExternalIDs: maps.Clone(marks)}
+		if network.SNAT != nil && *network.SNAT || network.SNAT == nil && gateway.SNAT {
+			key := natKey(id, f)
+			nats[key] = &nb.NAT{UUID: key, Type: nb.NATTypeSNAT, LogicalIP: subnet.String(), ExternalIP: gateway.External[i].Addr().String(), ExternalIDs: marks}
 		}
 	}
-}
-
-func (b *batch) setClaims(have, want *rows) {
-	for _, c := range want.claims {
-		switch old := findClaim(have.claims, c.UUID); {
-		case old == nil:
-			b.add(ovndb.Absent(nb.LogicalSwitchPortTable, c.UUID))
-			insert(b, c)
-		case !maps.Equal(old.ExternalIDs, c.ExternalIDs):
-			b.add(ovndb.Update(nb.CoppTable, c.UUID, ovsdb.Row{"external_ids": ovndb.Map(c.ExternalIDs)}))
-		}
-	}
+	return routes, nats
 }

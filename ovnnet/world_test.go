@@ -69,7 +69,7 @@ func connect(t *testing.T, endpoint string) *ovnnet.Networks {
 	if err := db.WaitConnected(withLimit(t)); err != nil {
 		t.Fatal(err)
 	}
-	return ovnnet.New(db)
+	return ovnnet.New(db, nil)
 }
 
 func withLimit(t *testing.T) context.Context {

@@ -26,19 +26,26 @@ func (e *NotInForce) Error() string {
 	return "network " + e.NAD + " is another one than its NetworkAttachmentDefinition says"
 }
 
+// Moved says that a node's part of a layer3 network is not what it was: it has other blocks, or none. Nothing was written.
+type Moved struct{ Network, Node string }
+
+func (e *Moved) Error() string {
+	return "network " + e.Network + " is not on node " + e.Node + " as it was"
+}
+
 // InForce returns the configuration that counts for a NAD of a network, a spec.config; "" when the network takes no
 // ports of it.
 func (n *NB) InForce(ctx context.Context, network, nad string) (string, error) {
-	_, marks, err := n.marks(ctx, network)
+	_, marks, err := n.marks(ctx, ovndb.SwitchKey(network))
 	if err != nil || marks[ovndb.AcceptedPrefix+nad] == "" {
 		return "", err
 	}
 	return marks[ovndb.ConfigKey], nil
 }
 
-// marks are the external_ids of a network's switch, if that is there.
-func (n *NB) marks(ctx context.Context, network string) (there bool, marks map[string]string, err error) {
-	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, []string{ovndb.SwitchKey(network)}, "external_ids")
+// marks are the external_ids of a switch, if that is there.
+func (n *NB) marks(ctx context.Context, key string) (there bool, marks map[string]string, err error) {
+	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, []string{key}, "external_ids")
 	if err != nil || len(switches) == 0 {
 		return false, nil, err
 	}
@@ -46,16 +53,37 @@ func (n *NB) marks(ctx context.Context, network string) (there bool, marks map[s
 }
 
 // accepted asserts that the network's switch is there (a mutation of one that is gone "succeeds", and the port's row is
-// collected), and that it takes ports of this NAD with this configuration.
+// collected), and that it takes ports of this NAD with this configuration; of a node's part of a layer3 network also that
+// it has these blocks.
 func accepted(n *conf.Network) ovsdb.Operation {
-	return ovndb.Holds(nb.LogicalSwitchTable, ovndb.SwitchKey(n.ID()), "external_ids", ovndb.AcceptedPrefix+n.NAD(), n.Revision())
+	marks := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
+	if n.Node != "" {
+		marks[ovndb.BlocksKey] = n.BlocksText()
+	}
+	op := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.Switch()))
+	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
+	return op
+}
+
+// Await waits for a network that the controller is about to make from a NAD. The error is a *NotInForce when the network
+// is another one than the NAD says.
+func (n *NB) Await(ctx context.Context, w *Want) error {
+	e := &ensure{NB: n}
+	err := e.awaitAccepted(ctx, w)
+	if err == nil && e.waited { // what has come of it
+		err = e.awaitAccepted(ctx, w)
+	}
+	return err
 }
 
 // awaitAccepted finds out why a network does not take the port, and waits once for one that the controller is about
 // to make.
 func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
 	n := w.Network
-	there, marks, err := e.marks(ctx, n.ID())
+	if n.Node != "" {
+		return &Moved{Network: n.ID(), Node: n.Node}
+	}
+	there, marks, err := e.marks(ctx, ovndb.SwitchKey(n.ID()))
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (e *ensure) free(p *part, c candidate) bool {
 func (e *ensure) fromPorts(ctx context.Context, s *slot, p *part) error {
 	network := s.want.Network.ID()
 	results, err := e.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network), "ports"),
+		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports"),
 		ovndb.SelectWith(nb.CoppTable, "external_ids", keyNetwork, network, "_uuid", "external_ids"),
 	})
 	if err != nil {

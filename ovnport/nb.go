@@ -221,7 +221,7 @@ func (e *ensure) insert(t *txn, s *slot) error {
 		return err
 	}
 	t.add(ovndb.Absent(nb.CoppTable, s.key()), row,
-		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.ID()), "ports", s.key()))
+		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports", s.key()))
 	for i := 1; i < len(s.parts); i++ {
 		claim, err := e.db.Insert(claimRow(s, i))
 		if err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -71,7 +73,30 @@ type Settings struct {
 	Chassis   string // external_ids:system-id
 	EncapIP   string // external_ids:ovn-encap-ip
 	Userspace bool   // the integration bridge is a userspace datapath
-	bridge    string // its row key
+	// Mappings are the bridges to providers' networks by these' names, as external_ids:ovn-bridge-mappings has them.
+	Mappings map[string]string
+	bridge   string // the integration bridge's row key
+	bridges  []string
+}
+
+// HasBridge tells whether Open vSwitch has the bridge.
+func (s *Settings) HasBridge(name string) bool { return slices.Contains(s.bridges, name) }
+
+// mappings reads external_ids:ovn-bridge-mappings, "NAME:BRIDGE,…"; the key with the chassis' name comes before the one
+// without, as ovn-controller(8) has it.
+func mappings(ids map[string]string) map[string]string {
+	const key = "ovn-bridge-mappings"
+	text, own := ids[key+"-"+ids["system-id"]]
+	if !own {
+		text = ids[key]
+	}
+	bridges := map[string]string{}
+	for _, pair := range strings.Split(text, ",") {
+		if name, bridge, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok {
+			bridges[name] = bridge
+		}
+	}
+	return bridges
 }
 
 // Settings reads the node's settings from the copy.
@@ -87,16 +112,19 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 		return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:system-id=…",
 			"Open vSwitch on this node has no external_ids:system-id")
 	}
-	s := &Settings{Chassis: roots[0].ExternalIDs["system-id"], EncapIP: roots[0].ExternalIDs["ovn-encap-ip"]}
+	s := &Settings{Chassis: roots[0].ExternalIDs["system-id"], EncapIP: roots[0].ExternalIDs["ovn-encap-ip"], Mappings: mappings(roots[0].ExternalIDs)}
 	var bridges []vswitch.Bridge
 	if err := v.db.Client().List(ctx, &bridges); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
 	}
 	for _, b := range bridges {
+		s.bridges = append(s.bridges, b.Name)
 		if b.Name == v.bridge {
 			s.bridge, s.Userspace = b.UUID, b.DatapathType == "netdev"
-			return s, nil
 		}
+	}
+	if s.bridge != "" {
+		return s, nil
 	}
 	return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller makes it: is it running on this node?",
 		"Open vSwitch on this node has no bridge %s", v.bridge)

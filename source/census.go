@@ -27,8 +27,13 @@ func (c *Census) Gone(namespace, pod, uid, node string) string {
 		return fmt.Sprintf("pod %s/%s is gone", namespace, pod)
 	case !p.Is(uid):
 		return fmt.Sprintf("pod %s/%s with UID %s is gone", namespace, pod, uid)
-	case c.nodes != nil && node != "" && !slices.Contains(c.nodes, node):
+	case c.NodeGone(node):
 		return fmt.Sprintf("node %s is gone", node)
 	}
 	return ""
+}
+
+// NodeGone tells whether a node is gone for good; one without a name is not, nor is any where the source knows none.
+func (c *Census) NodeGone(node string) bool {
+	return c.nodes != nil && node != "" && !slices.Contains(c.nodes, node)
 }

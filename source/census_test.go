@@ -54,6 +54,27 @@ func TestCensusGone(t *testing.T) {
 	}
 }
 
+// A node that is gone for good loses what it was given: in doubt it is not.
+func TestCensusNodeGone(t *testing.T) {
+	some, none, unknown := newCensus(nil, []string{"node-1"}), newCensus(nil, []string{}), newCensus(nil, nil)
+	for _, tt := range []struct {
+		name   string
+		census *Census
+		node   string
+		want   bool
+	}{
+		{"there", some, "node-1", false},
+		{"gone", some, "node-2", true},
+		{"no name", some, "", false},
+		{"all are gone", none, "node-1", true},
+		{"a source that knows no nodes", unknown, "node-1", false},
+	} {
+		if got := tt.census.NodeGone(tt.node); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}
+
 // paged answers lists in pages of one object, as a real API does with many, and records which were asked for. The
 // fake knows no pages by itself.
 func paged[T any](c *cluster, resource string, items []T, list func(items []T, next string) runtime.Object) (asked *[]string) {

@@ -19,6 +19,15 @@ type Pod struct {
 	Annotations map[string]string
 }
 
+// Changes are who wants to know of what. Each may be nil. They are called from where the source does its own work: they
+// must neither block nor ask the source.
+type Changes struct {
+	// NAD is called with the name of every NAD that is new, different or gone.
+	NAD func(namespace, name string)
+	// Nodes is called when a node is new or gone, or its labels are different.
+	Nodes func()
+}
+
 // mirrorAnnotation holds, on the API's mirror of a static pod, the UID under which the node knows the pod.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 

@@ -114,7 +114,7 @@ func newPodServer(t *testing.T) (*podServer, *Kube) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := NewKube(core, nads, "", nil, slog.New(slog.DiscardHandler))
+	k, err := NewKube(core, nads, "", Changes{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

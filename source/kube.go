@@ -35,6 +35,7 @@ type Kube struct {
 	nadAPI  nadclient.Interface
 	pods    corelisters.PodLister
 	nads    nadlisters.NetworkAttachmentDefinitionLister
+	nodes   *nodeWatch // nil: the source of one node's agent
 	started []interface{ Start(<-chan struct{}) }
 	events  record.EventBroadcaster
 	record  record.EventRecorder
@@ -44,9 +45,8 @@ type Kube struct {
 // component names us in Events.
 const component = "ovn-multinet"
 
-// NewKube watches the NADs, and the pods of one node when node is not empty. changed, which may be nil, is called
-// for every NAD that is new, different or gone, and must not block.
-func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string, changed func(namespace, name string), log *slog.Logger) (*Kube, error) {
+// NewKube watches the NADs, and the pods of one node when node is not empty, or else all nodes.
+func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string, changes Changes, log *slog.Logger) (*Kube, error) {
 	k := &Kube{core: core, nadAPI: nadAPI, log: log, events: record.NewBroadcaster()}
 	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})
 	if node != "" {
@@ -60,13 +60,20 @@ func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string,
 		if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: k.warnHostNetwork}); err != nil {
 			return nil, err
 		}
+	} else if err := k.watchNodes(changes.Nodes); err != nil {
+		return nil, err
 	}
-	f := nadinformers.NewSharedInformerFactory(nadAPI, 0)
+	return k, k.watchNADs(changes.NAD)
+}
+
+// watchNADs has an informer on all NADs.
+func (k *Kube) watchNADs(changed func(namespace, name string)) error {
+	f := nadinformers.NewSharedInformerFactory(k.nadAPI, 0)
 	informer := f.K8sCniCncfIo().V1().NetworkAttachmentDefinitions()
 	k.nads = informer.Lister()
 	k.started = append(k.started, f)
 	if changed == nil {
-		return k, nil
+		return nil
 	}
 	tell := func(obj any) {
 		if namespace, name, err := cache.SplitMetaNamespaceKey(objectKey(obj)); err == nil {
@@ -82,7 +89,7 @@ func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string,
 			}
 		},
 	})
-	return k, err
+	return err
 }
 
 // trimPod keeps of a pod what is asked for later: an agent's memory must not grow with what users write into pods.

@@ -31,9 +31,11 @@ type cluster struct {
 	core *fake.Clientset
 	nads *nadfake.Clientset
 	told *names
+	// nodesTold counts how often a change of nodes was told.
+	nodesTold calls
 }
 
-// newCluster makes a Kube for node-1 with pods and NADs in its API.
+// newCluster makes a Kube for a node, or for the controller, with pods, NADs and nodes in its API.
 func newCluster(t *testing.T, node string, objects ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{core: fake.NewClientset(), nads: nadfake.NewSimpleClientset(), told: &names{}}
@@ -44,13 +46,15 @@ func newCluster(t *testing.T, node string, objects ...runtime.Object) *cluster {
 			_, err = c.core.CoreV1().Pods(o.Namespace).Create(background, o, metav1.CreateOptions{})
 		case *nadv1.NetworkAttachmentDefinition:
 			_, err = c.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions(o.Namespace).Create(background, o, metav1.CreateOptions{})
+		case *corev1.Node:
+			_, err = c.core.CoreV1().Nodes().Create(background, o, metav1.CreateOptions{})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	var err error
-	if c.Kube, err = NewKube(c.core, c.nads, node, c.told.changed, slog.New(slog.DiscardHandler)); err != nil {
+	if c.Kube, err = NewKube(c.core, c.nads, node, Changes{NAD: c.told.changed, Nodes: c.nodesTold.changed}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	c.clear()
@@ -77,14 +81,18 @@ func (c *cluster) run(t *testing.T, pods, nads int) {
 		known = len(list)
 		return fmt.Sprint(watched, known)
 	})
-	eventually(t, "watching", func() string {
-		seen := c.requests()
-		if strings.Contains(seen, "watch network-attachment-definitions") && (c.Kube.pods == nil || strings.Contains(seen, "watch pods")) {
-			return "watching"
-		}
-		return seen
-	})
+	eventually(t, "watching", c.watching)
 	c.clear()
+}
+
+// watching says "watching" when all informers do, and else what was asked until now.
+func (c *cluster) watching() string {
+	seen := c.requests()
+	if strings.Contains(seen, "watch network-attachment-definitions") &&
+		(c.Kube.pods == nil || strings.Contains(seen, "watch pods")) && (c.Kube.nodes == nil || strings.Contains(seen, "watch nodes")) {
+		return "watching"
+	}
+	return seen
 }
 
 func (c *cluster) clear() {
@@ -286,30 +294,24 @@ func TestKubeTellsOfNADs(t *testing.T) {
 	}
 }
 
-// An agent watches the pods of its node alone, and the controller none.
+// An agent watches the pods of its node alone and no node, the controller all nodes and no pod.
 func TestKubeWatchesItsNode(t *testing.T) {
-	for node, want := range map[string]string{"node-1": "list spec.nodeName=node-1, watch spec.nodeName=node-1", "": ""} {
+	for node, want := range map[string]string{"node-1": "list pods spec.nodeName=node-1, watch pods spec.nodeName=node-1", "": "list nodes , watch nodes "} {
 		t.Run("node "+node, func(t *testing.T) {
 			c := newCluster(t, node)
 			start(t, c.Run)
-			eventually(t, "watching", func() string {
-				seen := c.requests()
-				if strings.Contains(seen, "watch network-attachment-definitions") && (node == "" || strings.Contains(seen, "watch pods")) {
-					return "watching"
-				}
-				return seen
-			})
+			eventually(t, "watching", c.watching)
 			var got []string
 			for _, a := range c.core.Actions() {
 				switch a := a.(type) {
 				case clienttesting.ListAction:
-					got = append(got, "list "+a.GetListRestrictions().Fields.String())
+					got = append(got, "list "+a.GetResource().Resource+" "+a.GetListRestrictions().Fields.String())
 				case clienttesting.WatchAction:
-					got = append(got, "watch "+a.GetWatchRestrictions().Fields.String())
+					got = append(got, "watch "+a.GetResource().Resource+" "+a.GetWatchRestrictions().Fields.String())
 				}
 			}
 			if strings.Join(got, ", ") != want {
-				t.Errorf("of pods: %v, want %s", got, want)
+				t.Errorf("requests %v, want %s", got, want)
 			}
 		})
 	}

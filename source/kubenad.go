@@ -112,6 +112,23 @@ func (k *Kube) Census(ctx context.Context) (*Census, error) {
 			break
 		}
 	}
+	nodes, err := k.nodeNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newCensus(pods, nodes), nil
+}
+
+// GoneNodes returns what tells of a node whether it is gone for good, by a list that is as new as this call.
+func (k *Kube) GoneNodes(ctx context.Context) (func(node string) bool, error) {
+	nodes, err := k.nodeNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newCensus(nil, nodes).NodeGone, nil
+}
+
+func (k *Kube) nodeNames(ctx context.Context) ([]string, error) {
 	nodes := []string{}
 	for next := ""; ; {
 		list, err := k.core.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
@@ -122,8 +139,7 @@ func (k *Kube) Census(ctx context.Context) (*Census, error) {
 			nodes = append(nodes, list.Items[i].Name)
 		}
 		if next = list.Continue; next == "" {
-			break
+			return nodes, nil
 		}
 	}
-	return newCensus(pods, nodes), nil
 }

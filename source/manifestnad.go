@@ -84,14 +84,14 @@ func (m *Manifests) NADs(_ context.Context) ([]*conf.NAD, error) {
 	return all, nil
 }
 
-// Census counts the pods. Of nodes the folder knows nothing.
+// Census counts the pods, and the nodes if the folder has any.
 func (m *Manifests) Census(_ context.Context) (*Census, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return newCensus(slices.Collect(maps.Values(m.pods)), nil), nil
+	return newCensus(slices.Collect(maps.Values(m.pods)), slices.Sorted(maps.Keys(m.nodes))), nil // of no node: nil
 }
 
 // complete reads the folder again, and says if a file of it does not parse.

@@ -341,7 +341,7 @@ func TestManifestsCensus(t *testing.T) {
 func TestManifestsNetworkEventIsALogLine(t *testing.T) {
 	f := newFolder(t)
 	log, text := logged()
-	m, err := NewManifests(f.dir, nil, log)
+	m, err := NewManifests(f.dir, Changes{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +363,7 @@ func TestABrokenFileIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, text := logged()
-	m, err := NewManifests(f.dir, nil, log)
+	m, err := NewManifests(f.dir, Changes{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

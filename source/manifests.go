@@ -1,13 +1,10 @@
 package source
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -21,8 +18,6 @@ import (
 	"github.com/fsnotify/fsnotify"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -34,7 +29,7 @@ const (
 	networkSuffix = ".network.json"
 )
 
-// Manifests is a flat folder of YAML files with Pods and NADs, several documents to a file, watched. All agents of
+// Manifests is a flat folder of YAML files with Pods, NADs and Nodes, several documents to a file, watched. All agents of
 // a host and the controller share it.
 type Manifests struct {
 	dir string
@@ -44,8 +39,9 @@ type Manifests struct {
 	files map[string]*file // by name
 	pods  map[key]*Pod
 	nads  map[key]*conf.NAD
-	// changed gets the name of every NAD that is new, different or gone; nil: nobody wants to know.
-	changed func(namespace, name string)
+	nodes map[string]conf.Node // by name; empty: the folder says nothing of nodes
+
+	changes Changes
 }
 
 // file is what one file held when it was read.
@@ -58,15 +54,15 @@ type file struct {
 	broken bool
 	pods   []*Pod
 	nads   []*conf.NAD
+	nodes  []conf.Node
 }
 
 // clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
 const clockTick = 2 * time.Second
 
-// NewManifests reads the folder, which must be there. changed may be nil; it is called for every NAD that is new,
-// different or gone, and must not block.
-func NewManifests(dir string, changed func(namespace, name string), log *slog.Logger) (*Manifests, error) {
-	m := &Manifests{dir: dir, log: log, files: map[string]*file{}, changed: changed}
+// NewManifests reads the folder, which must be there.
+func NewManifests(dir string, changes Changes, log *slog.Logger) (*Manifests, error) {
+	m := &Manifests{dir: dir, log: log, files: map[string]*file{}, changes: changes}
 	return m, m.scan()
 }
 
@@ -232,9 +228,10 @@ func (m *Manifests) scan() error {
 	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
-	before := m.nads
+	nads, nodes := m.nads, m.nodes
 	m.index()
-	m.tell(before)
+	m.tellNADs(nads)
+	m.tellNodes(nodes)
 	m.dropStatuses(statuses)
 	return nil
 }
@@ -310,69 +307,9 @@ func (m *Manifests) spoilt(name string, f *file, err error) {
 	m.log.Error("manifest not understood, what it held before counts on", "file", filepath.Join(m.dir, name), "err", err)
 	f.broken = true
 	if old := m.files[name]; old != nil {
-		f.pods, f.nads = old.pods, old.nads
+		f.pods, f.nads, f.nodes = old.pods, old.nads, old.nodes
 	}
 	m.files[name] = f
-}
-
-func (f *file) parse(text []byte) error {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for i := 0; ; i++ {
-		doc, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = f.parseDocument(doc)
-		}
-		if err != nil {
-			return fmt.Errorf("document %d: %w", i, err)
-		}
-	}
-}
-
-func (f *file) parseDocument(doc []byte) error {
-	var kind struct {
-		Kind string `json:"kind"`
-	}
-	if err := yaml.Unmarshal(doc, &kind); err != nil {
-		return err
-	}
-	switch kind.Kind {
-	case "":
-		if len(bytes.TrimSpace(doc)) > 0 && !onlyComments(doc) {
-			return errors.New("no \"kind\"")
-		}
-	case "Pod":
-		var p corev1.Pod
-		if err := yaml.UnmarshalStrict(doc, &p); err != nil {
-			return err
-		}
-		if p.Name == "" {
-			return errors.New("Pod without metadata.name")
-		}
-		f.pods = append(f.pods, fromPod(&p))
-	case "NetworkAttachmentDefinition":
-		var n nadv1.NetworkAttachmentDefinition
-		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
-			return err
-		}
-		if n.Name == "" {
-			return errors.New("NetworkAttachmentDefinition without metadata.name")
-		}
-		f.nads = append(f.nads, fromNAD(&n))
-	}
-	return nil
-}
-
-func onlyComments(doc []byte) bool {
-	for line := range bytes.Lines(doc) {
-		line = bytes.TrimSpace(line)
-		if len(line) > 0 && line[0] != '#' && !bytes.Equal(line, []byte("---")) {
-			return false
-		}
-	}
-	return true
 }
 
 func namespaceOr(namespace string) string {
@@ -403,7 +340,7 @@ func created(n *nadv1.NetworkAttachmentDefinition) int64 {
 
 // index builds the maps anew; of two manifests of one name, that in the file that sorts first counts.
 func (m *Manifests) index() {
-	m.pods, m.nads = map[key]*Pod{}, map[key]*conf.NAD{}
+	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*conf.NAD{}, map[string]conf.Node{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, p := range m.files[name].pods {
 			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
@@ -415,22 +352,27 @@ func (m *Manifests) index() {
 				m.nads[k] = d
 			}
 		}
+		for _, n := range m.files[name].nodes {
+			if _, known := m.nodes[n.Name]; !known {
+				m.nodes[n.Name] = n
+			}
+		}
 	}
 }
 
-// tell names the NADs that differ from before.
-func (m *Manifests) tell(before map[key]*conf.NAD) {
-	if m.changed == nil {
+// tellNADs names the NADs that differ from before.
+func (m *Manifests) tellNADs(before map[key]*conf.NAD) {
+	if m.changes.NAD == nil {
 		return
 	}
 	for k, d := range m.nads {
 		if old := before[k]; old == nil || *old != *d {
-			m.changed(k.namespace, k.name)
+			m.changes.NAD(k.namespace, k.name)
 		}
 	}
 	for k := range before {
 		if m.nads[k] == nil {
-			m.changed(k.namespace, k.name)
+			m.changes.NAD(k.namespace, k.name)
 		}
 	}
 }

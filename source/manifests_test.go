@@ -75,7 +75,7 @@ func TestManifestsNameTheBrokenFile(t *testing.T) {
 	f := newFolder(t)
 	f.overwrite("a.yaml", nadYAML("blue", "{}")+"---\nkind: Pod\n")
 	log, text := logged()
-	if _, err := NewManifests(f.dir, nil, log); err != nil {
+	if _, err := NewManifests(f.dir, Changes{}, log); err != nil {
 		t.Fatal(err)
 	}
 	if got := text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "file="+f.dir+"/a.yaml") || !strings.Contains(got, `document 1: Pod without metadata.name`) {
@@ -84,7 +84,7 @@ func TestManifestsNameTheBrokenFile(t *testing.T) {
 }
 
 func TestManifestsWithoutAFolder(t *testing.T) {
-	_, err := NewManifests(filepath.Join(t.TempDir(), "none"), nil, slog.New(slog.DiscardHandler))
+	_, err := NewManifests(filepath.Join(t.TempDir(), "none"), Changes{}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "manifests: ") {
 		t.Errorf("%v", err)
 	}
@@ -416,7 +416,7 @@ func TestTwoOnOneFolder(t *testing.T) {
 func TestManifestsEventIsALogLine(t *testing.T) {
 	f := newFolder(t)
 	log, text := logged()
-	m, err := NewManifests(f.dir, nil, log)
+	m, err := NewManifests(f.dir, Changes{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +121,7 @@ func (f folder) absent(want, name, notFound string) string {
 // manifests opens the folder.
 func (f folder) manifests(changed func(namespace, name string)) *Manifests {
 	f.t.Helper()
-	m, err := NewManifests(f.dir, changed, slog.New(slog.DiscardHandler))
+	m, err := NewManifests(f.dir, Changes{NAD: changed}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -146,6 +148,21 @@ func (n *names) take() string {
 	n.all = nil
 	return strings.Join(out, " ")
 }
+
+// ended is the context of a caller that has no time left.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	return ctx
+}
+
+// calls counts.
+type calls struct{ n atomic.Int64 }
+
+func (c *calls) changed() { c.n.Add(1) }
+
+// take returns how many there were since the last time.
+func (c *calls) take() int64 { return c.n.Swap(0) }
 
 // logged is a logger and what it wrote.
 func logged() (*slog.Logger, func() string) {
@@ -208,6 +225,24 @@ func showNAD(d *conf.NAD, err error) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%s/%s: %s", d.Namespace, d.Name, d.Config)
+}
+
+// showNodes writes nodes in their order, "unknown" when the source knows none.
+func showNodes(all []conf.Node, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	if all == nil {
+		return "unknown"
+	}
+	words := make([]string, len(all))
+	for i, n := range all {
+		words[i] = n.Name
+		for _, label := range slices.Sorted(maps.Keys(n.Labels)) {
+			words[i] += " " + label + "=" + n.Labels[label]
+		}
+	}
+	return strings.Join(words, "; ")
 }
 
 // showNADs writes NADs with all that is known of them, sorted.

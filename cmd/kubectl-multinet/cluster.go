@@ -59,7 +59,7 @@ func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*co
 	if err != nil {
 		return nil, "", err
 	}
-	src, err := source.NewKube(core, api, "", nil, log)
+	src, err := source.NewKube(core, api, "", source.Changes{}, log)
 	if err != nil {
 		return nil, "", err
 	}

@@ -105,7 +105,7 @@ func (o *options) networks(ctx context.Context) (list []show.Network, namespace 
 	var nads []*conf.NAD
 	namespace = o.clients.namespace
 	if o.manifests != "" {
-		src, err := source.NewManifests(o.manifests, nil, quiet)
+		src, err := source.NewManifests(o.manifests, source.Changes{}, quiet)
 		if err != nil {
 			return nil, "", err
 		}
@@ -129,7 +129,7 @@ func (o *options) networks(ctx context.Context) (list []show.Network, namespace 
 	if err := db.WaitConnected(ctx); err != nil {
 		return nil, "", fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
 	}
-	views, err := ovnnet.New(db).Views(ctx)
+	views, err := ovnnet.New(db, nil).Views(ctx)
 	if err != nil {
 		return nil, "", err
 	}

@@ -55,7 +55,7 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 	if err := db.WaitConnected(ctx); err != nil {
 		t.Fatal(err)
 	}
-	networks, ports := ovnnet.New(db), ovnport.NewNB(db)
+	networks, ports := ovnnet.New(db, nil), ovnport.NewNB(db)
 	blue := network(t, "shop", "blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","router":"core","mtu":1300,
 		"excludeSubnets":"10.1.0.128/25","routes":[{"dst":"10.2.0.0/24"}]}`)
 	red := network(t, "infra", "red", `{"type":"ovn-multinet"}`)

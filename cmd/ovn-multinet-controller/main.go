@@ -32,6 +32,7 @@ func main() {
 	daemon.SourceFlags(flags, &c.Kubeconfig, &c.Manifests)
 	daemon.NBFlags(flags, &c.NB)
 	flags.StringVar(&c.LeaseNamespace, "leader-election-namespace", "", "namespace of the Lease; empty: that of the pod it runs in")
+	flags.StringVar(&c.Config, "config", "", "YAML file with the routers that have a gateway to a provider's network; empty: none")
 	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil, "namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
 	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute, "how often to look for ports whose pod or node is gone; what is seen twice is released")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
@@ -42,6 +43,7 @@ func main() {
 type networks interface {
 	ovnnet.Source
 	Census(ctx context.Context) (*source.Census, error)
+	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
 }
 
@@ -52,14 +54,19 @@ func run(ctx context.Context, c conf.Controller) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	routers, err := daemon.Routers(c.Config)
+	if err != nil {
+		return err
+	}
 	log := daemon.Logger(c.LogLevel)
 	db, err := daemon.OpenNB(c.NB, log)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	controller := ovnnet.NewController(ovnnet.New(db), c.JoinNamespaces, log)
-	src, elect, err := open(c, controller.Changed, log)
+	all := ovnnet.New(db, routers)
+	controller := ovnnet.NewController(all, c.JoinNamespaces, log)
+	src, elect, err := open(c, source.Changes{NAD: controller.Changed, Nodes: controller.NodesChanged}, log)
 	if err != nil {
 		return err
 	}
@@ -69,25 +76,27 @@ func run(ctx context.Context, c conf.Controller) error {
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
 			orphans := ovnport.NewOrphans(ovnport.NewNB(db), census(src), leading, log)
+			leavers := ovnnet.NewLeavers(all, src.GoneNodes, leading, log)
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return controller.Run(ctx, src, leading) })
 			g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
+			g.Go(func() error { leavers.Run(ctx, c.OrphanPeriod); return nil })
 			return g.Wait()
 		})
 	})
 	return g.Wait()
 }
 
-func open(c conf.Controller, changed func(namespace, name string), log *slog.Logger) (networks, elect, error) {
+func open(c conf.Controller, changes source.Changes, log *slog.Logger) (networks, elect, error) {
 	if c.Manifests != "" {
-		src, err := source.NewManifests(c.Manifests, changed, log)
+		src, err := source.NewManifests(c.Manifests, changes, log)
 		return src, func(ctx context.Context, lead leader.Lead) error { return leader.File(ctx, c.Manifests, log, lead) }, err
 	}
 	core, nads, err := daemon.Kubernetes(c.Kubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}
-	src, err := source.NewKube(core, nads, "", changed, log)
+	src, err := source.NewKube(core, nads, "", changes, log)
 	return src, func(ctx context.Context, lead leader.Lead) error {
 		return leader.Lease(ctx, core, leaseNamespace(c.LeaseNamespace), log, lead)
 	}, err

@@ -74,11 +74,11 @@ func run(ctx context.Context, c conf.Agent) error {
 
 func openSource(c conf.Agent, log *slog.Logger) (agent.Source, error) {
 	if c.Manifests != "" {
-		return source.NewManifests(c.Manifests, nil, log)
+		return source.NewManifests(c.Manifests, source.Changes{}, log)
 	}
 	core, nads, err := daemon.Kubernetes(c.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	return source.NewKube(core, nads, c.NodeName, nil, log)
+	return source.NewKube(core, nads, c.NodeName, source.Changes{}, log)
 }

@@ -22,9 +22,11 @@ import (
 	"github.com/spf13/pflag"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -115,6 +117,39 @@ func OpenNB(cfg conf.NB, log *slog.Logger) (*ovndb.DB, error) {
 		}
 	}
 	return ovndb.Open(ovndb.Config{Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Model: dbModel, LeaderOnly: true, Log: log})
+}
+
+// Routers reads the file of --config; none without one. They can be carried out as they are.
+func Routers(file string) (map[string]*conf.Router, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	routers, err := parseRouters(text)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %s: %w", file, err)
+	}
+	return routers, nil
+}
+
+func parseRouters(text []byte) (map[string]*conf.Router, error) {
+	object, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which may have lines
+	}
+	routers, err := conf.ParseRouters(object)
+	if err != nil {
+		return nil, err
+	}
+	for name, r := range routers {
+		if _, err := labels.Parse(r.Nodes); err != nil {
+			return nil, fmt.Errorf("router %s: gatewayNodes: %w", name, err)
+		}
+	}
+	return routers, nil
 }
 
 // Requests to the API server per second, and at once: kubelet's own limits. client-go's would have a node's herd of pods

@@ -18,8 +18,11 @@ type Network struct {
 	Ready          bool         `json:"ready"`
 	Reason         string       `json:"reason,omitempty"` // why not
 	Topology       string       `json:"topology,omitempty"`
+	Physical       string       `json:"physicalNetworkName,omitempty"`
+	VLAN           int          `json:"vlanID,omitempty"`
 	Router         string       `json:"router,omitempty"`
-	MTU            int          `json:"mtu,omitempty"` // absent: what the underlay leaves
+	Gateway        *Gateway     `json:"gateway,omitempty"` // of the router
+	MTU            int          `json:"mtu,omitempty"`     // absent: what the underlay leaves
 	PortSecurity   *bool        `json:"portSecurity,omitempty"`
 	Subnets        []Subnet     `json:"subnets"`
 	ExcludeSubnets []string     `json:"excludeSubnets,omitempty"`
@@ -28,12 +31,40 @@ type Network struct {
 	Ports          []Port       `json:"ports"`
 }
 
-// Subnet is a subnet of a network, with how many of its leasable addresses are used and free.
+// Subnet is a subnet of a network, with how many of its leasable addresses are used and free. Of layer3 it is a node's
+// block, or the whole that has blocks.
 type Subnet struct {
+	Node    string       `json:"node,omitempty"`
 	Subnet  netip.Prefix `json:"subnet"`
-	Gateway netip.Addr   `json:"gateway"`
+	Gateway netip.Addr   `json:"gateway,omitzero"`
+	Blocks  *Blocks      `json:"blocks,omitempty"`
 	Used    uint64       `json:"used"`
 	Free    uint64       `json:"free"`
+}
+
+// Blocks are how many blocks of a subnet nodes have and how many are left.
+type Blocks struct {
+	PrefixLength int    `json:"prefixLength"`
+	Used         uint64 `json:"used"`
+	Free         uint64 `json:"free"`
+}
+
+// Gateway is the way from a router to a provider's network.
+type Gateway struct {
+	Addresses []string `json:"addresses"`
+	NextHops  []string `json:"nextHops,omitempty"`
+	Physical  string   `json:"physicalNetworkName"`
+	VLAN      int      `json:"vlanID,omitempty"`
+	Selector  string   `json:"gatewayNodes"`
+	Nodes     []string `json:"nodes"`             // the first that is alive has it
+	Hosting   string   `json:"hosting,omitempty"` // where OVN says who has it
+	SNAT      []SNAT   `json:"snat"`
+}
+
+// SNAT is a subnet of the network that leaves under another address.
+type SNAT struct {
+	Subnet string `json:"subnet"`
+	As     string `json:"as"`
 }
 
 // NAD is a NetworkAttachmentDefinition of a network and what the controller says of it.
@@ -130,7 +161,20 @@ func (n *Network) fill(v *ovnnet.View) {
 		n.configure(v.Config)
 	}
 	for i, u := range v.Usage {
-		n.Subnets[i].Used, n.Subnets[i].Free = u.Used, u.Free
+		if u.Node == "" {
+			n.Subnets[i].Used, n.Subnets[i].Free = u.Used, u.Free
+			continue
+		}
+		n.addBlock(&u)
+	}
+	if g := v.Gateway; g != nil {
+		n.Gateway = &Gateway{
+			Addresses: g.Addresses, NextHops: g.NextHops, Physical: g.Physical, VLAN: g.VLAN, Selector: g.Selector,
+			Nodes: append([]string{}, g.Nodes...), Hosting: g.Hosting, SNAT: []SNAT{},
+		}
+		for _, s := range v.SNAT {
+			n.Gateway.SNAT = append(n.Gateway.SNAT, SNAT(s))
+		}
 	}
 	for _, p := range v.Ports {
 		port := Port{Name: p.Name, Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface, Node: p.Node, Addresses: p.Addresses, Up: p.Up}
@@ -143,12 +187,28 @@ func (n *Network) fill(v *ovnnet.View) {
 
 func (n *Network) configure(c *conf.Network) {
 	n.Topology, n.Router, n.MTU, n.Routes, n.PortSecurity = c.Topology, c.Router, c.MTU, c.Routes, &c.PortSecurity
+	n.Physical, n.VLAN = c.Physical, c.VLAN
 	for i, subnet := range c.Subnets {
-		n.Subnets = append(n.Subnets, Subnet{Subnet: subnet, Gateway: c.Gateways[i], Free: c.Pool(i).Size()})
+		s := Subnet{Subnet: subnet, Gateway: c.Gateway(i), Free: c.Pool(i).Size()}
+		if c.Topology == conf.Layer3 {
+			s.Blocks = &Blocks{PrefixLength: c.BlockBits[i], Free: c.Blocks(i)}
+		}
+		n.Subnets = append(n.Subnets, s)
 	}
 	for _, e := range c.Exclude {
 		n.ExcludeSubnets = append(n.ExcludeSubnets, e.String())
 	}
+}
+
+// addBlock adds a node's block of one of the subnets.
+func (n *Network) addBlock(u *ovnnet.Usage) {
+	for i := range n.Subnets {
+		if s := &n.Subnets[i]; s.Blocks != nil && s.Subnet.Contains(u.Subnet.Addr()) {
+			s.Used, s.Free = s.Used+u.Used, s.Free-min(s.Free, u.Used)
+			s.Blocks.Used, s.Blocks.Free = s.Blocks.Used+1, s.Blocks.Free-1
+		}
+	}
+	n.Subnets = append(n.Subnets, Subnet{Node: u.Node, Subnet: u.Subnet, Gateway: u.Gateway, Used: u.Used, Free: u.Free})
 }
 
 // judge sums up what the controller says of the NADs.

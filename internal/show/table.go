@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -32,6 +33,9 @@ func List(w io.Writer, list []Network) error {
 		n := &list[i]
 		var subnets, used, free []string
 		for _, s := range n.Subnets {
+			if s.Node != "" {
+				continue // the whole is there
+			}
 			subnets = append(subnets, s.Subnet.String())
 			used = append(used, strconv.FormatUint(s.Used, 10))
 			free = append(free, strconv.FormatUint(s.Free, 10))
@@ -65,7 +69,13 @@ func Details(w io.Writer, n *Network) error {
 	line("Network", n.Name)
 	line("State", n.state())
 	line("Topology", orDash(n.Topology))
+	if n.Physical != "" {
+		line("Physical network", onVLAN(n.Physical, n.VLAN))
+	}
 	line("Router", orDash(n.Router))
+	if n.Gateway != nil {
+		n.Gateway.details(line)
+	}
 	mtu := "what the underlay leaves"
 	if n.MTU != 0 {
 		mtu = strconv.Itoa(n.MTU)
@@ -96,10 +106,58 @@ func (n *Network) subnets(w io.Writer) {
 	if len(n.Subnets) == 0 {
 		return
 	}
+	if n.Subnets[0].Blocks != nil {
+		n.blocks(w)
+		return
+	}
 	fmt.Fprintln(w, "\nSUBNET\tGATEWAY\tUSED\tFREE")
 	for _, s := range n.Subnets {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", s.Subnet, s.Gateway, s.Used, s.Free)
 	}
+}
+
+// blocks writes the subnets of a layer3 network and under them what nodes have of them.
+func (n *Network) blocks(w io.Writer) {
+	fmt.Fprintln(w, "\nSUBNET\tBLOCKS\tUSED\tFREE")
+	for _, s := range n.Subnets {
+		if s.Blocks != nil {
+			fmt.Fprintf(w, "%s\t/%d\t%d\t%d\n", s.Subnet, s.Blocks.PrefixLength, s.Blocks.Used, s.Blocks.Free)
+		}
+	}
+	fmt.Fprintln(w, "\nNODE\tBLOCK\tGATEWAY\tUSED\tFREE")
+	for _, s := range n.Subnets {
+		if s.Blocks == nil {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", s.Node, s.Subnet, s.Gateway, s.Used, s.Free)
+		}
+	}
+}
+
+func onVLAN(physical string, vlan int) string {
+	if vlan == 0 {
+		return physical + ", untagged"
+	}
+	return physical + ", VLAN " + strconv.Itoa(vlan)
+}
+
+// details writes what there is to say of a gateway.
+func (g *Gateway) details(line func(name string, value any)) {
+	line("Gateway", words(g.Addresses)+" on "+onVLAN(g.Physical, g.VLAN))
+	line("Next hop", words(g.NextHops))
+	nodes := slices.Clone(g.Nodes)
+	for i, node := range nodes {
+		if node == g.Hosting {
+			nodes[i] += " (has it)"
+		}
+	}
+	if len(nodes) == 0 {
+		nodes = []string{"none: no node with the label " + g.Selector + " has an agent that runs"}
+	}
+	line("Gateway nodes", words(nodes))
+	hidden := make([]string, len(g.SNAT))
+	for i, s := range g.SNAT {
+		hidden[i] = s.Subnet + " as " + s.As
+	}
+	line("SNAT", words(hidden))
 }
 
 func (n *Network) nads(w io.Writer) {

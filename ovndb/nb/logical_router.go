@@ -7,9 +7,11 @@ const LogicalRouterTable = "Logical_Router"
 
 // LogicalRouter defines an object in Logical_Router table
 type LogicalRouter struct {
-	UUID        string            `ovsdb:"_uuid"`
-	ExternalIDs map[string]string `ovsdb:"external_ids"`
-	Name        string            `ovsdb:"name"`
-	Options     map[string]string `ovsdb:"options"`
-	Ports       []string          `ovsdb:"ports"`
+	UUID         string            `ovsdb:"_uuid"`
+	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+	Name         string            `ovsdb:"name"`
+	Nat          []string          `ovsdb:"nat"`
+	Options      map[string]string `ovsdb:"options"`
+	Ports        []string          `ovsdb:"ports"`
+	StaticRoutes []string          `ovsdb:"static_routes"`
 }

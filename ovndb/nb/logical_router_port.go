@@ -7,9 +7,10 @@ const LogicalRouterPortTable = "Logical_Router_Port"
 
 // LogicalRouterPort defines an object in Logical_Router_Port table
 type LogicalRouterPort struct {
-	UUID        string            `ovsdb:"_uuid"`
-	ExternalIDs map[string]string `ovsdb:"external_ids"`
-	MAC         string            `ovsdb:"mac"`
-	Name        string            `ovsdb:"name"`
-	Networks    []string          `ovsdb:"networks" validate:"min=1"`
+	UUID           string            `ovsdb:"_uuid"`
+	ExternalIDs    map[string]string `ovsdb:"external_ids"`
+	HaChassisGroup *string           `ovsdb:"ha_chassis_group"`
+	MAC            string            `ovsdb:"mac"`
+	Name           string            `ovsdb:"name"`
+	Networks       []string          `ovsdb:"networks" validate:"min=1"`
 }

@@ -14,6 +14,8 @@ type LogicalSwitchPort struct {
 	Name         string            `ovsdb:"name"`
 	Options      map[string]string `ovsdb:"options"`
 	PortSecurity []string          `ovsdb:"port_security"`
+	Tag          *int              `ovsdb:"tag" validate:"omitempty,min=1,max=4095"`
+	TagRequest   *int              `ovsdb:"tag_request" validate:"omitempty,min=0,max=4095"`
 	Type         string            `ovsdb:"type"`
 	Up           *bool             `ovsdb:"up"`
 }

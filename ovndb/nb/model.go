@@ -13,11 +13,15 @@ import (
 // FullDatabaseModel returns the DatabaseModel object to be used in libovsdb
 func FullDatabaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
-		"Copp":                &Copp{},
-		"Logical_Router":      &LogicalRouter{},
-		"Logical_Router_Port": &LogicalRouterPort{},
-		"Logical_Switch":      &LogicalSwitch{},
-		"Logical_Switch_Port": &LogicalSwitchPort{},
+		"Copp":                        &Copp{},
+		"HA_Chassis":                  &HAChassis{},
+		"HA_Chassis_Group":            &HAChassisGroup{},
+		"Logical_Router":              &LogicalRouter{},
+		"Logical_Router_Port":         &LogicalRouterPort{},
+		"Logical_Router_Static_Route": &LogicalRouterStaticRoute{},
+		"Logical_Switch":              &LogicalSwitch{},
+		"Logical_Switch_Port":         &LogicalSwitchPort{},
+		"NAT":                         &NAT{},
 	})
 }
 
@@ -34,6 +38,70 @@ var schema = `{
             },
             "value": {
               "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        }
+      },
+      "indexes": [
+        [
+          "name"
+        ]
+      ],
+      "isRoot": true
+    },
+    "HA_Chassis": {
+      "columns": {
+        "chassis_name": {
+          "type": "string"
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "priority": {
+          "type": {
+            "key": {
+              "type": "integer",
+              "minInteger": 0,
+              "maxInteger": 32767
+            }
+          }
+        }
+      }
+    },
+    "HA_Chassis_Group": {
+      "columns": {
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "ha_chassis": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "HA_Chassis",
+              "refType": "strong"
             },
             "min": 0,
             "max": "unlimited"
@@ -67,6 +135,17 @@ var schema = `{
         "name": {
           "type": "string"
         },
+        "nat": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "NAT",
+              "refType": "strong"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
         "options": {
           "type": {
             "key": {
@@ -84,6 +163,17 @@ var schema = `{
             "key": {
               "type": "uuid",
               "refTable": "Logical_Router_Port",
+              "refType": "strong"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "static_routes": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Logical_Router_Static_Route",
               "refType": "strong"
             },
             "min": 0,
@@ -107,6 +197,17 @@ var schema = `{
             "max": "unlimited"
           }
         },
+        "ha_chassis_group": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "HA_Chassis_Group",
+              "refType": "strong"
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
         "mac": {
           "type": "string"
         },
@@ -128,6 +229,28 @@ var schema = `{
           "name"
         ]
       ]
+    },
+    "Logical_Router_Static_Route": {
+      "columns": {
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "ip_prefix": {
+          "type": "string"
+        },
+        "nexthop": {
+          "type": "string"
+        }
+      }
     },
     "Logical_Switch": {
       "columns": {
@@ -228,6 +351,28 @@ var schema = `{
             "max": "unlimited"
           }
         },
+        "tag": {
+          "type": {
+            "key": {
+              "type": "integer",
+              "minInteger": 1,
+              "maxInteger": 4095
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
+        "tag_request": {
+          "type": {
+            "key": {
+              "type": "integer",
+              "minInteger": 0,
+              "maxInteger": 4095
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
         "type": {
           "type": "string"
         },
@@ -246,6 +391,43 @@ var schema = `{
           "name"
         ]
       ]
+    },
+    "NAT": {
+      "columns": {
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "external_ip": {
+          "type": "string"
+        },
+        "logical_ip": {
+          "type": "string"
+        },
+        "type": {
+          "type": {
+            "key": {
+              "type": "string",
+              "enum": [
+                "set",
+                [
+                  "dnat",
+                  "snat",
+                  "dnat_and_snat"
+                ]
+              ]
+            }
+          }
+        }
+      }
     }
   }
 }`

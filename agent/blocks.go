@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+)
+
+// blocks knows this node's blocks of layer3 networks. They are asked for once: each port's transaction asserts that they
+// are still this node's.
+type blocks struct {
+	networks *ovnnet.Networks
+	node     string
+	asking   locks // by network
+
+	mu    sync.Mutex
+	known map[string]string // by network, as conf.Network.BlocksText
+}
+
+func newBlocks(networks *ovnnet.Networks, node string) *blocks {
+	return &blocks{networks: networks, node: node, asking: locks{held: map[string]*entry{}}, known: map[string]string{}}
+}
+
+// view returns the network as the pods of this node have it, if that is known.
+func (b *blocks) view(n *conf.Network) *conf.Network {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	blocks := n.ParseBlocks(b.known[n.ID()])
+	if blocks == nil {
+		return nil
+	}
+	return n.OnNode(b.node, blocks)
+}
+
+func (b *blocks) forget(network string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.known, network)
+}
+
+func (b *blocks) remember(view *conf.Network) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known[view.ID()] = view.BlocksText()
+}
+
+// onNode returns an attachment's layer3 network as the pods of this node have it; the first time the node may get its
+// blocks for it.
+func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*conf.Network, error) {
+	n := at.Network
+	if view := a.blocks.view(n); view != nil {
+		return view, nil
+	}
+	unlock, err := a.blocks.asking.take(ctx, n.ID())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if view := a.blocks.view(n); view != nil { // of another pod's asking
+		return view, nil
+	}
+	for {
+		view, err := a.blocks.networks.Share(ctx, n, a.conf.NodeName)
+		if err == nil {
+			a.blocks.remember(view)
+			a.log.Info("this node's part of a network", "network", n.ID(), "blocks", view.BlocksText())
+			return view, nil
+		}
+		if !errors.Is(err, ovnnet.ErrNotAccepted) {
+			return nil, notShared(n, err)
+		}
+		if err := a.nb.Await(ctx, &ovnport.Want{Interface: at.Interface, Network: n, Refusal: at.Refusal}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// notShared gives an error its code, if it has none.
+func notShared(n *conf.Network, err error) error {
+	if conf.HasCode(err, conf.CodeNoAddressLeft) {
+		return err
+	}
+	todo := "is OVN's Northbound database up and reachable from this node?"
+	if _, refused := errors.AsType[*ovnnet.Refused](err); refused {
+		todo = "ask the operator; a retry finds out whether it is mended"
+	}
+	return conf.Errorf(conf.CodeTryAgain, todo, "network %s: this node's part of it: %w", n.ID(), err)
+}
+
+// announceEvery is how often the agent looks whether NB knows this node's chassis still.
+const announceEvery = time.Minute
+
+// announce says in NB which chassis this node is, for those who choose nodes for a gateway.
+func (a *Agent) announce(ctx context.Context) {
+	for said := ""; ; {
+		wait := announceEvery
+		settings, err := a.ovs.Settings(ctx)
+		if err == nil {
+			err = a.blocks.networks.Announce(ctx, a.conf.NodeName, settings.Chassis)
+		}
+		switch {
+		case err != nil:
+			a.log.Debug("NB does not know this node's chassis yet", "err", err)
+			wait = time.Second
+		case said != settings.Chassis:
+			said = settings.Chassis
+			a.log.Info("NB knows this node's chassis", "node", a.conf.NodeName, "chassis", said)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// What pods get on a network of the provider's, and what an agent says of its node in NB.
+
+const wire = `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"ext","vlanID":100,"subnets":"10.9.0.0/24"}`
+
+// newLocalnet is a rig with the networks shop/wire and shop/blue, on a node whose Open vSwitch says that.
+func newLocalnet(t *testing.T, config string, settings ...string) *rig {
+	t.Helper()
+	r := newRig(t)
+	r.putSwitch("wire", config)
+	r.source.nads["wire"] = conf.NAD{Config: config}
+	r.openVSwitch(settings...)
+	return r
+}
+
+// openVSwitch sets external_ids of the node, each "key=value".
+func (r *rig) openVSwitch(settings ...string) {
+	for _, s := range settings {
+		key, value, _ := strings.Cut(s, "=")
+		r.ovs.VSCtl("--no-wait", "set", "Open_vSwitch", ".", "external_ids:"+key+`="`+value+`"`)
+	}
+}
+
+func (r *rig) rows() map[string][]map[string]any {
+	r.t.Helper()
+	return r.nb.DumpTables(r.t, "Logical_Switch", "Logical_Switch_Port", "Copp")
+}
+
+// A node that is not connected to the provider's network gets no pods on it: their ports would reach nobody. Nothing of
+// such a pod is made, on its other networks neither.
+func TestNodeIsNotConnected(t *testing.T) {
+	const none = "interface net2: network shop/wire: node node1 has no bridge for physicalNetworkName ext"
+	tests := []struct {
+		name     string
+		config   string
+		settings []string
+		want     string
+	}{
+		{"no mapping", wire, nil, none},
+		{"an empty one", wire, []string{"ovn-bridge-mappings="}, none},
+		{"others alone", wire, []string{"ovn-bridge-mappings=extra:br-int,EXT:br-int,int:ext"}, none},
+		{"the chassis has a mapping of its own, without it", wire, []string{"ovn-bridge-mappings=ext:br-int", "ovn-bridge-mappings-chassis-1=other:br-int"}, none},
+		{"that of another chassis", wire, []string{"ovn-bridge-mappings-chassis-2=ext:br-int"}, none},
+		{"a bridge that is not there", wire, []string{"ovn-bridge-mappings=ext:br-ext"},
+			"interface net2: network shop/wire: node node1 has no bridge br-ext, which ovn-bridge-mappings names for ext"},
+		{"the chassis' own bridge is not there", wire, []string{"ovn-bridge-mappings=ext:br-int", "ovn-bridge-mappings-chassis-1=ext:br-ext"},
+			"interface net2: network shop/wire: node node1 has no bridge br-ext, which ovn-bridge-mappings names for ext"},
+		{"a bridge without an interface to take the MTU from", wire, []string{"ovn-bridge-mappings=ext:br-int"},
+			"no MTU to take from bridge br-int of this node: route ip+net: no such network interface"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newLocalnet(t, tt.config, tt.settings...)
+			r.start()
+			before := r.rows()
+			_, err := r.planFor("c1", "blue,wire")
+			wantCoded(t, err, conf.CodeTryAgain, tt.want)
+			if !errors.Is(err, plan.ErrClean) {
+				t.Errorf("%v: the plugin would ask for a release", err)
+			}
+			if got := r.rows(); !reflect.DeepEqual(got, before) {
+				t.Errorf("NB was %v\nand is %v", before, got)
+			}
+			if got := r.proxy.Counts(); got != (ovndbtest.Counts{}) {
+				t.Errorf("NB was asked: %+v", got)
+			}
+			if _, err := r.planFor("c2", "blue"); err != nil { // who does not ask for it is served
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// mtuOfLo is what the kernel says of the one interface that is everywhere, and so stands for a bridge's here.
+func mtuOfLo(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/sys/class/net/lo/mtu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mtu, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mtu
+}
+
+func TestNodeIsConnected(t *testing.T) {
+	lo := mtuOfLo(t)
+	tests := []struct {
+		name     string
+		config   string
+		settings []string
+		mtu      int
+	}{
+		{"the bridge's MTU, without a tunnel's overhead", wire, []string{"ovn-bridge-mappings=ext:lo"}, lo},
+		{"one of several", wire, []string{"ovn-bridge-mappings=other:br-int,ext:lo"}, lo},
+		{"the chassis' own comes first", wire, []string{"ovn-bridge-mappings=ext:br-ext", "ovn-bridge-mappings-chassis-1=ext:lo"}, lo},
+		{"untagged, by its own MTU", `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"ext","subnets":"10.9.0.0/24","mtu":1300}`,
+			[]string{"ovn-bridge-mappings=ext:br-int"}, 1300},
+		{"ovn-kubernetes' name is the provider's", `{"name":"fleet","type":"ovn-k8s-cni-overlay","topology":"localnet","subnets":"10.9.0.0/24"}`,
+			[]string{"ovn-bridge-mappings=fleet:lo"}, lo},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newLocalnet(t, tt.config, tt.settings...)
+			r.ovs.VSCtl("--no-wait", "add-br", "lo")
+			r.start()
+			p, err := r.planFor("c1", "wire")
+			r.must(err)
+			if got := p.Interfaces[0]; got.MTU != tt.mtu || got.Network != "shop/wire" || got.Addresses[0].Masked().String() != "10.9.0.0/24" {
+				t.Errorf("interface %+v, want MTU %d and an address of 10.9.0.0/24", got, tt.mtu)
+			}
+			r.wantRow(p.Interfaces[0])
+			if got := r.proxy.Counts(); got.Committed != 1 || got.ReadOnly != 0 || got.Refused != 0 {
+				t.Errorf("transactions %+v, want one", got)
+			}
+		})
+	}
+}
+
+// The node is connected, and cut off again, while the agent runs.
+func TestNodeGetsConnected(t *testing.T) {
+	r := newLocalnet(t, wire)
+	r.start()
+	served := func(is bool) func() bool {
+		return func() bool {
+			_, err := r.planFor("c1", "wire")
+			return (err == nil) == is
+		}
+	}
+	if !served(false)() {
+		t.Error("served without a bridge")
+	}
+	r.ovs.VSCtl("--no-wait", "add-br", "lo", "--", "set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings=ext:lo")
+	r.eventually("served", served(true))
+	r.ovs.VSCtl("--no-wait", "del-br", "lo")
+	r.eventually("refused", served(false))
+}
+
+// chassis is what NB says which chassis the node is; "" when it says nothing.
+func (r *rig) chassis() string {
+	r.t.Helper()
+	for _, row := range r.nb.Dump(r.t, "Copp") {
+		if row["_uuid"] == ovndb.NodeKey("node1") {
+			ids := row["external_ids"].(map[string]string)
+			if row["name"] != "ovn-multinet node node1" || ids["ovn-multinet/kind"] != "node" || ids["ovn-multinet/node"] != "node1" {
+				r.t.Errorf("row %v", row)
+			}
+			return ids["ovn-multinet/chassis"]
+		}
+	}
+	return ""
+}
+
+// An agent says which chassis its node is, by the time that it is there and so is NB.
+func TestNodeSaysItsChassis(t *testing.T) {
+	r := newRig(t)
+	r.nb.Pause()
+	go func() {
+		r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
+		if strings.Contains(r.log.String(), "NB knows") {
+			t.Error("it says that NB knows while NB hangs")
+		}
+		r.nb.Resume()
+	}()
+	r.start() // returns once NB knows
+	if got := r.chassis(); got != "chassis-1" {
+		t.Errorf("NB knows chassis %q, want chassis-1", got)
+	}
+
+	// The next agent finds it as it should be, and writes nothing.
+	version := func() any { return r.nb.Dump(t, "Copp")[0]["_version"] }
+	before := version()
+	r.restart()
+	if version() != before {
+		t.Error("an agent that began anew wrote what was there")
+	}
+}
+
+// The chassis gets another name while the agent tries to say the old one, which the database refuses for a row of the
+// same name in its way: it says what holds by then.
+func TestNodeChangesItsChassis(t *testing.T) {
+	r := newRig(t)
+	stray := ovndb.NodeKey("someone")
+	r.nb.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": stray, "row": ovndbtest.Op{"name": "ovn-multinet node node1"}})
+	olds := 0
+	r.proxy.Before(func(tx ovndbtest.Transact) {
+		switch text := string(marshal(t, tx.Ops)); {
+		case !inserts("Copp")(tx):
+		case strings.Contains(text, "chassis-2"):
+			r.nb.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(stray)}}})
+		default:
+			if olds++; olds == 1 {
+				r.openVSwitch("system-id=chassis-2")
+			}
+		}
+	})
+	r.start()
+	r.proxy.Before(nil)
+	if got := r.chassis(); got != "chassis-2" || olds == 0 {
+		t.Errorf("NB knows chassis %q after %d attempts with the old one, want chassis-2", got, olds)
+	}
+
+	r.openVSwitch("system-id=chassis-3")
+	r.restart()
+	if got := r.chassis(); got != "chassis-3" {
+		t.Errorf("NB knows chassis %q, want chassis-3", got)
+	}
+}

@@ -1,0 +1,132 @@
+package conf
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A network of Layer3 gives each node one block of each subnet, for the pods there.
+
+// Prefix lengths of blocks where the subnet does not say, as in ovn-kubernetes.
+const (
+	blockBits4 = 24
+	blockBits6 = 64
+)
+
+func defaultBlockBits(subnet netip.Prefix) int {
+	if subnet.Addr().Is4() {
+		return blockBits4
+	}
+	return blockBits6
+}
+
+// cutBlockBits takes "10.128.0.0/16/24" apart; bits is 0 without the last part.
+func cutBlockBits(s string) (subnet string, bits int, err error) {
+	at := strings.LastIndexByte(s, '/')
+	if strings.Count(s, "/") < 2 {
+		return s, 0, nil
+	}
+	bits, err = strconv.Atoi(s[at+1:])
+	if err != nil || bits < 1 {
+		return "", 0, fmt.Errorf("subnets: %q is not like 10.128.0.0/16/24, a subnet and the prefix length of each node's block", s)
+	}
+	return s[:at], bits, nil
+}
+
+func checkBlockBits(subnet netip.Prefix, bits int) error {
+	switch {
+	case bits < subnet.Bits() || bits > subnet.Addr().BitLen():
+		return fmt.Errorf("subnets: %s has no blocks of /%d; write the prefix length of a node's block behind it, like %s/%d",
+			subnet, bits, subnet, min(subnet.Bits()+8, subnet.Addr().BitLen()-2))
+	case bits-subnet.Bits() > 32:
+		return fmt.Errorf("subnets: %s has more than 2^32 blocks of /%d", subnet, bits)
+	}
+	return nil
+}
+
+// subnetsText writes the subnets as the key has them.
+func (n *Network) subnetsText() string {
+	words := make([]string, len(n.Subnets))
+	for i, s := range n.Subnets {
+		words[i] = s.String()
+		if n.BlockBits != nil {
+			words[i] += "/" + strconv.Itoa(n.BlockBits[i])
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+// Blocks is how many blocks the i-th subnet has.
+func (n *Network) Blocks(i int) uint64 { return 1 << (n.BlockBits[i] - n.Subnets[i].Bits()) }
+
+// Block returns one of them; k must be below Blocks.
+func (n *Network) Block(i int, k uint64) netip.Prefix {
+	subnet, bits := n.Subnets[i], n.BlockBits[i]
+	b := subnet.Addr().AsSlice()
+	for at := bits - 1; k > 0; at-- {
+		b[at/8] |= byte(k&1) << (7 - at%8)
+		k >>= 1
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(a, bits)
+}
+
+// Switch is the name of the logical switch that pods of the network are on.
+func (n *Network) Switch() string {
+	if n.Node == "" {
+		return n.ID()
+	}
+	return n.ID() + "@" + n.Node // a sign that is in no name of a namespace, NAD or node
+}
+
+// OwnRouter is the name of the router that joins the blocks; "" when the network has none. A network without a "router"
+// has one to itself, whose name no "router" can have.
+func (n *Network) OwnRouter() string {
+	if n.Topology == Layer3 && n.Router == "" {
+		return n.ID() + ":router"
+	}
+	return n.Router
+}
+
+// BlocksText lists a node's blocks, of its view.
+func (n *Network) BlocksText() string { return joinWords(n.Subnets, ",") }
+
+// ParseBlocks reads what BlocksText wrote; nil when they are no blocks of the network.
+func (n *Network) ParseBlocks(text string) []netip.Prefix {
+	words := strings.Split(text, ",")
+	if len(words) != len(n.BlockBits) {
+		return nil
+	}
+	blocks := make([]netip.Prefix, len(words))
+	for i, w := range words {
+		b, err := netip.ParsePrefix(w)
+		if err != nil || b.Bits() != n.BlockBits[i] || b.Masked() != b || !n.Subnets[i].Contains(b.Addr()) {
+			return nil
+		}
+		blocks[i] = b
+	}
+	return blocks
+}
+
+// OnNode is the network as the pods of a node have it, where its blocks are the subnets and the first address of each the
+// gateway. The rest of the network is behind that.
+func (n *Network) OnNode(node string, blocks []netip.Prefix) *Network {
+	v := *n
+	v.Node, v.whole, v.Subnets, v.Gateways, v.Routes = node, n, blocks, nil, nil
+	for _, b := range blocks {
+		v.Gateways = append(v.Gateways, b.Addr().Next())
+	}
+	for i, subnet := range n.Subnets {
+		if subnet != blocks[i] {
+			v.Routes = append(v.Routes, Route{Dst: subnet, GW: v.Gateways[i]})
+		}
+	}
+	for _, r := range n.Routes {
+		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == r.Dst.Addr().Is4() })
+		v.Routes = append(v.Routes, Route{Dst: r.Dst, GW: v.Gateways[i]})
+	}
+	return &v
+}

@@ -1,0 +1,220 @@
+package conf
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Router is a logical router with a gateway to a provider's network, as the controller's --config describes it. A router
+// that is not there needs no description: it joins the networks that name it.
+type Router struct {
+	Name string
+	// Join are the subnets between router and gateway, of the families of External: their first two addresses are theirs.
+	Join []netip.Prefix
+	// External are the gateway's addresses, each with its subnet's prefix length; at most one per family, IPv4 first.
+	External []netip.Prefix
+	NextHops []netip.Addr // one per External; the zero Addr: none
+	Physical string
+	VLAN     int
+	Nodes    string // a label selector
+	SNAT     bool   // of networks that do not say
+}
+
+// RouterJoin and GatewayJoin are the addresses of router and gateway on the switch between them.
+func (r *Router) RouterJoin(i int) netip.Prefix { return nth(r.Join[i], 1) }
+
+// GatewayJoin is the gateway's.
+func (r *Router) GatewayJoin(i int) netip.Prefix { return nth(r.Join[i], 2) }
+
+func nth(p netip.Prefix, n uint64) netip.Prefix {
+	return netip.PrefixFrom(addTo(p.Addr(), n), p.Bits())
+}
+
+// CheckSubnet tells whether a network's subnet may be on the router: one line that says why not.
+func (r *Router) CheckSubnet(subnet netip.Prefix) error {
+	for i := range r.Join {
+		if r.Join[i].Overlaps(subnet) {
+			return fmt.Errorf("router: subnet %s overlaps joinSubnet %s of router %s", subnet, r.Join[i], r.Name)
+		}
+		if r.External[i].Overlaps(subnet) {
+			return fmt.Errorf("router: subnet %s overlaps externalSubnet %s of router %s", subnet, r.External[i].Masked(), r.Name)
+		}
+	}
+	return nil
+}
+
+// Subnets between router and gateway where the configuration does not say: of RFC 6598, and of RFC 4193. They are in no
+// other network's way, for only the two have addresses there.
+var defaultJoin = []netip.Prefix{netip.MustParsePrefix("100.64.0.0/24"), netip.MustParsePrefix("fd98::/64")}
+
+type controllerJSON struct {
+	Routers map[string]json.RawMessage `json:"routers"` // of routerJSON
+}
+
+type routerJSON struct {
+	JoinSubnet      string `json:"joinSubnet"`
+	ExternalSubnet  string `json:"externalSubnet"`
+	ExternalAddress string `json:"externalAddress"`
+	NextHop         string `json:"nextHop"`
+	PhysicalNetwork string `json:"physicalNetworkName"`
+	VLANID          *int   `json:"vlanID"`
+	GatewayNodes    string `json:"gatewayNodes"`
+	SNAT            *bool  `json:"snat"`
+}
+
+// ParseRouters reads the controller's --config, from JSON, into routers by name. Every error names the router and the key.
+func ParseRouters(config []byte) (map[string]*Router, error) {
+	var c controllerJSON
+	if err := DecodeObject(config, &c, nil); err != nil {
+		return nil, err
+	}
+	routers := map[string]*Router{}
+	for _, name := range slices.Sorted(maps.Keys(c.Routers)) {
+		r, err := parseRouter(name, c.Routers[name])
+		if err != nil {
+			return nil, fmt.Errorf("router %s: %w", name, err)
+		}
+		routers[name] = r
+	}
+	return routers, nil
+}
+
+func parseRouter(name string, text []byte) (*Router, error) {
+	if !routerName.MatchString(name) {
+		return nil, fmt.Errorf("%.64q is no name: lower-case letters, digits and '-', at most 63", name)
+	}
+	var raw routerJSON
+	if err := DecodeObject(text, &raw, nil); err != nil {
+		return nil, err
+	}
+	r := &Router{Name: name, Nodes: raw.GatewayNodes, SNAT: raw.SNAT == nil || *raw.SNAT, Physical: raw.PhysicalNetwork}
+	if r.Nodes == "" {
+		return nil, errors.New("gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway=")
+	}
+	var err error
+	if r.VLAN, err = checkPhysical(r.Physical, raw.VLANID); err != nil {
+		return nil, err
+	}
+	for _, step := range []func(*routerJSON) error{r.setExternal, r.setNextHops, r.setJoin} {
+		if err := step(&raw); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// parseSubnets reads a list of subnets, at most one of a family, IPv4 first.
+func parseSubnets(key, text string) ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for _, s := range splitList(text) {
+		p, err := parseNetworkPrefix(key, s)
+		if err != nil {
+			return nil, err
+		}
+		if p.Addr().BitLen()-p.Bits() < 2 {
+			return nil, fmt.Errorf("%s: %s leaves no room for two addresses", key, s)
+		}
+		if slices.ContainsFunc(special, p.Overlaps) {
+			return nil, fmt.Errorf("%s: %s is no unicast network that can be shared", key, s)
+		}
+		for _, other := range list {
+			if sameFamily(other.Addr(), p.Addr()) {
+				return nil, fmt.Errorf("%s: %s and %s are of one family, only one of each is served", key, other, p)
+			}
+		}
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()) })
+	return list, nil
+}
+
+func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }
+
+// hostsIn reads a list of addresses, at most one in each subnet, into the subnets' order.
+func hostsIn(key, text string, subnets []netip.Prefix) ([]netip.Addr, error) {
+	hosts := make([]netip.Addr, len(subnets))
+	for _, s := range splitList(text) {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not an IP address", key, s)
+		}
+		i := slices.IndexFunc(subnets, func(p netip.Prefix) bool { return p.Contains(a) })
+		if i < 0 {
+			return nil, fmt.Errorf("%s: %s is not in externalSubnet %s", key, s, joinWords(subnets, ","))
+		}
+		if hosts[i].IsValid() {
+			return nil, fmt.Errorf("%s: %s and %s are in one subnet", key, hosts[i], a)
+		}
+		if err := checkHost(subnets[i], a); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		hosts[i] = a
+	}
+	return hosts, nil
+}
+
+func (r *Router) setExternal(raw *routerJSON) error {
+	subnets, err := parseSubnets("externalSubnet", raw.ExternalSubnet)
+	if err != nil {
+		return err
+	}
+	if len(subnets) == 0 {
+		return errors.New("externalSubnet is missing: the provider's network, like 192.0.2.0/24")
+	}
+	hosts, err := hostsIn("externalAddress", raw.ExternalAddress, subnets)
+	if err != nil {
+		return err
+	}
+	for i, a := range hosts {
+		if !a.IsValid() {
+			return fmt.Errorf("externalAddress: none is in %s; give the gateway one that nobody else has", subnets[i])
+		}
+		r.External = append(r.External, netip.PrefixFrom(a, subnets[i].Bits()))
+	}
+	return nil
+}
+
+func (r *Router) setNextHops(raw *routerJSON) error {
+	subnets := make([]netip.Prefix, len(r.External))
+	for i, e := range r.External {
+		subnets[i] = e.Masked()
+	}
+	var err error
+	if r.NextHops, err = hostsIn("nextHop", raw.NextHop, subnets); err != nil {
+		return err
+	}
+	for i, a := range r.NextHops {
+		if a == r.External[i].Addr() {
+			return fmt.Errorf("nextHop: %s is the gateway's own address", a)
+		}
+	}
+	return nil
+}
+
+func (r *Router) setJoin(raw *routerJSON) error {
+	given, err := parseSubnets("joinSubnet", raw.JoinSubnet)
+	if err != nil {
+		return err
+	}
+	for _, e := range r.External {
+		family := func(p netip.Prefix) bool { return sameFamily(p.Addr(), e.Addr()) }
+		from := given
+		if len(given) == 0 {
+			from = defaultJoin
+		}
+		i := slices.IndexFunc(from, family)
+		if i < 0 {
+			return fmt.Errorf("joinSubnet: there is none of the family of %s", e.Masked())
+		}
+		if from[i].Overlaps(e) {
+			return fmt.Errorf("joinSubnet: %s overlaps externalSubnet %s", from[i], e.Masked())
+		}
+		r.Join = append(r.Join, from[i])
+	}
+	return nil
+}

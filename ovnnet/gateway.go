@@ -1,0 +1,310 @@
+package ovnnet
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// gatewayRows are those of a router's gateway: the way from the router over the join switch to the gateway, a router of
+// its own, and from there over the external switch to the provider's network. Rows have the keys of their parts.
+type gatewayRows struct {
+	gateway        *nb.LogicalRouter
+	join, external *nb.LogicalSwitch
+	ports          map[string]*nb.LogicalRouterPort
+	ends           map[string]*nb.LogicalSwitchPort
+	routes         map[string]*nb.LogicalRouterStaticRoute
+	group          *nb.HAChassisGroup
+	chassis        map[string]*nb.HAChassis
+}
+
+// The parts of a gateway. As names of rows they stand behind the router's name and a colon, which is in no router's name.
+const (
+	partJoin         = "join"     // the switch, and the router's port on it
+	partGatewayJoin  = "gateway"  // the gateway, and its port on the join switch
+	partExternal     = "external" // the switch, and the gateway's port on it
+	partProvider     = "provider" // the external switch's way out
+	routeDefault     = "default"  // of the router, to the gateway
+	routeNextHop     = "nexthop"  // of the gateway, to the provider's router
+	keyGatewayNodes  = "ovn-multinet/gateway-nodes"
+	haChassisGroup   = "ha-chassis-group"
+	hostingChassis   = "hosting-chassis" // OVN's own, of a router port's status
+	logicalPortState = "status"
+)
+
+func portKey(router, part string) string { return ovndb.PartKey("gateway port "+part, router) }
+
+func endKey(router, part string) string { return ovndb.PartKey("gateway end "+part, router) }
+
+func switchPartKey(router, part string) string { return ovndb.PartKey("gateway switch "+part, router) }
+
+func gatewayRouteKey(router, kind, family string) string {
+	return ovndb.PartKey("gateway route "+kind+family, router)
+}
+
+func groupKey(router string) string { return ovndb.PartKey(haChassisGroup, router) }
+
+// wantedGateway is what a gateway ought to have, but for its nodes.
+func wantedGateway(r *conf.Router) *gatewayRows {
+	marks := func() map[string]string { return map[string]string{keyRouter: r.Name} }
+	g := &gatewayRows{
+		gateway:  &nb.LogicalRouter{UUID: ovndb.GatewayKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
+		join:     &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partJoin), Name: r.Name + ":join", ExternalIDs: marks()},
+		external: &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partExternal), Name: r.Name + ":external", ExternalIDs: marks()},
+		ports:    map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
+		routes: map[string]*nb.LogicalRouterStaticRoute{},
+		group:  &nb.HAChassisGroup{UUID: groupKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
+	}
+	g.gateway.ExternalIDs[keyGatewayNodes] = r.Nodes
+	var routerJoin, gatewayJoin []netip.Prefix
+	for i := range r.Join {
+		routerJoin, gatewayJoin = append(routerJoin, r.RouterJoin(i)), append(gatewayJoin, r.GatewayJoin(i))
+		f, any := family(r.Join[i].Addr()), "0.0.0.0/0"
+		if f == "6" {
+			any = "::/0"
+		}
+		g.route(r.Name, routeDefault, f, any, r.GatewayJoin(i).Addr())
+		g.route(r.Name, routeNextHop, f, any, r.NextHops[i])
+	}
+	g.connect(r.Name, partJoin, routerJoin)
+	g.connect(r.Name, partGatewayJoin, gatewayJoin)
+	port := g.connect(r.Name, partExternal, r.External)
+	group := g.group.UUID
+	port.HaChassisGroup = &group
+	key := endKey(r.Name, partProvider)
+	g.ends[key] = providerRow(key, r.Name+":"+partProvider, r.Physical, r.VLAN, marks())
+	return g
+}
+
+// connect makes a port of router or gateway, with a switch's end of it. The MAC is made of the address, as a pod's is.
+func (g *gatewayRows) connect(router, part string, addresses []netip.Prefix) *nb.LogicalRouterPort {
+	mac, _ := ovndb.LeaseMAC(addresses[0].Masked(), addresses[0].Addr())
+	port := &nb.LogicalRouterPort{
+		UUID: portKey(router, part), Name: router + ":" + part, MAC: mac.String(), ExternalIDs: map[string]string{keyRouter: router},
+	}
+	for _, a := range addresses {
+		port.Networks = append(port.Networks, a.String())
+	}
+	g.ports[port.UUID] = port
+	end := &nb.LogicalSwitchPort{
+		UUID: endKey(router, part), Name: router + ":" + part + ":switch", Type: "router", Addresses: []string{"router"},
+		Options: map[string]string{"router-port": port.Name}, ExternalIDs: map[string]string{keyRouter: router},
+	}
+	g.ends[end.UUID] = end
+	return port
+}
+
+func (g *gatewayRows) route(router, kind, family, to string, via netip.Addr) {
+	if via.IsValid() {
+		key := gatewayRouteKey(router, kind, family)
+		g.routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: to, Nexthop: via.String(), ExternalIDs: map[string]string{keyRouter: router}}
+	}
+}
+
+// holders tell which router or switch holds a gateway's rows.
+func gatewayHolders(router string) map[string]holder {
+	holders := map[string]holder{
+		portKey(router, partJoin):        {nb.LogicalRouterTable, ovndb.RouterKey(router), "ports"},
+		portKey(router, partGatewayJoin): {nb.LogicalRouterTable, ovndb.GatewayKey(router), "ports"},
+		portKey(router, partExternal):    {nb.LogicalRouterTable, ovndb.GatewayKey(router), "ports"},
+		endKey(router, partJoin):         {nb.LogicalSwitchTable, switchPartKey(router, partJoin), "ports"},
+		endKey(router, partGatewayJoin):  {nb.LogicalSwitchTable, switchPartKey(router, partJoin), "ports"},
+		endKey(router, partExternal):     {nb.LogicalSwitchTable, switchPartKey(router, partExternal), "ports"},
+		endKey(router, partProvider):     {nb.LogicalSwitchTable, switchPartKey(router, partExternal), "ports"},
+	}
+	for _, f := range families {
+		holders[gatewayRouteKey(router, routeDefault, f)] = holder{nb.LogicalRouterTable, ovndb.RouterKey(router), "static_routes"}
+		holders[gatewayRouteKey(router, routeNextHop, f)] = holder{nb.LogicalRouterTable, ovndb.GatewayKey(router), "static_routes"}
+	}
+	return holders
+}
+
+// Chassis is a node in OVN's words.
+type Chassis struct{ Node, Name string }
+
+// EnsureGateway makes the gateway of a router, or brings it up to date, all in one transaction. The nodes take it in turn:
+// see order; nil leaves them as they are.
+func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Chassis) (changed bool, err error) {
+	for {
+		have, err := n.readGateway(ctx, r.Name)
+		if err != nil {
+			return changed, err
+		}
+		if !have.routerThere {
+			if err := n.ensureRouter(ctx, r.Name); err != nil {
+				return changed, err
+			}
+			continue
+		}
+		want := wantedGateway(r)
+		members := have.order(r.Name, nodes)
+		if nodes == nil {
+			members = have.chassis
+		}
+		want.setMembers(members)
+		ops, err := n.changeGateway(r.Name, have, want)
+		if err != nil || len(ops) == 0 {
+			return false, err
+		}
+		if err = n.write(ctx, ops); !raced(err) {
+			return err == nil, inTheWay(err)
+		}
+	}
+}
+
+func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
+	g.chassis, g.group.HaChassis = members, nil
+	for key := range members {
+		g.group.HaChassis = append(g.group.HaChassis, key)
+	}
+	slices.Sort(g.group.HaChassis)
+}
+
+// foundGateway is a gateway as it is.
+type foundGateway struct {
+	gatewayRows
+	routerThere bool
+	hosting     string // the chassis that has it now; "": OVN does not say
+}
+
+func (n *Networks) readGateway(ctx context.Context, router string) (*foundGateway, error) {
+	have := &foundGateway{gatewayRows: gatewayRows{
+		ports: map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
+		routes: map[string]*nb.LogicalRouterStaticRoute{}, chassis: map[string]*nb.HAChassis{},
+	}}
+	if err := n.db.WaitConnected(ctx); err != nil {
+		return nil, err
+	}
+	var main *nb.LogicalRouter
+	ops := []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "name", "external_ids"),
+		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "name", "options", "external_ids"),
+		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partJoin), switchColumns...),
+		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partExternal), switchColumns...),
+		ovndb.Select(nb.HAChassisGroupTable, groupKey(router)),
+	}
+	decode := []func(ovsdb.OperationResult) error{
+		func(r ovsdb.OperationResult) error { return one(n.db, r, &main) },
+		func(r ovsdb.OperationResult) error { return one(n.db, r, &have.gateway) },
+		func(r ovsdb.OperationResult) error { return one(n.db, r, &have.join) },
+		func(r ovsdb.OperationResult) error { return one(n.db, r, &have.external) },
+		func(r ovsdb.OperationResult) error { return one(n.db, r, &have.group) },
+	}
+	for key, in := range gatewayHolders(router) {
+		switch {
+		case in.column == "static_routes":
+			ops = append(ops, ovndb.Select(nb.LogicalRouterStaticRouteTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return into(n.db, r, key, have.routes) })
+		case in.table == nb.LogicalRouterTable:
+			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return into(n.db, r, key, have.ports) })
+		default:
+			ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return into(n.db, r, key, have.ends) })
+		}
+	}
+	if n.db.HasColumn(nb.LogicalRouterPortTable, logicalPortState) { // from OVN 24.03 on
+		ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, portKey(router, partExternal), logicalPortState))
+		decode = append(decode, have.setHosting)
+	}
+	results, err := n.db.Transact(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range decode {
+		if err := d(results[i]); err != nil {
+			return nil, err
+		}
+	}
+	if main != nil && main.ExternalIDs[keyRouter] != router {
+		return nil, refusedf("router: logical router %s is not ours", main.UUID)
+	}
+	have.routerThere = main != nil && main.Name == router
+	return have, n.readMembers(ctx, have)
+}
+
+func (have *foundGateway) setHosting(r ovsdb.OperationResult) error {
+	if len(r.Rows) == 1 {
+		if status, ok := r.Rows[0][logicalPortState].(ovsdb.OvsMap); ok {
+			have.hosting, _ = status.GoMap[hostingChassis].(string)
+		}
+	}
+	return nil
+}
+
+func (n *Networks) readMembers(ctx context.Context, have *foundGateway) error {
+	if have.group == nil {
+		return nil
+	}
+	members, err := ovndb.ReadByKey[nb.HAChassis](ctx, n.db, nb.HAChassisTable, have.group.HaChassis)
+	for _, m := range members {
+		have.chassis[m.UUID] = m
+	}
+	return err
+}
+
+// changeGateway lists the operations that make of a gateway's rows what they ought to be.
+func (n *Networks) changeGateway(router string, have *foundGateway, want *gatewayRows) ([]ovsdb.Operation, error) {
+	b := &batch{db: n.db}
+	put(b, nb.LogicalRouterTable, want.gateway.UUID, have.gateway, want.gateway)
+	put(b, nb.LogicalSwitchTable, want.join.UUID, have.join, want.join)
+	put(b, nb.LogicalSwitchTable, want.external.UUID, have.external, want.external)
+	for _, key := range sortedKeys(want.chassis) { // those that are not wanted any more go with their places in the group
+		put(b, nb.HAChassisTable, key, have.chassis[key], want.chassis[key])
+	}
+	put(b, nb.HAChassisGroupTable, want.group.UUID, have.group, want.group)
+	holders := gatewayHolders(router)
+	for _, key := range sortedKeys(holders) {
+		in := holders[key]
+		switch {
+		case in.column == "static_routes":
+			putIn(b, nb.LogicalRouterStaticRouteTable, key, have.routes[key], want.routes[key], in, in)
+		case in.table == nb.LogicalRouterTable:
+			putIn(b, nb.LogicalRouterPortTable, key, have.ports[key], want.ports[key], in, in)
+		default:
+			putIn(b, nb.LogicalSwitchPortTable, key, have.ends[key], want.ends[key], in, in)
+		}
+	}
+	return b.ops, b.err
+}
+
+// DropGateways takes the gateways away of routers that have none any more.
+func (n *Networks) DropGateways(ctx context.Context) error {
+	routers, err := n.allRouters(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range routers {
+		if name := r.ExternalIDs[keyRouter]; name != "" && r.UUID == ovndb.GatewayKey(name) && n.routers[name] == nil {
+			errs = append(errs, n.dropGateway(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dropGateway deletes what holds the gateway's rows; the database collects the others, the networks' among them.
+func (n *Networks) dropGateway(ctx context.Context, router string) error {
+	b := &batch{db: n.db}
+	b.add(ovndb.Unlink(nb.LogicalRouterTable, "ports", portKey(router, partJoin)))
+	for _, f := range families {
+		b.add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", gatewayRouteKey(router, routeDefault, f)))
+	}
+	b.add(
+		ovndb.Delete(nb.LogicalRouterTable, ovndb.GatewayKey(router)),
+		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partJoin)),
+		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partExternal)),
+		ovndb.Delete(nb.HAChassisGroupTable, groupKey(router)),
+	)
+	if err := n.write(ctx, b.ops); err != nil {
+		return err
+	}
+	return n.dropRouter(ctx, router)
+}

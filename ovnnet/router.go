@@ -1,0 +1,121 @@
+package ovnnet
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// overlaps refuses a subnet that meets another one on the same router, and returns the assertion that what is on the
+// router is what was looked at.
+func (n *Networks) overlaps(ctx context.Context, network *conf.Network) ([]ovsdb.Operation, error) {
+	name := network.OwnRouter()
+	key := ovndb.RouterKey(name)
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes")})
+	if err != nil {
+		return nil, err
+	}
+	router := &nb.LogicalRouter{}
+	if err := one(n.db, results[0], &router); err != nil {
+		return nil, err
+	}
+	guard := []ovsdb.Operation{holdsPorts(nb.LogicalRouterTable, key, router.Ports), holdsRoutes(key, router.StaticRoutes)}
+	ports, err := ovndb.ReadByKey[nb.LogicalRouterPort](ctx, n.db, nb.LogicalRouterPortTable, router.Ports, "_uuid", "name", "networks", "external_ids")
+	if err != nil {
+		return nil, err
+	}
+	// The whole of a layer3 network, of which ports show the blocks that nodes have.
+	routes, err := ovndb.ReadByKey[nb.LogicalRouterStaticRoute](ctx, n.db, nb.LogicalRouterStaticRouteTable, router.StaticRoutes)
+	if err != nil {
+		return nil, err
+	}
+	check := func(text, owner, what string) error {
+		other, err := netip.ParsePrefix(text)
+		if err != nil || owner == network.ID() {
+			return nil
+		}
+		if owner != "" {
+			what = "network " + owner
+		}
+		for _, subnet := range network.Subnets {
+			if other.Overlaps(subnet) {
+				return refusedf("router: subnet %s overlaps %s of %s on router %s", subnet, other.Masked(), what, name)
+			}
+		}
+		return nil
+	}
+	for _, r := range routes {
+		if r.Nexthop != discard {
+			continue
+		}
+		if err := check(r.IPPrefix, r.ExternalIDs[keyNetwork], "a route"); err != nil {
+			return nil, err
+		}
+	}
+	for _, port := range ports {
+		for _, text := range port.Networks {
+			if err := check(text, port.ExternalIDs[keyNetwork], "port "+port.Name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return guard, nil
+}
+
+// holdsPorts asserts that a row's ports are these, holdsRoutes that a router's routes are.
+func holdsPorts(table, key string, ports []string) ovsdb.Operation {
+	return holds(table, key, "ports", ports)
+}
+
+func holdsRoutes(key string, routes []string) ovsdb.Operation {
+	return holds(nb.LogicalRouterTable, key, "static_routes", routes)
+}
+
+func holds(table, key, column string, members []string) ovsdb.Operation {
+	op := ovndb.Present(table, key)
+	op.Columns, op.Rows = []string{column}, []ovsdb.Row{{column: ovndb.UUIDs(members)}}
+	return op
+}
+
+// ensureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that
+// need it at once, one makes it and both go on.
+func (n *Networks) ensureRouter(ctx context.Context, name string) error {
+	row, err := n.db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{keyRouter: name}})
+	if err != nil {
+		return err
+	}
+	if err = n.write(ctx, []ovsdb.Operation{row}); raced(err) {
+		key := ovndb.RouterKey(name)
+		err = n.write(ctx, []ovsdb.Operation{
+			ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", keyRouter, name),
+			ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
+		})
+	}
+	if raced(err) { // it is gone again: whoever needs it looks again
+		return nil
+	}
+	return err
+}
+
+// dropRouter deletes a logical router of ours that has nothing left: neither a port nor a route of a layer3 network.
+func (n *Networks) dropRouter(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	key := ovndb.RouterKey(name)
+	err := n.write(ctx, []ovsdb.Operation{
+		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", keyRouter, name),
+		holdsPorts(nb.LogicalRouterTable, key, nil),
+		holdsRoutes(key, nil),
+		ovndb.Delete(nb.LogicalRouterTable, key),
+	})
+	if raced(err) { // it has some, or is gone
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// nodeWatch is the informer on nodes.
+type nodeWatch struct {
+	cache.SharedIndexInformer
+	refused atomic.Pointer[error] // why the API last ended a list or a watch
+}
+
+// watchNodes has an informer on all nodes.
+func (k *Kube) watchNodes(changed func()) error {
+	f := informers.NewSharedInformerFactoryWithOptions(k.core, 0, informers.WithTransform(trimNode))
+	k.nodes = &nodeWatch{SharedIndexInformer: f.Core().V1().Nodes().Informer()}
+	k.started = append(k.started, f)
+	err := k.nodes.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		k.nodes.refused.Store(&err)
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	if err != nil || changed == nil {
+		return err
+	}
+	_, err = k.nodes.AddEventHandler(onNodes(changed))
+	return err
+}
+
+// onNodes calls for what is news of nodes. How they are, which every kubelet reports all the time, is none.
+func onNodes(changed func()) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		DeleteFunc: func(any) { changed() },
+		UpdateFunc: func(old, now any) {
+			if !maps.Equal(old.(*corev1.Node).Labels, now.(*corev1.Node).Labels) {
+				changed()
+			}
+		},
+	}
+}
+
+// trimNode keeps of a node what is asked for later: its status names every image on it.
+func trimNode(obj any) (any, error) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, Labels: n.Labels}}, nil
+}
+
+// Nodes returns all nodes, sorted by name. Before the API has listed them once it waits for that, and fails at the end
+// of ctx; it needs Run. The answer may be a little behind, as a watch is, but is never a part of them.
+func (k *Kube) Nodes(ctx context.Context) ([]conf.Node, error) {
+	if k.nodes == nil {
+		return nil, errors.New("list nodes: an agent does not watch them")
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), k.nodes.HasSynced) {
+		if refused := k.nodes.refused.Load(); refused != nil {
+			return nil, fmt.Errorf("list nodes: %w: %w", ctx.Err(), *refused)
+		}
+		return nil, fmt.Errorf("list nodes: %w", ctx.Err())
+	}
+	known := k.nodes.GetStore().List()
+	all := make([]conf.Node, 0, len(known)) // not nil: none is an answer too
+	for _, obj := range known {
+		all = append(all, fromNode(obj.(*corev1.Node)))
+	}
+	slices.SortFunc(all, byName)
+	return all, nil
+}
+
+func fromNode(n *corev1.Node) conf.Node { return conf.Node{Name: n.Name, Labels: n.Labels} }
+
+func byName(a, b conf.Node) int { return cmp.Compare(a.Name, b.Name) }

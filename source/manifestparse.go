@@ -1,0 +1,84 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// parse reads all documents of a file.
+func (f *file) parse(text []byte) error {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for i := 0; ; i++ {
+		doc, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f.parseDocument(doc)
+		}
+		if err != nil {
+			return fmt.Errorf("document %d: %w", i, err)
+		}
+	}
+}
+
+func (f *file) parseDocument(doc []byte) error {
+	var kind struct {
+		Kind string `json:"kind"`
+	}
+	if err := yaml.Unmarshal(doc, &kind); err != nil {
+		return err
+	}
+	switch kind.Kind {
+	case "":
+		if len(bytes.TrimSpace(doc)) > 0 && !onlyComments(doc) {
+			return errors.New("no \"kind\"")
+		}
+	case "Pod":
+		var p corev1.Pod
+		if err := yaml.UnmarshalStrict(doc, &p); err != nil {
+			return err
+		}
+		if p.Name == "" {
+			return errors.New("Pod without metadata.name")
+		}
+		f.pods = append(f.pods, fromPod(&p))
+	case "NetworkAttachmentDefinition":
+		var n nadv1.NetworkAttachmentDefinition
+		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
+			return err
+		}
+		if n.Name == "" {
+			return errors.New("NetworkAttachmentDefinition without metadata.name")
+		}
+		f.nads = append(f.nads, fromNAD(&n))
+	case "Node":
+		var n corev1.Node
+		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
+			return err
+		}
+		if n.Name == "" {
+			return errors.New("Node without metadata.name")
+		}
+		f.nodes = append(f.nodes, fromNode(&n))
+	}
+	return nil
+}
+
+func onlyComments(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && !bytes.Equal(line, []byte("---")) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,99 @@
+package source
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/images"
+)
+
+// clusterRole reads a role from the manifests that are installed.
+func clusterRole(t *testing.T, name string) rbacv1.ClusterRole {
+	t.Helper()
+	text, err := images.Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		var role rbacv1.ClusterRole
+		// Other kinds have the keys of this one, or none of them.
+		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind == "ClusterRole" && role.Name == name {
+			return role
+		}
+	}
+	t.Fatalf("no ClusterRole %s", name)
+	return rbacv1.ClusterRole{}
+}
+
+// The fake API grants everything: what agent and controller ask of it is held against the rights that they are installed
+// with.
+func TestRights(t *testing.T) {
+	blue, web := &conf.NAD{Namespace: "shop", Name: "blue"}, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
+	tests := []struct {
+		role string
+		node string
+		do   func(c *cluster) // whatever comes of it: the requests are what is looked at
+		want string
+	}{
+		{"ovn-multinet-agent", "node-1", func(c *cluster) {
+			_, _ = c.LivePod(background, "shop", "web-0")
+			_, _ = c.NAD(background, "shop", "none")
+			_ = c.SetStatus(background, web, []byte("[]"))
+			c.Event(web, Normal, "Reason", "words")
+		}, "create events, get network-attachment-definitions, get pods, list network-attachment-definitions, list pods, patch pods/status, " +
+			"watch network-attachment-definitions, watch pods"},
+		{"ovn-multinet-controller", "", func(c *cluster) {
+			_, _ = c.NAD(background, "shop", "none")
+			_, _ = c.Census(background)
+			_ = c.SetNetworkState(background, blue, "{}", true)
+			c.NetworkEvent(blue, false, "Reason", "words")
+		}, "create events, get network-attachment-definitions, list network-attachment-definitions, list nodes, list pods, " +
+			"patch network-attachment-definitions, watch network-attachment-definitions, watch nodes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.role, func(t *testing.T) {
+			role := clusterRole(t, tt.role)
+			c := newCluster(t, tt.node, apiPod("web-0", "u1", nil), apiNAD("blue", "{}"))
+			start(t, c.Run)
+			eventually(t, "watching", c.watching)
+			tt.do(c)
+			eventually(t, tt.want, func() string {
+				asked, _ := c.asked(role)
+				return asked
+			})
+			if _, refused := c.asked(role); refused != "" {
+				t.Errorf("%s may not %s", tt.role, refused)
+			}
+		})
+	}
+}
+
+// asked lists what was asked of the API, and what of it the role does not allow in all namespaces.
+func (c *cluster) asked(role rbacv1.ClusterRole) (all, refused string) {
+	var words, not []string
+	for _, a := range append(c.core.Actions(), c.nads.Actions()...) {
+		resource := a.GetResource().Resource
+		if a.GetSubresource() != "" {
+			resource += "/" + a.GetSubresource()
+		}
+		words = append(words, a.GetVerb()+" "+resource)
+		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, a.GetResource().Group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, a.GetVerb())
+		}) {
+			not = append(not, a.GetVerb()+" "+resource)
+		}
+	}
+	each := func(words []string) string {
+		slices.Sort(words)
+		return strings.Join(slices.Compact(words), ", ")
+	}
+	return each(words), each(not)
+}
