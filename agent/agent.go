@@ -81,7 +81,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.serve(ctx, listener) })
 	g.Go(func() error { a.markReady(ctx); return nil })
 	g.Go(func() error { a.sweep(ctx); return nil })
-	g.Go(func() error { a.announce(ctx); return nil })
+	g.Go(func() error { a.serveGateways(ctx); return nil })
 	return g.Wait()
 }
 

@@ -132,6 +132,9 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+// saidKnown is what the agent logs when it has told NB of its node.
+const saidKnown = "NB knows this node's chassis"
+
 // start runs the agent until the test's end, or until stop.
 func (r *rig) start() {
 	r.t.Helper()
@@ -142,6 +145,7 @@ func (r *rig) start() {
 	r.must(err)
 	r.agent, err = New(r.conf, r.source, db, prometheus.NewRegistry(), log)
 	r.must(err)
+	known := strings.Count(r.log.String(), saidKnown)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.agent.Run(ctx) }()
@@ -160,7 +164,7 @@ func (r *rig) start() {
 	r.t.Cleanup(func() { r.must(r.stop()) })
 	r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
 	// What it says of its node is not to be counted among what pods cost.
-	r.eventually("known to NB", func() bool { return strings.Contains(r.log.String(), "NB knows this node's chassis") })
+	r.eventually("known to NB", func() bool { return strings.Count(r.log.String(), saidKnown) > known })
 	r.proxy.Reset()
 }
 

@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
@@ -54,36 +56,56 @@ func (b *blocks) remember(view *conf.Network) {
 // blocks for it.
 func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*conf.Network, error) {
 	n := at.Network
+	for {
+		view, err := a.askOnce(ctx, n)
+		if err == nil {
+			return view, nil
+		}
+		if errors.Is(err, ovnnet.ErrNotAccepted) {
+			// Others may ask meanwhile: pods of a network that does not come wait together.
+			if err = a.nb.Await(ctx, &ovnport.Want{Interface: at.Interface, Network: n, Refusal: at.Refusal}); err == nil {
+				continue
+			}
+		}
+		if !errors.Is(err, ovndb.ErrUnknownOutcome) {
+			return nil, notShared(n, err)
+		}
+		// What was committed, the next look finds.
+		select {
+		case <-ctx.Done():
+			return nil, notShared(n, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// askOnce has one pod ask; those that come meanwhile get what it was given.
+func (a *Agent) askOnce(ctx context.Context, n *conf.Network) (*conf.Network, error) {
 	if view := a.blocks.view(n); view != nil {
 		return view, nil
 	}
 	unlock, err := a.blocks.asking.take(ctx, n.ID())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("another pod asks for it still: %w", ctx.Err())
 	}
 	defer unlock()
-	if view := a.blocks.view(n); view != nil { // of another pod's asking
+	if view := a.blocks.view(n); view != nil {
 		return view, nil
 	}
-	for {
-		view, err := a.blocks.networks.Share(ctx, n, a.conf.NodeName)
-		if err == nil {
-			a.blocks.remember(view)
-			a.log.Info("this node's part of a network", "network", n.ID(), "blocks", view.BlocksText())
-			return view, nil
-		}
-		if !errors.Is(err, ovnnet.ErrNotAccepted) {
-			return nil, notShared(n, err)
-		}
-		if err := a.nb.Await(ctx, &ovnport.Want{Interface: at.Interface, Network: n, Refusal: at.Refusal}); err != nil {
-			return nil, err
-		}
+	view, err := a.blocks.networks.Share(ctx, n, a.conf.NodeName)
+	if err != nil {
+		return nil, err
 	}
+	a.blocks.remember(view)
+	a.log.Info("this node's part of a network", "network", n.ID(), "blocks", view.BlocksText())
+	return view, nil
 }
 
 // notShared gives an error its code, if it has none.
 func notShared(n *conf.Network, err error) error {
-	if conf.HasCode(err, conf.CodeNoAddressLeft) {
+	_, coded := errors.AsType[*conf.Error](err)
+	_, other := errors.AsType[*ovnport.NotInForce](err)
+	if coded || other {
 		return err
 	}
 	todo := "is OVN's Northbound database up and reachable from this node?"
@@ -91,31 +113,4 @@ func notShared(n *conf.Network, err error) error {
 		todo = "ask the operator; a retry finds out whether it is mended"
 	}
 	return conf.Errorf(conf.CodeTryAgain, todo, "network %s: this node's part of it: %w", n.ID(), err)
-}
-
-// announceEvery is how often the agent looks whether NB knows this node's chassis still.
-const announceEvery = time.Minute
-
-// announce says in NB which chassis this node is, for those who choose nodes for a gateway.
-func (a *Agent) announce(ctx context.Context) {
-	for said := ""; ; {
-		wait := announceEvery
-		settings, err := a.ovs.Settings(ctx)
-		if err == nil {
-			err = a.blocks.networks.Announce(ctx, a.conf.NodeName, settings.Chassis)
-		}
-		switch {
-		case err != nil:
-			a.log.Debug("NB does not know this node's chassis yet", "err", err)
-			wait = time.Second
-		case said != settings.Chassis:
-			said = settings.Chassis
-			a.log.Info("NB knows this node's chassis", "node", a.conf.NodeName, "chassis", said)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-	}
 }

@@ -2,14 +2,12 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -67,17 +65,15 @@ func (r *layer3) share(n *conf.Network, node string) netip.Prefix {
 }
 
 // give has another node take a block that is free.
-func (r *layer3) give(n *conf.Network, block string) (node string) {
+func (r *layer3) give(n *conf.Network, block string) {
 	r.t.Helper()
-	for i := range 5000 {
-		node = fmt.Sprint("other", i)
+	for i := 0; ; i++ {
+		node := fmt.Sprint("other", i)
 		if r.share(n, node).String() == block {
-			return node
+			return
 		}
 		r.must(r.networks.DropNode(r.t.Context(), n.ID(), node))
 	}
-	r.t.Fatalf("nobody gets block %s", block)
-	return ""
 }
 
 // blocks reads who has which block from the nodes' switches, and demands that the claims say the same.
@@ -137,76 +133,22 @@ func (r *layer3) wantPods(names ...string) {
 // wantNone demands the error of a plan that made no port.
 func (r *layer3) wantNone(err error, code uint, want string) {
 	r.t.Helper()
-	wantCoded(r.t, err, code, want)
-	if !errors.Is(err, plan.ErrClean) {
-		r.t.Errorf("%v: the plugin would ask for a release", err)
-	}
+	r.wantClean(err, code, want)
 	r.wantPods()
-}
-
-func (r *layer3) wantCounts(committed, refused, readOnly int) {
-	r.t.Helper()
-	got := r.proxy.Counts()
-	if got.Committed != committed || got.Refused != refused || got.ReadOnly != readOnly {
-		r.t.Errorf("transactions: %d committed, %d refused, %d read-only; want %d, %d, %d",
-			got.Committed, got.Refused, got.ReadOnly, committed, refused, readOnly)
-	}
-	r.proxy.Reset()
 }
 
 // on asks for one interface on shop/l3: sandboxes with interfaces of their own stand for pods of their own.
 func on(name string) string { return `[{"name":"l3","interface":"` + name + `"}]` }
 
+// way is the route to all of shop/l3 from a node's block.
+func way(block netip.Prefix) string { return fmt.Sprintf("[{10.128.0.0/16 %s}]", block.Addr().Next()) }
+
 // wantIn demands an interface with an address of the block, and routes.
 func wantIn(t *testing.T, i plan.Interface, block netip.Prefix, routes string) {
 	t.Helper()
-	if len(i.Addresses) != 1 || i.Addresses[0].Masked() != block || showRoutes(i.Routes) != routes {
-		t.Errorf("interface %+v, want an address of %s and the routes %q", i, block, routes)
+	if len(i.Addresses) != 1 || i.Addresses[0].Masked() != block || fmt.Sprint(i.Routes) != routes {
+		t.Errorf("interface %+v, want an address of %s and the routes %s", i, block, routes)
 	}
-}
-
-func showRoutes(routes []conf.Route) string {
-	words := make([]string, len(routes))
-	for i, r := range routes {
-		words[i] = fmt.Sprint(r.Dst, " ", r.GW)
-	}
-	return strings.Join(words, ", ")
-}
-
-// restart has another agent take the place of this one. What that says of its node is not counted.
-func (r *rig) restart() {
-	r.t.Helper()
-	r.must(r.stop())
-	const known = "NB knows this node's chassis"
-	before := strings.Count(r.log.String(), known)
-	r.start()
-	r.eventually("known to NB again", func() bool { return strings.Count(r.log.String(), known) > before })
-	r.proxy.Reset()
-}
-
-func (r *layer3) release(id string) {
-	r.t.Helper()
-	var done plan.Released
-	r.must(r.call(plan.OpRelease, plan.Release{Version: plan.Version, Sandbox: r.sandbox(id)}, &done))
-	r.eventually("released", func() bool { return len(r.pods()) == 0 })
-}
-
-func inserts(table string) func(ovndbtest.Transact) bool {
-	return func(tx ovndbtest.Transact) bool {
-		return slices.ContainsFunc(tx.Ops, func(o ovndbtest.Op) bool { return o["op"] == "insert" && o["table"] == table })
-	}
-}
-
-// claimsBlock and insertsPod tell the two apart that make ports: a node's part has one, too.
-var claimsBlock = inserts("Logical_Switch")
-
-func insertsPod(tx ovndbtest.Transact) bool { return insertsPort(tx) && !claimsBlock(tx) }
-
-func waitsForNetwork(tx ovndbtest.Transact) bool {
-	return slices.ContainsFunc(tx.Ops, func(o ovndbtest.Op) bool {
-		ms, ok := o["timeout"].(float64)
-		return o["op"] == "wait" && ok && ms > 0
-	})
 }
 
 // A node's first pod costs a look and the claim more than one on a layer2 network, the others nothing. An agent that
@@ -219,8 +161,7 @@ func TestBlockIsAskedForOnce(t *testing.T) {
 	r.must(err)
 	r.wantCounts(2, 0, 1)
 	block := netip.MustParsePrefix(r.blocks()["node1"])
-	whole := fmt.Sprint("10.128.0.0/16 ", block.Addr().Next())
-	wantIn(t, first.Interfaces[0], block, whole)
+	wantIn(t, first.Interfaces[0], block, way(block))
 	if first.Interfaces[0].MTU != 1400 || block.Bits() != 24 {
 		t.Errorf("MTU %d and block %s, want 1400 and a /24", first.Interfaces[0].MTU, block)
 	}
@@ -228,13 +169,13 @@ func TestBlockIsAskedForOnce(t *testing.T) {
 	second, err := r.planFor("c2", on("x2"))
 	r.must(err)
 	r.wantCounts(1, 0, 0)
-	wantIn(t, second.Interfaces[0], block, whole)
+	wantIn(t, second.Interfaces[0], block, way(block))
 
 	r.restart()
 	third, err := r.planFor("c3", on("x3"))
 	r.must(err)
 	r.wantCounts(1, 0, 1)
-	wantIn(t, third.Interfaces[0], block, whole)
+	wantIn(t, third.Interfaces[0], block, way(block))
 	r.wantPods("shop/web/x1", "shop/web/x2", "shop/web/x3")
 	if got := r.blocks(); len(got) != 1 || got["node1"] != block.String() {
 		t.Errorf("blocks %v, want %s of node1 alone", got, block)
@@ -250,30 +191,23 @@ func TestPodsAtOnceOnAFreshNode(t *testing.T) {
 	r.proxy.Before(func(tx ovndbtest.Transact) {
 		if claimsBlock(tx) {
 			claims++
-		}
-		if slices.ContainsFunc(tx.Ops, func(o ovndbtest.Op) bool { return o["op"] == "select" && o["table"] == "Logical_Switch" }) {
+		} else if tx.Ops[0]["op"] == "select" && tx.Ops[0]["table"] == "Logical_Switch" {
 			looks++
 		}
 	})
-	var all sync.WaitGroup
-	plans := make([]*plan.Plan, 20)
-	errs := make([]error, len(plans))
-	for i := range plans {
-		all.Go(func() { plans[i], errs[i] = r.planFor(fmt.Sprint("c", i), on(fmt.Sprint("x", i))) })
-	}
-	all.Wait()
+	plans := r.planAtOnce(20, on("x%d"))
 	r.proxy.Before(nil)
-	r.must(errors.Join(errs...))
 	if got := r.proxy.Counts(); claims != 1 || looks != 1 || got.Committed != 21 {
 		t.Errorf("%d claims, %d looks at switches, %d transactions committed; want 1, 1, 21", claims, looks, got.Committed)
 	}
 	block := netip.MustParsePrefix(r.blocks()["node1"])
-	held := map[netip.Prefix]bool{}
+	addresses := map[netip.Prefix]bool{}
 	for _, p := range plans {
-		held[p.Interfaces[0].Addresses[0]] = block.Contains(p.Interfaces[0].Addresses[0].Addr())
+		wantIn(t, p.Interfaces[0], block, way(block))
+		addresses[p.Interfaces[0].Addresses[0]] = true
 	}
-	if len(held) != 20 || slices.Contains(slices.Collect(maps.Values(held)), false) || len(r.pods()) != 20 {
-		t.Errorf("addresses %v, want 20 of %s", held, block)
+	if len(addresses) != 20 || len(r.pods()) != 20 {
+		t.Errorf("%d addresses, ports %v; want 20", len(addresses), r.pods())
 	}
 }
 
@@ -298,7 +232,8 @@ func TestNodeHasAnotherBlock(t *testing.T) {
 			_, err := r.planFor("c1", on("x1"))
 			r.must(err)
 			was := r.blocks()["node1"]
-			r.release("c1")
+			r.must(r.call(plan.OpRelease, plan.Release{Version: plan.Version, Sandbox: r.sandbox("c1")}, &plan.Released{}))
+			r.eventually("released", func() bool { return len(r.pods()) == 0 })
 			r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
 			tt.change(r, n, was)
 			r.proxy.Reset()
@@ -310,7 +245,7 @@ func TestNodeHasAnotherBlock(t *testing.T) {
 				t.Fatalf("blocks %v after %s, want the same: %t", now, was, tt.same)
 			}
 			block := netip.MustParsePrefix(now["node1"])
-			wantIn(t, p.Interfaces[0], block, fmt.Sprint("10.128.0.0/16 ", block.Addr().Next()))
+			wantIn(t, p.Interfaces[0], block, way(block))
 			r.wantPods("shop/web/x2")
 
 			_, err = r.planFor("c3", on("x3")) // who comes next pays for nothing
@@ -340,14 +275,17 @@ func TestNodeLosesItsBlockAllTheTime(t *testing.T) {
 	}
 }
 
-// The controller makes the network while an ADD waits for it.
+// Pods wait together for a network that the controller makes then.
 func TestLayer3NetworkComesLater(t *testing.T) {
 	r := newLayer3(t)
 	r.source.nads["l3"] = conf.NAD{Config: l3}
 	r.start()
-	made := make(chan error, 1)
+	waiting, made := 0, make(chan error, 1)
 	r.proxy.Before(func(tx ovndbtest.Transact) {
-		if waitsForNetwork(tx) {
+		if !waits(tx) {
+			return
+		}
+		if waiting++; waiting == 3 {
 			go func() {
 				n := r.network("l3", l3)
 				_, err := r.networks.Ensure(context.Background(), n, []string{n.NAD()})
@@ -355,31 +293,156 @@ func TestLayer3NetworkComesLater(t *testing.T) {
 			}()
 		}
 	})
-	p, err := r.planFor("c1", "l3")
-	r.proxy.Before(nil)
-	r.must(err)
+	r.planAtOnce(3, on("x%d"))
 	r.must(<-made)
-	block := netip.MustParsePrefix(r.blocks()["node1"])
-	wantIn(t, p.Interfaces[0], block, fmt.Sprint("10.128.0.0/16 ", block.Addr().Next()))
-	r.wantPods("shop/web/net1")
+	r.proxy.Before(nil)
+	r.wantPods("shop/web/x0", "shop/web/x1", "shop/web/x2")
 }
 
 // It does not come: the pod's owner is told what is known of the reason, and no other attachment is made.
 func TestLayer3NetworkDoesNotCome(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, state, want string }{
+	for _, tt := range []struct{ name, state, want string }{
 		{"nobody knows why", "", "network shop/l3 has no logical switch yet"},
 		{"refused", `{"ready":false,"reason":"router: subnet 10.128.0.0/16 overlaps 10.0.0.0/8 of network shop/big"}`,
 			"network shop/l3: refused: router: subnet 10.128.0.0/16 overlaps 10.0.0.0/8 of network shop/big"},
-	}
-	for _, tt := range tests {
+		{"someone took its mark away", "", "network shop/l3: this node's part of it: logical switch " + ovndb.SwitchKey("shop/l3") + " is not ours"},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newLayer3(t)
 			r.source.nads["l3"] = conf.NAD{Config: l3, State: tt.state}
+			if strings.HasSuffix(tt.want, "is not ours") {
+				r.ensure(l3)
+				r.nb.NBCtl("remove", "Logical_Switch", "shop/l3", "external_ids", "ovn-multinet/network")
+			}
 			r.start()
 			_, err := r.planFor("c1", "blue,l3")
 			r.wantNone(err, conf.CodeTryAgain, "interface net2: "+tt.want)
+		})
+	}
+}
+
+// A pod gets what is in force of a network that was changed, whether the agent knows the node's block already or not.
+func TestLayer3NetworkWasChanged(t *testing.T) {
+	const more = `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/15/24","mtu":1300,"routes":[{"dst":"192.0.2.0/24"}]}`
+	tests := []struct {
+		name         string
+		nad, inForce string
+		mtu          int
+		routes       string // GW: the block's gateway
+	}{
+		{"accepted", more, more, 1300, "[{10.128.0.0/15 GW} {192.0.2.0/24 GW}]"},
+		{"accepted, and the agent does not know it", l3, more, 1300, "[{10.128.0.0/15 GW} {192.0.2.0/24 GW}]"},
+		{"not accepted yet, or refused", strings.Replace(more, "10.128.0.0/15", "10.64.0.0/16", 1), l3, 1400, "[{10.128.0.0/16 GW}]"},
+		{"of another topology", strings.Replace(blue, "10.1.", "10.128.", 1), l3, 1400, "[{10.128.0.0/16 GW}]"},
+		{"spoilt", `{"type":"ovn-multinet","topology":"layer4"}`, l3, 1400, "[{10.128.0.0/16 GW}]"},
+		{"empty", "", l3, 1400, "[{10.128.0.0/16 GW}]"},
+	}
+	for _, tt := range tests {
+		for _, known := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, known: %t", tt.name, known), func(t *testing.T) {
+				r := newLayer3(t)
+				block := r.share(r.has(l3), "node1")
+				r.start()
+				if known {
+					_, err := r.planFor("c1", on("x1"))
+					r.must(err)
+				}
+				r.source.nads["l3"] = conf.NAD{Config: tt.nad}
+				r.ensure(tt.inForce)
+				p, err := r.planFor("c2", `[{"name":"l3","ips":["`+block.Addr().Next().Next().String()+`"]}]`)
+				r.must(err)
+				wantIn(t, p.Interfaces[0], block, strings.ReplaceAll(tt.routes, "GW", block.Addr().Next().String()))
+				if got := p.Interfaces[0].MTU; got != tt.mtu || len(r.blocks()) != 1 || !slices.Contains(r.pods(), "shop/web/net1") {
+					t.Errorf("MTU %d, want %d; blocks %v, ports %v", got, tt.mtu, r.blocks(), r.pods())
+				}
+			})
+		}
+	}
+}
+
+// What a pod asks for is held against the block of its node, and against its other networks.
+func TestWishesOnLayer3(t *testing.T) {
+	const ips = `[{"name":"blue"},{"name":"l3","ips":["%s"]}]`
+	tests := []struct{ name, networks, want string }{ // IN, OUT: in the node's block and in another; GW: its gateway; BLOCK
+		{"no prefix length", fmt.Sprintf(ips, "IN"), ""},
+		{"the block's prefix length", fmt.Sprintf(ips, "IN/24"), ""},
+		{"the network's prefix length", fmt.Sprintf(ips, "IN/16"), "interface net2: ips: IN/16 has not the prefix length of its subnet BLOCK"},
+		{"of another node", fmt.Sprintf(ips, "OUT"), "interface net2: address OUT is outside node node1's blocks BLOCK of network shop/l3"},
+		{"of no node", fmt.Sprintf(ips, "10.1.0.7"), "interface net2: address 10.1.0.7 is outside the subnets 10.128.0.0/16 of network shop/l3"},
+		{"the gateway's", fmt.Sprintf(ips, "GW"), "interface net2: address GW is the gateway of network shop/l3"},
+		{"its default route", `[{"name":"blue"},{"name":"l3","ips":["IN"],"default-route":[]}]`, ""},
+		{"its default route by another node", `[{"name":"blue"},{"name":"l3","default-route":["OUT"]}]`,
+			"interface net2: default-route: OUT is in none of the subnets of network shop/l3, the pod could not reach it"},
+		{"a route of another network, too", "blue,l3,rival", "networks shop/l3 and shop/rival both route 10.128.0.0/16"},
+		{"two interfaces", `[{"name":"blue"},{"name":"l3","ips":["IN"]},{"name":"l3"}]`, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newLayer3(t)
+			n := r.has(l3)
+			block, other := r.share(n, "node1"), r.share(n, "node2")
+			fill := strings.NewReplacer("IN", block.Addr().Next().Next().String(), "OUT", other.Addr().Next().Next().String(),
+				"GW", block.Addr().Next().String(), "BLOCK", block.String()).Replace
+			rival := `{"type":"ovn-multinet","subnets":"10.7.0.0/24","mtu":1400,"routes":[{"dst":"10.128.0.0/16"}]}`
+			r.putSwitch("rival", rival)
+			r.source.nads["rival"] = conf.NAD{Config: rival}
+			r.start()
+			p, err := r.planFor("c1", fill(tt.networks))
+			if tt.want != "" {
+				r.wantNone(err, conf.CodeInvalidConfig, fill(tt.want))
+				return
+			}
+			r.must(err)
+			for i, routes := range []string{"[{10.128.0.0/16 GW}]", "[]"}[:len(p.Interfaces)-1] { // the kernel takes a route once
+				wantIn(t, p.Interfaces[i+1], block, fill(routes))
+			}
+			if got := p.Interfaces[1].Addresses[0]; got.String() != fill("IN/24") {
+				t.Errorf("address %s, want %s", got, fill("IN/24"))
+			}
+			if asks := strings.Contains(tt.networks, "default-route"); asks != (p.Default != nil) || asks && fmt.Sprint(p.Default.Gateways) != fill("[GW]") {
+				t.Errorf("default routes %+v, want %s: %t", p.Default, fill("GW"), asks)
+			}
+		})
+	}
+}
+
+// An answer is lost around the claim, or the database never hears the question: the ADD goes on all the same, and there is
+// one block and one port.
+func TestAnswersLostAroundTheClaim(t *testing.T) {
+	questions := map[string]func(ovndbtest.Transact) bool{"claim": claimsBlock, "port": insertsPod, "wait": waits}
+	answer, question := (*ovndbtest.Proxy).DropNextReply, (*ovndbtest.Proxy).CutBeforeNext
+	for _, tt := range []struct {
+		name, what string
+		lose       func(*ovndbtest.Proxy)
+	}{{"claim's answer", "claim", answer}, {"claim", "claim", question}, {"port's answer", "port", answer}, {"port", "port", question},
+		{"wait for the network", "wait", func(p *ovndbtest.Proxy) { go p.Cut() }}} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newLayer3(t)
+			r.source.nads["l3"] = conf.NAD{Config: l3}
+			if tt.what != "wait" {
+				r.ensure(l3)
+			}
+			r.start()
+			lost := 0
+			r.proxy.Before(func(tx ovndbtest.Transact) {
+				if questions[tt.what](tx) {
+					if lost++; lost == 1 {
+						tt.lose(r.proxy)
+					} else if tt.what == "wait" {
+						r.ensure(l3)
+					}
+				}
+			})
+			p, err := r.planFor("c1", "l3")
+			r.proxy.Before(nil)
+			r.must(err)
+			block := netip.MustParsePrefix(r.blocks()["node1"])
+			wantIn(t, p.Interfaces[0], block, way(block))
+			if r.wantPods("shop/web/net1"); lost == 0 || len(r.blocks()) != 1 {
+				t.Errorf("%d were lost; blocks %v", lost, r.blocks())
+			}
 		})
 	}
 }

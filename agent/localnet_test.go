@@ -2,10 +2,13 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -41,6 +44,63 @@ func (r *rig) rows() map[string][]map[string]any {
 	return r.nb.DumpTables(r.t, "Logical_Switch", "Logical_Switch_Port", "Copp")
 }
 
+// restart has another agent take the place of this one.
+func (r *rig) restart() {
+	r.t.Helper()
+	r.must(r.stop())
+	r.start()
+}
+
+func (r *rig) wantCounts(committed, refused, readOnly int) {
+	r.t.Helper()
+	got := r.proxy.Counts()
+	if got.Committed != committed || got.Refused != refused || got.ReadOnly != readOnly {
+		r.t.Errorf("transactions: %d committed, %d refused, %d read-only; want %d, %d, %d",
+			got.Committed, got.Refused, got.ReadOnly, committed, refused, readOnly)
+	}
+	r.proxy.Reset()
+}
+
+func inserts(table string) func(ovndbtest.Transact) bool {
+	return func(tx ovndbtest.Transact) bool {
+		return slices.ContainsFunc(tx.Ops, func(o ovndbtest.Op) bool { return o["op"] == "insert" && o["table"] == table })
+	}
+}
+
+// claimsBlock and insertsPod tell the two apart that make ports: a node's part has one, too.
+var claimsBlock = inserts("Logical_Switch")
+
+func insertsPod(tx ovndbtest.Transact) bool { return insertsPort(tx) && !claimsBlock(tx) }
+
+func waits(tx ovndbtest.Transact) bool {
+	return slices.ContainsFunc(tx.Ops, func(o ovndbtest.Op) bool {
+		ms, ok := o["timeout"].(float64)
+		return o["op"] == "wait" && ok && ms > 0
+	})
+}
+
+// planAtOnce has as many pods come at once, each with a number of its own in its networks.
+func (r *rig) planAtOnce(n int, networks string) []*plan.Plan {
+	r.t.Helper()
+	var all sync.WaitGroup
+	plans, errs := make([]*plan.Plan, n), make([]error, n)
+	for i := range plans {
+		all.Go(func() { plans[i], errs[i] = r.planFor(fmt.Sprint("c", i), fmt.Sprintf(networks, i)) })
+	}
+	all.Wait()
+	r.must(errors.Join(errs...))
+	return plans
+}
+
+// wantClean demands the error of a plan that leaves nothing to release.
+func (r *rig) wantClean(err error, code uint, want string) {
+	r.t.Helper()
+	wantCoded(r.t, err, code, want)
+	if !errors.Is(err, plan.ErrClean) {
+		r.t.Errorf("%v: the plugin would ask for a release", err)
+	}
+}
+
 // A node that is not connected to the provider's network gets no pods on it: their ports would reach nobody. Nothing of
 // such a pod is made, on its other networks neither.
 func TestNodeIsNotConnected(t *testing.T) {
@@ -69,16 +129,11 @@ func TestNodeIsNotConnected(t *testing.T) {
 			r.start()
 			before := r.rows()
 			_, err := r.planFor("c1", "blue,wire")
-			wantCoded(t, err, conf.CodeTryAgain, tt.want)
-			if !errors.Is(err, plan.ErrClean) {
-				t.Errorf("%v: the plugin would ask for a release", err)
-			}
+			r.wantClean(err, conf.CodeTryAgain, tt.want)
 			if got := r.rows(); !reflect.DeepEqual(got, before) {
 				t.Errorf("NB was %v\nand is %v", before, got)
 			}
-			if got := r.proxy.Counts(); got != (ovndbtest.Counts{}) {
-				t.Errorf("NB was asked: %+v", got)
-			}
+			r.wantCounts(0, 0, 0)
 			if _, err := r.planFor("c2", "blue"); err != nil { // who does not ask for it is served
 				t.Error(err)
 			}
@@ -127,9 +182,7 @@ func TestNodeIsConnected(t *testing.T) {
 				t.Errorf("interface %+v, want MTU %d and an address of 10.9.0.0/24", got, tt.mtu)
 			}
 			r.wantRow(p.Interfaces[0])
-			if got := r.proxy.Counts(); got.Committed != 1 || got.ReadOnly != 0 || got.Refused != 0 {
-				t.Errorf("transactions %+v, want one", got)
-			}
+			r.wantCounts(1, 0, 0)
 		})
 	}
 }

@@ -38,6 +38,7 @@ func TestParseLayer3(t *testing.T) {
 		{"most blocks", `"subnets":"fd01::/32/64"`, "layer3, fd01::/32/64"},
 		{"no gateway is asked for", `"subnets":"10.128.0.0/16","gateway":""`, "layer3, 10.128.0.0/16/24"},
 		{"exclude", `"subnets":"10.128.0.0/16/24","excludeSubnets":"10.128.7.0/24"`, "layer3, 10.128.0.0/16/24, without 10.128.7.0/24"},
+		{"exclude what is leased of the first block of IPv6", `"subnets":"fd01::/48","excludeSubnets":"fd01::/96"`, "layer3, fd01::/48/64, without fd01::/96"},
 		{"router", `"subnets":"10.128.0.0/16/24","router":"r1"`, "layer3, 10.128.0.0/16/24, at r1"},
 		{"routes", `"subnets":"10.128.0.0/16/24,fd01::/48","routes":[{"dst":"fd02::/64"},{"dst":"192.0.2.0/24"}]`,
 			"layer3, 10.128.0.0/16/24, fd01::/48/64, to fd02::/64, to 192.0.2.0/24"},

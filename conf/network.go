@@ -298,9 +298,13 @@ func (n *Network) setExclude(raw *networkJSON) error {
 		}
 		n.Exclude = append(n.Exclude, p)
 	}
-	for i := range n.Subnets {
-		if n.Pool(i).Size() == 0 {
-			return fmt.Errorf("excludeSubnets: nothing of %s is left for pods", n.Subnets[i])
+	for i, subnet := range n.Subnets {
+		none := n.Pool(i).Size() == 0
+		if n.Topology == Layer3 { // whose pools are those of its blocks
+			none = slices.Contains(n.Exclude, subnet)
+		}
+		if none {
+			return fmt.Errorf("excludeSubnets: nothing of %s is left for pods", subnet)
 		}
 	}
 	return nil

@@ -147,15 +147,15 @@ const (
 // are refused: which of them counts would be chance.
 func assignRoutes(attachments []Attachment) error {
 	by := map[netip.Prefix]*Attachment{}
-	done := map[*conf.Network]bool{}
+	done := map[string]bool{} // several NADs may be of one network
 	for i := range attachments {
 		a := &attachments[i]
-		if a.Network == nil || done[a.Network] {
+		if a.Network == nil || done[a.Network.ID()] {
 			continue
 		}
-		done[a.Network] = true
+		done[a.Network.ID()] = true
 		for _, r := range a.Network.Routes {
-			if other := by[r.Dst]; other != nil && other.Network != a.Network {
+			if other := by[r.Dst]; other != nil && other.Network.ID() != a.Network.ID() {
 				return conf.Errorf(conf.CodeInvalidConfig, "take the route out of one of the two networks",
 					"networks %s and %s both route %s", other.Network.ID(), a.Network.ID(), r.Dst)
 			}

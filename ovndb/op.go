@@ -170,12 +170,6 @@ func (d *DB) Columns(row model.Model, without ...string) (ovsdb.Row, error) {
 	return columns, nil
 }
 
-// HasColumn tells whether the server's schema has a column that the models do not rely on. Use it after WaitConnected.
-func (d *DB) HasColumn(table, column string) bool {
-	schema := d.mapper.Schema.Table(table)
-	return schema != nil && schema.Column(column) != nil
-}
-
 // Rows decodes the rows of a select's result into generated models.
 func Rows[T any](d *DB, result ovsdb.OperationResult) ([]*T, error) {
 	rows := make([]*T, 0, len(result.Rows))

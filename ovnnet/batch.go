@@ -157,8 +157,11 @@ func (b *batch) setPart(have, want *part) {
 		putIn(b, nb.LogicalSwitchPortTable, key, have.provider, want.provider, in, in)
 	}
 	for _, c := range want.blocks {
-		if findClaim(have.blocks, c.UUID) == nil {
+		switch old := findClaim(have.blocks, c.UUID); {
+		case old == nil:
 			insert(b, c)
+		case !maps.Equal(old.ExternalIDs, c.ExternalIDs):
+			b.add(ovndb.Update(nb.CoppTable, c.UUID, ovsdb.Row{"external_ids": ovndb.Map(c.ExternalIDs)}))
 		}
 	}
 }

@@ -32,7 +32,10 @@ func (n *Networks) Announce(ctx context.Context, node, chassis string) error {
 		UUID: ovndb.NodeKey(node), Name: "ovn-multinet node " + node,
 		ExternalIDs: map[string]string{keyKind: kindNode, keyNode: node, keyChassis: chassis},
 	}
-	for {
+	for tries := races(0); ; {
+		if err := tries.again("node " + node); err != nil {
+			return err
+		}
 		results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, want.UUID)})
 		if err != nil {
 			return err
@@ -78,8 +81,7 @@ const (
 )
 
 // order gives each node of a gateway its priority: OVN has the gateway on the highest that is alive. Nodes that have one
-// keep it, new ones come last, in an order of the router's own, so that several gateways are on several nodes. A node that
-// has taken the gateway over is the highest from then on: when the one before comes back, the gateway stays where it is.
+// keep it, new ones come last, in an order of the router's own, so that several gateways are on several nodes.
 func (have *foundGateway) order(router string, nodes []Chassis) map[string]*nb.HAChassis {
 	var list []*nb.HAChassis
 	fresh := map[string]bool{}
@@ -99,11 +101,6 @@ func (have *foundGateway) order(router string, nodes []Chassis) map[string]*nb.H
 		}
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.UUID, b.UUID))
 	})
-	if i := slices.IndexFunc(list, func(c *nb.HAChassis) bool { return c.ChassisName == have.hosting }); i > 0 {
-		host := list[i]
-		list = slices.Insert(slices.Delete(list, i, i+1), 0, host)
-		host.Priority = list[1].Priority + 1
-	}
 	number(list, fresh)
 	rows := map[string]*nb.HAChassis{}
 	for _, row := range list {

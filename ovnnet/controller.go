@@ -118,9 +118,7 @@ var everything = item{kind: kindAll}
 // lookAtAll puts everything into the queue that is in the database, and itself for a while later: NADs may have changed
 // while no controller ran, and others may have changed rows.
 func (c *Controller) lookAtAll(ctx context.Context) error {
-	if err := c.networks.DropGateways(ctx); err != nil {
-		return err
-	}
+	unused := c.networks.DropGateways(ctx) // what holds one up holds up no network
 	if err := c.networks.DropUnusedRouters(ctx); err != nil {
 		return err
 	}
@@ -141,7 +139,7 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 		c.queue.Add(item{kindNAD, nad})
 	}
 	c.queue.AddAfter(everything, lookAgain)
-	return nil
+	return unused
 }
 
 func (c *Controller) work(ctx context.Context, i item) {

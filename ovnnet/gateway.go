@@ -27,16 +27,14 @@ type gatewayRows struct {
 
 // The parts of a gateway. As names of rows they stand behind the router's name and a colon, which is in no router's name.
 const (
-	partJoin         = "join"     // the switch, and the router's port on it
-	partGatewayJoin  = "gateway"  // the gateway, and its port on the join switch
-	partExternal     = "external" // the switch, and the gateway's port on it
-	partProvider     = "provider" // the external switch's way out
-	routeDefault     = "default"  // of the router, to the gateway
-	routeNextHop     = "nexthop"  // of the gateway, to the provider's router
-	keyGatewayNodes  = "ovn-multinet/gateway-nodes"
-	haChassisGroup   = "ha-chassis-group"
-	hostingChassis   = "hosting-chassis" // OVN's own, of a router port's status
-	logicalPortState = "status"
+	partJoin        = "join"     // the switch, and the router's port on it
+	partGatewayJoin = "gateway"  // the gateway, and its port on the join switch
+	partExternal    = "external" // the switch, and the gateway's port on it
+	partProvider    = "provider" // the external switch's way out
+	routeDefault    = "default"  // of the router, to the gateway
+	routeNextHop    = "nexthop"  // of the gateway, to the provider's router
+	keyGatewayNodes = "ovn-multinet/gateway-nodes"
+	haChassisGroup  = "ha-chassis-group"
 )
 
 func portKey(router, part string) string { return ovndb.PartKey("gateway port "+part, router) }
@@ -132,7 +130,10 @@ type Chassis struct{ Node, Name string }
 // EnsureGateway makes the gateway of a router, or brings it up to date, all in one transaction. The nodes take it in turn:
 // see order; nil leaves them as they are.
 func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Chassis) (changed bool, err error) {
-	for {
+	for tries := races(0); ; {
+		if err := tries.again("the gateway of router " + r.Name); err != nil {
+			return changed, err
+		}
 		have, err := n.readGateway(ctx, r.Name)
 		if err != nil {
 			return changed, err
@@ -144,6 +145,9 @@ func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Ch
 			continue
 		}
 		want := wantedGateway(r)
+		if err := n.checkNetworks(ctx, r, have, want); err != nil {
+			return changed, err
+		}
 		members := have.order(r.Name, nodes)
 		if nodes == nil {
 			members = have.chassis
@@ -159,6 +163,38 @@ func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Ch
 	}
 }
 
+// checkNetworks refuses a gateway in whose subnets a network of the router is already. One that comes later is refused.
+func (n *Networks) checkNetworks(ctx context.Context, r *conf.Router, have *foundGateway, want *gatewayRows) error {
+	key := portKey(r.Name, partJoin)
+	if samePort(have.ports[key], want.ports[key]) && samePort(have.ports[portKey(r.Name, partExternal)], want.ports[portKey(r.Name, partExternal)]) {
+		return nil
+	}
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(r.Name), "ports")})
+	if err != nil {
+		return err
+	}
+	router := &nb.LogicalRouter{}
+	if err := one(n.db, results[0], &router); err != nil {
+		return err
+	}
+	ports, err := ovndb.ReadByKey[nb.LogicalRouterPort](ctx, n.db, nb.LogicalRouterPortTable, router.Ports)
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		for _, text := range port.Networks {
+			subnet, err := netip.ParsePrefix(text)
+			if err != nil || port.UUID == key {
+				continue
+			}
+			if err := r.CheckSubnet(subnet.Masked()); err != nil {
+				return refusedf("port %s: %v", port.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
 func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 	g.chassis, g.group.HaChassis = members, nil
 	for key := range members {
@@ -171,7 +207,6 @@ func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 type foundGateway struct {
 	gatewayRows
 	routerThere bool
-	hosting     string // the chassis that has it now; "": OVN does not say
 }
 
 func (n *Networks) readGateway(ctx context.Context, router string) (*foundGateway, error) {
@@ -210,10 +245,6 @@ func (n *Networks) readGateway(ctx context.Context, router string) (*foundGatewa
 			decode = append(decode, func(r ovsdb.OperationResult) error { return into(n.db, r, key, have.ends) })
 		}
 	}
-	if n.db.HasColumn(nb.LogicalRouterPortTable, logicalPortState) { // from OVN 24.03 on
-		ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, portKey(router, partExternal), logicalPortState))
-		decode = append(decode, have.setHosting)
-	}
 	results, err := n.db.Transact(ctx, ops)
 	if err != nil {
 		return nil, err
@@ -227,16 +258,33 @@ func (n *Networks) readGateway(ctx context.Context, router string) (*foundGatewa
 		return nil, refusedf("router: logical router %s is not ours", main.UUID)
 	}
 	have.routerThere = main != nil && main.Name == router
+	if err := have.checkMarks(router); err != nil {
+		return nil, err
+	}
 	return have, n.readMembers(ctx, have)
 }
 
-func (have *foundGateway) setHosting(r ovsdb.OperationResult) error {
-	if len(r.Rows) == 1 {
-		if status, ok := r.Rows[0][logicalPortState].(ovsdb.OvsMap); ok {
-			have.hosting, _ = status.GoMap[hostingChassis].(string)
+// checkMarks refuses rows at a gateway's keys that are not ours.
+func (have *foundGateway) checkMarks(router string) error {
+	foreign := func(what, key string, ids map[string]string) error {
+		if ids[keyRouter] == router {
+			return nil
+		}
+		return refusedf("router %s: gateway: %s %s is not ours", router, what, key)
+	}
+	var errs []error
+	if g := have.gateway; g != nil {
+		errs = append(errs, foreign("logical router", g.UUID, g.ExternalIDs))
+	}
+	for _, sw := range []*nb.LogicalSwitch{have.join, have.external} {
+		if sw != nil {
+			errs = append(errs, foreign("logical switch", sw.UUID, sw.ExternalIDs))
 		}
 	}
-	return nil
+	if g := have.group; g != nil {
+		errs = append(errs, foreign("HA chassis group", g.UUID, g.ExternalIDs))
+	}
+	return errors.Join(errs...)
 }
 
 func (n *Networks) readMembers(ctx context.Context, have *foundGateway) error {
@@ -282,12 +330,39 @@ func (n *Networks) DropGateways(ctx context.Context) error {
 		return err
 	}
 	var errs []error
+	names := map[string]bool{}
 	for _, r := range routers {
-		if name := r.ExternalIDs[keyRouter]; name != "" && r.UUID == ovndb.GatewayKey(name) && n.routers[name] == nil {
+		name := r.ExternalIDs[keyRouter]
+		if r.UUID == ovndb.GatewayKey(name) || slices.Contains(r.Ports, portKey(name, partJoin)) {
+			names[name] = true
+		}
+	}
+	switches, err := n.allSwitches(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sw := range switches { // others may have taken the gateway itself
+		name := sw.ExternalIDs[keyRouter]
+		if sw.UUID == switchPartKey(name, partJoin) || sw.UUID == switchPartKey(name, partExternal) {
+			names[name] = true
+		}
+	}
+	for _, name := range sortedKeys(names) {
+		if name != "" && n.routers[name] == nil {
 			errs = append(errs, n.dropGateway(ctx, name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (n *Networks) allSwitches(ctx context.Context) ([]*nb.LogicalSwitch, error) {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
 }
 
 // dropGateway deletes what holds the gateway's rows; the database collects the others, the networks' among them.
@@ -298,9 +373,12 @@ func (n *Networks) dropGateway(ctx context.Context, router string) error {
 		b.add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", gatewayRouteKey(router, routeDefault, f)))
 	}
 	b.add(
+		ovndb.Delete(nb.LogicalRouterPortTable, portKey(router, partExternal)), // it refers to the group, and would be collected too late
 		ovndb.Delete(nb.LogicalRouterTable, ovndb.GatewayKey(router)),
 		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partJoin)),
 		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partExternal)),
+		// Before they are collected, rows that refer to the group are counted.
+		ovndb.Delete(nb.LogicalRouterPortTable, portKey(router, partExternal)),
 		ovndb.Delete(nb.HAChassisGroupTable, groupKey(router)),
 	)
 	if err := n.write(ctx, b.ops); err != nil {

@@ -3,6 +3,7 @@ package ovnnet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -60,6 +61,7 @@ func (l *Leavers) Round(ctx context.Context) error {
 		return err
 	}
 	seen := map[string]bool{}
+	var errs []error // one network's hold up no other's
 	twice := func(key, node string) bool {
 		if !gone(node) {
 			return false
@@ -78,7 +80,8 @@ func (l *Leavers) Round(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return err
+			errs = append(errs, fmt.Errorf("network %s: %w", network, err))
+			continue
 		}
 		l.log.Info("gave back the blocks of a node that is gone", "node", node, "network", network, "blocks", sw.ExternalIDs[ovndb.BlocksKey])
 	}
@@ -87,13 +90,10 @@ func (l *Leavers) Round(ctx context.Context) error {
 		if !twice(row.UUID, node) {
 			continue
 		}
-		err := l.networks.write(ctx, []ovsdb.Operation{ovndb.Delete(nb.CoppTable, row.UUID)})
-		if err != nil {
-			return err
-		}
+		errs = append(errs, l.networks.write(ctx, []ovsdb.Operation{ovndb.Delete(nb.CoppTable, row.UUID)}))
 	}
 	l.seen = seen
-	return nil
+	return errors.Join(errs...)
 }
 
 // nodeRows lists the switches that nodes have on layer3 networks, and what nodes say of themselves.

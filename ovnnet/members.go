@@ -28,8 +28,12 @@ func (n *Networks) Accepted(ctx context.Context) (map[string][]string, error) {
 	}
 	networks := map[string][]string{}
 	for _, sw := range switches {
-		if id := sw.ExternalIDs[keyNetwork]; id != "" && sw.UUID == ovndb.SwitchKey(id) {
+		switch id, node := sw.ExternalIDs[keyNetwork], sw.ExternalIDs[keyNode]; {
+		case id == "":
+		case sw.UUID == ovndb.SwitchKey(id):
 			networks[id] = accepts(sw)
+		case node != "" && sw.UUID == nodeSwitchKey(id, node) && networks[id] == nil:
+			networks[id] = nil // its own may be gone
 		}
 	}
 	return networks, nil

@@ -49,6 +49,19 @@ func raced(err error) bool {
 	return ok && (refused.Reason == ovndb.ReasonDuplicate || refused.Reason == ovndb.ReasonTimedOut)
 }
 
+// maxRaces bounds how often one change is begun anew because rows were not as they had been read a moment before.
+const maxRaces = 50
+
+// races counts them.
+type races int
+
+func (r *races) again(what string) error {
+	if *r++; *r > maxRaces {
+		return fmt.Errorf("%s is not as it was read each time anew: gave up after %d attempts", what, maxRaces)
+	}
+	return nil
+}
+
 // inTheWay makes the database's no to a name that another row has an answer for people.
 func inTheWay(err error) error {
 	if r, ok := errors.AsType[*ovndb.Refused](err); ok && r.Reason == ovndb.ReasonConstraint {
@@ -63,7 +76,10 @@ func inTheWay(err error) error {
 // network is Refused.
 func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []string) (changed bool, err error) {
 	want := n.wanted(network, nads)
-	for {
+	for tries := races(0); ; {
+		if err := tries.again("network " + network.ID()); err != nil {
+			return false, err
+		}
 		have, err := n.read(ctx, network.ID(), network, want)
 		if err != nil {
 			return false, err
@@ -227,12 +243,8 @@ func (have *found) guards() []ovsdb.Operation {
 	if !have.layer3 {
 		return nil
 	}
-	keys := slices.Collect(maps.Keys(have.nodes))
-	if have.own.sw != nil {
-		keys = append(keys, have.own.sw.UUID)
-	}
-	if len(keys) == 0 { // the wait has no form that says "none"; the switch's row itself is inserted then
+	if len(have.marked) == 0 { // the wait has no form that says "none"; the switch's row itself is inserted then
 		return nil
 	}
-	return []ovsdb.Operation{ovndb.AllWith(nb.LogicalSwitchTable, "external_ids", keyNetwork, have.id, keys)}
+	return []ovsdb.Operation{ovndb.AllWith(nb.LogicalSwitchTable, "external_ids", keyNetwork, have.id, have.marked)}
 }

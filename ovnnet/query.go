@@ -3,6 +3,7 @@ package ovnnet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/netip"
@@ -159,9 +160,8 @@ type GatewayView struct {
 	NextHops  []string
 	Physical  string
 	VLAN      int
-	Selector  string // of its nodes
-	Nodes     []string
-	Hosting   string // the node that has it now; "": OVN does not say
+	Selector  string   // of its nodes
+	Nodes     []string // the first that is alive has it
 }
 
 // SNATView is a subnet that leaves under another address.
@@ -176,6 +176,9 @@ func (n *Networks) viewGateway(ctx context.Context, v *View, known map[string]*G
 	g, read := known[router]
 	if !read {
 		have, err := n.readGateway(ctx, router)
+		if _, foreign := errors.AsType[*Refused](err); foreign {
+			have, err = &foundGateway{}, nil // it is none of ours
+		}
 		if err != nil {
 			return err
 		}
@@ -213,11 +216,7 @@ func (have *foundGateway) view(router string) *GatewayView {
 	}
 	members := slices.SortedFunc(maps.Values(have.chassis), func(a, b *nb.HAChassis) int { return cmp.Compare(b.Priority, a.Priority) })
 	for _, m := range members {
-		node := m.ExternalIDs[keyNode]
-		g.Nodes = append(g.Nodes, node)
-		if m.ChassisName == have.hosting {
-			g.Hosting = node
-		}
+		g.Nodes = append(g.Nodes, m.ExternalIDs[keyNode])
 	}
 	return g
 }

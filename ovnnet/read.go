@@ -17,7 +17,8 @@ import (
 type found struct {
 	rows
 	id           string
-	layer3       bool // nodes were looked for
+	layer3       bool     // nodes were looked for
+	marked       []string // then: all switches that have the network's mark, whosever they are
 	routerThere  bool
 	gatewayThere bool
 }
@@ -35,7 +36,8 @@ func (n *Networks) read(ctx context.Context, id string, network *conf.Network, w
 		return nil, err
 	}
 	was := inForceOf(have.own)
-	have.layer3 = network != nil && network.Topology == conf.Layer3 || was != nil && was.Topology == conf.Layer3
+	have.layer3 = network != nil && network.Topology == conf.Layer3 || was != nil && was.Topology == conf.Layer3 ||
+		was == nil && (network == nil || have.own.sw != nil) // it may have been
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
@@ -121,18 +123,26 @@ func (n *Networks) readRouters(ctx context.Context, have *found, network *conf.N
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(name), "_uuid", "name", "external_ids"),
 		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(name), "_uuid", "external_ids"),
+		ovndb.Select(nb.LogicalRouterPortTable, portKey(name, partJoin)),
+		ovndb.Select(nb.LogicalRouterPortTable, portKey(name, partExternal)),
 	})
 	if err != nil {
 		return err
 	}
 	var router, gateway *nb.LogicalRouter
-	if err := errors.Join(one(n.db, results[0], &router), one(n.db, results[1], &gateway)); err != nil {
+	var join, external *nb.LogicalRouterPort
+	if err := errors.Join(one(n.db, results[0], &router), one(n.db, results[1], &gateway), one(n.db, results[2], &join), one(n.db, results[3], &external)); err != nil {
 		return err
 	}
 	if router != nil && router.ExternalIDs[keyRouter] != name {
 		return refusedf("router: logical router %s is not ours", router.UUID)
 	}
-	have.routerThere, have.gatewayThere = router != nil && router.Name == name, gateway != nil
+	have.routerThere = router != nil && router.Name == name
+	if r := n.routers[name]; r != nil && gateway != nil {
+		// A gateway that is still the one of another configuration has other addresses than the network's routes lead to.
+		want := wantedGateway(r).ports
+		have.gatewayThere = samePort(join, want[portKey(name, partJoin)]) && samePort(external, want[portKey(name, partExternal)])
+	}
 	return nil
 }
 
@@ -154,6 +164,7 @@ func (n *Networks) readNodes(ctx context.Context, have *found) error {
 	var ops []ovsdb.Operation
 	var parts []*part
 	for _, sw := range switches {
+		have.marked = append(have.marked, sw.UUID)
 		if node := sw.ExternalIDs[keyNode]; node != "" && sw.UUID == nodeSwitchKey(have.id, node) {
 			p := &part{sw: sw}
 			have.nodes[sw.UUID] = p
@@ -200,9 +211,7 @@ func (n *Networks) readBlocks(ctx context.Context, have *found, parts []*part) e
 	}
 	for _, c := range claims {
 		p := owner[c.UUID]
-		if c.ExternalIDs[keyNode] == p.sw.ExternalIDs[keyNode] {
-			p.blocks = append(p.blocks, c)
-		}
+		p.blocks = append(p.blocks, c)
 	}
 	return nil
 }
@@ -211,7 +220,7 @@ func (n *Networks) readBlocks(ctx context.Context, have *found, parts []*part) e
 // they ought to be; a pod's port there is an error.
 func (n *Networks) readEnds(ctx context.Context, have *found, was *conf.Network, want *rows) error {
 	ask := &asking{of: map[string]*part{}}
-	for _, p := range have.parts() {
+	for _, p := range append(have.parts(), have.own) {
 		if p.port != nil {
 			ask.add(p, p.port.ExternalIDs[keyPort])
 		}

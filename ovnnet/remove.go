@@ -81,7 +81,10 @@ func (p *part) others(keys []string) []string {
 // one transaction that asserts that there are none (the database would collect them without a word). With ports it
 // stays, with InUse, unless force says that they go too. A network that is gone or not ours is success.
 func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
-	for {
+	for tries := races(0); ; {
+		if err := tries.again("network " + id); err != nil {
+			return err
+		}
 		have, err := n.read(ctx, id, nil, nil)
 		if _, foreign := errors.AsType[*Refused](err); foreign {
 			if ours, err := n.isOurs(ctx, id); err != nil || !ours {
@@ -91,7 +94,7 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 		if err != nil {
 			return err
 		}
-		if have.own.sw == nil {
+		if have.gone() {
 			return nil
 		}
 		ports, err := n.ports(ctx, &have.rows)
@@ -116,6 +119,11 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
+}
+
+// gone tells whether nothing of a network is left. What others took of it, its switch too, does not hide the rest.
+func (have *found) gone() bool {
+	return len(have.parts()) == 0 && have.own.port == nil && len(have.routes)+len(have.nats) == 0
 }
 
 func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
@@ -172,7 +180,11 @@ func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
 func (n *Networks) delete(ctx context.Context, have *found, ports *ports, force bool) error {
 	b := &batch{db: n.db}
 	b.add(have.guards()...)
-	b.add(unchanged(have.own.sw))
+	if have.own.sw != nil {
+		b.add(unchanged(have.own.sw))
+	} else {
+		b.add(ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id)))
+	}
 	if !force {
 		b.add(ports.unchanged()...)
 	}
@@ -185,10 +197,12 @@ func (n *Networks) delete(ctx context.Context, have *found, ports *ports, force 
 	claims := ovndb.Delete(nb.CoppTable, "")
 	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{keyNetwork: have.id}))}
 	b.add(claims)
-	for _, p := range have.parts() {
+	for _, p := range append(have.parts(), have.own) {
 		if p.port != nil {
 			b.add(ovndb.Unlink(nb.LogicalRouterTable, "ports", p.port.UUID))
 		}
+	}
+	for _, p := range have.parts() {
 		b.add(ovndb.Delete(nb.LogicalSwitchTable, p.sw.UUID))
 	}
 	if err := n.write(ctx, b.ops); err != nil {

@@ -51,8 +51,12 @@ type part struct {
 	blocks   []*nb.Copp            // of a node: claims on its blocks
 }
 
+// parts are those that have a switch.
 func (r *rows) parts() []*part {
-	list := []*part{r.own}
+	var list []*part
+	if r.own.sw != nil {
+		list = append(list, r.own)
+	}
 	for _, key := range slices.Sorted(maps.Keys(r.nodes)) {
 		list = append(list, r.nodes[key])
 	}

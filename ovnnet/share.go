@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -76,7 +77,9 @@ func (n *Networks) shareOf(ctx context.Context, network *conf.Network, node stri
 		return sw.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] == network.Revision()
 	}
 	switch {
-	case own == nil || own.ExternalIDs[keyNetwork] != network.ID() || !accepted(own):
+	case own != nil && own.ExternalIDs[keyNetwork] != network.ID():
+		return nil, nil, refusedf("logical switch %s is not ours", own.UUID)
+	case own == nil || !accepted(own):
 		return nil, nil, ErrNotAccepted
 	case sw == nil:
 		return own, nil, nil
@@ -125,15 +128,38 @@ func (p *picking) blocks() ([]netip.Prefix, error) {
 				return nil, conf.Errorf(conf.CodeNoAddressLeft, "grow the subnet, or delete nodes that are no more",
 					"network %s: no block of %s is left for node %s", p.network.ID(), subnet, p.node)
 			}
-			blocks[i] = p.network.Block(i, (h.Sum64()%size+p.next[i])%size)
-			view := p.network.OnNode(p.node, blocks[i:i+1])
-			if view.Pool(0).Size() > 0 { // else excludeSubnets has all of it
+			k := (h.Sum64()%size + p.next[i]) % size
+			blocks[i] = p.network.Block(i, k)
+			in := p.excluded(i, k, blocks[i])
+			if in == 0 {
 				break
 			}
-			p.next[i]++
+			p.next[i] += in
 		}
 	}
 	return blocks, nil
+}
+
+// excluded is how many blocks from the k-th on excludeSubnets has all of; 0: something of it is left.
+func (p *picking) excluded(i int, k uint64, block netip.Prefix) uint64 {
+	for _, e := range p.network.Exclude {
+		if e.Bits() <= block.Bits() && e.Contains(block.Addr()) { // at once, for it may have billions
+			in := uint64(1) << (block.Bits() - e.Bits())
+			return in - k%in
+		}
+	}
+	view := *p.network.OnNode(p.node, p.only(i, block))
+	if view.Pool(i).Size() == 0 {
+		return 1
+	}
+	return 0
+}
+
+// only is a list of blocks of which the i-th counts.
+func (p *picking) only(i int, block netip.Prefix) []netip.Prefix {
+	blocks := slices.Clone(p.network.Subnets)
+	blocks[i] = block
+	return blocks
 }
 
 // passTaken passes over the blocks that someone has. A claim whose switch is gone, by someone's hand, is cleared away.
@@ -206,7 +232,10 @@ func blockKeys(id string, sw *nb.LogicalSwitch) []string {
 // DropNode takes a node's part of a layer3 network away, with its blocks. With pods on it it stays; that is an error
 // of type *InUse.
 func (n *Networks) DropNode(ctx context.Context, id, node string) error {
-	for {
+	for tries := races(0); ; {
+		if err := tries.again("network " + id); err != nil {
+			return err
+		}
 		have, err := n.readNode(ctx, id, node)
 		if err != nil || have == nil {
 			return err

@@ -35,6 +35,9 @@ type Options struct {
 	PrimaryOnly bool
 	// BareNodes leaves Flannel's routes and files out: the nodes get a pod network by other means.
 	BareNodes bool
+	// Physical is the name of a provider's network. With it every node has a bridge br-ex with a NIC ext0 that the name
+	// is mapped to, and Lab.Outside makes machines beyond it.
+	Physical string
 	// PluginConf may change our entry of a node's conflist.
 	PluginConf func(n *Node, entry map[string]any)
 	// Step is told in plain words what is being done.
@@ -54,13 +57,15 @@ type Lab struct {
 
 	fabric, central string // paths of network namespaces
 	bins            Binaries
+	tor             *tor // nil without an outside world
 	bare            bool
 	step            func(format string, args ...any)
 
-	mu     sync.Mutex
-	procs  []*Process
-	netns  map[string]bool
-	closed bool
+	mu      sync.Mutex
+	procs   []*Process
+	watches []*BindingWatch
+	netns   map[string]bool
+	closed  bool
 }
 
 var labCount atomic.Int64
@@ -108,6 +113,11 @@ func (l *Lab) up(ctx context.Context, o Options) error {
 	}
 	if err := l.makeFabric(); err != nil {
 		return err
+	}
+	if o.Physical != "" {
+		if err := l.startTor(ctx); err != nil {
+			return err
+		}
 	}
 	for i := range o.Nodes {
 		n, err := l.newNode(i+1, o)
@@ -195,7 +205,7 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	procs := l.procs
+	procs, watches := l.procs, l.watches
 	l.mu.Unlock()
 
 	var ours, theirs []*Process
@@ -207,7 +217,11 @@ func (l *Lab) Close() error {
 		}
 	}
 	// Ours first, so that they do not log the loss of databases that go away on purpose.
-	errs := []error{stopAll(ours), stopAll(theirs)}
+	errs := []error{stopAll(ours)}
+	for _, w := range watches {
+		errs = append(errs, w.Close())
+	}
+	errs = append(errs, stopAll(theirs))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for path := range l.netns {

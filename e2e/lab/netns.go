@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,7 +76,7 @@ func startIn(netns string, cmd *exec.Cmd) error {
 type nic struct {
 	name string // in the node
 	port string // in the fabric
-	via  string // the fabric's bridge
+	via  string // the fabric's bridge; "" for none
 	mtu  int
 	addr *net.IPNet // optional
 }
@@ -88,12 +89,15 @@ func addNIC(fabric, node string, n nic) error {
 	}
 	defer target.Close()
 	err = inNetNS(fabric, func() error {
-		bridge, err := netlink.LinkByName(n.via)
-		if err != nil {
-			return err
-		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.MasterIndex = n.port, n.mtu, bridge.Attrs().Index
+		attrs.Name, attrs.MTU = n.port, n.mtu
+		if n.via != "" {
+			bridge, err := netlink.LinkByName(n.via)
+			if err != nil {
+				return err
+			}
+			attrs.MasterIndex = bridge.Attrs().Index
+		}
 		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: n.name, PeerNamespace: netlink.NsFd(target.Fd())}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
@@ -118,6 +122,28 @@ func addBridge(name string, mtu int) error {
 	return setUp(name, mtu)
 }
 
+// deleteLink deletes a link of this thread's namespace. Absent is fine.
+func deleteLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(link)
+}
+
+// hasLink is a readiness check: the network namespace has the link.
+func hasLink(netns, name string) func(context.Context) error {
+	return func(context.Context) error {
+		return inNetNS(netns, func() error {
+			_, err := netlink.LinkByName(name)
+			return err
+		})
+	}
+}
+
 func setUp(name string, mtu int) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -129,6 +155,7 @@ func setUp(name string, mtu int) error {
 	return netlink.LinkSetUp(link)
 }
 
+// addAddr leaves out IPv6's duplicate address detection: for a second or two the kernel would send from ::1 instead.
 func addAddr(name string, addr *net.IPNet) error {
 	if addr == nil {
 		return nil
@@ -137,7 +164,11 @@ func addAddr(name string, addr *net.IPNet) error {
 	if err != nil {
 		return err
 	}
-	err = netlink.AddrAdd(link, &netlink.Addr{IPNet: addr})
+	a := &netlink.Addr{IPNet: addr}
+	if addr.IP.To4() == nil {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	err = netlink.AddrAdd(link, a)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("add %s to %s: %w", addr, name, err)
 	}

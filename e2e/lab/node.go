@@ -46,9 +46,11 @@ type Node struct {
 	PrimaryOnly bool                       // leave our entry out
 	PluginConf  func(entry map[string]any) // change our entry; may be nil
 
-	lab  *Lab
-	mu   sync.Mutex
-	runs []Run
+	lab      *Lab
+	physical string // the provider's network that br-ex is for; "" without br-ex
+	agentRan bool   // when the power went off
+	mu       sync.Mutex
+	runs     []Run
 }
 
 func (l *Lab) newNode(index int, o Options) (*Node, error) {
@@ -58,6 +60,7 @@ func (l *Lab) newNode(index int, o Options) (*Node, error) {
 		IP:       net.IPv4(172, 31, 1, byte(index)).To4(),
 		EncapIP:  net.IPv4(172, 30, 1, byte(index)).To4(),
 		PodCIDR:  ipNet(24, 10, 244, byte(index), 0),
+		physical: o.Physical,
 	}
 	n.CNIVersion, n.PrimaryOnly = o.CNIVersion, o.PrimaryOnly
 	if n.CNIVersion == "" {
@@ -100,16 +103,24 @@ func (n *Node) start(ctx context.Context, central <-chan struct{}) error {
 	return nil
 }
 
-func (n *Node) plugNICs(context.Context) error {
+func (n *Node) plugNICs(ctx context.Context) error {
 	fabric, i := n.lab.fabric, byte(n.Index)
-	return errors.Join(
-		addNIC(fabric, n.NetNS, nic{name: "eth0", port: fmt.Sprintf("nodes%d", i), via: "nodes",
+	err := errors.Join(
+		addNIC(fabric, n.NetNS, nic{name: "eth0", port: nodesPort(n.Index), via: "nodes",
 			mtu: nodeNetMTU, addr: ipNet(16, 172, 31, 1, i)}),
-		addNIC(fabric, n.NetNS, nic{name: "eth1", port: fmt.Sprintf("underlay%d", i), via: "underlay",
+		addNIC(fabric, n.NetNS, nic{name: "eth1", port: underlayPort(n.Index), via: "underlay",
 			mtu: underlayMTU}),
 		checksumsOff(n.NetNS, "eth1"),
 	)
+	if n.lab.tor != nil {
+		err = errors.Join(err, n.lab.tor.plug(ctx, n.trunk(), n.NetNS, providerNIC))
+	}
+	return err
 }
+
+// The switches' ports to the i-th node.
+func nodesPort(i int) string    { return fmt.Sprintf("nodes%d", i) }
+func underlayPort(i int) string { return fmt.Sprintf("underlay%d", i) }
 
 func (n *Node) forward(context.Context) error {
 	return n.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
@@ -132,27 +143,55 @@ func (n *Node) addRoutes(context.Context) error {
 
 func (n *Node) startOVS(ctx context.Context) (err error) {
 	dir := filepath.Dir(n.OVSSocket)
-	if _, err := tool(ctx, "ovsdb-tool", "create", filepath.Join(dir, "conf.db"), ovsSchema); err != nil {
+	if err := createOVSDB(ctx, dir); err != nil {
 		return err
 	}
-	n.OVSDB, err = n.run(ctx, "ovsdb-server", accepts(n.OVSSocket), "ovsdb-server", filepath.Join(dir, "conf.db"),
-		"--no-chdir", "--remote=punix:"+n.OVSSocket, "--unixctl="+filepath.Join(dir, "ovsdb-server.ctl"))
+	n.OVSDB, err = n.run(ctx, "ovsdb-server", accepts(n.OVSSocket), ovsdbArgs(n.OVSSocket)...)
 	if err != nil {
 		return err
 	}
-	_, err = n.VSCtl(ctx, "--no-wait", "--", "init", "--", "set", "Open_vSwitch", ".",
-		"external_ids:system-id="+n.SystemID, "external_ids:hostname="+n.Name,
-		"external_ids:ovn-remote="+n.lab.SBEndpoint(), "external_ids:ovn-bridge="+integrationBridge,
-		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip="+n.EncapIP.String(),
+	config := []string{"--no-wait", "--", "init", "--", "set", "Open_vSwitch", ".",
+		"external_ids:system-id=" + n.SystemID, "external_ids:hostname=" + n.Name,
+		"external_ids:ovn-remote=" + n.lab.SBEndpoint(), "external_ids:ovn-bridge=" + integrationBridge,
+		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.EncapIP.String(),
 		"external_ids:ovn-bridge-datapath-type=netdev",
 		"--", "add-br", underlayBridge, "--", "set", "Bridge", underlayBridge, "datapath_type=netdev",
-		"--", "add-port", underlayBridge, "eth1")
+		"--", "add-port", underlayBridge, "eth1"}
+	if n.physical != "" {
+		config = append(config, "--", "set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings="+n.physical+":"+providerBridge,
+			"--", "add-br", providerBridge, "--", "set", "Bridge", providerBridge, "datapath_type=netdev",
+			"--", "add-port", providerBridge, providerNIC)
+	}
+	_, err = n.VSCtl(ctx, config...)
 	if err != nil {
 		return err
 	}
-	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.hasPort("eth1"), "ovs-vswitchd", "unix:"+n.OVSSocket,
-		"--no-chdir", "--disable-system", "--unixctl="+filepath.Join(dir, "ovs-vswitchd.ctl"))
+	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, vswitchdArgs(n.OVSSocket)...)
 	return err
+}
+
+func createOVSDB(ctx context.Context, dir string) error {
+	_, err := tool(ctx, "ovsdb-tool", "create", filepath.Join(dir, "conf.db"), ovsSchema)
+	return err
+}
+
+func ovsdbArgs(socket string) []string {
+	dir := filepath.Dir(socket)
+	return []string{"ovsdb-server", filepath.Join(dir, "conf.db"), "--no-chdir", "--remote=punix:" + socket,
+		"--unixctl=" + filepath.Join(dir, "ovsdb-server.ctl")}
+}
+
+func vswitchdArgs(socket string) []string {
+	return []string{"ovs-vswitchd", "unix:" + socket, "--no-chdir", "--disable-system",
+		"--unixctl=" + filepath.Join(filepath.Dir(socket), "ovs-vswitchd.ctl")}
+}
+
+// switches is a readiness check: ovs-vswitchd has made br-phy. After a loss of power the database alone does not tell.
+func (n *Node) switches(ctx context.Context) error {
+	if err := hasLink(n.NetNS, underlayBridge)(ctx); err != nil {
+		return err
+	}
+	return n.hasPort("eth1")(ctx)
 }
 
 // addTunnelEndpoint finishes br-phy, which ovs-vswitchd has made.

@@ -56,8 +56,7 @@ type Gateway struct {
 	Physical  string   `json:"physicalNetworkName"`
 	VLAN      int      `json:"vlanID,omitempty"`
 	Selector  string   `json:"gatewayNodes"`
-	Nodes     []string `json:"nodes"`             // the first that is alive has it
-	Hosting   string   `json:"hosting,omitempty"` // where OVN says who has it
+	Nodes     []string `json:"nodes"` // the first that is alive has it
 	SNAT      []SNAT   `json:"snat"`
 }
 
@@ -170,7 +169,7 @@ func (n *Network) fill(v *ovnnet.View) {
 	if g := v.Gateway; g != nil {
 		n.Gateway = &Gateway{
 			Addresses: g.Addresses, NextHops: g.NextHops, Physical: g.Physical, VLAN: g.VLAN, Selector: g.Selector,
-			Nodes: append([]string{}, g.Nodes...), Hosting: g.Hosting, SNAT: []SNAT{},
+			Nodes: append([]string{}, g.Nodes...), SNAT: []SNAT{},
 		}
 		for _, s := range v.SNAT {
 			n.Gateway.SNAT = append(n.Gateway.SNAT, SNAT(s))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -143,12 +142,7 @@ func onVLAN(physical string, vlan int) string {
 func (g *Gateway) details(line func(name string, value any)) {
 	line("Gateway", words(g.Addresses)+" on "+onVLAN(g.Physical, g.VLAN))
 	line("Next hop", words(g.NextHops))
-	nodes := slices.Clone(g.Nodes)
-	for i, node := range nodes {
-		if node == g.Hosting {
-			nodes[i] += " (has it)"
-		}
-	}
+	nodes := g.Nodes
 	if len(nodes) == 0 {
 		nodes = []string{"none: no node with the label " + g.Selector + " has an agent that runs"}
 	}

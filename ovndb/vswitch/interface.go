@@ -8,6 +8,7 @@ const InterfaceTable = "Interface"
 // Interface defines an object in Interface table
 type Interface struct {
 	UUID        string            `ovsdb:"_uuid"`
+	BFDStatus   map[string]string `ovsdb:"bfd_status"`
 	Error       *string           `ovsdb:"error"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 	Name        string            `ovsdb:"name"`

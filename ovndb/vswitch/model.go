@@ -52,6 +52,19 @@ var schema = `{
     },
     "Interface": {
       "columns": {
+        "bfd_status": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          },
+          "ephemeral": true
+        },
         "error": {
           "type": {
             "key": {
