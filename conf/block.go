@@ -30,15 +30,15 @@ func cutBlockBits(s string) (subnet string, bits int, err error) {
 		return s, 0, nil
 	}
 	bits, err = strconv.Atoi(s[at+1:])
-	if err != nil || bits < 1 {
-		return "", 0, fmt.Errorf("subnets: %q is not like 10.128.0.0/16/24, a subnet and the prefix length of each node's block", s)
+	if err != nil || bits < 1 || strconv.Itoa(bits) != s[at+1:] { // Atoi takes +24 and 024
+		return "", 0, fmt.Errorf("subnets: %.64q is not like 10.128.0.0/16/24, a subnet and the prefix length of each node's block", s)
 	}
 	return s[:at], bits, nil
 }
 
 func checkBlockBits(subnet netip.Prefix, bits int) error {
 	switch {
-	case bits < subnet.Bits() || bits > subnet.Addr().BitLen():
+	case bits < subnet.Bits():
 		return fmt.Errorf("subnets: %s has no blocks of /%d; write the prefix length of a node's block behind it, like %s/%d",
 			subnet, bits, subnet, min(subnet.Bits()+8, subnet.Addr().BitLen()-2))
 	case bits-subnet.Bits() > 32:

@@ -142,7 +142,7 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 		err = raw.decodeOverlay(config)
 		n.Shared = raw.Name
 	default:
-		err = fmt.Errorf("type is %q, not %q", kind, NetworkType)
+		err = fmt.Errorf("type is %.64q, not %q", kind, NetworkType)
 	}
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 		return nil, err
 	}
 	if want := namespace + "/" + name; raw.NetAttachDef != "" && raw.NetAttachDef != want {
-		return nil, fmt.Errorf("netAttachDefName is %q, but this is %q", raw.NetAttachDef, want)
+		return nil, fmt.Errorf("netAttachDefName is %.64q, but this is %q", raw.NetAttachDef, want)
 	}
 	if raw.PortSecurity != nil {
 		n.PortSecurity = *raw.PortSecurity
@@ -263,9 +263,9 @@ func (n *Network) setGateways(raw *networkJSON) error {
 	}
 	n.Gateways = make([]netip.Addr, len(n.Subnets))
 	for _, g := range splitList(raw.Gateway) {
-		addr, err := netip.ParseAddr(g)
+		addr, err := parseAddr(g)
 		if err != nil {
-			return fmt.Errorf("gateway: %q is not an IP address", g)
+			return fmt.Errorf("gateway: %w", err)
 		}
 		i := n.SubnetOf(addr)
 		if i < 0 {
@@ -350,6 +350,9 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 		if slices.Contains(n.Subnets, dst) {
 			return fmt.Errorf("routes[%d].dst: %s is the network's own subnet, pods reach it without a route", i, dst)
 		}
+		if j := n.SubnetOf(dst.Addr()); n.Topology == Layer3 && j >= 0 && dst.Bits() > n.Subnets[j].Bits() {
+			return fmt.Errorf("routes[%d].dst: %s is of the network's own subnet %s, pods reach it without a route", i, dst, n.Subnets[j])
+		}
 		gw, err := n.routeGateway(dst, r.GW)
 		if err != nil {
 			return fmt.Errorf("routes[%d].gw: %w", i, err)
@@ -381,9 +384,9 @@ func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) 
 		}
 		return netip.Addr{}, fmt.Errorf("the network has no gateway of the family of %s, name one", dst)
 	}
-	addr, err := netip.ParseAddr(gw)
+	addr, err := parseAddr(gw)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address", gw)
+		return netip.Addr{}, err
 	}
 	if addr.Is4() != dst.Addr().Is4() {
 		return netip.Addr{}, fmt.Errorf("%s is not of the family of %s", addr, dst)
@@ -399,7 +402,7 @@ func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) 
 }
 
 // physicalName is what ovn-bridge-mappings can name: its syntax knows no quotes.
-var physicalName = regexp.MustCompile(`^[^\s,:"]{1,64}$`)
+var physicalName = regexp.MustCompile(`^[^\pZ\pC,:"]{1,64}$`)
 
 func (n *Network) setPhysical(raw *networkJSON) error {
 	if n.Topology != Localnet {
@@ -426,7 +429,7 @@ func checkPhysical(name string, vlanID *int) (vlan int, err error) {
 		return 0, errors.New("physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network")
 	}
 	if !physicalName.MatchString(name) {
-		return 0, fmt.Errorf("physicalNetworkName: %.64q is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes", name)
+		return 0, fmt.Errorf("physicalNetworkName: %.64q is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64", name)
 	}
 	if vlanID == nil {
 		return 0, nil
@@ -489,10 +492,19 @@ func checkHost(subnet netip.Prefix, a netip.Addr) error {
 	return nil
 }
 
+// parseAddr refuses zones, which may be any text and mean nothing beyond one machine.
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%.64q is not an IP address", s)
+	}
+	return a, nil
+}
+
 func parseNetworkPrefix(key, s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%s: %q is not a network like 10.1.0.0/16", key, s)
+		return netip.Prefix{}, fmt.Errorf("%s: %.64q is not a network like 10.1.0.0/16", key, s)
 	}
 	if p.Addr().Is4In6() {
 		return netip.Prefix{}, fmt.Errorf("%s: %s is IPv4 in IPv6 notation, write it as IPv4", key, s)

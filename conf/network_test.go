@@ -208,7 +208,10 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"gateway elsewhere", config(v4 + `"gateway":"10.2.0.1"`), "gateway: 10.2.0.1 is in none of the subnets"},
 		{"gateway of another family", config(v4 + `"gateway":"fd01::1"`), "gateway: fd01::1 is in none of the subnets"},
 		{"gateway as IPv4 in IPv6", config(v4 + `"gateway":"::ffff:10.1.0.1"`), "gateway: ::ffff:10.1.0.1 is in none of the subnets"},
-		{"gateway with a zone", config(`"subnets":"fd01::/64","gateway":"fd01::1%x"`), "gateway: fd01::1%x is in none of the subnets"},
+		{"gateway with a zone", config(`"subnets":"fd01::/64","gateway":"fd01::1%x"`), `gateway: "fd01::1%x" is not an IP address`},
+		{"gateway with a zone of two lines", config(`"subnets":"fd01::/64","gateway":"fd01::1%x\n` + strings.Repeat("z", 100) + `"`), `gateway: "fd01::1%x\n` + strings.Repeat("z", 54) + `" is not an IP address`},
+		{"a long gateway", config(v4 + `"gateway":"` + strings.Repeat("1", 100) + `"`), `gateway: "` + strings.Repeat("1", 64) + `" is not an IP address`},
+		{"a long subnet", config(`"subnets":"` + strings.Repeat("1", 100) + `"`), `subnets: "` + strings.Repeat("1", 64) + `" is not a network like 10.1.0.0/16`},
 		{"gateway and no subnet", config(`"gateway":"10.1.0.1"`), "gateway: 10.1.0.1 is in none of the subnets"},
 		{"two gateways in one subnet", config(v4 + `"gateway":"10.1.0.1,10.1.0.2"`), "gateway: 10.1.0.1 and 10.1.0.2 are in one subnet"},
 		{"gateway is the network", config(v4 + `"gateway":"10.1.0.0"`), "gateway: address 10.1.0.0 is the network address of 10.1.0.0/16"},
@@ -278,7 +281,7 @@ func refused(t *testing.T, text, want string) {
 func TestParseLocalnetRefuses(t *testing.T) {
 	const localnet, phys = `"topology":"localnet"`, `"topology":"localnet","physicalNetworkName":"phys"`
 	odd := func(shown string) string {
-		return "physicalNetworkName: " + shown + " is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes"
+		return "physicalNetworkName: " + shown + " is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64"
 	}
 	const missing = "physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network"
 	tests := []struct {
@@ -296,6 +299,8 @@ func TestParseLocalnetRefuses(t *testing.T) {
 		{"a blank behind", localnet + `,"physicalNetworkName":"phys "`, odd(`"phys "`)},
 		{"a quote", localnet + `,"physicalNetworkName":"\"phys\""`, odd(`"\"phys\""`)},
 		{"two lines", localnet + `,"physicalNetworkName":"phys\n"`, odd(`"phys\n"`)},
+		{"a sign that none sees", localnet + `,"physicalNetworkName":"a\u0000b"`, odd(`"a\x00b"`)},
+		{"a blank beyond ASCII", localnet + `,"physicalNetworkName":"a\u00a0b"`, odd(`"a\u00a0b"`)},
 		{"a long name", localnet + `,"physicalNetworkName":"` + strings.Repeat("p", 65) + `"`, odd(`"` + strings.Repeat("p", 64) + `"`)},
 		{"a number", localnet + `,"physicalNetworkName":7`, `"physicalNetworkName" does not take a JSON number`},
 

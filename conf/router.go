@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Router is a logical router with a gateway to a provider's network, as the controller's --config describes it. A router
@@ -75,9 +76,17 @@ func ParseRouters(config []byte) (map[string]*Router, error) {
 	}
 	routers := map[string]*Router{}
 	for _, name := range slices.Sorted(maps.Keys(c.Routers)) {
+		if !routerName.MatchString(name) {
+			return nil, fmt.Errorf("routers: %.64q is no name: lower-case letters, digits and '-', at most 63", name)
+		}
 		r, err := parseRouter(name, c.Routers[name])
 		if err != nil {
 			return nil, fmt.Errorf("router %s: %w", name, err)
+		}
+		for _, other := range routers {
+			if err := r.checkBeside(other); err != nil {
+				return nil, fmt.Errorf("router %s: %w", name, err)
+			}
 		}
 		routers[name] = r
 	}
@@ -85,15 +94,12 @@ func ParseRouters(config []byte) (map[string]*Router, error) {
 }
 
 func parseRouter(name string, text []byte) (*Router, error) {
-	if !routerName.MatchString(name) {
-		return nil, fmt.Errorf("%.64q is no name: lower-case letters, digits and '-', at most 63", name)
-	}
 	var raw routerJSON
 	if err := DecodeObject(text, &raw, nil); err != nil {
 		return nil, err
 	}
 	r := &Router{Name: name, Nodes: raw.GatewayNodes, SNAT: raw.SNAT == nil || *raw.SNAT, Physical: raw.PhysicalNetwork}
-	if r.Nodes == "" {
+	if strings.TrimSpace(r.Nodes) == "" { // which would be all nodes
 		return nil, errors.New("gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway=")
 	}
 	var err error
@@ -106,6 +112,19 @@ func parseRouter(name string, text []byte) (*Router, error) {
 		}
 	}
 	return r, nil
+}
+
+// checkBeside refuses an address that another gateway has on the same network.
+func (r *Router) checkBeside(other *Router) error {
+	if r.Physical != other.Physical || r.VLAN != other.VLAN {
+		return nil
+	}
+	for _, e := range r.External {
+		if slices.ContainsFunc(other.External, func(o netip.Prefix) bool { return o.Addr() == e.Addr() }) {
+			return fmt.Errorf("externalAddress: %s is that of router %s", e.Addr(), other.Name)
+		}
+	}
+	return nil
 }
 
 // parseSubnets reads a list of subnets, at most one of a family, IPv4 first.
@@ -139,9 +158,9 @@ func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }
 func hostsIn(key, text string, subnets []netip.Prefix) ([]netip.Addr, error) {
 	hosts := make([]netip.Addr, len(subnets))
 	for _, s := range splitList(text) {
-		a, err := netip.ParseAddr(s)
+		a, err := parseAddr(s)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %q is not an IP address", key, s)
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 		i := slices.IndexFunc(subnets, func(p netip.Prefix) bool { return p.Contains(a) })
 		if i < 0 {
@@ -200,6 +219,11 @@ func (r *Router) setJoin(raw *routerJSON) error {
 	given, err := parseSubnets("joinSubnet", raw.JoinSubnet)
 	if err != nil {
 		return err
+	}
+	for _, g := range given {
+		if !slices.ContainsFunc(r.External, func(e netip.Prefix) bool { return sameFamily(g.Addr(), e.Addr()) }) {
+			return fmt.Errorf("joinSubnet: there is no externalSubnet of the family of %s", g)
+		}
 	}
 	for _, e := range r.External {
 		family := func(p netip.Prefix) bool { return sameFamily(p.Addr(), e.Addr()) }

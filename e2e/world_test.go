@@ -62,11 +62,24 @@ func newWorld(t testing.TB, o lab.Options, before func(*lab.Lab)) *world {
 	}
 	w.must(w.StartController(ctx))
 	w.must(w.StartAgents(ctx))
+	w.announced()
 	for name, config := range nads {
 		w.network(name, config)
 	}
 	w.base = w.snapshot()
 	return w
+}
+
+// announced waits until each agent has told NB of its node.
+func (w *world) announced() {
+	w.t.Helper()
+	w.eventually(func() error {
+		out, err := w.NBCtl(w.ctx, "--bare", "--columns=name", "find", "Copp", "external_ids:ovn-multinet/kind=node")
+		if got := len(strings.Fields(strings.ReplaceAll(out, "ovn-multinet node ", ""))); err == nil && got != len(w.Nodes) {
+			err = fmt.Errorf("NB knows %d of %d nodes", got, len(w.Nodes))
+		}
+		return err
+	})
 }
 
 func (w *world) must(err error) {

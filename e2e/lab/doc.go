@@ -11,6 +11,8 @@
 //	  eth0           the node network, MTU 1500, 172.31.1.<i>; Flannel's host-gw routes
 //	  eth1           the underlay, MTU 1600, a port of the netdev bridge br-phy, which has 172.30.1.<i>
 //	  cni0           Flannel's bridge, 10.244.<i>.1/24
+//	  ext0           with Options.Physical: a port of br-ex, a trunk of the switch outside
+//	tor netns        that switch, an Open vSwitch of its own; machines of [Lab.Outside] hang on it
 //	fabric netns     the two switches that the NICs hang on
 //	pod netns        made by [Node.NewPod]; filled by [Pod.Add] through libcni
 //

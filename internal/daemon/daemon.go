@@ -140,6 +140,9 @@ func parseRouters(text []byte) (map[string]*conf.Router, error) {
 	if err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which may have lines
 	}
+	if string(object) == "null" { // nothing, or comments
+		return nil, nil
+	}
 	routers, err := conf.ParseRouters(object)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,104 @@
+package ovnnet
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// Turn is the order in which nodes have the gateway of a router: the first that is alive has it.
+type Turn struct {
+	Router  string
+	members []*nb.HAChassis
+}
+
+// TurnsOf returns those of the gateways that a chassis may have.
+func (n *Networks) TurnsOf(ctx context.Context, chassis string) ([]Turn, error) {
+	mine := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: nb.HAChassisTable, Columns: []string{"external_ids"},
+		Where: []ovsdb.Condition{ovsdb.NewCondition("chassis_name", ovsdb.ConditionEqual, chassis)}}
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{mine})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := ovndb.Rows[nb.HAChassis](n.db, results[0])
+	if err != nil {
+		return nil, err
+	}
+	var turns []Turn
+	for _, row := range rows {
+		router := row.ExternalIDs[keyRouter]
+		if router == "" {
+			continue // not ours
+		}
+		groups, err := ovndb.ReadByKey[nb.HAChassisGroup](ctx, n.db, nb.HAChassisGroupTable, []string{groupKey(router)})
+		if err != nil {
+			return nil, err
+		}
+		if len(groups) == 0 {
+			continue
+		}
+		members, err := ovndb.ReadByKey[nb.HAChassis](ctx, n.db, nb.HAChassisTable, groups[0].HaChassis)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(members, func(a, b *nb.HAChassis) int { return cmp.Compare(b.Priority, a.Priority) })
+		turns = append(turns, Turn{router, members})
+	}
+	return turns, nil
+}
+
+// TookOver tells whether the chassis has the gateway in the place of one before it, when it reaches those that are alive.
+// It decides as ovn-controller does: one that reaches nobody has lost the others, and not they the world.
+func (t *Turn) TookOver(chassis string, alive map[string]bool) bool {
+	for i, m := range t.members {
+		if m.ChassisName == chassis {
+			return i > 0 && len(alive) > 0
+		}
+		if alive[m.ChassisName] {
+			return false
+		}
+	}
+	return false
+}
+
+// MakeFirst puts a chassis before all others, as long as the order is what it was: when the one before comes back, the
+// gateway stays where it is. Otherwise that one would take it as soon as its tunnels stand, which is before it has flows.
+func (n *Networks) MakeFirst(ctx context.Context, t *Turn, chassis string) error {
+	b := &batch{db: n.db}
+	var first *nb.HAChassis
+	for _, m := range t.members {
+		was := ovndb.Present(nb.HAChassisTable, m.UUID)
+		was.Columns, was.Rows = []string{"priority"}, []ovsdb.Row{{"priority": m.Priority}}
+		b.add(was)
+		if m.ChassisName == chassis {
+			first = m
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	order := append([]*nb.HAChassis{first}, slices.DeleteFunc(slices.Clone(t.members), func(m *nb.HAChassis) bool { return m == first })...)
+	before := map[string]int{}
+	for _, m := range order {
+		before[m.UUID] = m.Priority
+	}
+	if len(order) > 1 {
+		first.Priority = order[1].Priority + 1
+	}
+	number(order, nil)
+	for _, m := range order {
+		if m.Priority != before[m.UUID] {
+			b.add(ovndb.Update(nb.HAChassisTable, m.UUID, ovsdb.Row{"priority": m.Priority}))
+		}
+	}
+	err := n.write(ctx, b.ops)
+	if raced(err) { // another look decides
+		return nil
+	}
+	return err
+}
