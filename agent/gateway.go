@@ -6,10 +6,12 @@ import (
 )
 
 const (
-	// announceEvery is how often the agent looks whether NB knows this node's chassis still, and may give it a gateway.
+	// announceEvery is how often the agent looks whether NB knows this node's chassis still.
 	announceEvery = time.Minute
-	// turnEvery is how often a node that may have a gateway looks whether it has taken one over.
-	turnEvery = 2 * time.Second
+	// memberEvery is how often it looks whether this node may have a gateway, turnEvery, when it may, whether it has taken
+	// one over.
+	memberEvery = 10 * time.Second
+	turnEvery   = 2 * time.Second
 	// tookOverFor is in how many looks in a row it must have: tunnels are watched anew when a node starts.
 	tookOverFor = 3
 )
@@ -40,7 +42,7 @@ func (a *Agent) serveGateways(ctx context.Context) {
 			a.log.Info("NB knows this node's chassis", "node", a.conf.NodeName, "chassis", said)
 		}
 		if err == nil && !member {
-			wait = announceEvery
+			wait = memberEvery
 		}
 		select {
 		case <-ctx.Done():

@@ -2,8 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,9 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -22,39 +20,6 @@ import (
 // its own, so what the proxy counts is the agent's.
 
 const l3 = `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24","mtu":1400}`
-
-// layer3 is a rig with the controller's hands.
-type layer3 struct {
-	*rig
-	networks *ovnnet.Networks
-}
-
-func newLayer3(t *testing.T) *layer3 {
-	t.Helper()
-	r := newRig(t)
-	model, err := nb.FullDatabaseModel()
-	r.must(err)
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: []string{r.nb.Endpoint()}, Model: model, Log: slog.New(slog.DiscardHandler)})
-	r.must(err)
-	t.Cleanup(db.Close)
-	return &layer3{rig: r, networks: ovnnet.New(db, nil)}
-}
-
-// ensure is the controller: it accepts shop/l3 as it is configured now.
-func (r *layer3) ensure(config string) *conf.Network {
-	r.t.Helper()
-	n := r.network("l3", config)
-	_, err := r.networks.Ensure(r.t.Context(), n, []string{n.NAD()})
-	r.must(err)
-	return n
-}
-
-// has is a network whose NAD says what is in force.
-func (r *layer3) has(config string) *conf.Network {
-	r.t.Helper()
-	r.source.nads["l3"] = conf.NAD{Config: config}
-	return r.ensure(config)
-}
 
 // share gives a node its block, as that node's agent would.
 func (r *layer3) share(n *conf.Network, node string) netip.Prefix {
@@ -299,26 +264,34 @@ func TestLayer3NetworkComesLater(t *testing.T) {
 	r.wantPods("shop/web/x0", "shop/web/x1", "shop/web/x2")
 }
 
-// It does not come: the pod's owner is told what is known of the reason, and no other attachment is made.
+// It does not come, or the node gets nothing of it: the pod is told why, and no other attachment is made.
 func TestLayer3NetworkDoesNotCome(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ name, state, want string }{
-		{"nobody knows why", "", "network shop/l3 has no logical switch yet"},
-		{"refused", `{"ready":false,"reason":"router: subnet 10.128.0.0/16 overlaps 10.0.0.0/8 of network shop/big"}`,
+	const tiny = `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/24/25","mtu":1400}`
+	for _, tt := range []struct {
+		name, config, state string
+		before              func(r *layer3)
+		code                uint
+		want                string
+	}{
+		{"nobody knows why", l3, "", func(*layer3) {}, conf.CodeTryAgain, "network shop/l3 has no logical switch yet"},
+		{"refused", l3, `{"ready":false,"reason":"router: subnet 10.128.0.0/16 overlaps 10.0.0.0/8 of network shop/big"}`, func(*layer3) {}, conf.CodeTryAgain,
 			"network shop/l3: refused: router: subnet 10.128.0.0/16 overlaps 10.0.0.0/8 of network shop/big"},
-		{"someone took its mark away", "", "network shop/l3: this node's part of it: logical switch " + ovndb.SwitchKey("shop/l3") + " is not ours"},
+		{"someone took its mark away", l3, "", func(r *layer3) {
+			r.ensure(l3)
+			r.nb.NBCtl("remove", "Logical_Switch", "shop/l3", "external_ids", "ovn-multinet/network")
+		}, conf.CodeTryAgain, "network shop/l3: this node's part of it: logical switch " + ovndb.SwitchKey("shop/l3") + " is not ours"},
+		{"other nodes have all of it", tiny, "", func(r *layer3) { n := r.ensure(tiny); r.share(n, "node2"); r.share(n, "node3") },
+			conf.CodeNoAddressLeft, "network shop/l3: no block of 10.128.0.0/24 is left for node node1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newLayer3(t)
-			r.source.nads["l3"] = conf.NAD{Config: l3, State: tt.state}
-			if strings.HasSuffix(tt.want, "is not ours") {
-				r.ensure(l3)
-				r.nb.NBCtl("remove", "Logical_Switch", "shop/l3", "external_ids", "ovn-multinet/network")
-			}
+			r.source.nads["l3"] = conf.NAD{Config: tt.config, State: tt.state}
+			tt.before(r)
 			r.start()
 			_, err := r.planFor("c1", "blue,l3")
-			r.wantNone(err, conf.CodeTryAgain, "interface net2: "+tt.want)
+			r.wantNone(err, tt.code, "interface net2: "+tt.want)
 		})
 	}
 }
@@ -445,4 +418,32 @@ func TestAnswersLostAroundTheClaim(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The port's answer was lost, and then the network takes no ports of the NAD: the ADD fails and does not say that nothing
+// was made, for something is.
+func TestLostAnswersAreRememberedOnLayer3(t *testing.T) {
+	t.Parallel()
+	r := newLayer3(t)
+	n := r.has(l3)
+	r.start()
+	attempts := 0
+	r.proxy.Before(func(tx ovndbtest.Transact) {
+		if !insertsPod(tx) {
+			return
+		}
+		if attempts++; attempts == 1 {
+			r.proxy.DropNextReply()
+			return
+		}
+		_, err := r.networks.Ensure(context.Background(), n, nil)
+		r.must(err)
+	})
+	_, err := r.planFor("c1", "l3")
+	r.proxy.Before(nil)
+	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "network shop/l3 takes no ports of NetworkAttachmentDefinition shop/l3") ||
+		errors.Is(err, plan.ErrClean) {
+		t.Errorf("error %v, want one that leaves the release to the plugin", err)
+	}
+	r.wantPods("shop/web/net1")
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"reflect"
 	"slices"
@@ -13,11 +14,46 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-// What pods get on a network of the provider's, and what an agent says of its node in NB.
+// What pods get on a network of the provider's, what an agent says of its node in NB, and the rig with a controller.
+
+// layer3 is a rig with the controller's hands.
+type layer3 struct {
+	*rig
+	networks *ovnnet.Networks
+}
+
+func newLayer3(t *testing.T) *layer3 {
+	t.Helper()
+	r := newRig(t)
+	model, err := nb.FullDatabaseModel()
+	r.must(err)
+	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: []string{r.nb.Endpoint()}, Model: model, Log: slog.New(slog.DiscardHandler)})
+	r.must(err)
+	t.Cleanup(db.Close)
+	return &layer3{rig: r, networks: ovnnet.New(db, nil)}
+}
+
+// ensure is the controller: it accepts shop/l3 as it is configured now.
+func (r *layer3) ensure(config string) *conf.Network {
+	r.t.Helper()
+	n := r.network("l3", config)
+	_, err := r.networks.Ensure(r.t.Context(), n, []string{n.NAD()})
+	r.must(err)
+	return n
+}
+
+// has is a network whose NAD says what is in force.
+func (r *layer3) has(config string) *conf.Network {
+	r.t.Helper()
+	r.source.nads["l3"] = conf.NAD{Config: config}
+	return r.ensure(config)
+}
 
 const wire = `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"ext","vlanID":100,"subnets":"10.9.0.0/24"}`
 

@@ -3,6 +3,7 @@ package ovnnet_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,12 +27,13 @@ type api struct {
 	writes   []string
 	events   []string
 	nodes    []conf.Node
+	noNodes  error // of the list of nodes
 }
 
 func (a *api) Nodes(context.Context) ([]conf.Node, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.nodes), nil
+	return slices.Clone(a.nodes), a.noNodes
 }
 
 func newAPI() *api {
@@ -136,6 +138,16 @@ func (a *api) deleteNAD(t *testing.T, id string) {
 	if err := a.update(id, func(n *conf.NAD) error { n.Deleting = true; return nil }); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// setNodes replaces the nodes; labels are by their names.
+func (a *api) setNodes(labels map[string]map[string]string) {
+	a.with(func() {
+		a.nodes = []conf.Node{}
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
+			a.nodes = append(a.nodes, conf.Node{Name: name, Labels: labels[name]})
+		}
+	})
 }
 
 // with locks what tests look at and set.

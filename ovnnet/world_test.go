@@ -57,6 +57,27 @@ func (w *world) other(t *testing.T) *ovnnet.Networks {
 
 func connect(t *testing.T, endpoint string) *ovnnet.Networks {
 	t.Helper()
+	return connectFor(t, endpoint, nil)
+}
+
+// routed is a controller's client, through the proxy, whose configuration has router r1 with those keys.
+func (w *world) routed(t *testing.T, keys string) *ovnnet.Networks {
+	t.Helper()
+	return connectFor(t, w.proxy.Endpoint(), map[string]*conf.Router{"r1": gatewayConf(t, "r1", keys)})
+}
+
+// gatewayConf reads one router of a controller's configuration.
+func gatewayConf(t *testing.T, name, keys string) *conf.Router {
+	t.Helper()
+	routers, err := conf.ParseRouters([]byte(sprint(`{"routers":{%q:{%s}}}`, name, keys)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return routers[name]
+}
+
+func connectFor(t *testing.T, endpoint string, routers map[string]*conf.Router) *ovnnet.Networks {
+	t.Helper()
 	model, err := nb.FullDatabaseModel()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +90,7 @@ func connect(t *testing.T, endpoint string) *ovnnet.Networks {
 	if err := db.WaitConnected(withLimit(t)); err != nil {
 		t.Fatal(err)
 	}
-	return ovnnet.New(db, nil)
+	return ovnnet.New(db, routers)
 }
 
 func withLimit(t *testing.T) context.Context {
@@ -122,8 +143,11 @@ func (w *world) wantRefused(t *testing.T, network *conf.Network, reason string) 
 	}
 }
 
-// tables are those that networks have rows in.
-var tables = []string{"Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "Copp"}
+// tables are those that networks and gateways have rows in.
+var tables = []string{
+	"Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route", "NAT",
+	"HA_Chassis_Group", "HA_Chassis", "Copp",
+}
 
 // fields are the columns of a row that are not empty, each as one text: a set's members sorted, a map's pairs too.
 type fields map[string]string
@@ -218,7 +242,7 @@ func (w *world) switches(t *testing.T) string {
 func (w *world) clear(t *testing.T) {
 	t.Helper()
 	var ops []ovndbtest.Op
-	for _, table := range []string{"Logical_Switch", "Logical_Router", "Copp"} {
+	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Router_Port", "HA_Chassis_Group", "Copp"} {
 		ops = append(ops, ovndbtest.Op{"op": "delete", "table": table, "where": []any{}})
 	}
 	w.Transact(t, ops...)

@@ -45,6 +45,8 @@ func TestRouters(t *testing.T) {
 		"JSON is YAML":    {`{"routers":{"edge":{"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`, want},
 		"none in it":      {"routers: {}\n", map[string]*conf.Router{}},
 		"none":            {"routers:\n", map[string]*conf.Router{}},
+		"comments alone":  {"# routers:\n#   edge:\n", nil},
+		"nothing":         {"", nil},
 		"a document sign": {"---\n" + edge, want},
 	} {
 		t.Run(name, func(t *testing.T) {
