@@ -36,7 +36,7 @@ func newGatewayWorld(t *testing.T, config string, edges ...int) *world {
 			t.Fatal(err)
 		}
 		l.ControllerArgs = []string{"--config", path}
-		if err := l.WriteManifest("nodes.yaml", nodesManifest(l, edges...)); err != nil {
+		if err := l.WriteManifest("nodes.yaml", nodesManifest(l.Nodes, edges...)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -75,10 +75,10 @@ func (w *world) asBeforeOutside() {
 	})
 }
 
-// nodesManifest names all nodes; those with these numbers have the label.
-func nodesManifest(l *lab.Lab, edges ...int) string {
+// nodesManifest names the nodes; those with these numbers have the label.
+func nodesManifest(nodes []*lab.Node, edges ...int) string {
 	var docs []string
-	for i, n := range l.Nodes {
+	for i, n := range nodes {
 		labels := "{}"
 		if slices.Contains(edges, i) {
 			labels = `{edge: "yes"}`
@@ -319,7 +319,7 @@ func TestGatewayNodes(t *testing.T) {
 	w.must(err)
 	defer binding.Close()
 	for _, step := range [][]int{{2}, {0}, {0, 1}, {1}} {
-		w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Lab, step...)))
+		w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes, step...)))
 		w.becomes(func() error {
 			for _, i := range step {
 				if binding.Chassis() == w.Nodes[i].SystemID {
@@ -330,7 +330,7 @@ func TestGatewayNodes(t *testing.T) {
 		})
 		w.mustReach(p, "192.0.2.9")
 	}
-	w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Lab)))
+	w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes)))
 	w.becomes(func() error {
 		if binding.Chassis() != "" {
 			return fmt.Errorf("the gateway is on %s still", w.nodeOf(binding.Chassis()))

@@ -167,3 +167,57 @@ func TestSettleLeavesTheSelectionsAlone(t *testing.T) {
 		t.Errorf("%v, %v; were %v", err, selections[0].IPs, before)
 	}
 }
+
+// Gateways that are left out are the block's, and those of other nodes' blocks are out of reach.
+func TestRoutingOfANodesPart(t *testing.T) {
+	tests := []struct{ name, networks, routes, want, refused string }{
+		{"default routes of both families", `[{"name":"blue"},{"name":"l3","default-route":[]}]`, "", "net2 10.128.3.1 fd03:0:0:3::1", ""},
+		{"a default route that is named", `[{"name":"l3","default-route":["10.128.3.9"]}]`, "", "net1 10.128.3.9", ""},
+		{"by another node's gateway", `[{"name":"l3","default-route":["10.128.4.1"]}]`, "", "",
+			"interface net1: default-route: 10.128.4.1 is in none of the subnets of network shop/l3, the pod could not reach it"},
+		{"a route of the pod", "l3", `[{"dst":"198.51.100.0/24","interface":"net1"}]`, "[198.51.100.0/24 10.128.3.1 net1]", ""},
+		{"a route of the pod by its gateway", "blue,l3", `[{"dst":"2001:db8::/32","gw":"fd03:0:0:3::9"}]`, "[2001:db8::/32 fd03:0:0:3::9 net2]", ""},
+		{"a route of the pod by another node's", "l3", `[{"dst":"198.51.100.0/24","gw":"10.128.4.9","interface":"net1"}]`, "",
+			"annotation ovn-multinet/routes: element 0: 10.128.4.9 is in none of the subnets of network shop/l3, the pod could not reach it"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			attachments, _, err := settled(t, tt.networks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			annotations := map[string]string{}
+			if tt.routes != "" {
+				annotations[conf.RoutesAnnotation] = tt.routes
+			}
+			r, err := Route(annotations, attachments, "eth0")
+			if tt.refused != "" {
+				if code, msg, _ := describe(err); code != conf.CodeInvalidConfig || msg != tt.refused {
+					t.Errorf("got %d %s, want %s", code, msg, tt.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if r.Default != nil {
+				got = strings.Join(append([]string{r.Default.Interface}, strings.Fields(strings.Trim(fmt.Sprint(r.Gateways), "[]"))...), " ")
+			}
+			for _, route := range r.Routes {
+				got += fmt.Sprintf("[%s %s %s]", route.Dst, route.GW, route.Interface)
+			}
+			if got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// describe is conf.Describe of what may be no error.
+func describe(err error) (code uint, msg, details string) {
+	if err == nil {
+		return 0, "", ""
+	}
+	return conf.Describe(err)
+}

@@ -148,20 +148,17 @@ func (c *Controller) syncGateway(ctx context.Context, router string) error {
 	if err != nil {
 		return err
 	}
-	if nodes == nil {
-		_, err := c.networks.EnsureGateway(ctx, r, nil)
-		c.tellNodes(router, nil, nil)
-		return err
-	}
 	var names []string
 	for _, node := range nodes {
 		if chosen.Matches(labels.Set(node.Labels)) {
 			names = append(names, node.Name)
 		}
 	}
-	chassis, err := c.networks.ChassisOf(ctx, names)
-	if err != nil {
-		return err
+	var chassis []Chassis // nil, where nobody says which nodes there are: those that the gateway has stay
+	if nodes != nil {
+		if chassis, err = c.networks.ChassisOf(ctx, names); err != nil {
+			return err
+		}
 	}
 	if _, err := c.networks.EnsureGateway(ctx, r, chassis); err != nil {
 		return err
