@@ -156,12 +156,13 @@ func TestNodeIsNotConnected(t *testing.T) {
 			"interface net2: network shop/wire: node node1 has no bridge br-ext, which ovn-bridge-mappings names for ext"},
 		{"the chassis' own bridge is not there", wire, []string{"ovn-bridge-mappings=ext:br-int", "ovn-bridge-mappings-chassis-1=ext:br-ext"},
 			"interface net2: network shop/wire: node node1 has no bridge br-ext, which ovn-bridge-mappings names for ext"},
-		{"a bridge without an interface to take the MTU from", wire, []string{"ovn-bridge-mappings=ext:br-int"},
-			"no MTU to take from bridge br-int of this node: route ip+net: no such network interface"},
+		{"a bridge without an interface to take the MTU from", wire, []string{"ovn-bridge-mappings=ext:br-no-kernel"},
+			"no MTU to take from bridge br-no-kernel of this node: route ip+net: no such network interface"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newLocalnet(t, tt.config, tt.settings...)
+			r.ovs.VSCtl("--no-wait", "add-br", "br-no-kernel") // the database's alone
 			r.start()
 			before := r.rows()
 			_, err := r.planFor("c1", "blue,wire")
