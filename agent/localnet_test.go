@@ -137,6 +137,21 @@ func (r *rig) wantClean(err error, code uint, want string) {
 	}
 }
 
+// A pod that its node cannot have takes no block of a layer3 network for the node either.
+func TestNoBlockForAPodThatIsRefused(t *testing.T) {
+	r := newLayer3(t)
+	r.has(`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24","mtu":1400}`)
+	r.putSwitch("wire", wire)
+	r.source.nads["wire"] = conf.NAD{Config: wire}
+	r.start()
+	before := r.rows()
+	_, err := r.planFor("c1", "l3,wire")
+	r.wantClean(err, conf.CodeTryAgain, "interface net2: network shop/wire: node node1 has no bridge for physicalNetworkName ext")
+	if after := r.rows(); !reflect.DeepEqual(after, before) {
+		t.Errorf("NB was %v\nand is %v", before, after)
+	}
+}
+
 // A node that is not connected to the provider's network gets no pods on it: their ports would reach nobody. Nothing of
 // such a pod is made, on its other networks neither.
 func TestNodeIsNotConnected(t *testing.T) {

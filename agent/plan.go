@@ -173,6 +173,10 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
+	settings, mtus, err := a.onThisNode(ctx, attachments)
+	if err != nil {
+		return nil, err
+	}
 	if err := nad.Settle(attachments, func(at *nad.Attachment) (*conf.Network, error) { return a.onNode(ctx, at) }); err != nil {
 		return nil, err
 	}
@@ -194,26 +198,14 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Position: i, Warning: d.Warning,
 		})
 	}
-	if len(own) == 0 {
+	if settings == nil {
 		return p, nil
-	}
-	// A pod with other plugins' networks alone needs nothing of OVN.
-	settings, err := a.ovs.Settings(ctx)
-	if err != nil {
-		return nil, err
 	}
 	p.ChecksumOff, owner.Chassis = settings.Userspace, settings.Chassis
 	wants := make([]ovnport.Want, 0, len(own))
 	for _, i := range own {
 		at := &attachments[i]
-		if err := checkMapping(at, settings, a.conf.NodeName); err != nil {
-			return nil, err
-		}
-		mtu, err := mtuOf(at.Network, settings)
-		if err != nil {
-			return nil, err
-		}
-		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtu, Routes: at.Routes, Position: i})
+		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i})
 		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, NotOwn: routing.AllGateways()})
 	}
 	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {
@@ -228,6 +220,30 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 		p.Interfaces[i].Port = plan.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
 	}
 	return p, nil
+}
+
+// onThisNode holds a pod's OVN networks against this node, and returns its settings and their MTUs. A pod with other plugins'
+// networks alone needs nothing of OVN: nil.
+func (a *Agent) onThisNode(ctx context.Context, attachments []nad.Attachment) (settings *ovnport.Settings, mtus []int, err error) {
+	mtus = make([]int, len(attachments))
+	for i := range attachments {
+		at := &attachments[i]
+		if at.Network == nil {
+			continue
+		}
+		if settings == nil {
+			if settings, err = a.ovs.Settings(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := checkMapping(at, settings, a.conf.NodeName); err != nil {
+			return nil, nil, err
+		}
+		if mtus[i], err = mtuOf(at.Network, settings); err != nil {
+			return nil, nil, err
+		}
+	}
+	return settings, mtus, nil
 }
 
 // setRouting puts the pod's own routes and its default routes into the plan.

@@ -3,10 +3,13 @@
 package daemon
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,6 +26,7 @@ import (
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"k8s.io/apimachinery/pkg/labels"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -136,6 +140,12 @@ func Routers(file string) (map[string]*conf.Router, error) {
 }
 
 func parseRouters(text []byte) (map[string]*conf.Router, error) {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	if _, err := documents.Read(); err == nil {
+		if _, err := documents.Read(); !errors.Is(err, io.EOF) {
+			return nil, errors.New("it has several documents (---), where one is read")
+		}
+	}
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which may have lines

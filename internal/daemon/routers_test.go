@@ -73,6 +73,7 @@ func TestRoutersRefuses(t *testing.T) {
 		{"an unknown key", strings.Replace(edge, "routers:", "router:", 1), `unknown key "router", did you mean "routers"?`},
 		{"an unknown key of a router", with("vlanId: 100"), `router edge: unknown key "vlanId", did you mean "vlanID"?`},
 		{"a value of another kind", with("vlanID: none"), `router edge: "vlanID" does not take a JSON string`},
+		{"two documents", edge + "---\n" + edge, "it has several documents (---), where one is read"},
 		{"a list", "- edge", "a JSON array where another kind of value is wanted"},
 		{"no selector", strings.Replace(edge, "role in (gateway, spare), !retired", "role in (gateway", 1),
 			"router edge: gatewayNodes: unable to parse requirement: found '', expected: ',' or ')'"},
