@@ -102,6 +102,7 @@ func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []str
 			continue
 		}
 		ops, err := n.change(&have.rows, want)
+		ops = append(ops, have.dropStrays()...)
 		if err != nil || len(ops) == 0 {
 			return false, err
 		}

@@ -18,7 +18,8 @@ type found struct {
 	rows
 	id           string
 	layer3       bool     // nodes were looked for
-	marked       []string // then: all switches that have the network's mark, whosever they are
+	strays       []string // then: router ports of nodes whose switch someone took
+	marked       []string // and: all switches that have the network's mark, whosever they are
 	routerThere  bool
 	gatewayThere bool
 }
@@ -153,6 +154,7 @@ func (n *Networks) readNodes(ctx context.Context, have *found) error {
 	}
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", keyNetwork, have.id, switchColumns...),
+		ovndb.SelectWith(nb.LogicalRouterPortTable, "external_ids", keyNetwork, have.id, "_uuid"),
 	})
 	if err != nil {
 		return err
@@ -161,6 +163,11 @@ func (n *Networks) readNodes(ctx context.Context, have *found) error {
 	if err != nil {
 		return err
 	}
+	routerPorts, err := ovndb.Rows[nb.LogicalRouterPort](n.db, results[1])
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{ovndb.RouterPortKey(have.id): true}
 	var ops []ovsdb.Operation
 	var parts []*part
 	for _, sw := range switches {
@@ -169,7 +176,13 @@ func (n *Networks) readNodes(ctx context.Context, have *found) error {
 			p := &part{sw: sw}
 			have.nodes[sw.UUID] = p
 			parts = append(parts, p)
+			known[ovndb.RouterPortKey(nodeSwitch(have.id, node))] = true
 			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(nodeSwitch(have.id, node))))
+		}
+	}
+	for _, port := range routerPorts {
+		if !known[port.UUID] {
+			have.strays = append(have.strays, port.UUID)
 		}
 	}
 	for i := 0; i < len(parts); i += readPage {

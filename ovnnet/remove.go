@@ -123,7 +123,15 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 
 // gone tells whether nothing of a network is left. What others took of it, its switch too, does not hide the rest.
 func (have *found) gone() bool {
-	return len(have.parts()) == 0 && have.own.port == nil && len(have.routes)+len(have.nats) == 0
+	return len(have.parts()) == 0 && have.own.port == nil && len(have.routes)+len(have.nats)+len(have.strays) == 0
+}
+
+func (have *found) dropStrays() []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	for _, key := range have.strays {
+		ops = append(ops, ovndb.Unlink(nb.LogicalRouterTable, "ports", key))
+	}
+	return ops
 }
 
 func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
@@ -188,6 +196,7 @@ func (n *Networks) delete(ctx context.Context, have *found, ports *ports, force 
 	if !force {
 		b.add(ports.unchanged()...)
 	}
+	b.add(have.dropStrays()...)
 	for key := range have.routes {
 		b.add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", key))
 	}

@@ -176,7 +176,7 @@ func (n *Networks) passTaken(ctx context.Context, pick *picking, want *part) (pa
 		if claim == nil {
 			continue
 		}
-		left, err := n.clearBlock(ctx, pick.network.ID(), claim)
+		left, err := n.clearBlock(ctx, pick.network, claim)
 		if err != nil {
 			return false, err
 		}
@@ -189,9 +189,16 @@ func (n *Networks) passTaken(ctx context.Context, pick *picking, want *part) (pa
 }
 
 // clearBlock deletes a claim whose node has no switch of the network; left says that it has.
-func (n *Networks) clearBlock(ctx context.Context, id string, claim *nb.Copp) (left bool, err error) {
-	key := nodeSwitchKey(id, claim.ExternalIDs[keyNode])
-	err = n.write(ctx, []ovsdb.Operation{ovndb.Absent(nb.LogicalSwitchTable, key), ovndb.Delete(nb.CoppTable, claim.UUID)})
+func (n *Networks) clearBlock(ctx context.Context, network *conf.Network, claim *nb.Copp) (left bool, err error) {
+	name := nodeSwitch(network.ID(), claim.ExternalIDs[keyNode])
+	// Its router port, and the claims on its further gateway addresses, are in the block's way too.
+	addresses := ovndb.Delete(nb.CoppTable, "")
+	addresses.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{
+		keyNetwork: network.ID(), keyPortName: name + ":" + network.OwnRouter()}))}
+	err = n.write(ctx, []ovsdb.Operation{
+		ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(name)), ovndb.Delete(nb.CoppTable, claim.UUID), addresses,
+		ovndb.Unlink(nb.LogicalRouterTable, "ports", ovndb.RouterPortKey(name)),
+	})
 	if raced(err) {
 		return true, nil
 	}
