@@ -16,40 +16,53 @@ const (
 	tookOverFor = 3
 )
 
+// gateways is what the agent remembers of them from one look to the next.
+type gateways struct {
+	looks     map[string]int // by router: in how many looks in a row this node has had its gateway in another's place
+	known     string         // the chassis that NB knows
+	said      string         // the one that the log knows
+	announced time.Time
+}
+
 // serveGateways says in NB which chassis this node is, for who chooses the nodes of a gateway, and makes this node the first
 // of them when it has taken the gateway over. Nobody else could: NB does not say where a gateway is, and only OVN's own agent on
 // a node knows whom it reaches.
 func (a *Agent) serveGateways(ctx context.Context) {
-	looks := map[string]int{}
-	said, announced := "", time.Time{}
+	g := &gateways{}
 	for {
-		wait := turnEvery
-		chassis, member, err := said, false, error(nil)
-		if time.Since(announced) >= announceEvery {
-			if chassis, err = a.announce(ctx); err == nil {
-				announced = time.Now()
-			}
-		}
-		if err == nil {
-			member, err = a.lookAtTurns(ctx, looks)
-		}
-		switch {
-		case err != nil:
-			a.log.Debug("tell NB of this node, and look at its gateways", "err", err)
-			clear(looks)
-		case chassis != said:
-			said = chassis
-			a.log.Info("NB knows this node's chassis", "node", a.conf.NodeName, "chassis", said)
-		}
-		if err == nil && !member {
-			wait = memberEvery
-		}
+		wait := a.lookAtGateways(ctx, g, time.Now())
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
 	}
+}
+
+// lookAtGateways does what is due now, and says how long it has time until the next look.
+func (a *Agent) lookAtGateways(ctx context.Context, g *gateways, now time.Time) (wait time.Duration) {
+	chassis, member, err := "", false, error(nil)
+	if now.Sub(g.announced) >= announceEvery {
+		if chassis, err = a.announce(ctx); err == nil {
+			g.known, g.announced = chassis, now
+		}
+	}
+	if err == nil {
+		member, err = a.lookAtTurns(ctx, g)
+	}
+	if err != nil {
+		a.log.Debug("tell NB of this node, and look at its gateways", "err", err)
+		g.looks = nil
+		return turnEvery
+	}
+	if g.known != g.said {
+		g.said = g.known
+		a.log.Info("NB knows this node's chassis", "node", a.conf.NodeName, "chassis", g.said)
+	}
+	if !member {
+		return memberEvery
+	}
+	return turnEvery
 }
 
 func (a *Agent) announce(ctx context.Context) (chassis string, err error) {
@@ -60,8 +73,11 @@ func (a *Agent) announce(ctx context.Context) (chassis string, err error) {
 	return settings.Chassis, a.blocks.networks.Announce(ctx, a.conf.NodeName, settings.Chassis)
 }
 
-// lookAtTurns counts for each gateway in how many looks in a row this node has had it in another's place.
-func (a *Agent) lookAtTurns(ctx context.Context, looks map[string]int) (member bool, err error) {
+// lookAtTurns counts for each gateway in how many looks in a row this node has had it in another's place. What this look
+// does not find begins anew.
+func (a *Agent) lookAtTurns(ctx context.Context, g *gateways) (member bool, err error) {
+	before := g.looks
+	g.looks = map[string]int{}
 	settings, err := a.ovs.Settings(ctx)
 	if err != nil {
 		return false, err
@@ -77,17 +93,19 @@ func (a *Agent) lookAtTurns(ctx context.Context, looks map[string]int) (member b
 	for i := range turns {
 		t := &turns[i]
 		if !t.TookOver(settings.Chassis, alive) {
-			delete(looks, t.Router)
 			continue
 		}
-		if looks[t.Router]++; looks[t.Router] < tookOverFor {
+		if looks := before[t.Router] + 1; looks < tookOverFor {
+			g.looks[t.Router] = looks
 			continue
 		}
-		delete(looks, t.Router)
-		if err := a.blocks.networks.MakeFirst(ctx, t, settings.Chassis); err != nil {
+		made, err := a.blocks.networks.MakeFirst(ctx, t, settings.Chassis)
+		if err != nil {
 			return true, err
 		}
-		a.log.Info("this node took a gateway over and keeps it", "router", t.Router, "node", a.conf.NodeName)
+		if made {
+			a.log.Info("this node took a gateway over and keeps it", "router", t.Router, "node", a.conf.NodeName)
+		}
 	}
 	return true, nil
 }

@@ -129,7 +129,7 @@ func makeFirst(t *testing.T, n *ovnnet.Networks, name string) {
 	if err != nil || len(turns) != 1 || turns[0].Router != "r1" {
 		t.Fatalf("turns %v, %v; want that of r1", turns, err)
 	}
-	if err := n.MakeFirst(withLimit(t), &turns[0], name); err != nil {
+	if _, err := n.MakeFirst(withLimit(t), &turns[0], name); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -385,4 +385,18 @@ func TestControllerFollowsItsRouters(t *testing.T) {
 	if got := w.switches(t) + ", " + w.names(t, "HA_Chassis_Group"); got != "r2:external r2:join shop/blue, r2:gateway" {
 		t.Errorf("switches and groups %q", got)
 	}
+}
+
+// A gateway that cannot be taken away, since others use what is ours, holds up no network.
+func TestControllerWithAGatewayThatStays(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	ensureGateway(t, w.other(t), gwFull, oneNode)
+	w.NBCtl("lr-add", "theirs", "--", "lrp-add", "theirs", "p", "02:00:00:00:00:01", "203.0.113.1/24", "--",
+		"set", "Logical_Router_Port", "p", "ha_chassis_group="+gwGroup)
+	ensure(t, w.other(t), network(t, "blue", net4)) // of a NAD that is no more: only the look at all finds it
+	r := run(t, w, a)
+	r.wantSwitches(t, "r1:external r1:join")
+	w.NBCtl("lr-del", "theirs")
+	r.wantSwitches(t, "")
+	eventually(t, "0", func() string { return sprint("%d", len(w.rows(t))) })
 }

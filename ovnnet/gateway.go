@@ -373,7 +373,6 @@ func (n *Networks) dropGateway(ctx context.Context, router string) error {
 		b.add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", gatewayRouteKey(router, routeDefault, f)))
 	}
 	b.add(
-		ovndb.Delete(nb.LogicalRouterPortTable, portKey(router, partExternal)), // it refers to the group, and would be collected too late
 		ovndb.Delete(nb.LogicalRouterTable, ovndb.GatewayKey(router)),
 		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partJoin)),
 		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partExternal)),

@@ -89,7 +89,9 @@ func (n *Networks) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.L
 	if err := n.viewPorts(ctx, v, sw.Ports); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(nodes, func(a, b *nb.LogicalSwitch) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(nodes, func(a, b *nb.LogicalSwitch) int {
+		return strings.Compare(a.ExternalIDs[keyNode], b.ExternalIDs[keyNode])
+	})
 	for _, part := range nodes {
 		if err := n.viewPorts(ctx, v, part.Ports); err != nil {
 			return nil, err

@@ -45,8 +45,8 @@ func TestNetworkBehindAGateway(t *testing.T) {
 		{"snat of the gateway off", gwFull + off, netDual, backAll, ""},
 		{"snat of the gateway off, of the network on", gwFull + off, netDual + on, backAll, natAll},
 		{"snat of the gateway off, of the network too", gwFull + off, netDual + off, backAll, ""},
-		{"a family that the gateway lacks", gwJoin + "," + gw4, netDual, back4, "10.1.0.0/24 as 192.0.2.10"},
-		{"no family that the gateway has", gwJoin + "," + gw4, net6, hops[:len(hops)-1], ""},
+		{"a family that the gateway lacks", `"joinSubnet":"100.88.0.0/24",` + gw4, netDual, back4, "10.1.0.0/24 as 192.0.2.10"},
+		{"no family that the gateway has", `"joinSubnet":"100.88.0.0/24",` + gw4, net6, hops[:len(hops)-1], ""},
 		{"the whole of a layer3 network", gwFull, `"topology":"layer3","subnets":"10.1.0.0/24/28,fd01::/64/80"`, backAll, natAll},
 	}
 	w := newWorld(t)
@@ -249,6 +249,26 @@ func TestNetworkIsRacedByItsGateway(t *testing.T) {
 			w.meanwhile(t, "NAT", func() { do(t, other, w) })
 			ensure(t, n, network(t, "blue", netDual+onR1))
 			ensureGateway(t, n, gwFull, oneNode)
+			w.wantRows(t, want)
+		})
+	}
+}
+
+// A gateway that is still that of another configuration is brought up to date first: routes of networks lead to its addresses.
+func TestGatewayOfAnotherConfiguration(t *testing.T) {
+	w := newWorld(t)
+	n := w.routed(t, gwFull)
+	ensureGateway(t, n, gwFull, oneNode)
+	ensure(t, n, network(t, "blue", netDual+onR1))
+	want := w.rows(t)
+	for _, name := range []string{"external addresses", "external subnets", "IPv4 alone", "IPv6 alone", "join subnets"} {
+		t.Run(name, func(t *testing.T) {
+			keys := gatewayChanges()[name]
+			w.clear(t)
+			old := w.routed(t, keys)
+			ensureGateway(t, old, keys, oneNode)
+			ensure(t, old, network(t, "blue", netDual+onR1))
+			ensure(t, n, network(t, "blue", netDual+onR1))
 			w.wantRows(t, want)
 		})
 	}

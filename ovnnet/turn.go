@@ -68,7 +68,7 @@ func (t *Turn) TookOver(chassis string, alive map[string]bool) bool {
 
 // MakeFirst puts a chassis before all others, as long as the order is what it was: when the one before comes back, the
 // gateway stays where it is. Otherwise that one would take it as soon as its tunnels stand, which is before it has flows.
-func (n *Networks) MakeFirst(ctx context.Context, t *Turn, chassis string) error {
+func (n *Networks) MakeFirst(ctx context.Context, t *Turn, chassis string) (made bool, err error) {
 	b := &batch{db: n.db}
 	var first *nb.HAChassis
 	for _, m := range t.members {
@@ -79,26 +79,24 @@ func (n *Networks) MakeFirst(ctx context.Context, t *Turn, chassis string) error
 			first = m
 		}
 	}
-	if first == nil {
-		return nil
+	if first == nil || first == t.members[0] {
+		return false, nil
 	}
 	order := append([]*nb.HAChassis{first}, slices.DeleteFunc(slices.Clone(t.members), func(m *nb.HAChassis) bool { return m == first })...)
 	before := map[string]int{}
 	for _, m := range order {
 		before[m.UUID] = m.Priority
 	}
-	if len(order) > 1 {
-		first.Priority = order[1].Priority + 1
-	}
+	first.Priority = order[1].Priority + 1
 	number(order, nil)
 	for _, m := range order {
 		if m.Priority != before[m.UUID] {
 			b.add(ovndb.Update(nb.HAChassisTable, m.UUID, ovsdb.Row{"priority": m.Priority}))
 		}
 	}
-	err := n.write(ctx, b.ops)
+	err = n.write(ctx, b.ops)
 	if raced(err) { // another look decides
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

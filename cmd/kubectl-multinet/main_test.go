@@ -26,20 +26,25 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts in testdata on a real Northbound database, $NB, with networks and ports made by the
 // packages that make them for the product, and on manifests that each script brings.
 func TestScripts(t *testing.T) {
-	server := ovndbtest.StartNB(t)
+	server, outside := ovndbtest.StartNB(t), ovndbtest.StartNB(t)
 	fill(t, server)
+	fillOutside(t, outside)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("OVN_MULTINET_NB_ENDPOINTS", server.Endpoint())
+			nb := server
+			if filepath.Base(e.WorkDir) == "script-outside" {
+				nb = outside
+			}
+			e.Setenv("OVN_MULTINET_NB_ENDPOINTS", nb.Endpoint())
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "none"))
 			return nil
 		},
 	})
 }
 
-// fill makes shop/blue with two pods and a foreign port on router core, and infra/red, whose NAD is gone.
-func fill(t *testing.T, server *ovndbtest.Server) {
+// open connects to a server for as long as the test takes.
+func open(ctx context.Context, t *testing.T, server *ovndbtest.Server) *ovndb.DB {
 	t.Helper()
 	model, err := nb.FullDatabaseModel()
 	if err != nil {
@@ -49,12 +54,19 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
+	t.Cleanup(db.Close)
 	if err := db.WaitConnected(ctx); err != nil {
 		t.Fatal(err)
 	}
+	return db
+}
+
+// fill makes shop/blue with two pods and a foreign port on router core, and infra/red, whose NAD is gone.
+func fill(t *testing.T, server *ovndbtest.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	db := open(ctx, t, server)
 	networks, ports := ovnnet.New(db, nil), ovnport.NewNB(db)
 	blue := network(t, "shop", "blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","router":"core","mtu":1300,
 		"excludeSubnets":"10.1.0.128/25","routes":[{"dst":"10.2.0.0/24"}]}`)
@@ -78,6 +90,42 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 	}
 	server.NBCtl("lsp-add", "shop/blue", "vm1", "--", "lsp-set-addresses", "vm1", "02:00:00:00:00:01 10.1.0.200", "--",
 		"lsp-add", "infra/red", "vm2", "--", "lsp-set-addresses", "vm2", "02:00:00:00:00:02")
+}
+
+// fillOutside makes infra/wide, a layer3 network on router edge with two nodes, infra/vlan, a localnet network, and edge's
+// gateway on these nodes.
+func fillOutside(t *testing.T, server *ovndbtest.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	db := open(ctx, t, server)
+	routers, err := conf.ParseRouters([]byte(`{"routers":{"edge":{"gatewayNodes":"edge=yes","physicalNetworkName":"provider","vlanID":42,
+		"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	networks := ovnnet.New(db, routers)
+	wide := network(t, "infra", "wide", `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/22/24","router":"edge","routes":[{"dst":"192.0.2.0/24"}]}`)
+	vlan := network(t, "infra", "vlan", `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"provider","vlanID":7}`)
+	for _, n := range []*conf.Network{wide, vlan} {
+		if _, err := networks.Ensure(ctx, n, []string{n.NAD()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := []ovnnet.Chassis{{Node: "node-a", Name: "chassis-a"}, {Node: "node-b", Name: "chassis-b"}}
+	if _, err := networks.EnsureGateway(ctx, routers["edge"], nodes); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range nodes {
+		view, err := networks.Share(ctx, wide, node.Node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := ovnport.Owner{Namespace: "infra", Pod: "on-" + node.Node, UID: "u", Sandbox: node.Node, Node: node.Node, Chassis: node.Name}
+		if _, err := ovnport.NewNB(db).Ensure(ctx, owner, []ovnport.Want{{Interface: "net1", Network: view}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func network(t *testing.T, namespace, name, config string) *conf.Network {

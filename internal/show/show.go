@@ -3,6 +3,7 @@
 package show
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type Network struct {
 	Routes         []conf.Route `json:"routes,omitempty"`
 	NADs           []NAD        `json:"networkAttachmentDefinitions"`
 	Ports          []Port       `json:"ports"`
+
+	perBlock []uint64 // by subnet
 }
 
 // Subnet is a subnet of a network, with how many of its leasable addresses are used and free. Of layer3 it is a node's
@@ -191,6 +194,8 @@ func (n *Network) configure(c *conf.Network) {
 		s := Subnet{Subnet: subnet, Gateway: c.Gateway(i), Free: c.Pool(i).Size()}
 		if c.Topology == conf.Layer3 {
 			s.Blocks = &Blocks{PrefixLength: c.BlockBits[i], Free: c.Blocks(i)}
+			n.perBlock = append(n.perBlock, perBlock(c, i))
+			s.Free = c.Blocks(i) * n.perBlock[i]
 		}
 		n.Subnets = append(n.Subnets, s)
 	}
@@ -199,11 +204,29 @@ func (n *Network) configure(c *conf.Network) {
 	}
 }
 
+// perBlock is how many addresses a block of the i-th subnet has for pods: at most as many as are leased of it.
+func perBlock(c *conf.Network, i int) uint64 {
+	whole := *c
+	whole.Exclude = nil
+	view := whole.OnNode("-", blocksOf(&whole))
+	return min(view.Pool(i).Size(), math.MaxUint64/c.Blocks(i))
+}
+
+// blocksOf are the first of each subnet.
+func blocksOf(c *conf.Network) []netip.Prefix {
+	blocks := make([]netip.Prefix, len(c.Subnets))
+	for i := range blocks {
+		blocks[i] = c.Block(i, 0)
+	}
+	return blocks
+}
+
 // addBlock adds a node's block of one of the subnets.
 func (n *Network) addBlock(u *ovnnet.Usage) {
 	for i := range n.Subnets {
 		if s := &n.Subnets[i]; s.Blocks != nil && s.Subnet.Contains(u.Subnet.Addr()) {
-			s.Used, s.Free = s.Used+u.Used, s.Free-min(s.Free, u.Used)
+			// What is excluded counts only where a node has the block.
+			s.Used, s.Free = s.Used+u.Used, s.Free-n.perBlock[i]+u.Free
 			s.Blocks.Used, s.Blocks.Free = s.Blocks.Used+1, s.Blocks.Free-1
 		}
 	}

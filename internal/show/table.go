@@ -76,6 +76,9 @@ func Details(w io.Writer, n *Network) error {
 		n.Gateway.details(line)
 	}
 	mtu := "what the underlay leaves"
+	if n.Physical != "" {
+		mtu = "the bridge's on each node"
+	}
 	if n.MTU != 0 {
 		mtu = strconv.Itoa(n.MTU)
 	}
@@ -87,6 +90,9 @@ func Details(w io.Writer, n *Network) error {
 	routes := make([]string, len(n.Routes))
 	for i, r := range n.Routes {
 		routes[i] = fmt.Sprintf("%s via %s", r.Dst, r.GW)
+		if !r.GW.IsValid() {
+			routes[i] = fmt.Sprintf("%s via each node's gateway", r.Dst)
+		}
 	}
 	line("Routes", words(routes))
 	if err := t.Flush(); err != nil {

@@ -1,0 +1,313 @@
+package ovnnet_test
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+)
+
+// gatewayOf makes the gateway of another router than r1, on the chassis of those names.
+func (w *world) gatewayOf(t *testing.T, router string, nodes ...string) {
+	t.Helper()
+	if _, err := w.other(t).EnsureGateway(withLimit(t), gatewayConf(t, router, gwFull), chassis(nodes...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// strangers puts a group that is not ours, with one chassis that has these marks.
+func (w *world) strangers(t *testing.T, group, chassis string, ids map[string]string) {
+	t.Helper()
+	w.Transact(t,
+		ovndbtest.Op{"op": "insert", "table": "HA_Chassis", "uuid-name": "theirs",
+			"row": ovndbtest.Op{"chassis_name": chassis, "priority": 7, "external_ids": ovndbtest.Map(ids)}},
+		ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group", "row": ovndbtest.Op{"name": group, "ha_chassis": []any{"named-uuid", "theirs"}}})
+}
+
+// turnsOf reads the turns of a chassis, by router.
+func turnsOf(t *testing.T, n *ovnnet.Networks, chassis string) map[string]*ovnnet.Turn {
+	t.Helper()
+	turns, err := n.TurnsOf(withLimit(t), chassis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byRouter := map[string]*ovnnet.Turn{}
+	for i := range turns {
+		byRouter[turns[i].Router] = &turns[i]
+	}
+	if len(byRouter) != len(turns) {
+		t.Errorf("turns of %s: %v, a router twice", chassis, turns)
+	}
+	return byRouter
+}
+
+// A chassis has a turn in each gateway that it may have, and in nothing that others have made of HA chassis.
+func TestTurnsOfSeveralGateways(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
+	w.gatewayOf(t, "r2", "a", "c")
+	w.gatewayOf(t, "r3", "a")
+	w.strangers(t, "theirs", "a", nil)
+	w.strangers(t, "theirs-of-e", "e", map[string]string{"owner": "someone"})
+	// The mark of a router that has no group, as when the group is deleted between the two looks.
+	w.strangers(t, "theirs-with-marks", "d", map[string]string{"ovn-multinet/router": "r9"})
+	w.proxy.Reset()
+	for _, tt := range []struct {
+		chassis string
+		want    []string
+	}{
+		{"a", []string{"r1", "r2", "r3"}}, {"b", []string{"r1"}}, {"c", []string{"r2"}},
+		{"d", nil}, {"e", nil}, {"nobody", nil}, {"", nil},
+	} {
+		if got := slices.Sorted(maps.Keys(turnsOf(t, w.networks, tt.chassis))); !slices.Equal(got, tt.want) {
+			t.Errorf("turns of %q: %v, want %v", tt.chassis, got, tt.want)
+		}
+	}
+	w.wantCommitted(t, 0)
+
+	// It follows who is taken out of a gateway, and gateways that go.
+	w.gatewayOf(t, "r2", "c")
+	n := connectFor(t, w.Endpoint(), nil)
+	w.remove(t, "Logical_Router", ovndb.GatewayKey("r3")) // whose port refers to the group
+	w.remove(t, "HA_Chassis_Group", ovndb.PartKey("ha-chassis-group", "r3"))
+	if got := slices.Sorted(maps.Keys(turnsOf(t, n, "a"))); !slices.Equal(got, []string{"r1"}) {
+		t.Errorf("turns of a: %v, want that in r1 alone", got)
+	}
+	if err := n.DropGateways(withLimit(t)); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if got := turnsOf(t, n, name); len(got) != 0 {
+			t.Errorf("turns of %s without any gateway: %v", name, got)
+		}
+	}
+}
+
+// The group went between the look at the chassis and that at their group.
+func TestTurnsOfAGatewayThatGoes(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
+	w.gatewayOf(t, "r2", "a", "b")
+	looked := false
+	w.proxy.Before(func(tx ovndbtest.Transact) {
+		if !looked && tx.Ops[0]["table"] == "HA_Chassis_Group" {
+			looked = true
+			w.remove(t, "Logical_Router", ovndb.GatewayKey("r2"))
+			w.remove(t, "HA_Chassis_Group", ovndb.PartKey("ha-chassis-group", "r2"))
+		}
+	})
+	if got := slices.Sorted(maps.Keys(turnsOf(t, w.networks, "b"))); !slices.Equal(got, []string{"r1"}) || !looked {
+		t.Errorf("turns %v, want that in r1 alone; it went meanwhile: %t", got, looked)
+	}
+}
+
+// hosts tells who has a gateway as OVN's ha-chassis.c has it: of one alone it is that one; who reaches nobody has it not; else
+// it is the first of those that are reached and oneself.
+func hosts(priorities map[string]int, me string, alive map[string]bool) bool {
+	if len(priorities) == 1 {
+		return priorities[me] != 0
+	}
+	if len(alive) == 0 {
+		return false
+	}
+	best := me
+	for name, p := range priorities {
+		if alive[name] && p > priorities[best] {
+			best = name
+		}
+	}
+	return best == me
+}
+
+// Whatever the priorities, whoever lives: a node took the gateway over when it has it and another one comes before it.
+func TestTookOverIsWhatOVNDoes(t *testing.T) {
+	w := newWorld(t)
+	for _, priorities := range []map[string]int{
+		{"a": 5},
+		{"a": 20, "b": 10}, {"a": 10, "b": 20}, {"a": 1, "b": 32767},
+		{"a": 30, "b": 20, "c": 10}, {"a": 30, "b": 10, "c": 20}, {"a": 20, "b": 30, "c": 10},
+		{"a": 10, "b": 30, "c": 20}, {"a": 20, "b": 10, "c": 30}, {"a": 10, "b": 20, "c": 30},
+	} {
+		names := slices.Sorted(maps.Keys(priorities))
+		ensureGateway(t, w.networks, gwFull, chassis(names...))
+		w.setPriorities(t, priorities)
+		first := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(priorities[a], priorities[b]) })
+		for _, me := range names {
+			turn := turnsOf(t, w.networks, me)["r1"]
+			others := append(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == me }), "stranger")
+			for subset := range 1 << len(others) {
+				alive := map[string]bool{}
+				for i, name := range others {
+					if subset>>i&1 == 1 {
+						alive[name] = true
+					}
+				}
+				want := me != first && hosts(priorities, me, alive)
+				if got := turn.TookOver(me, alive); got != want {
+					t.Errorf("priorities %v, %s reaches %v: %t, want %t", priorities, me, alive, got, want)
+				}
+			}
+		}
+	}
+}
+
+// prioritiesOf reads the priorities in r1's gateway.
+func (w *world) prioritiesOf(t *testing.T) map[string]int {
+	t.Helper()
+	names, priorities := w.order(t)
+	of := map[string]int{}
+	for i, name := range names {
+		of[name] = priorities[i]
+	}
+	return of
+}
+
+// Who is made first gets the next higher priority, and no other row is written as long as there is one.
+func TestMakeFirstWritesNoMoreThanItMust(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b", "c"))
+	for _, tt := range []struct {
+		name, chassis string
+		have, want    map[string]int
+	}{
+		{"the second", "b", map[string]int{"a": 30, "b": 20, "c": 10}, map[string]int{"b": 31, "a": 30, "c": 10}},
+		{"the last", "c", map[string]int{"a": 30, "b": 20, "c": 10}, map[string]int{"c": 31, "a": 30, "b": 20}},
+		{"just room", "a", map[string]int{"b": 32766, "a": 20, "c": 10}, map[string]int{"a": 32767, "b": 32766, "c": 10}},
+		{"no room", "b", map[string]int{"a": 32767, "b": 20, "c": 10}, map[string]int{"b": 16384, "a": 16383, "c": 16382}},
+		{"no room, for the last", "c", map[string]int{"a": 32767, "b": 32766, "c": 0}, map[string]int{"c": 16384, "a": 16383, "b": 16382}},
+		{"from nothing", "a", map[string]int{"b": 1, "c": 2, "a": 0}, map[string]int{"a": 3, "c": 2, "b": 1}},
+		{"the first already", "a", map[string]int{"a": 16384, "b": 16383, "c": 9}, map[string]int{"a": 16384, "b": 16383, "c": 9}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.setPriorities(t, tt.have)
+			turn := turnsOf(t, w.networks, tt.chassis)["r1"]
+			before := w.versions(t)
+			w.proxy.Reset()
+			if err := w.networks.MakeFirst(withLimit(t), turn, tt.chassis); err != nil {
+				t.Fatal(err)
+			}
+			written, changed := 0, 0
+			for name, p := range tt.want {
+				if tt.have[name] != p {
+					changed++
+				}
+			}
+			for row, version := range w.versions(t) {
+				if before[row] != version {
+					written++
+				}
+			}
+			if got := w.prioritiesOf(t); !maps.Equal(got, tt.want) || written != changed {
+				t.Errorf("priorities %v, %d rows written; want %v, %d", got, written, tt.want, changed)
+			}
+			w.wantCommitted(t, min(changed, 1))
+		})
+	}
+}
+
+// Of members that are alike nobody can say which is first: the one that has the gateway is, afterwards.
+func TestMakeFirstOfMembersThatAreAlike(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b", "c"))
+	w.setPriorities(t, map[string]int{"a": 9, "b": 9, "c": 8})
+	makeFirst(t, w.networks, "c")
+	names, priorities := w.order(t)
+	if names[0] != "c" || !slices.Equal(priorities, []int{16384, 16383, 16382}) {
+		t.Errorf("order %v with %v, want c first", names, priorities)
+	}
+}
+
+// Who is none of the gateway's nodes, or none any more by the look, does not ask the database for anything.
+func TestMakeFirstOfAStranger(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
+	turn := turnsOf(t, w.networks, "a")["r1"]
+	w.proxy.Reset()
+	if err := w.networks.MakeFirst(withLimit(t), turn, "c"); err != nil {
+		t.Error(err)
+	}
+	if got := w.proxy.Counts(); got.Committed+got.Refused+got.ReadOnly != 0 {
+		t.Errorf("transactions %+v, want none", got)
+	}
+}
+
+// An order that has changed since the look is left as it is.
+func TestMakeFirstOnALookThatIsOld(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		meanwhile func(t *testing.T, w *world)
+		want      map[string]int
+	}{
+		{"one before it moved", func(t *testing.T, w *world) { w.setPriorities(t, map[string]int{"a": 15}) }, map[string]int{"a": 15, "b": 20, "c": 10}},
+		{"one behind it moved", func(t *testing.T, w *world) { w.setPriorities(t, map[string]int{"c": 25}) }, map[string]int{"a": 30, "b": 20, "c": 25}},
+		{"it moved itself", func(t *testing.T, w *world) { w.setPriorities(t, map[string]int{"b": 5}) }, map[string]int{"a": 30, "b": 5, "c": 10}},
+		{"another one has taken it over", func(t *testing.T, w *world) { makeFirst(t, w.other(t), "c") }, map[string]int{"c": 31, "a": 30, "b": 20}},
+		{"one behind it went", func(t *testing.T, w *world) { ensureGateway(t, w.other(t), gwFull, chassis("a", "b")) }, map[string]int{"a": 30, "b": 20}},
+		{"it went", func(t *testing.T, w *world) { ensureGateway(t, w.other(t), gwFull, chassis("a", "c")) }, map[string]int{"a": 30, "c": 10}},
+		{"it went and came", func(t *testing.T, w *world) {
+			ensureGateway(t, w.other(t), gwFull, chassis("a", "c"))
+			ensureGateway(t, w.other(t), gwFull, chassis("a", "b", "c"))
+		}, map[string]int{"a": 30, "c": 10, "b": 9}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			ensureGateway(t, w.networks, gwFull, chassis("a", "b", "c"))
+			w.setPriorities(t, map[string]int{"a": 30, "b": 20, "c": 10})
+			turn := turnsOf(t, w.networks, "b")["r1"]
+			tt.meanwhile(t, w)
+			before := w.versions(t)
+			w.proxy.Reset()
+			if err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil {
+				t.Errorf("error %v, want none: the next look decides", err)
+			}
+			if got := w.proxy.Counts(); got.Committed != 0 || got.Refused != 1 {
+				t.Errorf("transactions %+v, want one that is refused", got)
+			}
+			if after := w.versions(t); !maps.Equal(before, after) {
+				t.Errorf("rows %v became %v", before, after)
+			}
+			if got := w.prioritiesOf(t); !maps.Equal(got, tt.want) {
+				t.Errorf("priorities %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// A new node comes behind all others, so it is in nobody's way.
+func TestMakeFirstWhileANodeComes(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
+	w.setPriorities(t, map[string]int{"a": 30, "b": 20})
+	turn := turnsOf(t, w.networks, "b")["r1"]
+	ensureGateway(t, w.other(t), gwFull, chassis("a", "b", "c"))
+	if err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil {
+		t.Error(err)
+	}
+	if got, want := w.prioritiesOf(t), map[string]int{"b": 31, "a": 30, "c": 19}; !maps.Equal(got, want) {
+		t.Errorf("priorities %v, want %v", got, want)
+	}
+}
+
+// With the answer lost nobody knows what was committed; the next look does.
+func TestMakeFirstWithItsAnswerLost(t *testing.T) {
+	w := newWorld(t)
+	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
+	w.setPriorities(t, map[string]int{"a": 30, "b": 20})
+	w.proxy.DropNextReply()
+	err := w.networks.MakeFirst(withLimit(t), turnsOf(t, w.networks, "b")["r1"], "b")
+	if !errors.Is(err, ovndb.ErrUnknownOutcome) {
+		t.Errorf("error %v, want an unknown outcome", err)
+	}
+	if got, want := w.prioritiesOf(t), map[string]int{"b": 31, "a": 30}; !maps.Equal(got, want) {
+		t.Errorf("priorities %v, want %v", got, want)
+	}
+	n := w.other(t)
+	if turnsOf(t, n, "b")["r1"].TookOver("b", map[string]bool{"c": true}) {
+		t.Error("it is the first, and took over from nobody")
+	}
+}
