@@ -110,17 +110,19 @@ func (k *keeper) look() time.Duration {
 func (k *keeper) failing(table string) {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(k.t.Context())
+	defer cancel()
 	asked := false
-	for _, p := range []*ovndbtest.Proxy{k.proxy, k.ovsProxy} {
-		p.Before(func(tx ovndbtest.Transact) {
-			if tx.Ops[0]["table"] == table {
-				asked = true
-				cancel()
-			}
-		})
-		defer p.Before(nil)
+	stop := func(tx ovndbtest.Transact) {
+		if tx.Ops[0]["table"] == table {
+			asked = true
+			cancel()
+		}
 	}
+	k.proxy.Before(stop)
+	k.ovsProxy.Before(stop)
 	wait := k.a.lookAtGateways(ctx, &k.g, k.now)
+	k.proxy.Before(nil)
+	k.ovsProxy.Before(nil)
 	if k.now = k.now.Add(wait); wait != turnEvery || !asked {
 		k.t.Errorf("after a look without an answer it waits %v, asked %t; want %v", wait, asked, turnEvery)
 	}
@@ -325,6 +327,9 @@ func TestGatewayOrderChangesUnderTheLook(t *testing.T) {
 	k.look()
 	k.proxy.Before(nil)
 	k.wantOrder("r1", "first third chassis-1")
+	if strings.Contains(k.log.String(), keeps) {
+		t.Errorf("it says that it keeps what it does not have:\n%s", k.log.String())
+	}
 	k.reaches() // and then those before it are gone, one after the other
 	k.look()
 	k.gateway("r1", "first", "chassis-1", "third")

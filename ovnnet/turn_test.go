@@ -181,15 +181,15 @@ func TestMakeFirstWritesNoMoreThanItMust(t *testing.T) {
 		{"no room", "b", map[string]int{"a": 32767, "b": 20, "c": 10}, map[string]int{"b": 16384, "a": 16383, "c": 16382}},
 		{"no room, for the last", "c", map[string]int{"a": 32767, "b": 32766, "c": 0}, map[string]int{"c": 16384, "a": 16383, "b": 16382}},
 		{"from nothing", "a", map[string]int{"b": 1, "c": 2, "a": 0}, map[string]int{"a": 3, "c": 2, "b": 1}},
-		{"the first already", "a", map[string]int{"a": 16384, "b": 16383, "c": 9}, map[string]int{"a": 16384, "b": 16383, "c": 9}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.setPriorities(t, tt.have)
 			turn := turnsOf(t, w.networks, tt.chassis)["r1"]
 			before := w.versions(t)
 			w.proxy.Reset()
-			if err := w.networks.MakeFirst(withLimit(t), turn, tt.chassis); err != nil {
-				t.Fatal(err)
+			made, err := w.networks.MakeFirst(withLimit(t), turn, tt.chassis)
+			if err != nil || made != !maps.Equal(tt.have, tt.want) {
+				t.Errorf("made %t, error %v", made, err)
 			}
 			written, changed := 0, 0
 			for name, p := range tt.want {
@@ -222,18 +222,42 @@ func TestMakeFirstOfMembersThatAreAlike(t *testing.T) {
 	}
 }
 
+// wantNotAsked fails when anything was asked of the database, were it to read.
+func (w *world) wantNotAsked(t *testing.T) {
+	t.Helper()
+	if got := w.proxy.Counts(); got.Committed+got.Refused+got.ReadOnly != 0 {
+		t.Errorf("transactions %+v, want none", got)
+	}
+}
+
+// Who is the first already stays that without a word to the database, whatever is between it and the next.
+func TestMakeFirstOfTheFirst(t *testing.T) {
+	w := newWorld(t)
+	for _, have := range []map[string]int{{"a": 16384, "b": 16383}, {"a": 30, "b": 20}, {"a": 32767, "b": 0}, {"a": 7}} {
+		ensureGateway(t, w.networks, gwFull, chassis(slices.Sorted(maps.Keys(have))...))
+		w.setPriorities(t, have)
+		turn := turnsOf(t, w.networks, "a")["r1"]
+		w.proxy.Reset()
+		if made, err := w.networks.MakeFirst(withLimit(t), turn, "a"); err != nil || made {
+			t.Errorf("priorities %v: made %t, error %v", have, made, err)
+		}
+		w.wantNotAsked(t)
+		if got := w.prioritiesOf(t); !maps.Equal(got, have) {
+			t.Errorf("priorities %v became %v", have, got)
+		}
+	}
+}
+
 // Who is none of the gateway's nodes, or none any more by the look, does not ask the database for anything.
 func TestMakeFirstOfAStranger(t *testing.T) {
 	w := newWorld(t)
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
 	turn := turnsOf(t, w.networks, "a")["r1"]
 	w.proxy.Reset()
-	if err := w.networks.MakeFirst(withLimit(t), turn, "c"); err != nil {
-		t.Error(err)
+	if made, err := w.networks.MakeFirst(withLimit(t), turn, "c"); err != nil || made {
+		t.Errorf("made %t, error %v", made, err)
 	}
-	if got := w.proxy.Counts(); got.Committed+got.Refused+got.ReadOnly != 0 {
-		t.Errorf("transactions %+v, want none", got)
-	}
+	w.wantNotAsked(t)
 }
 
 // An order that has changed since the look is left as it is.
@@ -262,8 +286,8 @@ func TestMakeFirstOnALookThatIsOld(t *testing.T) {
 			tt.meanwhile(t, w)
 			before := w.versions(t)
 			w.proxy.Reset()
-			if err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil {
-				t.Errorf("error %v, want none: the next look decides", err)
+			if made, err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil || made {
+				t.Errorf("made %t, error %v; want neither: the next look decides", made, err)
 			}
 			if got := w.proxy.Counts(); got.Committed != 0 || got.Refused != 1 {
 				t.Errorf("transactions %+v, want one that is refused", got)
@@ -285,8 +309,8 @@ func TestMakeFirstWhileANodeComes(t *testing.T) {
 	w.setPriorities(t, map[string]int{"a": 30, "b": 20})
 	turn := turnsOf(t, w.networks, "b")["r1"]
 	ensureGateway(t, w.other(t), gwFull, chassis("a", "b", "c"))
-	if err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil {
-		t.Error(err)
+	if made, err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil || !made {
+		t.Errorf("made %t, error %v", made, err)
 	}
 	if got, want := w.prioritiesOf(t), map[string]int{"b": 31, "a": 30, "c": 19}; !maps.Equal(got, want) {
 		t.Errorf("priorities %v, want %v", got, want)
@@ -299,9 +323,9 @@ func TestMakeFirstWithItsAnswerLost(t *testing.T) {
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
 	w.setPriorities(t, map[string]int{"a": 30, "b": 20})
 	w.proxy.DropNextReply()
-	err := w.networks.MakeFirst(withLimit(t), turnsOf(t, w.networks, "b")["r1"], "b")
-	if !errors.Is(err, ovndb.ErrUnknownOutcome) {
-		t.Errorf("error %v, want an unknown outcome", err)
+	made, err := w.networks.MakeFirst(withLimit(t), turnsOf(t, w.networks, "b")["r1"], "b")
+	if made || !errors.Is(err, ovndb.ErrUnknownOutcome) {
+		t.Errorf("made %t, error %v; want an unknown outcome", made, err)
 	}
 	if got, want := w.prioritiesOf(t), map[string]int{"b": 31, "a": 30}; !maps.Equal(got, want) {
 		t.Errorf("priorities %v, want %v", got, want)
