@@ -66,7 +66,7 @@ func (f *file) parseDocument(doc []byte) error {
 			return err
 		}
 		if n.Name == "" {
-			return errors.New("Node without metadata.name")
+			return errors.New("a Node without metadata.name")
 		}
 		f.nodes = append(f.nodes, fromNode(&n))
 	}
