@@ -106,21 +106,23 @@ func (k *keeper) look() time.Duration {
 	return wait
 }
 
-// failing has the agent look once, with its time over as soon as it asks for that table; nothing is answered then.
+// failing has the agent look once, with its time over as soon as it asks for that table: nothing is answered before it gives up.
 func (k *keeper) failing(table string) {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
-	asked := false
+	asked, over := false, make(chan struct{})
 	stop := func(tx ovndbtest.Transact) {
 		if tx.Ops[0]["table"] == table {
 			asked = true
 			cancel()
+			<-over
 		}
 	}
 	k.proxy.Before(stop)
 	k.ovsProxy.Before(stop)
 	wait := k.a.lookAtGateways(ctx, &k.g, k.now)
+	close(over)
 	k.proxy.Before(nil)
 	k.ovsProxy.Before(nil)
 	if k.now = k.now.Add(wait); wait != turnEvery || !asked {
@@ -173,8 +175,10 @@ func (k *keeper) wantNothingWritten() {
 	}
 }
 
-// As long as OVN has the gateway elsewhere, or the node is none of its own, the order stays.
+// As long as OVN has the gateway elsewhere, or the node is none of its own, the order stays; how often the agent looks follows
+// from whether it is.
 func TestGatewayIsLeft(t *testing.T) {
+	k := newKeeper(t)
 	for _, tt := range []struct {
 		name    string
 		order   []string
@@ -189,9 +193,10 @@ func TestGatewayIsLeft(t *testing.T) {
 		{"it is the only one", []string{"chassis-1"}, []string{"third"}, turnEvery},
 		{"it is none of them", []string{"first", "third"}, []string{"third"}, memberEvery},
 		{"the gateway has no node", nil, []string{"third"}, memberEvery},
+		{"it is a member again", []string{"first", "chassis-1"}, []string{"first"}, turnEvery},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			k := newKeeper(t)
+			k.t = t
 			k.gateway("r1", tt.order...)
 			k.reaches(tt.reaches...)
 			k.look() // with which NB knows the node

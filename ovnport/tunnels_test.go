@@ -223,14 +223,17 @@ func TestAliveWithoutAnAnswer(t *testing.T) {
 			n := newNode(t)
 			n.tunnel(t, "ovn-2", "chassis-2@192.0.2.2", "up")
 			ctx, cancel := context.WithCancel(timeout(t))
-			asked := 0
+			defer cancel()
+			asked, over := 0, make(chan struct{})
 			n.proxy.Before(func(tx ovndbtest.Transact) {
 				if tx.Ops[0]["table"] == table {
 					asked++
 					cancel()
+					<-over // nothing is answered before it gives up
 				}
 			})
 			alive, err := n.ovs.Alive(ctx)
+			close(over)
 			if alive != nil || !errors.Is(err, context.Canceled) || asked != 1 {
 				t.Errorf("alive %v, error %v, asked %d times at question %d; want the error alone", alive, err, asked, i+1)
 			}
