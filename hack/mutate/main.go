@@ -3,7 +3,7 @@
 //
 //	go run ./hack/mutate [-run REGEXP] [-named-in PAGE] [-j N] [FILE.yaml...]
 //
-// With -named-in it tries those alone whose names stand on a page in backticks. It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
+// What was found once is not tried again before something changes that the test is made of: see known. With -named-in it tries those alone whose names stand on a page in backticks. It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
 package main
 
 import (
@@ -81,11 +81,15 @@ func run(only, page string, jobs int, files []string) (survived bool, err error)
 	if len(mutations) == 0 {
 		return false, errors.New("no mutation has such a name")
 	}
+	before, err := openKnown(root)
+	if err != nil {
+		return false, err
+	}
 	passed, failed := 0, 0
 	var mu sync.Mutex // of both, and of the output
 	try := func(m mutation) {
 		begin := time.Now()
-		verdict, err := m.try(root)
+		verdict, err := m.tryOnce(root, before)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -158,6 +162,21 @@ func load(files []string) ([]mutation, error) {
 		}
 	}
 	return all, nil
+}
+
+// tryOnce tries what is not known.
+func (m *mutation) tryOnce(root string, before *known) (verdict string, err error) {
+	file, err := before.file(m)
+	if err != nil {
+		return "", err
+	}
+	if verdict := before.verdict(file); verdict != "" {
+		return verdict + ", as before", nil
+	}
+	if verdict, err = m.try(root); err == nil {
+		before.keep(file, verdict)
+	}
+	return verdict, err
 }
 
 // try runs the tests on the mutated code. nil: they failed, and not because it does not compile.
