@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
+	"github.com/ovn-multinet/ovn-multinet/sriov"
 )
 
 // Source is where the agent's pods and networks come from.
@@ -41,6 +43,7 @@ type Agent struct {
 	nbdb    *ovndb.DB
 	nb      *ovnport.NB
 	blocks  *blocks
+	kubelet *sriov.Kubelet
 	ovs     *ovnport.OVS
 	log     *slog.Logger
 	metrics *metrics
@@ -57,6 +60,7 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 	}
 	a := &Agent{
 		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, log: log,
+		kubelet:   &sriov.Kubelet{Socket: cfg.PodResources},
 		blocks:    newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
 		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
 	}
@@ -69,7 +73,8 @@ func (a *Agent) Close() { a.ovs.Close() }
 
 // Run serves until the end of ctx.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := os.MkdirAll(a.releaseDir(), 0o700); err != nil {
+	// Who made it, the plugin, the agent or its pod's mount, is all the same.
+	if err := errors.Join(os.MkdirAll(a.releaseDir(), 0o700), os.Chmod(a.releaseDir(), 0o700)); err != nil {
 		return err
 	}
 	listener, err := listen(a.conf.Socket)

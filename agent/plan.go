@@ -184,6 +184,10 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
+	devices, err := a.giveDevices(ctx, &owner, attachments)
+	if err != nil {
+		return nil, err
+	}
 	p := &plan.Plan{}
 	a.setRouting(p, routing)
 	var own []int // the attachments to OVN networks
@@ -195,7 +199,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 			continue
 		}
 		p.Delegates = append(p.Delegates, plan.Delegate{
-			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Position: i, Warning: d.Warning,
+			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Device: devices[i], Position: i, Warning: d.Warning,
 		})
 	}
 	if settings == nil {

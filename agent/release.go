@@ -150,6 +150,7 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 		return
 	}
 	for _, f := range files {
+		a.dropMark(f.Name())
 		if strings.HasPrefix(f.Name(), ".") || !strings.Contains(f.Name(), "@") {
 			continue
 		}

@@ -203,6 +203,10 @@ func (a *Agent) dispatch(ctx context.Context, r *plan.Request, s *plan.Sandbox, 
 		return serveOp(ctx, r, send, func(b *plan.CheckRequest) *plan.Sandbox { return &b.Sandbox }, s, a.check)
 	case plan.OpStatus:
 		return serveOp(ctx, r, send, func(b *plan.StatusRequest) *plan.Sandbox { return &b.Sandbox }, s, a.status)
+	case plan.OpLeft:
+		return serveOp(ctx, r, send, func(b *plan.LeftRequest) *plan.Sandbox { return &b.Sandbox }, s, a.left)
+	case plan.OpForget:
+		return serveOp(ctx, r, send, func(b *plan.ForgetRequest) *plan.Sandbox { return &b.Sandbox }, s, a.forget)
 	}
 	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are of different versions: finish the upgrade of this node", "operation %q is not known", r.Op)
 }

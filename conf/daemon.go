@@ -17,6 +17,9 @@ type NB struct {
 	CACert      string
 }
 
+// DefaultPodResources is where kubelet makes it.
+const DefaultPodResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
 // Agent is the agent's configuration, from its flags.
 type Agent struct {
 	NodeName   string
@@ -27,10 +30,12 @@ type Agent struct {
 	NB         NB
 	OVSSocket  string
 	Bridge     string
-	NADConfDir string   // of networks whose NAD has no spec.config; "": none
-	Isolated   bool     // pods use NADs of their own namespace only, and those of Global
-	Global     []string // namespaces
-	Compatible bool     // ips and mac go into CNI_ARGS where no capability is declared
+	// PodResources is kubelet's socket that tells which devices it gave to a pod. It is asked for networks of devices only.
+	PodResources string
+	NADConfDir   string   // of networks whose NAD has no spec.config; "": none
+	Isolated     bool     // pods use NADs of their own namespace only, and those of Global
+	Global       []string // namespaces
+	Compatible   bool     // ips and mac go into CNI_ARGS where no capability is declared
 	// KeepOnPrimary are the pods', services' and API server's networks: a pod whose default route goes elsewhere
 	// reaches them by its first interface still.
 	KeepOnPrimary []netip.Prefix
@@ -68,7 +73,7 @@ func (a *Agent) Validate() error {
 	if a.NodeName == "" {
 		return fmt.Errorf("--node-name is empty: give the name of this node as the pods' spec.nodeName has it")
 	}
-	for _, f := range []struct{ flag, path string }{{"socket", a.Socket}, {"state-dir", a.StateDir}, {"ovs-socket", a.OVSSocket}} {
+	for _, f := range []struct{ flag, path string }{{"socket", a.Socket}, {"state-dir", a.StateDir}, {"ovs-socket", a.OVSSocket}, {"pod-resources-socket", a.PodResources}} {
 		if !filepath.IsAbs(f.path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", f.flag, f.path)
 		}

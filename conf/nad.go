@@ -13,6 +13,8 @@ type NAD struct {
 	Config    string // spec.config, or what is in File
 	File      string // where Config was found, for a NAD that has no spec.config; "": in the NAD
 	Created   int64  // Unix time in seconds; 0 when the source does not know
+	// Resource is the device plugin's resource that its annotation names, whose devices the pods' attachments take; "": none.
+	Resource string
 	// Deleting says that it is on its way out and held by finalizers.
 	Deleting bool
 	// Held says that our finalizer is on it.
@@ -28,6 +30,10 @@ func (n *NAD) ID() string { return n.Namespace + "/" + n.Name }
 
 // ErrNotFound is what a source of NADs answers for one that does not exist.
 var ErrNotFound = errors.New("not found")
+
+// ResourceNameAnnotation is a NAD's: the resource whose devices its attachments take (Device Information Specification 1.1.0,
+// section 4.1).
+const ResourceNameAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 
 // NetworkFinalizer holds a NAD while its network has ports.
 const NetworkFinalizer = "ovn-multinet/network"

@@ -67,8 +67,10 @@ func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 	if !exists(rt.NetNS) {
 		rt.NetNS = ""
 	}
+	// Some plugins refuse what they do not know, and the runtime's pod is such (CNI's conventions, "CNI_ARGS").
+	rt.Args = append(rt.Args, [2]string{ignoreUnknown, "1"})
 	for pair := range strings.SplitSeq(e.Args, ";") {
-		if key, value, ok := strings.Cut(pair, "="); ok {
+		if key, value, ok := strings.Cut(pair, "="); ok && key != ignoreUnknown {
 			rt.Args = append(rt.Args, [2]string{key, value})
 		}
 	}
@@ -79,6 +81,9 @@ func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 	rt.CapabilityArgs[deviceCapability] = deviceFile(&e.Sandbox, p)
 	return rt
 }
+
+// ignoreUnknown is the key of CNI_ARGS that has a plugin pass by what it does not know.
+const ignoreUnknown = "IgnoreUnknown"
 
 // uses has the executor run the plugins of a list, with prev as their previous result.
 func (d *delegates) uses(list *conflist, prev json.RawMessage) *libcni.NetworkConfigList {
@@ -99,7 +104,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
-		if err := list.prepareDevice(deviceFile(&e.Sandbox, p)); err != nil {
+		if err := list.prepareDevice(p, deviceFile(&e.Sandbox, p)); err != nil {
 			return named(p, err)
 		}
 		result, err := d.cni.AddNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
@@ -110,7 +115,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return named(p, delegateError(err))
 		}
-		device, err := list.readDevice(deviceFile(&e.Sandbox, p))
+		device, err := list.readDevice(p, deviceFile(&e.Sandbox, p))
 		if err != nil {
 			return named(p, err)
 		}
@@ -142,7 +147,7 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), rt)
 		}
 		if err == nil {
-			err = list.dropDevice(deviceFile(&e.Sandbox, p))
+			err = list.dropDevice(p, deviceFile(&e.Sandbox, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))
@@ -152,6 +157,16 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 		failpoint.Hit("delegate-gone")
 	}
 	return left, errors.Join(errs...)
+}
+
+// giveUp leaves the attachments that were begun as they are: an operator says that nothing can take them away any more.
+func (d *delegates) giveUp(e *entry) {
+	begun := e.begun()
+	for i := range begun {
+		if list, err := readConflist(&begun[i]); err == nil {
+			_ = list.dropDevice(&begun[i], deviceFile(&e.Sandbox, &begun[i]))
+		}
+	}
 }
 
 // checkAll is CHECK of every delegate whose configuration knows it.

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -39,41 +37,44 @@ func (c *conflist) wantsDevice() bool {
 	return false
 }
 
-// prepareDevice makes room for the file. One that is there is of a call that was killed, and says nothing of this one.
-func (c *conflist) prepareDevice(path string) error {
-	if !c.wantsDevice() {
+// hasDeviceFile tells whether an attachment has the file: one of its plugins takes it, or the device plugin said something that
+// belongs into it.
+func (c *conflist) hasDeviceFile(d *plan.Delegate) bool {
+	return c.wantsDevice() || d.Device != nil && d.Device.Info != nil
+}
+
+// prepareDevice writes what the device plugin said into the file, or makes room for it. One that is there is of a call that was
+// killed, and says nothing of this one.
+func (c *conflist) prepareDevice(d *plan.Delegate, path string) error {
+	if !c.hasDeviceFile(d) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return c.dropDevice(path)
+	if err := c.dropDevice(d, path); err != nil || d.Device == nil || d.Device.Info == nil {
+		return err
+	}
+	// Nothing may be in its place by now: no link is followed.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return badDevice(err)
+	}
+	_, err = f.Write(d.Device.Info)
+	return errors.Join(err, f.Close())
 }
 
-// readDevice returns what the plugins wrote, nil when they wrote nothing. The folder is shared with all who write such
-// files: nothing but a plain file of some size is read.
-func (c *conflist) readDevice(path string) (json.RawMessage, error) {
-	if !c.wantsDevice() {
+// readDevice returns what is in the file after the plugins had it, nil when it is not there. The folder is shared with all who
+// write such files: nothing but a plain file of some size is read.
+func (c *conflist) readDevice(d *plan.Delegate, path string) (json.RawMessage, error) {
+	if !c.hasDeviceFile(d) {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	text, err := plainfile.Read(path, maxDevice)
 	if err != nil {
 		return nil, badDevice(err)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, badDevice(fmt.Errorf("%s is no plain file", path))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxDevice+1))
-	switch {
-	case err != nil:
-		return nil, badDevice(err)
-	case len(text) > maxDevice:
-		return nil, badDevice(fmt.Errorf("%s has more than %d bytes", path, maxDevice))
-	case !json.Valid(text):
+	if text != nil && !json.Valid(text) {
 		return nil, badDevice(fmt.Errorf("%s is not valid JSON", path))
 	}
 	return text, nil
@@ -84,8 +85,8 @@ func badDevice(err error) error {
 }
 
 // dropDevice deletes the file, which may be gone.
-func (c *conflist) dropDevice(path string) error {
-	if !c.wantsDevice() {
+func (c *conflist) dropDevice(d *plan.Delegate, path string) error {
+	if !c.hasDeviceFile(d) {
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -62,7 +62,7 @@ func TestReadDevice(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c1-net1-device.json")
 			tt.write(t, path)
-			got, err := wanting(true).readDevice(path)
+			got, err := wanting(true).readDevice(&plan.Delegate{}, path)
 			if tt.err != "" {
 				if want := strings.ReplaceAll(tt.err, "PATH", path); got != nil || err == nil || err.Error() != want || !conf.HasCode(err, conf.CodeDelegateFailed) {
 					t.Errorf("got %s, %v; want %s", got, err, want)
@@ -71,7 +71,7 @@ func TestReadDevice(t *testing.T) {
 				t.Errorf("got %s, %v; want %s", got, err, tt.want)
 			}
 			// Plugins that do not take the file have nothing to say.
-			if got, err := wanting(false).readDevice(path); got != nil || err != nil {
+			if got, err := wanting(false).readDevice(&plan.Delegate{}, path); got != nil || err != nil {
 				t.Errorf("of plugins that take no file: %s, %v", got, err)
 			}
 		})
@@ -82,7 +82,7 @@ func TestReadDevice(t *testing.T) {
 func TestDeviceFileOfACall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "devinfo", "cni", "c1-net1-device.json")
 	for range 2 {
-		if err := wanting(true).prepareDevice(path); err != nil {
+		if err := wanting(true).prepareDevice(&plan.Delegate{}, path); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,7 @@ func TestDeviceFileOfACall(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := wanting(true).dropDevice(path); err != nil {
+		if err := wanting(true).dropDevice(&plan.Delegate{}, path); err != nil {
 			t.Error(err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestDeviceFileOfACall(t *testing.T) {
 		t.Errorf("the file is left: %v", err)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "devinfo", "x")
-	if err := wanting(false).prepareDevice(elsewhere); err != nil || exists(filepath.Dir(elsewhere)) {
+	if err := wanting(false).prepareDevice(&plan.Delegate{}, elsewhere); err != nil || exists(filepath.Dir(elsewhere)) {
 		t.Errorf("a folder was made for plugins that take no file: %v", err)
 	}
 	one, other := deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net1"}), deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net2"})

@@ -19,14 +19,15 @@ import (
 //	attached/<id>.lock
 //	attached/<id>.left   its delegates would not go: a later call, of whichever container, tries again
 //	release/<id>    what the agent has to release once the databases answer; shared with the agent
+//	release/.forget-<id>   an operator gives those delegates up, by way of the agent
 //
 // A file is written whole or not at all, and is on the disk before what it describes is begun.
 type journal struct{ dir string }
 
 const (
-	attachedDir = "attached"
-	lockSuffix  = ".lock"
-	leftSuffix  = ".left"
+	attachedDir = plan.AttachedDir
+	lockSuffix  = plan.LockSuffix
+	leftSuffix  = plan.LeftSuffix
 )
 
 // entry is one attachment: the intent at first, later with its plan.
@@ -42,8 +43,9 @@ type entry struct {
 	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD: delegates get them again when there is no pod to ask, in GC.
 	NetNS string `json:"netns,omitempty"`
 	Args  string `json:"args,omitempty"`
-	// Complaints counts the attempts at taking delegates away that failed.
-	Complaints int `json:"complaints,omitempty"`
+	// Complaints counts the attempts at taking delegates away that failed, Complaint is what the last one said.
+	Complaints int    `json:"complaints,omitempty"`
+	Complaint  string `json:"complaint,omitempty"`
 	// damaged: the file does not parse (a disk's doing, for it was written whole), so that all that is known is the
 	// sandbox, whose ports are then looked for by their owner.
 	damaged bool
@@ -154,8 +156,13 @@ func (e *entry) release() *plan.Release {
 	return r
 }
 
-// left returns an attachment of another container whose delegates would not go, nil when there is none: the one that was
-// not tried for the longest time.
+// forgotten tells whether an operator gave the delegates of an attachment up, whose DEL has failed.
+func (j *journal) forgotten(e *entry) bool {
+	return e.Complaints > 0 && exists(plan.ForgetMark(j.dir, &e.Sandbox))
+}
+
+// left returns an attachment of another container whose delegates would not go, nil when there is none: one that was given up,
+// else the one that was not tried for the longest time.
 func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox) {
 	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
 	if err != nil {
@@ -168,6 +175,9 @@ func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox) {
 		if !ok || !named || id == own.ID() {
 			continue
 		}
+		if s := (&plan.Sandbox{ContainerID: containerID, Interface: ifName}); exists(plan.ForgetMark(j.dir, s)) {
+			return s
+		}
 		if info, err := f.Info(); err == nil && (oldest == nil || info.ModTime().Before(since)) {
 			oldest, since = &plan.Sandbox{ContainerID: containerID, Interface: ifName}, info.ModTime()
 		}
@@ -177,7 +187,7 @@ func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox) {
 
 // forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.
 func (j *journal) forget(s *plan.Sandbox) error {
-	for _, path := range []string{temporary(j.attached(s.ID())), j.attached(s.ID()) + leftSuffix, j.attached(s.ID())} {
+	for _, path := range []string{temporary(j.attached(s.ID())), j.attached(s.ID()) + leftSuffix, j.attached(s.ID()), plan.ForgetMark(j.dir, s)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("journal: %w", err)
 		}
@@ -196,11 +206,11 @@ func (j *journal) list() ([]*entry, error) {
 	}
 	var entries []*entry
 	for _, f := range files {
-		containerID, ifName, ok := strings.Cut(f.Name(), "@")
-		if !ok || strings.HasSuffix(f.Name(), lockSuffix) || strings.HasSuffix(f.Name(), leftSuffix) || strings.HasPrefix(f.Name(), ".") {
+		s, ok := plan.AttachedFile(f.Name())
+		if !ok {
 			continue
 		}
-		e, err := j.read(&plan.Sandbox{ContainerID: containerID, Interface: ifName})
+		e, err := j.read(&s)
 		if err != nil {
 			return nil, err
 		}

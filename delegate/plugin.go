@@ -213,7 +213,16 @@ func (e *leftBehind) Unwrap() error { return e.error }
 
 // detach undoes an attachment. An error means that there is something left of it in the journal.
 func (c *call) detach(ctx context.Context, e *entry) error {
-	left, complaint := c.delegates().del(ctx, e)
+	var left []int
+	var complaint error
+	if c.journal.forgotten(e) {
+		c.delegates().giveUp(e)
+	} else {
+		left, complaint = c.delegates().del(ctx, e)
+	}
+	if complaint != nil {
+		e.Complaint = oneLine(complaint.Error())
+	}
 	if err := unwire(&e.Sandbox, e.Plan); err != nil {
 		return errors.Join(complaint, err) // the journal stays: a retry begins here again
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -17,6 +18,8 @@ type Attachment struct {
 	Selection
 	Network  *conf.Network
 	Delegate *Delegate
+	// Resource is the one that a device of the pod's belongs to which the attachment takes; "": none.
+	Resource string
 	// Refusal is what the controller says against the network, for the error of one that is not there.
 	Refusal string
 	// Routes are the network's, on the first of the pod's interfaces on it: the kernel takes a route once.
@@ -102,7 +105,10 @@ func (r *Rules) allow(namespace string, s *Selection) error {
 
 // complete holds the pod's wishes against the network.
 func (a *Attachment) complete(def *conf.NAD, rules *Rules) error {
-	var err error
+	err := a.setResource(def)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", a.Interface, err)
+	}
 	if a.Network != nil {
 		if err = a.check(); err != nil {
 			err = conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: %w", a.Interface, err)
@@ -125,6 +131,27 @@ func (a *Attachment) complete(def *conf.NAD, rules *Rules) error {
 			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Selection, err)
 		}
 	}
+	return nil
+}
+
+// resourceName is that of an extended resource (Kubernetes' qualified names: a DNS subdomain and a name).
+var resourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// setResource takes over whose devices the network's attachments take, and holds the pod's own choice of one against it.
+func (a *Attachment) setResource(def *conf.NAD) error {
+	switch {
+	case def.Resource == "" && a.DeviceID == "":
+	case def.Resource == "":
+		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or name the resource in the NetworkAttachmentDefinition's annotation "+conf.ResourceNameAnnotation,
+			"deviceID on network %s: it is a network of no resource, so no device of it is the pod's", &a.Selection)
+	case a.Network != nil:
+		return conf.Errorf(conf.CodeInvalidConfig, "remove the annotation from the NetworkAttachmentDefinition, or make the network one of another plugin",
+			"network %s: annotation %s: an OVN port takes no device", &a.Selection, conf.ResourceNameAnnotation)
+	case !resourceName.MatchString(def.Resource):
+		return conf.Errorf(conf.CodeInvalidConfig, "correct the NetworkAttachmentDefinition's annotation",
+			"network %s: annotation %s: %q is no resource like example.com/name", &a.Selection, conf.ResourceNameAnnotation, clip(def.Resource))
+	}
+	a.Resource = def.Resource
 	return nil
 }
 

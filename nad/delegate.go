@@ -25,6 +25,40 @@ type Delegate struct {
 	Warning string
 	// plugins are all that would be run: those of the list, and those for addresses that they run in turn.
 	plugins []string
+	list    object
+	configs []object
+}
+
+// deviceKeys are the names by which plugins take a device in their configuration: sriov and others the first, host-device
+// the second.
+var deviceKeys = []string{"deviceID", "pciBusID"}
+
+// SetDevice puts the device that the pod was given into the list: into its first plugin's configuration, whatever that says
+// itself, and as the capability deviceID (CNI's conventions).
+func (d *Delegate) SetDevice(id string) error {
+	text, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	for key := range d.configs[0] {
+		if slices.ContainsFunc(deviceKeys, func(k string) bool { return strings.EqualFold(k, key) }) {
+			delete(d.configs[0], key) // plugins in Go take a key in any case of letters
+		}
+	}
+	for _, key := range deviceKeys {
+		d.configs[0][key] = text
+	}
+	d.Capabilities["deviceID"] = text
+	return d.write()
+}
+
+// write makes the list's text anew.
+func (d *Delegate) write() (err error) {
+	if d.list["plugins"], err = json.Marshal(d.configs); err != nil {
+		return err
+	}
+	d.Conflist, err = json.Marshal(d.list)
+	return err
 }
 
 // cniVersions are those of the specification that a configuration may have.
@@ -64,7 +98,7 @@ func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error)
 	if err := nameList(list, def.Name); err != nil {
 		return nil, err
 	}
-	d, offered := &Delegate{Capabilities: map[string]json.RawMessage{}}, map[string]bool{}
+	d, offered := &Delegate{Capabilities: map[string]json.RawMessage{}, list: list, configs: plugins}, map[string]bool{}
 	for i, p := range plugins {
 		kinds, err := checkPlugin(p, s.CNIArgs, offered)
 		if err != nil {
@@ -72,10 +106,7 @@ func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error)
 		}
 		d.plugins = append(d.plugins, kinds...)
 	}
-	if list["plugins"], err = json.Marshal(plugins); err != nil {
-		return nil, err
-	}
-	if d.Conflist, err = json.Marshal(list); err != nil {
+	if err := d.write(); err != nil {
 		return nil, err
 	}
 	return d, d.ask(s, offered, compatible)

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// deviceKeys are the keys that each type of device must have, in the map of its type, with the values that there are; none:
+// deviceForms are the keys that each type of device must have, in the map of its type, with the values that there are; none:
 // any (Device Information Specification 1.1.0, section 3.1).
-var deviceKeys = map[string][]deviceKey{
+var deviceForms = map[string][]deviceKey{
 	"pci":        {{name: "pci-address", form: pciAddress}},
 	"vdpa":       {{name: "parent-device"}, {name: "driver", values: []string{"vhost", "virtio"}}, {name: "path"}},
 	"vhost-user": {{name: "mode", values: []string{"client", "server"}}, {name: "path"}},
@@ -47,7 +47,7 @@ func CheckDevice(text []byte) error {
 	if err != nil {
 		return err
 	}
-	keys, known := deviceKeys[kind]
+	keys, known := deviceForms[kind]
 	if !known {
 		return fmt.Errorf("type: %q is none of pci, vdpa, vhost-user, memif", clip(kind))
 	}

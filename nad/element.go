@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -25,7 +26,7 @@ type elementJSON struct {
 	CNIArgs        json.RawMessage   `json:"cni-args"`
 	InfinibandGUID *string           `json:"infiniband-guid"`
 	IPAMClaim      json.RawMessage   `json:"ipam-claim-reference"`
-	DeviceID       json.RawMessage   `json:"deviceID"`
+	DeviceID       *string           `json:"deviceID"`
 }
 
 // PortMapping is in the form of CNI's conventions for the capability portMappings.
@@ -60,7 +61,7 @@ func parseElement(element []byte) (Selection, error) {
 	if err := s.checkNames(); err != nil {
 		return Selection{}, err
 	}
-	for _, step := range []func(*elementJSON) error{s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs} {
+	for _, step := range []func(*elementJSON) error{s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs, s.setDeviceID} {
 		if err := step(&raw); err != nil {
 			return Selection{}, err
 		}
@@ -73,13 +74,8 @@ func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "nu
 
 // refuseUnserved names the keys that have no behaviour yet.
 func (raw *elementJSON) refuseUnserved() error {
-	for _, k := range []struct {
-		key   string
-		value json.RawMessage
-	}{{"ipam-claim-reference", raw.IPAMClaim}, {"deviceID", raw.DeviceID}} {
-		if given(k.value) {
-			return fmt.Errorf("%q is not served yet, leave it out", k.key)
-		}
+	if given(raw.IPAMClaim) {
+		return errors.New("\"ipam-claim-reference\" is not served yet, leave it out")
 	}
 	return nil
 }
@@ -294,6 +290,20 @@ func burstOr(burst, rate uint64) uint64 {
 		return burst
 	}
 	return min(rate, maxBurst)
+}
+
+// deviceID is what a device plugin may name a device, as far as it can be told apart in one line.
+var deviceID = regexp.MustCompile(`^[!-~]{1,253}$`)
+
+func (s *Selection) setDeviceID(raw *elementJSON) error {
+	if raw.DeviceID == nil {
+		return nil
+	}
+	if !deviceID.MatchString(*raw.DeviceID) {
+		return fmt.Errorf("deviceID: %q is no name of a device", clip(*raw.DeviceID))
+	}
+	s.DeviceID = *raw.DeviceID
+	return nil
 }
 
 func (s *Selection) setCNIArgs(raw *elementJSON) error {

@@ -34,6 +34,8 @@ type Selection struct {
 	Bandwidth    *Bandwidth
 	GUID         net.HardwareAddr // Infiniband's, 8 bytes
 	CNIArgs      map[string]json.RawMessage
+	// DeviceID is the device that it must be, of those that the pod was given; "": any.
+	DeviceID string
 }
 
 // String names the selection in errors, as in "shop/blue".

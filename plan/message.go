@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -25,6 +26,8 @@ const (
 	OpRelease = "release" // Release → Released: ports and plugs are taken away
 	OpCheck   = "check"   // CheckRequest → nothing: ports and plugs are as planned
 	OpStatus  = "status"  // StatusRequest → nothing: the node can take ports now
+	OpLeft    = "left"    // LeftRequest → Left: an operator asks which delegates would not go
+	OpForget  = "forget"  // ForgetRequest → LeftBehind: an operator gives those of a container up
 )
 
 // Sandbox says for whom a plugin was called. Every message carries it whole, so that an agent that was restarted
@@ -85,10 +88,20 @@ type Delegate struct {
 	// Capabilities go into runtimeConfig, Args into CNI_ARGS.
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 	Args         [][2]string                `json:"args,omitempty"`
+	// Device is the one that the pod was given for it, nil: none.
+	Device *Device `json:"device,omitempty"`
 	// Position is the attachment's in the pod's annotation.
 	Position int `json:"position"`
 	// Warning is what the pod's owner is to hear of it.
 	Warning string `json:"warning,omitempty"`
+}
+
+// Device is one of a device plugin's. Its ID is in the delegate's configuration already.
+type Device struct {
+	Resource string `json:"resource"`
+	ID       string `json:"id"`
+	// Info is what the device plugin says of it (Device Information Specification), nil: nothing.
+	Info json.RawMessage `json:"info,omitempty"`
 }
 
 // Default is which attachment has the pod's default routes instead of the primary network.
@@ -148,6 +161,34 @@ type CheckRequest struct {
 	Sandbox
 	Plan Plan `json:"plan"`
 }
+
+// LeftRequest asks which attachments have delegates that would not go. It is for no sandbox.
+type LeftRequest struct{ Sandbox }
+
+// Left is the answer.
+type Left struct {
+	Attachments []LeftBehind `json:"attachments"`
+}
+
+// LeftBehind is an attachment with delegates whose DEL failed. They are tried again, and hold their devices until then.
+type LeftBehind struct {
+	Sandbox
+	Delegates  []LeftDelegate `json:"delegates"`
+	Complaints int            `json:"complaints"`
+	Complaint  string         `json:"complaint"`
+	Since      time.Time      `json:"since"` // of the last attempt
+	Forgotten  bool           `json:"forgotten,omitempty"`
+}
+
+// LeftDelegate is one of them.
+type LeftDelegate struct {
+	Interface string `json:"interface"`
+	Network   string `json:"network"`
+	Device    string `json:"device,omitempty"`
+}
+
+// ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty.
+type ForgetRequest struct{ Sandbox }
 
 // StatusRequest asks whether an ADD could be served now; its sandbox has a conflist alone.
 type StatusRequest struct{ Sandbox }

@@ -327,6 +327,7 @@ func fromNAD(n *nadv1.NetworkAttachmentDefinition) *conf.NAD {
 	return &conf.NAD{
 		Namespace: namespaceOr(n.Namespace), Name: n.Name, Config: n.Spec.Config, Created: created(n),
 		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, conf.NetworkFinalizer),
+		Resource:    n.Annotations[conf.ResourceNameAnnotation],
 		ForceDelete: n.Annotations[conf.ForceDeleteAnnotation] == "true", State: n.Annotations[conf.NetworkStateAnnotation],
 	}
 }

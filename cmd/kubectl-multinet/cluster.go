@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -34,28 +35,42 @@ func (c *clientOptions) flags(flags *pflag.FlagSet) {
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the network; empty: the context's")
 }
 
-// fromCluster reads the NADs, and where the database is unless that was given.
-func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*conf.NAD, namespace string, err error) {
+var errNoCluster = errors.New("no cluster: give --kubeconfig")
+
+// load reads the kubeconfig as kubectl does.
+func (c *clientOptions) load() (config *rest.Config, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.clients.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.clients.context}
-	overrides.Context.Namespace = o.clients.namespace
-	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	rest, err := config.ClientConfig()
+	rules.ExplicitPath = c.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
+	overrides.Context.Namespace = c.namespace
+	deferred := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	config, err = deferred.ClientConfig()
 	if err == nil {
-		namespace, _, err = config.Namespace()
+		namespace, _, err = deferred.Namespace()
 	}
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, "", errors.New("no cluster: give --kubeconfig, or --manifests where there is none")
+		return nil, "", errNoCluster
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("--kubeconfig: %w", err)
 	}
-	core, err := kubernetes.NewForConfig(rest)
+	return config, namespace, nil
+}
+
+// fromCluster reads the NADs, and where the database is unless that was given.
+func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*conf.NAD, namespace string, err error) {
+	config, namespace, err := o.clients.load()
+	if err != nil {
+		if errors.Is(err, errNoCluster) {
+			err = fmt.Errorf("%w, or --manifests where there is none", err)
+		}
+		return nil, "", err
+	}
+	core, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, "", err
 	}
-	api, err := nadclient.NewForConfig(rest)
+	api, err := nadclient.NewForConfig(config)
 	if err != nil {
 		return nil, "", err
 	}

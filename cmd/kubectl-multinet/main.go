@@ -23,14 +23,14 @@ func run() int {
 	root := &cobra.Command{
 		Use:         "kubectl-multinet",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl multinet"},
-		Short:       "Look at ovn-multinet's networks.",
-		Long: `Look at ovn-multinet's networks.
+		Short:       "Look at ovn-multinet's networks, and at what is left of them on a node.",
+		Long: `Look at ovn-multinet's networks, and at what is left of them on a node.
 
 Without --nb-endpoints, OVN's Northbound database is the one that the cluster's ConfigMap ovn-multinet names, with the
 certificates of its Secret ovn-multinet-nb; both are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(networkCommand())
+	root.AddCommand(networkCommand(), forgetCommand())
 	return daemon.Main(root)
 }
 

@@ -22,6 +22,7 @@ func main() {
 	cmd := &cobra.Command{
 		Use:   "ovn-multinetd",
 		Short: "The agent of ovn-multinet: gives this node's pods their ports on OVN networks.",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.SetKeepOnPrimary(keep); err != nil {
 				return err
@@ -37,12 +38,14 @@ func main() {
 	daemon.NBFlags(flags, &c.NB)
 	flags.StringVar(&c.OVSSocket, "ovs-socket", "/run/openvswitch/db.sock", "socket of this node's OVS database")
 	flags.StringVar(&c.Bridge, "bridge", "br-int", "OVN's integration bridge")
+	flags.StringVar(&c.PodResources, "pod-resources-socket", conf.DefaultPodResources, "kubelet's socket that tells which devices it gave to a pod")
 	flags.StringSliceVar(&keep, "keep-on-primary", nil, "networks of pods, services and the API server: a pod whose default route goes by another interface reaches them by the first one")
 	flags.StringVar(&c.NADConfDir, "nad-conf-dir", "", "folder with CNI configurations for NetworkAttachmentDefinitions that have no spec.config; empty: none")
 	flags.BoolVar(&c.Isolated, "namespace-isolation", false, "pods may use the NetworkAttachmentDefinitions of their own namespace only")
 	flags.StringSliceVar(&c.Global, "global-namespaces", nil, "namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation")
 	flags.BoolVar(&c.Compatible, "cni-args-for-static", false, "pass ips and mac as IP and MAC in CNI_ARGS to plugins that do not declare the capabilities, with a Warning Event")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
+	cmd.AddCommand(forgetCommand())
 	os.Exit(daemon.Main(cmd))
 }
 

@@ -27,7 +27,7 @@ func (n *Node) StartAgent(ctx context.Context, env ...string) error {
 		Name: n.Name + "/ovn-multinetd", netns: n.NetNS, env: env, log: filepath.Join(n.Dir, "agent.log"),
 		args: append([]string{path, "--node-name", n.Name, "--manifests", n.lab.Manifests,
 			"--socket", n.AgentSocket, "--state-dir", n.StateDir, "--nb-endpoints", cmp.Or(n.NBEndpoint, n.lab.NBEndpoint()),
-			"--ovs-socket", n.OVSSocket, "--log-level", "debug"}, n.AgentArgs...),
+			"--ovs-socket", n.OVSSocket, "--pod-resources-socket", n.PodResources, "--log-level", "debug"}, n.AgentArgs...),
 		ready: accepts(n.AgentSocket),
 	})
 	return err

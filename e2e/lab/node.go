@@ -33,6 +33,8 @@ type Node struct {
 
 	OVSSocket   string // of the local OVS database
 	AgentSocket string
+	// PodResources is where the agent looks for kubelet's pod-resources API, which ServePodResources stands in for.
+	PodResources string
 	StateDir    string // the plugin's
 	PluginLog   string
 
@@ -72,6 +74,7 @@ func (l *Lab) newNode(index int, o Options) (*Node, error) {
 	n.Dir = filepath.Join(l.Dir, n.Name)
 	n.OVSSocket = filepath.Join(n.Dir, "ovs", "db.sock")
 	n.AgentSocket = filepath.Join(n.Dir, "agent.sock")
+	n.PodResources = filepath.Join(n.Dir, "pod-resources.sock")
 	n.StateDir = filepath.Join(n.Dir, "state")
 	n.PluginLog = filepath.Join(n.Dir, "plugin.log")
 	if err := os.MkdirAll(filepath.Dir(n.OVSSocket), 0o755); err != nil {

@@ -1,0 +1,35 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// Left writes a line for each container with delegates whose DEL failed.
+func Left(w io.Writer, all []plan.LeftBehind) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "nothing is left behind on this node")
+		return err
+	}
+	t := table(w)
+	fmt.Fprintln(t, "CONTAINER\tPOD\tNETWORKS\tTRIES\tLAST TRY\tSTATE\tCOMPLAINT")
+	for i := range all {
+		l := &all[i]
+		networks := make([]string, len(l.Delegates))
+		for n, d := range l.Delegates {
+			networks[n] = d.Interface + " on " + d.Network
+			if d.Device != "" {
+				networks[n] += " with " + d.Device
+			}
+		}
+		state := "tried again"
+		if l.Forgotten {
+			state = "forgotten"
+		}
+		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks), l.Complaints, l.Since.Format(time.DateTime), state, orDash(l.Complaint))
+	}
+	return t.Flush()
+}

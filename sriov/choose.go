@@ -1,0 +1,110 @@
+package sriov
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// Want is an attachment that takes a device.
+type Want struct {
+	Interface string
+	Network   string // for errors
+	Resource  string
+	ID        string // the device that it must be, "": any of the resource's
+}
+
+// Device names a device: its ID is its plugin's own, and unique in a resource.
+type Device struct{ Resource, ID string }
+
+// pciAddress is as Linux writes it: domain, bus, device, function.
+var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
+
+// key is the same for two names of one device: a PCI address is one on the whole node, whichever resource it is offered as.
+func (d Device) key() string {
+	if id := strings.ToLower(d.ID); pciAddress.MatchString(id) {
+		return id
+	}
+	return d.Resource + " " + d.ID
+}
+
+// Held are devices that attachments on this node have, each with who that is.
+type Held map[string]string
+
+// Add notes who has a device.
+func (h Held) Add(d Device, holder string) { h[d.key()] = holder }
+
+// Choose gives each attachment a device of those that the pod was given: those that ask for a certain one theirs, then the
+// n-th of the rest to the n-th of the others. A device that is held is not given.
+func Choose(wants []Want, given map[string][]string, held Held) ([]string, error) {
+	chosen, taken := make([]string, len(wants)), map[string]bool{}
+	for i, w := range wants {
+		if w.ID == "" {
+			continue
+		}
+		d := Device{w.Resource, w.ID}
+		switch holder, isHeld := held[d.key()]; {
+		case !slices.Contains(given[w.Resource], w.ID):
+			return nil, w.refuse(correct, "device %s of resource %s is not the pod's, which has %s", w.ID, w.Resource, list(given[w.Resource]))
+		case isHeld:
+			return nil, w.refuse(whenHeld, "device %s of resource %s is held by %s", w.ID, w.Resource, holder)
+		case taken[d.key()]:
+			return nil, w.refuse(correct, "device %s of resource %s is asked for twice", w.ID, w.Resource)
+		}
+		chosen[i], taken[d.key()] = w.ID, true
+	}
+	for i, w := range wants {
+		if w.ID != "" {
+			continue
+		}
+		var why []string
+		for _, id := range given[w.Resource] {
+			d := Device{w.Resource, id}
+			holder, isHeld := held[d.key()]
+			if isHeld {
+				why = append(why, fmt.Sprintf("%s is held by %s", id, holder))
+			} else if !taken[d.key()] {
+				chosen[i], taken[d.key()] = id, true
+				break
+			}
+		}
+		if chosen[i] == "" {
+			return nil, w.none(wants, given[w.Resource], why)
+		}
+	}
+	return chosen, nil
+}
+
+const (
+	correct  = "correct deviceID in the pod's annotation " + conf.NetworksAnnotation
+	whenHeld = "it is free when that container's network is taken away; if its plugin will never do that: kubectl multinet forget"
+)
+
+// none says that there is no device left for an attachment.
+func (w *Want) none(wants []Want, given, held []string) error {
+	n := 0
+	for _, other := range wants {
+		if other.Resource == w.Resource {
+			n++
+		}
+	}
+	if len(given) >= n && len(held) > 0 {
+		return w.refuse(whenHeld, "no device of resource %s is free: %s", w.Resource, strings.Join(held, ", "))
+	}
+	return w.refuse(fmt.Sprintf("the pod's containers must ask for them: resources.limits: {%s: %d}", w.Resource, n),
+		"the pod has %d of resource %s, and %d of its attachments take one", len(given), w.Resource, n)
+}
+
+func (w *Want) refuse(details, format string, args ...any) error {
+	return conf.Errorf(conf.CodeNoDevice, details, "interface %s: network %s: %w", w.Interface, w.Network, fmt.Errorf(format, args...))
+}
+
+func list(ids []string) string {
+	if len(ids) == 0 {
+		return "none"
+	}
+	return strings.Join(ids, ", ")
+}
