@@ -35,8 +35,8 @@ type Node struct {
 	AgentSocket string
 	// PodResources is where the agent looks for kubelet's pod-resources API, which ServePodResources stands in for.
 	PodResources string
-	StateDir    string // the plugin's
-	PluginLog   string
+	StateDir     string // the plugin's
+	PluginLog    string
 
 	OVSDB, VSwitchd, OVNController *Process
 	Agent                          *Process // nil until StartAgent
