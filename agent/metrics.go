@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -34,7 +35,16 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 			return 0
 		})
 	}
-	registry.MustRegister(m.requests, m.seconds,
+	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ovn_multinet_agent_left_behind", Help: "Containers with networks of other plugins whose DEL failed, and which are tried again.",
+	}, func() float64 {
+		all, err := a.leftBehind()
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(len(all))
+	})
+	registry.MustRegister(m.requests, m.seconds, left,
 		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),
 		connected("ovn_multinet_agent_ovs_connected", "Whether the connection to the node's Open vSwitch stands.", a.ovs.Connected))
 	return m
@@ -46,7 +56,7 @@ func (m *metrics) observe(op string, err error, took time.Duration) {
 		code, _, _ = conf.Describe(err)
 	}
 	switch op {
-	case plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus:
+	case plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus, plan.OpLeft, plan.OpForget:
 	default:
 		op = "unknown" // a peer must not choose our label values
 	}

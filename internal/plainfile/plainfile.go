@@ -1,4 +1,4 @@
-// Package plainfile reads files from folders that others write to as well; it knows nothing of what is in them.
+// Package plainfile owns the reading of files from folders that others write to as well; it may not know what is in them.
 package plainfile
 
 import (
