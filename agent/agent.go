@@ -44,6 +44,7 @@ type Agent struct {
 	nb      *ovnport.NB
 	blocks  *blocks
 	kubelet *sriov.Kubelet
+	infoDir string // of the device plugins' files
 	ovs     *ovnport.OVS
 	log     *slog.Logger
 	metrics *metrics
@@ -61,6 +62,7 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 	a := &Agent{
 		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, log: log,
 		kubelet:   &sriov.Kubelet{Socket: cfg.PodResources},
+		infoDir:   sriov.InfoDir,
 		blocks:    newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
 		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
 	}

@@ -40,7 +40,7 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 	devices := map[int]*plan.Device{}
 	for n, i := range places {
 		at, d := &attachments[i], sriov.Device{Resource: wants[n].Resource, ID: ids[n]}
-		info, err := sriov.Info(d, nad.CheckDevice)
+		info, err := sriov.Info(a.infoDir, d, nad.CheckDevice)
 		if err == nil {
 			err = at.Delegate.SetDevice(d.ID)
 		}

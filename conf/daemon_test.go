@@ -22,6 +22,7 @@ func TestValidateAgent(t *testing.T) {
 		{"socket with a scheme", func(a *Agent) { a.OVSSocket = "unix:/run/db.sock" }, `--ovs-socket: "unix:/run/db.sock" is not an absolute path`},
 		{"several paths: the first", func(a *Agent) { a.OVSSocket, a.Socket, a.StateDir = "", "", "" }, `--socket: "" is not an absolute path`},
 		{"state", func(a *Agent) { a.StateDir = "" }, `--state-dir: "" is not an absolute path`},
+		{"kubelet's socket", func(a *Agent) { a.PodResources = "unix:///run/kubelet.sock" }, `--pod-resources-socket: "unix:///run/kubelet.sock" is not an absolute path`},
 		{"a folder of configurations", func(a *Agent) { a.NADConfDir = "/etc/cni/multinet.d" }, ""},
 		{"a folder of configurations that is none", func(a *Agent) { a.NADConfDir = "multinet.d" }, `--nad-conf-dir: "multinet.d" is not an absolute path`},
 		{"isolation", func(a *Agent) { a.Isolated = true }, ""},
@@ -44,7 +45,7 @@ func TestValidateAgent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := Agent{NodeName: "node-1", Socket: "/run/agent.sock", StateDir: "/var/lib/x", OVSSocket: "/run/db.sock",
+			a := Agent{NodeName: "node-1", Socket: "/run/agent.sock", StateDir: "/var/lib/x", OVSSocket: "/run/db.sock", PodResources: DefaultPodResources,
 				Bridge: "br-int", LogLevel: "info", NB: NB{Endpoints: []string{"tcp:192.0.2.1:6641"}}}
 			tt.change(&a)
 			wantText(t, a.Validate(), tt.want)

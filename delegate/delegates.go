@@ -78,7 +78,7 @@ func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 	for key, value := range p.Capabilities {
 		rt.CapabilityArgs[key] = value
 	}
-	rt.CapabilityArgs[deviceCapability] = deviceFile(&e.Sandbox, p)
+	rt.CapabilityArgs[deviceCapability] = d.call.deviceFile(&e.Sandbox, p)
 	return rt
 }
 
@@ -104,7 +104,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
-		if err := list.prepareDevice(p, deviceFile(&e.Sandbox, p)); err != nil {
+		if err := list.prepareDevice(p, d.call.deviceFile(&e.Sandbox, p)); err != nil {
 			return named(p, err)
 		}
 		result, err := d.cni.AddNetworkList(ctx, d.uses(list, nil), d.runtime(e, p))
@@ -115,7 +115,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 		if err != nil {
 			return named(p, delegateError(err))
 		}
-		device, err := list.readDevice(p, deviceFile(&e.Sandbox, p))
+		device, err := list.readDevice(p, d.call.deviceFile(&e.Sandbox, p))
 		if err != nil {
 			return named(p, err)
 		}
@@ -147,7 +147,7 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), rt)
 		}
 		if err == nil {
-			err = list.dropDevice(p, deviceFile(&e.Sandbox, p))
+			err = list.dropDevice(p, d.call.deviceFile(&e.Sandbox, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))
@@ -164,7 +164,7 @@ func (d *delegates) giveUp(e *entry) {
 	begun := e.begun()
 	for i := range begun {
 		if list, err := readConflist(&begun[i]); err == nil {
-			_ = list.dropDevice(&begun[i], deviceFile(&e.Sandbox, &begun[i]))
+			_ = list.dropDevice(&begun[i], d.call.deviceFile(&e.Sandbox, &begun[i]))
 		}
 	}
 }

@@ -23,8 +23,8 @@ const (
 )
 
 // deviceFile is one attachment's.
-func deviceFile(s *plan.Sandbox, d *plan.Delegate) string {
-	return filepath.Join(deviceDir, s.ContainerID+"-"+d.Name+"-device.json")
+func (c *call) deviceFile(s *plan.Sandbox, d *plan.Delegate) string {
+	return filepath.Join(c.devices, s.ContainerID+"-"+d.Name+"-device.json")
 }
 
 // wantsDevice tells whether one of a list's plugins takes the file.

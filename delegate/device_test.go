@@ -104,7 +104,8 @@ func TestDeviceFileOfACall(t *testing.T) {
 	if err := wanting(false).prepareDevice(&plan.Delegate{}, elsewhere); err != nil || exists(filepath.Dir(elsewhere)) {
 		t.Errorf("a folder was made for plugins that take no file: %v", err)
 	}
-	one, other := deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net1"}), deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net2"})
+	c := &call{devices: deviceDir}
+	one, other := c.deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net1"}), c.deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net2"})
 	if one == other || filepath.Dir(one) != "/var/run/k8s.cni.cncf.io/devinfo/cni" {
 		t.Errorf("%s and %s", one, other)
 	}

@@ -39,6 +39,7 @@ type call struct {
 	conf    *conf.Plugin
 	sandbox plan.Sandbox
 	journal journal
+	devices string // the folder of device information
 }
 
 // newCall reads what a call is about. An ADD is strict with its configuration; what takes away must work with that
@@ -50,7 +51,7 @@ func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
 	}
 	k8s := kubernetesArgs(args.Args)
 	return &call{
-		args: args, conf: c, journal: journal{dir: c.StateDir},
+		args: args, conf: c, journal: journal{dir: c.StateDir}, devices: deviceDir,
 		sandbox: plan.Sandbox{
 			ContainerID: args.ContainerID, Interface: args.IfName, Conflist: c.Name,
 			Namespace: k8s["K8S_POD_NAMESPACE"], Pod: k8s["K8S_POD_NAME"], UID: k8s["K8S_POD_UID"],
@@ -118,6 +119,10 @@ func (c *call) add() (moved []netip.Addr, err error) {
 		if err := c.undo(old); err != nil {
 			return nil, fmt.Errorf("undo the earlier ADD of this container: %w", err)
 		}
+	}
+	// Of what was there before, nothing counts on: a mark may be of an entry that went while it was made.
+	if err := c.journal.forget(&c.sandbox); err != nil {
+		return nil, err
 	}
 	e := &entry{Sandbox: c.sandbox, NetNS: c.args.Netns, Args: c.args.Args}
 	if err := c.journal.write(e); err != nil {

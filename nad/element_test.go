@@ -153,8 +153,13 @@ func TestKeysOfAnElementRefuses(t *testing.T) {
 		{"cni-args, deep", `"cni-args":` + deep, "cni-args: " + deep[:40] + "…, where an object is wanted"},
 
 		{"ipam-claim-reference", `"ipam-claim-reference":"x"`, `"ipam-claim-reference" is not served yet, leave it out`},
-		{"deviceID", `"deviceID":"0000:00:01.0"`, `"deviceID" is not served yet, leave it out`},
-		{"deviceID beside what is served", `"deviceID":"x","mac":"02:00:00:00:00:01"`, `"deviceID" is not served yet, leave it out`},
+
+		{"deviceID, empty", `"deviceID":""`, `deviceID: "" is no name of a device`},
+		{"deviceID, a number", `"deviceID":1`, `"deviceID" does not take a JSON number`},
+		{"deviceID with a space", `"deviceID":"0000:18:02.5 0000:18:02.6"`, `deviceID: "0000:18:02.5 0000:18:02.6" is no name of a device`},
+		{"deviceID with a line's end", `"deviceID":"0000:18:02.5\n"`, `deviceID: "0000:18:02.5\n" is no name of a device`},
+		{"deviceID beyond ASCII", `"deviceID":"gerät"`, `deviceID: "gerät" is no name of a device`},
+		{"deviceID of 254", `"deviceID":"` + strings.Repeat("d", 254) + `"`, `deviceID: "` + strings.Repeat("d", 40) + `…" is no name of a device`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -70,7 +70,7 @@ func ReadAttached(stateDir string) (all []Attached, damaged []string, err error)
 			a.Written = info.ModTime()
 		}
 		_, err = os.Lstat(ForgetMark(stateDir, &s))
-		a.Forgotten = err == nil
+		a.Forgotten = err == nil && a.Complaints > 0
 		all = append(all, a)
 	}
 	return all, damaged, nil

@@ -16,13 +16,9 @@ const InfoDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 // maxInfo bounds a file: it is a few hundred bytes.
 const maxInfo = 64 << 10
 
-// Info returns what the device plugin says of a device, nil when it says nothing. check holds it against the specification.
+// Info returns what the device plugin says of a device in dir, nil when it says nothing. check holds it against the specification.
 // A file that says that it is of another PCI device is an old one, or a lie.
-func Info(d Device, check func([]byte) error) (json.RawMessage, error) {
-	return infoIn(InfoDir, d, check)
-}
-
-func infoIn(dir string, d Device, check func([]byte) error) (json.RawMessage, error) {
+func Info(dir string, d Device, check func([]byte) error) (json.RawMessage, error) {
 	name := strings.ReplaceAll(d.Resource, "/", "-") + "-" + d.ID + "-device.json"
 	if filepath.Base(name) != name {
 		return nil, nil // no file can have that name
