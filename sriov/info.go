@@ -40,19 +40,24 @@ func Info(dir string, d Device, check func([]byte) error) (json.RawMessage, erro
 	return text, nil
 }
 
+// isOf takes keys as check does, as they are written: those of a struct would match in any case of letters.
 func isOf(text []byte, d Device) error {
-	var info struct {
-		Type string `json:"type"`
-		PCI  struct {
-			Address string `json:"pci-address"`
-		} `json:"pci"`
-	}
+	var info, pci map[string]json.RawMessage
+	var kind, address string
 	if err := json.Unmarshal(text, &info); err != nil {
 		return err
 	}
-	id, address := strings.ToLower(d.ID), strings.ToLower(info.PCI.Address)
-	if info.Type == "pci" && pciAddress.MatchString(id) && address != id {
-		return fmt.Errorf("it is of PCI device %s", info.PCI.Address)
+	if err := json.Unmarshal(info["type"], &kind); err != nil || kind != "pci" || !pciAddress.MatchString(strings.ToLower(d.ID)) {
+		return err
+	}
+	if err := json.Unmarshal(info["pci"], &pci); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(pci["pci-address"], &address); err != nil {
+		return err
+	}
+	if !strings.EqualFold(address, d.ID) {
+		return fmt.Errorf("it is of PCI device %s", address)
 	}
 	return nil
 }

@@ -65,16 +65,29 @@ func (k *Kubelet) Devices(ctx context.Context, namespace, pod string) (map[strin
 
 func ask(ctx context.Context, client podresources.PodResourcesListerClient) (answer *podresources.ListPodResourcesResponse, err error) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(askAgainFor))
+	var limited error
 	err = backoff.Retry(func() error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		answer, err = client.List(ctx, &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxAnswer))
-		if err != nil && status.Code(err) != codes.ResourceExhausted {
-			return backoff.Permanent(err)
+		if status.Code(err) == codes.ResourceExhausted {
+			limited = err
+			return err
 		}
-		return err
+		return permanent(err)
 	}, backoff.WithContext(pause, ctx))
+	if err != nil && limited != nil {
+		err = limited // that the time is over says nothing
+	}
 	return answer, err
+}
+
+// permanent has an error not tried again.
+func permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return backoff.Permanent(err)
 }
 
 func (k *Kubelet) noAnswer(err error) error {
