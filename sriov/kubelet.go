@@ -74,20 +74,12 @@ func ask(ctx context.Context, client podresources.PodResourcesListerClient) (ans
 			limited = err
 			return err
 		}
-		return permanent(err)
+		return backoff.Permanent(err)
 	}, backoff.WithContext(pause, ctx))
 	if err != nil && limited != nil {
 		err = limited // that the time is over says nothing
 	}
 	return answer, err
-}
-
-// permanent has an error not tried again.
-func permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return backoff.Permanent(err)
 }
 
 func (k *Kubelet) noAnswer(err error) error {
