@@ -165,6 +165,7 @@ func (d *delegates) giveUp(e *entry) {
 	for i := range begun {
 		if list, err := readConflist(&begun[i]); err == nil {
 			_ = list.dropDevice(&begun[i], d.call.deviceFile(&e.Sandbox, &begun[i]))
+			_ = os.Remove(d.call.resultFile(list, e.Sandbox.ContainerID, begun[i].Name))
 		}
 	}
 }
@@ -249,11 +250,16 @@ func (d *delegates) restore(list *conflist, rt *libcni.RuntimeConf, result json.
 	if known, err := d.cni.GetNetworkListCachedResult(list.stubs, rt); err == nil && known != nil {
 		return
 	}
-	dir := filepath.Join(d.call.conf.StateDir, cacheDir, "results")
-	if os.MkdirAll(dir, 0o700) == nil {
+	path := d.call.resultFile(list, rt.ContainerID, rt.IfName)
+	if os.MkdirAll(filepath.Dir(path), 0o700) == nil {
 		// If it cannot be, the plugin does what it can without.
-		_ = writeFile(filepath.Join(dir, list.stubs.Name+"-"+rt.ContainerID+"-"+rt.IfName), result)
+		_ = writeFile(path, result)
 	}
+}
+
+// resultFile is where libcni keeps an attachment's result.
+func (c *call) resultFile(list *conflist, containerID, ifName string) string {
+	return filepath.Join(c.conf.StateDir, cacheDir, "results", list.stubs.Name+"-"+containerID+"-"+ifName)
 }
 
 // recall looks in libcni's cache for the delegates of an entry that is damaged.
