@@ -76,7 +76,7 @@ func ask(ctx context.Context, client podresources.PodResourcesListerClient) (ans
 		}
 		return backoff.Permanent(err)
 	}, backoff.WithContext(pause, ctx))
-	if err != nil && limited != nil {
+	if err != nil && limited != nil && ctx.Err() != nil {
 		err = limited // that the time is over says nothing
 	}
 	return answer, err
