@@ -74,7 +74,11 @@ func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 			rt.Args = append(rt.Args, [2]string{key, value})
 		}
 	}
-	rt.Args = append(rt.Args, p.Args...)
+	for _, pair := range p.Args { // those of libcni's cache have it already
+		if pair[0] != ignoreUnknown {
+			rt.Args = append(rt.Args, pair)
+		}
+	}
 	for key, value := range p.Capabilities {
 		rt.CapabilityArgs[key] = value
 	}
@@ -147,7 +151,7 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), rt)
 		}
 		if err == nil {
-			err = list.dropDevice(p, d.call.deviceFile(&e.Sandbox, p))
+			err = dropDevice(d.call.deviceFile(&e.Sandbox, p))
 		}
 		if err != nil {
 			errs = append(errs, named(p, delegateError(err)))
@@ -163,8 +167,8 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 func (d *delegates) giveUp(e *entry) {
 	begun := e.begun()
 	for i := range begun {
+		_ = dropDevice(d.call.deviceFile(&e.Sandbox, &begun[i]))
 		if list, err := readConflist(&begun[i]); err == nil {
-			_ = list.dropDevice(&begun[i], d.call.deviceFile(&e.Sandbox, &begun[i]))
 			_ = os.Remove(d.call.resultFile(list, e.Sandbox.ContainerID, begun[i].Name))
 		}
 	}

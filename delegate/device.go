@@ -52,7 +52,7 @@ func (c *conflist) prepareDevice(d *plan.Delegate, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := c.dropDevice(d, path); err != nil || d.Device == nil || d.Device.Info == nil {
+	if err := dropDevice(path); err != nil || d.Device == nil || d.Device.Info == nil {
 		return err
 	}
 	// Nothing may be in its place by now: no link is followed.
@@ -84,11 +84,8 @@ func badDevice(err error) error {
 	return conf.Errorf(conf.CodeDelegateFailed, "the network's plugins wrote it", "device information: %w", err)
 }
 
-// dropDevice deletes the file, which may be gone.
-func (c *conflist) dropDevice(d *plan.Delegate, path string) error {
-	if !c.hasDeviceFile(d) {
-		return nil
-	}
+// dropDevice deletes the file, which may be gone. Whether there was one an entry that is damaged does not say.
+func dropDevice(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return badDevice(err)
 	}

@@ -93,7 +93,7 @@ func TestDeviceFileOfACall(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := wanting(true).dropDevice(&plan.Delegate{}, path); err != nil {
+		if err := dropDevice(path); err != nil {
 			t.Error(err)
 		}
 	}
