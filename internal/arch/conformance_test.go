@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 			}
 		}
 	}
-	if next["N"] < 150 || next["C"] < 160 {
+	if next["N"] < 150 || next["C"] < 160 || next["D"] < 8 {
 		t.Errorf("demands are read: %v", next)
 	}
 }
