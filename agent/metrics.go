@@ -2,6 +2,7 @@ package agent
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,7 +43,7 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 		if err != nil {
 			return math.NaN()
 		}
-		return float64(len(all))
+		return float64(len(slices.DeleteFunc(all, func(l plan.LeftBehind) bool { return l.Forgotten })))
 	})
 	registry.MustRegister(m.requests, m.seconds, left,
 		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),

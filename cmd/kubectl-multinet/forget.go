@@ -46,7 +46,7 @@ ovn-multinet. On a node without a cluster, run that as root.`,
 			if err != nil {
 				return err
 			}
-			return runOnNode(ctx, config, node, append([]string{"/ovn-multinetd", "forget", "--output", output}, args...), cmd.OutOrStdout())
+			return runOnNode(ctx, config, node, append([]string{"/ovn-multinetd", "forget", "--output", output, "--"}, args...), cmd.OutOrStdout())
 		},
 	}
 	clients.flags(cmd.Flags())

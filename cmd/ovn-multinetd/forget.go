@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ func forgetCommand() *cobra.Command {
 	agent := plan.Client{}
 	output := "table"
 	cmd := &cobra.Command{
-		Use: "forget [CONTAINER]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
+		Use: "forget [CONTAINER[@INTERFACE]]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
 		Long: `A plugin whose DEL fails is asked again by every later DEL on this node, and the devices of its network stay with the
 container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is then the operator's
 to clean up, and kubelet may give the devices to other pods.`,
@@ -38,7 +39,8 @@ to clean up, and kubelet may give the devices to other pods.`,
 				}
 			} else {
 				left.Attachments = make([]plan.LeftBehind, 1)
-				r := plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: args[0]}}
+				id, ifName, _ := strings.Cut(args[0], "@")
+				r := plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: id, Interface: ifName}}
 				if err := agent.Call(ctx, plan.OpForget, r, &left.Attachments[0]); err != nil {
 					return explained(err)
 				}
