@@ -39,12 +39,12 @@ func errorText(err error) string {
 func TestKubeReadsNADs(t *testing.T) {
 	full := heldNAD("full", "other/one", ours)
 	full.CreationTimestamp, full.DeletionTimestamp = metav1.Unix(1000, 0), &metav1.Time{Time: time.Unix(2000, 0)}
-	full.Annotations = map[string]string{ours: `{"ready":true}`, "ovn-multinet/force-delete": "true"}
+	full.Annotations = map[string]string{ours: `{"ready":true}`, "ovn-multinet/force-delete": "true", "k8s.v1.cni.cncf.io/resourceName": "a.example/vf"}
 	foreign := heldNAD("foreign", "other/one")
-	foreign.Annotations = map[string]string{"ovn-multinet/force-delete": "yes", "network": "x"}
+	foreign.Annotations = map[string]string{"ovn-multinet/force-delete": "yes", "network": "x", "resourceName": "a.example/vf"}
 	c := newCluster(t, "", full, foreign, apiNAD("plain", "{}"))
 	const want = `shop/foreign: {}, created 0, state ""; ` +
-		`shop/full: {}, created 1000, state "{\"ready\":true}", deleting, held, force; ` +
+		`shop/full: {}, created 1000, state "{\"ready\":true}", devices of a.example/vf, deleting, held, force; ` +
 		`shop/plain: {}, created 0, state ""`
 	if got := showNADs(c.NADs(background)); got != want {
 		t.Errorf("listed %s\nwant   %s", got, want)

@@ -316,6 +316,24 @@ func TestManifestsForceDelete(t *testing.T) {
 	}
 }
 
+// The resource that a network's attachments take their devices of is in the manifest, for who asks next.
+func TestManifestsResource(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", nadYAML("blue", "1"))
+	m := f.manifests(func(string, string) {})
+	for _, resource := range []string{"a.example/vf", "a.example/vg"} {
+		f.write("a.yaml", strings.Replace(nadYAML("blue", "1"), "namespace: shop}", `namespace: shop, annotations: {k8s.v1.cni.cncf.io/resourceName: `+resource+`}}`, 1))
+		want := `shop/blue: 1, created 0, state "", devices of ` + resource
+		if got := showNADs(m.NADs(background)); got != want {
+			t.Errorf("listed %s, want %s", got, want)
+		}
+		d, err := m.NAD(background, "shop", "blue")
+		if got := showNADs([]*conf.NAD{d}, err); got != want {
+			t.Errorf("by name %s, want %s", got, want)
+		}
+	}
+}
+
 // A census of a folder reads it first: a pod that was added a moment ago is not gone. Nodes it does not know.
 func TestManifestsCensus(t *testing.T) {
 	f := newFolder(t)

@@ -253,6 +253,9 @@ func showNADs(all []*conf.NAD, err error) string {
 	words := make([]string, len(all))
 	for i, d := range all {
 		words[i] = fmt.Sprintf("%s: %s, created %d, state %q", d.ID(), d.Config, d.Created, d.State)
+		if d.Resource != "" {
+			words[i] += ", devices of " + d.Resource
+		}
 		for _, is := range []struct {
 			so   bool
 			word string

@@ -69,6 +69,8 @@ func Choose(wants []Want, given map[string][]string, held Held) ([]string, error
 			} else if !taken[d.key()] {
 				chosen[i], taken[d.key()] = id, true
 				break
+			} else {
+				why = append(why, id+" is another attachment's")
 			}
 		}
 		if chosen[i] == "" {

@@ -159,7 +159,7 @@ func TestKubeletThatIsAskedTooOften(t *testing.T) {
 	}
 }
 
-// It is asked again only as long as somebody waits for the answer.
+// It is asked again only as long as somebody waits for the answer, and what it said is why there is none.
 func TestKubeletIsNotAskedForNobody(t *testing.T) {
 	s := serve(t, listen(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,7 +171,7 @@ func TestKubeletIsNotAskedForNobody(t *testing.T) {
 		return errLimited
 	}
 	got, err := s.devices(ctx)
-	wantNoAnswer(t, s, got, err, "context canceled")
+	wantNoAnswer(t, s, got, err, "rejected by rate limit")
 	if n := s.questions(); n != 2 {
 		t.Errorf("it was asked %d times, want 2", n)
 	}
@@ -219,6 +219,22 @@ func TestErrorsOfKubelet(t *testing.T) {
 				t.Errorf("it was asked %d times", n)
 			}
 		})
+	}
+}
+
+// What it says in the end is the reason, not what it said before.
+func TestErrorAfterARefusal(t *testing.T) {
+	s := serve(t, listen(t))
+	s.refuse = func(_ context.Context, question int) error {
+		if question == 1 {
+			return errLimited
+		}
+		return status.Error(codes.Internal, "no checkpoint")
+	}
+	got, err := s.devices(t.Context())
+	wantNoAnswer(t, s, got, err, "no checkpoint")
+	if n := s.questions(); n != 2 {
+		t.Errorf("it was asked %d times, want 2", n)
 	}
 }
 

@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// leftIn is an entry of the journal whose delegates would not go.
+func (r *rig) leftIn(container, ifName string) *plan.Attached {
+	a := r.attachedTo(container, "d1")
+	a.Sandbox.Interface, a.Complaints, a.Complaint = ifName, 3, "interface net2: no"
+	return a
+}
+
+// leftBehind is what the agent says of it.
+func leftBehind(a *plan.Attached, since time.Time, forgotten bool) plan.LeftBehind {
+	return plan.LeftBehind{Sandbox: a.Sandbox, Complaints: 3, Complaint: "interface net2: no", Since: since, Forgotten: forgotten,
+		Delegates: []plan.LeftDelegate{{Interface: "net1", Network: "shop/ext"}, {Interface: "net2", Network: "shop/vf", Device: "d1"}}}
+}
+
+// left asks the agent.
+func (r *rig) left() []plan.LeftBehind {
+	r.t.Helper()
+	var answer plan.Left
+	r.must(r.call(plan.OpLeft, plan.LeftRequest{}, &answer))
+	return answer.Attachments
+}
+
+// release lists release/, hidden files too.
+func (r *rig) release() []string {
+	r.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.conf.StateDir, plan.ReleaseDir))
+	r.must(err)
+	names := []string{}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// An operator sees those whose DEL failed, and no others.
+func TestLeftBehind(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	var answer json.RawMessage
+	r.must(r.call(plan.OpLeft, plan.LeftRequest{}, &answer))
+	if string(answer) != `{"attachments":[]}` {
+		t.Errorf("of nothing: %s", answer)
+	}
+	failed, forgotten, intent := r.leftIn("c2", "eth0"), r.leftIn("c3", "eth0"), r.leftIn("c4", "eth0")
+	intent.Plan = nil // what it had went with its release
+	r.writeAttached(r.attachedTo("c1", "d7"), failed, forgotten, intent)
+	r.write("", plan.ReleaseDir, ".forget-c3@eth0")
+	r.write("{", plan.AttachedDir, "c5@eth0")
+	r.write("", plan.AttachedDir, "c2@eth0.left")
+	at := time.Unix(1_700_000_000, 0).UTC()
+	for _, a := range []*plan.Attached{failed, forgotten} {
+		r.must(os.Chtimes(filepath.Join(r.conf.StateDir, plan.AttachedDir, a.Sandbox.ID()), at, at))
+	}
+	got := r.left()
+	for i := range got {
+		got[i].Since = got[i].Since.UTC()
+	}
+	if want := []plan.LeftBehind{leftBehind(failed, at, false), leftBehind(forgotten, at, true)}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); got != 2 {
+		t.Errorf("%v are counted, want 2", got)
+	}
+	r.eventually("counted", func() bool {
+		return testutil.ToFloat64(r.agent.metrics.requests.WithLabelValues("left", "0")) == 2 // of nothing, and now
+	})
+}
+
+// metric is the value of one that has no labels.
+func metric(t *testing.T, a *Agent, name string) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	newMetrics(registry, a)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return 0
+}
+
+// A journal that cannot be read is not an empty one.
+func TestLeftBehindOfAJournalThatCannotBeRead(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.write("", plan.AttachedDir)
+	want := "open " + filepath.Join(r.conf.StateDir, plan.AttachedDir) + ": not a directory"
+	wantCoded(t, r.call(plan.OpLeft, plan.LeftRequest{}, nil), conf.CodeTryAgain, want)
+	wantCoded(t, r.call(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: "c1"}}, nil), conf.CodeTryAgain, want)
+	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); !math.IsNaN(got) {
+		t.Errorf("%v are counted, where nobody can tell", got)
+	}
+	if got := r.release(); len(got) != 0 {
+		t.Errorf("release/ has %q", got)
+	}
+}
+
+// Only what is named clearly, and is in trouble, is given up.
+func TestForget(t *testing.T) {
+	tests := []struct {
+		name                string
+		container, ifName   string
+		want                string // the mark
+		number              int    // of those that have this name, where it is refused
+		alone               bool   // with one attachment that would not go
+		forgottenBeforehand bool
+	}{
+		{name: "by its ID", container: "abc123", want: ".forget-abc123@eth0"},
+		{name: "by the beginning", container: "abc1", want: ".forget-abc123@eth0"},
+		{name: "by the interface of two", container: "abd", ifName: "eth1", want: ".forget-abd@eth1"},
+		{name: "a second time", container: "abc123", want: ".forget-abc123@eth0", forgottenBeforehand: true},
+		{name: "the only one, by its beginning", container: "a", want: ".forget-abc123@eth0", alone: true},
+		{name: "the beginning of several", container: "ab", number: 3},
+		{name: "two interfaces", container: "abd", number: 2},
+		{name: "another interface", container: "abc123", ifName: "eth1", number: 0},
+		{name: "the end of one", container: "c123", number: 0},
+		{name: "more than one's", container: "abc1234", number: 0},
+		{name: "unknown", container: "x", number: 0},
+		{name: "one that lives", container: "live", number: 0},
+		{name: "one whose ADD has no plan", container: "intent", number: 0},
+		{name: "one that is damaged", container: "damaged", number: 0},
+		{name: "no ID", container: "", number: 3},
+		{name: "no ID of the only one", container: "", number: 1, alone: true},
+		{name: "a path", container: "../abc123", number: 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.start()
+			intent := r.leftIn("intent", "eth0")
+			intent.Plan = nil
+			r.write("{", plan.AttachedDir, "damaged@eth0")
+			r.writeAttached(r.leftIn("abc123", "eth0"), intent, r.attachedTo("live", "d7"))
+			if !tt.alone {
+				r.writeAttached(r.leftIn("abd", "eth0"), r.leftIn("abd", "eth1"))
+			}
+			before := []string{}
+			if tt.forgottenBeforehand {
+				r.write("", plan.ReleaseDir, tt.want)
+				before = append(before, tt.want)
+			}
+			if got := r.release(); !slices.Equal(got, before) {
+				t.Fatalf("release/ has %q", got)
+			}
+			var l plan.LeftBehind
+			err := r.call(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: tt.container, Interface: tt.ifName}}, &l)
+			if tt.want == "" {
+				wantCoded(t, err, conf.CodeInvalidConfig, `container "`+tt.container+`": `+string(rune('0'+tt.number))+" have this ID or beginning and delegates whose DEL failed, where one is wanted")
+				if got := r.release(); len(got) != 0 {
+					t.Errorf("release/ has %q", got)
+				}
+				return
+			}
+			r.must(err)
+			if got := r.release(); !slices.Equal(got, []string{tt.want}) {
+				t.Errorf("release/ has %q, want %s", got, tt.want)
+			}
+			info, err := os.Lstat(filepath.Join(r.conf.StateDir, plan.ReleaseDir, tt.want))
+			if err != nil || info.Mode() != 0o600 || info.Size() != 0 {
+				t.Errorf("the mark is %v, %v", info, err)
+			}
+			if id := strings.TrimPrefix(tt.want, ".forget-"); l.ID() != id || !l.Forgotten || len(l.Delegates) != 2 {
+				t.Errorf("the answer is %+v", l)
+			}
+			for _, other := range r.left() {
+				if other.Forgotten != (other.ID() == l.ID()) {
+					t.Errorf("%s is forgotten: %t", other.ID(), other.Forgotten)
+				}
+			}
+			// What an operator did to a pod is in the log.
+			if !strings.Contains(r.log.String(), `msg="an operator gave up delegates that would not go" pod=shop/old containerID=`+l.ContainerID) {
+				t.Errorf("the log: %s", r.log.String())
+			}
+		})
+	}
+}
+
+// The devices of what was given up are free at once.
+func TestForgetFreesDevices(t *testing.T) {
+	r := newDeviceRig(t)
+	r.kubelet(vf + ": d1")
+	r.start()
+	r.writeAttached(r.leftIn("c9", "eth0"))
+	_, err := r.planFor("c1", "vf")
+	r.wantRefused(err, conf.CodeNoDevice, "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old")
+	r.must(r.call(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: "c9"}}, nil))
+	p, err := r.planFor("c1", "vf")
+	r.must(err)
+	if got := given(p); got != "net1 a.example/vf d1" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A mark goes with its entry: the plugin that took the entry away may have been killed before it took the mark.
+func TestMarksAreSwept(t *testing.T) {
+	r := newRig(t)
+	r.writeAttached(r.leftIn("c1", "eth0"))
+	// In the order in which the folder is read: what is to go comes last.
+	for _, name := range []string{".c2@eth0.tmp", ".forget-c1@eth0", ".forget-c1@eth1", ".forget-c2@eth0"} {
+		r.write("", plan.ReleaseDir, name)
+	}
+	r.start()
+	r.eventually("swept", func() bool { return !slices.Contains(r.release(), ".forget-c2@eth0") })
+	if got := r.release(); !slices.Equal(got, []string{".c2@eth0.tmp", ".forget-c1@eth0"}) {
+		t.Errorf("release/ has %q", got)
+	}
+	if got := r.left(); len(got) != 1 || !got[0].Forgotten {
+		t.Errorf("left: %+v", got)
+	}
+}
+
+// The folder that an operator's word goes to is root's, whoever made it.
+func TestReleaseFolderIsClosed(t *testing.T) {
+	r := newRig(t)
+	dir := filepath.Join(r.conf.StateDir, plan.ReleaseDir)
+	r.must(os.MkdirAll(dir, 0o755))
+	r.must(os.Chmod(dir, 0o777))
+	r.start()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}

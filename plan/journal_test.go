@@ -1,0 +1,131 @@
+package plan
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// state is a state folder with these files, by their paths in it.
+func state(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, sub := range []string{AttachedDir, ReleaseDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// oneEntry is a file of the journal, as a plugin writes it; keys goes into the object.
+func oneEntry(container, keys string) string {
+	return `{"version":1,"sandbox":{"containerID":"` + container + `","interface":"eth0","conflist":"cbr0","namespace":"shop","pod":"web","uid":"u-1"}` + keys + `,"of another version":[]}` + "\n"
+}
+
+func TestReadAttached(t *testing.T) {
+	s := func(container string) Sandbox {
+		return Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
+	}
+	const devices = `,"plan":{"interfaces":null,"delegates":[{"name":"net1","network":"shop/ext","conflist":{"a":1},"device":{"resource":"a.example/vf","id":"d1","info":{"type":"pci"}},"position":0},{"name":"net2","network":"shop/ext","conflist":{},"position":1}]},"begun":2`
+	made := &Plan{Delegates: []Delegate{
+		{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(`{"a":1}`), Device: &Device{Resource: "a.example/vf", ID: "d1", Info: json.RawMessage(`{"type":"pci"}`)}},
+		{Name: "net2", Network: "shop/ext", Conflist: json.RawMessage(`{}`), Position: 1},
+	}}
+	const failed = `,"complaints":2,"complaint":"interface net1: no"`
+	tests := []struct {
+		name    string
+		files   map[string]string
+		want    []Attached
+		damaged []string
+	}{
+		{"nothing", nil, nil, nil},
+		{"an intent", map[string]string{"attached/c1@eth0": oneEntry("c1", "")}, []Attached{{Sandbox: s("c1")}}, nil},
+		{"a device", map[string]string{"attached/c1@eth0": oneEntry("c1", devices)}, []Attached{{Sandbox: s("c1"), Plan: made}}, nil},
+		{"complaints", map[string]string{"attached/c1@eth0": oneEntry("c1", devices+failed)},
+			[]Attached{{Sandbox: s("c1"), Plan: made, Complaints: 2, Complaint: "interface net1: no"}}, nil},
+		{"forgotten", map[string]string{"attached/c1@eth0": oneEntry("c1", failed), "release/.forget-c1@eth0": ""},
+			[]Attached{{Sandbox: s("c1"), Complaints: 2, Complaint: "interface net1: no", Forgotten: true}}, nil},
+		{"a mark of what is in no trouble", map[string]string{"attached/c1@eth0": oneEntry("c1", devices), "release/.forget-c1@eth0": ""}, []Attached{{Sandbox: s("c1"), Plan: made}}, nil},
+		{"another's mark", map[string]string{"attached/c1@eth0": oneEntry("c1", failed), "release/.forget-c1@eth1": "", "release/.forget-c2@eth0": "", "release/c1@eth0": "{}", "attached/.forget-c1@eth0": ""},
+			[]Attached{{Sandbox: s("c1"), Complaints: 2, Complaint: "interface net1: no"}}, nil},
+		{"several", map[string]string{"attached/c2@eth0": oneEntry("c2", ""), "attached/c1@eth0": oneEntry("c1", devices)}, []Attached{{Sandbox: s("c1"), Plan: made}, {Sandbox: s("c2")}}, nil},
+		{"what stands beside them", map[string]string{
+			"attached/c1@eth0": oneEntry("c1", ""), "attached/c1@eth0.lock": "", "attached/c1@eth0.left": "", "attached/.c1@eth0.tmp": oneEntry("c1", ""), "attached/notes": "x", "attached/c2@eth0.lock": "",
+		}, []Attached{{Sandbox: s("c1")}}, nil},
+		{"damaged", map[string]string{
+			"attached/c1@eth0": oneEntry("c1", ""), "attached/c2@eth0": "", "attached/c3@eth0": oneEntry("c3", devices)[:100], "attached/c4@eth0": "null", "attached/c5@eth0": "\x00\x01",
+			"attached/c6@eth0": oneEntry("c1", devices), "attached/c7@eth1": oneEntry("c7", ""), "attached/c8@eth0": oneEntry("c8", `,"plan":7`),
+		}, []Attached{{Sandbox: s("c1")}}, []string{"c2@eth0", "c3@eth0", "c4@eth0", "c5@eth0", "c6@eth0", "c7@eth1", "c8@eth0"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := state(t, tt.files)
+			at := time.Unix(1_700_000_000, 0)
+			for name := range tt.files {
+				if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, damaged, err := ReadAttached(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range tt.want {
+				tt.want[i].Written = at
+			}
+			if !reflect.DeepEqual(got, tt.want) || !reflect.DeepEqual(damaged, tt.damaged) {
+				t.Errorf("got  %+v, damaged %q\nwant %+v, damaged %q", got, damaged, tt.want, tt.damaged)
+			}
+		})
+	}
+}
+
+// Before the first ADD there is no journal, which is no error. One that cannot be read is: what it holds is not free.
+func TestReadAttachedFails(t *testing.T) {
+	if got, damaged, err := ReadAttached(filepath.Join(t.TempDir(), "none")); got != nil || damaged != nil || err != nil {
+		t.Errorf("without a folder: %+v, %q, %v", got, damaged, err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, AttachedDir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := ReadAttached(dir); got != nil || err == nil || !strings.HasSuffix(err.Error(), "attached: not a directory") {
+		t.Errorf("of a file in its place: %+v, %v", got, err)
+	}
+	dir = state(t, map[string]string{"attached/c1@eth0": oneEntry("c1", "")})
+	if err := os.Mkdir(filepath.Join(dir, AttachedDir, "c2@eth0"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := ReadAttached(dir); got != nil || err == nil || !strings.HasSuffix(err.Error(), "c2@eth0: is a directory") {
+		t.Errorf("of an entry that cannot be read: %+v, %v", got, err)
+	}
+}
+
+func TestAttachedFile(t *testing.T) {
+	for name, want := range map[string]string{
+		"c1@eth0": "c1 eth0", "c1@eth0.7": "c1 eth0.7", "c1@eth0.lockx": "c1 eth0.lockx", "c1@": "c1 ",
+		"c1": "", "": "", "c1@eth0.lock": "", "c1@eth0.left": "", ".c1@eth0.tmp": "", ".c1@eth0": "", ".forget-c1@eth0": "",
+	} {
+		s, ok := AttachedFile(name)
+		if got := s.ContainerID + " " + s.Interface; ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %q, %t; want %q", name, got, ok, want)
+		}
+	}
+}
+
+// The mark is where the agent may write, and hidden: agents that do not know it pass it by.
+func TestForgetMark(t *testing.T) {
+	if got, want := ForgetMark("/state", &Sandbox{ContainerID: "c1", Interface: "eth0"}), "/state/release/.forget-c1@eth0"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
