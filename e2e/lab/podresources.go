@@ -21,7 +21,8 @@ type PodResources struct {
 	mu    sync.Mutex
 	pods  []*podresources.PodResources
 	asked int
-	// Refuse, if it is set, is asked before each answer, with the number of the question; an error is the answer.
+	// Refuse, if it is set, is asked before each answer, with the number of the question; an error is the answer. Set it before
+	// a Give or a Take: the server learns of it by their lock.
 	Refuse func(question int) error
 }
 

@@ -4,8 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +24,7 @@ type config struct {
 	While  string                     `json:"while"`  // file; fails only as long as it is there
 	Hang   string                     `json:"hang"`   // command that hangs, with a child
 	Print  int                        `json:"print"`  // bytes that are printed instead of a result
-	Device json.RawMessage            `json:"device"` // written on ADD into the file for device information
+	Device json.RawMessage            `json:"device"` // written on ADD into the file for device information, over what is there
 	Given  struct {
 		File string `json:"CNIDeviceInfoFile"`
 	} `json:"runtimeConfig"`
@@ -34,6 +36,8 @@ type record struct {
 	Env     []string        `json:"env"`
 	Stdin   json.RawMessage `json:"stdin"`
 	PID     int             `json:"pid"`
+	// Device is what stood in the file for device information.
+	Device string `json:"device,omitempty"`
 }
 
 func main() {
@@ -102,6 +106,13 @@ func (c *config) write(command string, stdin []byte) error {
 		if strings.HasPrefix(kv, "CNI_") {
 			r.Env = append(r.Env, kv)
 		}
+	}
+	if c.Given.File != "" {
+		text, err := os.ReadFile(c.Given.File)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		r.Device = string(text)
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
