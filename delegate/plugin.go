@@ -226,7 +226,7 @@ func (c *call) detach(ctx context.Context, e *entry) error {
 		left, complaint = c.delegates().del(ctx, e)
 	}
 	if complaint != nil {
-		e.Complaint = oneLine(complaint.Error())
+		e.Complaint = oneLine(strings.ReplaceAll(complaint.Error(), "\n", "; "))
 	}
 	if err := unwire(&e.Sandbox, e.Plan); err != nil {
 		return errors.Join(complaint, err) // the journal stays: a retry begins here again

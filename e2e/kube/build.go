@@ -21,7 +21,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// binEnv is the folder of kubelab, podtool and nodeinit; told to the inner process.
+// binEnv is the folder of kubelab and the small programs; told to the inner process.
 const binEnv = "OVN_MULTINET_KUBE_BIN"
 
 // Main is [lab.Main] for tests that use a cluster.
@@ -65,7 +65,7 @@ func Build(ctx context.Context, progress io.Writer) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	if err := lab.GoBuild(ctx, root, "-ldflags=-s -w", "-o", dir+"/", "./e2e/podtool", "./e2e/kube/nodeinit"); err != nil {
+	if err := lab.GoBuild(ctx, root, "-ldflags=-s -w", "-o", dir+"/", "./e2e/podtool", "./e2e/kube/nodeinit", "./e2e/recorder"); err != nil {
 		return "", err
 	}
 	// By the name of kubectl it is kubectl.

@@ -25,6 +25,7 @@ const (
 	kubelab  = "kubelab"
 	podtool  = "podtool"
 	nodeinit = "nodeinit"
+	recorder = "recorder"
 )
 
 // Options of a cluster. The zero value is a cluster of two nodes.
@@ -35,6 +36,8 @@ type Options struct {
 	CNIVersion string
 	// Containerd2 has the nodes run containerd 2 instead of the machine's; the program needs [WithContainerd2].
 	Containerd2 bool
+	// AllowedDelegates are CNI plugins that the product may run on the nodes beside those of its manifests.
+	AllowedDelegates []string
 	// Step is told in plain words what is being done.
 	Step func(format string, args ...any)
 }
@@ -49,14 +52,15 @@ type Cluster struct {
 
 	Etcd, APIServer, Controllers, Scheduler *lab.Process
 
-	bin     string // folder of kubelab, podtool, nodeinit
+	bin     string // folder of the programs that Build makes
 	own     string // the nodes' own files; apart from the lab's, as they are many
 	groups  groups
 	pki     pki
 	forward *forwarder
 	step    func(format string, args ...any)
 
-	containerd2 bool
+	containerd2      bool
+	allowedDelegates []string
 
 	closed atomic.Bool
 }
@@ -73,7 +77,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Step == nil {
 		o.Step = func(string, ...any) {}
 	}
-	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, containerd2: o.Containerd2}
+	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, containerd2: o.Containerd2, allowedDelegates: o.AllowedDelegates}
 	if c.bin == "" {
 		return nil, errors.New("kube.New without the programs of a cluster: call kube.Main or kube.Enter first")
 	}

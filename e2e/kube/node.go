@@ -226,6 +226,9 @@ func (n *Node) InstallPlugin(from string) error {
 	return os.Rename(hidden, n.Path(filepath.Join(dir, filepath.Base(from))))
 }
 
+// InstallRecorder puts the CNI plugin recorder into /opt/cni/bin.
+func (n *Node) InstallRecorder() error { return n.InstallPlugin(n.cluster.program(recorder)) }
+
 func (n *Node) keepPodLogs(to string) error {
 	if n.Holder == nil {
 		return nil

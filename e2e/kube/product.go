@@ -57,6 +57,9 @@ func (c *Cluster) productManifests(ctx context.Context, settings []string) (stri
 	if err != nil {
 		return "", err
 	}
+	if text, err = c.allowDelegates(text); err != nil {
+		return "", err
+	}
 	endpoint, secret, err := c.ServeNBOverTLS(ctx, "ovn-multinet", "ovn-multinet-nb")
 	if err != nil {
 		return "", err
@@ -67,4 +70,16 @@ func (c *Cluster) productManifests(ctx context.Context, settings []string) (stri
 	}
 	lines := append([]string{fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint)}, settings...)
 	return strings.Replace(text, empty, strings.Join(lines, "\n  "), 1) + "---\n" + secret, nil
+}
+
+// allowDelegates adds to what the manifests let the nodes run.
+func (c *Cluster) allowDelegates(text string) (string, error) {
+	if len(c.allowedDelegates) == 0 {
+		return text, nil
+	}
+	const flag = `"--allowed-delegates=`
+	if strings.Count(text, flag) != 1 {
+		return "", fmt.Errorf("the manifests do not have %q once", flag)
+	}
+	return strings.Replace(text, flag, flag+strings.Join(c.allowedDelegates, ",")+",", 1), nil
 }
