@@ -99,6 +99,14 @@ func TestComplaintsAreShort(t *testing.T) {
 	if got := n.readAttached("c1").Complaint; len(got) != 512 || !strings.HasPrefix(got, `interface net1: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no no`) {
 		t.Errorf("%d bytes: %.60s…", len(got), got)
 	}
+	n.attached("c2", of(`{"type":"alpha"}`, ""), of(`{"type":"alpha"}`, ""))
+	n.write("fail DEL alpha", `{"code":119,"msg":"no"}`)
+	n.args.ContainerID = "c2"
+	wantError(t, (&Plugin{}).Del(n.args), 119, "no")
+	want := `interface net2: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no; interface net1: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no`
+	if got := n.readAttached("c2").Complaint; got != want {
+		t.Errorf("two complaints: %s\nwant %s", got, want)
+	}
 }
 
 // Delegates that an operator gave up are not asked again, and nothing of them is left: not the entry, not libcni's results, not
