@@ -84,7 +84,7 @@ func TestJournalIsReadByTheAgent(t *testing.T) {
 		}
 		// The last one is tried first.
 		const no = `plugin type="alpha" failed (delete): delegate alpha: alpha cannot DEL`
-		if want := "interface net3: network shop/ext: " + no + " interface net1: network shop/ext: " + no; got.Complaint != want {
+		if want := "interface net3: network shop/ext: " + no + "; interface net1: network shop/ext: " + no; got.Complaint != want {
 			t.Errorf("complaint %q\nwant      %q", got.Complaint, want)
 		}
 	}

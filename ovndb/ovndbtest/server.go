@@ -131,8 +131,11 @@ func (s *Server) start() {
 	if err := <-started; err != nil {
 		s.t.Fatal(err)
 	}
+	if s.ended == nil {
+		// Once: one that is started again goes after its clients all the same.
+		s.t.Cleanup(s.Kill)
+	}
 	s.pid, s.ended = cmd.Process.Pid, ended
-	s.t.Cleanup(func() { s.end(ended, cmd.Process.Pid) })
 	s.until("answers", func() bool {
 		var names []string
 		return call(s.Socket, "list_dbs", []any{}, &names) == nil
