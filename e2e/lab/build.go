@@ -112,7 +112,7 @@ func buildOurs(ctx context.Context, cache string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	return dir, GoBuild(ctx, root, "-tags", "failpoint", "-o", dir+"/", "./cmd/...", "./e2e/recorder")
+	return dir, GoBuild(ctx, root, "-tags", "failpoint,grpcnotrace", "-o", dir+"/", "./cmd/...", "./e2e/recorder")
 }
 
 // buildCNI makes the plugins once per set of versions. The folder appears by a rename: it is there whole or

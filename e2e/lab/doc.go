@@ -16,5 +16,5 @@
 //	fabric netns     the two switches that the NICs hang on
 //	pod netns        made by [Node.NewPod]; filled by [Pod.Add] through libcni
 //
-// Everything runs OVS's userspace datapath, so no kernel module is needed.
+// Everything runs OVS's userspace datapath, so no kernel module is needed; Options.KernelDatapath is for machines that have it.
 package lab

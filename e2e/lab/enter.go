@@ -29,12 +29,18 @@ type EnterOption func(*enterOptions)
 
 type enterOptions struct {
 	build   BuildOptions
+	network bool // stay in the machine's network namespace
 	prepare []func(context.Context) (finish func() error, err error)
 }
 
 // WithoutOurs leaves the project's own binaries unbuilt: for programs that use [Options.PrimaryOnly].
 func WithoutOurs() EnterOption {
 	return func(o *enterOptions) { o.build.WithoutOurs = true }
+}
+
+// WithMachineNetwork leaves the program in the network namespace that it is started in: for [Options.NodeHere].
+func WithMachineNetwork() EnterOption {
+	return func(o *enterOptions) { o.network = true }
 }
 
 // Around has prepare called in the outer process, before the inner one is started, and what it returns, if
@@ -114,6 +120,9 @@ func runOuter(o enterOptions) (code int, err error) {
 			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 		Pdeathsig: syscall.SIGKILL,
 		Setpgid:   true,
+	}
+	if o.network {
+		cmd.SysProcAttr.Cloneflags &^= syscall.CLONE_NEWNET
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("enter new namespaces: %w", err)

@@ -26,6 +26,9 @@ const (
 	maxNodes    = 250
 )
 
+// upPatience bounds what takes a second or two on a machine of its own, and much longer on one that is emulated.
+const upPatience = 3 * time.Minute
+
 // Options of a lab. The zero value is a lab of one node.
 type Options struct {
 	Name       string // default: the program's name and a number; in paths, so keep it short
@@ -38,6 +41,11 @@ type Options struct {
 	// Physical is the name of a provider's network. With it every node has a bridge br-ex with a NIC ext0 that the name
 	// is mapped to, and Lab.Outside makes machines beyond it.
 	Physical string
+	// KernelDatapath has the nodes' Open vSwitch use the kernel's datapath instead of its own.
+	KernelDatapath bool
+	// NodeHere has the first node live in the program's own network namespace, where a machine's NICs are. The program has
+	// to call Main or Enter with WithMachineNetwork, and what the node makes there goes with the machine only.
+	NodeHere bool
 	// PluginConf may change our entry of a node's conflist.
 	PluginConf func(n *Node, entry map[string]any)
 	// Step is told in plain words what is being done.
@@ -59,6 +67,7 @@ type Lab struct {
 	bins            Binaries
 	tor             *tor // nil without an outside world
 	bare            bool
+	datapath        string // of all bridges, as Open vSwitch calls its type
 	step            func(format string, args ...any)
 
 	mu      sync.Mutex
@@ -83,7 +92,10 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return nil, fmt.Errorf("a lab has 1 to %d nodes, not %d", maxNodes, o.Nodes)
 	}
-	l := &Lab{Name: o.Name, netns: map[string]bool{}, bare: o.BareNodes, step: o.Step}
+	l := &Lab{Name: o.Name, netns: map[string]bool{}, bare: o.BareNodes, datapath: userspace, step: o.Step}
+	if o.KernelDatapath {
+		l.datapath = kernel
+	}
 	if l.Name == "" {
 		program := strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
 		l.Name = fmt.Sprintf("%.20s-%d", program, labCount.Add(1))
@@ -106,7 +118,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 }
 
 func (l *Lab) up(ctx context.Context, o Options) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, upPatience)
 	defer cancel()
 	if err := os.Mkdir(l.Manifests, 0o755); err != nil {
 		return err
@@ -164,7 +176,15 @@ func (l *Lab) makeFabric() (err error) {
 
 // makeNetNS makes a namespace that Close removes.
 func (l *Lab) makeNetNS(name string) (string, error) {
-	path, err := makeNetNS(l.Name + "-" + name)
+	return l.keepNetNS(makeNetNS(l.Name + "-" + name))
+}
+
+// nameOwnNetNS gives the program's own network namespace a name that Close removes.
+func (l *Lab) nameOwnNetNS(name string) (string, error) {
+	return l.keepNetNS(nameNetNS(l.Name+"-"+name, "/proc/thread-self/ns/net"))
+}
+
+func (l *Lab) keepNetNS(path string, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}

@@ -50,6 +50,18 @@ func makeNetNS(name string) (path string, err error) {
 	return path, nil
 }
 
+// nameNetNS gives a network namespace that is there a path, that lives until removeNetNS(path).
+func nameNetNS(name, from string) (path string, err error) {
+	path = filepath.Join(netnsDir, name)
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		return "", fmt.Errorf("name netns: %w", err)
+	}
+	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
+		return "", errors.Join(fmt.Errorf("name netns %s: %w", path, err), os.Remove(path))
+	}
+	return path, nil
+}
+
 // removeNetNS takes the name away; the namespace goes with its last process. Absent is fine.
 func removeNetNS(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) {

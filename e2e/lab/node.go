@@ -20,6 +20,12 @@ const (
 	underlayBridge    = "br-phy" // has the tunnel endpoint's address and owns eth1
 )
 
+// Open vSwitch's types of datapaths.
+const (
+	userspace = "netdev"
+	kernel    = "system"
+)
+
 // Node is one machine of the lab.
 type Node struct {
 	Name     string
@@ -81,7 +87,11 @@ func (l *Lab) newNode(index int, o Options) (*Node, error) {
 		return nil, err
 	}
 	var err error
-	n.NetNS, err = l.makeNetNS(n.Name)
+	if o.NodeHere && index == 1 {
+		n.NetNS, err = l.nameOwnNetNS(n.Name)
+	} else {
+		n.NetNS, err = l.makeNetNS(n.Name)
+	}
 	return n, err
 }
 
@@ -113,8 +123,10 @@ func (n *Node) plugNICs(ctx context.Context) error {
 			mtu: nodeNetMTU, addr: ipNet(16, 172, 31, 1, i)}),
 		addNIC(fabric, n.NetNS, nic{name: "eth1", port: underlayPort(n.Index), via: "underlay",
 			mtu: underlayMTU}),
-		checksumsOff(n.NetNS, "eth1"),
 	)
+	if n.lab.datapath == userspace {
+		err = errors.Join(err, checksumsOff(n.NetNS, "eth1"))
+	}
 	if n.lab.tor != nil {
 		err = errors.Join(err, n.lab.tor.plug(ctx, n.trunk(), n.NetNS, providerNIC))
 	}
@@ -157,19 +169,19 @@ func (n *Node) startOVS(ctx context.Context) (err error) {
 		"external_ids:system-id=" + n.SystemID, "external_ids:hostname=" + n.Name,
 		"external_ids:ovn-remote=" + n.lab.SBEndpoint(), "external_ids:ovn-bridge=" + integrationBridge,
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.EncapIP.String(),
-		"external_ids:ovn-bridge-datapath-type=netdev",
-		"--", "add-br", underlayBridge, "--", "set", "Bridge", underlayBridge, "datapath_type=netdev",
+		"external_ids:ovn-bridge-datapath-type=" + n.lab.datapath,
+		"--", "add-br", underlayBridge, "--", "set", "Bridge", underlayBridge, "datapath_type=" + n.lab.datapath,
 		"--", "add-port", underlayBridge, "eth1"}
 	if n.physical != "" {
 		config = append(config, "--", "set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings="+n.physical+":"+providerBridge,
-			"--", "add-br", providerBridge, "--", "set", "Bridge", providerBridge, "datapath_type=netdev",
+			"--", "add-br", providerBridge, "--", "set", "Bridge", providerBridge, "datapath_type="+n.lab.datapath,
 			"--", "add-port", providerBridge, providerNIC)
 	}
 	_, err = n.VSCtl(ctx, config...)
 	if err != nil {
 		return err
 	}
-	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, vswitchdArgs(n.OVSSocket)...)
+	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, vswitchdArgs(n.OVSSocket, n.lab.datapath)...)
 	return err
 }
 
@@ -184,9 +196,13 @@ func ovsdbArgs(socket string) []string {
 		"--unixctl=" + filepath.Join(dir, "ovsdb-server.ctl")}
 }
 
-func vswitchdArgs(socket string) []string {
-	return []string{"ovs-vswitchd", "unix:" + socket, "--no-chdir", "--disable-system",
+func vswitchdArgs(socket, datapath string) []string {
+	args := []string{"ovs-vswitchd", "unix:" + socket, "--no-chdir",
 		"--unixctl=" + filepath.Join(filepath.Dir(socket), "ovs-vswitchd.ctl")}
+	if datapath == userspace {
+		args = append(args, "--disable-system") // a kernel without the datapath is asked for it again and again
+	}
+	return args
 }
 
 // switches is a readiness check: ovs-vswitchd has made br-phy. After a loss of power the database alone does not tell.
@@ -203,7 +219,10 @@ func (n *Node) addTunnelEndpoint(context.Context) error {
 	err := n.Do(func() error {
 		return errors.Join(setUp(underlayBridge, underlayMTU), addAddr(underlayBridge, addr))
 	})
-	return errors.Join(err, checksumsOff(n.NetNS, underlayBridge))
+	if n.lab.datapath == userspace {
+		err = errors.Join(err, checksumsOff(n.NetNS, underlayBridge))
+	}
+	return err
 }
 
 func (n *Node) startOVNController(ctx context.Context) (err error) {

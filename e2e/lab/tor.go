@@ -48,11 +48,11 @@ func (t *tor) start(ctx context.Context) error {
 		return err
 	}
 	_, err := t.vsctl(ctx, "--no-wait", "--", "init", "--", "add-br", torBridge,
-		"--", "set", "Bridge", torBridge, "datapath_type=netdev")
+		"--", "set", "Bridge", torBridge, "datapath_type="+userspace)
 	if err != nil {
 		return err
 	}
-	return t.run(ctx, "ovs-vswitchd", hasLink(t.netns, torBridge), vswitchdArgs(t.socket))
+	return t.run(ctx, "ovs-vswitchd", hasLink(t.netns, torBridge), vswitchdArgs(t.socket, userspace))
 }
 
 func (t *tor) run(ctx context.Context, name string, ready func(context.Context) error, args []string) error {

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// The release whose QEMU gives igb's virtual functions a link, and whose kernel has a driver for them.
+const (
+	suite   = "trixie"
+	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+)
+
+// packages are what is fetched, with all that they depend on: first what runs here, then what runs in the guest.
+var packages = []string{
+	"qemu-system-x86", "xz-utils",
+	"linux-image-amd64", "openvswitch-switch", "ovn-central", "ovn-host", "iproute2", "ethtool", "iptables", "iputils-ping",
+	"busybox-static",
+}
+
+// apt is an apt of its own: it knows the machine's mirror and nothing else of it, and installs nothing.
+type apt struct {
+	dir string
+}
+
+// newApt makes its folder, with the suite at the mirror as its only source.
+func newApt(ctx context.Context, dir string) (*apt, error) {
+	if _, err := os.Stat(keyring); err != nil {
+		return nil, fmt.Errorf("the keys of Debian's archive (package debian-archive-keyring): %w", err)
+	}
+	a := &apt{dir: dir}
+	for _, sub := range []string{"lists/partial", "cache/archives/partial", "machine/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	mirrors, err := a.mirrors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	acquire, err := acquireSettings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var refused error
+	for _, mirror := range mirrors {
+		err := a.use(ctx, mirror, acquire)
+		if err == nil {
+			return a, nil
+		}
+		refused = errors.Join(refused, err)
+	}
+	return nil, fmt.Errorf("none of this machine's apt sources has Debian's %s: %w", suite, refused)
+}
+
+// mirrors lists where the machine gets Debian from. Its lists may never have been fetched: then they are, into our
+// folder.
+func (a *apt) mirrors(ctx context.Context) ([]string, error) {
+	for _, lists := range []string{"", filepath.Join(a.dir, "machine")} {
+		var args []string
+		if lists != "" {
+			args = []string{"-o", "Dir::State::lists=" + lists, "-o", "APT::Sandbox::User=root"}
+			if _, err := output(ctx, "apt-get", append(args, "-q", "update")...); err != nil {
+				return nil, err
+			}
+		}
+		out, err := output(ctx, "apt-get", append(args, "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages")...)
+		if err != nil {
+			return nil, err
+		}
+		var found []string
+		seen := map[string]bool{}
+		for line := range strings.Lines(out) {
+			// The security archive has another label.
+			uri, ok := strings.CutPrefix(strings.TrimSpace(line), "Debian Debian ")
+			if ok && !seen[uri] {
+				seen[uri] = true
+				found = append(found, uri)
+			}
+		}
+		if len(found) > 0 {
+			return found, nil
+		}
+	}
+	return nil, errors.New("this machine's apt has no source of Debian")
+}
+
+// acquireSettings are the machine's own for downloads: proxies, time-outs, checks.
+func acquireSettings(ctx context.Context) (string, error) {
+	out, err := output(ctx, "apt-config", "dump", "Acquire")
+	if err != nil {
+		return "", err
+	}
+	var kept strings.Builder
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "Acquire::IndexTargets") && !strings.HasPrefix(line, "Acquire::Languages") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String(), nil
+}
+
+// use writes the configuration for a mirror and fetches its lists.
+func (a *apt) use(ctx context.Context, mirror, acquire string) error {
+	source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, mirror, suite)
+	// What else apt reads is replaced, since its hooks would run too.
+	config := fmt.Sprintf(`%[2]s
+Dir::Etc::Main "/dev/null";
+Dir::Etc::Parts "/dev/null";
+Dir::Etc::SourceList "%[1]s/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::State "%[1]s";
+Dir::State::lists "%[1]s/lists";
+Dir::State::status "%[1]s/status";
+Dir::Cache "%[1]s/cache";
+Dir::Log "%[1]s";
+Debug::NoLocking "true";
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; };
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+`, a.dir, acquire)
+	for name, text := range map[string]string{"sources.list": source, "apt.conf": config, "status": ""} {
+		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	_, err := a.get(ctx, "update")
+	return err
+}
+
+func (a *apt) get(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf")}, "apt-get", append([]string{"-q", "-y"}, args...)...)
+}
+
+// unpack fetches the packages, with what they need, and unpacks them all into one tree. It returns their names and
+// versions.
+func (a *apt) unpack(ctx context.Context, tree string) ([]string, error) {
+	args := append([]string{"install", "--download-only", "--no-install-recommends"}, packages...)
+	if _, err := a.get(ctx, args...); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		return nil, err
+	}
+	var all errgroup.Group
+	all.SetLimit(runtime.NumCPU())
+	var versions []string
+	for _, file := range files {
+		// name_version_architecture.deb, with an escaped colon
+		parts := strings.Split(strings.ReplaceAll(filepath.Base(file), "%3a", ":"), "_")
+		versions = append(versions, strings.Join(parts[:2], " "))
+		all.Go(func() error {
+			_, err := output(ctx, "dpkg", "-x", file, tree)
+			return err
+		})
+	}
+	return versions, all.Wait()
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	return run(ctx, nil, name, args...)
+}
+
+// run runs a program to its end and returns what it printed; its complaints are in the error.
+func run(ctx context.Context, env []string, name string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(name), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+)
+
+const devices = "/sys/bus/pci/devices"
+
+// patience bounds each wait here: an emulated machine on a busy one takes seconds for what is nothing elsewhere.
+const patience = 2 * time.Minute
+
+// makeVFs makes virtual functions on each physical one and names all of them: pf0, pf1, and pf0v0 and on. The driver of the
+// virtual functions is loaded last: one that finds its device without a link does not look again.
+func makeVFs(count int) error {
+	functions, err := filepath.Glob(devices + "/*/sriov_totalvfs")
+	if err != nil {
+		return err
+	}
+	slices.Sort(functions)
+	if len(functions) == 0 {
+		return errors.New("no device here can have virtual functions")
+	}
+	var names []string
+	for i, f := range functions {
+		names = append(names, fmt.Sprintf("pf%d", i))
+		if err := rename(filepath.Dir(f), names[i]); err != nil {
+			return err
+		}
+	}
+	if err := carriers(names); err != nil {
+		return err
+	}
+	var all errgroup.Group // the kernel waits a second for each
+	for i, f := range functions {
+		all.Go(func() error {
+			err := os.WriteFile(filepath.Join(filepath.Dir(f), "sriov_numvfs"), []byte(strconv.Itoa(count)), 0o644)
+			if err != nil {
+				return fmt.Errorf("make virtual functions of %s: %w", names[i], err)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	// The links go down meanwhile.
+	if err := carriers(names); err != nil {
+		return err
+	}
+	if err := load("igbvf"); err != nil {
+		return err
+	}
+	for i, f := range functions {
+		for v := range count {
+			dir := filepath.Join(filepath.Dir(f), fmt.Sprintf("virtfn%d", v))
+			if err := rename(dir, fmt.Sprintf("%sv%d", names[i], v)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rename waits for the interface of a device and gives it a name.
+func rename(dir, name string) error {
+	var old string
+	err := wait(func() error {
+		entries, err := os.ReadDir(filepath.Join(dir, "net"))
+		if err == nil && len(entries) != 1 {
+			err = fmt.Errorf("%s has %d interfaces", dir, len(entries))
+		}
+		if err == nil {
+			old = entries[0].Name()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(old)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetName(link, name)
+}
+
+// carriers sets interfaces up and waits for the link of each.
+func carriers(names []string) error {
+	for _, name := range names {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		err := wait(func() error {
+			text, err := os.ReadFile(filepath.Join("/sys/class/net", name, "carrier"))
+			if err == nil && strings.TrimSpace(string(text)) != "1" {
+				err = fmt.Errorf("%s has no link", name)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wait(cond func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := cond()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

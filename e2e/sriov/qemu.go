@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/sriov/guest/wire"
+)
+
+// machine is the guest's hardware. Two igb are its physical functions, each behind a port of its own as virtual functions
+// want it, and both on one wire. Everything is emulated, so no right to the machine's own virtualisation is needed.
+var machine = []string{
+	"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+	"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "2", "-m", "1536",
+	"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+	"-device", fmt.Sprintf("isa-debug-exit,iobase=%#x,iosize=1", wire.ExitPort),
+	// What vfio-pci takes a device for.
+	"-device", "intel-iommu,intremap=off",
+	"-netdev", "hubport,id=wire0,hubid=0", "-netdev", "hubport,id=wire1,hubid=0",
+	"-device", "pcie-root-port,id=port0,chassis=1,slot=1", "-device", "pcie-root-port,id=port1,chassis=2,slot=2",
+	// romfile: without one, as there is nothing to boot from the network.
+	"-device", "igb,bus=port0,netdev=wire0,romfile=,mac=02:00:00:00:f0:00",
+	"-device", "igb,bus=port1,netdev=wire1,romfile=,mac=02:00:00:00:f1:00",
+}
+
+// kernelArgs: random numbers from the processor spare the guest a wait at its start; and a check of the timer is lost now and
+// then, by a machine that is emulated slowly.
+const kernelArgs = "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check random.trust_cpu=1 intel_iommu=on iommu=pt net.ifnames=0 mitigations=off"
+
+// boot runs a guest to its end and returns the code that it reports. QEMU ends with this process, however it ends.
+func boot(ctx context.Context, t tree, kernel string, initrd *os.File, line func(string)) (code int, err error) {
+	// The parent-death signal fires when the thread that forked ends, not the process: keep this one.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	args := append(t.start("usr/bin/qemu-system-x86_64"), machine...)
+	args = append(args, "-L", t.path("usr/share/qemu"), "-L", t.path("usr/share/seabios"),
+		"-kernel", kernel, "-initrd", "/proc/self/fd/3", "-append", kernelArgs)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+t.path(filepath.Join(libraries, "qemu")))
+	cmd.ExtraFiles = []*os.File{initrd}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start QEMU: %w", err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line(strings.TrimRight(lines.Text(), "\r"))
+	}
+	_, _ = io.Copy(io.Discard, out)
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("the guest was ended: %w", context.Cause(ctx))
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return 0, err
+	}
+	code, ok := wire.Result(cmd.ProcessState.ExitCode())
+	if !ok {
+		return 0, fmt.Errorf("the guest ended without a result (QEMU: %s): %s", cmd.ProcessState, strings.TrimSpace(complaints.String()))
+	}
+	return code, nil
+}
+
+// memoryFile is a file that has no name and goes with its last user.
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/sriov/guest/wire"
+)
+
+type options struct {
+	run      string
+	verbose  bool
+	timeout  time.Duration
+	shell    string
+	sriovCNI string // path of the sriov plugin; "" for none
+}
+
+// vfs of each physical function; igb has up to seven.
+const vfs = 4
+
+func (o options) main(ctx context.Context) (int, error) {
+	began := time.Now()
+	b, err := prepare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	initrd, err := o.initrd(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	defer initrd.Close()
+	fmt.Printf("the guest: %s; built in %.1f s\n", b.versions, time.Since(began).Seconds())
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it took more than %v", o.timeout))
+	defer cancel()
+	s := &summary{verbose: o.verbose, out: os.Stdout}
+	code, err := boot(ctx, b.tree, b.kernel, initrd, s.line)
+	if err != nil || o.shell != "" {
+		return code, err
+	}
+	return s.end(code, time.Since(began)), nil
+}
+
+// initrd is the guest's first file system: the cached part, and after it what this run adds.
+func (o options) initrd(ctx context.Context, b *base) (*os.File, error) {
+	files, err := build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.sriovCNI != "" {
+		files["e2e/cni/sriov"] = o.sriovCNI
+	}
+	order, err := json.Marshal(o.order())
+	if err != nil {
+		return nil, err
+	}
+	f, err := memoryFile("initrd")
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(appendFile(f, b.image), appendRun(f, files, order)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func appendFile(to io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(to, f)
+	return err
+}
+
+// appendRun adds an archive with the files, by their names in the guest, and the order.
+func appendRun(to io.Writer, files map[string]string, order []byte) error {
+	a := newArchive(to)
+	for name, from := range files {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		a.file(name, 0o755, content)
+	}
+	a.file(wire.OrderFile, 0o644, order)
+	return a.close()
+}
+
+func (o options) order() wire.Order {
+	order := wire.Order{VFs: vfs, Env: []string{
+		"HOME=/root", "PATH=/usr/local/bin:/usr/bin:/usr/sbin", "OVN_MULTINET_BIN=/e2e/bin", "OVN_MULTINET_LAB_CNI=/e2e/cni",
+	}}
+	if o.sriovCNI != "" {
+		order.Env = append(order.Env, "SRIOV_CNI=/e2e/cni/sriov")
+	}
+	if o.shell != "" {
+		order.Command = []string{"/usr/bin/busybox", "sh", "-c", o.shell}
+		return order
+	}
+	order.Command = []string{"/e2e/scenarios", "-test.v", "-test.timeout=" + o.timeout.String()}
+	if o.run != "" {
+		order.Command = append(order.Command, "-test.run="+o.run)
+	}
+	return order
+}
+
+// unused programs of ours need not take the guest's memory.
+var unused = []string{"kubectl-multinet", "ovn-multinet-install"}
+
+// build brings what the guest runs of ours up to date. It returns the files by their names in the guest.
+func build(ctx context.Context) (map[string]string, error) {
+	bins, err := lab.Build(ctx, lab.BuildOptions{})
+	if err != nil {
+		return nil, err
+	}
+	root, err := lab.ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	// Beside the project's own, which is a folder per clone.
+	dir := bins.Ours + "-sriov"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	files := map[string]string{"init": filepath.Join(dir, "guest"), "e2e/scenarios": filepath.Join(dir, "scenarios")}
+	if err := lab.GoBuild(ctx, root, "-o", files["init"], "./e2e/sriov/guest"); err != nil {
+		return nil, err
+	}
+	if err := buildTest(ctx, root, files["e2e/scenarios"]); err != nil {
+		return nil, err
+	}
+	for folder, from := range map[string]string{"e2e/bin": bins.Ours, "e2e/cni": bins.CNI} {
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if slices.Contains(unused, e.Name()) {
+				continue
+			}
+			files[path.Join(folder, e.Name())] = filepath.Join(from, e.Name())
+		}
+	}
+	return files, nil
+}
+
+func buildTest(ctx context.Context, root, to string) error {
+	_, err := run(ctx, []string{"CGO_ENABLED=0", "GOWORK=off"}, "go", "-C", root, "test", "-c", "-buildvcs=false", "-tags", "sriov", "-ldflags=-s -w",
+		"-o", to, "./e2e/sriov/scenarios")
+	if err != nil {
+		return fmt.Errorf("build the scenarios: %w", err)
+	}
+	return nil
+}
+
+// summary counts what a test binary prints with -test.v. Of scenarios that consist of parts the parts count.
+type summary struct {
+	verbose        bool
+	out            io.Writer
+	passed, failed int
+	notRun         []string
+	last           string // result line, not counted yet: the next one may be of a part of it
+}
+
+func (s *summary) line(text string) {
+	trimmed := strings.TrimLeft(text, " ")
+	switch {
+	case strings.HasPrefix(trimmed, "--- "):
+		s.count(text)
+	case strings.HasPrefix(trimmed, "not run: "):
+		s.notRun = append(s.notRun, trimmed)
+		return
+	}
+	if s.verbose || !strings.HasPrefix(text, "=== ") {
+		fmt.Fprintln(s.out, text)
+	}
+}
+
+// count counts the result line before, now that the next one is known.
+func (s *summary) count(next string) {
+	switch before := strings.TrimLeft(s.last, " "); {
+	case strings.Index(next, "-") > strings.Index(s.last, "-") && s.last != "":
+	case strings.HasPrefix(before, "--- PASS"):
+		s.passed++
+	case before != "":
+		s.failed++
+	}
+	s.last = next
+}
+
+// end prints the closing lines and returns the runner's code.
+func (s *summary) end(code int, took time.Duration) int {
+	s.count("")
+	for _, n := range s.notRun {
+		fmt.Fprintln(s.out, n)
+	}
+	fmt.Fprintf(s.out, "%d scenarios: %d passed, %d failed, %d not run, in %.0f s\n", s.passed+s.failed, s.passed, s.failed, len(s.notRun), took.Seconds())
+	if code == 0 && s.passed+s.failed == 0 {
+		fmt.Fprintln(s.out, "no scenario ran")
+	}
+	if code == 0 && (s.passed == 0 || s.failed > 0) {
+		return 1
+	}
+	return code
+}

@@ -1,0 +1,116 @@
+//go:build sriov
+
+package scenarios
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// TestMainJob attaches pods on two nodes to OVN networks through the kernel's datapath: packets of the full size and TCP get
+// from pod to pod, those between nodes through a tunnel, and nothing is left.
+func TestMainJob(t *testing.T) {
+	w := newWorld(t)
+	a := w.attached(0, "a", "blue,green")
+	near := w.attached(0, "near", "blue")
+	far := w.attached(1, "far", `[{"name":"blue"},{"name":"green","interface":"data0","ips":["10.2.7.7","fd02::77"]}]`)
+	for _, n := range w.Nodes {
+		datapath, err := n.VSCtl(w.ctx, "--bare", "--columns=datapath_type", "find", "Bridge", "name=br-int")
+		w.must(err)
+		equal(t, "datapath of "+n.Name, datapath, "system")
+	}
+	equal(t, "MTU: underlay less Geneve", w.links(a)["net1"].MTU, 1600-58)
+	equal(t, "addresses", w.links(far)["data0"].ips(), []string{"10.2.7.7", "fd02::77"})
+	features, err := a.Exec(w.ctx, "ethtool", "-k", "net1")
+	w.must(err)
+	if !strings.Contains(features, "tx-checksumming: on") {
+		t.Errorf("the kernel's datapath needs no checksums of pods:\n%s", features)
+	}
+
+	before := w.tunnelled(w.Nodes[0])
+	w.mustReach(near, w.links(a)["net1"].ips()...)
+	w.must(transfer(near, a, w.links(a)["net1"].ips()[0]))
+	if sent := w.tunnelled(w.Nodes[0]) - before; sent > megabyte/2 {
+		t.Errorf("%d bytes left the node for a pod that is on it", sent)
+	}
+	w.mustReach(a, w.links(far)["net1"].ips()...)
+	for _, ip := range append(w.links(far)["net1"].ips(), w.links(far)["data0"].ips()...) {
+		w.mustReach(a, ip)
+		w.must(transfer(a, far, ip))
+	}
+	if sent := w.tunnelled(w.Nodes[0]) - before; sent < 3*megabyte {
+		t.Errorf("%d bytes through the tunnel between the nodes, which three megabytes are not", sent)
+	}
+	_, err = a.Exec(w.ctx, "ping", "-c1", "-W5", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(far)["net1"].ips()[0])
+	w.must(err)
+	w.mustReach(a, w.links(far)["eth0"].ips()...) // Flannel's
+	w.end(a, near, far)
+	w.asBefore()
+}
+
+const megabyte = 1 << 20
+
+// tunnelled counts the bytes that a node has sent through its tunnels.
+func (w *world) tunnelled(n *lab.Node) int {
+	w.t.Helper()
+	out, err := n.Exec(w.ctx, "ip", "-json", "-s", "link", "show", "genev_sys_6081")
+	w.must(err)
+	var links []struct {
+		Stats struct {
+			TX struct{ Bytes int }
+		} `json:"stats64"`
+	}
+	w.must(json.Unmarshal([]byte(out), &links))
+	return links[0].Stats.TX.Bytes
+}
+
+// transfer sends a megabyte to an address of a pod and compares what arrives.
+func transfer(from, to *lab.Pod, ip string) error {
+	var l net.Listener
+	err := to.Do(func() (err error) {
+		l, err = net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	sent := make([]byte, megabyte)
+	_, _ = rand.Read(sent)
+	received := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			received <- err
+			return
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(soon))
+		got, err := io.ReadAll(conn)
+		if err == nil && !bytes.Equal(got, sent) {
+			err = errors.New("what arrived is not what was sent")
+		}
+		received <- err
+	}()
+	var conn net.Conn
+	err = from.Do(func() (err error) {
+		conn, err = net.DialTimeout("tcp", l.Addr().String(), soon)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_ = conn.SetDeadline(time.Now().Add(soon))
+	_, err = conn.Write(sent)
+	return errors.Join(err, conn.Close(), <-received)
+}
