@@ -63,7 +63,7 @@ func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) e
 	}
 	l := &found[0]
 	if err := os.WriteFile(plan.ForgetMark(a.conf.StateDir, &l.Sandbox), nil, 0o600); err != nil {
-		return err
+		return conf.Errorf(conf.CodeInternal, "can the agent write to release/ below --state-dir?", "mark container %.12s: %w", l.ContainerID, err)
 	}
 	l.Forgotten = true
 	a.log.Warn("an operator gave up delegates that would not go", "pod", l.Namespace+"/"+l.Pod, "containerID", l.ContainerID, "delegates", l.Delegates, "complaint", l.Complaint)

@@ -107,7 +107,7 @@ func (n *node) fails(command, plugin string) {
 // attachments is a container's entry in the journal, with one delegate for each configuration: net1, net2, …
 func (n *node) attachments(container string, conflists ...string) *entry {
 	n.t.Helper()
-	e := &entry{Sandbox: sandbox(container), NetNS: n.pod, Args: n.args.Args, Plan: &plan.Plan{}}
+	e := &entry{Attached: plan.Attached{Sandbox: sandbox(container), Plan: &plan.Plan{}}, NetNS: n.pod, Args: n.args.Args}
 	for i, list := range conflists {
 		e.Plan.Delegates = append(e.Plan.Delegates, plan.Delegate{
 			Name: fmt.Sprintf("net%d", i+1), Network: "shop/ext", Conflist: json.RawMessage(list), Args: [][2]string{{"IP", "192.0.2.9"}},

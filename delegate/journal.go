@@ -32,9 +32,9 @@ const (
 
 // entry is one attachment: the intent at first, later with its plan.
 type entry struct {
-	Version int          `json:"version"`
-	Sandbox plan.Sandbox `json:"sandbox"`
-	Plan    *plan.Plan   `json:"plan,omitempty"` // nil: the ADD ended before it heard of its plan
+	Version int `json:"version"`
+	// What the agent reads too.
+	plan.Attached
 	// Begun counts the plan's delegates whose ADD was begun, Results are those of the ones that were made.
 	Begun   int               `json:"begun,omitempty"`
 	Results []json.RawMessage `json:"results,omitempty"`
@@ -43,9 +43,6 @@ type entry struct {
 	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD: delegates get them again when there is no pod to ask, in GC.
 	NetNS string `json:"netns,omitempty"`
 	Args  string `json:"args,omitempty"`
-	// Complaints counts the attempts at taking delegates away that failed, Complaint is what the last one said.
-	Complaints int    `json:"complaints,omitempty"`
-	Complaint  string `json:"complaint,omitempty"`
 	// damaged: the file does not parse (a disk's doing, for it was written whole), so that all that is known is the
 	// sandbox, whose ports are then looked for by their owner.
 	damaged bool
@@ -98,7 +95,7 @@ func (j *journal) read(s *plan.Sandbox) (*entry, error) {
 func parseEntry(text []byte, s *plan.Sandbox) *entry {
 	e := &entry{}
 	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ID() != s.ID() {
-		return &entry{Version: entryVersion, Sandbox: *s, damaged: true}
+		return &entry{Version: entryVersion, Attached: plan.Attached{Sandbox: *s}, damaged: true}
 	}
 	return e
 }

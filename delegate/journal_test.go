@@ -48,7 +48,7 @@ func TestJournalKeepsAnAttachment(t *testing.T) {
 		t.Fatalf("read of nothing = %v, %v", e, err)
 	}
 	for _, p := range []*plan.Plan{nil, onePort()} {
-		if err := j.write(&entry{Sandbox: s, Plan: p}); err != nil {
+		if err := j.write(&entry{Attached: plan.Attached{Sandbox: s, Plan: p}}); err != nil {
 			t.Fatal(err)
 		}
 		e, err := j.read(&s)
@@ -98,7 +98,7 @@ func TestJournalDamaged(t *testing.T) {
 
 func TestHandOver(t *testing.T) {
 	j, s := newJournal(t), sandbox("c1")
-	e := &entry{Sandbox: s, Plan: onePort()}
+	e := &entry{Attached: plan.Attached{Sandbox: s, Plan: onePort()}}
 	if err := j.write(e); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("release is %+v", r)
 	}
 	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
-	again := &entry{Sandbox: s, Plan: onePort()}
+	again := &entry{Attached: plan.Attached{Sandbox: s, Plan: onePort()}}
 	if _, err := j.handOver(again, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestJournalLists(t *testing.T) {
 		if id == "c3" {
 			s.Conflist = "another"
 		}
-		if err := j.write(&entry{Sandbox: s}); err != nil {
+		if err := j.write(&entry{Attached: plan.Attached{Sandbox: s}}); err != nil {
 			t.Fatal(err)
 		}
 	}

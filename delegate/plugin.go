@@ -124,7 +124,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	if err := c.journal.forget(&c.sandbox); err != nil {
 		return nil, err
 	}
-	e := &entry{Sandbox: c.sandbox, NetNS: c.args.Netns, Args: c.args.Args}
+	e := &entry{Attached: plan.Attached{Sandbox: c.sandbox}, NetNS: c.args.Netns, Args: c.args.Args}
 	if err := c.journal.write(e); err != nil {
 		return nil, err
 	}

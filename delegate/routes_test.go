@@ -39,7 +39,7 @@ func TestSettleResults(t *testing.T) {
 			if tt.byInterface != "" {
 				p.Default = &plan.Default{Interface: tt.byInterface}
 			}
-			e := &entry{Plan: p, Results: []json.RawMessage{json.RawMessage(tt.result)}}
+			e := &entry{Attached: plan.Attached{Plan: p}, Results: []json.RawMessage{json.RawMessage(tt.result)}}
 			if err := settleResults(e, tt.moved); err != nil || string(e.Results[0]) != tt.want {
 				t.Errorf("got  %s, %v\nwant %s", e.Results[0], err, tt.want)
 			}

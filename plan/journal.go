@@ -19,10 +19,10 @@ const (
 	LeftSuffix = ".left"
 )
 
-// Attached is what others than the plugin need to know of a file of its journal.
+// Attached is the part of a file of the plugin's journal that others read too.
 type Attached struct {
 	Sandbox Sandbox `json:"sandbox"`
-	Plan    *Plan   `json:"plan,omitempty"` // nil: the ADD has not heard of its plan
+	Plan    *Plan   `json:"plan,omitempty"` // nil: the ADD ended before it heard of its plan
 	// Complaints counts the attempts at taking its delegates away that failed, Complaint is what the last one said.
 	Complaints int    `json:"complaints,omitempty"`
 	Complaint  string `json:"complaint,omitempty"`
