@@ -32,14 +32,14 @@ func TestMainJob(t *testing.T) {
 	}
 
 	t.Run("addresses", func(t *testing.T) {
-		equal(t, "fixed addresses", w.links(fixed)["net1"].global(), []string{"10.2.7.7/16", "fd02::77/64"})
+		equal(t, "fixed addresses", w.links(fixed)["net1"].Prefixes(), []string{"10.2.7.7/16", "fd02::77/64"})
 		equal(t, "fixed MAC", w.links(fixed)["net1"].MAC, "02:00:00:00:07:07")
-		equal(t, "fixed wide IPv6 address", w.links(fixed)["net2"].global(), []string{"fd06::1:2:3:4/64"})
-		equal(t, "fixed address on a network without subnets", w.links(fixed)["net3"].global(), []string{"192.0.2.9/24"})
-		equal(t, "MAC only", w.links(six)["net2"].global(), []string(nil))
+		equal(t, "fixed wide IPv6 address", w.links(fixed)["net2"].Prefixes(), []string{"fd06::1:2:3:4/64"})
+		equal(t, "fixed address on a network without subnets", w.links(fixed)["net3"].Prefixes(), []string{"192.0.2.9/24"})
+		equal(t, "MAC only", w.links(six)["net2"].Prefixes(), []string(nil))
 		for _, c := range []struct{ addr, subnet string }{
-			{w.links(short)["net1"].ips()[0], "10.1.0.0/16"}, {w.links(pairs)["data0"].ips()[0], "10.2.0.0/16"},
-			{w.links(pairs)["data0"].ips()[1], "fd02::/64"}, {w.links(six)["net1"].ips()[0], "fd06::/64"},
+			{w.links(short)["net1"].IPs()[0], "10.1.0.0/16"}, {w.links(pairs)["data0"].IPs()[0], "10.2.0.0/16"},
+			{w.links(pairs)["data0"].IPs()[1], "fd02::/64"}, {w.links(six)["net1"].IPs()[0], "fd06::/64"},
 		} {
 			if !netip.MustParsePrefix(c.subnet).Contains(netip.MustParseAddr(c.addr)) {
 				t.Errorf("address %s is not of %s", c.addr, c.subnet)
@@ -60,19 +60,19 @@ func TestMainJob(t *testing.T) {
 		equal(t, "MTU of the network", w.links(form)["net1"].MTU, 1400)
 	})
 	t.Run("reach", func(t *testing.T) {
-		w.mustReach(short, w.links(pairs)["net1"].ips()...)
-		w.mustReach(pairs, w.links(form)["front"].ips()...)
-		w.mustReach(pairs, w.links(form)["net1"].ips()...)
-		w.mustReach(fixed, w.links(form)["net1"].ips()...)
+		w.mustReach(short, w.links(pairs)["net1"].IPs()...)
+		w.mustReach(pairs, w.links(form)["front"].IPs()...)
+		w.mustReach(pairs, w.links(form)["net1"].IPs()...)
+		w.mustReach(fixed, w.links(form)["net1"].IPs()...)
 		w.mustReach(form, "10.2.7.7", "fd02::77")
 		w.mustReach(six, "fd06::1:2:3:4")
-		w.mustReach(fixed, w.links(six)["net1"].ips()...)
-		w.mustReach(short, w.links(pairs)["eth0"].ips()...) // Flannel's, between nodes
-		w.mustNotReach(short, "net1", w.links(form)["net1"].ips()...)
+		w.mustReach(fixed, w.links(six)["net1"].IPs()...)
+		w.mustReach(short, w.links(pairs)["eth0"].IPs()...) // Flannel's, between nodes
+		w.mustNotReach(short, "net1", w.links(form)["net1"].IPs()...)
 		w.mustNotReach(form, "front", "192.0.2.9")
 	})
 	t.Run("large packets", func(t *testing.T) {
-		_, err := short.Exec(w.ctx, "ping", "-c1", "-W2", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(pairs)["net1"].ips()[0])
+		_, err := short.Exec(w.ctx, "ping", "-c1", "-W2", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(pairs)["net1"].IPs()[0])
 		if err != nil {
 			t.Errorf("a packet of the interface's MTU does not get through: %v", err)
 		}
@@ -93,14 +93,14 @@ func (w *world) consistent(p *lab.Pod, want []string) {
 	if !primary.Default || primary.Name != "cbr0" || primary.Interface != "eth0" {
 		w.t.Errorf("%s: first entry of its status is %+v, want the primary network's", p, primary)
 	}
-	equal(w.t, p.String()+" eth0", primary.IPs, links["eth0"].ips())
+	equal(w.t, p.String()+" eth0", primary.IPs, links["eth0"].IPs())
 	equal(w.t, p.String()+" eth0", primary.Mac, links["eth0"].MAC)
 	for i, name := range want {
 		s, l := status[i+1], links[name]
 		what := p.String() + " " + name
 		equal(w.t, what+" in the status", s.Interface, name)
 		equal(w.t, what+" default", s.Default, false)
-		equal(w.t, what+" ips", s.IPs, l.ips())
+		equal(w.t, what+" ips", s.IPs, l.IPs())
 		equal(w.t, what+" mac", s.Mac, l.MAC)
 		equal(w.t, what+" mtu", s.Mtu, l.MTU)
 		for _, a := range l.Addrs {
@@ -109,7 +109,7 @@ func (w *world) consistent(p *lab.Pod, want []string) {
 			}
 		}
 		row := w.portRow(p, name)
-		addresses := strings.Join(append([]string{l.MAC}, l.ips()...), " ")
+		addresses := strings.Join(append([]string{l.MAC}, l.IPs()...), " ")
 		equal(w.t, what+" addresses in NB", row.Addresses, addresses)
 		equal(w.t, what+" port security in NB", row.PortSecurity, addresses)
 		equal(w.t, what+" requested chassis", row.Options["requested-chassis"], p.Node.SystemID)
@@ -177,7 +177,7 @@ func TestPrimaryIsUntouched(t *testing.T) {
 	if len(got.Interfaces) != len(want.Interfaces) || len(got.IPs) != len(want.IPs) || len(got.Routes) != len(want.Routes) {
 		t.Errorf("the chain's result has changed its shape:\n got %v\nwant one like %v", got, want)
 	}
-	equal(t, "eth0 in the result and in the kernel", w.links(wanted)["eth0"].global()[0], got.IPs[0].Address.String())
+	equal(t, "eth0 in the result and in the kernel", w.links(wanted)["eth0"].Prefixes()[0], got.IPs[0].Address.String())
 	equal(t, "interfaces of a plain pod", len(w.links(plain)), 1)
 	w.end(plain, wanted)
 	w.asBefore()

@@ -81,7 +81,7 @@ func (w *world) delegated(p *lab.Pod, i, position int, network, ifName string, w
 	w.t.Helper()
 	l, s, r := w.links(p)[ifName], w.status(p)[position], w.results(p)[i]
 	what := p.String() + " " + ifName
-	equal(w.t, what+" addresses", l.global(), want)
+	equal(w.t, what+" addresses", l.Prefixes(), want)
 	var inResult []string
 	for _, ip := range r.IPs {
 		inResult = append(inResult, ip.Address.String())
@@ -95,7 +95,7 @@ func (w *world) delegated(p *lab.Pod, i, position int, network, ifName string, w
 	}
 	equal(w.t, what+" MAC in the result", strings.ToLower(mac), l.MAC)
 	equal(w.t, what+" in the status", []string{s.Name, s.Interface, strings.ToLower(s.Mac)}, []string{network, ifName, l.MAC})
-	equal(w.t, what+" ips in the status", s.IPs, l.ips())
+	equal(w.t, what+" ips in the status", s.IPs, l.IPs())
 }
 
 // reachBy pings by one interface of a pod: another may have a way to the node's addresses too. An IPv6 address of
@@ -171,8 +171,8 @@ func TestDelegateKinds(t *testing.T) {
 				equal(t, key, strings.TrimSpace(out), value)
 			}
 			own := w.links(p)["net1"]
-			equal(t, "the OVN port beside it", w.portRow(p, "net1").Addresses, own.MAC+" "+own.ips()[0])
-			equal(t, "the OVN interface in the status", w.status(p)[1].IPs, own.ips())
+			equal(t, "the OVN port beside it", w.portRow(p, "net1").Addresses, own.MAC+" "+own.IPs()[0])
+			equal(t, "the OVN interface in the status", w.status(p)[1].IPs, own.IPs())
 			w.reachBy(p, "net2", k.reach...)
 			w.must(p.Check(w.ctx))
 			w.end(p)

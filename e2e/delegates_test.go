@@ -54,7 +54,7 @@ func TestDelegates(t *testing.T) {
 	equal(t, "the pod's MAC by the capability", w.links(a)["net1"].MAC, "02:00:00:00:70:01")
 	equal(t, "MTU by the chained plugin", w.links(a)["net1"].MTU, 1300)
 	for _, name := range []string{"net1", "p2p"} {
-		ip := netip.MustParseAddr(w.links(a)[name].ips()[0])
+		ip := netip.MustParseAddr(w.links(a)[name].IPs()[0])
 		if !netip.MustParsePrefix("10.70.0.0/15").Contains(ip) {
 			t.Errorf("%s has address %s", name, ip)
 		}
@@ -62,11 +62,11 @@ func TestDelegates(t *testing.T) {
 	for i, s := range w.status(a)[1:] {
 		name := []string{"net1", "net2", "p2p"}[i]
 		equal(t, "order of the status", []string{s.Name, s.Interface}, []string{"shop/" + []string{"bridged", "blue", "pair"}[i], name})
-		equal(t, "ips in the status of "+name, s.IPs, w.links(a)[name].ips())
+		equal(t, "ips in the status of "+name, s.IPs, w.links(a)[name].IPs())
 		equal(t, "mac in the status of "+name, s.Mac, w.links(a)[name].MAC)
 	}
-	w.mustReach(a, w.links(b)["net1"].ips()...)
-	w.mustReach(b, w.links(a)["net2"].ips()...)
+	w.mustReach(a, w.links(b)["net1"].IPs()...)
+	w.mustReach(b, w.links(a)["net2"].IPs()...)
 	equal(t, "default routes", w.defaults(a, "-4"), []string{"default via 10.244.1.1 dev eth0"})
 	for _, p := range []*lab.Pod{a, b} {
 		w.must(p.Check(w.ctx))

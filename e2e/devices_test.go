@@ -105,7 +105,7 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	other := w.attached(0, "other", "blue")
-	w.reachBy(p, "net2", w.links(other)["net1"].ips()...)
+	w.reachBy(p, "net2", w.links(other)["net1"].IPs()...)
 	equal(t, "questions", k.Asked(), 1)
 	w.must(p.Check(w.ctx))
 	w.end(p, other)

@@ -320,21 +320,11 @@ func TestAgentKilledWithDevice(t *testing.T) {
 			k := w.kubelet()
 			log := w.taking("vf", nics, "")
 			n := w.Nodes[0]
-			w.must(n.StopAgent(w.ctx))
-			w.must(n.StartAgent(w.ctx, failpoint.Env+"="+c.point))
 			k.Give("shop", "web", has{nics: {vf1, vf0}})
 			p := w.pod(0, "web", "blue,vf")
-			called := make(chan error, 1)
-			go func() {
-				_, err := p.Add(w.ctx)
-				if err == nil {
-					err = p.Del(w.ctx)
-				}
-				called <- err
-			}()
-			w.killed(n.Agent.Wait(w.ctx))
-			w.must(n.StartAgent(w.ctx, failpoint.Env+"="))
-			w.must(<-called)
+			ended, err := n.AcrossKill(w.ctx, c.point, func() error { return w.addAndDel(p) })
+			w.killed(ended)
+			w.must(err)
 			w.end(p)
 			equal(t, "calls", w.toldOf(log, p), []string{"ADD web net2", "DEL web net2"})
 			equal(t, "devices", w.devices(log), map[string][2]string{"ADD net2": both(vf0), "DEL net2": both(vf0)})

@@ -23,8 +23,8 @@ func TestForeignPort(t *testing.T) {
 	w.must(err)
 	far, near := w.attached(0, "far", "lan"), w.attached(1, "near", "lan")
 	w.mustReach(near, ip)
-	w.mustReach(vm, w.links(near)["net1"].ips()...)
-	to, from := w.pinging(far, ip), w.pinging(vm, w.links(far)["net1"].ips()[0])
+	w.mustReach(vm, w.links(near)["net1"].IPs()...)
+	to, from := w.pinging(far, ip), w.pinging(vm, w.links(far)["net1"].IPs()[0])
 	row := w.foreignRow("vm")
 
 	for _, c := range []struct {

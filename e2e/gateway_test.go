@@ -125,7 +125,7 @@ func (w *world) seenFrom(p endpoint, at *lab.Outside, addrs ...string) []string 
 // inCore are a pod's addresses on its further interface, sorted.
 func (w *world) inCore(p *lab.Pod) []string {
 	w.t.Helper()
-	return slices.Sorted(slices.Values(w.links(p)["net1"].ips()))
+	return slices.Sorted(slices.Values(w.links(p)["net1"].IPs()))
 }
 
 // TestGateway: pods reach the world outside under the gateway's addresses or, where the network says so, under their own,

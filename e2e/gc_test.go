@@ -268,8 +268,8 @@ func TestGC(t *testing.T) {
 		}
 		equal(t, "leases", w.files(leases), held)
 		for _, p := range []*lab.Pod{apart, elsewhere} {
-			w.reachBy(valid, "net1", w.links(p)["net1"].ips()...)
-			w.reachBy(valid, "net2", w.links(p)["net2"].ips()...)
+			w.reachBy(valid, "net1", w.links(p)["net1"].IPs()...)
+			w.reachBy(valid, "net2", w.links(p)["net2"].IPs()...)
 		}
 		w.must(valid.Check(w.ctx))
 		w.collects(log, []*lab.Pod{valid}, nil, living) // once more is the same
@@ -326,9 +326,9 @@ func TestDelegateRepeats(t *testing.T) {
 			w.must(err)
 			w.add(p, lab.OnlyOurs(prev))
 			equal(w.t, "what a repeated ADD changed", before.Diff(w.nameless()), "")
-			w.delegated(p, 0, 2, "shop/pair", "net2", w.links(p)["net2"].global())
+			w.delegated(p, 0, 2, "shop/pair", "net2", w.links(p)["net2"].Prefixes())
 			w.reachBy(p, "net2", "10.77.0.1")
-			w.reachBy(p, "net1", w.links(other)["net1"].ips()...)
+			w.reachBy(p, "net1", w.links(other)["net1"].IPs()...)
 			equal(w.t, "leases", len(w.files(leases)), 2)
 			w.must(p.Check(w.ctx))
 			w.del(p)

@@ -34,7 +34,7 @@ func TestHerd(t *testing.T) {
 	for _, p := range pods {
 		w.consistent(p, []string{"net1", "net2", "net3"})
 		for _, l := range w.links(p) {
-			for _, ip := range l.ips() {
+			for _, ip := range l.IPs() {
 				if other := holder[ip]; other != "" {
 					t.Errorf("%s and %s both have %s", p, other, ip)
 				}
@@ -43,7 +43,7 @@ func TestHerd(t *testing.T) {
 		}
 	}
 	for i, p := range pods[1:] {
-		w.mustReach(p, w.links(pods[i])["net2"].ips()...)
+		w.mustReach(p, w.links(pods[i])["net2"].IPs()...)
 	}
 	for _, p := range pods {
 		all.Go(func() error { return p.Close(w.ctx) })

@@ -76,6 +76,15 @@ func (w *world) killed(err error) {
 	}
 }
 
+// addAndDel is all of a pod's life.
+func (w *world) addAndDel(p *lab.Pod) error {
+	_, err := p.Add(w.ctx)
+	if err == nil {
+		err = p.Del(w.ctx)
+	}
+	return err
+}
+
 // TestAgentKilled kills the agent with SIGKILL at each point; it is started again without the failpoint, as its
 // DaemonSet would. The plugin's call waits for it and succeeds.
 func TestAgentKilled(t *testing.T) {
@@ -83,20 +92,10 @@ func TestAgentKilled(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			w := newWorld(t, lab.Options{}, nil)
 			n := w.Nodes[0]
-			w.must(n.StopAgent(w.ctx))
-			w.must(n.StartAgent(w.ctx, failpoint.Env+"="+point))
 			p := w.pod(0, "web", "blue,green,blue")
-			called := make(chan error, 1)
-			go func() {
-				_, err := p.Add(w.ctx)
-				if err == nil {
-					err = p.Del(w.ctx)
-				}
-				called <- err
-			}()
-			w.killed(n.Agent.Wait(w.ctx))
-			w.must(n.StartAgent(w.ctx, failpoint.Env+"="))
-			w.must(<-called)
+			ended, err := n.AcrossKill(w.ctx, point, func() error { return w.addAndDel(p) })
+			w.killed(ended)
+			w.must(err)
 			w.end(p)
 			w.asBefore()
 		})

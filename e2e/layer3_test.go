@@ -40,7 +40,7 @@ func (w *world) inBlocks(p *lab.Pod, network string) {
 	if len(blocks) != 2 {
 		w.t.Fatalf("node %s has the blocks %v of %s, want one of each family", p.Node.Name, blocks, network)
 	}
-	addrs := w.links(p)["net1"].global()
+	addrs := w.links(p)["net1"].Prefixes()
 	for i, text := range addrs {
 		a, err := netip.ParsePrefix(text)
 		w.must(err)
@@ -107,7 +107,7 @@ func TestLayer3(t *testing.T) {
 		own, other := w.blocksOf("shop/wide", w.Nodes[0])[0], w.blocksOf("shop/wide", w.Nodes[1])[0]
 		good, bad := nth(own, 77), nth(other, 77)
 		p := w.attached(0, "fixed", fmt.Sprintf(`[{"name":"wide","ips":[%q]}]`, good))
-		equal(t, "address", w.links(p)["net1"].ips()[0], good.String())
+		equal(t, "address", w.links(p)["net1"].IPs()[0], good.String())
 		q := w.pod(0, "elsewhere", fmt.Sprintf(`[{"name":"wide","ips":[%q]}]`, bad))
 		_, err := q.Add(w.ctx)
 		w.refused(err, conf.CodeInvalidConfig, bad.String(), "node1", own.String())
@@ -115,7 +115,7 @@ func TestLayer3(t *testing.T) {
 	})
 	t.Run("a change for all nodes", func(t *testing.T) {
 		w := w.sub(t)
-		ping := w.pinging(a, w.links(c)["net1"].ips()[0])
+		ping := w.pinging(a, w.links(c)["net1"].IPs()[0])
 		w.network("wide", fmt.Sprintf(wide, `,"mtu":1300`))
 		ping.goesOn()
 		p := w.attached(1, "small", "wide")
@@ -174,7 +174,7 @@ func TestLayer3Nodes(t *testing.T) {
 	})
 	late = w.retried(late)
 	equal(t, "blocks of the node that had none", fmt.Sprint(w.blocksOf("shop/narrow", w.Nodes[2])), fmt.Sprint(was))
-	w.mustReach(a, w.links(late)["net1"].ips()...)
+	w.mustReach(a, w.links(late)["net1"].IPs()...)
 
 	// It comes back, and gets what there is: nothing yet.
 	w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes)))
@@ -212,17 +212,17 @@ func TestLayer3Routed(t *testing.T) {
 		w.inBlocks(p, "shop/wide")
 		equal(t, "addresses that the host sees of "+p.String(), w.seenFrom(p, host, "192.0.2.9", "2001:db8::9"), []string{"192.0.2.10", "2001:db8::10"})
 		w.mustReach(p, w.inCore(flat)...)
-		w.mustReach(flat, w.links(p)["net1"].ips()[0])
+		w.mustReach(flat, w.links(p)["net1"].IPs()[0])
 	}
 	w.mustReach(a, w.inCore(b)...)
 	w.network("wide", fmt.Sprintf(wide, `,"router":"core","snat":false,`+routes))
 	w.becomes(func() error {
-		if got := w.seenFrom(b, host, "192.0.2.9"); !slices.Equal(got, w.links(b)["net1"].ips()[:1]) {
+		if got := w.seenFrom(b, host, "192.0.2.9"); !slices.Equal(got, w.links(b)["net1"].IPs()[:1]) {
 			return fmt.Errorf("%s sees %v", host, got)
 		}
 		return nil
 	})
-	w.mustReach(host, w.links(b)["net1"].ips()[0])
+	w.mustReach(host, w.links(b)["net1"].IPs()[0])
 
 	// The whole of the network counts, also what no node has.
 	w.nad("clash", `{"type":"ovn-multinet","router":"core","subnets":"10.128.3.0/24"}`)

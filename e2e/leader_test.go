@@ -74,7 +74,7 @@ func TestManyNetworks(t *testing.T) {
 	w.must(err)
 	equal(t, "ports on the routers", len(strings.Fields(out)), 200)
 	a, b := w.attached(0, "a", names[0]), w.attached(0, "b", names[196])
-	w.mustReach(a, w.links(b)["net1"].ips()[0])
+	w.mustReach(a, w.links(b)["net1"].IPs()[0])
 	w.end(a, b)
 
 	w.settled()

@@ -57,13 +57,13 @@ func TestSecondSandbox(t *testing.T) {
 	w.must(err)
 	w.add(second)
 	for _, name := range []string{"net1", "net2"} {
-		equal(t, name+" addresses of the second sandbox", w.links(second)[name].global(), want[name].global())
+		equal(t, name+" addresses of the second sandbox", w.links(second)[name].Prefixes(), want[name].Prefixes())
 		equal(t, name+" MAC of the second sandbox", w.links(second)[name].MAC, want[name].MAC)
 	}
 	w.must(first.Del(w.ctx))
 	w.must(first.RemoveNetNS())
 	w.consistent(second, []string{"net1", "net2"})
-	w.mustReach(second, w.links(peer)["net1"].ips()...)
+	w.mustReach(second, w.links(peer)["net1"].IPs()...)
 	w.end(second, peer)
 	w.asBefore()
 }
@@ -73,10 +73,10 @@ func TestSecondSandbox(t *testing.T) {
 func TestSecondPodOfTheName(t *testing.T) {
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	old := w.attached(0, "web", "blue")
-	addr := w.links(old)["net1"].ips()[0]
+	addr := w.links(old)["net1"].IPs()[0]
 	now := w.pod(1, "web", "blue") // replaces the manifest
 	w.add(now)
-	equal(t, "address of the newer pod", w.links(now)["net1"].ips()[0], addr)
+	equal(t, "address of the newer pod", w.links(now)["net1"].IPs()[0], addr)
 	equal(t, "chassis of the port", w.portRow(now, "net1").Options["requested-chassis"], w.Nodes[1].SystemID)
 	late, err := old.NewSandbox(w.ctx)
 	w.must(err)
@@ -124,7 +124,7 @@ func TestAddressReturns(t *testing.T) {
 	w.asBefore()
 	again := w.attached(1, "db-0", "blue,green")
 	for _, name := range []string{"net1", "net2"} {
-		equal(t, name, w.links(again)[name].global(), want[name].global())
+		equal(t, name, w.links(again)[name].Prefixes(), want[name].Prefixes())
 	}
 	w.end(again)
 }
@@ -201,7 +201,7 @@ func TestAgentRestarts(t *testing.T) {
 	w.must(n.StartAgent(w.ctx))
 	w.must(<-added)
 	w.consistent(late, []string{"net1", "net2"})
-	w.mustReach(late, w.links(p)["net1"].ips()...)
+	w.mustReach(late, w.links(p)["net1"].IPs()...)
 	w.end(p, late)
 	w.asBefore()
 }

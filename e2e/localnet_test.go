@@ -103,7 +103,7 @@ func (w *world) linkMTU(n *lab.Node, name string) int {
 	w.t.Helper()
 	out, err := n.Exec(w.ctx, "ip", "-json", "link", "show", name)
 	w.must(err)
-	var list []link
+	var list []lab.Link
 	w.must(json.Unmarshal([]byte(out), &list))
 	return list[0].MTU
 }
@@ -144,7 +144,7 @@ func TestLocalnetWithoutMapping(t *testing.T) {
 	w.must(err)
 	p = w.retried(p)
 	outside := w.outside("out", 0, "10.50.0.9/24", "fd50::9/64")
-	w.mustReach(outside, w.links(p)["net2"].ips()...)
+	w.mustReach(outside, w.links(p)["net2"].IPs()...)
 	w.end(p)
 	w.endNetworks("plain")
 }

@@ -26,7 +26,7 @@ func TestNetworkAfterItsPod(t *testing.T) {
 		p = w.retried(p)
 		w.consistent(p, []string{"net1"})
 		peer := w.attached(0, "peer", "late")
-		w.mustReach(p, w.links(peer)["net1"].ips()...)
+		w.mustReach(p, w.links(peer)["net1"].IPs()...)
 		w.end(p, peer)
 		w.endNetworks("late")
 		w.asBefore()
@@ -147,7 +147,7 @@ func TestUpdateForNewPods(t *testing.T) {
 			equal(w.t, "MTU", w.links(now)["net1"].MTU, 1300)
 		}},
 		{"excludeSubnets", `{"type":"ovn-multinet","subnets":"10.20.0.0/28","excludeSubnets":"10.20.0.8/29,10.20.0.4/30,10.20.0.2/32"}`, func(w *world, now *lab.Pod) {
-			equal(w.t, "address", w.links(now)["net1"].global(), []string{"10.20.0.3/28"}) // all that is left
+			equal(w.t, "address", w.links(now)["net1"].Prefixes(), []string{"10.20.0.3/28"}) // all that is left
 			full := w.pod(0, "full", "live")
 			_, err := full.Add(w.ctx)
 			w.refused(err, conf.CodeNoAddressLeft, "shop/live")
@@ -184,7 +184,7 @@ func TestSubnetGrows(t *testing.T) {
 	a, b := w.attached(0, "a", "grow"), w.attached(1, "b", "grow")
 	filler := w.attached(0, "filler", strings.TrimSuffix(strings.Repeat("grow,", 11), ",")) // 13 hosts beside the gateway
 	w.full("grow")
-	ping := w.pinging(a, w.links(b)["net1"].ips()[0])
+	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
 	links, row := w.links(a)["net1"], w.portRow(a, "net1")
 
 	w.network("grow", `{"type":"ovn-multinet","subnets":"10.20.0.0/24"}`)
@@ -192,13 +192,13 @@ func TestSubnetGrows(t *testing.T) {
 	was, is := netip.MustParsePrefix("10.20.0.0/28"), netip.MustParsePrefix("10.20.0.0/24")
 	for _, p := range []*lab.Pod{c, d} {
 		w.consistent(p, []string{"net1"})
-		for _, text := range w.links(p)["net1"].global() {
+		for _, text := range w.links(p)["net1"].Prefixes() {
 			if addr := netip.MustParsePrefix(text); was.Contains(addr.Addr()) || !is.Contains(addr.Addr()) || addr.Bits() != is.Bits() {
 				t.Errorf("%s got %s, want an address of what %s has grown by, with its prefix length", p, addr, was)
 			}
 		}
 	}
-	w.mustReach(c, w.links(d)["net1"].ips()...)
+	w.mustReach(c, w.links(d)["net1"].IPs()...)
 	equal(t, "link of the running pod", w.links(a)["net1"], links)
 	equal(t, "port of the running pod", w.portRow(a, "net1"), row)
 	ping.stop()
@@ -206,11 +206,11 @@ func TestSubnetGrows(t *testing.T) {
 	// A pod that comes back into a second sandbox keeps its address, with the new prefix length.
 	again, err := b.NewSandbox(w.ctx)
 	w.must(err)
-	want := w.links(b)["net1"].ips()
+	want := w.links(b)["net1"].IPs()
 	w.add(again)
 	w.consistent(again, []string{"net1"})
-	equal(t, "address in the second sandbox", w.links(again)["net1"].ips(), want)
-	w.mustReach(again, w.links(a)["net1"].ips()...)
+	equal(t, "address in the second sandbox", w.links(again)["net1"].IPs(), want)
+	w.mustReach(again, w.links(a)["net1"].IPs()...)
 	w.must(b.Del(w.ctx))
 	w.must(b.RemoveNetNS())
 	w.end(a, again, c, d, filler)
@@ -234,7 +234,7 @@ func TestRefusedUpdate(t *testing.T) {
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","router":"main"}`
 	w.network("firm", config)
 	a, b := w.attached(0, "a", "firm"), w.attached(1, "b", "firm")
-	ping := w.pinging(a, w.links(b)["net1"].ips()[0])
+	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
 	switchRow := w.switchOf("shop/firm")
 	for _, c := range []struct {
 		name, config string
@@ -257,7 +257,7 @@ func TestRefusedUpdate(t *testing.T) {
 			fixed := w.attached(0, "fixed", `[{"name":"firm","ips":["10.20.0.254"]}]`)
 			for _, p := range []*lab.Pod{now, fixed} {
 				w.consistent(p, []string{"net1"})
-				w.mustReach(p, w.links(b)["net1"].ips()...)
+				w.mustReach(p, w.links(b)["net1"].IPs()...)
 				w.mustReach(p, "10.20.0.1", "fd20::1")
 			}
 			w.mustReach(b, "10.20.0.254")

@@ -18,7 +18,7 @@ func TestOrphans(t *testing.T) {
 	if strings.Count(held, "shop/goes/") != 2 || !strings.Contains(held, "fd02::") {
 		t.Fatalf("two ports and a claim are wanted to begin with: %q", held)
 	}
-	ping := w.pinging(peer, w.links(stays)["net1"].ips()[0])
+	ping := w.pinging(peer, w.links(stays)["net1"].IPs()[0])
 	w.must(goes.Node.KillAgent())
 
 	w.must(w.WriteManifest("broken.yaml", "kind: Pod\nmetadata: {name: half-wri"))

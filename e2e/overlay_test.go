@@ -34,13 +34,13 @@ func TestOverlayNADs(t *testing.T) {
 	for _, p := range []*lab.Pod{a, b, c} {
 		link := w.links(p)["net1"]
 		equal(t, "MTU", link.MTU, 1300)
-		if ip := link.ips()[0]; !strings.HasPrefix(ip, "10.100.200.") || len(w.status(p)) != 2 {
+		if ip := link.IPs()[0]; !strings.HasPrefix(ip, "10.100.200.") || len(w.status(p)) != 2 {
 			t.Errorf("%s has %s, status %+v", p, ip, w.status(p))
 		}
-		w.mustReach(p, w.links(a)["net1"].ips()[0], w.links(b)["net1"].ips()[0], w.links(c)["net1"].ips()[0])
+		w.mustReach(p, w.links(a)["net1"].IPs()[0], w.links(b)["net1"].IPs()[0], w.links(c)["net1"].IPs()[0])
 	}
 	equal(t, "networks", w.networkOf(a)+" "+w.networkOf(b)+" "+w.networkOf(c), "tenantblue tenantblue tenantblue")
-	ping := w.pinging(a, w.links(b)["net1"].ips()[0])
+	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
 
 	for _, odd := range []struct {
 		nad, config string
@@ -79,7 +79,7 @@ func TestOverlayNADs(t *testing.T) {
 	_, err := late.Add(w.ctx)
 	w.clean(err)
 	d := w.attached(0, "d", "second")
-	w.mustReach(d, w.links(a)["net1"].ips()[0], w.links(b)["net1"].ips()[0])
+	w.mustReach(d, w.links(a)["net1"].IPs()[0], w.links(b)["net1"].IPs()[0])
 	ping.stop()
 	w.end(a, b, c, d, late)
 	w.endNetworks("second", "tools/third")

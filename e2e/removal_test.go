@@ -23,7 +23,7 @@ func TestNetworkDeletedUnderPods(t *testing.T) {
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","router":"main"}`
 	w.network("doomed", config)
 	a, b := w.attached(0, "a", "doomed"), w.attached(1, "b", "doomed")
-	ping := w.pinging(a, w.links(b)["net1"].ips()[0])
+	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
 	late := w.pod(0, "late", "doomed")
 	for range 2 {
 		w.removeNAD("doomed")
@@ -38,7 +38,7 @@ func TestNetworkDeletedUnderPods(t *testing.T) {
 		w.network("doomed", config)
 		c := w.attached(0, "c", "doomed")
 		w.consistent(c, []string{"net1"})
-		w.mustReach(c, w.links(b)["net1"].ips()...)
+		w.mustReach(c, w.links(b)["net1"].IPs()...)
 		w.end(c)
 	}
 	w.removeNAD("doomed")
@@ -171,7 +171,7 @@ func TestNetworkDeletedDuringAdd(t *testing.T) {
 		}
 		w.consistent(p, []string{"net1"})
 		if i < races/2 {
-			w.mustReach(p, w.links(peer)[fmt.Sprintf("net%d", i+1)].ips()...)
+			w.mustReach(p, w.links(peer)[fmt.Sprintf("net%d", i+1)].IPs()...)
 		}
 	}
 	w.end(append(pods, peer)...)

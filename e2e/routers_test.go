@@ -41,7 +41,7 @@ func (w *world) unreachable(pairs ...[2]*lab.Pod) {
 	w.must(err)
 	var all errgroup.Group
 	for _, pair := range pairs {
-		for _, ip := range w.links(pair[1])["net1"].ips() {
+		for _, ip := range w.links(pair[1])["net1"].IPs() {
 			all.Go(func() error {
 				w.mustNotReach(pair[0], "net1", ip)
 				return nil
@@ -62,7 +62,7 @@ func TestRouter(t *testing.T) {
 	loner := w.attached(1, "loner", "lone")
 
 	for _, pair := range [][2]*lab.Pod{{red, black}, {black, red}, {red, far}, {far, red}, {black, far}, {loner, lone}} {
-		w.mustReach(pair[0], w.links(pair[1])["net1"].ips()...)
+		w.mustReach(pair[0], w.links(pair[1])["net1"].IPs()...)
 	}
 	for _, p := range []*lab.Pod{red, black, far} { // their own gateway, and the other's
 		w.mustReach(p, "10.21.0.1", "fd21::1", "10.22.0.1", "fd22::1")
@@ -95,12 +95,12 @@ func TestRouterIsDistributed(t *testing.T) {
 	w.network("red", routed(1, "main"))
 	w.network("black", routed(2, "main"))
 	red, black := w.attached(0, "red", "red"), w.attached(0, "black", "black")
-	w.mustReach(red, w.links(black)["net1"].ips()...)
+	w.mustReach(red, w.links(black)["net1"].IPs()...)
 	packets := func(to *lab.Pod) int {
 		count, err := w.Nodes[0].CountGeneve()
 		w.must(err)
 		defer count.Close()
-		for _, ip := range w.links(to)["net1"].ips() {
+		for _, ip := range w.links(to)["net1"].IPs() {
 			_, err := red.Exec(w.ctx, "ping", "-c", fmt.Sprint(pings), "-i", "0.01", "-W", "2", ip)
 			w.must(err)
 		}
@@ -110,7 +110,7 @@ func TestRouterIsDistributed(t *testing.T) {
 	}
 	equal(t, "Geneve packets of pings on one node", packets(black), 0)
 	far := w.attached(1, "far", "black")
-	w.mustReach(red, w.links(far)["net1"].ips()...)
+	w.mustReach(red, w.links(far)["net1"].IPs()...)
 	if n := packets(far); n < 2*2*pings { // both families, both ways
 		t.Errorf("%d Geneve packets were counted of %d pings to another node: the count does not see them", n, 2*pings)
 	}
@@ -127,11 +127,11 @@ func TestRouterComesAndGoes(t *testing.T) {
 		w.network(name, routed(i+1, ""))
 	}
 	red, black, peer := w.attached(0, "red", "red"), w.attached(1, "black", "black"), w.attached(1, "peer", "red")
-	ping := w.pinging(red, w.links(peer)["net1"].ips()[0])
+	ping := w.pinging(red, w.links(peer)["net1"].IPs()[0])
 	rows := fmt.Sprint(w.portRow(red, "net1"), w.portRow(black, "net1"))
 	together := func() {
-		w.mustReach(red, w.links(black)["net1"].ips()...)
-		w.mustReach(black, w.links(peer)["net1"].ips()...)
+		w.mustReach(red, w.links(black)["net1"].IPs()...)
+		w.mustReach(black, w.links(peer)["net1"].IPs()...)
 	}
 	apart := func() { w.unreachable([2]*lab.Pod{red, black}, [2]*lab.Pod{black, peer}) }
 	apart()
@@ -169,7 +169,7 @@ func TestOverlaps(t *testing.T) {
 	w.network("red", routed(1, "main"))
 	w.network("black", routed(2, "main"))
 	red, black := w.attached(0, "red", "red"), w.attached(1, "black", "black")
-	ping := w.pinging(red, w.links(black)["net1"].ips()[0])
+	ping := w.pinging(red, w.links(black)["net1"].IPs()[0])
 	for _, c := range []struct {
 		name, subnets string
 		add           bool // a pod too, which waits a while
@@ -190,7 +190,7 @@ func TestOverlaps(t *testing.T) {
 				w.end(p)
 			}
 			ping.goesOn()
-			w.mustReach(red, w.links(black)["net1"].ips()...)
+			w.mustReach(red, w.links(black)["net1"].IPs()...)
 		})
 	}
 	// On a router of its own it is welcome, and so it is on none: the same addresses, in three worlds.

@@ -156,54 +156,12 @@ func (w *world) end(pods ...*lab.Pod) {
 	}
 }
 
-// link is an interface as the kernel has it.
-type link struct {
-	Name  string `json:"ifname"`
-	MAC   string `json:"address"`
-	MTU   int    `json:"mtu"`
-	Addrs []struct {
-		Local     string `json:"local"`
-		Bits      int    `json:"prefixlen"`
-		Scope     string `json:"scope"`
-		Tentative bool   `json:"tentative"`
-	} `json:"addr_info"`
-}
-
-// global lists the link's addresses with their prefix lengths, but for link-local ones.
-func (l link) global() []string {
-	var out []string
-	for _, a := range l.Addrs {
-		if a.Scope == "global" {
-			out = append(out, fmt.Sprintf("%s/%d", a.Local, a.Bits))
-		}
-	}
-	return out
-}
-
-func (l link) ips() []string {
-	var out []string
-	for _, a := range l.Addrs {
-		if a.Scope == "global" {
-			out = append(out, a.Local)
-		}
-	}
-	return out
-}
-
 // links reads a pod's interfaces, by name.
-func (w *world) links(p *lab.Pod) map[string]link {
+func (w *world) links(p *lab.Pod) map[string]lab.Link {
 	w.t.Helper()
-	out, err := p.Exec(w.ctx, "ip", "-json", "addr")
+	links, err := p.Links(w.ctx)
 	w.must(err)
-	var list []link
-	w.must(json.Unmarshal([]byte(out), &list))
-	byName := map[string]link{}
-	for _, l := range list {
-		if l.Name != "lo" {
-			byName[l.Name] = l
-		}
-	}
-	return byName
+	return links
 }
 
 // routes reads a pod's routes as "dst via gw dev", sorted.

@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 )
 
 // StartAgent runs ovn-multinetd on the node and waits until its socket answers. env is added to its
@@ -101,4 +104,19 @@ func (p *Process) sockets() (map[string]bool, error) {
 		}
 	}
 	return inodes, nil
+}
+
+// AcrossKill runs call while the agent is one that ends by SIGKILL at a failpoint; when it has, another takes its place, as its
+// DaemonSet has it. ended is how the first one ended.
+func (n *Node) AcrossKill(ctx context.Context, point string, call func() error) (ended, err error) {
+	if err := errors.Join(n.StopAgent(ctx), n.StartAgent(ctx, failpoint.Env+"="+point)); err != nil {
+		return nil, err
+	}
+	called := make(chan error, 1)
+	go func() { called <- call() }()
+	ended = n.Agent.Wait(ctx)
+	if err := n.StartAgent(ctx, failpoint.Env+"="); err != nil {
+		return ended, err
+	}
+	return ended, <-called
 }

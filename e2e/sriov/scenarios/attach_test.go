@@ -25,13 +25,13 @@ func TestAmongOthers(t *testing.T) {
 		a := w.fastPod("a", pf0, w.vfs[0][1], `[{"name":"fast0","ips":["192.0.2.1/24"]},{"name":"blue"}]`)
 		b := w.fastPod("b", pf1, w.vfs[1][2], `[{"name":"fast1","ips":["192.0.2.2/24"]}]`)
 		equal(w.t, "interfaces of a", len(w.links(a)), 3)
-		equal(w.t, "addresses", w.links(a)["net1"].ips(), []string{"192.0.2.1"})
+		equal(w.t, "addresses", w.links(a)["net1"].IPs(), []string{"192.0.2.1"})
 
 		w.mustReach(a, "192.0.2.2") // from one card to the other
-		w.must(transfer(a, b, "192.0.2.2"))
-		w.mustReach(a, w.links(other)["net1"].ips()...) // through OVN
-		w.mustReach(a, w.links(other)["eth0"].ips()...) // through Flannel
-		w.mustReach(other, w.links(a)["net2"].ips()...)
+		w.must(lab.Transfer(a, b, "192.0.2.2"))
+		w.mustReach(a, w.links(other)["net1"].IPs()...) // through OVN
+		w.mustReach(a, w.links(other)["eth0"].IPs()...) // through Flannel
+		w.mustReach(other, w.links(a)["net2"].IPs()...)
 		s := w.status(a)
 		equal(w.t, "networks", []string{s[0].Name, s[1].Name, s[2].Name}, []string{"cbr0", "shop/fast0", "shop/blue"})
 		equal(w.t, "addresses in the status", s[1].IPs, []string{"192.0.2.1"})

@@ -3,16 +3,10 @@
 package scenarios
 
 import (
-	"bytes"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
@@ -30,7 +24,7 @@ func TestMainJob(t *testing.T) {
 		equal(t, "datapath of "+n.Name, datapath, "system")
 	}
 	equal(t, "MTU: underlay less Geneve", w.links(a)["net1"].MTU, 1600-58)
-	equal(t, "addresses", w.links(far)["data0"].ips(), []string{"10.2.7.7", "fd02::77"})
+	equal(t, "addresses", w.links(far)["data0"].IPs(), []string{"10.2.7.7", "fd02::77"})
 	features, err := a.Exec(w.ctx, "ethtool", "-k", "net1")
 	w.must(err)
 	if !strings.Contains(features, "tx-checksumming: on") {
@@ -38,27 +32,25 @@ func TestMainJob(t *testing.T) {
 	}
 
 	before := w.tunnelled(w.Nodes[0])
-	w.mustReach(near, w.links(a)["net1"].ips()...)
-	w.must(transfer(near, a, w.links(a)["net1"].ips()[0]))
-	if sent := w.tunnelled(w.Nodes[0]) - before; sent > megabyte/2 {
+	w.mustReach(near, w.links(a)["net1"].IPs()...)
+	w.must(lab.Transfer(near, a, w.links(a)["net1"].IPs()[0]))
+	if sent := w.tunnelled(w.Nodes[0]) - before; sent > lab.TransferSize/2 {
 		t.Errorf("%d bytes left the node for a pod that is on it", sent)
 	}
-	w.mustReach(a, w.links(far)["net1"].ips()...)
-	for _, ip := range append(w.links(far)["net1"].ips(), w.links(far)["data0"].ips()...) {
+	w.mustReach(a, w.links(far)["net1"].IPs()...)
+	for _, ip := range append(w.links(far)["net1"].IPs(), w.links(far)["data0"].IPs()...) {
 		w.mustReach(a, ip)
-		w.must(transfer(a, far, ip))
+		w.must(lab.Transfer(a, far, ip))
 	}
-	if sent := w.tunnelled(w.Nodes[0]) - before; sent < 3*megabyte {
+	if sent := w.tunnelled(w.Nodes[0]) - before; sent < 3*lab.TransferSize {
 		t.Errorf("%d bytes through the tunnel between the nodes, which three megabytes are not", sent)
 	}
-	_, err = a.Exec(w.ctx, "ping", "-c1", "-W5", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(far)["net1"].ips()[0])
+	_, err = a.Exec(w.ctx, "ping", "-c1", "-W5", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(far)["net1"].IPs()[0])
 	w.must(err)
-	w.mustReach(a, w.links(far)["eth0"].ips()...) // Flannel's
+	w.mustReach(a, w.links(far)["eth0"].IPs()...) // Flannel's
 	w.end(a, near, far)
 	w.asBefore()
 }
-
-const megabyte = 1 << 20
 
 // tunnelled counts the bytes that a node has sent through its tunnels.
 func (w *world) tunnelled(n *lab.Node) int {
@@ -72,45 +64,4 @@ func (w *world) tunnelled(n *lab.Node) int {
 	}
 	w.must(json.Unmarshal([]byte(out), &links))
 	return links[0].Stats.TX.Bytes
-}
-
-// transfer sends a megabyte to an address of a pod and compares what arrives.
-func transfer(from, to *lab.Pod, ip string) error {
-	var l net.Listener
-	err := to.Do(func() (err error) {
-		l, err = net.Listen("tcp", net.JoinHostPort(ip, "0"))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	sent := make([]byte, megabyte)
-	_, _ = rand.Read(sent)
-	received := make(chan error, 1)
-	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			received <- err
-			return
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(soon))
-		got, err := io.ReadAll(conn)
-		if err == nil && !bytes.Equal(got, sent) {
-			err = errors.New("what arrived is not what was sent")
-		}
-		received <- err
-	}()
-	var conn net.Conn
-	err = from.Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", l.Addr().String(), soon)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	_ = conn.SetDeadline(time.Now().Add(soon))
-	_, err = conn.Write(sent)
-	return errors.Join(err, conn.Close(), <-received)
 }

@@ -197,21 +197,17 @@ func TestAgentKilled(t *testing.T) {
 		v, n := w.vfs[0][0], w.Nodes[0]
 		for _, point := range []string{"plan-made", "flows-installed", "unplugged"} {
 			w.run(point, func(w *world) {
-				w.must(n.StopAgent(w.ctx))
-				w.must(n.StartAgent(w.ctx, failpoint.Env+"="+point))
 				p := w.pod(0, "web", oneAndBlue)
 				w.given(p, pf0, v)
-				called := make(chan error, 1)
-				go func() {
+				ended, err := n.AcrossKill(w.ctx, point, func() error {
 					_, err := p.Add(w.ctx)
 					if err == nil {
 						err = p.Del(w.ctx)
 					}
-					called <- err
-				}()
-				w.killed(n.Agent.Wait(w.ctx))
-				w.must(n.StartAgent(w.ctx, failpoint.Env+"="))
-				w.must(<-called)
+					return err
+				})
+				w.killed(ended)
+				w.must(err)
 				w.end(p)
 				w.isBack(v)
 				w.asBefore()

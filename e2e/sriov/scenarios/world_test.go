@@ -225,42 +225,12 @@ func (w *world) end(pods ...*lab.Pod) {
 	}
 }
 
-// link is an interface as the kernel has it.
-type link struct {
-	Name  string `json:"ifname"`
-	MAC   string `json:"address"`
-	MTU   int    `json:"mtu"`
-	Addrs []struct {
-		Local string `json:"local"`
-		Scope string `json:"scope"`
-	} `json:"addr_info"`
-}
-
-// ips are the link's addresses but for link-local ones.
-func (l link) ips() []string {
-	var out []string
-	for _, a := range l.Addrs {
-		if a.Scope == "global" {
-			out = append(out, a.Local)
-		}
-	}
-	return out
-}
-
 // links reads a pod's interfaces, by name.
-func (w *world) links(p *lab.Pod) map[string]link {
+func (w *world) links(p *lab.Pod) map[string]lab.Link {
 	w.t.Helper()
-	out, err := p.Exec(w.ctx, "ip", "-json", "addr")
+	links, err := p.Links(w.ctx)
 	w.must(err)
-	var list []link
-	w.must(json.Unmarshal([]byte(out), &list))
-	byName := map[string]link{}
-	for _, l := range list {
-		if l.Name != "lo" {
-			byName[l.Name] = l
-		}
-	}
-	return byName
+	return links
 }
 
 // status reads a pod's network-status from beside its manifest.
