@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,6 +25,7 @@ func standIn() {
 		return os.Args[slices.Index(os.Args, name)+1]
 	}
 	var err error
+	var held any // what nobody refers to is closed by the garbage collector
 	switch filepath.Base(os.Args[0]) {
 	case "ovn-multinet":
 		os.Exit(standInPlugin())
@@ -32,9 +34,9 @@ func standIn() {
 			fmt.Println("no keys")
 			os.Exit(7)
 		}
-		_, err = net.Listen("unix", flag("--socket"))
+		held, err = net.Listen("unix", flag("--socket"))
 	case "ovn-multinet-controller":
-		_, err = net.Dial("tcp", strings.TrimPrefix(flag("--nb-endpoints"), "tcp:"))
+		held, err = net.Dial("tcp", strings.TrimPrefix(flag("--nb-endpoints"), "tcp:"))
 	default:
 		return
 	}
@@ -46,6 +48,7 @@ func standIn() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	<-stop
+	runtime.KeepAlive(held)
 	os.Exit(0)
 }
 
