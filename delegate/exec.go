@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
 )
 
 // executor runs delegates' binaries for libcni: only those that the operator allows, each in a process group of its
@@ -31,15 +30,9 @@ type executor struct {
 }
 
 const (
-	// maxOutput bounds what a delegate may print: a result is a few kB.
-	maxOutput = 1 << 20
-	// maxComplaint is what is kept of its standard error.
-	maxComplaint = 4 << 10
 	// busyTries bounds how often a binary is tried again that is being written just now.
 	busyTries = 5
 	busyPause = 100 * time.Millisecond
-	// afterDeath is how long a killed group's pipes are waited for.
-	afterDeath = time.Second
 )
 
 // FindInPath is the last look at a plugin's type before it is run.
@@ -62,8 +55,7 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	}
 	name := filepath.Base(path)
 	for try := 1; ; try++ {
-		stdout, stderr := &capped{limit: maxOutput}, &capped{limit: maxComplaint}
-		err := run(ctx, path, stdin, environ, stdout, stderr)
+		out, err := cniexec.Run(ctx, path, stdin, environ)
 		switch {
 		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
 			select {
@@ -73,46 +65,13 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 			continue
 		case ctx.Err() != nil:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed", "delegate %s: %w", name, context.Cause(ctx))
-		case stdout.over:
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, maxOutput)
+		case out.Over:
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
 		case err != nil:
-			return nil, complaint(name, err, stdout.kept, stderr.kept)
+			return nil, complaint(name, err, out.Stdout, out.Stderr)
 		}
-		return stdout.kept, nil
+		return out.Stdout, nil
 	}
-}
-
-// run holds its thread: the kernel sends the child its parent-death signal when the thread ends that forked it.
-func run(ctx context.Context, path string, stdin []byte, environ []string, stdout, stderr *capped) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.Cancel, cmd.WaitDelay = kill, afterDeath
-	stdout.full = func() { _ = kill() }
-	return cmd.Run()
-}
-
-// capped keeps the first bytes of what is written.
-type capped struct {
-	kept  []byte
-	limit int
-	over  bool
-	full  func() // nil: what is over is dropped
-}
-
-func (c *capped) Write(b []byte) (int, error) {
-	room := min(c.limit-len(c.kept), len(b))
-	c.kept = append(c.kept, b[:room]...)
-	if room < len(b) {
-		c.over = true
-		if c.full != nil {
-			c.full()
-		}
-	}
-	return len(b), nil
 }
 
 // complaint is a delegate's own error, with its own code if it has one (CNI specification, section 5, "Error").
