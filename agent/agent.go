@@ -30,6 +30,8 @@ type Source interface {
 	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
 	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
 	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
+	// Pods returns this node's pods, from the copy; it fails while that is not whole.
+	Pods(ctx context.Context) ([]*source.Pod, error)
 	// Event tells the pod's owner something. It must not block.
 	Event(p *source.Pod, kind source.EventKind, reason, message string)
 	// Run keeps it up to date until the end of ctx.
@@ -50,6 +52,8 @@ type Agent struct {
 	metrics *metrics
 
 	sandboxes locks
+	remaining reconciler
+	scrubbed  chan struct{} // closed when nothing stale is plugged any more
 	pending   chan struct{} // a token: something is left in release/
 }
 
@@ -65,7 +69,9 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 		infoDir:   sriov.InfoDir,
 		blocks:    newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
 		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
+		scrubbed: make(chan struct{}),
 	}
+	a.remaining.agent = a
 	a.metrics = newMetrics(registry, a)
 	return a, nil
 }
@@ -89,6 +95,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { a.markReady(ctx); return nil })
 	g.Go(func() error { a.sweep(ctx); return nil })
 	g.Go(func() error { a.serveGateways(ctx); return nil })
+	g.Go(func() error { a.reconcile(ctx); return nil })
 	return g.Wait()
 }
 

@@ -96,6 +96,8 @@ func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error)
 	return &def, nil
 }
 
+func (p *pods) Pods(context.Context) ([]*source.Pod, error) { return nil, nil }
+
 func (p *pods) SetStatus(_ context.Context, _ *source.Pod, status []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +129,7 @@ func newRig(t *testing.T) *rig {
 	dir := ovndbtest.TempDir(t)
 	r.conf = conf.Agent{
 		NodeName: "node1", Socket: filepath.Join(dir, "agent.sock"), StateDir: filepath.Join(dir, "state"),
-		NB: conf.NB{Endpoints: []string{r.proxy.Endpoint()}}, OVSSocket: r.ovs.Socket, Bridge: "br-int",
+		NB: conf.NB{Endpoints: []string{r.proxy.Endpoint()}}, OVSSocket: r.ovs.Socket, Bridge: "br-int", ReconcilePeriod: time.Hour,
 	}
 	return r
 }

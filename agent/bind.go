@@ -47,6 +47,9 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 		})
 	}
 	if len(plugs) > 0 {
+		if err := a.awaitScrub(ctx); err != nil {
+			return err
+		}
 		if err := a.ovs.Plug(ctx, owner, plugs); err != nil {
 			return err
 		}
@@ -69,6 +72,16 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 	}
 	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(&r.Plan))
 	return nil
+}
+
+// awaitScrub waits until host ends of before a reboot are unplugged: one of the same port would have its flows.
+func (a *Agent) awaitScrub(ctx context.Context) error {
+	select {
+	case <-a.scrubbed:
+		return nil
+	case <-ctx.Done():
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "what was plugged before a reboot is not unplugged yet: %w", ctx.Err())
+	}
 }
 
 // attachedMessage lists what a pod was given, in one line.

@@ -57,7 +57,7 @@ func (m *metrics) observe(op string, err error, took time.Duration) {
 		code, _, _ = conf.Describe(err)
 	}
 	switch op {
-	case plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus, plan.OpLeft, plan.OpForget:
+	case plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus, plan.OpLeft, plan.OpForget, plan.OpGC:
 	default:
 		op = "unknown" // a peer must not choose our label values
 	}

@@ -158,7 +158,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 			return err
 		}
 		delivered = true
-		if err := plan.Write(conn, plan.Response{Version: plan.Version, Body: text}); err != nil {
+		if err := plan.Write(conn, plan.Response{Version: plan.AnswerVersion(r.Version), Body: text, Dead: a.remaining.dead()}); err != nil {
 			return fmt.Errorf("%w: %w", errNotSent, err)
 		}
 		return nil
@@ -167,7 +167,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 	if err != nil && !delivered {
 		refusal := plan.NewError(err)
 		refusal.Clean = r.Op == plan.OpPlan && clean(ctx, err)
-		_ = plan.Write(conn, plan.Response{Version: plan.Version, Error: refusal})
+		_ = plan.Write(conn, plan.Response{Version: plan.AnswerVersion(r.Version), Error: refusal, Dead: a.remaining.dead()})
 	}
 	took := time.Since(began)
 	a.metrics.observe(r.Op, err, took)
@@ -205,6 +205,8 @@ func (a *Agent) dispatch(ctx context.Context, r *plan.Request, s *plan.Sandbox, 
 		return serveOp(ctx, r, send, func(b *plan.StatusRequest) *plan.Sandbox { return &b.Sandbox }, s, a.status)
 	case plan.OpLeft:
 		return serveOp(ctx, r, send, func(b *plan.LeftRequest) *plan.Sandbox { return &b.Sandbox }, s, a.left)
+	case plan.OpGC:
+		return serveOp(ctx, r, send, func(b *plan.GCRequest) *plan.Sandbox { return &b.Sandbox }, s, a.gc)
 	case plan.OpForget:
 		return serveOp(ctx, r, send, func(b *plan.ForgetRequest) *plan.Sandbox { return &b.Sandbox }, s, a.forget)
 	}

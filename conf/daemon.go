@@ -39,8 +39,10 @@ type Agent struct {
 	// KeepOnPrimary are the pods', services' and API server's networks: a pod whose default route goes elsewhere
 	// reaches them by its first interface still.
 	KeepOnPrimary []netip.Prefix
-	MetricsAddr   string
-	LogLevel      string
+	// ReconcilePeriod is the time between two looks for what is left of containers that are gone.
+	ReconcilePeriod time.Duration
+	MetricsAddr     string
+	LogLevel        string
 }
 
 // Controller is the controller's configuration, from its flags.
@@ -86,6 +88,9 @@ func (a *Agent) Validate() error {
 	}
 	if a.Bridge == "" {
 		return fmt.Errorf("--bridge is empty: it is OVN's integration bridge, br-int as a rule")
+	}
+	if a.ReconcilePeriod <= 0 {
+		return fmt.Errorf("--reconcile-period: %v is no period, give a time like 1m", a.ReconcilePeriod)
 	}
 	if err := validateSource(a.Kubeconfig, a.Manifests); err != nil {
 		return err

@@ -29,6 +29,7 @@ func TestValidateAgent(t *testing.T) {
 		{"isolation with exceptions", func(a *Agent) { a.Isolated, a.Global = true, []string{"default"} }, ""},
 		{"exceptions alone", func(a *Agent) { a.Global = []string{"default"} }, "--global-namespaces is for --namespace-isolation: without that, every namespace is global"},
 		{"no bridge", func(a *Agent) { a.Bridge = "" }, "--bridge is empty: it is OVN's integration bridge, br-int as a rule"},
+		{"no period", func(a *Agent) { a.ReconcilePeriod = 0 }, "--reconcile-period: 0s is no period, give a time like 1m"},
 		{"two sources", func(a *Agent) { a.Kubeconfig, a.Manifests = "/k", "/m" }, "--kubeconfig and --manifests are two sources of pods and networks: give one"},
 		{"level", func(a *Agent) { a.LogLevel = "trace" }, `--log-level: "trace" is none of debug, info, warn, error`},
 		{"no endpoint", func(a *Agent) { a.NB.Endpoints = nil }, "--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641"},
@@ -46,7 +47,7 @@ func TestValidateAgent(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a := Agent{NodeName: "node-1", Socket: "/run/agent.sock", StateDir: "/var/lib/x", OVSSocket: "/run/db.sock", PodResources: DefaultPodResources,
-				Bridge: "br-int", LogLevel: "info", NB: NB{Endpoints: []string{"tcp:192.0.2.1:6641"}}}
+				Bridge: "br-int", LogLevel: "info", ReconcilePeriod: time.Minute, NB: NB{Endpoints: []string{"tcp:192.0.2.1:6641"}}}
 			tt.change(&a)
 			wantText(t, a.Validate(), tt.want)
 		})

@@ -28,6 +28,7 @@ type Plugin struct {
 	AllowedDelegates []string
 	LogFile          string          // empty: no log of its own
 	Timeout          time.Duration   // of one ADD as a whole
+	Draining         bool            // the node gives no networks any more
 	StrictStatus     bool            // STATUS fails while agent, NB or Open vSwitch are away
 	RawResult        json.RawMessage // the result of the chain so far, as it came
 	// Annotations are the pod's, as the runtime handed them. nil: it handed none, which differs from an
@@ -51,6 +52,7 @@ type pluginJSON struct {
 	LogFile          string          `json:"logFile"`
 	Timeout          string          `json:"timeout"`
 	StrictStatus     bool            `json:"strictStatus"`
+	Draining         bool            `json:"draining"`
 	RuntimeConfig    struct {
 		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 	} `json:"runtimeConfig"`
@@ -76,7 +78,7 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	}
 	p := &Plugin{
 		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates,
-		LogFile: raw.LogFile, Timeout: DefaultTimeout, StrictStatus: raw.StrictStatus, Annotations: raw.RuntimeConfig.Annotations,
+		LogFile: raw.LogFile, Timeout: DefaultTimeout, StrictStatus: raw.StrictStatus, Draining: raw.Draining, Annotations: raw.RuntimeConfig.Annotations,
 	}
 	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
 		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)

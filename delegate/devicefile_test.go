@@ -149,7 +149,7 @@ func TestDeviceFileOfAnAttachment(t *testing.T) {
 		t.Errorf("for the status: %q", got)
 	}
 	n.fails("DEL", "alpha")
-	wantError(t, n.call.del(e.Sandbox), 119, "alpha cannot DEL")
+	wantError(t, n.call.del(e.Sandbox, delTimeout), 119, "alpha cannot DEL")
 	n.wantDevices("a DEL that fails", "c1-net1-device.json")
 	for call, name := range map[string]string{"ADD alpha net1": "ADD", "DEL alpha net1": "DEL"} {
 		if got := n.read(call + ".device"); got != said {
@@ -157,7 +157,7 @@ func TestDeviceFileOfAnAttachment(t *testing.T) {
 		}
 	}
 	n.must(os.Remove(filepath.Join(n.dir, "fail DEL alpha")))
-	n.must(n.call.del(e.Sandbox))
+	n.must(n.call.del(e.Sandbox, delTimeout))
 	n.wantDevices("DEL")
 	n.wantState("DEL")
 }
@@ -177,7 +177,7 @@ func TestDeviceFileThatAPluginWrites(t *testing.T) {
 		t.Errorf("alpha was given %s, not %s", got, want)
 	}
 	n.must(n.call.journal.write(e))
-	n.must(n.call.del(e.Sandbox))
+	n.must(n.call.del(e.Sandbox, delTimeout))
 	n.wantDevices("DEL")
 }
 
@@ -203,10 +203,10 @@ func TestDeviceFileOfTheForgotten(t *testing.T) {
 	n.must(n.call.delegates().add(t.Context(), e))
 	n.must(n.call.journal.write(e))
 	n.fails("DEL", "alpha")
-	wantError(t, n.call.del(e.Sandbox), 119, "alpha cannot DEL")
+	wantError(t, n.call.del(e.Sandbox, delTimeout), 119, "alpha cannot DEL")
 	n.mark("c1")
 	n.called()
-	n.must(n.call.del(e.Sandbox))
+	n.must(n.call.del(e.Sandbox, delTimeout))
 	n.wantCalled("DEL")
 	n.wantDevices("DEL")
 	n.wantState("DEL")
@@ -221,7 +221,7 @@ func TestDeviceFileOfADamagedEntry(t *testing.T) {
 	n.must(n.call.delegates().add(t.Context(), e))
 	n.must(os.WriteFile(n.call.journal.attached(e.Sandbox.ID()), []byte(`{"version":1,"sand`), 0o600))
 	n.called()
-	n.must(n.call.del(e.Sandbox))
+	n.must(n.call.del(e.Sandbox, delTimeout))
 	n.wantDevices("DEL")
 	if got := n.called(); !slices.Contains(got, "DEL alpha net1") || !slices.Contains(got, "DEL beta net2") || len(got) != 2 {
 		t.Errorf("called %q", got)

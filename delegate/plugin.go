@@ -28,6 +28,7 @@ const (
 	addPatience    = 15 * time.Second
 	delPatience    = time.Second
 	releaseTimeout = time.Second
+	otherTimeout   = 2 * time.Second // for what another container left
 	undoTimeout    = 10 * time.Second
 	delTimeout     = 30 * time.Second // for the lock, above all
 	statusTimeout  = 2 * time.Second
@@ -40,6 +41,8 @@ type call struct {
 	sandbox plan.Sandbox
 	journal journal
 	devices string // the folder of device information
+	// dead are containers of which the agent says that they are gone for good.
+	dead []plan.Dead
 }
 
 // newCall reads what a call is about. An ADD is strict with its configuration; what takes away must work with that
@@ -82,6 +85,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	}
 	moved, err := c.add()
 	if err != nil {
+		c.finishOther() // what it holds may be what was missing
 		return err
 	}
 	result, err := moveInResult(prev, moved)
@@ -144,11 +148,14 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
 	request := plan.PlanRequest{Sandbox: c.sandbox, AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...)}
+	request.Draining = c.conf.Draining
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
 	}
 	p := &plan.Plan{}
-	if err := agent.Call(ctx, plan.OpPlan, request, p); err != nil {
+	err = agent.Call(ctx, plan.OpPlan, request, p)
+	c.dead = agent.Dead
+	if err != nil {
 		return nil, err
 	}
 	failpoint.Hit("plan-received")
@@ -253,6 +260,7 @@ func (c *call) askRelease(ctx context.Context, release *plan.Release) {
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
 	_ = agent.Call(ctx, plan.OpRelease, release, &plan.Released{})
+	c.dead = agent.Dead
 }
 
 // Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success. An error of ours
@@ -265,15 +273,15 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if exists(c.journal.attached(c.sandbox.ID())) {
 		defer c.finishOther()
 	}
-	err = c.del(c.sandbox)
+	err = c.del(c.sandbox, delTimeout)
 	if _, ok := errors.AsType[*leftBehind](err); ok {
 		return nil
 	}
 	return err
 }
 
-func (c *call) del(s plan.Sandbox) error {
-	ctx, cancel := context.WithTimeout(context.Background(), delTimeout)
+func (c *call) del(s plan.Sandbox, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	path := c.journal.attached(s.ID())
 	// A plain pod's DEL ends here, without a lock. An ADD that runs now wrote its intent before all else.
@@ -302,11 +310,24 @@ func (c *call) read(s *plan.Sandbox) (*entry, error) {
 	return e, err
 }
 
-// finishOther takes up one attachment of another container whose delegates would not go when its runtime asked. What
-// fails is tried again by a later call.
+// finishOther takes up one other container: one that no runtime asks for any more, as the agent says, or one whose delegates
+// would not go when its runtime asked. What fails is tried again by a later call.
 func (c *call) finishOther() {
+	for i := range c.dead {
+		d := &c.dead[i]
+		_, isFile := plan.AttachedFile(d.ID())
+		switch path := c.journal.attached(d.ID()); {
+		case !isFile || strings.ContainsRune(d.ID(), '/') || d.ContainerID == c.sandbox.ContainerID:
+			continue
+		case exists(path):
+			_ = c.del(d.Sandbox, otherTimeout)
+		default:
+			_ = unwireLost(d)
+		}
+		return
+	}
 	if other := c.journal.left(&c.sandbox); other != nil {
-		_ = c.del(*other)
+		_ = c.del(*other, otherTimeout)
 	}
 }
 
@@ -363,7 +384,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	var errs []error
 	for _, e := range entries {
 		if gone(e) {
-			errs = append(errs, c.del(e.Sandbox))
+			errs = append(errs, c.del(e.Sandbox, delTimeout))
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)

@@ -191,6 +191,17 @@ func unwire(s *plan.Sandbox, p *plan.Plan) error {
 	return errors.Join(errs...)
 }
 
+// unwireLost deletes the host ends of a container that the journal has lost.
+func unwireLost(d *plan.Dead) error {
+	var errs []error
+	for _, name := range d.HostEnds {
+		if strings.HasPrefix(name, plan.HostEndPrefix) {
+			errs = append(errs, deleteLink(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // isHostEnd tells whether the plan made the link. Without a plan its group and its prefix have to do.
 func isHostEnd(s *plan.Sandbox, p *plan.Plan, name string) bool {
 	return p == nil || slices.ContainsFunc(p.Interfaces, func(i plan.Interface) bool {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/netip"
+	"slices"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
@@ -61,6 +62,13 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 		status = append(status, s)
 	}
 	return status
+}
+
+// HasFurther tells whether a pod's network-status names interfaces beside the primary one.
+func HasFurther(status string) bool {
+	var all []NetworkStatus
+	_ = json.Unmarshal([]byte(status), &all) // whoever wrote something else there: it names none
+	return slices.ContainsFunc(all, func(s NetworkStatus) bool { return !s.Default })
 }
 
 // resultStatus takes from a result what belongs to the pod's own interface: the one of that name, else the first in the

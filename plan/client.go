@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,12 @@ type Client struct {
 	// Patience is how long a missing agent is waited for.
 	Patience time.Duration
 
-	conn   net.Conn
-	reader *Reader
+	// Dead is what the last answer said of containers that are gone.
+	Dead []Dead
+
+	conn    net.Conn
+	reader  *Reader
+	version int // that the agent understood; 0: ours until it says otherwise
 }
 
 // Close ends the connection; the agent drops what it is doing for it.
@@ -43,6 +48,11 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 			if err := CheckVersion(response.Version); err != nil {
 				return err
 			}
+			if spoken := cmp.Or(c.version, Version); response.Error != nil && response.Version < spoken {
+				c.version = response.Version // it is older than we are, and refused to guess
+				continue
+			}
+			c.Dead = response.Dead
 			if err := response.Error.Err(repeated); err != nil {
 				return err
 			}
@@ -85,7 +95,7 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 	if err != nil {
 		return nil, false, err
 	}
-	if err := Write(c.conn, Request{Version: Version, Op: op, Timeout: timeout, Body: text}); err != nil {
+	if err := Write(c.conn, Request{Version: cmp.Or(c.version, Version), Op: op, Timeout: timeout, Body: text}); err != nil {
 		return nil, true, err
 	}
 	response = &Response{}

@@ -28,6 +28,8 @@ type Response struct {
 	Version int             `json:"version"`
 	Error   *Error          `json:"error,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
+	// Dead are containers that are gone for good and of which something is left that only the plugin can take away, a few of them.
+	Dead []Dead `json:"dead,omitempty"`
 }
 
 // Error is an error with its CNI code, on its way to the plugin.
@@ -87,6 +89,15 @@ func CheckVersion(version int) error {
 	}
 	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are more than one version apart: finish the upgrade of this node",
 		"protocol version %d is not understood, only %d", version, Version)
+}
+
+// AnswerVersion is the version in which a request is answered: its own if that is understood, as the peer may be older, or else
+// ours, from which a peer sees that it has to speak an older one.
+func AnswerVersion(request int) int {
+	if CheckVersion(request) == nil {
+		return request
+	}
+	return Version
 }
 
 // NewError turns an error into its message.

@@ -27,6 +27,7 @@ const (
 	OpCheck   = "check"   // CheckRequest → nothing: ports and plugs are as planned
 	OpStatus  = "status"  // StatusRequest → nothing: the node can take ports now
 	OpLeft    = "left"    // LeftRequest → Left: an operator asks which delegates would not go
+	OpGC      = "gc"      // GCRequest → Remains: an operator asks what is left of containers that are gone, or has it taken away
 	OpForget  = "forget"  // ForgetRequest → LeftBehind: an operator gives those of a container up
 )
 
@@ -52,6 +53,8 @@ type PlanRequest struct {
 	Annotations map[string]string `json:"annotations"`
 	// AllowedDelegates are the plugins that the node's conflist lets us run. nil: the plugin, an older one, does not say.
 	AllowedDelegates []string `json:"allowedDelegates"`
+	// Draining: the node gives no networks any more.
+	Draining bool `json:"draining,omitempty"`
 }
 
 // Plan is what to wire for one pod.
@@ -185,6 +188,37 @@ type LeftDelegate struct {
 	Interface string `json:"interface"`
 	Network   string `json:"network"`
 	Device    string `json:"device,omitempty"`
+}
+
+// GCRequest asks what is left of containers that are gone. It is for no sandbox.
+type GCRequest struct {
+	Sandbox
+	DryRun bool `json:"dryRun"`
+}
+
+// Remains is the answer.
+type Remains struct {
+	Containers []Remainder `json:"containers"`
+}
+
+// Remainder is what is left of a container that is gone.
+type Remainder struct {
+	Sandbox
+	Why string `json:"why"`
+	// Ports are in NB, HostEnds in Open vSwitch, Delegates, "interface on network", in the plugin's journal, which Journal tells of.
+	Ports     []string `json:"ports,omitempty"`
+	HostEnds  []string `json:"hostEnds,omitempty"`
+	Journal   bool     `json:"journal,omitempty"`
+	Delegates []string `json:"delegates,omitempty"`
+	// Taken: ports and host ends are gone now. Without, they go when they are seen again.
+	Taken bool `json:"taken,omitempty"`
+}
+
+// Dead is a container that is gone for good. Its entry in the plugin's journal is there, with what it had of other plugins, or
+// its host ends are.
+type Dead struct {
+	Sandbox
+	HostEnds []string `json:"hostEnds,omitempty"`
 }
 
 // ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty.

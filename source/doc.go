@@ -17,6 +17,8 @@ type Pod struct {
 	UID         string
 	NodeName    string
 	Annotations map[string]string
+	// Running: containers of it run and nobody has deleted it. A manifest says so by its status.phase.
+	Running bool
 }
 
 // Changes are who wants to know of what. Each may be nil. They are called from where the source does its own work: they

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +35,7 @@ type Kube struct {
 	core    kubernetes.Interface
 	nadAPI  nadclient.Interface
 	pods    corelisters.PodLister
+	whole   cache.InformerSynced // all pods of the node are in pods
 	nads    nadlisters.NetworkAttachmentDefinitionLister
 	nodes   *nodeWatch // nil: the source of one node's agent
 	started []interface{ Start(<-chan struct{}) }
@@ -55,7 +57,7 @@ func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string,
 		})
 		f := informers.NewSharedInformerFactoryWithOptions(core, 0, ofNode, informers.WithTransform(trimPod))
 		pods := f.Core().V1().Pods()
-		k.pods = pods.Lister()
+		k.pods, k.whole = pods.Lister(), pods.Informer().HasSynced
 		k.started = append(k.started, f)
 		if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: k.warnHostNetwork}); err != nil {
 			return nil, err
@@ -102,9 +104,17 @@ func trimPod(obj any) (any, error) {
 	if uid, ok := p.Annotations[mirrorAnnotation]; ok {
 		annotations[mirrorAnnotation] = uid
 	}
+	if len(annotations) > 0 && nad.HasFurther(p.Annotations[nad.StatusAnnotation]) {
+		annotations[nad.StatusAnnotation] = p.Annotations[nad.StatusAnnotation]
+	}
+	phase := corev1.PodUnknown
+	if running(p) {
+		phase = corev1.PodRunning
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations},
 		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: phase},
 	}, nil
 }
 
@@ -145,6 +155,24 @@ func (k *Kube) Pod(ctx context.Context, namespace, name, uid string) (*Pod, erro
 		return fromPod(p), nil
 	}
 	return k.LivePod(ctx, namespace, name)
+}
+
+// Pods returns the node's pods that are not in the host's network, as soon as the informer has all.
+func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
+	if !cache.WaitForCacheSync(ctx.Done(), k.whole) {
+		return nil, fmt.Errorf("the list of this node's pods: %w", context.Cause(ctx))
+	}
+	all, err := k.pods.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*Pod, 0, len(all))
+	for _, p := range all {
+		if !p.Spec.HostNetwork {
+			pods = append(pods, fromPod(p))
+		}
+	}
+	return pods, nil
 }
 
 // LivePod asks the API.

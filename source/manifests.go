@@ -114,6 +114,13 @@ func (m *Manifests) Pod(_ context.Context, namespace, name, uid string) (*Pod, e
 	return m.LivePod(context.Background(), namespace, name)
 }
 
+// Pods returns all pods of the folder.
+func (m *Manifests) Pods(context.Context) ([]*Pod, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.pods)), nil
+}
+
 // LivePod reads the folder again first.
 func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, error) {
 	if err := m.scan(); err != nil {
@@ -319,8 +326,15 @@ func namespaceOr(namespace string) string {
 	return namespace
 }
 
+// running tells whether a container of the pod runs: kubelet leaves the phase as it was while it makes a sandbox anew.
+func running(p *corev1.Pod) bool {
+	containers := p.Status.ContainerStatuses
+	return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
+		(len(containers) == 0 || slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }))
+}
+
 func fromPod(p *corev1.Pod) *Pod {
-	return &Pod{Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName, Annotations: p.Annotations}
+	return &Pod{Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName, Annotations: p.Annotations, Running: running(p)}
 }
 
 func fromNAD(n *nadv1.NetworkAttachmentDefinition) *conf.NAD {

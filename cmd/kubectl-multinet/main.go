@@ -30,7 +30,7 @@ Without --nb-endpoints, OVN's Northbound database is the one that the cluster's 
 certificates of its Secret ovn-multinet-nb; both are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(networkCommand(), forgetCommand())
+	root.AddCommand(networkCommand(), forgetCommand(), gcCommand())
 	return daemon.Main(root)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-// forgetTimeout is for an agent that reads its own disk.
-const forgetTimeout = 10 * time.Second
+// operatorTimeout is for an agent that reads its own disk, and asks the databases.
+const operatorTimeout = 30 * time.Second
 
 // forgetCommand asks the agent of this node.
 func forgetCommand() *cobra.Command {
@@ -29,7 +29,7 @@ to clean up, and kubelet may give the devices to other pods.`,
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", output)
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), forgetTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
 			left := plan.Left{}

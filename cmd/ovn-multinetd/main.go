@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -44,8 +45,9 @@ func main() {
 	flags.BoolVar(&c.Isolated, "namespace-isolation", false, "pods may use the NetworkAttachmentDefinitions of their own namespace only")
 	flags.StringSliceVar(&c.Global, "global-namespaces", nil, "namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation")
 	flags.BoolVar(&c.Compatible, "cni-args-for-static", false, "pass ips and mac as IP and MAC in CNI_ARGS to plugins that do not declare the capabilities, with a Warning Event")
+	flags.DurationVar(&c.ReconcilePeriod, "reconcile-period", time.Minute, "time between two looks for what is left of containers that are gone; what is taken away was seen twice")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
-	cmd.AddCommand(forgetCommand())
+	cmd.AddCommand(forgetCommand(), gcCommand())
 	os.Exit(daemon.Main(cmd))
 }
 

@@ -3,14 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -21,40 +18,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// forgetCommand runs the agent's own command of that name, where the journal is: in its container on the node.
-func forgetCommand() *cobra.Command {
-	var clients clientOptions
-	var node, output string
-	var timeout time.Duration
-	cmd := &cobra.Command{
-		Use: "forget --node NODE [CONTAINER]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
-		Args: cobra.MaximumNArgs(1),
-		Long: `A plugin whose DEL fails is asked again by every later DEL on the node, and the devices of its network stay with the
-container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is then yours to clean
-up, and kubelet may give the devices to other pods.
-
-It runs "ovn-multinetd forget" in the agent's pod on the node, so you need the right to create pods/exec in the namespace
-ovn-multinet. On a node without a cluster, run that as root.`,
-		Example: "  kubectl multinet forget --node worker-1\n  kubectl multinet forget --node worker-1 4f1d27a3",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if node == "" {
-				return errors.New("--node is empty: name the node, as kubectl get nodes lists it")
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			config, _, err := clients.load()
-			if err != nil {
-				return err
-			}
-			return runOnNode(ctx, config, node, append([]string{"/ovn-multinetd", "forget", "--output", output, "--"}, args...), cmd.OutOrStdout())
-		},
-	}
-	clients.flags(cmd.Flags())
-	cmd.Flags().StringVar(&node, "node", "", "name of the node")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the cluster and for the agent")
-	return cmd
-}
+// agentBinary is the agent's, in its image.
+const agentBinary = "/ovn-multinetd"
 
 // agentLabel is that of the agents' pods.
 const agentLabel = "app=ovn-multinet-agent"

@@ -1,0 +1,429 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// remains is what this node has of one container: host ends in Open vSwitch, leases, an entry of the plugin's journal.
+type remains struct {
+	plan.Sandbox
+	plugged []ovnport.Plugged
+	leases  []ovnport.Lease
+	entries []*plan.Attached
+	damaged []plan.Sandbox // entries that nobody can read
+	links   []string       // its host ends that the kernel has
+	why     string         // it is dead; "": it lives
+	taken   bool
+}
+
+// reconciler takes away what no DEL ever came for: runtimes are known to skip it, and a node's journal may be lost.
+type reconciler struct {
+	agent *Agent
+
+	looking sync.Mutex           // one look at a time
+	seen    map[string]time.Time // since when a container is seen dead in every look
+	missing missing              // running pods without their networks
+
+	mu   sync.Mutex
+	left []plan.Dead // what only the plugin can take away
+}
+
+// reconcile unplugs what a reboot left in Open vSwitch, and then looks once a period until the end of ctx.
+func (a *Agent) reconcile(ctx context.Context) {
+	for try := backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)); ; {
+		err := a.scrub(ctx)
+		if err == nil {
+			break
+		}
+		a.log.Warn("unplug what the kernel has no more", "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(try.NextBackOff()):
+		}
+	}
+	close(a.scrubbed)
+	ticker := time.NewTicker(a.conf.ReconcilePeriod)
+	defer ticker.Stop()
+	for {
+		if _, err := a.remaining.round(ctx, false); err != nil && ctx.Err() == nil {
+			a.log.Warn("look for what is left of containers that are gone", "err", err)
+		}
+		if err := a.remaining.missing.look(ctx, a); err != nil && ctx.Err() == nil {
+			a.log.Warn("look for pods without their networks", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// round looks once, and takes away what is seen dead for a period: by every look since then, of which there was one at its
+// beginning. What could not be listed in full takes nothing away, and what was seen before has to be seen anew. A dry one only
+// tells; it does not count as a look.
+func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	now := time.Now()
+	all, err := r.agent.remains(ctx)
+	if dry {
+		return all, err
+	}
+	before := r.seen
+	r.seen = map[string]time.Time{}
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.left = nil // those that are still dead come again, and who is not is not the plugin's to undo
+	r.mu.Unlock()
+	var errs []error
+	for _, m := range all {
+		if m.why == "" {
+			continue
+		}
+		since, again := before[m.ContainerID]
+		if !again {
+			since = now
+		}
+		r.seen[m.ContainerID] = since
+		if !again || now.Sub(since) < r.agent.conf.ReconcilePeriod-tickSlack {
+			continue
+		}
+		if err := r.takeAway(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// tickSlack is by how much two ticks of a clock may be nearer to each other than its period.
+const tickSlack = 100 * time.Millisecond
+
+// takeAway unplugs and releases what is left of a container, and leaves the rest to the plugin.
+func (r *reconciler) takeAway(ctx context.Context, m *remains) (err error) {
+	if m.taken, err = r.agent.takeAway(ctx, m); err != nil || !m.taken {
+		return err
+	}
+	var left []plan.Dead
+	for _, e := range m.entries {
+		left = append(left, plan.Dead{Sandbox: e.Sandbox})
+	}
+	for _, s := range m.damaged {
+		left = append(left, plan.Dead{Sandbox: s})
+	}
+	if len(left) == 0 && len(m.links) > 0 {
+		left = append(left, plan.Dead{Sandbox: m.Sandbox, HostEnds: m.links})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = append(r.left, left...)
+	return nil
+}
+
+// maxDead is how many the plugin is told at once: it takes up one at a call.
+const maxDead = 4
+
+// dead returns the first containers of which only the plugin can take away what is left, but for those that it has tried and
+// marked: those it takes up by itself.
+func (r *reconciler) dead() []plan.Dead {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	there := func(path string) bool {
+		_, err := os.Lstat(path)
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	r.left = slices.DeleteFunc(r.left, func(d plan.Dead) bool {
+		entry := filepath.Join(r.agent.conf.StateDir, plan.AttachedDir, d.ID())
+		if len(d.HostEnds) == 0 {
+			return !there(entry) || there(entry+plan.LeftSuffix)
+		}
+		return !slices.ContainsFunc(d.HostEnds, func(name string) bool {
+			is, err := linkThere(name)
+			return is && err == nil
+		})
+	})
+	return slices.Clone(r.left[:min(len(r.left), maxDead)])
+}
+
+// remains lists what this node has, by container, and says of each whether it is dead. It fails if a part of the answer is
+// missing.
+func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
+	by := map[string]*remains{}
+	of := func(s plan.Sandbox) *remains {
+		m := by[s.ContainerID]
+		if m == nil {
+			m = &remains{Sandbox: s}
+			by[s.ContainerID] = m
+		}
+		m.Namespace, m.Pod, m.UID = cmp.Or(m.Namespace, s.Namespace), cmp.Or(m.Pod, s.Pod), cmp.Or(m.UID, s.UID)
+		return m
+	}
+	attached, damaged, err := plan.ReadAttached(a.conf.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("the plugin's journal: %w", err)
+	}
+	for i := range attached {
+		m := of(attached[i].Sandbox)
+		m.entries = append(m.entries, &attached[i])
+	}
+	for _, name := range damaged {
+		s, _ := plan.AttachedFile(name)
+		m := of(s)
+		m.damaged = append(m.damaged, s)
+	}
+	leases, err := a.nb.LeasesOf(ctx, a.conf.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range leases {
+		m := of(plan.Sandbox{ContainerID: l.Owner.Sandbox, Namespace: l.Owner.Namespace, Pod: l.Owner.Pod, UID: l.Owner.UID})
+		m.leases = append(m.leases, l)
+	}
+	plugged, err := a.ovs.Plugged(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range plugged {
+		m := of(plan.Sandbox{ContainerID: p.Sandbox, Namespace: p.Namespace, Pod: p.Pod, UID: p.UID})
+		m.plugged = append(m.plugged, p)
+	}
+	all := make([]*remains, 0, len(by))
+	for _, id := range slices.Sorted(maps.Keys(by)) {
+		m := by[id]
+		if err := a.judge(ctx, m); err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// linkThere tells whether the host's network, where the agent lives, has a link of that name. It asks for the one name: a list
+// of all may have gaps while links come and go.
+func linkThere(name string) (bool, error) {
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return false, nil // no link has such a name
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false, fmt.Errorf("look for link %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr)
+	if errors.Is(err, unix.ENODEV) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for link %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// judge says why a container is gone for good, if it is: its pod is gone, or all of its host ends are. A call of the plugin that
+// runs for it right now is its business alone.
+func (a *Agent) judge(ctx context.Context, m *remains) error {
+	ends := m.hostEnds()
+	for _, name := range ends {
+		there, err := linkThere(name)
+		if err != nil {
+			return err
+		}
+		if there {
+			m.links = append(m.links, name)
+		}
+	}
+	gone, err := a.podIsGone(ctx, m)
+	switch {
+	case err != nil:
+		return err
+	case a.busy(m.ContainerID):
+	case gone != "":
+		m.why = gone
+	case len(ends) > 0 && len(m.links) == 0:
+		m.why = "its network namespace is gone"
+	}
+	return nil
+}
+
+// podIsGone says that a container's pod is gone, "" when it is not.
+func (a *Agent) podIsGone(ctx context.Context, m *remains) (string, error) {
+	if m.Pod == "" {
+		return "", nil
+	}
+	pod, err := a.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
+	switch {
+	case errors.Is(err, source.ErrNotFound):
+		return fmt.Sprintf("pod %s/%s is gone", m.Namespace, m.Pod), nil
+	case err != nil:
+		return "", fmt.Errorf("pod %s/%s: %w", m.Namespace, m.Pod, err)
+	case !pod.Is(m.UID):
+		return fmt.Sprintf("pod %s/%s with UID %s is gone", m.Namespace, m.Pod, m.UID), nil
+	}
+	return "", nil
+}
+
+// hostEnds are the names that the container's host ends have, if they are there, each once.
+func (m *remains) hostEnds() (names []string) {
+	for _, p := range m.plugged {
+		names = append(names, p.HostEnd)
+	}
+	for _, l := range m.leases {
+		names = append(names, plan.HostEnd(m.ContainerID, l.Interface))
+	}
+	for _, e := range m.entries {
+		if e.Plan == nil {
+			continue
+		}
+		for _, i := range e.Plan.Interfaces {
+			names = append(names, plan.HostEnd(m.ContainerID, i.Name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// busy tells whether a call of the plugin has the container's lock.
+func (a *Agent) busy(containerID string) bool {
+	files, err := os.ReadDir(filepath.Join(a.conf.StateDir, plan.AttachedDir))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
+		name := f.Name()
+		return strings.HasPrefix(name, containerID+"@") && strings.HasSuffix(name, plan.LockSuffix) &&
+			locked(filepath.Join(a.conf.StateDir, plan.AttachedDir, name))
+	})
+}
+
+func locked(path string) bool {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+}
+
+// takeAway unplugs what is left of a container and releases its leases, each under the condition that it is still the
+// container's. It leaves one alone that the plugin has taken up meanwhile.
+func (a *Agent) takeAway(ctx context.Context, m *remains) (taken bool, err error) {
+	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if a.busy(m.ContainerID) {
+		return false, nil
+	}
+	if len(m.plugged) > 0 {
+		if err := a.ovs.Unplug(ctx, m.ContainerID); err != nil {
+			return false, fmt.Errorf("unplug: %w", err)
+		}
+	}
+	held := make([]ovnport.Held, 0, len(m.leases))
+	for _, l := range m.leases {
+		held = append(held, l.Held)
+	}
+	if err := a.nb.Release(ctx, m.ContainerID, held); err != nil {
+		return false, fmt.Errorf("release ports: %w", err)
+	}
+	if len(m.plugged) > 0 || len(m.leases) > 0 {
+		say := a.log.Info
+		message := "took away what no DEL came for"
+		if len(m.entries)+len(m.damaged) == 0 {
+			say, message = a.log.Warn, message+"; the plugin's journal has lost this container: if other plugins gave it something, only you can take that away"
+		}
+		say(message, "pod", m.Namespace+"/"+m.Pod, "containerID", m.ContainerID, "reason", m.why, "plugs", len(m.plugged), "ports", len(m.leases))
+	}
+	return true, nil
+}
+
+// scrub unplugs host ends that the kernel does not have: after a reboot, Open vSwitch's database remembers them.
+func (a *Agent) scrub(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	plugged, err := a.ovs.Plugged(ctx)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{} // by container: whether one of its host ends is
+	for _, p := range plugged {
+		is, err := linkThere(p.HostEnd)
+		if err != nil {
+			return err
+		}
+		there[p.Sandbox] = there[p.Sandbox] || is
+	}
+	for _, sandbox := range slices.Sorted(maps.Keys(there)) {
+		if there[sandbox] || a.busy(sandbox) {
+			continue
+		}
+		if err := a.ovs.Unplug(ctx, sandbox); err != nil {
+			return fmt.Errorf("unplug container %.12s: %w", sandbox, err)
+		}
+		a.log.Info("unplugged what the kernel has no more", "containerID", sandbox)
+	}
+	return nil
+}
+
+// gc answers an operator: what is left of containers that are gone, and what of it goes now.
+func (a *Agent) gc(ctx context.Context, r *plan.GCRequest, send deliver) error {
+	all, err := a.remaining.round(ctx, r.DryRun)
+	if err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "nothing is taken away by a list with gaps; do OVN's Northbound database, Open vSwitch and the source of pods answer?", "%w", err)
+	}
+	answer := plan.Remains{Containers: []plan.Remainder{}}
+	for _, m := range all {
+		if m.why != "" {
+			answer.Containers = append(answer.Containers, m.answer())
+		}
+	}
+	return send(answer)
+}
+
+func (m *remains) answer() plan.Remainder {
+	one := plan.Remainder{Sandbox: m.Sandbox, Why: m.why, Journal: len(m.entries)+len(m.damaged) > 0, Taken: m.taken}
+	for _, l := range m.leases {
+		one.Ports = append(one.Ports, l.Name)
+	}
+	for _, p := range m.plugged {
+		one.HostEnds = append(one.HostEnds, p.HostEnd)
+	}
+	for _, e := range m.entries {
+		if e.Plan == nil {
+			continue
+		}
+		for _, d := range e.Plan.Delegates {
+			one.Delegates = append(one.Delegates, d.Name+" on "+d.Network)
+		}
+	}
+	return one
+}

@@ -1,0 +1,37 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// Remains writes a line for each container that is gone and of which something is left.
+func Remains(w io.Writer, all []plan.Remainder) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "nothing is left on this node of containers that are gone")
+		return err
+	}
+	t := table(w)
+	fmt.Fprintln(t, "CONTAINER\tPOD\tREASON\tPORTS\tHOST ENDS\tOTHER PLUGINS\tSTATE")
+	for i := range all {
+		r := &all[i]
+		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%s\t%s\t%s\t%s\n", r.ContainerID, r.Namespace, r.Pod, r.Why,
+			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostEnds, ",")), orDash(strings.Join(r.Delegates, ", ")), remainderState(r))
+	}
+	return t.Flush()
+}
+
+func remainderState(r *plan.Remainder) string {
+	switch {
+	case r.Taken && r.Journal:
+		return "taken away; the plugin does the rest at its next call"
+	case r.Taken:
+		return "taken away"
+	case len(r.Ports) == 0 && len(r.HostEnds) == 0:
+		return "waits for the plugin's next call"
+	}
+	return "goes when it is seen again"
+}
