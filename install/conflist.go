@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,21 +20,43 @@ const ConflistName = "05-ovn-multinet.conflist"
 // errNoPrimary says that there is nothing to chain to yet.
 var errNoPrimary = errors.New("there is no CNI configuration of a primary network yet")
 
-// primaryFile returns the configuration that a runtime would take if ours were not there. Files that are not JSON
-// objects with plugins in them are passed over, as runtimes do.
-func primaryFile(dir string) (name string, text []byte, err error) {
+// configurations are the names that runtimes look at in a folder, in their order.
+func configurations(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
+	for _, e := range entries { // sorted by name
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// firstFile is the configuration that runtimes go by: ours, as a rule.
+func firstFile(dir string) string {
+	names, _ := configurations(dir)
+	return append(names, ConflistName)[0]
+}
+
+// primaryFile returns the configuration that a runtime would take if ours were not there. Files that are not JSON
+// objects with plugins in them are passed over.
+func primaryFile(dir string) (name string, text []byte, err error) {
+	names, err := configurations(dir)
 	if err != nil {
 		return "", nil, err
 	}
-	for _, e := range entries { // sorted by name
-		name := e.Name()
-		if name == ConflistName || strings.HasPrefix(name, ".") || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
+	for _, name := range names {
+		if name == ConflistName {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went since, or is a link to nowhere
+		}
 		if err != nil {
 			return "", nil, err
+		}
+		if len(bytes.TrimSpace(text)) == 0 {
+			return "", nil, fmt.Errorf("%s is empty: it is being written", name) // and the next file is not meant
 		}
 		if _, err := parseList(text); err == nil {
 			return name, text, nil
@@ -89,6 +112,24 @@ func Derive(primary []byte, entry Entry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.chain(entry)
+}
+
+// derive does that with the version raised as far as everybody goes; notice says what kept it.
+func (i *installer) derive(primary []byte, entry Entry) (text []byte, notice string, err error) {
+	l, err := parseList(primary)
+	if err != nil {
+		return nil, "", err
+	}
+	if why := i.raise(l); why != "" {
+		notice = "; " + why
+	}
+	text, err = l.chain(entry)
+	return text, notice, err
+}
+
+// chain appends our entry.
+func (l *list) chain(entry Entry) ([]byte, error) {
 	ours, err := json.Marshal(entry.withDefaults())
 	if err != nil {
 		return nil, err
@@ -120,6 +161,7 @@ type Entry struct {
 	LogFile          string          `json:"logFile"`
 	Timeout          string          `json:"timeout"`
 	StrictStatus     bool            `json:"strictStatus,omitempty"`
+	Draining         bool            `json:"draining,omitempty"`
 }
 
 func (e Entry) withDefaults() Entry {

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -21,82 +23,177 @@ type Config struct {
 	BinDir string // the runtime's folder of plugins, /opt/cni/bin as a rule
 	Plugin string // the binary to install
 	Entry  Entry
+	// CNIVersion is the highest that the runtime speaks; "": the conflist keeps the primary's.
+	CNIVersion string
+
+	versionTimeout time.Duration // for all plugins to say what they speak; 0: 10 s
 }
+
+// lookAgain is the period in which things are looked at without an event: nobody tells of a disk that has room again, of a folder
+// that can be written again, or of a plugin that was deleted.
+const lookAgain = 5 * time.Second
 
 // PluginName is the binary's name in BinDir: the type in the conflist.
 const PluginName = "ovn-multinet"
+
+// installer is a Config at work, with what it remembers from one look to the next.
+type installer struct {
+	Config
+	placed os.FileInfo // the binary, when it was seen to be right
+	common versions    // that all plugins of the chain speak
+
+	idle time.Time // since when Uninstall has nothing to wait for in its present step
+}
+
+// start refuses a Config that cannot be meant, and removes what an installer left that was killed while it wrote.
+func (c Config) start() (*installer, error) {
+	i := &installer{Config: c}
+	if err := i.check(); err != nil {
+		return nil, err
+	}
+	return i, i.sweep()
+}
+
+func (c Config) conflist() string { return filepath.Join(c.NetDir, ConflistName) }
+func (c Config) binary() string   { return filepath.Join(c.BinDir, PluginName) }
 
 // Run installs the plugin, waits until the agent of this node was ready once, and then keeps our conflist in step
 // with the primary's until the end of ctx. It takes nothing away at its end: pods must still be deleted while the
 // installer is upgraded.
 func Run(ctx context.Context, c Config, log *slog.Logger) error {
-	if err := installBinary(c.Plugin, filepath.Join(c.BinDir, PluginName)); err != nil {
+	i, err := c.start()
+	if err != nil {
 		return err
 	}
-	log.Info("plugin installed", "path", filepath.Join(c.BinDir, PluginName))
+	if err := i.place(); err != nil {
+		return err
+	}
+	log.Info("plugin installed", "path", c.binary())
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	marker := plan.ReadyMarker(c.Entry.AgentSocket)
-	for _, dir := range []string{c.NetDir, filepath.Dir(marker)} {
+	for _, dir := range []string{c.NetDir, c.BinDir, filepath.Dir(marker)} {
 		if err := w.Add(dir); err != nil {
 			return fmt.Errorf("watch %s: %w", dir, err)
 		}
 	}
-	said := ""
-	for {
-		state, err := c.sync(marker)
-		if err != nil {
-			state = err.Error()
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for tell := teller(log); ; {
+		err := i.place()
+		state := ""
+		if err == nil {
+			state, err = i.sync(marker)
 		}
-		if state != said {
-			log.Info(state, "conflist", filepath.Join(c.NetDir, ConflistName))
-			said = state
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.Events:
-		case err := <-w.Errors:
-			return fmt.Errorf("watch: %w", err)
+		tell(state, err)
+		if more, err := wait(ctx, w, again.C); !more {
+			return err
 		}
 	}
 }
 
+// teller logs how things stand whenever they stand otherwise than before.
+func teller(log *slog.Logger) func(state string, err error) {
+	said := ""
+	return func(state string, err error) {
+		say := log.Info
+		if err != nil {
+			say, state = log.Warn, err.Error()
+		}
+		if state != said {
+			say(state)
+			said = state
+		}
+	}
+}
+
+// wait returns when there is something to look at, false at the end. Files on their way to a name are nothing: ours, which would
+// have us write again at once after a write that failed, least of all.
+func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (more bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-again:
+			return true, nil
+		case e := <-w.Events:
+			if !strings.HasPrefix(filepath.Base(e.Name), ".") {
+				return true, nil
+			}
+		case err := <-w.Errors:
+			return false, fmt.Errorf("watch: %w", err)
+		}
+	}
+}
+
+// sweep removes the files that were on their way to a name.
+func (c Config) sweep() error {
+	var errs []error
+	for _, path := range []string{c.conflist(), c.binary()} {
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".*"))
+		errs = append(errs, err)
+		for _, file := range left {
+			errs = append(errs, os.Remove(file))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // sync brings our conflist in step once and says in words how things stand.
-func (c Config) sync(marker string) (string, error) {
+func (i *installer) sync(marker string) (string, error) {
 	if _, err := os.Stat(marker); errors.Is(err, os.ErrNotExist) {
 		return "waiting for the agent of this node to be ready", nil
 	} else if err != nil {
 		return "", err
 	}
-	name, primary, err := primaryFile(c.NetDir)
+	return i.chain(i.Entry)
+}
+
+// chain writes our conflist if it is not as it should be, and says what it was made of.
+func (i *installer) chain(entry Entry) (string, error) {
+	name, primary, err := primaryFile(i.NetDir)
 	if err != nil {
 		return "", err
 	}
-	want, err := Derive(primary, c.Entry)
+	want, notice, err := i.derive(primary, entry)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
-	path := filepath.Join(c.NetDir, ConflistName)
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
-		return "in step with " + name, nil
+	state := "in step with " + name + notice
+	if first := firstFile(i.NetDir); first < ConflistName {
+		state += fmt.Sprintf("; but runtimes go by %s, which comes before %s by name: remove or rename it", first, ConflistName)
 	}
-	return "in step with " + name, writeWhole(path, bytes.NewReader(want), 0o644)
+	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, want) {
+		return state, nil
+	}
+	return state, writeWhole(i.conflist(), bytes.NewReader(want), 0o644)
 }
 
-// installBinary puts the plugin in place. One that is the same already is left alone: it may be running.
-func installBinary(from, to string) error {
-	text, err := os.ReadFile(from)
+// place puts the plugin where runtimes look for it. One that is the same already is left alone: it may be running.
+func (i *installer) place() error {
+	if now, err := os.Stat(i.binary()); err == nil && i.placed != nil && os.SameFile(now, i.placed) &&
+		now.Size() == i.placed.Size() && now.ModTime().Equal(i.placed.ModTime()) && now.Mode() == i.placed.Mode() {
+		return nil
+	}
+	text, err := os.ReadFile(i.Plugin)
 	if err != nil {
 		return err
 	}
-	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, text) {
-		return nil
+	const mode = 0o755
+	have, err := os.ReadFile(i.binary())
+	if err != nil || !bytes.Equal(have, text) {
+		err = writeWhole(i.binary(), bytes.NewReader(text), mode)
+	} else {
+		err = os.Chmod(i.binary(), mode)
 	}
-	return writeWhole(to, bytes.NewReader(text), 0o755)
+	if err != nil {
+		return err
+	}
+	i.placed, err = os.Stat(i.binary())
+	return err
 }
 
 // writeWhole writes a file under a hidden name in the same folder and renames it: runtimes see it whole or not at

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"context"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -18,11 +17,12 @@ func main() {
 	cmd := &cobra.Command{
 		Use:   "ovn-multinet-install",
 		Short: "The installer of ovn-multinet: chains the plugin after the node's primary network.",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), c, level)
+			return install.Run(cmd.Context(), c, daemon.Logger(level))
 		},
 	}
-	flags := cmd.Flags()
+	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.NetDir, "net-dir", "/etc/cni/net.d", "the runtime's folder of CNI configurations")
 	flags.StringVar(&c.BinDir, "bin-dir", "/opt/cni/bin", "the runtime's folder of CNI plugins")
 	flags.StringVar(&c.Plugin, "plugin", "/ovn-multinet", "the plugin's binary to install")
@@ -32,10 +32,13 @@ func main() {
 	flags.StringSliceVar(&c.Entry.AllowedDelegates, "allowed-delegates", nil, "CNI plugins that pods' networks may use beside OVN")
 	flags.StringVar(&c.Entry.LogFile, "plugin-log", "", "file on the node that the plugin logs to; empty: none")
 	flags.StringVar(&c.Entry.Timeout, "plugin-timeout", conf.DefaultTimeout.String(), "time for one ADD")
+	flags.StringVar(&c.CNIVersion, "cni-version", "", "highest version of the CNI specification that the runtime speaks: the conflist is raised to it as far as all plugins of the chain go; empty: it stays the primary's")
 	daemon.LogFlag(flags, &level)
+	cmd.AddCommand(&cobra.Command{
+		Use: "uninstall", Short: "Drain the node of pods with networks, then take conflist and plugin away", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return install.Uninstall(cmd.Context(), c, daemon.Logger(level))
+		},
+	})
 	os.Exit(daemon.Main(cmd))
-}
-
-func run(ctx context.Context, c install.Config, level string) error {
-	return install.Run(ctx, c, daemon.Logger(level))
 }
