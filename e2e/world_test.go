@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-func TestMain(m *testing.M) { lab.Main(m) }
+func TestMain(m *testing.M) { lab.Main(m, lab.WithPrevious()) }
 
 // patience bounds each test: a scenario that hangs should say where, long before the test binary's own limit.
 const patience = 2 * time.Minute

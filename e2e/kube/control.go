@@ -104,7 +104,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	if err := c.pki.writeKubeconfig(c.Kubeconfig, "https://"+c.forward.addr(), admin); err != nil {
 		return err
 	}
-	c.APIServer, err = c.central(ctx, "kube-apiserver", c.answers(ctx, "/readyz"),
+	c.APIServer, err = c.central(ctx, "kube-apiserver", c.answers("/readyz"),
 		"--etcd-servers="+etcdURL, "--advertise-address="+lab.CentralIP, "--secure-port="+apiPort,
 		"--service-cluster-ip-range="+serviceCIDR, "--allow-privileged", "--profiling=false",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
@@ -127,9 +127,9 @@ func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 }
 
 // answers is a readiness check: the API server answers 200 at path.
-func (c *Cluster) answers(ctx context.Context, path string) func(context.Context) error {
+func (c *Cluster) answers(path string) func(context.Context) error {
 	client, err := c.adminHTTP()
-	return func(context.Context) error {
+	return func(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
