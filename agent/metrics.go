@@ -16,6 +16,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	taken    prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
@@ -27,6 +28,9 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 			Name: "ovn_multinet_agent_request_seconds", Help: "Time to serve a request of a plugin.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"op"}),
+		taken: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ovn_multinet_agent_taken_away_total", Help: "Containers that were gone and whose ports or host ends were taken away without a DEL.",
+		}),
 	}
 	connected := func(name, help string, is func() bool) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
@@ -45,7 +49,7 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 		}
 		return float64(len(slices.DeleteFunc(all, func(l plan.LeftBehind) bool { return l.Forgotten })))
 	})
-	registry.MustRegister(m.requests, m.seconds, left,
+	registry.MustRegister(m.requests, m.seconds, m.taken, left,
 		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),
 		connected("ovn_multinet_agent_ovs_connected", "Whether the connection to the node's Open vSwitch stands.", a.ovs.Connected))
 	return m

@@ -356,6 +356,7 @@ func (a *Agent) takeAway(ctx context.Context, m *remains) (taken bool, err error
 		return false, fmt.Errorf("release ports: %w", err)
 	}
 	if len(m.plugged) > 0 || len(m.leases) > 0 {
+		a.metrics.taken.Inc()
 		say := a.log.Info
 		message := "took away what no DEL came for"
 		if len(m.entries)+len(m.damaged) == 0 {
