@@ -244,8 +244,8 @@ func linkThere(name string) (bool, error) {
 	return true, nil
 }
 
-// judge says why a container is gone for good, if it is: its pod is gone, or all of its host ends are. A call of the plugin that
-// runs for it right now is its business alone.
+// judge says why a container is gone for good, if it is: its pod is gone, or all of its host ends are. What a call of the plugin
+// does for it right now is that call's business, and what a DEL has left the sweep's.
 func (a *Agent) judge(ctx context.Context, m *remains) error {
 	ends := m.hostEnds()
 	for _, name := range ends {
@@ -261,7 +261,7 @@ func (a *Agent) judge(ctx context.Context, m *remains) error {
 	switch {
 	case err != nil:
 		return err
-	case a.busy(m.ContainerID):
+	case a.busy(m.ContainerID), a.releasing(m.ContainerID):
 	case gone != "":
 		m.why = gone
 	case len(ends) > 0 && len(m.links) == 0:
@@ -309,14 +309,24 @@ func (m *remains) hostEnds() (names []string) {
 
 // busy tells whether a call of the plugin has the container's lock.
 func (a *Agent) busy(containerID string) bool {
-	files, err := os.ReadDir(filepath.Join(a.conf.StateDir, plan.AttachedDir))
+	return anyOf(filepath.Join(a.conf.StateDir, plan.AttachedDir), containerID, func(path string) bool {
+		return strings.HasSuffix(path, plan.LockSuffix) && locked(path)
+	})
+}
+
+// releasing tells whether a DEL has left the container to the sweep.
+func (a *Agent) releasing(containerID string) bool {
+	return anyOf(a.releaseDir(), containerID, func(string) bool { return true })
+}
+
+// anyOf tells whether one of a container's files in a folder of the state is so. A folder that cannot be read may have one.
+func anyOf(dir, containerID string, is func(path string) bool) bool {
+	files, err := os.ReadDir(dir)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		name := f.Name()
-		return strings.HasPrefix(name, containerID+"@") && strings.HasSuffix(name, plan.LockSuffix) &&
-			locked(filepath.Join(a.conf.StateDir, plan.AttachedDir, name))
+		return strings.HasPrefix(f.Name(), containerID+"@") && is(filepath.Join(dir, f.Name()))
 	})
 }
 
@@ -340,7 +350,7 @@ func (a *Agent) takeAway(ctx context.Context, m *remains) (taken bool, err error
 		return false, err
 	}
 	defer unlock()
-	if a.busy(m.ContainerID) {
+	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) {
 		return false, nil
 	}
 	if len(m.plugged) > 0 {

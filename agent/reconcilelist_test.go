@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-// dying is a container of shop/web, which lives, without its host ends, and another container that lives, of shop/alive.
+// dying is a container of shop/web, which lives, without its host ends.
 func (l *looked) dying(container string) {
 	l.t.Helper()
 	o := owner(container, "web", "u-1")
@@ -143,14 +143,14 @@ func TestSeenDeadForAPeriod(t *testing.T) {
 }
 
 // lockOf takes a lock of the plugin's, as a call of it has it while it runs.
-func (l *looked) lockOf(name string) (unlock func()) {
-	l.t.Helper()
-	path := filepath.Join(l.conf.StateDir, plan.AttachedDir, name)
-	l.must(os.MkdirAll(filepath.Dir(path), 0o700))
+func (r *rig) lockOf(name string) (unlock func()) {
+	r.t.Helper()
+	path := filepath.Join(r.conf.StateDir, plan.AttachedDir, name)
+	r.must(os.MkdirAll(filepath.Dir(path), 0o700))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	l.must(err)
-	l.must(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-	return func() { l.must(errors.Join(os.Remove(path), f.Close())) }
+	r.must(err)
+	r.must(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	return func() { r.must(errors.Join(os.Remove(path), f.Close())) }
 }
 
 // What a call of the plugin runs for is left alone, be it an ADD that has its leases and no links yet.
@@ -297,29 +297,34 @@ func TestPortsThatChangeOwners(t *testing.T) {
 // One that cannot be taken away keeps no other from going, and goes when it can.
 func TestOneThatStaysKeepsNoOther(t *testing.T) {
 	l := newLooked(t)
-	l.dying("c1")
-	l.source.uids["shop/other"] = "u-4"
-	o := owner("c2", "other", "u-4")
-	l.lease(o, "net1")
-	l.plug(o, "net1")
+	for container, pod := range map[string]string{"sick": "gone", "well": "gone-too"} {
+		o := owner(container, pod, "u-9")
+		l.lease(o, "net1")
+		l.plug(o, "net1")
+		l.journal(o, "net1")
+	}
 	l.look(false)
 	l.later()
-	l.ovsProxy.CutBeforeNext()
+	// Whenever it is to be released it is another's, and when that is looked at it is its own again.
+	l.proxy.Before(func(tr ovndbtest.Transact) {
+		switch {
+		case !tr.Writes:
+			l.becomes("shop/gone/net1", "sick")
+		case strings.Contains(fmt.Sprint(tr.Ops), "sick"):
+			l.becomes("shop/gone/net1", "another")
+		}
+	})
 	all, err := l.agent.remaining.round(t.Context(), false)
-	if err == nil || !strings.HasPrefix(err.Error(), "container c1: unplug: ") {
-		t.Errorf("error %v, want one of c1 and unplugging", err)
+	l.proxy.Before(nil)
+	if err == nil || !strings.HasPrefix(err.Error(), "container sick: release ports: ports of sandbox sick were not released in ") {
+		t.Errorf("error %v, want one of the container that stays", err)
 	}
-	l.wantSaid("without c1", said(all), "c1"+namespaceGone, "!c2"+namespaceGone)
-	if got := l.ports(); len(got) != 2 || got["shop/web/net1"] != "c1" {
-		t.Errorf("ports %v, want those of c1", got)
-	}
-	if got := l.agent.remaining.dead(); len(got) != 0 {
-		t.Errorf("the plugin is told %+v", got)
-	}
-	l.wantSaid("the next time", l.look(false), "!c1"+namespaceGone)
-	if got := l.ports(); len(got) != 0 {
-		t.Errorf("ports %v are left", got)
-	}
+	l.wantSaid("without it", said(all), "sick: pod shop/gone is gone", "!well: pod shop/gone-too is gone")
+	l.becomes("shop/gone/net1", "sick")
+	equalMaps(t, "ports", l.ports(), map[string]string{"shop/gone/net1": "sick"})
+	l.wantDead("without it", l.agent.remaining.dead(), plan.Dead{Sandbox: entryOf("well", "gone-too", "u-9")})
+	l.wantSaid("the next time", l.look(false), "!sick: pod shop/gone is gone", "!well: pod shop/gone-too is gone")
+	equalMaps(t, "ports in the end", l.ports(), map[string]string{})
 }
 
 // Many go in as many transactions as they are, of which the list is one.

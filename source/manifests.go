@@ -73,17 +73,25 @@ func (m *Manifests) Run(ctx context.Context) error {
 		return fmt.Errorf("watch %s: %w", m.dir, err)
 	}
 	defer w.Close()
-	if err := w.Add(m.dir); err != nil {
-		return fmt.Errorf("watch %s: %w", m.dir, err)
-	}
-	for {
-		// What changed before the watch stood, or while events were lost, is found by reading again.
-		if err := m.scan(); err != nil {
-			m.log.Error("read the manifests", "err", err)
+	for said := false; ; {
+		// Each time, for a watch ends with its folder, and another may be in its place by now.
+		err := w.Add(m.dir)
+		if err == nil {
+			// What changed before the watch stood, or while events were lost, is found by reading again.
+			err = m.scan()
 		}
+		var again <-chan time.Time
+		if err != nil {
+			if !said {
+				m.log.Error("read the manifests, what they held before counts on", "err", err)
+			}
+			again = time.After(folderPause)
+		}
+		said = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
 		case _, ok := <-w.Events:
 			if !ok {
 				return nil
@@ -94,6 +102,9 @@ func (m *Manifests) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// folderPause is how long a folder that cannot be read is left alone: nobody tells when it is back.
+const folderPause = 200 * time.Millisecond
 
 // drain takes the events of one burst together.
 func drain(events <-chan fsnotify.Event) {

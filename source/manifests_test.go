@@ -250,6 +250,44 @@ func TestManifestsChangedBeforeTheWatch(t *testing.T) {
 	})
 }
 
+// A watch ends with its folder. One that is moved away and back, or another in its place, is followed too; meanwhile, what was
+// read before counts on.
+func TestManifestsFolderMoves(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", nadYAML("blue", "1"))
+	m := f.manifests(nil)
+	start(t, m.Run)
+	blue := func() string {
+		if d := m.nad("shop", "blue"); d != nil {
+			return showNAD(d, nil)
+		}
+		return ""
+	}
+	f.write("a.yaml", nadYAML("blue", "2"))
+	eventually(t, "shop/blue: 2", blue)
+	away := f.dir + ".away"
+	t.Cleanup(func() { _ = os.RemoveAll(away) })
+	if err := os.Rename(f.dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if got := blue(); got != "shop/blue: 2" {
+		t.Errorf("without its folder: %s", got)
+	}
+	if err := os.Mkdir(f.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.write("b.yaml", nadYAML("blue", "3"))
+	eventually(t, "shop/blue: 3", blue)
+	f.write("b.yaml", nadYAML("blue", "4"))
+	eventually(t, "shop/blue: 4", blue)
+	if err := errors.Join(os.RemoveAll(f.dir), os.Rename(away, f.dir)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "shop/blue: 2", blue)
+	f.write("a.yaml", nadYAML("blue", "5"))
+	eventually(t, "shop/blue: 5", blue)
+}
+
 func TestSetStatus(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", podYAML("web-0", "u1", "blue"))

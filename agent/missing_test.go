@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+const (
+	never  = "Warning NetworksMissing: the pod started before ovn-multinet was on this node and has none of its networks; delete it, so that it is made again"
+	lostIt = "Warning JournalLost: the node's journal of this pod's networks is lost: its OVN ports go when it does, but what other plugins made for it has then to be taken away by hand"
+)
+
+// running is shop/web as it runs on this node, with networks.
+func running() *source.Pod {
+	return &source.Pod{Namespace: "shop", Name: "web", UID: "u-1", NodeName: "node1", Running: true, Annotations: map[string]string{conf.NetworksAnnotation: "blue"}}
+}
+
+// missed looks for pods without their networks, and returns what was said so far.
+func (l *looked) missed() []string {
+	l.t.Helper()
+	l.must(l.agent.remaining.missing.look(l.t.Context(), l.agent))
+	_, events := l.source.told()
+	return events
+}
+
+// Who runs with networks and is not in the journal is told so by the second look, and by no other.
+func TestMissing(t *testing.T) {
+	const primary = `{"name":"cbr0","interface":"eth0","default":true}`
+	entry := func(name, uid string) func(l *looked) {
+		return func(l *looked) { l.journal(owner("c1", name, uid), "net1") }
+	}
+	tests := []struct {
+		name string
+		pod  func(p *source.Pod)
+		do   func(l *looked)
+		want string
+	}{
+		{"before the plugin", nil, nil, never},
+		{"before the plugin, with a status of the primary network", func(p *source.Pod) {
+			p.Annotations[nad.StatusAnnotation] = "[" + primary + "]"
+		}, nil, never},
+		{"with a status that is none", func(p *source.Pod) { p.Annotations[nad.StatusAnnotation] = "{" }, nil, never},
+		{"the journal is lost", func(p *source.Pod) {
+			p.Annotations[nad.StatusAnnotation] = "[" + primary + `,{"name":"shop/blue","interface":"net1"}]`
+		}, nil, lostIt},
+		{"of a node that nobody names", func(p *source.Pod) { p.NodeName = "" }, nil, never},
+		{"of another node", func(p *source.Pod) { p.NodeName = "node2" }, nil, ""},
+		{"not running", func(p *source.Pod) { p.Running = false }, nil, ""},
+		{"without networks", func(p *source.Pod) { p.Annotations = nil }, nil, ""},
+		{"with an annotation of blanks", func(p *source.Pod) { p.Annotations[conf.NetworksAnnotation] = " \n" }, nil, ""},
+		{"in the journal", nil, entry("web", "u-1"), ""},
+		{"in the journal, by a runtime that tells no UID", nil, entry("web", ""), ""},
+		{"in the journal, static", func(p *source.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "static" }, entry("web", "static"), ""},
+		{"an older pod of the name is in the journal", nil, entry("web", "u-0"), never},
+		{"another pod is in the journal", nil, entry("web-1", "u-1"), never},
+		{"an entry of the journal is damaged", nil, func(l *looked) { l.write("{", plan.AttachedDir, "c1@eth0") }, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLooked(t)
+			p := running()
+			if tt.pod != nil {
+				tt.pod(p)
+			}
+			l.source.here = []*source.Pod{p}
+			if tt.do != nil {
+				tt.do(l)
+			}
+			if got := l.missed(); len(got) != 0 {
+				t.Errorf("said by the first look: %q", got)
+			}
+			for _, what := range []string{"second", "third", "fourth"} {
+				if got := strings.Join(l.missed(), "\n"); got != tt.want {
+					t.Errorf("said by the %s look: %q, want %q", what, got, tt.want)
+				}
+			}
+			if said := strings.Contains(l.log.String(), `msg="the plugin's journal has lost a running pod" pod=shop/web`); said != (tt.want == lostIt) {
+				t.Errorf("the log: %s", l.log.String())
+			}
+		})
+	}
+}
+
+// What happens between looks: an ADD or a DEL that runs is no news, and what cannot be read says nothing.
+func TestMissingBetweenLooks(t *testing.T) {
+	l := newLooked(t)
+	web, other := running(), running()
+	other.Name, other.UID = "db", "u-5"
+	steps := []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"both", func() { l.source.here = []*source.Pod{web, other} }, nil},
+		{"one gets its entry", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
+		{"which goes", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0"))) }, []string{never}},
+		{"and comes back", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
+		{"a third pod", func() { l.source.here = append(l.source.here, &source.Pod{UID: "u-6", Running: true, Annotations: web.Annotations}) }, []string{never}},
+		{"an entry is damaged", func() { l.write("{", plan.AttachedDir, "c9@eth0") }, []string{never}},
+		{"and gone", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c9@eth0"))) }, []string{never, never}},
+		{"nothing new", func() {}, []string{never, never}},
+	}
+	for _, step := range steps {
+		step.do()
+		if got := l.missed(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: said so far %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
+// What cannot be listed is an error, and what was seen before is seen still.
+func TestMissingWithoutAList(t *testing.T) {
+	for name, want := range map[string]string{"pods": "the source is away", "journal": "not a directory"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLooked(t)
+			l.source.here = []*source.Pod{running()}
+			l.missed()
+			dir := filepath.Join(l.conf.StateDir, plan.AttachedDir)
+			if name == "pods" {
+				l.source.away = errors.New(want)
+			} else {
+				l.write("", plan.AttachedDir)
+			}
+			err := l.agent.remaining.missing.look(t.Context(), l.agent)
+			if _, events := l.source.told(); err == nil || !strings.Contains(err.Error(), want) || len(events) != 0 {
+				t.Errorf("error %v and events %q, want %q alone", err, events, want)
+			}
+			l.source.away = nil
+			l.must(os.RemoveAll(dir))
+			if got := l.missed(); !slices.Equal(got, []string{never}) {
+				t.Errorf("after it: said %q", got)
+			}
+		})
+	}
+}

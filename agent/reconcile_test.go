@@ -1,0 +1,350 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// looked is an agent that looks when the test says so and does nothing else. The pods, both databases, the journal and the
+// host's links are the test's.
+type looked struct {
+	*rig
+	ovsProxy *ovndbtest.Proxy
+	source   *few
+}
+
+// few is a source with a few pods, "namespace/name": UID.
+type few struct {
+	*pods
+	uids  map[string]string
+	errs  map[string]error
+	asked func(name string) // called by each question
+	here  []*source.Pod     // who runs on the node
+	away  error             // why that is not known
+}
+
+func (f *few) Pods(context.Context) ([]*source.Pod, error) { return f.here, f.away }
+
+func (f *few) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, error) {
+	key := namespace + "/" + name
+	if f.asked != nil {
+		f.asked(key)
+	}
+	if err := f.errs[key]; err != nil {
+		return nil, err
+	}
+	uid, found := f.uids[key]
+	if !found {
+		return nil, fmt.Errorf("%s: %w", key, source.ErrNotFound)
+	}
+	return &source.Pod{Namespace: namespace, Name: name, UID: uid, NodeName: "node1", Annotations: map[string]string{"kubernetes.io/config.mirror": "static-" + name}}, nil
+}
+
+func newLooked(t *testing.T) *looked {
+	t.Helper()
+	l := &looked{rig: newRig(t)}
+	l.source = &few{pods: l.rig.source, uids: map[string]string{"shop/web": "u-1", "shop/alive": "u-2"}, errs: map[string]error{}}
+	l.ovsProxy = ovndbtest.StartProxy(t, l.ovs.Endpoint())
+	l.conf.ReconcilePeriod, l.conf.OVSSocket = time.Hour, l.ovsProxy.Socket
+	model, err := nb.FullDatabaseModel()
+	l.must(err)
+	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: l.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler)})
+	l.must(err)
+	t.Cleanup(db.Close)
+	l.agent, err = New(l.conf, l.source, db, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&l.log, nil)))
+	l.must(err)
+	t.Cleanup(l.agent.Close)
+	l.must(db.WaitConnected(t.Context()))
+	_, err = l.agent.ovs.Settings(t.Context())
+	l.must(err)
+	return l
+}
+
+// roleEnv runs a test in namespaces of its own.
+const roleEnv = "OVN_MULTINET_TEST_ROLE"
+
+// inOwnNetwork runs a test again in a user and a network namespace of its own, where it may make links; true: here it is.
+func inOwnNetwork(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(roleEnv) == t.Name() {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), roleEnv+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	runtime.LockOSThread() // whose end is the child's
+	defer runtime.UnlockOSThread()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// link makes a link of the host, in a test that is in its own network.
+func (l *looked) link(name string) {
+	l.t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	l.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
+}
+
+func (l *looked) unlink(name string) {
+	l.t.Helper()
+	link, err := netlink.LinkByName(name)
+	l.must(err)
+	l.must(netlink.LinkDel(link))
+}
+
+// owner is a container of a pod of shop on this node.
+func owner(container, pod, uid string) ovnport.Owner {
+	return ovnport.Owner{Namespace: "shop", Pod: pod, UID: uid, Sandbox: container, Node: "node1", Chassis: "chassis-1"}
+}
+
+// lease makes the ports of a container's interfaces, as a plan does.
+func (l *looked) lease(o ovnport.Owner, interfaces ...string) {
+	l.t.Helper()
+	var wants []ovnport.Want
+	for _, name := range interfaces {
+		wants = append(wants, ovnport.Want{Interface: name, Network: l.network("blue", blue)})
+	}
+	_, err := l.agent.nb.Ensure(l.t.Context(), o, wants, func(context.Context, ovnport.Owner) error { return nil })
+	l.must(err)
+}
+
+// plug puts a container's host ends into Open vSwitch, as a bind does.
+func (l *looked) plug(o ovnport.Owner, interfaces ...string) {
+	l.t.Helper()
+	var plugs []ovnport.Plug
+	for _, name := range interfaces {
+		plugs = append(plugs, ovnport.Plug{HostEnd: plan.HostEnd(o.Sandbox, name), PortUUID: "k", PortName: "shop/" + o.Pod + "/" + name})
+	}
+	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
+}
+
+// journal writes a container's entry, with its interfaces and a delegate, as the plugin does.
+func (l *looked) journal(o ovnport.Owner, interfaces ...string) {
+	l.t.Helper()
+	a := &plan.Attached{Sandbox: plan.Sandbox{ContainerID: o.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID}, Plan: &plan.Plan{}}
+	for _, name := range interfaces {
+		a.Plan.Interfaces = append(a.Plan.Interfaces, plan.Interface{Name: name})
+	}
+	a.Plan.Delegates = []plan.Delegate{{Name: "net9", Network: "shop/ext"}}
+	l.writeAttached(a)
+}
+
+// neighbours are what a look must leave alone: a container that lives, one of another node whose pod is gone, and what is
+// others' on the same switch and on the same bridge.
+func (l *looked) neighbours(linked bool) {
+	l.t.Helper()
+	alive, far := owner("alive", "alive", "u-2"), owner("far", "long-gone", "u-3")
+	far.Node = "node2"
+	l.lease(alive, "net1")
+	l.plug(alive, "net1")
+	l.journal(alive, "net1")
+	if linked {
+		l.link(plan.HostEnd("alive", "net1"))
+	}
+	l.lease(far, "net1")
+	l.nb.NBCtl("lsp-add", "shop/blue", "vm-1", "--", "lsp-set-addresses", "vm-1", "02:00:00:00:00:01", "--", "lsp-add", "shop/blue", "of-others", "--",
+		"set", "Logical_Switch_Port", "of-others", `external_ids:"ovn-multinet/node"=node1`, "external_ids:sandbox=c1", "external_ids:pod=gone")
+	l.ovs.VSCtl("--no-wait", "add-port", "br-int", "eth7", "--", "add-port", "br-int", "vm-1", "--",
+		"set", "Interface", "vm-1", "external_ids:iface-id=shop/gone/net1", "external_ids:sandbox=c1", "external_ids:iface-id-ver=u-9")
+}
+
+// world is the rows of both databases and the files of the journal; without the rows' versions where others of their table change.
+func (l *looked) world(withVersions bool) string {
+	l.t.Helper()
+	tables := l.nb.DumpTables(l.t, "Logical_Switch", "Logical_Switch_Port", "Copp")
+	maps.Copy(tables, l.ovs.DumpTables(l.t, "Bridge", "Port", "Interface"))
+	var lines []string
+	for name, rows := range tables {
+		for _, row := range rows {
+			if !withVersions {
+				delete(row, "_version")
+			}
+			lines = append(lines, fmt.Sprint(name, " ", row))
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(l.conf.StateDir, "*", "*"))
+	l.must(err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil && !errors.Is(err, syscall.EISDIR) {
+			l.t.Fatal(err)
+		}
+		lines = append(lines, f+" "+string(text))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (l *looked) unchanged(what, before string) {
+	l.t.Helper()
+	if after := l.world(true); after != before {
+		l.t.Errorf("%s: the world changed from\n%s\nto\n%s", what, before, after)
+	}
+}
+
+// look is one look. It returns who is dead and why, with a "!" where it was taken away.
+func (l *looked) look(dry bool) []string {
+	l.t.Helper()
+	all, err := l.agent.remaining.round(l.t.Context(), dry)
+	l.must(err)
+	return said(all)
+}
+
+func said(all []*remains) (words []string) {
+	for _, m := range all {
+		mark := ""
+		if m.taken {
+			mark = "!"
+		}
+		if m.why != "" {
+			words = append(words, mark+m.ContainerID+": "+m.why)
+		}
+	}
+	return words
+}
+
+// later has a period pass.
+func (l *looked) later() {
+	l.agent.remaining.looking.Lock()
+	defer l.agent.remaining.looking.Unlock()
+	for id, since := range l.agent.remaining.seen {
+		l.agent.remaining.seen[id] = since.Add(-l.conf.ReconcilePeriod)
+	}
+}
+
+func (l *looked) wantSaid(what string, got []string, want ...string) {
+	l.t.Helper()
+	if !slices.Equal(got, want) {
+		l.t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// cost holds what a look asked of both databases against: writes and reads of NB, then of Open vSwitch.
+func (l *looked) cost(what string, want ...int) {
+	l.t.Helper()
+	n, v := l.proxy.Counts(), l.ovsProxy.Counts()
+	if got := []int{n.Committed, n.Refused, n.ReadOnly, v.Committed, v.Refused, v.ReadOnly}; !slices.Equal(got, want) {
+		l.t.Errorf("%s: committed, refused and reading transactions of NB and Open vSwitch are %v, want %v", what, got, want)
+	}
+	l.proxy.Reset()
+	l.ovsProxy.Reset()
+}
+
+// Each kind of remainder goes for each reason, a period after it was seen first, and nothing else does.
+func TestReconcile(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	type kind struct{ plugged, leased, journalled bool }
+	kinds := map[string]kind{"a plug": {plugged: true}, "a lease": {leased: true}, "a journal": {journalled: true}, "all": {true, true, true}}
+	reasons := []struct {
+		name, pod, uid string
+		links          []string
+		want           string
+	}{
+		{"pod gone", "gone", "u-9", []string{"net1", "net2"}, "pod shop/gone is gone"},
+		{"pod and host ends gone", "gone", "u-9", nil, "pod shop/gone is gone"},
+		{"pod of another UID", "web", "u-0", []string{"net1", "net2"}, "pod shop/web with UID u-0 is gone"},
+		{"host ends gone", "web", "u-1", nil, "its network namespace is gone"},
+		{"host ends gone, no UID", "web", "", nil, "its network namespace is gone"},
+		{"lives", "web", "u-1", []string{"net1", "net2"}, ""},
+		{"lives, no UID", "web", "", []string{"net1", "net2"}, ""},
+		{"lives, static pod", "web", "static-web", []string{"net1", "net2"}, ""},
+		{"one host end is there", "web", "u-1", []string{"net2"}, ""},
+	}
+	for name, k := range kinds {
+		for _, c := range reasons {
+			t.Run(name+", "+c.name, func(t *testing.T) {
+				l := newLooked(t)
+				l.neighbours(true)
+				defer l.unlink(plan.HostEnd("alive", "net1"))
+				base := l.world(false)
+				o := owner("c1", c.pod, c.uid)
+				if k.plugged {
+					l.plug(o, "net1", "net2")
+				}
+				if k.leased {
+					l.lease(o, "net1", "net2")
+				}
+				for _, name := range c.links {
+					l.link(plan.HostEnd("c1", name))
+					defer l.unlink(plan.HostEnd("c1", name))
+				}
+				if k.journalled {
+					l.journal(o, "net1", "net2")
+				}
+				l.takenInTime(c.want, k.plugged, k.leased)
+				if k.journalled { // it is the plugin's to take away
+					l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+				}
+				if after := l.world(false); c.want != "" && after != base {
+					t.Errorf("left is\n%s\nwant\n%s", after, base)
+				}
+			})
+		}
+	}
+}
+
+// takenInTime has c1 looked at thrice, the last time a period later. It must be dead for that reason, "" for alive, and cost
+// no more than it has.
+func (l *looked) takenInTime(why string, plugged, leased bool) {
+	l.t.Helper()
+	var dead, gone []string
+	writes := []int{0, 0, 1, 0, 0, 1}
+	if why != "" {
+		dead, gone = []string{"c1: " + why}, []string{"!c1: " + why}
+		if leased {
+			writes[0]++
+		}
+		if plugged {
+			writes[3]++
+			writes[5]++ // whose ports those are
+		}
+	}
+	made := l.world(true)
+	l.proxy.Reset()
+	l.ovsProxy.Reset()
+	for _, what := range []string{"seen once", "seen twice within a period"} {
+		l.wantSaid(what, l.look(false), dead...)
+		l.cost(what, 0, 0, 1, 0, 0, 1)
+		l.unchanged(what, made)
+	}
+	l.later()
+	l.wantSaid("dry", l.look(true), dead...)
+	l.cost("dry", 0, 0, 1, 0, 0, 1)
+	l.unchanged("dry", made)
+	l.wantSaid("a period later", l.look(false), gone...)
+	l.cost("a period later", writes...)
+	if why == "" {
+		l.unchanged("alive", made)
+	}
+}

@@ -1,0 +1,281 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// dead has containers seen dead for a period; what is left for the plugin is returned.
+func (l *looked) dead() []plan.Dead {
+	l.t.Helper()
+	l.look(false)
+	l.later()
+	l.look(false)
+	return l.agent.remaining.dead()
+}
+
+func (l *looked) wantDead(what string, got []plan.Dead, want ...plan.Dead) {
+	l.t.Helper()
+	if len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
+		l.t.Errorf("%s: the plugin is told %+v, want %+v", what, got, want)
+	}
+}
+
+// entryOf is the sandbox that journal writes.
+func entryOf(container, pod, uid string) plan.Sandbox {
+	return plan.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: pod, UID: uid}
+}
+
+// What only the plugin can take away it is told of: the entries of its journal, and host ends that no entry tells of, as long
+// as they are there.
+func TestWhatIsLeftToThePlugin(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	l := newLooked(t)
+	l.neighbours(true)
+	file := func(name string) string { return filepath.Join(l.conf.StateDir, plan.AttachedDir, name) }
+	gone, lost := owner("c1", "gone", "u-9"), owner("c2", "lost", "u-9")
+	l.journal(gone, "net1")
+	l.link(plan.HostEnd("c1", "net1"))
+	l.lease(lost, "net1", "net2", "net3")
+	for _, name := range []string{"net1", "net2"} {
+		l.link(plan.HostEnd("c2", name))
+	}
+	l.lease(owner("c3", "without", "u-9"), "net1") // and nothing else
+	entry := plan.Dead{Sandbox: entryOf("c1", "gone", "u-9")}
+	ends := []string{plan.HostEnd("c2", "net1"), plan.HostEnd("c2", "net2")}
+	slices.Sort(ends)
+	links := plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "lost", UID: "u-9"}, HostEnds: ends}
+
+	l.look(false)
+	l.wantDead("seen once", l.agent.remaining.dead())
+	l.later()
+	l.look(true)
+	l.wantDead("dry", l.agent.remaining.dead())
+	l.look(false)
+	l.wantDead("a period later", l.agent.remaining.dead(), entry, links)
+	l.unlink(ends[0])
+	l.wantDead("one link less", l.agent.remaining.dead(), entry, links)
+	l.unlink(ends[1])
+	l.wantDead("without links", l.agent.remaining.dead(), entry)
+	l.write("", plan.AttachedDir, "c1@eth0.left")
+	l.wantDead("tried by the plugin, which marked it", l.agent.remaining.dead())
+	l.must(os.Remove(file("c1@eth0.left")))
+	l.look(false)
+	l.wantDead("without the mark", l.agent.remaining.dead(), entry)
+	l.must(os.Remove(file("c1@eth0")))
+	l.wantDead("without an entry", l.agent.remaining.dead())
+}
+
+// A container has an entry for each interface that its runtime calls for; and one that is damaged still names it.
+func TestAllEntriesAreLeftToThePlugin(t *testing.T) {
+	l := newLooked(t)
+	l.journal(owner("c1", "gone", "u-9"), "net1")
+	second := l.attachedTo("c1", "d1")
+	second.Sandbox = entryOf("c1", "gone", "u-9")
+	second.Sandbox.Interface = "eth1"
+	l.writeAttached(second)
+	l.write("{", plan.AttachedDir, "c2@eth0")
+	l.lease(owner("c2", "gone-too", "u-9"), "net1")
+	l.write("{", plan.AttachedDir, "c3@eth0") // of which nobody can tell
+	l.wantDead("all", l.dead(), plan.Dead{Sandbox: entryOf("c1", "gone", "u-9")}, plan.Dead{Sandbox: second.Sandbox},
+		plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c2", Interface: "eth0"}})
+}
+
+// A container counts as alive while one of the entries has a host end that is there.
+func TestHostEndsOfAllEntries(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	l := newLooked(t)
+	l.journal(owner("c1", "web", "u-1"), "net1")
+	second := &plan.Attached{Sandbox: entryOf("c1", "web", "u-1"), Plan: &plan.Plan{Interfaces: []plan.Interface{{Name: "net5"}}}}
+	second.Sandbox.Interface = "eth1"
+	l.writeAttached(second)
+	for _, name := range []string{"net1", "net5"} {
+		l.link(plan.HostEnd("c1", name))
+		l.wantSaid("with "+name, l.look(true))
+		l.unlink(plan.HostEnd("c1", name))
+	}
+	l.wantSaid("without", l.look(true), "c1"+namespaceGone)
+}
+
+// A container that lives again is nothing to undo: its pod was away for a while, or one of its host ends.
+func TestDeadThatLivesAgain(t *testing.T) {
+	l := newLooked(t)
+	l.writeAttached(l.attachedTo("c1", "d1")) // delegates alone, of pod shop/old
+	entry := plan.Dead{Sandbox: l.attachedTo("c1", "d1").Sandbox}
+	l.wantDead("dead", l.dead(), entry)
+	l.inVain("NB", false)
+	l.wantDead("after a list with gaps", l.agent.remaining.dead(), entry)
+	l.source.uids["shop/old"] = "u-0"
+	l.look(true)
+	l.wantDead("alive, seen by nobody", l.agent.remaining.dead(), entry)
+	l.look(false)
+	l.wantDead("alive", l.agent.remaining.dead())
+	delete(l.source.uids, "shop/old")
+	l.look(false)
+	l.wantDead("dead again, seen once", l.agent.remaining.dead())
+}
+
+// The plugin takes up one at a call: it is not told of hundreds.
+func TestFewAreToldAtOnce(t *testing.T) {
+	l := newLooked(t)
+	var want []plan.Dead
+	for i := range 7 {
+		id := fmt.Sprint("c", i)
+		l.journal(owner(id, "gone", "u-9"), "net1")
+		want = append(want, plan.Dead{Sandbox: entryOf(id, "gone", "u-9")})
+	}
+	l.wantDead("of seven", l.dead(), want[:4]...)
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+	l.wantDead("of six", l.agent.remaining.dead(), want[0], want[2], want[3], want[4])
+}
+
+// told asks the agent by its socket, and returns which dead containers the answer names.
+func (r *rig) told(op string, body any) ([]plan.Dead, error) {
+	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	defer cancel()
+	err := c.Call(ctx, op, body, nil)
+	return c.Dead, err
+}
+
+// An agent that runs looks by itself, and names in each answer, be it a refusal, who is dead.
+func TestReconcileRuns(t *testing.T) {
+	r := newRig(t)
+	r.conf.ReconcilePeriod = 50 * time.Millisecond
+	r.start()
+	unlock := r.lockOf("c1@eth0.lock") // until its ADD is over
+	_, err := r.plan("c1")
+	r.must(err)
+	if got := r.ports(); len(got) != 2 {
+		t.Fatalf("ports %v", got)
+	}
+	unlock()
+	r.writeAttached(r.attachedTo("c9", "d1")) // of pod shop/old, which is not there
+	r.eventually("released", func() bool { return len(r.ports()) == 0 })
+	want := []plan.Dead{{Sandbox: r.attachedTo("c9", "d1").Sandbox}}
+	r.eventually("named", func() bool {
+		got, err := r.told(plan.OpLeft, plan.LeftRequest{})
+		r.must(err)
+		return reflect.DeepEqual(got, want)
+	})
+	r.eventually("named in a refusal", func() bool {
+		got, err := r.told(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: "x"}})
+		if !conf.HasCode(err, conf.CodeInvalidConfig) {
+			t.Fatalf("got %v, want a refusal", err)
+		}
+		return reflect.DeepEqual(got, want)
+	})
+	if log := r.log.String(); !strings.Contains(log, `pod=shop/web containerID=c1 reason="its network namespace is gone" plugs=0 ports=2`) {
+		t.Errorf("the log: %s", log)
+	}
+}
+
+// While a database hangs under a look, requests are answered.
+func TestAnswersWhileALookHangs(t *testing.T) {
+	r := newRig(t)
+	r.conf.ReconcilePeriod = 50 * time.Millisecond
+	r.start()
+	unlock := r.lockOf("c1@eth0.lock") // until its ADD is over
+	_, err := r.plan("c1")
+	r.must(err)
+	hangs, over := make(chan struct{}), make(chan struct{})
+	r.proxy.Before(func(tr ovndbtest.Transact) {
+		if tr.Writes {
+			r.proxy.Before(nil)
+			close(hangs)
+			<-over
+		}
+	})
+	unlock()
+	<-hangs // the release of c1's ports
+	_, err = r.told(plan.OpLeft, plan.LeftRequest{})
+	r.must(err)
+	if got := r.ports(); len(got) != 2 {
+		t.Errorf("ports %v: nothing hung", got)
+	}
+	close(over)
+	r.eventually("released", func() bool { return len(r.ports()) == 0 })
+}
+
+// remainders asks the agent as an operator does.
+func (r *rig) remainders(dry bool) []plan.Remainder {
+	r.t.Helper()
+	var answer plan.Remains
+	r.must(r.call(plan.OpGC, plan.GCRequest{DryRun: dry}, &answer))
+	return answer.Containers
+}
+
+// An operator is told what is left of whom and why, and that it was taken away only if it was.
+func TestGC(t *testing.T) {
+	l := newLooked(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listener, err := listen(l.conf.Socket)
+	l.must(err)
+	served := make(chan error, 1)
+	go func() { served <- l.agent.serve(ctx, listener) }()
+	defer func() { cancel(); l.must(<-served) }()
+	var raw json.RawMessage
+	l.must(l.call(plan.OpGC, plan.GCRequest{DryRun: true}, &raw))
+	if string(raw) != `{"containers":[]}` {
+		t.Errorf("of nothing: %s", raw)
+	}
+	l.dying("c1")
+	l.lease(owner("c2", "gone", "u-9"), "net1")
+	l.lease(owner("alive", "alive", "u-2"), "net1")
+	unlock := l.lockOf("alive@eth0.lock")
+	defer unlock()
+	c1 := plan.Remainder{Sandbox: entryOf("c1", "web", "u-1"), Why: "its network namespace is gone", Journal: true, Delegates: []string{"net9 on shop/ext"},
+		Ports: []string{"shop/web/net1", "shop/web/net2"}, HostEnds: []string{plan.HostEnd("c1", "net1"), plan.HostEnd("c1", "net2")}}
+	c2 := plan.Remainder{Sandbox: plan.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "gone", UID: "u-9"}, Why: "pod shop/gone is gone", Ports: []string{"shop/gone/net1"}}
+	want := func(what string, dry bool, want ...plan.Remainder) {
+		t.Helper()
+		got := l.remainders(dry)
+		for i := range got {
+			slices.Sort(got[i].Ports)
+			slices.Sort(got[i].HostEnds)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v\nwant\n%+v", what, got, want)
+		}
+	}
+	slices.Sort(c1.HostEnds)
+	made := l.world(true)
+	want("dry", true, c1, c2)
+	want("at once", false, c1, c2)
+	want("at once, twice", false, c1, c2)
+	l.later()
+	want("dry, a period later", true, c1, c2)
+	l.unchanged("until then", made)
+	c1.Taken, c2.Taken = true, true
+	want("a period later", false, c1, c2)
+	c1.Ports, c1.HostEnds = nil, nil
+	want("what is the plugin's", false, c1)
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+	if got := l.remainders(false); len(got) != 0 {
+		t.Errorf("in the end: %+v", got)
+	}
+	l.eventually("counted", func() bool { return testutil.ToFloat64(l.agent.metrics.requests.WithLabelValues("gc", "0")) == 8 })
+
+	l.source.errs["shop/alive"] = fmt.Errorf("the source is away")
+	wantCoded(t, l.call(plan.OpGC, plan.GCRequest{DryRun: true}, nil), conf.CodeTryAgain, "pod shop/alive: the source is away")
+}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// plugs lists whose host ends are in Open vSwitch, by name.
+func (l *looked) plugs() map[string]string {
+	l.t.Helper()
+	out := map[string]string{}
+	for _, row := range l.ovs.Dump(l.t, "Interface") {
+		ids, _ := row["external_ids"].(map[string]string)
+		if ids["ovn-multinet/port-uuid"] != "" {
+			out[row["name"].(string)] = ids["sandbox"]
+		}
+	}
+	return out
+}
+
+// What a reboot left plugged is unplugged at the agent's start, and nothing else: neither what the kernel has, nor what is
+// others', nor what a call of the plugin runs for.
+func TestScrub(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	l := newLooked(t)
+	l.neighbours(true)
+	base := l.world(false)
+	stale, gone, half, busy := owner("c1", "web", "u-1"), owner("c2", "gone", "u-9"), owner("c3", "half", "u-9"), owner("c4", "busy", "u-9")
+	l.plug(half, "net1", "net2")
+	l.link(plan.HostEnd("c3", "net2"))
+	l.plug(busy, "net1")
+	unlock := l.lockOf("c4@eth0.lock")
+	stays := l.plugs()
+	l.plug(stale, "net1", "net2", "net3")
+	l.plug(gone, "net1")
+	l.lease(stale, "net1") // which are NB's: a pod's port is its own until it is gone for good
+	ports := l.ports()
+	l.ovsProxy.Reset()
+	l.proxy.Reset()
+	l.must(l.agent.scrub(t.Context()))
+	l.cost("a scrub of two", 0, 0, 0, 2, 0, 3)
+	equalMaps(t, "plugs", l.plugs(), stays)
+	equalMaps(t, "ports", l.ports(), ports)
+	l.must(l.agent.scrub(t.Context()))
+	l.cost("a scrub of none", 0, 0, 0, 0, 0, 1)
+
+	l.nb.NBCtl("lsp-del", "shop/web/net1")
+	l.must(l.agent.ovs.Unplug(t.Context(), "c3"))
+	l.must(l.agent.ovs.Unplug(t.Context(), "c4"))
+	unlock()
+	if after := l.world(false); after != base {
+		t.Errorf("beside what it took away, left is\n%s\nwant\n%s", after, base)
+	}
+}
+
+func equalMaps(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
+	if g, w := marshal(t, got), marshal(t, want); string(g) != string(w) {
+		t.Errorf("%s: got %s, want %s", what, g, w)
+	}
+}
+
+// An Open vSwitch that is down at the agent's start, as it is at a boot, is waited for, and then it is scrubbed before anything
+// is plugged.
+func TestScrubOnceOpenVSwitchIsThere(t *testing.T) {
+	l := newLooked(t)
+	l.plug(owner("c1", "web", "u-1"), "net1")
+	failed := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := true
+	l.ovsProxy.Before(func(ovndbtest.Transact) {
+		if first {
+			first = false
+			l.ovsProxy.Before(nil)
+			l.ovs.Kill()
+			close(failed)
+		}
+	})
+	ended := make(chan struct{})
+	go func() { l.agent.reconcile(ctx); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	<-failed
+	select {
+	case <-l.agent.scrubbed:
+		t.Error("it is said to be done without Open vSwitch")
+	default:
+	}
+	l.ovs.Restart()
+	<-l.agent.scrubbed
+	if got := l.plugs(); len(got) != 0 {
+		t.Errorf("plugs %v are left", got)
+	}
+}
+
+// The end of an agent that still waits for Open vSwitch is its end.
+func TestScrubEndsWithTheAgent(t *testing.T) {
+	l := newLooked(t)
+	l.ovs.Kill()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.agent.reconcile(ctx)
+	select {
+	case <-l.agent.scrubbed:
+		t.Error("it is said to be done without Open vSwitch")
+	default:
+	}
+}
+
+// Nothing is plugged before what a reboot left is gone.
+func TestBindWaitsForTheScrub(t *testing.T) {
+	l := newLooked(t)
+	r := plan.BindRequest{Sandbox: l.sandbox("c1"), Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}
+	r.Plan.Interfaces = []plan.Interface{{Name: "net1", Network: "shop/blue", Port: plan.Port{Name: "shop/web/net1"}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	l.source.asked = func(string) { cancel() }
+	l.ovsProxy.Reset()
+	err := l.agent.bind(ctx, &r, func(any) error { t.Error("it is bound"); return nil })
+	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "what was plugged before a reboot is not unplugged yet") {
+		t.Errorf("error %v, want code 11 and why", err)
+	}
+	l.cost("while it waits", 0, 0, 0, 0, 0, 0)
+	close(l.agent.scrubbed)
+	plugged := false
+	ctx, cancel = context.WithCancel(t.Context())
+	l.source.asked = nil
+	l.ovsProxy.Before(func(tr ovndbtest.Transact) {
+		if tr.Writes {
+			plugged = true
+			cancel() // nobody installs flows here
+		}
+	})
+	_ = l.agent.bind(ctx, &r, func(any) error { return nil })
+	cancel()
+	if l.ovsProxy.Before(nil); !plugged {
+		t.Error("nothing is plugged once that is done")
+	}
+	// Other plugins' networks have nothing to wait for.
+	l.agent.scrubbed = make(chan struct{})
+	r.Plan = plan.Plan{}
+	bound := false
+	l.must(l.agent.bind(t.Context(), &r, func(any) error { bound = true; return nil }))
+	if !bound {
+		t.Error("a pod without interfaces of ours is not bound")
+	}
+}
