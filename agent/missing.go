@@ -18,6 +18,8 @@ type missing struct {
 
 // look tells those that were found by the look before as well: a DEL that runs right now is no news.
 func (m *missing) look(ctx context.Context, a *Agent) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
 	pods, err := a.source.Pods(ctx)
 	if err != nil {
 		return err

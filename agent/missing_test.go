@@ -104,7 +104,9 @@ func TestMissingBetweenLooks(t *testing.T) {
 		{"one gets its entry", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
 		{"which goes", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0"))) }, []string{never}},
 		{"and comes back", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
-		{"a third pod", func() { l.source.here = append(l.source.here, &source.Pod{UID: "u-6", Running: true, Annotations: web.Annotations}) }, []string{never}},
+		{"a third pod", func() {
+			l.source.here = append(l.source.here, &source.Pod{UID: "u-6", Running: true, Annotations: web.Annotations})
+		}, []string{never}},
 		{"an entry is damaged", func() { l.write("{", plan.AttachedDir, "c9@eth0") }, []string{never}},
 		{"and gone", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c9@eth0"))) }, []string{never, never}},
 		{"nothing new", func() {}, []string{never, never}},

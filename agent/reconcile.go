@@ -97,9 +97,7 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	r.left = nil // those that are still dead come again, and who is not is not the plugin's to undo
-	r.mu.Unlock()
+	var left []plan.Dead // anew: who is not dead any more is not the plugin's to undo
 	var errs []error
 	for _, m := range all {
 		if m.why == "" {
@@ -113,22 +111,24 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 		if !again || now.Sub(since) < r.agent.conf.ReconcilePeriod-tickSlack {
 			continue
 		}
-		if err := r.takeAway(ctx, m); err != nil {
+		if m.taken, err = r.agent.takeAway(ctx, m); err != nil {
 			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
 		}
+		if m.taken {
+			left = append(left, m.left()...)
+		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = left
 	return all, errors.Join(errs...)
 }
 
 // tickSlack is by how much two ticks of a clock may be nearer to each other than its period.
 const tickSlack = 100 * time.Millisecond
 
-// takeAway unplugs and releases what is left of a container, and leaves the rest to the plugin.
-func (r *reconciler) takeAway(ctx context.Context, m *remains) (err error) {
-	if m.taken, err = r.agent.takeAway(ctx, m); err != nil || !m.taken {
-		return err
-	}
-	var left []plan.Dead
+// left is what only the plugin can take away of a container.
+func (m *remains) left() (left []plan.Dead) {
 	for _, e := range m.entries {
 		left = append(left, plan.Dead{Sandbox: e.Sandbox})
 	}
@@ -138,10 +138,7 @@ func (r *reconciler) takeAway(ctx context.Context, m *remains) (err error) {
 	if len(left) == 0 && len(m.links) > 0 {
 		left = append(left, plan.Dead{Sandbox: m.Sandbox, HostEnds: m.links})
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left = append(r.left, left...)
-	return nil
+	return left
 }
 
 // maxDead is how many the plugin is told at once: it takes up one at a call.
@@ -264,6 +261,8 @@ func (a *Agent) judge(ctx context.Context, m *remains) error {
 	case a.busy(m.ContainerID), a.releasing(m.ContainerID):
 	case gone != "":
 		m.why = gone
+	case slices.ContainsFunc(m.entries, func(e *plan.Attached) bool { return e.Complaints > 0 }):
+		m.why = "its end has begun, and networks of other plugins would not go"
 	case len(ends) > 0 && len(m.links) == 0:
 		m.why = "its network namespace is gone"
 	}

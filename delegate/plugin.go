@@ -321,6 +321,8 @@ func (c *call) finishOther() {
 			continue
 		case exists(path):
 			_ = c.del(d.Sandbox, otherTimeout)
+		case len(d.HostEnds) == 0:
+			continue
 		default:
 			_ = unwireLost(d)
 		}
