@@ -165,7 +165,10 @@ func (r *rig) start() {
 	}
 	r.t.Cleanup(func() { r.must(r.stop()) })
 	r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
-	// What it says of its node is not to be counted among what pods cost.
+	// What it says of its node, and its first look for what is gone, are not to be counted among what pods cost.
+	r.eventually("looked", func() bool {
+		return r.agent.remaining.looked.Load() > 0 || strings.Contains(r.log.String(), "look for what is left")
+	})
 	r.eventually("known to NB", func() bool { return strings.Count(r.log.String(), saidKnown) > known })
 	r.proxy.Reset()
 }

@@ -49,7 +49,10 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 		}
 		return float64(len(slices.DeleteFunc(all, func(l plan.LeftBehind) bool { return l.Forgotten })))
 	})
-	registry.MustRegister(m.requests, m.seconds, m.taken, left,
+	looked := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ovn_multinet_agent_last_look_timestamp_seconds", Help: "When the agent last listed all that containers have, to find those that are gone.",
+	}, func() float64 { return float64(a.remaining.looked.Load()) })
+	registry.MustRegister(m.requests, m.seconds, m.taken, left, looked,
 		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),
 		connected("ovn_multinet_agent_ovs_connected", "Whether the connection to the node's Open vSwitch stands.", a.ovs.Connected))
 	return m

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -39,6 +40,7 @@ type remains struct {
 type reconciler struct {
 	agent *Agent
 
+	looked  atomic.Int64         // when all could be listed last, in seconds since 1970; 0: never
 	looking sync.Mutex           // one look at a time
 	seen    map[string]time.Time // since when a container is seen dead in every look
 	missing missing              // running pods without their networks
@@ -97,6 +99,7 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.looked.Store(now.Unix())
 	var left []plan.Dead // anew: who is not dead any more is not the plugin's to undo
 	var errs []error
 	for _, m := range all {

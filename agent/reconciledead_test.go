@@ -133,6 +133,47 @@ func TestDeadThatLivesAgain(t *testing.T) {
 	l.wantDead("dead again, seen once", l.agent.remaining.dead())
 }
 
+// What has its delegates left of it alone, after a DEL that failed, tells by no host end that it is dead, and is.
+func TestEndsThatFailedAreLeftToThePlugin(t *testing.T) {
+	l := newLooked(t)
+	failed := l.leftIn("c1", "eth0")
+	failed.Sandbox, failed.Complaints = entryOf("c1", "web", "u-1"), 1
+	alive := l.attachedTo("c2", "d1")
+	alive.Sandbox = entryOf("c2", "web", "u-1")
+	l.writeAttached(failed, alive)
+	l.wantDead("a period later", l.dead(), plan.Dead{Sandbox: failed.Sandbox})
+	l.wantSaid("why", l.look(true), "c1: its end has begun, and networks of other plugins would not go")
+}
+
+// Those whose rows were taken away are counted, each once.
+func TestTakenAwayIsCounted(t *testing.T) {
+	l := newLooked(t)
+	l.dying("c1")
+	l.lease(owner("c2", "gone", "u-9"), "net1")
+	l.plug(owner("c3", "gone", "u-9"), "net5")
+	l.journal(owner("c4", "gone", "u-9"), "net1") // has no row
+	l.look(false)
+	for range 3 {
+		l.later()
+		l.look(false)
+	}
+	if got := testutil.ToFloat64(l.agent.metrics.taken); got != 3 {
+		t.Errorf("%v are counted, want 3", got)
+	}
+	for container, want := range map[string]string{
+		"c1": `level=INFO msg="took away what no DEL came for" pod=shop/web containerID=c1 reason="its network namespace is gone" plugs=2 ports=2`,
+		"c2": `level=WARN msg="took away what no DEL came for; the plugin's journal has lost this container: if other plugins gave it something, only you can take that away" pod=shop/gone containerID=c2 reason="pod shop/gone is gone" plugs=0 ports=1`,
+		"c3": `pod=shop/gone containerID=c3 reason="pod shop/gone is gone" plugs=1 ports=0`,
+	} {
+		if n := strings.Count(l.log.String(), want); n != 1 {
+			t.Errorf("the log has %d times %q, want once, of %s:\n%s", n, want, container, l.log.String())
+		}
+	}
+	if strings.Contains(l.log.String(), "c4") {
+		t.Errorf("the log: %s", l.log.String())
+	}
+}
+
 // The plugin takes up one at a call: it is not told of hundreds.
 func TestFewAreToldAtOnce(t *testing.T) {
 	l := newLooked(t)

@@ -194,6 +194,49 @@ func TestCallsThatRunAreLeftAlone(t *testing.T) {
 	}
 }
 
+// What a DEL has left to the sweep is not what no DEL came for.
+func TestReleasesAreTheSweeps(t *testing.T) {
+	for name, dead := range map[string]bool{"c1@eth0": false, "c1@eth1": false, "c10@eth0": true, ".forget-c1@eth0": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLooked(t)
+			l.dying("c1")
+			l.look(false)
+			l.later()
+			l.write("{", plan.ReleaseDir, name)
+			var want []string
+			if dead {
+				want = []string{"!c1" + namespaceGone}
+			}
+			l.wantSaid("beside "+name, l.look(false), want...)
+			if got := l.ports(); (len(got) == 0) != dead {
+				t.Errorf("ports %v", got)
+			}
+		})
+	}
+}
+
+// A DEL that comes after the container was judged has it left to it.
+func TestReleasesThatComeAreTheSweeps(t *testing.T) {
+	l := newLooked(t)
+	l.dying("c1")
+	l.lease(owner("c2", "other", "u-4"), "net1") // judged last
+	l.source.uids["shop/other"] = "u-4"
+	l.look(false)
+	l.later()
+	l.source.asked = func(name string) {
+		if name == "shop/other" {
+			l.write("{", plan.ReleaseDir, "c1@eth0")
+		}
+	}
+	l.wantSaid("while a DEL comes", l.look(false), "c1"+namespaceGone, "!c2"+namespaceGone)
+	if got := l.ports(); len(got) != 2 || got["shop/web/net1"] != "c1" {
+		t.Errorf("ports %v, want those that are the sweep's", got)
+	}
+	if got := l.agent.remaining.dead(); len(got) != 0 {
+		t.Errorf("the plugin is told %+v", got)
+	}
+}
+
 // A call of the plugin that begins after the container was judged has it left alone; it goes once that is over.
 func TestCallsThatBeginAreLeftAlone(t *testing.T) {
 	l := newLooked(t)
