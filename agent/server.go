@@ -21,13 +21,21 @@ import (
 // callTimeout bounds the request of a plugin that does not say how long it waits.
 const callTimeout = 60 * time.Second
 
+// planTimeout bounds a plan, of which nothing takes long but a database or an API server that is away: kubelet has other pods
+// to start meanwhile, and tries again.
+const planTimeout = 20 * time.Second
+
 // timeFor is the time that a request has: what the plugin waits, less what the answer may need.
 func timeFor(r *plan.Request) time.Duration {
-	if r.Timeout <= 0 {
-		return callTimeout
+	limit := callTimeout
+	if r.Timeout > 0 {
+		waits := time.Duration(r.Timeout) * time.Millisecond
+		limit = waits - min(time.Second, waits/5)
 	}
-	waits := time.Duration(r.Timeout) * time.Millisecond
-	return waits - min(time.Second, waits/5)
+	if r.Op == plan.OpPlan {
+		return min(limit, planTimeout)
+	}
+	return limit
 }
 
 // listen makes the socket, for root alone. A socket that an agent of before left is replaced; one that an agent

@@ -169,7 +169,8 @@ func (i *installer) chain(entry Entry) (string, error) {
 	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, want) {
 		return state, nil
 	}
-	return state, writeWhole(i.conflist(), bytes.NewReader(want), 0o644)
+	_, err = writeWhole(i.conflist(), bytes.NewReader(want), 0o644)
+	return state, err
 }
 
 // place puts the plugin where runtimes look for it. One that is the same already is left alone: it may be running.
@@ -183,33 +184,45 @@ func (i *installer) place() error {
 		return err
 	}
 	const mode = 0o755
-	have, err := os.ReadFile(i.binary())
-	if err != nil || !bytes.Equal(have, text) {
-		err = writeWhole(i.binary(), bytes.NewReader(text), mode)
-	} else {
-		err = os.Chmod(i.binary(), mode)
+	if i.placed = have(i.binary(), text, mode); i.placed != nil {
+		return nil
 	}
-	if err != nil {
-		return err
-	}
-	i.placed, err = os.Stat(i.binary())
+	i.placed, err = writeWhole(i.binary(), bytes.NewReader(text), mode)
 	return err
 }
 
+// have returns what a file is that has the text, which gets the mode; nil of another. By the time that it is asked by its name
+// again it may be another.
+func have(path string, text []byte, mode os.FileMode) os.FileInfo {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if is, err := io.ReadAll(f); err != nil || !bytes.Equal(is, text) || f.Chmod(mode) != nil {
+		return nil
+	}
+	info, _ := f.Stat()
+	return info
+}
+
 // writeWhole writes a file under a hidden name in the same folder and renames it: runtimes see it whole or not at
-// all, also those that miss a file renamed in from another folder, and a binary that runs is not "text file busy".
-func writeWhole(path string, from io.Reader, mode os.FileMode) error {
+// all, also those that miss a file renamed in from another folder, and a binary that runs is not "text file busy". It returns what the
+// file is.
+func writeWhole(path string, from io.Reader, mode os.FileMode) (os.FileInfo, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = io.Copy(f, from)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(mode), f.Sync())
+	info, statErr := f.Stat()
+	err = errors.Join(err, statErr, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
-	return nil
+	return info, nil
 }

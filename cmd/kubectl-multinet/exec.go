@@ -53,10 +53,14 @@ func execIn(ctx context.Context, config *rest.Config, core kubernetes.Interface,
 	}
 	var complaint bytes.Buffer
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: &complaint})
-	if said := strings.Join(strings.Fields(complaint.String()), " "); err != nil && said != "" {
-		return fmt.Errorf("node %s: %s", node, said)
+	said := strings.Join(strings.Fields(complaint.String()), " ")
+	switch {
+	case err == nil || said == "":
+		return err
+	case strings.Contains(said, "unknown flag: "), strings.Contains(said, "unknown command "):
+		return fmt.Errorf("node %s: the agent there is older than this command, finish the upgrade of the node (it says: %s)", node, said)
 	}
-	return err
+	return fmt.Errorf("node %s: %s", node, said)
 }
 
 // newExecutor is kubectl's own: API servers before 1.30 speak SPDY alone.

@@ -32,7 +32,7 @@ func main() {
 	flags.StringSliceVar(&c.Entry.AllowedDelegates, "allowed-delegates", nil, "CNI plugins that pods' networks may use beside OVN")
 	flags.StringVar(&c.Entry.LogFile, "plugin-log", "", "file on the node that the plugin logs to; empty: none")
 	flags.StringVar(&c.Entry.Timeout, "plugin-timeout", conf.DefaultTimeout.String(), "time for one ADD")
-	flags.StringVar(&c.CNIVersion, "cni-version", "", "highest version of the CNI specification that the runtime speaks: the conflist is raised to it as far as all plugins of the chain go; empty: it stays the primary's")
+	flags.StringVar(&c.CNIVersion, "cni-version", "", "highest version of the CNI specification that the runtime speaks, 1.0.0 for containerd 1.6 and 1.7, 1.1.0 for containerd 2: the conflist is raised to it as far as all plugins of the chain go, and no pod starts if the runtime does not; empty: it stays the primary's")
 	daemon.LogFlag(flags, &level)
 	cmd.AddCommand(&cobra.Command{
 		Use: "uninstall", Short: "Drain the node of pods with networks, then take conflist and plugin away", Args: cobra.NoArgs,
