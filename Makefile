@@ -85,8 +85,8 @@ generate: ## Make the OVSDB models again from ovndb/schema
 	$(GO) generate ./ovndb
 
 .PHONY: mutate
-mutate: setup ## Break the code at each guard and see the tests go red
-	$(GO) run ./hack/mutate
+mutate: setup ## Break the code at each guard and see the tests go red (WITHIN=15m: a sample)
+	$(GO) run ./hack/mutate $(if $(WITHIN),-within $(WITHIN))
 
 .PHONY: conformance
 conformance: setup ## Break the code at each demand of the specifications and see the tests go red

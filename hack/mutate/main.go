@@ -1,8 +1,9 @@
 // Command mutate owns the proof that the tests can fail: it breaks the code in one place at a time and demands that a
 // test goes red; it may not change the work tree.
 //
-//	go run ./hack/mutate [-run REGEXP] [-named-in PAGE] [-j N] [FILE.yaml...]
+//	go run ./hack/mutate [-run REGEXP] [-named-in PAGE] [-within DURATION] [-j N] [FILE.yaml...]
 //
+// With -within it begins no more when the time is over, and says how many it left out: a sample, another one each time.
 // What was found once is not tried again before something changes that the test is made of: see known. With -named-in it tries those alone whose names stand on a page in backticks. It reads lists of mutations, hack/mutate/*.yaml when none is named, and exits with 1 when one survived.
 package main
 
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,10 +41,11 @@ type mutation struct {
 func main() {
 	only := flag.String("run", "", "run only the mutations whose name matches")
 	page := flag.String("named-in", "", "run only the mutations whose names stand in this file in backticks")
+	within := flag.Duration("within", 0, "begin no more after that time, in an order that is another each time; 0: try all")
 	// A test that finds a mutation often does so by waiting in vain: more of them than there are cores.
 	jobs := flag.Int("j", 2*runtime.NumCPU(), "how many to try at once")
 	flag.Parse()
-	survived, err := run(*only, *page, *jobs, flag.Args())
+	survived, err := run(*only, *page, *within, *jobs, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -52,7 +55,8 @@ func main() {
 	}
 }
 
-func run(only, page string, jobs int, files []string) (survived bool, err error) {
+func run(only, page string, within time.Duration, jobs int, files []string) (survived bool, err error) {
+	until := time.Now().Add(within)
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return false, err
@@ -81,14 +85,28 @@ func run(only, page string, jobs int, files []string) (survived bool, err error)
 	if len(mutations) == 0 {
 		return false, errors.New("no mutation has such a name")
 	}
+	for i := range mutations {
+		if err := mutations[i].fits(root); err != nil {
+			return false, err
+		}
+	}
+	if within > 0 {
+		rand.Shuffle(len(mutations), func(i, j int) { mutations[i], mutations[j] = mutations[j], mutations[i] })
+	}
 	before, err := openKnown(root)
 	if err != nil {
 		return false, err
 	}
-	passed, failed := 0, 0
+	passed, failed, left := 0, 0, 0
 	var mu sync.Mutex // of both, and of the output
 	try := func(m mutation) {
 		begin := time.Now()
+		if within > 0 && begin.After(until) {
+			mu.Lock()
+			defer mu.Unlock()
+			left++
+			return
+		}
 		verdict, err := m.tryOnce(root, before)
 		mu.Lock()
 		defer mu.Unlock()
@@ -118,7 +136,11 @@ func run(only, page string, jobs int, files []string) (survived bool, err error)
 	}
 	_ = g.Wait() // each says for itself what went wrong
 	scenarios.Wait()
-	fmt.Printf("%d passed, %d failed\n", passed, failed)
+	fmt.Printf("%d passed, %d failed", passed, failed)
+	if within > 0 {
+		fmt.Printf(", %d of %d not tried within %v", left, len(mutations), within)
+	}
+	fmt.Println()
 	return failed > 0, nil
 }
 
@@ -164,6 +186,18 @@ func load(files []string) ([]mutation, error) {
 	return all, nil
 }
 
+// fits tells whether the mutation still says which place it means.
+func (m *mutation) fits(root string) error {
+	source, err := os.ReadFile(filepath.Join(root, m.File))
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Name, err)
+	}
+	if n := bytes.Count(source, []byte(m.Old)); n != 1 {
+		return fmt.Errorf("%s: old occurs %d times in %s, want once", m.Name, n, m.File)
+	}
+	return nil
+}
+
 // tryOnce tries what is not known.
 func (m *mutation) tryOnce(root string, before *known) (verdict string, err error) {
 	file, err := before.file(m)
@@ -185,9 +219,6 @@ func (m *mutation) try(root string) (verdict string, err error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
-	}
-	if n := bytes.Count(source, []byte(m.Old)); n != 1 {
-		return "", fmt.Errorf("old occurs %d times in %s, want once", n, m.File)
 	}
 	dir, err := os.MkdirTemp("", "ovn-multinet-mutate-")
 	if err != nil {
