@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// missing tells the owners of pods that run without an entry in the plugin's journal. They ran before this node had the
-// plugin and nobody makes their networks later; or the journal is lost, and with it what other plugins made for them.
+// missing tells the owners of pods that run without an entry in the plugin's journal. They started while the node
+// had no plugin, and nobody makes their networks later; or the journal is lost, and with it what other plugins made for them.
 type missing struct {
 	seen map[string]bool // by UID: whether the owner was told; kept from one look to the next
 }
@@ -63,5 +63,5 @@ func (a *Agent) tellMissing(p *source.Pod) {
 		a.source.Event(p, source.Warning, "JournalLost", "the node's journal of this pod's networks is lost: its OVN ports go when it does, but what other plugins made for it has then to be taken away by hand")
 		return
 	}
-	a.source.Event(p, source.Warning, "NetworksMissing", "the pod started before ovn-multinet was on this node and has none of its networks; delete it, so that it is made again")
+	a.source.Event(p, source.Warning, "NetworksMissing", "the pod started while ovn-multinet was not chained on this node, and has none of its networks; delete it, so that it is made again")
 }

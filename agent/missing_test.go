@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	never  = "Warning NetworksMissing: the pod started before ovn-multinet was on this node and has none of its networks; delete it, so that it is made again"
+	never  = "Warning NetworksMissing: the pod started while ovn-multinet was not chained on this node, and has none of its networks; delete it, so that it is made again"
 	lostIt = "Warning JournalLost: the node's journal of this pod's networks is lost: its OVN ports go when it does, but what other plugins made for it has then to be taken away by hand"
 )
 

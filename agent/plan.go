@@ -72,8 +72,7 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 		return &plan.Plan{}, err
 	}
 	if r.Draining {
-		return nil, conf.Errorf(conf.CodeTryAgain, "let the pod run on another node, or remove its annotation",
-			"ovn-multinet is being uninstalled from this node, which gives no networks any more")
+		return nil, plan.Draining()
 	}
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,

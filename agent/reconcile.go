@@ -123,8 +123,18 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, d := range r.left {
+		if !slices.ContainsFunc(all, func(m *remains) bool { return m.ContainerID == d.ContainerID && !m.bare() }) {
+			left = append(left, d) // its rows are gone, so no list has it any more
+		}
+	}
 	r.left = left
 	return all, errors.Join(errs...)
+}
+
+// bare tells whether a container is in no list, but for entries that nobody can read.
+func (m *remains) bare() bool {
+	return m.why == "" && len(m.entries)+len(m.leases)+len(m.plugged) == 0
 }
 
 // tickSlack is by how much two ticks of a clock may be nearer to each other than its period.

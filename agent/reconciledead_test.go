@@ -93,6 +93,7 @@ func TestAllEntriesAreLeftToThePlugin(t *testing.T) {
 	l.write("{", plan.AttachedDir, "c2@eth0")
 	l.lease(owner("c2", "gone-too", "u-9"), "net1")
 	l.write("{", plan.AttachedDir, "c3@eth0") // of which nobody can tell
+	l.wantSaid("why", l.look(true), "c1: pod shop/gone is gone", "c2: pod shop/gone-too is gone")
 	l.wantDead("all", l.dead(), plan.Dead{Sandbox: entryOf("c1", "gone", "u-9")}, plan.Dead{Sandbox: second.Sandbox},
 		plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c2", Interface: "eth0"}})
 }

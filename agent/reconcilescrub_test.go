@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -33,10 +34,13 @@ func TestScrub(t *testing.T) {
 	l := newLooked(t)
 	l.neighbours(true)
 	base := l.world(false)
-	stale, gone, half, busy := owner("c1", "web", "u-1"), owner("c2", "gone", "u-9"), owner("c3", "half", "u-9"), owner("c4", "busy", "u-9")
-	l.plug(half, "net1", "net2")
-	l.link(plan.HostEnd("c3", "net2"))
+	stale, gone, busy := owner("c1", "web", "u-1"), owner("c2", "gone", "u-9"), owner("c4", "busy", "u-9")
 	l.plug(busy, "net1")
+	half := []string{"h1", "h2", "h3", "h4"} // several, as rows come in no order
+	for _, container := range half {
+		l.plug(owner(container, container, "u-9"), "net1", "net2", "net3", "net4")
+		l.link(plan.HostEnd(container, "net2"))
+	}
 	unlock := l.lockOf("c4@eth0.lock")
 	stays := l.plugs()
 	l.plug(stale, "net1", "net2", "net3")
@@ -53,8 +57,9 @@ func TestScrub(t *testing.T) {
 	l.cost("a scrub of none", 0, 0, 0, 0, 0, 1)
 
 	l.nb.NBCtl("lsp-del", "shop/web/net1")
-	l.must(l.agent.ovs.Unplug(t.Context(), "c3"))
-	l.must(l.agent.ovs.Unplug(t.Context(), "c4"))
+	for _, container := range append(half, "c4") {
+		l.must(l.agent.ovs.Unplug(t.Context(), container))
+	}
 	unlock()
 	if after := l.world(false); after != base {
 		t.Errorf("beside what it took away, left is\n%s\nwant\n%s", after, base)
@@ -106,7 +111,9 @@ func TestScrubEndsWithTheAgent(t *testing.T) {
 	l.ovs.Kill()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	l.agent.reconcile(ctx)
+	var ended atomic.Bool
+	go func() { l.agent.reconcile(ctx); ended.Store(true) }()
+	l.eventually("ended", ended.Load)
 	select {
 	case <-l.agent.scrubbed:
 		t.Error("it is said to be done without Open vSwitch")

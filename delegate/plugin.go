@@ -106,6 +106,9 @@ func (c *call) add() (moved []netip.Addr, err error) {
 		return nil, conf.Errorf(conf.CodeEnvironment, "the runtime must set them, as those of Kubernetes do",
 			"CNI_ARGS has no K8S_POD_NAMESPACE or no K8S_POD_NAME")
 	}
+	if c.conf.Draining && strings.TrimSpace(c.conf.Annotations[conf.NetworksAnnotation]) != "" {
+		return nil, plan.Draining()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
 	if err := c.journal.prepare(); err != nil {

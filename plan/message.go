@@ -57,6 +57,13 @@ type PlanRequest struct {
 	Draining bool `json:"draining,omitempty"`
 }
 
+// Draining is the answer to a pod with networks on a node that gives none any more: the plugin's if it knows the annotations, the
+// agent's if not.
+func Draining() error {
+	return conf.Errorf(conf.CodeTryAgain, "let the pod run on another node, or remove its annotation",
+		"ovn-multinet is being uninstalled from this node, which gives no networks any more")
+}
+
 // Plan is what to wire for one pod.
 type Plan struct {
 	Interfaces []Interface `json:"interfaces"`

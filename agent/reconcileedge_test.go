@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// However short the period is, one look takes nothing away.
+func TestReconcileOfTheFirstLook(t *testing.T) {
+	l := newLooked(t)
+	l.agent.conf.ReconcilePeriod = time.Nanosecond
+	l.dying("c1")
+	l.wantSaid("first", l.look(false), "c1"+namespaceGone)
+	l.wantSaid("second", l.look(false), "!c1"+namespaceGone)
+}
+
+// Two ticks of a clock that are a little nearer to each other than its period are a period apart, and two looks that are much
+// nearer are not.
+func TestTicksArePeriods(t *testing.T) {
+	for name, c := range map[string]struct {
+		less time.Duration
+		want string
+	}{"a little": {50 * time.Millisecond, "!c1" + namespaceGone}, "much": {time.Minute, "c1" + namespaceGone}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLooked(t)
+			l.dying("c1")
+			l.look(false)
+			l.conf.ReconcilePeriod -= c.less
+			l.later()
+			l.wantSaid(name, l.look(false), c.want)
+		})
+	}
+}
+
+// An ADD that ended before it heard of its plan has an entry without one: it tells whose it is, and nothing else.
+func TestIntentsOfTheDead(t *testing.T) {
+	l := newLooked(t)
+	for container, pod := range map[string]string{"c1": "gone", "c2": "web"} {
+		l.writeAttached(&plan.Attached{Sandbox: entryOf(container, pod, "u-1")})
+	}
+	l.wantDead("a period later", l.dead(), plan.Dead{Sandbox: entryOf("c1", "gone", "u-1")})
+	l.wantSaid("why", l.look(true), "c1: pod shop/gone is gone")
+}
+
+// A host end that several know of is one.
+func TestWhatIsLeftOfAll(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	l := newLooked(t)
+	o := owner("c1", "gone", "u-9")
+	l.lease(o, "net1", "net2")
+	l.plug(o, "net1", "net2")
+	ends := []string{plan.HostEnd("c1", "net1"), plan.HostEnd("c1", "net2")}
+	slices.Sort(ends)
+	for _, name := range ends {
+		l.link(name)
+	}
+	l.wantDead("a period later", l.dead(), plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostEnds: ends})
+}
+
+// What is left stays left until the plugin comes by, however many looks later, though nothing lists its container any more: the
+// host ends of a lost journal, and an entry that nobody can read. An ADD that runs for the container anew ends it.
+func TestWhatIsLeftStaysLeft(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	l := newLooked(t)
+	l.lease(owner("c1", "gone", "u-9"), "net1")
+	l.link(plan.HostEnd("c1", "net1"))
+	l.lease(owner("c2", "gone-too", "u-9"), "net1")
+	l.write("{", plan.AttachedDir, "c2@eth0")
+	links := plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostEnds: []string{plan.HostEnd("c1", "net1")}}
+	entry := plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c2", Interface: "eth0"}}
+	l.wantDead("a period later", l.dead(), links, entry)
+	for range 3 {
+		l.later()
+		l.look(false)
+		l.wantDead("many looks later", l.agent.remaining.dead(), links, entry)
+	}
+	l.journal(owner("c1", "web", "u-1"), "net1")
+	l.lease(owner("c2", "web", "u-1"), "net7")
+	l.link(plan.HostEnd("c2", "net7"))
+	l.look(false)
+	l.wantDead("alive", l.agent.remaining.dead())
+}
+
+// A host end in Open vSwitch may have a name that no link can have: it is not there.
+func TestNamesThatNoLinkHas(t *testing.T) {
+	l := newLooked(t)
+	l.must(l.agent.ovs.Plug(t.Context(), owner("c1", "web", "u-1"), []ovnport.Plug{{HostEnd: "a-name-that-is-too-long-for-a-link", PortUUID: "k", PortName: "shop/web/net1"}}))
+	l.wantSaid("seen", l.look(false), "c1"+namespaceGone)
+	l.must(l.agent.scrub(t.Context()))
+	if got := l.plugs(); len(got) != 0 {
+		t.Errorf("plugs %v are left", got)
+	}
+}
+
+// Where what a DEL has left cannot be read, every container may be the sweep's.
+func TestFoldersThatCannotBeRead(t *testing.T) {
+	l := newLooked(t)
+	l.dying("c1")
+	l.look(false)
+	l.later()
+	dir := filepath.Join(l.conf.StateDir, plan.ReleaseDir)
+	l.must(os.RemoveAll(dir))
+	l.must(os.WriteFile(dir, nil, 0o600))
+	l.wantSaid("without the folder", l.look(false))
+	if got := l.ports(); len(got) != 2 {
+		t.Errorf("ports %v", got)
+	}
+}
