@@ -1,0 +1,39 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/ovn-multinet/ovn-multinet/images"
+)
+
+// PrimaryConfList is Flannel's conflist on a node.
+const PrimaryConfList = "/etc/cni/net.d/10-flannel.conflist"
+
+// RewritePrimary does what Flannel's init container does at each start: it writes the conflist into the file that is there.
+func (n *Node) RewritePrimary(text []byte) error {
+	return os.WriteFile(n.Path(PrimaryConfList), text, 0o644)
+}
+
+// PatchAgents changes the DaemonSet that the installed product's agents and installers are of, by a JSON patch, and returns when
+// it is so on all nodes.
+func (c *Cluster) PatchAgents(ctx context.Context, patch string) error {
+	if _, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "patch", "daemonset", "agent", "--type=json", "--patch="+patch); err != nil {
+		return err
+	}
+	out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=120s", "daemonset/agent")
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// DeleteProduct deletes what InstallProduct made, by the manifests, and returns when it is gone.
+func (c *Cluster) DeleteProduct(ctx context.Context) error {
+	text, err := images.Manifests()
+	if err != nil {
+		return err
+	}
+	return c.Delete(ctx, text)
+}
