@@ -77,7 +77,7 @@ func TestDeadIsNoPath(t *testing.T) {
 		n := newNode(t)
 		n.attached("c2", of(`{"type":"alpha"}`, ""))
 		path := n.call.journal.attached(id + "@eth0")
-		n.must(os.MkdirAll(filepath.Dir(path), 0o700))
+		n.must(errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.MkdirAll(filepath.Dir(n.call.journal.release(id+"@eth0")), 0o700)))
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			n.must(os.WriteFile(path, []byte("{}"), 0o600))
 		}

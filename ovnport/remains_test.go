@@ -1,0 +1,252 @@
+package ovnport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+)
+
+// plug puts a pod's host ends into Open vSwitch, one for each interface, as an ADD does.
+func (n *node) plug(t *testing.T, o ovnport.Owner, interfaces ...string) (all []ovnport.Plugged) {
+	t.Helper()
+	var plugs []ovnport.Plug
+	for _, name := range interfaces {
+		end := "mn-" + o.Sandbox + "-" + name
+		plugs = append(plugs, ovnport.Plug{HostEnd: end, PortUUID: "uuid-of-" + name, PortName: o.Namespace + "/" + o.Pod + "/" + name, MAC: "0a:58:0a:01:00:05"})
+		all = append(all, ovnport.Plugged{HostEnd: end, Namespace: o.Namespace, Pod: o.Pod, UID: o.UID, Sandbox: o.Sandbox})
+	}
+	if err := n.ovs.Plug(timeout(t), o, plugs); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// foreign makes interfaces that are nobody's of ours: of OVN, of the node, of another project that uses OVN's words, and ones
+// that have only a part of ours.
+func (n *node) foreign(t *testing.T) {
+	t.Helper()
+	n.tunnel(t, "ovn-2", "chassis-2@192.0.2.2", "up")
+	n.VSCtl("add-port", "br-int", "eth7")
+	n.VSCtl("add-br", "br-ex", "--", "add-port", "br-ex", "eth8")
+	for name, ids := range map[string][]string{
+		"vm1":     {"iface-id=vm-1", "iface-id-ver=u-9", "attached_mac=02:00:00:00:00:01"},
+		"nic-of":  {"iface-id=shop_web", "sandbox=sandbox-1", "iface-id-ver=uid-of-web-1"},
+		"no-ours": {"iface-id=shop/web-1/net1", `ovn-multinet/port-uuid="k"`},
+		"empty":   {"iface-id=shop/web-1/net1", `ovn-multinet/port-uuid=""`, `sandbox="sandbox-1"`},
+	} {
+		args := []string{"add-port", "br-int", name, "--", "set", "Interface", name}
+		for _, id := range ids {
+			args = append(args, "external_ids:"+id)
+		}
+		n.VSCtl(args...)
+	}
+}
+
+func (n *node) plugged(t *testing.T) []ovnport.Plugged {
+	t.Helper()
+	all, err := n.ovs.Plugged(timeout(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b ovnport.Plugged) int { return strings.Compare(a.HostEnd, b.HostEnd) })
+	return all
+}
+
+// What is ours in Open vSwitch is found with what it says of its pod, among what is not, by one question.
+func TestPlugged(t *testing.T) {
+	n := newNode(t)
+	n.foreign(t)
+	n.proxy.Reset()
+	if got := n.plugged(t); len(got) != 0 {
+		t.Errorf("of nothing that is ours: %+v", got)
+	}
+	want := n.plug(t, owner("web-1", "sandbox-1"), "net1", "net2")
+	nobody := owner("web-2", "sandbox-2")
+	nobody.UID = "" // of a runtime that does not tell
+	want = append(want, n.plug(t, nobody, "net1")...)
+	before := n.DumpTables(t, "Bridge", "Port", "Interface")
+	n.proxy.Reset()
+	if got := n.plugged(t); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := n.proxy.Counts(); got.ReadOnly != 1 || got.Committed != 0 || got.Refused != 0 {
+		t.Errorf("transactions %+v, want one that reads", got)
+	}
+	if after := n.DumpTables(t, "Bridge", "Port", "Interface"); !reflect.DeepEqual(after, before) {
+		t.Errorf("a look changed rows from\n%v\nto\n%v", before, after)
+	}
+}
+
+// The names that Open vSwitch has may be anybody's: one that is not a port's of ours names no pod, and is ours all the same.
+func TestPluggedUnderOddNames(t *testing.T) {
+	for name, want := range map[string]ovnport.Plugged{
+		"shop/web-1/net1": {Namespace: "shop", Pod: "web-1"},
+		"shop/web-1":      {Namespace: "shop", Pod: "web-1"},
+		"shop/":           {Namespace: "shop"},
+		"web-1":           {},
+		"":                {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			o := owner("web-1", "sandbox-1")
+			if err := n.ovs.Plug(timeout(t), o, []ovnport.Plug{{HostEnd: "mn1", PortUUID: "k", PortName: name}}); err != nil {
+				t.Fatal(err)
+			}
+			want.HostEnd, want.UID, want.Sandbox = "mn1", o.UID, o.Sandbox
+			if got := n.plugged(t); !reflect.DeepEqual(got, []ovnport.Plugged{want}) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// What the list gives is what Unplug takes: the two read different tables.
+func TestPluggedIsWhatUnplugTakes(t *testing.T) {
+	n := newNode(t)
+	n.foreign(t)
+	before := n.DumpTables(t, "Port", "Interface")
+	n.plug(t, owner("web-1", "sandbox-1"), "net1", "net2")
+	stays := n.plug(t, owner("web-2", "sandbox-2"), "net1")
+	n.proxy.Reset()
+	if err := n.ovs.Unplug(timeout(t), "sandbox-1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.proxy.Counts(); got.ReadOnly != 1 || got.Committed != 1 || got.Refused != 0 {
+		t.Errorf("transactions %+v, want one that reads and one that writes", got)
+	}
+	if got := n.plugged(t); !reflect.DeepEqual(got, stays) {
+		t.Errorf("left: %+v, want %+v", got, stays)
+	}
+	if err := n.ovs.Unplug(timeout(t), "sandbox-2"); err != nil {
+		t.Fatal(err)
+	}
+	if after := n.DumpTables(t, "Port", "Interface"); !reflect.DeepEqual(after, before) {
+		t.Errorf("rows of others changed from\n%v\nto\n%v", before, after)
+	}
+}
+
+// An Open vSwitch that does not answer has not said that nothing is there.
+func TestPluggedWithoutAnAnswer(t *testing.T) {
+	n := newNode(t)
+	n.plug(t, owner("web-1", "sandbox-1"), "net1")
+	ctx, cancel := context.WithCancel(timeout(t))
+	defer cancel()
+	over := make(chan struct{})
+	n.proxy.Before(func(ovndbtest.Transact) { cancel(); <-over })
+	all, err := n.ovs.Plugged(ctx)
+	close(over)
+	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "host ends in Open vSwitch: ") {
+		t.Errorf("got %+v, %v; want the error alone", all, err)
+	}
+}
+
+func (w *world) leases(t *testing.T, node string) []ovnport.Lease {
+	t.Helper()
+	all, err := w.nb.LeasesOf(timeout(t), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b ovnport.Lease) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// leased are the leases that LeasesOf is to give for ports that were made.
+func leased(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.Lease) {
+	for i, h := range held(ports) {
+		all = append(all, ovnport.Lease{Held: h, Name: ports[i].Name, Network: ports[i].Network, Interface: ports[i].Interface, Owner: counted(o)})
+	}
+	return all
+}
+
+// A node's leases are found with their claims and their owners, among those of other nodes and among ports of others, by one
+// question.
+func TestLeasesOf(t *testing.T) {
+	w := newWorld(t)
+	n, m := w.network(t, "blue", netDual), w.network(t, "red", net4)
+	w.NBCtl("lsp-add", "shop/blue", "vm-1", "--", "lsp-add", "shop/red", "of-node-1", "--",
+		"set", "Logical_Switch_Port", "of-node-1", "external_ids:node=node-1", "external_ids:sandbox=sandbox-1", "--",
+		"lsp-add", "shop/red", "half", "--", "set", "Logical_Switch_Port", "half", `external_ids:"ovn-multinet/node"=node-1`)
+	w.proxy.Reset()
+	if got := w.leases(t, "node-1"); len(got) != 0 {
+		t.Errorf("of nothing that is ours: %+v", got)
+	}
+	first, second, other, far := owner("web-1", "sandbox-1"), owner("web-2", "sandbox-2"), owner("web-3", "sandbox-3"), owner("web-4", "sandbox-4")
+	second.UID = ""
+	other.Node, far.Node = "node-2", "node-10"
+	want := leased(first, mustEnsure(t, w.nb, first, want(n, "net1"), want(m, "net2", "10.1.0.7", "10.1.0.8", "02:00:00:00:00:2a")))
+	want = append(want, leased(second, mustEnsure(t, w.nb, second, wantOne(n)))...)
+	mustEnsure(t, w.nb, other, wantOne(n))
+	mustEnsure(t, w.nb, far, wantOne(n))
+	if len(want[0].Claims) == 0 || len(want[1].Claims) < 2 || want[0].Network != "shop/blue" || want[1].Interface != "net2" {
+		t.Fatalf("leases with claims are wanted to begin with: %+v", want)
+	}
+	before := read(t, w.Server)
+	w.proxy.Reset()
+	if got := w.leases(t, "node-1"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	w.wantCounts(t, 0, 0, 1)
+	w.wantUnchanged(t, before)
+
+	// What a lease says is enough to release it.
+	for _, l := range w.leases(t, "node-1") {
+		if err := w.nb.Release(timeout(t), l.Owner.Sandbox, []ovnport.Held{l.Held}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := read(t, w.Server)
+	s.check(t)
+	if got := w.leases(t, "node-1"); len(got) != 0 || len(s.ports) != 5 || len(s.claims) != 2 {
+		t.Errorf("left: %+v; %d ports and %d claims, want 5 and 2 of others", got, len(s.ports), len(s.claims))
+	}
+}
+
+func wantOne(n *conf.Network) ovnport.Want { return want(n, "net1") }
+
+// What a look receives grows with the node's own ports alone.
+func TestLeasesOfAmongMany(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", `"subnets":"10.1.0.0/16"`)
+	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"))
+	received := func() int64 {
+		w.proxy.Reset()
+		if got := w.leases(t, "node-1"); len(got) != 1 {
+			t.Fatalf("got %+v, want the one of this node", got)
+		}
+		w.wantCounts(t, 0, 0, 1)
+		return w.proxy.Counts().Received
+	}
+	few := received()
+	for i := range 200 {
+		o := owner(fmt.Sprint("far-", i), fmt.Sprint("far-", i))
+		o.Node = "node-2"
+		mustEnsure(t, w.nb, o, want(n, "net1"))
+	}
+	// Requests are numbered, in more digits by now.
+	if many := received(); many-few > 8 {
+		t.Errorf("a look receives %d bytes beside no ports of others and %d beside 200", few, many)
+	}
+}
+
+// An NB that does not answer has not said that nothing is there.
+func TestLeasesOfWithoutAnAnswer(t *testing.T) {
+	w := newWorld(t)
+	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(w.network(t, "blue", net4), "net1"))
+	ctx, cancel := context.WithCancel(timeout(t))
+	defer cancel()
+	over := make(chan struct{})
+	w.proxy.Before(func(ovndbtest.Transact) { cancel(); <-over })
+	all, err := w.nb.LeasesOf(ctx, "node-1")
+	close(over)
+	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "this node's ports: ") {
+		t.Errorf("got %+v, %v; want the error alone", all, err)
+	}
+}
