@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -46,7 +45,7 @@ const readyFile = "/run/node-is-up"
 // boot starts what a node has before it knows of a cluster.
 func (n *Node) boot(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		n.addRoutes, n.startHolder, n.installFlannel, n.installContainerd2, n.startContainerd, n.loadPodtool,
+		n.addDefaultRoute, n.addRouteToPods, n.startHolder, n.installFlannel, n.installContainerd2, n.startContainerd, n.loadPodtool,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
@@ -65,13 +64,17 @@ func (n *Node) join(ctx context.Context) error {
 	return nil
 }
 
-// addRoutes gives the node the default route that a program needs to try an address of the service network, and the
-// API server the way to the node's pods.
-func (n *Node) addRoutes(context.Context) error {
+// addDefaultRoute gives the node the route that a program needs to try an address of the service network.
+func (n *Node) addDefaultRoute(context.Context) error {
 	err := n.Do(func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(lab.CentralIP)}) })
 	if err != nil {
 		return fmt.Errorf("add the default route: %w", err)
 	}
+	return nil
+}
+
+// addRouteToPods gives the API server the way to the node's pods.
+func (n *Node) addRouteToPods(context.Context) error {
 	return ns.WithNetNSPath(n.cluster.CentralNetNS(), func(ns.NetNS) error {
 		return netlink.RouteAdd(&netlink.Route{Dst: n.PodCIDR, Gw: n.IP})
 	})
@@ -85,12 +88,7 @@ func (n *Node) startHolder(ctx context.Context) (err error) {
 		return err
 	}
 	dir := filepath.Join(n.cluster.own, n.Name)
-	for _, folder := range ownFolders {
-		if err := os.MkdirAll(filepath.Join(dir, "own", folder), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(filepath.Join(dir, "own", "tmp"), 0o777|fs.ModeSticky); err != nil {
+	if err := n.makeOwnFolders(); err != nil {
 		return err
 	}
 	spec, err := json.Marshal(map[string]any{
@@ -117,11 +115,25 @@ func (n *Node) startHolder(ctx context.Context) (err error) {
 			return lab.StartIn(n.NetNS, cmd)
 		},
 		Ready: func(context.Context) error {
-			_, err := os.Stat(filepath.Join(dir, "own", readyFile))
+			_, err := os.Stat(n.ownFolder(readyFile))
 			return err
 		},
 	})
 	return err
+}
+
+// ownFolder is where the program finds one of the node's own folders, also when the node is off.
+func (n *Node) ownFolder(folder string) string {
+	return filepath.Join(n.cluster.own, n.Name, "own", folder)
+}
+
+func (n *Node) makeOwnFolders() error {
+	for _, folder := range ownFolders {
+		if err := os.MkdirAll(n.ownFolder(folder), 0o755); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(n.ownFolder("/tmp"), 0o777|fs.ModeSticky)
 }
 
 func (n *Node) logPath(program string) string { return filepath.Join(n.Dir, program+".log") }
@@ -134,27 +146,21 @@ func (n *Node) Path(path string) string {
 // fork starts a command in all of the node's namespaces.
 func (n *Node) fork(cmd *exec.Cmd) error {
 	const all = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread is in the node and has to end with this goroutine.
-		runtime.LockOSThread()
-		done <- func() error {
-			node, err := unix.PidfdOpen(n.Holder.Pid(), 0)
-			if err != nil {
-				return fmt.Errorf("find the first process of %s: %w", n.Name, err)
-			}
-			defer unix.Close(node)
-			// A thread that shares its root folder with others cannot enter a mount namespace.
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return err
-			}
-			if err := unix.Setns(node, all); err != nil {
-				return fmt.Errorf("enter %s: %w", n.Name, err)
-			}
-			return cmd.Start()
-		}()
-	}()
-	return <-done
+	return lab.OnOwnThread(func() error {
+		node, err := unix.PidfdOpen(n.Holder.Pid(), 0)
+		if err != nil {
+			return fmt.Errorf("find the first process of %s: %w", n.Name, err)
+		}
+		defer unix.Close(node)
+		// A thread that shares its root folder with others cannot enter a mount namespace.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return err
+		}
+		if err := unix.Setns(node, all); err != nil {
+			return fmt.Errorf("enter %s: %w", n.Name, err)
+		}
+		return cmd.Start()
+	})
 }
 
 // daemon starts one of the node's programs.
@@ -233,7 +239,7 @@ func (n *Node) keepPodLogs(to string) error {
 	if n.Holder == nil {
 		return nil
 	}
-	from := filepath.Join(n.cluster.own, n.Name, "own", "var", "log", "pods")
+	from := n.ownFolder("/var/log/pods")
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // gone meanwhile, or there was no pod

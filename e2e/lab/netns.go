@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"net"
 	"os"
@@ -26,28 +27,39 @@ func makeNetNS(name string) (path string, err error) {
 		return "", fmt.Errorf("make netns: %w", err)
 	}
 	f.Close()
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread is in the new namespace and has to end with this goroutine.
-		runtime.LockOSThread()
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			lo, err := netlink.LinkByName("lo")
-			if err != nil {
-				return err
-			}
-			if err := netlink.LinkSetUp(lo); err != nil {
-				return err
-			}
-			return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "", unix.MS_BIND, "")
-		}()
-	}()
-	if err := <-done; err != nil {
+	err = OnOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(lo); err != nil {
+			return err
+		}
+		return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "", unix.MS_BIND, "")
+	})
+	if err != nil {
 		return "", errors.Join(fmt.Errorf("make netns %s: %w", path, err), os.Remove(path))
 	}
 	return path, nil
+}
+
+// OnOwnThread calls f on a thread that ends with it: f may enter other namespaces. It is never the program's first thread,
+// which ends with the program alone: it would keep what it has entered, and be what /proc/self shows.
+func OnOwnThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			done <- OnOwnThread(f) // on another one, as this one is taken
+			return
+		}
+		done <- f() // and never unlocked
+	}()
+	return <-done
 }
 
 // nameNetNS gives a network namespace that is there a path, that lives until removeNetNS(path).
@@ -93,6 +105,13 @@ type nic struct {
 	addr *net.IPNet // optional
 }
 
+// hardwareAddr is the MAC of the node's end, made of the switch's port: a machine has the same after each boot.
+func (n nic) hardwareAddr() net.HardwareAddr {
+	sum := fnv.New32a()
+	sum.Write([]byte(n.port))
+	return sum.Sum(net.HardwareAddr{0x02, 0})
+}
+
 // addNIC makes the veth with both ends where they belong; moving an end afterwards costs an RCU grace period.
 func addNIC(fabric, node string, n nic) error {
 	target, err := ns.GetNS(node)
@@ -110,7 +129,9 @@ func addNIC(fabric, node string, n nic) error {
 			}
 			attrs.MasterIndex = bridge.Attrs().Index
 		}
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: n.name, PeerNamespace: netlink.NsFd(target.Fd())}
+		veth := &netlink.Veth{
+			LinkAttrs: attrs, PeerName: n.name, PeerHardwareAddr: n.hardwareAddr(), PeerNamespace: netlink.NsFd(target.Fd()),
+		}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
@@ -193,6 +214,19 @@ func checksumsOff(netns, link string) error {
 	out, err := runIn(netns, cmd)
 	if err != nil {
 		return fmt.Errorf("turn checksum offload of %s off: %w: %s", link, err, out)
+	}
+	return nil
+}
+
+// arpOff has the kernel not answer on a NIC that is a bridge's port. With the userspace datapath its own stack hears what
+// comes in as well, and answers for the bridge's address: the one who asks sees two answers, and sends to the one it saw last.
+func arpOff(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetARPOff(link)
+	}
+	if err != nil {
+		return fmt.Errorf("turn ARP of %s off: %w", name, err)
 	}
 	return nil
 }

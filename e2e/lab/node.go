@@ -20,6 +20,9 @@ const (
 	underlayBridge    = "br-phy" // has the tunnel endpoint's address and owns eth1
 )
 
+// ovsDB is the file of a node's OVS database, in its folder of sockets.
+const ovsDB = "conf.db"
+
 // Open vSwitch's types of datapaths.
 const (
 	userspace = "netdev"
@@ -125,7 +128,7 @@ func (n *Node) plugNICs(ctx context.Context) error {
 			mtu: underlayMTU}),
 	)
 	if n.lab.datapath == userspace {
-		err = errors.Join(err, checksumsOff(n.NetNS, "eth1"))
+		err = errors.Join(err, checksumsOff(n.NetNS, "eth1"), n.Do(func() error { return arpOff("eth1") }))
 	}
 	if n.lab.tor != nil {
 		err = errors.Join(err, n.lab.tor.plug(ctx, n.trunk(), n.NetNS, providerNIC))
@@ -165,34 +168,47 @@ func (n *Node) startOVS(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	config := []string{"--no-wait", "--", "init", "--", "set", "Open_vSwitch", ".",
-		"external_ids:system-id=" + n.SystemID, "external_ids:hostname=" + n.Name,
-		"external_ids:ovn-remote=" + n.lab.SBEndpoint(), "external_ids:ovn-bridge=" + integrationBridge,
-		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.EncapIP.String(),
-		"external_ids:ovn-bridge-datapath-type=" + n.lab.datapath,
-		"--", "add-br", underlayBridge, "--", "set", "Bridge", underlayBridge, "datapath_type=" + n.lab.datapath,
-		"--", "add-port", underlayBridge, "eth1"}
-	if n.physical != "" {
-		config = append(config, "--", "set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings="+n.physical+":"+providerBridge,
-			"--", "add-br", providerBridge, "--", "set", "Bridge", providerBridge, "datapath_type="+n.lab.datapath,
-			"--", "add-port", providerBridge, providerNIC)
-	}
-	_, err = n.VSCtl(ctx, config...)
-	if err != nil {
+	if err := n.configureOVS(ctx); err != nil {
 		return err
 	}
 	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, vswitchdArgs(n.OVSSocket, n.lab.datapath)...)
 	return err
 }
 
+// configureOVS writes into a new OVS database what a machine's own scripts do: who the node is, where OVN's databases
+// are, and its bridges.
+func (n *Node) configureOVS(ctx context.Context) error {
+	config := []string{"--no-wait", "--", "init", "--", "set", "Open_vSwitch", ".",
+		"external_ids:system-id=" + n.SystemID, "external_ids:hostname=" + n.Name,
+		"external_ids:ovn-remote=" + n.lab.SBEndpoint(), "external_ids:ovn-bridge=" + integrationBridge,
+		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.EncapIP.String(),
+		"external_ids:ovn-bridge-datapath-type=" + n.lab.datapath,
+		"--", "add-br", underlayBridge, "--", "set", "Bridge", underlayBridge, "datapath_type=" + n.lab.datapath,
+		"other_config:hwaddr=" + n.underlayAddr().String(),
+		"--", "add-port", underlayBridge, "eth1"}
+	if n.physical != "" {
+		config = append(config, "--", "set", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings="+n.physical+":"+providerBridge,
+			"--", "add-br", providerBridge, "--", "set", "Bridge", providerBridge, "datapath_type="+n.lab.datapath,
+			"--", "add-port", providerBridge, providerNIC)
+	}
+	_, err := n.VSCtl(ctx, config...)
+	return err
+}
+
+// underlayAddr is the MAC of br-phy, also of one that is made anew: other nodes remember it. It is not the NIC's, or the
+// kernel would take what is in a tunnel for its own.
+func (n *Node) underlayAddr() net.HardwareAddr {
+	return append(net.HardwareAddr{0x02, 0}, n.EncapIP...)
+}
+
 func createOVSDB(ctx context.Context, dir string) error {
-	_, err := tool(ctx, "ovsdb-tool", "create", filepath.Join(dir, "conf.db"), ovsSchema)
+	_, err := tool(ctx, "ovsdb-tool", "create", filepath.Join(dir, ovsDB), ovsSchema)
 	return err
 }
 
 func ovsdbArgs(socket string) []string {
 	dir := filepath.Dir(socket)
-	return []string{"ovsdb-server", filepath.Join(dir, "conf.db"), "--no-chdir", "--remote=punix:" + socket,
+	return []string{"ovsdb-server", filepath.Join(dir, ovsDB), "--no-chdir", "--remote=punix:" + socket,
 		"--unixctl=" + filepath.Join(dir, "ovsdb-server.ctl")}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -37,6 +38,71 @@ func (n *Node) PowerOff(context.Context) error {
 	return nil
 }
 
+// LoseNetNS takes away, of a node without power, what a kernel and /run lose beside what PowerOff does: the network
+// namespace with all links, addresses, routes and rules, and the sockets of OVS's folder. It is for a node whose pods are
+// not the lab's, without an outside world; MakeNetNS has to follow before PowerOn.
+func (n *Node) LoseNetNS(context.Context) error {
+	// Deleted by their other ends, the NICs are gone at once: the kernel takes its time with a namespace.
+	errs := []error{inNetNS(n.lab.fabric, func() error {
+		return errors.Join(deleteLink(nodesPort(n.Index)), deleteLink(underlayPort(n.Index)))
+	}), n.lab.removeNetNS(n.NetNS)}
+	dir := filepath.Dir(n.OVSSocket)
+	entries, err := os.ReadDir(dir)
+	errs = append(errs, err)
+	for _, e := range entries {
+		if e.Name() != ovsDB {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take the network of %s away: %w", n.Name, err)
+	}
+	return nil
+}
+
+// MakeNetNS gives a node that has lost its network namespace a new one, by the same path and with the same NICs.
+func (n *Node) MakeNetNS(ctx context.Context) error {
+	_, err := n.lab.makeNetNS(n.Name)
+	for _, step := range []func(context.Context) error{n.plugNICs, n.forward} {
+		if err == nil {
+			err = step(ctx)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make a network for %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// WipeOVS deletes the OVS database of a node without power. Absent is fine.
+func (n *Node) WipeOVS() error {
+	err := os.Remove(filepath.Join(filepath.Dir(n.OVSSocket), ovsDB))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("wipe the OVS database of %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// bootOVSDB starts the database; one that was wiped is made and filled as at the node's first boot.
+func (n *Node) bootOVSDB(ctx context.Context) error {
+	dir := filepath.Dir(n.OVSSocket)
+	_, err := os.Stat(filepath.Join(dir, ovsDB))
+	if err == nil {
+		return n.OVSDB.start(ctx)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return createOVSDB(ctx, dir) }, n.OVSDB.start, n.configureOVS,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // deleteTaps deletes the links of OVS's bridges, which outlive ovs-vswitchd, but no kernel.
 func deleteTaps() error {
 	links, err := netlink.LinkList()
@@ -52,12 +118,12 @@ func deleteTaps() error {
 	return errors.Join(errs...)
 }
 
-// PowerOn boots a node after PowerOff: its NICs, its OVS with the database as it was, ovn-controller until it is
-// connected to SB, and the agent if it ran.
+// PowerOn boots a node after PowerOff: its NICs, its OVS with the database as it was or, after WipeOVS, with a new one,
+// ovn-controller until it is connected to SB, and the agent if it ran.
 func (n *Node) PowerOn(ctx context.Context) error {
 	steps := []func(context.Context) error{
 		func(context.Context) error { return n.setCarrier(true) },
-		n.OVSDB.start, n.VSwitchd.start, n.addTunnelEndpoint, n.OVNController.start,
+		n.bootOVSDB, n.VSwitchd.start, n.addTunnelEndpoint, n.OVNController.start,
 		func(ctx context.Context) error {
 			return Eventually(ctx, func() error { return n.OVNController.connectedTo(sbPort) })
 		},
