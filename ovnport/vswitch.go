@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
@@ -99,9 +100,33 @@ func mappings(ids map[string]string) map[string]string {
 	return bridges
 }
 
+// restartPatience is more than a restart of the node's ovsdb-server takes.
+const restartPatience = 5 * time.Second
+
+// standing waits a little for a connection that has ended: the library would answer from its old copy, but only at the end of ctx.
+func (v *OVS) standing(ctx context.Context) error {
+	if err := v.db.WaitConnected(ctx); err != nil || v.db.Connected() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, restartPatience)
+	defer cancel()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.New("OVS database is not reachable")
+		case <-look.C:
+			if v.db.Connected() {
+				return nil
+			}
+		}
+	}
+}
+
 // Settings reads the node's settings from the copy.
 func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
-	if err := v.db.WaitConnected(ctx); err != nil {
+	if err := v.standing(ctx); err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node, and is --ovs-socket its db.sock?", "%w", err)
 	}
 	var roots []vswitch.OpenvSwitch
