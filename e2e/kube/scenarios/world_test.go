@@ -20,7 +20,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-func TestMain(m *testing.M) { kube.Main(m, lab.WithoutOurs(), kube.WithContainerd2(), lab.WithPrevious()) }
+func TestMain(m *testing.M) {
+	kube.Main(m, lab.WithoutOurs(), kube.WithContainerd2(), lab.WithPrevious())
+}
 
 // world is a cluster with the product installed.
 type world struct {
