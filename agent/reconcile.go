@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,31 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
-	"github.com/ovn-multinet/ovn-multinet/source"
 )
-
-// remains is what this node has of one container: host ends in Open vSwitch, leases, an entry of the plugin's journal.
-type remains struct {
-	plan.Sandbox
-	plugged []ovnport.Plugged
-	leases  []ovnport.Lease
-	entries []*plan.Attached
-	damaged []plan.Sandbox // entries that nobody can read
-	links   []string       // its host ends that the kernel has
-	why     string         // it is dead; "": it lives
-	taken   bool
-}
 
 // reconciler takes away what no DEL ever came for: runtimes are known to skip it, and a node's journal may be lost.
 type reconciler struct {
@@ -132,27 +116,8 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 	return all, errors.Join(errs...)
 }
 
-// bare tells whether a container is in no list, but for entries that nobody can read.
-func (m *remains) bare() bool {
-	return m.why == "" && len(m.entries)+len(m.leases)+len(m.plugged) == 0
-}
-
 // tickSlack is by how much two ticks of a clock may be nearer to each other than its period.
 const tickSlack = 100 * time.Millisecond
-
-// left is what only the plugin can take away of a container.
-func (m *remains) left() (left []plan.Dead) {
-	for _, e := range m.entries {
-		left = append(left, plan.Dead{Sandbox: e.Sandbox})
-	}
-	for _, s := range m.damaged {
-		left = append(left, plan.Dead{Sandbox: s})
-	}
-	if len(left) == 0 && len(m.links) > 0 {
-		left = append(left, plan.Dead{Sandbox: m.Sandbox, HostEnds: m.links})
-	}
-	return left
-}
 
 // maxDead is how many the plugin is told at once: it takes up one at a call.
 const maxDead = 4
@@ -177,181 +142,6 @@ func (r *reconciler) dead() []plan.Dead {
 		})
 	})
 	return slices.Clone(r.left[:min(len(r.left), maxDead)])
-}
-
-// remains lists what this node has, by container, and says of each whether it is dead. It fails if a part of the answer is
-// missing.
-func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
-	by := map[string]*remains{}
-	of := func(s plan.Sandbox) *remains {
-		m := by[s.ContainerID]
-		if m == nil {
-			m = &remains{Sandbox: s}
-			by[s.ContainerID] = m
-		}
-		m.Namespace, m.Pod, m.UID = cmp.Or(m.Namespace, s.Namespace), cmp.Or(m.Pod, s.Pod), cmp.Or(m.UID, s.UID)
-		return m
-	}
-	attached, damaged, err := plan.ReadAttached(a.conf.StateDir)
-	if err != nil {
-		return nil, fmt.Errorf("the plugin's journal: %w", err)
-	}
-	for i := range attached {
-		m := of(attached[i].Sandbox)
-		m.entries = append(m.entries, &attached[i])
-	}
-	for _, name := range damaged {
-		s, _ := plan.AttachedFile(name)
-		m := of(s)
-		m.damaged = append(m.damaged, s)
-	}
-	leases, err := a.nb.LeasesOf(ctx, a.conf.NodeName)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range leases {
-		m := of(plan.Sandbox{ContainerID: l.Owner.Sandbox, Namespace: l.Owner.Namespace, Pod: l.Owner.Pod, UID: l.Owner.UID})
-		m.leases = append(m.leases, l)
-	}
-	plugged, err := a.ovs.Plugged(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range plugged {
-		m := of(plan.Sandbox{ContainerID: p.Sandbox, Namespace: p.Namespace, Pod: p.Pod, UID: p.UID})
-		m.plugged = append(m.plugged, p)
-	}
-	all := make([]*remains, 0, len(by))
-	for _, id := range slices.Sorted(maps.Keys(by)) {
-		m := by[id]
-		if err := a.judge(ctx, m); err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// linkThere tells whether the host's network, where the agent lives, has a link of that name. It asks for the one name: a list
-// of all may have gaps while links come and go.
-func linkThere(name string) (bool, error) {
-	ifr, err := unix.NewIfreq(name)
-	if err != nil {
-		return false, nil // no link has such a name
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return false, fmt.Errorf("look for link %s: %w", name, err)
-	}
-	defer unix.Close(fd)
-	err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr)
-	if errors.Is(err, unix.ENODEV) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for link %s: %w", name, err)
-	}
-	return true, nil
-}
-
-// judge says why a container is gone for good, if it is: its pod is gone, or all of its host ends are. What a call of the plugin
-// does for it right now is that call's business, and what a DEL has left the sweep's.
-func (a *Agent) judge(ctx context.Context, m *remains) error {
-	ends := m.hostEnds()
-	for _, name := range ends {
-		there, err := linkThere(name)
-		if err != nil {
-			return err
-		}
-		if there {
-			m.links = append(m.links, name)
-		}
-	}
-	gone, err := a.podIsGone(ctx, m)
-	switch {
-	case err != nil:
-		return err
-	case a.busy(m.ContainerID), a.releasing(m.ContainerID):
-	case gone != "":
-		m.why = gone
-	case slices.ContainsFunc(m.entries, func(e *plan.Attached) bool { return e.Complaints > 0 }):
-		m.why = "its end has begun, and networks of other plugins would not go"
-	case len(ends) > 0 && len(m.links) == 0:
-		m.why = "its network namespace is gone"
-	}
-	return nil
-}
-
-// podIsGone says that a container's pod is gone, "" when it is not.
-func (a *Agent) podIsGone(ctx context.Context, m *remains) (string, error) {
-	if m.Pod == "" {
-		return "", nil
-	}
-	pod, err := a.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
-	switch {
-	case errors.Is(err, source.ErrNotFound):
-		return fmt.Sprintf("pod %s/%s is gone", m.Namespace, m.Pod), nil
-	case err != nil:
-		return "", fmt.Errorf("pod %s/%s: %w", m.Namespace, m.Pod, err)
-	case !pod.Is(m.UID):
-		return fmt.Sprintf("pod %s/%s with UID %s is gone", m.Namespace, m.Pod, m.UID), nil
-	}
-	return "", nil
-}
-
-// hostEnds are the names that the container's host ends have, if they are there, each once.
-func (m *remains) hostEnds() (names []string) {
-	for _, p := range m.plugged {
-		names = append(names, p.HostEnd)
-	}
-	for _, l := range m.leases {
-		names = append(names, plan.HostEnd(m.ContainerID, l.Interface))
-	}
-	for _, e := range m.entries {
-		if e.Plan == nil {
-			continue
-		}
-		for _, i := range e.Plan.Interfaces {
-			names = append(names, plan.HostEnd(m.ContainerID, i.Name))
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// busy tells whether a call of the plugin has the container's lock.
-func (a *Agent) busy(containerID string) bool {
-	return anyOf(filepath.Join(a.conf.StateDir, plan.AttachedDir), containerID, func(path string) bool {
-		return strings.HasSuffix(path, plan.LockSuffix) && locked(path)
-	})
-}
-
-// releasing tells whether a DEL has left the container to the sweep.
-func (a *Agent) releasing(containerID string) bool {
-	return anyOf(a.releaseDir(), containerID, func(string) bool { return true })
-}
-
-// anyOf tells whether one of a container's files in a folder of the state is so. A folder that cannot be read may have one.
-func anyOf(dir, containerID string, is func(path string) bool) bool {
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		return strings.HasPrefix(f.Name(), containerID+"@") && is(filepath.Join(dir, f.Name()))
-	})
-}
-
-func locked(path string) bool {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if err != nil {
-		return true
-	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
 // takeAway unplugs what is left of a container and releases its leases, each under the condition that it is still the
@@ -430,23 +220,4 @@ func (a *Agent) gc(ctx context.Context, r *plan.GCRequest, send deliver) error {
 		}
 	}
 	return send(answer)
-}
-
-func (m *remains) answer() plan.Remainder {
-	one := plan.Remainder{Sandbox: m.Sandbox, Why: m.why, Journal: len(m.entries)+len(m.damaged) > 0, Taken: m.taken}
-	for _, l := range m.leases {
-		one.Ports = append(one.Ports, l.Name)
-	}
-	for _, p := range m.plugged {
-		one.HostEnds = append(one.HostEnds, p.HostEnd)
-	}
-	for _, e := range m.entries {
-		if e.Plan == nil {
-			continue
-		}
-		for _, d := range e.Plan.Delegates {
-			one.Delegates = append(one.Delegates, d.Name+" on "+d.Network)
-		}
-	}
-	return one
 }
