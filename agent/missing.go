@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
@@ -36,7 +35,7 @@ func (m *missing) look(ctx context.Context, a *Agent) error {
 	before := m.seen
 	m.seen = map[string]bool{}
 	for _, p := range pods {
-		if p.NodeName != "" && p.NodeName != a.conf.NodeName || !p.Running || strings.TrimSpace(conf.OwnAnnotations(p.Annotations)[conf.NetworksAnnotation]) == "" || hasEntry(p, has[[2]string{p.Namespace, p.Name}]) {
+		if p.NodeName != "" && p.NodeName != a.conf.NodeName || !p.Running || !wantsNetworks(p) || hasEntry(p, has[[2]string{p.Namespace, p.Name}]) {
 			continue
 		}
 		told, again := before[p.UID]
@@ -46,6 +45,13 @@ func (m *missing) look(ctx context.Context, a *Agent) error {
 		m.seen[p.UID] = again
 	}
 	return nil
+}
+
+// wantsNetworks tells whether a pod names networks, also if nobody can understand which.
+func wantsNetworks(p *source.Pod) bool {
+	own := conf.OwnAnnotations(p.Annotations)
+	selections, err := nad.Select(own, p.Namespace, "")
+	return len(selections) > 0 || err != nil && own[conf.NetworksAnnotation] != ""
 }
 
 func hasEntry(p *source.Pod, uids []string) bool {

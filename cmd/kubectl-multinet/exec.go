@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,24 +27,61 @@ const agentBinary = "/ovn-multinetd"
 // agentLabel is that of the agents' pods.
 const agentLabel = "app=ovn-multinet-agent"
 
+// agents are the agents' pods that run, by their nodes.
+func agents(ctx context.Context, core kubernetes.Interface, selector fields.Selector) (map[string]string, error) {
+	pods, err := core.CoreV1().Pods(installed).List(ctx, metav1.ListOptions{LabelSelector: agentLabel, FieldSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			names[p.Spec.NodeName] = p.Name
+		}
+	}
+	return names, nil
+}
+
 // runOnNode runs a command in the agent's container on a node. What it complains about is the error.
 func runOnNode(ctx context.Context, config *rest.Config, node string, command []string, out io.Writer) error {
 	core, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	pods, err := core.CoreV1().Pods(installed).List(ctx, metav1.ListOptions{
-		LabelSelector: agentLabel, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-	})
+	names, err := agents(ctx, core, fields.OneTermEqualSelector("spec.nodeName", node))
 	if err != nil {
 		return err
 	}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
-			return execIn(ctx, config, core, node, p.Name, command, out)
-		}
+	if names[node] == "" {
+		return fmt.Errorf("no agent of ovn-multinet runs on node %q: kubectl -n %s get pods -o wide", node, installed)
 	}
-	return fmt.Errorf("no agent of ovn-multinet runs on node %q: kubectl -n %s get pods -o wide", node, installed)
+	return execIn(ctx, config, core, node, names[node], command, out)
+}
+
+// runOnAll runs a command on all nodes with an agent and returns what each said. A node that fails keeps no other from it.
+func runOnAll(ctx context.Context, config *rest.Config, command []string) (said map[string][]byte, err error) {
+	core, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	names, err := agents(ctx, core, fields.Everything())
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no agent of ovn-multinet runs: kubectl -n %s get pods", installed)
+	}
+	said = map[string][]byte{}
+	var errs []error
+	for _, node := range slices.Sorted(maps.Keys(names)) {
+		var out bytes.Buffer
+		if err := execIn(ctx, config, core, node, names[node], command, &out); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		said[node] = out.Bytes()
+	}
+	return said, errors.Join(errs...)
 }
 
 func execIn(ctx context.Context, config *rest.Config, core kubernetes.Interface, node, pod string, command []string, out io.Writer) error {

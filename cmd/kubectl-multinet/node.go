@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/show"
 )
 
 // nodeCommand is a command of the agent's own, run in its container on a node: there the journal is.
@@ -19,22 +24,33 @@ type nodeCommand struct {
 
 func (n *nodeCommand) flags(cmd *cobra.Command) {
 	n.clients.flags(cmd.Flags())
-	cmd.Flags().StringVar(&n.node, "node", "", "name of the node")
+	cmd.Flags().StringVar(&n.node, "node", "", "name of the node; empty: all nodes, one after the other")
 	cmd.Flags().StringVarP(&n.output, "output", "o", "table", "table or json")
 	cmd.Flags().DurationVar(&n.timeout, "timeout", 60*time.Second, "how long to wait for the cluster and for the agent")
 }
 
 func (n *nodeCommand) run(cmd *cobra.Command, args ...string) error {
-	if n.node == "" {
-		return errors.New("--node is empty: name the node, as kubectl get nodes lists it")
-	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), n.timeout)
 	defer cancel()
 	config, _, err := n.clients.load()
 	if err != nil {
 		return err
 	}
-	return runOnNode(ctx, config, n.node, args, cmd.OutOrStdout())
+	if n.node != "" {
+		return runOnNode(ctx, config, n.node, args, cmd.OutOrStdout())
+	}
+	said, err := runOnAll(ctx, config, args)
+	if n.output == "json" {
+		texts := map[string]json.RawMessage{}
+		for node, text := range said {
+			texts[node] = text
+		}
+		return errors.Join(err, show.JSON(cmd.OutOrStdout(), texts))
+	}
+	for _, node := range slices.Sorted(maps.Keys(said)) {
+		fmt.Fprintf(cmd.OutOrStdout(), "node %s\n%s", node, said[node])
+	}
+	return err
 }
 
 // rights is what the long texts of these commands end with.
@@ -46,13 +62,16 @@ ovn-multinet. On a node without a cluster, run that as root.`
 func forgetCommand() *cobra.Command {
 	var n nodeCommand
 	cmd := &cobra.Command{
-		Use: "forget --node NODE [CONTAINER]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
+		Use: "forget [--node NODE [CONTAINER]]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
 		Args: cobra.MaximumNArgs(1),
 		Long: `A plugin whose DEL fails is asked again by every later DEL on the node, and the devices of its network stay with the
 container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is then yours to clean
 up, and kubelet may give the devices to other pods.` + fmt.Sprintf(rights, "forget"),
 		Example: "  kubectl multinet forget --node worker-1\n  kubectl multinet forget --node worker-1 4f1d27a3",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if n.node == "" && len(args) > 0 {
+				return errors.New("--node is empty: name the node of the container, as kubectl get nodes lists it")
+			}
 			return n.run(cmd, append([]string{agentBinary, "forget", "--output", n.output, "--"}, args...)...)
 		},
 	}
@@ -64,10 +83,10 @@ func gcCommand() *cobra.Command {
 	var n nodeCommand
 	dry := false
 	cmd := &cobra.Command{
-		Use: "gc --node NODE", Short: "Take away what is left on a node of containers that are gone, or tell with --dry-run", Args: cobra.NoArgs,
+		Use: "gc [--node NODE]", Short: "Take away what is left of containers that are gone, or tell with --dry-run", Args: cobra.NoArgs,
 		Long: `The agent does this by itself once a period, with what it has seen twice. Ports go from OVN's Northbound database and host
 ends from Open vSwitch; what other plugins made is undone at the next call of a runtime on the node.` + fmt.Sprintf(rights, "gc"),
-		Example: "  kubectl multinet gc --node worker-1 --dry-run",
+		Example: "  kubectl multinet gc --dry-run\n  kubectl multinet gc --node worker-1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return n.run(cmd, agentBinary, "gc", "--output", n.output, fmt.Sprintf("--dry-run=%t", dry))
 		},

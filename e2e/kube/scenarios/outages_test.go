@@ -4,6 +4,7 @@ package scenarios
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -112,6 +113,7 @@ func (w *world) delNeverComes() {
 	w.until(func() error { return w.exact(append(others, "node2 journal "+lost+"@eth0")...) })
 	// What is in the journal is the plugin's, at its next call.
 	w.told(n2, lost, "default/lost", "-", "-", "waits for the plugin's next call")
+	w.toldOfAll(lost)
 	w.must(w.Apply(w.ctx, pod("next", "node2", "green")))
 	w.must(w.WaitReady(w.ctx, "default/next"))
 	w.must(w.Delete(w.ctx, pod("next", "node2", "green")))
@@ -168,6 +170,25 @@ func (w *world) told(n *kube.Node, sandbox, pod, ports, hostEnds, state string) 
 		}
 		return err
 	})
+}
+
+// toldOfAll has an operator ask all nodes: of one container is something left, on the second node.
+func (w *world) toldOfAll(sandbox string) {
+	w.t.Helper()
+	text, err := w.Multinet(w.ctx, "gc", "--dry-run")
+	w.must(err)
+	const nothing = "nothing is left on this node of containers that are gone"
+	for _, section := range []string{"node node1\n" + nothing + "\nnode node2\nCONTAINER ", "\n" + sandbox[:12] + " "} {
+		if !strings.Contains(text, section) {
+			w.t.Errorf("kubectl multinet gc of all nodes says\n%s\nwant in it\n%s", text, section)
+		}
+	}
+	text, err = w.Multinet(w.ctx, "gc", "--dry-run", "--output", "json")
+	w.must(err)
+	var all map[string][]plan.Remainder
+	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 || len(all["node1"]) != 0 || len(all["node2"]) != 1 || all["node2"][0].ContainerID != sandbox {
+		w.t.Errorf("kubectl multinet gc of all nodes, as JSON: %v: %s", err, text)
+	}
 }
 
 // outage is a time without something, on node1 at least.
