@@ -335,7 +335,11 @@ func (w *world) wanted(others []string) ([]string, error) {
 			return nil, err
 		}
 		lines = append(lines, n.Name+" journal "+sandbox+"@eth0")
-		for i, network := range strings.Split(names, ",") {
+		all, err := networksOf(names)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		for i, network := range all {
 			ifName := fmt.Sprintf("net%d", i+1)
 			port, end := p.Namespace+"/"+p.Name+"/"+ifName, plan.HostEnd(sandbox, ifName)
 			lines = append(lines,
@@ -348,6 +352,19 @@ func (w *world) wanted(others []string) ([]string, error) {
 		}
 	}
 	return lines, nil
+}
+
+// networksOf reads an annotation of networks, in either of its forms.
+func networksOf(annotation string) (names []string, err error) {
+	if !strings.HasPrefix(annotation, "[") {
+		return strings.Split(annotation, ","), nil
+	}
+	var elements []struct{ Name string }
+	err = json.Unmarshal([]byte(annotation), &elements)
+	for _, e := range elements {
+		names = append(names, e.Name)
+	}
+	return names, err
 }
 
 // there lists what there is.
