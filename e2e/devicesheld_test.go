@@ -141,10 +141,10 @@ func TestForget(t *testing.T) {
 	w.end(a) // the third time it is no error of ours any more
 	k.Take("shop", "a")
 
-	line := func(forgotten bool) []string {
-		return []string{fmt.Sprintf("%s shop/a [{Interface:net2 Network:shop/sticky Device:%s}] 3 %v interface net2: network shop/sticky: plugin type=\"recorder\" failed (delete): delegate recorder: still busy", a.Sandbox, vf0, forgotten)}
+	line := func(tries int, forgotten bool) []string {
+		return []string{fmt.Sprintf("%s shop/a [{Interface:net2 Network:shop/sticky Device:%s}] %d %v interface net2: network shop/sticky: plugin type=\"recorder\" failed (delete): delegate recorder: still busy", a.Sandbox, vf0, tries, forgotten)}
 	}
-	equal(t, "left behind", w.leftBehind(), line(false))
+	equal(t, "left behind", w.leftBehind(), line(3, false))
 	equal(t, "its file", w.files(filepath.Join(deviceFolder, "cni")), []string{a.Sandbox + "-net2-device.json"})
 	w.tableSays(a, "tried again")
 	for _, id := range []string{live.Sandbox, live.Sandbox[:12], "", "0x", a.Sandbox + "0"} {
@@ -156,6 +156,7 @@ func TestForget(t *testing.T) {
 	k.Give("shop", "web", has{nics: {vf0}})
 	base := w.base
 	w.base = w.snapshot()
+	// An ADD that fails tries again to take away what holds the device.
 	w.nothingOf("blue,vf", conf.CodeNoDevice, heldBy("net2", "vf", nics, vf0, a), givenUp, vf)
 	k.Give("shop", "web", has{nics: {vf1}})
 	w.nothingOf("blue,vf", conf.CodeNoDevice, heldBy("net2", "vf", nics, vf1, live), givenUp, vf)
@@ -165,14 +166,14 @@ func TestForget(t *testing.T) {
 	if !strings.Contains(out, "forgotten") {
 		t.Errorf("forget says %q", out)
 	}
-	equal(t, "left behind, forgotten", w.leftBehind(), line(true))
+	equal(t, "left behind, forgotten", w.leftBehind(), line(5, true))
 	w.tableSays(a, "forgotten")
 	k.Give("shop", "web", has{nics: {vf0}})
 	web := w.attached(0, "web", "blue,vf")
 	equal(t, "the device, at once", w.devices(vf)["ADD net2"], both(vf0))
 	w.end(web) // whose DEL takes the entry away
 	equal(t, "left behind in the end", w.leftBehind(), nil)
-	equal(t, "calls of the plugin", w.toldOf(log, a, live), []string{"ADD a net2", "ADD live net2", "DEL a net2", "DEL a net2", "DEL a net2"})
+	equal(t, "calls of the plugin", w.toldOf(log, a, live), []string{"ADD a net2", "ADD live net2", "DEL a net2", "DEL a net2", "DEL a net2", "DEL a net2", "DEL a net2"})
 	equal(t, "files of devices", w.files(filepath.Join(deviceFolder, "cni")), nil)
 	w.must(os.Remove(stuck))
 	w.end(live)

@@ -64,9 +64,9 @@ func forgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "forget [--node NODE [CONTAINER]]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
 		Args: cobra.MaximumNArgs(1),
-		Long: `A plugin whose DEL fails is asked again by every later DEL on the node, and the devices of its network stay with the
-container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is then yours to clean
-up, and kubelet may give the devices to other pods.` + fmt.Sprintf(rights, "forget"),
+		Long: `A plugin whose DEL fails is asked again by every later DEL on the node and every ADD there that fails, and the devices of
+its network stay with the container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is
+then yours to clean up, and kubelet may give the devices to other pods.` + fmt.Sprintf(rights, "forget"),
 		Example: "  kubectl multinet forget --node worker-1\n  kubectl multinet forget --node worker-1 4f1d27a3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n.node == "" && len(args) > 0 {

@@ -22,9 +22,9 @@ func forgetCommand() *cobra.Command {
 	output := "table"
 	cmd := &cobra.Command{
 		Use: "forget [CONTAINER[@INTERFACE]]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
-		Long: `A plugin whose DEL fails is asked again by every later DEL on this node, and the devices of its network stay with the
-container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is then the operator's
-to clean up, and kubelet may give the devices to other pods.`,
+		Long: `A plugin whose DEL fails is asked again by every later DEL on this node and every ADD there that fails, and the devices of
+its network stay with the container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is
+then the operator's to clean up, and kubelet may give the devices to other pods.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", output)
