@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,8 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -81,29 +79,6 @@ func newLooked(t *testing.T) *looked {
 	_, err = l.agent.ovs.Settings(t.Context())
 	l.must(err)
 	return l
-}
-
-// roleEnv runs a test in namespaces of its own.
-const roleEnv = "OVN_MULTINET_TEST_ROLE"
-
-// inOwnNetwork runs a test again in a user and a network namespace of its own, where it may make links; true: here it is.
-func inOwnNetwork(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(roleEnv) == t.Name() {
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), roleEnv+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-	}
-	runtime.LockOSThread() // whose end is the child's
-	defer runtime.UnlockOSThread()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
 }
 
 // link makes a link of the host, in a test that is in its own network.
@@ -261,7 +236,7 @@ func (l *looked) cost(what string, want ...int) {
 
 // Each kind of remainder goes for each reason, a period after it was seen first, and nothing else does.
 func TestReconcile(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	type kind struct{ plugged, leased, journalled bool }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -43,7 +44,7 @@ func entryOf(container, pod, uid string) plan.Sandbox {
 // What only the plugin can take away it is told of: the entries of its journal, and host ends that no entry tells of, as long
 // as they are there.
 func TestWhatIsLeftToThePlugin(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	l := newLooked(t)
@@ -100,7 +101,7 @@ func TestAllEntriesAreLeftToThePlugin(t *testing.T) {
 
 // A container counts as alive while one of the entries has a host end that is there.
 func TestHostEndsOfAllEntries(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	l := newLooked(t)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -50,7 +51,7 @@ func TestIntentsOfTheDead(t *testing.T) {
 
 // A host end that several know of is one.
 func TestWhatIsLeftOfAll(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	l := newLooked(t)
@@ -68,7 +69,7 @@ func TestWhatIsLeftOfAll(t *testing.T) {
 // What is left stays left until the plugin comes by, however many looks later, though nothing lists its container any more: the
 // host ends of a lost journal, and an entry that nobody can read. An ADD that runs for the container anew ends it.
 func TestWhatIsLeftStaysLeft(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	l := newLooked(t)

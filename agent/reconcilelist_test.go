@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -71,7 +72,7 @@ func (l *looked) inVain(part string, dry bool) {
 
 // Only what every look saw dead for a period is taken away, and what was listed with gaps begins anew.
 func TestSeenDeadForAPeriod(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	tests := []struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -28,7 +29,7 @@ func (l *looked) plugs() map[string]string {
 // What a reboot left plugged is unplugged at the agent's start, and nothing else: neither what the kernel has, nor what is
 // others', nor what a call of the plugin runs for.
 func TestScrub(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	l := newLooked(t)

@@ -3,17 +3,14 @@ package delegate
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -122,19 +119,7 @@ func TestDeadThatWillNotGo(t *testing.T) {
 
 // Host ends that no entry tells of go by their names, and no link of others does.
 func TestHostEndsOfALostJournal(t *testing.T) {
-	const role = "OVN_MULTINET_TEST_ROLE"
-	if os.Getenv(role) != t.Name() {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-		cmd.Env = append(os.Environ(), role+"="+t.Name())
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-		}
-		runtime.LockOSThread() // whose end is the child's
-		defer runtime.UnlockOSThread()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+	if !nettest.InOwn(t) {
 		return
 	}
 	n := newNode(t)

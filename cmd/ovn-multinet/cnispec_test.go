@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -20,12 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // These tests run the plugin as a runtime does, by its process, and hold it against the CNI specification.
 
-// roleEnv makes a copy of the test's binary the plugin, or runs a test in namespaces of its own.
+// roleEnv makes a copy of the test's binary the plugin.
 const roleEnv = "OVN_MULTINET_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -169,26 +169,6 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// inOwnNetwork runs a test again in a user and a network namespace of its own, where it may make links; true: here it is.
-func inOwnNetwork(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(roleEnv) == t.Name() {
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), roleEnv+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-	}
-	runtime.LockOSThread() // whose end is the child's
-	defer runtime.UnlockOSThread()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
-}
-
 // newPod is a node with a namespace for a pod, and with an agent that plans this and refuses what is in refusals.
 func newPod(t *testing.T, p *plan.Plan, refusals map[string]*plan.Error) *node {
 	t.Helper()
@@ -251,7 +231,7 @@ func blue() *plan.Plan {
 // TestCheck: right after the ADD all is well, what others may have changed since is passed over, and what is missing is
 // an error (section 2, "CHECK").
 func TestCheck(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	n := newPod(t, blue(), nil)
@@ -294,7 +274,7 @@ func TestCheck(t *testing.T) {
 
 // TestCheckByTheAgent: what the agent finds missing in the databases is the answer to CHECK.
 func TestCheckByTheAgent(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	n := newPod(t, blue(), map[string]*plan.Error{plan.OpCheck: {Code: conf.CodeInternal, Msg: "interface net1: its port is gone"}})
@@ -310,7 +290,7 @@ func TestCheckByTheAgent(t *testing.T) {
 // TestInterfaceIsThere: an interface of the name that is asked for is an error, stays, and nothing else does (section 2,
 // "ADD").
 func TestInterfaceIsThere(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	p := blue()
@@ -348,7 +328,7 @@ func TestInterfaceIsThere(t *testing.T) {
 // TestEachCallReachesDelegates: ADD, CHECK, GC and DEL are called of the plugins of a pod's networks too (section 4,
 // "Delegated plugin execution procedure"), and STATUS is not: which they are only a pod can say.
 func TestEachCallReachesDelegates(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !nettest.InOwn(t) {
 		return
 	}
 	p := &plan.Plan{Delegates: []plan.Delegate{{Name: "net1", Network: "shop/ext", Conflist: []byte(`{"cniVersion":"1.1.0","name":"ext","plugins":[{"type":"other"}]}`)}}}

@@ -65,30 +65,9 @@ func run(only, page string, within time.Duration, jobs int, files []string) (sur
 	if err != nil {
 		return false, err
 	}
-	if len(files) == 0 {
-		if files, err = filepath.Glob(filepath.Join(root, "hack/mutate/*.yaml")); err != nil {
-			return false, err
-		}
-	}
-	mutations, err := load(files)
+	mutations, err := choose(root, pattern, page, files)
 	if err != nil {
 		return false, err
-	}
-	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !pattern.MatchString(m.Name) })
-	if page != "" {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			return false, err
-		}
-		mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !bytes.Contains(text, []byte("`"+m.Name+"`")) })
-	}
-	if len(mutations) == 0 {
-		return false, errors.New("no mutation has such a name")
-	}
-	for i := range mutations {
-		if err := mutations[i].fits(root); err != nil {
-			return false, err
-		}
 	}
 	if within > 0 {
 		rand.Shuffle(len(mutations), func(i, j int) { mutations[i], mutations[j] = mutations[j], mutations[i] })
@@ -142,6 +121,36 @@ func run(only, page string, within time.Duration, jobs int, files []string) (sur
 	}
 	fmt.Println()
 	return failed > 0, nil
+}
+
+// choose reads the lists and keeps what is asked for. Each must still fit the code, whether it will be tried or not.
+func choose(root string, pattern *regexp.Regexp, page string, files []string) (mutations []mutation, err error) {
+	if len(files) == 0 {
+		if files, err = filepath.Glob(filepath.Join(root, "hack/mutate/*.yaml")); err != nil {
+			return nil, err
+		}
+	}
+	mutations, err = load(files)
+	if err != nil {
+		return nil, err
+	}
+	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !pattern.MatchString(m.Name) })
+	if page != "" {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return nil, err
+		}
+		mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !bytes.Contains(text, []byte("`"+m.Name+"`")) })
+	}
+	if len(mutations) == 0 {
+		return nil, errors.New("no mutation has such a name")
+	}
+	for i := range mutations {
+		if err := mutations[i].fits(root); err != nil {
+			return nil, err
+		}
+	}
+	return mutations, nil
 }
 
 // labTests is the package of the scenarios.

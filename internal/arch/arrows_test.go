@@ -27,6 +27,7 @@ var arrows = map[string][]string{
 	"internal/failpoint": {},
 	"internal/daemon":    {"conf", "ovndb/..."},
 	"internal/leader":    {},
+	"internal/nettest":   {},
 	"internal/plainfile": {},
 	"internal/show":      {"conf", "ovnnet", "plan"},
 	"internal/arch":      {},
@@ -39,7 +40,7 @@ var arrows = map[string][]string{
 }
 
 // testOnly are packages that product code may not import.
-var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "internal/arch"}
+var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "internal/arch", "internal/nettest"}
 
 func TestArrows(t *testing.T) {
 	for _, p := range packages(t) {
@@ -104,7 +105,7 @@ func TestNeverImported(t *testing.T) {
 }
 
 // execs are the folders whose code may run programs: CNI plugins, of the product's.
-var execs = []string{"e2e", "hack", "ovndb/ovndbtest", "internal/cniexec"}
+var execs = []string{"e2e", "hack", "ovndb/ovndbtest", "internal/cniexec", "internal/nettest"}
 
 func TestNobodyRunsPrograms(t *testing.T) {
 	for _, p := range packages(t) {

@@ -1,0 +1,35 @@
+// Package nettest owns how a test gets a network of its own; it is for tests alone.
+package nettest
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// testEnv names the test that is run in namespaces of its own.
+const testEnv = "OVN_MULTINET_NETTEST"
+
+// InOwn runs a test again in a user and a network namespace of its own, where it may make links; true: here it is.
+func InOwn(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(testEnv) == t.Name() {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), testEnv+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	runtime.LockOSThread() // whose end is the child's
+	defer runtime.UnlockOSThread()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
