@@ -150,8 +150,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
-	request := plan.PlanRequest{Sandbox: c.sandbox, AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...)}
-	request.Draining = c.conf.Draining
+	request := plan.PlanRequest{Sandbox: c.sandbox, AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...), Draining: c.conf.Draining}
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
 	}

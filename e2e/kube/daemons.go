@@ -254,10 +254,10 @@ func (n *Node) Rejoin(ctx context.Context) error {
 
 // RestartContainerd kills containerd and starts it again. Containers go on.
 func (n *Node) RestartContainerd(ctx context.Context) error {
-	if err := errors.Join(n.Containerd.Kill(), os.Remove(n.Path(containerdSocket))); err != nil {
+	if err := n.KillContainerd(); err != nil {
 		return err
 	}
-	return n.Containerd.Restart(ctx)
+	return n.StartContainerd(ctx)
 }
 
 // loadPodtool loads what every pod needs: the image of its first process, and one for tests.

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"github.com/ovn-multinet/ovn-multinet/images"
@@ -22,11 +21,7 @@ func (c *Cluster) PatchAgents(ctx context.Context, patch string) error {
 	if _, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "patch", "daemonset", "agent", "--type=json", "--patch="+patch); err != nil {
 		return err
 	}
-	out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=120s", "daemonset/agent")
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
+	return c.rolledOut(ctx, "daemonset/agent")
 }
 
 // DeleteProduct deletes what InstallProduct made, by the manifests, and returns when it is gone.

@@ -8,18 +8,9 @@ import (
 	"regexp"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
-
-// Product is a version of the product on a cluster: its images are on the nodes, its manifests are filled in.
-type Product struct {
-	Bin       string // folder of its programs
-	Tag       string // of its images
-	Manifests string
-}
 
 // Products makes the version before this one and this one ready to be installed, with the same NB and the same certificates.
 // Settings are those of InstallProduct.
@@ -28,11 +19,7 @@ func (c *Cluster) Products(ctx context.Context, settings ...string) (previous, c
 	if err != nil {
 		return nil, nil, err
 	}
-	current = &Product{Bin: os.Getenv(ProductEnv), Tag: "dev"}
-	if current.Bin == "" {
-		return nil, nil, fmt.Errorf("%s is not set: it names the folder of the programs to install, the Makefile sets it", ProductEnv)
-	}
-	if current.Manifests, err = c.productManifests(ctx, settings); err != nil {
+	if current, err = c.current(ctx, settings); err != nil {
 		return nil, nil, err
 	}
 	previous = &Product{Bin: built.Ship, Tag: "previous"}
@@ -46,16 +33,6 @@ func (c *Cluster) Products(ctx context.Context, settings ...string) (previous, c
 		}
 	}
 	return previous, current, nil
-}
-
-// loadProduct gives the nodes the images of a version, by the recipes of this one.
-func (c *Cluster) loadProduct(ctx context.Context, p *Product) error {
-	var all errgroup.Group
-	for _, img := range images.All(p.Bin) {
-		name, _, _ := strings.Cut(img.Name, ":")
-		all.Go(func() error { return c.LoadImage(ctx, name+":"+p.Tag, img.Files, img.Entrypoint) })
-	}
-	return all.Wait()
 }
 
 // configMap begins what an operator keeps of a version when another is installed: where NB is, and the settings.
@@ -97,17 +74,4 @@ func (c *Cluster) previousManifests(source, tag, current string) (string, error)
 	}
 	text = configMap.ReplaceAllLiteralString(text, configMap.FindString(current))
 	return text + "---\n" + secret.FindString(current), nil
-}
-
-// Rollout applies a version's manifests, over whichever are there. WaitRollout follows.
-func (c *Cluster) Rollout(ctx context.Context, p *Product) error { return c.Apply(ctx, p.Manifests) }
-
-// WaitRollout returns when all of the product's pods are those of the manifests that were applied last.
-func (c *Cluster) WaitRollout(ctx context.Context) error {
-	for _, what := range []string{"daemonset/agent", "deployment/controller"} {
-		if out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=90s", what); err != nil {
-			return fmt.Errorf("%s: %w: %s", what, err, out)
-		}
-	}
-	return nil
 }

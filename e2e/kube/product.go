@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
@@ -17,27 +19,19 @@ const ProductEnv = "OVN_MULTINET_PRODUCT"
 // and its certificates in the Secret. Settings are further lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
 // returns when the plugin is chained on every node.
 func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) error {
-	dir := os.Getenv(ProductEnv)
-	if dir == "" {
-		return fmt.Errorf("%s is not set: it names the folder of the programs to install, the Makefile sets it", ProductEnv)
-	}
-	c.step("installing ovn-multinet by its manifests")
-	for _, img := range images.All(dir) {
-		if err := c.LoadImage(ctx, img.Name, img.Files, img.Entrypoint); err != nil {
-			return err
-		}
-	}
-	manifests, err := c.productManifests(ctx, settings)
+	p, err := c.current(ctx, settings)
 	if err != nil {
 		return err
 	}
-	if err := c.Apply(ctx, manifests); err != nil {
+	c.step("installing ovn-multinet by its manifests")
+	if err := c.loadProduct(ctx, p); err != nil {
 		return err
 	}
-	for _, what := range []string{"daemonset/agent", "deployment/controller"} {
-		if out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=90s", what); err != nil {
-			return fmt.Errorf("%s: %w: %s", what, err, out)
-		}
+	if err := c.Rollout(ctx, p); err != nil {
+		return err
+	}
+	if err := c.WaitRollout(ctx); err != nil {
+		return err
 	}
 	for _, n := range c.Nodes {
 		err := lab.Eventually(ctx, func() error {
@@ -47,6 +41,52 @@ func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) error 
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}
+	}
+	return nil
+}
+
+// Product is a version of the product on a cluster: its images are on the nodes, its manifests are filled in.
+type Product struct {
+	Bin       string // folder of its programs
+	Tag       string // of its images
+	Manifests string
+}
+
+// current is this version.
+func (c *Cluster) current(ctx context.Context, settings []string) (p *Product, err error) {
+	p = &Product{Bin: os.Getenv(ProductEnv), Tag: "dev"}
+	if p.Bin == "" {
+		return nil, fmt.Errorf("%s is not set: it names the folder of the programs to install, the Makefile sets it", ProductEnv)
+	}
+	p.Manifests, err = c.productManifests(ctx, settings)
+	return p, err
+}
+
+// loadProduct gives the nodes the images of a version, by the recipes of this one.
+func (c *Cluster) loadProduct(ctx context.Context, p *Product) error {
+	var all errgroup.Group
+	for _, img := range images.All(p.Bin) {
+		name, _, _ := strings.Cut(img.Name, ":")
+		all.Go(func() error { return c.LoadImage(ctx, name+":"+p.Tag, img.Files, img.Entrypoint) })
+	}
+	return all.Wait()
+}
+
+// Rollout applies a version's manifests, over whichever are there. WaitRollout follows.
+func (c *Cluster) Rollout(ctx context.Context, p *Product) error { return c.Apply(ctx, p.Manifests) }
+
+// WaitRollout returns when all of the product's pods are those of the manifests that were applied last.
+func (c *Cluster) WaitRollout(ctx context.Context) error {
+	if err := c.rolledOut(ctx, "daemonset/agent"); err != nil {
+		return err
+	}
+	return c.rolledOut(ctx, "deployment/controller")
+}
+
+func (c *Cluster) rolledOut(ctx context.Context, what string) error {
+	out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=120s", what)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", what, err, out)
 	}
 	return nil
 }

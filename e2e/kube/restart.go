@@ -64,8 +64,7 @@ func (n *Node) LoseSandbox(ctx context.Context, pod string) error {
 		func() (string, error) { return ctr(append([]string{"containers", "delete"}, ids...)...) },
 		func() (string, error) { return n.Run(ctx, "umount", inNode) },
 		func() (string, error) { return n.Run(ctx, "rm", inNode) },
-		func() (string, error) { return "", n.KillContainerd() },
-		func() (string, error) { return "", n.StartContainerd(ctx) },
+		func() (string, error) { return "", n.RestartContainerd(ctx) },
 	} {
 		if _, err := step(); err != nil {
 			return fmt.Errorf("lose the sandbox of pod %s: %w", pod, err)
