@@ -103,35 +103,21 @@ func mappings(ids map[string]string) map[string]string {
 // restartPatience is more than a restart of the node's ovsdb-server takes.
 const restartPatience = 5 * time.Second
 
-// standing waits a little for a connection that has ended: the library would answer from its old copy, but only at the end of ctx.
-func (v *OVS) standing(ctx context.Context) error {
-	if err := v.db.WaitConnected(ctx); err != nil || v.db.Connected() {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, restartPatience)
-	defer cancel()
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return errors.New("OVS database is not reachable")
-		case <-look.C:
-			if v.db.Connected() {
-				return nil
-			}
-		}
-	}
-}
-
 // Settings reads the node's settings from the copy.
 func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
-	if err := v.standing(ctx); err != nil {
-		return nil, conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node, and is --ovs-socket its db.sock?", "%w", err)
+	const hint = "is Open vSwitch running on this node, and is --ovs-socket its db.sock?"
+	if err := v.db.WaitConnected(ctx); err != nil {
+		return nil, conf.Errorf(conf.CodeTryAgain, hint, "%w", err)
 	}
+	// While the connection is down the library waits until the end of ctx, and then answers from its old copy.
+	ctx, cancel := context.WithTimeout(ctx, restartPatience)
+	defer cancel()
 	var roots []vswitch.OpenvSwitch
 	if err := v.db.Client().List(ctx, &roots); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
+	}
+	if ctx.Err() != nil {
+		return nil, conf.Errorf(conf.CodeTryAgain, hint, "OVS database is not reachable")
 	}
 	if len(roots) == 0 || roots[0].ExternalIDs["system-id"] == "" {
 		return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:system-id=…",

@@ -1,0 +1,42 @@
+package ovnport_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+)
+
+// The node's settings are not told from the old copy while its database is down: the error says who is away, before the call's
+// time is over. After a restart they are told again.
+func TestSettingsWithoutADatabase(t *testing.T) {
+	s := ovndbtest.StartOVS(t)
+	s.VSCtl("add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")
+	ovs, err := ovnport.OpenOVS(s.Socket, "br-int", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ovs.Close)
+	ctx := timeout(t)
+	if got, err := ovs.Settings(ctx); err != nil || got.Chassis != "chassis-1" {
+		t.Fatalf("with a database: %+v, %v", got, err)
+	}
+	s.Kill()
+	var got *ovnport.Settings
+	for err = nil; err == nil; { // until the end of the connection is known
+		got, err = ovs.Settings(ctx)
+	}
+	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "OVS database is not reachable") {
+		t.Errorf("without one: %+v, %v", got, err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the call's whole time was spent on it")
+	}
+	s.Restart()
+	if got, err := ovs.Settings(ctx); err != nil || got.Chassis != "chassis-1" {
+		t.Errorf("after a restart: %+v, %v", got, err)
+	}
+}
