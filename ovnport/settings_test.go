@@ -26,7 +26,7 @@ func TestSettingsWithoutADatabase(t *testing.T) {
 	}
 	s.Kill()
 	var got *ovnport.Settings
-	for err = nil; err == nil; { // until the end of the connection is known
+	for err = nil; err == nil && ctx.Err() == nil; { // until the end of the connection is known
 		got, err = ovs.Settings(ctx)
 	}
 	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "OVS database is not reachable") {
