@@ -22,7 +22,11 @@ func TestStatusOfANode(t *testing.T) {
 				}
 			})
 			n := w.Nodes[0]
-			w.must(n.Status(w.ctx))
+			becomesReady := func() { // a moment after the agent accepts calls
+				t.Helper()
+				w.must(lab.Eventually(w.ctx, func() error { return n.Status(w.ctx) }))
+			}
+			becomesReady()
 			// wants has STATUS say this while something is away, and nothing when it is back.
 			wants := func(away, back func() error, code uint, words string) {
 				t.Helper()
@@ -33,7 +37,7 @@ func TestStatusOfANode(t *testing.T) {
 					w.must(n.Status(w.ctx))
 				}
 				w.must(back())
-				w.must(lab.Eventually(w.ctx, func() error { return n.Status(w.ctx) }))
+				becomesReady()
 			}
 			wants(w.NB.Kill, func() error { return w.NB.Restart(w.ctx) }, conf.CodeNotAvailable, "NB database does not answer")
 			wants(w.NB.Pause, w.NB.Resume, conf.CodeNotAvailable, "NB database does not answer")
@@ -46,7 +50,7 @@ func TestStatusOfANode(t *testing.T) {
 			w.must(os.Remove(filepath.Join(filepath.Dir(n.AgentSocket), "ready")))
 			w.refused(n.Status(w.ctx), conf.CodeNotAvailable, "was not ready yet since boot")
 			w.must(n.StartAgent(w.ctx))
-			w.must(n.Status(w.ctx))
+			becomesReady()
 		})
 	}
 }

@@ -29,7 +29,7 @@ func TestSettingsWithoutADatabase(t *testing.T) {
 	for err = nil; err == nil && ctx.Err() == nil; { // until the end of the connection is known
 		got, err = ovs.Settings(ctx)
 	}
-	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "OVS database is not reachable") {
+	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "OVS database does not answer") {
 		t.Errorf("without one: %+v, %v", got, err)
 	}
 	if ctx.Err() != nil {

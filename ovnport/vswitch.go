@@ -117,7 +117,7 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 		return nil, fmt.Errorf("OVS database: %w", err)
 	}
 	if ctx.Err() != nil {
-		return nil, conf.Errorf(conf.CodeTryAgain, hint, "OVS database is not reachable")
+		return nil, conf.Errorf(conf.CodeTryAgain, hint, "OVS database does not answer")
 	}
 	if len(roots) == 0 || roots[0].ExternalIDs["system-id"] == "" {
 		return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:system-id=…",
