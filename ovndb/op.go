@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -36,6 +37,14 @@ func AllWith(table, column, key, value string, uuids []string) ovsdb.Operation {
 	for i, uuid := range uuids {
 		op.Rows[i] = ovsdb.Row{"_uuid": ovsdb.UUID{GoUUID: uuid}}
 	}
+	return op
+}
+
+// AtLeast waits, up to a time, until a number of the row is not less.
+func AtLeast(table, uuid, column string, value int, atMost time.Duration) ovsdb.Operation {
+	op, ms := wait(table, uuid, ovsdb.WaitConditionEqual), int(atMost.Milliseconds())
+	op.Timeout = &ms
+	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionGreaterThanOrEqual, value))
 	return op
 }
 

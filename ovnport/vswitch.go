@@ -29,6 +29,7 @@ type OVS struct {
 	listen  sync.Once
 	mu      sync.Mutex
 	waiters map[string]chan struct{} // by the name of the host end; a token means "look again"
+	leaving map[string]leaving       // by sandbox
 }
 
 // OpenOVS begins to connect to the node's OVS database and keeps a copy of the few rows and columns that matter.
@@ -49,7 +50,7 @@ func OpenOVS(socket, bridge string, log *slog.Logger) (*OVS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &OVS{db: db, bridge: bridge, waiters: map[string]chan struct{}{}}, nil
+	return &OVS{db: db, bridge: bridge, waiters: map[string]chan struct{}{}, leaving: map[string]leaving{}}, nil
 }
 
 // Close ends the connection.
@@ -76,7 +77,8 @@ type Settings struct {
 	Userspace bool   // the integration bridge is a userspace datapath
 	// Mappings are the bridges to providers' networks by these' names, as external_ids:ovn-bridge-mappings has them.
 	Mappings map[string]string
-	bridge   string // the integration bridge's row key
+	root     string // the row key of all the settings
+	bridge   string // the integration bridge's
 	bridges  []string
 }
 
@@ -123,7 +125,7 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 		return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:system-id=…",
 			"Open vSwitch on this node has no external_ids:system-id")
 	}
-	s := &Settings{Chassis: roots[0].ExternalIDs["system-id"], EncapIP: roots[0].ExternalIDs["ovn-encap-ip"], Mappings: mappings(roots[0].ExternalIDs)}
+	s := &Settings{root: roots[0].UUID, Chassis: roots[0].ExternalIDs["system-id"], EncapIP: roots[0].ExternalIDs["ovn-encap-ip"], Mappings: mappings(roots[0].ExternalIDs)}
 	var bridges []vswitch.Bridge
 	if err := v.db.Client().List(ctx, &bridges); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
@@ -160,16 +162,22 @@ func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
 	if err != nil {
 		return err
 	}
-	_, err = v.db.Transact(ctx, ops)
-	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
-		if err := v.Unplug(ctx, o.Sandbox); err != nil {
+	plug := func() error {
+		if err := v.awaitLeft(ctx, settings.root, o.Sandbox); err != nil {
 			return err
 		}
-		_, err = v.db.Transact(ctx, ops)
+		_, err := v.db.Transact(ctx, ops)
+		return err
+	}
+	err = plug()
+	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
+		if err = v.Unplug(ctx, o.Sandbox); err == nil {
+			err = plug()
+		}
 	}
 	failpoint.Hit("ovs-committed")
 	if err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "plug into bridge %s: %w", v.bridge, err)
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node, with ovs-vswitchd?", "plug into bridge %s: %w", v.bridge, err)
 	}
 	return nil
 }
@@ -202,27 +210,6 @@ func (v *OVS) plugOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation, 
 	link := ovndb.Link(vswitch.BridgeTable, bridge, "ports")
 	link.Mutations[0].Value = ovsdb.OvsSet{GoSet: ports}
 	return append(ops, link), nil
-}
-
-// Unplug takes every port of a sandbox out of Open vSwitch. It reads them from the database and not from the
-// copy, which is empty for a moment after a reconnect.
-func (v *OVS) Unplug(ctx context.Context, sandbox string) error {
-	results, err := v.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid"),
-	})
-	if err != nil {
-		return err
-	}
-	ports, err := ovndb.Rows[vswitch.Port](v.db, results[0])
-	if err != nil || len(ports) == 0 {
-		return err
-	}
-	var ops []ovsdb.Operation
-	for _, p := range ports {
-		ops = append(ops, ovndb.Unlink(vswitch.BridgeTable, "ports", p.UUID))
-	}
-	_, err = v.db.Transact(ctx, ops)
-	return err
 }
 
 // AwaitFlows waits until ovn-controller says of every host end that its flows are installed, by events. The error

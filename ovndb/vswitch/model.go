@@ -121,6 +121,9 @@ var schema = `{
             "max": "unlimited"
           }
         },
+        "cur_cfg": {
+          "type": "integer"
+        },
         "external_ids": {
           "type": {
             "key": {
@@ -132,6 +135,9 @@ var schema = `{
             "min": 0,
             "max": "unlimited"
           }
+        },
+        "next_cfg": {
+          "type": "integer"
         }
       },
       "isRoot": true

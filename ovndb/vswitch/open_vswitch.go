@@ -9,5 +9,7 @@ const OpenvSwitchTable = "Open_vSwitch"
 type OpenvSwitch struct {
 	UUID        string            `ovsdb:"_uuid"`
 	Bridges     []string          `ovsdb:"bridges"`
+	CurCfg      int               `ovsdb:"cur_cfg"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
+	NextCfg     int               `ovsdb:"next_cfg"`
 }

@@ -1,0 +1,77 @@
+package ovnport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
+)
+
+// leaving is a sandbox whose host ends are out of the database, and perhaps not yet out of ovs-vswitchd: it has let go of
+// them when cur_cfg has reached what next_cfg was raised to, as ovs-vsctl(8) waits for its changes.
+type leaving struct {
+	root string
+	cfg  int
+}
+
+// Unplug takes every port of a sandbox out of Open vSwitch. It reads them from the database and not from the
+// copy, which is empty for a moment after a reconnect.
+func (v *OVS) Unplug(ctx context.Context, sandbox string) error {
+	results, err := v.db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid"),
+	})
+	if err != nil {
+		return err
+	}
+	ports, err := ovndb.Rows[vswitch.Port](v.db, results[0])
+	if err != nil || len(ports) == 0 {
+		return err
+	}
+	everyRoot := []ovsdb.Condition{ovsdb.NewCondition("next_cfg", ovsdb.ConditionGreaterThanOrEqual, 0)}
+	ops := []ovsdb.Operation{
+		{
+			Op: ovsdb.OperationMutate, Table: vswitch.OpenvSwitchTable, Where: everyRoot,
+			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("next_cfg", ovsdb.MutateOperationAdd, 1)},
+		},
+		{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Where: everyRoot, Columns: []string{"_uuid", "next_cfg", "cur_cfg"}},
+	}
+	for _, p := range ports {
+		ops = append(ops, ovndb.Unlink(vswitch.BridgeTable, "ports", p.UUID))
+	}
+	if results, err = v.db.Transact(ctx, ops); err != nil {
+		return err
+	}
+	roots, err := ovndb.Rows[vswitch.OpenvSwitch](v.db, results[1])
+	if err != nil || len(roots) == 0 {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for s, l := range v.leaving {
+		if l.root != roots[0].UUID || l.cfg <= roots[0].CurCfg {
+			delete(v.leaving, s)
+		}
+	}
+	v.leaving[sandbox] = leaving{roots[0].UUID, roots[0].NextCfg}
+	return nil
+}
+
+// awaitLeft waits until ovs-vswitchd has let go of what the sandbox had before. If it saw a host end go and come at once, it
+// would hold on to the link that is gone: the new one has its name. What an agent before this one took out is not known here.
+func (v *OVS) awaitLeft(ctx context.Context, root, sandbox string) error {
+	v.mu.Lock()
+	l, ok := v.leaving[sandbox]
+	v.mu.Unlock()
+	if !ok || l.root != root {
+		return nil
+	}
+	_, err := v.db.Transact(ctx, []ovsdb.Operation{ovndb.AtLeast(vswitch.OpenvSwitchTable, root, "cur_cfg", l.cfg, restartPatience)})
+	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonTimedOut {
+		return fmt.Errorf("ovs-vswitchd is behind, it has not let go of the host ends that container %s had before", sandbox)
+	}
+	return err
+}
