@@ -24,7 +24,11 @@ func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) err
 	}
 	defer unlock()
 	// A release of this very sandbox that is still waiting for a database would take away what is made now.
-	if err := a.finishRelease(ctx, &r.Sandbox); err != nil {
+	err = a.finishRelease(ctx, &r.Sandbox)
+	if err == nil {
+		err = a.ovs.AwaitUnplugged(ctx, r.ContainerID)
+	}
+	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "it goes on as soon as OVN's Northbound database and Open vSwitch answer",
 			"an earlier attempt of this container is not released yet: %w", err)
 	}

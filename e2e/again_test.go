@@ -5,18 +5,19 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 )
 
-// TestAttachedAgain: a sandbox may be attached again after its DEL (CNI specification, section 2, ADD). Its host end then has
-// the name it had before, and Open vSwitch, if it saw both changes at once, would keep the link that is gone: the pod
-// would have an interface and no packets. So a switch that is behind is waited for, and the ADD fails if that takes long.
+// TestAttachedAgain: a sandbox may be attached again after its DEL (CNI specification, section 2, ADD). Its host ends then have
+// the names they had before, and an ovs-vswitchd that is behind would take the new links for the old ones: the pod would have
+// interfaces and no packets. So it is waited for before they are made, and the ADD fails if that takes long.
 func TestAttachedAgain(t *testing.T) {
 	w := newWorld(t, lab.Options{Nodes: 1}, nil)
 	peer, p := w.attached(0, "peer", "blue"), w.attached(0, "web", "blue")
 	w.must(p.Node.VSwitchd.Pause())
 	w.del(p)
 	_, err := p.Add(w.ctx)
-	w.refused(err, conf.CodeTryAgain, "ovs-vswitchd is behind, it has not let go of the host ends that container "+p.Sandbox+" had before")
+	w.refused(err, conf.CodeTryAgain, "an earlier attempt of this container is not released yet: ovs-vswitchd is behind and has its host ends still")
 	w.must(p.Node.VSwitchd.Resume())
 	for range 5 {
 		w.del(p)
@@ -24,5 +25,23 @@ func TestAttachedAgain(t *testing.T) {
 		w.mustReach(peer, w.links(p)["net1"].IPs()...)
 	}
 	w.end(p, peer)
+	w.asBefore()
+}
+
+// TestAttachedOverAKilledADD: a runtime that repeats an ADD without the DEL that the specification wants between gets a pod
+// whose packets pass, too.
+func TestAttachedOverAKilledADD(t *testing.T) {
+	w := newWorld(t, lab.Options{Nodes: 1}, nil)
+	peer := w.attached(0, "peer", "blue")
+	for range 5 {
+		p, prev := w.withoutNetworks("web", "blue,green")
+		_, err := p.Add(w.ctx, lab.OnlyOurs(prev), lab.WithEnv(failpoint.Env+"=bound"))
+		w.killed(err)
+		_, err = p.Add(w.ctx, lab.OnlyOurs(prev))
+		w.must(err)
+		w.mustReach(peer, w.links(p)["net1"].IPs()...)
+		w.end(p)
+	}
+	w.end(peer)
 	w.asBefore()
 }

@@ -3,7 +3,6 @@ package ovnport
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -60,18 +59,23 @@ func (v *OVS) Unplug(ctx context.Context, sandbox string) error {
 	return nil
 }
 
-// awaitLeft waits until ovs-vswitchd has let go of what the sandbox had before. If it saw a host end go and come at once, it
-// would hold on to the link that is gone: the new one has its name. What an agent before this one took out is not known here.
-func (v *OVS) awaitLeft(ctx context.Context, root, sandbox string) error {
+// AwaitUnplugged waits until ovs-vswitchd has let go of what this agent unplugged of the sandbox, before links are made that
+// have the same names. With a link that came too early it would do what was meant for the one before: take it down, or keep
+// the one that is gone in the new one's place.
+func (v *OVS) AwaitUnplugged(ctx context.Context, sandbox string) error {
 	v.mu.Lock()
 	l, ok := v.leaving[sandbox]
 	v.mu.Unlock()
-	if !ok || l.root != root {
+	if !ok {
 		return nil
 	}
-	_, err := v.db.Transact(ctx, []ovsdb.Operation{ovndb.AtLeast(vswitch.OpenvSwitchTable, root, "cur_cfg", l.cfg, restartPatience)})
+	settings, err := v.Settings(ctx)
+	if err != nil || settings.root != l.root {
+		return err
+	}
+	_, err = v.db.Transact(ctx, []ovsdb.Operation{ovndb.AtLeast(vswitch.OpenvSwitchTable, l.root, "cur_cfg", l.cfg, restartPatience)})
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonTimedOut {
-		return fmt.Errorf("ovs-vswitchd is behind, it has not let go of the host ends that container %s had before", sandbox)
+		return errors.New("ovs-vswitchd is behind and has its host ends still")
 	}
 	return err
 }

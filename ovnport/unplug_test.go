@@ -5,9 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 // caughtUp does what ovs-vswitchd does when it has done what the database asks for; there is none here.
@@ -26,6 +24,13 @@ func (n *node) unplug(t *testing.T, sandbox string) {
 	}
 }
 
+func (n *node) awaitUnplugged(t *testing.T, sandbox string) {
+	t.Helper()
+	if err := n.ovs.AwaitUnplugged(timeout(t), sandbox); err != nil {
+		t.Error(err)
+	}
+}
+
 // costs compares the transactions that f took.
 func (n *node) costs(t *testing.T, what string, want ovndbtest.Counts, f func()) {
 	t.Helper()
@@ -38,78 +43,62 @@ func (n *node) costs(t *testing.T, what string, want ovndbtest.Counts, f func())
 	}
 }
 
-// A sandbox's host ends are plugged anew only when ovs-vswitchd has let go of those before. Nobody else waits for that.
-func TestPlugAfterUnplug(t *testing.T) {
+// An unplug is over when ovs-vswitchd has seen it. Only the sandbox that was unplugged waits for that.
+func TestAwaitUnplugged(t *testing.T) {
 	n := newNode(t)
-	first, other := owner("web-1", "sandbox-1"), owner("web-2", "sandbox-2")
-	n.plug(t, first, "net1")
+	n.plug(t, owner("web-1", "sandbox-1"), "net1")
+	n.plug(t, owner("web-2", "sandbox-2"), "net1")
 	before, err := strconv.Atoi(n.nextCfg())
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.costs(t, "unplug nothing", ovndbtest.Counts{ReadOnly: 1}, func() { n.unplug(t, "sandbox-3") })
-	n.unplug(t, "sandbox-1")
+	n.costs(t, "unplug", ovndbtest.Counts{ReadOnly: 1, Committed: 1}, func() { n.unplug(t, "sandbox-1") })
 	if got := n.nextCfg(); got != strconv.Itoa(before+1) {
 		t.Errorf("next_cfg is %s, want %d and 1: what took nothing out asks for nothing", got, before)
 	}
-	n.costs(t, "another sandbox", ovndbtest.Counts{Committed: 1}, func() { n.plug(t, other, "net1") })
+	n.costs(t, "others", ovndbtest.Counts{}, func() {
+		n.awaitUnplugged(t, "sandbox-2")
+		n.awaitUnplugged(t, "sandbox-3")
+	})
 
 	asked, done := make(chan struct{}, 1), make(chan struct{})
 	n.proxy.Before(func(tx ovndbtest.Transact) {
-		if tx.Ops[0]["op"] == "wait" && tx.Ops[0]["table"] == "Open_vSwitch" {
+		if tx.Ops[0]["op"] == "wait" {
 			asked <- struct{}{}
 		}
 	})
-	n.costs(t, "the same sandbox, while another goes", ovndbtest.Counts{ReadOnly: 1 + 1, Committed: 1 + 1}, func() {
-		go func() {
-			defer close(done)
-			n.plug(t, first, "net1")
-		}()
-		select {
-		case <-asked:
-		case <-done:
-			t.Fatal("plugged while ovs-vswitchd had the host ends before")
-		}
-		if got := n.VSCtl("list-ports", "br-int"); strings.Contains(got, "sandbox-1") {
-			t.Errorf("plugged already: %q", got)
-		}
-		n.unplug(t, "sandbox-2") // and next_cfg goes on
-		n.caughtUp()
-		<-done
-		n.proxy.Before(nil)
-	})
-	n.unplug(t, "sandbox-1")
+	go func() {
+		defer close(done)
+		n.awaitUnplugged(t, "sandbox-1")
+	}()
+	select {
+	case <-asked:
+	case <-done:
+		t.Fatal("not waited for")
+	}
+	n.proxy.Before(nil)
+	n.unplug(t, "sandbox-2") // and next_cfg goes on
 	n.caughtUp()
-	n.plug(t, other, "net1")
-	n.unplug(t, "sandbox-2") // which sees that the first is done with
-	n.costs(t, "when it is long gone", ovndbtest.Counts{Committed: 1}, func() { n.plug(t, first, "net1") })
-	n.caughtUp()
-	n.costs(t, "over what is there", ovndbtest.Counts{Refused: 1, ReadOnly: 2, Committed: 2}, func() {
-		n.proxy.Before(func(tx ovndbtest.Transact) {
-			if tx.Ops[0]["op"] == "wait" && tx.Ops[0]["table"] == "Open_vSwitch" {
-				n.caughtUp()
-			}
-		})
-		n.plug(t, first, "net1")
-		n.proxy.Before(nil)
+	<-done
+
+	n.plug(t, owner("web-3", "sandbox-3"), "net1")
+	n.unplug(t, "sandbox-3") // and sees that the others are done with
+	n.costs(t, "long gone", ovndbtest.Counts{}, func() {
+		n.awaitUnplugged(t, "sandbox-1")
+		n.awaitUnplugged(t, "sandbox-2")
 	})
+	n.caughtUp()
+	n.costs(t, "just gone", ovndbtest.Counts{ReadOnly: 1}, func() { n.awaitUnplugged(t, "sandbox-3") })
 }
 
 // An ovs-vswitchd that stands is named; a database that was made anew has nothing to wait for.
-func TestPlugAfterUnplugInVain(t *testing.T) {
+func TestAwaitUnpluggedInVain(t *testing.T) {
 	n := newNode(t)
-	o := owner("web-1", "sandbox-1")
-	n.plug(t, o, "net1")
+	n.plug(t, owner("web-1", "sandbox-1"), "net1")
 	n.unplug(t, "sandbox-1")
-	again := func() error {
-		return n.ovs.Plug(timeout(t), o, []ovnport.Plug{{HostEnd: "mn-1", PortUUID: "k", PortName: "shop/web-1/net1"}})
-	}
-	err := again()
-	if want := "ovs-vswitchd is behind, it has not let go of the host ends that container sandbox-1 had before"; !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want code 11 and %q", err, want)
-	}
-	if got := n.plugged(t); len(got) != 0 {
-		t.Errorf("plugged all the same: %+v", got)
+	if err := n.ovs.AwaitUnplugged(timeout(t), "sandbox-1"); err == nil || err.Error() != "ovs-vswitchd is behind and has its host ends still" {
+		t.Errorf("got %v, want to be told that ovs-vswitchd is behind", err)
 	}
 	root := strings.TrimSpace(n.VSCtl("get", "Open_vSwitch", ".", "_uuid"))
 	bridge := strings.TrimSpace(n.VSCtl("get", "Bridge", "br-int", "_uuid"))
@@ -124,7 +113,5 @@ func TestPlugAfterUnplugInVain(t *testing.T) {
 		}
 		chassis = s.Chassis
 	}
-	if err := again(); err != nil {
-		t.Errorf("in a database that was made anew: %v", err)
-	}
+	n.awaitUnplugged(t, "sandbox-1")
 }

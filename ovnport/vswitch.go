@@ -77,7 +77,7 @@ type Settings struct {
 	Userspace bool   // the integration bridge is a userspace datapath
 	// Mappings are the bridges to providers' networks by these' names, as external_ids:ovn-bridge-mappings has them.
 	Mappings map[string]string
-	root     string // the row key of all the settings
+	root     string // the row key of all of these
 	bridge   string // the integration bridge's
 	bridges  []string
 }
@@ -162,22 +162,16 @@ func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
 	if err != nil {
 		return err
 	}
-	plug := func() error {
-		if err := v.awaitLeft(ctx, settings.root, o.Sandbox); err != nil {
+	_, err = v.db.Transact(ctx, ops)
+	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
+		if err := v.Unplug(ctx, o.Sandbox); err != nil {
 			return err
 		}
-		_, err := v.db.Transact(ctx, ops)
-		return err
-	}
-	err = plug()
-	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
-		if err = v.Unplug(ctx, o.Sandbox); err == nil {
-			err = plug()
-		}
+		_, err = v.db.Transact(ctx, ops)
 	}
 	failpoint.Hit("ovs-committed")
 	if err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node, with ovs-vswitchd?", "plug into bridge %s: %w", v.bridge, err)
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "plug into bridge %s: %w", v.bridge, err)
 	}
 	return nil
 }
