@@ -26,6 +26,7 @@ var parts = map[string]func(args []string) error{
 	},
 	"write": func(args []string) error { _, err := writeWhole(args[0], os.Stdin, 0o644); return err },
 	"run":   runOnSmallDisk,
+	"blind": runWithoutInotify,
 }
 
 const partVariable = "INSTALL_TEST_PART"
@@ -52,7 +53,14 @@ type child struct {
 // start runs a part in the program at path.
 func start(t *testing.T, part, path string, args ...string) *child {
 	t.Helper()
+	return startIn(t, nil, part, path, args...)
+}
+
+// startIn is start with attributes of the process.
+func startIn(t *testing.T, attr *syscall.SysProcAttr, part, path string, args ...string) *child {
+	t.Helper()
 	c := &child{t: t, cmd: exec.Command(path, args...)}
+	c.cmd.SysProcAttr = attr
 	c.cmd.Env = append(os.Environ(), partVariable+"="+part)
 	c.cmd.Stderr = os.Stderr
 	var err error
@@ -223,6 +231,53 @@ func runOnSmallDisk(args []string) error {
 		}
 		for input.Scan() {
 		}
+		cancel()
+	}()
+	return Run(ctx, c, slog.New(slog.NewTextHandler(os.Stdout, nil)))
+}
+
+// TestWithoutInotify: on a node whose programs have taken all inotify instances, or all watches, changes are found by looking.
+func TestWithoutInotify(t *testing.T) {
+	self, err := os.Executable()
+	must(t, err)
+	for _, limit := range []string{"max_inotify_instances", "max_inotify_watches"} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
+			c := node(t)
+			text, err := json.Marshal(c)
+			must(t, err)
+			write(t, c.primary(), round(1))
+			root := []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+			i := startIn(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: root}, "blind", self, string(text), limit)
+			i.says(`msg="plugin installed"`)
+			i.says("level=WARN msg=\"the node has no inotify instances or watches left")
+			i.says(`msg="in step with 10-flannel.conflist"`)
+			write(t, c.primary(), round(2))
+			until(t, "the change is found", func() bool {
+				n, err := roundOf([]byte(read(c.conflist())))
+				return err == nil && n == 2
+			})
+			must(t, i.stdin.Close())
+			if err := i.cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// runWithoutInotify runs the installer in a user namespace that has none of what args[1] limits, until the end of its input.
+func runWithoutInotify(args []string) error {
+	var c Config
+	if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join("/proc/sys/user", args[1]), []byte("0"), 0); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // it says nothing
 		cancel()
 	}()
 	return Run(ctx, c, slog.New(slog.NewTextHandler(os.Stdout, nil)))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -69,16 +70,17 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 		return err
 	}
 	log.Info("plugin installed", "path", c.binary())
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	defer w.Close()
 	marker := plan.ReadyMarker(c.Entry.AgentSocket)
-	for _, dir := range []string{c.NetDir, c.BinDir, filepath.Dir(marker)} {
-		if err := w.Add(dir); err != nil {
-			return fmt.Errorf("watch %s: %w", dir, err)
-		}
+	w, err := watch(c.NetDir, c.BinDir, filepath.Dir(marker))
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENOSPC):
+		log.Warn("the node has no inotify instances or watches left (fs.inotify.max_user_instances, max_user_watches): what changes is found a little later",
+			"every", lookAgain, "err", err)
+		w = &fsnotify.Watcher{} // it never tells of anything
+	case err != nil:
+		return err
+	default:
+		defer w.Close()
 	}
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
@@ -93,6 +95,20 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 			return err
 		}
 	}
+}
+
+// watch has the kernel tell of changes in folders.
+func watch(dirs ...string) (*fsnotify.Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w", err)
+	}
+	for _, dir := range dirs {
+		if err := w.Add(dir); err != nil {
+			return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.Close())
+		}
+	}
+	return w, nil
 }
 
 // teller logs how things stand whenever they stand otherwise than before.

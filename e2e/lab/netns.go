@@ -90,6 +90,15 @@ func inNetNS(path string, f func() error) error {
 	return ns.WithNetNSPath(path, func(ns.NetNS) error { return f() })
 }
 
+// ifThere is inNetNS for one that may be gone: f is not called then.
+func ifThere(path string, f func() error) error {
+	err := inNetNS(path, f)
+	if _, gone := errors.AsType[ns.NSPathNotExistErr](err); gone {
+		return nil
+	}
+	return err
+}
+
 // startIn starts the command in the network namespace: a child begins in the namespace of the thread that
 // forks it.
 func startIn(netns string, cmd *exec.Cmd) error {

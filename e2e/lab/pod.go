@@ -14,7 +14,9 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/google/uuid"
+	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/yaml"
 )
 
@@ -165,8 +167,62 @@ func (p *Pod) CachedResult() (types.Result, error) {
 	return cni.GetNetworkListCachedResult(list, p.runtimeConf(c))
 }
 
-// RemoveNetNS ends the sandbox's namespace, with all interfaces in it. Absent is fine.
-func (p *Pod) RemoveNetNS() error { return p.Node.lab.removeNetNS(p.NetNS) }
+// RemoveNetNS ends the sandbox's namespace, with all interfaces in it. The kernel takes it apart some time later: this waits
+// until the host has none of their other ends. Absent is fine.
+func (p *Pod) RemoveNetNS() error {
+	ends, err := p.hostEnds()
+	if err := errors.Join(err, p.Node.lab.removeNetNS(p.NetNS)); err != nil {
+		return err
+	}
+	return Eventually(context.Background(), func() error {
+		return ifThere(p.Node.NetNS, func() error {
+			for _, end := range ends {
+				if link, err := netlink.LinkByName(end); err == nil {
+					return fmt.Errorf("the namespace of pod %s is gone, and its host end %s is there", p, link.Attrs().Name)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// hostEnds are the names of the links in the host that belong to interfaces of the sandbox.
+func (p *Pod) hostEnds() (names []string, err error) {
+	peers := map[int]bool{} // by their index there
+	err = ifThere(p.Node.NetNS, func() error {
+		host, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		return ifThere(p.NetNS, func() error {
+			id, err := netlink.GetNetNsIdByFd(int(host.Fd()))
+			if err != nil {
+				return err
+			}
+			links, err := netlinksafe.LinkList()
+			for _, l := range links {
+				if l.Type() == "veth" && l.Attrs().NetNsID == id {
+					peers[l.Attrs().ParentIndex] = true
+				}
+			}
+			return err
+		})
+	})
+	if err != nil || len(peers) == 0 {
+		return nil, err
+	}
+	err = ifThere(p.Node.NetNS, func() error {
+		links, err := netlinksafe.LinkList()
+		for _, l := range links {
+			if l.Type() == "veth" && peers[l.Attrs().Index] {
+				names = append(names, l.Attrs().Name)
+			}
+		}
+		return err
+	})
+	return names, err
+}
 
 // Do calls f on a thread that is in the pod's network namespace.
 func (p *Pod) Do(f func() error) error { return inNetNS(p.NetNS, f) }
