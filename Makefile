@@ -11,6 +11,10 @@ TAGS    := grpcnotrace
 # For `make test`: more flags for go test, such as FLAGS="-v -run TestMainJob", and which packages.
 FLAGS   ?=
 PKGS    ?= ./...
+# Most of a scenario is waiting, so some run at once, however few cores there are. A cluster takes about 35 of the 128 inotify
+# instances that Linux gives a user.
+LABS     ?= 3
+CLUSTERS ?= 2
 
 .DEFAULT_GOAL := help
 
@@ -50,11 +54,11 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 
 .PHONY: test
 test: setup ## Run the tests, with a real OVN
-	$(GO) test $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
+	$(GO) test -parallel $(LABS) $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
 
 .PHONY: e2e
 e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
-	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
+	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -parallel $(CLUSTERS) -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
 .PHONY: e2e-sriov
 e2e-sriov: setup ## Run the suite in a virtual machine with real virtual functions (SRIOV_CNI=/path/to/sriov for all of it)

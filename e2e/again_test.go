@@ -12,6 +12,7 @@ import (
 // the names they had before, and an ovs-vswitchd that is behind would take the new links for the old ones: the pod would have
 // interfaces and no packets. So it is waited for before they are made, and the ADD fails if that takes long.
 func TestAttachedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, nil)
 	peer, p := w.attached(0, "peer", "blue"), w.attached(0, "web", "blue")
 	w.must(p.Node.VSwitchd.Pause())
@@ -31,6 +32,7 @@ func TestAttachedAgain(t *testing.T) {
 // TestAttachedOverAKilledADD: a runtime that repeats an ADD without the DEL that the specification wants between gets a pod
 // whose packets pass, too.
 func TestAttachedOverAKilledADD(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, nil)
 	peer := w.attached(0, "peer", "blue")
 	for range 5 {

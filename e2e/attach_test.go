@@ -14,6 +14,7 @@ import (
 // TestMainJob attaches pods on two nodes in every form of the annotation and holds kernel, network-status and NB
 // against each other; then everything goes and nothing is left.
 func TestMainJob(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	short := w.attached(0, "short", "blue")
 	pairs := w.attached(1, "pairs", "blue, shop/green@data0")
@@ -168,6 +169,7 @@ func (w *world) pairs(raw json.RawMessage) map[string]string {
 
 // TestPrimaryIsUntouched compares the chain's result and eth0 with what Flannel's chain alone gives.
 func TestPrimaryIsUntouched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	plain, wanted := w.pod(0, "plain", ""), w.pod(0, "wanted", "blue,green")
 	want, err := plain.Add(w.ctx)
@@ -185,6 +187,7 @@ func TestPrimaryIsUntouched(t *testing.T) {
 
 // TestRuntimeWithoutAnnotations is a runtime that does not know the capability: the agent looks.
 func TestRuntimeWithoutAnnotations(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p, plain := w.pod(0, "web", "blue"), w.pod(0, "plain", "")
 	w.add(p, lab.WithoutAnnotations())
@@ -197,6 +200,7 @@ func TestRuntimeWithoutAnnotations(t *testing.T) {
 
 // TestVersions runs the job in every version of CNI that a conflist may have.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
 			w := newWorld(t, lab.Options{CNIVersion: version}, nil)

@@ -41,6 +41,7 @@ func (c *counted) reset() {
 // TestTransactions counts what a pod costs: one committed transaction in each database for ADD and one for DEL,
 // however many networks it has.
 func TestTransactions(t *testing.T) {
+	t.Parallel()
 	c := newCounted(t)
 	for _, k := range []int{1, 4, 8} {
 		t.Run(fmt.Sprintf("%d networks", k), func(t *testing.T) {
@@ -63,6 +64,7 @@ func TestTransactions(t *testing.T) {
 
 // TestPlainPodCostsNothing attaches a pod without the annotation while there is no agent at all.
 func TestPlainPodCostsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	w.must(w.Nodes[0].KillAgent())
 	trace := filepath.Join(t.TempDir(), "strace")
@@ -85,6 +87,7 @@ func (w *world) noCall(trace string) {
 
 // TestNoExec traces the plugin: it runs no other program and moves no link for OVN networks.
 func TestNoExec(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	trace := filepath.Join(t.TempDir(), "strace")
 	p := w.pod(0, "web", "blue,green,blue,green")
@@ -126,6 +129,7 @@ func read(t testing.TB, path string) string {
 // TestBytesFromNB: what an ADD receives from NB does not grow with the ports that are there. northd, to which so
 // many ports are minutes of work, is not what is measured: it is away, and the test stands in for the flows.
 func TestBytesFromNB(t *testing.T) {
+	t.Parallel()
 	c := newCounted(t)
 	c.must(c.Northd.Kill())
 	received := func(name string) int64 {

@@ -150,6 +150,7 @@ func kinds(leases, tuned string) []kind {
 // result and the network-status agree, it carries traffic, and after the pod nothing of it is left on the node; what was
 // the node's is the node's again.
 func TestDelegateKinds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases, tuned := filepath.Join(w.Nodes[0].Dir, "delegate-leases"), filepath.Join(w.Nodes[0].Dir, "tuned")
 	w.wire("up0", "192.0.2.1/24", "2001:db8::1/64")
@@ -190,6 +191,7 @@ func TestDelegateKinds(t *testing.T) {
 // TestDelegateRefuses: what a plugin says for itself reaches the pod's owner, and nothing is left. tuning on top of
 // nothing has nothing to tune; the second plugin of a list takes the first one's work with it.
 func TestDelegateRefuses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	tuned := filepath.Join(w.Nodes[0].Dir, "tuned")
 	log := w.recorderOn("rec", "")
@@ -226,6 +228,7 @@ func TestDelegateRefuses(t *testing.T) {
 // TestCardIsMissing: host-device cannot undo what it never did, and says so for as long as the namespace lives. That
 // holds the runtime's DEL up for a while and no longer, and a later pod's DEL ends it.
 func TestCardIsMissing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	w.definition("card", `{"cniVersion":"1.0.0","type":"host-device","device":"card9"}`)
 	p := w.pod(0, "web", "blue,card")
@@ -287,6 +290,7 @@ func answer(version string) string {
 // that version and gets the result before it in its shape, DEL gets the result since 0.4.0 (CNI specification, section
 // 2), and the pod's network-status is the same whichever it was.
 func TestDelegateVersions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "recorder.log")
 	for _, c := range []struct {

@@ -25,6 +25,7 @@ func (w *world) recorderOn(name, keys string) (log string) {
 // TestKilledAmongDelegates kills the plugin at each point of its work with delegates: each one whose ADD was begun gets
 // its DEL, and what the real plugin made is gone.
 func TestKilledAmongDelegates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.71.0.0/24")))
@@ -51,6 +52,7 @@ func TestKilledAmongDelegates(t *testing.T) {
 // TestDelegateDelFails: what a retry heals is an error of the DEL; what it does not is one no longer than that, so that
 // the plugins before us get theirs, and is done by GC later.
 func TestDelegateDelFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	stuck := filepath.Join(w.Nodes[0].Dir, "stuck")
 	w.must(os.WriteFile(stuck, nil, 0o600))
@@ -94,6 +96,7 @@ func TestDelegateDelFails(t *testing.T) {
 
 // TestDelegateWithoutNetNS: the namespace went first, as it does when a node's runtime was killed.
 func TestDelegateWithoutNetNS(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.71.0.0/24")))
@@ -113,6 +116,7 @@ func TestDelegateWithoutNetNS(t *testing.T) {
 
 // TestHangingDelegate is killed at the deadline, with its children, and the pod's owner reads who it was.
 func TestHangingDelegate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
 		l.Nodes[0].PluginConf = func(entry map[string]any) {
 			entry["allowedDelegates"], entry["timeout"] = allowed, "2s"

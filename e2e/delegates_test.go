@@ -40,6 +40,7 @@ func ipam(dir, subnet string) string {
 // TestDelegates attaches pods by the reference plugins beside OVN networks: each works as its own project means it to,
 // and all of it goes with the pod.
 func TestDelegates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("bridged", fmt.Sprintf(`{"cniVersion":"0.3.1","name":"bridged","plugins":[
@@ -113,6 +114,7 @@ func (w *world) calls(log string) (commands []string, last map[string]any) {
 
 // TestDelegateIsToldWhatTheSpecificationSays holds what a plugin gets against CNI and the multi-network specification.
 func TestDelegateIsToldWhatTheSpecificationSays(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "recorder.log")
 	w.definition("rec", fmt.Sprintf(`{"type":"recorder","log":"%s","args":{"cni":{"a":1,"b":1},"other":true},"result":{"cniVersion":"0.3.1"},
@@ -140,6 +142,7 @@ func TestDelegateIsToldWhatTheSpecificationSays(t *testing.T) {
 // TestDelegateFails makes each of three attachments fail: what was made before goes, in reverse, the pod's owner reads
 // the plugin's own words and code, and nothing is left.
 func TestDelegateFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	dir := w.Nodes[0].Dir
 	log := filepath.Join(dir, "recorder.log")
@@ -177,6 +180,7 @@ func TestDelegateFails(t *testing.T) {
 // TestDefaultRouteMoves gives a pod's default routes to a network of each kind: kernel, result and status agree, the
 // networks that are kept stay with the first interface, and no second default route is left.
 func TestDefaultRouteMoves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
 		withDelegates(l)
 		l.Nodes[0].AgentArgs = append(l.Nodes[0].AgentArgs, "--keep-on-primary=10.244.0.0/16,10.96.0.0/12")

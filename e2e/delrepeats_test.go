@@ -53,6 +53,7 @@ func startCounter(t *testing.T, socket string) *counter {
 // database is asked any more, and a delegate only as long as its DEL fails: that is an error twice, and then keeps the
 // primary network's plugins no longer from theirs.
 func TestDelRepeats(t *testing.T) {
+	t.Parallel()
 	const repeats = 20
 	c := newCounted(t)
 	n := c.Nodes[0]

@@ -113,6 +113,7 @@ func (w *delWorld) makeNADs() {
 // pod's DEL succeeds, and a second and a third. What can go without the missing goes at once, the rest when it is back; nobody
 // gets the pod's addresses before, and what only a lost journal knew is reported.
 func TestDelIsTotal(t *testing.T) {
+	t.Parallel()
 	for node := 0; node < allKinds; node += noNB {
 		t.Run(without(node), func(t *testing.T) {
 			t.Parallel() // most of it is waiting

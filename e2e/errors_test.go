@@ -9,6 +9,7 @@ import (
 
 // TestBadInput asks for what cannot be: each gets its code and one line that names the thing, and leaves nothing.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	w.must(w.WriteManifest("typo.yaml", "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {namespace: shop, name: typo}\nspec: {config: '{\"type\":\"ovn-multinet\",\"subnet\":\"10.9.0.0/24\"}'}\n"))
 	w.must(w.WriteManifest("other.yaml", "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {namespace: shop, name: other}\nspec: {config: '{\"type\":\"bridge\"}'}\n"))
@@ -60,6 +61,7 @@ func TestBadInput(t *testing.T) {
 
 // TestPodWithoutManifest: a pod that its source does not know is not attached with invented addresses.
 func TestPodWithoutManifest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p := w.pod(0, "web", "blue")
 	w.must(p.RemoveManifest())
@@ -71,6 +73,7 @@ func TestPodWithoutManifest(t *testing.T) {
 
 // TestNotChained: first in the conflist, or alone, is no way to run.
 func TestNotChained(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p := w.pod(0, "web", "blue")
 	_, err := p.Add(w.ctx, lab.OnlyOurs(nil))
@@ -83,6 +86,7 @@ func TestNotChained(t *testing.T) {
 // TestInterfaceTaken: a name that something else in the pod has already is refused when the kernel says so, and
 // what was made before is undone.
 func TestInterfaceTaken(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p := w.pod(0, "web", "green,blue@taken")
 	_, err := p.Exec(w.ctx, "ip", "link", "add", "taken", "type", "veth", "peer", "name", "other")

@@ -113,6 +113,7 @@ func (w *world) withoutNetworks(name, networks string) (*lab.Pod, types.Result) 
 // TestFailedStatusIsUndone: a status that cannot be written fails the ADD, and the ADD itself takes everything away
 // again: ports, plugs, links and what delegates made, before anyone asks for a DEL.
 func TestFailedStatusIsUndone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("rec", "")
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
@@ -143,6 +144,7 @@ func TestFailedStatusIsUndone(t *testing.T) {
 
 // TestCheckSeesEveryAttachment: CHECK is of each network of the pod, whoever made it.
 func TestCheckSeesEveryAttachment(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	dir := w.Nodes[0].Dir
 	wrong, log := filepath.Join(dir, "wrong"), filepath.Join(dir, "rec.log")
@@ -186,6 +188,7 @@ func TestCheckSeesEveryAttachment(t *testing.T) {
 // TestGCKeepsWhatIsValid asks our plugin alone, without libcni's own knowledge of what is stale: what the runtime lists
 // stays, all else goes, and the delegate hears the same of its own attachments.
 func TestGCKeepsWhatIsValid(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "rec.log")
 	w.definition("rec", `{"cniVersion":"1.1.0","plugins":[`+addressed(log, "192.0.2.7/24", "")+`]}`)
@@ -211,6 +214,7 @@ func TestGCKeepsWhatIsValid(t *testing.T) {
 // (CNI specification, section 3), the pod's other networks do not, and nothing is forgotten: the retry has the result of the
 // ADD still, and goes through the whole chain.
 func TestChainOfADelegateFailsAtDel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	dir := w.Nodes[0].Dir
 	stuck, first, last := filepath.Join(dir, "stuck"), filepath.Join(dir, "first.log"), filepath.Join(dir, "last.log")
@@ -264,6 +268,7 @@ func TestChainOfADelegateFailsAtDel(t *testing.T) {
 // TestNetworksOfOneCNIName: NADs of two namespaces whose configurations have the same "name", which is what libcni's cache
 // goes by. In one pod and in two, each plugin gets its own configuration and its own result back.
 func TestNetworksOfOneCNIName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	ours, theirs := filepath.Join(w.Nodes[0].Dir, "ours.log"), filepath.Join(w.Nodes[0].Dir, "theirs.log")
 	w.inNamespace("shop", "lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(ours, "192.0.2.1/24", "")+`]}`)
@@ -304,6 +309,7 @@ func TestNetworksOfOneCNIName(t *testing.T) {
 // TestPrimaryRuntimeConfigStaysThere: what kubelet asks for the pod, such as its hostPorts, is the primary network's. A
 // secondary network whose plugins could do the same gets what the annotation asks of it, which here is nothing.
 func TestPrimaryRuntimeConfigStaysThere(t *testing.T) {
+	t.Parallel()
 	const ports = `[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
 		l.Nodes[0].PluginConf = func(entry map[string]any) {

@@ -12,6 +12,7 @@ import (
 // TestConfigurationsThatAreNone has what makes a parser stumble in NADs and annotations: a clear error that names the
 // network and the key, or the element, and nothing made, of the pod's other networks neither.
 func TestConfigurationsThatAreNone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("good", "")
 	for name, config := range map[string]string{
@@ -65,6 +66,7 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 // TestIsolationHasNoWayAround: neither annotation brings a pod of one namespace onto another's network, or moves its first
 // interface.
 func TestIsolationHasNoWayAround(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
 		withDelegates(l)
 		l.Nodes[0].AgentArgs = append(l.Nodes[0].AgentArgs, "--namespace-isolation")
@@ -108,6 +110,7 @@ func TestIsolationHasNoWayAround(t *testing.T) {
 
 // TestBrokenFileInTheNodesFolder: of the configurations on the node, one that is broken is its own trouble alone.
 func TestBrokenFileInTheNodesFolder(t *testing.T) {
+	t.Parallel()
 	var dir string
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
 		withDelegates(l)
@@ -141,6 +144,7 @@ func TestBrokenFileInTheNodesFolder(t *testing.T) {
 // TestCodesOfDelegates: a plugin's own code reaches the runtime, of every command; one that has none, or cannot be run, is 108
 // and never 999.
 func TestCodesOfDelegates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
 		l.Nodes[0].PluginConf = func(entry map[string]any) { entry["allowedDelegates"] = append([]string{"absent"}, allowed...) }
 	})

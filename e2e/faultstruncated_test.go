@@ -14,6 +14,7 @@ import (
 // TestTruncatedFilesOfAnAttachment cuts what a DEL works from: the result that libcni keeps, which it does not write whole or
 // not at all, and our own journal. Either alone is enough: the delegate gets its DEL, with all that its ADD had.
 func TestTruncatedFilesOfAnAttachment(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "rec.log")
 	stuck := filepath.Join(w.Nodes[0].Dir, "stuck")
@@ -68,6 +69,7 @@ func TestTruncatedFilesOfAnAttachment(t *testing.T) {
 
 // TestCheckWithATruncatedResult: what libcni's cache has lost is no fault of the attachment.
 func TestCheckWithATruncatedResult(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "rec.log")
 	w.definition("rec", `{"cniVersion":"1.0.0","plugins":[`+addressed(log, "192.0.2.7/24", "")+`]}`)
@@ -85,6 +87,7 @@ func TestCheckWithATruncatedResult(t *testing.T) {
 // TestGCBesideADamagedEntry: a pod that lives, and whose entry cannot be read, loses nothing to the GC of others: its delegate
 // gets no DEL, and is told to keep what it has for it.
 func TestGCBesideADamagedEntry(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "rec.log")
 	w.definition("rec", `{"cniVersion":"1.1.0","plugins":[`+addressed(log, "192.0.2.7/24", "")+`]}`)
@@ -105,6 +108,7 @@ func TestGCBesideADamagedEntry(t *testing.T) {
 // TestGCOfNetworksOfOneCNIName: what of one NAD is stale and would not go is not taken away by another one's plugins, only
 // because the two configurations have one "name"; and each one's plugins are asked.
 func TestGCOfNetworksOfOneCNIName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
 	dir := w.Nodes[0].Dir
 	ours, theirs, stuck := filepath.Join(dir, "ours.log"), filepath.Join(dir, "theirs.log"), filepath.Join(dir, "stuck")
@@ -136,6 +140,7 @@ func TestGCOfNetworksOfOneCNIName(t *testing.T) {
 // TestNADsThatCannotBeRead: a source that does not answer, or is not understood, is no defect of ours, and no final word on
 // the pod either.
 func TestNADsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("good", "")
 	w.must(w.WriteManifest("broken.yaml", "kind: NetworkAttachmentDefinition\nmetadata: {namespace: shop, name: [\n"))

@@ -13,6 +13,7 @@ const quick = "--orphan-period=200ms"
 // TestForeignPort has a VM of somebody else's on a network, at an address that is excluded: it and the pods reach each
 // other, and nothing that the product does takes it away.
 func TestForeignPort(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, func(l *lab.Lab) { l.ControllerArgs = []string{quick} })
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24","excludeSubnets":"10.20.0.128/25"}`
 	w.network("lan", config)

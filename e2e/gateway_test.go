@@ -131,6 +131,7 @@ func (w *world) inCore(p *lab.Pod) []string {
 // TestGateway: pods reach the world outside under the gateway's addresses or, where the network says so, under their own,
 // and then they are reached from there too.
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	w := newGatewayWorld(t, gatewayConfig, 0, 1)
 	w.gatewayStands(0, 1)
 	host := w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
@@ -239,6 +240,7 @@ func (w *world) nodeOf(chassis string) string {
 // comes back. The gateway is out for as long as OVN takes to miss the node (by default BFD asks each second, and three
 // answers have to be missing) and to install flows elsewhere.
 func TestGatewayMoves(t *testing.T) {
+	t.Parallel()
 	w := newGatewayWorld(t, gatewayConfig, 0, 1)
 	w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
 	w.network("hidden", outOf(1, ""))
@@ -310,6 +312,7 @@ func (w *world) watched(nodes ...int) {
 
 // TestGatewayNodes: which nodes have the gateway follows the label.
 func TestGatewayNodes(t *testing.T) {
+	t.Parallel()
 	w := newGatewayWorld(t, gatewayConfig)
 	w.outside("host", 42, "192.0.2.9/24")
 	w.network("hidden", outOf(1, ""))

@@ -78,6 +78,7 @@ func (w *world) primaryOnly(p *lab.Pod) (prev string) {
 // TestChainVersions: whatever version the node's conflist has and whatever the delegates speak, what is printed is the
 // primary's result to the byte, and one whose default route moves stays in its version.
 func TestChainVersions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("rec", "")
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -138,6 +139,7 @@ func (w *world) checkNetworks() (log, cut, leases string) {
 // TestCheckWithDelegates breaks one thing at a time of a pod with an OVN interface and delegates: CHECK says which
 // interface it is and keeps a plugin's own code. All delegates are asked that know CHECK and whose author wants it.
 func TestCheckWithDelegates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log, cut, leases := w.checkNetworks()
 	both := []string{"CHECK seen", "CHECK rec"}
@@ -231,6 +233,7 @@ func (w *world) collects(log string, valid []*lab.Pod, dels []string, attachment
 // state folder: the two go with all that they have, and nobody else notices. The plugins of delegates are told who
 // lives on their network, if they know GC and their author wants it.
 func TestGC(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
 	log, leases := w.gcNetworks()
 	// A bridge without a MAC of its own takes its ports', and bridge's CHECK holds that against it.
@@ -307,6 +310,7 @@ func (w *world) nameless() lab.Snapshot {
 // TestDelegateRepeats calls ADD and DEL of a pod with delegates more often than a runtime should, and with less: each
 // delegate has its DEL before its next ADD, and one DEL at the end, and its namespace as long as there is one.
 func TestDelegateRepeats(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.77.0.0/24")))

@@ -16,6 +16,7 @@ import (
 // TestHerd attaches many pods at once on two nodes, and takes them away at once: every one is whole, no address is
 // given twice, nothing is left.
 func TestHerd(t *testing.T) {
+	t.Parallel()
 	const herd = 24
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	pods := make([]*lab.Pod, herd)
@@ -55,6 +56,7 @@ func TestHerd(t *testing.T) {
 // TestAddAndDelAtOnce: a runtime that gives up an ADD deletes the sandbox while the ADD still runs. Whatever the
 // order, the world is as before once both have ended and a last DEL has come.
 func TestAddAndDelAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	for i := range 8 {
 		p := w.pod(0, fmt.Sprintf("web-%d", i), "blue,green")
@@ -90,6 +92,7 @@ func TestAddAndDelAtOnce(t *testing.T) {
 
 // TestFlowsNotInstalled names who of OVN is behind.
 func TestFlowsNotInstalled(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		stop func(w *world) *lab.Process

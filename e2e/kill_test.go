@@ -20,6 +20,7 @@ var (
 // after each failed ADD, and gives up, or tries the pod anew in another sandbox or in the same: nothing of the first
 // attempt is left.
 func TestPluginKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	for _, point := range pluginAdd {
 		t.Run("ADD at "+point, func(t *testing.T) {
@@ -88,6 +89,7 @@ func (w *world) addAndDel(p *lab.Pod) error {
 // TestAgentKilled kills the agent with SIGKILL at each point; it is started again without the failpoint, as its
 // DaemonSet would. The plugin's call waits for it and succeeds.
 func TestAgentKilled(t *testing.T) {
+	t.Parallel()
 	for _, point := range append(agentAdd, agentDel...) {
 		t.Run(point, func(t *testing.T) {
 			w := newWorld(t, lab.Options{}, nil)

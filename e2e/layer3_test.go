@@ -59,6 +59,7 @@ func (w *world) inBlocks(p *lab.Pod, network string) {
 
 // TestLayer3: each node gets a share of the network when it first needs it, and all pods of it reach each other, routed.
 func TestLayer3(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 3}, nil)
 	w.network("wide", fmt.Sprintf(wide, ""))
 	for _, n := range w.Nodes {
@@ -150,6 +151,7 @@ func nth(p netip.Prefix, n int) netip.Addr {
 // TestLayer3Nodes: a node that leaves the cluster gives its share back, once no pod's port is on it, and a network that has
 // none left says so.
 func TestLayer3Nodes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 3}, func(l *lab.Lab) {
 		l.ControllerArgs = []string{"--orphan-period", "200ms"}
 		if err := l.WriteManifest("nodes.yaml", nodesManifest(l.Nodes)); err != nil {
@@ -191,6 +193,7 @@ func TestLayer3Nodes(t *testing.T) {
 
 // TestLayer3Routed: a layer3 network on a router with others reaches those, and the world by its gateway.
 func TestLayer3Routed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2, Physical: provider}, func(l *lab.Lab) {
 		path := filepath.Join(l.Dir, "controller.yaml")
 		if err := os.WriteFile(path, []byte(gatewayConfig), 0o644); err != nil {

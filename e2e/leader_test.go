@@ -12,6 +12,7 @@ import (
 
 // TestTwoControllers: of two on one folder one leads, and the other takes over when it is killed.
 func TestTwoControllers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	second, err := w.RunController(w.ctx, "second")
 	w.must(err)
@@ -42,6 +43,7 @@ func TestTwoControllers(t *testing.T) {
 // TestManyNetworks makes 500 networks at once, of which 200 have both families and hang on four routers, and then has
 // another controller look at them all: it writes nothing.
 func TestManyNetworks(t *testing.T) {
+	t.Parallel()
 	const all, routers = 500, 4
 	w := newWorld(t, lab.Options{}, nil)
 	names, configs, file := make([]string, all), make([]string, all), strings.Builder{}

@@ -16,6 +16,7 @@ import (
 // TestRepeats calls ADD and DEL more often than a runtime should. Our plugin alone is called: Flannel's refuses a
 // second ADD itself.
 func TestRepeats(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p := w.attached(0, "web", "blue,green")
 	before, row := w.snapshot(), w.portRow(p, "net1")
@@ -49,6 +50,7 @@ func withoutUUIDs(diff string) string {
 // TestSecondSandbox gives one pod a second sandbox before the first is taken away, as kubelet does when a pause
 // process dies: the second keeps the addresses, and the late DEL of the first does no harm.
 func TestSecondSandbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	peer := w.attached(1, "peer", "blue")
 	first := w.attached(0, "web", "blue,green")
@@ -71,6 +73,7 @@ func TestSecondSandbox(t *testing.T) {
 // TestSecondPodOfTheName is the same pod name on another node, as a new pod: the newer pod takes the port over
 // if it is the live one, and the older, if it comes late, is refused.
 func TestSecondPodOfTheName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	old := w.attached(0, "web", "blue")
 	addr := w.links(old)["net1"].IPs()[0]
@@ -117,6 +120,7 @@ func (w *world) refused(err error, code uint, words ...string) {
 
 // TestAddressReturns: a pod that comes back under its name gets its address back, with no state kept.
 func TestAddressReturns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	first := w.attached(0, "db-0", "blue,green")
 	want := w.links(first)
@@ -132,6 +136,7 @@ func TestAddressReturns(t *testing.T) {
 // TestDelWithout takes pods away while something is missing. DEL succeeds, and what is left is gone once the
 // missing thing is back.
 func TestDelWithout(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name           string
 		away, comeBack func(w *world, p *lab.Pod)
@@ -173,6 +178,7 @@ func TestDelWithout(t *testing.T) {
 
 // TestDamagedJournal: of a journal that cannot be read there is still known whose it was.
 func TestDamagedJournal(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p := w.attached(0, "web", "blue,green")
 	path := filepath.Join(p.Node.StateDir, "attached", p.Sandbox+"@eth0")
@@ -183,6 +189,7 @@ func TestDamagedJournal(t *testing.T) {
 
 // TestAgentRestarts: an agent that was away serves the next call, with nothing but what the call carries.
 func TestAgentRestarts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	p := w.attached(0, "web", "blue")
 	n := w.Nodes[0]
@@ -209,6 +216,7 @@ func TestAgentRestarts(t *testing.T) {
 // TestControllerIsLate: a pod waits for the logical switch of its network, and a network without one is a clear
 // error that a retry heals.
 func TestControllerIsLate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	w.must(w.StopController(w.ctx))
 	w.must(w.WriteManifest("new.yaml", "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {namespace: shop, name: new}\nspec: {config: '{\"type\":\"ovn-multinet\",\"subnets\":\"10.9.0.0/24\"}'}\n"))

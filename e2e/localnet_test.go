@@ -23,6 +23,7 @@ func onVLAN(vlan int, keys string) string {
 // TestLocalnet: an untagged and two tagged networks of the provider's on one bridge; machines outside reach the pods in their
 // own VLAN, and nobody else's.
 func TestLocalnet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2, Physical: provider}, nil)
 	vlans := []int{0, 100, 200}
 	var outside []*lab.Outside
@@ -111,6 +112,7 @@ func (w *world) linkMTU(n *lab.Node, name string) int {
 // TestLocalnetWithoutMapping: a pod on a node that is not connected to the provider's network fails and says so, and nothing
 // is made of any of its networks; when the node is connected it comes up with no other help.
 func TestLocalnetWithoutMapping(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2, Physical: provider}, nil)
 	w.network("plain", onVLAN(0, ""))
 	_, err := w.Nodes[1].VSCtl(w.ctx, "remove", "Open_vSwitch", ".", "external_ids", "ovn-bridge-mappings")

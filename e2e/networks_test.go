@@ -16,6 +16,7 @@ import (
 
 // TestNetworkAfterItsPod: a pod whose network is made after it comes up with no help but the runtime's next attempt.
 func TestNetworkAfterItsPod(t *testing.T) {
+	t.Parallel()
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24"}`
 	t.Run("retried", func(t *testing.T) {
 		w := newWorld(t, lab.Options{}, nil)
@@ -87,6 +88,7 @@ func (w *world) clean(err error) {
 // TestEqualNetworkIsNotWritten: a NAD that says the same in other words is no change, and neither is a controller that
 // starts anew.
 func TestEqualNetworkIsNotWritten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
 	w.network("same", `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","excludeSubnets":"10.20.0.128/25,10.20.0.64/26","router":"main","routes":[{"dst":"10.98.0.0/16"},{"dst":"10.97.0.0/16"}],"mtu":1400}`)
 	p := w.attached(0, "web", "same")
@@ -125,6 +127,7 @@ func TestEqualNetworkIsNotWritten(t *testing.T) {
 
 // TestUpdateForNewPods changes a network under a running pod: what is for new pods, only they get.
 func TestUpdateForNewPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	w.network("live", `{"type":"ovn-multinet","subnets":"10.20.0.0/28","routes":[{"dst":"10.98.0.0/16"}]}`)
 	old := w.attached(0, "old", `[{"name":"live","ips":["10.20.0.9"]}]`)
@@ -179,6 +182,7 @@ func TestUpdateForNewPods(t *testing.T) {
 
 // TestSubnetGrows: of a subnet that became wider new pods get addresses, and running pods keep theirs.
 func TestSubnetGrows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	w.network("grow", `{"type":"ovn-multinet","subnets":"10.20.0.0/28"}`)
 	a, b := w.attached(0, "a", "grow"), w.attached(1, "b", "grow")
@@ -230,6 +234,7 @@ func (w *world) full(network string) {
 // TestRefusedUpdate changes what running pods cannot follow: it is refused and said why, they go on, and so do new pods,
 // by what is in force.
 func TestRefusedUpdate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","router":"main"}`
 	w.network("firm", config)

@@ -11,6 +11,7 @@ import (
 // TestOrphans: the ports of a pod that went while its node's agent was dead are released by the controller, after it
 // has looked twice, and not as long as it cannot read which pods there are.
 func TestOrphans(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, func(l *lab.Lab) { l.ControllerArgs = []string{quick} })
 	stays, peer := w.attached(0, "stays", "green"), w.attached(1, "peer", "green")
 	goes := w.attached(0, "goes", "blue,green")

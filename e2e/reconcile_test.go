@@ -126,6 +126,7 @@ var losses = []struct {
 // TestNoDEL: whatever is lost of a pod that no DEL comes for, the agent takes its rows away and the plugin the rest, and nobody
 // else's.
 func TestNoDEL(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, reconciling)
 	stays, peer := w.attached(0, "stays", "blue,green"), w.attached(1, "peer", "green")
 	row, ping := w.portRow(stays, "net2"), w.pinging(peer, w.links(stays)["net2"].IPs()[0])
@@ -174,6 +175,7 @@ func (w *world) tookAway(p *lab.Pod, reason string, lost bool) {
 
 // TestListWithGaps: as long as the agent cannot read all that it needs, it takes nothing away, and does when it can.
 func TestListWithGaps(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, reconciling)
 	for _, c := range []struct {
 		name           string

@@ -56,6 +56,7 @@ func (w *world) toldOfDead(p *lab.Pod) {
 // TestDelegatesOfTheDead: what other plugins made for pods that no DEL comes for is undone by the calls for other pods, by
 // each for one: by a DEL, by an ADD that fails, by no ADD that does not.
 func TestDelegatesOfTheDead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, reconciling)
 	log := w.recorderOn("rec", "")
 	passes := func() { w.end(w.attached(0, "passes-by", "blue")) }
@@ -107,6 +108,7 @@ func TestDelegatesOfTheDead(t *testing.T) {
 // TestHangingDelegateOfTheDead: a plugin that hangs for a dead pod is killed within the call's bound, and asked once by each
 // call; the other pods' calls succeed, and other dead pods get their turn.
 func TestHangingDelegateOfTheDead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, reconciling)
 	log := w.recorderOn("hangs", `,"hang":"DEL"`)
 	rec := w.recorderOn("rec", "")
@@ -140,6 +142,7 @@ func TestHangingDelegateOfTheDead(t *testing.T) {
 // TestLooksCost counts what the looks of a healthy node cost: no write, and of NB's answer nothing that grows with the ports of
 // others. What many dead containers cost is one transaction each.
 func TestLooksCost(t *testing.T) {
+	t.Parallel()
 	c := &counted{}
 	c.world = newWorld(t, lab.Options{}, func(l *lab.Lab) {
 		c.nb, c.ovs = ovndbtest.StartProxy(t, "unix:"+l.NBSocket()), ovndbtest.StartProxy(t, "unix:"+l.Nodes[0].OVSSocket)
@@ -215,6 +218,7 @@ func (c *counted) remnants(containers, each int) {
 
 // TestGCCommand: an operator sees what would go and why, and has it gone at the earliest a period after the agent saw it.
 func TestGCCommand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{}, func(l *lab.Lab) {
 		withDelegates(l)
 		l.Nodes[0].AgentArgs = []string{"--reconcile-period", "1h"}

@@ -19,6 +19,7 @@ import (
 // TestNetworkDeletedUnderPods: a network that is deleted takes no new pods, serves those it has, can come back, and
 // goes with the last of them.
 func TestNetworkDeletedUnderPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","router":"main"}`
 	w.network("doomed", config)
@@ -82,6 +83,7 @@ func (w *world) isGone(network string) error {
 
 // TestNetworkDeletedBeforeItsPort deletes the network when the agent has decided on the port and not written it yet.
 func TestNetworkDeletedBeforeItsPort(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		inUse   bool
@@ -120,6 +122,7 @@ func TestNetworkDeletedBeforeItsPort(t *testing.T) {
 // TestNetworkDeletedDuringAdd deletes networks while pods are attached to them, at different moments: each attachment
 // ends with a clean error or is whole, port and all.
 func TestNetworkDeletedDuringAdd(t *testing.T) {
+	t.Parallel()
 	const races = 20
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	moments := []func(p *lab.Pod) error{

@@ -53,6 +53,7 @@ func (w *world) unreachable(pairs ...[2]*lab.Pod) {
 
 // TestRouter: networks on one router reach each other, on one node and across nodes, and no network beside.
 func TestRouter(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	for i, net := range []struct{ name, router string }{{"red", "main"}, {"black", "main"}, {"alien", "other"}, {"lone", ""}} {
 		w.network(net.name, routed(i+1, net.router))
@@ -90,6 +91,7 @@ func TestRouter(t *testing.T) {
 
 // TestRouterIsDistributed: between two networks on one node no packet leaves the node.
 func TestRouterIsDistributed(t *testing.T) {
+	t.Parallel()
 	const pings = 10
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	w.network("red", routed(1, "main"))
@@ -121,6 +123,7 @@ func TestRouterIsDistributed(t *testing.T) {
 
 // TestRouterComesAndGoes attaches networks to a router, moves one and takes it off while pods run.
 func TestRouterComesAndGoes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	names := []string{"red", "black"}
 	for i, name := range names {
@@ -165,6 +168,7 @@ func TestRouterComesAndGoes(t *testing.T) {
 // TestOverlaps: on one router a subnet that meets another one is refused, and the first goes on; in separate networks
 // it is nobody's business.
 func TestOverlaps(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
 	w.network("red", routed(1, "main"))
 	w.network("black", routed(2, "main"))

@@ -12,6 +12,7 @@ import (
 // TestStatusOfANode: STATUS says no until the agent was ready once since boot, and no more; with strictStatus it goes on to
 // say what is away, at once also where that hangs.
 func TestStatusOfANode(t *testing.T) {
+	t.Parallel()
 	for name, strict := range map[string]bool{"as it is": false, "strict": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, func(l *lab.Lab) {

@@ -163,6 +163,7 @@ const mixed = "blue,pair,rec,green"
 
 // TestEveryPairOfVersions has plugin and agent of either version do all that a runtime asks for.
 func TestEveryPairOfVersions(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{CNIVersion: "1.1.0"})
 	n := u.Nodes[0]
 	for _, agent := range versions {
@@ -193,6 +194,7 @@ func TestEveryPairOfVersions(t *testing.T) {
 // TestDeletedByAnotherVersion has one version take away what another has made, with the agent there and with one that comes
 // after the DEL: what the plugin wrote down for it is all that it knows.
 func TestDeletedByAnotherVersion(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	n := u.Nodes[0]
 	for _, plugin := range changes {
@@ -230,6 +232,7 @@ func TestDeletedByAnotherVersion(t *testing.T) {
 // TestKilledAndUndoneByAnotherVersion kills the plugin at each point of its work. The other version's takes away what it left,
 // with the agent exchanged in between: of a pod that is tried anew in another sandbox, and of one that is given up.
 func TestKilledAndUndoneByAnotherVersion(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	for _, c := range changes {
 		for _, point := range append([]string{"delegate-begun", "delegate-made"}, pluginAdd...) {
@@ -271,6 +274,7 @@ func TestKilledAndUndoneByAnotherVersion(t *testing.T) {
 // TestAgentExchangedUnderACall ends an agent by SIGKILL at each point of its work, and another version's takes its place. The
 // plugin's call, of either version, goes on with that one.
 func TestAgentExchangedUnderACall(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	n := u.Nodes[0]
 	for _, c := range changes {
@@ -309,6 +313,7 @@ func TestAgentExchangedUnderACall(t *testing.T) {
 
 // TestRefusedAcrossVersions: what one version refuses, the other passes on as it is, and nothing is left.
 func TestRefusedAcrossVersions(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	for _, agent := range versions {
 		u.serves(agent)

@@ -39,6 +39,7 @@ esac
 // TestExchangedInMidADD exchanges the plugin's binary, the agent, or both, while an ADD is between its plan and its bind: the
 // process that runs is the one of before, and goes on with the agent of now.
 func TestExchangedInMidADD(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	n, slow := u.Nodes[0], u.slow()
 	for _, c := range changes {
@@ -90,6 +91,7 @@ func (u *upgrade) operator(version string, args ...string) (string, error) {
 
 // TestOperatorAcrossVersions asks an agent of either version by the command of the other: what an agent is too old for, it says.
 func TestOperatorAcrossVersions(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	n := u.Nodes[0]
 	stuck := filepath.Join(n.Dir, "stuck")
@@ -132,6 +134,7 @@ func TestOperatorAcrossVersions(t *testing.T) {
 // TestDrainingOfOneVersion: a plugin that knows that a node is being uninstalled refuses pods with networks, whatever its agent
 // knows; one that does not, says what it does not know. Nothing keeps what is there from being taken away.
 func TestDrainingOfOneVersion(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{})
 	n := u.Nodes[0]
 	usual := n.PluginConf
@@ -219,6 +222,7 @@ func (u *upgrade) ofSandbox(p *lab.Pod) (commands []string) {
 
 // TestVersionsTooFarApart: with a peer whose protocol is two versions away there is one line that says so, and nothing is left.
 func TestVersionsTooFarApart(t *testing.T) {
+	t.Parallel()
 	u := newUpgrade(t, lab.Options{CNIVersion: "1.1.0"})
 	n := u.Nodes[0]
 	for _, version := range versions {
@@ -293,6 +297,7 @@ func (u *upgrade) standIn(version int) (stop func()) {
 // TestNextProtocol: a version of the protocol is spoken to the next one's programs, in either place and when they are exchanged
 // in mid ADD; also by the version before this one, whose protocol this is.
 func TestNextProtocol(t *testing.T) {
+	t.Parallel()
 	const next = "N+1"
 	u := newUpgrade(t, lab.Options{CNIVersion: "1.1.0"})
 	n, slow := u.Nodes[0], u.slow()

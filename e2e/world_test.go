@@ -18,6 +18,9 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, lab.WithPrevious()) }
 
+// The scenarios run at once, but for those that use the machine's folder of devices, or set the environment: go test runs
+// these first.
+
 // patience bounds each test: a scenario that hangs should say where, long before the test binary's own limit.
 const patience = 2 * time.Minute
 

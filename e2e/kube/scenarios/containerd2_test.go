@@ -26,6 +26,7 @@ import (
 // TestContainerd2 boots a node whose runtime asks the plugins of a conflist of version 1.1.0 for their STATUS: not
 // before the agent was ready does it start pods, and from then on it does without the agent.
 func TestContainerd2(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	c := kube.Start(t, kube.Options{Nodes: 1, CNIVersion: "1.1.0", Containerd2: true})

@@ -82,6 +82,7 @@ func (w *world) signal(p *corev1.Pod, signal string) {
 // TestControllers takes the two controllers through what ends a leader, and has the leader clean up what pods and
 // nodes leave that are gone for good.
 func TestControllers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "OVN_MULTINET_ORPHAN_PERIOD: 1s")
 	w.must(w.Apply(w.ctx, nad("red", `{"type":"ovn-multinet","subnets":"10.7.0.0/16"}`)+pod("a", "node1", "red")+pod("b", "node2", "red")))
 	w.must(w.WaitReady(w.ctx, "default/a", "default/b"))

@@ -18,6 +18,7 @@ import (
 // TestDevices takes devices from a device plugin by way of kubelet to the delegates of pods' networks, and back, one thing after
 // the other on the same cluster.
 func TestDevices(t *testing.T) {
+	t.Parallel()
 	d := newDeviceWorld(t)
 	d.run("given in order", (*deviceWorld).givenInOrder)
 	d.run("too few", (*deviceWorld).tooFew)

@@ -14,6 +14,7 @@ import (
 
 // TestDeletedDuringADD: a pod that is deleted while its ADD waits for flows leaves nothing.
 func TestDeletedDuringADD(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	w.must(w.Apply(w.ctx, pod("first", "node1", "blue")))
@@ -38,6 +39,7 @@ func TestDeletedDuringADD(t *testing.T) {
 // TestCertificatesRotated replaces authority, server's and clients' certificates. The same agents and the same
 // controller go on, with the files that kubelet has put in place meanwhile.
 func TestCertificatesRotated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	before := w.ours()
 	_, secret, err := w.ServeNBOverTLS(w.ctx, "ovn-multinet", "ovn-multinet-nb")

@@ -40,6 +40,7 @@ func installerWorld(t *testing.T, o kube.Options) *world {
 
 // TestInstaller takes the installer through what happens on a node beside it.
 func TestInstaller(t *testing.T) {
+	t.Parallel()
 	w := installerWorld(t, kube.Options{Nodes: 2})
 	w.run("the primary's file is rewritten", (*world).primaryRewritten)
 	w.run("the plugin is exchanged while pods start", (*world).pluginExchanged)
@@ -333,6 +334,7 @@ func (w *world) versionRaised() {
 // TestRaisedForContainerd2: a runtime that speaks 1.1.0 and a Flannel that ships 0.3.1. Raised, the runtime asks our plugin for its
 // STATUS.
 func TestRaisedForContainerd2(t *testing.T) {
+	t.Parallel()
 	w := installerWorld(t, kube.Options{Nodes: 1, Containerd2: true})
 	n := w.Nodes[0]
 	w.must(record(n))

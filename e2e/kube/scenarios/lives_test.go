@@ -17,6 +17,7 @@ import (
 
 // TestLives takes pods through what happens to them on a cluster, one after the other on the same two nodes.
 func TestLives(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
@@ -184,6 +185,7 @@ func (w *world) herd() {
 // TestStatusOfOthersSurvives: our patch of the one annotation does not undo what others write into a pod's status at
 // the same time.
 func TestStatusOfOthersSurvives(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	// A claim that its writer says is not needed: kubelet starts the pod once that stands in the status.

@@ -20,6 +20,7 @@ const networks = "blue,green"
 // TestMainJob attaches pods on two nodes of a real cluster, holds kernel, API and NB against each other, and sees that
 // nothing is left.
 func TestMainJob(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64","mtu":1400}`)))
@@ -55,6 +56,7 @@ func TestMainJob(t *testing.T) {
 // TestNADAfterPod: kubelet's retry heals a pod that was there before its network, and until then the pod's Events say
 // what is missing.
 func TestNADAfterPod(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must(w.Apply(w.ctx, pod("early", "node1", "late")))
 	w.eventOf("early", "Warning", "FailedCreatePodSandBox", "network default/late is not found")

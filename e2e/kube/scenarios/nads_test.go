@@ -182,6 +182,7 @@ func (w *world) hasHistory(name string, h *history, want ...string) {
 
 // TestNetworks takes networks through what happens to them, one after the other on the same cluster.
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "OVN_MULTINET_JOINING_NAMESPACES: friends")
 	for _, namespace := range []string{"shop", "friends", "strangers"} {
 		_, err := w.Kubectl(w.ctx, "create", "namespace", namespace)

@@ -29,6 +29,7 @@ const held = `[{"name":"blue","ips":["10.1.200.77/16"]},{"name":"green"}]`
 // TestOutages takes parts away that pods with networks need, for as long as it takes to see what their absence does; and
 // before that what no DEL is ever called for.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}

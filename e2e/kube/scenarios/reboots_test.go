@@ -56,6 +56,7 @@ var (
 // TestReboots takes the power of a node and of all nodes away and gives it back, again and again, with Open vSwitch's
 // database kept and wiped. Nobody lends a hand.
 func TestReboots(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "OVN_MULTINET_RECONCILE_PERIOD: 2s")
 	manifests := pod("a", "node1", networks) + pod("b", "node2", networks) + pod("plain1", "node1", "") + pod("plain2", "node2", "") + webSet
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+

@@ -39,6 +39,7 @@ type matrix struct {
 // regain their networks without a hand; new ones start, and leave nothing. Then all of it again in any order, with a
 // pod being made or deleted in the middle of each.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	// At first nobody cleans up behind: every DEL takes away all that there was.
 	w := newWorld(t, "OVN_MULTINET_RECONCILE_PERIOD: 1h", "OVN_MULTINET_ORPHAN_PERIOD: 1h")
 	w.longer(10 * time.Minute)

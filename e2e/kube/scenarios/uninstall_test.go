@@ -24,6 +24,7 @@ const uninstallPatch = `[{"op":"add","path":"/spec/template/spec/containers/1/ar
 
 // TestUninstall takes the product off a cluster whose pods have networks, as docs/operations.md says it, and installs it again.
 func TestUninstall(t *testing.T) {
+	t.Parallel()
 	w := installerWorld(t, kube.Options{Nodes: 2})
 	pods := pod("a", "node1", "blue") + pod("b", "node2", "blue")
 	w.must(w.Apply(w.ctx, pods+pod("plain", "node1", "")))

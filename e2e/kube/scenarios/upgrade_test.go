@@ -35,6 +35,7 @@ type upgraded struct {
 // each. Pods that run all the while lose nothing, pods that start meanwhile get their networks, and what one version made the
 // other takes away.
 func TestUpgradeAndRollback(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	u := &upgraded{world: &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}}
