@@ -59,6 +59,33 @@ func TestTwoNodes(t *testing.T) {
 	assertGone(t, before)
 }
 
+// When a sandbox's namespace is gone, so are its links in the host: the kernel takes them away some time after the name.
+func TestRemoveNetNS(t *testing.T) {
+	l := Start(t, Options{Nodes: 1, PrimaryOnly: true})
+	for range 10 {
+		p := newPod(t, l.Nodes[0], "web")
+		if _, err := p.Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ends, err := p.hostEnds()
+		if err != nil || len(ends) != 1 {
+			t.Fatalf("host ends %q, %v, want one", ends, err)
+		}
+		if err := p.RemoveNetNS(); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := p.Node.Exec(t.Context(), "ip", "-brief", "link", "show", "dev", ends[0]); err == nil {
+			t.Fatalf("it is still there: %s", out)
+		}
+		if err := p.RemoveNetNS(); err != nil {
+			t.Errorf("absent: %v", err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func testFlannel(t *testing.T, l *Lab) {
 	ctx := t.Context()
 	pods := []*Pod{newPod(t, l.Nodes[0], "a"), newPod(t, l.Nodes[1], "b")}
