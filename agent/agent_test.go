@@ -190,6 +190,16 @@ func (r *rig) eventually(what string, is func() bool) {
 	}
 }
 
+// usersOf is how many have a lock or wait for it.
+func (l *locks) usersOf(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.held[what]; e != nil {
+		return e.users
+	}
+	return 0
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

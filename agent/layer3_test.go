@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -153,14 +154,21 @@ func TestPodsAtOnceOnAFreshNode(t *testing.T) {
 	r.has(l3)
 	r.start()
 	claims, looks := 0, 0
+	held := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(held) })
+	defer letGo()
 	r.proxy.Before(func(tx ovndbtest.Transact) {
 		if claimsBlock(tx) {
 			claims++
 		} else if tx.Ops[0]["op"] == "select" && tx.Ops[0]["table"] == "Logical_Switch" {
 			looks++
+			<-held
 		}
 	})
-	plans := r.planAtOnce(20, on("x%d"))
+	answers := r.beginPlans(20, on("x%d"))
+	r.eventually("waited, all but one", func() bool { return r.agent.blocks.asking.usersOf("shop/l3") == 20 })
+	letGo()
+	plans := answers()
 	r.proxy.Before(nil)
 	if got := r.proxy.Counts(); claims != 1 || looks != 1 || got.Committed != 21 {
 		t.Errorf("%d claims, %d looks at switches, %d transactions committed; want 1, 1, 21", claims, looks, got.Committed)

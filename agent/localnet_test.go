@@ -118,14 +118,22 @@ func waits(tx ovndbtest.Transact) bool {
 // planAtOnce has as many pods come at once, each with a number of its own in its networks.
 func (r *rig) planAtOnce(n int, networks string) []*plan.Plan {
 	r.t.Helper()
+	return r.beginPlans(n, networks)()
+}
+
+// beginPlans is planAtOnce for a test that has something to do before it waits for the answers.
+func (r *rig) beginPlans(n int, networks string) (answers func() []*plan.Plan) {
 	var all sync.WaitGroup
 	plans, errs := make([]*plan.Plan, n), make([]error, n)
 	for i := range plans {
 		all.Go(func() { plans[i], errs[i] = r.planFor(fmt.Sprint("c", i), fmt.Sprintf(networks, i)) })
 	}
-	all.Wait()
-	r.must(errors.Join(errs...))
-	return plans
+	return func() []*plan.Plan {
+		r.t.Helper()
+		all.Wait()
+		r.must(errors.Join(errs...))
+		return plans
+	}
 }
 
 // wantClean demands the error of a plan that leaves nothing to release.

@@ -280,11 +280,7 @@ func TestRequestsThatRunAreWaitedFor(t *testing.T) {
 	before := l.world(true)
 	looked := make(chan []string)
 	go func() { looked <- l.look(false) }()
-	l.eventually("waited for the request", func() bool {
-		l.agent.sandboxes.mu.Lock()
-		defer l.agent.sandboxes.mu.Unlock()
-		return l.agent.sandboxes.held["c1"].users == 2
-	})
+	l.eventually("waited for the request", func() bool { return l.agent.sandboxes.usersOf("c1") == 2 })
 	l.unchanged("while a request is served", before)
 	unlock()
 	l.wantSaid("after it", <-looked, "!c1"+namespaceGone)
