@@ -66,8 +66,10 @@ func listen(path string) (*net.UnixListener, error) {
 func (a *Agent) serve(ctx context.Context, l *net.UnixListener) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	defer l.Close() // a plugin may come between the end of ctx and what follows it
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	// Whoever comes second waits for the first: when serve returns, nobody gets through any more, and the next agent may listen.
+	shut := sync.OnceFunc(func() { _ = l.Close() })
+	defer shut() // a plugin may come between the end of ctx and what follows it
+	stop := context.AfterFunc(ctx, shut)
 	defer stop()
 	for {
 		conn, err := l.AcceptUnix()
