@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -241,6 +242,8 @@ func TestAnswersWhileALookHangs(t *testing.T) {
 	_, err := r.plan("c1")
 	r.must(err)
 	hangs, over := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(over) })
+	defer goOn()
 	r.proxy.Before(func(tr ovndbtest.Transact) {
 		if tr.Writes {
 			r.proxy.Before(nil)
@@ -255,7 +258,7 @@ func TestAnswersWhileALookHangs(t *testing.T) {
 	if got := r.ports(); len(got) != 2 {
 		t.Errorf("ports %v: nothing hung", got)
 	}
-	close(over)
+	goOn()
 	r.eventually("released", func() bool { return len(r.ports()) == 0 })
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
@@ -100,7 +101,14 @@ func TestScrubOnceOpenVSwitchIsThere(t *testing.T) {
 	default:
 	}
 	l.ovs.Restart()
-	<-l.agent.scrubbed
+	l.eventually("said to be done", func() bool {
+		select {
+		case <-l.agent.scrubbed:
+			return true
+		default:
+			return false
+		}
+	})
 	if got := l.plugs(); len(got) != 0 {
 		t.Errorf("plugs %v are left", got)
 	}
@@ -154,7 +162,9 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 	l.agent.scrubbed = make(chan struct{})
 	r.Plan = plan.Plan{}
 	bound := false
-	l.must(l.agent.bind(t.Context(), &r, func(any) error { bound = true; return nil }))
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	l.must(l.agent.bind(ctx, &r, func(any) error { bound = true; return nil }))
 	if !bound {
 		t.Error("a pod without interfaces of ours is not bound")
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -366,7 +367,9 @@ func TestRunRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			conf := node(t)
 			c.edit(&conf)
-			err := Run(t.Context(), conf, slog.New(slog.DiscardHandler))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // who does not refuse goes on, and ends with nil
+			defer cancel()
+			err := Run(ctx, conf, slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("ended with %v, want %q on one line", err, c.want)
 			}
