@@ -177,8 +177,12 @@ func (p *Pod) RemoveNetNS() error {
 	return Eventually(context.Background(), func() error {
 		return ifThere(p.Node.NetNS, func() error {
 			for _, end := range ends {
-				if link, err := netlink.LinkByName(end); err == nil {
-					return fmt.Errorf("the namespace of pod %s is gone, and its host end %s is there", p, link.Attrs().Name)
+				_, err := netlink.LinkByName(end)
+				if err == nil {
+					return fmt.Errorf("the namespace of pod %s is gone, and its host end %s is there", p, end)
+				}
+				if _, gone := errors.AsType[netlink.LinkNotFoundError](err); !gone {
+					return err
 				}
 			}
 			return nil
