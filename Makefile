@@ -84,6 +84,10 @@ lint: ## Check formatting, go vet, staticcheck, module files
 	$(LINT) staticcheck -tags kube,sriov ./...
 	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what the programs call
+	@sh hack/vulncheck.sh
+
 .PHONY: generate
 generate: ## Make the OVSDB models again from ovndb/schema
 	$(GO) generate ./ovndb
@@ -99,6 +103,10 @@ conformance: setup ## Break the code at each demand of the specifications and se
 .PHONY: fuzz
 fuzz: ## Fuzz every parser that a tenant reaches (FUZZTIME=1m each)
 	@sh hack/fuzz.sh $(or $(FUZZTIME),1m)
+
+.PHONY: security
+security: setup build ## Run the tests of the boundaries in their long form, fuzz, and print the counts (FUZZTIME=1m each)
+	@sh hack/security.sh $(or $(FUZZTIME),1m)
 
 .PHONY: bench
 bench: setup ## Run the benchmarks

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -29,6 +32,8 @@ type Source interface {
 	// LivePod asks where the truth is and not a copy.
 	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
 	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
+	// LiveNAD asks where the truth is, and answers with the text of a configuration that NAD omits.
+	LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
 	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
 	// Pods returns this node's pods, from the copy; it fails while that is not whole.
 	Pods(ctx context.Context) ([]*source.Pod, error)
@@ -52,9 +57,17 @@ type Agent struct {
 	metrics *metrics
 
 	sandboxes locks
+	large     *semaphore.Weighted // plans with large configurations that are made now
 	remaining reconciler
+	repairing repairer
+	replaced  chan struct{} // a token: NB may be another database than before
 	scrubbed  chan struct{} // closed when nothing stale is plugged any more
 	pending   chan struct{} // a token: something is left in release/
+
+	// undeletable are the files of release/ whose ports are released and which the disk would not delete, at the last
+	// sweep; stuckReleases counts them.
+	undeletable   map[string]fs.FileInfo
+	stuckReleases atomic.Int64
 }
 
 // New begins to connect to the databases. Close must follow.
@@ -69,9 +82,9 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 		infoDir:   sriov.InfoDir,
 		blocks:    newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
 		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
-		scrubbed: make(chan struct{}),
+		scrubbed: make(chan struct{}), replaced: make(chan struct{}, 1), large: semaphore.NewWeighted(maxLarge),
 	}
-	a.remaining.agent = a
+	a.remaining.agent, a.repairing.agent = a, a
 	a.metrics = newMetrics(registry, a)
 	return a, nil
 }

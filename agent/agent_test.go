@@ -65,9 +65,12 @@ type pods struct {
 	panics bool
 	nads   map[string]conf.NAD
 
-	mu     sync.Mutex
-	status string   // what SetStatus was given last
-	events []string // "<kind> <reason>: <message>"
+	onFetch func() // called by LiveNAD; nil: nothing
+
+	mu      sync.Mutex
+	status  string   // what SetStatus was given last
+	events  []string // "<kind> <reason>: <message>"
+	fetched []string // what LiveNAD was asked for
 }
 
 // blue is the network shop/blue, as its NAD has it and as it is in force.
@@ -93,7 +96,23 @@ func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error)
 		return nil, conf.ErrNotFound
 	}
 	def.Namespace, def.Name = namespace, name
+	def.SetConfig(def.Config, false)
 	return &def, nil
+}
+
+// LiveNAD counts: an API server answers each time.
+func (p *pods) LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+	p.mu.Lock()
+	p.fetched = append(p.fetched, namespace+"/"+name)
+	p.mu.Unlock()
+	def, err := p.NAD(ctx, namespace, name)
+	if err == nil {
+		def.SetConfig(p.nads[name].Config, true)
+	}
+	if p.onFetch != nil {
+		p.onFetch()
+	}
+	return def, err
 }
 
 func (p *pods) Pods(context.Context) ([]*source.Pod, error) { return nil, nil }

@@ -41,10 +41,8 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 	}
 	owner := ovnport.Owner{Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName}
 	plugs := make([]ovnport.Plug, 0, len(r.Plan.Interfaces))
-	for _, i := range r.Plan.Interfaces {
-		plugs = append(plugs, ovnport.Plug{
-			HostEnd: plan.HostEnd(r.ContainerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
-		})
+	for i := range r.Plan.Interfaces {
+		plugs = append(plugs, plugOf(r.ContainerID, &r.Plan.Interfaces[i]))
 	}
 	if len(plugs) > 0 {
 		if err := a.awaitScrub(ctx); err != nil {
@@ -206,8 +204,9 @@ func (a *Agent) status(ctx context.Context, _ *plan.StatusRequest, send deliver)
 
 // check compares ports and plugs with the plan.
 func (a *Agent) check(ctx context.Context, r *plan.CheckRequest, send deliver) error {
-	for _, i := range r.Plan.Interfaces {
-		plug := ovnport.Plug{HostEnd: plan.HostEnd(r.ContainerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC}
+	for n := range r.Plan.Interfaces {
+		i := &r.Plan.Interfaces[n]
+		plug := plugOf(r.ContainerID, i)
 		if err := errors.Join(a.nb.Check(ctx, r.ContainerID, i.Port.UUID, i.MAC, i.Addresses), a.ovs.Check(ctx, r.ContainerID, plug)); err != nil {
 			return fmt.Errorf("interface %s: %w", i.Name, err)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -52,6 +54,14 @@ func (b *blocks) remember(view *conf.Network) {
 	b.known[view.ID()] = view.BlocksText()
 }
 
+// keep forgets the blocks of all networks but these: what the node knows grows with the networks in use, not with those
+// that ever were. A network that is forgotten is asked for again.
+func (b *blocks) keep(used map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.known, func(network, _ string) bool { return !used[network] })
+}
+
 // onNode returns an attachment's layer3 network as the pods of this node have it; the first time the node may get its
 // blocks for it.
 func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*conf.Network, error) {
@@ -79,8 +89,8 @@ func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*conf.Network, 
 	}
 }
 
-// askOnce has one pod ask; those that come meanwhile get what it was given.
-func (a *Agent) askOnce(ctx context.Context, n *conf.Network) (*conf.Network, error) {
+// askOnce has one pod ask; those that come meanwhile get what it was given. has are addresses that the node's pods have already.
+func (a *Agent) askOnce(ctx context.Context, n *conf.Network, has ...netip.Addr) (*conf.Network, error) {
 	if view := a.blocks.view(n); view != nil {
 		return view, nil
 	}
@@ -92,7 +102,7 @@ func (a *Agent) askOnce(ctx context.Context, n *conf.Network) (*conf.Network, er
 	if view := a.blocks.view(n); view != nil {
 		return view, nil
 	}
-	view, err := a.blocks.networks.Share(ctx, n, a.conf.NodeName)
+	view, err := a.blocks.networks.Share(ctx, n, a.conf.NodeName, has...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +113,7 @@ func (a *Agent) askOnce(ctx context.Context, n *conf.Network) (*conf.Network, er
 
 // notShared gives an error its code, if it has none.
 func notShared(n *conf.Network, err error) error {
+	err = ovnport.OfOtherCluster(err)
 	_, coded := errors.AsType[*conf.Error](err)
 	_, other := errors.AsType[*ovnport.NotInForce](err)
 	if coded || other {

@@ -124,30 +124,50 @@ func TestDelegatesThatTheNodeRefuses(t *testing.T) {
 	asked := 0
 	r.proxy.Before(func(ovndbtest.Transact) { asked++ })
 	for _, tt := range []struct {
-		name    string
-		allowed []string
-		refused string
+		name          string
+		allowed, ipam []string
+		refused       string
 	}{
-		{"nothing is allowed", []string{}, "bridge"},
-		{"not the second one", []string{"bridge", "host-local"}, "tuning"},
-		{"not the one for addresses", []string{"bridge", "tuning"}, "host-local"},
-		{"all", []string{"tuning", "bridge", "host-local"}, ""},
-		{"it does not say", nil, ""},
+		{"nothing is allowed", []string{}, []string{}, `"bridge" is not allowed`},
+		{"not the second one", []string{"bridge"}, []string{"host-local"}, `"tuning" is not allowed`},
+		{"not the one for addresses", []string{"bridge", "tuning"}, []string{}, `"host-local" is not allowed as ipam`},
+		{"the one for addresses in the wrong list", []string{"bridge", "tuning", "host-local"}, []string{"bridge"}, `"host-local" is not allowed as ipam`},
+		{"a plugin of one list", []string{"bridge", "tuning", "host-local"}, nil, `"host-local" is not allowed as ipam`},
+		{"all", []string{"tuning", "bridge"}, []string{"host-local"}, ""},
+		{"it says nothing of delegates", nil, []string{"host-local"}, ""},
 	} {
 		p := &plan.Plan{}
-		err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: tt.allowed, Annotations: map[string]string{conf.NetworksAnnotation: "ext"}}, p)
+		err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: tt.allowed, AllowedIPAM: tt.ipam, Annotations: map[string]string{conf.NetworksAnnotation: "ext"}}, p)
 		if tt.refused == "" {
 			if err != nil || len(p.Delegates) != 1 {
 				t.Errorf("%s: %+v, %v", tt.name, p, err)
 			}
 			continue
 		}
-		r.wantRefused(err, conf.CodeNotAllowed, `interface net1: network shop/ext: delegate "`+tt.refused+`" is not allowed on this node`)
+		r.wantRefused(err, conf.CodeNotAllowed, `interface net1: network shop/ext: delegate `+tt.refused+` on this node`)
 	}
 	r.proxy.Before(nil)
 	if asked != 0 {
 		t.Errorf("NB was asked %d times", asked)
 	}
+}
+
+// A plugin of the version before has one list for both, and sends it alone: its delegates without "ipam" go on.
+func TestBoundaryAgentServesPluginWithoutAllowedIPAM(t *testing.T) {
+	r := newRig(t)
+	r.source.nads["plain"] = conf.NAD{Config: `{"type":"bridge"}`}
+	r.source.nads["leased"] = conf.NAD{Config: `{"type":"bridge","ipam":{"type":"bridge"}}`}
+	r.start()
+	ask := func(network string) (*plan.Plan, error) {
+		p := &plan.Plan{}
+		return p, r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: []string{"bridge"},
+			Annotations: map[string]string{conf.NetworksAnnotation: network}}, p)
+	}
+	if p, err := ask("plain"); err != nil || len(p.Delegates) != 1 {
+		t.Errorf("a delegate without ipam: %+v, %v", p, err)
+	}
+	_, err := ask("leased")
+	r.wantRefused(err, conf.CodeNotAllowed, `delegate "bridge" is not allowed as ipam on this node`)
 }
 
 // An address by which the pod reaches others is never its own, wherever the pod's hash leads.

@@ -44,6 +44,9 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 		if err == nil {
 			err = at.Delegate.SetDevice(d.ID)
 		}
+		if err == nil {
+			err = nad.CheckSize(attachments) // each device makes a text of its own
+		}
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: network %s: %w", at.Interface, at, err)
 		}
@@ -60,7 +63,9 @@ func (a *Agent) heldDevices(container string) (sriov.Held, error) {
 		return nil, conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "which devices are free: %w", err)
 	}
 	if len(damaged) > 0 {
-		a.log.Warn("which devices these containers have nobody can tell: their files in the journal are damaged", "files", damaged)
+		// They keep no device from others for ever: the plugin, when it undoes such a container, leaves a device alone
+		// that another container has by then.
+		a.log.Warn("journal entries are damaged; their devices are unknown", "files", damaged)
 	}
 	held := sriov.Held{}
 	for i := range attached {

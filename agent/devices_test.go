@@ -275,7 +275,7 @@ func TestNoDevice(t *testing.T) {
 		{"kubelet does not say", "blue,vf", func(_ *rig, k *kubelet) { k.err = status.Error(codes.Internal, "no checkpoint") }, conf.CodeTryAgain,
 			"which devices the pod has: kubelet's pod-resources API at SOCKET: no checkpoint"},
 		{"the journal cannot be read", "blue,vf", func(r *rig, _ *kubelet) { r.write("", plan.AttachedDir) }, conf.CodeTryAgain,
-			"which devices are free: open STATE/attached: not a directory"},
+			"which DELs failed: open STATE/attached: not a directory"},
 		{"the device plugin lies", "blue,vf", func(r *rig, _ *kubelet) { r.info("{}") }, conf.CodeDecoding,
 			`interface net2: network shop/vf: what the device plugin says of device d1: version: "" is none like 1.1.0`},
 	}

@@ -3,12 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -52,6 +55,9 @@ func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) e
 	if err != nil {
 		return err
 	}
+	if r.All {
+		return a.forgetAll(all, r, send)
+	}
 	var found []plan.LeftBehind
 	for _, l := range all {
 		if strings.HasPrefix(l.ContainerID, r.ContainerID) && (r.Interface == "" || l.Interface == r.Interface) {
@@ -61,13 +67,50 @@ func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) e
 	if len(found) != 1 || r.ContainerID == "" {
 		return conf.Errorf(conf.CodeInvalidConfig, "without an argument, the command lists them", "container %q: %d have this ID or beginning and delegates whose DEL failed, where one is wanted", r.ContainerID, len(found))
 	}
-	l := &found[0]
+	if err := a.markForgotten(&found[0]); err != nil {
+		return err
+	}
+	return send(found[0])
+}
+
+// forgetAll gives up the delegates of all attachments, or of all of a namespace, whose DEL failed. It answers with those
+// that were not given up before. One whose mark cannot be written stops it: the answer is the error.
+func (a *Agent) forgetAll(all []plan.LeftBehind, r *plan.ForgetRequest, send deliver) error {
+	given := []plan.LeftBehind{}
+	for i := range all {
+		l := &all[i]
+		if l.Forgotten || r.Namespace != "" && l.Namespace != r.Namespace {
+			continue
+		}
+		if err := a.markForgotten(l); err != nil {
+			return fmt.Errorf("%d of the containers are given up, then: %w", len(given), err)
+		}
+		given = append(given, *l)
+	}
+	return send(plan.Left{Attachments: given})
+}
+
+// markForgotten leaves the mark for the plugin.
+func (a *Agent) markForgotten(l *plan.LeftBehind) error {
 	if err := os.WriteFile(plan.ForgetMark(a.conf.StateDir, &l.Sandbox), nil, 0o600); err != nil {
 		return conf.Errorf(conf.CodeInternal, "can the agent write to release/ below --state-dir?", "mark container %.12s: %w", l.ContainerID, err)
 	}
 	l.Forgotten = true
 	a.log.Warn("an operator gave up delegates that would not go", "pod", l.Namespace+"/"+l.Pod, "containerID", l.ContainerID, "delegates", l.Delegates, "complaint", l.Complaint)
-	return send(l)
+	return nil
+}
+
+// checkFailed refuses another attachment with delegates to a pod or a namespace of which this node has too many whose
+// delegates' DEL failed. Pods without delegates cannot leave any, and pass.
+func (a *Agent) checkFailed(attachments []nad.Attachment, s *plan.Sandbox) error {
+	if !slices.ContainsFunc(attachments, func(at nad.Attachment) bool { return at.Delegate != nil }) {
+		return nil
+	}
+	attached, _, err := plan.ReadAttached(a.conf.StateDir)
+	if err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "which DELs failed: %w", err)
+	}
+	return plan.CheckFailed(attached, s)
 }
 
 // dropMark removes a mark of release/ whose attachment is gone: the plugin may have been killed between the two.

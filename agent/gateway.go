@@ -2,7 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 const (
@@ -21,6 +25,7 @@ type gateways struct {
 	looks     map[string]int // by router: in how many looks in a row this node has had its gateway in another's place
 	known     string         // the chassis that NB knows
 	said      string         // the one that the log knows
+	owner     string         // the log knows that NB belongs to this other cluster
 	announced time.Time
 }
 
@@ -52,6 +57,7 @@ func (a *Agent) lookAtGateways(ctx context.Context, g *gateways, now time.Time) 
 	}
 	if err != nil {
 		a.log.Debug("tell NB of this node, and look at its gateways", "err", err)
+		a.sayOwner(g, err)
 		g.looks = nil
 		return turnEvery
 	}
@@ -63,6 +69,14 @@ func (a *Agent) lookAtGateways(ctx context.Context, g *gateways, now time.Time) 
 		return memberEvery
 	}
 	return turnEvery
+}
+
+// sayOwner logs once that NB belongs to another cluster: no pod of this node gets a port then.
+func (a *Agent) sayOwner(g *gateways, err error) {
+	if no, ok := errors.AsType[*ovndb.NotOwner](err); ok && no.Owner != g.owner {
+		g.owner = no.Owner
+		a.log.Warn("no pod of this node gets a port on an OVN network", "err", ovnport.OfOtherCluster(err))
+	}
 }
 
 func (a *Agent) announce(ctx context.Context) (chassis string, err error) {

@@ -145,13 +145,13 @@ const (
 
 // The node that has the gateway in another's place in three looks is the first from then on, and writes nothing more.
 func TestGatewayIsKept(t *testing.T) {
-	k := newKeeper(t, "r1")
+	k := newKeeper(t, "shop/r1")
 	k.reaches("third")
 	for i, want := range []string{asItWas, asItWas, taken} {
 		if wait := k.look(); wait != turnEvery {
 			t.Errorf("look %d: %v until the next, want %v", i+1, wait, turnEvery)
 		}
-		k.wantOrder("r1", want)
+		k.wantOrder("shop/r1", want)
 		if got := strings.Count(k.log.String(), keeps); got != i/2 {
 			t.Errorf("look %d: said %d times that it took over", i+1, got)
 		}
@@ -164,7 +164,7 @@ func TestGatewayIsKept(t *testing.T) {
 	for range 2 * tookOverFor {
 		k.look()
 	}
-	k.wantOrder("r1", taken)
+	k.wantOrder("shop/r1", taken)
 	k.wantNothingWritten()
 }
 
@@ -197,7 +197,7 @@ func TestGatewayIsLeft(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k.t = t
-			k.gateway("r1", tt.order...)
+			k.gateway("shop/r1", tt.order...)
 			k.reaches(tt.reaches...)
 			k.look() // with which NB knows the node
 			k.proxy.Reset()
@@ -207,7 +207,7 @@ func TestGatewayIsLeft(t *testing.T) {
 				}
 			}
 			k.wantNothingWritten()
-			k.wantOrder("r1", strings.Join(tt.order, " "))
+			k.wantOrder("shop/r1", strings.Join(tt.order, " "))
 		})
 	}
 }
@@ -229,20 +229,20 @@ func TestLooksAreInARow(t *testing.T) {
 			k.reaches("third")
 		}},
 		{"the node is none of the gateway's for a look", func(k *keeper) {
-			k.gateway("r1", "first", "third")
+			k.gateway("shop/r1", "first", "third")
 			k.look()
-			k.gateway("r1", "first", "chassis-1", "third")
+			k.gateway("shop/r1", "first", "chassis-1", "third")
 		}},
 		{"the node is none of this gateway's for a look, but of another's", func(k *keeper) {
-			k.gateway("r2", "chassis-1")
-			k.gateway("r1", "first", "third")
+			k.gateway("shop/r2", "chassis-1")
+			k.gateway("shop/r1", "first", "third")
 			k.look()
-			k.gateway("r1", "first", "chassis-1", "third")
+			k.gateway("shop/r1", "first", "chassis-1", "third")
 		}},
 		{"the gateway is gone for a look", func(k *keeper) {
 			k.must(k.networks.DropGateways(k.t.Context()))
 			k.look()
-			k.gateway("r1", "first", "chassis-1", "third")
+			k.gateway("shop/r1", "first", "chassis-1", "third")
 		}},
 		{"the node is another chassis for a look", func(k *keeper) {
 			k.openVSwitch("system-id=chassis-9")
@@ -261,16 +261,16 @@ func TestLooksAreInARow(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			k := newKeeper(t, "r1")
+			k := newKeeper(t, "shop/r1")
 			k.reaches("third")
 			k.look()
 			k.look()
 			tt.between(k)
 			k.look()
 			k.look()
-			k.wantOrder("r1", asItWas)
+			k.wantOrder("shop/r1", asItWas)
 			k.look()
-			k.wantOrder("r1", taken)
+			k.wantOrder("shop/r1", taken)
 		})
 	}
 }
@@ -283,7 +283,7 @@ func (k *keeper) knows(chassis string) bool {
 
 // NB goes for a while and comes back.
 func TestLooksWithoutNB(t *testing.T) {
-	k := newKeeper(t, "r1")
+	k := newKeeper(t, "shop/r1")
 	k.reaches("third")
 	k.look()
 	k.look()
@@ -296,71 +296,71 @@ func TestLooksWithoutNB(t *testing.T) {
 	k.nb.Restart()
 	k.look()
 	k.look()
-	k.wantOrder("r1", asItWas)
+	k.wantOrder("shop/r1", asItWas)
 	k.look()
-	k.wantOrder("r1", taken)
+	k.wantOrder("shop/r1", taken)
 }
 
 // Each gateway is counted by itself.
 func TestLooksAtSeveralGateways(t *testing.T) {
-	k := newKeeper(t, "r1", "r2", "r3")
-	k.gateway("r3", "third", "chassis-1") // whose first lives
+	k := newKeeper(t, "shop/r1", "shop/r2", "shop/r3")
+	k.gateway("shop/r3", "third", "chassis-1") // whose first lives
 	k.reaches("third")
 	k.look()
-	k.gateway("r2", "chassis-1", "first", "third") // for a look
+	k.gateway("shop/r2", "chassis-1", "first", "third") // for a look
 	k.look()
-	k.gateway("r2", "first", "chassis-1", "third")
+	k.gateway("shop/r2", "first", "chassis-1", "third")
 	for _, want := range []struct{ r1, r2 string }{{taken, asItWas}, {taken, asItWas}, {taken, taken}} {
 		k.look()
-		k.wantOrder("r1", want.r1)
-		k.wantOrder("r2", want.r2)
-		k.wantOrder("r3", "third chassis-1")
+		k.wantOrder("shop/r1", want.r1)
+		k.wantOrder("shop/r2", want.r2)
+		k.wantOrder("shop/r3", "third chassis-1")
 	}
 }
 
 // An order that changes under the third look stays as it has become, and is looked at anew.
 func TestGatewayOrderChangesUnderTheLook(t *testing.T) {
-	k := newKeeper(t, "r1")
+	k := newKeeper(t, "shop/r1")
 	k.reaches("third")
 	k.look()
 	k.look()
 	k.proxy.Before(func(tx ovndbtest.Transact) {
 		if tx.Writes {
-			k.gateway("r1", "first", "third", "chassis-1")
+			k.gateway("shop/r1", "first", "third", "chassis-1")
 		}
 	})
 	k.look()
 	k.proxy.Before(nil)
-	k.wantOrder("r1", "first third chassis-1")
+	k.wantOrder("shop/r1", "first third chassis-1")
 	if strings.Contains(k.log.String(), keeps) {
 		t.Errorf("it says that it keeps what it does not have:\n%s", k.log.String())
 	}
 	k.reaches() // and then those before it are gone, one after the other
 	k.look()
-	k.gateway("r1", "first", "chassis-1", "third")
+	k.gateway("shop/r1", "first", "chassis-1", "third")
 	k.reaches("third")
 	k.look()
 	k.look()
-	k.wantOrder("r1", asItWas)
+	k.wantOrder("shop/r1", asItWas)
 	k.look()
-	k.wantOrder("r1", taken)
+	k.wantOrder("shop/r1", taken)
 }
 
 // The answer to the write is lost: the next looks find what was committed, and nothing is written twice.
 func TestGatewayIsKeptWithTheAnswerLost(t *testing.T) {
-	k := newKeeper(t, "r1")
+	k := newKeeper(t, "shop/r1")
 	k.reaches("third")
 	k.look()
 	k.look()
 	k.proxy.DropNextReply()
 	k.look()
-	k.wantOrder("r1", taken)
+	k.wantOrder("shop/r1", taken)
 	k.proxy.Reset()
 	for range 2 * tookOverFor {
 		k.look()
 	}
 	k.wantNothingWritten()
-	k.wantOrder("r1", taken)
+	k.wantOrder("shop/r1", taken)
 }
 
 // Within a minute the agent says again what others have taken away of what it said; gateways or not.
@@ -372,7 +372,7 @@ func TestChassisIsSaidAgain(t *testing.T) {
 	}{{"a gateway's node", turnEvery, []string{"chassis-1"}}, {"another", memberEvery, []string{"first"}}} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKeeper(t)
-			k.gateway("r1", tt.node...)
+			k.gateway("shop/r1", tt.node...)
 			k.look()
 			if got := k.chassis(); got != "chassis-1" {
 				t.Fatalf("NB knows chassis %q, want chassis-1", got)
@@ -394,7 +394,7 @@ func TestChassisIsSaidAgain(t *testing.T) {
 
 // What NB does not take is tried again at each look, and the log says it once when it is there.
 func TestChassisIsSaidOnceItCanBe(t *testing.T) {
-	k := newKeeper(t, "r1")
+	k := newKeeper(t, "shop/r1")
 	k.failing("Copp")
 	k.failing("HA_Chassis") // NB knows the node by then, and the look is not over
 	if got := strings.Count(k.log.String(), saidKnown); got != 0 || k.chassis() != "chassis-1" {
@@ -411,7 +411,7 @@ func TestChassisIsSaidOnceItCanBe(t *testing.T) {
 // Looks are apart from what a pod costs: its ports are one transaction on a gateway's node too, with nothing else in it.
 func TestPodsOnAGatewaysNode(t *testing.T) {
 	r := newLayer3(t)
-	r.gateway("r1", "first", "chassis-1", "third")
+	r.gateway("shop/r1", "first", "chassis-1", "third")
 	r.reaches("first")
 	r.start()
 	pods, mixed := 0, 0

@@ -17,6 +17,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	taken    prometheus.Counter
+	restored *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
@@ -32,6 +33,14 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 			Name: "ovn_multinet_agent_taken_away_total", Help: "Containers that were gone and whose ports or host ends were taken away without a DEL.",
 		}),
 	}
+	m.restored = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ovn_multinet_agent_ports_restored_total",
+		Help: "Ports of running pods that a database had lost and that were inserted again, by database (nb or ovs).",
+	}, []string{"database"})
+	lost := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ovn_multinet_agent_ports_lost",
+		Help: "Ports of running pods that are missing in the Northbound database and cannot be inserted again.",
+	}, func() float64 { return float64(a.repairing.lost.Load()) })
 	connected := func(name, help string, is func() bool) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			if is() {
@@ -52,7 +61,16 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 	looked := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ovn_multinet_agent_last_look_timestamp_seconds", Help: "When the agent last listed all that containers have, to find those that are gone.",
 	}, func() float64 { return float64(a.remaining.looked.Load()) })
-	registry.MustRegister(m.requests, m.seconds, m.taken, left, looked,
+	damaged := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ovn_multinet_agent_damaged_files", Help: "Files of the plugin's journal that cannot be read or do not parse, and files in release/ that cannot be deleted.",
+	}, func() float64 {
+		_, damaged, err := plan.ReadAttached(a.conf.StateDir)
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(len(damaged)) + float64(a.stuckReleases.Load())
+	})
+	registry.MustRegister(m.requests, m.seconds, m.taken, m.restored, lost, left, looked, damaged,
 		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),
 		connected("ovn_multinet_agent_ovs_connected", "Whether the connection to the node's Open vSwitch stands.", a.ovs.Connected))
 	return m

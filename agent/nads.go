@@ -10,21 +10,109 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-func (a *Agent) rules(allowed []string) nad.Rules {
-	return nad.Rules{Isolated: a.conf.Isolated, Global: a.conf.Global, Allowed: allowed, Compatible: a.conf.Compatible}
+func (a *Agent) rules(r *plan.PlanRequest) nad.Rules {
+	return nad.Rules{
+		Isolated: a.conf.Isolated, Global: a.conf.Global, Compatible: a.conf.Compatible,
+		Allowed: r.AllowedDelegates, AllowedIPAM: append([]string{}, r.AllowedIPAM...), // which is never nil
+	}
+}
+
+// What plans with delegates take of an agent's memory: making one allocates less than thirty times the text of its
+// configurations, which are at most nad.MaxConfigs.
+const (
+	// maxLarge is how many plans with large configurations are made at once. Others wait.
+	maxLarge = 4
+	// smallText is how much text of configurations a plan may fetch that never waits, in bytes: a plugin's configuration has a
+	// few hundred.
+	smallText = 8 << 10
+)
+
+// texts gives one plan the configurations that the source does not keep: each is fetched once, and is gone with the plan.
+type texts struct {
+	agent      *Agent
+	selections []nad.Selection
+	fetched    map[conf.NAD]*conf.NAD // by what the source keeps
+	size       int                    // of what was fetched, as often as the pod names it
+	release    func()                 // nil: the plan is a small one
+}
+
+// getNAD is the agent's, with the text of a delegate's configuration.
+func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+	def, err := t.agent.getNAD(ctx, namespace, name)
+	if err != nil || def.Omitted.Size == 0 || def.Omitted.Size > conf.MaxDelegateConfig {
+		return def, err
+	}
+	if kind, err := def.Kind(); err != nil || conf.IsOVN(kind) {
+		return def, nil // which is refused without its text
+	}
+	if known := t.fetched[*def]; known != nil {
+		return known, nil
+	}
+	if err := t.admit(ctx, def); err != nil {
+		return nil, err
+	}
+	live, err := t.agent.source.LiveNAD(ctx, namespace, name)
+	if err != nil {
+		return nil, sourceError(err)
+	}
+	if t.fetched == nil {
+		t.fetched = map[conf.NAD]*conf.NAD{}
+	}
+	t.fetched[*def] = live
+	return live, nil
+}
+
+// admit waits until the agent has room for a plan with this text, and refuses a pod whose texts are over their bound. It waits once
+// in a plan, and so never for a plan that waits for this one.
+func (t *texts) admit(ctx context.Context, def *conf.NAD) error {
+	size := def.Omitted.Size
+	for known := range t.fetched {
+		size += known.Omitted.Size
+	}
+	if size > nad.MaxConfigs {
+		return nad.TooMuch(size)
+	}
+	for i := range t.selections {
+		if t.selections[i].Namespace == def.Namespace && t.selections[i].Name == def.Name {
+			t.size += def.Omitted.Size // with cni-args or a device each has a text of its own
+		}
+	}
+	if t.release != nil || t.size <= smallText {
+		return nil
+	}
+	if err := t.agent.large.Acquire(ctx, 1); err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "it goes on when those are made", "%d other pods of this node have networks with large configurations: %w", maxLarge, err)
+	}
+	t.release = func() { t.agent.large.Release(1) }
+	return nil
+}
+
+// done gives the room to the next plan.
+func (t *texts) done() {
+	if t.release != nil {
+		t.release()
+	}
+}
+
+func sourceError(err error) error {
+	if errors.Is(err, conf.ErrNotFound) {
+		return err
+	}
+	return conf.Errorf(conf.CodeTryAgain, "does the source of NetworkAttachmentDefinitions answer, and is each of its files understood?", "%w", err)
 }
 
 // getNAD returns a NAD, with the configuration from this node's folder if it has none of its own (multi-net-spec 1.3,
 // section 3.4.1).
 func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
 	def, err := a.source.NAD(ctx, namespace, name)
-	if err != nil && !errors.Is(err, conf.ErrNotFound) {
-		return nil, conf.Errorf(conf.CodeTryAgain, "does the source of NetworkAttachmentDefinitions answer, and is each of its files understood?", "%w", err)
+	if err != nil {
+		return nil, sourceError(err)
 	}
-	if err != nil || def.Config != "" {
-		return def, err
+	if def.Config != "" || def.Omitted.Size > 0 {
+		return def, nil
 	}
 	if a.conf.NADConfDir == "" {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "write its spec.config, or start the agent with --nad-conf-dir",

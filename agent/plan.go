@@ -32,7 +32,9 @@ func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) err
 		return conf.Errorf(conf.CodeTryAgain, "it goes on as soon as OVN's Northbound database and Open vSwitch answer",
 			"an earlier attempt of this container is not released yet: %w", err)
 	}
-	p, err := a.makePlan(ctx, r)
+	texts := &texts{agent: a}
+	defer texts.done() // when the plan is sent: until then it is in memory
+	p, err := a.makePlan(ctx, r, texts)
 	failpoint.Hit("plan-made")
 	gone := &plan.Release{Sandbox: r.Sandbox}
 	if err == nil {
@@ -62,7 +64,7 @@ func clean(ctx context.Context, err error) bool {
 // errNotSent says that a plugin did not get its answer.
 var errNotSent = errors.New("the plugin did not get its answer")
 
-func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, error) {
+func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest, texts *texts) (*plan.Plan, error) {
 	pod, err := a.podOf(ctx, &r.Sandbox)
 	if err != nil {
 		return nil, err
@@ -81,8 +83,9 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest) (*plan.Plan, 
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 	}
-	asks := &asked{annotations, selections, r.Interface, a.rules(r.AllowedDelegates)}
-	get := getNAD(a.getNAD)
+	asks := &asked{annotations, selections, &r.Sandbox, a.rules(r), !r.Sharing}
+	texts.selections = selections
+	get := getNAD(texts.getNAD)
 	var lost error // an answer of the database, on the way to the plan: something may have been written
 	for range maxChanges {
 		p, err := a.planFor(ctx, owner, asks, get)
@@ -131,7 +134,7 @@ func instead(get getNAD, now *ovnport.NotInForce) getNAD {
 		if err == nil {
 			other = *def
 		}
-		other.Config = now.Config
+		other.Config, other.Omitted, other.Accepted = now.Config, conf.Omitted{}, true
 		return &other, nil
 	}
 }
@@ -144,10 +147,13 @@ func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get get
 		if errors.Is(err, conf.ErrNotFound) {
 			continue
 		}
+		if err != nil { // which network it is may be known without its text
+			def, err = a.getNAD(ctx, selections[i].Namespace, selections[i].Name)
+		}
 		if err != nil {
 			def = &conf.NAD{Namespace: selections[i].Namespace, Name: selections[i].Name}
 		}
-		id, err := conf.NetworkID(def.Namespace, def.Name, []byte(def.Config))
+		id, err := def.NetworkID()
 		if err != nil {
 			id = def.ID()
 		}
@@ -158,7 +164,7 @@ func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get get
 		if err != nil || config == "" {
 			continue
 		}
-		if now, err := conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config)); err == nil && now.Canonical() == config {
+		if now, err := def.Network(); err == nil && now.Canonical() == config {
 			continue
 		}
 		get, differs = instead(get, &ovnport.NotInForce{NAD: def.ID(), Config: config}), true
@@ -170,14 +176,18 @@ func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get get
 type asked struct {
 	annotations map[string]string
 	selections  []nad.Selection
-	primary     string // its first interface
+	sandbox     *plan.Sandbox
 	rules       nad.Rules
+	apart       bool // its plugin reads no plan whose delegates share a conflist
 }
 
 // planFor makes the plan by the NADs that get answers with.
 func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, get getNAD) (*plan.Plan, error) {
 	attachments, err := nad.Resolve(ctx, owner.Namespace, pod.selections, pod.rules, get)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.checkFailed(attachments, pod.sandbox); err != nil {
 		return nil, err
 	}
 	settings, mtus, err := a.onThisNode(ctx, attachments)
@@ -187,7 +197,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err := nad.Settle(attachments, func(at *nad.Attachment) (*conf.Network, error) { return a.onNode(ctx, at) }); err != nil {
 		return nil, err
 	}
-	routing, err := nad.Route(pod.annotations, attachments, pod.primary)
+	routing, err := nad.Route(pod.annotations, attachments, pod.sandbox.Interface)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +218,14 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 		p.Delegates = append(p.Delegates, plan.Delegate{
 			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Device: devices[i], Position: i, Warning: d.Warning,
 		})
+	}
+	if len(p.Delegates) > 0 {
+		if pod.apart {
+			p.Apart()
+		}
+		if err := p.CheckSize(); err != nil {
+			return nil, err
+		}
 	}
 	if settings == nil {
 		return p, nil

@@ -48,11 +48,21 @@ func (a *Agent) reconcile(ctx context.Context) {
 		}
 	}
 	close(a.scrubbed)
-	ticker := time.NewTicker(a.conf.ReconcilePeriod)
-	defer ticker.Stop()
+	soon := backoff.NewExponentialBackOff(backoff.WithMaxInterval(a.conf.ReconcilePeriod), backoff.WithMaxElapsedTime(0))
 	for {
-		if _, err := a.remaining.round(ctx, false); err != nil && ctx.Err() == nil {
+		next := a.conf.ReconcilePeriod
+		all, err := a.remaining.round(ctx, false)
+		if err != nil && ctx.Err() == nil {
 			a.log.Warn("look for what is left of containers that are gone", "err", err)
+		}
+		pending, err := a.repairing.pass(ctx, all)
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("restore what the databases have lost of running pods", "err", err)
+		}
+		if pending {
+			next = soon.NextBackOff()
+		} else {
+			soon.Reset()
 		}
 		if err := a.remaining.missing.look(ctx, a); err != nil && ctx.Err() == nil {
 			a.log.Warn("look for pods without their networks", "err", err)
@@ -60,8 +70,20 @@ func (a *Agent) reconcile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-a.replaced:
+			soon.Reset()
+		case <-time.After(min(next, a.conf.ReconcilePeriod)):
 		}
+	}
+}
+
+// NBReplaced says that NB's database was wiped, or that a backup of it was restored: rows may be lost. The next reconcile pass
+// comes at once.
+func (a *Agent) NBReplaced() {
+	a.log.Warn("OVN's Northbound database is another one than before: looking for ports that it lost")
+	select {
+	case a.replaced <- struct{}{}:
+	default:
 	}
 }
 
@@ -84,6 +106,13 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 		return nil, err
 	}
 	r.looked.Store(now.Unix())
+	used := map[string]bool{} // networks
+	for _, m := range all {
+		for _, l := range m.leases {
+			used[l.Network] = true
+		}
+	}
+	r.agent.blocks.keep(used)
 	var left []plan.Dead // anew: who is not dead any more is not the plugin's to undo
 	var errs []error
 	for _, m := range all {

@@ -51,9 +51,6 @@ func (l *looked) inVain(part string, dry bool) {
 		l.must(os.Rename(dir, dir+".away"))
 		l.must(os.WriteFile(dir, nil, 0o600))
 		want = "the plugin's journal: open " + dir + ": not a directory"
-	case "file":
-		l.must(os.Mkdir(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c5@eth0"), 0o700))
-		want = "the plugin's journal: read "
 	}
 	all, err := l.agent.remaining.round(ctx, dry)
 	close(over)
@@ -67,7 +64,31 @@ func (l *looked) inVain(part string, dry bool) {
 		l.must(os.Remove(dir))
 		l.must(os.Rename(dir+".away", dir))
 	}
-	l.must(os.RemoveAll(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c5@eth0")))
+}
+
+// An entry of the journal that the disk does not give back keeps no other container's ports from their release.
+func TestBoundaryUnreadableEntryKeepsNoOtherRelease(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLooked(t)
+	l.neighbours(true)
+	defer l.unlink(plan.HostEnd("alive", "net1"))
+	l.dying("c1")
+	l.must(os.Mkdir(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c5@eth0"), 0o700)) // reading it fails
+	if got, want := l.look(false), []string{"c1" + namespaceGone}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	l.later()
+	if got, want := l.look(false), []string{"!c1" + namespaceGone}; !slices.Equal(got, want) {
+		t.Errorf("a period later: got %q, want %q", got, want)
+	}
+	if got := l.ports()["shop/web/net1"]; got != "" {
+		t.Errorf("the port is still %s's", got)
+	}
+	if got := metric(t, l.agent, "ovn_multinet_agent_damaged_files"); got != 1 {
+		t.Errorf("%v damaged files are counted, want 1", got)
+	}
 }
 
 // Only what every look saw dead for a period is taken away, and what was listed with gaps begins anew.
@@ -99,7 +120,6 @@ func TestSeenDeadForAPeriod(t *testing.T) {
 		{"without another's pod, and the period after", "look later source look later look", true},
 		{"without a journal", "look later journal look", false},
 		{"without a journal, and the period after", "look later journal look later look", true},
-		{"without another's entry", "look later file look", false},
 		{"without NB all the time", "NB later NB later NB", false},
 		{"dry, without NB", "look later dry-NB look", true},
 		{"dry, without another's pod", "look later dry-source look", true},

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +27,12 @@ const (
 // release takes a sandbox's plugs and ports away. If that takes longer than a DEL should, it goes on after the
 // answer; what fails stays in release/ and is tried again.
 func (a *Agent) release(ctx context.Context, r *plan.Release, send deliver) error {
+	for _, d := range r.Dropped {
+		a.log.Warn("the plugin gave up a network of another plugin", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", d)
+	}
+	if r.Planned && len(r.Ports) == 0 {
+		return send(plan.Released{Done: true})
+	}
 	done := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
@@ -81,37 +86,36 @@ func (a *Agent) releaseNow(ctx context.Context, r *plan.Release) error {
 	}
 	failpoint.Hit("released")
 	if err := os.Remove(filepath.Join(a.releaseDir(), r.ID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return &undeletable{err}
 	}
 	return nil
 }
 
+// undeletable says that everything is released, and that the file in release/ could not be deleted.
+type undeletable struct{ error }
+
+func (e *undeletable) Unwrap() error { return e.error }
+
 // finishRelease does what is left in release/ of this sandbox. It needs the sandbox's lock.
 func (a *Agent) finishRelease(ctx context.Context, s *plan.Sandbox) error {
-	r, err := a.readRelease(s.ID())
-	if r == nil || err != nil {
-		return err
+	if r := a.readRelease(s.ID()); r != nil {
+		return a.releaseNow(ctx, r)
 	}
-	return a.releaseNow(ctx, r)
+	return nil
 }
 
-// readRelease reads a file of release/, nil when there is none. One that does not parse still names the container:
-// its ports are looked for by their owner.
-func (a *Agent) readRelease(id string) (*plan.Release, error) {
+// readRelease reads a file of release/, nil when there is none. One that is damaged, or that the disk does not give back,
+// still names the container: its ports are looked for by their owner.
+func (a *Agent) readRelease(id string) *plan.Release {
 	text, err := os.ReadFile(filepath.Join(a.releaseDir(), id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	containerID, ifName, _ := strings.Cut(id, "@")
-	r := &plan.Release{}
-	if err := json.Unmarshal(text, r); err != nil || r.ID() != id {
+	r, damaged := plan.ParseRelease(id, text)
+	if damaged || err != nil {
 		a.log.Warn("a file in release/ is damaged, releasing by owner", "file", id, "err", err)
-		return &plan.Release{Sandbox: plan.Sandbox{ContainerID: containerID, Interface: ifName}}, nil
 	}
-	return r, nil
+	return r
 }
 
 func (a *Agent) wakeSweep() {
@@ -149,21 +153,50 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 		a.log.Error("read the releases that are left", "err", err)
 		return
 	}
+	before := a.undeletable
+	a.undeletable = map[string]fs.FileInfo{}
+	defer func() { a.stuckReleases.Store(int64(len(a.undeletable))) }()
 	for _, f := range files {
 		a.dropMark(f.Name())
 		if strings.HasPrefix(f.Name(), ".") || !strings.Contains(f.Name(), "@") {
 			continue
 		}
-		r, err := a.readRelease(f.Name())
-		if err == nil && r != nil {
-			ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-			err = a.releaseFile(ctx, r)
-			cancel()
+		info, _ := f.Info()
+		err := a.sweepFile(ctx, f.Name(), sameFile(before[f.Name()], info))
+		if err == nil {
+			continue
 		}
-		if err != nil {
-			a.log.Warn("release put off", "file", f.Name(), "err", err)
-			a.wakeSweep()
-			return
+		if _, released := errors.AsType[*undeletable](err); released {
+			a.undeletable[f.Name()] = info // the next tick tries again
+			a.log.Warn("a file in release/ cannot be deleted; what it lists is released", "file", f.Name(), "err", err)
+			continue
+		}
+		a.log.Warn("release put off", "file", f.Name(), "err", err)
+		a.wakeSweep()
+		if !a.nbdb.Connected() || !a.ovs.Connected() {
+			return // the other releases would wait for the same database
 		}
 	}
+}
+
+// sweepFile releases what one file of release/ lists. Once that is done, only the file itself is tried again.
+func (a *Agent) sweepFile(ctx context.Context, name string, released bool) error {
+	if released {
+		if err := os.Remove(filepath.Join(a.releaseDir(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &undeletable{err}
+		}
+		return nil
+	}
+	r := a.readRelease(name)
+	if r == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	return a.releaseFile(ctx, r)
+}
+
+// sameFile tells whether a file is still the one that was seen before.
+func sameFile(before, now fs.FileInfo) bool {
+	return before != nil && now != nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime())
 }

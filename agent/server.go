@@ -167,8 +167,12 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 		if err != nil {
 			return err
 		}
+		err = plan.Write(conn, plan.Response{Version: plan.AnswerVersion(r.Version), Body: text, Dead: a.remaining.dead()})
+		if errors.Is(err, plan.ErrTooLarge) { // and nothing was written
+			return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation, "answer to %s: %w: %w", r.Op, errNotSent, err)
+		}
 		delivered = true
-		if err := plan.Write(conn, plan.Response{Version: plan.AnswerVersion(r.Version), Body: text, Dead: a.remaining.dead()}); err != nil {
+		if err != nil {
 			return fmt.Errorf("%w: %w", errNotSent, err)
 		}
 		return nil
@@ -183,7 +187,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 	a.metrics.observe(r.Op, err, took)
 	log := a.log.With("op", r.Op, "pod", s.Namespace+"/"+s.Pod, "containerID", s.ContainerID, "took", took.Round(10*time.Microsecond))
 	if err != nil {
-		log.Warn("refused", "err", err)
+		log.Warn("refused", "err", conf.Brief(err))
 		return
 	}
 	log.Info("served")

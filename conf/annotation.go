@@ -1,6 +1,12 @@
 package conf
 
-import "strings"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Annotations of a pod that concern us: the first two are multi-net-spec 1.3's (sections 4 and 3.4), ours have the
 // prefix.
@@ -20,4 +26,53 @@ func OwnAnnotations(annotations map[string]string) map[string]string {
 		}
 	}
 	return own
+}
+
+// MaxAnnotation bounds the value of each annotation that is read, in bytes.
+const MaxAnnotation = 64 << 10
+
+// maxKey is the longest key that the Kubernetes API takes: a prefix of 253 bytes, a slash and a name of 63.
+const maxKey = 253 + 1 + 63
+
+// oversized stands in the place of an annotation that is too long to be kept.
+const oversized = "\x00%d bytes"
+
+// KeptAnnotations returns what a source keeps in memory of a pod's annotations. The readers of OwnAnnotations answer alike
+// for both: a value over MaxAnnotation is replaced by its size, and of what is refused by its key alone one key is kept.
+func KeptAnnotations(annotations map[string]string) map[string]string {
+	kept := map[string]string{}
+	unknown := false
+	own := OwnAnnotations(annotations)
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		switch value := own[key]; {
+		case key == DefaultNetworkAnnotation:
+			kept[key] = ""
+		case key != NetworksAnnotation && key != RoutesAnnotation:
+			if !unknown {
+				kept[strings.Clone(key[:min(len(key), maxKey)])] = ""
+			}
+			unknown = true
+		case strings.TrimSpace(value) == "":
+			kept[key] = ""
+		case len(value) > MaxAnnotation:
+			kept[key] = fmt.Sprintf(oversized, len(value))
+		default:
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// CheckAnnotation refuses the value of an annotation that is over MaxAnnotation, also where a source has not kept it.
+func CheckAnnotation(value string) error {
+	size := len(value)
+	if words, ok := strings.CutSuffix(value, " bytes"); ok && strings.HasPrefix(words, "\x00") {
+		if n, err := strconv.Atoi(words[1:]); err == nil {
+			size = n
+		}
+	}
+	if size > MaxAnnotation {
+		return TooLarge(size, MaxAnnotation)
+	}
+	return nil
 }

@@ -74,6 +74,60 @@ func (n *Network) Block(i int, k uint64) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
+// PassExcluded counts the blocks from the k-th on of which excludeSubnets leaves no address to lease, up to the first block
+// that has one. It does not go round: the count ends at the last block of the subnet.
+func (n *Network) PassExcluded(i int, k uint64) uint64 {
+	passed, _ := n.passExcluded(i, k)
+	return passed
+}
+
+// passExcluded goes from one excluded range to the next: it takes two steps for each at most, however many blocks a
+// range covers.
+func (n *Network) passExcluded(i int, k uint64) (passed uint64, steps int) {
+	ranges, size := mergedSpans(n.Exclude, n.Subnets[i]), n.Blocks(i)
+	for at := k; at < size; steps++ {
+		block := n.Block(i, at)
+		first, last := block.Addr().Next().Next(), lastLeasable(block) // the block's first address is the gateway
+		j, found := slices.BinarySearchFunc(ranges, first, func(s Span, a netip.Addr) int { return s.First.Compare(a) })
+		if !found {
+			j--
+		}
+		if j < 0 || ranges[j].Last.Compare(last) < 0 {
+			return at - k, steps
+		}
+		at = max(at+1, n.blockOf(i, ranges[j].Last))
+	}
+	return size - k, steps
+}
+
+// blockOf is the index of the block that holds an address of the i-th subnet.
+func (n *Network) blockOf(i int, a netip.Addr) (k uint64) {
+	b := a.AsSlice()
+	for at := n.Subnets[i].Bits(); at < n.BlockBits[i]; at++ {
+		k = k<<1 | uint64(b[at/8]>>(7-at%8)&1)
+	}
+	return k
+}
+
+// mergedSpans are the prefixes within a subnet as ranges: ascending, disjoint, and no two next to each other.
+func mergedSpans(prefixes []netip.Prefix, subnet netip.Prefix) []Span {
+	var merged []Span
+	for _, p := range slices.SortedFunc(slices.Values(prefixes), comparePrefixes) {
+		if !subnet.Contains(p.Addr()) {
+			continue
+		}
+		last := LastAddr(p)
+		if end := len(merged) - 1; end >= 0 && p.Addr().Compare(merged[end].Last.Next()) <= 0 {
+			if last.Compare(merged[end].Last) > 0 {
+				merged[end].Last = last
+			}
+			continue
+		}
+		merged = append(merged, Span{p.Addr(), last})
+	}
+	return merged
+}
+
 // Switch is the name of the logical switch that pods of the network are on.
 func (n *Network) Switch() string {
 	if n.Node == "" {
@@ -129,4 +183,15 @@ func (n *Network) OnNode(node string, blocks []netip.Prefix) *Network {
 		v.Routes = append(v.Routes, Route{Dst: r.Dst, GW: v.Gateways[i]})
 	}
 	return &v
+}
+
+// BlocksOf returns the block of each subnet that one of the addresses is in; the zero Prefix where none is.
+func (n *Network) BlocksOf(addrs []netip.Addr) []netip.Prefix {
+	blocks := make([]netip.Prefix, len(n.Subnets))
+	for _, a := range addrs {
+		if i := n.SubnetOf(a); i >= 0 && i < len(n.BlockBits) {
+			blocks[i] = netip.PrefixFrom(a, n.BlockBits[i]).Masked()
+		}
+	}
+	return blocks
 }

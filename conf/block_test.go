@@ -39,7 +39,7 @@ func TestParseLayer3(t *testing.T) {
 		{"no gateway is asked for", `"subnets":"10.128.0.0/16","gateway":""`, "layer3, 10.128.0.0/16/24"},
 		{"exclude", `"subnets":"10.128.0.0/16/24","excludeSubnets":"10.128.7.0/24"`, "layer3, 10.128.0.0/16/24, without 10.128.7.0/24"},
 		{"exclude what is leased of the first block of IPv6", `"subnets":"fd01::/48","excludeSubnets":"fd01::/96"`, "layer3, fd01::/48/64, without fd01::/96"},
-		{"router", `"subnets":"10.128.0.0/16/24","router":"r1"`, "layer3, 10.128.0.0/16/24, at r1"},
+		{"router", `"subnets":"10.128.0.0/16/24","router":"r1"`, "layer3, 10.128.0.0/16/24, at shop/r1"},
 		{"routes", `"subnets":"10.128.0.0/16/24,fd01::/48","routes":[{"dst":"fd02::/64"},{"dst":"192.0.2.0/24"}]`,
 			"layer3, 10.128.0.0/16/24, fd01::/48/64, to fd02::/64, to 192.0.2.0/24"},
 		{"a route to more than the subnet", `"subnets":"10.128.0.0/16/24","routes":[{"dst":"10.0.0.0/8","gw":""}]`,
@@ -198,7 +198,7 @@ func TestOnNode(t *testing.T) {
 		{"an excluded block", `"subnets":"10.128.0.0/16/24","excludeSubnets":"10.128.4.0/22"`, prefixes("10.128.5.0/24"),
 			"layer3, 10.128.5.0/24 gw 10.128.5.1, without 10.128.4.0/22, to 10.128.0.0/16 via 10.128.5.1", []string{""}},
 		{"the rest is as it was", `"subnets":"10.128.0.0/24/24","router":"r1","snat":false,"mtu":1300,"portSecurity":false`, prefixes("10.128.0.0/24"),
-			"layer3, 10.128.0.0/24 gw 10.128.0.1, at r1, snat false, mtu 1300, open", []string{"10.128.0.2..10.128.0.254"}},
+			"layer3, 10.128.0.0/24 gw 10.128.0.1, at shop/r1, snat false, mtu 1300, open", []string{"10.128.0.2..10.128.0.254"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -309,10 +309,10 @@ func TestOwnRouter(t *testing.T) {
 		sw     string
 	}{
 		{"layer2 alone", config(`"subnets":"10.1.0.0/16"`), "", "shop/blue"},
-		{"layer2", config(`"subnets":"10.1.0.0/16","router":"r1"`), "r1", "shop/blue"},
+		{"layer2", config(`"subnets":"10.1.0.0/16","router":"r1"`), "shop/r1", "shop/blue"},
 		{"localnet", config(`"topology":"localnet","physicalNetworkName":"phys","subnets":"10.1.0.0/16"`), "", "shop/blue"},
 		{"layer3 alone", config(`"topology":"layer3","subnets":"10.1.0.0/16"`), "shop/blue:router", "shop/blue"},
-		{"layer3", config(`"topology":"layer3","subnets":"10.1.0.0/16","router":"r1"`), "r1", "shop/blue"},
+		{"layer3", config(`"topology":"layer3","subnets":"10.1.0.0/16","router":"r1"`), "shop/r1", "shop/blue"},
 		{"layer3 of ovn-kubernetes", overlay(`"topology":"layer3","subnets":"10.1.0.0/16"`), "l2-network:router", "l2-network"},
 	}
 	for _, tt := range tests {
@@ -321,8 +321,13 @@ func TestOwnRouter(t *testing.T) {
 			if n.OwnRouter() != tt.router || n.Switch() != tt.sw {
 				t.Errorf("router %q on switch %q, want %q on %q", n.OwnRouter(), n.Switch(), tt.router, tt.sw)
 			}
-			if n.OwnRouter() != n.Router && routerName.MatchString(n.OwnRouter()) {
-				t.Errorf("a network can name router %s", n.OwnRouter())
+			if n.OwnRouter() == n.Router {
+				return
+			}
+			for _, namespace := range []string{"shop", "web"} {
+				if name, err := routerName(namespace, n.OwnRouter()); err == nil {
+					t.Errorf("a network of namespace %s can name router %s: %s", namespace, n.OwnRouter(), name)
+				}
 			}
 		})
 	}

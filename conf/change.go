@@ -8,25 +8,27 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // canonicalJSON is a network's configuration with its defaults, in one order: what is alike reads alike. It is a
 // spec.config itself.
 type canonicalJSON struct {
-	Type           string  `json:"type"`
-	Name           string  `json:"name,omitempty"`
-	Topology       string  `json:"topology"`
-	Subnets        string  `json:"subnets,omitempty"`
-	ExcludeSubnets string  `json:"excludeSubnets,omitempty"`
-	Gateway        string  `json:"gateway,omitempty"`
-	Router         string  `json:"router,omitempty"`
-	SNAT           *bool   `json:"snat,omitempty"`
-	Routes         []Route `json:"routes,omitempty"`
-	MTU            int     `json:"mtu,omitempty"`
-	PortSecurity   *bool   `json:"portSecurity,omitempty"`
-	Physical       string  `json:"physicalNetworkName,omitempty"`
-	VLAN           int     `json:"vlanID,omitempty"`
+	Type           string      `json:"type"`
+	Name           string      `json:"name,omitempty"`
+	Topology       string      `json:"topology"`
+	Subnets        string      `json:"subnets,omitempty"`
+	ExcludeSubnets string      `json:"excludeSubnets,omitempty"`
+	Gateway        string      `json:"gateway,omitempty"`
+	Router         string      `json:"router,omitempty"` // the full name
+	RouterGuests   []guestJSON `json:"routerGuests,omitempty"`
+	SNAT           *bool       `json:"snat,omitempty"`
+	Routes         []Route     `json:"routes,omitempty"`
+	MTU            int         `json:"mtu,omitempty"`
+	PortSecurity   *bool       `json:"portSecurity,omitempty"`
+	Physical       string      `json:"physicalNetworkName,omitempty"`
+	VLAN           int         `json:"vlanID,omitempty"`
 }
 
 // Canonical writes the configuration out in full. ParseNetwork with the same NAD reads the same network back. A node's
@@ -46,12 +48,25 @@ func (n *Network) Canonical() string {
 		c.Type, c.Name = OverlayType, n.Shared // which has no other keys
 	} else {
 		c.Gateway, c.Router, c.SNAT, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, n.SNAT, routes, &n.PortSecurity
+		c.RouterGuests = n.guestsText()
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		panic("conf: " + err.Error()) // strings, numbers and addresses: it cannot be
 	}
 	return string(text)
+}
+
+// guestsText writes the guests in one order.
+func (n *Network) guestsText() []guestJSON {
+	var list []guestJSON
+	for _, g := range n.Guests {
+		subnets := slices.Clone(g.Subnets)
+		slices.SortFunc(subnets, comparePrefixes)
+		list = append(list, guestJSON{g.Namespace, joinWords(subnets, ",")})
+	}
+	slices.SortFunc(list, func(a, b guestJSON) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	return list
 }
 
 // Revision names the configuration: two that are alike have the same.
@@ -82,6 +97,7 @@ func (n *Network) Differs(other *Network) error {
 	for _, k := range []struct{ key, a, b string }{
 		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology}, {"subnets", a.Subnets, b.Subnets},
 		{"excludeSubnets", a.ExcludeSubnets, b.ExcludeSubnets}, {"gateway", a.Gateway, b.Gateway}, {"router", a.Router, b.Router},
+		{"routerGuests", word(a.RouterGuests), word(b.RouterGuests)},
 		{"snat", word(a.SNAT), word(b.SNAT)}, {"routes", word(a.Routes), word(b.Routes)}, {"physicalNetworkName", a.Physical, b.Physical},
 		{"vlanID", word(a.VLAN), word(b.VLAN)}, {"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
 	} {
@@ -93,11 +109,17 @@ func (n *Network) Differs(other *Network) error {
 }
 
 // Keeps tells whether pods that are on the network go on as they are when its configuration becomes another; if not,
-// the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router, snat, a provider's
-// network and its VLAN come and go beside them; a subnet may grow.
+// the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router, its guests and snat come
+// and go beside them; a subnet may grow. A wire stays: the ports' row keys are made from it.
 func (n *Network) Keeps(to *Network) error {
 	if n.Topology != to.Topology {
 		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)
+	}
+	if n.Physical != to.Physical {
+		return fmt.Errorf("physicalNetworkName: %s cannot become %s", n.Physical, to.Physical)
+	}
+	if n.VLAN != to.VLAN {
+		return fmt.Errorf("vlanID: %s cannot become %s", vlanWord(n.VLAN), vlanWord(to.VLAN))
 	}
 	for i, subnet := range n.Subnets {
 		j := slices.IndexFunc(to.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == subnet.Addr().Is4() })
@@ -126,6 +148,13 @@ func (n *Network) Keeps(to *Network) error {
 		return nil
 	}
 	return n.keepsMACs(to)
+}
+
+func vlanWord(vlan int) string {
+	if vlan == 0 {
+		return "(" + untagged + ")"
+	}
+	return strconv.Itoa(vlan)
 }
 
 // keepsMACs refuses what would let a new lease's MAC be one that is in use: MACs hold the lower 32 bits of the lease,

@@ -59,7 +59,7 @@ func TestCanonical(t *testing.T) {
 		{"everything", config(`"portSecurity":false,"mtu":1400,"routes":[{"dst":"192.0.2.0/24"},{"dst":"fd02::/64","gw":"fd01::9"}],"router":"r1",` +
 			`"gateway":"fd01::ff","excludeSubnets":"10.1.0.0/28","subnets":"fd01::/64,10.1.0.0/16","topology":"layer2","netAttachDefName":"shop/blue"`),
 			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16,fd01::/64","excludeSubnets":"10.1.0.0/28","gateway":"10.1.0.1,fd01::ff",` +
-				`"router":"r1","routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.1"},{"dst":"fd02::/64","gw":"fd01::9"}],"mtu":1400,"portSecurity":false}`},
+				`"router":"shop/r1","routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.1"},{"dst":"fd02::/64","gw":"fd01::9"}],"mtu":1400,"portSecurity":false}`},
 		{"lists without an order", config(`"subnets":"10.1.0.0/16","excludeSubnets":"10.1.128.0/17,10.1.0.0/28,10.1.0.0/29",` +
 			`"routes":[{"dst":"198.51.100.0/24"},{"dst":"192.0.2.0/25"},{"dst":"192.0.2.0/24"}]`),
 			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","excludeSubnets":"10.1.0.0/28,10.1.0.0/29,10.1.128.0/17","gateway":"10.1.0.1",` +
@@ -67,9 +67,9 @@ func TestCanonical(t *testing.T) {
 		{"ovn-kubernetes'", overlay(`"topology":"layer2","subnets":"10.1.0.0/16","excludeSubnets":"10.1.0.0/28","mtu":1400,"netAttachDefName":"shop/blue","role":"secondary","logLevel":"5"`),
 			`{"type":"ovn-k8s-cni-overlay","name":"l2-network","topology":"layer2","subnets":"10.1.0.0/16","excludeSubnets":"10.1.0.0/28","mtu":1400}`},
 		{"snat", config(`"subnets":"10.1.0.0/16","snat":true,"router":"r1"`),
-			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"r1","snat":true,"portSecurity":true}`},
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"shop/r1","snat":true,"portSecurity":true}`},
 		{"no snat", config(`"subnets":"10.1.0.0/16","snat":false,"router":"r1"`),
-			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"r1","snat":false,"portSecurity":true}`},
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"shop/r1","snat":false,"portSecurity":true}`},
 		{"localnet", config(`"vlanID":7,"physicalNetworkName":"phys","topology":"localnet"`),
 			`{"type":"ovn-multinet","topology":"localnet","portSecurity":true,"physicalNetworkName":"phys","vlanID":7}`},
 		{"localnet, untagged", config(`"physicalNetworkName":"phys","topology":"localnet","subnets":"10.1.0.0/16"`),
@@ -80,7 +80,7 @@ func TestCanonical(t *testing.T) {
 			`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24,fd01::/48/64","excludeSubnets":"10.128.0.0/28",` +
 				`"routes":[{"dst":"192.0.2.0/24"},{"dst":"fd02::/64"}],"portSecurity":true}`},
 		{"layer3 at a router", config(`"router":"r1","snat":false,"subnets":"10.128.0.0/16/25","topology":"layer3","mtu":1300`),
-			`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/25","router":"r1","snat":false,"mtu":1300,"portSecurity":true}`},
+			`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/25","router":"shop/r1","snat":false,"mtu":1300,"portSecurity":true}`},
 		{"layer3 of ovn-kubernetes'", overlay(`"topology":"layer3","subnets":"10.128.0.0/16"`),
 			`{"type":"ovn-k8s-cni-overlay","name":"l2-network","topology":"layer3","subnets":"10.128.0.0/16/24"}`},
 	}
@@ -148,7 +148,7 @@ func TestDiffers(t *testing.T) {
 		{"no subnets", config(`"subnets":"10.1.0.0/16"`), config(""), "subnets: (none) is not 10.1.0.0/16"},
 		{"excludeSubnets", config(base), config(base + `,"excludeSubnets":"10.1.0.0/24"`), "excludeSubnets: 10.1.0.0/24 is not (none)"},
 		{"gateway", config(base), config(base + `,"gateway":"10.1.0.9"`), "gateway: 10.1.0.9,fd01::1 is not 10.1.0.1,fd01::1"},
-		{"router", config(base + `,"router":"r1"`), config(base + `,"router":"r2"`), "router: r2 is not r1"},
+		{"router", config(base + `,"router":"r1"`), config(base + `,"router":"r2"`), "router: shop/r2 is not shop/r1"},
 		{"routes", config(base), config(base + `,"routes":[{"dst":"192.0.2.0/24"}]`), `routes: [{"dst":"192.0.2.0/24","gw":"10.1.0.1"}] is not (none)`},
 		{"mtu", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64"`), "mtu: 0 is not 1400"},
 		{"portSecurity", config(base), config(base + `,"portSecurity":false`), "portSecurity: false is not true"},
@@ -161,7 +161,7 @@ func TestDiffers(t *testing.T) {
 		{"physicalNetworkName", config(localnet), config(`"topology":"localnet","physicalNetworkName":"other"`), "physicalNetworkName: other is not phys"},
 		{"vlanID", config(localnet + `,"vlanID":7`), config(localnet + `,"vlanID":8`), "vlanID: 8 is not 7"},
 		{"vlanID comes", config(localnet), config(localnet + `,"vlanID":7`), "vlanID: 7 is not 0"},
-		{"several: the first", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64","mtu":1300,"portSecurity":false,"router":"r1"`), "router: r1 is not (none)"},
+		{"several: the first", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64","mtu":1300,"portSecurity":false,"router":"r1"`), "router: shop/r1 is not (none)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,9 +234,11 @@ func TestKeeps(t *testing.T) {
 
 		{"snat comes", v4 + `,"router":"r1"`, v4 + `,"router":"r1","snat":true`, ""},
 		{"snat turns", v4 + `,"router":"r1","snat":true`, v4 + `,"router":"r1","snat":false`, ""},
-		{"localnet's VLAN", phys4 + `,"vlanID":7`, phys4 + `,"vlanID":8`, ""},
-		{"localnet's VLAN goes", phys + `,"vlanID":7`, phys, ""},
-		{"another provider's network", phys4, `"topology":"localnet","physicalNetworkName":"other","subnets":"10.1.0.0/24"`, ""},
+		{"localnet's VLAN", phys4 + `,"vlanID":7`, phys4 + `,"vlanID":8`, "vlanID: 7 cannot become 8"},
+		{"localnet's VLAN goes", phys + `,"vlanID":7`, phys, "vlanID: 7 cannot become (untagged)"},
+		{"localnet's VLAN comes", phys, phys + `,"vlanID":7`, "vlanID: (untagged) cannot become 7"},
+		{"localnet's portSecurity", phys4 + `,"vlanID":7`, phys4 + `,"vlanID":7,"portSecurity":false`, ""},
+		{"another provider's network", phys4, `"topology":"localnet","physicalNetworkName":"other","subnets":"10.1.0.0/24"`, "physicalNetworkName: phys cannot become other"},
 		{"localnet's gateway", phys4, phys4 + `,"gateway":"10.1.0.9"`, `gateway: 10.1.0.1 cannot become 10.1.0.9; write "gateway": "10.1.0.1" to keep it`},
 		{"localnet gets subnets", phys, phys4, "subnets: 10.1.0.0/24 cannot be given to a network that has none"},
 		{"localnet to layer2", phys4, v4, "topology: localnet cannot become layer2"},

@@ -15,6 +15,8 @@ type NB struct {
 	Certificate string   // PEM files, all three or none
 	PrivateKey  string
 	CACert      string
+	// ServerNames are the names of which the server's certificate must have one; empty: the host of an endpoint.
+	ServerNames []string
 }
 
 // DefaultPodResources is where kubelet makes it.
@@ -25,6 +27,7 @@ type Agent struct {
 	NodeName   string
 	Kubeconfig string // "": Manifests is the source of pods and NADs
 	Manifests  string
+	ClusterID  string // "": the source of pods and NADs knows it
 	Socket     string
 	StateDir   string
 	NB         NB
@@ -49,14 +52,21 @@ type Agent struct {
 type Controller struct {
 	Kubeconfig     string
 	Manifests      string
+	ClusterID      string // "": the source of pods and NADs knows it
+	AdoptCluster   string // the cluster whose NB this one takes over; "": none
 	NB             NB
 	LeaseNamespace string        // "": that of the pod it runs in
-	Config         string        // a YAML file with the routers that have a gateway; "": none
+	Config         string        // a YAML file: routers with a gateway, grants of physical networks; "": none
 	JoinNamespaces []string      // whose NADs may join a network of another namespace by its name
 	OrphanPeriod   time.Duration // between two looks for ports whose pod or node is gone
+	WidestIPAM     int           // prefix length of the widest subnet that OVN's own address allocator serves
 	MetricsAddr    string
 	LogLevel       string
 }
+
+// DefaultWidestIPAM is a subnet of 65,536 addresses, 8 KiB of northd's memory. A /8 is 2 MiB, and northd sets a bit for
+// each of its addresses at each recompute.
+const DefaultWidestIPAM = 16
 
 // SetKeepOnPrimary reads --keep-on-primary.
 func (a *Agent) SetKeepOnPrimary(networks []string) error {
@@ -95,6 +105,9 @@ func (a *Agent) Validate() error {
 	if err := validateSource(a.Kubeconfig, a.Manifests); err != nil {
 		return err
 	}
+	if err := checkClusterFlag("cluster-id", a.ClusterID); err != nil {
+		return err
+	}
 	if err := validateLevel(a.LogLevel); err != nil {
 		return err
 	}
@@ -106,8 +119,17 @@ func (c *Controller) Validate() error {
 	if err := validateSource(c.Kubeconfig, c.Manifests); err != nil {
 		return err
 	}
+	if err := checkClusterFlag("cluster-id", c.ClusterID); err != nil {
+		return err
+	}
+	if err := checkClusterFlag("adopt-cluster", c.AdoptCluster); err != nil {
+		return err
+	}
 	if c.OrphanPeriod <= 0 {
 		return fmt.Errorf("--orphan-period: %v is no period, give a time like 1m", c.OrphanPeriod)
+	}
+	if c.WidestIPAM < 1 || c.WidestIPAM > 30 {
+		return fmt.Errorf("--widest-ipam-subnet: %d is no prefix length of an IPv4 subnet, give one from 1 to 30", c.WidestIPAM)
 	}
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err
@@ -156,6 +178,12 @@ func (n *NB) Validate() error {
 	}
 	if !tls && files != 0 {
 		return fmt.Errorf("--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, --nb-endpoints has none")
+	}
+	if !tls && len(n.ServerNames) != 0 {
+		return fmt.Errorf("--nb-server-name is for ssl: endpoints, --nb-endpoints has none")
+	}
+	if slices.Contains(n.ServerNames, "") {
+		return fmt.Errorf("--nb-server-name has an empty name: give a name in the server's certificate, or omit the flag")
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func TestValidateAgent(t *testing.T) {
 		{"from a folder", func(a *Agent) { a.Manifests = "manifests" }, ""},
 		{"from a cluster", func(a *Agent) { a.Kubeconfig = "/etc/kube" }, ""},
 		{"several endpoints", func(a *Agent) { a.NB.Endpoints = []string{"tcp:a:1", "unix:/x", "tcp:[::1]:6641"} }, ""},
-		{"TLS", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", "ca"} }, ""},
+		{"TLS", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", "ca", nil} }, ""},
 		{"no node", func(a *Agent) { a.NodeName = "" }, "--node-name is empty: give the name of this node as the pods' spec.nodeName has it"},
 		{"socket", func(a *Agent) { a.Socket = "agent.sock" }, `--socket: "agent.sock" is not an absolute path`},
 		{"socket with a scheme", func(a *Agent) { a.OVSSocket = "unix:/run/db.sock" }, `--ovs-socket: "unix:/run/db.sock" is not an absolute path`},
@@ -39,10 +39,15 @@ func TestValidateAgent(t *testing.T) {
 			`--nb-endpoints: "ssl:" is not like tcp:192.0.2.1:6641, ssl:192.0.2.1:6641 or unix:/run/ovn/ovnnb_db.sock`},
 		{"TLS without files", func(a *Agent) { a.NB.Endpoints = []string{"tcp:a:1", "ssl:b:1", "tcp:c:1"} },
 			"--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert"},
-		{"TLS without the authority", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", ""} },
+		{"TLS without the authority", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", "", nil} },
 			"--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert"},
-		{"files without TLS", func(a *Agent) { a.NB = NB{[]string{"tcp:a:1"}, "c", "k", "ca"} },
+		{"files without TLS", func(a *Agent) { a.NB = NB{[]string{"tcp:a:1"}, "c", "k", "ca", nil} },
 			"--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, --nb-endpoints has none"},
+		{"a server's name", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", "ca", []string{"nb", "nb2"}} }, ""},
+		{"a server's name without TLS", func(a *Agent) { a.NB.ServerNames = []string{"nb"} },
+			"--nb-server-name is for ssl: endpoints, --nb-endpoints has none"},
+		{"an empty server's name", func(a *Agent) { a.NB = NB{[]string{"ssl:a:1"}, "c", "k", "ca", []string{"nb", ""}} },
+			"--nb-server-name has an empty name: give a name in the server's certificate, or omit the flag"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,12 +97,16 @@ func TestValidateController(t *testing.T) {
 		{"no orphan period", func(c *Controller) { c.OrphanPeriod = 0 }, "--orphan-period: 0s is no period, give a time like 1m"},
 		{"an orphan period that has passed", func(c *Controller) { c.OrphanPeriod = -time.Second }, "--orphan-period: -1s is no period, give a time like 1m"},
 		{"the shortest orphan period", func(c *Controller) { c.OrphanPeriod = 1 }, ""},
+		{"the widest subnet", func(c *Controller) { c.WidestIPAM = 1 }, ""},
+		{"wider than all addresses", func(c *Controller) { c.WidestIPAM = 0 }, "--widest-ipam-subnet: 0 is no prefix length of an IPv4 subnet, give one from 1 to 30"},
+		{"the narrowest subnet", func(c *Controller) { c.WidestIPAM = 30 }, ""},
+		{"narrower than a subnet", func(c *Controller) { c.WidestIPAM = 31 }, "--widest-ipam-subnet: 31 is no prefix length of an IPv4 subnet, give one from 1 to 30"},
 		{"level", func(c *Controller) { c.LogLevel = "" }, `--log-level: "" is none of debug, info, warn, error`},
 		{"no endpoint", func(c *Controller) { c.NB.Endpoints = nil }, "--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Controller{LogLevel: "debug", OrphanPeriod: time.Minute, NB: NB{Endpoints: []string{"unix:/run/nb.sock"}}}
+			c := Controller{LogLevel: "debug", OrphanPeriod: time.Minute, WidestIPAM: DefaultWidestIPAM, NB: NB{Endpoints: []string{"unix:/run/nb.sock"}}}
 			tt.change(&c)
 			wantText(t, c.Validate(), tt.want)
 		})

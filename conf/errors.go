@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // The CNI error codes that ovn-multinet answers with. Those below 100 are the CNI specification's
@@ -69,11 +68,12 @@ func (e *Error) Error() string { return e.err.Error() }
 func (e *Error) Unwrap() error { return e.err }
 
 // Describe returns code, one-line message and details of an error for the CNI result: the message is that of
-// the whole chain of wraps, code and details are those of the first Error in it.
+// the whole chain of wraps, code and details are those of the first Error in it. Message and details have at most MaxMessage
+// bytes each.
 func Describe(err error) (code uint, msg, details string) {
-	msg = strings.Join(strings.Fields(err.Error()), " ")
+	msg = Brief(err)
 	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Code, msg, e.Details
+		return e.Code, msg, OneLine(e.Details, MaxMessage)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return CodeTryAgain, msg, "the deadline of the call passed first"

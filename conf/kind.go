@@ -104,7 +104,7 @@ func ownKey(config []byte) string {
 	if json.Unmarshal(config, &keys) != nil {
 		return ""
 	}
-	for _, key := range []string{"gateway", "portSecurity", "router", "routes", "snat"} {
+	for _, key := range []string{"gateway", "portSecurity", "router", "routerGuests", "routes", "snat"} {
 		if keys[key] != nil {
 			return key
 		}

@@ -14,7 +14,8 @@ import (
 // Nearest returns the known word with the smallest edit distance to the given one, "" when none is near.
 // Case is ignored, so that vlanid finds vlanID.
 func Nearest(word string, known []string) string {
-	best, limit := "", min(len(word), maxWord)/2+1
+	word = word[:min(len(word), maxWord)] // before all else: a tenant's word may have a megabyte
+	best, limit := "", len(word)/2+1
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < limit {
 			best, limit = k, d

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -35,7 +34,8 @@ type Network struct {
 	BlockBits []int          // of Layer3: the prefix lengths of a node's blocks of the subnets
 	Exclude   []netip.Prefix
 	Gateways  []netip.Addr // one per subnet, in their order; of Layer3 none, for each block has its own
-	Router    string       // the logical router that it is attached to; "": none, or that of a Layer3 network alone
+	Router    string       // the full name of the logical router that it names; "": none, or that of a Layer3 network alone
+	Guests    []Guest      // which other namespaces may join the router, of a network of the router's own namespace
 	SNAT      *bool        // whether the router's gateway hides the pods' addresses; nil: as the gateway does
 	Routes    []Route      // put into each pod
 	MTU       int          // 0: what the underlay allows
@@ -97,6 +97,7 @@ type networkJSON struct {
 	ExcludeSubnets string            `json:"excludeSubnets"`
 	Gateway        string            `json:"gateway"`
 	Router         string            `json:"router"`
+	RouterGuests   []json.RawMessage `json:"routerGuests"` // of guestJSON
 	SNAT           *bool             `json:"snat"`
 	Routes         []json.RawMessage `json:"routes"` // of routeJSON
 	MTU            *int              `json:"mtu"`
@@ -112,9 +113,37 @@ type networkJSON struct {
 // correctNAD is what to do about an error in a NAD.
 const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 
+// Bounds on what one NAD may say: no network of the field comes near them, and the work for one network stays bounded.
+const (
+	MaxExclude = 256 // prefixes in excludeSubnets
+	MaxRoutes  = 256 // the same as of a pod's own routes
+)
+
 // ParseNetwork reads the spec.config of the NAD namespace/name as an OVN network. Every error has code 7 and
 // names the key.
 func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
+	if len(config) > MaxNetworkConfig {
+		return nil, Errorf(CodeInvalidConfig, correctNAD,
+			"network %s/%s: spec.config: %w", namespace, name, TooLarge(len(config), MaxNetworkConfig))
+	}
+	n, err := ParseAccepted(namespace, name, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range []struct {
+		key       string
+		have, max int
+	}{{"excludeSubnets", len(n.Exclude), MaxExclude}, {"routes", len(n.Routes), MaxRoutes}} {
+		if list.have > list.max {
+			return nil, Errorf(CodeInvalidConfig, correctNAD, "network %s/%s: %s: %d are more than %d", namespace, name, list.key, list.have, list.max)
+		}
+	}
+	return n, nil
+}
+
+// ParseAccepted is ParseNetwork without the bounds: for a configuration that the controller has accepted, maybe by other
+// bounds than today's.
+func ParseAccepted(namespace, name string, config []byte) (*Network, error) {
 	n, err := parseNetwork(namespace, name, config)
 	if err != nil {
 		return nil, Errorf(CodeInvalidConfig, correctNAD,
@@ -302,30 +331,6 @@ func (n *Network) setExclude(raw *networkJSON) error {
 			return fmt.Errorf("excludeSubnets: nothing of %s is left for pods", subnet)
 		}
 	}
-	return nil
-}
-
-// routerName is RFC 1123's form of a label, which Kubernetes' names have too.
-var routerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
-func (n *Network) setRouter(raw *networkJSON) error {
-	n.SNAT = raw.SNAT
-	if raw.SNAT != nil && raw.Router == "" {
-		return errors.New("snat: it is the router's gateway that does it, and there is no \"router\"")
-	}
-	if raw.Router == "" {
-		return nil
-	}
-	if n.Topology == Localnet {
-		return errors.New("router: a localnet network has the routers of the provider's network, and none of ours")
-	}
-	if !routerName.MatchString(raw.Router) {
-		return fmt.Errorf("router: %.64q is no name: lower-case letters, digits and '-', at most 63", raw.Router)
-	}
-	if len(n.Subnets) == 0 {
-		return errors.New("router: a network without subnets has nothing to route")
-	}
-	n.Router = raw.Router
 	return nil
 }
 

@@ -44,6 +44,9 @@ func show(n *Network) string {
 	if n.Router != "" {
 		add("at %s", n.Router)
 	}
+	for _, g := range n.Guests {
+		add("with %s %s", g.Namespace, joinWords(g.Subnets, "+"))
+	}
 	if n.SNAT != nil {
 		add("snat %t", *n.SNAT)
 	}
@@ -100,12 +103,12 @@ func TestParseNetwork(t *testing.T) {
 		{"one destination in two lengths", `"subnets":"10.1.0.0/16","routes":[{"dst":"192.0.2.0/24"},{"dst":"192.0.2.0/25"}]`,
 			"10.1.0.0/16 gw 10.1.0.1, to 192.0.2.0/24 via 10.1.0.1, to 192.0.2.0/25 via 10.1.0.1"},
 		{"no routes", `"routes":[]`, ""},
-		{"router", `"subnets":"10.1.0.0/16","router":"r1"`, "10.1.0.0/16 gw 10.1.0.1, at r1"},
-		{"router of IPv6", `"subnets":"fd01::/64","router":"1"`, "fd01::/64 gw fd01::1, at 1"},
-		{"router of the longest name", `"subnets":"fd01::/64","router":"a-` + strings.Repeat("z", 61) + `"`, "fd01::/64 gw fd01::1, at a-" + strings.Repeat("z", 61)},
-		{"snat", `"subnets":"10.1.0.0/16","router":"r1","snat":true`, "10.1.0.0/16 gw 10.1.0.1, at r1, snat true"},
-		{"no snat", `"subnets":"10.1.0.0/16","router":"r1","snat":false`, "10.1.0.0/16 gw 10.1.0.1, at r1, snat false"},
-		{"snat as the gateway does", `"subnets":"10.1.0.0/16","router":"r1","snat":null`, "10.1.0.0/16 gw 10.1.0.1, at r1"},
+		{"router", `"subnets":"10.1.0.0/16","router":"r1"`, "10.1.0.0/16 gw 10.1.0.1, at shop/r1"},
+		{"router of IPv6", `"subnets":"fd01::/64","router":"1"`, "fd01::/64 gw fd01::1, at shop/1"},
+		{"router of the longest name", `"subnets":"fd01::/64","router":"a-` + strings.Repeat("z", 61) + `"`, "fd01::/64 gw fd01::1, at shop/a-" + strings.Repeat("z", 61)},
+		{"snat", `"subnets":"10.1.0.0/16","router":"r1","snat":true`, "10.1.0.0/16 gw 10.1.0.1, at shop/r1, snat true"},
+		{"no snat", `"subnets":"10.1.0.0/16","router":"r1","snat":false`, "10.1.0.0/16 gw 10.1.0.1, at shop/r1, snat false"},
+		{"snat as the gateway does", `"subnets":"10.1.0.0/16","router":"r1","snat":null`, "10.1.0.0/16 gw 10.1.0.1, at shop/r1"},
 		{"localnet", `"topology":"localnet","physicalNetworkName":"phys"`, "localnet, VLAN 0 of phys"},
 		{"localnet, untagged", `"topology":"localnet","physicalNetworkName":"phys","vlanID":null,"router":""`, "localnet, VLAN 0 of phys"},
 		{"localnet, least VLAN", `"topology":"localnet","physicalNetworkName":"phys","vlanID":1`, "localnet, VLAN 1 of phys"},
@@ -168,12 +171,11 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"topology is a number", config(`"topology":2`), `"topology" does not take a JSON number`},
 
 		{"router, and no subnets", config(`"router":"r1"`), "router: a network without subnets has nothing to route"},
-		{"router in capitals", config(v4 + `"router":"R1"`), `router: "R1" is no name: lower-case letters, digits and '-', at most 63`},
-		{"router with a slash", config(v4 + `"router":"shop/r1"`), `router: "shop/r1" is no name: lower-case letters, digits and '-', at most 63`},
-		{"router with a dash in front", config(v4 + `"router":"-r1"`), `router: "-r1" is no name: lower-case letters, digits and '-', at most 63`},
-		{"router with a dash behind", config(v4 + `"router":"r1-"`), `router: "r1-" is no name: lower-case letters, digits and '-', at most 63`},
-		{"router of two lines", config(v4 + `"router":"r1\n"`), `router: "r1\n" is no name: lower-case letters, digits and '-', at most 63`},
-		{"router of 64", config(v4 + `"router":"` + strings.Repeat("r", 64) + `"`), `router: "` + strings.Repeat("r", 64) + `" is no name: lower-case letters, digits and '-', at most 63`},
+		{"router in capitals", config(v4 + `"router":"R1"`), `router: "R1" is no router's name: "core", "<namespace>/core" or "/core", with lower-case letters, digits and '-', at most 63`},
+		{"router with a dash in front", config(v4 + `"router":"-r1"`), `router: "-r1" is no router's name: "core", "<namespace>/core" or "/core", with lower-case letters, digits and '-', at most 63`},
+		{"router with a dash behind", config(v4 + `"router":"r1-"`), `router: "r1-" is no router's name: "core", "<namespace>/core" or "/core", with lower-case letters, digits and '-', at most 63`},
+		{"router of two lines", config(v4 + `"router":"r1\n"`), `router: "r1\n" is no router's name: "core", "<namespace>/core" or "/core", with lower-case letters, digits and '-', at most 63`},
+		{"router of 64", config(v4 + `"router":"` + strings.Repeat("r", 64) + `"`), `router: "` + strings.Repeat("r", 64) + `" is no router's name: "core", "<namespace>/core" or "/core", with lower-case letters, digits and '-', at most 63`},
 		{"router is a list", config(v4 + `"router":["r1"]`), `"router" does not take a JSON array`},
 		{"secondary, but not a role", config(`"allowPersistentIPs":"secondary"`), `"allowPersistentIPs" is not served yet, leave it out`},
 		{"allowPersistentIPs", config(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},

@@ -26,6 +26,7 @@ type Plugin struct {
 	AgentSocket      string
 	StateDir         string
 	AllowedDelegates []string
+	AllowedIPAM      []string        // what delegates may run for their addresses
 	LogFile          string          // empty: no log of its own
 	Timeout          time.Duration   // of one ADD as a whole
 	Draining         bool            // the node gives no networks any more
@@ -49,6 +50,7 @@ type pluginJSON struct {
 	AgentSocket      string          `json:"agentSocket"`
 	StateDir         string          `json:"stateDir"`
 	AllowedDelegates []string        `json:"allowedDelegates"`
+	AllowedIPAM      []string        `json:"allowedIPAM"`
 	LogFile          string          `json:"logFile"`
 	Timeout          string          `json:"timeout"`
 	StrictStatus     bool            `json:"strictStatus"`
@@ -77,7 +79,7 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 			"plugin configuration: %w", err)
 	}
 	p := &Plugin{
-		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates,
+		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates, AllowedIPAM: raw.AllowedIPAM,
 		LogFile: raw.LogFile, Timeout: DefaultTimeout, StrictStatus: raw.StrictStatus, Draining: raw.Draining, Annotations: raw.RuntimeConfig.Annotations,
 	}
 	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
@@ -100,6 +102,11 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	return p, p.validate(raw.Timeout)
 }
 
+// Allowed is what the node lets networks of other plugins run.
+func (p *Plugin) Allowed() *Allowed {
+	return &Allowed{Delegates: p.AllowedDelegates, IPAM: p.AllowedIPAM}
+}
+
 func (p *Plugin) validate(timeout string) error {
 	bad := func(format string, args ...any) error {
 		return Errorf(CodeInvalidConfig, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",
@@ -117,9 +124,14 @@ func (p *Plugin) validate(timeout string) error {
 			return bad("%s: %q is not a clean absolute path", f.key, f.path)
 		}
 	}
-	for _, d := range p.AllowedDelegates {
-		if d == "" || strings.ContainsAny(d, "/\\") || strings.HasPrefix(d, ".") {
-			return bad("allowedDelegates: %q is not the name of a plugin", d)
+	for _, list := range []struct {
+		key     string
+		plugins []string
+	}{{"allowedDelegates", p.AllowedDelegates}, {"allowedIPAM", p.AllowedIPAM}} {
+		for _, d := range list.plugins {
+			if d == "" || strings.ContainsAny(d, "/\\") || strings.HasPrefix(d, ".") {
+				return bad("%s: %q is not the name of a plugin", list.key, d)
+			}
 		}
 	}
 	return nil

@@ -12,7 +12,8 @@ import (
 // 32 bits of its row's key to itself.
 type Pool struct {
 	Subnet netip.Prefix
-	spans  []Span // ascending, disjoint
+	spans  []Span   // ascending, disjoint
+	begins []uint64 // of each span: the index of its first address
 	size   uint64
 }
 
@@ -55,7 +56,7 @@ func newPool(subnet netip.Prefix, excluded []netip.Prefix, gateways []netip.Addr
 
 func (p *Pool) add(s Span) {
 	if s.First.Compare(s.Last) <= 0 {
-		p.spans = append(p.spans, s)
+		p.spans, p.begins = append(p.spans, s), append(p.begins, p.size)
 		p.size += s.size()
 	}
 }
@@ -68,19 +69,20 @@ func (p Pool) Spans() []Span { return slices.Clone(p.spans) }
 
 // At returns the i-th address of the pool; i must be below Size.
 func (p Pool) At(i uint64) netip.Addr {
-	for _, s := range p.spans {
-		if n := s.size(); i >= n {
-			i -= n
-			continue
-		}
-		return addTo(s.First, i)
+	if i >= p.size {
+		panic("conf: address index beyond the pool")
 	}
-	panic("conf: address index beyond the pool")
+	at, exact := slices.BinarySearch(p.begins, i)
+	if !exact {
+		at--
+	}
+	return addTo(p.spans[at].First, i-p.begins[at])
 }
 
 // Contains tells whether the address may be leased.
 func (p Pool) Contains(a netip.Addr) bool {
-	return slices.ContainsFunc(p.spans, func(s Span) bool { return s.First.Compare(a) <= 0 && a.Compare(s.Last) <= 0 })
+	at, found := slices.BinarySearchFunc(p.spans, a, func(s Span, a netip.Addr) int { return s.First.Compare(a) })
+	return found || at > 0 && a.Compare(p.spans[at-1].Last) <= 0
 }
 
 func (s Span) size() uint64 { return low64(s.Last) - low64(s.First) + 1 }

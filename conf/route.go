@@ -13,6 +13,7 @@ type routeJSON struct {
 }
 
 func (n *Network) setRoutes(raw *networkJSON) error {
+	routed := make(map[netip.Prefix]bool, len(raw.Routes))
 	for i, text := range raw.Routes {
 		var r routeJSON
 		if err := DecodeObject(text, &r, nil); err != nil {
@@ -35,9 +36,10 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 		if err != nil {
 			return fmt.Errorf("routes[%d].gw: %w", i, err)
 		}
-		if slices.ContainsFunc(n.Routes, func(r Route) bool { return r.Dst == dst }) {
+		if routed[dst] {
 			return fmt.Errorf("routes[%d].dst: %s is routed twice", i, dst)
 		}
+		routed[dst] = true
 		n.Routes = append(n.Routes, Route{Dst: dst, GW: gw})
 	}
 	return nil

@@ -11,10 +11,13 @@ import (
 	"strings"
 )
 
-// Router is a logical router with a gateway to a provider's network, as the controller's --config describes it. A router
-// that is not there needs no description: it joins the networks that name it.
+// Router is a logical router as the controller's --config describes it: of the whole cluster, or of a namespace and with a
+// gateway to a provider's network. Other routers of namespaces need no description.
 type Router struct {
-	Name string
+	Name       string           // the full name: "/core", or "<namespace>/core"
+	Namespaces map[string]Grant // whose networks may join, by namespace; "*" stands for those that are not listed
+	// What follows is the gateway's; all of it is empty without one.
+
 	// Join are the subnets between router and gateway, of the families of External: their first two addresses are theirs.
 	Join []netip.Prefix
 	// External are the gateway's addresses, each with its subnet's prefix length; at most one per family, IPv4 first.
@@ -25,6 +28,9 @@ type Router struct {
 	Nodes    string // a label selector
 	SNAT     bool   // of networks that do not say
 }
+
+// HasGateway tells whether the router has a gateway to a provider's network.
+func (r *Router) HasGateway() bool { return len(r.External) > 0 }
 
 // RouterJoin and GatewayJoin are the addresses of router and gateway on the switch between them.
 func (r *Router) RouterJoin(i int) netip.Prefix { return nth(r.Join[i], 1) }
@@ -54,10 +60,13 @@ func (r *Router) CheckSubnet(subnet netip.Prefix) error {
 var defaultJoin = []netip.Prefix{netip.MustParsePrefix("100.64.0.0/24"), netip.MustParsePrefix("fd98::/64")}
 
 type controllerJSON struct {
-	Routers map[string]json.RawMessage `json:"routers"` // of routerJSON
+	Routers          map[string]json.RawMessage `json:"routers"`          // of routerJSON
+	PhysicalNetworks map[string]json.RawMessage `json:"physicalNetworks"` // of lists of physicalGrantJSON
 }
 
 type routerJSON struct {
+	Namespaces map[string]json.RawMessage `json:"namespaces"` // of grantJSON
+
 	JoinSubnet      string `json:"joinSubnet"`
 	ExternalSubnet  string `json:"externalSubnet"`
 	ExternalAddress string `json:"externalAddress"`
@@ -68,6 +77,12 @@ type routerJSON struct {
 	SNAT            *bool  `json:"snat"`
 }
 
+// hasGateway tells whether any key of a gateway is given.
+func (raw *routerJSON) hasGateway() bool {
+	text := raw.JoinSubnet + raw.ExternalSubnet + raw.ExternalAddress + raw.NextHop + raw.PhysicalNetwork + raw.GatewayNodes
+	return text != "" || raw.VLANID != nil || raw.SNAT != nil
+}
+
 // ParseRouters reads the controller's --config, from JSON, into routers by name. Every error names the router and the key.
 func ParseRouters(config []byte) (map[string]*Router, error) {
 	var c controllerJSON
@@ -75,9 +90,9 @@ func ParseRouters(config []byte) (map[string]*Router, error) {
 		return nil, err
 	}
 	routers := map[string]*Router{}
-	for _, name := range slices.Sorted(maps.Keys(c.Routers)) {
-		if !routerName.MatchString(name) {
-			return nil, fmt.Errorf("routers: %.64q is no name: lower-case letters, digits and '-', at most 63", name)
+	for _, name := range sortedKeys(c.Routers) {
+		if err := checkRouterName(name); err != nil {
+			return nil, err
 		}
 		r, err := parseRouter(name, c.Routers[name])
 		if err != nil {
@@ -93,16 +108,39 @@ func ParseRouters(config []byte) (map[string]*Router, error) {
 	return routers, nil
 }
 
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// checkRouterName wants the full name of a router.
+func checkRouterName(name string) error {
+	if label.MatchString(name) {
+		const form = `routers: whose router is %q? Write "/%s" for one of the whole cluster, or "<namespace>/%s"`
+		return fmt.Errorf(form, name, name, name)
+	}
+	if _, err := routerName("", name); err != nil {
+		return fmt.Errorf(`routers: %.64q is no name: "/core" or "<namespace>/core", with %s`, name, labelForm)
+	}
+	return nil
+}
+
 func parseRouter(name string, text []byte) (*Router, error) {
 	var raw routerJSON
 	if err := DecodeObject(text, &raw, nil); err != nil {
 		return nil, err
 	}
-	r := &Router{Name: name, Nodes: raw.GatewayNodes, SNAT: raw.SNAT == nil || *raw.SNAT, Physical: raw.PhysicalNetwork}
+	grants, err := parseGrants(raw.Namespaces)
+	if err != nil {
+		return nil, err
+	}
+	if RouterNamespace(name) == "" && !raw.hasGateway() {
+		return &Router{Name: name, Namespaces: grants}, nil
+	}
+	r := &Router{
+		Name: name, Namespaces: grants,
+		Nodes: raw.GatewayNodes, SNAT: raw.SNAT == nil || *raw.SNAT, Physical: raw.PhysicalNetwork,
+	}
 	if strings.TrimSpace(r.Nodes) == "" { // which would be all nodes
 		return nil, errors.New("gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway=")
 	}
-	var err error
 	if r.VLAN, err = checkPhysical(r.Physical, raw.VLANID); err != nil {
 		return nil, err
 	}

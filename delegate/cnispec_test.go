@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -37,6 +38,7 @@ if [ "$CNI_COMMAND" = ADD ]; then cat "result ${0##*/}"; fi
 type node struct {
 	t                    *testing.T
 	dir, bin, state, pod string
+	socket               string // of the agent; "": in the state folder
 	args                 *skel.CmdArgs
 	call                 *call
 }
@@ -62,7 +64,7 @@ func newNode(t *testing.T) *node {
 // argsOf are the arguments of a call for a container, with further keys of the configuration.
 func (n *node) argsOf(container, keys string) *skel.CmdArgs {
 	args := callArgs(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"cbr0","type":"ovn-multinet","stateDir":%q,"agentSocket":%q,
-		"allowedDelegates":["alpha","beta","missing"]%s}`, n.state, filepath.Join(n.state, "sock"), keys))
+		"allowedDelegates":["alpha","beta","missing"],"allowedIPAM":["alpha","beta"]%s}`, n.state, cmp.Or(n.socket, filepath.Join(n.state, "sock")), keys))
 	args.ContainerID, args.Path, args.Netns = container, n.bin, n.pod
 	return args
 }
@@ -408,12 +410,12 @@ func TestMissingPlugin(t *testing.T) {
 // TestIPAMIsChecked: the plugin for addresses is a name too, and one that may be run (section 1).
 func TestIPAMIsChecked(t *testing.T) {
 	n := newNode(t)
-	for kind, code := range map[string]uint{"beta": 0, "../beta": conf.CodeNotAllowed, "/bin/sh": conf.CodeNotAllowed, "gamma": conf.CodeNotAllowed} {
+	for kind, code := range map[string]uint{"beta": 0, "../beta": conf.CodeInvalidConfig, "/bin/sh": conf.CodeInvalidConfig, "gamma": conf.CodeNotAllowed} {
 		e := n.attachments("c1", of(`{"type":"alpha","ipam":{"type":"`+kind+`"}}`, ""))
 		if err := n.call.delegates().check(e.Plan); code == 0 {
 			n.must(err)
 		} else {
-			wantError(t, err, code, "interface net1: network shop/ext: delegate", kind)
+			wantError(t, err, code, "interface net1: network shop/ext:", kind)
 		}
 	}
 }

@@ -19,12 +19,18 @@ import (
 type conflist struct {
 	stubs   *libcni.NetworkConfigList
 	plugins []map[string]json.RawMessage
+	// programs are what each plugin has run.
+	programs []*conf.Programs
 }
 
 // stubKey numbers a plugin's configuration in its list, between libcni and the executor.
 const stubKey = "ovn-multinet/plugin"
 
-// readConflist reads what the agent made of a NetworkAttachmentDefinition.
+// correctNAD says what to do about a configuration that is refused.
+const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
+
+// readConflist reads what the agent made of a NetworkAttachmentDefinition. It refuses what a plugin may read differently, and what
+// is the runtime's to say: the agent has done so too, and another agent may not have.
 func readConflist(d *plan.Delegate) (*conflist, error) {
 	var text struct {
 		Name         string                       `json:"name"`
@@ -34,28 +40,72 @@ func readConflist(d *plan.Delegate) (*conflist, error) {
 		Plugins      []map[string]json.RawMessage `json:"plugins"`
 	}
 	invalid := func(err error) error {
-		return named(d, conf.Errorf(conf.CodeInvalidConfig, "correct spec.config of the NetworkAttachmentDefinition", "%w", err))
+		return named(d, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "%w", err))
 	}
 	if err := json.Unmarshal(d.Conflist, &text); err != nil {
+		return nil, invalid(err)
+	}
+	if err := conf.CheckSameKeys(d.Conflist); err != nil {
 		return nil, invalid(err)
 	}
 	c := &conflist{plugins: text.Plugins, stubs: &libcni.NetworkConfigList{
 		Name: text.Name, CNIVersion: text.CNIVersion, DisableCheck: text.DisableCheck, DisableGC: text.DisableGC, Bytes: d.Conflist,
 	}}
 	for i, p := range text.Plugins {
-		stub, err := json.Marshal(map[string]json.RawMessage{
-			"type": p["type"], "capabilities": p["capabilities"], "ipam": p["ipam"], stubKey: json.RawMessage(strconv.Itoa(i)),
-		})
-		if err != nil {
-			return nil, invalid(err)
-		}
-		network := &types.PluginConf{}
-		if err := json.Unmarshal(stub, network); err != nil {
+		if err := c.addStub(i, p); err != nil {
 			return nil, invalid(fmt.Errorf("plugins[%d]: %w", i, err))
 		}
-		c.stubs.Plugins = append(c.stubs.Plugins, &libcni.PluginConfig{Network: network, Bytes: stub})
 	}
 	return c, nil
+}
+
+// addStub makes the stub of the list's plugin i for libcni.
+func (c *conflist) addStub(i int, p map[string]json.RawMessage) error {
+	for key := range p {
+		if conf.OfRuntime(key) {
+			return fmt.Errorf("%.64q is for the runtime to set", key)
+		}
+	}
+	stub, err := json.Marshal(map[string]json.RawMessage{
+		"type": p["type"], "capabilities": p["capabilities"], "ipam": p["ipam"], stubKey: json.RawMessage(strconv.Itoa(i)),
+	})
+	if err != nil {
+		return err
+	}
+	network := &types.PluginConf{}
+	if err := json.Unmarshal(stub, network); err != nil {
+		return err
+	}
+	programs, err := conf.ReadPrograms(stub)
+	if err != nil {
+		return err
+	}
+	c.programs = append(c.programs, programs)
+	c.stubs.Plugins = append(c.stubs.Plugins, &libcni.PluginConfig{Network: network, Bytes: stub})
+	return nil
+}
+
+// checkShipped holds the configuration of the list's plugin i against the schema that the shipped plugins have. It is for ADD
+// alone: what another version attached must go.
+func (c *conflist) checkShipped(i int) error {
+	text, err := json.Marshal(c.plugins[i])
+	if err != nil {
+		return err
+	}
+	if err := conf.CheckShipped(text, c.programs[i], i == 0); err != nil {
+		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "plugins[%d]: %w", i, err)
+	}
+	return nil
+}
+
+// holdsOnlyNetns tells whether all that the list's plugins make is in the pod's network namespace.
+func (c *conflist) holdsOnlyNetns() bool {
+	for _, p := range c.programs {
+		if !conf.HoldsOnlyNetns(p.Type) || p.IPAM != "" && !conf.HoldsOnlyNetns(p.IPAM) {
+			return false
+		}
+	}
+	return len(c.programs) > 0
 }
 
 // request is the configuration that a plugin of the list gets: its own keys, less capabilities, which are for the runtime

@@ -28,7 +28,7 @@ type delegates struct {
 }
 
 func (c *call) delegates() *delegates {
-	e := &executor{allowed: c.conf.AllowedDelegates}
+	e := &executor{allowed: c.conf.Allowed()}
 	cache := filepath.Join(c.conf.StateDir, cacheDir)
 	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
 }
@@ -42,14 +42,12 @@ func (d *delegates) check(p *plan.Plan) error {
 		if err != nil {
 			return err
 		}
-		for _, plugin := range list.stubs.Plugins {
-			for _, kind := range []string{plugin.Network.Type, plugin.Network.IPAM.Type} {
-				if kind == "" {
-					continue
-				}
-				if _, err := d.exec.FindInPath(kind, d.cni.Path); err != nil {
-					return named(&p.Delegates[i], err)
-				}
+		for n, programs := range list.programs {
+			if err := d.exec.find(programs, d.cni.Path); err != nil {
+				return named(&p.Delegates[i], err)
+			}
+			if err := list.checkShipped(n); err != nil {
+				return named(&p.Delegates[i], err)
 			}
 		}
 	}
@@ -124,9 +122,25 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 			return named(p, err)
 		}
 		e.Results, e.Devices = append(e.Results, text), append(e.Devices, device)
+		if err := e.checkResults(); err != nil {
+			return named(p, err)
+		}
 		failpoint.Hit("delegate-made")
 	}
 	return nil
+}
+
+// checkResults bounds what the delegates report together: the journal and the agent hold all of it.
+func (e *entry) checkResults() error {
+	size := 0
+	for i := range e.Results {
+		size += len(e.Results[i]) + len(e.Devices[i])
+	}
+	if size <= plan.MaxResults {
+		return nil
+	}
+	return conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON",
+		"the results of the pod's networks up to this one: %w", conf.TooLarge(size, plan.MaxResults))
 }
 
 // delegateError gives a code to what libcni says itself.
@@ -145,10 +159,21 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 	for i := len(begun) - 1; i >= 0; i-- {
 		p := &begun[i]
 		list, err := readConflist(p)
-		if err == nil {
+		holder := ""
+		if err == nil && e.damaged {
+			holder, err = d.holderOf(e, list)
+		}
+		if err == nil && holder == "" {
 			rt := d.runtime(e, p)
 			d.restore(list, rt, e.result(i))
 			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), rt)
+		}
+		if holder != "" {
+			d.drop(e, p, list, fmt.Errorf("its entry is damaged, and container %.12s has its device by now", holder))
+		}
+		if err != nil && list != nil && netnsGone(e.NetNS) && list.holdsOnlyNetns() {
+			d.drop(e, p, list, fmt.Errorf("its network namespace is gone, and it holds nothing outside: %w", err))
+			err = nil
 		}
 		if err == nil {
 			err = dropDevice(d.call.deviceFile(&e.Sandbox, p))
@@ -161,6 +186,38 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 		failpoint.Hit("delegate-gone")
 	}
 	return left, errors.Join(errs...)
+}
+
+// drop forgets an attachment without its DEL, and says why in both logs.
+func (d *delegates) drop(e *entry, p *plan.Delegate, list *conflist, why error) {
+	why = named(p, why)
+	e.dropped = append(e.dropped, oneLine(why.Error()))
+	d.call.note(&e.Sandbox, "gave up a network of another plugin", "err", why)
+	_ = os.Remove(d.call.resultFile(list, e.Sandbox.ContainerID, p.Name))
+}
+
+// holderOf names the container that has the device of a list now, by the journal, "" if none has. The agent does not know
+// the devices of an entry that is damaged, so it may have given this one to another container: a DEL would take it away.
+func (d *delegates) holderOf(e *entry, list *conflist) (container string, err error) {
+	var id string
+	if len(list.plugins) == 0 || json.Unmarshal(list.plugins[0]["deviceID"], &id) != nil || id == "" {
+		return "", nil
+	}
+	all, err := d.call.journal.list()
+	if err != nil {
+		return "", err
+	}
+	for _, other := range all {
+		if other.Plan == nil || other.Sandbox.ContainerID == e.Sandbox.ContainerID {
+			continue
+		}
+		for i := range other.Plan.Delegates {
+			if device := other.Plan.Delegates[i].Device; device != nil && device.ID == id {
+				return other.Sandbox.ContainerID, nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // giveUp leaves the attachments that were begun as they are: an operator says that nothing can take them away any more.

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // Funcs are the plugin's answers at the edge: every error, a panic too, becomes a CNI error with its code, and
@@ -55,20 +56,34 @@ func firstFrames(stack []byte) string {
 // record writes the call's line. The log is a courtesy: what goes wrong with it must not fail a pod.
 func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
 	c, confErr := newCall(args, conf.Lenient)
-	if confErr != nil || c.conf.LogFile == "" {
+	if confErr != nil {
 		return
 	}
-	f, openErr := os.OpenFile(c.conf.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if openErr != nil {
+	c.log(cmd, &c.sandbox, func(log *slog.Logger) {
+		log = log.With("took", fmt.Sprintf("%.1fms", float64(time.Since(began).Microseconds())/1000))
+		if err != nil {
+			log.Error("failed", "err", conf.Brief(err))
+			return
+		}
+		log.Info("done")
+	})
+}
+
+// note writes a further line about a sandbox, which need not be the call's own.
+func (c *call) note(s *plan.Sandbox, message string, args ...any) {
+	c.log("note", s, func(log *slog.Logger) { log.Warn(message, args...) })
+}
+
+// log has something written into the log that the configuration names.
+func (c *call) log(cmd string, s *plan.Sandbox, write func(*slog.Logger)) {
+	if c.conf.LogFile == "" {
+		return
+	}
+	f, err := os.OpenFile(c.conf.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
 		return
 	}
 	defer f.Close()
-	log := slog.New(slog.NewTextHandler(f, nil)).With("cmd", cmd, "pod", c.sandbox.Namespace+"/"+c.sandbox.Pod,
-		"interface", args.IfName, "network", c.conf.Name, "containerID", args.ContainerID,
-		"took", fmt.Sprintf("%.1fms", float64(time.Since(began).Microseconds())/1000))
-	if err != nil {
-		log.Error("failed", "err", err)
-		return
-	}
-	log.Info("done")
+	write(slog.New(slog.NewTextHandler(f, nil)).With("cmd", cmd, "pod", s.Namespace+"/"+s.Pod,
+		"interface", s.Interface, "network", c.conf.Name, "containerID", s.ContainerID))
 }

@@ -1,11 +1,11 @@
 package delegate
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -22,7 +22,7 @@ import (
 // own that ends with us and with the deadline.
 type executor struct {
 	version.PluginDecoder
-	allowed []string
+	allowed *conf.Allowed
 	// list is the configuration whose plugins are run, prev the result that they are given instead of libcni's; nil:
 	// libcni's.
 	list *conflist
@@ -33,13 +33,36 @@ const (
 	// busyTries bounds how often a binary is tried again that is being written just now.
 	busyTries = 5
 	busyPause = 100 * time.Millisecond
+	// callTime bounds one call of a plugin, within what the whole operation has.
+	callTime = 30 * time.Second
 )
 
 // FindInPath is the last look at a plugin's type before it is run.
 func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
-	if err := conf.CheckAllowed(plugin, e.allowed); err != nil {
+	if err := conf.CheckAllowed(plugin, e.allowed.Delegates); err != nil {
 		return "", err
 	}
+	return installed(plugin, paths)
+}
+
+// find tells whether the programs of a plugin's configuration may be run and are installed.
+func (e *executor) find(p *conf.Programs, paths []string) error {
+	if err := e.allowed.Check(p); err != nil {
+		return err
+	}
+	for _, name := range []string{p.Type, p.IPAM} {
+		if name == "" {
+			continue
+		}
+		if _, err := installed(name, paths); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// installed returns where a plugin's program is.
+func installed(plugin string, paths []string) (string, error) {
 	path, err := invoke.FindInPath(plugin, paths)
 	if err != nil {
 		return "", conf.Errorf(conf.CodeDelegateFailed, "install the plugin on this node, in the runtime's folder of CNI plugins", "delegate %s: %w", plugin, err)
@@ -53,9 +76,14 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
 	name := filepath.Base(path)
+	if err := e.checkRequest(name, stdin); err != nil {
+		return nil, err
+	}
 	for try := 1; ; try++ {
-		out, err := cniexec.Run(ctx, path, stdin, environ)
+		out, err := cniexec.Run(ctx, path, stdin, environ, &cniexec.DelegateLimits)
 		switch {
 		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
 			select {
@@ -65,13 +93,31 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 			continue
 		case ctx.Err() != nil:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed", "delegate %s: %w", name, context.Cause(ctx))
-		case out.Over:
+		case out != nil && out.Over:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
+		case err != nil && out == nil:
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "has this node a process, a file or memory left?", "delegate %s: %w", name, err)
+		case err != nil && out.Limit != "":
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault",
+				"delegate %s: it reached the limit of %s", name, out.Limit)
 		case err != nil:
 			return nil, complaint(name, err, out.Stdout, out.Stderr)
 		}
 		return out.Stdout, nil
 	}
+}
+
+// checkRequest is the last look at what a plugin is given: these very bytes, read as the plugin reads them, have it run what the
+// operator allows and no more.
+func (e *executor) checkRequest(name string, stdin []byte) error {
+	p, err := conf.ReadPrograms(stdin)
+	if err == nil && p.Type != name {
+		err = fmt.Errorf("type: %.64q is given to plugin %.64q", p.Type, name)
+	}
+	if err != nil {
+		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "delegate %s: %w", name, err)
+	}
+	return e.allowed.Check(p)
 }
 
 // complaint is a delegate's own error, with its own code if it has one (CNI specification, section 5, "Error").
@@ -95,7 +141,4 @@ func complaint(name string, err error, stdout, stderr []byte) error {
 }
 
 // oneLine keeps of a delegate's words what fits into an Event.
-func oneLine(s string) string {
-	s = string(bytes.Join(bytes.Fields([]byte(s)), []byte(" ")))
-	return s[:min(len(s), 512)]
-}
+func oneLine(s string) string { return conf.OneLine(s, 512) }

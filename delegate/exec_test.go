@@ -29,6 +29,7 @@ func script(t *testing.T, lines string) string {
 var (
 	onePlugin = &conflist{plugins: []map[string]json.RawMessage{{"type": json.RawMessage(`"plugin"`)}}}
 	firstStub = []byte(`{"ovn-multinet/plugin":0}`)
+	thisOne   = &conf.Allowed{Delegates: []string{"plugin"}}
 )
 
 func TestExecPlugin(t *testing.T) {
@@ -50,11 +51,11 @@ func TestExecPlugin(t *testing.T) {
 		{"a silent error", `exit 3`, "", conf.CodeDelegateFailed, "delegate plugin: exit status 3"},
 		{"killed", `kill -9 $$`, "", conf.CodeDelegateFailed, "delegate plugin: signal: killed"},
 		{"too much to say", `head -c 2000000 /dev/zero`, "", conf.CodeDelegateFailed, "delegate plugin: it printed more than 1048576 bytes"},
-		{"an endless complaint is cut", `head -c 100000 /dev/zero | tr '\0' x >&2; exit 1`, "", conf.CodeDelegateFailed, "delegate plugin: " + strings.Repeat("x", 512)},
+		{"an endless complaint is cut", `head -c 100000 /dev/zero | tr '\0' x >&2; exit 1`, "", conf.CodeDelegateFailed, "delegate plugin: " + strings.Repeat("x", 509) + "…"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e := &executor{list: onePlugin}
+			e := &executor{list: onePlugin, allowed: thisOne}
 			out, err := e.ExecPlugin(t.Context(), script(t, tt.lines), firstStub, []string{"CNI_COMMAND=ADD", "PATH=/usr/bin:/bin"})
 			if tt.message == "" {
 				if err != nil || string(out) != tt.want {
@@ -78,7 +79,7 @@ func TestHangingPluginIsKilledWithItsGroup(t *testing.T) {
 	passed := errors.New("the deadline of this test")
 	done := make(chan error, 1)
 	go func() {
-		_, err := (&executor{list: onePlugin}).ExecPlugin(ctx, script(t, lines), firstStub, []string{"PATH=/usr/bin:/bin"})
+		_, err := (&executor{list: onePlugin, allowed: thisOne}).ExecPlugin(ctx, script(t, lines), firstStub, []string{"PATH=/usr/bin:/bin"})
 		done <- err
 	}()
 	var text []byte
@@ -127,7 +128,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 func TestOnlyWhatIsAllowedIsFound(t *testing.T) {
 	dir := filepath.Dir(script(t, "exit 0"))
-	e := &executor{allowed: []string{"plugin", "elsewhere", "../plugin"}}
+	e := &executor{allowed: &conf.Allowed{Delegates: []string{"plugin", "elsewhere", "../plugin"}}}
 	for _, tt := range []struct {
 		name string
 		code uint

@@ -62,7 +62,7 @@ func TestJournalIsReadByTheAgent(t *testing.T) {
 	e.Plan.Delegates[0].Device = &plan.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}
 	e.Plan.Delegates[1].Device = &plan.Device{Resource: "a.example/vg", ID: "d1"}
 	n.must(n.call.journal.write(e))
-	if got := n.readAttached("c1"); !reflect.DeepEqual(got.Plan.Delegates, e.Plan.Delegates) || got.Complaints != 0 || got.Complaint != "" || got.Forgotten || got.Written.IsZero() {
+	if got := n.readAttached("c1"); !reflect.DeepEqual(got.Plan.Delegates, e.Plan.Outline().Delegates) || got.Complaints != 0 || got.Complaint != "" || got.Forgotten || got.Written.IsZero() {
 		t.Errorf("%+v, want the plan %+v", got, e.Plan)
 	}
 	n.must(n.call.delegates().add(t.Context(), e))
@@ -212,7 +212,7 @@ func TestForgottenIsTakenUpFirst(t *testing.T) {
 	}{{"c2", []string{"DEL beta net1"}}, {"c1", []string{"DEL beta net1", "DEL alpha net1"}}} {
 		n.attached("c9", of(`{"type":"beta"}`, ""))
 		own := sandbox("c9")
-		if got := n.call.journal.left(&own); got == nil || got.ContainerID != tt.want {
+		if got, _ := n.call.journal.left(&own); got == nil || got.ContainerID != tt.want {
 			t.Fatalf("%+v is taken up, want %s", got, tt.want)
 		}
 		n.must((&Plugin{}).Del(n.argsOf("c9", "")))
@@ -232,7 +232,7 @@ func TestForgottenOfOnesOwn(t *testing.T) {
 	n.givenUp("c1")
 	n.mark("c1")
 	own := sandbox("c1")
-	if got := n.call.journal.left(&own); got != nil {
+	if got, _ := n.call.journal.left(&own); got != nil {
 		t.Errorf("it takes up %+v", got)
 	}
 }
@@ -244,7 +244,7 @@ func TestForgottenBesideOVN(t *testing.T) {
 	e.Plan.Interfaces, e.Complaints = onePort().Interfaces, 1
 	n.must(n.call.journal.write(e))
 	n.mark("c1")
-	release, err := n.call.journal.handOver(e, nil)
+	release, err := n.call.journal.handOver(e, nil, nobody)
 	n.must(err)
 	want := []plan.Port{{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}
 	if release == nil || !reflect.DeepEqual(release.Ports, want) || !reflect.DeepEqual(readRelease(t, &n.call.journal, sandbox("c1")).Ports, want) {

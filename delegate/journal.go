@@ -10,6 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -18,7 +22,8 @@ import (
 //	attached/<id>   what a DEL has to undo; root's, 0700
 //	attached/<id>.lock
 //	attached/<id>.left   its delegates would not go: a later call, of whichever container, tries again
-//	release/<id>    what the agent has to release once the databases answer; shared with the agent
+//	release/<id>    what the agent has to release once the databases answer, most often the renamed attached/<id>; shared
+//	                with the agent
 //	release/.forget-<id>   an operator gives those delegates up, by way of the agent
 //
 // A file is written whole or not at all, and is on the disk before what it describes is begun.
@@ -48,6 +53,8 @@ type entry struct {
 	damaged bool
 	// recalled are the delegates of an entry that is damaged, as far as libcni knows them.
 	recalled []plan.Delegate
+	// dropped says which delegates were given up although their DEL failed: they hold nothing any more.
+	dropped []string
 }
 
 // begun are the delegates to take away.
@@ -74,10 +81,12 @@ func (j *journal) release(id string) string { return filepath.Join(j.dir, plan.R
 
 // prepare makes the folders.
 func (j *journal) prepare() error {
-	if err := os.MkdirAll(filepath.Join(j.dir, attachedDir), 0o700); err != nil {
-		return err
+	for _, dir := range []string{attachedDir, plan.ReleaseDir} {
+		if err := os.MkdirAll(filepath.Join(j.dir, dir), 0o700); err != nil {
+			return journalError(err)
+		}
 	}
-	return os.MkdirAll(filepath.Join(j.dir, plan.ReleaseDir), 0o700)
+	return nil
 }
 
 // read returns the attachment's entry, nil when there is none.
@@ -87,7 +96,8 @@ func (j *journal) read(s *plan.Sandbox) (*entry, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, conf.Errorf(conf.CodeTryAgain, "look at the node's disk; if it has lost the file for good, delete the file, "+
+			"and look for what the container's other plugins left", "journal: %w", err)
 	}
 	return parseEntry(text, s), nil
 }
@@ -95,32 +105,34 @@ func (j *journal) read(s *plan.Sandbox) (*entry, error) {
 func parseEntry(text []byte, s *plan.Sandbox) *entry {
 	e := &entry{}
 	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ID() != s.ID() {
-		return &entry{Version: entryVersion, Attached: plan.Attached{Sandbox: *s}, damaged: true}
+		return damagedEntry(s)
 	}
 	return e
+}
+
+// damagedEntry is that of a file which cannot be read or does not parse.
+func damagedEntry(s *plan.Sandbox) *entry {
+	return &entry{Version: entryVersion, Attached: plan.Attached{Sandbox: *s}, damaged: true}
 }
 
 func (j *journal) write(e *entry) error {
 	e.Version = entryVersion
 	if err := writeFile(j.attached(e.Sandbox.ID()), e); err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return journalError(err)
 	}
 	return nil
 }
 
 // handOver turns an attachment that was undone here into one that the agent has to release; nil when there is nothing
-// for it. Delegates that are left stay in the journal, alone. An older file of the same name in release/ means that an
-// older release is not done: what it listed may be more than what is listed now.
-func (j *journal) handOver(e *entry, left []int) (*plan.Release, error) {
-	r := e.release()
+// for it. Delegates that are left stay in the journal, alone. If the disk refuses the file in release/, ask asks the agent,
+// whose message says the same, and tells whether everything is released. If it is not, the entry stays as it is.
+func (j *journal) handOver(e *entry, left []int, ask func(*plan.Release) bool) (*plan.Release, error) {
+	r := e.Release()
 	if r != nil {
-		path := j.release(e.Sandbox.ID())
-		if _, err := os.Lstat(path); err == nil {
-			r.Planned, r.Ports = false, nil
+		if err := j.putRelease(r, len(left) == 0); err != nil && !ask(r) {
+			return nil, journalError(err)
 		}
-		if err := writeFile(path, r); err != nil {
-			return nil, fmt.Errorf("journal: %w", err)
-		}
+		failpoint.Hit("release-put")
 	}
 	if len(left) == 0 {
 		return r, j.forget(&e.Sandbox)
@@ -133,37 +145,55 @@ func (j *journal) handOver(e *entry, left []int) (*plan.Release, error) {
 	e.Complaints++
 	if e.Complaints >= maxComplaints {
 		if err := os.WriteFile(j.attached(e.Sandbox.ID())+leftSuffix, nil, 0o600); err != nil {
-			return r, fmt.Errorf("journal: %w", err)
+			return r, journalError(err)
 		}
 	}
 	return r, j.write(e)
 }
 
-// release is what the agent has to release of an entry, nil: nothing.
-func (e *entry) release() *plan.Release {
-	if e.Plan != nil && len(e.Plan.Interfaces) == 0 {
+// putRelease puts what is to be released into release/. If nothing of the entry has to stay, whole, the entry itself is
+// renamed, which a full disk permits. The entry on the disk may lack the plan, or be damaged: then it says less than r
+// does, and the agent looks for the ports by their owner.
+func (j *journal) putRelease(r *plan.Release, whole bool) error {
+	path := j.release(r.ID())
+	// If an older release is not done yet, what it lists may be more than what is listed now. An empty file stands for
+	// a release by owner, and emptying a file needs no space.
+	err := emptyFile(path)
+	if err == nil {
+		r.Planned, r.Ports = false, nil
 		return nil
 	}
-	r := &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
-	if e.Plan != nil {
-		for _, i := range e.Plan.Interfaces {
-			r.Ports = append(r.Ports, i.Port)
-		}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return r
+	if whole && os.Rename(j.attached(r.ID()), path) == nil {
+		return syncDir(filepath.Dir(path))
+	}
+	return writeFile(path, r)
 }
+
+// journalError gives the full disk its code, as trouble that passes.
+func journalError(err error) error {
+	if diskFull(err) {
+		return conf.Errorf(conf.CodeTryAgain, "the node's disk has no space or no inodes left for ovn-multinet's state folder: free some; "+
+			"the runtime tries again by itself", "journal: %w", err)
+	}
+	return fmt.Errorf("journal: %w", err)
+}
+
+func diskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // forgotten tells whether an operator gave the delegates of an attachment up, whose DEL has failed.
 func (j *journal) forgotten(e *entry) bool {
 	return e.Complaints > 0 && exists(plan.ForgetMark(j.dir, &e.Sandbox))
 }
 
-// left returns an attachment of another container whose delegates would not go, nil when there is none: one that was given up,
-// else the one that was not tried for the longest time.
-func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox) {
+// left returns an attachment of another container whose delegates would not go, nil when there is none: one that was given up
+// (forgotten), else the one that was not tried for the longest time.
+func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox, forgotten bool) {
 	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	var since time.Time
 	for _, f := range files {
@@ -172,27 +202,33 @@ func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox) {
 		if !ok || !named || id == own.ID() {
 			continue
 		}
+		if !exists(j.attached(id)) { // a killed call left the mark alone
+			_ = os.Remove(filepath.Join(j.dir, attachedDir, f.Name()))
+			continue
+		}
 		if s := (&plan.Sandbox{ContainerID: containerID, Interface: ifName}); exists(plan.ForgetMark(j.dir, s)) {
-			return s
+			return s, true
 		}
 		if info, err := f.Info(); err == nil && (oldest == nil || info.ModTime().Before(since)) {
 			oldest, since = &plan.Sandbox{ContainerID: containerID, Interface: ifName}, info.ModTime()
 		}
 	}
-	return oldest
+	return oldest, false
 }
 
 // forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.
 func (j *journal) forget(s *plan.Sandbox) error {
-	for _, path := range []string{temporary(j.attached(s.ID())), j.attached(s.ID()) + leftSuffix, j.attached(s.ID()), plan.ForgetMark(j.dir, s)} {
+	entry, release := j.attached(s.ID()), j.release(s.ID())
+	for _, path := range []string{temporary(release), temporary(entry), entry + leftSuffix, entry, plan.ForgetMark(j.dir, s)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("journal: %w", err)
+			return journalError(err)
 		}
 	}
 	return nil
 }
 
-// list returns all entries. Whose a damaged one is nobody can tell: it waits for its own DEL.
+// list returns all entries. Whose a damaged one is nobody can tell: it waits for its own DEL. A file that cannot be read
+// does not hide the others.
 func (j *journal) list() ([]*entry, error) {
 	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -209,7 +245,7 @@ func (j *journal) list() ([]*entry, error) {
 		}
 		e, err := j.read(&s)
 		if err != nil {
-			return nil, err
+			e = damagedEntry(&s)
 		}
 		if e != nil { // else it went since
 			entries = append(entries, e)
@@ -239,6 +275,15 @@ func writeFile(path string, v any) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// emptyFile empties a file that is there.
+func emptyFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func temporary(path string) string {

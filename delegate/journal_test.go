@@ -1,7 +1,6 @@
 package delegate
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,7 +87,7 @@ func TestJournalDamaged(t *testing.T) {
 			if err != nil || e == nil || !e.damaged || e.Plan != nil || e.Sandbox != s {
 				t.Fatalf("read = %+v, %v", e, err)
 			}
-			r, err := j.handOver(e, nil)
+			r, err := j.handOver(e, nil, nobody)
 			if err != nil || r.Planned {
 				t.Errorf("handed over as %+v, %v; want a release by owner", r, err)
 			}
@@ -102,7 +101,7 @@ func TestHandOver(t *testing.T) {
 	if err := j.write(e); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.handOver(e, nil); err != nil {
+	if _, err := j.handOver(e, nil, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if got := files(t, j.dir, "attached"); len(got) != 0 {
@@ -114,7 +113,7 @@ func TestHandOver(t *testing.T) {
 	}
 	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
 	again := &entry{Attached: plan.Attached{Sandbox: s, Plan: onePort()}}
-	if _, err := j.handOver(again, nil); err != nil {
+	if _, err := j.handOver(again, nil, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if r := readRelease(t, j, s); r.Planned || len(r.Ports) != 0 {
@@ -122,17 +121,21 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// nobody is an agent that is away.
+func nobody(*plan.Release) bool { return false }
+
+// readRelease reads a file of release/ as the agent does.
 func readRelease(t *testing.T, j *journal, s plan.Sandbox) plan.Release {
 	t.Helper()
 	text, err := os.ReadFile(j.release(s.ID()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r plan.Release
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
+	r, damaged := plan.ParseRelease(s.ID(), text)
+	if damaged {
+		t.Fatalf("the release of %s does not parse: %s", s.ID(), text)
 	}
-	return r
+	return *r
 }
 
 // TestJournalLists: GC sees its own conflist's entries alone, and no locks, temporary or damaged files.
@@ -202,7 +205,7 @@ func FuzzJournal(f *testing.F) {
 				t.Errorf("result %d is %s", i, r)
 			}
 		}
-		r := e.release()
+		r := e.Release()
 		switch {
 		case e.Plan == nil:
 			if r == nil || r.Planned || len(r.Ports) != 0 {

@@ -64,7 +64,7 @@ func TestWhatWouldNotGoIsTakenUpInTurn(t *testing.T) {
 	}
 	for i, want := range []string{"c1", "c2", "c1"} {
 		n.attached("c9", of(`{"type":"beta"}`, ""))
-		got := n.call.journal.left(&n.attachments("c9").Sandbox)
+		got, _ := n.call.journal.left(&n.attachments("c9").Sandbox)
 		if got == nil || got.ContainerID != want {
 			t.Fatalf("call %d takes up %+v, want %s", i, got, want)
 		}

@@ -112,7 +112,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
 	if err := c.journal.prepare(); err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, err
 	}
 	held, err := takeLock(ctx, c.journal.attached(c.sandbox.ID())+lockSuffix)
 	if err != nil {
@@ -150,7 +150,8 @@ func (c *call) add() (moved []netip.Addr, err error) {
 func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
-	request := plan.PlanRequest{Sandbox: c.sandbox, AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...), Draining: c.conf.Draining}
+	request := plan.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
+		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...), AllowedIPAM: append([]string{}, c.conf.AllowedIPAM...)}
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
 	}
@@ -175,7 +176,7 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 	if moved, err = c.make(ctx, e); err != nil {
 		return nil, err
 	}
-	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p, Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
+	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
 	if p.Default != nil { // also where a delegate's own plugins chose the gateway
 		routes := *p.Default
 		routes.Gateways = moved
@@ -241,12 +242,16 @@ func (c *call) detach(ctx context.Context, e *entry) error {
 		return errors.Join(complaint, err) // the journal stays: a retry begins here again
 	}
 	failpoint.Hit("unwired")
-	release, err := c.journal.handOver(e, left)
+	release, err := c.journal.handOver(e, left, func(r *plan.Release) bool { return c.askRelease(ctx, r) })
 	if err != nil {
 		return errors.Join(complaint, err)
 	}
 	failpoint.Hit("handed-over")
+	if release == nil && len(e.dropped) > 0 { // for the agent's log
+		release = &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: true}
+	}
 	if release != nil {
+		release.Dropped = e.dropped
 		c.askRelease(ctx, release)
 	}
 	if len(left) > 0 && e.Complaints >= maxComplaints {
@@ -255,14 +260,17 @@ func (c *call) detach(ctx context.Context, e *entry) error {
 	return complaint
 }
 
-// askRelease tells the agent. One that is missing or late finds the file: nothing is lost, so nothing is said.
-func (c *call) askRelease(ctx context.Context, release *plan.Release) {
+// askRelease tells the agent. One that is missing or late finds the file: nothing is lost, so nothing is said. done tells
+// that the agent has released everything already.
+func (c *call) askRelease(ctx context.Context, release *plan.Release) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
 	defer cancel()
 	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
-	_ = agent.Call(ctx, plan.OpRelease, release, &plan.Released{})
+	released := plan.Released{}
+	err := agent.Call(ctx, plan.OpRelease, release, &released)
 	c.dead = agent.Dead
+	return err == nil && released.Done
 }
 
 // Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success. An error of ours
@@ -290,14 +298,17 @@ func (c *call) del(s plan.Sandbox, within time.Duration) error {
 	if !exists(path) && !exists(path+lockSuffix) {
 		return nil
 	}
-	held, err := takeLock(ctx, path+lockSuffix)
+	held, err := takeLockToUndo(ctx, path+lockSuffix)
 	if err != nil {
 		return err
 	}
 	defer held.unlock()
 	e, err := c.read(&s)
-	if e == nil || err != nil {
+	if err != nil {
 		return err
+	}
+	if e == nil {
+		return c.journal.forget(&s) // what a call that was killed left beside the entry
 	}
 	return c.detach(ctx, e)
 }
@@ -330,8 +341,17 @@ func (c *call) finishOther() {
 		}
 		return
 	}
-	if other := c.journal.left(&c.sandbox); other != nil {
-		_ = c.del(*other, otherTimeout)
+	// Those that an operator gave up cost no call of a plugin, so all of them are taken up; of the others one is.
+	givenUp := false
+	for end := time.Now().Add(otherTimeout); time.Now().Before(end); {
+		other, forgotten := c.journal.left(&c.sandbox)
+		if other == nil || !forgotten && givenUp {
+			return
+		}
+		if err := c.del(*other, otherTimeout); !forgotten || err != nil {
+			return
+		}
+		givenUp = true
 	}
 }
 

@@ -234,3 +234,13 @@ func deleteGroup(group uint32) error {
 	}
 	return nil
 }
+
+// netnsGone tells whether a pod's network namespace does not exist any more, by the path that the ADD was given.
+func netnsGone(path string) bool {
+	if path == "" {
+		return false // nobody knows which it was
+	}
+	var at unix.Statfs_t
+	err := unix.Statfs(path, &at)
+	return errors.Is(err, os.ErrNotExist) || err == nil && at.Type != unix.NSFS_MAGIC
+}

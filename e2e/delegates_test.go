@@ -16,12 +16,25 @@ import (
 )
 
 // allowed is what the node's operator lets delegates run in these scenarios.
-var allowed = []string{"bridge", "macvlan", "ptp", "host-device", "tuning", "host-local", "static", "recorder"}
+var allowed = []string{"bridge", "macvlan", "ptp", "host-device", "tuning", "dummy", "sbr", "vrf", "recorder"}
+
+// allowedIPAM is what it lets those run for addresses.
+var allowedIPAM = []string{"host-local", "static"}
 
 // withDelegates allows them on every node.
 func withDelegates(l *lab.Lab) {
 	for _, n := range l.Nodes {
-		n.PluginConf = func(entry map[string]any) { entry["allowedDelegates"] = allowed }
+		n.PluginConf = func(entry map[string]any) { entry["allowedDelegates"], entry["allowedIPAM"] = allowed, allowedIPAM }
+	}
+}
+
+// withGlobal lets all pods use the NADs of a namespace, beside what before sets up.
+func withGlobal(namespace string, before func(*lab.Lab)) func(*lab.Lab) {
+	return func(l *lab.Lab) {
+		before(l)
+		for _, n := range l.Nodes {
+			n.AgentArgs = append(n.AgentArgs, "--global-namespaces="+namespace)
+		}
 	}
 }
 

@@ -269,7 +269,7 @@ func TestChainOfADelegateFailsAtDel(t *testing.T) {
 // goes by. In one pod and in two, each plugin gets its own configuration and its own result back.
 func TestNetworksOfOneCNIName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := newWorld(t, lab.Options{Nodes: 1}, withGlobal("infra", withDelegates))
 	ours, theirs := filepath.Join(w.Nodes[0].Dir, "ours.log"), filepath.Join(w.Nodes[0].Dir, "theirs.log")
 	w.inNamespace("shop", "lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(ours, "192.0.2.1/24", "")+`]}`)
 	w.inNamespace("infra", "lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(theirs, "198.51.100.1/24", "")+`]}`)

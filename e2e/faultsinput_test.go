@@ -67,10 +67,7 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 // interface.
 func TestIsolationHasNoWayAround(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
-		withDelegates(l)
-		l.Nodes[0].AgentArgs = append(l.Nodes[0].AgentArgs, "--namespace-isolation")
-	})
+	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates) // isolation is the default
 	log := filepath.Join(w.Nodes[0].Dir, "rec.log")
 	for _, namespace := range []string{"infra", "shop"} {
 		w.inNamespace(namespace, "rec", addressed(log, "192.0.2.7/24", ""))
@@ -152,10 +149,11 @@ func TestCodesOfDelegates(t *testing.T) {
 	w.must(os.WriteFile(stuck, nil, 0o600))
 	for name, how := range map[string]string{
 		"own": `"fail":{"ADD":{"code":119,"msg":"no such wire"}}`, "try-again": `"fail":{"ADD":{"code":11,"msg":"wait"}}`,
-		"codeless": `"fail":{"ADD":{"msg":"no code"}}`, "wordless": `"fail":{"ADD":""}`, "no-result": `"print":0`, "no-log": `"log":"/nonexistent/log"`,
+		"codeless": `"fail":{"ADD":{"msg":"no code"}}`, "wordless": `"fail":{"ADD":""}`, "no-result": `"print":0`,
 	} {
 		w.definition(name, `{"cniVersion":"1.0.0","type":"recorder","log":"`+filepath.Join(w.Nodes[0].Dir, "log")+`",`+how+`}`)
 	}
+	w.definition("no-log", `{"cniVersion":"1.0.0","type":"recorder","log":"/nonexistent/log"}`)
 	w.definition("absent", `{"type":"absent"}`)
 	for _, tt := range []struct {
 		network string

@@ -109,7 +109,7 @@ func TestGCBesideADamagedEntry(t *testing.T) {
 // because the two configurations have one "name"; and each one's plugins are asked.
 func TestGCOfNetworksOfOneCNIName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
+	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withGlobal("infra", withDelegates))
 	dir := w.Nodes[0].Dir
 	ours, theirs, stuck := filepath.Join(dir, "ours.log"), filepath.Join(dir, "theirs.log"), filepath.Join(dir, "stuck")
 	w.must(os.WriteFile(stuck, nil, 0o600))

@@ -15,10 +15,12 @@ import (
 // provider is the name of the network outside.
 const provider = "provider"
 
-// gatewayConfig is of router core, whose gateway is on nodes with the label edge: on VLAN 42, as 192.0.2.10 and
+// gatewayConfig is of router /core, whose gateway is on nodes with the label edge: on VLAN 42, as 192.0.2.10 and
 // 2001:db8::10, with the rest of the world behind 192.0.2.1 and 2001:db8::1.
 const gatewayConfig = `routers:
-  core:
+  /core:
+    namespaces:
+      shop: {subnets: "10.0.0.0/8,fd00::/8", maySetSNAT: true}
     gatewayNodes: edge=yes
     physicalNetworkName: provider
     vlanID: 42
@@ -27,15 +29,21 @@ const gatewayConfig = `routers:
     nextHop: 192.0.2.1,2001:db8::1
 `
 
+// controllerConfig writes the controller's configuration, which the controller reads when it starts.
+func controllerConfig(t *testing.T, l *lab.Lab, config string) {
+	t.Helper()
+	path := filepath.Join(l.Dir, "controller.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.ControllerArgs = []string{"--config", path}
+}
+
 // newGatewayWorld has three nodes, of which these have the label, and the gateway.
 func newGatewayWorld(t *testing.T, config string, edges ...int) *world {
 	t.Helper()
 	return newWorld(t, lab.Options{Nodes: 3, Physical: provider}, func(l *lab.Lab) {
-		path := filepath.Join(l.Dir, "controller.yaml")
-		if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		l.ControllerArgs = []string{"--config", path}
+		controllerConfig(t, l, config)
 		if err := l.WriteManifest("nodes.yaml", nodesManifest(l.Nodes, edges...)); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +60,7 @@ func (w *world) gatewayStands(nodes ...int) {
 			return fmt.Errorf("the gateway has %d nodes: %v", got, err)
 		}
 		for _, i := range nodes {
-			if _, err := w.Nodes[i].VSCtl(w.ctx, "--no-wait", "get", "Port", "patch-core:provider-to-br-int", "name"); err != nil {
+			if _, err := w.Nodes[i].VSCtl(w.ctx, "--no-wait", "get", "Port", "patch-/core:provider-to-br-int", "name"); err != nil {
 				return err
 			}
 		}
@@ -88,9 +96,9 @@ func nodesManifest(nodes []*lab.Node, edges ...int) string {
 	return strings.Join(docs, "---\n")
 }
 
-// outOf is the configuration of network 10.2<i>.0.0/24, fd2<i>::/64 on router core with routes to the world.
+// outOf is the configuration of network 10.2<i>.0.0/24, fd2<i>::/64 on router /core with routes to the world.
 func outOf(i int, keys string) string {
-	return fmt.Sprintf(`{"type":"ovn-multinet","router":"core","subnets":"10.%d.0.0/24,fd%d::/64",%s
+	return fmt.Sprintf(`{"type":"ovn-multinet","router":"/core","subnets":"10.%d.0.0/24,fd%d::/64",%s
 		"routes":[{"dst":"192.0.2.0/24"},{"dst":"198.51.100.0/24"},{"dst":"2001:db8::/32"}]}`, 20+i, 20+i, keys)
 }
 
@@ -246,7 +254,7 @@ func TestGatewayMoves(t *testing.T) {
 	w.network("hidden", outOf(1, ""))
 	p := w.attached(2, "web", "hidden")
 	w.mustReach(p, "192.0.2.9", "2001:db8::9")
-	binding, err := w.WatchBinding(w.ctx, "cr-core:external")
+	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
 	w.must(err)
 	defer binding.Close()
 	w.watched(0, 1, 2)
@@ -318,7 +326,7 @@ func TestGatewayNodes(t *testing.T) {
 	w.network("hidden", outOf(1, ""))
 	w.controllerSays("no node has the label of a gateway")
 	p := w.attached(2, "web", "hidden")
-	binding, err := w.WatchBinding(w.ctx, "cr-core:external")
+	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
 	w.must(err)
 	defer binding.Close()
 	for _, step := range [][]int{{2}, {0}, {0, 1}, {1}} {

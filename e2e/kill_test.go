@@ -57,7 +57,7 @@ func TestPluginKilled(t *testing.T) {
 			w.asBefore()
 		})
 	}
-	for _, point := range pluginDel {
+	for _, point := range append([]string{"release-put"}, pluginDel...) { // which the version before does not have
 		t.Run("DEL at "+point, func(t *testing.T) {
 			w := &world{Lab: w.Lab, t: t, ctx: w.ctx, base: w.base}
 			p := w.attached(0, "web", "blue,green,blue")

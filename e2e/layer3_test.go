@@ -208,8 +208,8 @@ func TestLayer3Routed(t *testing.T) {
 	host := w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
 	w.must(host.Route(w.ctx, "10.128.0.0/22", "192.0.2.10"))
 	const routes = `"routes":[{"dst":"192.0.2.0/24"},{"dst":"2001:db8::/32"},{"dst":"10.21.0.0/24"}]`
-	w.network("wide", fmt.Sprintf(wide, `,"router":"core",`+routes))
-	w.network("flat", `{"type":"ovn-multinet","router":"core","subnets":"10.21.0.0/24","routes":[{"dst":"10.128.0.0/22"}]}`)
+	w.network("wide", fmt.Sprintf(wide, `,"router":"/core",`+routes))
+	w.network("flat", `{"type":"ovn-multinet","router":"/core","subnets":"10.21.0.0/24","routes":[{"dst":"10.128.0.0/22"}]}`)
 	a, b, flat := w.attached(0, "a", "wide"), w.attached(1, "b", "wide"), w.attached(1, "flat", "flat")
 	for _, p := range []*lab.Pod{a, b} {
 		w.inBlocks(p, "shop/wide")
@@ -218,7 +218,7 @@ func TestLayer3Routed(t *testing.T) {
 		w.mustReach(flat, w.links(p)["net1"].IPs()[0])
 	}
 	w.mustReach(a, w.inCore(b)...)
-	w.network("wide", fmt.Sprintf(wide, `,"router":"core","snat":false,`+routes))
+	w.network("wide", fmt.Sprintf(wide, `,"router":"/core","snat":false,`+routes))
 	w.becomes(func() error {
 		if got := w.seenFrom(b, host, "192.0.2.9"); !slices.Equal(got, w.links(b)["net1"].IPs()[:1]) {
 			return fmt.Errorf("%s sees %v", host, got)
@@ -228,8 +228,8 @@ func TestLayer3Routed(t *testing.T) {
 	w.mustReach(host, w.links(b)["net1"].IPs()[0])
 
 	// The whole of the network counts, also what no node has.
-	w.nad("clash", `{"type":"ovn-multinet","router":"core","subnets":"10.128.3.0/24"}`)
-	w.notReady("clash", "10.128.3.0/24 overlaps 10.128.0.0/22 of network shop/wide on router core")
+	w.nad("clash", `{"type":"ovn-multinet","router":"/core","subnets":"10.128.3.0/24"}`)
+	w.notReady("clash", "10.128.3.0/24 overlaps 10.128.0.0/22 of network shop/wide on router /core")
 	w.end(a, b, flat)
 	w.endNetworks("wide", "flat", "clash")
 	w.asBeforeOutside()

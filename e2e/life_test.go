@@ -62,6 +62,12 @@ func TestSecondSandbox(t *testing.T) {
 		equal(t, name+" addresses of the second sandbox", w.links(second)[name].Prefixes(), want[name].Prefixes())
 		equal(t, name+" MAC of the second sandbox", w.links(second)[name].MAC, want[name].MAC)
 	}
+	// Before any DEL of the first, and whichever of the two ovn-controller looks at first.
+	for range 6 {
+		w.must(second.Node.RecomputeFlows(w.ctx))
+		w.mustReach(second, w.links(peer)["net1"].IPs()...)
+		w.mustReach(peer, w.links(second)["net1"].IPs()...)
+	}
 	w.must(first.Del(w.ctx))
 	w.must(first.RemoveNetNS())
 	w.consistent(second, []string{"net1", "net2"})

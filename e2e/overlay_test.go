@@ -26,7 +26,9 @@ func overlay(nad, subnets string, mtu int) string {
 // TestOverlayNADs reads ovn-kubernetes' NADs as they are: those of one name are one network, as far as they agree.
 func TestOverlayNADs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 2}, func(l *lab.Lab) { l.ControllerArgs = []string{"--joining-namespaces", "tools"} })
+	w := newWorld(t, lab.Options{Nodes: 2}, withGlobal("tools", func(l *lab.Lab) {
+		l.ControllerArgs = []string{"--joining-namespaces", "tools"}
+	}))
 	const subnets = "10.100.200.0/24"
 	w.network("first", overlay("shop/first", subnets, 1300))
 	w.network("second", overlay("shop/second", subnets, 1300))

@@ -186,10 +186,12 @@ func TestListWithGaps(t *testing.T) {
 		{"a manifest that is broken", func(w *world, _ *lab.Node) error {
 			return w.WriteManifest("broken.yaml", "kind: Pod\nmetadata: {name: half-wri")
 		}, func(w *world, _ *lab.Node) error { return w.RemoveManifest("broken.yaml") }, "pod shop/goes"},
-		{"a journal that cannot be read", func(_ *world, n *lab.Node) error {
-			return os.Mkdir(filepath.Join(n.StateDir, "attached", "0@eth0"), 0o700)
+		{"a journal that cannot be listed", func(_ *world, n *lab.Node) error {
+			dir := filepath.Join(n.StateDir, "attached")
+			return errors.Join(os.Rename(dir, dir+".away"), os.WriteFile(dir, nil, 0o600))
 		}, func(_ *world, n *lab.Node) error {
-			return os.Remove(filepath.Join(n.StateDir, "attached", "0@eth0"))
+			dir := filepath.Join(n.StateDir, "attached")
+			return errors.Join(os.Remove(dir), os.Rename(dir+".away", dir))
 		}, "the plugin's journal"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

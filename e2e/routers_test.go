@@ -80,7 +80,7 @@ func TestRouter(t *testing.T) {
 			w.refused(err, conf.CodeInvalidConfig, ip, "gateway", "shop/red")
 			w.end(p)
 		}
-		key, err := w.NBCtl(w.ctx, "get", "Logical_Switch_Port", "shop/red:main", "_uuid")
+		key, err := w.NBCtl(w.ctx, "get", "Logical_Switch_Port", "shop/red:shop/main", "_uuid")
 		w.must(err)
 		equal(t, "row key of the router's port on the switch", key, ovndb.AddressKey("shop/red", netip.MustParseAddr("10.21.0.1")))
 	})
@@ -179,9 +179,9 @@ func TestOverlaps(t *testing.T) {
 		add           bool // a pod too, which waits a while
 		says          string
 	}{
-		{"within", "10.21.0.0/25", true, "10.21.0.0/25 overlaps 10.21.0.0/24 of network shop/red on router main"},
+		{"within", "10.21.0.0/25", true, "10.21.0.0/25 overlaps 10.21.0.0/24 of network shop/red on router shop/main"},
 		{"around", "10.16.0.0/12", false, "10.16.0.0/12 overlaps 10.2"},
-		{"IPv6", "10.30.0.0/24,fd22::/80", false, "fd22::/80 overlaps fd22::/64 of network shop/black on router main"},
+		{"IPv6", "10.30.0.0/24,fd22::/80", false, "fd22::/80 overlaps fd22::/64 of network shop/black on router shop/main"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &world{Lab: w.Lab, t: t, ctx: w.ctx}

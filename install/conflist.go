@@ -158,6 +158,7 @@ type Entry struct {
 	AgentSocket      string          `json:"agentSocket"`
 	StateDir         string          `json:"stateDir"`
 	AllowedDelegates []string        `json:"allowedDelegates"`
+	AllowedIPAM      []string        `json:"allowedIPAM"`
 	LogFile          string          `json:"logFile"`
 	Timeout          string          `json:"timeout"`
 	StrictStatus     bool            `json:"strictStatus,omitempty"`
@@ -169,6 +170,9 @@ func (e Entry) withDefaults() Entry {
 	e.Capabilities = map[string]bool{conf.AnnotationsCapability: true}
 	if e.AllowedDelegates == nil {
 		e.AllowedDelegates = []string{}
+	}
+	if e.AllowedIPAM == nil {
+		e.AllowedIPAM = []string{}
 	}
 	return e
 }

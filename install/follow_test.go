@@ -291,7 +291,7 @@ func TestEntry(t *testing.T) {
 	var got bytes.Buffer
 	must(t, json.Compact(&got, list.Plugins[1]))
 	const want = `{"type":"ovn-multinet","capabilities":{"io.kubernetes.cri.pod-annotations":true},"agentSocket":"/run/ovn-multinet/agent.sock",` +
-		`"stateDir":"/var/lib/cni/ovn-multinet","allowedDelegates":[],"logFile":"","timeout":"60s"}`
+		`"stateDir":"/var/lib/cni/ovn-multinet","allowedDelegates":[],"allowedIPAM":[],"logFile":"","timeout":"60s"}`
 	if got.String() != want {
 		t.Errorf("our entry is %s, want %s", &got, want)
 	}

@@ -157,6 +157,9 @@ type asker struct {
 
 // ExecPlugin runs a plugin.
 func (*asker) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	out, err := cniexec.Run(ctx, path, stdin, environ)
+	out, err := cniexec.Run(ctx, path, stdin, environ, nil)
+	if out == nil {
+		return nil, err
+	}
 	return out.Stdout, err
 }

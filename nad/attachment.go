@@ -1,7 +1,6 @@
 package nad
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +32,8 @@ type Rules struct {
 	Global   []string
 	// Allowed are the plugins that may be run on the pod's node; nil: that is seen to elsewhere.
 	Allowed []string
+	// AllowedIPAM are those that they may run for addresses; nil: that is seen to elsewhere.
+	AllowedIPAM []string
 	// Compatible passes ips and mac in CNI_ARGS to plugins that declare no capability for them.
 	Compatible bool
 }
@@ -55,10 +56,13 @@ func Resolve(ctx context.Context, namespace string, selections []Selection, rule
 			definitions[s.String()] = def
 		}
 		a := Attachment{Selection: s, Network: def.network, Refusal: def.refusal}
-		if err := a.complete(def.nad, &rules); err != nil {
+		if err := a.complete(def, &rules); err != nil {
 			return nil, err
 		}
 		attachments = append(attachments, a)
+		if err := CheckSize(attachments); err != nil {
+			return nil, err
+		}
 	}
 	if err := checkTogether(attachments); err != nil {
 		return nil, err
@@ -99,12 +103,14 @@ func (r *Rules) allow(namespace string, s *Selection) error {
 	if !r.Isolated || s.Namespace == namespace || slices.Contains(r.Global, s.Namespace) {
 		return nil
 	}
-	return conf.Errorf(conf.CodeNotAllowed, "use a network of the pod's own namespace, or ask the operator to list namespace "+s.Namespace+" in --global-namespaces",
+	return conf.Errorf(conf.CodeNotAllowed, "use a network of the pod's own namespace, or ask the operator to list namespace "+s.Namespace+
+		" in the agent's --global-namespaces, or to set --namespace-isolation=false",
 		"network %s is not for pods of namespace %s", s, namespace)
 }
 
 // complete holds the pod's wishes against the network.
-func (a *Attachment) complete(def *conf.NAD, rules *Rules) error {
+func (a *Attachment) complete(of *definition, rules *Rules) error {
+	def := of.nad
 	err := a.setResource(def)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", a.Interface, err)
@@ -115,7 +121,7 @@ func (a *Attachment) complete(def *conf.NAD, rules *Rules) error {
 		}
 		return err
 	}
-	a.Delegate, err = delegateOf(def, &a.Selection, rules.Compatible)
+	a.Delegate, err = of.delegate(&a.Selection, rules.Compatible)
 	if _, asked := errors.AsType[*notCapable](err); asked {
 		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or declare it in the NetworkAttachmentDefinition if its plugin can do that",
 			"interface %s: network %s: %w", a.Interface, &a.Selection, err)
@@ -123,11 +129,14 @@ func (a *Attachment) complete(def *conf.NAD, rules *Rules) error {
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", a.Interface, invalid(def, &a.Selection, err))
 	}
-	if rules.Allowed == nil {
-		return nil
-	}
-	for _, plugin := range a.Delegate.plugins {
-		if err := conf.CheckAllowed(plugin, rules.Allowed); err != nil {
+	for _, p := range a.Delegate.programs {
+		if rules.Allowed != nil {
+			err = conf.CheckAllowed(p.Type, rules.Allowed)
+		}
+		if err == nil && rules.AllowedIPAM != nil {
+			err = conf.CheckAllowedIPAM(p.IPAM, rules.AllowedIPAM)
+		}
+		if err != nil {
 			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Selection, err)
 		}
 	}
@@ -198,6 +207,22 @@ type definition struct {
 	nad     *conf.NAD
 	network *conf.Network // nil: it is for other plugins
 	refusal string        // what the controller says against it
+	plain   *Delegate     // of the first attachment that adds nothing to the configuration
+}
+
+// delegate reads the configuration for an attachment. Those that add nothing to it share one.
+func (d *definition) delegate(s *Selection, compatible bool) (*Delegate, error) {
+	if len(s.CNIArgs) > 0 {
+		return delegateOf(d.nad, s, compatible)
+	}
+	if d.plain != nil {
+		return d.plain.again(s, compatible)
+	}
+	made, err := delegateOf(d.nad, s, compatible)
+	if err == nil {
+		d.plain = made
+	}
+	return made, err
 }
 
 func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*conf.NAD, error)) (*definition, error) {
@@ -211,14 +236,14 @@ func read(ctx context.Context, s Selection, get func(context.Context, string, st
 	if def.Deleting {
 		return nil, conf.Errorf(conf.CodeNetworkNotFound, "choose another network, or create this one again when it is gone", "network %s is being deleted", &s)
 	}
-	kind, err := conf.NetworkKind([]byte(def.Config))
+	kind, err := def.Kind()
 	if err != nil {
 		return nil, invalid(def, &s, err)
 	}
 	if !conf.IsOVN(kind) {
 		return &definition{nad: def}, nil
 	}
-	network, err := conf.ParseNetwork(def.Namespace, def.Name, []byte(def.Config))
+	network, err := def.Network()
 	if err != nil {
 		return nil, err
 	}
@@ -270,31 +295,33 @@ func (a *Attachment) check() error {
 
 // checkTogether refuses one address or MAC asked for twice by the same pod on one network.
 func checkTogether(attachments []Attachment) error {
+	type asked struct{ network, what string }
+	by := map[asked]*Attachment{}
 	for i := range attachments {
-		for j := range i {
-			a, b := &attachments[j], &attachments[i]
-			if a.Network == nil || b.Network == nil || a.Network.ID() != b.Network.ID() {
-				continue
-			}
-			if what := common(a, b); what != "" {
+		a := &attachments[i]
+		if a.Network == nil {
+			continue
+		}
+		for _, what := range a.fixed() {
+			key := asked{a.Network.ID(), what}
+			if other := by[key]; other != nil {
 				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.NetworksAnnotation,
-					"interfaces %s and %s both ask for %s on network %s", a.Interface, b.Interface, what, a.Network.ID())
+					"interfaces %s and %s both ask for %s on network %s", other.Interface, a.Interface, what, key.network)
 			}
+			by[key] = a
 		}
 	}
 	return nil
 }
 
-func common(a, b *Attachment) string {
-	if a.MAC != nil && bytes.Equal(a.MAC, b.MAC) {
-		return "MAC " + a.MAC.String()
+// fixed lists what the pod asks for by itself: no two interfaces on one network can have it.
+func (a *Attachment) fixed() []string {
+	var list []string
+	if a.MAC != nil {
+		list = append(list, "MAC "+a.MAC.String())
 	}
 	for _, p := range a.IPs {
-		for _, q := range b.IPs {
-			if p.Addr() == q.Addr() {
-				return "address " + p.Addr().String()
-			}
-		}
+		list = append(list, "address "+p.Addr().String())
 	}
-	return ""
+	return list
 }

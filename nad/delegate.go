@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,10 +24,12 @@ type Delegate struct {
 	Args [][2]string
 	// Warning is what the pod's owner should hear of it.
 	Warning string
-	// plugins are all that would be run: those of the list, and those for addresses that they run in turn.
-	plugins []string
-	list    object
-	configs []object
+	// programs are all that would be run, by the list's plugins.
+	programs []*conf.Programs
+	list     object
+	configs  []object
+	// offered are the capabilities that one of the plugins declares.
+	offered map[string]bool
 }
 
 // deviceKeys are the names by which plugins take a device in their configuration: sriov and others the first, host-device
@@ -40,12 +43,10 @@ func (d *Delegate) SetDevice(id string) error {
 	if err != nil {
 		return err
 	}
-	for key := range d.configs[0] {
-		if slices.ContainsFunc(deviceKeys, func(k string) bool { return strings.EqualFold(k, key) }) {
-			delete(d.configs[0], key) // plugins in Go take a key in any case of letters
-		}
-	}
-	for _, key := range deviceKeys {
+	// Other attachments may share the list.
+	d.list, d.configs = maps.Clone(d.list), slices.Clone(d.configs)
+	d.configs[0] = maps.Clone(d.configs[0])
+	for _, key := range deviceKeys { // no other spelling of them passes conf.CheckSameKeys
 		d.configs[0][key] = text
 	}
 	d.Capabilities["deviceID"] = text
@@ -70,12 +71,11 @@ const impliedVersion = "0.3.1"
 
 // Bounds on what a NAD may hold.
 const (
-	maxConfig  = 256 << 10
 	maxPlugins = 32
+	// MaxConfigs bounds the configurations of all delegates of a pod together, in bytes: a plan with them fits into a message,
+	// and an agent can hold several. One that attachments share counts once.
+	MaxConfigs = 1 << 20
 )
-
-// pluginType is the name of a plugin's binary. It is never a path.
-var pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // cniName is a network's name (CNI specification, section 1).
 var cniName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,252}$`)
@@ -88,8 +88,8 @@ type object map[string]json.RawMessage
 
 // delegateOf reads the spec.config of a NAD, a configuration or a list of them, and puts what the pod asks for into it.
 func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error) {
-	if len(def.Config) > maxConfig {
-		return nil, fmt.Errorf("%d bytes are more than %d", len(def.Config), maxConfig)
+	if size := max(len(def.Config), def.Omitted.Size); size > conf.MaxDelegateConfig {
+		return nil, conf.TooLarge(size, conf.MaxDelegateConfig)
 	}
 	list, plugins, err := readList([]byte(def.Config))
 	if err != nil {
@@ -100,22 +100,55 @@ func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error)
 	}
 	d, offered := &Delegate{Capabilities: map[string]json.RawMessage{}, list: list, configs: plugins}, map[string]bool{}
 	for i, p := range plugins {
-		kinds, err := checkPlugin(p, s.CNIArgs, offered)
+		programs, err := checkPlugin(p, s.CNIArgs, offered, i == 0)
 		if err != nil {
 			return nil, fmt.Errorf("plugins[%d]: %w", i, err)
 		}
-		d.plugins = append(d.plugins, kinds...)
+		d.programs = append(d.programs, programs)
 	}
 	if err := d.write(); err != nil {
 		return nil, err
 	}
+	d.offered = offered
 	return d, d.ask(s, offered, compatible)
+}
+
+// again makes the delegate of another attachment that adds nothing to the configuration: both share its text.
+func (d *Delegate) again(s *Selection, compatible bool) (*Delegate, error) {
+	other := *d
+	other.Capabilities, other.Args, other.Warning = map[string]json.RawMessage{}, nil, ""
+	return &other, other.ask(s, d.offered, compatible)
+}
+
+// CheckSize refuses a pod whose delegates' configurations are over MaxConfigs.
+func CheckSize(attachments []Attachment) error {
+	size, seen := 0, map[*byte]bool{}
+	for i := range attachments {
+		a := &attachments[i]
+		if a.Delegate == nil || seen[&a.Delegate.Conflist[0]] {
+			continue
+		}
+		seen[&a.Delegate.Conflist[0]] = true
+		if size += len(a.Delegate.Conflist); size > MaxConfigs {
+			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Selection, TooMuch(size))
+		}
+	}
+	return nil
+}
+
+// TooMuch says that the configurations of a pod's networks, up to the one that is named around it, are over MaxConfigs.
+func TooMuch(size int) error {
+	return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
+		"the configurations of the pod's networks up to this one: %w", conf.TooLarge(size, MaxConfigs))
 }
 
 // readList takes both forms of a configuration as a list.
 func readList(text []byte) (list object, plugins []object, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		return nil, nil, fmt.Errorf("%s, where a CNI configuration is wanted", clip(string(text)))
+	}
+	if err := conf.CheckSameKeys(text); err != nil {
+		return nil, nil, err
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, nil, fmt.Errorf("not valid JSON: %w", err)
@@ -218,25 +251,17 @@ func (o object) boolean(key string) error {
 	return nil
 }
 
-// ofRuntime are keys that only a runtime puts into a configuration (CNI specification, sections 1 and 4). Plugins in Go
-// take them in any case of letters.
-func ofRuntime(key string) bool {
-	return strings.EqualFold(key, "runtimeConfig") || strings.EqualFold(key, "prevResult") || strings.HasPrefix(strings.ToLower(key), "cni.dev/")
-}
-
 // checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,
-// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it.
-func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool) (kinds []string, err error) {
+// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it. first says that
+// no plugin stands before it.
+func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool, first bool) (*conf.Programs, error) {
 	if p == nil {
 		return nil, errors.New("null, where a plugin's configuration is wanted")
 	}
 	for key := range p {
-		if ofRuntime(key) {
+		if conf.OfRuntime(key) {
 			return nil, fmt.Errorf("%q is for the runtime to set, leave it out", clip(key))
 		}
-	}
-	if kinds, err = pluginTypes(p); err != nil {
-		return nil, err
 	}
 	var capabilities map[string]bool
 	if p["capabilities"] != nil {
@@ -247,39 +272,19 @@ func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[strin
 	for name, yes := range capabilities {
 		offered[name] = offered[name] || yes
 	}
-	return kinds, mergeArgs(p, cniArgs)
-}
-
-// pluginTypes are the names of the binaries that a configuration stands for.
-func pluginTypes(p object) ([]string, error) {
-	kind, err := p.text("type")
+	if err := mergeArgs(p, cniArgs); err != nil {
+		return nil, err
+	}
+	// The configuration as the plugin will read it.
+	text, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	if kind == "" {
-		return nil, errors.New("\"type\" is missing")
-	}
-	if conf.IsOVN(kind) {
-		return nil, fmt.Errorf("type: %q is a network of its own, it cannot be chained", kind)
-	}
-	kinds := []string{kind}
-	var ipam object
-	if p["ipam"] != nil && json.Unmarshal(p["ipam"], &ipam) != nil {
-		return nil, errors.New("\"ipam\" is not an object")
-	}
-	kind, err = ipam.text("type")
+	programs, err := conf.ReadPrograms(text)
 	if err != nil {
-		return nil, fmt.Errorf("ipam: %w", err)
+		return nil, err
 	}
-	if kind != "" {
-		kinds = append(kinds, kind)
-	}
-	for _, kind := range kinds {
-		if !pluginType.MatchString(kind) {
-			return nil, fmt.Errorf("type: %q is no name of a plugin", clip(kind))
-		}
-	}
-	return kinds, nil
+	return programs, conf.CheckShipped(text, programs, first)
 }
 
 func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {

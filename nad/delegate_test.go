@@ -116,8 +116,8 @@ func TestDelegateRefuses(t *testing.T) {
 
 		{"runtimeConfig", of(`"runtimeConfig":{}`), "", `plugins[1]: "runtimeConfig" is for the runtime to set, leave it out`},
 		{"prevResult", `{"type":"bridge","prevResult":null}`, "", `plugins[0]: "prevResult" is for the runtime to set, leave it out`},
-		{"prevResult as Go reads it", `{"type":"bridge","PrevResult":{}}`, "", `plugins[0]: "PrevResult" is for the runtime to set, leave it out`},
-		{"runtimeConfig as Go reads it", of(`"runtimeconfig":{}`), "", `plugins[1]: "runtimeconfig" is for the runtime to set, leave it out`},
+		{"prevResult as Go reads it", `{"type":"bridge","PrevResult":{}}`, "", `key "PrevResult" is to be written "prevResult": plugins take it for that`},
+		{"runtimeConfig as Go reads it", of(`"runtimeconfig":{}`), "", `key "runtimeconfig" is to be written "runtimeConfig": plugins take it for that`},
 		{"cni.dev", of(`"cni.dev/valid-attachments":[]`), "", `plugins[1]: "cni.dev/valid-attachments" is for the runtime to set, leave it out`},
 
 		{"capabilities, a list", of(`"capabilities":["mac"]`), "", `plugins[1]: "capabilities" is not an object of true and false`},
@@ -237,4 +237,34 @@ func TestCompatibleMode(t *testing.T) {
 	}
 	_, err := delegated(t, Rules{}, `{"type":"x","capabilities":{"ips":true}}`, both)
 	wantNotCapable(t, err, "mac", "mac")
+}
+
+// Each passed the list of what may run, for the list looked for another key than the plugins do.
+func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
+	rules := Rules{Allowed: []string{"dummy", "sbr"}, AllowedIPAM: []string{"static"}}
+	for config, want := range map[string]string{
+		`{"type":"dummy","Ipam":{"type":"host-local","dataDir":"/etc"}}`:                        `spec.config: key "Ipam" is to be written "ipam"`,
+		`{"type":"dummy","Ipam":{"type":"host-device","device":"eth0"}}`:                        `spec.config: key "Ipam" is to be written "ipam"`,
+		`{"plugins":[{"type":"dummy","ipam":{"type":"static"}}],"Plugins":[{"prevResult":{}}]}`: `keys "plugins" and "Plugins" differ`,
+		`{"plugins":[{"type":"dummy","ipam":{"type":"static"}}],"Plugin` + "\u017f" + `":[]}`:   `differ in the case of letters only`,
+		`{"type":"dummy","ipam":{"type":"dummy"}}`:                                              `delegate "dummy" is not allowed as ipam on this node`,
+		`{"type":"static","ipam":{"type":"static"}}`:                                            `delegate "static" is not allowed on this node`,
+		`{"type":"sbr"}`: `plugin "sbr": it works on the interface of a plugin before it`,
+		`{"plugins":[{"type":"dummy","ipam":{"type":"static"}},{"type":"sbr","x":1}]}`:                           `plugins[1]: plugin "sbr": unknown key "x"`,
+		`{"type":"dummy","ipam":{"type":"static"},"` + strings.Repeat("k", 9000) + `":1}`:                        `unknown key "kkkk`,
+		`{"type":"dummy","ipam":{"type":"static","addresses":[{"address":"` + strings.Repeat("1", 200) + `"}]}}`: `"` + strings.Repeat("1", 40) + `…" is no address`,
+	} {
+		_, err := delegated(t, rules, config, "")
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 400 {
+			t.Errorf("%.200s: %v, want %s", config, err, want)
+		}
+	}
+	// The pod's own arguments are put in before the last look.
+	_, err := delegated(t, rules, `{"type":"dummy","ipam":{"type":"static"},"args":{"cni":{"ips":["192.0.2.5/24"]}}}`, `"cni-args":{"IPs":["192.0.2.6/24"]}`)
+	if err == nil || !strings.Contains(err.Error(), `key "IPs" is to be written "ips"`) {
+		t.Errorf("args of the pod in another case: %v", err)
+	}
+	if d, err := delegated(t, rules, `{"type":"dummy","ipam":{"type":"static","addresses":[{"address":"192.0.2.5/24"}]}}`, ""); err != nil || len(d.programs) != 1 {
+		t.Errorf("what is allowed: %+v, %v", d, err)
+	}
 }

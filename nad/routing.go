@@ -58,10 +58,12 @@ func Route(annotations map[string]string, attachments []Attachment, primary stri
 	if err := r.setRoutes(text, attachments, primary); err != nil {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", conf.RoutesAnnotation, err)
 	}
+	podRoutes := make(map[netip.Prefix]bool, len(r.Routes))
+	for _, p := range r.Routes {
+		podRoutes[p.Dst] = true
+	}
 	for i := range attachments {
-		attachments[i].Routes = slices.DeleteFunc(slices.Clone(attachments[i].Routes), func(own conf.Route) bool {
-			return slices.ContainsFunc(r.Routes, func(p PodRoute) bool { return p.Dst == own.Dst })
-		})
+		attachments[i].Routes = slices.DeleteFunc(slices.Clone(attachments[i].Routes), func(own conf.Route) bool { return podRoutes[own.Dst] })
 	}
 	return r, nil
 }
@@ -109,8 +111,8 @@ func (a *Attachment) reaches(g netip.Addr) error {
 }
 
 func (r *Routing) setRoutes(text string, attachments []Attachment, primary string) error {
-	if len(text) > maxAnnotation {
-		return fmt.Errorf("%d bytes are more than %d", len(text), maxAnnotation)
+	if err := conf.CheckAnnotation(text); err != nil {
+		return err
 	}
 	var elements []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &elements); err != nil || elements == nil {

@@ -14,9 +14,8 @@ import (
 
 // Bounds on what a tenant may ask for: no pod of the field comes near them, and work stays bounded.
 const (
-	maxAnnotation = 64 << 10
-	maxNetworks   = 64
-	maxIPs        = 16
+	maxNetworks = 64
+	maxIPs      = 16
 )
 
 // Selection is one element of the networks annotation, checked.
@@ -50,7 +49,7 @@ func Select(annotations map[string]string, podNamespace, primary string) ([]Sele
 	}
 	for key := range annotations {
 		if strings.HasPrefix(key, conf.AnnotationPrefix) && key != conf.RoutesAnnotation {
-			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation", "annotation %s is not known", key)
+			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation", "annotation %s is not known", conf.OneLine(key, maxKey))
 		}
 	}
 	text, given := annotations[conf.NetworksAnnotation]
@@ -72,8 +71,8 @@ func Select(annotations map[string]string, podNamespace, primary string) ([]Sele
 }
 
 func parse(text, podNamespace string) ([]Selection, error) {
-	if len(text) > maxAnnotation {
-		return nil, fmt.Errorf("%d bytes are more than %d", len(text), maxAnnotation)
+	if err := conf.CheckAnnotation(text); err != nil {
+		return nil, err
 	}
 	var selections []Selection
 	var err error
@@ -197,10 +196,13 @@ func nameInterfaces(selections []Selection, primary string) error {
 	return nil
 }
 
+// maxKey is more than Kubernetes takes as the key of an annotation.
+const maxKey = 320
+
 // clip keeps a tenant's text short in errors.
 func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
+	if len(s) > conf.MaxName {
+		return s[:conf.MaxName] + "…"
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -29,6 +30,9 @@ type Config struct {
 	// Monitor lists what to keep a copy of; none for NB, where every monitor costs the server a scan. One
 	// Monitor call per database: libovsdb purges its cache once per monitor on a reconnect.
 	Monitor []client.MonitorOption
+	// Cluster returns the identity of this cluster: every write then asserts that the database belongs to it. It is asked
+	// until it knows; nothing is sent before. nil: writes assert nothing.
+	Cluster func(ctx context.Context) (string, error)
 	// Probe is how often a silent server is asked whether it is there; 0: every 10 s.
 	Probe time.Duration
 	Log   *slog.Logger
@@ -45,6 +49,11 @@ type DB struct {
 	mapper mapper.Mapper
 	stop   context.CancelFunc
 	done   sync.WaitGroup
+	// cluster is the identity of this cluster, "" without one. It is written before connected is closed. unknown says why it
+	// is not known yet.
+	cluster string
+	unknown atomic.Pointer[error]
+	age     age
 
 	mu      sync.Mutex
 	session context.Context // that transactions run in; it ends when the server turns out to be gone
@@ -81,6 +90,9 @@ func Open(cfg Config) (*DB, error) {
 	session, end := context.WithCancel(ctx)
 	d.session = session
 	d.done.Go(func() {
+		if !d.identify(ctx, cfg) {
+			return
+		}
 		d.connect(ctx, cfg)
 		d.probe(ctx, end, cmp.Or(cfg.Probe, defaultProbe))
 	})
@@ -144,8 +156,9 @@ func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Durat
 	}
 }
 
-// answers asks the server after a while whether it is there, with a transaction of no operations: libovsdb's Echo looks
-// at an answer that comes too late while it is being written. A connection that is known to be down is not asked.
+// answers asks the server after a while whether it is there, with a transaction that reads the row of the owner, if there is
+// one: libovsdb's Echo looks at an answer that comes too late while it is being written. A connection that is known to be down is
+// not asked.
 func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -157,7 +170,14 @@ func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	_, err := d.client.Transact(ctx)
+	if d.cluster == "" {
+		_, err := d.client.Transact(ctx)
+		return err == nil || ctx.Err() == nil || !d.client.Connected()
+	}
+	results, err := d.client.Transact(ctx, readOwner)
+	if err == nil && len(results) == 1 && results[0].Error == "" {
+		d.readOwner(results[0])
+	}
 	return err == nil || ctx.Err() == nil || !d.client.Connected()
 }
 
@@ -179,6 +199,9 @@ func (d *DB) WaitConnected(ctx context.Context) error {
 	case <-d.connected:
 		return nil
 	case <-ctx.Done():
+		if unknown := d.unknown.Load(); unknown != nil {
+			return fmt.Errorf("%s database: the identity of this cluster is not known: %w: %w", d.name, *unknown, ctx.Err())
+		}
 		return fmt.Errorf("%s database is not reachable: %w", d.name, ctx.Err())
 	}
 }
@@ -193,12 +216,16 @@ func (d *DB) Connected() bool {
 	}
 }
 
-// Answers asks the server whether it is there now.
+// Answers asks the server whether it is there now, and whether its database belongs to this cluster.
 func (d *DB) Answers(ctx context.Context) error {
-	if _, err := d.Transact(ctx, nil); err != nil {
+	_, err := d.Transact(ctx, nil)
+	if err == nil {
+		err = d.Owned(ctx)
+	}
+	if _, other := errors.AsType[*NotOwner](err); err != nil && !other {
 		return fmt.Errorf("%s database does not answer", d.name)
 	}
-	return nil
+	return err
 }
 
 // Client is libovsdb's client, for its copy of what Config.Monitor names. Use it only after WaitConnected.
@@ -226,11 +253,19 @@ func (r *Refused) Error() string {
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
 // Transact runs the operations as one transaction. The error is a *Refused when the database said no, and wraps
-// ErrUnknownOutcome when it said nothing.
+// ErrUnknownOutcome when it said nothing. A transaction that writes is a *NotOwner when the database does not belong to
+// this cluster.
 func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if err := d.WaitConnected(ctx); err != nil {
 		return nil, err
 	}
+	if d.cluster != "" && writes(ops) {
+		return d.guarded(ctx, ops)
+	}
+	return d.transact(ctx, ops)
+}
+
+func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.mu.Lock()

@@ -3,9 +3,12 @@ package ovndb
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -15,12 +18,12 @@ import (
 func TestKeysStayAsTheyAre(t *testing.T) {
 	mac := net.HardwareAddr{0x02, 0, 0, 0, 0, 0x2a}
 	tests := []struct{ name, got, want string }{
-		{"switch", SwitchKey("shop/blue"), "a6a817f4-450b-8854-87d2-bc6c6616da21"},
-		{"router", RouterKey("shop"), "e03d1b5c-6e0f-83d1-b64d-b9fa8d9001d3"},
-		{"router's port", RouterPortKey("shop/blue"), "a3600f27-d8eb-8c2b-a07a-9ca56616da21"},
-		{"ipv4", AddressKey("shop/blue", netip.MustParseAddr("10.1.0.7")), "2b1d1c15-d98d-8d2a-bc9a-631d0a010007"},
-		{"ipv6", AddressKey("shop/blue", netip.MustParseAddr("fd01::7")), "158d2106-a0bc-8944-ac65-b1d900000007"},
-		{"mac", MACKey("shop/blue", mac), "bf50ba0b-24a7-805a-b5bb-2c180000002a"},
+		{"switch", SwitchKey("shop/blue"), "a6a817f4-450b-8854-87d2-bc6c8a4d80f1"},
+		{"router", RouterKey("shop"), "e03d1b5c-6e0f-83d1-b64d-b9fa77bfd279"},
+		{"router's port", RouterPortKey("shop/blue"), "a3600f27-d8eb-8c2b-a07a-9ca5966ca553"},
+		{"ipv4", AddressKey("shop/blue", netip.MustParseAddr("10.1.0.7")), "e9d87121-d98d-8d2a-bc9a-631d9116d53a"},
+		{"ipv6", AddressKey("shop/blue", netip.MustParseAddr("fd01::7")), "0d448fc2-a0bc-8944-ac65-b1d98674a1b5"},
+		{"mac", MACKey("shop/blue", mac), "b72f7757-24a7-805a-b5bb-2c188ea7af82"},
 	}
 	for _, tt := range tests {
 		if tt.got != tt.want {
@@ -29,24 +32,96 @@ func TestKeysStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestLeaseIsTheLowerBits(t *testing.T) {
+// Open vSwitch's C library takes the first 32 bits of a UUID as its hash: rows whose keys share them share one bucket. The
+// keys of one network share no first word at all, and those of many networks share about as few as random keys do.
+func TestKeysSpread(t *testing.T) {
+	addresses := func(book string, n int) []string {
+		var keys []string
+		for i := range n {
+			keys = append(keys, AddressKey(book, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})))
+		}
+		return keys
+	}
 	tests := []struct {
-		key  string
-		want uint32
+		name    string
+		keys    func() []string
+		repeats int // of first words; random keys have n*n/2^33
 	}{
-		{AddressKey("a/b", netip.MustParseAddr("10.1.0.7")), 0x0a010007},
-		{AddressKey("a/b", netip.MustParseAddr("255.255.255.255")), 0xffffffff},
-		{AddressKey("a/b", netip.MustParseAddr("fd01::1:2")), 0x00010002},
-		{MACKey("a/b", net.HardwareAddr{2, 0, 1, 2, 3, 4}), 0x01020304},
+		{"the addresses of a /16", func() []string { return addresses("shop/blue", 1<<16) }, 0},
+		{"the first addresses of an IPv6 subnet", func() (keys []string) {
+			for i := range 1 << 16 {
+				keys = append(keys, AddressKey("shop/blue", netip.AddrFrom16([16]byte{0xfd, 1, 14: byte(i >> 8), 15: byte(i)})))
+			}
+			return keys
+		}, 0},
+		{"MACs", func() (keys []string) {
+			for i := range 1 << 16 {
+				keys = append(keys, MACKey("shop/blue", Low32MAC(uint32(i), false)))
+			}
+			return keys
+		}, 0},
+		{"256 networks with the same /24", func() (keys []string) {
+			for n := range 256 {
+				keys = append(keys, addresses(fmt.Sprint("shop/n", n), 256)...)
+			}
+			return keys
+		}, 8},
+		{"both families and the MACs of two networks", func() (keys []string) {
+			for _, book := range []string{"shop/blue", "physical:provider:100"} {
+				for i := range 1 << 13 {
+					keys = append(keys, AddressKey(book, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})),
+						AddressKey(book, netip.AddrFrom16([16]byte{0xfd, 1, 14: byte(i >> 8), 15: byte(i)})), MACKey(book, Low32MAC(uint32(i), false)))
+				}
+			}
+			return keys
+		}, 8},
+		{"what has one key per name", func() (keys []string) {
+			for i := range 1 << 13 {
+				name := fmt.Sprint("shop/n", i)
+				keys = append(keys, SwitchKey(name), RouterKey(name), GatewayKey(name), RouterPortKey(name), NodeKey(name),
+					PartKey("localnet", name), PartKey("route back4", name), BlockKey(name, netip.MustParsePrefix("10.128.0.0/24")))
+			}
+			return keys
+		}, 8},
 	}
 	for _, tt := range tests {
-		if got, err := low32(tt.key); err != nil || got != tt.want {
-			t.Errorf("%s: %#x, %v; want %#x", tt.key, got, err, tt.want)
+		t.Run(tt.name, func(t *testing.T) {
+			keys := tt.keys()
+			words, buckets := map[uint32]int{}, map[uint32]int{}
+			for _, key := range keys {
+				word := firstWord(t, key)
+				words[word]++
+				buckets[word&0xffff]++ // as a hash table of 65,536 buckets does
+			}
+			if repeats := len(keys) - len(words); repeats > tt.repeats {
+				t.Errorf("%d of %d keys have the first word of another, want at most %d", repeats, len(keys), tt.repeats)
+			}
+			longest := slices.Max(slices.Collect(maps.Values(buckets)))
+			// 65,536 random keys: the longest of as many buckets holds 8 or 9.
+			if longest > 12 {
+				t.Errorf("one bucket of 65,536 holds %d of %d keys", longest, len(keys))
+			}
+			t.Attr("keys.distinct-first-words", fmt.Sprint(len(words)))
+			t.Attr("keys.longest-bucket", fmt.Sprint(longest))
+		})
+	}
+}
+
+// The lease can be computed back from a first word, so no two leases of one address book have one key.
+func FuzzMixCanBeUndone(f *testing.F) {
+	for _, x := range []uint32{0, 1, 0x0a010007, 0x80000000, 0xffffffff} {
+		f.Add(x)
+	}
+	f.Fuzz(func(t *testing.T, x uint32) {
+		y := mix(x)
+		y ^= y >> 16
+		y *= 0x7ed1b41d // the inverse of 0xc2b2ae35 modulo 2^32
+		y ^= y>>13 ^ y>>26
+		y *= 0xa5cb9243 // the inverse of 0x85ebca6b
+		if y ^= y >> 16; y != x {
+			t.Errorf("mix(%#x) is undone to %#x", x, y)
 		}
-	}
-	if _, err := low32("no key"); err == nil {
-		t.Error("low32 of what is no UUID gives no error")
-	}
+	})
 }
 
 // Two things are one key only if they are one thing.
@@ -67,14 +142,9 @@ func TestKeysTellThingsApart(t *testing.T) {
 		add("switch "+network, SwitchKey(network))
 		add("router "+network, RouterKey(network))
 		add("router's port of "+network, RouterPortKey(network))
-		// The address whose lower bits are those of the switch's key.
-		low, err := low32(SwitchKey(network))
-		if err != nil {
-			t.Fatal(err)
-		}
-		same := netip.AddrFrom4([4]byte{byte(low >> 24), byte(low >> 16), byte(low >> 8), byte(low)})
-		add(fmt.Sprint(network, " ", same), AddressKey(network, same))
-		for _, a := range []string{"10.1.0.7", "10.1.0.8", "11.1.0.7", "fd01::0a01:7", "fd02::0a01:7", "::0a01:7", "::ffff:10.1.0.9"} {
+		add("gateway of "+network, GatewayKey(network))
+		add("part of "+network, PartKey("localnet", network))
+		for _, a := range []string{"10.1.0.7", "10.1.0.8", "11.1.0.7", "fd01::0a01:7", "fd02::0a01:7", "::0a01:7", "::ffff:10.1.0.9", "0.0.0.0", "::"} {
 			add(fmt.Sprint(network, " ", a), AddressKey(network, netip.MustParseAddr(a)))
 		}
 		for _, m := range []string{"0a:58:0a:01:00:07", "0a:59:0a:01:00:07", "02:00:0a:01:00:07"} {
@@ -101,11 +171,17 @@ func TestLeaseMAC(t *testing.T) {
 		{"IPv6, the last of those", "fd01::/64", "fd01::ffff:ffff", "0a:58:ff:ff:ff:ff", false},
 		{"IPv6 beyond", "fd01::/64", "fd01::1:0:7", "0a:59:00:00:00:07", true},
 		{"IPv6 far beyond", "fd01::/64", "fd01::ffff:0:0:7", "0a:59:00:00:00:07", true},
+		{"IPv4 on a wire", "", "10.1.0.7", "0a:58:0a:01:00:07", false},
+		{"IPv6 on a wire", "", "fd01::7", "0a:59:00:00:00:07", true},
 		{"IPv6 of a small subnet", "fd01::1:0:0/126", "fd01::1:0:2", "0a:58:00:00:00:02", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			mac, claimed := LeaseMAC(netip.MustParsePrefix(tt.subnet), netip.MustParseAddr(tt.address))
+			var subnet netip.Prefix
+			if tt.subnet != "" {
+				subnet = netip.MustParsePrefix(tt.subnet)
+			}
+			mac, claimed := LeaseMAC(subnet, netip.MustParseAddr(tt.address))
 			if mac.String() != tt.want || claimed != tt.claimed {
 				t.Errorf("got %s, claimed %t; want %s, %t", mac, claimed, tt.want, tt.claimed)
 			}
@@ -136,17 +212,21 @@ func TestIsLeaseMAC(t *testing.T) {
 
 func TestLow32MAC(t *testing.T) {
 	for low, want := range map[uint32]string{0: "0a:58:00:00:00:00", 0x01020304: "0a:58:01:02:03:04", 0xffffffff: "0a:58:ff:ff:ff:ff"} {
-		if got := Low32MAC(low); got.String() != want || !IsLeaseMAC(got) {
+		if got := Low32MAC(low, false); got.String() != want || !IsLeaseMAC(got) {
 			t.Errorf("%#x: %s, want %s", low, got, want)
+		}
+		want = strings.Replace(want, "58", "59", 1)
+		if got := Low32MAC(low, true); got.String() != want || IsLeaseMAC(got) {
+			t.Errorf("%#x on a wire: %s, want %s", low, got, want)
 		}
 	}
 }
 
-// low32 returns the lower 32 bits of a row key: the lease.
-func low32(key string) (uint32, error) {
+func firstWord(t *testing.T, key string) uint32 {
+	t.Helper()
 	u, err := uuid.Parse(key)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
-	return binary.BigEndian.Uint32(u[12:]), nil
+	return binary.BigEndian.Uint32(u[:])
 }

@@ -29,6 +29,13 @@ func Holds(table, uuid, column, key, value string) ovsdb.Operation {
 	return op
 }
 
+// HasMap asserts that the row exists and that a map column of it has these pairs and no others.
+func HasMap(table, uuid, column string, pairs map[string]string) ovsdb.Operation {
+	op := wait(table, uuid, ovsdb.WaitConditionEqual)
+	op.Columns, op.Rows = []string{column}, []ovsdb.Row{{column: Map(pairs)}}
+	return op
+}
+
 // AllWith asserts that the rows whose map column has the pair are these.
 func AllWith(table, column, key, value string, uuids []string) ovsdb.Operation {
 	op := wait(table, "", ovsdb.WaitConditionEqual)
@@ -188,6 +195,7 @@ func Rows[T any](d *DB, result ovsdb.OperationResult) ([]*T, error) {
 		if err != nil {
 			return nil, err
 		}
+		d.hideOwn(result.Rows[i])
 		if err := d.mapper.GetRowData(&result.Rows[i], info); err != nil {
 			return nil, err
 		}

@@ -37,6 +37,31 @@ func open(t testing.TB, endpoints ...string) *ovndb.DB {
 	return db
 }
 
+// HasMap holds for the very pairs, neither more nor less.
+func TestHasMap(t *testing.T) {
+	s := ovndbtest.StartNB(t)
+	db := open(t, s.Endpoint())
+	if err := db.WaitConnected(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": switchKey,
+		"row": ovndbtest.Op{"name": "a", "external_ids": ovndbtest.Map(map[string]string{"a": "1", "b": "2"})}})
+	for _, tt := range []struct {
+		pairs map[string]string
+		key   string
+		want  bool
+	}{
+		{map[string]string{"a": "1", "b": "2"}, switchKey, true}, {map[string]string{"a": "1"}, switchKey, false},
+		{map[string]string{"a": "1", "b": "2", "c": "3"}, switchKey, false}, {map[string]string{"a": "1", "b": "3"}, switchKey, false},
+		{map[string]string{"a": "1", "b": "2"}, nobody, false},
+	} {
+		_, err := db.Transact(t.Context(), []ovsdb.Operation{ovndb.HasMap(nb.LogicalSwitchTable, tt.key, "external_ids", tt.pairs)})
+		if _, refused := errors.AsType[*ovndb.Refused](err); refused == tt.want || err != nil && !refused {
+			t.Errorf("%v of %s: %v", tt.pairs, tt.key, err)
+		}
+	}
+}
+
 // connect is open that waits until it is.
 func connect(t testing.TB, endpoints ...string) *ovndb.DB {
 	t.Helper()

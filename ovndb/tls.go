@@ -5,38 +5,65 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 )
 
-// TLS makes the configuration of a mutual TLS connection, from PEM files. They are read again at each handshake, so
-// files that are rotated take effect with the next connection.
+// TLSConfig says who we are to the server, and who the server has to be.
+type TLSConfig struct {
+	Certificate, PrivateKey, CACert string // PEM files
+	// ServerNames are the names of which the server's certificate must have one. None: the host of an endpoint, unless
+	// the certificate names no host.
+	ServerNames []string
+	Endpoints   []string // ssl:HOST:PORT; others are passed over
+	Log         *slog.Logger
+}
+
+// TLS makes the configuration of a mutual TLS connection. The files are read again at each handshake, so files that
+// are rotated take effect with the next connection.
 //
-// As OVS's own clients do (ovs-pki(8), --ca-cert), it asks that the server's certificate be signed by the authority,
-// and not that it name the host: certificates that ovs-pki makes name none.
-func TLS(certificate, privateKey, caCert string) (*tls.Config, error) {
+// The server's certificate must be signed by the authority, must be usable by a server (RFC 5280, section 4.2.1.12) and
+// must have a server name. Without ServerNames there is one exception: certificates that ovs-pki(8) makes do not name a
+// host, so they pass by the authority's signature alone, as with OVS's own clients, and the log warns once.
+func TLS(c TLSConfig) (*tls.Config, error) {
 	load := func() (*tls.Certificate, error) {
-		cert, err := tls.LoadX509KeyPair(certificate, privateKey)
+		cert, err := tls.LoadX509KeyPair(c.Certificate, c.PrivateKey)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %s with key %s: %w", certificate, privateKey, err)
+			return nil, fmt.Errorf("certificate %s with key %s: %w", c.Certificate, c.PrivateKey, err)
 		}
 		return &cert, nil
 	}
 	if _, err := load(); err != nil {
 		return nil, err
 	}
-	if _, err := readRoots(caCert); err != nil {
+	if _, err := readRoots(c.CACert); err != nil {
 		return nil, err
 	}
+	var warn sync.Once
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() },
-		InsecureSkipVerify:   true, // VerifyConnection verifies, all but the host's name
+		InsecureSkipVerify:   true, // VerifyConnection verifies instead
 		VerifyConnection: func(state tls.ConnectionState) error {
-			roots, err := readRoots(caCert)
+			roots, err := readRoots(c.CACert)
 			if err != nil {
 				return err
 			}
-			return verify(state.PeerCertificates, roots)
+			if err := verify(state.PeerCertificates, roots); err != nil {
+				return err
+			}
+			named, err := c.verifyName(state.PeerCertificates[0])
+			if err == nil && !named {
+				warn.Do(func() {
+					c.Log.Warn("the server's certificate does not name the server's host: any certificate of the same authority could be the server's; "+
+						"set the name in the certificate as --nb-server-name", "certificate", state.PeerCertificates[0].Subject.CommonName)
+				})
+			}
+			return err
 		},
 	}, nil
 }
@@ -61,7 +88,76 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	// ovs-pki's certificates name no extended usage either.
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	// A certificate without the extension, such as ovs-pki's, passes; one for clients alone does not.
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return err
+}
+
+// verifyName tells whether the certificate has a server name; without one it is refused, unless it names no host at all
+// and no name is demanded.
+func (c *TLSConfig) verifyName(cert *x509.Certificate) (named bool, err error) {
+	want := c.ServerNames
+	if len(want) == 0 {
+		want = hosts(c.Endpoints)
+	}
+	if slices.ContainsFunc(want, func(name string) bool { return hasName(cert, name) }) {
+		return true, nil
+	}
+	if len(c.ServerNames) == 0 && !namesHost(cert) {
+		return false, nil
+	}
+	return false, fmt.Errorf("the server's certificate is for %s and not for %s: if it is the right server, set one of its names as --nb-server-name",
+		strings.Join(namesOf(cert), ", "), strings.Join(want, ", "))
+}
+
+// hasName tells whether a certificate is for a name or an address. One without alternative names goes by its common name,
+// as older certificates of ovs-pki do.
+func hasName(cert *x509.Certificate, name string) bool {
+	if cert.VerifyHostname(name) == nil {
+		return true
+	}
+	return !hasAlternatives(cert) && name != "" && cert.Subject.CommonName == name
+}
+
+// namesHost tells whether a certificate names a host. ovs-pki's do not: their one alternative name repeats the common
+// name, which is a label, and they name no usage.
+func namesHost(cert *x509.Certificate) bool {
+	if !hasAlternatives(cert) {
+		return false
+	}
+	label := len(cert.IPAddresses) == 0 && len(cert.URIs) == 0 && len(cert.EmailAddresses) == 0 &&
+		len(cert.ExtKeyUsage) == 0 && len(cert.UnknownExtKeyUsage) == 0 &&
+		slices.Equal(cert.DNSNames, []string{cert.Subject.CommonName})
+	return !label
+}
+
+func hasAlternatives(cert *x509.Certificate) bool {
+	return len(cert.DNSNames)+len(cert.IPAddresses)+len(cert.URIs)+len(cert.EmailAddresses) > 0
+}
+
+// namesOf is what a certificate could be known by, for an error.
+func namesOf(cert *x509.Certificate) []string {
+	names := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if !hasAlternatives(cert) {
+		names = append(names, cert.Subject.CommonName)
+	}
+	return names
+}
+
+// hosts are those of ssl endpoints.
+func hosts(endpoints []string) []string {
+	var list []string
+	for _, e := range endpoints {
+		address, ok := strings.CutPrefix(e, "ssl:")
+		if !ok {
+			continue
+		}
+		if host, _, err := net.SplitHostPort(address); err == nil && !slices.Contains(list, host) {
+			list = append(list, host)
+		}
+	}
+	return list
 }

@@ -52,11 +52,14 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// sign writes cert.pem, key.pem and ca.pem into a folder: as ovs-pki, without a host's name.
-func (a *authority) sign(dir string) {
+// sign writes cert.pem, key.pem and ca.pem into a folder: without a host's name, unless it is changed.
+func (a *authority) sign(dir string, change ...func(*x509.Certificate)) {
 	a.t.Helper()
 	key := newKey(a.t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "id:1"}, NotAfter: time.Now().Add(time.Hour)}
+	for _, c := range change {
+		c(template)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		a.t.Fatal(err)
@@ -75,6 +78,13 @@ func (a *authority) sign(dir string) {
 	}
 }
 
+func tlsConfig(dir string) ovndb.TLSConfig {
+	return ovndb.TLSConfig{
+		Certificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem"), CACert: filepath.Join(dir, "ca.pem"),
+		Log: slog.New(slog.DiscardHandler),
+	}
+}
+
 // TestTLS speaks to a real ovsdb-server over mutual TLS: the authority's certificates pass, others do not, and
 // rotated files take effect without a new DB.
 func TestTLS(t *testing.T) {
@@ -83,7 +93,7 @@ func TestTLS(t *testing.T) {
 	old.sign(serverDir)
 	now.sign(clientDir) // the wrong authority, at first
 	endpoint := ovndbtest.StartNBTLS(t, serverDir)
-	cfg, err := ovndb.TLS(filepath.Join(clientDir, "cert.pem"), filepath.Join(clientDir, "key.pem"), filepath.Join(clientDir, "ca.pem"))
+	cfg, err := ovndb.TLS(tlsConfig(clientDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +130,7 @@ func TestTLSFiles(t *testing.T) {
 		"key for authority":   {file("cert.pem"), file("key.pem"), file("key.pem")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ovndb.TLS(f[0], f[1], f[2]); err == nil {
+			if _, err := ovndb.TLS(ovndb.TLSConfig{Certificate: f[0], PrivateKey: f[1], CACert: f[2]}); err == nil {
 				t.Error("no error")
 			}
 		})

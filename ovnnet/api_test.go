@@ -27,7 +27,8 @@ type api struct {
 	writes   []string
 	events   []string
 	nodes    []conf.Node
-	noNodes  error // of the list of nodes
+	grants   conf.PhysicalGrants // of a controller that is started with it
+	noNodes  error               // of the list of nodes
 }
 
 func (a *api) Nodes(context.Context) ([]conf.Node, error) {
@@ -126,7 +127,7 @@ func (a *api) apply(id, config string) {
 		a.created++
 		a.nads[id] = &conf.NAD{Namespace: namespace, Name: name, Created: a.created}
 	}
-	a.nads[id].Config = config
+	a.nads[id].SetConfig(config, false)
 	watchers := slices.Clone(a.watchers)
 	a.mu.Unlock()
 	a.tell(watchers, id)

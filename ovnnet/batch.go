@@ -75,10 +75,15 @@ func putIn[T any](b *batch, table, key string, have, want *T, from, to holder) {
 
 // unchanged asserts that a switch is as it was read: another controller's change since is not overwritten.
 func unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
-	if config, ok := have.ExternalIDs[ovndb.ConfigKey]; ok {
-		return ovndb.Holds(nb.LogicalSwitchTable, have.UUID, "external_ids", ovndb.ConfigKey, config)
+	marks := map[string]string{}
+	for _, key := range []string{ovndb.ConfigKey, keyOwner} {
+		if value, ok := have.ExternalIDs[key]; ok {
+			marks[key] = value
+		}
 	}
-	return ovndb.Present(nb.LogicalSwitchTable, have.UUID)
+	op := ovndb.Present(nb.LogicalSwitchTable, have.UUID)
+	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
+	return op
 }
 
 // change lists the operations that make of a network's rows what they ought to be; none when they are that. The nodes'
@@ -86,6 +91,7 @@ func unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
 func (n *Networks) change(have, want *rows) ([]ovsdb.Operation, error) {
 	b := &batch{db: n.db}
 	b.setPart(have.own, want.own)
+	b.setWire(have.wire.rows, want.wire, func() ovsdb.Operation { return unchanged(have.own.sw) })
 	for key, p := range want.nodes {
 		b.setPart(have.nodes[key], p)
 	}

@@ -164,7 +164,7 @@ func (c *Controller) syncGateway(ctx context.Context, router string) error {
 		return err
 	}
 	c.tellNodes(router, names, chassis)
-	c.queue.AddAfter(item{kindGateway, router}, gatewayEvery)
+	c.queue.AddAfter(gatewayItem(router), gatewayEvery)
 	return nil
 }
 

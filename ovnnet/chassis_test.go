@@ -126,8 +126,8 @@ func (w *world) setPriorities(t *testing.T, of map[string]int) {
 func makeFirst(t *testing.T, n *ovnnet.Networks, name string) {
 	t.Helper()
 	turns, err := n.TurnsOf(withLimit(t), name)
-	if err != nil || len(turns) != 1 || turns[0].Router != "r1" {
-		t.Fatalf("turns %v, %v; want that of r1", turns, err)
+	if err != nil || len(turns) != 1 || turns[0].Router != "shop/r1" {
+		t.Fatalf("turns %v, %v; want that of shop/r1", turns, err)
 	}
 	if _, err := n.MakeFirst(withLimit(t), &turns[0], name); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestGatewaysBeginWithDifferentNodes(t *testing.T) {
 	w := newWorld(t)
 	first := map[string]int{}
 	for i := range 12 {
-		r := gatewayConf(t, sprint("r%d", i), gwFull)
+		r := gatewayConf(t, sprint("shop/r%d", i), gwFull)
 		if _, err := w.networks.EnsureGateway(withLimit(t), r, chassis("a", "b", "c")); err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestTookOver(t *testing.T) {
 		{"the first that reaches nobody", "a", nil, false},
 	} {
 		turns, err := w.networks.TurnsOf(withLimit(t), tt.chassis)
-		if err != nil || len(turns) != 1 || turns[0].Router != "r1" {
+		if err != nil || len(turns) != 1 || turns[0].Router != "shop/r1" {
 			t.Fatalf("%s: turns %v, %v", tt.name, turns, err)
 		}
 		alive := map[string]bool{}
@@ -304,6 +304,7 @@ func TestMakeFirstIsRaced(t *testing.T) {
 func routing(t *testing.T, w *world, a *api, networks *ovnnet.Networks) (c *ovnnet.Controller, r *running) {
 	t.Helper()
 	c = ovnnet.NewController(networks, nil, slog.New(slog.DiscardHandler))
+	c.GrantPhysical(a.grants)
 	a.with(func() { a.watchers = append(a.watchers, c.Changed) })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -337,27 +338,27 @@ func TestControllerFollowsTheNodes(t *testing.T) {
 			return sprint("%v of %s", names, w.rows(t)["HA_Chassis_Group"][gwGroup]["name"])
 		})
 	}
-	wantOrder("[] of r1:gateway")
+	wantOrder("[] of shop/r1:gateway")
 	a.setNodes(map[string]map[string]string{"a": yes, "b": no, "c": yes})
 	c.NodesChanged()
-	wantOrder("[a] of r1:gateway")
+	wantOrder("[a] of shop/r1:gateway")
 	announce("c") // of which nobody tells the controller
-	wantOrder("[a c] of r1:gateway")
+	wantOrder("[a c] of shop/r1:gateway")
 	a.setNodes(map[string]map[string]string{"a": yes, "b": yes, "c": yes})
 	c.NodesChanged()
-	wantOrder("[a c b] of r1:gateway")
+	wantOrder("[a c b] of shop/r1:gateway")
 	a.setNodes(map[string]map[string]string{"a": no, "b": yes, "c": yes})
 	c.NodesChanged()
-	wantOrder("[c b] of r1:gateway")
+	wantOrder("[c b] of shop/r1:gateway")
 
 	// A list of nodes that fails changes nothing.
 	a.with(func() { a.noNodes, a.nodes = errors.New("connection refused"), []conf.Node{} })
 	c.NodesChanged()
 	r.settle(t)
-	wantOrder("[c b] of r1:gateway")
+	wantOrder("[c b] of shop/r1:gateway")
 	a.with(func() { a.noNodes = nil })
 	c.NodesChanged()
-	wantOrder("[] of r1:gateway")
+	wantOrder("[] of shop/r1:gateway")
 }
 
 // A source that knows nothing of nodes leaves those that there are, and the gateway is made all the same.
@@ -377,12 +378,12 @@ func TestControllerFollowsItsRouters(t *testing.T) {
 	ensureGateway(t, w.other(t), gwFull, oneNode)
 	a.apply("shop/blue", spec(net4+onR1))
 	a.setNodes(nil)
-	n := connectFor(t, w.Endpoint(), map[string]*conf.Router{"r2": gatewayConf(t, "r2", gwFull)})
+	n := connectFor(t, w.Endpoint(), map[string]*conf.Router{"shop/r2": gatewayConf(t, "shop/r2", gwFull)})
 	_, r := routing(t, w, a, n)
 	r.touch(t, "shop/blue")
 	r.wantState(t, "shop/blue", "ready, held")
-	eventually(t, "r1:shop/blue r2:external r2:gateway r2:join", func() string { return w.names(t, "Logical_Router_Port") })
-	if got := w.switches(t) + ", " + w.names(t, "HA_Chassis_Group"); got != "r2:external r2:join shop/blue, r2:gateway" {
+	eventually(t, "shop/r1:shop/blue shop/r2:external shop/r2:gateway shop/r2:join", func() string { return w.names(t, "Logical_Router_Port") })
+	if got := w.switches(t) + ", " + w.names(t, "HA_Chassis_Group"); got != "shop/blue shop/r2:external shop/r2:join, shop/r2:gateway" {
 		t.Errorf("switches and groups %q", got)
 	}
 }
@@ -395,7 +396,7 @@ func TestControllerWithAGatewayThatStays(t *testing.T) {
 		"set", "Logical_Router_Port", "p", "ha_chassis_group="+gwGroup)
 	ensure(t, w.other(t), network(t, "blue", net4)) // of a NAD that is no more: only the look at all finds it
 	r := run(t, w, a)
-	r.wantSwitches(t, "r1:external r1:join")
+	r.wantSwitches(t, "shop/r1:external shop/r1:join")
 	w.NBCtl("lr-del", "theirs")
 	r.wantSwitches(t, "")
 	eventually(t, "0", func() string { return sprint("%d", len(w.rows(t))) })

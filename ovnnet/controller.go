@@ -1,8 +1,10 @@
 package ovnnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -31,19 +33,33 @@ type Source interface {
 type Controller struct {
 	networks *Networks
 	mayJoin  []string
+	physical conf.PhysicalGrants
 	log      *slog.Logger
 	queue    workqueue.TypedRateLimitingInterface[item]
 	source   Source
 	states   *states
 	// members says which network each NAD was last of, inUse why a network that is being deleted is still there, nodes
-	// what was last said of each gateway's. Only the worker touches them.
-	members map[string]string
-	inUse   map[string]string
+	// what was last said of each gateway's, seen how each NAD was last found, refused which networks are tried again,
+	// and pace how often each namespace's may change. Only the worker touches them.
+	members *membership
+	inUse   map[string]*usage
 	nodes   map[string]string
+	seen    map[string]*seen
+	refused map[string]*refusal
+	configs *configs
+	pace    *pace
+	writes  int // committed to the database
+	now     func() time.Time
+	guests  map[string]string // the networks on a router of another namespace, with that router
 }
 
-// item is what is to be looked at: a NAD that may have changed, a network, the gateway of a router, or all there is.
-type item struct{ kind, id string }
+// item is what is to be looked at: a NAD that may have changed, a network, the gateway of a router, or all there is. The
+// tenant, a namespace, is the one whose NAD asks for the look.
+type item struct{ kind, id, tenant string }
+
+func nadItem(id string) item { return item{kindNAD, id, namespaceOf(id)} }
+
+func gatewayItem(router string) item { return item{kindGateway, router, operators} }
 
 const (
 	kindNAD     = "nad"
@@ -58,9 +74,10 @@ const (
 	retryLast  = 10 * time.Second
 	// oneChange bounds the work on one network.
 	oneChange = 30 * time.Second
-	// inUseEvery is how often a network that is being deleted is looked at for the end of its last port.
+	// A network that is being deleted is looked at for the end of its last port after this time at first, and when no port
+	// goes, this at the latest.
 	inUseEvery = time.Second
-	// refusedEvery is how often a network is tried again that something in the database is in the way of.
+	// refusedEvery is the time after which a network is first tried again that something in the database is in the way of.
 	refusedEvery = 5 * time.Second
 	// gatewayEvery is how often a gateway is looked at: which of its nodes has it, and whether they are still those.
 	gatewayEvery = 2 * time.Second
@@ -71,30 +88,44 @@ const (
 // NewController makes a controller; Changed may be called at once. mayJoin lists the namespaces whose NADs may join a
 // network of another namespace by its name.
 func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Controller {
-	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[item](retryFirst, retryLast)
 	return &Controller{
-		networks: networks, mayJoin: mayJoin, log: log, queue: workqueue.NewTypedRateLimitingQueue(limits),
+		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
+		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
+		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), now: time.Now,
+		guests: map[string]string{},
 	}
 }
 
+// GrantPhysical says which namespaces may have localnet networks on which physical networks; without it none may. It is
+// called before Run.
+func (c *Controller) GrantPhysical(grants conf.PhysicalGrants) { c.physical = grants }
+
 // Changed says that the NAD namespace/name is new, different or gone.
 func (c *Controller) Changed(namespace, name string) {
-	c.queue.Add(item{kindNAD, namespace + "/" + name})
+	c.queue.Add(nadItem(namespace + "/" + name))
+}
+
+// NBReplaced says that NB's database was wiped, or that a backup of it was restored: all networks are compared at once.
+func (c *Controller) NBReplaced() {
+	c.log.Warn("OVN's Northbound database is another one than before: comparing all networks")
+	c.NodesChanged()
+	c.queue.Add(everything)
 }
 
 // NodesChanged says that a node is new or gone, or has other labels.
 func (c *Controller) NodesChanged() {
-	for name := range c.networks.routers {
-		c.queue.Add(item{kindGateway, name})
+	for name, r := range c.networks.routers {
+		if r.HasGateway() {
+			c.queue.Add(gatewayItem(name))
+		}
 	}
 }
 
 // Run works off the changes until the end of ctx. leading is asked before each write. At its start it also looks at
 // every network that is there, for NADs that changed while no controller ran. A controller runs once.
 func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
-	c.source, c.networks.mayWrite = source, leading
+	c.source, c.networks.mayWrite, c.networks.written = source, leading, func() { c.writes++ }
 	c.states = newStates(source, leading, c.log)
-	c.members, c.inUse, c.nodes = map[string]string{}, map[string]string{}, map[string]string{}
 	c.NodesChanged() // gateways first: what networks have in them needs them
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
@@ -104,9 +135,10 @@ func (c *Controller) Run(ctx context.Context, source Source, leading func() erro
 	c.log.Info("leading")
 	for {
 		i, shutdown := c.queue.Get()
-		if shutdown {
+		if shutdown || ctx.Err() != nil {
 			return nil
 		}
+		c.log.Debug("look", "kind", i.kind, "id", i.id, "namespace", i.tenant)
 		c.work(ctx, i)
 		c.queue.Done(i)
 	}
@@ -128,18 +160,34 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 	}
 	for id, nads := range networks {
 		for _, nad := range nads {
-			if c.members[nad] == "" {
-				c.members[nad] = id
+			if c.members.of[nad] == "" {
+				c.members.set(nad, id)
 			}
-			c.queue.Add(item{kindNAD, nad})
+			c.queue.Add(nadItem(nad))
 		}
-		c.queue.Add(item{kindNetwork, id})
+		c.queue.Add(item{kindNetwork, id, tenantOf(id, nads)})
 	}
-	for nad := range c.members {
-		c.queue.Add(item{kindNAD, nad})
+	for nad, id := range c.members.of {
+		c.queue.Add(nadItem(nad))
+		if _, there := networks[id]; !there {
+			c.queue.Add(item{kindNetwork, id, tenantOf(id, []string{nad})})
+		}
 	}
+	c.pace.prune()
 	c.queue.AddAfter(everything, lookAgain)
 	return unused
+}
+
+// tenantOf is the namespace that a look at a network is for when no NAD asks for it: its own, or that of a NAD whose ports
+// it takes.
+func tenantOf(network string, nads []string) string {
+	if namespace, _, own := strings.Cut(network, "/"); own {
+		return namespace
+	}
+	if len(nads) > 0 {
+		return namespaceOf(nads[0])
+	}
+	return nobodys
 }
 
 func (c *Controller) work(ctx context.Context, i item) {
@@ -152,7 +200,14 @@ func (c *Controller) work(ctx context.Context, i item) {
 	case kindGateway:
 		err = c.syncGateway(ctx, i.id)
 	case kindNetwork:
-		err = c.syncNetwork(ctx, i.id)
+		if wait := c.pace.wait(i.tenant); wait > 0 {
+			c.queue.AddAfter(i, wait)
+			return
+		}
+		before := c.writes
+		if err = c.syncNetwork(ctx, i); c.writes > before {
+			c.pace.wrote(i.tenant)
+		}
 	default:
 		err = c.syncNAD(ctx, i.id)
 	}
@@ -161,12 +216,8 @@ func (c *Controller) work(ctx context.Context, i item) {
 		return
 	}
 	if inUse, ok := errors.AsType[*InUse](err); ok {
-		if text := inUse.Error(); c.inUse[i.id] != text {
-			c.inUse[i.id] = text
-			c.log.Info("network is being deleted", "network", i.id, "reason", text)
-		}
 		c.queue.Forget(i)
-		c.queue.AddAfter(i, inUseEvery)
+		c.stillUsed(i, inUse)
 		return
 	}
 	c.log.Warn("not in step yet", i.kind, i.id, "err", err)
@@ -179,16 +230,26 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	was, is := c.members[id], ""
-	if nad != nil {
-		is, err = conf.NetworkID(nad.Namespace, nad.Name, []byte(nad.Config))
+	was, is := c.members.of[id], ""
+	if nad == nil {
+		delete(c.seen, id)
+		c.states.forget(id)
+	} else {
+		if news, wait := c.news(nad); !news {
+			if wait > 0 {
+				c.queue.AddAfter(nadItem(id), wait)
+			}
+			return nil
+		}
+		r := c.configs.read(nad)
+		is, err = r.id, r.idErr
 		switch {
 		case err != nil && nad.Deleting:
 			// Which network it was is all that counts now.
 			if is = was; is == "" {
 				c.leave(nad, "")
 			}
-		case err != nil && (was != "" || nad.Held || conf.IsOVN(kindOf(nad))):
+		case err != nil && (was != "" || nad.Held || conf.IsOVN(r.kind)):
 			// Which network it is cannot be told; one that it was stays as it is.
 			c.states.set(nad, &conf.NetworkState{Reason: err.Error()}, nad.Held)
 			return nil
@@ -196,21 +257,13 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			c.leave(nad, was)
 		}
 	}
-	if is == "" {
-		delete(c.members, id)
-	} else {
-		c.members[id] = is
-		c.queue.Add(item{kindNetwork, is})
+	if c.members.set(id, is); is != "" {
+		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
 	}
 	if was != "" && was != is {
-		c.queue.Add(item{kindNetwork, was})
+		c.queue.Add(item{kindNetwork, was, namespaceOf(id)})
 	}
 	return nil
-}
-
-func kindOf(nad *conf.NAD) string {
-	kind, _ := conf.NetworkKind([]byte(nad.Config))
-	return kind
 }
 
 // nad returns a NAD, nil when there is none.
@@ -224,44 +277,41 @@ func (c *Controller) nad(ctx context.Context, id string) (*conf.NAD, error) {
 }
 
 // syncNetwork brings one network in step with its NADs.
-func (c *Controller) syncNetwork(ctx context.Context, id string) error {
-	var members, leaving []*member
-	force := false
-	for _, nadID := range c.nadsOf(id) {
-		nad, err := c.nad(ctx, nadID)
-		if err != nil {
-			return err
-		}
-		if nad == nil {
-			continue
-		}
-		m := &member{nad: *nad}
-		if nad.Deleting {
-			leaving, force = append(leaving, m), force || nad.ForceDelete
-			continue
-		}
-		m.network, m.err = conf.ParseNetwork(nad.Namespace, nad.Name, []byte(nad.Config))
-		if m.network != nil && m.network.ID() != id {
-			continue // it is another network's since just now, which comes next
-		}
-		members = append(members, m)
+func (c *Controller) syncNetwork(ctx context.Context, i item) error {
+	id := i.id
+	standing, err := c.networks.Standing(ctx, id)
+	if err != nil {
+		return err
 	}
-	if len(members) == 0 {
-		return c.remove(ctx, id, leaving, force)
+	if err := c.withdrawUngranted(ctx, id, standing); err != nil {
+		return err
+	}
+	c.noteGuest(id, standing.InForce)
+	if err := c.expel(ctx, i, standing); err != nil {
+		return err
+	}
+	standing.settleOwner(c.mayJoinOther)
+	members, leaving, err := c.membersOf(ctx, id, standing)
+	if err != nil {
+		return err
+	}
+	// One that is invalid holds a network only if the network takes its ports.
+	held := slices.ContainsFunc(members, func(m *member) bool {
+		return c.mayHave(standing, id, &m.nad) && (m.network != nil || slices.Contains(standing.Accepted, m.nad.ID()))
+	})
+	if !held {
+		return c.end(ctx, i, standing, members, leaving)
 	}
 	for _, m := range leaving { // the others hold the network
 		c.leave(&m.nad, id)
 	}
-	inForce, accepted, err := c.networks.InForce(ctx, id)
-	if err != nil {
-		return err
-	}
-	if network := elect(members, inForce, accepted, func(namespace string) bool { return slices.Contains(c.mayJoin, namespace) }); network != nil {
+	inForce := standing.InForce
+	if network := elect(members, standing.Owner, inForce, standing.Accepted, c.mayJoinOther); network != nil {
 		// A NAD that was accepted and is spoilt or changed since keeps its pods on what stays in force.
 		kept := func(m *member) bool {
-			return inForce != nil && inForce.Revision() == network.Revision() && !m.barred && slices.Contains(accepted, m.nad.ID())
+			return inForce != nil && inForce.Revision() == network.Revision() && !m.barred && slices.Contains(standing.Accepted, m.nad.ID())
 		}
-		if err := c.ensure(ctx, network, members, kept); err != nil {
+		if err := c.ensure(ctx, i, network, standing, members, kept); err != nil {
 			return err
 		}
 	}
@@ -271,23 +321,77 @@ func (c *Controller) syncNetwork(ctx context.Context, id string) error {
 	return nil
 }
 
-func (c *Controller) ensure(ctx context.Context, network *conf.Network, members []*member, kept func(*member) bool) error {
+func (c *Controller) mayJoinOther(namespace string) bool {
+	return slices.Contains(c.mayJoin, namespace)
+}
+
+// mayHave tells whether a network may be what a NAD says, and goes when the NAD does. A shared network that is there is
+// its owner's, and of those that join it.
+func (c *Controller) mayHave(s *Standing, id string, nad *conf.NAD) bool {
+	return !shared(id) || !s.There || s.Owner != "" && (nad.Namespace == s.Owner || c.mayJoinOther(nad.Namespace))
+}
+
+// membersOf returns the NADs of a network, and those of them that are being deleted. NADs that the network takes ports of
+// are asked for even if nobody has told of them yet.
+func (c *Controller) membersOf(ctx context.Context, id string, s *Standing) (members, leaving []*member, err error) {
+	nads, err := c.nadsOf(ctx, id, s.Accepted)
+	if err != nil {
+		return nil, nil, err
+	}
+	beyond := crowded(id, nads)
+	for _, nad := range nads {
+		m := &member{nad: *nad, err: beyond[nad.ID()]}
+		if nad.Deleting {
+			leaving = append(leaving, m)
+			continue
+		}
+		if m.err != nil {
+			members = append(members, m)
+			continue
+		}
+		r := c.configs.read(nad)
+		if r.idErr == nil && r.id != id {
+			continue // it is another network's since just now, which comes next
+		}
+		if m.network, m.err = r.network, r.err; m.network != nil {
+			if m.err = c.physical.Check(nad.Namespace, m.network); m.err != nil {
+				m.network = nil
+			}
+		}
+		members = append(members, m)
+	}
+	return members, leaving, nil
+}
+
+// ensure makes a network's rows; standing is what is there.
+func (c *Controller) ensure(ctx context.Context, i item, network *conf.Network, standing *Standing, members []*member, kept func(*member) bool) error {
+	owner := standing.Owner
 	var nads []string
 	for _, m := range members {
 		if m.err == nil || kept(m) {
 			nads = append(nads, m.nad.ID())
 		}
 	}
-	changed, err := c.networks.Ensure(ctx, network, nads)
+	if owner == "" && len(nads) > 0 {
+		owner, _, _ = strings.Cut(nads[0], "/")
+	}
+	changed, err := c.networks.EnsureFor(ctx, network, owner, nads)
 	if changed {
 		c.log.Info("network is in step", "network", network.ID())
 	}
 	refused, ok := errors.AsType[*Refused](err)
+	if changed || err != nil && !ok { // an error may hide a commit
+		c.noteGuest(i.id, network)
+		c.routerChanged(i, standing.router()) // where it was, it may be in the way no more
+		c.routerChanged(i, network.OwnRouter())
+	}
 	if !ok {
+		if err == nil {
+			delete(c.refused, i.id)
+		}
 		return err
 	}
-	// What is in the way may go without a word to us.
-	c.queue.AddAfter(item{kindNetwork, network.ID()}, refusedEvery)
+	c.refuse(i, network)
 	for _, m := range members {
 		if m.err == nil {
 			m.err = refused
@@ -311,31 +415,74 @@ func (c *Controller) leave(nad *conf.NAD, network string) {
 	c.states.set(nad, nil, false)
 }
 
-// remove takes a network away that no NAD describes any more, and then lets its NADs go.
-func (c *Controller) remove(ctx context.Context, id string, leaving []*member, force bool) error {
-	err := c.networks.Remove(ctx, id, force)
-	if inUse, ok := errors.AsType[*InUse](err); ok {
-		for _, m := range leaving {
-			c.states.set(&m.nad, &conf.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
-		}
-	}
-	if err != nil {
+// end takes a network away that no NAD describes any more which may: then it is free for the others. Until then these are
+// told whose it is.
+func (c *Controller) end(ctx context.Context, i item, s *Standing, members, leaving []*member) error {
+	err := c.remove(ctx, i, s, leaving)
+	inUse, held := errors.AsType[*InUse](err)
+	if err != nil && !held {
 		return err
 	}
-	delete(c.inUse, id)
-	for _, m := range leaving {
-		c.leave(&m.nad, id)
+	for _, m := range members {
+		if held && m.network != nil {
+			m.err = fmt.Errorf("%w; it is held until its last port is gone, %w", mayNotJoin(m, cmp.Or(s.Owner, "(unknown)")), inUse)
+		}
+		if m.err != nil {
+			c.report(m)
+		} else {
+			c.queue.Add(i)
+		}
 	}
-	return nil
+	return err
 }
 
-func (c *Controller) nadsOf(network string) []string {
-	var nads []string
-	for nad, of := range c.members {
-		if of == network {
+// remove takes a network away, and then lets its NADs go. Only the owner's NAD takes the ports with it: pods of others may
+// be on a shared network.
+func (c *Controller) remove(ctx context.Context, i item, s *Standing, leaving []*member) error {
+	id := i.id
+	force := slices.ContainsFunc(leaving, func(m *member) bool {
+		return m.nad.ForceDelete && (!shared(id) || m.nad.Namespace == s.Owner)
+	})
+	err := c.networks.Remove(ctx, id, force)
+	inUse, held := errors.AsType[*InUse](err)
+	if len(s.Accepted) > 0 || !held {
+		c.routerChanged(i, s.router()) // a network that is being deleted gives no consent
+	}
+	if err != nil && !held {
+		return err
+	}
+	for _, m := range leaving {
+		if held && c.mayHave(s, id, &m.nad) {
+			c.states.set(&m.nad, &conf.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
+		} else {
+			c.leave(&m.nad, id)
+		}
+	}
+	if !held {
+		delete(c.inUse, id)
+		delete(c.refused, id)
+		delete(c.guests, id)
+	}
+	return err
+}
+
+// nadsOf reads a network's NADs, also those that the network takes ports of and nobody has told of yet.
+func (c *Controller) nadsOf(ctx context.Context, network string, accepted []string) ([]*conf.NAD, error) {
+	ids := c.members.nadsOf(network)
+	for _, id := range accepted {
+		if c.members.of[id] == "" {
+			ids = append(ids, id)
+		}
+	}
+	var nads []*conf.NAD
+	for _, id := range ids {
+		nad, err := c.nad(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if nad != nil {
 			nads = append(nads, nad)
 		}
 	}
-	slices.Sort(nads)
-	return nads
+	return nads, nil
 }

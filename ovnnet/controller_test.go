@@ -31,7 +31,12 @@ func run(t *testing.T, w *world, a *api, joining ...string) *running {
 
 func runAs(t *testing.T, w *world, networks *ovnnet.Networks, a *api, leading func() error, joining ...string) *running {
 	t.Helper()
-	c := ovnnet.NewController(networks, joining, slog.New(slog.DiscardHandler))
+	return runController(t, w, ovnnet.NewController(networks, joining, slog.New(slog.DiscardHandler)), a, leading)
+}
+
+func runController(t *testing.T, w *world, c *ovnnet.Controller, a *api, leading func() error) *running {
+	t.Helper()
+	c.GrantPhysical(a.grants)
 	a.with(func() { a.watchers = append(a.watchers, c.Changed) })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -71,6 +76,17 @@ func (r *running) settle(t *testing.T) {
 	r.wantState(t, "settle/marker", "gone")
 }
 
+// gatewayOf is the address that a network's switch is marked with.
+func (r *running) gatewayOf(t *testing.T, id string) string {
+	t.Helper()
+	for _, word := range strings.Fields(r.rows(t)["Logical_Switch"][ovndb.SwitchKey(id)]["external_ids"]) {
+		if address, ok := strings.CutPrefix(word, "gateway_ip="); ok {
+			return address
+		}
+	}
+	return ""
+}
+
 func TestControllerFollowsTheNADs(t *testing.T) {
 	r := run(t, newWorld(t), newAPI())
 	r.apply("shop/blue", spec(net4))
@@ -82,7 +98,7 @@ func TestControllerFollowsTheNADs(t *testing.T) {
 	r.apply("shop/blue", spec(net4+`,"excludeSubnets":"10.1.0.128/25"`))
 	eventually(t, "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.127 subnet=10.1.0.0/24", func() string { return r.otherConfig(t, "shop/blue") })
 	r.apply("shop/blue", spec(net4+onR1))
-	eventually(t, "r1:shop/blue", func() string { return r.names(t, "Logical_Router_Port") })
+	eventually(t, "shop/r1:shop/blue", func() string { return r.names(t, "Logical_Router_Port") })
 
 	r.deleteNAD(t, "infra/blue")
 	r.wantState(t, "infra/blue", "gone")
@@ -195,7 +211,7 @@ func TestControllerCatchesUp(t *testing.T) {
 	a.apply("shop/retyped", `{"type":"bridge"}`)
 	r := run(t, w, a)
 	r.wantSwitches(t, "a-foreign-one shop/changed shop/same")
-	eventually(t, "exclude_ips=10.2.0.1 10.2.0.2..10.2.0.254 subnet=10.2.0.0/24", func() string { return r.otherConfig(t, "shop/changed") })
+	eventually(t, "10.2.0.1", func() string { return r.gatewayOf(t, "shop/changed") })
 	eventually(t, "", func() string { return r.names(t, "Logical_Router") })
 	r.wantState(t, "shop/same", "ready, held")
 	r.wantState(t, "shop/retyped", "nothing")
@@ -248,7 +264,7 @@ func TestControllerTriesTheDatabaseAgain(t *testing.T) {
 	w.proxy.CutBeforeNext()
 	r.apply("shop/blue", spec(netDual+onR1))
 	r.wantState(t, "shop/blue", "ready, held")
-	if got := r.switches(t) + ", " + r.names(t, "Logical_Router_Port"); got != "shop/blue, r1:shop/blue" {
+	if got := r.switches(t) + ", " + r.names(t, "Logical_Router_Port"); got != "shop/blue, shop/r1:shop/blue" {
 		t.Errorf("switches and router ports %q", got)
 	}
 }
@@ -267,7 +283,7 @@ func TestControllerWritesOnlyWhileItLeads(t *testing.T) {
 		{"remove", func(t *testing.T, w *world, a *api) { ensure(t, w.other(t), network(t, "blue", net4+onR1)) },
 			func(*testing.T, *api) {}, "gone; "},
 		{"drop a router", func(t *testing.T, w *world, a *api) {
-			w.put(t, "Logical_Router", ovndb.RouterKey("r1"), "r1", map[string]string{"ovn-multinet/router": "r1"})
+			w.put(t, "Logical_Router", ovndb.RouterKey("shop/r1"), "shop/r1", map[string]string{"ovn-multinet/router": "shop/r1"})
 		}, func(*testing.T, *api) {}, "gone; "},
 		{"fence", func(t *testing.T, w *world, a *api) {
 			ensure(t, w.other(t), network(t, "blue", net4))
@@ -389,9 +405,9 @@ func TestControllerRepairs(t *testing.T) {
 	r.apply("shop/blue", spec(net4+onR1))
 	r.wantState(t, "shop/blue", "ready, held")
 	want := w.rows(t)
-	w.remove(t, "Logical_Router", ovndb.RouterKey("r1"))
+	w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1"))
 	w.change(t, "Logical_Switch", blueKey, ovndbtest.Op{"name": "renamed"})
 	r.touch(t, "shop/blue")
-	eventually(t, "r1:shop/blue", func() string { return w.names(t, "Logical_Router_Port") })
+	eventually(t, "shop/r1:shop/blue", func() string { return w.names(t, "Logical_Router_Port") })
 	w.wantRows(t, want)
 }

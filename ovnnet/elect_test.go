@@ -75,7 +75,7 @@ func TestElect(t *testing.T) {
 			if tt.inForce != "" {
 				inForce = nad(t, "x/x", 0, tt.inForce).network
 			}
-			chosen, got := elect(members, inForce, tt.before, func(ns string) bool { return slices.Contains(tt.joining, ns) }), ""
+			chosen, got := elect(members, "", inForce, tt.before, func(ns string) bool { return slices.Contains(tt.joining, ns) }), ""
 			if chosen != nil {
 				got = chosen.Subnets[0].String()
 			}

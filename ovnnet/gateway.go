@@ -23,6 +23,7 @@ type gatewayRows struct {
 	routes         map[string]*nb.LogicalRouterStaticRoute
 	group          *nb.HAChassisGroup
 	chassis        map[string]*nb.HAChassis
+	wire           *wireClaims
 }
 
 // The parts of a gateway. As names of rows they stand behind the router's name and a colon, which is in no router's name.
@@ -61,6 +62,8 @@ func wantedGateway(r *conf.Router) *gatewayRows {
 		group:  &nb.HAChassisGroup{UUID: groupKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
 	}
 	g.gateway.ExternalIDs[keyGatewayNodes] = r.Nodes
+	g.wire = wantedOfRouter(r)
+	g.wire.mark(g.gateway.ExternalIDs)
 	var routerJoin, gatewayJoin []netip.Prefix
 	for i := range r.Join {
 		routerJoin, gatewayJoin = append(routerJoin, r.RouterJoin(i)), append(gatewayJoin, r.GatewayJoin(i))
@@ -83,7 +86,11 @@ func wantedGateway(r *conf.Router) *gatewayRows {
 
 // connect makes a port of router or gateway, with a switch's end of it. The MAC is made of the address, as a pod's is.
 func (g *gatewayRows) connect(router, part string, addresses []netip.Prefix) *nb.LogicalRouterPort {
-	mac, _ := ovndb.LeaseMAC(addresses[0].Masked(), addresses[0].Addr())
+	subnet := addresses[0].Masked()
+	if part == partExternal { // the MAC is one of the wire's
+		subnet = netip.Prefix{}
+	}
+	mac, _ := ovndb.LeaseMAC(subnet, addresses[0].Addr())
 	port := &nb.LogicalRouterPort{
 		UUID: portKey(router, part), Name: router + ":" + part, MAC: mac.String(), ExternalIDs: map[string]string{keyRouter: router},
 	}
@@ -146,6 +153,18 @@ func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Ch
 		}
 		want := wantedGateway(r)
 		if err := n.checkNetworks(ctx, r, have, want); err != nil {
+			return changed, err
+		}
+		var noted map[string]string
+		if have.gateway != nil {
+			noted = have.gateway.ExternalIDs
+		}
+		have.wire = &wireClaims{}
+		have.wire.rows, err = n.readWire(ctx, noted, want.wire)
+		if refused, ok := errors.AsType[*Refused](err); ok {
+			return changed, refusedf("router %s: %s", r.Name, refused.Reason)
+		}
+		if err != nil {
 			return changed, err
 		}
 		members := have.order(r.Name, nodes)
@@ -320,6 +339,9 @@ func (n *Networks) changeGateway(router string, have *foundGateway, want *gatewa
 			putIn(b, nb.LogicalSwitchPortTable, key, have.ends[key], want.ends[key], in, in)
 		}
 	}
+	b.setWire(have.wire.rows, want.wire, func() ovsdb.Operation {
+		return ovndb.Present(nb.LogicalRouterTable, want.gateway.UUID)
+	})
 	return b.ops, b.err
 }
 
@@ -348,13 +370,14 @@ func (n *Networks) DropGateways(ctx context.Context) error {
 		}
 	}
 	for _, name := range sortedKeys(names) {
-		if name != "" && n.routers[name] == nil {
+		if name != "" && n.withGateway(name) == nil {
 			errs = append(errs, n.dropGateway(ctx, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// allSwitches lists the switches but those of another cluster.
 func (n *Networks) allSwitches(ctx context.Context) ([]*nb.LogicalSwitch, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
@@ -362,12 +385,27 @@ func (n *Networks) allSwitches(ctx context.Context) ([]*nb.LogicalSwitch, error)
 	if err != nil {
 		return nil, err
 	}
-	return ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
+	switches, err := ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
+	return slices.DeleteFunc(switches, func(sw *nb.LogicalSwitch) bool { return ovndb.OtherCluster(sw.ExternalIDs) != "" }), err
 }
 
 // dropGateway deletes what holds the gateway's rows; the database collects the others, the networks' among them.
 func (n *Networks) dropGateway(ctx context.Context, router string) error {
+	for tries := races(0); ; {
+		if err := tries.again("the gateway of router " + router); err != nil {
+			return err
+		}
+		if err := n.dropGatewayOnce(ctx, router); !raced(err) {
+			return err
+		}
+	}
+}
+
+func (n *Networks) dropGatewayOnce(ctx context.Context, router string) error {
 	b := &batch{db: n.db}
+	if err := n.dropWire(ctx, b, "router "+router); err != nil {
+		return err
+	}
 	b.add(ovndb.Unlink(nb.LogicalRouterTable, "ports", portKey(router, partJoin)))
 	for _, f := range families {
 		b.add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", gatewayRouteKey(router, routeDefault, f)))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,24 +29,24 @@ const (
 // oneNode is a gateway's only node, twoNodes are two.
 var (
 	oneNode  = []ovnnet.Chassis{{Node: "n1", Name: "c1"}}
-	twoNodes = []ovnnet.Chassis{{Node: "n1", Name: "c1"}, {Node: "n2", Name: "c2"}}
+	twoNodes = []ovnnet.Chassis{{Node: "n1", Name: "c1"}, {Node: "n2", Name: "d1"}}
 )
 
 // Row keys of r1's gateway. A controller of the next version finds the rows by them.
-func gwPort(part string) string   { return ovndb.PartKey("gateway port "+part, "r1") }
-func gwEnd(part string) string    { return ovndb.PartKey("gateway end "+part, "r1") }
-func gwSwitch(part string) string { return ovndb.PartKey("gateway switch "+part, "r1") }
-func gwRoute(kind string) string  { return ovndb.PartKey("gateway route "+kind, "r1") }
+func gwPort(part string) string   { return ovndb.PartKey("gateway port "+part, "shop/r1") }
+func gwEnd(part string) string    { return ovndb.PartKey("gateway end "+part, "shop/r1") }
+func gwSwitch(part string) string { return ovndb.PartKey("gateway switch "+part, "shop/r1") }
+func gwRoute(kind string) string  { return ovndb.PartKey("gateway route "+kind, "shop/r1") }
 func gwMember(chassis string) string {
-	return ovndb.PartKey("ha-chassis "+chassis, "r1")
+	return ovndb.PartKey("ha-chassis "+chassis, "shop/r1")
 }
 
-var gwGroup, gwRouter = ovndb.PartKey("ha-chassis-group", "r1"), ovndb.GatewayKey("r1")
+var gwGroup, gwRouter = ovndb.PartKey("ha-chassis-group", "shop/r1"), ovndb.GatewayKey("shop/r1")
 
 // ensureGateway brings r1's gateway in step and returns whether anything was written.
 func ensureGateway(t *testing.T, n *ovnnet.Networks, keys string, nodes []ovnnet.Chassis) bool {
 	t.Helper()
-	changed, err := n.EnsureGateway(withLimit(t), gatewayConf(t, "r1", keys), nodes)
+	changed, err := n.EnsureGateway(withLimit(t), gatewayConf(t, "shop/r1", keys), nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,37 +63,40 @@ func keysInOrder(keys ...string) string {
 
 // fullGateway is all that gwFull on one node makes.
 func fullGateway() map[string]map[string]fields {
-	const ids = "ovn-multinet/router=r1"
+	const ids = "ovn-multinet/router=shop/r1"
 	end := func(part string) fields {
-		return fields{"name": "r1:" + part + ":switch", "type": "router", "addresses": "router", "options": "router-port=r1:" + part, "external_ids": ids}
+		return fields{"name": "shop/r1:" + part + ":switch", "type": "router", "addresses": "router", "options": "router-port=shop/r1:" + part, "external_ids": ids}
 	}
 	route := func(to, via string) fields { return fields{"ip_prefix": to, "nexthop": via, "external_ids": ids} }
+	claims := wireClaims("physical:provider:42", "router shop/r1", "192.0.2.1", "192.0.2.10", "2001:db8::1", "2001:db8::10")
 	return map[string]map[string]fields{
 		"Logical_Router": {
-			ovndb.RouterKey("r1"): {"name": "r1", "external_ids": ids, "ports": gwPort("join"), "static_routes": keysInOrder(gwRoute("default4"), gwRoute("default6"))},
-			gwRouter: {"name": "r1:gateway", "external_ids": "ovn-multinet/gateway-nodes=gw=yes " + ids,
+			ovndb.RouterKey("shop/r1"): {"name": "shop/r1", "external_ids": ids, "ports": gwPort("join"), "static_routes": keysInOrder(gwRoute("default4"), gwRoute("default6"))},
+			gwRouter: {"name": "shop/r1:gateway", "external_ids": "ovn-multinet/claims=" + keysInOrder(slices.Collect(maps.Keys(claims))...) +
+				" ovn-multinet/gateway-nodes=gw=yes " + ids,
 				"ports": keysInOrder(gwPort("gateway"), gwPort("external")), "static_routes": keysInOrder(gwRoute("nexthop4"), gwRoute("nexthop6"))},
 		},
 		"Logical_Router_Port": {
-			gwPort("join"):    {"name": "r1:join", "mac": "0a:58:64:58:00:01", "networks": "100.88.0.1/24 fd88::1/64", "external_ids": ids},
-			gwPort("gateway"): {"name": "r1:gateway", "mac": "0a:58:64:58:00:02", "networks": "100.88.0.2/24 fd88::2/64", "external_ids": ids},
-			gwPort("external"): {"name": "r1:external", "mac": "0a:58:c0:00:02:0a", "networks": "192.0.2.10/24 2001:db8::10/64",
+			gwPort("join"):    {"name": "shop/r1:join", "mac": "0a:58:64:58:00:01", "networks": "100.88.0.1/24 fd88::1/64", "external_ids": ids},
+			gwPort("gateway"): {"name": "shop/r1:gateway", "mac": "0a:58:64:58:00:02", "networks": "100.88.0.2/24 fd88::2/64", "external_ids": ids},
+			gwPort("external"): {"name": "shop/r1:external", "mac": "0a:58:c0:00:02:0a", "networks": "192.0.2.10/24 2001:db8::10/64",
 				"ha_chassis_group": gwGroup, "external_ids": ids},
 		},
 		"Logical_Switch": {
-			gwSwitch("join"):     {"name": "r1:join", "external_ids": ids, "ports": keysInOrder(gwEnd("join"), gwEnd("gateway"))},
-			gwSwitch("external"): {"name": "r1:external", "external_ids": ids, "ports": keysInOrder(gwEnd("external"), gwEnd("provider"))},
+			gwSwitch("join"):     {"name": "shop/r1:join", "external_ids": ids, "ports": keysInOrder(gwEnd("join"), gwEnd("gateway"))},
+			gwSwitch("external"): {"name": "shop/r1:external", "external_ids": ids, "ports": keysInOrder(gwEnd("external"), gwEnd("provider"))},
 		},
 		"Logical_Switch_Port": {
 			gwEnd("join"): end("join"), gwEnd("gateway"): end("gateway"), gwEnd("external"): end("external"),
-			gwEnd("provider"): {"name": "r1:provider", "type": "localnet", "addresses": "unknown", "options": "network_name=provider",
+			gwEnd("provider"): {"name": "shop/r1:provider", "type": "localnet", "addresses": "unknown", "options": "network_name=provider",
 				"tag": "42", "tag_request": "42", "external_ids": ids},
 		},
 		"Logical_Router_Static_Route": {
 			gwRoute("default4"): route("0.0.0.0/0", "100.88.0.2"), gwRoute("default6"): route("::/0", "fd88::2"),
 			gwRoute("nexthop4"): route("0.0.0.0/0", "192.0.2.1"), gwRoute("nexthop6"): route("::/0", "2001:db8::1"),
 		},
-		"HA_Chassis_Group": {gwGroup: {"name": "r1:gateway", "ha_chassis": gwMember("c1"), "external_ids": ids}},
+		"Copp":             claims,
+		"HA_Chassis_Group": {gwGroup: {"name": "shop/r1:gateway", "ha_chassis": gwMember("c1"), "external_ids": ids}},
 		"HA_Chassis":       {gwMember("c1"): {"chassis_name": "c1", "priority": "16384", "external_ids": "ovn-multinet/node=n1 " + ids}},
 	}
 }
@@ -131,10 +135,10 @@ func TestGatewayWithDefaults(t *testing.T) {
 	if got := rows["Logical_Router_Port"][gwPort("join")]["networks"]; got != "100.64.0.1/24" {
 		t.Errorf("the router's address is %s", got)
 	}
-	if got := w.routes(t, gwRouter) + w.routes(t, ovndb.RouterKey("r1")); got != "0.0.0.0/0 via 100.64.0.2" {
+	if got := w.routes(t, gwRouter) + w.routes(t, ovndb.RouterKey("shop/r1")); got != "0.0.0.0/0 via 100.64.0.2" {
 		t.Errorf("routes %q, want the router's alone", got)
 	}
-	if got := rows["HA_Chassis_Group"][gwGroup]; got["name"] != "r1:gateway" || got["ha_chassis"] != "" {
+	if got := rows["HA_Chassis_Group"][gwGroup]; got["name"] != "shop/r1:gateway" || got["ha_chassis"] != "" {
 		t.Errorf("without nodes the group is %v", got)
 	}
 }
@@ -224,12 +228,12 @@ func TestGatewayIsMended(t *testing.T) {
 		{"gateway, options", "Logical_Router", gwRouter, ovndbtest.Op{"options": ovndbtest.Map(map[string]string{"chassis": "c1"})}},
 		{"gateway, ports", "Logical_Router", gwRouter, ovndbtest.Op{"ports": none}},
 		{"gateway, routes", "Logical_Router", gwRouter, ovndbtest.Op{"static_routes": none}},
-		{"gateway, its nodes", "Logical_Router", gwRouter, ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/router": "r1"})}},
+		{"gateway, its nodes", "Logical_Router", gwRouter, ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/router": "shop/r1"})}},
 		{"gateway", "Logical_Router", gwRouter, nil},
-		{"router, name", "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"name": "x"}},
-		{"router, ports", "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"ports": none}},
-		{"router, routes", "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"static_routes": none}},
-		{"router", "Logical_Router", ovndb.RouterKey("r1"), nil},
+		{"router, name", "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"name": "x"}},
+		{"router, ports", "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"ports": none}},
+		{"router, routes", "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"static_routes": none}},
+		{"router", "Logical_Router", ovndb.RouterKey("shop/r1"), nil},
 		{"join switch, name", "Logical_Switch", gwSwitch("join"), ovndbtest.Op{"name": "x"}},
 		{"join switch, ports", "Logical_Switch", gwSwitch("join"), ovndbtest.Op{"ports": none}},
 		{"join switch", "Logical_Switch", gwSwitch("join"), nil},
@@ -275,7 +279,7 @@ func TestGatewayOfStrangers(t *testing.T) {
 	w := newWorld(t)
 	ensureGateway(t, w.networks, gwFull, oneNode)
 	want := w.rows(t)
-	w.NBCtl("ha-chassis-group-add-chassis", "r1:gateway", "theirs", "30000")
+	w.NBCtl("ha-chassis-group-add-chassis", "shop/r1:gateway", "theirs", "30000")
 	ensureGateway(t, w.networks, gwFull, oneNode)
 	w.wantRows(t, want)
 }
@@ -359,9 +363,9 @@ func TestGatewayIsRaced(t *testing.T) {
 		{"another one was faster", "Logical_Switch", false, func(t *testing.T, w *world) { ensureGateway(t, w.other(t), gwFull, oneNode) }},
 		{"another one made another", "Logical_Switch", false, func(t *testing.T, w *world) { ensureGateway(t, w.other(t), gw4, twoNodes) }},
 		{"another one made the router", "Logical_Router", false, func(t *testing.T, w *world) {
-			w.put(t, "Logical_Router", ovndb.RouterKey("r1"), "r1", map[string]string{"ovn-multinet/router": "r1"})
+			w.put(t, "Logical_Router", ovndb.RouterKey("shop/r1"), "shop/r1", map[string]string{"ovn-multinet/router": "shop/r1"})
 		}},
-		{"the router went", "Logical_Router_Port", false, func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) }},
+		{"the router went", "Logical_Router_Port", false, func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }},
 		{"the gateway went", "Logical_Switch_Port", true, func(t *testing.T, w *world) {
 			if err := w.other(t).DropGateways(withLimit(t)); err != nil {
 				t.Error(err)
@@ -387,7 +391,7 @@ func TestGatewayIsRaced(t *testing.T) {
 func (w *world) wantForeign(t *testing.T, words ...string) {
 	t.Helper()
 	before := w.versions(t)
-	changed, err := w.networks.EnsureGateway(withLimit(t), gatewayConf(t, "r1", gwFull), oneNode)
+	changed, err := w.networks.EnsureGateway(withLimit(t), gatewayConf(t, "shop/r1", gwFull), oneNode)
 	refused, ok := errors.AsType[*ovnnet.Refused](err)
 	for _, word := range words {
 		if !ok || changed || !strings.Contains(refused.Reason, word) {
@@ -395,8 +399,8 @@ func (w *world) wantForeign(t *testing.T, words ...string) {
 		}
 	}
 	after := w.versions(t)
-	delete(after, "Logical_Router "+ovndb.RouterKey("r1"))
-	delete(before, "Logical_Router "+ovndb.RouterKey("r1"))
+	delete(after, "Logical_Router "+ovndb.RouterKey("shop/r1"))
+	delete(before, "Logical_Router "+ovndb.RouterKey("shop/r1"))
 	if !maps.Equal(before, after) {
 		t.Errorf("rows %v became %v", before, after)
 	}
@@ -406,18 +410,18 @@ func (w *world) wantForeign(t *testing.T, words ...string) {
 func TestGatewayAmongForeignRows(t *testing.T) {
 	t.Run("the router's key", func(t *testing.T) {
 		w := newWorld(t)
-		w.put(t, "Logical_Router", ovndb.RouterKey("r1"), "r1", nil)
-		w.wantForeign(t, "router: logical router "+ovndb.RouterKey("r1")+" is not ours")
+		w.put(t, "Logical_Router", ovndb.RouterKey("shop/r1"), "shop/r1", nil)
+		w.wantForeign(t, "router: logical router "+ovndb.RouterKey("shop/r1")+" is not ours")
 	})
 	const inTheWay = "a row that is not ours is in the way: "
 	for _, part := range []string{"join", "gateway", "external"} {
 		t.Run("the name of router port "+part, func(t *testing.T) {
 			w := newWorld(t)
-			w.NBCtl("lr-add", "theirs", "--", "lrp-add", "theirs", "r1:"+part, "02:00:00:00:00:01", "203.0.113.1/24")
-			w.wantForeign(t, inTheWay, `"Logical_Router_Port"`, `("r1:`+part+`")`)
+			w.NBCtl("lr-add", "theirs", "--", "lrp-add", "theirs", "shop/r1:"+part, "02:00:00:00:00:01", "203.0.113.1/24")
+			w.wantForeign(t, inTheWay, `"Logical_Router_Port"`, `("shop/r1:`+part+`")`)
 		})
 	}
-	for _, name := range []string{"r1:provider", "r1:join:switch"} {
+	for _, name := range []string{"shop/r1:provider", "shop/r1:join:switch"} {
 		t.Run("the name of switch port "+name, func(t *testing.T) {
 			w := newWorld(t)
 			w.NBCtl("ls-add", "theirs", "--", "lsp-add", "theirs", name)
@@ -426,7 +430,7 @@ func TestGatewayAmongForeignRows(t *testing.T) {
 	}
 	t.Run("the group's name", func(t *testing.T) {
 		w := newWorld(t)
-		w.NBCtl("ha-chassis-group-add", "r1:gateway")
-		w.wantForeign(t, inTheWay, `"HA_Chassis_Group"`, `("r1:gateway")`)
+		w.NBCtl("ha-chassis-group-add", "shop/r1:gateway")
+		w.wantForeign(t, inTheWay, `"HA_Chassis_Group"`, `("shop/r1:gateway")`)
 	})
 }

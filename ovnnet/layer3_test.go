@@ -15,7 +15,7 @@ import (
 
 func TestLayer3IsMade(t *testing.T) {
 	w := newWorld(t)
-	for keys, router := range map[string]string{layer3All: "shop/blue:router", layer3All + onR1: "r1"} {
+	for keys, router := range map[string]string{layer3All: "shop/blue:router", layer3All + onR1: "shop/r1"} {
 		t.Run(router, func(t *testing.T) {
 			w.clear(t)
 			blue := network(t, "blue", keys)
@@ -277,14 +277,14 @@ func TestLayer3Overlaps(t *testing.T) {
 		for i := range nodes {
 			share(t, w.networks, blue, sprint("n%d", i))
 		}
-		const of = " overlaps 10.128.0.0/16 of network shop/blue on router r1"
+		const of = " overlaps 10.128.0.0/16 of network shop/blue on router shop/r1"
 		w.wantRefused(t, network(t, "red", `"subnets":"10.128.3.0/24"`+onR1), "router: subnet 10.128.3.0/24"+of)
 		w.wantRefused(t, network(t, "red", `"topology":"layer3","subnets":"10.0.0.0/8/24"`+onR1), "router: subnet 10.0.0.0/8"+of)
 		ensure(t, w.networks, network(t, "red", `"subnets":"10.129.3.0/24"`+onR1))
 		w.wantRefused(t, network(t, "green", `"topology":"layer3","subnets":"10.129.0.0/16/24"`+onR1),
-			"router: subnet 10.129.0.0/16 overlaps 10.129.3.0/24 of network shop/red on router r1")
+			"router: subnet 10.129.0.0/16 overlaps 10.129.3.0/24 of network shop/red on router shop/r1")
 		w.wantRefused(t, network(t, "blue", `"topology":"layer3","subnets":"10.128.0.0/9/24"`+onR1),
-			"router: subnet 10.128.0.0/9 overlaps 10.129.3.0/24 of network shop/red on router r1")
+			"router: subnet 10.128.0.0/9 overlaps 10.129.3.0/24 of network shop/red on router shop/r1")
 		ensure(t, w.networks, network(t, "green", layer3)) // a router of its own
 	}
 	for _, first := range []bool{true, false} {
@@ -293,10 +293,10 @@ func TestLayer3Overlaps(t *testing.T) {
 		ensure(t, w.networks, network(t, "grey", `"subnets":"10.1.0.0/24"`+onR1))
 		if first {
 			w.meanwhile(t, "Logical_Router_Static_Route", func() { ensure(t, w.other(t), red) })
-			w.wantRefused(t, blue, "router: subnet 10.128.0.0/16 overlaps 10.128.3.0/24 of network shop/red on router r1")
+			w.wantRefused(t, blue, "router: subnet 10.128.0.0/16 overlaps 10.128.3.0/24 of network shop/red on router shop/r1")
 		} else {
 			w.meanwhile(t, "Logical_Router_Port", func() { ensure(t, w.other(t), blue) })
-			w.wantRefused(t, red, "router: subnet 10.128.3.0/24 overlaps 10.128.0.0/16 of network shop/blue on router r1")
+			w.wantRefused(t, red, "router: subnet 10.128.3.0/24 overlaps 10.128.0.0/16 of network shop/blue on router shop/r1")
 		}
 	}
 }
@@ -362,6 +362,7 @@ func TestLayer3IsRacedByAPod(t *testing.T) {
 func TestRestartWithLayer3WritesNothing(t *testing.T) {
 	w, a := newWorld(t), newAPI()
 	a.setNodes(nil)
+	a.grants = granted(t, `"p":[{"vlans":"7","namespaces":["shop"]}]`)
 	n := w.routed(t, gwFull)
 	all := map[string]string{"shop/blue": layer3All + onR1, "shop/red": layer3, "shop/green": `"topology":"localnet","physicalNetworkName":"p","vlanID":7`, "shop/grey": `"subnets":"10.2.0.0/24"` + onR1}
 	ensureGateway(t, n, gwFull, []ovnnet.Chassis{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -27,7 +28,7 @@ type Leavers struct {
 // than its call. leading is asked before each write.
 func NewLeavers(networks *Networks, count func(ctx context.Context) (func(node string) bool, error), leading func() error, log *slog.Logger) *Leavers {
 	own := *networks
-	own.mayWrite = leading
+	own.mayWrite, own.written = leading, nil
 	return &Leavers{networks: &own, count: count, log: log}
 }
 
@@ -96,7 +97,7 @@ func (l *Leavers) Round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// nodeRows lists the switches that nodes have on layer3 networks, and what nodes say of themselves.
+// nodeRows lists, of this cluster, the switches that nodes have on layer3 networks, and what nodes say of themselves.
 func (n *Networks) nodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Copp, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
@@ -112,10 +113,11 @@ func (n *Networks) nodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Cop
 	var switches []*nb.LogicalSwitch
 	for _, sw := range all {
 		id, node := sw.ExternalIDs[keyNetwork], sw.ExternalIDs[keyNode]
-		if node != "" && sw.UUID == nodeSwitchKey(id, node) {
+		if node != "" && sw.UUID == nodeSwitchKey(id, node) && ovndb.OtherCluster(sw.ExternalIDs) == "" {
 			switches = append(switches, sw)
 		}
 	}
 	nodes, err := ovndb.Rows[nb.Copp](n.db, results[1])
+	nodes = slices.DeleteFunc(nodes, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) != "" })
 	return switches, nodes, err
 }

@@ -1,7 +1,11 @@
 package ovnnet_test
 
 import (
+	"cmp"
 	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -24,12 +28,41 @@ func provider(physical, vlan string) fields {
 	return f
 }
 
+// inOrder writes external_ids as rows does.
+func inOrder(pairs string) string {
+	var words []string
+	for i, pair := range strings.Split(pairs, " ovn-multinet/") {
+		if i > 0 {
+			pair = "ovn-multinet/" + pair
+		}
+		words = append(words, pair)
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// wireClaims are the rows that keep addresses of a wire off pods: the claimants are "network <id>" or "router <name>",
+// in their order.
+func wireClaims(book, claimants string, addresses ...string) map[string]fields {
+	ids := "ovn-multinet/address-book=" + book
+	for _, who := range strings.Split(claimants, ",") {
+		ids += " ovn-multinet/claimant:" + who + "=gateway"
+	}
+	rows := map[string]fields{}
+	for _, a := range addresses {
+		rows[ovndb.AddressKey(book, netip.MustParseAddr(a))] = fields{"name": "ovn-multinet " + book + " address " + a, "external_ids": ids}
+	}
+	return rows
+}
+
 func TestLocalnetIsMade(t *testing.T) {
 	w := newWorld(t)
 	for _, tt := range []struct{ name, keys, vlan, gateways, other string }{
 		{"untagged", localnet("phys", ""), "", "", ""},
 		{"a VLAN", localnet("phys", `,"vlanID":42`), "42", "", ""},
-		{"with subnets", localnet("phys", `,"vlanID":4094,`+net4), "4094", "10.1.0.1", "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24"},
+		{"with subnets", localnet("phys", `,"vlanID":4094,`+net4), "4094", "10.1.0.1", ""},
+		{"with addresses for others", localnet("phys", `,`+net4+`,"excludeSubnets":"10.1.0.128/25"`), "", "10.1.0.1",
+			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.127 subnet=10.1.0.0/24"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.clear(t)
@@ -37,11 +70,19 @@ func TestLocalnetIsMade(t *testing.T) {
 			w.proxy.Reset()
 			ensure(t, w.networks, blue)
 			w.wantCommitted(t, 1)
-			sw := fields{"name": "shop/blue", "external_ids": ids(blue, tt.gateways), "ports": blueProvider}
+			book := "physical:phys:" + cmp.Or(tt.vlan, "0")
+			marks := ids(blue, tt.gateways) + " ovn-multinet/address-book=" + book
+			sw := fields{"name": "shop/blue", "ports": blueProvider}
+			want := map[string]map[string]fields{"Logical_Switch": {blueKey: sw}, "Logical_Switch_Port": {blueProvider: provider("phys", tt.vlan)}}
 			if tt.other != "" {
 				sw["other_config"] = tt.other
 			}
-			w.wantRows(t, map[string]map[string]fields{"Logical_Switch": {blueKey: sw}, "Logical_Switch_Port": {blueProvider: provider("phys", tt.vlan)}})
+			if tt.gateways != "" {
+				want["Copp"] = wireClaims(book, "network shop/blue", tt.gateways)
+				marks += " ovn-multinet/claims=" + keysInOrder(slices.Collect(maps.Keys(want["Copp"]))...)
+			}
+			sw["external_ids"] = inOrder(marks)
+			w.wantRows(t, want)
 			if ensure(t, w.networks, blue) {
 				t.Error("changed is true")
 			}
@@ -50,30 +91,37 @@ func TestLocalnetIsMade(t *testing.T) {
 	}
 }
 
-// A VLAN and a provider's network change under the pods.
-func TestLocalnetChangesUnderPods(t *testing.T) {
+// A wire does not change under pods: their keys are made from it. Without pods it does, and its claims move in the same
+// transaction.
+func TestBoundaryWireStaysUnderPods(t *testing.T) {
 	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", localnet("phys", ","+net4)))
-	w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
-	pod := w.rows(t)["Logical_Switch_Port"][keyOf("10.1.0.7")]
-	for _, tt := range []struct{ name, physical, more, vlan string }{
-		{"a VLAN comes", "phys", `,"vlanID":42,` + net4, "42"},
-		{"another VLAN", "phys", `,"vlanID":43,` + net4, "43"},
-		{"the VLAN goes", "phys", "," + net4, ""},
-		{"another physical network", "other", "," + net4, ""},
-		{"both", "phys", `,"vlanID":7,` + net4, "7"},
+	for _, tt := range []struct{ name, from, physical, more, vlan, reason string }{
+		{"a VLAN comes", localnet("phys", ","+net4), "phys", `,"vlanID":42,` + net4, "42", "vlanID: (untagged) cannot become 42"},
+		{"another VLAN", localnet("phys", `,"vlanID":42,`+net4), "phys", `,"vlanID":43,` + net4, "43", "vlanID: 42 cannot become 43"},
+		{"the VLAN goes", localnet("phys", `,"vlanID":42,`+net4), "phys", "," + net4, "", "vlanID: 42 cannot become (untagged)"},
+		{"another physical network", localnet("phys", ","+net4), "other", "," + net4, "", "physicalNetworkName: phys cannot become other"},
+		{"both", localnet("phys", ","+net4), "other", `,"vlanID":7,` + net4, "7", "physicalNetworkName: phys cannot become other"},
+		{"without subnets", localnet("phys", ""), "phys", `,"vlanID":7`, "7", "vlanID: (untagged) cannot become 7"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			w.clear(t)
+			to := network(t, "blue", localnet(tt.physical, tt.more))
+			ensure(t, w.networks, to)
+			want := w.rows(t)
+			w.clear(t)
+			ensure(t, w.networks, network(t, "blue", tt.from))
+			w.podAt(t, "shop/blue", strange, "web-0", "net1")
+			before := w.versions(t)
+			w.wantRefused(t, to, tt.reason+", with 1 port on the network")
+			if after := w.versions(t); !maps.Equal(before, after) {
+				t.Errorf("rows %v became %v", before, after)
+			}
+			w.Transact(t, ovndbtest.Op{"op": "mutate", "table": "Logical_Switch", "where": byKey(blueKey),
+				"mutations": []any{[]any{"ports", "delete", ovndbtest.UUID(strange)}}})
 			w.proxy.Reset()
-			ensure(t, w.networks, network(t, "blue", localnet(tt.physical, tt.more)))
+			ensure(t, w.networks, to)
 			w.wantCommitted(t, 1)
-			ports := w.rows(t)["Logical_Switch_Port"]
-			if want := provider(tt.physical, tt.vlan); !maps.Equal(ports[blueProvider], want) {
-				t.Errorf("the provider's port %v,\nwant %v", ports[blueProvider], want)
-			}
-			if got := ports[keyOf("10.1.0.7")]; !maps.Equal(got, pod) {
-				t.Errorf("the pod's port %v became %v", pod, got)
-			}
+			w.wantRows(t, want)
 		})
 	}
 }

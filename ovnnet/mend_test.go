@@ -146,7 +146,7 @@ func TestLayer3BesideCopiedMarks(t *testing.T) {
 func TestGatewayIsDroppedWithoutSomeOfIt(t *testing.T) {
 	for name, do := range map[string]func(t *testing.T, w *world){
 		"the gateway":     func(t *testing.T, w *world) { w.remove(t, "Logical_Router", gwRouter) },
-		"the router":      func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) },
+		"the router":      func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) },
 		"the join switch": func(t *testing.T, w *world) { w.remove(t, "Logical_Switch", gwSwitch("join")) },
 		"the switches": func(t *testing.T, w *world) {
 			w.remove(t, "Logical_Switch", gwSwitch("join"))
@@ -154,7 +154,7 @@ func TestGatewayIsDroppedWithoutSomeOfIt(t *testing.T) {
 		},
 		"both routers": func(t *testing.T, w *world) {
 			w.remove(t, "Logical_Router", gwRouter)
-			w.remove(t, "Logical_Router", ovndb.RouterKey("r1"))
+			w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1"))
 		},
 		"all but the router": func(t *testing.T, w *world) {
 			w.remove(t, "Logical_Router", gwRouter)
@@ -180,10 +180,10 @@ func TestGatewayAtForeignKeys(t *testing.T) {
 		"logical router " + gwRouter: {"Logical_Router", gwRouter}, "logical switch " + gwSwitch("join"): {"Logical_Switch", gwSwitch("join")},
 		"logical switch " + gwSwitch("external"): {"Logical_Switch", gwSwitch("external")}, "HA chassis group " + gwGroup: {"HA_Chassis_Group", gwGroup},
 	} {
-		for _, ids := range []map[string]string{nil, {"ovn-multinet/router": "r2"}} {
+		for _, ids := range []map[string]string{nil, {"ovn-multinet/router": "shop/r2"}} {
 			w := newWorld(t)
 			w.put(t, row[0], row[1], "theirs", ids)
-			w.wantForeign(t, "router r1: gateway: "+name+" is not ours")
+			w.wantForeign(t, "router shop/r1: gateway: "+name+" is not ours")
 		}
 	}
 }
@@ -191,8 +191,8 @@ func TestGatewayAtForeignKeys(t *testing.T) {
 // A gateway does not come into the subnets of networks that are on the router.
 func TestGatewayMeetsNetworks(t *testing.T) {
 	for keys, reason := range map[string]string{
-		`"subnets":"100.88.0.0/16"`: "port r1:shop/blue: router: subnet 100.88.0.0/16 overlaps joinSubnet 100.88.0.0/24 of router r1",
-		`"subnets":"192.0.2.0/25"`:  "port r1:shop/blue: router: subnet 192.0.2.0/25 overlaps externalSubnet 192.0.2.0/24 of router r1",
+		`"subnets":"100.88.0.0/16"`: "port shop/r1:shop/blue: router: subnet 100.88.0.0/16 overlaps joinSubnet 100.88.0.0/24 of router shop/r1",
+		`"subnets":"192.0.2.0/25"`:  "port shop/r1:shop/blue: router: subnet 192.0.2.0/25 overlaps externalSubnet 192.0.2.0/24 of router shop/r1",
 	} {
 		w := newWorld(t)
 		ensure(t, w.networks, network(t, "blue", keys+onR1))

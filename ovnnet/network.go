@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -24,15 +25,27 @@ func refusedf(format string, args ...any) error { return &Refused{fmt.Sprintf(fo
 // Networks writes logical switches and routers into OVN's Northbound database.
 type Networks struct {
 	db *ovndb.DB
-	// routers are those with a gateway.
+	// routers are those that the controller's --config describes, by their full names.
 	routers map[string]*conf.Router
+	// widestIPAM is the prefix length of the widest subnet that OVN's own allocator serves.
+	widestIPAM int
 	// mayWrite is asked before every write: a controller that does not lead any more must not.
 	mayWrite func() error
+	// written, if not nil, is told of each transaction that was committed.
+	written func()
 }
 
-// New takes the connection to NB, and the routers that have a gateway by name.
+// New takes the connection to NB, and the routers that the operator describes, by their full names.
 func New(db *ovndb.DB, routers map[string]*conf.Router) *Networks {
-	return &Networks{db: db, routers: routers, mayWrite: func() error { return nil }}
+	return &Networks{db: db, routers: routers, widestIPAM: conf.DefaultWidestIPAM, mayWrite: func() error { return nil }}
+}
+
+// withGateway returns the router of that full name if it has a gateway.
+func (n *Networks) withGateway(router string) *conf.Router {
+	if r := n.routers[router]; r != nil && r.HasGateway() {
+		return r
+	}
+	return nil
 }
 
 func (n *Networks) write(ctx context.Context, ops []ovsdb.Operation) error {
@@ -40,6 +53,9 @@ func (n *Networks) write(ctx context.Context, ops []ovsdb.Operation) error {
 		return err
 	}
 	_, err := n.db.Transact(ctx, ops)
+	if err == nil && n.written != nil {
+		n.written()
+	}
 	return err
 }
 
@@ -75,7 +91,20 @@ func inTheWay(err error) error {
 // alone: every changed column of a switch is a recompute for northd. What would cut off or renumber machines on the
 // network is Refused.
 func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []string) (changed bool, err error) {
+	owner := ""
+	if len(nads) > 0 {
+		owner, _, _ = strings.Cut(nads[0], "/")
+	}
+	return n.EnsureFor(ctx, network, owner, nads)
+}
+
+// EnsureFor is Ensure of a network that a namespace owns. The owner is written where the network is shared by name; a
+// network that is there stays its owner's.
+func (n *Networks) EnsureFor(ctx context.Context, network *conf.Network, owner string, nads []string) (changed bool, err error) {
 	want := n.wanted(network, nads)
+	if shared(network.ID()) && owner != "" {
+		want.own.sw.ExternalIDs[keyOwner] = owner
+	}
 	for tries := races(0); ; {
 		if err := tries.again("network " + network.ID()); err != nil {
 			return false, err
@@ -84,7 +113,13 @@ func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []str
 		if err != nil {
 			return false, err
 		}
+		if is := ownerOf(have.own); is != "" && is != owner {
+			return false, refusedf("network %s is of namespace %s since just now", network.ID(), is)
+		}
 		n.wantNodes(have, want, network, nads)
+		if err := n.boundIPAM(have, want, network); err != nil {
+			return false, err
+		}
 		guards, err := n.judge(ctx, have, want, network)
 		if err != nil {
 			return false, err
@@ -120,9 +155,12 @@ func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []str
 // ensureRouters makes the network's router, and that's gateway, if they are not there yet.
 func (n *Networks) ensureRouters(ctx context.Context, have *found, network *conf.Network) (made bool, err error) {
 	if name := network.OwnRouter(); name != "" && !have.routerThere {
+		if network.IsGuest() {
+			return false, refusedf("router: %s is not there, it is made with the first network of its own namespace", name)
+		}
 		return true, n.ensureRouter(ctx, name)
 	}
-	if r := n.routers[network.Router]; r != nil && !have.gatewayThere {
+	if r := n.withGateway(network.Router); r != nil && !have.gatewayThere {
 		_, err := n.EnsureGateway(ctx, r, nil)
 		return true, err
 	}
@@ -142,6 +180,13 @@ func (n *Networks) wantNodes(have *found, want *rows, network *conf.Network, nad
 			want.nodes[key] = wantedPart(network.OnNode(p.sw.ExternalIDs[keyNode], blocks), nads)
 		}
 	}
+}
+
+func ownerOf(p *part) string {
+	if p.sw == nil {
+		return ""
+	}
+	return p.sw.ExternalIDs[keyOwner]
 }
 
 func inForceOf(p *part) *conf.Network {
@@ -174,7 +219,12 @@ func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *
 		}
 		guards = append(guards, ports.unchanged()...)
 	}
-	if r := n.routers[network.Router]; r != nil {
+	joins, err := n.mayJoin(ctx, network)
+	if err != nil {
+		return nil, err
+	}
+	guards = append(guards, joins...)
+	if r := n.withGateway(network.Router); r != nil {
 		for _, subnet := range network.Subnets {
 			if err := r.CheckSubnet(subnet); err != nil {
 				return nil, refusedf("%v", err)

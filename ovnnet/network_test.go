@@ -27,14 +27,17 @@ func ids(n *conf.Network, gateways string) string {
 func TestEnsureMakesTheSwitch(t *testing.T) {
 	tests := []struct{ name, keys, other, gateways string }{
 		{"MAC only", "", "", ""},
-		{"IPv4", net4, "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1"},
-		{"the gateway elsewhere", net4 + `,"gateway":"10.1.0.100"`,
-			"exclude_ips=10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.100"},
+		{"IPv4", net4, "", "10.1.0.1"},
+		{"the gateway elsewhere", net4 + `,"gateway":"10.1.0.100","excludeSubnets":"10.1.0.192/26"`,
+			"exclude_ips=10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.191 subnet=10.1.0.0/24", "10.1.0.100"},
 		{"what users exclude is left to OVN", net4 + `,"excludeSubnets":"10.1.0.64/26,10.1.0.4/32"`,
 			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 10.1.0.5..10.1.0.63 10.1.0.128..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1"},
-		{"one address is no range", `"subnets":"10.1.0.0/30"`, "exclude_ips=10.1.0.1 10.1.0.2 subnet=10.1.0.0/30", "10.1.0.1"},
+		{"one address is no range", `"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.4/30"`,
+			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 subnet=10.1.0.0/29", "10.1.0.1"},
+		{"one address is left of two", `"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.2/31,10.1.0.4/31"`,
+			"exclude_ips=10.1.0.1 10.1.0.6 subnet=10.1.0.0/29", "10.1.0.1"},
 		{"IPv6", net6, "", "fd01::1"},
-		{"both", netDual + `,"gateway":"fd01::ff"`, "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1 fd01::ff"},
+		{"both", netDual + `,"gateway":"fd01::ff"`, "", "10.1.0.1 fd01::ff"},
 	}
 	w := newWorld(t)
 	for _, tt := range tests {
@@ -93,11 +96,10 @@ type end struct {
 
 func ends() []end {
 	wide := ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0, 0, 0, 5})
-	const other = "exclude_ips=10.1.0.1 10.1.0.2..10.1.0.254 subnet=10.1.0.0/24"
 	return []end{
-		{name: "IPv4", keys: net4, gateways: "10.1.0.1", other: other,
+		{name: "IPv4", keys: net4, gateways: "10.1.0.1",
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24", lease: "10.1.0.1"},
-		{name: "dual stack", keys: netDual, gateways: "10.1.0.1 fd01::1", other: other,
+		{name: "dual stack", keys: netDual, gateways: "10.1.0.1 fd01::1",
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24 fd01::1/64", lease: "10.1.0.1",
 			claims: map[string]string{keyOf("fd01::1"): "address fd01::1"}, claimKeysInOrder: keyOf("fd01::1")},
 		{name: "IPv6 alone", keys: net6, gateways: "fd01::1",
@@ -105,8 +107,8 @@ func ends() []end {
 		{name: "IPv6 with a wide gateway", keys: net6 + `,"gateway":"fd01::1:0:5"`, gateways: "fd01::1:0:5",
 			mac: "0a:59:00:00:00:05", networks: "fd01::1:0:5/64", lease: "fd01::1:0:5",
 			claims: map[string]string{wide: "MAC 0a:59:00:00:00:05"}, claimKeysInOrder: wide},
-		{name: "a wide gateway beside IPv4", keys: netDual + `,"gateway":"10.1.0.7,fd01::1:0:5"`, gateways: "10.1.0.7 fd01::1:0:5",
-			other: "exclude_ips=10.1.0.7 10.1.0.1..10.1.0.6 10.1.0.8..10.1.0.254 subnet=10.1.0.0/24",
+		{name: "a wide gateway beside IPv4", keys: netDual + `,"gateway":"10.1.0.7,fd01::1:0:5","excludeSubnets":"10.1.0.128/25"`, gateways: "10.1.0.7 fd01::1:0:5",
+			other: "exclude_ips=10.1.0.7 10.1.0.1..10.1.0.6 10.1.0.8..10.1.0.127 subnet=10.1.0.0/24",
 			mac:   "0a:58:0a:01:00:07", networks: "10.1.0.7/24 fd01::1:0:5/64", lease: "10.1.0.7",
 			claims: map[string]string{keyOf("fd01::1:0:5"): "address fd01::1:0:5"}, claimKeysInOrder: keyOf("fd01::1:0:5")},
 	}
@@ -114,19 +116,19 @@ func ends() []end {
 
 // rows are all that the network has.
 func (e end) rows(n *conf.Network) map[string]map[string]fields {
-	lease, portKey, routerKey := keyOf(e.lease), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("r1")
-	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=r1"
+	lease, portKey, routerKey := keyOf(e.lease), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
+	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=shop/r1"
 	endMarks := marks
 	if e.claimKeysInOrder != "" {
 		endMarks = "ovn-multinet/claims=" + e.claimKeysInOrder + " " + marks
 	}
 	rows := map[string]map[string]fields{
 		"Logical_Switch": {blueKey: {"name": "shop/blue", "external_ids": ids(n, e.gateways), "ports": lease}},
-		"Logical_Router": {routerKey: {"name": "r1", "external_ids": "ovn-multinet/router=r1", "ports": portKey}},
-		"Logical_Router_Port": {portKey: {"name": "r1:shop/blue", "mac": e.mac, "networks": e.networks,
-			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + lease + " ovn-multinet/router=r1"}},
-		"Logical_Switch_Port": {lease: {"name": "shop/blue:r1", "type": "router", "addresses": "router",
-			"options": "router-port=r1:shop/blue", "external_ids": endMarks}},
+		"Logical_Router": {routerKey: {"name": "shop/r1", "external_ids": "ovn-multinet/router=shop/r1", "ports": portKey}},
+		"Logical_Router_Port": {portKey: {"name": "shop/r1:shop/blue", "mac": e.mac, "networks": e.networks,
+			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + lease + " ovn-multinet/router=shop/r1"}},
+		"Logical_Switch_Port": {lease: {"name": "shop/blue:shop/r1", "type": "router", "addresses": "router",
+			"options": "router-port=shop/r1:shop/blue", "external_ids": endMarks}},
 	}
 	if e.other != "" {
 		rows["Logical_Switch"][blueKey]["other_config"] = e.other
@@ -136,7 +138,7 @@ func (e end) rows(n *conf.Network) map[string]map[string]fields {
 			rows["Copp"] = map[string]fields{}
 		}
 		rows["Copp"][key] = fields{"name": "ovn-multinet shop/blue " + what, "external_ids": "ovn-multinet/network=shop/blue " +
-			"ovn-multinet/port-name=shop/blue:r1 ovn-multinet/port=" + lease}
+			"ovn-multinet/port-name=shop/blue:shop/r1 ovn-multinet/port=" + lease}
 	}
 	return rows
 }
@@ -159,7 +161,7 @@ func TestEnsureMakesTheRouter(t *testing.T) {
 		w.proxy.Reset()
 		ensure(t, w.networks, network(t, "red", `"subnets":"10.2.0.0/24,fd02::/64"`+onR1))
 		w.wantCommitted(t, 1)
-		if got := w.names(t, "Logical_Router_Port"); got != "r1:shop/blue r1:shop/red" {
+		if got := w.names(t, "Logical_Router_Port"); got != "shop/r1:shop/blue shop/r1:shop/red" {
 			t.Errorf("router ports %q", got)
 		}
 	})
@@ -191,9 +193,9 @@ func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 	n := network(t, "blue", netDual+onR1)
 	ensure(t, w.networks, n)
 	want := w.rows(t)
-	lease, portKey, routerKey := keyOf("10.1.0.1"), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("r1")
+	lease, portKey, routerKey := keyOf("10.1.0.1"), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
 	marks := func(extra ...string) any {
-		m := map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "r1"}
+		m := map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "shop/r1"}
 		for i := 0; i < len(extra); i += 2 {
 			m[extra[i]] = extra[i+1]
 		}
@@ -220,7 +222,7 @@ func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 		{"switch's end, addresses", "Logical_Switch_Port", lease, ovndbtest.Op{"addresses": "unknown"}},
 		{"switch's end, options", "Logical_Switch_Port", lease, ovndbtest.Op{"options": ovndbtest.Map(nil)}},
 		{"switch's end, external_ids", "Logical_Switch_Port", lease, ovndbtest.Op{"external_ids": marks()}},
-		{"claim, external_ids", "Copp", keyOf("fd01::1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/port-name": "shop/blue:r1"})}},
+		{"claim, external_ids", "Copp", keyOf("fd01::1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/port-name": "shop/blue:shop/r1"})}},
 		{"the switch is gone", "Logical_Switch", blueKey, nil},
 		{"the router is gone", "Logical_Router", routerKey, nil},
 		{"the claim is gone", "Copp", keyOf("fd01::1"), nil},

@@ -38,7 +38,7 @@ func TestSeveralMakeOneOfEach(t *testing.T) {
 	if got := w.switches(t); got != "shop/blue shop/green shop/red" || changed.Load() != 3 {
 		t.Errorf("switches %q, made by %d; want three, made by three", got, changed.Load())
 	}
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/blue r1:shop/green r1:shop/red" {
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue shop/r1:shop/green shop/r1:shop/red" {
 		t.Errorf("routers and ports %q", got)
 	}
 }
@@ -78,11 +78,11 @@ func raceTests() []raceTest {
 			meanwhile: func(t *testing.T, w *world) { w.remove(t, "Logical_Switch", blueKey) }},
 		{name: "the router port went", from: net4 + onR1, to: net4 + onR1, writes: "Logical_Router_Port",
 			before:    spoil("Logical_Router_Port", portKey, ovndbtest.Op{"mac": "02:00:00:00:00:01"}),
-			meanwhile: func(t *testing.T, w *world) { w.dropPorts(t, "Logical_Router", ovndb.RouterKey("r1")) }},
+			meanwhile: func(t *testing.T, w *world) { w.dropPorts(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }},
 		{name: "the router went", from: net4 + onR1, to: `"subnets":"10.1.0.0/16"` + onR1,
-			meanwhile: func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) }},
+			meanwhile: func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }},
 		{name: "the router went that it was to leave", from: net4 + onR1, to: net4 + `,"router":"r2"`,
-			meanwhile: func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) }},
+			meanwhile: func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }},
 		{name: "the switch's end went", from: net4 + onR1, to: net4 + onR1, writes: "Logical_Switch_Port",
 			before:    spoil("Logical_Switch_Port", lease, ovndbtest.Op{"type": "localport"}),
 			meanwhile: func(t *testing.T, w *world) { w.dropPorts(t, "Logical_Switch", blueKey) }},

@@ -31,7 +31,8 @@ var switchColumns = []string{"_uuid", "name", "other_config", "external_ids"}
 // that is in the way and not ours is an error.
 func (n *Networks) read(ctx context.Context, id string, network *conf.Network, want *rows) (*found, error) {
 	have := &found{id: id, rows: rows{
-		own: &part{}, nodes: map[string]*part{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
+		own: &part{}, wire: &wireClaims{},
+		nodes: map[string]*part{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
 	}}
 	if err := n.readOwn(ctx, have); err != nil {
 		return nil, err
@@ -43,6 +44,7 @@ func (n *Networks) read(ctx context.Context, id string, network *conf.Network, w
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
 		func() error { return n.readEnds(ctx, have, was, want) },
+		func() error { return n.readWireOf(ctx, have, want) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -139,7 +141,7 @@ func (n *Networks) readRouters(ctx context.Context, have *found, network *conf.N
 		return refusedf("router: logical router %s is not ours", router.UUID)
 	}
 	have.routerThere = router != nil && router.Name == name
-	if r := n.routers[name]; r != nil && gateway != nil {
+	if r := n.withGateway(name); r != nil && gateway != nil {
 		// A gateway that is still the one of another configuration has other addresses than the network's routes lead to.
 		want := wantedGateway(r).ports
 		have.gatewayThere = samePort(join, want[portKey(name, partJoin)]) && samePort(external, want[portKey(name, partExternal)])

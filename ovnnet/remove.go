@@ -95,7 +95,10 @@ func (n *Networks) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 		if have.gone() {
-			return nil
+			left, err := n.claimed(ctx, "network "+id)
+			if err != nil || len(left) == 0 {
+				return err
+			}
 		}
 		ports, err := n.ports(ctx, &have.rows)
 		if err != nil {
@@ -144,15 +147,40 @@ func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
 	return sw != nil && sw.ExternalIDs[keyNetwork] == id, err
 }
 
+// Withdraw makes a network take no new ports of the NADs. Ports that are there stay.
+func (n *Networks) Withdraw(ctx context.Context, id string, nads []string) error {
+	for tries := races(0); ; {
+		if err := tries.again("network " + id); err != nil {
+			return err
+		}
+		have, err := n.read(ctx, id, nil, nil)
+		if err != nil {
+			return err
+		}
+		withdrawn := func(nad string) bool { return slices.Contains(nads, nad) }
+		if err := n.withdraw(ctx, have, withdrawn); !raced(err) {
+			return err
+		}
+	}
+}
+
 // fence makes a network take no new ports: every NAD is withdrawn, on every switch.
 func (n *Networks) fence(ctx context.Context, have *found) error {
+	return n.withdraw(ctx, have, func(string) bool { return true })
+}
+
+// withdraw takes the revisions of those NADs off every switch of the network.
+func (n *Networks) withdraw(ctx context.Context, have *found, withdrawn func(nad string) bool) error {
 	var ops []ovsdb.Operation
 	for _, p := range have.parts() {
-		if len(accepts(p.sw)) == 0 {
+		if !slices.ContainsFunc(accepts(p.sw), withdrawn) {
 			continue
 		}
 		ids := maps.Clone(p.sw.ExternalIDs)
-		maps.DeleteFunc(ids, func(key, _ string) bool { return strings.HasPrefix(key, ovndb.AcceptedPrefix) })
+		maps.DeleteFunc(ids, func(key, _ string) bool {
+			nad, is := strings.CutPrefix(key, ovndb.AcceptedPrefix)
+			return is && withdrawn(nad)
+		})
 		ops = append(ops, unchanged(p.sw), ovndb.Update(nb.LogicalSwitchTable, p.sw.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
 	}
 	if len(ops) == 0 {
@@ -206,6 +234,9 @@ func (n *Networks) delete(ctx context.Context, have *found, ports *ports, force 
 	claims := ovndb.Delete(nb.CoppTable, "")
 	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{keyNetwork: have.id}))}
 	b.add(claims)
+	if err := n.dropWire(ctx, b, "network "+have.id); err != nil {
+		return err
+	}
 	for _, p := range append(have.parts(), have.own) {
 		if p.port != nil {
 			b.add(ovndb.Unlink(nb.LogicalRouterTable, "ports", p.port.UUID))

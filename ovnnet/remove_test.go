@@ -4,6 +4,8 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -98,9 +100,9 @@ func TestRemoveInUse(t *testing.T) {
 			w.machine(t, "shop/blue", strange, "vm") // whose key is the lower
 			w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
 		}},
-		{"five", "used by pod shop/p1, pod shop/p2, pod shop/p3, pod shop/p4, pod shop/p5", func(t *testing.T, w *world) { w.pods(t, 5) }},
-		{"six", "used by pod shop/p1, pod shop/p2, pod shop/p3, pod shop/p4, pod shop/p5 and 1 more port", func(t *testing.T, w *world) { w.pods(t, 6) }},
-		{"many", "used by pod shop/p1, pod shop/p2, pod shop/p3, pod shop/p4, pod shop/p5 and 15 more ports", func(t *testing.T, w *world) { w.pods(t, 20) }},
+		{"five", usedBy(5), func(t *testing.T, w *world) { w.pods(t, 5) }},
+		{"six", usedBy(6) + " and 1 more port", func(t *testing.T, w *world) { w.pods(t, 6) }},
+		{"many", usedBy(20) + " and 15 more ports", func(t *testing.T, w *world) { w.pods(t, 20) }},
 	}
 	w := newWorld(t)
 	for _, tt := range tests {
@@ -127,6 +129,19 @@ func TestRemoveInUse(t *testing.T) {
 			w.wantRows(t, map[string]map[string]fields{})
 		})
 	}
+}
+
+// usedBy names the five of those pods whose ports have the lowest keys.
+func usedBy(n int) string {
+	pods := map[string]string{}
+	for i := range n {
+		pods[keyOf(sprint("10.1.0.%d", 10+i))] = sprint("pod shop/p%d", i+1)
+	}
+	var words []string
+	for _, key := range slices.Sorted(maps.Keys(pods))[:5] {
+		words = append(words, pods[key])
+	}
+	return "used by " + strings.Join(words, ", ")
 }
 
 func (w *world) pods(t *testing.T, n int) {
@@ -173,7 +188,7 @@ func TestRemoveIsRaced(t *testing.T) {
 		ensure(t, w.networks, network(t, "blue", net4+onR1))
 		w.meanwhile(t, "Logical_Switch", func() { w.pod(t, "blue", "10.1.0.7", "web-0", "net1") })
 		w.wantInUse(t, "used by pod shop/web-0")
-		if got := w.names(t, "Logical_Switch_Port"); got != "shop/blue:r1 shop/web-0/net1" {
+		if got := w.names(t, "Logical_Switch_Port"); got != "shop/blue:shop/r1 shop/web-0/net1" {
 			t.Errorf("ports %q", got)
 		}
 	})
@@ -264,10 +279,10 @@ func TestInForce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.do()
-		n, _, err := w.networks.InForce(withLimit(t), "shop/blue")
+		s, err := w.networks.Standing(withLimit(t), "shop/blue")
 		got := ""
-		if n != nil {
-			got = n.Canonical()
+		if err == nil && s.InForce != nil {
+			got = s.InForce.Canonical()
 		}
 		if err != nil || got != tt.want {
 			t.Errorf("%s: %s, %v; want %s", tt.name, got, err, tt.want)

@@ -13,19 +13,19 @@ func TestChangesFindWhatOthersLeft(t *testing.T) {
 		name string
 		do   func(t *testing.T, w *world)
 	}{
-		{"the router is gone", func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) }},
+		{"the router is gone", func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }},
 		{"the switch's end is gone", func(t *testing.T, w *world) { w.dropPorts(t, "Logical_Switch", blueKey) }},
 		{"both ends are gone", func(t *testing.T, w *world) {
-			w.remove(t, "Logical_Router", ovndb.RouterKey("r1"))
+			w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1"))
 			w.dropPorts(t, "Logical_Switch", blueKey)
 		}},
 		{"the router's port does not name its other end", func(t *testing.T, w *world) {
 			w.change(t, "Logical_Router_Port", ovndb.RouterPortKey("shop/blue"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{
-				"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "r1"})})
+				"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "shop/r1"})})
 		}},
 		{"the switch's end does not name its claim", func(t *testing.T, w *world) {
 			w.change(t, "Logical_Switch_Port", keyOf("10.1.0.1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{
-				"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "r1"})})
+				"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "shop/r1"})})
 		}},
 	}
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestRouterGetsItsNameBack(t *testing.T) {
 	w := newWorld(t)
 	ensure(t, w.networks, network(t, "blue", netDual+onR1))
 	want := w.rows(t)
-	w.change(t, "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"name": "renamed"})
+	w.change(t, "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"name": "renamed"})
 	ensure(t, w.networks, network(t, "blue", netDual+onR1))
 	w.wantRows(t, want)
 }

@@ -3,6 +3,7 @@ package ovnnet
 import (
 	"context"
 	"net/netip"
+	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -15,22 +16,7 @@ import (
 // router is what was looked at.
 func (n *Networks) overlaps(ctx context.Context, network *conf.Network) ([]ovsdb.Operation, error) {
 	name := network.OwnRouter()
-	key := ovndb.RouterKey(name)
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes")})
-	if err != nil {
-		return nil, err
-	}
-	router := &nb.LogicalRouter{}
-	if err := one(n.db, results[0], &router); err != nil {
-		return nil, err
-	}
-	guard := []ovsdb.Operation{holdsPorts(nb.LogicalRouterTable, key, router.Ports), holdsRoutes(key, router.StaticRoutes)}
-	ports, err := ovndb.ReadByKey[nb.LogicalRouterPort](ctx, n.db, nb.LogicalRouterPortTable, router.Ports, "_uuid", "name", "networks", "external_ids")
-	if err != nil {
-		return nil, err
-	}
-	// The whole of a layer3 network, of which ports show the blocks that nodes have.
-	routes, err := ovndb.ReadByKey[nb.LogicalRouterStaticRoute](ctx, n.db, nb.LogicalRouterStaticRouteTable, router.StaticRoutes)
+	on, err := n.readOnRouter(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +35,7 @@ func (n *Networks) overlaps(ctx context.Context, network *conf.Network) ([]ovsdb
 		}
 		return nil
 	}
-	for _, r := range routes {
+	for _, r := range on.routes {
 		if r.Nexthop != discard {
 			continue
 		}
@@ -57,14 +43,67 @@ func (n *Networks) overlaps(ctx context.Context, network *conf.Network) ([]ovsdb
 			return nil, err
 		}
 	}
-	for _, port := range ports {
+	for _, port := range on.ports {
 		for _, text := range port.Networks {
 			if err := check(text, port.ExternalIDs[keyNetwork], "port "+port.Name); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return guard, nil
+	return on.unchanged(), nil
+}
+
+// onRouter is what a router has.
+type onRouter struct {
+	router *nb.LogicalRouter
+	ports  []*nb.LogicalRouterPort
+	// routes show the whole of a layer3 network, of which ports show the blocks that nodes have.
+	routes []*nb.LogicalRouterStaticRoute
+}
+
+func (n *Networks) readOnRouter(ctx context.Context, name string) (*onRouter, error) {
+	key := ovndb.RouterKey(name)
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes")})
+	if err != nil {
+		return nil, err
+	}
+	on := &onRouter{router: &nb.LogicalRouter{}}
+	if err := one(n.db, results[0], &on.router); err != nil {
+		return nil, err
+	}
+	on.router.UUID = key
+	on.ports, err = ovndb.ReadByKey[nb.LogicalRouterPort](
+		ctx, n.db, nb.LogicalRouterPortTable, on.router.Ports, "_uuid", "name", "networks", "external_ids")
+	if err != nil {
+		return nil, err
+	}
+	on.routes, err = ovndb.ReadByKey[nb.LogicalRouterStaticRoute](
+		ctx, n.db, nb.LogicalRouterStaticRouteTable, on.router.StaticRoutes)
+	return on, err
+}
+
+// unchanged asserts that the router has this still.
+func (on *onRouter) unchanged() []ovsdb.Operation {
+	return []ovsdb.Operation{
+		holdsPorts(nb.LogicalRouterTable, on.router.UUID, on.router.Ports), holdsRoutes(on.router.UUID, on.router.StaticRoutes),
+	}
+}
+
+// networks are the networks of a namespace that are on the router.
+func (on *onRouter) networks(namespace string) []string {
+	ids := map[string]bool{}
+	add := func(marks map[string]string) {
+		if of, _, own := strings.Cut(marks[keyNetwork], "/"); own && of == namespace {
+			ids[marks[keyNetwork]] = true
+		}
+	}
+	for _, port := range on.ports {
+		add(port.ExternalIDs)
+	}
+	for _, route := range on.routes {
+		add(route.ExternalIDs)
+	}
+	return sortedKeys(ids)
 }
 
 // holdsPorts asserts that a row's ports are these, holdsRoutes that a router's routes are.

@@ -48,9 +48,9 @@ func TestRouterComesAndGoesBesidePods(t *testing.T) {
 		name, keys, routers, networks, ports string
 		committed                            int
 	}{
-		{"attach", net4 + onR1, "r1", "10.1.0.1/24", "shop/blue:r1 shop/web-0/net1", 2},
-		{"move", net4 + `,"router":"r2"`, "r2", "10.1.0.1/24", "shop/blue:r2 shop/web-0/net1", 3},
-		{"grow", `"subnets":"10.1.0.0/16","router":"r2"`, "r2", "10.1.0.1/16", "shop/blue:r2 shop/web-0/net1", 1},
+		{"attach", net4 + onR1, "shop/r1", "10.1.0.1/24", "shop/blue:shop/r1 shop/web-0/net1", 2},
+		{"move", net4 + `,"router":"r2"`, "shop/r2", "10.1.0.1/24", "shop/blue:shop/r2 shop/web-0/net1", 3},
+		{"grow", `"subnets":"10.1.0.0/16","router":"r2"`, "shop/r2", "10.1.0.1/16", "shop/blue:shop/r2 shop/web-0/net1", 1},
 		{"detach", `"subnets":"10.1.0.0/16"`, "", "", "shop/web-0/net1", 2},
 	}
 	for _, tt := range steps {
@@ -78,14 +78,14 @@ func TestRouterGoesWithItsLastPort(t *testing.T) {
 	ensure(t, w.networks, blue)
 	ensure(t, w.networks, red)
 	ensure(t, w.networks, network(t, "blue", net4))
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/red" {
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/red" {
 		t.Errorf("with a network on it: router and ports %q", got)
 	}
 	ensure(t, w.networks, blue)
 	if err := w.networks.Remove(withLimit(t), "shop/red", false); err != nil {
 		t.Error(err)
 	}
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/blue" {
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue" {
 		t.Errorf("with a network on it: router and ports %q", got)
 	}
 	if err := w.networks.Remove(withLimit(t), "shop/blue", false); err != nil {
@@ -108,11 +108,11 @@ func TestRouterIsNotDroppedUnderOthers(t *testing.T) {
 	}{
 		{"a network came", func(t *testing.T, w *world) {
 			ensure(t, w.other(t), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1))
-		}, "r1 with r1:shop/red"},
+		}, "shop/r1 with shop/r1:shop/red"},
 		{"someone took it over", func(t *testing.T, w *world) {
-			w.change(t, "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
-		}, "r1 with "},
-		{"someone deleted it", func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("r1")) }, " with "},
+			w.change(t, "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
+		}, "shop/r1 with "},
+		{"someone deleted it", func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }, " with "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestDropUnusedRouters(t *testing.T) {
 			t.Error(err)
 		}
 		w.wantCommitted(t, committed)
-		if got := w.names(t, "Logical_Router"); got != "another-mark copied-mark theirs used" {
+		if got := w.names(t, "Logical_Router"); got != "another-mark copied-mark shop/used theirs" {
 			t.Errorf("routers %q", got)
 		}
 	}
@@ -162,12 +162,12 @@ func TestRouterOfTwoNetworksAtOnce(t *testing.T) {
 	if !ensure(t, w.networks, network(t, "blue", net4+onR1)) {
 		t.Error("changed is false")
 	}
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "r1, r1:shop/blue r1:shop/red" {
+	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue shop/r1:shop/red" {
 		t.Errorf("routers and ports %q", got)
 	}
 	// What both ends say of each other is what OVN goes by.
 	for key, port := range w.rows(t)["Logical_Switch_Port"] {
-		if name, _ := strings.CutSuffix(port["name"], ":r1"); port["options"] != "router-port=r1:"+name {
+		if name, _ := strings.CutSuffix(port["name"], ":shop/r1"); port["options"] != "router-port=shop/r1:"+name {
 			t.Errorf("port %s: %v", key, port)
 		}
 	}

@@ -16,7 +16,8 @@ const (
 	keyNetwork = "ovn-multinet/network"
 	keyRouter  = "ovn-multinet/router"
 	keyGateway = "gateway_ip"
-	// Of a network's port on a router: the key of the switch's end. Of that: the keys of its claims.
+	// Of a network's port on a router: the key of the switch's end. Of that, of a localnet network's switch and of a
+	// router's gateway: the keys of its claims.
 	keyPort   = "ovn-multinet/port"
 	keyClaims = "ovn-multinet/claims"
 	// Of a claim: the name of its port.
@@ -28,6 +29,8 @@ const (
 	keyInterface = "ovn-multinet/interface"
 	// Of a pod's port, a node's switch and a node's own row: its name.
 	keyNode = "ovn-multinet/node"
+	// Of the switch of a network that is shared by name: the namespace that made the network. It stays as long as the switch.
+	keyOwner = "ovn-multinet/owner"
 )
 
 // rows are those of one network, as they are or as they ought to be.
@@ -39,6 +42,8 @@ type rows struct {
 	// routes and nats are the network's in routers, by their keys.
 	routes map[string]*nb.LogicalRouterStaticRoute
 	nats   map[string]*nb.NAT
+	// wire are a localnet network's claims on addresses of its wire.
+	wire *wireClaims
 }
 
 // part is one logical switch; nil: no such row. Both ends of its port on a router are there or neither is.
@@ -65,7 +70,8 @@ func (r *rows) parts() []*part {
 
 // wanted is what a network that takes ports of the NADs ought to have, but for its nodes' parts.
 func (n *Networks) wanted(network *conf.Network, nads []string) *rows {
-	r := &rows{own: wantedPart(network, nads), nodes: map[string]*part{}}
+	r := &rows{own: wantedPart(network, nads), nodes: map[string]*part{}, wire: wantedOfNetwork(network)}
+	r.wire.mark(r.own.sw.ExternalIDs)
 	r.routes, r.nats = n.wantedRoutes(network)
 	return r
 }
@@ -97,17 +103,18 @@ func wantedPart(network *conf.Network, nads []string) *part {
 	}
 	// The colon is in no name of a namespace, pod or interface: a pod's port cannot be called so.
 	p.end = &nb.LogicalSwitchPort{
-		UUID: ovndb.AddressKey(id, gateway), Name: name + ":" + router, Type: "router", Addresses: []string{"router"},
+		UUID: ovndb.AddressKey(network.AddressBook(), gateway),
+		Name: name + ":" + router, Type: "router", Addresses: []string{"router"},
 		Options: map[string]string{"router-port": p.port.Name}, ExternalIDs: maps.Clone(marks),
 	}
 	for i, g := range network.Gateways {
 		p.port.Networks = append(p.port.Networks, netip.PrefixFrom(g, network.Subnets[i].Bits()).String())
 		if i > 0 {
-			p.claim(ovndb.AddressKey(id, g), "address "+g.String())
+			p.claim(ovndb.AddressKey(network.AddressBook(), g), "address "+g.String())
 		}
 	}
 	if claimed {
-		p.claim(ovndb.MACKey(id, mac), "MAC "+mac.String())
+		p.claim(ovndb.MACKey(network.AddressBook(), mac), "MAC "+mac.String())
 	}
 	p.port.ExternalIDs[keyPort] = p.end.UUID
 	return p
@@ -133,15 +140,19 @@ func providerRow(key, name, physical string, vlan int, marks map[string]string) 
 	return row
 }
 
-// switchRow is the row of a network, or of a node's view of it. Its subnet and exclude_ips are for OVN's own allocator,
-// which machines outside Kubernetes may use on our switches: it must never hand out what we lease.
+// switchRow is the row of a network, or of a node's view of it. OVN's own allocator, which machines outside Kubernetes may
+// use on our switches, must never hand out what we lease.
 func switchRow(network *conf.Network, nads []string) *nb.LogicalSwitch {
 	row := &nb.LogicalSwitch{
 		UUID: ovndb.SwitchKey(network.Switch()), Name: network.Switch(), OtherConfig: map[string]string{},
 		ExternalIDs: map[string]string{keyNetwork: network.ID(), ovndb.ConfigKey: network.Canonical()},
 	}
+	revision := network.Revision()
 	for _, nad := range nads {
-		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = network.Revision()
+		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = revision
+	}
+	if _, wire := network.Wire(); wire {
+		row.ExternalIDs[ovndb.BookKey] = network.AddressBook()
 	}
 	if network.Node != "" {
 		row.ExternalIDs[keyNode], row.ExternalIDs[ovndb.BlocksKey] = network.Node, network.BlocksText()
@@ -150,8 +161,7 @@ func switchRow(network *conf.Network, nads []string) *nb.LogicalSwitch {
 	for i, gateway := range network.Gateways {
 		gateways = append(gateways, gateway.String())
 		if gateway.Is4() {
-			row.OtherConfig["subnet"] = network.Subnets[i].String()
-			row.OtherConfig["exclude_ips"] = ours(network, i)
+			setIPAM(row, network, i)
 		}
 	}
 	if len(gateways) > 0 {
@@ -192,7 +202,7 @@ func inForce(sw *nb.LogicalSwitch) *conf.Network {
 	if !own { // shared by name: of which of its NADs does not matter
 		namespace, name = "", ""
 	}
-	network, err := conf.ParseNetwork(namespace, name, []byte(text))
+	network, err := conf.ParseAccepted(namespace, name, []byte(text))
 	if text == "" || err != nil {
 		return nil
 	}
@@ -232,7 +242,7 @@ func (n *Networks) wantedRoutes(network *conf.Network) (map[string]*nb.LogicalRo
 			key := routeKey(id, discard, f)
 			routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: subnet.String(), Nexthop: "discard", ExternalIDs: maps.Clone(marks)}
 		}
-		gateway := n.routers[network.Router]
+		gateway := n.withGateway(network.Router)
 		i := -1
 		if gateway != nil {
 			i = slices.IndexFunc(gateway.External, func(e netip.Prefix) bool { return family(e.Addr()) == f })

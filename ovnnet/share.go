@@ -1,13 +1,13 @@
 package ovnnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -23,8 +23,9 @@ var ErrNotAccepted = errors.New("the network does not take ports of this Network
 // Share returns a layer3 network as the pods of a node have it. A node that has no blocks of it yet gets some, with its
 // switch and that's port on the network's router, in one transaction: each block is a claim whose key is made of it, so
 // that of two nodes that want one the database refuses the second.
-func (n *Networks) Share(ctx context.Context, network *conf.Network, node string) (*conf.Network, error) {
-	pick := &picking{network: network, node: node, next: make([]uint64, len(network.Subnets))}
+// A node that has addresses already, since NB has lost its rows, asks for the blocks of those: has.
+func (n *Networks) Share(ctx context.Context, network *conf.Network, node string, has ...netip.Addr) (*conf.Network, error) {
+	pick := &picking{network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.BlocksOf(has)}
 	for inVain := 0; ; {
 		own, view, err := n.shareOf(ctx, network, node)
 		if view != nil || err != nil {
@@ -35,6 +36,7 @@ func (n *Networks) Share(ctx context.Context, network *conf.Network, node string
 			return nil, err
 		}
 		want := wantedPart(network.OnNode(node, blocks), nil)
+		n.narrowIPAM(want)
 		ops, err := n.shareOps(network, own, want)
 		if err != nil {
 			return nil, err
@@ -80,7 +82,7 @@ func (n *Networks) shareOf(ctx context.Context, network *conf.Network, node stri
 	case own != nil && own.ExternalIDs[keyNetwork] != network.ID():
 		return nil, nil, refusedf("logical switch %s is not ours", own.UUID)
 	case own == nil || !accepted(own):
-		return nil, nil, ErrNotAccepted
+		return nil, nil, cmp.Or(n.db.Owned(ctx), ErrNotAccepted) // of another cluster, it never will be
 	case sw == nil:
 		return own, nil, nil
 	case sw.ExternalIDs[keyNetwork] != network.ID():
@@ -114,7 +116,8 @@ func (n *Networks) shareOps(network *conf.Network, own *nb.LogicalSwitch, want *
 type picking struct {
 	network *conf.Network
 	node    string
-	next    []uint64 // by subnet: how many were passed over
+	next    []uint64       // by subnet: how many were passed over
+	first   []netip.Prefix // by subnet: proposed before all others; the zero Prefix: none
 }
 
 func (p *picking) blocks() ([]netip.Prefix, error) {
@@ -123,6 +126,9 @@ func (p *picking) blocks() ([]netip.Prefix, error) {
 	h.Write([]byte(p.network.ID() + " " + p.node))
 	for i, subnet := range p.network.Subnets {
 		size := p.network.Blocks(i)
+		if blocks[i] = p.first[i]; blocks[i].IsValid() {
+			continue
+		}
 		for {
 			if p.next[i] >= size {
 				return nil, conf.Errorf(conf.CodeNoAddressLeft, "grow the subnet, or delete nodes that are no more",
@@ -130,36 +136,23 @@ func (p *picking) blocks() ([]netip.Prefix, error) {
 			}
 			k := (h.Sum64()%size + p.next[i]) % size
 			blocks[i] = p.network.Block(i, k)
-			in := p.excluded(i, k, blocks[i])
-			if in == 0 {
+			passed := p.network.PassExcluded(i, k)
+			if passed == 0 {
 				break
 			}
-			p.next[i] += in
+			p.next[i] += passed
 		}
 	}
 	return blocks, nil
 }
 
-// excluded is how many blocks from the k-th on excludeSubnets has all of; 0: something of it is left.
-func (p *picking) excluded(i int, k uint64, block netip.Prefix) uint64 {
-	for _, e := range p.network.Exclude {
-		if e.Bits() <= block.Bits() && e.Contains(block.Addr()) { // at once, for it may have billions
-			in := uint64(1) << (block.Bits() - e.Bits())
-			return in - k%in
-		}
+// pass goes on from the block of the i-th subnet that was proposed last.
+func (p *picking) pass(i int) {
+	if p.first[i].IsValid() {
+		p.first[i] = netip.Prefix{}
+		return
 	}
-	view := *p.network.OnNode(p.node, p.only(i, block))
-	if view.Pool(i).Size() == 0 {
-		return 1
-	}
-	return 0
-}
-
-// only is a list of blocks of which the i-th counts.
-func (p *picking) only(i int, block netip.Prefix) []netip.Prefix {
-	blocks := slices.Clone(p.network.Subnets)
-	blocks[i] = block
-	return blocks
+	p.next[i]++
 }
 
 // passTaken passes over the blocks that someone has. A claim whose switch is gone, by someone's hand, is cleared away.
@@ -181,7 +174,7 @@ func (n *Networks) passTaken(ctx context.Context, pick *picking, want *part) (pa
 			return false, err
 		}
 		if left && claim.ExternalIDs[keyNode] != pick.node {
-			pick.next[i]++
+			pick.pass(i)
 		}
 		passed = true
 	}

@@ -56,11 +56,9 @@ func part(view *conf.Network, router string) map[string]map[string]fields {
 		}
 	}
 	first := view.Gateways[0]
-	three := strings.TrimSuffix(first.String(), ".1")
 	b := first.As4()
 	return map[string]map[string]fields{
 		"Logical_Switch": {ovndb.SwitchKey(name): {"name": name, "ports": end,
-			"other_config": sprint("exclude_ips=%s %s.2..%s.254 subnet=%s", first, three, three, view.Subnets[0]),
 			"external_ids": sprint("gateway_ip=%s ovn-multinet/blocks=%s ovn-multinet/config=%s ovn-multinet/nad:shop/blue=%s "+
 				"ovn-multinet/network=shop/blue ovn-multinet/node=%s", strings.Join(gateways, " "), blocks, view.Canonical(), view.Revision(), view.Node)}},
 		"Logical_Router_Port": {portKey: {"name": router + ":" + name, "mac": sprint("0a:58:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3]),
@@ -74,7 +72,7 @@ func part(view *conf.Network, router string) map[string]map[string]fields {
 func TestShareMakesTheNodesPart(t *testing.T) {
 	for _, tt := range []struct{ name, keys, router string }{
 		{"a router of its own", layer3, "shop/blue:router"},
-		{"a shared router", layer3 + onR1, "r1"},
+		{"a shared router", layer3 + onR1, "shop/r1"},
 		{"two families", layer3All, "shop/blue:router"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

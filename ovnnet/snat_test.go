@@ -77,7 +77,7 @@ func TestNetworksRowsInAGateway(t *testing.T) {
 	n := w.routed(t, gwFull)
 	ensureGateway(t, n, gwFull, oneNode)
 	ensure(t, n, network(t, "blue", net4+onR1))
-	const ids = "ovn-multinet/network=shop/blue ovn-multinet/router=r1"
+	const ids = "ovn-multinet/network=shop/blue ovn-multinet/router=shop/r1"
 	back, nat := ovndb.PartKey("route back4", "shop/blue"), ovndb.PartKey("snat4", "shop/blue")
 	rows := w.rows(t)
 	if got := rows["Logical_Router_Static_Route"][back]; !maps.Equal(got, fields{"ip_prefix": "10.1.0.0/24", "nexthop": "100.88.0.1", "external_ids": ids}) {
@@ -91,8 +91,8 @@ func TestNetworksRowsInAGateway(t *testing.T) {
 // Rows in the gateway follow a network wherever it goes, as if it had never been elsewhere.
 func TestNetworkMovesBesideGateways(t *testing.T) {
 	routers := map[string]*conf.Router{
-		"r1": gatewayConf(t, "r1", gwFull),
-		"r2": gatewayConf(t, "r2", `"joinSubnet":"100.89.0.0/24",`+gw4),
+		"shop/r1": gatewayConf(t, "shop/r1", gwFull),
+		"shop/r2": gatewayConf(t, "shop/r2", `"joinSubnet":"100.89.0.0/24",`+gw4),
 	}
 	all := []string{
 		netDual, netDual + onR1, netDual + `,"router":"r2"`, netDual + `,"router":"r3"`, netDual + onR1 + `,"snat":false`, net4 + onR1, net6 + onR1,
@@ -141,7 +141,7 @@ func TestNetworkMakesItsGateway(t *testing.T) {
 	want := w.rows(t)
 	w.clear(t)
 	ensure(t, n, network(t, "blue", netDual+onR1))
-	if got := w.rows(t)["HA_Chassis_Group"][gwGroup]; got["name"] != "r1:gateway" || got["ha_chassis"] != "" {
+	if got := w.rows(t)["HA_Chassis_Group"][gwGroup]; got["name"] != "shop/r1:gateway" || got["ha_chassis"] != "" {
 		t.Errorf("the group is %v", got)
 	}
 	ensureGateway(t, n, gwFull, oneNode)
@@ -174,7 +174,7 @@ func TestNetworksRowsInRoutersAreMended(t *testing.T) {
 		{"route back that discards", "Logical_Router_Static_Route", back, ovndbtest.Op{"nexthop": "discard"}},
 		{"discard route, next hop", "Logical_Router_Static_Route", discard, ovndbtest.Op{"nexthop": "10.128.0.1"}},
 		{"routes of the gateway", "Logical_Router", gwRouter, ovndbtest.Op{"static_routes": none}},
-		{"routes of the router", "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"static_routes": none}},
+		{"routes of the router", "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"static_routes": none}},
 		{"NAT of the gateway", "Logical_Router", gwRouter, ovndbtest.Op{"nat": none}},
 		{"NAT, type", "NAT", nat, ovndbtest.Op{"type": "dnat_and_snat"}},
 		{"NAT, address", "NAT", nat, ovndbtest.Op{"external_ip": "192.0.2.99"}},
@@ -199,11 +199,11 @@ func TestNetworkThatMeetsItsGateway(t *testing.T) {
 	through := *w
 	through.networks = n
 	for _, tt := range []struct{ name, keys, reason string }{
-		{"the join subnet", `"subnets":"100.88.0.128/25"`, "router: subnet 100.88.0.128/25 overlaps joinSubnet 100.88.0.0/24 of router r1"},
-		{"the IPv6 join subnet", `"subnets":"10.2.0.0/24,fd88::/48"`, "router: subnet fd88::/48 overlaps joinSubnet fd88::/64 of router r1"},
-		{"the external subnet", `"subnets":"192.0.0.0/16"`, "router: subnet 192.0.0.0/16 overlaps externalSubnet 192.0.2.0/24 of router r1"},
+		{"the join subnet", `"subnets":"100.88.0.128/25"`, "router: subnet 100.88.0.128/25 overlaps joinSubnet 100.88.0.0/24 of router shop/r1"},
+		{"the IPv6 join subnet", `"subnets":"10.2.0.0/24,fd88::/48"`, "router: subnet fd88::/48 overlaps joinSubnet fd88::/64 of router shop/r1"},
+		{"the external subnet", `"subnets":"192.0.0.0/16"`, "router: subnet 192.0.0.0/16 overlaps externalSubnet 192.0.2.0/24 of router shop/r1"},
 		{"the whole of a layer3 network", `"topology":"layer3","subnets":"100.64.0.0/10/24"`,
-			"router: subnet 100.64.0.0/10 overlaps joinSubnet 100.88.0.0/24 of router r1"},
+			"router: subnet 100.64.0.0/10 overlaps joinSubnet 100.88.0.0/24 of router shop/r1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := w.versions(t)
@@ -216,11 +216,11 @@ func TestNetworkThatMeetsItsGateway(t *testing.T) {
 	t.Run("growth into it", func(t *testing.T) {
 		ensure(t, n, network(t, "red", `"subnets":"100.89.0.0/24","gateway":"100.89.0.1"`+onR1))
 		through.wantRefused(t, network(t, "red", `"subnets":"100.88.0.0/15","gateway":"100.89.0.1"`+onR1),
-			"router: subnet 100.88.0.0/15 overlaps joinSubnet 100.88.0.0/24 of router r1")
+			"router: subnet 100.88.0.0/15 overlaps joinSubnet 100.88.0.0/24 of router shop/r1")
 	})
 	t.Run("a router without a gateway", func(t *testing.T) {
 		ensure(t, n, network(t, "grey", `"subnets":"100.88.0.0/24","router":"r2"`))
-		if got := w.names(t, "Logical_Router_Port"); got != "r1:external r1:gateway r1:join r1:shop/blue r1:shop/red r2:shop/grey" {
+		if got := w.names(t, "Logical_Router_Port"); got != "shop/r1:external shop/r1:gateway shop/r1:join shop/r1:shop/blue shop/r1:shop/red shop/r2:shop/grey" {
 			t.Errorf("router ports %q", got)
 		}
 	})
@@ -241,7 +241,7 @@ func TestNetworkIsRacedByItsGateway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			n, other := w.routed(t, gwFull), connectFor(t, w.Endpoint(), map[string]*conf.Router{"r1": gatewayConf(t, "r1", gwFull)})
+			n, other := w.routed(t, gwFull), connectFor(t, w.Endpoint(), map[string]*conf.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)})
 			ensureGateway(t, n, gwFull, oneNode)
 			ensure(t, n, network(t, "blue", netDual+onR1))
 			want := w.rows(t)

@@ -22,6 +22,13 @@ type states struct {
 
 	mu   sync.Mutex
 	next map[string]*verdict // by NAD; the latest counts
+	last map[string]written  // by NAD
+}
+
+// written is what was last written, or begun to be, on a NAD.
+type written struct {
+	state string
+	held  bool
 }
 
 // verdict is what is to be written on a NAD.
@@ -32,17 +39,36 @@ type verdict struct {
 }
 
 func newStates(source Source, leading func() error, log *slog.Logger) *states {
-	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	return &states{
-		source: source, leading: leading, log: log, next: map[string]*verdict{},
-		queue: workqueue.NewTypedRateLimitingQueue(limits),
+		source: source, leading: leading, log: log, next: map[string]*verdict{}, last: map[string]written{},
+		queue: newFairQueue(namespaceOf),
 	}
+}
+
+// wrote tells whether a NAD's state and finalizer are as they were written here last.
+func (s *states) wrote(nad *conf.NAD) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ok := s.last[nad.ID()]
+	return ok && last == written{nad.State, nad.Held}
+}
+
+// forget is for a NAD that is gone.
+func (s *states) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.last, id)
 }
 
 // set has a verdict written, unless the NAD says so already.
 func (s *states) set(nad *conf.NAD, state *conf.NetworkState, held bool) {
+	if state != nil { // whose reason may hold words of tenants
+		state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
+	}
+	v := &verdict{*nad, state, held}
+	v.nad.Config = "" // which may be long, and is not written
 	s.mu.Lock()
-	s.next[nad.ID()] = &verdict{*nad, state, held}
+	s.next[nad.ID()] = v
 	s.mu.Unlock()
 	s.queue.Add(nad.ID())
 }
@@ -51,7 +77,7 @@ func (s *states) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, s.queue.ShutDown)()
 	for {
 		id, shutdown := s.queue.Get()
-		if shutdown {
+		if shutdown || ctx.Err() != nil {
 			return
 		}
 		s.mu.Lock()
@@ -100,6 +126,9 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 	} else if now.State == "" && now.Held == held {
 		return nil
 	}
+	s.mu.Lock()
+	s.last[v.nad.ID()] = written{text, held} // before the write: the source may tell of it at once
+	s.mu.Unlock()
 	if err := s.source.SetNetworkState(ctx, now, text, held); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package ovnnet_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestDeletion(t *testing.T) {
 	}
 	w.change(t, "Logical_Switch", blueKey, ovndbtest.Op{"ports": ovndbtest.Set(ovndbtest.UUID(keyOf("10.1.0.1")), ovndbtest.UUID(keyOf("10.1.0.7")))})
 	r.wantState(t, "shop/blue", "refused: being deleted, used by pod shop/web-0, held")
-	if got := w.names(t, "Logical_Switch_Port"); got != "shop/blue:r1 shop/web-0/net1" {
+	if got := w.names(t, "Logical_Switch_Port"); got != "shop/blue:shop/r1 shop/web-0/net1" {
 		t.Errorf("ports %q", got)
 	}
 	w.change(t, "Logical_Switch", blueKey, ovndbtest.Op{"ports": ovndbtest.UUID(keyOf("10.1.0.1"))})
@@ -181,7 +182,7 @@ func TestStatesKeepNoNetworkWaiting(t *testing.T) {
 		r.apply("shop/green", spec(net4))
 		r.wantSwitches(t, "shop/blue shop/green shop/red")
 		r.apply("shop/blue", spec(net4+onR1))
-		eventually(t, "r1:shop/blue", func() string { return r.names(t, "Logical_Router_Port") })
+		eventually(t, "shop/r1:shop/blue", func() string { return r.names(t, "Logical_Router_Port") })
 		if got := r.state("shop/blue"); got != "nothing" {
 			t.Errorf("shop/blue is %s", got)
 		}
@@ -226,7 +227,7 @@ func TestRefusedNetworksAreTriedAgain(t *testing.T) {
 	r.apply("shop/blue", spec(net4+onR1))
 	r.wantState(t, "shop/blue", "ready, held")
 	r.apply("shop/red", spec(net4+onR1))
-	r.wantState(t, "shop/red", "refused: router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router r1, held")
+	r.wantState(t, "shop/red", "refused: router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router shop/r1, held")
 	w.put(t, "Logical_Switch", ovndb.SwitchKey("shop/green"), "x", nil)
 	r.apply("shop/green", spec(net4))
 	r.wantState(t, "shop/green", "refused: logical switch "+ovndb.SwitchKey("shop/green")+" is not ours, held")
@@ -246,9 +247,60 @@ func TestRefusedNetworksAreTriedAgain(t *testing.T) {
 	for _, id := range []string{"shop/red", "shop/green", "shop/pods"} {
 		r.wantState(t, id, "ready, held")
 	}
-	if got := r.switches(t) + ", " + r.names(t, "Logical_Router_Port"); got != "shop/green shop/pods shop/red, r1:shop/red" {
+	if got := r.switches(t) + ", " + r.names(t, "Logical_Router_Port"); got != "shop/green shop/pods shop/red, shop/r1:shop/red" {
 		t.Errorf("switches and router ports %q", got)
 	}
-	wantEvents(t, a, "shop/red", "Warning shop/red NetworkRefused router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router r1",
+	wantEvents(t, a, "shop/red", "Warning shop/red NetworkRefused router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router shop/r1",
 		"Normal shop/red NetworkReady the network is there as described")
+}
+
+// A configuration that no source keeps is refused by its size, and the network stays as it is.
+func TestBoundaryLargeNetworksAreRefused(t *testing.T) {
+	r := run(t, newWorld(t), newAPI())
+	large := strings.TrimSuffix(spec(net4), "}") + `,"excludeSubnets":"` + strings.Repeat(" ", 20000) + `"}`
+	refused := fmt.Sprintf("spec.config: %d bytes are more than 16384, held", len(large))
+	r.apply("shop/blue", spec(net4))
+	r.wantState(t, "shop/blue", "ready, held")
+	r.apply("shop/blue", large)
+	r.wantState(t, "shop/blue", "refused: network shop/blue: "+refused)
+	r.apply("shop/new", large)
+	r.wantState(t, "shop/new", "refused: network shop/new: "+refused)
+	r.settle(t)
+	r.apply("shop/blue", spec(net4))
+	r.wantState(t, "shop/blue", "ready, held")
+}
+
+// What the controller says has a bound, also where it compares what tenants wrote, and is said once.
+func TestBoundaryReasonsAreShort(t *testing.T) {
+	r := run(t, newWorld(t), newAPI())
+	overlay := func(nad, last string) string {
+		var exclude []string
+		for i := range 250 {
+			exclude = append(exclude, fmt.Sprintf("10.100.200.%d/32", i))
+		}
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ovn-k8s-cni-overlay","name":"tenant","topology":"layer2","subnets":"10.100.0.0/16","netAttachDefName":%q,"excludeSubnets":%q}`,
+			nad, strings.Join(append(exclude, last), ","))
+	}
+	r.apply("shop/first", overlay("shop/first", "10.100.1.1/32"))
+	r.wantState(t, "shop/first", "ready, held")
+	r.apply("shop/other", overlay("shop/other", "10.100.1.2/32"))
+	eventually(t, "refused", func() string { return r.state("shop/other")[:min(7, len(r.state("shop/other")))] })
+	for range 3 {
+		r.touch(t, "shop/other")
+	}
+	r.settle(t)
+	if reason := r.state("shop/other"); len(reason) > conf.MaxReason+30 || !strings.HasSuffix(reason, "…, held") {
+		t.Errorf("a reason of %d bytes: %.200s", len(reason), reason)
+	}
+	r.with(func() {
+		n := 0
+		for _, write := range r.writes {
+			if strings.HasPrefix(write, "shop/other ") {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d writes, want one: %q", n, r.writes)
+		}
+	})
 }

@@ -50,8 +50,8 @@ func turnsOf(t *testing.T, n *ovnnet.Networks, chassis string) map[string]*ovnne
 func TestTurnsOfSeveralGateways(t *testing.T) {
 	w := newWorld(t)
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
-	w.gatewayOf(t, "r2", "a", "c")
-	w.gatewayOf(t, "r3", "a")
+	w.gatewayOf(t, "shop/r2", "a", "c")
+	w.gatewayOf(t, "shop/r3", "a")
 	w.strangers(t, "theirs", "a", nil)
 	w.strangers(t, "theirs-of-e", "e", map[string]string{"owner": "someone"})
 	// The mark of a router that has no group, as when the group is deleted between the two looks.
@@ -61,7 +61,7 @@ func TestTurnsOfSeveralGateways(t *testing.T) {
 		chassis string
 		want    []string
 	}{
-		{"a", []string{"r1", "r2", "r3"}}, {"b", []string{"r1"}}, {"c", []string{"r2"}},
+		{"a", []string{"shop/r1", "shop/r2", "shop/r3"}}, {"b", []string{"shop/r1"}}, {"c", []string{"shop/r2"}},
 		{"d", nil}, {"e", nil}, {"nobody", nil}, {"", nil},
 	} {
 		if got := slices.Sorted(maps.Keys(turnsOf(t, w.networks, tt.chassis))); !slices.Equal(got, tt.want) {
@@ -71,12 +71,12 @@ func TestTurnsOfSeveralGateways(t *testing.T) {
 	w.wantCommitted(t, 0)
 
 	// It follows who is taken out of a gateway, and gateways that go.
-	w.gatewayOf(t, "r2", "c")
+	w.gatewayOf(t, "shop/r2", "c")
 	n := connectFor(t, w.Endpoint(), nil)
-	w.remove(t, "Logical_Router", ovndb.GatewayKey("r3")) // whose port refers to the group
-	w.remove(t, "HA_Chassis_Group", ovndb.PartKey("ha-chassis-group", "r3"))
-	if got := slices.Sorted(maps.Keys(turnsOf(t, n, "a"))); !slices.Equal(got, []string{"r1"}) {
-		t.Errorf("turns of a: %v, want that in r1 alone", got)
+	w.remove(t, "Logical_Router", ovndb.GatewayKey("shop/r3")) // whose port refers to the group
+	w.remove(t, "HA_Chassis_Group", ovndb.PartKey("ha-chassis-group", "shop/r3"))
+	if got := slices.Sorted(maps.Keys(turnsOf(t, n, "a"))); !slices.Equal(got, []string{"shop/r1"}) {
+		t.Errorf("turns of a: %v, want that in shop/r1 alone", got)
 	}
 	if err := n.DropGateways(withLimit(t)); err != nil {
 		t.Error(err)
@@ -92,17 +92,17 @@ func TestTurnsOfSeveralGateways(t *testing.T) {
 func TestTurnsOfAGatewayThatGoes(t *testing.T) {
 	w := newWorld(t)
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
-	w.gatewayOf(t, "r2", "a", "b")
+	w.gatewayOf(t, "shop/r2", "a", "b")
 	looked := false
 	w.proxy.Before(func(tx ovndbtest.Transact) {
 		if !looked && tx.Ops[0]["table"] == "HA_Chassis_Group" {
 			looked = true
-			w.remove(t, "Logical_Router", ovndb.GatewayKey("r2"))
-			w.remove(t, "HA_Chassis_Group", ovndb.PartKey("ha-chassis-group", "r2"))
+			w.remove(t, "Logical_Router", ovndb.GatewayKey("shop/r2"))
+			w.remove(t, "HA_Chassis_Group", ovndb.PartKey("ha-chassis-group", "shop/r2"))
 		}
 	})
-	if got := slices.Sorted(maps.Keys(turnsOf(t, w.networks, "b"))); !slices.Equal(got, []string{"r1"}) || !looked {
-		t.Errorf("turns %v, want that in r1 alone; it went meanwhile: %t", got, looked)
+	if got := slices.Sorted(maps.Keys(turnsOf(t, w.networks, "b"))); !slices.Equal(got, []string{"shop/r1"}) || !looked {
+		t.Errorf("turns %v, want that in shop/r1 alone; it went meanwhile: %t", got, looked)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestTookOverIsWhatOVNDoes(t *testing.T) {
 		w.setPriorities(t, priorities)
 		first := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(priorities[a], priorities[b]) })
 		for _, me := range names {
-			turn := turnsOf(t, w.networks, me)["r1"]
+			turn := turnsOf(t, w.networks, me)["shop/r1"]
 			others := append(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == me }), "stranger")
 			for subset := range 1 << len(others) {
 				alive := map[string]bool{}
@@ -184,7 +184,7 @@ func TestMakeFirstWritesNoMoreThanItMust(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.setPriorities(t, tt.have)
-			turn := turnsOf(t, w.networks, tt.chassis)["r1"]
+			turn := turnsOf(t, w.networks, tt.chassis)["shop/r1"]
 			before := w.versions(t)
 			w.proxy.Reset()
 			updates := 0
@@ -245,7 +245,7 @@ func TestMakeFirstOfTheFirst(t *testing.T) {
 	for _, have := range []map[string]int{{"a": 16384, "b": 16383}, {"a": 30, "b": 20}, {"a": 32767, "b": 0}, {"a": 7}} {
 		ensureGateway(t, w.networks, gwFull, chassis(slices.Sorted(maps.Keys(have))...))
 		w.setPriorities(t, have)
-		turn := turnsOf(t, w.networks, "a")["r1"]
+		turn := turnsOf(t, w.networks, "a")["shop/r1"]
 		w.proxy.Reset()
 		if made, err := w.networks.MakeFirst(withLimit(t), turn, "a"); err != nil || made {
 			t.Errorf("priorities %v: made %t, error %v", have, made, err)
@@ -261,7 +261,7 @@ func TestMakeFirstOfTheFirst(t *testing.T) {
 func TestMakeFirstOfAStranger(t *testing.T) {
 	w := newWorld(t)
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
-	turn := turnsOf(t, w.networks, "a")["r1"]
+	turn := turnsOf(t, w.networks, "a")["shop/r1"]
 	w.proxy.Reset()
 	if made, err := w.networks.MakeFirst(withLimit(t), turn, "c"); err != nil || made {
 		t.Errorf("made %t, error %v", made, err)
@@ -291,7 +291,7 @@ func TestMakeFirstOnALookThatIsOld(t *testing.T) {
 			w := newWorld(t)
 			ensureGateway(t, w.networks, gwFull, chassis("a", "b", "c"))
 			w.setPriorities(t, map[string]int{"a": 30, "b": 20, "c": 10})
-			turn := turnsOf(t, w.networks, "b")["r1"]
+			turn := turnsOf(t, w.networks, "b")["shop/r1"]
 			tt.meanwhile(t, w)
 			before := w.versions(t)
 			w.proxy.Reset()
@@ -316,7 +316,7 @@ func TestMakeFirstWhileANodeComes(t *testing.T) {
 	w := newWorld(t)
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
 	w.setPriorities(t, map[string]int{"a": 30, "b": 20})
-	turn := turnsOf(t, w.networks, "b")["r1"]
+	turn := turnsOf(t, w.networks, "b")["shop/r1"]
 	ensureGateway(t, w.other(t), gwFull, chassis("a", "b", "c"))
 	if made, err := w.networks.MakeFirst(withLimit(t), turn, "b"); err != nil || !made {
 		t.Errorf("made %t, error %v", made, err)
@@ -332,7 +332,7 @@ func TestMakeFirstWithItsAnswerLost(t *testing.T) {
 	ensureGateway(t, w.networks, gwFull, chassis("a", "b"))
 	w.setPriorities(t, map[string]int{"a": 30, "b": 20})
 	w.proxy.DropNextReply()
-	made, err := w.networks.MakeFirst(withLimit(t), turnsOf(t, w.networks, "b")["r1"], "b")
+	made, err := w.networks.MakeFirst(withLimit(t), turnsOf(t, w.networks, "b")["shop/r1"], "b")
 	if made || !errors.Is(err, ovndb.ErrUnknownOutcome) {
 		t.Errorf("made %t, error %v; want an unknown outcome", made, err)
 	}
@@ -340,7 +340,7 @@ func TestMakeFirstWithItsAnswerLost(t *testing.T) {
 		t.Errorf("priorities %v, want %v", got, want)
 	}
 	n := w.other(t)
-	if turnsOf(t, n, "b")["r1"].TookOver("b", map[string]bool{"c": true}) {
+	if turnsOf(t, n, "b")["shop/r1"].TookOver("b", map[string]bool{"c": true}) {
 		t.Error("it is the first, and took over from nobody")
 	}
 }

@@ -56,7 +56,7 @@ func TestViewOfAGateway(t *testing.T) {
 	}
 
 	// One router that is not ours any more hides no network.
-	w.change(t, "Logical_Router", ovndb.RouterKey("r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
+	w.change(t, "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
 	if got := w.views(t); len(got) != 4 || got["shop/blue"].Gateway != nil {
 		t.Errorf("views %v", got)
 	}

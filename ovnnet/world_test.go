@@ -63,11 +63,20 @@ func connect(t *testing.T, endpoint string) *ovnnet.Networks {
 // routed is a controller's client, through the proxy, whose configuration has router r1 with those keys.
 func (w *world) routed(t *testing.T, keys string) *ovnnet.Networks {
 	t.Helper()
-	return connectFor(t, w.proxy.Endpoint(), map[string]*conf.Router{"r1": gatewayConf(t, "r1", keys)})
+	return connectFor(t, w.proxy.Endpoint(), map[string]*conf.Router{"shop/r1": gatewayConf(t, "shop/r1", keys)})
 }
 
-// gatewayConf reads one router of a controller's configuration.
+// anybody is what a router's configuration says that lets every network join.
+const anybody = `"namespaces":{"*":{"subnets":"0.0.0.0/0,::/0","maySetSNAT":true,"mayDisablePortSecurity":true}}`
+
+// gatewayConf reads one router of a controller's configuration, which lets every network join.
 func gatewayConf(t *testing.T, name, keys string) *conf.Router {
+	t.Helper()
+	return routerConf(t, name, anybody+","+keys)
+}
+
+// routerConf reads one router of a controller's configuration.
+func routerConf(t *testing.T, name, keys string) *conf.Router {
 	t.Helper()
 	routers, err := conf.ParseRouters([]byte(sprint(`{"routers":{%q:{%s}}}`, name, keys)))
 	if err != nil {

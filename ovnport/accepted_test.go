@@ -344,14 +344,14 @@ func TestRouterHoldsItsAddress(t *testing.T) {
 	key := ovndb.AddressKey(n.ID(), n.Gateways[0])
 	w.Transact(t,
 		ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": key, "row": ovndbtest.Op{
-			"name": "shop/blue:edge", "type": "router", "addresses": "router", "options": ovndbtest.Map(map[string]string{"router-port": "edge:shop/blue"}),
-			"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/router": "edge"})}},
+			"name": "shop/blue:shop/edge", "type": "router", "addresses": "router", "options": ovndbtest.Map(map[string]string{"router-port": "shop/edge:shop/blue"}),
+			"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/router": "shop/edge"})}},
 		ovndbtest.Op{"op": "mutate", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}},
 			"mutations": []any{[]any{"ports", "insert", ovndbtest.Set(ovndbtest.UUID(key))}}})
 	before := read(t, w.Server)
 	for _, fixed := range [][]string{{"10.1.0.1"}, {"10.1.0.7", "10.1.0.1"}} { // as the lease and as a claim
 		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1", fixed...)}, nobody(t))
-		wantCode(t, err, conf.CodeInUse, "10.1.0.1", "is held by router edge")
+		wantCode(t, err, conf.CodeInUse, "10.1.0.1", "is held by router shop/edge")
 		w.wantUnchanged(t, before)
 	}
 	// The router's port is no pod's, so no sandbox has it, not even the one without a name.

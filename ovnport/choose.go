@@ -62,17 +62,21 @@ func (e *ensure) free(p *part, c candidate) bool {
 	return true
 }
 
-// fromPorts reads all leases and claims of the network and takes the first address that none of them holds.
+// fromPorts reads all leases and claims of the network's address book and takes the first address that none of them
+// holds.
 func (e *ensure) fromPorts(ctx context.Context, s *slot, p *part) error {
-	network := s.want.Network.ID()
+	mark, value := bookMark(s.want.Network)
+	switches := ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports")
+	if mark == ovndb.BookKey {
+		switches = ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", mark, value, "ports")
+	}
 	results, err := e.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports"),
-		ovndb.SelectWith(nb.CoppTable, "external_ids", keyNetwork, network, "_uuid", "external_ids"),
+		switches, ovndb.SelectWith(nb.CoppTable, "external_ids", mark, value, "_uuid", "external_ids"),
 	})
 	if err != nil {
 		return err
 	}
-	switches, err := ovndb.Rows[nb.LogicalSwitch](e.db, results[0])
+	rows, err := ovndb.Rows[nb.LogicalSwitch](e.db, results[0])
 	if err != nil {
 		return err
 	}
@@ -81,14 +85,14 @@ func (e *ensure) fromPorts(ctx context.Context, s *slot, p *part) error {
 		return err
 	}
 	held := map[string]bool{}
-	for _, sw := range switches {
+	for _, sw := range rows {
 		for _, key := range sw.Ports {
 			held[key] = true
 		}
 	}
 	for _, claim := range claims {
-		// One whose port is gone holds nothing: the attempt to lease its address clears it away.
-		if held[claim.ExternalIDs[keyPort]] {
+		// One whose port is gone holds nothing: the attempt to lease its address clears it away. A shared one has no port.
+		if port := claim.ExternalIDs[keyPort]; port == "" || held[port] {
 			held[claim.UUID] = true
 		}
 	}

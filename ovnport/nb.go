@@ -26,7 +26,11 @@ func NewNB(db *ovndb.DB) *NB { return &NB{db: db} }
 
 // Answers tells whether the database is there now.
 func (n *NB) Answers(ctx context.Context) error {
-	if err := n.db.Answers(ctx); err != nil {
+	err := n.db.Answers(ctx)
+	if _, other := errors.AsType[*ovndb.NotOwner](err); other {
+		return OfOtherCluster(err)
+	}
+	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "is OVN's Northbound database running, and reachable from this node?", "%w", err)
 	}
 	return nil
@@ -56,7 +60,7 @@ func (n *NB) Ensure(ctx context.Context, o Owner, wants []Want, supersedes Super
 		return nil, err
 	}
 	if err := e.run(ctx); err != nil {
-		return nil, err
+		return nil, OfOtherCluster(err)
 	}
 	ports := make([]Port, 0, len(e.slots))
 	for _, s := range e.slots {
@@ -216,23 +220,37 @@ func (e *ensure) build() (*txn, error) {
 }
 
 func (e *ensure) insert(t *txn, s *slot) error {
+	if err := e.insertRow(t, s); err != nil {
+		return err
+	}
+	for i := 1; i < len(s.parts); i++ {
+		if err := e.insertClaim(t, s, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *ensure) insertRow(t *txn, s *slot) error {
 	row, err := e.db.Insert(portRow(&e.owner, s))
 	if err != nil {
 		return err
 	}
 	t.add(ovndb.Absent(nb.CoppTable, s.key()), row,
 		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports", s.key()))
-	for i := 1; i < len(s.parts); i++ {
-		claim, err := e.db.Insert(claimRow(s, i))
-		if err != nil {
-			return err
-		}
-		t.add(ovndb.Absent(nb.LogicalSwitchPortTable, s.parts[i].key), claim)
-	}
 	return nil
 }
 
-// takeOver makes the row of an older sandbox ours. The addresses stay, so the claims do too.
+func (e *ensure) insertClaim(t *txn, s *slot, i int) error {
+	claim, err := e.db.Insert(claimRow(&e.owner, s, i))
+	if err != nil {
+		return err
+	}
+	t.add(ovndb.Absent(nb.LogicalSwitchPortTable, s.parts[i].key), claim)
+	return nil
+}
+
+// takeOver makes the row of an older sandbox ours. The addresses stay, so the claims do too; they name our node from now on.
 func (e *ensure) takeOver(t *txn, s *slot) {
 	row := portRow(&e.owner, s)
 	t.add(owned(s.key(), s.held.ExternalIDs[keySandbox]),
@@ -240,6 +258,10 @@ func (e *ensure) takeOver(t *txn, s *slot) {
 			"external_ids": ovndb.Map(row.ExternalIDs), "options": ovndb.Map(row.Options),
 			"addresses": ovndb.Set(row.Addresses), "port_security": ovndb.Set(row.PortSecurity),
 		}))
+	for i := 1; i < len(s.parts); i++ {
+		claim := claimRow(&e.owner, s, i)
+		t.add(ovndb.Update(nb.CoppTable, claim.UUID, ovsdb.Row{"external_ids": ovndb.Map(claim.ExternalIDs)}))
+	}
 }
 
 // owned is the condition under which a port may be changed: that it belongs to that sandbox still.
@@ -331,11 +353,13 @@ func (e *ensure) settleSlot(ctx context.Context, s *slot, ports map[string]*nb.L
 			}
 			by = holder(row)
 		} else if claim := claims[p.key]; claim != nil {
-			settled, err := e.settleClaim(ctx, s, claim)
-			if settled || err != nil {
-				return err
+			if by = ovndb.Claimants(claim.ExternalIDs); by == "" {
+				settled, err := e.settleClaim(ctx, s, claim)
+				if settled || err != nil {
+					return err
+				}
+				by = claim.ExternalIDs[keyPortName]
 			}
-			by = claim.ExternalIDs[keyPortName]
 		}
 		if by == "" {
 			continue

@@ -88,7 +88,7 @@ func (o *Orphans) Round(ctx context.Context) error {
 	return nil
 }
 
-// podPorts reads the ports of pods, by page: without their addresses, only whose they are.
+// podPorts reads the ports of this cluster's pods, by page: without their addresses, only whose they are.
 func (n *NB) podPorts(ctx context.Context) ([]*nb.LogicalSwitchPort, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"ports", "external_ids"}},
@@ -102,10 +102,12 @@ func (n *NB) podPorts(ctx context.Context) ([]*nb.LogicalSwitchPort, error) {
 	}
 	var keys []string
 	for _, sw := range switches {
-		if sw.ExternalIDs[keyNetwork] != "" {
+		if sw.ExternalIDs[keyNetwork] != "" && ovndb.OtherCluster(sw.ExternalIDs) == "" {
 			keys = append(keys, sw.Ports...)
 		}
 	}
 	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "external_ids")
-	return slices.DeleteFunc(ports, func(row *nb.LogicalSwitchPort) bool { return row.ExternalIDs[keySandbox] == "" }), err
+	return slices.DeleteFunc(ports, func(row *nb.LogicalSwitchPort) bool {
+		return row.ExternalIDs[keySandbox] == "" || ovndb.OtherCluster(row.ExternalIDs) != ""
+	}), err
 }

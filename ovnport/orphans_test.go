@@ -245,7 +245,7 @@ func TestOrphansLeaveWhatIsNotOurs(t *testing.T) {
 	const foreignSwitch = "00000000-0000-4000-8000-000000000001"
 	routers, copied := ovndb.AddressKey(n.ID(), n.Gateways[0]), ovndb.AddressKey("theirs", addr("10.1.0.7"))
 	w.Transact(t,
-		insert(routers, "shop/blue:edge", map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/router": "edge"}),
+		insert(routers, "shop/blue:shop/edge", map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/router": "shop/edge"}),
 		link(routers, ovndbtest.UUID(ovndb.SwitchKey(n.ID()))),
 		ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": foreignSwitch, "row": ovndbtest.Op{"name": "theirs"}},
 		// Someone copied our marks onto a port of their own switch.

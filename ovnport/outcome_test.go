@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -292,11 +293,17 @@ func TestReceivedDoesNotGrowWithPorts(t *testing.T) {
 // fill makes ports of others, from the i-th to the n-th, in one transaction.
 func (w *world) fill(t testing.TB, n *conf.Network, from, to int) {
 	t.Helper()
+	w.fillWith(t, n, from, to, func(a netip.Addr) string { return ovndb.AddressKey(n.AddressBook(), a) })
+}
+
+// fillWith gives the ports the keys that keyOf makes of their addresses.
+func (w *world) fillWith(t testing.TB, n *conf.Network, from, to int, keyOf func(netip.Addr) string) {
+	t.Helper()
 	var ops []ovndbtest.Op
 	var keys []any
 	for i := from; i < to; i++ {
 		a := addr(fmt.Sprintf("10.200.%d.%d", i/250, i%250))
-		key := ovndb.AddressKey(n.ID(), a)
+		key := keyOf(a)
 		keys = append(keys, ovndbtest.UUID(key))
 		text := fmt.Sprintf("0a:58:0a:c8:%02x:%02x %s", i/250, i%250, a)
 		ops = append(ops, ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": key, "row": ovndbtest.Op{

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
@@ -24,6 +25,14 @@ const (
 	keyPortName  = "ovn-multinet/port-name" // of a claim
 	keyPortUUID  = "ovn-multinet/port-uuid" // of an OVS Interface
 )
+
+// bookMark is the pair of external_ids by which the switches and the claims of a network's address book are found.
+func bookMark(n *conf.Network) (key, value string) {
+	if _, wire := n.Wire(); wire {
+		return ovndb.BookKey, n.AddressBook()
+	}
+	return keyNetwork, n.ID()
+}
 
 // Owner is the sandbox of a pod that ports belong to.
 type Owner struct {
@@ -118,10 +127,13 @@ func portRow(o *Owner, s *slot) *nb.LogicalSwitchPort {
 }
 
 // claimRow is the row that keeps everyone else off the i-th part of a port.
-func claimRow(s *slot, i int) *nb.Copp {
+func claimRow(o *Owner, s *slot, i int) *nb.Copp {
 	p := &s.parts[i]
-	return &nb.Copp{
+	row := &nb.Copp{
 		UUID: p.key, Name: "ovn-multinet " + s.want.Network.ID() + " " + p.String(),
-		ExternalIDs: map[string]string{keyNetwork: s.want.Network.ID(), keyPort: s.key(), keyPortName: s.name},
+		ExternalIDs: map[string]string{keyNetwork: s.want.Network.ID(), keyPort: s.key(), keyPortName: s.name, keyNode: o.Node},
 	}
+	mark, value := bookMark(s.want.Network)
+	row.ExternalIDs[mark] = value
+	return row
 }

@@ -28,6 +28,9 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Held) error {
 		if err == nil {
 			return nil
 		}
+		if _, other := errors.AsType[*ovndb.NotOwner](err); other {
+			return err // no attempt changes that: the caller tries again later
+		}
 		if _, refused := errors.AsType[*ovndb.Refused](err); !refused && !pause(ctx) {
 			return err
 		}

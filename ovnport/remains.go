@@ -36,8 +36,8 @@ func (v *OVS) Plugged(ctx context.Context) ([]Plugged, error) {
 	var all []Plugged
 	for _, row := range rows {
 		ids := row.ExternalIDs
-		if ids[keyPortUUID] == "" || ids["sandbox"] == "" {
-			continue // not ours
+		if !isOurs(row) {
+			continue
 		}
 		p := Plugged{HostEnd: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"]}
 		if namespace, rest, ok := strings.Cut(ids["iface-id"], "/"); ok {
@@ -47,6 +47,10 @@ func (v *OVS) Plugged(ctx context.Context) ([]Plugged, error) {
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+func isOurs(row *vswitch.Interface) bool {
+	return row.ExternalIDs[keyPortUUID] != "" && row.ExternalIDs["sandbox"] != ""
 }
 
 // Lease is a port of a pod as NB has it.
@@ -72,7 +76,7 @@ func (n *NB) LeasesOf(ctx context.Context, node string) ([]Lease, error) {
 	}
 	var all []Lease
 	for _, row := range rows {
-		if row.ExternalIDs[keySandbox] == "" {
+		if row.ExternalIDs[keySandbox] == "" || ovndb.OtherCluster(row.ExternalIDs) != "" {
 			continue
 		}
 		all = append(all, Lease{

@@ -2,6 +2,7 @@ package ovnport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/fnv"
 	"net"
 	"net/netip"
@@ -55,7 +56,19 @@ func (s *slot) mac() net.HardwareAddr {
 // leaseMAC is made from the lease; wide says that it has to be claimed beside it.
 func (s *slot) leaseMAC() (mac net.HardwareAddr, wide bool) {
 	a := s.parts[0].addr.Addr()
+	if _, wire := s.want.Network.Wire(); wire {
+		return ovndb.LeaseMAC(netip.Prefix{}, a)
+	}
 	return ovndb.LeaseMAC(s.want.Network.Subnets[s.want.Network.SubnetOf(a)], a)
+}
+
+// book is the address book that the port's keys are made from.
+func (s *slot) book() string { return s.want.Network.AddressBook() }
+
+// newSearch is one of the network's: each begins elsewhere, also where networks share an address book.
+func (s *slot) newSearch() *search {
+	_, wire := s.want.Network.Wire()
+	return &search{network: s.want.Network.ID(), book: s.book(), wire: wire, seed: s.name}
 }
 
 // newSlot lays out what a port has to hold: the fixed addresses, a dynamic one of each subnet's family without a
@@ -75,11 +88,15 @@ func newSlot(o *Owner, w Want) (*slot, error) {
 			if pool.Size() == 0 {
 				return nil, noAddressLeft(s)
 			}
-			s.addSearch(&search{pool: pool, network: w.Network.ID(), seed: s.name})
+			find := s.newSearch()
+			find.pool = pool
+			s.addSearch(find)
 		}
 	}
 	if len(w.Network.Subnets) == 0 {
-		s.addMACLease()
+		if err := s.addMACLease(); err != nil {
+			return nil, err
+		}
 		for _, ip := range w.IPs {
 			s.addFixed(ip)
 		}
@@ -89,7 +106,7 @@ func newSlot(o *Owner, w Want) (*slot, error) {
 }
 
 func (s *slot) addFixed(ip netip.Prefix) {
-	s.parts = append(s.parts, part{key: ovndb.AddressKey(s.want.Network.ID(), ip.Addr()), addr: ip})
+	s.parts = append(s.parts, part{key: ovndb.AddressKey(s.book(), ip.Addr()), addr: ip})
 }
 
 func (s *slot) addSearch(find *search) {
@@ -98,13 +115,26 @@ func (s *slot) addSearch(find *search) {
 	s.parts = append(s.parts, p)
 }
 
-// addMACLease makes the MAC itself the lease of a port on a network without subnets.
-func (s *slot) addMACLease() {
-	if s.want.MAC != nil {
-		s.parts = append(s.parts, part{key: ovndb.MACKey(s.want.Network.ID(), s.want.MAC), hw: s.want.MAC})
-		return
+// addMACLease makes the MAC itself the lease of a port on a network without subnets. On a wire, leases of other
+// networks may have MACs made from them.
+func (s *slot) addMACLease() error {
+	find := s.newSearch()
+	switch mac := s.want.MAC; {
+	case mac == nil:
+		find.macs = true
+		s.addSearch(find)
+	case find.wire && ovndb.IsLeaseMAC(mac):
+		return s.notItsOwn()
+	default:
+		s.parts = append(s.parts, part{key: ovndb.MACKey(s.book(), mac), hw: mac})
 	}
-	s.addSearch(&search{macs: true, network: s.want.Network.ID(), seed: s.name})
+	return nil
+}
+
+func (s *slot) notItsOwn() error {
+	return conf.Errorf(conf.CodeInvalidConfig,
+		"MACs that begin with 0a:58 are made from leased addresses; choose another, 02:… for example",
+		"interface %s: MAC %s is not the one of its own address", s.want.Interface, s.want.MAC)
 }
 
 // addMACClaim claims a fixed MAC. One that looks like a lease's is only for the lease's own port: nobody would
@@ -112,15 +142,19 @@ func (s *slot) addMACLease() {
 func (s *slot) addMACClaim() error {
 	w := &s.want
 	made, wide := s.leaseMAC()
+	_, wire := w.Network.Wire()
 	switch {
+	case w.MAC == nil && wide && wire: // a lease of another network may have the same MAC: the MAC has its own search
+		find := s.newSearch()
+		find.macs = true
+		s.addSearch(find)
 	case w.MAC == nil && wide:
-		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), made), hw: made})
+		s.parts = append(s.parts, part{key: ovndb.MACKey(s.book(), made), hw: made})
 	case w.MAC == nil:
 	case !ovndb.IsLeaseMAC(w.MAC):
-		s.parts = append(s.parts, part{key: ovndb.MACKey(w.Network.ID(), w.MAC), hw: w.MAC})
+		s.parts = append(s.parts, part{key: ovndb.MACKey(s.book(), w.MAC), hw: w.MAC})
 	case s.parts[0].search != nil || !bytes.Equal(w.MAC, made):
-		return conf.Errorf(conf.CodeInvalidConfig, "MACs that begin with 0a:58 are made from leased addresses; choose another, 02:… for example",
-			"interface %s: MAC %s is not the one of its own address", w.Interface, w.MAC)
+		return s.notItsOwn()
 	}
 	return nil
 }
@@ -158,10 +192,10 @@ func (p *part) take(words []string, used map[string]bool) bool {
 			return words[0] == p.hw.String()
 		}
 		hw, err := net.ParseMAC(words[0])
-		if err != nil || !ovndb.IsLeaseMAC(hw) {
+		if err != nil || !bytes.Equal(hw, ovndb.Low32MAC(binary.BigEndian.Uint32(hw[2:]), p.search.wire)) {
 			return false
 		}
-		p.set(candidate{key: ovndb.MACKey(p.search.network, hw), hw: hw})
+		p.set(candidate{key: ovndb.MACKey(p.search.book, hw), hw: hw})
 		return true
 	}
 	for _, word := range words[1:] {
@@ -196,6 +230,8 @@ type search struct {
 	pool    conf.Pool
 	macs    bool
 	network string
+	book    string // the address book
+	wire    bool   // which is a wire's
 	seed    string
 	tried   uint64
 	start   uint64
@@ -224,12 +260,12 @@ func (f *search) next() candidate {
 	if !f.macs {
 		return f.at(f.pool.At(i))
 	}
-	hw := ovndb.Low32MAC(uint32(i))
-	return candidate{key: ovndb.MACKey(f.network, hw), hw: hw}
+	hw := ovndb.Low32MAC(uint32(i), f.wire)
+	return candidate{key: ovndb.MACKey(f.book, hw), hw: hw}
 }
 
 func (f *search) at(a netip.Addr) candidate {
-	return candidate{key: ovndb.AddressKey(f.network, a), addr: netip.PrefixFrom(a, f.pool.Subnet.Bits())}
+	return candidate{key: ovndb.AddressKey(f.book, a), addr: netip.PrefixFrom(a, f.pool.Subnet.Bits())}
 }
 
 // coprime returns the least number from n on that shares no factor with size: steps of it visit every index.

@@ -21,7 +21,7 @@ func TestSearchVisitsEveryAddressOnce(t *testing.T) {
 		}
 		starts := map[string]bool{}
 		for i := range 50 {
-			f := &search{pool: n.Pool(0), network: n.ID(), seed: fmt.Sprint("shop/web-", i, "/net1")}
+			f := &search{pool: n.Pool(0), network: n.ID(), book: n.AddressBook(), seed: fmt.Sprint("shop/web-", i, "/net1")}
 			seen := map[string]bool{}
 			for !f.exhausted() {
 				c := f.next()
@@ -46,7 +46,7 @@ func TestSearchVisitsEveryAddressOnce(t *testing.T) {
 }
 
 func TestSearchOfMACs(t *testing.T) {
-	f := &search{macs: true, network: "shop/blue", seed: "shop/web-1/net1"}
+	f := &search{macs: true, network: "shop/blue", book: "shop/blue", seed: "shop/web-1/net1"}
 	seen := map[string]bool{}
 	for range 10_000 {
 		c := f.next()

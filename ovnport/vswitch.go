@@ -162,6 +162,11 @@ func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
 	if err != nil {
 		return err
 	}
+	older, err := v.supersede(ctx, plugs)
+	if err != nil {
+		return err
+	}
+	ops = append(ops, older...)
 	_, err = v.db.Transact(ctx, ops)
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
 		if err := v.Unplug(ctx, o.Sandbox); err != nil {
@@ -204,6 +209,29 @@ func (v *OVS) plugOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation, 
 	link := ovndb.Link(vswitch.BridgeTable, bridge, "ports")
 	link.Mutations[0].Value = ovsdb.OvsSet{GoSet: ports}
 	return append(ops, link), nil
+}
+
+// supersede takes the names of the ports off the OVS ports that older sandboxes have of them, whose DEL may come late or never:
+// of two OVS ports of one name, ovn-controller chooses either at its next recompute.
+func (v *OVS) supersede(ctx context.Context, plugs []Plug) ([]ovsdb.Operation, error) {
+	var interfaces []vswitch.Interface
+	if err := v.db.Client().List(ctx, &interfaces); err != nil {
+		return nil, fmt.Errorf("OVS database: %w", err)
+	}
+	var ops []ovsdb.Operation
+	for i := range interfaces {
+		row := &interfaces[i]
+		named := func(p Plug) bool { return p.PortName == row.ExternalIDs["iface-id"] && p.HostEnd != row.Name }
+		if !isOurs(row) || !slices.ContainsFunc(plugs, named) {
+			continue
+		}
+		ops = append(ops, ovsdb.Operation{
+			Op: ovsdb.OperationMutate, Table: vswitch.InterfaceTable,
+			Where:     []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: row.UUID})},
+			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("external_ids", ovsdb.MutateOperationDelete, ovndb.Set([]string{"iface-id"}))},
+		})
+	}
+	return ops, nil
 }
 
 // AwaitFlows waits until ovn-controller says of every host end that its flows are installed, by events. The error

@@ -60,6 +60,9 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 		}
 		repeated = repeated || sent
 		c.Close()
+		if errors.Is(err, ErrTooLarge) {
+			return tooLong(op, err, repeated)
+		}
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(giveUp) {
 			missing := conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
 			if repeated {
@@ -72,6 +75,16 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 		case <-time.After(redialPause):
 		}
 	}
+}
+
+// tooLong says that a request or its answer is over the bound of a message. Neither gets shorter when it is repeated.
+func tooLong(op string, err error, sent bool) error {
+	refused := conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
+		"%s between plugin and agent: %w", op, err)
+	if sent {
+		return refused
+	}
+	return clean{refused}
 }
 
 // try makes one attempt; sent tells whether the request may have reached an agent.
@@ -96,7 +109,7 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 		return nil, false, err
 	}
 	if err := Write(c.conn, Request{Version: cmp.Or(c.version, Version), Op: op, Timeout: timeout, Body: text}); err != nil {
-		return nil, true, err
+		return nil, !errors.Is(err, ErrTooLarge), err
 	}
 	response = &Response{}
 	if err := c.reader.Read(response); err != nil {

@@ -10,9 +10,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// maxMessage bounds a message: 64 interfaces with all their addresses are far below it.
-const maxMessage = 4 << 20
-
 // Request is one message to the agent: a line of JSON.
 type Request struct {
 	Version int    `json:"version"`
@@ -54,7 +51,7 @@ func (r *Reader) Read(into any) error {
 		part, err := r.lines.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxMessage {
-			return fmt.Errorf("message of more than %d bytes", maxMessage)
+			return errLongMessage(0)
 		}
 		if err == nil {
 			break
@@ -72,11 +69,14 @@ func (r *Reader) Read(into any) error {
 	return nil
 }
 
-// Write writes one message with one write.
+// Write writes one message with one write. A message over the bound is an ErrTooLarge, and nothing is written.
 func Write(w io.Writer, message any) error {
 	line, err := json.Marshal(message)
 	if err != nil {
 		return err
+	}
+	if len(line) >= maxMessage {
+		return errLongMessage(len(line) + 1)
 	}
 	_, err = w.Write(append(line, '\n'))
 	return err

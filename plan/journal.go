@@ -39,7 +39,9 @@ func AttachedFile(name string) (s Sandbox, ok bool) {
 	return Sandbox{ContainerID: containerID, Interface: ifName}, ok
 }
 
-// ReadAttached reads the journal. Files that do not parse are returned by name: what they hold nobody can tell.
+// ReadAttached reads the journal, with the Outline of each plan: what tenants write into the configurations of all pods of a node
+// is more than an agent can hold. Files that cannot be read or do not parse are returned by name: what they hold nobody can tell.
+// One such file does not hide the others.
 func ReadAttached(stateDir string) (all []Attached, damaged []string, err error) {
 	dir := filepath.Join(stateDir, AttachedDir)
 	files, err := os.ReadDir(dir)
@@ -58,13 +60,13 @@ func ReadAttached(stateDir string) (all []Attached, damaged []string, err error)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it went since
 		}
-		if err != nil {
-			return nil, nil, err
-		}
 		var a Attached
-		if json.Unmarshal(text, &a) != nil || a.Sandbox.ID() != s.ID() {
+		if err != nil || json.Unmarshal(text, &a) != nil || a.Sandbox.ID() != s.ID() {
 			damaged = append(damaged, f.Name())
 			continue
+		}
+		if a.Plan != nil {
+			a.Plan = a.Plan.Outline()
 		}
 		if info, err := f.Info(); err == nil {
 			a.Written = info.ModTime()
@@ -74,6 +76,38 @@ func ReadAttached(stateDir string) (all []Attached, damaged []string, err error)
 		all = append(all, a)
 	}
 	return all, damaged, nil
+}
+
+// Release is what the agent has to release of an attachment, nil: nothing.
+func (a *Attached) Release() *Release {
+	if a.Plan != nil && len(a.Plan.Interfaces) == 0 {
+		return nil
+	}
+	r := &Release{Version: Version, Sandbox: a.Sandbox, Planned: a.Plan != nil}
+	if a.Plan != nil {
+		for _, i := range a.Plan.Interfaces {
+			r.Ports = append(r.Ports, i.Port)
+		}
+	}
+	return r
+}
+
+// ParseRelease reads a file of ReleaseDir by its name. The file is a Release, or an attachment's entry of the journal
+// that a DEL has renamed, or empty: then, and if it is damaged, the ports are looked for by their owner.
+func ParseRelease(id string, text []byte) (r *Release, damaged bool) {
+	r = &Release{}
+	if json.Unmarshal(text, r) == nil && r.ID() == id {
+		return r, false
+	}
+	containerID, ifName, _ := strings.Cut(id, "@")
+	var a Attached
+	if json.Unmarshal(text, &a) == nil && a.Sandbox.ID() == id {
+		if r := a.Release(); r != nil {
+			return r, false
+		}
+		return &Release{Version: Version, Sandbox: a.Sandbox, Planned: true}, false
+	}
+	return &Release{Sandbox: Sandbox{ContainerID: containerID, Interface: ifName}}, len(text) > 0
 }
 
 // ForgetPrefix begins the names of the files that ForgetMark names.

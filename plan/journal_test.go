@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -38,8 +37,8 @@ func TestReadAttached(t *testing.T) {
 	}
 	const devices = `,"plan":{"interfaces":null,"delegates":[{"name":"net1","network":"shop/ext","conflist":{"a":1},"device":{"resource":"a.example/vf","id":"d1","info":{"type":"pci"}},"position":0},{"name":"net2","network":"shop/ext","conflist":{},"position":1}]},"begun":2`
 	made := &Plan{Delegates: []Delegate{
-		{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(`{"a":1}`), Device: &Device{Resource: "a.example/vf", ID: "d1", Info: json.RawMessage(`{"type":"pci"}`)}},
-		{Name: "net2", Network: "shop/ext", Conflist: json.RawMessage(`{}`), Position: 1},
+		{Name: "net1", Network: "shop/ext", Device: &Device{Resource: "a.example/vf", ID: "d1"}},
+		{Name: "net2", Network: "shop/ext", Position: 1},
 	}}
 	const failed = `,"complaints":2,"complaint":"interface net1: no"`
 	tests := []struct {
@@ -90,7 +89,7 @@ func TestReadAttached(t *testing.T) {
 	}
 }
 
-// Before the first ADD there is no journal, which is no error. One that cannot be read is: what it holds is not free.
+// Before the first ADD there is no journal, which is no error. A journal that cannot be listed is: what it holds is not free.
 func TestReadAttachedFails(t *testing.T) {
 	if got, damaged, err := ReadAttached(filepath.Join(t.TempDir(), "none")); got != nil || damaged != nil || err != nil {
 		t.Errorf("without a folder: %+v, %q, %v", got, damaged, err)
@@ -102,12 +101,20 @@ func TestReadAttachedFails(t *testing.T) {
 	if got, _, err := ReadAttached(dir); got != nil || err == nil || !strings.HasSuffix(err.Error(), "attached: not a directory") {
 		t.Errorf("of a file in its place: %+v, %v", got, err)
 	}
-	dir = state(t, map[string]string{"attached/c1@eth0": oneEntry("c1", "")})
-	if err := os.Mkdir(filepath.Join(dir, AttachedDir, "c2@eth0"), 0o700); err != nil {
+}
+
+// A file of the journal that the disk does not give back hides no other, and is named as damaged.
+func TestBoundaryUnreadableEntryHidesNoOther(t *testing.T) {
+	dir := state(t, map[string]string{"attached/c1@eth0": oneEntry("c1", ""), "attached/c3@eth0": oneEntry("c3", "")})
+	if err := os.Mkdir(filepath.Join(dir, AttachedDir, "c2@eth0"), 0o700); err != nil { // reading it fails
 		t.Fatal(err)
 	}
-	if got, _, err := ReadAttached(dir); got != nil || err == nil || !strings.HasSuffix(err.Error(), "c2@eth0: is a directory") {
-		t.Errorf("of an entry that cannot be read: %+v, %v", got, err)
+	got, damaged, err := ReadAttached(dir)
+	if err != nil || len(got) != 2 || got[0].Sandbox.ContainerID != "c1" || got[1].Sandbox.ContainerID != "c3" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if want := []string{"c2@eth0"}; !reflect.DeepEqual(damaged, want) {
+		t.Errorf("damaged: %q, want %q", damaged, want)
 	}
 }
 

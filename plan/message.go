@@ -28,7 +28,7 @@ const (
 	OpStatus  = "status"  // StatusRequest → nothing: the node can take ports now
 	OpLeft    = "left"    // LeftRequest → Left: an operator asks which delegates would not go
 	OpGC      = "gc"      // GCRequest → Remains: an operator asks what is left of containers that are gone, or has it taken away
-	OpForget  = "forget"  // ForgetRequest → LeftBehind: an operator gives those of a container up
+	OpForget  = "forget"  // ForgetRequest → LeftBehind: an operator gives those of a container up; of all, → Left
 )
 
 // Sandbox says for whom a plugin was called. Every message carries it whole, so that an agent that was restarted
@@ -53,6 +53,11 @@ type PlanRequest struct {
 	Annotations map[string]string `json:"annotations"`
 	// AllowedDelegates are the plugins that the node's conflist lets us run. nil: the plugin, an older one, does not say.
 	AllowedDelegates []string `json:"allowedDelegates"`
+	// Sharing: the plugin reads plans whose delegates share a conflist. Older plugins do not say so.
+	Sharing bool `json:"sharing,omitempty"`
+	// AllowedIPAM are the plugins that it lets those run for addresses. nil: the plugin, an older one, knows one list for both, and
+	// no plugin may be run for addresses.
+	AllowedIPAM []string `json:"allowedIPAM"`
 	// Draining: the node gives no networks any more.
 	Draining bool `json:"draining,omitempty"`
 }
@@ -75,6 +80,8 @@ type Plan struct {
 	Routes []Route `json:"routes,omitempty"`
 	// ChecksumOff: the integration bridge is a userspace datapath, to which a pod must not leave its checksums.
 	ChecksumOff bool `json:"checksumOff,omitempty"`
+	// apart: see Apart.
+	apart bool
 }
 
 // Interface is one interface on an OVN network, and the port behind it.
@@ -95,6 +102,8 @@ type Delegate struct {
 	Network string `json:"network"`
 	// Conflist is the configuration, a list, as the plugins get it.
 	Conflist json.RawMessage `json:"conflist"`
+	// Shares is the place of an earlier delegate that has the same Conflist. It is set in the form on the wire alone.
+	Shares *int `json:"shares,omitempty"`
 	// Capabilities go into runtimeConfig, Args into CNI_ARGS.
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 	Args         [][2]string                `json:"args,omitempty"`
@@ -139,7 +148,7 @@ type Port struct {
 // BindRequest asks for the plan's host ends to be plugged.
 type BindRequest struct {
 	Sandbox
-	Plan    Plan            `json:"plan"`
+	Plan    Plan            `json:"plan"`    // an Outline
 	Primary json.RawMessage `json:"primary"` // the primary network's CNI result, for the network-status
 	// Results are the delegates' CNI results, in their order.
 	Results []json.RawMessage `json:"results,omitempty"`
@@ -156,6 +165,9 @@ type Release struct {
 	// looked for by their owner.
 	Planned bool   `json:"planned"`
 	Ports   []Port `json:"ports,omitempty"`
+	// Dropped are delegates that the plugin gave up without a DEL that succeeded, with the reason. The agent logs them.
+	// They are in the message alone, not in the file.
+	Dropped []string `json:"dropped,omitempty"`
 }
 
 // ReleaseDir is the folder below the state folder that holds these files.
@@ -228,8 +240,12 @@ type Dead struct {
 	HostEnds []string `json:"hostEnds,omitempty"`
 }
 
-// ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty.
-type ForgetRequest struct{ Sandbox }
+// ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty. With All
+// it gives up those of every container, or of every container of the namespace if there is one; the answer is a Left.
+type ForgetRequest struct {
+	Sandbox
+	All bool `json:"all,omitempty"`
+}
 
 // StatusRequest asks whether an ADD could be served now; its sandbox has a conflist alone.
 type StatusRequest struct{ Sandbox }

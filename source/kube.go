@@ -3,19 +3,20 @@ package source
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
-	nadinformers "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/informers/externalversions"
-	nadlisters "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/listers/k8s.cni.cncf.io/v1"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -32,16 +33,18 @@ import (
 // Kube is the Kubernetes API: informers for what is asked for all the time, and a live GET for what is not there
 // yet or is another pod of the same name.
 type Kube struct {
-	core    kubernetes.Interface
-	nadAPI  nadclient.Interface
-	pods    corelisters.PodLister
-	whole   cache.InformerSynced // all pods of the node are in pods
-	nads    nadlisters.NetworkAttachmentDefinitionLister
-	nodes   *nodeWatch // nil: the source of one node's agent
-	started []interface{ Start(<-chan struct{}) }
-	events  record.EventBroadcaster
-	record  record.EventRecorder
-	log     *slog.Logger
+	core   kubernetes.Interface
+	nadAPI nadclient.Interface
+	pods   corelisters.PodLister
+	whole  cache.InformerSynced // all pods of the node are in pods
+	nads   cache.Store          // of *knownNAD
+	nodes  *nodeWatch           // nil: the source of one node's agent
+	lists  lists
+	gets   *semaphore.Weighted // objects that are asked for live now
+	run    []func(stop <-chan struct{})
+	events record.EventBroadcaster
+	record record.EventRecorder
+	log    *slog.Logger
 }
 
 // component names us in Events.
@@ -49,73 +52,84 @@ const component = "ovn-multinet"
 
 // NewKube watches the NADs, and the pods of one node when node is not empty, or else all nodes.
 func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string, changes Changes, log *slog.Logger) (*Kube, error) {
-	k := &Kube{core: core, nadAPI: nadAPI, log: log, events: record.NewBroadcaster()}
+	k := &Kube{core: core, nadAPI: nadAPI, log: log, events: record.NewBroadcaster(), gets: semaphore.NewWeighted(maxGets)}
+	k.lists = lists{
+		pods: func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error) {
+			return stream(ctx, core.CoreV1().RESTClient(), "pods", opts, keep)
+		},
+		nads: func(ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition)) (metav1.ListMeta, error) {
+			return stream(ctx, nadAPI.K8sCniCncfIoV1().RESTClient(), "network-attachment-definitions", opts, keep)
+		},
+	}
 	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})
+	var err error
 	if node != "" {
-		ofNode := informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
-		})
-		f := informers.NewSharedInformerFactoryWithOptions(core, 0, ofNode, informers.WithTransform(trimPod))
-		pods := f.Core().V1().Pods()
-		k.pods, k.whole = pods.Lister(), pods.Informer().HasSynced
-		k.started = append(k.started, f)
-		if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: k.warnHostNetwork}); err != nil {
-			return nil, err
-		}
-	} else if err := k.watchNodes(changes.Nodes); err != nil {
+		err = k.watchPods(node)
+	} else {
+		err = k.watchNodes(changes.Nodes)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return k, k.watchNADs(changes.NAD)
 }
 
+// watchPods has an informer on the pods of a node.
+func (k *Kube) watchPods(node string) error {
+	ofNode := fields.OneTermEqualSelector("spec.nodeName", node).String()
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = ofNode
+			list := &corev1.PodList{}
+			var err error
+			list.ListMeta, err = k.lists.pods(ctx, opts, func(p *corev1.Pod) { list.Items = append(list.Items, *knownPod(p)) })
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = ofNode
+			return k.core.CoreV1().Pods("").Watch(ctx, opts)
+		},
+	}, &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	k.pods, k.whole = corelisters.NewPodLister(informer.GetIndexer()), informer.HasSynced
+	k.run = append(k.run, informer.Run)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: k.warnHostNetwork})
+	return errors.Join(err, informer.SetTransform(trimPod))
+}
+
 // watchNADs has an informer on all NADs.
 func (k *Kube) watchNADs(changed func(namespace, name string)) error {
-	f := nadinformers.NewSharedInformerFactory(k.nadAPI, 0)
-	informer := f.K8sCniCncfIo().V1().NetworkAttachmentDefinitions()
-	k.nads = informer.Lister()
-	k.started = append(k.started, f)
-	if changed == nil {
-		return nil
+	api := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions("")
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			list := &knownNADs{}
+			var err error
+			list.ListMeta, err = k.lists.nads(ctx, opts, func(n *nadv1.NetworkAttachmentDefinition) { list.Items = append(list.Items, *known(n)) })
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return api.Watch(ctx, opts)
+		},
+	}, &nadv1.NetworkAttachmentDefinition{}, 0, cache.Indexers{})
+	k.nads = informer.GetStore()
+	k.run = append(k.run, informer.Run)
+	if err := informer.SetTransform(knowNAD); err != nil || changed == nil {
+		return err
 	}
 	tell := func(obj any) {
 		if namespace, name, err := cache.SplitMetaNamespaceKey(objectKey(obj)); err == nil {
 			changed(namespace, name)
 		}
 	}
-	_, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    tell,
 		DeleteFunc: tell,
 		UpdateFunc: func(old, now any) {
-			if *fromNAD(old.(*nadv1.NetworkAttachmentDefinition)) != *fromNAD(now.(*nadv1.NetworkAttachmentDefinition)) {
+			if old.(*knownNAD).nad != now.(*knownNAD).nad {
 				tell(now)
 			}
 		},
 	})
 	return err
-}
-
-// trimPod keeps of a pod what is asked for later: an agent's memory must not grow with what users write into pods.
-func trimPod(obj any) (any, error) {
-	p, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
-	}
-	annotations := conf.OwnAnnotations(p.Annotations)
-	if uid, ok := p.Annotations[mirrorAnnotation]; ok {
-		annotations[mirrorAnnotation] = uid
-	}
-	if len(annotations) > 0 && nad.HasFurther(p.Annotations[nad.StatusAnnotation]) {
-		annotations[nad.StatusAnnotation] = p.Annotations[nad.StatusAnnotation]
-	}
-	phase := corev1.PodUnknown
-	if running(p) {
-		phase = corev1.PodRunning
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
-		Status:     corev1.PodStatus{Phase: phase},
-	}, nil
 }
 
 // warnHostNetwork tells the owner of a pod in the host's network that its annotation has no effect: no runtime calls
@@ -130,7 +144,7 @@ func (k *Kube) warnHostNetwork(obj any) {
 // Event records an Event of a pod. It does not wait: what the API does not take is lost.
 func (k *Kube) Event(p *Pod, kind EventKind, reason, message string) {
 	ref := &corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
-	k.record.Event(ref, string(kind), reason, message)
+	k.record.Event(ref, string(kind), reason, conf.OneLine(message, conf.MaxReason))
 }
 
 func objectKey(obj any) string {
@@ -142,8 +156,8 @@ func objectKey(obj any) string {
 func (k *Kube) Run(ctx context.Context) error {
 	k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.core.CoreV1().Events("")})
 	defer k.events.Shutdown()
-	for _, f := range k.started {
-		f.Start(ctx.Done())
+	for _, run := range k.run {
+		go run(ctx.Done())
 	}
 	<-ctx.Done()
 	return nil
@@ -175,16 +189,28 @@ func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
 	return pods, nil
 }
 
+// maxGets is how many objects are asked for at once. While one is read it takes several times its size, which is up to 1.5 MiB.
+const maxGets = 8
+
+// get asks the API for one object.
+func get[T any](ctx context.Context, k *Kube, ask func(context.Context, string, metav1.GetOptions) (T, error), name string) (found T, err error) {
+	if err := k.gets.Acquire(ctx, 1); err != nil {
+		return found, err
+	}
+	defer k.gets.Release(1)
+	return ask(ctx, name, metav1.GetOptions{})
+}
+
 // LivePod asks the API.
 func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error) {
-	p, err := k.core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	p, err := get(ctx, k, k.core.CoreV1().Pods(namespace).Get, name)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNotFound)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return fromPod(p), nil
+	return fromPod(knownPod(p)), nil
 }
 
 // SetStatus patches the one annotation. The UID in the patch is a precondition: another pod of the name is left

@@ -17,18 +17,45 @@ import (
 
 // NAD returns the NAD from the informer, and asks the API when it is not there yet.
 func (k *Kube) NAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
-	n, err := k.rawNAD(ctx, namespace, name)
+	n, err := k.known(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return fromNAD(n), nil
+	d := n.nad
+	return &d, nil
 }
 
-func (k *Kube) rawNAD(ctx context.Context, namespace, name string) (*nadv1.NetworkAttachmentDefinition, error) {
-	if n, err := k.nads.NetworkAttachmentDefinitions(namespace).Get(name); err == nil {
+// LiveNAD asks the API for the NAD with the text of its configuration, which the informer may not have.
+func (k *Kube) LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+	n, err := k.live(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return fromNAD(n, true), nil
+}
+
+func (k *Kube) known(ctx context.Context, namespace, name string) (*knownNAD, error) {
+	if n := k.cached(namespace, name); n != nil {
 		return n, nil
 	}
-	n, err := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(namespace).Get(ctx, name, metav1.GetOptions{})
+	n, err := k.live(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return known(n), nil
+}
+
+// cached returns what the informer has of a NAD, nil when it has none.
+func (k *Kube) cached(namespace, name string) *knownNAD {
+	obj, there, err := k.nads.GetByKey(namespace + "/" + name)
+	if !there || err != nil {
+		return nil
+	}
+	return obj.(*knownNAD)
+}
+
+func (k *Kube) live(ctx context.Context, namespace, name string) (*nadv1.NetworkAttachmentDefinition, error) {
+	n, err := get(ctx, k, k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(namespace).Get, name)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%s/%s: %w", namespace, name, conf.ErrNotFound)
 	}
@@ -37,29 +64,41 @@ func (k *Kube) rawNAD(ctx context.Context, namespace, name string) (*nadv1.Netwo
 
 // NADs asks the API for all of them.
 func (k *Kube) NADs(ctx context.Context) ([]*conf.NAD, error) {
-	list, err := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
+	var all []*conf.NAD
+	for next := ""; ; {
+		list, err := k.lists.nads(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(n *nadv1.NetworkAttachmentDefinition) {
+			all = append(all, fromNAD(n, false))
+		})
+		if err != nil {
+			return nil, err
+		}
+		if next = list.Continue; next == "" {
+			return all, nil
+		}
 	}
-	all := make([]*conf.NAD, 0, len(list.Items))
-	for i := range list.Items {
-		all = append(all, fromNAD(&list.Items[i]))
-	}
-	return all, nil
 }
 
 // SetNetworkState patches the annotation and, where it is not as it should be, our finalizer. The patch is refused when
 // the NAD has changed since it was read: a list of finalizers can only be written whole, and a state that is there
 // already is not told twice.
 func (k *Kube) SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error {
-	raw, err := k.rawNAD(ctx, n.Namespace, n.Name)
+	as, err := k.known(ctx, n.Namespace, n.Name)
 	if err != nil {
 		return err
 	}
+	change := as.nad.Held != held
+	if change && as.someFinalizers {
+		raw, err := k.live(ctx, n.Namespace, n.Name)
+		if err != nil {
+			return err
+		}
+		as = known(raw)
+		as.finalizers, change = raw.Finalizers, as.nad.Held != held
+	}
 	// Another NAD of the name is left alone.
-	metadata := map[string]any{"uid": raw.UID, "resourceVersion": raw.ResourceVersion, "annotations": map[string]any{conf.NetworkStateAnnotation: nullable(state)}}
-	if slices.Contains(raw.Finalizers, conf.NetworkFinalizer) != held {
-		finalizers := slices.DeleteFunc(slices.Clone(raw.Finalizers), func(f string) bool { return f == conf.NetworkFinalizer })
+	metadata := map[string]any{"uid": as.UID, "resourceVersion": as.ResourceVersion, "annotations": map[string]any{conf.NetworkStateAnnotation: nullable(state)}}
+	if change {
+		finalizers := slices.DeleteFunc(slices.Clone(as.finalizers), func(f string) bool { return f == conf.NetworkFinalizer })
 		if held {
 			finalizers = append(finalizers, conf.NetworkFinalizer)
 		}
@@ -87,10 +126,10 @@ func nullable(s string) any {
 // NetworkEvent records an Event of a NAD. It does not wait: what the API does not take is lost.
 func (k *Kube) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
 	ref := &corev1.ObjectReference{Kind: "NetworkAttachmentDefinition", APIVersion: nadv1.SchemeGroupVersion.String(), Namespace: n.Namespace, Name: n.Name}
-	if raw, err := k.nads.NetworkAttachmentDefinitions(n.Namespace).Get(n.Name); err == nil {
-		ref.UID = raw.UID
+	if cached := k.cached(n.Namespace, n.Name); cached != nil {
+		ref.UID = cached.UID
 	}
-	k.record.Event(ref, string(eventKind(warning)), reason, message)
+	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
 }
 
 // page is how many objects are listed at once.
@@ -100,13 +139,11 @@ const page = 500
 func (k *Kube) Census(ctx context.Context) (*Census, error) {
 	var pods []*Pod
 	for next := ""; ; {
-		list, err := k.core.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		list, err := k.lists.pods(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(p *corev1.Pod) {
+			pods = append(pods, countedPod(p))
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list pods: %w", err)
-		}
-		for i := range list.Items {
-			trimmed, _ := trimPod(&list.Items[i])
-			pods = append(pods, fromPod(trimmed.(*corev1.Pod)))
 		}
 		if next = list.Continue; next == "" {
 			break

@@ -118,11 +118,11 @@ func TestKubeSetNetworkState(t *testing.T) {
 				t.Errorf("got  %s %s,\nwant %s %s", patch.GetPatchType(), patch.GetPatch(), types.MergePatchType, tt.want)
 			}
 			// What the informer shares with everybody is not written into.
-			kept, err := c.Kube.nads.NetworkAttachmentDefinitions("shop").Get("blue")
-			if err != nil {
-				t.Fatal(err)
+			kept := c.cached("shop", "blue")
+			if kept == nil {
+				t.Fatal("the informer has lost the NAD")
 			}
-			if got, want := strings.Join(kept.Finalizers, " "), strings.Join(tt.finalizers, " "); got != want || showNADs([]*conf.NAD{fromNAD(kept)}, nil) != before {
+			if got, want := strings.Join(kept.finalizers, " "), strings.Join(tt.finalizers, " "); got != want || showNADs([]*conf.NAD{&kept.nad}, nil) != before {
 				t.Errorf("the informer's has the finalizers %q, want %q", got, want)
 			}
 		})

@@ -27,7 +27,7 @@ type nodeWatch struct {
 func (k *Kube) watchNodes(changed func()) error {
 	f := informers.NewSharedInformerFactoryWithOptions(k.core, 0, informers.WithTransform(trimNode))
 	k.nodes = &nodeWatch{SharedIndexInformer: f.Core().V1().Nodes().Informer()}
-	k.started = append(k.started, f)
+	k.run = append(k.run, f.Start)
 	err := k.nodes.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		k.nodes.refused.Store(&err)
 		cache.DefaultWatchErrorHandler(ctx, r, err)

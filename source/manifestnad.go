@@ -40,7 +40,7 @@ func (m *Manifests) withState(d *conf.NAD) (*conf.NAD, error) {
 	if json.Unmarshal(text, &state) == nil {
 		var one bytes.Buffer
 		if json.Compact(&one, state.Network) == nil {
-			with.State = one.String()
+			with.SetState(one.String())
 		}
 	}
 	return &with, nil
@@ -63,7 +63,7 @@ func (m *Manifests) SetNetworkState(_ context.Context, n *conf.NAD, state string
 
 // NetworkEvent writes what would be an Event of the NAD into the log.
 func (m *Manifests) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
-	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", message)
+	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", conf.OneLine(message, conf.MaxReason))
 }
 
 // NADs lists all of them, with their states. It fails when it cannot tell.

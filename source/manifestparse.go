@@ -50,7 +50,7 @@ func (f *file) parseDocument(doc []byte) error {
 		if p.Name == "" {
 			return errors.New("Pod without metadata.name")
 		}
-		f.pods = append(f.pods, fromPod(&p))
+		f.pods = append(f.pods, fromPod(knownPod(&p)))
 	case "NetworkAttachmentDefinition":
 		var n nadv1.NetworkAttachmentDefinition
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
@@ -59,7 +59,7 @@ func (f *file) parseDocument(doc []byte) error {
 		if n.Name == "" {
 			return errors.New("NetworkAttachmentDefinition without metadata.name")
 		}
-		f.nads = append(f.nads, fromNAD(&n))
+		f.nads = append(f.nads, fromNAD(&n, f.whole))
 	case "Node":
 		var n corev1.Node
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {

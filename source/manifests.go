@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -52,9 +51,11 @@ type file struct {
 	settled bool
 	// broken files keep what they held before: an editor's half-written file is no word that anything is gone.
 	broken bool
-	pods   []*Pod
-	nads   []*conf.NAD
-	nodes  []conf.Node
+	// whole: with the text of every configuration, for a caller that does not keep them.
+	whole bool
+	pods  []*Pod
+	nads  []*conf.NAD
+	nodes []conf.Node
 }
 
 // clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
@@ -184,6 +185,44 @@ func (m *Manifests) NAD(_ context.Context, namespace, name string) (*conf.NAD, e
 	return m.withState(d)
 }
 
+// LiveNAD reads the NAD's file again, with the text of its configuration.
+func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
+	if err := m.scan(); err != nil {
+		return nil, err
+	}
+	d := m.nad(namespace, name)
+	if d == nil {
+		return nil, m.absent(namespace, name, conf.ErrNotFound)
+	}
+	path := filepath.Join(m.dir, m.fileOf(d))
+	text, err := os.ReadFile(path)
+	f := &file{whole: true}
+	if err == nil {
+		err = f.parse(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", path, err)
+	}
+	for _, d := range f.nads {
+		if d.Namespace == namespace && d.Name == name {
+			return m.withState(d)
+		}
+	}
+	return nil, m.absent(namespace, name, conf.ErrNotFound) // since just now
+}
+
+// fileOf names the file that a NAD was read from.
+func (m *Manifests) fileOf(d *conf.NAD) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, f := range m.files {
+		if slices.Contains(f.nads, d) {
+			return name
+		}
+	}
+	return ""
+}
+
 func (m *Manifests) nad(namespace, name string) *conf.NAD {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,7 +268,7 @@ func (m *Manifests) write(name string, content any) error {
 
 // Event writes what would be an Event of the pod into the log: there is nobody else to tell.
 func (m *Manifests) Event(p *Pod, kind EventKind, reason, message string) {
-	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason, "message", message)
+	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason, "message", conf.OneLine(message, conf.MaxReason))
 }
 
 // scan reads what changed in the folder since the last time. A file that does not parse counts as it was before and is
@@ -322,7 +361,7 @@ func (m *Manifests) load(name string) bool {
 
 // spoilt notes a file that cannot be read. What it held before counts on.
 func (m *Manifests) spoilt(name string, f *file, err error) {
-	m.log.Error("manifest not understood, what it held before counts on", "file", filepath.Join(m.dir, name), "err", err)
+	m.log.Error("manifest not understood, what it held before counts on", "file", filepath.Join(m.dir, name), "err", conf.Brief(err))
 	f.broken = true
 	if old := m.files[name]; old != nil {
 		f.pods, f.nads, f.nodes = old.pods, old.nads, old.nodes
@@ -346,22 +385,6 @@ func running(p *corev1.Pod) bool {
 
 func fromPod(p *corev1.Pod) *Pod {
 	return &Pod{Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName, Annotations: p.Annotations, Running: running(p)}
-}
-
-func fromNAD(n *nadv1.NetworkAttachmentDefinition) *conf.NAD {
-	return &conf.NAD{
-		Namespace: namespaceOr(n.Namespace), Name: n.Name, Config: n.Spec.Config, Created: created(n),
-		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, conf.NetworkFinalizer),
-		Resource:    n.Annotations[conf.ResourceNameAnnotation],
-		ForceDelete: n.Annotations[conf.ForceDeleteAnnotation] == "true", State: n.Annotations[conf.NetworkStateAnnotation],
-	}
-}
-
-func created(n *nadv1.NetworkAttachmentDefinition) int64 {
-	if n.CreationTimestamp.IsZero() {
-		return 0
-	}
-	return n.CreationTimestamp.Unix()
 }
 
 // index builds the maps anew; of two manifests of one name, that in the file that sorts first counts.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -48,14 +49,16 @@ func TestRights(t *testing.T) {
 			_, _ = c.NAD(background, "shop", "none")
 			_ = c.SetStatus(background, web, []byte("[]"))
 			c.Event(web, Normal, "Reason", "words")
-		}, "create events, get network-attachment-definitions, get pods, list network-attachment-definitions, list pods, patch pods/status, " +
+			_, _ = clusterOf(background, c.core)
+		}, "create events, get namespaces, get network-attachment-definitions, get pods, list network-attachment-definitions, list pods, patch pods/status, " +
 			"watch network-attachment-definitions, watch pods"},
 		{"ovn-multinet-controller", "", func(c *cluster) {
 			_, _ = c.NAD(background, "shop", "none")
 			_, _ = c.Census(background)
 			_ = c.SetNetworkState(background, blue, "{}", true)
 			c.NetworkEvent(blue, false, "Reason", "words")
-		}, "create events, get network-attachment-definitions, list network-attachment-definitions, list nodes, list pods, " +
+			_, _ = clusterOf(background, c.core)
+		}, "create events, get namespaces, get network-attachment-definitions, list network-attachment-definitions, list nodes, list pods, " +
 			"patch network-attachment-definitions, watch network-attachment-definitions, watch nodes"},
 	}
 	for _, tt := range tests {
@@ -86,7 +89,9 @@ func (c *cluster) asked(role rbacv1.ClusterRole) (all, refused string) {
 		}
 		words = append(words, a.GetVerb()+" "+resource)
 		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.Contains(r.APIGroups, a.GetResource().Group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, a.GetVerb())
+			get, named := a.(clienttesting.GetAction)
+			return (len(r.ResourceNames) == 0 || named && slices.Contains(r.ResourceNames, get.GetName())) &&
+				slices.Contains(r.APIGroups, a.GetResource().Group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, a.GetVerb())
 		}) {
 			not = append(not, a.GetVerb()+" "+resource)
 		}

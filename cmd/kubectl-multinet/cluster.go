@@ -11,6 +11,8 @@ import (
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -20,11 +22,11 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// Where install.yaml puts what agents and controller are configured by.
-const (
-	installed = "ovn-multinet"
-	secret    = "ovn-multinet-nb"
-)
+// installed is the namespace, and the name of the ConfigMap, of install.yaml.
+const installed = "ovn-multinet"
+
+// nbSecrets have the key for OVN's Northbound database: the controllers' own, or one that all programs share.
+var nbSecrets = []string{"ovn-multinet-nb-controller", "ovn-multinet-nb"}
 
 // clientOptions are kubectl's own.
 type clientOptions struct{ kubeconfig, context, namespace string }
@@ -94,15 +96,14 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 	if err != nil {
 		return fmt.Errorf("OVN's Northbound database: %w; %s", err, hint)
 	}
-	for _, e := range strings.Split(configMap.Data["OVN_MULTINET_NB_ENDPOINTS"], ",") {
-		if e != "" {
-			o.nb.Endpoints = append(o.nb.Endpoints, e)
-		}
+	o.nb.Endpoints = words(configMap.Data["OVN_MULTINET_NB_ENDPOINTS"])
+	if len(o.nb.ServerNames) == 0 {
+		o.nb.ServerNames = words(configMap.Data["OVN_MULTINET_NB_SERVER_NAME"])
 	}
 	if configMap.Data["OVN_MULTINET_NB_CA_CERT"] == "" {
 		return nil
 	}
-	files, err := core.CoreV1().Secrets(installed).Get(ctx, secret, metav1.GetOptions{})
+	files, err := nbSecret(ctx, core)
 	if err != nil {
 		return fmt.Errorf("certificates of OVN's Northbound database: %w; %s, --nb-certificate, --nb-private-key and --nb-ca-cert", err, hint)
 	}
@@ -118,4 +119,20 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 		}
 	}
 	return nil
+}
+
+// nbSecret returns the first of the Secrets that is there.
+func nbSecret(ctx context.Context, core kubernetes.Interface) (s *corev1.Secret, err error) {
+	for _, name := range nbSecrets {
+		s, err = core.CoreV1().Secrets(installed).Get(ctx, name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return s, err
+		}
+	}
+	return nil, err
+}
+
+// words splits a list as flags do; none of "".
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }

@@ -27,7 +27,7 @@ func run() int {
 		Long: `Look at ovn-multinet's networks, and at what is left of them on a node.
 
 Without --nb-endpoints, OVN's Northbound database is the one that the cluster's ConfigMap ovn-multinet names, with the
-certificates of its Secret ovn-multinet-nb; both are in the namespace ovn-multinet.`,
+certificates of its Secret ovn-multinet-nb-controller, or ovn-multinet-nb; both are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(networkCommand(), forgetCommand(), gcCommand())
@@ -121,7 +121,7 @@ func (o *options) networks(ctx context.Context) (list []show.Network, namespace 
 	if err := o.nb.Validate(); err != nil {
 		return nil, "", err
 	}
-	db, err := daemon.OpenNB(o.nb, quiet)
+	db, err := daemon.OpenNB(o.nb, nil, quiet)
 	if err != nil {
 		return nil, "", err
 	}

@@ -99,7 +99,7 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	db := open(ctx, t, server)
-	routers, err := conf.ParseRouters([]byte(`{"routers":{"edge":{"gatewayNodes":"edge=yes","physicalNetworkName":"provider","vlanID":42,
+	routers, err := conf.ParseRouters([]byte(`{"routers":{"infra/edge":{"namespaces":{"infra":{"subnets":"10.128.0.0/16"}},"gatewayNodes":"edge=yes","physicalNetworkName":"provider","vlanID":42,
 		"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1"}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 		}
 	}
 	nodes := []ovnnet.Chassis{{Node: "node-a", Name: "chassis-a"}, {Node: "node-b", Name: "chassis-b"}}
-	if _, err := networks.EnsureGateway(ctx, routers["edge"], nodes); err != nil {
+	if _, err := networks.EnsureGateway(ctx, routers["infra/edge"], nodes); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range nodes {

@@ -61,21 +61,35 @@ ovn-multinet. On a node without a cluster, run that as root.`
 
 func forgetCommand() *cobra.Command {
 	var n nodeCommand
+	all := false
 	cmd := &cobra.Command{
-		Use: "forget [--node NODE [CONTAINER]]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
+		Use: "forget [--node NODE [CONTAINER | --all [--namespace NAMESPACE]]]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
 		Args: cobra.MaximumNArgs(1),
 		Long: `A plugin whose DEL fails is asked again by every later DEL on the node and every ADD there that fails, and the devices of
 its network stay with the container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is
-then yours to clean up, and kubelet may give the devices to other pods.` + fmt.Sprintf(rights, "forget"),
-		Example: "  kubectl multinet forget --node worker-1\n  kubectl multinet forget --node worker-1 4f1d27a3",
+then yours to clean up, and kubelet may give the devices to other pods. With --all, those of every container of the node are given up,
+with --namespace those of the node's containers of one namespace.` + fmt.Sprintf(rights, "forget"),
+		Example: "  kubectl multinet forget --node worker-1\n  kubectl multinet forget --node worker-1 4f1d27a3\n" +
+			"  kubectl multinet forget --node worker-1 --all --namespace shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if n.node == "" && len(args) > 0 {
+			switch {
+			case n.node == "" && (len(args) > 0 || all):
 				return errors.New("--node is empty: name the node of the container, as kubectl get nodes lists it")
+			case all && len(args) > 0:
+				return fmt.Errorf("--all is for every container: leave out %q, or --all", args[0])
+			case n.clients.namespace != "" && !all:
+				return errors.New("--namespace is for --all: give both")
 			}
-			return n.run(cmd, append([]string{agentBinary, "forget", "--output", n.output, "--"}, args...)...)
+			command := []string{agentBinary, "forget", "--output", n.output}
+			if all {
+				command = append(command, "--all", "--namespace", n.clients.namespace)
+			}
+			return n.run(cmd, append(append(command, "--"), args...)...)
 		},
 	}
 	n.flags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "give up those of every container of the node")
+	cmd.Flags().Lookup("namespace").Usage = "with --all: of the containers of this namespace alone"
 	return cmd
 }
 

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
@@ -31,10 +33,13 @@ func main() {
 	flags := cmd.Flags()
 	daemon.SourceFlags(flags, &c.Kubeconfig, &c.Manifests)
 	daemon.NBFlags(flags, &c.NB)
+	daemon.ClusterFlag(flags, &c.ClusterID)
+	flags.StringVar(&c.AdoptCluster, "adopt-cluster", "", "identity of a cluster that is no more: NB is taken over if it belongs to that one; empty: none")
 	flags.StringVar(&c.LeaseNamespace, "leader-election-namespace", "", "namespace of the Lease; empty: that of the pod it runs in")
-	flags.StringVar(&c.Config, "config", "", "YAML file with the routers that have a gateway to a provider's network; empty: none")
+	flags.StringVar(&c.Config, "config", "", "YAML file with the routers of the whole cluster, the routers with a gateway to a provider's network, and the grants of physical networks; empty: none")
 	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil, "namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
 	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute, "how often to look for ports whose pod or node is gone; what is seen twice is released")
+	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM, "prefix length of the widest IPv4 subnet (on layer3: block) with excludeSubnets; OVN's own address allocator costs northd memory and time by the width")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	os.Exit(daemon.Main(cmd))
 }
@@ -58,47 +63,68 @@ func run(ctx context.Context, c conf.Controller) error {
 	if err != nil {
 		return err
 	}
+	physical, err := daemon.PhysicalGrants(c.Config)
+	if err != nil {
+		return err
+	}
 	log := daemon.Logger(c.LogLevel)
-	db, err := daemon.OpenNB(c.NB, log)
+	var k clients
+	if c.Manifests == "" {
+		if k.core, k.nads, err = daemon.Kubernetes(c.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	cluster, err := source.Cluster(c.ClusterID, c.Manifests, k.core)
+	if err != nil {
+		return err
+	}
+	db, err := daemon.OpenNB(c.NB, cluster, log)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	all := ovnnet.New(db, routers)
+	all, owner := ovnnet.New(db, routers), ovnnet.NewOwner(db, c.AdoptCluster, log)
+	all.SetWidestIPAM(c.WidestIPAM)
 	controller := ovnnet.NewController(all, c.JoinNamespaces, log)
-	src, elect, err := open(c, source.Changes{NAD: controller.Changed, Nodes: controller.NodesChanged}, log)
+	controller.GrantPhysical(physical)
+	db.OnReplaced(controller.NBReplaced)
+	src, elect, err := open(c, k, source.Changes{NAD: controller.Changed, Nodes: controller.NodesChanged}, log)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
-	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, prometheus.NewRegistry()) })
+	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, prometheus.NewRegistry(), owner.Ready) })
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
-			orphans := ovnport.NewOrphans(ovnport.NewNB(db), census(src), leading, log)
-			leavers := ovnnet.NewLeavers(all, src.GoneNodes, leading, log)
-			g, ctx := errgroup.WithContext(ctx)
-			g.Go(func() error { return controller.Run(ctx, src, leading) })
-			g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
-			g.Go(func() error { leavers.Run(ctx, c.OrphanPeriod); return nil })
-			return g.Wait()
+			return owner.Lead(ctx, leading, func(ctx context.Context) error {
+				orphans := ovnport.NewOrphans(ovnport.NewNB(db), census(src), leading, log)
+				leavers := ovnnet.NewLeavers(all, src.GoneNodes, leading, log)
+				g, ctx := errgroup.WithContext(ctx)
+				g.Go(func() error { return controller.Run(ctx, src, leading) })
+				g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
+				g.Go(func() error { leavers.Run(ctx, c.OrphanPeriod); return nil })
+				return g.Wait()
+			})
 		})
 	})
 	return g.Wait()
 }
 
-func open(c conf.Controller, changes source.Changes, log *slog.Logger) (networks, elect, error) {
+// clients are those of the Kubernetes API; none where a folder of manifests is the source.
+type clients struct {
+	core kubernetes.Interface
+	nads nadclient.Interface
+}
+
+func open(c conf.Controller, k clients, changes source.Changes, log *slog.Logger) (networks, elect, error) {
 	if c.Manifests != "" {
 		src, err := source.NewManifests(c.Manifests, changes, log)
 		return src, func(ctx context.Context, lead leader.Lead) error { return leader.File(ctx, c.Manifests, log, lead) }, err
 	}
-	core, nads, err := daemon.Kubernetes(c.Kubeconfig)
-	if err != nil {
-		return nil, nil, err
-	}
-	src, err := source.NewKube(core, nads, "", changes, log)
+	src, err := source.NewKube(k.core, k.nads, "", changes, log)
 	return src, func(ctx context.Context, lead leader.Lead) error {
-		return leader.Lease(ctx, core, leaseNamespace(c.LeaseNamespace), log, lead)
+		return leader.Lease(ctx, k.core, leaseNamespace(c.LeaseNamespace), log, lead)
 	}, err
 }
 

@@ -30,6 +30,7 @@ func main() {
 	flags.StringVar(&c.Entry.StateDir, "state-dir", conf.DefaultStateDir, "folder that the plugin keeps its journal in")
 	flags.BoolVar(&c.Entry.StrictStatus, "strict-status", false, "have the node not ready for pods while agent, NB or Open vSwitch are away")
 	flags.StringSliceVar(&c.Entry.AllowedDelegates, "allowed-delegates", nil, "CNI plugins that pods' networks may use beside OVN")
+	flags.StringSliceVar(&c.Entry.AllowedIPAM, "allowed-ipam", nil, "CNI plugins that those may run for addresses, as their \"ipam\"")
 	flags.StringVar(&c.Entry.LogFile, "plugin-log", "", "file on the node that the plugin logs to; empty: none")
 	flags.StringVar(&c.Entry.Timeout, "plugin-timeout", conf.DefaultTimeout.String(), "time for one ADD")
 	flags.StringVar(&c.CNIVersion, "cni-version", "", "highest version of the CNI specification that the runtime speaks, 1.0.0 for containerd 1.6 and 1.7, 1.1.0 for containerd 2: the conflist is raised to it as far as all plugins of the chain go, and no pod starts if the runtime does not; empty: it stays the primary's")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,25 +20,38 @@ const operatorTimeout = 30 * time.Second
 // forgetCommand asks the agent of this node.
 func forgetCommand() *cobra.Command {
 	agent := plan.Client{}
-	output := "table"
+	output, all, namespace := "table", false, ""
 	cmd := &cobra.Command{
-		Use: "forget [CONTAINER[@INTERFACE]]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
+		Use: "forget [CONTAINER[@INTERFACE] | --all [--namespace NAMESPACE]]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
 		Long: `A plugin whose DEL fails is asked again by every later DEL on this node and every ADD there that fails, and the devices of
 its network stay with the container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is
-then the operator's to clean up, and kubelet may give the devices to other pods.`,
+then the operator's to clean up, and kubelet may give the devices to other pods. With --all, those of every container are given up,
+with --namespace those of the containers of one namespace.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", output)
+			}
+			if all && len(args) > 0 {
+				return fmt.Errorf("--all is for every container: leave out %q, or --all", args[0])
+			}
+			if namespace != "" && !all {
+				return errors.New("--namespace is for --all: give both")
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
 			left := plan.Left{}
-			if len(args) == 0 {
+			switch {
+			case all:
+				r := plan.ForgetRequest{Sandbox: plan.Sandbox{Namespace: namespace}, All: true}
+				if err := agent.Call(ctx, plan.OpForget, r, &left); err != nil {
+					return explained(err)
+				}
+			case len(args) == 0:
 				if err := agent.Call(ctx, plan.OpLeft, plan.LeftRequest{}, &left); err != nil {
 					return explained(err)
 				}
-			} else {
+			default:
 				left.Attachments = make([]plan.LeftBehind, 1)
 				id, ifName, _ := strings.Cut(args[0], "@")
 				r := plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: id, Interface: ifName}}
@@ -51,6 +65,8 @@ then the operator's to clean up, and kubelet may give the devices to other pods.
 			return show.Left(cmd.OutOrStdout(), left.Attachments)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "give up those of every container")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "with --all: of the containers of this namespace alone")
 	cmd.Flags().StringVar(&agent.Socket, "socket", conf.DefaultAgentSocket, "socket that the agent serves")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
 	return cmd

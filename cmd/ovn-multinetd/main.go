@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/agent"
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -17,7 +18,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-func main() {
+func main() { os.Exit(daemon.Main(command(run))) }
+
+// command is the agent's, with what is run by its configuration.
+func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 	var c conf.Agent
 	var keep []string
 	cmd := &cobra.Command{
@@ -28,6 +32,9 @@ func main() {
 			if err := c.SetKeepOnPrimary(keep); err != nil {
 				return err
 			}
+			if !c.Isolated && !cmd.Flags().Changed("global-namespaces") {
+				c.Global = nil // the default is for isolation alone
+			}
 			return run(cmd.Context(), c)
 		},
 	}
@@ -37,18 +44,19 @@ func main() {
 	flags.StringVar(&c.Socket, "socket", conf.DefaultAgentSocket, "socket that the plugin asks on")
 	flags.StringVar(&c.StateDir, "state-dir", conf.DefaultStateDir, "folder that the plugin keeps its journal in")
 	daemon.NBFlags(flags, &c.NB)
+	daemon.ClusterFlag(flags, &c.ClusterID)
 	flags.StringVar(&c.OVSSocket, "ovs-socket", "/run/openvswitch/db.sock", "socket of this node's OVS database")
 	flags.StringVar(&c.Bridge, "bridge", "br-int", "OVN's integration bridge")
 	flags.StringVar(&c.PodResources, "pod-resources-socket", conf.DefaultPodResources, "kubelet's socket that tells which devices it gave to a pod")
 	flags.StringSliceVar(&keep, "keep-on-primary", nil, "networks of pods, services and the API server: a pod whose default route goes by another interface reaches them by the first one")
 	flags.StringVar(&c.NADConfDir, "nad-conf-dir", "", "folder with CNI configurations for NetworkAttachmentDefinitions that have no spec.config; empty: none")
-	flags.BoolVar(&c.Isolated, "namespace-isolation", false, "pods may use the NetworkAttachmentDefinitions of their own namespace only")
-	flags.StringSliceVar(&c.Global, "global-namespaces", nil, "namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation")
+	flags.BoolVar(&c.Isolated, "namespace-isolation", true, "pods may use the NetworkAttachmentDefinitions of their own namespace only, and those of --global-namespaces; false: those of all namespaces")
+	flags.StringSliceVar(&c.Global, "global-namespaces", []string{corev1.NamespaceDefault}, "namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation; empty: none")
 	flags.BoolVar(&c.Compatible, "cni-args-for-static", false, "pass ips and mac as IP and MAC in CNI_ARGS to plugins that do not declare the capabilities, with a Warning Event")
 	flags.DurationVar(&c.ReconcilePeriod, "reconcile-period", time.Minute, "time between two looks for what is left of containers that are gone; what is taken away was seen twice")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	cmd.AddCommand(forgetCommand(), gcCommand())
-	os.Exit(daemon.Main(cmd))
+	return cmd
 }
 
 func run(ctx context.Context, c conf.Agent) error {
@@ -56,11 +64,11 @@ func run(ctx context.Context, c conf.Agent) error {
 		return err
 	}
 	log := daemon.Logger(c.LogLevel)
-	src, err := openSource(c, log)
+	src, cluster, err := openSource(c, log)
 	if err != nil {
 		return err
 	}
-	db, err := daemon.OpenNB(c.NB, log)
+	db, err := daemon.OpenNB(c.NB, cluster, log)
 	if err != nil {
 		return err
 	}
@@ -71,19 +79,29 @@ func run(ctx context.Context, c conf.Agent) error {
 		return err
 	}
 	defer a.Close()
+	db.OnReplaced(a.NBReplaced)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.Run(ctx) })
-	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry) })
+	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, nil) })
 	return g.Wait()
 }
 
-func openSource(c conf.Agent, log *slog.Logger) (agent.Source, error) {
+// openSource returns the source of pods and networks, and what tells the identity of the cluster.
+func openSource(c conf.Agent, log *slog.Logger) (src agent.Source, cluster func(context.Context) (string, error), err error) {
 	if c.Manifests != "" {
-		return source.NewManifests(c.Manifests, source.Changes{}, log)
+		if src, err = source.NewManifests(c.Manifests, source.Changes{}, log); err != nil {
+			return nil, nil, err
+		}
+		cluster, err = source.Cluster(c.ClusterID, c.Manifests, nil)
+		return src, cluster, err
 	}
 	core, nads, err := daemon.Kubernetes(c.Kubeconfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return source.NewKube(core, nads, c.NodeName, source.Changes{}, log)
+	if src, err = source.NewKube(core, nads, c.NodeName, source.Changes{}, log); err != nil {
+		return nil, nil, err
+	}
+	cluster, err = source.Cluster(c.ClusterID, "", core)
+	return src, cluster, err
 }

@@ -5,22 +5,36 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path/filepath"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// ServeNBOverTLS has the lab's NB serve mutual TLS, by an authority made for it. It returns the endpoint, and for the
-// clients a Secret with tls.crt, tls.key and ca.crt. As ovs-pki's, the server's certificate names no host.
-func (c *Cluster) ServeNBOverTLS(ctx context.Context, namespace, secret string) (endpoint, manifest string, err error) {
+// The Secrets with the keys of agents and controllers for NB.
+const (
+	AgentNBSecret      = "ovn-multinet-nb-agent"
+	ControllerNBSecret = "ovn-multinet-nb-controller"
+)
+
+// ServeNBOverTLS has the lab's NB serve mutual TLS, by an authority made for it. It returns the endpoint, and for agents
+// and controllers a Secret each with tls.crt, tls.key and ca.crt. Their certificates are for clients alone, the server's
+// names its address.
+func (c *Cluster) ServeNBOverTLS(ctx context.Context, namespace string) (endpoint, manifests string, err error) {
 	ca, err := newAuthority("ovn")
 	if err != nil {
 		return "", "", err
 	}
-	server, err := ca.issue(identity{name: "ovnnb"})
+	server, err := ca.issue(identity{name: "ovnnb", hosts: []string{lab.CentralIP}})
 	if err != nil {
 		return "", "", err
 	}
-	client, err := ca.issue(identity{name: "ovn-multinet"})
-	if err != nil {
-		return "", "", err
+	var secrets []string
+	for _, name := range []string{AgentNBSecret, ControllerNBSecret} {
+		client, err := ca.issue(identity{name: name})
+		if err != nil {
+			return "", "", err
+		}
+		secrets = append(secrets, secretOf(namespace, name, client, ca))
 	}
 	for name, pair := range map[string]keyPair{"nb-ca": ca.keyPair, "nb": server} {
 		if err := pair.write(c.pkiDir(), name); err != nil {
@@ -29,10 +43,14 @@ func (c *Cluster) ServeNBOverTLS(ctx context.Context, namespace, secret string) 
 	}
 	file := func(name string) string { return filepath.Join(c.pkiDir(), name) }
 	endpoint, err = c.Lab.ServeNBOverTLS(ctx, file("nb.key"), file("nb.crt"), file("nb-ca.crt"))
+	return endpoint, strings.Join(secrets, "---\n"), err
+}
+
+func secretOf(namespace, name string, client keyPair, ca *authority) string {
 	b64 := base64.StdEncoding.EncodeToString
-	return endpoint, fmt.Sprintf(`apiVersion: v1
+	return fmt.Sprintf(`apiVersion: v1
 kind: Secret
 metadata: {name: %s, namespace: %s}
 data: {tls.crt: %s, tls.key: %s, ca.crt: %s}
-`, secret, namespace, b64(client.cert), b64(client.key), b64(ca.cert)), err
+`, name, namespace, b64(client.cert), b64(client.key), b64(ca.cert))
 }

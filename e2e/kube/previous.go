@@ -38,8 +38,11 @@ func (c *Cluster) Products(ctx context.Context, settings ...string) (previous, c
 // configMap begins what an operator keeps of a version when another is installed: where NB is, and the settings.
 var configMap = regexp.MustCompile(`(?s)apiVersion: v1\nkind: ConfigMap\nmetadata: \{name: ovn-multinet, .*?\n---\n`)
 
-// secret is that of the certificates, the last of the manifests that are filled in.
-var secret = regexp.MustCompile(`(?s)apiVersion: v1\nkind: Secret\n.*$`)
+// secrets are those of the certificates, the last of the manifests that are filled in.
+var secrets = regexp.MustCompile(`(?s)apiVersion: v1\nkind: Secret\n.*$`)
+
+// sharedNBSecret is the one Secret of versions whose agents and controllers share a key for NB.
+const sharedNBSecret = "ovn-multinet-nb"
 
 // previousManifests are those of an older tree with its images' tag and with the operator's part of the manifests of now.
 func (c *Cluster) previousManifests(source, tag, current string) (string, error) {
@@ -64,7 +67,7 @@ func (c *Cluster) previousManifests(source, tag, current string) (string, error)
 		return "", fmt.Errorf("the manifests of the version before name %d images with the tag dev, not %d", n, want)
 	}
 	text = name.ReplaceAllString(text, "${1}:"+tag+"\n")
-	for what, part := range map[string]*regexp.Regexp{"ConfigMap": configMap, "Secret": secret} {
+	for what, part := range map[string]*regexp.Regexp{"ConfigMap": configMap, "Secrets": secrets} {
 		if len(part.FindAllString(current, -1)) != 1 {
 			return "", fmt.Errorf("the manifests do not have the %s once", what)
 		}
@@ -73,5 +76,7 @@ func (c *Cluster) previousManifests(source, tag, current string) (string, error)
 		return "", fmt.Errorf("the manifests of the version before do not have the ConfigMap once")
 	}
 	text = configMap.ReplaceAllLiteralString(text, configMap.FindString(current))
-	return text + "---\n" + secret.FindString(current), nil
+	keys := secrets.FindString(current)
+	shared, _, _ := strings.Cut(strings.Replace(keys, AgentNBSecret, sharedNBSecret, 1), "---\n")
+	return text + "---\n" + keys + "---\n" + shared, nil
 }

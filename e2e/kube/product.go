@@ -16,7 +16,7 @@ import (
 const ProductEnv = "OVN_MULTINET_PRODUCT"
 
 // InstallProduct runs the product as its users do: its images by its manifests, with this lab's NB in the ConfigMap
-// and its certificates in the Secret. Settings are further lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
+// and its certificates in the Secrets. Settings are further lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
 // returns when the plugin is chained on every node.
 func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) error {
 	p, err := c.current(ctx, settings)
@@ -100,7 +100,7 @@ func (c *Cluster) productManifests(ctx context.Context, settings []string) (stri
 	if text, err = c.allowDelegates(text); err != nil {
 		return "", err
 	}
-	endpoint, secret, err := c.ServeNBOverTLS(ctx, "ovn-multinet", "ovn-multinet-nb")
+	endpoint, secrets, err := c.ServeNBOverTLS(ctx, "ovn-multinet")
 	if err != nil {
 		return "", err
 	}
@@ -109,7 +109,7 @@ func (c *Cluster) productManifests(ctx context.Context, settings []string) (stri
 		return "", fmt.Errorf("the manifests do not have %q once", empty)
 	}
 	lines := append([]string{fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint)}, settings...)
-	return strings.Replace(text, empty, strings.Join(lines, "\n  "), 1) + "---\n" + secret, nil
+	return strings.Replace(text, empty, strings.Join(lines, "\n  "), 1) + "---\n" + secrets, nil
 }
 
 // allowDelegates adds to what the manifests let the nodes run.

@@ -62,10 +62,18 @@ func (l *Lab) startCentral(ctx context.Context) (err error) {
 	return err
 }
 
+// NewNBFile makes an empty file for NB, which its server takes up at its next start.
+func (l *Lab) NewNBFile(ctx context.Context) error { return createDB(ctx, "nb", l.NBFile()) }
+
+func createDB(ctx context.Context, name, file string) error {
+	_, err := tool(ctx, "ovsdb-tool", "create", file, filepath.Join(ovnSchemas, "ovn-"+name+".ovsschema"))
+	return err
+}
+
 func (l *Lab) startDB(ctx context.Context, name, socket, port string) (*Process, error) {
 	dir := filepath.Dir(socket)
 	file := filepath.Join(dir, name+".db")
-	if _, err := tool(ctx, "ovsdb-tool", "create", file, filepath.Join(ovnSchemas, "ovn-"+name+".ovsschema")); err != nil {
+	if err := createDB(ctx, name, file); err != nil {
 		return nil, err
 	}
 	args := []string{"ovsdb-server", file, "--no-chdir", "--remote=punix:" + socket,

@@ -289,5 +289,17 @@ func (n *Node) VSCtl(ctx context.Context, args ...string) (string, error) {
 	return tool(ctx, "ovs-vsctl", append([]string{"--db=unix:" + n.OVSSocket}, args...)...)
 }
 
+// RecomputeFlows has ovn-controller look at all of its databases anew, as it does when it cannot tell what changed, and waits
+// until it has.
+func (n *Node) RecomputeFlows(ctx context.Context) error {
+	ctl := filepath.Join(filepath.Dir(n.OVSSocket), fmt.Sprintf("ovn-controller.%d.ctl", n.OVNController.Pid()))
+	for _, command := range []string{"inc-engine/recompute", "connection-status"} {
+		if _, err := tool(ctx, "ovn-appctl", "-t", ctl, command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Do calls f on a thread that is in the node's network namespace.
 func (n *Node) Do(f func() error) error { return inNetNS(n.NetNS, f) }

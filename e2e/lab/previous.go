@@ -16,7 +16,7 @@ import (
 
 // PreviousCommit is the version before this one, which nodes are upgraded from and may go back to. It is to be moved on with
 // each release.
-const PreviousCommit = "6b6bdf336f0c49a22aa82395ecc58255788fc600"
+const PreviousCommit = "689f958204686e787d651fe643cf64841736341e"
 
 // previousEnv is the folder of the previous version, told to the inner process.
 const previousEnv = "OVN_MULTINET_LAB_PREVIOUS"

@@ -150,12 +150,16 @@ func dumpDB(ctx context.Context, what, socket, db string, keep func(table string
 // columns says how a column is written, and whether it counts.
 type columns func(name string, value json.RawMessage) (string, bool)
 
-// keepNB takes everything but the rows and columns with which OVN reports its own progress.
+// keepNB takes everything but the rows and columns with which OVN reports its own progress, the identity of the cluster, which an
+// older version does not write, and the age of NB.
 func keepNB(table string) columns {
 	if table == "NB_Global" {
 		return nil
 	}
 	return func(name string, value json.RawMessage) (string, bool) {
+		if name == "external_ids" {
+			return without(value, "ovn-multinet/cluster", "ovn-multinet/made", "ovn-multinet/age"), true
+		}
 		return string(value), name != "up" && name != "_version" && name != "status"
 	}
 }
@@ -172,19 +176,21 @@ func keepOVS(table string) columns {
 		case name == "name", table == "Interface" && name == "type":
 			return string(value), true
 		case table == "Interface" && name == "external_ids":
-			return withoutProgress(value), true
+			return without(value, "ovn-installed"), true // what ovn-controller adds
 		}
 		return "", false
 	}
 }
 
-// withoutProgress drops what ovn-controller adds to an interface's external_ids: a map is ["map",[[k,v],...]].
-func withoutProgress(value json.RawMessage) string {
+// without drops the keys that begin so from a map, which is ["map",[[k,v],...]].
+func without(value json.RawMessage, prefixes ...string) string {
 	var m [2]json.RawMessage
 	var pairs [][2]string
 	if json.Unmarshal(value, &m) != nil || json.Unmarshal(m[1], &pairs) != nil {
 		return string(bytes.TrimSpace(value))
 	}
-	pairs = slices.DeleteFunc(pairs, func(kv [2]string) bool { return strings.HasPrefix(kv[0], "ovn-installed") })
+	pairs = slices.DeleteFunc(pairs, func(kv [2]string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(kv[0], prefix) })
+	})
 	return fmt.Sprint(pairs)
 }

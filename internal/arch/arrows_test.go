@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"install":            {"conf", "plan", "internal/cniexec"},
 	"internal/cniexec":   {},
 	"internal/failpoint": {},
+	"internal/hostile":   {},
 	"internal/daemon":    {"conf", "ovndb/..."},
 	"internal/leader":    {},
 	"internal/nettest":   {},
@@ -40,7 +41,7 @@ var arrows = map[string][]string{
 }
 
 // testOnly are packages that product code may not import.
-var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "internal/arch", "internal/nettest"}
+var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "internal/arch", "internal/hostile", "internal/nettest"}
 
 func TestArrows(t *testing.T) {
 	for _, p := range packages(t) {

@@ -209,7 +209,15 @@ func TestShippedDelegates(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
 		documented = append(documented, row[1])
 	}
-	if got := strings.Join(documented, ","); got == "" || got != shipped[1] {
-		t.Errorf("documented are %q, shipped %q", got, shipped[1])
+	ipam := regexp.MustCompile(`--allowed-ipam=([a-z-]+(?:,[a-z-]+)*)`).FindStringSubmatch(string(text))
+	if ipam == nil {
+		t.Fatal("the manifest has no --allowed-ipam")
+	}
+	if got := strings.Join(documented, ","); got == "" || got != shipped[1]+","+ipam[1] {
+		t.Errorf("documented are %q, shipped %q and %q", got, shipped[1], ipam[1])
+	}
+	delegates, addresses := conf.Shipped()
+	if got := strings.Join(delegates, ",") + " " + strings.Join(addresses, ","); got != shipped[1]+" "+ipam[1] {
+		t.Errorf("a schema have %q, shipped are %q and %q", got, shipped[1], ipam[1])
 	}
 }

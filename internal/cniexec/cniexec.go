@@ -1,14 +1,22 @@
-// Package cniexec owns how a CNI plugin's program is run: in a process group of its own, which ends with us and with the deadline,
-// and with an output that has a bound; it may not know what the program is asked or says.
+// Package cniexec owns how a CNI plugin's program is run: in a process group and, where a limit is asked for, in control groups of
+// its own, which end with the call, with the deadline and with an output that has a bound; it may not know what the program is
+// asked or says.
 package cniexec
 
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
+	"os"
 	"os/exec"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -16,29 +24,133 @@ const (
 	MaxOutput = 1 << 20
 	// maxComplaint is what is kept of its standard error.
 	maxComplaint = 4 << 10
-	// afterDeath is how long a killed group's pipes are waited for.
+	// afterDeath is how long the pipes of killed processes are waited for.
 	afterDeath = time.Second
 )
 
 // Output is what a program printed.
 type Output struct {
 	Stdout, Stderr []byte
-	Over           bool // it printed more than MaxOutput, and was killed for it
+	Over           bool   // it printed more than MaxOutput, and was killed for it
+	Limit          string // which of its Limits it reached, in words; "": none
 }
 
-// Run runs a program with its standard input. It holds its thread: the kernel sends the child its parent-death signal when the
-// thread ends that forked it.
-func Run(ctx context.Context, path string, stdin []byte, environ []string) (*Output, error) {
+// Run runs a program with its standard input. limits hold the program and all that it starts; nil: none. What the program leaves
+// running is killed when the program ends: its process group and, where this node has them, its control groups. Run holds its
+// thread: the kernel sends the program its parent-death signal when the thread ends that forked it. A program that did not start
+// has no output: nil.
+func Run(ctx context.Context, path string, stdin []byte, environ []string, limits *Limits) (*Output, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, path)
-	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	stdout, stderr := &capped{limit: MaxOutput, full: func() { _ = kill() }}, &capped{limit: maxComplaint}
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel, cmd.WaitDelay = kill, afterDeath
-	err := cmd.Run()
-	return &Output{Stdout: stdout.kept, Stderr: stderr.kept, Over: stdout.over}, err
+	c := &call{cmd: exec.CommandContext(ctx, path)}
+	c.cmd.Env, c.cmd.Stdin = environ, bytes.NewReader(stdin)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c.cmd.Cancel, c.cmd.WaitDelay = c.kill, afterDeath
+	defer func() { c.groups.remove() }()
+	stdout, stderr := &capped{limit: MaxOutput, full: func() { _ = c.kill() }}, &capped{limit: maxComplaint}
+	copied, err := c.start(limits, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	err = c.wait()
+	copied()
+	out := &Output{Stdout: stdout.kept, Stderr: stderr.kept, Over: stdout.over}
+	if err != nil && limits != nil {
+		out.Limit = c.groups.over(limits)
+	}
+	return out, err
+}
+
+// call is one run of a program.
+type call struct {
+	cmd     *exec.Cmd
+	groups  groups
+	outside atomic.Bool // this process is not in the groups
+}
+
+// kill kills the program with all that it started, as far as that is in its groups.
+func (c *call) kill() error {
+	if c.outside.Load() {
+		c.groups.kill()
+	}
+	return syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+}
+
+// forking is held while this process is in the groups of a call: what another call forked then would be in them too, and would
+// take them for the groups that this process comes from.
+var forking sync.Mutex
+
+// start forks the program in its control groups, with its limits from its first instruction on. copied waits until all that the
+// program printed is copied; it is for after the program's end.
+func (c *call) start(limits *Limits, stdout, stderr io.Writer) (copied func(), err error) {
+	var copies sync.WaitGroup
+	var ours, theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	for _, to := range []struct {
+		file *io.Writer
+		copy io.Writer
+	}{{&c.cmd.Stdout, stdout}, {&c.cmd.Stderr, stderr}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		*to.file, ours, theirs = w, append(ours, r), append(theirs, w)
+		copies.Go(func() {
+			defer r.Close()
+			_, _ = io.Copy(to.copy, r)
+		})
+	}
+	copied = func() {
+		for _, r := range ours { // a process outside of all groups may have the other end
+			_ = r.SetReadDeadline(time.Now().Add(afterDeath))
+		}
+		copies.Wait()
+	}
+	return copied, c.fork(limits)
+}
+
+func (c *call) fork(limits *Limits) error {
+	forking.Lock()
+	defer forking.Unlock()
+	if limits != nil {
+		c.groups = newGroups(limits)
+		before := limits.Each.lend()
+		defer before.restore()
+	}
+	leave, err := c.groups.join()
+	if err != nil {
+		c.groups = nil // this process may still be in one: the next call removes them
+		return err
+	}
+	if err = c.cmd.Start(); err == nil && limits != nil {
+		limits.Each.keep(c.cmd.Process.Pid)
+	}
+	if leaveErr := leave(); leaveErr != nil { // killing the groups would kill this process
+		c.groups = nil
+		if err == nil {
+			_ = c.kill()
+			_ = c.cmd.Wait()
+		}
+		return errors.Join(err, leaveErr)
+	}
+	c.outside.Store(true)
+	return err
+}
+
+// wait waits for the program's end and kills what the program left running, before its process ID can be another's.
+func (c *call) wait() error {
+	for {
+		err := unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	_ = c.kill()
+	return c.cmd.Wait()
 }
 
 // capped keeps the first bytes of what is written.

@@ -78,12 +78,18 @@ func NBFlags(flags *pflag.FlagSet, n *conf.NB) {
 	flags.StringVar(&n.Certificate, "nb-certificate", "", "client certificate for ssl endpoints (PEM)")
 	flags.StringVar(&n.PrivateKey, "nb-private-key", "", "its private key (PEM)")
 	flags.StringVar(&n.CACert, "nb-ca-cert", "", "certificate of the authority that signed the server's (PEM)")
+	flags.StringSliceVar(&n.ServerNames, "nb-server-name", nil, "names of which the server's certificate must have one; empty: the host of an ssl endpoint, if the certificate names a host")
 }
 
 // SourceFlags adds the flags for the source of pods and networks.
 func SourceFlags(flags *pflag.FlagSet, kubeconfig, manifests *string) {
 	flags.StringVar(kubeconfig, "kubeconfig", "", "kubeconfig file; with neither this nor --manifests, the cluster that the process runs in")
 	flags.StringVar(manifests, "manifests", "", "folder with YAML manifests of Pods and NetworkAttachmentDefinitions, instead of a cluster")
+}
+
+// ClusterFlag adds the flag for the identity of the cluster.
+func ClusterFlag(flags *pflag.FlagSet, id *string) {
+	flags.StringVar(id, "cluster-id", "", "identity of this cluster, whose rows NB has; empty: the UID of namespace kube-system, or the file .cluster-id of --manifests")
 }
 
 // LogFlag adds the flag for the log.
@@ -103,24 +109,46 @@ func Logger(level string) *slog.Logger {
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		l = slog.LevelInfo // a valid one by now: conf has checked it
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l, ReplaceAttr: shortAttr}))
 	klog.SetSlogLogger(log) // what client-go has to say
 	return log
 }
 
-// OpenNB begins to connect to OVN's Northbound database.
-func OpenNB(cfg conf.NB, log *slog.Logger) (*ovndb.DB, error) {
+// maxAttr bounds a value in the log, in bytes: a stack is the longest that there is.
+const maxAttr = 8 << 10
+
+// shortAttr bounds what tenants can have written into a log, in errors above all. The handler quotes line ends.
+func shortAttr(_ []string, a slog.Attr) slog.Attr {
+	text := ""
+	switch value := a.Value.Any().(type) {
+	case string:
+		text = value
+	case error:
+		text = value.Error()
+	}
+	if len(text) > maxAttr {
+		a.Value = slog.StringValue(text[:maxAttr] + "…")
+	}
+	return a
+}
+
+// OpenNB begins to connect to OVN's Northbound database. cluster tells the identity of this cluster; nil: nothing is written.
+func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log *slog.Logger) (*ovndb.DB, error) {
 	dbModel, err := nb.FullDatabaseModel()
 	if err != nil {
 		return nil, err
 	}
 	var tlsConfig *tls.Config
 	if cfg.CACert != "" {
-		if tlsConfig, err = ovndb.TLS(cfg.Certificate, cfg.PrivateKey, cfg.CACert); err != nil {
+		tlsConfig, err = ovndb.TLS(ovndb.TLSConfig{
+			Certificate: cfg.Certificate, PrivateKey: cfg.PrivateKey, CACert: cfg.CACert,
+			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Log: log,
+		})
+		if err != nil {
 			return nil, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)
 		}
 	}
-	return ovndb.Open(ovndb.Config{Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Model: dbModel, LeaderOnly: true, Log: log})
+	return ovndb.Open(ovndb.Config{Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Model: dbModel, LeaderOnly: true, Cluster: cluster, Log: log})
 }
 
 // Routers reads the file of --config; none without one. They can be carried out as they are.
@@ -139,7 +167,31 @@ func Routers(file string) (map[string]*conf.Router, error) {
 	return routers, nil
 }
 
-func parseRouters(text []byte) (map[string]*conf.Router, error) {
+// PhysicalGrants reads the section physicalNetworks of the file of --config; none without one.
+func PhysicalGrants(file string) (conf.PhysicalGrants, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	object, err := configObject(text)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %s: %w", file, err)
+	}
+	if object == nil {
+		return nil, nil
+	}
+	grants, err := conf.ParsePhysicalGrants(object)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %s: %w", file, err)
+	}
+	return grants, nil
+}
+
+// configObject makes one JSON object of the YAML in the file of --config; nil when there is none in it.
+func configObject(text []byte) ([]byte, error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	if _, err := documents.Read(); err == nil {
 		if _, err := documents.Read(); !errors.Is(err, io.EOF) {
@@ -152,6 +204,14 @@ func parseRouters(text []byte) (map[string]*conf.Router, error) {
 	}
 	if string(object) == "null" { // nothing, or comments
 		return nil, nil
+	}
+	return object, nil
+}
+
+func parseRouters(text []byte) (map[string]*conf.Router, error) {
+	object, err := configObject(text)
+	if err != nil || object == nil {
+		return nil, err
 	}
 	routers, err := conf.ParseRouters(object)
 	if err != nil {
@@ -187,8 +247,9 @@ func Kubernetes(kubeconfig string) (kubernetes.Interface, nadclient.Interface, e
 	return core, nads, err
 }
 
-// Serve serves the metrics until the end of ctx; without an address, nothing.
-func Serve(ctx context.Context, address string, registry *prometheus.Registry) error {
+// Serve serves the metrics until the end of ctx; without an address, nothing. At /readyz it says whether the program is
+// ready, and if not, why; nil: it always is.
+func Serve(ctx context.Context, address string, registry *prometheus.Registry, ready func() error) error {
 	if address == "" {
 		return nil
 	}
@@ -198,6 +259,15 @@ func Serve(ctx context.Context, address string, registry *prometheus.Registry) e
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if ready != nil {
+			if err := ready(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func (f *flags) set() *pflag.FlagSet {
 }
 
 func (f *flags) String() string {
-	return fmt.Sprintf("%v %s %s %s|%s %s|%s %s", f.nb.Endpoints, f.nb.Certificate, f.nb.PrivateKey, f.nb.CACert, f.kubeconfig, f.manifests, f.level, f.metrics)
+	return fmt.Sprintf("%v %s %s %s %v|%s %s|%s %s", f.nb.Endpoints, f.nb.Certificate, f.nb.PrivateKey, f.nb.CACert, f.nb.ServerNames, f.kubeconfig, f.manifests, f.level, f.metrics)
 }
 
 func TestFlags(t *testing.T) {
@@ -49,16 +50,16 @@ func TestFlags(t *testing.T) {
 		want string
 		fail string
 	}{
-		{"defaults", nil, nil, "[]   | |info ", ""},
-		{"command line", nil, []string{"--nb-endpoints=ssl:a:1,ssl:b:1", "--nb-certificate=c", "--nb-private-key=k", "--nb-ca-cert=ca", "--kubeconfig=x",
-			"--manifests=m", "--log-level=debug", "--metrics-address=:9"}, "[ssl:a:1 ssl:b:1] c k ca|x m|debug :9", ""},
+		{"defaults", nil, nil, "[]    []| |info ", ""},
+		{"command line", nil, []string{"--nb-endpoints=ssl:a:1,ssl:b:1", "--nb-certificate=c", "--nb-private-key=k", "--nb-ca-cert=ca", "--nb-server-name=nb,nb2", "--kubeconfig=x",
+			"--manifests=m", "--log-level=debug", "--metrics-address=:9"}, "[ssl:a:1 ssl:b:1] c k ca [nb nb2]|x m|debug :9", ""},
 		{"environment", map[string]string{"OVN_MULTINET_NB_ENDPOINTS": "ssl:a:1,ssl:b:1", "OVN_MULTINET_NB_CERTIFICATE": "c", "OVN_MULTINET_NB_PRIVATE_KEY": "k",
-			"OVN_MULTINET_NB_CA_CERT": "ca", "OVN_MULTINET_KUBECONFIG": "x", "OVN_MULTINET_MANIFESTS": "m", "OVN_MULTINET_LOG_LEVEL": "debug",
-			"OVN_MULTINET_METRICS_ADDRESS": ":9"}, nil, "[ssl:a:1 ssl:b:1] c k ca|x m|debug :9", ""},
+			"OVN_MULTINET_NB_CA_CERT": "ca", "OVN_MULTINET_NB_SERVER_NAME": "nb,nb2", "OVN_MULTINET_KUBECONFIG": "x", "OVN_MULTINET_MANIFESTS": "m", "OVN_MULTINET_LOG_LEVEL": "debug",
+			"OVN_MULTINET_METRICS_ADDRESS": ":9"}, nil, "[ssl:a:1 ssl:b:1] c k ca [nb nb2]|x m|debug :9", ""},
 		{"the command line comes first", map[string]string{"OVN_MULTINET_LOG_LEVEL": "debug", "OVN_MULTINET_MANIFESTS": "m", "OVN_MULTINET_NB_ENDPOINTS": "tcp:a:1"},
-			[]string{"--log-level=info", "--nb-endpoints=tcp:b:1"}, "[tcp:b:1]   | m|info ", ""},
-		{"an empty variable is a value", map[string]string{"OVN_MULTINET_LOG_LEVEL": ""}, nil, "[]   | | ", ""},
-		{"a value that is none", map[string]string{"OVN_MULTINET_NB_ENDPOINTS": `"`}, nil, "[]   | |info ",
+			[]string{"--log-level=info", "--nb-endpoints=tcp:b:1"}, "[tcp:b:1]    []| m|info ", ""},
+		{"an empty variable is a value", map[string]string{"OVN_MULTINET_LOG_LEVEL": ""}, nil, "[]    []| | ", ""},
+		{"a value that is none", map[string]string{"OVN_MULTINET_NB_ENDPOINTS": `"`}, nil, "[]    []| |info ",
 			`OVN_MULTINET_NB_ENDPOINTS: invalid argument "\"" for "--nb-endpoints" flag: parse error on line 1, column 2: extraneous or missing " in quoted-field`},
 	}
 	for _, tt := range tests {
@@ -177,7 +178,7 @@ func TestServe(t *testing.T) {
 	address := freeAddress(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, address, registry) }()
+	go func() { done <- Serve(ctx, address, registry, nil) }()
 	body := ""
 	for deadline := time.Now().Add(20 * time.Second); body == ""; {
 		if time.Now().After(deadline) {
@@ -188,7 +189,7 @@ func TestServe(t *testing.T) {
 	if !strings.Contains(body, "\nanswer 42\n") {
 		t.Errorf("served %q", body)
 	}
-	if err := Serve(ctx, address, registry); err == nil || !strings.HasPrefix(err.Error(), "--metrics-address: listen tcp "+address) {
+	if err := Serve(ctx, address, registry, nil); err == nil || !strings.HasPrefix(err.Error(), "--metrics-address: listen tcp "+address) {
 		t.Errorf("a second one there: %v", err)
 	}
 	cancel()
@@ -202,6 +203,46 @@ func TestServe(t *testing.T) {
 	}
 	if body := get(t, address); body != "" {
 		t.Errorf("after the end: %q", body)
+	}
+}
+
+// What a controller waits for is told where its readiness is asked for.
+func TestBoundaryServeReadiness(t *testing.T) {
+	address := freeAddress(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	var why atomic.Pointer[error]
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "answer"}))
+	go func() {
+		done <- Serve(ctx, address, registry, func() error {
+			if err := why.Load(); err != nil {
+				return *err
+			}
+			return nil
+		})
+	}()
+	for deadline := time.Now().Add(20 * time.Second); get(t, address) == ""; {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is served")
+		}
+	}
+	standingBy := errors.New("NB belongs to cluster a")
+	for want, err := range map[string]*error{"200 OK ok": nil, "503 Service Unavailable NB belongs to cluster a": &standingBy} {
+		why.Store(err)
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		if got := response.Status + " " + strings.TrimSpace(string(text)); err != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+		_ = response.Body.Close()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -221,13 +262,13 @@ func get(t *testing.T, address string) string {
 }
 
 func TestServeWithoutAnAddress(t *testing.T) {
-	if err := Serve(context.Background(), "", nil); err != nil {
+	if err := Serve(context.Background(), "", nil, nil); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestOpenNBNamesTheFlags(t *testing.T) {
-	_, err := OpenNB(conf.NB{Endpoints: []string{"ssl:127.0.0.1:1"}, Certificate: "/none/c", PrivateKey: "/none/k", CACert: "/none/ca"}, slog.New(slog.DiscardHandler))
+	_, err := OpenNB(conf.NB{Endpoints: []string{"ssl:127.0.0.1:1"}, Certificate: "/none/c", PrivateKey: "/none/k", CACert: "/none/ca"}, nil, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.HasPrefix(err.Error(), "--nb-certificate, --nb-private-key, --nb-ca-cert: ") || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
@@ -237,5 +278,16 @@ func TestKubernetesNamesTheFlag(t *testing.T) {
 	_, _, err := Kubernetes(filepath.Join(t.TempDir(), "none"))
 	if err == nil || !strings.HasPrefix(err.Error(), "--kubeconfig: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Errors in a log may hold what tenants wrote: a value has a bound, and no line's end.
+func TestBoundaryLogValuesAreShort(t *testing.T) {
+	long := strings.Repeat("x\n", 1<<20)
+	var out strings.Builder
+	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: shortAttr}))
+	log.Warn("not in step yet", "err", errors.New(long), "nad", long, "n", 7, "short", "y")
+	if text := out.String(); len(text) > 4*maxAttr || strings.Count(text, "\n") != 1 || !strings.Contains(text, " n=7 short=y") {
+		t.Errorf("a line of %d bytes with %d ends: …%q", len(text), strings.Count(text, "\n"), text[max(0, len(text)-100):])
 	}
 }

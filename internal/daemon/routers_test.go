@@ -13,7 +13,10 @@ import (
 // edge is a router as operators write it.
 const edge = `# The way out of the cluster
 routers:
-  edge:
+  /edge:
+    namespaces:
+      shop: {subnets: "10.1.0.0/16,fd01::/48"}
+      "*": {subnets: 10.2.0.0/16, maySetSNAT: true, mayDisablePortSecurity: true}
     gatewayNodes: "role in (gateway, spare), !retired"
     externalSubnet: 192.0.2.0/24
     externalAddress: 192.0.2.9
@@ -32,9 +35,10 @@ func routersOf(t *testing.T, text string) (routers map[string]*conf.Router, file
 }
 
 func TestRouters(t *testing.T) {
-	want, err := conf.ParseRouters([]byte(`{"routers":{"edge":{"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24",` +
+	want, err := conf.ParseRouters([]byte(`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},` +
+		`"*":{"subnets":"10.2.0.0/16","maySetSNAT":true,"mayDisablePortSecurity":true}},"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24",` +
 		`"externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`))
-	if err != nil || want["edge"] == nil {
+	if err != nil || want["/edge"] == nil {
 		t.Fatal(want, err)
 	}
 	for name, tt := range map[string]struct {
@@ -42,7 +46,7 @@ func TestRouters(t *testing.T) {
 		want map[string]*conf.Router
 	}{
 		"one":             {edge, want},
-		"JSON is YAML":    {`{"routers":{"edge":{"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`, want},
+		"JSON is YAML":    {`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},"*":{"subnets":"10.2.0.0/16","maySetSNAT":true,"mayDisablePortSecurity":true}},"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`, want},
 		"none in it":      {"routers: {}\n", map[string]*conf.Router{}},
 		"none":            {"routers:\n", map[string]*conf.Router{}},
 		"comments alone":  {"# routers:\n#   edge:\n", nil},
@@ -67,20 +71,21 @@ func TestRoutersRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no YAML", "routers: [", "yaml: line 1: did not find expected node content"},
 		{"a tab", "routers:\n\tedge: {}\n", "yaml: line 2: found character that cannot start any token"},
-		{"a router twice", edge + "  edge: {}\n", `yaml: unmarshal errors: line 8: key "edge" already set in map`},
+		{"a router twice", edge + "  /edge: {}\n", `yaml: unmarshal errors: line 11: key "/edge" already set in map`},
 		{"keys twice", with("externalSubnet: 198.51.100.0/24") + "    physicalNetworkName: other\n",
-			`yaml: unmarshal errors: line 8: key "externalSubnet" already set in map line 9: key "physicalNetworkName" already set in map`},
+			`yaml: unmarshal errors: line 11: key "externalSubnet" already set in map line 12: key "physicalNetworkName" already set in map`},
 		{"an unknown key", strings.Replace(edge, "routers:", "router:", 1), `unknown key "router", did you mean "routers"?`},
-		{"an unknown key of a router", with("vlanId: 100"), `router edge: unknown key "vlanId", did you mean "vlanID"?`},
-		{"a value of another kind", with("vlanID: none"), `router edge: "vlanID" does not take a JSON string`},
+		{"an unknown key of a router", with("vlanId: 100"), `router /edge: unknown key "vlanId", did you mean "vlanID"?`},
+		{"a value of another kind", with("vlanID: none"), `router /edge: "vlanID" does not take a JSON string`},
 		{"two documents", edge + "---\n" + edge, "it has several documents (---), where one is read"},
 		{"a list", "- edge", "a JSON array where another kind of value is wanted"},
 		{"no selector", strings.Replace(edge, "role in (gateway, spare), !retired", "role in (gateway", 1),
-			"router edge: gatewayNodes: unable to parse requirement: found '', expected: ',' or ')'"},
+			"router /edge: gatewayNodes: unable to parse requirement: found '', expected: ',' or ')'"},
 		{"another language's selector", strings.Replace(edge, "role in (gateway, spare), !retired", "role=a=b", 1),
-			"router edge: gatewayNodes: found '=', expected: ',' or 'end of string'"},
-		{"a label that is none", strings.Replace(edge, "role in (gateway, spare), !retired", "role=-", 1), "router edge: gatewayNodes: "},
-		{"what conf refuses", strings.Replace(edge, "192.0.2.9", "198.51.100.9", 1), "router edge: externalAddress: 198.51.100.9 is not in externalSubnet 192.0.2.0/24"},
+			"router /edge: gatewayNodes: found '=', expected: ',' or 'end of string'"},
+		{"a label that is none", strings.Replace(edge, "role in (gateway, spare), !retired", "role=-", 1), "router /edge: gatewayNodes: "},
+		{"a router of nobody", strings.Replace(edge, "/edge", "edge", 1), `routers: whose router is "edge"? Write "/edge" for one of the whole cluster, or "<namespace>/edge"`},
+		{"what conf refuses", strings.Replace(edge, "192.0.2.9", "198.51.100.9", 1), "router /edge: externalAddress: 198.51.100.9 is not in externalSubnet 192.0.2.0/24"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

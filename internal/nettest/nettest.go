@@ -14,7 +14,8 @@ import (
 // testEnv names the test that is run in namespaces of its own.
 const testEnv = "OVN_MULTINET_NETTEST"
 
-// InOwn runs a test again in a user and a network namespace of its own, where it may make links; true: here it is.
+// InOwn runs a test again in a user, a network and a mount namespace of its own, where it may make links and mount file
+// systems; true: here it is.
 func InOwn(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(testEnv) == t.Name() {
@@ -23,7 +24,7 @@ func InOwn(t *testing.T) bool {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), testEnv+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL,
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
 	runtime.LockOSThread() // whose end is the child's

@@ -108,7 +108,7 @@ func Networks(nads []*conf.NAD, views []ovnnet.View) []Network {
 		n := byName[id]
 		if n == nil {
 			n = empty(id)
-			if c, err := conf.ParseNetwork(nad.Namespace, nad.Name, []byte(nad.Config)); err == nil {
+			if c, err := nad.Network(); err == nil {
 				n.configure(c)
 			}
 			byName[id] = n
@@ -131,7 +131,7 @@ func empty(name string) *Network {
 
 // idOf tells which network a NAD is of; one that cannot be read any more is of the one that has accepted it.
 func idOf(nad *conf.NAD, views []ovnnet.View) string {
-	id, err := conf.NetworkID(nad.Namespace, nad.Name, []byte(nad.Config))
+	id, err := nad.NetworkID()
 	if err == nil {
 		return id
 	}

@@ -180,6 +180,23 @@ func (s *Server) Restart() {
 	s.start()
 }
 
+// Backup copies the database's file; restore starts the server on the copy.
+func (s *Server) Backup() (restore func()) {
+	s.t.Helper()
+	copied, err := os.ReadFile(s.file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		s.t.Helper()
+		s.Kill()
+		if err := os.WriteFile(s.file, copied, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		s.Restart()
+	}
+}
+
 // Pause stops the process: it still takes connections and answers nothing.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 

@@ -3,6 +3,7 @@ package ovndbtest
 import (
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -10,8 +11,24 @@ import (
 // remote's endpoint.
 func StartNBTLS(t testing.TB, dir string) (endpoint string) {
 	t.Helper()
-	tool := Need(t, "ovsdb-tool")
-	NeedFile(t, nbSchema)
+	address := freePort(t)
+	startNBTLS(t, dir, nbSchema, "pssl:"+address)
+	return "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+}
+
+// StartNBConnections is StartNBTLS by a schema of the test's, with the remotes that are in the database's table
+// Connection. There is none yet: the target is for a row of the test's, and makes the endpoint.
+func StartNBConnections(t testing.TB, dir, schema string) (s *Server, target, endpoint string) {
+	t.Helper()
+	address := freePort(t)
+	s = startNBTLS(t, dir, schema, "db:OVN_Northbound,NB_Global,connections")
+	s.Transact(t, Op{"op": "insert", "table": "NB_Global", "row": Op{}})
+	return s, "pssl:" + address, "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+}
+
+// freePort is PORT:127.0.0.1, as ovsdb-server's remotes have it.
+func freePort(t testing.TB) string {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -23,12 +40,19 @@ func StartNBTLS(t testing.TB, dir string) (endpoint string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return port + ":127.0.0.1"
+}
+
+func startNBTLS(t testing.TB, dir, schema, remote string) *Server {
+	t.Helper()
+	tool := Need(t, "ovsdb-tool")
+	NeedFile(t, schema)
 	s := newServer(t, TempDir(t), "db", "OVN_Northbound")
 	s.args = []string{
-		"--remote=pssl:" + port + ":127.0.0.1", "--certificate=" + filepath.Join(dir, "cert.pem"),
+		"--remote=" + remote, "--certificate=" + filepath.Join(dir, "cert.pem"),
 		"--private-key=" + filepath.Join(dir, "key.pem"), "--ca-cert=" + filepath.Join(dir, "ca.pem"),
 	}
-	run(t, tool, "create", s.file, nbSchema)
+	run(t, tool, "create", s.file, schema)
 	s.start()
-	return "ssl:127.0.0.1:" + port
+	return s
 }

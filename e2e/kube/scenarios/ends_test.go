@@ -42,9 +42,9 @@ func TestCertificatesRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.ours()
-	_, secret, err := w.ServeNBOverTLS(w.ctx, "ovn-multinet", "ovn-multinet-nb")
+	_, secrets, err := w.ServeNBOverTLS(w.ctx, "ovn-multinet")
 	w.must(err)
-	w.must(w.Apply(w.ctx, secret))
+	w.must(w.Apply(w.ctx, secrets))
 	w.must(w.NB.Restart(w.ctx)) // ends the connections that stand
 	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	w.must(w.Apply(w.ctx, pod("a", "node1", "blue")+pod("b", "node2", "blue")))

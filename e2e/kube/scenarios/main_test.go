@@ -139,13 +139,14 @@ func (w *world) eventOf(name, kind, reason, words string) {
 	}))
 }
 
-// onlyNodes wants of the table of claims that it has nothing but what nodes say of themselves, each node of the cluster.
+// onlyNodes wants of the table of claims that it has nothing but the row of NB's owner, and what nodes say of themselves, each
+// node of the cluster.
 func (w *world) onlyNodes() error {
 	nodes, err := w.Client.CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	var want []string
+	want := []string{"ovn-multinet cluster"}
 	for _, n := range nodes.Items {
 		want = append(want, "ovn-multinet node "+n.Name)
 	}

@@ -312,7 +312,7 @@ func podIsReady(p *corev1.Pod) bool {
 
 // wanted lists what living pods have, a line for each thing.
 func (w *world) wanted(others []string) ([]string, error) {
-	var lines []string
+	lines := []string{"claim ovn-multinet cluster"}
 	for _, n := range w.Nodes {
 		lines = append(lines, "claim ovn-multinet node "+n.Name)
 	}

@@ -355,10 +355,12 @@ func (w *world) foreignPort() {
 }
 
 // router: pods on two networks of one router reach each other from node to node; one on a network without a router
-// does not reach them.
+// does not reach them. The router is of namespace default, which lets shop join.
 func (w *world) router() {
-	const routed = `{"type":"ovn-multinet","subnets":"%s","router":"trade","routes":[{"dst":"%s"}]}`
-	nads := nad("front", fmt.Sprintf(routed, "10.21.0.0/24", "10.22.0.0/24")) + nad("shop/back", fmt.Sprintf(routed, "10.22.0.0/24", "10.21.0.0/24")) +
+	const routed = `{"type":"ovn-multinet","subnets":"%s","router":"default/trade","routes":[{"dst":"%s"}]%s}`
+	const lets = `,"routerGuests":[{"namespace":"shop","subnets":"10.22.0.0/16"}]`
+	nads := nad("front", fmt.Sprintf(routed, "10.21.0.0/24", "10.22.0.0/24", lets)) +
+		nad("shop/back", fmt.Sprintf(routed, "10.22.0.0/24", "10.21.0.0/24", "")) +
 		nad("alone", `{"type":"ovn-multinet","subnets":"10.23.0.0/24","routes":[{"dst":"10.21.0.0/24"},{"dst":"10.22.0.0/24"}]}`)
 	pods := pod("front", "node1", "front") + pod("shop/back", "node2", "back") + pod("alone", "node1", "alone")
 	w.must(w.Apply(w.ctx, nads+pods))
@@ -373,7 +375,7 @@ func (w *world) router() {
 		}
 	}
 	ports := w.rows("Logical_Router_Port", "name")
-	if want := []string{"trade:default/front", "trade:shop/back"}; !slices.Equal(ports, want) {
+	if want := []string{"default/trade:default/front", "default/trade:shop/back"}; !slices.Equal(ports, want) {
 		w.t.Errorf("ports of routers are %q, want %q", ports, want)
 	}
 	w.must(w.Delete(w.ctx, pods))

@@ -57,9 +57,8 @@ func TestUpgradeAndRollback(t *testing.T) {
 	u.pingAll("a", "b")
 
 	steady := u.rowsOf("a", "b")
-	const older = "node node1: the agent there is older than this command, finish the upgrade of the node"
-	if out, err := u.Multinet(ctx, "gc", "--node", "node1", "--dry-run"); err == nil || !strings.Contains(err.Error(), older) || strings.Contains(strings.TrimSpace(err.Error()), "\n") {
-		t.Errorf("gc of an agent that is too old for it: %q, %v", out, err)
+	if _, err := u.Multinet(ctx, "gc", "--node", "node1", "--dry-run"); err != nil {
+		t.Errorf("this command does not understand the agent of the other version: %v", err)
 	}
 	u.changes(current, "second", "first")
 	u.changes(previous, "third", "second")

@@ -33,7 +33,7 @@ const (
 )
 
 // allowed is what the node's operator lets delegates run in the scenarios.
-var allowed = []string{"host-device", "sriov", "static", "recorder"}
+var allowed = []string{"host-device", "sriov", "recorder"}
 
 // The OVN networks of the scenarios, in namespace shop.
 var nads = map[string]string{
@@ -97,7 +97,9 @@ func (w *world) up() {
 	var err error
 	w.Lab, err = lab.New(w.ctx, lab.Options{
 		Name: "sriov", Nodes: 2, KernelDatapath: true, NodeHere: true,
-		PluginConf: func(_ *lab.Node, entry map[string]any) { entry["allowedDelegates"] = allowed },
+		PluginConf: func(_ *lab.Node, entry map[string]any) {
+			entry["allowedDelegates"], entry["allowedIPAM"] = allowed, []string{"static"}
+		},
 	})
 	w.must(err)
 	for i := range w.vfs {

@@ -1,0 +1,355 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+)
+
+// green is a dual-stack network: each port has a claim beside its lease.
+const green = `{"type":"ovn-multinet","subnets":"10.2.0.0/24,fd02::/64","mtu":1400}`
+
+// runs attaches a container of shop/web that is whole: rows, OVS ports, links, and an entry of the journal with its plan.
+func (l *looked) runs(container string, networks ...string) []ovnport.Port {
+	l.t.Helper()
+	o := owner(container, "web", "u-1")
+	var wants []ovnport.Want
+	a := &plan.Attached{Plan: &plan.Plan{}, Sandbox: plan.Sandbox{
+		ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID,
+	}}
+	for i, network := range networks {
+		wants = append(wants, ovnport.Want{Interface: fmt.Sprint("net", i+1), Network: l.network(network, l.source.nads[network].Config)})
+	}
+	ports, err := l.agent.nb.Ensure(l.t.Context(), o, wants, func(context.Context, ovnport.Owner) error { return nil })
+	l.must(err)
+	var plugs []ovnport.Plug
+	for i, p := range ports {
+		n := plan.Interface{Name: p.Interface, Network: "shop/" + networks[i], MAC: p.MAC.String(), MTU: 1400, Addresses: p.Addresses,
+			Port: plan.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
+		a.Plan.Interfaces = append(a.Plan.Interfaces, n)
+		plugs = append(plugs, plugOf(container, &n))
+		l.link(plan.HostEnd(container, p.Interface))
+		l.t.Cleanup(func() { l.unlink(plan.HostEnd(container, p.Interface)) })
+	}
+	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
+	l.writeAttached(a)
+	return ports
+}
+
+// repairs runs a reconcile pass and a repair pass, as the agent's loop does, until the copy of Open vSwitch's database is new
+// enough for it.
+func (l *looked) repairs() (pending bool) {
+	l.t.Helper()
+	l.eventually("a pass without an error", func() bool {
+		all, err := l.agent.remaining.round(l.t.Context(), false)
+		l.must(err)
+		pending, err = l.agent.repairing.pass(l.t.Context(), all)
+		return err == nil
+	})
+	return pending
+}
+
+// lose deletes a port's row, with its claims, as somebody's hand does.
+func (l *looked) lose(p ovnport.Port) {
+	l.t.Helper()
+	l.nb.NBCtl("lsp-del", p.Name)
+	for _, claim := range p.Claims {
+		l.nb.NBCtl("destroy", "Copp", claim)
+	}
+}
+
+func newLosing(t *testing.T) *looked {
+	l := newLooked(t)
+	l.source.nads["green"] = conf.NAD{Config: green}
+	l.putSwitch("green", green)
+	return l
+}
+
+// Rows that NB has lost of a running pod come back under the same keys; a pass that has nothing to do writes nothing.
+func TestBoundaryLostRowsComeBack(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for _, c := range []struct {
+		name string
+		lose func(l *looked, ports []ovnport.Port)
+		// writes are the committed transactions of NB and of Open vSwitch that the repair takes.
+		nb, ovs int
+	}{
+		{"nothing", func(*looked, []ovnport.Port) {}, 0, 0},
+		{"one port", func(l *looked, ports []ovnport.Port) { l.lose(ports[0]) }, 1, 0},
+		{"one port, its claims stay", func(l *looked, ports []ovnport.Port) { l.nb.NBCtl("lsp-del", ports[1].Name) }, 1, 0},
+		{"one claim", func(l *looked, ports []ovnport.Port) { l.nb.NBCtl("destroy", "Copp", ports[1].Claims[0]) }, 1, 0},
+		{"both ports", func(l *looked, ports []ovnport.Port) { l.lose(ports[0]); l.lose(ports[1]) }, 2, 0},
+		{"an OVS port", func(l *looked, ports []ovnport.Port) {
+			l.ovs.VSCtl("--no-wait", "del-port", plan.HostEnd("c1", "net2"))
+		}, 0, 1},
+		{"br-int, which ovn-controller makes again", func(l *looked, ports []ovnport.Port) {
+			l.ovs.VSCtl("--no-wait", "del-br", "br-int", "--", "add-br", "br-int")
+		}, 0, 1},
+		{"all of it", func(l *looked, ports []ovnport.Port) {
+			l.lose(ports[0])
+			l.lose(ports[1])
+			l.ovs.VSCtl("--no-wait", "del-br", "br-int", "--", "add-br", "br-int")
+		}, 2, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLosing(t)
+			ports := l.runs("c1", "blue", "green")
+			leases, claims := l.rows(), l.claims()
+			plugged := l.plugged()
+			c.lose(l, ports)
+			l.proxy.Reset()
+			l.ovsProxy.Reset()
+			if l.repairs() {
+				t.Error("a repair that can be done now is pending")
+			}
+			if got := l.proxy.Counts().Committed; got != c.nb {
+				t.Errorf("%d committed transactions of NB, want %d", got, c.nb)
+			}
+			if got := l.ovsProxy.Counts().Committed; got != c.ovs {
+				t.Errorf("%d committed transactions of Open vSwitch, want %d", got, c.ovs)
+			}
+			for range 2 { // and stay so, without another write
+				wantEqual(t, "ports", l.rows(), leases)
+				wantEqual(t, "claims", l.claims(), claims)
+				wantEqual(t, "OVS ports", l.plugged(), plugged)
+				l.repairs()
+			}
+			if n, v := l.proxy.Counts().Committed, l.ovsProxy.Counts().Committed; n != c.nb || v != c.ovs {
+				t.Errorf("a pass with nothing to do wrote: %d and %d transactions, want %d and %d", n, v, c.nb, c.ovs)
+			}
+			_, events := l.source.told()
+			if told := count(events, "Normal PortRestored"); told != c.nb {
+				t.Errorf("%d Events PortRestored, want %d: %q", told, c.nb, events)
+			}
+			if got := int(testutil.ToFloat64(l.agent.metrics.restored.WithLabelValues("nb"))); got != c.nb {
+				t.Errorf("the metric counts %d restored ports, want %d", got, c.nb)
+			}
+		})
+	}
+}
+
+// An address that has another holder meanwhile is that holder's: the pod's owner is told, once.
+func TestBoundaryLostAddressIsTold(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for _, c := range []struct {
+		name, network string
+		take          func(p ovnport.Port) ovnport.Want
+		what          string
+	}{
+		{"the lease", "blue", func(p ovnport.Port) ovnport.Want { return ovnport.Want{IPs: p.Addresses} }, "address 10.1.0."},
+		{"a claim", "green", func(p ovnport.Port) ovnport.Want { return ovnport.Want{IPs: p.Addresses[1:]} }, "address fd02::"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLosing(t)
+			ports := l.runs("c1", c.network)
+			l.lose(ports[0])
+			thief := owner("c2", "thief", "u-7")
+			thief.Node = "node2"
+			w := c.take(ports[0])
+			w.Interface, w.Network = "net1", l.network(c.network, l.source.nads[c.network].Config)
+			_, err := l.agent.nb.Ensure(t.Context(), thief, []ovnport.Want{w}, nil)
+			l.must(err)
+			before := l.rows()
+			for range 3 {
+				if l.repairs() {
+					t.Error("an address that another pod holds is no matter of waiting")
+				}
+			}
+			wantEqual(t, "ports", l.rows(), before)
+			_, events := l.source.told()
+			if count(events, "Warning PortLost: interface net1 is cut off from network shop/"+c.network) != 1 || !strings.Contains(events[0], c.what) {
+				t.Errorf("Events %q, want one PortLost that names %s", events, c.what)
+			}
+			if got := strings.Count(l.log.String(), "cannot be inserted again"); got != 1 {
+				t.Errorf("the log says %d times that the port is lost, want once", got)
+			}
+			if got := l.agent.repairing.lost.Load(); got != 1 {
+				t.Errorf("the metric says %d lost ports, want 1", got)
+			}
+			// The other holder goes: the port comes back.
+			held, err := l.agent.nb.LeasesOf(t.Context(), "node2")
+			l.must(err)
+			l.must(l.agent.nb.Release(t.Context(), "c2", []ovnport.Held{held[0].Held}))
+			l.repairs()
+			if got := l.agent.repairing.lost.Load(); got != 0 || len(l.rows()) != 1 {
+				t.Errorf("%d ports lost, rows %v, want none lost when the address is free again", got, l.rows())
+			}
+		})
+	}
+}
+
+// A network that NB does not have yet is waited for: the controller makes it again first.
+func TestBoundaryLostNetworkIsAwaited(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	l.runs("c1", "blue", "green")
+	leases, claims := l.rows(), l.claims()
+	l.nb.NBCtl("ls-del", "shop/blue", "--", "ls-del", "shop/green", "--", "--all", "destroy", "Copp")
+	if !l.repairs() || len(l.rows()) != 0 {
+		t.Errorf("rows %v, want none and a repair that is pending while the networks are missing", l.rows())
+	}
+	l.putSwitch("blue", blue)
+	if !l.repairs() || len(l.rows()) != 1 {
+		t.Errorf("rows %v, want that of blue and a repair that is pending", l.rows())
+	}
+	l.putSwitch("green", green)
+	if l.repairs() {
+		t.Error("a repair is pending although all networks are there")
+	}
+	wantEqual(t, "ports", l.rows(), leases)
+	wantEqual(t, "claims", l.claims(), claims)
+}
+
+// Rows of an older backup: the port is an older sandbox's, at the same key or at another.
+func TestBoundaryOlderBackup(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		older func(l *looked, p ovnport.Port)
+		comes bool
+	}{
+		{"an older pod of the name", func(l *looked, p ovnport.Port) { l.insertAs("c0", "u-0", p.Addresses) }, true},
+		{"an older sandbox of the pod", func(l *looked, p ovnport.Port) { l.insertAs("c0", "u-1", p.Addresses) }, true},
+		{"an older pod of the name with another address", func(l *looked, p ovnport.Port) { l.insertAs("c0", "u-0", nil) }, true},
+		{"a sandbox of the pod that the journal has too", func(l *looked, p ovnport.Port) {
+			l.insertAs("c0", "u-1", p.Addresses)
+			l.journal(owner("c0", "web", "u-1"))
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLosing(t)
+			ports := l.runs("c1", "blue")
+			leases := l.rows()
+			l.lose(ports[0])
+			c.older(l, ports[0])
+			other := l.rows()
+			l.repairs()
+			if !c.comes {
+				leases = other
+			}
+			wantEqual(t, "ports", l.rows(), leases)
+		})
+	}
+}
+
+// insertAs makes the port net1 of shop/web for an older sandbox; without addresses at another one than it had.
+func (l *looked) insertAs(container, uid string, addresses []netip.Prefix) {
+	l.t.Helper()
+	if addresses == nil {
+		addresses = []netip.Prefix{netip.MustParsePrefix("10.1.0.250/24")}
+	}
+	w := ovnport.Want{Interface: "net1", Network: l.network("blue", blue), IPs: addresses}
+	_, err := l.agent.nb.Ensure(l.t.Context(), owner(container, "web", uid), []ovnport.Want{w}, nil)
+	l.must(err)
+}
+
+// What a DEL has begun with, or has done, is not restored.
+func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for name, del := range map[string]func(l *looked){
+		"its release is put off": func(l *looked) { l.write("{}", plan.ReleaseDir, "c1@eth0") },
+		"the entry is gone": func(l *looked) {
+			l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLosing(t)
+			ports := l.runs("c1", "blue")
+			all, err := l.agent.remaining.round(t.Context(), false)
+			l.must(err)
+			l.lose(ports[0])
+			del(l) // after the list was made
+			_, err = l.agent.repairing.pass(t.Context(), all)
+			l.must(err)
+			if rows := l.rows(); len(rows) != 0 {
+				t.Errorf("ports %v, want none", rows)
+			}
+		})
+	}
+}
+
+// A layer3 network that NB lost with all nodes' blocks: the node gets those again that its pods have addresses of.
+func TestBoundaryLostBlocksComeBack(t *testing.T) {
+	r := newLayer3(t)
+	n := r.has(l3)
+	first := r.share(n, "node1")
+	r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
+	for _, a := range []string{"10.128.7.9", "10.128.200.3"} {
+		view, err := r.networks.Share(t.Context(), n, "node1", netip.MustParseAddr(a))
+		r.must(err)
+		want := netip.PrefixFrom(netip.MustParseAddr(a), 24).Masked()
+		if view.Subnets[0] != want || want == first {
+			t.Errorf("a node with address %s got block %s, want %s, which is not the one that it begins with", a, view.Subnets[0], want)
+		}
+		r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
+	}
+	r.give(n, "10.128.7.0/24")
+	view, err := r.networks.Share(t.Context(), n, "node1", netip.MustParseAddr("10.128.7.9"))
+	r.must(err)
+	if view.Subnets[0].Addr() == netip.MustParseAddr("10.128.7.0") {
+		t.Errorf("a node got the block %s that another node has", view.Subnets[0])
+	}
+}
+
+// rows are the ports of pods, by name, without what changes with each write.
+func (l *looked) rows() map[string]string { return l.of("Logical_Switch_Port") }
+
+func (l *looked) claims() map[string]string { return l.of("Copp") }
+
+func (l *looked) of(table string) map[string]string {
+	l.t.Helper()
+	out := map[string]string{}
+	for _, row := range l.nb.Dump(l.t, table) {
+		delete(row, "_version")
+		out[row["name"].(string)] = fmt.Sprint(row)
+	}
+	return out
+}
+
+func (l *looked) plugged() map[string]string {
+	l.t.Helper()
+	out := map[string]string{}
+	for _, row := range l.ovs.Dump(l.t, "Interface") {
+		if ids := row["external_ids"].(map[string]string); ids["iface-id"] != "" {
+			out[row["name"].(string)] = fmt.Sprint(ids)
+		}
+	}
+	return out
+}
+
+func count(lines []string, begin string) (n int) {
+	for _, line := range lines {
+		if strings.HasPrefix(line, begin) {
+			n++
+		}
+	}
+	return n
+}
+
+func wantEqual(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: got\n%v\nwant\n%v", what, got, want)
+	}
+}

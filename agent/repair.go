@@ -1,0 +1,245 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// repairer restores what the databases have lost of sandboxes that run: port rows of NB, after a backup was restored there or
+// rows were deleted by hand, and OVS ports, after br-int was made anew. The plugin's journal says what each sandbox had.
+type repairer struct {
+	agent *Agent
+	told  map[string]string // by port name: why the port cannot be restored, as its owner was told
+	lost  atomic.Int64      // how many ports cannot be restored, for the metric
+}
+
+// pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is not
+// accepted yet, or that a database refused because rows had changed: another pass soon finds out more.
+func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	defer cancel()
+	told := map[string]string{}
+	var errs []error
+	for _, m := range all {
+		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 || m.entries[0].Plan == nil || m.entries[0].Complaints > 0 {
+			continue
+		}
+		soon, err := r.repair(ctx, m, told)
+		pending = pending || soon
+		if err != nil {
+			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
+		}
+	}
+	r.told = told
+	r.lost.Store(int64(len(told)))
+	return pending, errors.Join(errs...)
+}
+
+// repairTimeout bounds one pass: hundreds of ports, one transaction each.
+const repairTimeout = 2 * releaseTimeout
+
+// repair restores what one sandbox has lost.
+func (r *repairer) repair(ctx context.Context, m *remains, told map[string]string) (pending bool, err error) {
+	a := r.agent
+	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	// A DEL that began meanwhile writes to release/ before it asks for this lock.
+	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) || !a.inJournal(m.ContainerID) {
+		return false, nil
+	}
+	pod, err := a.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
+	if err != nil || !pod.Is(m.UID) {
+		return false, err
+	}
+	settings, err := a.ovs.Settings(ctx)
+	if err != nil {
+		return false, err
+	}
+	o := ovnport.Owner{
+		Namespace: m.Namespace, Pod: m.Pod, UID: cmp.Or(m.UID, pod.UID), Sandbox: m.ContainerID,
+		Node: a.conf.NodeName, Chassis: settings.Chassis,
+	}
+	interfaces := slices.DeleteFunc(slices.Clone(m.entries[0].Plan.Interfaces), func(i plan.Interface) bool {
+		return i.Port.UUID == "" || !slices.Contains(m.links, plan.HostEnd(m.ContainerID, i.Name))
+	})
+	var errs []error
+	incomplete, err := a.nb.Incomplete(ctx, m.ContainerID, portsOf(interfaces))
+	if err != nil {
+		return false, err
+	}
+	for i := range interfaces {
+		n := &interfaces[i]
+		if !incomplete[n.Port.Name] {
+			continue
+		}
+		err := r.restore(ctx, o, n, interfaces)
+		_, taken := errors.AsType[*ovnport.Taken](err)
+		_, raced := errors.AsType[*ovndb.Refused](err)
+		switch {
+		case err == nil:
+			delete(incomplete, n.Port.Name)
+		case errors.Is(err, errNotAccepted), errors.Is(err, ovnnet.ErrNotAccepted), raced:
+			pending = true
+		case errors.Is(err, ovnport.ErrSuperseded):
+		case taken, errors.Is(err, ovnport.ErrReshaped):
+			told[n.Port.Name] = err.Error()
+			r.tell(o, n, err)
+		default:
+			errs = append(errs, fmt.Errorf("interface %s: %w", n.Name, err))
+		}
+	}
+	whole := slices.DeleteFunc(interfaces, func(i plan.Interface) bool { return incomplete[i.Port.Name] })
+	errs = append(errs, r.addOVSPorts(ctx, o, m.plugged, whole))
+	return pending, errors.Join(errs...)
+}
+
+// errNotAccepted says that NB does not have a network of the port now: the controller is about to make it again, or refuses it.
+var errNotAccepted = errors.New("the network is not accepted now")
+
+// restore inserts the rows of one port again.
+func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *plan.Interface, all []plan.Interface) error {
+	a := r.agent
+	network, err := r.network(ctx, n, all)
+	if err != nil {
+		return err
+	}
+	mac, err := net.ParseMAC(n.MAC)
+	if err != nil {
+		return err
+	}
+	want := ovnport.Want{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
+	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
+	err = a.nb.Restore(ctx, o, want, had, func(older ovnport.Owner) bool {
+		return older.UID != o.UID || older.Node == o.Node && !a.inJournal(older.Sandbox)
+	})
+	if err != nil {
+		return err
+	}
+	a.metrics.restored.WithLabelValues("nb").Inc()
+	a.log.Warn("a port of a running pod was missing in OVN's Northbound database and was inserted again",
+		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox)
+	a.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf(
+		"interface %s: its port was missing in OVN's Northbound database and was inserted again, with the same addresses", n.Name))
+	return nil
+}
+
+// network returns the accepted network of an interface, as this node has it. A layer3 network that lost this node's blocks
+// gets those again that the pod's addresses are in.
+func (r *repairer) network(ctx context.Context, n *plan.Interface, all []plan.Interface) (*conf.Network, error) {
+	a := r.agent
+	network, err := a.acceptedNetwork(ctx, n.Network)
+	if err != nil || network.Topology != conf.Layer3 {
+		return network, err
+	}
+	var has []netip.Addr
+	for _, other := range all {
+		for _, p := range other.Addresses {
+			if other.Network == n.Network {
+				has = append(has, p.Addr())
+			}
+		}
+	}
+	a.blocks.forget(network.ID())
+	return a.askOnce(ctx, network, has...)
+}
+
+// acceptedNetwork returns the network of a NAD, "namespace/name", as NB has accepted it.
+func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*conf.Network, error) {
+	namespace, name, _ := strings.Cut(nad, "/")
+	def, err := a.source.NAD(ctx, namespace, name)
+	if errors.Is(err, conf.ErrNotFound) {
+		return nil, fmt.Errorf("network %s: %w", nad, errNotAccepted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	id, err := def.NetworkID()
+	if err != nil || id == "" {
+		id = nad // somebody spoilt the NAD since
+	}
+	config, err := a.nb.InForce(ctx, id, nad)
+	if err != nil {
+		return nil, err
+	}
+	if config == "" {
+		return nil, fmt.Errorf("network %s: %w", nad, errNotAccepted)
+	}
+	return conf.ParseAccepted(namespace, name, []byte(config))
+}
+
+// tell says once that a port is lost, and why.
+func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
+	if r.told[n.Port.Name] == why.Error() {
+		return
+	}
+	r.agent.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
+		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
+	r.agent.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
+		"interface %s is cut off from network %s: its port is missing in OVN's Northbound database, and %v; delete the pod, so that it is made again",
+		n.Name, n.Network, why))
+}
+
+// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has.
+func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []plan.Interface) error {
+	var missing []ovnport.Plug
+	for i := range interfaces {
+		plug := plugOf(o.Sandbox, &interfaces[i])
+		if !slices.ContainsFunc(there, func(p ovnport.Plugged) bool { return p.HostEnd == plug.HostEnd }) {
+			missing = append(missing, plug)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := r.agent.ovs.Plug(ctx, o, missing); err != nil {
+		return err
+	}
+	r.agent.metrics.restored.WithLabelValues("ovs").Add(float64(len(missing)))
+	r.agent.log.Warn("OVS ports of a running pod were missing and were added again",
+		"pod", o.Namespace+"/"+o.Pod, "ports", len(missing), "containerID", o.Sandbox)
+	return nil
+}
+
+func plugOf(containerID string, i *plan.Interface) ovnport.Plug {
+	return ovnport.Plug{
+		HostEnd: plan.HostEnd(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
+	}
+}
+
+func portsOf(interfaces []plan.Interface) []ovnport.Port {
+	ports := make([]ovnport.Port, 0, len(interfaces))
+	for _, i := range interfaces {
+		ports = append(ports, ovnport.Port{UUID: i.Port.UUID, Name: i.Port.Name, Claims: i.Port.Claims})
+	}
+	return ports
+}
+
+func podOfOwner(o ovnport.Owner) *source.Pod {
+	return &source.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.UID}
+}
+
+// inJournal tells whether the plugin's journal has an entry of the sandbox.
+func (a *Agent) inJournal(containerID string) bool {
+	return anyOf(filepath.Join(a.conf.StateDir, plan.AttachedDir), containerID, func(path string) bool {
+		_, is := plan.AttachedFile(filepath.Base(path))
+		return is
+	})
+}

@@ -1,0 +1,28 @@
+package conf
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// clusterID is the form of a cluster's identity: a UUID has it.
+var clusterID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}$`)
+
+// CheckClusterID refuses a text that cannot be the identity of a cluster.
+func CheckClusterID(text string) error {
+	if !clusterID.MatchString(text) {
+		return fmt.Errorf("%.80q is no identity of a cluster: give a UUID, or up to 63 letters, digits, '_', '.' and '-'", text)
+	}
+	return nil
+}
+
+// checkClusterFlag refuses the value of a flag that is given and is no identity.
+func checkClusterFlag(flag, value string) error {
+	if value == "" {
+		return nil
+	}
+	if err := CheckClusterID(value); err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package conf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// PhysicalGrants say which namespaces may use which VLANs of which physical networks, as the section physicalNetworks
+// of the controller's --config has them: by the name of the physical network. Nothing is granted by default.
+type PhysicalGrants map[string][]physicalGrant
+
+type physicalGrant struct {
+	vlans      []vlanRange
+	namespaces []string
+	// unchecked says that networks of the namespaces may switch port security off.
+	unchecked bool
+}
+
+// vlanRange is a range of VLANs, 0 to 0 for the untagged network.
+type vlanRange struct{ first, last int }
+
+// physicalGrantJSON is one element of the list of a physical network.
+type physicalGrantJSON struct {
+	VLANs        json.RawMessage `json:"vlans"` // a string
+	Namespaces   []string        `json:"namespaces"`
+	PortSecurity *bool           `json:"portSecurity"`
+}
+
+// untagged is the word for the network without a VLAN.
+const untagged = "untagged"
+
+// ParsePhysicalGrants reads the section physicalNetworks of the controller's --config, from JSON. Every error names the
+// physical network and the key.
+func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
+	var c controllerJSON
+	if err := DecodeObject(config, &c, nil); err != nil {
+		return nil, err
+	}
+	const form = `[{vlans: "100,200-299", namespaces: [shop]}]`
+	grants := PhysicalGrants{}
+	for _, name := range slices.Sorted(maps.Keys(c.PhysicalNetworks)) {
+		if _, err := checkPhysical(name, nil); err != nil {
+			return nil, fmt.Errorf("physicalNetworks: %w", err)
+		}
+		var list []json.RawMessage
+		if err := json.Unmarshal(c.PhysicalNetworks[name], &list); err != nil {
+			return nil, fmt.Errorf("physicalNetworks: %s: want a list like %s", name, form)
+		}
+		for i, text := range list {
+			grant, err := parsePhysicalGrant(text)
+			if err != nil {
+				return nil, fmt.Errorf("physicalNetworks: %s: element %d: %w", name, i+1, err)
+			}
+			grants[name] = append(grants[name], grant)
+		}
+	}
+	return grants, nil
+}
+
+func parsePhysicalGrant(text []byte) (g physicalGrant, err error) {
+	var raw physicalGrantJSON
+	if err := DecodeObject(text, &raw, nil); err != nil {
+		return g, err
+	}
+	if g.vlans, err = parseVLANs(raw.VLANs); err != nil {
+		return g, err
+	}
+	if len(raw.Namespaces) == 0 {
+		return g, errors.New("namespaces is missing: a list like [shop, web]")
+	}
+	for _, namespace := range raw.Namespaces {
+		if !label.MatchString(namespace) {
+			return g, fmt.Errorf("namespaces: %.64q is no namespace's name; list each namespace by its name", namespace)
+		}
+	}
+	g.namespaces, g.unchecked = raw.Namespaces, raw.PortSecurity != nil && !*raw.PortSecurity
+	return g, nil
+}
+
+func parseVLANs(raw json.RawMessage) ([]vlanRange, error) {
+	var text string
+	if raw != nil && json.Unmarshal(raw, &text) != nil { // a number of YAML 1.1 may be octal: 0100 is 64
+		return nil, errors.New(`vlans: write it in quotes, like "100,200-299"`)
+	}
+	var list []vlanRange
+	for _, word := range splitList(text) {
+		if word == untagged {
+			list = append(list, vlanRange{})
+			continue
+		}
+		from, to, isRange := strings.Cut(word, "-")
+		if !isRange {
+			to = from
+		}
+		first, ok1 := vlanNumber(from)
+		last, ok2 := vlanNumber(to)
+		switch {
+		case !ok1 || !ok2:
+			return nil, fmt.Errorf(`vlans: %.64q is no VLAN, no range like 200-299, and not %q`, word, untagged)
+		case first < 1 || last > 4094:
+			return nil, fmt.Errorf("vlans: %s is not between 1 and 4094", word)
+		case first > last:
+			return nil, fmt.Errorf("vlans: %s is empty, write %d-%d", word, last, first)
+		}
+		list = append(list, vlanRange{first, last})
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf(`vlans is missing: VLANs and ranges like "100,200-299", or %q`, untagged)
+	}
+	return list, nil
+}
+
+// number reads a number in its one form: strconv.Atoi takes +1 and 01 too.
+func vlanNumber(s string) (n int, ok bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && strconv.Itoa(n) == s
+}
+
+// Check tells whether NADs of the namespace may describe the network. If not, the error is one line with the sentence
+// of the --config that would grant the network.
+func (grants PhysicalGrants) Check(namespace string, n *Network) error {
+	w, ok := n.Wire()
+	if !ok {
+		return nil
+	}
+	granted := false
+	for _, g := range grants[w.Physical] {
+		in := func(r vlanRange) bool { return r.first <= w.VLAN && w.VLAN <= r.last }
+		if !slices.ContainsFunc(g.vlans, in) || !slices.Contains(g.namespaces, namespace) {
+			continue
+		}
+		if n.PortSecurity || g.unchecked {
+			return nil
+		}
+		granted = true
+	}
+	vlans, what, more := untagged, w.String(), ""
+	if w.VLAN != 0 {
+		vlans = strconv.Quote(strconv.Itoa(w.VLAN))
+	}
+	if !n.PortSecurity {
+		more = ", portSecurity: false"
+	}
+	if granted {
+		what = "portSecurity: false on " + what
+	}
+	sentence := fmt.Sprintf("physicalNetworks: {%q: [{vlans: %s, namespaces: [%s]%s}]}", w.Physical, vlans, namespace, more)
+	return Errorf(CodeNotAllowed, "the operator grants physical networks in the controller's --config",
+		"%s, is not granted to namespace %s; the operator's --config would have to say %s", what, namespace, sentence)
+}

@@ -1,0 +1,149 @@
+package conf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The keys of CNI, as its specification and conventions spell them, by the object that has them. A plugin's
+// configuration and a list share the first set.
+var (
+	pluginKeys = []string{
+		"cniVersion", "cniVersions", "name", "type", "plugins", "ipam", "dns", "args", "capabilities",
+		"disableCheck", "disableGC",
+		"loadOnlyInlinedPlugins", "prevResult", "runtimeConfig", "deviceID", "pciBusID",
+	}
+	ipamKeys    = []string{"type"}
+	argsKeys    = []string{"cni"}
+	cniArgsKeys = []string{"ips", "mac", "labels"}
+	runtimeKeys = []string{
+		AnnotationsCapability, "ips", "mac", "portMappings", "bandwidth", "dns", "infinibandGUID", "deviceID",
+		"CNIDeviceInfoFile",
+		"ipRanges", "aliases", "cgroupPath",
+	}
+)
+
+// maxNesting bounds how deep the objects and lists of a configuration nest.
+const maxNesting = 100
+
+// CheckSameKeys refuses a CNI configuration, of one plugin or a list, that two programs may read differently.
+// Plugins in Go read keys in any case of letters and let the last of two equal keys win; other readers do neither.
+// So no object, at any depth, may have two keys that are equal but for their case, and a key of CNI is spelled as
+// CNI spells it.
+func CheckSameKeys(config []byte) error {
+	if !utf8.Valid(config) {
+		return errors.New("not valid JSON: it is not UTF-8")
+	}
+	var whole json.RawMessage // one value, and nothing behind it
+	if err := json.Unmarshal(config, &whole); err != nil {
+		return plainJSONError(err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(config))
+	dec.UseNumber()
+	if token, err := dec.Token(); err != nil || token != json.Delim('{') {
+		return errors.New("not a JSON object")
+	}
+	return checkObject(dec, pluginKeys, nil)
+}
+
+// checkObject reads the members of an object whose opening brace is read. known are the keys that CNI spells; path
+// are the keys that lead to the object.
+func checkObject(dec *json.Decoder, known, path []string) error {
+	seen := map[string]string{}
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return plainJSONError(err)
+		}
+		key, _ := token.(string)
+		folded := foldKey(key)
+		if other, twice := seen[folded]; twice && other == key {
+			return fmt.Errorf("key %.64q is given twice", key)
+		} else if twice {
+			return fmt.Errorf("keys %.64q and %.64q differ in the case of letters only: plugins take them for one",
+				other, key)
+		}
+		seen[folded] = key
+		i := slices.IndexFunc(known, func(k string) bool { return foldKey(k) == folded })
+		if i >= 0 && known[i] != key {
+			return fmt.Errorf("key %.64q is to be written %q: plugins take it for that", key, known[i])
+		}
+		if err := checkValue(dec, append(slices.Clip(path), key)); err != nil {
+			return err
+		}
+	}
+	_, err := dec.Token() // the closing brace
+	return plainJSONError(err)
+}
+
+// checkValue reads one value.
+func checkValue(dec *json.Decoder, path []string) error {
+	if len(path) > maxNesting {
+		return fmt.Errorf("not valid JSON: it nests deeper than %d", maxNesting)
+	}
+	token, err := dec.Token()
+	if err != nil {
+		return plainJSONError(err)
+	}
+	switch token {
+	case json.Delim('{'):
+		return checkObject(dec, keysAt(path), path)
+	case json.Delim('['):
+		for dec.More() {
+			if err := checkValue(dec, append(slices.Clip(path), "[]")); err != nil {
+				return err
+			}
+		}
+		_, err := dec.Token()
+		return plainJSONError(err)
+	}
+	return nil
+}
+
+// keysAt returns the keys that CNI spells in the object at a path, which may lead through a list of plugins.
+func keysAt(path []string) []string {
+	if len(path) >= 2 && path[0] == "plugins" && path[1] == "[]" {
+		path = path[2:]
+	}
+	switch strings.Join(path, "/") {
+	case "":
+		return pluginKeys
+	case "ipam":
+		return ipamKeys
+	case "args":
+		return argsKeys
+	case "args/cni":
+		return cniArgsKeys
+	case "runtimeConfig":
+		return runtimeKeys
+	}
+	return nil
+}
+
+// foldKey makes keys equal that encoding/json takes for one key: by Unicode's simple folding, in which also U+017F
+// is an s and U+212A a k.
+func foldKey(key string) string {
+	return strings.Map(func(r rune) rune {
+		for {
+			next := unicode.SimpleFold(r)
+			if next <= r {
+				return next // the smallest of those that fold together
+			}
+			r = next
+		}
+	}, key)
+}
+
+// OfRuntime tells whether a key of a plugin's configuration is for the runtime alone to set (CNI specification,
+// sections 1 and 4).
+func OfRuntime(key string) bool {
+	folded := foldKey(key)
+	return folded == foldKey("runtimeConfig") || folded == foldKey("prevResult") ||
+		strings.HasPrefix(folded, foldKey("cni.dev/"))
+}

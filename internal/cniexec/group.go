@@ -1,0 +1,326 @@
+package cniexec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A call has a control group of its own in each hierarchy that limits tasks or memory: one hierarchy with version 2, two with
+// version 1. All are below groupsName at the root of the hierarchy, the one place where root may make groups with controllers
+// whatever the container runtime's own group has in it. The caller holds a lock on the group: a group without a lock was left by a
+// caller that was killed, and the next call removes it with all that is in it.
+const groupPrefix = "call-"
+
+// groupsName is a variable for the tests alone.
+var groupsName = "ovn-multinet"
+
+// hierarchy is a tree of control groups.
+type hierarchy struct {
+	mount       string // folder of its root
+	own         string // folder of the group that this process is in
+	v2          bool
+	controllers []string // those that we limit by it
+}
+
+// group is a control group of one call.
+type group struct {
+	hierarchy
+	dir  string
+	lock *os.File
+}
+
+// groups are those of one call.
+type groups []*group
+
+// wanted are the controllers that a call's limits need.
+var wanted = []string{"pids", "memory"}
+
+// hierarchies finds them in the texts of /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)).
+func hierarchies(mountinfo, cgroup string) (found []*hierarchy) {
+	own := map[string]string{} // by controller, "" for version 2
+	for line := range strings.Lines(cgroup) {
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
+			for c := range strings.SplitSeq(parts[1], ",") {
+				own[c] = parts[2]
+			}
+		}
+	}
+	todo := slices.Clone(wanted)
+	var unified *hierarchy
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, rest := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(rest) < 3 {
+			continue
+		}
+		h := &hierarchy{mount: fields[4], v2: rest[0] == "cgroup2"}
+		if h.v2 && unified == nil {
+			if h.findOwn(own[""], fields[3]) {
+				unified = h
+			}
+		}
+		if rest[0] != "cgroup" {
+			continue
+		}
+		for c := range strings.SplitSeq(rest[2], ",") {
+			if slices.Contains(todo, c) && h.findOwn(own[c], fields[3]) {
+				h.controllers = append(h.controllers, c)
+			}
+		}
+		if len(h.controllers) > 0 {
+			todo = slices.DeleteFunc(todo, func(c string) bool { return slices.Contains(h.controllers, c) })
+			found = append(found, h)
+		}
+	}
+	if unified == nil || len(todo) == 0 {
+		return found
+	}
+	text, _ := os.ReadFile(filepath.Join(unified.mount, "cgroup.controllers"))
+	for c := range strings.FieldsSeq(string(text)) {
+		if slices.Contains(todo, c) {
+			unified.controllers = append(unified.controllers, c)
+		}
+	}
+	if len(unified.controllers) > 0 {
+		found = append(found, unified)
+	}
+	return found
+}
+
+// findOwn notes the folder of this process's group; root is the part of the hierarchy that is mounted.
+func (h *hierarchy) findOwn(path, root string) bool {
+	if path == "" || strings.HasPrefix(path, "/..") { // outside of what this process may see (cgroup_namespaces(7))
+		return false
+	}
+	rel, err := filepath.Rel(root, path)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return false
+	}
+	h.own = filepath.Join(h.mount, rel)
+	return true
+}
+
+// newGroups makes the groups of a call, as far as this node has such.
+func newGroups(l *Limits) (made groups) {
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	cgroup, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	for _, h := range hierarchies(string(mountinfo), string(cgroup)) {
+		if g, err := h.newGroup(l.files); err == nil {
+			made = append(made, g)
+		}
+	}
+	return made
+}
+
+// limitFile is a file of a group that takes a limit.
+type limitFile struct {
+	name, value string
+	optional    bool
+}
+
+// files are those of a controller.
+func (l *Limits) files(controller string, v2 bool) []limitFile {
+	memory := strconv.FormatInt(l.Memory, 10)
+	switch {
+	case controller == "pids":
+		return []limitFile{{name: "pids.max", value: strconv.Itoa(l.Tasks)}}
+	case v2:
+		return []limitFile{{name: "memory.max", value: memory}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
+	}
+	return []limitFile{{name: "memory.limit_in_bytes", value: memory}, {"memory.memsw.limit_in_bytes", memory, true}}
+}
+
+// newGroup makes a group with its limits, and removes those that others left.
+func (h *hierarchy) newGroup(files func(controller string, v2 bool) []limitFile) (*group, error) {
+	g := &group{hierarchy: *h}
+	var err error
+	for range 5 { // the folder of groups goes with the last group in it
+		if err = g.create(); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range h.controllers {
+		for _, f := range files(c, h.v2) {
+			if err := os.WriteFile(filepath.Join(g.dir, f.name), []byte(f.value), 0); err != nil && !f.optional {
+				g.remove()
+				return nil, err
+			}
+		}
+	}
+	return g, nil
+}
+
+func (g *group) create() error {
+	parent := filepath.Join(g.mount, groupsName)
+	if err := g.enable(g.mount); err != nil {
+		return err
+	}
+	if err := os.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := g.enable(parent); err != nil {
+		return err
+	}
+	g.sweep(parent)
+	dir, err := os.MkdirTemp(parent, groupPrefix)
+	if err != nil {
+		return err
+	}
+	if g.lock, err = lockFolder(dir); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	g.dir = dir
+	return nil
+}
+
+// enable gives the controllers to the groups in a folder; version 1 has no such thing.
+func (g *group) enable(dir string) error {
+	if !g.v2 {
+		return nil
+	}
+	path := filepath.Join(dir, "cgroup.subtree_control")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	has := strings.Fields(string(text))
+	for _, c := range g.controllers {
+		if !slices.Contains(has, c) {
+			if err := os.WriteFile(path, []byte("+"+c), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lockFolder locks a folder for as long as the file is open, and no process that is started inherits it.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		_, err = os.Stat(dir) // who swept it held the lock before
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// sweep removes the groups of callers that are gone, with the processes in them.
+func (g *group) sweep(parent string) {
+	dirs, err := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		if lock, err := lockFolder(dir); err == nil {
+			(&group{hierarchy: g.hierarchy, dir: dir, lock: lock}).remove()
+		}
+	}
+}
+
+// join has this process, and so what it forks, in the groups until leave.
+func (gs groups) join() (leave func() error, err error) {
+	joined := gs[:0:0]
+	leave = func() (err error) {
+		for _, g := range joined {
+			err = errors.Join(err, os.WriteFile(filepath.Join(g.own, "cgroup.procs"), []byte("0"), 0))
+		}
+		return err
+	}
+	for _, g := range gs {
+		if err := os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return nil, errors.Join(err, leave())
+		}
+		joined = append(joined, g)
+	}
+	return leave, nil
+}
+
+// limit tells whether one of the groups limits that.
+func (gs groups) limit(controller string) bool {
+	return slices.ContainsFunc(gs, func(g *group) bool { return slices.Contains(g.controllers, controller) })
+}
+
+func (gs groups) kill() {
+	for _, g := range gs {
+		g.kill()
+	}
+}
+
+func (gs groups) remove() {
+	for _, g := range gs {
+		g.remove()
+	}
+}
+
+// over says in words which limit the call ran into, "" for none.
+func (gs groups) over(l *Limits) string {
+	for _, g := range gs {
+		for _, f := range []struct{ file, key, words string }{
+			{"memory.events", "oom_kill", l.memoryInWords()}, {"memory.oom_control", "oom_kill", l.memoryInWords()}, {"pids.events", "max", l.tasksInWords()},
+		} {
+			text, _ := os.ReadFile(filepath.Join(g.dir, f.file))
+			for line := range strings.Lines(string(text)) {
+				if fields := strings.Fields(line); len(fields) == 2 && fields[0] == f.key && fields[1] != "0" {
+					return f.words
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// kill sends SIGKILL to all processes in the group. Without cgroup.kill (version 1, Linux before 5.14) the group
+// takes no further process from now on, so that kill gets them all when it is repeated.
+func (g *group) kill() {
+	if g.v2 && os.WriteFile(filepath.Join(g.dir, "cgroup.kill"), []byte("1"), 0) == nil {
+		return
+	}
+	_ = os.WriteFile(filepath.Join(g.dir, "pids.max"), []byte("0"), 0)
+	text, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+	for word := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 0 { // 0 is one of another PID namespace
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// removePatience bounds how long the end of killed processes is waited for; the next call tries again.
+const removePatience = 5 * time.Second
+
+// remove kills what is in the group and removes it, and the folder of groups if it is the last one there.
+func (g *group) remove() {
+	defer g.lock.Close()
+	for deadline := time.Now().Add(removePatience); ; time.Sleep(time.Millisecond) {
+		err := unix.Rmdir(g.dir)
+		if err == nil || errors.Is(err, unix.ENOENT) || time.Now().After(deadline) {
+			break
+		}
+		g.kill()
+	}
+	_ = unix.Rmdir(filepath.Dir(g.dir))
+}

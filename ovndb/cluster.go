@@ -1,0 +1,222 @@
+package ovndb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// One Northbound database belongs to one cluster: the row at ClusterKey names it. Every transaction that writes
+// asserts that row, and every row that is written carries the identity of the cluster.
+
+// ClusterMark is the key of external_ids that has the identity of the cluster that wrote the row.
+const ClusterMark = "ovn-multinet/cluster"
+
+// ClusterKey is the key of the row that names the owner of the database. It is a row of the table Copp: rows of that
+// table need no parent, have unique names, and are not copied to the Southbound database.
+var ClusterKey = rowKey("cluster", "", nil, 0)
+
+// OtherCluster returns the identity of the other cluster that wrote a row; "" when this cluster or an older version
+// wrote the row. Rows hides the identity of this cluster.
+func OtherCluster(externalIDs map[string]string) string { return externalIDs[ClusterMark] }
+
+// NotOwner is the error of a write to a database that does not belong to the cluster of this process. Nothing was
+// written.
+type NotOwner struct {
+	Database string
+	Owner    string // "": no cluster has taken the database
+	Cluster  string // of this process
+}
+
+func (e *NotOwner) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("no controller has taken this %s yet", e.Database)
+	}
+	return fmt.Sprintf("%s belongs to cluster %s, not to cluster %s", e.Database, e.Owner, e.Cluster)
+}
+
+// identityPause is the time between two attempts to learn the identity of the cluster.
+const identityPause = time.Second
+
+// identify asks for the identity of the cluster until the identity is known; false: ctx ended before.
+func (d *DB) identify(ctx context.Context, cfg Config) bool {
+	if cfg.Cluster == nil {
+		return true
+	}
+	for said := false; ; said = true {
+		attempt, cancel := context.WithTimeout(ctx, connectTimeout)
+		id, err := cfg.Cluster(attempt)
+		cancel()
+		if err == nil {
+			d.cluster = id
+			d.unknown.Store(nil)
+			return true
+		}
+		d.unknown.Store(&err)
+		if !said && ctx.Err() == nil {
+			cfg.Log.Warn("the identity of this cluster is not known yet, trying on", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(identityPause):
+		}
+	}
+}
+
+// maxTakes bounds the attempts of Take: only another controller's write at the same moment makes one fail.
+const maxTakes = 10
+
+// Take makes the cluster of this process the owner of the database when the database has no owner, or when its owner
+// is adopt. It also counts the row's age up. The error is a *NotOwner when another cluster owns the database.
+func (d *DB) Take(ctx context.Context, adopt string) error {
+	if err := d.WaitConnected(ctx); err != nil {
+		return err
+	}
+	var last error
+	for range maxTakes {
+		there, row, err := d.owner(ctx)
+		switch {
+		case err != nil:
+			return err
+		case row.cluster == d.cluster && !d.age.due():
+			return nil
+		case row.cluster != d.cluster && row.cluster != "" && row.cluster != adopt:
+			return &NotOwner{d.name, row.cluster, d.cluster}
+		}
+		next := ownerRow{cluster: d.cluster, made: row.made, age: row.age + 1}
+		if row.cluster != d.cluster || row.made == "" {
+			next.made = uuid.NewString()
+		}
+		var ops []ovsdb.Operation
+		if there {
+			was := Present(nb.CoppTable, ClusterKey)
+			was.Columns, was.Rows = []string{"external_ids"}, []ovsdb.Row{{"external_ids": Map(row.ids())}}
+			ops = []ovsdb.Operation{was, Update(nb.CoppTable, ClusterKey, ovsdb.Row{"external_ids": Map(next.ids())})}
+		} else {
+			op, err := d.Insert(&nb.Copp{UUID: ClusterKey, Name: "ovn-multinet cluster", ExternalIDs: next.ids()})
+			if err != nil {
+				return err
+			}
+			ops = []ovsdb.Operation{op}
+		}
+		if _, last = d.transact(ctx, ops); last == nil {
+			d.age.counted()
+			d.age.observe(next)
+			return nil
+		}
+		if _, refused := errors.AsType[*Refused](last); !refused {
+			return last
+		}
+		// The next read tells which of several controllers was first.
+	}
+	last = cmp.Or(last, errors.New("it changes all the time"))
+	return fmt.Errorf("%s database: cannot write the row of its owner: %w", d.name, last)
+}
+
+// owner reads which cluster owns the database. A row without an identity was changed by hand: it names no owner.
+func (d *DB) owner(ctx context.Context) (there bool, row ownerRow, err error) {
+	results, err := d.transact(ctx, []ovsdb.Operation{readOwner})
+	if err != nil {
+		return false, row, err
+	}
+	there, row = d.readOwner(results[0])
+	return there, row, nil
+}
+
+// Owned asks the server whether the database belongs to this cluster; a *NotOwner says that it does not. Without an
+// identity it asks nothing.
+func (d *DB) Owned(ctx context.Context) error {
+	if err := d.WaitConnected(ctx); err != nil {
+		return err
+	}
+	if d.cluster == "" {
+		return nil
+	}
+	_, row, err := d.owner(ctx)
+	if err == nil && row.cluster != d.cluster {
+		return &NotOwner{d.name, row.cluster, d.cluster}
+	}
+	return err
+}
+
+// guarded runs a transaction that writes, with the assertion that the database belongs to this cluster before it.
+// The results and the index in a *Refused are those of the caller's operations.
+func (d *DB) guarded(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	guard := Holds(nb.CoppTable, ClusterKey, "external_ids", ClusterMark, d.cluster)
+	all := append([]ovsdb.Operation{guard}, d.stamp(ops)...)
+	for range maxTakes {
+		results, err := d.transact(ctx, all)
+		if err == nil {
+			return results[1:], nil
+		}
+		refused, ok := errors.AsType[*Refused](err)
+		if !ok {
+			return nil, err
+		}
+		if refused.Index > 0 {
+			return nil, &Refused{Index: refused.Index - 1, Reason: refused.Reason, Details: refused.Details}
+		}
+		if _, row, err := d.owner(ctx); err != nil {
+			return nil, err
+		} else if row.cluster != d.cluster {
+			return nil, &NotOwner{d.name, row.cluster, d.cluster}
+		}
+		// A controller of this cluster took the database since.
+	}
+	return nil, &NotOwner{d.name, "", d.cluster}
+}
+
+// writes tells whether a transaction changes rows.
+func writes(ops []ovsdb.Operation) bool {
+	return slices.ContainsFunc(ops, func(op ovsdb.Operation) bool {
+		return op.Op != ovsdb.OperationSelect && op.Op != ovsdb.OperationWait
+	})
+}
+
+// stamp writes the identity of this cluster into the external_ids of the rows that are inserted or updated, and into those that a
+// guard wants whole: Rows hid the identity from whoever read them.
+func (d *DB) stamp(ops []ovsdb.Operation) []ovsdb.Operation {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		op := &ops[i]
+		if op.Op == ovsdb.OperationWait {
+			op.Rows = slices.Clone(op.Rows)
+			for j, row := range op.Rows {
+				if ids, ok := row["external_ids"].(ovsdb.OvsMap); ok && ids.GoMap[ClusterMark] == nil {
+					op.Rows[j] = d.stamped(row, ids)
+				}
+			}
+		} else if ids, ok := op.Row["external_ids"].(ovsdb.OvsMap); ok {
+			op.Row = d.stamped(op.Row, ids)
+		}
+	}
+	return ops
+}
+
+func (d *DB) stamped(row ovsdb.Row, ids ovsdb.OvsMap) ovsdb.Row {
+	row = maps.Clone(row)
+	with := maps.Clone(ids.GoMap)
+	if with == nil {
+		with = map[any]any{}
+	}
+	with[ClusterMark] = d.cluster
+	row["external_ids"] = ovsdb.OvsMap{GoMap: with}
+	return row
+}
+
+// hideOwn takes the identity of this cluster out of a row that was read, so that rows compare as the callers know them.
+func (d *DB) hideOwn(row ovsdb.Row) {
+	if ids, ok := row["external_ids"].(ovsdb.OvsMap); ok && d.cluster != "" && ids.GoMap[ClusterMark] == d.cluster {
+		delete(ids.GoMap, ClusterMark)
+	}
+}

@@ -1,0 +1,348 @@
+package ovnnet_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+)
+
+// hostileNADs is how many NADs a hostile namespace has here.
+func hostileNADs() int {
+	if os.Getenv("OVN_MULTINET_LONG") == "1" {
+		return 1000
+	}
+	return 200
+}
+
+// looks counts the controller's looks, by what its log says of each.
+type looks struct {
+	mu   sync.Mutex
+	all  int
+	of   map[string]int // by kind and id
+	from map[string]int // by namespace
+}
+
+func newLooks() *looks { return &looks{of: map[string]int{}, from: map[string]int{}} }
+
+func (l *looks) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *looks) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+func (l *looks) WithGroup(string) slog.Handler { return l }
+
+func (l *looks) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "look" {
+		return nil
+	}
+	words := map[string]string{}
+	r.Attrs(func(a slog.Attr) bool {
+		words[a.Key] = a.Value.String()
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all++
+	l.of[words["kind"]+" "+words["id"]]++
+	l.from[words["namespace"]]++
+	return nil
+}
+
+// count returns how often the controller looked at a thing, and for a namespace.
+func (l *looks) count(what, namespace string) (of, from int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.of[what], l.from[namespace]
+}
+
+// runCounted starts a controller whose looks are counted.
+func runCounted(t *testing.T, w *world, a *api) (*running, *looks) {
+	t.Helper()
+	l := newLooks()
+	return runController(t, w, ovnnet.NewController(w.networks, nil, slog.New(l)), a, leads), l
+}
+
+// atTheBounds is a configuration of the greatest size that is accepted; n makes it another one.
+func atTheBounds(n int) string {
+	var exclude, routes []string
+	for i := range 256 {
+		exclude = append(exclude, sprint("10.1.%d.%d/31", i, 2*(n%100)+2))
+		routes = append(routes, sprint(`{"dst":"172.%d.%d.0/24"}`, 16+n%16, i))
+	}
+	return spec(sprint(`"subnets":"10.1.0.0/16","excludeSubnets":"%s","routes":[%s]`, strings.Join(exclude, ","), strings.Join(routes, ",")))
+}
+
+// hostile are the kinds of NADs that cost a controller and OVN something, by what the i-th of them is in its n-th
+// edit.
+var hostile = map[string]func(i, n int) string{
+	"refused for its syntax": func(i, n int) string { return spec(sprint(`"subnets":"10.1.0.%d"`, (i+n)%256)) },
+	"refused on a router":    func(i, n int) string { return spec(net4 + sprint(`,"router":"crowded","mtu":%d`, 1000+n%100)) },
+	"refused for its width": func(i, n int) string {
+		return spec(sprint(`"subnets":"32.0.0.0/3","excludeSubnets":"33.%d.0.0/16"`, n%256))
+	},
+	"beyond the bounds": func(i, n int) string {
+		return spec(net4 + `,"routes":[` + strings.Repeat(`{"dst":"172.16.0.0/16"},`, 10000) + sprint(`{"dst":"172.16.%d.0/24"}]`, n%256))
+	},
+	"at the bounds": func(i, n int) string { return atTheBounds(n) },
+	"edited":        func(i, n int) string { return spec(net4 + sprint(`,"mtu":%d`, 1000+(i+n)%500)) },
+	"deleted in use": func(i, n int) string {
+		return spec(net4)
+	},
+}
+
+// cost is what passed while a namespace's network was made.
+type cost struct{ transactions, othersLooks int }
+
+// makeVictim makes the NAD shop/blue and returns what passed until its switch was committed.
+func makeVictim(t *testing.T, r *running, l *looks) cost {
+	t.Helper()
+	var mu sync.Mutex
+	var atCommit cost
+	var othersBefore int
+	done := make(chan struct{})
+	committed := sync.OnceFunc(func() { close(done) })
+	r.proxy.Before(func(tx ovndbtest.Transact) {
+		for _, op := range tx.Ops {
+			if op["op"] == "insert" && op["table"] == "Logical_Switch" && op["uuid"] == blueKey {
+				mu.Lock()
+				defer mu.Unlock()
+				_, others := l.count("", "mallory")
+				if atCommit == (cost{}) {
+					atCommit = cost{tx.N, others - othersBefore}
+				}
+				committed()
+			}
+		}
+	})
+	r.with(func() {
+		r.nads["shop/blue"] = &conf.NAD{Namespace: "shop", Name: "blue", Config: spec(netDual + onR1)}
+	})
+	l.mu.Lock() // the controller begins no look before it has heard of the NAD
+	othersBefore = l.from["mallory"]
+	r.proxy.Reset()
+	r.watchers[0]("shop", "blue")
+	l.mu.Unlock()
+	select {
+	case <-done:
+	case <-withLimit(t).Done():
+		t.Fatal("the network is not made")
+	}
+	r.proxy.Before(nil)
+	r.wantState(t, "shop/blue", "ready, held")
+	mu.Lock()
+	defer mu.Unlock()
+	return atCommit
+}
+
+// A namespace with as many hostile NADs as it likes, all of which it edits as fast as it can, costs another
+// namespace's new network no more than three looks at its own NADs: the one that is under way, and one before each
+// of the network's two.
+func TestBoundaryHostileNamespaceKeepsNobodyWaiting(t *testing.T) {
+	idle := newWorld(t)
+	r, l := runCounted(t, idle, newAPI())
+	r.settle(t)
+	alone := makeVictim(t, r, l)
+	t.Attr("boundary.transactions-idle", strconv.Itoa(alone.transactions))
+	kinds := slices.Sorted(maps.Keys(hostile))
+	for _, kind := range append(kinds, "all") {
+		t.Run(kind, func(t *testing.T) {
+			config := hostile[kind]
+			if kind == "all" {
+				config = func(i, n int) string { return hostile[kinds[i%len(kinds)]](i, n) }
+			}
+			w, a := newWorld(t), newAPI()
+			r, l := runCounted(t, w, a)
+			r.settle(t)
+			stop := r.harass(t, kind, config)
+			defer stop()
+			// The controller has work with it, and more than it can do at once.
+			eventually(t, "busy", func() string {
+				if _, from := l.count("", "mallory"); from >= 20 {
+					return "busy"
+				}
+				return "idle"
+			})
+			got := makeVictim(t, r, l)
+			const looksBetween, perLook = 3, 12
+			if got.othersLooks > looksBetween || got.transactions > alone.transactions+looksBetween*perLook {
+				t.Errorf("%d looks at the other namespace's, %d transactions; want %d and %d at most", got.othersLooks,
+					got.transactions, looksBetween, alone.transactions+looksBetween*perLook)
+			}
+			t.Attr("boundary.others-looks", strconv.Itoa(got.othersLooks))
+			t.Attr("boundary.transactions", strconv.Itoa(got.transactions))
+		})
+	}
+}
+
+// harass has a namespace make its NADs and edit all of them, until it is stopped.
+func (r *running) harass(t *testing.T, kind string, config func(i, n int) string) (stop func()) {
+	t.Helper()
+	ids := make([]string, hostileNADs())
+	for i := range ids {
+		ids[i] = sprint("mallory/n%d", i)
+		r.apply(ids[i], config(i, 0))
+	}
+	if kind == "deleted in use" {
+		for _, id := range ids[:20] {
+			r.wantState(t, id, "ready, held")
+			r.machine(t, id, ovndb.PartKey("machine", id), "vm of "+id)
+			r.deleteNAD(t, id)
+		}
+	}
+	end := make(chan struct{})
+	var editing sync.WaitGroup
+	editing.Go(func() {
+		for n := 1; ; n++ {
+			for i, id := range ids {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				r.apply(id, config(i, n))
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(end)
+		editing.Wait()
+	})
+}
+
+// The state of a network is written after one of each other namespace's, however many those have to be written.
+func TestBoundaryStatesAreWrittenInTurn(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	hold := make(chan struct{})
+	a.hold["mallory/n0"] = hold
+	r, l := runCounted(t, w, a)
+	for i := range hostileNADs() {
+		r.apply(sprint("mallory/n%d", i), spec(`"subnets":"x"`))
+	}
+	eventually(t, "1", func() string { return r.begun("mallory/n0") })
+	r.apply("shop/blue", spec(net4))
+	r.apply("shop/red", spec(net4)) // a look at it says that the one at shop/blue is over
+	eventually(t, "true", func() string {
+		of, _ := l.count("network shop/red", "")
+		return fmt.Sprint(of > 0)
+	})
+	close(hold)
+	r.wantState(t, "shop/blue", "ready, held")
+	before := 0
+	a.with(func() {
+		before = slices.IndexFunc(a.writes, func(write string) bool { return strings.HasPrefix(write, "shop/blue ") })
+	})
+	if before > 2 {
+		t.Errorf("%d states of another namespace were written before, want 2 at most", before)
+	}
+	t.Attr("boundary.others-states", strconv.Itoa(before))
+}
+
+// What the controller writes on a NAD does not make it look at the network once more.
+func TestBoundaryOwnStateCausesNoLook(t *testing.T) {
+	r, l := runCounted(t, newWorld(t), newAPI())
+	r.settle(t)
+	r.proxy.Reset()
+	r.apply("shop/blue", spec(net4))
+	r.wantState(t, "shop/blue", "ready, held")
+	eventually(t, "true", func() string { // the controller has heard of it
+		of, _ := l.count("nad shop/blue", "")
+		return fmt.Sprint(of >= 2)
+	})
+	settled := r.proxy.Counts()
+	r.apply("shop/marker", spec(net4))
+	r.wantState(t, "shop/marker", "ready, held")
+	if of, _ := l.count("network shop/blue", ""); of != 1 || settled.Committed != 1 {
+		t.Errorf("%d looks at the network, %d transactions committed; want 1 and 1", of, settled.Committed)
+	}
+	// Another hand's change of the state is put right.
+	var state string
+	r.with(func() { state = r.nads["shop/blue"].State })
+	if err := r.update("shop/blue", func(n *conf.NAD) error { n.State = ""; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	r.wantState(t, "shop/blue", "ready, held")
+	if state == "" {
+		t.Error("no state was written at first")
+	}
+}
+
+// A namespace that has spent its budget waits with its changes, and nobody else does; nothing of it is lost.
+func TestBoundaryBudgetOfANamespace(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	c := ovnnet.NewController(w.networks, nil, slog.New(slog.DiscardHandler))
+	goOn := c.SpendBudget("mallory")
+	r := runController(t, w, c, a, leads)
+	r.apply("mallory/n", spec(net4))
+	r.apply("shop/blue", spec(net4))
+	r.wantState(t, "shop/blue", "ready, held")
+	r.apply("shop/red", spec(net4))
+	r.wantState(t, "shop/red", "ready, held")
+	if got := r.switches(t) + ", " + r.state("mallory/n"); got != "shop/blue shop/red, nothing" {
+		t.Errorf("switches and state %q", got)
+	}
+	goOn()
+	r.wantState(t, "mallory/n", "ready, held")
+}
+
+// A refused network is tried again when the network that is in its way leaves the router.
+func TestBoundaryRefusedNetworkIsWoken(t *testing.T) {
+	r, l := runCounted(t, newWorld(t), newAPI())
+	r.apply("shop/blue", spec(net4+onR1))
+	r.wantState(t, "shop/blue", "ready, held")
+	r.apply("shop/red", spec(net4+onR1))
+	r.wantState(t, "shop/red", "refused: router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router shop/r1, held")
+	r.apply("shop/blue", spec(net4))
+	r.wantState(t, "shop/red", "ready, held")
+	if of, _ := l.count("network shop/red", ""); of > 3 {
+		t.Errorf("%d looks at it, want 3 at most", of)
+	}
+}
+
+// A look at a network that NADs of many namespaces describe reads so many of each, however many a namespace writes.
+func TestBoundaryCrowdedNetwork(t *testing.T) {
+	const config = `{"type":"ovn-k8s-cni-overlay","name":"blue","topology":"layer2","subnets":"10.1.0.0/24"}`
+	r, _ := runCounted(t, newWorld(t), newAPI())
+	r.apply("shop/n", config)
+	r.wantState(t, "shop/n", "ready, held")
+	const most, more = 64, 20
+	for i := range most + more {
+		r.apply(sprint("mallory/n%03d", i), config)
+	}
+	refused := func(text string) (n int) {
+		for i := range most + more {
+			if strings.Contains(r.state(sprint("mallory/n%03d", i)), text) {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "64 may not join, 20 are too many", func() string {
+		return sprint("%d may not join, %d are too many", refused("may not join it"),
+			refused("namespace mallory has more than 64 NetworkAttachmentDefinitions of network blue, and this is not one of the oldest: delete some"))
+	})
+	if got := r.state("mallory/n064"); !strings.Contains(got, "more than 64") {
+		t.Errorf("the oldest ones are not those that stay: mallory/n064 is %s", got)
+	}
+	if got := r.state("shop/n"); got != "ready, held" {
+		t.Errorf("shop/n is %s", got)
+	}
+	// One goes, and the oldest of those beyond takes its place.
+	r.deleteNAD(t, "mallory/n000")
+	eventually(t, "it may not join", func() string {
+		if strings.Contains(r.state("mallory/n064"), "may not join it") {
+			return "it may not join"
+		}
+		return r.state("mallory/n064")
+	})
+}

@@ -1,0 +1,129 @@
+package ovnnet_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// otherConfigs are the bytes that all switches have in other_config, which northd works off at each recompute.
+func (w *world) otherConfigs(t *testing.T) (bytes int) {
+	t.Helper()
+	for _, sw := range w.rows(t)["Logical_Switch"] {
+		bytes += len(sw["other_config"])
+	}
+	return bytes
+}
+
+// However wide the subnets of a namespace are: OVN's allocator gets none that it could hand out nothing of.
+func TestBoundaryWideSubnetsCostOVNNothing(t *testing.T) {
+	w := newWorld(t)
+	for i := range 40 {
+		ensure(t, w.networks, network(t, sprint("wide%d", i), `"subnets":"32.0.0.0/3"`))
+	}
+	ensure(t, w.networks, network(t, "whole", `"subnets":"10.0.0.0/8/12","topology":"layer3"`))
+	if got := w.otherConfigs(t); got != 0 {
+		t.Errorf("the switches have %d bytes of other_config, want none", got)
+	}
+	t.Attr("boundary.other-config-bytes", strconv.Itoa(w.otherConfigs(t)))
+}
+
+const tooWide = " is wider than /16, and the controller's --widest-ipam-subnet lets OVN hand out addresses of no wider one: " +
+	"narrow it, or leave excludeSubnets out"
+
+// A subnet that OVN's allocator would serve is no wider than the operator says; a wider one is refused and leaves
+// nothing.
+func TestBoundarySubnetOfOVNsAllocatorIsBounded(t *testing.T) {
+	w := newWorld(t)
+	for name, tt := range map[string]struct{ keys, refused string }{
+		"layer2 at the bound":  {`"subnets":"10.1.0.0/16","excludeSubnets":"10.1.9.0/24"`, ""},
+		"layer2 beyond it":     {`"subnets":"32.0.0.0/3","excludeSubnets":"33.0.0.0/8"`, "excludeSubnets: 32.0.0.0/3" + tooWide},
+		"layer3 of narrow":     {`"topology":"layer3","subnets":"10.0.0.0/8/24","excludeSubnets":"10.1.9.0/26"`, ""},
+		"layer3 at the bound":  {`"topology":"layer3","subnets":"10.0.0.0/8/16","excludeSubnets":"10.1.9.0/26"`, ""},
+		"layer3 of wide":       {`"topology":"layer3","subnets":"10.0.0.0/8/15","excludeSubnets":"10.1.9.0/26"`, "excludeSubnets: 10.0.0.0/15" + tooWide},
+		"localnet beyond it":   {localnet("phys", `,"subnets":"10.0.0.0/15","excludeSubnets":"10.1.9.0/24"`), "excludeSubnets: 10.0.0.0/15" + tooWide},
+		"IPv6 has no bound":    {`"subnets":"fd01::/64","excludeSubnets":"fd01::1:0/112"`, ""},
+		"excluded in IPv6":     {`"subnets":"32.0.0.0/3,fd01::/64","excludeSubnets":"fd01::1:0/112"`, ""},
+		"beside a wide family": {`"subnets":"10.1.0.0/16,fd01::/64","excludeSubnets":"fd01::1:0/112,10.1.9.0/24"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.clear(t)
+			n := network(t, "blue", tt.keys)
+			if tt.refused == "" {
+				if !ensure(t, w.networks, n) {
+					t.Error("changed is false")
+				}
+				return
+			}
+			w.wantRefused(t, n, tt.refused)
+			w.wantRows(t, map[string]map[string]fields{})
+		})
+	}
+	t.Run("the operator's bound", func(t *testing.T) {
+		w.clear(t)
+		n := network(t, "blue", `"subnets":"10.0.0.0/8","excludeSubnets":"10.1.9.0/24"`)
+		wider := connect(t, w.proxy.Endpoint())
+		wider.SetWidestIPAM(8)
+		ensure(t, wider, n)
+		const served = "exclude_ips=10.0.0.1 10.0.0.2..10.1.8.255 10.1.10.0..10.255.255.254 subnet=10.0.0.0/8"
+		if got := w.rows(t)["Logical_Switch"][blueKey]["other_config"]; got != served {
+			t.Errorf("other_config %q, want %q", got, served)
+		}
+	})
+}
+
+// A wide network from before the bound keeps its ports and its configuration; OVN's allocator does not serve it any
+// more.
+func TestBoundaryWideNetworkFromBefore(t *testing.T) {
+	for name, keys := range map[string]string{
+		"layer2": `"subnets":"10.0.0.0/8","excludeSubnets":"10.1.9.0/24"`,
+		"layer3": `"topology":"layer3","subnets":"10.0.0.0/8/12","excludeSubnets":"10.0.9.0/24,10.16.9.0/24,10.32.0.0/11,10.64.0.0/10,10.128.0.0/9"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			n := network(t, "blue", keys)
+			before := connect(t, w.Endpoint())
+			before.SetWidestIPAM(1)
+			ensure(t, before, n)
+			part := blueKey
+			if n.Topology == conf.Layer3 {
+				part = ovndb.SwitchKey("shop/blue@n1")
+				share(t, before, n, "n1")
+				if _, err := w.networks.Share(withLimit(t), n, "n2"); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.rows(t)["Logical_Switch"][ovndb.SwitchKey("shop/blue@n2")]["other_config"]; got != "" {
+					t.Errorf("an agent has OVN's allocator serve %q", got)
+				}
+			}
+			was := w.rows(t)
+			if was["Logical_Switch"][part]["other_config"] == "" {
+				t.Fatal("OVN's allocator does not serve it before")
+			}
+			if !ensure(t, w.networks, n) {
+				t.Error("changed is false")
+			}
+			delete(was["Logical_Switch"][part], "other_config")
+			w.wantRows(t, was)
+			if ensure(t, w.networks, n) {
+				t.Error("it is changed again")
+			}
+			width := map[string]int{conf.Layer2: 8, conf.Layer3: 12}[n.Topology]
+			w.wantRefused(t, network(t, "blue", keys+`,"mtu":1400`), sprint("excludeSubnets: 10.0.0.0/%d%s", width, tooWide))
+		})
+	}
+}
+
+// What another hand gives to OVN's allocator is taken from it.
+func TestBoundaryAllocatorsSubnetIsMended(t *testing.T) {
+	w := newWorld(t)
+	n := network(t, "blue", net4)
+	ensure(t, w.networks, n)
+	w.change(t, "Logical_Switch", blueKey, ovndbtest.Op{"other_config": ovndbtest.Map(map[string]string{"subnet": "32.0.0.0/3"})})
+	if !ensure(t, w.networks, n) || w.otherConfigs(t) != 0 {
+		t.Errorf("other_config has %d bytes still", w.otherConfigs(t))
+	}
+}

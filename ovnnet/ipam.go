@@ -1,0 +1,76 @@
+package ovnnet
+
+import (
+	"net/netip"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// OVN has an address allocator of its own (IPAM), for ports with "dynamic" addresses on a switch that has
+// other_config:subnet. northd keeps a bit for each address of that subnet and fills it at each recompute, so only a
+// switch on which the allocator could hand out an address gets one, and only a subnet of bounded width.
+const (
+	ipamSubnet  = "subnet"
+	ipamExclude = "exclude_ips"
+)
+
+// SetWidestIPAM sets the prefix length of the widest subnet that OVN's allocator serves. Only the controller needs
+// it: an agent makes parts of networks that the controller has accepted.
+func (n *Networks) SetWidestIPAM(bits int) { n.widestIPAM = bits }
+
+// setIPAM has OVN's allocator serve what excludeSubnets leaves of the i-th subnet; without such addresses the
+// allocator has nothing to do.
+func setIPAM(row *nb.LogicalSwitch, network *conf.Network, i int) {
+	subnet := network.Subnets[i]
+	hosts := uint64(1)<<(32-subnet.Bits()) - 2
+	if leased := network.Pool(i).Size() + 1; leased == hosts { // and the gateway
+		return
+	}
+	row.OtherConfig[ipamSubnet], row.OtherConfig[ipamExclude] = subnet.String(), ours(network, i)
+}
+
+// boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. One that was
+// accepted as it is, by another bound, keeps its ports, and loses the allocator.
+func (n *Networks) boundIPAM(have *found, want *rows, network *conf.Network) error {
+	wide := n.tooWide(network)
+	if !wide.IsValid() {
+		return nil
+	}
+	if was := inForceOf(have.own); was == nil || was.Revision() != network.Revision() {
+		return refusedf("excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+
+			"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
+	}
+	for _, p := range want.parts() {
+		n.narrowIPAM(p)
+	}
+	return nil
+}
+
+// tooWide returns the subnet, of a layer3 network the first block, that OVN's allocator does not serve for its
+// width; the zero Prefix when there is none.
+func (n *Networks) tooWide(network *conf.Network) netip.Prefix {
+	for i, subnet := range network.Subnets {
+		on := subnet
+		if network.Topology == conf.Layer3 {
+			on = network.Block(i, 0)
+		}
+		if !on.Addr().Is4() || on.Bits() >= n.widestIPAM {
+			continue
+		}
+		for _, e := range network.Exclude {
+			if e.Overlaps(subnet) {
+				return on
+			}
+		}
+	}
+	return netip.Prefix{}
+}
+
+// narrowIPAM takes a subnet that is too wide from OVN's allocator.
+func (n *Networks) narrowIPAM(p *part) {
+	if subnet, err := netip.ParsePrefix(p.sw.OtherConfig[ipamSubnet]); err == nil && subnet.Bits() < n.widestIPAM {
+		delete(p.sw.OtherConfig, ipamSubnet)
+		delete(p.sw.OtherConfig, ipamExclude)
+	}
+}

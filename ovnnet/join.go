@@ -1,0 +1,127 @@
+package ovnnet
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// mayJoin refuses a network on a router that it may not join: the operator's list decides where --config describes the
+// router, and the networks of the router's namespace decide about another namespace's. It returns the assertion that these
+// networks still consent.
+func (n *Networks) mayJoin(ctx context.Context, network *conf.Network) ([]ovsdb.Operation, error) {
+	if r := n.routers[network.Router]; r != nil {
+		if err := r.CheckJoin(network); err != nil {
+			return nil, refusedf("%v", err)
+		}
+	} else if err := network.CheckCluster(); err != nil {
+		return nil, refusedf("%v", err)
+	}
+	if !network.IsGuest() {
+		return nil, nil
+	}
+	guests, guards, err := n.guestsOf(ctx, network.Router)
+	if err != nil {
+		return nil, err
+	}
+	if err := network.CheckGuest(guests); err != nil {
+		return nil, refusedf("%v", err)
+	}
+	return guards, nil
+}
+
+// guestsOf reads the accepted networks of the router's namespace that are on the router. It returns the guests that these
+// networks list, and the assertion that the networks are as they were read.
+func (n *Networks) guestsOf(ctx context.Context, router string) ([]conf.Guest, []ovsdb.Operation, error) {
+	on, err := n.readOnRouter(ctx, router)
+	if err != nil {
+		return nil, nil, err
+	}
+	var keys []string
+	for _, id := range on.networks(conf.RouterNamespace(router)) {
+		keys = append(keys, ovndb.SwitchKey(id))
+	}
+	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, keys, "_uuid", "external_ids")
+	if err != nil {
+		return nil, nil, err
+	}
+	var guests []conf.Guest
+	var guards []ovsdb.Operation
+	for _, sw := range switches {
+		if ovndb.OtherCluster(sw.ExternalIDs) != "" {
+			continue
+		}
+		owner := inForce(sw)
+		if owner == nil || owner.Router != router || len(owner.Guests) == 0 {
+			continue
+		}
+		accepted := ovndb.AcceptedPrefix + owner.NAD()
+		if sw.ExternalIDs[accepted] == "" {
+			continue // the network is being deleted
+		}
+		guests = append(guests, owner.Guests...)
+		guard := ovndb.Present(nb.LogicalSwitchTable, sw.UUID)
+		guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{
+			ovndb.ConfigKey: sw.ExternalIDs[ovndb.ConfigKey], accepted: sw.ExternalIDs[accepted],
+		})))
+		guards = append(guards, guard)
+	}
+	return guests, guards, nil
+}
+
+// Expel detaches a network from its router if the network may not be there any more: its pods keep their ports and reach
+// each other. network is the accepted configuration, accepted are the NADs whose ports it takes.
+func (n *Networks) Expel(ctx context.Context, network *conf.Network, accepted []string) (reason *Refused, err error) {
+	_, err = n.mayJoin(ctx, network)
+	reason, refused := errors.AsType[*Refused](err)
+	if !refused {
+		return nil, err
+	}
+	_, err = n.Ensure(ctx, network.WithoutRouter(), accepted)
+	return reason, err
+}
+
+// noteGuest keeps the router of another namespace that a network is on.
+func (c *Controller) noteGuest(id string, inForce *conf.Network) {
+	delete(c.guests, id)
+	if inForce != nil && inForce.IsGuest() {
+		c.guests[id] = inForce.Router
+	}
+}
+
+// expel detaches a network from a router where it may not be any more. standing is then what is left.
+func (c *Controller) expel(ctx context.Context, i item, standing *Standing) error {
+	network := standing.InForce
+	if network == nil || network.Router == "" {
+		return nil
+	}
+	reason, err := c.networks.Expel(ctx, network, standing.Accepted)
+	if err != nil || reason == nil {
+		return err
+	}
+	c.log.Warn("network is detached from its router", "network", i.id, "router", network.Router, "reason", reason)
+	standing.InForce = network.WithoutRouter()
+	delete(c.guests, i.id)
+	c.routerChanged(i, network.Router)
+	return nil
+}
+
+// routerChanged has the networks looked at that a change of a network on the router may concern: networks that are refused
+// on that router, and guests, whose consent the owner's network may have withdrawn. The look at a guest counts as one for
+// the tenant of this change, so that no guest delays the look by changes of its own.
+func (c *Controller) routerChanged(i item, router string) {
+	c.wake(router)
+	if router == "" || conf.RouterNamespace(router) != namespaceOf(i.id) {
+		return
+	}
+	for guest, of := range c.guests {
+		if of == router {
+			c.queue.Add(item{kindNetwork, guest, i.tenant})
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package ovnnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+)
+
+// Owner has the leading controller's work done only while NB belongs to the cluster of this controller.
+type Owner struct {
+	db    *ovndb.DB
+	adopt string
+	log   *slog.Logger
+	// every is the time between two looks at the owner of NB.
+	every   time.Duration
+	refusal atomic.Pointer[error]
+}
+
+// ownerEvery is the time between two looks at who owns NB: the row may be gone, and another cluster may have adopted NB.
+const ownerEvery = 2 * time.Second
+
+// NewOwner takes the connection to NB. adopt is the identity of the cluster whose NB this one takes over; "": none.
+func NewOwner(db *ovndb.DB, adopt string, log *slog.Logger) *Owner {
+	return &Owner{db: db, adopt: adopt, log: log, every: ownerEvery}
+}
+
+// Ready is nil unless this controller stands by because NB belongs to another cluster.
+func (o *Owner) Ready() error {
+	if err := o.refusal.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Lead stands by until NB belongs to this cluster, and then runs the work until the end of ctx. It makes the row that
+// names the owner when there is none. When another cluster adopts NB, the work ends, and the error says so. leading is
+// asked before each write.
+func (o *Owner) Lead(ctx context.Context, leading func() error, work func(ctx context.Context) error) error {
+	if !o.standBy(ctx, leading) {
+		return nil
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	done := make(chan error, 1)
+	go func() { done <- work(ctx) }()
+	ticker := time.NewTicker(o.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			return errors.Join(err, o.Ready())
+		case <-ticker.C:
+		}
+		if err := o.take(ctx, leading); err != nil && o.Ready() != nil {
+			end(err)
+			return errors.Join(<-done, err)
+		}
+	}
+}
+
+// standBy tries until NB belongs to this cluster; false: ctx ended before. It logs a reason once.
+func (o *Owner) standBy(ctx context.Context, leading func() error) bool {
+	for said := ""; ; {
+		err := o.take(ctx, leading)
+		if err == nil {
+			return true
+		}
+		if text := err.Error(); ctx.Err() == nil && text != said {
+			said = text
+			o.log.Error("standing by", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(o.every):
+		}
+	}
+}
+
+func (o *Owner) take(ctx context.Context, leading func() error) error {
+	if err := leading(); err != nil {
+		return err
+	}
+	err := o.db.Take(ctx, o.adopt)
+	no, other := errors.AsType[*ovndb.NotOwner](err)
+	switch {
+	case other:
+		err = fmt.Errorf("%s belongs to cluster %s, this controller is of cluster %s: give it the NB of its own cluster, "+
+			"or start it with --adopt-cluster=%s if its cluster takes the place of that one", no.Database, no.Owner, no.Cluster, no.Owner)
+		o.refusal.Store(&err)
+	case err == nil:
+		o.refusal.Store(nil)
+	}
+	return err
+}

@@ -1,0 +1,23 @@
+package ovnport
+
+import (
+	"errors"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+)
+
+// OfOtherCluster gives the error of a write to an NB that is not of this cluster its code, and passes others on.
+func OfOtherCluster(err error) error {
+	no, ok := errors.AsType[*ovndb.NotOwner](err)
+	switch {
+	case !ok:
+		return err
+	case no.Owner == "":
+		return conf.Errorf(conf.CodeTryAgain, "ovn-multinet-controller takes NB when it leads: is it running, what does its log say?", "%w", no)
+	}
+	return conf.Errorf(conf.CodeTryAgain,
+		"give the agent the NB of its own cluster (--nb-endpoints); where its cluster takes the place of cluster "+no.Owner+
+			", start the controller with --adopt-cluster="+no.Owner,
+		"%s belongs to cluster %s, this agent is of cluster %s", no.Database, no.Owner, no.Cluster)
+}

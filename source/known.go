@@ -1,0 +1,141 @@
+package source
+
+import (
+	"slices"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
+)
+
+// maxFinalizers bounds the finalizers of a NAD that are kept, in bytes. Others than ours are rare, and have short names.
+const maxFinalizers = 1 << 10
+
+// knownNAD is what an informer keeps of a NAD: about 1 kB, and the text of an OVN network.
+type knownNAD struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta // namespace, name, UID and version alone
+	nad               conf.NAD
+	finalizers        []string
+	// someFinalizers: there are more than maxFinalizers, and the API has to be asked for them.
+	someFinalizers bool
+}
+
+// DeepCopyObject copies it.
+func (k *knownNAD) DeepCopyObject() runtime.Object {
+	other := *k
+	k.ObjectMeta.DeepCopyInto(&other.ObjectMeta)
+	other.finalizers = slices.Clone(k.finalizers)
+	return &other
+}
+
+// knownNADs is a list of them.
+type knownNADs struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []knownNAD
+}
+
+// DeepCopyObject copies it.
+func (k *knownNADs) DeepCopyObject() runtime.Object {
+	other := &knownNADs{TypeMeta: k.TypeMeta, Items: make([]knownNAD, len(k.Items))}
+	k.ListMeta.DeepCopyInto(&other.ListMeta)
+	for i := range k.Items {
+		other.Items[i] = *k.Items[i].DeepCopyObject().(*knownNAD)
+	}
+	return other
+}
+
+// knowNAD is the transform of the informer on NADs.
+func knowNAD(obj any) (any, error) {
+	if n, ok := obj.(*nadv1.NetworkAttachmentDefinition); ok {
+		return known(n), nil
+	}
+	return obj, nil
+}
+
+func known(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
+	k := &knownNAD{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+		nad:        *fromNAD(n, false),
+	}
+	size := 0
+	for _, f := range n.Finalizers {
+		size += len(f)
+	}
+	if k.someFinalizers = size > maxFinalizers; !k.someFinalizers {
+		k.finalizers = n.Finalizers
+	}
+	return k
+}
+
+// fromNAD takes a NAD over, with its configuration as conf.NAD.SetConfig has it.
+func fromNAD(n *nadv1.NetworkAttachmentDefinition, whole bool) *conf.NAD {
+	d := &conf.NAD{
+		Namespace: namespaceOr(n.Namespace), Name: n.Name, Created: created(n),
+		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, conf.NetworkFinalizer),
+		ForceDelete: n.Annotations[conf.ForceDeleteAnnotation] == "true",
+	}
+	d.SetConfig(n.Spec.Config, whole)
+	d.SetResource(n.Annotations[conf.ResourceNameAnnotation])
+	d.SetState(n.Annotations[conf.NetworkStateAnnotation])
+	return d
+}
+
+func created(n *nadv1.NetworkAttachmentDefinition) int64 {
+	if n.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return n.CreationTimestamp.Unix()
+}
+
+// furtherStatus stands for a network-status that names interfaces beside the primary one: nad.HasFurther is all that is asked of
+// it.
+const furtherStatus = "[{}]"
+
+// maxMirror is more than the hash of a static pod has.
+const maxMirror = 253
+
+// trimPod is the transform of the informer on pods.
+func trimPod(obj any) (any, error) {
+	if p, ok := obj.(*corev1.Pod); ok {
+		return knownPod(p), nil
+	}
+	return obj, nil
+}
+
+// knownPod keeps of a pod what is asked for later: an agent's memory must not grow with what users write into pods.
+func knownPod(p *corev1.Pod) *corev1.Pod {
+	annotations := conf.KeptAnnotations(p.Annotations)
+	if len(annotations) > 0 && nad.HasFurther(p.Annotations[nad.StatusAnnotation]) {
+		annotations[nad.StatusAnnotation] = furtherStatus
+	}
+	keepMirror(annotations, p)
+	phase := corev1.PodUnknown
+	if running(p) {
+		phase = corev1.PodRunning
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: phase},
+	}
+}
+
+// keepMirror keeps the annotation by which a static pod is told from others of its name.
+func keepMirror(annotations map[string]string, p *corev1.Pod) {
+	if uid, ok := p.Annotations[mirrorAnnotation]; ok && len(uid) <= maxMirror {
+		annotations[mirrorAnnotation] = uid
+	}
+}
+
+// countedPod keeps of a pod what a Census asks for.
+func countedPod(p *corev1.Pod) *Pod {
+	counted := &Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Annotations: map[string]string{}}
+	keepMirror(counted.Annotations, p)
+	return counted
+}

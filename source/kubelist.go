@@ -1,0 +1,101 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// lists read lists of objects whose size tenants decide. Each object is handed to keep before the next one is decoded, so
+// that a caller holds one whole object at a time and never the whole list, whatever the API server sends at once.
+type lists struct {
+	pods func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error)
+	nads func(ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition)) (metav1.ListMeta, error)
+}
+
+// stream lists a resource of all namespaces by the client of its API group.
+func stream[T any](ctx context.Context, client rest.Interface, resource string, opts metav1.ListOptions, keep func(*T)) (metav1.ListMeta, error) {
+	request := client.Get().Resource(resource).SetHeader("Accept", "application/json").
+		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion)
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return metav1.ListMeta{}, err
+	}
+	defer body.Close()
+	list, err := decodeList(body, keep)
+	if err != nil {
+		return metav1.ListMeta{}, fmt.Errorf("list %s: %w", resource, err)
+	}
+	return list, nil
+}
+
+// decodeList reads a list in JSON. A list that ends early is an error: the rest of the objects would look as if gone.
+func decodeList[T any](text io.Reader, keep func(*T)) (meta metav1.ListMeta, err error) {
+	decoder := json.NewDecoder(text)
+	if err := expect(decoder, '{'); err != nil {
+		return meta, err
+	}
+	var raw json.RawMessage // its memory is used again for each object
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return meta, whole(err)
+		}
+		switch key {
+		case "items":
+			err = decodeItems(decoder, &raw, keep)
+		case "metadata":
+			err = decoder.Decode(&meta)
+		default:
+			err = decoder.Decode(&raw)
+		}
+		if err != nil {
+			return meta, whole(err)
+		}
+	}
+	return meta, expect(decoder, '}')
+}
+
+func decodeItems[T any](decoder *json.Decoder, raw *json.RawMessage, keep func(*T)) error {
+	if token, err := decoder.Token(); err != nil || token == nil { // null: an empty list
+		return err
+	} else if token != json.Delim('[') {
+		return errors.New("its items are not a list")
+	}
+	for decoder.More() {
+		if err := decoder.Decode(raw); err != nil {
+			return err
+		}
+		item := new(T)
+		if err := utiljson.Unmarshal(*raw, item); err != nil {
+			return err
+		}
+		keep(item)
+	}
+	return expect(decoder, ']')
+}
+
+func expect(decoder *json.Decoder, want json.Delim) error {
+	token, err := decoder.Token()
+	if err == nil && token != want {
+		err = fmt.Errorf("%v where %v is wanted", token, want)
+	}
+	return whole(err)
+}
+
+// whole says of a text that ends that it ended early.
+func whole(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
