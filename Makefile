@@ -101,12 +101,12 @@ conformance: setup ## Break the code at each demand of the specifications and se
 	$(GO) run ./hack/mutate -named-in docs/conformance.md
 
 .PHONY: fuzz
-fuzz: ## Fuzz every parser that a tenant reaches (FUZZTIME=1m each)
-	@sh hack/fuzz.sh $(or $(FUZZTIME),1m)
+fuzz: ## Fuzz every parser that a tenant reaches (INPUTS=300000 each)
+	@sh hack/fuzz.sh $(or $(INPUTS),300000)
 
 .PHONY: security
-security: setup build ## Run the tests of the boundaries in their long form, fuzz, and print the counts (FUZZTIME=1m each)
-	@sh hack/security.sh $(or $(FUZZTIME),1m)
+security: setup build ## Run the tests of the boundaries in their long form, fuzz, and print the counts (INPUTS=300000 each)
+	@sh hack/security.sh $(or $(INPUTS),300000)
 
 .PHONY: bench
 bench: setup ## Run the benchmarks

@@ -2,7 +2,7 @@
 # Runs every test of the boundaries in its long form, and fuzzes every parser that a tenant reaches. Then it prints what the
 # tests counted. It exits with 1 when a test failed or was skipped.
 set -eu
-fuzztime=${1:-1m}
+inputs=${1:-300000}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -13,7 +13,7 @@ run() {
 
 run test FLAGS='-v -count=1 -timeout=60m -run ^TestBoundary'
 run e2e RUN='^TestBoundary' FLAGS=-v
-sh hack/fuzz.sh "$fuzztime"
+sh hack/fuzz.sh "$inputs"
 sh hack/vulncheck.sh
 
 echo

@@ -56,9 +56,10 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wire)
 }
 
-// firstOf is the place of the first delegate that has the same conflist as the i-th.
+// firstOf is the place of the first delegate that has the same conflist as the i-th. An absent conflist, which JSON writes as
+// null, is not shared.
 func firstOf(all []Delegate, i int) int {
-	if len(all[i].Conflist) == 0 {
+	if c := all[i].Conflist; len(c) == 0 || string(c) == "null" {
 		return i
 	}
 	return slices.IndexFunc(all[:i+1], func(d Delegate) bool {

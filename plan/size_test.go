@@ -103,6 +103,7 @@ func TestBoundarySharesIsChecked(t *testing.T) {
 func FuzzPlanForm(f *testing.F) {
 	f.Add([]byte(`{"interfaces":[],"delegates":[{"name":"a","conflist":{"a":1}},{"name":"b","conflist":null,"shares":0},{"name":"c","shares":1}]}`))
 	f.Add([]byte(`{"delegates":[{"conflist":null},{"conflist":null},{"shares":0}]}`))
+	f.Add([]byte(`{"delegates":[{},{}]}`))
 	f.Add(mustMarshal(largePlan(3, largeList("a", 30))))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var p, again Plan

@@ -16,7 +16,7 @@ import (
 
 // PreviousCommit is the version before this one, which nodes are upgraded from and may go back to. It is to be moved on with
 // each release.
-const PreviousCommit = "689f958204686e787d651fe643cf64841736341e"
+const PreviousCommit = "384aff85fdced4ee7c7aa2506cfff85bb64cc1d9"
 
 // previousEnv is the folder of the previous version, told to the inner process.
 const previousEnv = "OVN_MULTINET_LAB_PREVIOUS"
