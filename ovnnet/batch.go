@@ -91,7 +91,7 @@ func unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
 func (n *Networks) change(have, want *rows) ([]ovsdb.Operation, error) {
 	b := &batch{db: n.db}
 	b.setPart(have.own, want.own)
-	b.setWire(have.wire.rows, want.wire, func() ovsdb.Operation { return unchanged(have.own.sw) })
+	b.setWire(have.wire.rows, want.wire)
 	for key, p := range want.nodes {
 		b.setPart(have.nodes[key], p)
 	}
@@ -110,6 +110,11 @@ func (n *Networks) change(have, want *rows) ([]ovsdb.Operation, error) {
 		if have.nats[key] == nil {
 			b.setNAT(key, nil, want.nats[key])
 		}
+	}
+	if len(b.ops) > 0 && have.own.sw != nil {
+		// A row may be missing because another controller has deleted the network since its switch was read. Without the
+		// switch, nobody would delete a row that is written now.
+		b.ops = slices.Insert(b.ops, 0, unchanged(have.own.sw))
 	}
 	return b.ops, b.err
 }

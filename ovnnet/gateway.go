@@ -339,9 +339,10 @@ func (n *Networks) changeGateway(router string, have *foundGateway, want *gatewa
 			putIn(b, nb.LogicalSwitchPortTable, key, have.ends[key], want.ends[key], in, in)
 		}
 	}
-	b.setWire(have.wire.rows, want.wire, func() ovsdb.Operation {
-		return ovndb.Present(nb.LogicalRouterTable, want.gateway.UUID)
-	})
+	b.setWire(have.wire.rows, want.wire)
+	if len(b.ops) > 0 && have.gateway != nil { // as in change
+		b.ops = slices.Insert(b.ops, 0, ovndb.Present(nb.LogicalRouterTable, want.gateway.UUID))
+	}
 	return b.ops, b.err
 }
 

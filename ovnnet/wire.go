@@ -160,10 +160,9 @@ func (n *Networks) claimed(ctx context.Context, who string) (map[string]*nb.Copp
 	return have, err
 }
 
-// setWire gives the claimant the claims that are wanted, and takes it off the others. Where the claimant's own row is
-// not written in the same transaction, present asserts it.
-func (b *batch) setWire(have map[string]*nb.Copp, want *wireClaims, present func() ovsdb.Operation) {
-	before := len(b.ops)
+// setWire gives the claimant the claims that are wanted, and takes it off the others. The transaction has to insert or
+// assert the claimant's own row.
+func (b *batch) setWire(have map[string]*nb.Copp, want *wireClaims) {
 	for _, key := range sortedKeys(have) {
 		if want.rows[key] == nil {
 			b.unclaim(have[key], ovndb.ClaimantPrefix+want.who)
@@ -179,9 +178,6 @@ func (b *batch) setWire(have map[string]*nb.Copp, want *wireClaims, present func
 		all := maps.Clone(old.ExternalIDs)
 		maps.Copy(all, row.ExternalIDs)
 		b.setClaimants(old, all)
-	}
-	if before == 0 && len(b.ops) > 0 {
-		b.add(present())
 	}
 }
 

@@ -328,13 +328,15 @@ func (w *world) wantCommitted(t *testing.T, want int) {
 	w.proxy.Reset()
 }
 
-// meanwhile has do called once, before the first transaction that writes to a row of the table is forwarded.
+// meanwhile has do called once, before the first transaction that writes to a row of the table is forwarded; "": of any.
 func (w *world) meanwhile(t *testing.T, table string, do func()) {
 	t.Helper()
 	var first sync.Once
 	done := false
 	w.proxy.Before(func(tx ovndbtest.Transact) {
-		if tx.Writes && slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool { return op["table"] == table && op["op"] != "wait" }) {
+		if tx.Writes && slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool {
+			return (table == "" || op["table"] == table) && op["op"] != "wait"
+		}) {
 			first.Do(func() {
 				done = true
 				do()
