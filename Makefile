@@ -53,8 +53,12 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 	@$(AS_ROOT) $(CACHE)/bin/demo -shell
 
 .PHONY: test
-test: setup ## Run the tests, with a real OVN
-	$(GO) test -parallel $(LABS) $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
+test: setup $(if $(OVN),withovn) ## Run the tests, with a real OVN (OVN=25.03: Debian 13's, whatever the machine has)
+	$(GO) test -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
+
+.PHONY: withovn
+withovn:
+	@$(GO) build -o $(CACHE)/bin/withovn ./e2e/withovn
 
 .PHONY: e2e
 e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)

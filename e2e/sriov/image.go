@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
 // programs of the guest, by where they are in it and where Debian has them; with the libraries that they need.
@@ -51,23 +53,13 @@ var modules = []string{
 // lateModules are in the guest to be loaded by name.
 var lateModules = []string{"igbvf"}
 
-const libraries = "usr/lib/x86_64-linux-gnu"
-
 // tree is the unpacked packages.
-type tree string
-
-func (t tree) path(name string) string { return filepath.Join(string(t), name) }
-
-// start returns a command line that runs one of the tree's programs with the tree's own libraries, whatever this machine
-// has.
-func (t tree) start(program string, args ...string) []string {
-	return append([]string{t.path("usr/lib64/ld-linux-x86-64.so.2"), "--library-path", t.path(libraries), t.path(program)}, args...)
-}
+type tree struct{ trixie.Tree }
 
 // kernel returns the kernel's image and the folder of its modules.
 func (t tree) kernel() (image, folder string, err error) {
-	images, _ := filepath.Glob(t.path("boot/vmlinuz-*"))
-	folders, _ := filepath.Glob(t.path("usr/lib/modules/*"))
+	images, _ := filepath.Glob(t.Path("boot/vmlinuz-*"))
+	folders, _ := filepath.Glob(t.Path("usr/lib/modules/*"))
 	if len(images) != 1 || len(folders) != 1 {
 		return "", "", fmt.Errorf("not one kernel, but %v with modules in %v", images, folders)
 	}
@@ -105,12 +97,12 @@ func (t tree) writeImage(ctx context.Context, to string) error {
 
 func (t tree) addPrograms(a *archive) error {
 	// Found by name, not by need: iptables' extensions.
-	plugins, err := filepath.Glob(t.path(libraries + "/xtables/*.so"))
+	plugins, err := filepath.Glob(t.Path(trixie.Libraries + "/xtables/*.so"))
 	if err != nil {
 		return err
 	}
 	for _, p := range plugins {
-		name := path.Join(libraries, "xtables", filepath.Base(p))
+		name := path.Join(trixie.Libraries, "xtables", filepath.Base(p))
 		if err := t.addFile(a, name, name); err != nil {
 			return err
 		}
@@ -128,11 +120,11 @@ func (t tree) addFile(a *archive, name, from string) error {
 	if a.have[name] {
 		return nil
 	}
-	content, err := os.ReadFile(t.path(from))
+	content, err := os.ReadFile(t.Path(from))
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(t.path(from))
+	info, err := os.Stat(t.Path(from))
 	if err != nil {
 		return err
 	}
@@ -152,7 +144,7 @@ func (t tree) addFile(a *archive, name, from string) error {
 		if strings.HasPrefix(lib, "ld-linux") {
 			continue
 		}
-		if err := t.addFile(a, path.Join(libraries, lib), path.Join(libraries, lib)); err != nil {
+		if err := t.addFile(a, path.Join(trixie.Libraries, lib), path.Join(trixie.Libraries, lib)); err != nil {
 			return fmt.Errorf("%s needs %s: %w", from, lib, err)
 		}
 	}
@@ -224,8 +216,8 @@ func (m *moduleSet) add(ctx context.Context, name string) error {
 	if !ok {
 		return fmt.Errorf("the kernel has no module %s", name)
 	}
-	xz := m.tree.start("usr/bin/xz", "--decompress", "--stdout", file)
-	content, err := output(ctx, xz[0], xz[1:]...)
+	xz := m.tree.Start("usr/bin/xz", "--decompress", "--stdout", file)
+	content, err := trixie.Output(ctx, xz[0], xz[1:]...)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/sriov/guest/wire"
+	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
 // machine is the guest's hardware. Two igb are its physical functions, each behind a port of its own as virtual functions
@@ -43,11 +44,11 @@ func boot(ctx context.Context, t tree, kernel string, initrd *os.File, line func
 	// The parent-death signal fires when the thread that forked ends, not the process: keep this one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	args := append(t.start("usr/bin/qemu-system-x86_64"), machine...)
-	args = append(args, "-L", t.path("usr/share/qemu"), "-L", t.path("usr/share/seabios"),
+	args := append(t.Start("usr/bin/qemu-system-x86_64"), machine...)
+	args = append(args, "-L", t.Path("usr/share/qemu"), "-L", t.Path("usr/share/seabios"),
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", "-append", kernelArgs)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+t.path(filepath.Join(libraries, "qemu")))
+	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+t.Path(filepath.Join(trixie.Libraries, "qemu")))
 	cmd.ExtraFiles = []*os.File{initrd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	var complaints strings.Builder

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/e2e/sriov/guest/wire"
+	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
 type options struct {
@@ -156,7 +157,7 @@ func build(ctx context.Context) (map[string]string, error) {
 }
 
 func buildTest(ctx context.Context, root, to string) error {
-	_, err := run(ctx, []string{"CGO_ENABLED=0", "GOWORK=off"}, "go", "-C", root, "test", "-c", "-buildvcs=false", "-tags", "sriov", "-ldflags=-s -w",
+	_, err := trixie.Run(ctx, []string{"CGO_ENABLED=0", "GOWORK=off"}, "go", "-C", root, "test", "-c", "-buildvcs=false", "-tags", "sriov", "-ldflags=-s -w",
 		"-o", to, "./e2e/sriov/scenarios")
 	if err != nil {
 		return fmt.Errorf("build the scenarios: %w", err)

@@ -1,4 +1,6 @@
-package main
+// Package trixie fetches programs of Debian 13 (trixie) and runs them on a machine that has another release. It installs
+// nothing: the packages are unpacked into a folder of the cache, and their programs run with their own libraries.
+package trixie
 
 import (
 	"bytes"
@@ -14,18 +16,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The release whose QEMU gives igb's virtual functions a link, and whose kernel has a driver for them.
 const (
 	suite   = "trixie"
 	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
-
-// packages are what is fetched, with all that they depend on: first what runs here, then what runs in the guest.
-var packages = []string{
-	"qemu-system-x86", "xz-utils",
-	"linux-image-amd64", "openvswitch-switch", "ovn-central", "ovn-host", "iproute2", "ethtool", "iptables", "iputils-ping",
-	"busybox-static",
-}
 
 // apt is an apt of its own: it knows the machine's mirror and nothing else of it, and installs nothing.
 type apt struct {
@@ -69,11 +63,11 @@ func (a *apt) mirrors(ctx context.Context) ([]string, error) {
 		var args []string
 		if lists != "" {
 			args = []string{"-o", "Dir::State::lists=" + lists, "-o", "APT::Sandbox::User=root"}
-			if _, err := output(ctx, "apt-get", append(args, "-q", "update")...); err != nil {
+			if _, err := Output(ctx, "apt-get", append(args, "-q", "update")...); err != nil {
 				return nil, err
 			}
 		}
-		out, err := output(ctx, "apt-get", append(args, "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages")...)
+		out, err := Output(ctx, "apt-get", append(args, "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages")...)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +90,7 @@ func (a *apt) mirrors(ctx context.Context) ([]string, error) {
 
 // acquireSettings are the machine's own for downloads: proxies, time-outs, checks.
 func acquireSettings(ctx context.Context) (string, error) {
-	out, err := output(ctx, "apt-config", "dump", "Acquire")
+	out, err := Output(ctx, "apt-config", "dump", "Acquire")
 	if err != nil {
 		return "", err
 	}
@@ -141,12 +135,12 @@ Acquire::Languages "none";
 }
 
 func (a *apt) get(ctx context.Context, args ...string) (string, error) {
-	return run(ctx, []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf")}, "apt-get", append([]string{"-q", "-y"}, args...)...)
+	return Run(ctx, []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf")}, "apt-get", append([]string{"-q", "-y"}, args...)...)
 }
 
 // unpack fetches the packages, with what they need, and unpacks them all into one tree. It returns their names and
 // versions.
-func (a *apt) unpack(ctx context.Context, tree string) ([]string, error) {
+func (a *apt) unpack(ctx context.Context, tree string, packages []string) ([]string, error) {
 	args := append([]string{"install", "--download-only", "--no-install-recommends"}, packages...)
 	if _, err := a.get(ctx, args...); err != nil {
 		return nil, err
@@ -166,19 +160,20 @@ func (a *apt) unpack(ctx context.Context, tree string) ([]string, error) {
 		parts := strings.Split(strings.ReplaceAll(filepath.Base(file), "%3a", ":"), "_")
 		versions = append(versions, strings.Join(parts[:2], " "))
 		all.Go(func() error {
-			_, err := output(ctx, "dpkg", "-x", file, tree)
+			_, err := Output(ctx, "dpkg", "-x", file, tree)
 			return err
 		})
 	}
 	return versions, all.Wait()
 }
 
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	return run(ctx, nil, name, args...)
+// Output runs a program to its end and returns what it printed; its complaints are in the error.
+func Output(ctx context.Context, name string, args ...string) (string, error) {
+	return Run(ctx, nil, name, args...)
 }
 
-// run runs a program to its end and returns what it printed; its complaints are in the error.
-func run(ctx context.Context, env []string, name string, args ...string) (string, error) {
+// Run is Output with more variables of the environment.
+func Run(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)

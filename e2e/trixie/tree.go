@@ -1,0 +1,138 @@
+package trixie
+
+import (
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// Libraries is the folder of the libraries in a tree.
+const Libraries = "usr/lib/x86_64-linux-gnu"
+
+const loader = "usr/lib64/ld-linux-x86-64.so.2"
+
+// Tree is a folder of unpacked packages.
+type Tree string
+
+// Path is where a file of the tree is on this machine.
+func (t Tree) Path(name string) string { return filepath.Join(string(t), name) }
+
+// Start returns a command line that runs one of the tree's programs with the tree's own libraries, whatever this machine
+// has.
+func (t Tree) Start(program string, args ...string) []string {
+	return append([]string{t.Path(loader), "--library-path", t.Path(Libraries), t.Path(program)}, args...)
+}
+
+// WriteScript writes a shell script that runs one of the tree's programs under the program's own name. A program that is a
+// script itself is run as it is. Both may be moved together.
+func (t Tree) WriteScript(to, program string) error {
+	tree, err := filepath.Rel(filepath.Dir(to), string(t))
+	if err != nil {
+		return err
+	}
+	run := `"$tree/` + program + `"`
+	if _, err := elf.Open(t.Path(program)); err == nil {
+		run = fmt.Sprintf(`"$tree/%s" --library-path "$tree/%s" --argv0 '%s' %s`, loader, Libraries, filepath.Base(program), run)
+	}
+	text := "#!/bin/sh\ntree=${0%/*}/" + tree + "\nexec " + run + " \"$@\"\n"
+	return os.WriteFile(to, []byte(text), 0o755)
+}
+
+// Fetch makes the tree of packages and of all that they depend on. It returns their names and versions.
+func (t Tree) Fetch(ctx context.Context, packages ...string) ([]string, error) {
+	dir := string(t) + ".apt"
+	a, err := newApt(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	versions, err := a.unpack(ctx, string(t), packages)
+	return versions, errors.Join(err, os.RemoveAll(dir))
+}
+
+// Without deletes files and folders of the tree that nobody needs.
+func (t Tree) Without(names ...string) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, os.RemoveAll(t.Path(name)))
+	}
+	return errors.Join(errs...)
+}
+
+// own is the part of every recipe that is this package's.
+//
+//go:embed apt.go tree.go
+var own embed.FS
+
+// Cached returns the folder of that name in the cache, as the recipe makes it: the source files of the caller. If it is
+// not there, build makes it in a folder that then gets the name, so it is there whole or not at all. Folders of other
+// recipes are deleted. Several processes take turns.
+func Cached(name string, recipe embed.FS, build func(dir string) error) (string, error) {
+	cache, err := lab.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, name)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lab.LockFile(filepath.Join(cache, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	key, err := keyOf(own, recipe)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, key)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return dir, err
+	}
+	old, err := filepath.Glob(filepath.Join(cache, "*"))
+	if err != nil {
+		return "", err
+	}
+	for _, path := range old {
+		if filepath.Base(path) != "lock" {
+			if err := os.RemoveAll(path); err != nil {
+				return "", err
+			}
+		}
+	}
+	work := filepath.Join(cache, "new")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return "", err
+	}
+	if err := build(work); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(work, dir)
+}
+
+// keyOf names a recipe by what is in its files.
+func keyOf(recipes ...embed.FS) (string, error) {
+	sum := sha256.New()
+	for _, recipe := range recipes {
+		files, err := fs.ReadDir(recipe, ".")
+		if err != nil {
+			return "", err
+		}
+		for _, f := range files {
+			text, err := recipe.ReadFile(f.Name())
+			if err != nil {
+				return "", err
+			}
+			sum.Write(text)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
