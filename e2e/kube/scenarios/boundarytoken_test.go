@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
@@ -348,8 +349,11 @@ func TestBoundaryControllerToken(t *testing.T) {
 	kube, err := source.NewKube(s.core, s.nads, "", source.Changes{}, slog.New(slog.DiscardHandler))
 	w.must(err)
 	blue := &conf.NAD{Namespace: "default", Name: "blue"}
-	w.must(kube.SetNetworkState(w.ctx, blue, `{"state":"by the test"}`, false))
-	w.must(kube.SetNetworkState(w.ctx, blue, `{"state":"by the test again"}`, true))
+	for _, held := range []bool{false, true} { // the controller writes the state too
+		w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			return kube.SetNetworkState(w.ctx, blue, fmt.Sprintf(`{"state":"held %t by the test"}`, held), held)
+		}))
+	}
 	t.Attr("boundary.controller-token-refused", fmt.Sprint(s.refused))
 }
 
