@@ -289,6 +289,36 @@ func TestGatewayMoves(t *testing.T) {
 	w.endNetworks("hidden")
 }
 
+// TestGatewayWithoutVSwitchd: when ovs-vswitchd dies on the gateway's node, and all else on the node goes on, the next node
+// takes the gateway: with the userspace datapath nobody answers BFD on the node any more.
+func TestGatewayWithoutVSwitchd(t *testing.T) {
+	t.Parallel()
+	w := newGatewayWorld(t, gatewayConfig, 0, 1)
+	w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
+	w.network("hidden", outOf(1, ""))
+	p := w.attached(2, "web", "hidden")
+	w.mustReach(p, "192.0.2.9", "2001:db8::9")
+	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
+	w.must(err)
+	defer binding.Close()
+	w.watched(0, 1, 2)
+	first := w.host(binding)
+	second := 1 - first
+
+	w.must(w.Nodes[first].VSwitchd.Kill())
+	w.must(binding.Await(w.ctx, func(chassis string) bool { return chassis == w.Nodes[second].SystemID }))
+	w.mustReach(p, "192.0.2.9", "2001:db8::9")
+	w.says(w.Nodes[second].Agent, "took a gateway over")
+	w.must(w.Nodes[first].VSwitchd.Restart(w.ctx))
+	w.watched(0, 1, 2)
+	_, err = w.NBCtl(w.ctx, "--wait=hv", "sync")
+	w.must(err)
+	equal(t, "the gateway's node after ovs-vswitchd is back", w.nodeOf(binding.Chassis()), w.Nodes[second].Name)
+	w.mustReach(p, "192.0.2.9", "2001:db8::9")
+	w.end(p)
+	w.endNetworks("hidden")
+}
+
 // host waits until one of the first two nodes has the gateway and returns its number.
 func (w *world) host(binding *lab.BindingWatch) int {
 	w.t.Helper()
