@@ -38,6 +38,8 @@ type Options struct {
 	Containerd2 bool
 	// AllowedDelegates are CNI plugins that the product may run on the nodes beside those of its manifests.
 	AllowedDelegates []string
+	// Physical is the lab's: with it the nodes have a bridge to an outside world.
+	Physical string
 	// Step is told in plain words what is being done.
 	Step func(format string, args ...any)
 }
@@ -83,7 +85,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	var err error
 	c.Lab, err = lab.New(ctx, lab.Options{
-		Name: o.Name, Nodes: o.Nodes, CNIVersion: o.CNIVersion, BareNodes: true, Step: o.Step,
+		Name: o.Name, Nodes: o.Nodes, CNIVersion: o.CNIVersion, Physical: o.Physical, BareNodes: true, Step: o.Step,
 	})
 	if err != nil {
 		return nil, err

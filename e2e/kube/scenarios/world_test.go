@@ -34,9 +34,14 @@ type world struct {
 // newWorld takes further lines of the product's ConfigMap.
 func newWorld(t *testing.T, settings ...string) *world {
 	t.Helper()
+	return newWorldOf(t, kube.Options{Nodes: 2}, settings...)
+}
+
+func newWorldOf(t *testing.T, o kube.Options, settings ...string) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
-	w := &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}
+	w := &world{Cluster: kube.Start(t, o), t: t, ctx: ctx}
 	w.must(w.InstallProduct(ctx, settings...))
 	return w
 }

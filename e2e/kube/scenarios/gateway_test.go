@@ -1,0 +1,95 @@
+//go:build kube
+
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// gatewayConfig is the controller's ConfigMap with router /core, whose gateway is on nodes with the label edge.
+const gatewayConfig = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: ovn-multinet-controller, namespace: ovn-multinet}
+data:
+  controller.yaml: |
+    routers:
+      /core:
+        namespaces:
+          default: {subnets: "10.0.0.0/8"}
+        gatewayNodes: edge=yes
+        physicalNetworkName: provider
+        vlanID: 42
+        externalSubnet: 192.0.2.0/24
+        externalAddress: 192.0.2.10
+        nextHop: 192.0.2.1
+`
+
+// TestGatewayAndLayer3: an operator describes a router with a gateway in the ConfigMap and labels a node. Pods of a layer3
+// network get addresses of their node's block, reach each other and a layer2 network of the router, and reach the world
+// outside under the gateway's address.
+func TestGatewayAndLayer3(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, kube.Options{Nodes: 2, Physical: "provider"})
+	outside, err := w.Outside(w.ctx, "host", 42, "192.0.2.9/24")
+	w.must(err)
+	w.must(w.Apply(w.ctx, gatewayConfig))
+	for _, args := range []string{
+		"label node node2 edge=yes",
+		"-n ovn-multinet rollout restart deployment/controller",
+		"-n ovn-multinet rollout status --timeout=120s deployment/controller",
+	} {
+		_, err := w.Kubectl(w.ctx, strings.Fields(args)...)
+		w.must(err)
+	}
+	const routes = `"routes":[{"dst":"10.40.0.0/15"},{"dst":"192.0.2.0/24"}]`
+	w.must(w.Apply(w.ctx, nad("wide", `{"type":"ovn-multinet","router":"/core","topology":"layer3","subnets":"10.40.0.0/16/24",`+routes+`}`)+
+		nad("flat", `{"type":"ovn-multinet","router":"/core","subnets":"10.41.0.0/24",`+routes+`}`)))
+	pods := pod("a", "node1", "wide") + pod("b", "node2", "wide") + pod("c", "node1", "flat")
+	w.must(w.Apply(w.ctx, pods))
+	w.must(w.WaitReady(w.ctx, "default/a", "default/b", "default/c"))
+
+	blocks := map[netip.Prefix]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		w.consistent(name, []string{"eth0", "net1"})
+		ip := netip.MustParseAddr(w.links(name)["net1"].ips()[0])
+		block := netip.PrefixFrom(ip, 24).Masked()
+		if other, taken := blocks[block]; taken {
+			t.Errorf("pods %s and %s, which are not on one node and network, are both in %s", other, name, block)
+		}
+		blocks[block] = name
+	}
+	for _, to := range []string{"b", "c"} {
+		w.reaches("a", "net1", w.links(to)["net1"].ips()[0])
+	}
+	for _, from := range []string{"a", "b", "c"} {
+		w.reaches(from, "net1", "192.0.2.9")
+		w.must(w.seenOutside(outside, from))
+	}
+	w.must(w.Delete(w.ctx, pods))
+	w.must(w.WaitGone(w.ctx, "default/a", "default/b", "default/c"))
+	for _, name := range []string{"wide", "flat"} {
+		w.deleteNAD(name)
+		w.nadGone(name, "default/"+name)
+	}
+}
+
+// seenOutside fails unless the machine outside sees a pod under the gateway's address and no other.
+func (w *world) seenOutside(o *lab.Outside, from string) error {
+	c, err := o.Capture()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w.reaches(from, "net1", "192.0.2.9")
+	sources, err := c.Sources()
+	if err == nil && fmt.Sprint(sources) != "[192.0.2.10]" {
+		err = fmt.Errorf("%s sees %v of pod %s, want the gateway's address alone", o, sources, from)
+	}
+	return err
+}
