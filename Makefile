@@ -54,7 +54,7 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 
 .PHONY: test
 test: setup $(if $(OVN),withovn) ## Run the tests, with a real OVN (OVN=25.03: Debian 13's, whatever the machine has)
-	$(GO) test -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
+	$(GO) test -timeout 60m -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
 
 .PHONY: withovn
 withovn:

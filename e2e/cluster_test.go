@@ -112,7 +112,7 @@ func TestBoundaryTwoFoldersOnOneNB(t *testing.T) {
 	w.must(w.StartController(w.ctx))
 	w.owns(one)
 	w.exchangeAgent(w.Nodes[1])
-	w.announced()
+	w.must(w.Announced(w.ctx))
 	ping.stop()
 	w.end(stays, peer, late, gone)
 	w.asBefore()

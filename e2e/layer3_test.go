@@ -187,7 +187,7 @@ func TestLayer3Nodes(t *testing.T) {
 	w.refused(err, conf.CodeNoAddressLeft, "node2")
 	w.end(back, late, a)
 	w.endNetworks("narrow")
-	w.announced()
+	w.must(w.Announced(w.ctx))
 	w.asBefore()
 }
 

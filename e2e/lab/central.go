@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -32,6 +33,18 @@ func (l *Lab) SBSocket() string { return filepath.Join(l.Dir, "central", "sb.soc
 // NBCtl runs ovn-nbctl on NB.
 func (l *Lab) NBCtl(ctx context.Context, args ...string) (string, error) {
 	return tool(ctx, "ovn-nbctl", append([]string{"--db=unix:" + l.NBSocket()}, args...)...)
+}
+
+// Announced waits until each node's agent has told NB which chassis the node is: an agent does so some time after its
+// start.
+func (l *Lab) Announced(ctx context.Context) error {
+	return Eventually(ctx, func() error {
+		out, err := l.NBCtl(ctx, "--bare", "--columns=name", "find", "Copp", "external_ids:ovn-multinet/kind=node")
+		if got := strings.Count(out, "ovn-multinet node "); err == nil && got != len(l.Nodes) {
+			err = fmt.Errorf("NB knows %d of %d nodes", got, len(l.Nodes))
+		}
+		return err
+	})
 }
 
 // SBCtl runs ovn-sbctl on SB.

@@ -111,6 +111,7 @@ func (w *world) up() {
 	w.must(err)
 	w.must(w.StartController(w.ctx))
 	w.must(w.StartAgents(w.ctx))
+	w.must(w.Announced(w.ctx))
 	for name, config := range nads {
 		w.definition(name, "", config)
 	}
