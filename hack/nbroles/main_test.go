@@ -331,6 +331,9 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 	for chassis, db := range map[string]*ovndb.DB{"chassis-a": a, "chassis-b": b} {
 		turns, err := ovnnet.New(db, nil).TurnsOf(w.ctx, chassis)
 		w.must(err)
+		if len(turns) != 1 {
+			w.t.Fatalf("%s has the turns %+v, want one: of the router's gateway", chassis, turns)
+		}
 		made, err := ovnnet.New(db, nil).MakeFirst(w.ctx, &turns[0], chassis)
 		w.must(err)
 		if made {
