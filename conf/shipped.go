@@ -33,7 +33,7 @@ var shipped = map[string]schema{
 			"table": number(math.MaxInt32), "scope": number(math.MaxUint8),
 		})),
 		"dns": dns,
-	}},
+	}, args: fields{"cni": open(fields{"ips": list(maxAddresses, prefix)})}}, // which take the place of "addresses"
 	// dummy runs its "ipam" on DEL too, and never succeeds without.
 	"dummy": {keys: fields{}, addresses: true},
 	// sbr and vrf change the interface that the plugins before them made, and refuse to be the first.
@@ -45,6 +45,7 @@ var shipped = map[string]schema{
 type schema struct {
 	keys      fields   // beside those that CNI gives every plugin; nil: it is no plugin for interfaces
 	ipam      fields   // of "ipam"; nil: it is no plugin for addresses
+	args      fields   // of "args", those that it reads as a plugin for addresses
 	required  []string // keys
 	chained   bool     // another plugin stands before it
 	addresses bool     // it needs an "ipam"
@@ -52,7 +53,7 @@ type schema struct {
 
 // everyPlugins are the keys that CNI and its conventions give every plugin.
 var everyPlugins = fields{
-	"cniVersion": text, "name": text, "type": text, "ipam": anything, "dns": dns, "args": object(nil), "capabilities": flags,
+	"cniVersion": text, "name": text, "type": text, "ipam": anything, "dns": dns, "args": open(nil), "capabilities": flags,
 	"deviceID": text, "pciBusID": text,
 }
 
@@ -92,6 +93,11 @@ func CheckShipped(config []byte, p *Programs, first bool) error {
 	if s, known := shipped[p.IPAM]; known && s.ipam != nil {
 		if err := object(s.ipam)(keys["ipam"]); err != nil {
 			return fmt.Errorf("ipam: plugin %q: %w", p.IPAM, err)
+		}
+		if args := keys["args"]; args != nil {
+			if err := open(s.args)(args); err != nil {
+				return fmt.Errorf("args: plugin %q: %w", p.IPAM, err)
+			}
 		}
 	}
 	s, known := shipped[p.Type]
@@ -141,18 +147,34 @@ func (f fields) check(members map[string]json.RawMessage) error {
 	return nil
 }
 
-// object takes an object with these members, any members if it is nil.
+// object takes an object with these members and no others.
 func object(f fields) value {
 	return func(text json.RawMessage) error {
-		var members map[string]json.RawMessage
-		if json.Unmarshal(text, &members) != nil {
-			return errors.New("not an object")
-		}
-		if f == nil {
-			return nil
+		members, err := membersOf(text)
+		if err != nil {
+			return err
 		}
 		return f.check(members)
 	}
+}
+
+// open takes an object with these members, and with any others.
+func open(f fields) value {
+	return func(text json.RawMessage) error {
+		members, err := membersOf(text)
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(members, func(key string, _ json.RawMessage) bool { return f[key] == nil })
+		return f.check(members)
+	}
+}
+
+func membersOf(text json.RawMessage) (members map[string]json.RawMessage, err error) {
+	if json.Unmarshal(text, &members) != nil {
+		return nil, errors.New("not an object")
+	}
+	return members, nil
 }
 
 // list takes a list of up to so many values.

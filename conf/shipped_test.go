@@ -12,7 +12,10 @@ func TestBoundaryShippedPlugins(t *testing.T) {
 	many := func(n int, text string) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + "]"
 	}
-	const ipam = `ipam: plugin "static": `
+	const ipam, args = `ipam: plugin "static": `, `args: plugin "static": `
+	withIPs := func(kind, ips string) string {
+		return `{"type":"` + kind + `","ipam":{"type":"static"},"args":{"x":1,"cni":{"y":2,"ips":` + ips + `}}}`
+	}
 	tests := []struct{ name, config, want string }{
 		{"dummy", static(`"addresses":[{"address":"192.0.2.5/24","gateway":"192.0.2.1"},{"address":"2001:db8::5/64","version":"6"}],
 			"routes":[{"dst":"0.0.0.0/0","gw":"192.0.2.1","mtu":1400,"priority":5,"table":7,"scope":253}],
@@ -24,7 +27,8 @@ func TestBoundaryShippedPlugins(t *testing.T) {
 		{"a key that dummy has not", `{"type":"dummy","ipam":{"type":"static"},"master":"eth0"}`, `plugin "dummy": unknown key "master"`},
 		{"a key that is near", `{"type":"dummy","ipam":{"type":"static"},"dnss":{}}`, `plugin "dummy": unknown key "dnss", did you mean "dns"?`},
 		{"capabilities", `{"type":"dummy","ipam":{"type":"static"},"capabilities":1}`, `plugin "dummy": "capabilities": not an object of true and false`},
-		{"args", `{"type":"dummy","ipam":{"type":"static"},"args":1}`, `plugin "dummy": "args": not an object`},
+		{"args", `{"type":"dummy","ipam":{"type":"static"},"args":1}`, `args: plugin "static": not an object`},
+		{"args of a plugin without addresses", `{"type":"sbr","args":1}`, `plugin "sbr": "args": not an object`},
 		{"dns", `{"type":"dummy","ipam":{"type":"static"},"dns":{"nameservers":` + many(17, `"x"`) + `}}`, `plugin "dummy": "dns": "nameservers": 17 values are more than 16`},
 
 		{"static's folder", static(`"dataDir":"/etc"`), ipam + `unknown key "dataDir"`},
@@ -39,6 +43,14 @@ func TestBoundaryShippedPlugins(t *testing.T) {
 		{"a route's scope", static(`"routes":[{"dst":"192.0.2.0/24","scope":256}]`), ipam + `"routes": [0]: "scope": not a number of 0 to 255`},
 		{"a text of 254", static(`"dns":{"domain":"` + strings.Repeat("d", 254) + `"}`), ipam + `"dns": "domain": 254 characters are more than 253`},
 		{"static for a plugin without a schema", `{"type":"macvlan","master":"eth1","ipam":{"type":"static","x":1}}`, ipam + `unknown key "x"`},
+
+		{"addresses in args, 16", withIPs("dummy", many(16, `"192.0.2.5/24"`)), ""},
+		{"addresses in args, 17", withIPs("dummy", many(17, `"192.0.2.5/24"`)), args + `"cni": "ips": 17 values are more than 16`},
+		{"addresses in args of a plugin without a schema, 17", withIPs("macvlan", many(17, `"192.0.2.5/24"`)), args + `"cni": "ips": 17 values are more than 16`},
+		{"address in args without a length", withIPs("dummy", `["192.0.2.5"]`), args + `"cni": "ips": [0]: "192.0.2.5" is no address with a prefix length, like 192.0.2.5/24`},
+		{"addresses in args are no list", withIPs("dummy", `{"0":"192.0.2.5/24"}`), args + `"cni": "ips": not a list`},
+		{"args.cni", `{"type":"dummy","ipam":{"type":"static"},"args":{"cni":1}}`, args + `"cni": not an object`},
+		{"args without addresses", `{"type":"dummy","ipam":{"type":"static"},"args":{"cni":null}}`, ""},
 
 		{"sbr", `{"type":"sbr","table":100}`, ""},
 		{"sbr's table", `{"type":"sbr","table":"100"}`, `plugin "sbr": "table": not a number of 0 to 2147483647`},

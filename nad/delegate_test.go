@@ -264,6 +264,11 @@ func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `key "IPs" is to be written "ips"`) {
 		t.Errorf("args of the pod in another case: %v", err)
 	}
+	ips := strings.Repeat(`"192.0.2.5/24",`, 16) + `"192.0.2.5/24"`
+	_, err = delegated(t, rules, `{"type":"dummy","ipam":{"type":"static"}}`, `"cni-args":{"ips":[`+ips+`]}`)
+	if err == nil || !strings.Contains(err.Error(), `args: plugin "static": "cni": "ips": 17 values are more than 16`) {
+		t.Errorf("args of the pod with 17 addresses: %v", err)
+	}
 	if d, err := delegated(t, rules, `{"type":"dummy","ipam":{"type":"static","addresses":[{"address":"192.0.2.5/24"}]}}`, ""); err != nil || len(d.programs) != 1 {
 		t.Errorf("what is allowed: %+v, %v", d, err)
 	}

@@ -185,16 +185,41 @@ func (m *Manifests) NAD(_ context.Context, namespace, name string) (*conf.NAD, e
 	return m.withState(d)
 }
 
-// LiveNAD reads the NAD's file again, with the text of its configuration.
+// LiveNAD reads the NAD's file again, with the text of its configuration. The NAD may move to another file between the
+// scan and the reading: then the folder is scanned once more.
 func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
-	if err := m.scan(); err != nil {
-		return nil, err
+	for last := false; ; last = true {
+		if err := m.scan(); err != nil {
+			return nil, err
+		}
+		file := m.fileOf(namespace, name)
+		if file != "" {
+			d, err := m.readNAD(file, namespace, name)
+			if !errors.Is(err, fs.ErrNotExist) {
+				return d, err
+			}
+		}
+		if file == "" || last {
+			return nil, m.absent(namespace, name, conf.ErrNotFound)
+		}
 	}
-	d := m.nad(namespace, name)
-	if d == nil {
-		return nil, m.absent(namespace, name, conf.ErrNotFound)
+}
+
+// fileOf names the file that counts for a NAD, the first that has it; "": none has it.
+func (m *Manifests) fileOf(namespace, name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, file := range slices.Sorted(maps.Keys(m.files)) {
+		if findNAD(m.files[file].nads, namespace, name) != nil {
+			return file
+		}
 	}
-	path := filepath.Join(m.dir, m.fileOf(d))
+	return ""
+}
+
+// readNAD reads a NAD from a file, with its whole text. It answers fs.ErrNotExist if the file or the NAD is not there.
+func (m *Manifests) readNAD(name, namespace, nad string) (*conf.NAD, error) {
+	path := filepath.Join(m.dir, name)
 	text, err := os.ReadFile(path)
 	f := &file{whole: true}
 	if err == nil {
@@ -203,24 +228,20 @@ func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*conf.NA
 	if err != nil {
 		return nil, fmt.Errorf("manifest %s: %w", path, err)
 	}
-	for _, d := range f.nads {
-		if d.Namespace == namespace && d.Name == name {
-			return m.withState(d)
-		}
+	d := findNAD(f.nads, namespace, nad)
+	if d == nil {
+		return nil, fs.ErrNotExist
 	}
-	return nil, m.absent(namespace, name, conf.ErrNotFound) // since just now
+	return m.withState(d)
 }
 
-// fileOf names the file that a NAD was read from.
-func (m *Manifests) fileOf(d *conf.NAD) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name, f := range m.files {
-		if slices.Contains(f.nads, d) {
-			return name
-		}
+// findNAD returns the NAD of that name; nil: it is not there.
+func findNAD(nads []*conf.NAD, namespace, name string) *conf.NAD {
+	i := slices.IndexFunc(nads, func(d *conf.NAD) bool { return d.Namespace == namespace && d.Name == name })
+	if i < 0 {
+		return nil
 	}
-	return ""
+	return nads[i]
 }
 
 func (m *Manifests) nad(namespace, name string) *conf.NAD {

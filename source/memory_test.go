@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
@@ -355,6 +356,58 @@ func TestBoundaryFolderKeepsNoLargeNAD(t *testing.T) {
 	}
 	if _, err := m.LiveNAD(background, "shop", "big"); err == nil || !strings.Contains(err.Error(), "nads.yaml") {
 		t.Errorf("a file that broke: %v", err)
+	}
+}
+
+// A NAD is found by its name while others scan the folder. A file whose time is in the future is parsed again by each scan.
+func TestLiveNADWhileOthersScan(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", nadYAML("blue", "1"))
+	future := time.Now().Add(time.Hour)
+	if err := os.Chtimes(filepath.Join(f.dir, "a.yaml"), future, future); err != nil {
+		t.Fatal(err)
+	}
+	m := f.manifests(nil)
+	start(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if err := m.scan(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for range 2000 {
+		if d, err := m.LiveNAD(background, "shop", "blue"); err != nil || d.Config != "1" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+}
+
+// The file is renamed between the scan and the reading; the scan tells of the edit after it has read the file.
+func TestLiveNADFollowsARenamedFile(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", nadYAML("blue", "1"))
+	moves := map[string]string{}
+	m := f.manifests(func(string, string) {
+		for from, to := range moves {
+			if err := os.Rename(filepath.Join(f.dir, from), filepath.Join(f.dir, to)); err != nil {
+				t.Error(err)
+			}
+		}
+		clear(moves)
+	})
+	for _, step := range []struct{ from, to, config, want string }{
+		{"a.yaml", "b.yaml", "2", "shop/blue: 2"},
+		{"b.yaml", "b.yaml~", "3", f.absent("not found", "shop/blue", "not found")},
+	} {
+		f.write(step.from, nadYAML("blue", step.config))
+		moves[step.from] = step.to
+		if got := showNAD(m.LiveNAD(background, "shop", "blue")); got != step.want {
+			t.Errorf("%s became %s: got %s, want %s", step.from, step.to, got, step.want)
+		}
+		if len(moves) > 0 {
+			t.Errorf("no scan told of the edit of %s", step.from)
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ type world struct {
 	ctx        context.Context
 	ca         *x509.Certificate
 	key        *ecdsa.PrivateKey
+	target     string // of the agents' listener
 	endpoint   string
 	controller *ovndb.DB
 	network    *conf.Network
@@ -65,9 +66,8 @@ func newWorld(t *testing.T) *world {
 	var schema bytes.Buffer
 	w.must(run([]string{"schema"}, bytes.NewReader(text), &schema))
 	w.must(os.WriteFile(filepath.Join(dir, "schema"), schema.Bytes(), 0o600))
-	var target string
-	w.Server, target, w.endpoint = ovndbtest.StartNBConnections(t, server, filepath.Join(dir, "schema"))
-	w.Transact(t, w.printed(target)...)
+	w.Server, w.target, w.endpoint = ovndbtest.StartNBConnections(t, server, filepath.Join(dir, "schema"))
+	w.Transact(t, w.printed(w.target)...)
 	w.controller = w.open(ovndb.Config{Endpoints: []string{w.Endpoint()}})
 	w.network, err = conf.ParseNetwork("shop", "blue", []byte(`{"type":"ovn-multinet","subnets":"10.1.0.0/16,fd01::/64"}`))
 	w.must(err)
@@ -150,13 +150,18 @@ func (w *world) open(c ovndb.Config) *ovndb.DB {
 // agent connects as a node's agent: the role's rows are those that name the certificate's common name.
 func (w *world) agent(node string) *ovndb.DB {
 	w.t.Helper()
-	dir := w.certificate(node, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
+	return w.client(node, w.endpoint)
+}
+
+func (w *world) client(name, endpoint string) *ovndb.DB {
+	w.t.Helper()
+	dir := w.certificate(name, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
 	cfg, err := ovndb.TLS(ovndb.TLSConfig{
 		Certificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem"), CACert: filepath.Join(dir, "ca.pem"),
-		Endpoints: []string{w.endpoint}, Log: slog.New(slog.DiscardHandler),
+		ServerNames: []string{"127.0.0.1"}, Log: slog.New(slog.DiscardHandler),
 	})
 	w.must(err)
-	return w.open(ovndb.Config{Endpoints: []string{w.endpoint}, TLS: cfg, LeaderOnly: true})
+	return w.open(ovndb.Config{Endpoints: []string{endpoint}, TLS: cfg, LeaderOnly: true})
 }
 
 func owner(node, pod, sandbox string) ovnport.Owner {
@@ -331,6 +336,9 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 	for chassis, db := range map[string]*ovndb.DB{"chassis-a": a, "chassis-b": b} {
 		turns, err := ovnnet.New(db, nil).TurnsOf(w.ctx, chassis)
 		w.must(err)
+		if len(turns) != 1 {
+			w.t.Fatalf("%s has the turns %+v, want one: of the router's gateway", chassis, turns)
+		}
 		made, err := ovnnet.New(db, nil).MakeFirst(w.ctx, &turns[0], chassis)
 		w.must(err)
 		if made {
@@ -397,6 +405,29 @@ func (w *world) permissionError(what string, err error) {
 	if err == nil || !strings.Contains(err.Error(), "permission error") {
 		w.t.Errorf("%s: %v; docs/operations.md says that it fails with a permission error", what, err)
 	}
+}
+
+// TestBoundaryListeners follows docs/operations.md: ovn-nbctl makes the controllers' listener, which deletes that of the agents,
+// and the transaction makes the agents' one anew. The role belongs to the listener, whoever the client is.
+func TestBoundaryListeners(t *testing.T) {
+	w := newWorld(t)
+	other := strings.Replace(w.target, ":127.0.0.1", ":127.0.0.2", 1)
+	w.NBCtl("set-connection", other)
+	w.Transact(t, w.printed(w.target)...)
+	var targets []string
+	for _, row := range w.DumpTables(t, "Connection")["Connection"] {
+		targets = append(targets, fmt.Sprintf("%v role=%v", row["target"], row["role"]))
+	}
+	slices.Sort(targets)
+	want := []string{w.target + " role=" + Role, other + " role="}
+	if slices.Sort(want); !slices.Equal(targets, want) {
+		t.Errorf("listeners %q, want %q", targets, want)
+	}
+	network := insert(nb.LogicalSwitchTable, ovsdb.Row{"name": "x"})
+	_, err := w.client("controller", w.endpoint).Transact(w.ctx, []ovsdb.Operation{network})
+	w.permissionError("a network by the agents' listener", err)
+	_, err = w.client("controller", strings.Replace(w.endpoint, "127.0.0.1", "127.0.0.2", 1)).Transact(w.ctx, []ovsdb.Operation{network})
+	w.must(err)
 }
 
 func TestRunRefuses(t *testing.T) {
