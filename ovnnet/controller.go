@@ -422,7 +422,6 @@ func (c *Controller) report(m *member) {
 func (c *Controller) leave(nad *conf.NAD, network string) {
 	c.log.Info("network no more", "network", network, "nad", nad.ID())
 	c.states.set(nad, nil, false)
-	c.metrics.verdict(nad.ID(), nil)
 }
 
 // end takes a network away that no NAD describes any more which may: then it is free for the others. Until then these are

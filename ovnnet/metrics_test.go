@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,6 +86,11 @@ func TestMetricsOfRefusedNADs(t *testing.T) {
 		{"another plugin's", func() { r.apply("shop/v42", `{"type":"bridge"}`) }, "{code=102} 1 {code=11} 1"},
 		{"deleted", func() { r.deleteNAD(t, "shop/typo") }, "{code=11} 1"},
 		{"what was in the way is gone", func() { r.deleteNAD(t, "shop/blue") }, ""},
+		{"a mistake in a network with a port", func() {
+			w.podAt(t, "shop/red", strange, "web-0", "net1")
+			r.apply("shop/red", spec("x"))
+		}, "{code=7} 1"},
+		{"which is being deleted", func() { r.deleteNAD(t, "shop/red") }, ""},
 	}
 	for _, step := range steps {
 		step.do()
@@ -125,30 +131,31 @@ func TestMetricsOfPasses(t *testing.T) {
 
 // Who waits for the Lease, lost it or has ended does not lead.
 func TestMetricsOfTheLeader(t *testing.T) {
-	w, a := newWorld(t), newAPI()
-	c := ovnnet.NewController(w.networks, nil, slog.New(slog.DiscardHandler))
-	registry := registered(c)
-	if got := scrape(t, registry); got != "nb_connected{} 1" {
-		t.Errorf("before it leads: %s", got)
-	}
-	lost := make(chan struct{})
-	r := runController(t, w, c, a, func() error {
-		select {
-		case <-lost:
-			return errors.New("lost")
-		default:
-			return nil
-		}
-	})
-	leader := func() string { return sampleOf(t, registry, "leader{}") }
-	eventually(t, "1", leader)
-	close(lost)
-	if got := leader(); got != "" {
-		t.Errorf("leader %s without the Lease", got)
-	}
-	r.stop()
-	if got := leader(); got != "" {
-		t.Errorf("leader %s at its end", got)
+	for _, end := range []string{"it lost the Lease", "it ended"} {
+		t.Run(end, func(t *testing.T) {
+			w, a := newWorld(t), newAPI()
+			c := ovnnet.NewController(w.networks, nil, slog.New(slog.DiscardHandler))
+			registry := registered(c)
+			if got := scrape(t, registry); got != "nb_connected{} 1" {
+				t.Errorf("before it leads: %s", got)
+			}
+			var lost atomic.Bool
+			r := runController(t, w, c, a, func() error {
+				if lost.Load() {
+					return errors.New("lost")
+				}
+				return nil
+			})
+			eventually(t, "1", func() string { return sampleOf(t, registry, "leader{}") })
+			if end == "it ended" {
+				r.stop()
+			} else {
+				lost.Store(true)
+			}
+			if got := sampleOf(t, registry, "leader{}"); got != "" {
+				t.Errorf("leader %s, but %s", got, end)
+			}
+		})
 	}
 }
 
