@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -42,6 +44,7 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 		Help: "Ports of running pods that are missing in the Northbound database and cannot be inserted again.",
 	}, func() float64 { return float64(a.repairing.lost.Load()) })
 	connected := func(name, help string, is func() bool) prometheus.Collector {
+		help += fmt.Sprintf(" A server that is gone without a word is noticed within %v.", ovndb.NoticedWithin)
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			if is() {
 				return 1

@@ -65,8 +65,8 @@ func checkShared(name string) error {
 	return nil
 }
 
-// overlayJSON is the spec.config of ovn-kubernetes' NADs. What configures its own plugin's log is read and has no
-// effect.
+// overlayJSON is the spec.config of ovn-kubernetes' NADs. Its generators write every key, so a zero or empty value
+// means that the key is absent. What configures its own plugin is read and has no effect.
 type overlayJSON struct {
 	CNIVersion string `json:"cniVersion"`
 	Name       string `json:"name"`
@@ -75,27 +75,38 @@ type overlayJSON struct {
 	Topology       string `json:"topology"`
 	Subnets        string `json:"subnets"`
 	ExcludeSubnets string `json:"excludeSubnets"`
-	MTU            *int   `json:"mtu"`
+	MTU            int    `json:"mtu"`
 	NetAttachDef   string `json:"netAttachDefName"`
+	Role           string `json:"role"`
 
 	PhysicalNetwork    string          `json:"physicalNetworkName"`
-	VLANID             *int            `json:"vlanID"`
+	VLANID             int             `json:"vlanID"`
 	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
-	Role               json.RawMessage `json:"role"`
 
 	JoinSubnet       json.RawMessage `json:"joinSubnet"`
+	JoinSubnets      json.RawMessage `json:"joinSubnets"` // as NADs of a UserDefinedNetwork have it
 	TransitSubnet    json.RawMessage `json:"transitSubnet"`
 	ReservedSubnets  json.RawMessage `json:"reservedSubnets"`
 	Infrastructure   json.RawMessage `json:"infrastructureSubnets"`
 	DefaultGatewayIP json.RawMessage `json:"defaultGatewayIPs"`
+	Transport        json.RawMessage `json:"transport"`
+	OutboundSNAT     json.RawMessage `json:"outboundSNAT"`
+	EVPN             json.RawMessage `json:"evpn"`
+	Uplink           json.RawMessage `json:"uplink"`
 
+	Capabilities  json.RawMessage `json:"capabilities"`
 	IPAM          json.RawMessage `json:"ipam"`
 	DNS           json.RawMessage `json:"dns"`
+	DeviceID      json.RawMessage `json:"deviceID"`
+	RuntimeConfig json.RawMessage `json:"runtimeConfig"`
+	PrevResult    json.RawMessage `json:"prevResult"`
+
 	LogFile       json.RawMessage `json:"logFile"`
 	LogLevel      json.RawMessage `json:"logLevel"`
 	LogMaxSize    json.RawMessage `json:"logfile-maxsize"`
 	LogMaxBackups json.RawMessage `json:"logfile-maxbackups"`
 	LogMaxAge     json.RawMessage `json:"logfile-maxage"`
+	Timeout       json.RawMessage `json:"cniRequestTimeout"`
 }
 
 // ownKey returns a key that only networks of NetworkType have; "" when there is none.
@@ -124,17 +135,30 @@ func (raw *networkJSON) decodeOverlay(config []byte) error {
 	if err := checkShared(o.Name); err != nil {
 		return err
 	}
+	if err := checkRole(o.Role); err != nil { // before the keys that only primary networks have
+		return err
+	}
 	if err := refuse([]keyValue{
-		{"joinSubnet", o.JoinSubnet}, {"transitSubnet", o.TransitSubnet}, {"reservedSubnets", o.ReservedSubnets},
-		{"infrastructureSubnets", o.Infrastructure}, {"defaultGatewayIPs", o.DefaultGatewayIP},
-		{"ipam", o.IPAM}, {"dns", o.DNS},
+		{"joinSubnet", o.JoinSubnet}, {"joinSubnets", o.JoinSubnets}, {"transitSubnet", o.TransitSubnet},
+		{"reservedSubnets", o.ReservedSubnets}, {"infrastructureSubnets", o.Infrastructure},
+		{"defaultGatewayIPs", o.DefaultGatewayIP}, {"transport", o.Transport}, {"outboundSNAT", o.OutboundSNAT},
+		{"evpn", o.EVPN}, {"uplink", o.Uplink}, {"capabilities", o.Capabilities}, {"ipam", o.IPAM}, {"dns", o.DNS},
+		{"deviceID", o.DeviceID}, {"runtimeConfig", o.RuntimeConfig}, {"prevResult", o.PrevResult},
 	}); err != nil {
 		return err
 	}
 	*raw = networkJSON{
-		Name: o.Name, Type: o.Type, Topology: o.Topology, Subnets: o.Subnets, ExcludeSubnets: o.ExcludeSubnets, MTU: o.MTU,
-		NetAttachDef: o.NetAttachDef, PhysicalNetwork: o.PhysicalNetwork, VLANID: o.VLANID,
-		AllowPersistentIPs: o.AllowPersistentIPs, Role: o.Role,
+		Name: o.Name, Type: o.Type, Topology: o.Topology, Subnets: o.Subnets, ExcludeSubnets: o.ExcludeSubnets,
+		MTU: unlessZero(o.MTU), NetAttachDef: o.NetAttachDef, PhysicalNetwork: o.PhysicalNetwork,
+		VLANID: unlessZero(o.VLANID), AllowPersistentIPs: o.AllowPersistentIPs,
 	}
 	return nil
+}
+
+// unlessZero returns a number as a key of our own type has it; nil for zero, which means that the key is absent.
+func unlessZero(number int) *int {
+	if number == 0 {
+		return nil
+	}
+	return &number
 }

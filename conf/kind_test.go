@@ -1,7 +1,10 @@
 package conf
 
 import (
+	"encoding/json"
+	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +70,107 @@ func TestParseOverlay(t *testing.T) {
 	}
 }
 
+// everyKey writes a spec.config with every key that ovn-kubernetes has, zero or empty but for the given ones.
+func everyKey(t *testing.T, keys string) string {
+	t.Helper()
+	config := map[string]any{}
+	for _, text := range []string{`{
+		"cniVersion":"1.0.0", "name":"l2-network", "type":"ovn-k8s-cni-overlay", "netAttachDefName":"shop/blue",
+		"role":"", "topology":"", "mtu":0, "subnets":"", "excludeSubnets":"", "reservedSubnets":"",
+		"infrastructureSubnets":"", "joinSubnet":"", "joinSubnets":"", "transitSubnet":"", "defaultGatewayIPs":"",
+		"vlanID":0, "allowPersistentIPs":false, "physicalNetworkName":"", "transport":"", "outboundSNAT":"", "evpn":null,
+		"uplink":"", "deviceID":"", "logFile":"", "logLevel":"", "logfile-maxsize":0, "logfile-maxbackups":0,
+		"logfile-maxage":0, "cniRequestTimeout":"", "runtimeConfig":{}, "capabilities":{}, "ipam":{}, "dns":{}, "prevResult":null
+	}`, "{" + keys + "}"} {
+		if err := json.Unmarshal([]byte(text), &config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// ovn-kubernetes' generators write keys that say nothing, with zero values: such a NAD is the same network as one without
+// these keys. The shapes are those of ovn-kubernetes' own tests.
+func TestParseOverlayZeroIsAbsent(t *testing.T) {
+	tests := []struct {
+		name, keys string
+		want       string // "": refused
+		refused    string
+	}{
+		{"layer3", `"topology":"layer3","subnets":"172.31.0.0/16/24","mtu":1300`, "layer3, 172.31.0.0/16/24, mtu 1300", ""},
+		{"layer3 of IPv6", `"topology":"layer3","subnets":"2010:100:200::0/60/64","mtu":1300`, "layer3, 2010:100:200::/60/64, mtu 1300", ""},
+		{"layer3 of both families", `"topology":"layer3","subnets":"172.31.0.0/16/24,2010:100:200::/60/64","role":"secondary"`,
+			"layer3, 172.31.0.0/16/24, 2010:100:200::/60/64", ""},
+		{"layer2", `"topology":"layer2","subnets":"172.31.0.0/24","mtu":1300`, "172.31.0.0/24 gw 172.31.0.1, mtu 1300", ""},
+		{"layer2, the default MTU", `"topology":"layer2","subnets":"172.31.0.0/24"`, "172.31.0.0/24 gw 172.31.0.1", ""},
+		{"layer2 with excluded subnets", `"topology":"layer2","subnets":"172.31.0.0/24","excludeSubnets":"172.31.0.0/29"`,
+			"172.31.0.0/24 gw 172.31.0.1, without 172.31.0.0/29", ""},
+		{"layer2 without addresses", `"topology":"layer2"`, "", ""},
+		{"layer2 of IPv6", `"topology":"layer2","subnets":"2010:100:200::0/60"`, "2010:100:200::/60 gw 2010:100:200::1", ""},
+		{"layer2 of both families", `"topology":"layer2","subnets":"172.31.0.0/24,2010:100:200::0/60"`,
+			"172.31.0.0/24 gw 172.31.0.1, 2010:100:200::/60 gw 2010:100:200::1", ""},
+		{"localnet", `"topology":"localnet","subnets":"60.128.0.0/24","vlanID":10`,
+			"localnet, 60.128.0.0/24 gw 60.128.0.1, VLAN 10 of l2-network", ""},
+		{"localnet, untagged", `"topology":"localnet","subnets":"60.128.0.0/24","physicalNetworkName":"phys"`,
+			"localnet, 60.128.0.0/24 gw 60.128.0.1, VLAN 0 of phys", ""},
+		{"localnet with excluded subnets", `"topology":"localnet","subnets":"60.128.0.0/24","excludeSubnets":"60.128.0.0/29","vlanID":10`,
+			"localnet, 60.128.0.0/24 gw 60.128.0.1, without 60.128.0.0/29, VLAN 10 of l2-network", ""},
+		{"localnet without addresses", `"topology":"localnet","vlanID":10`, "localnet, VLAN 10 of l2-network", ""},
+		{"localnet of both families", `"topology":"localnet","subnets":"60.128.0.0/24,2010:100:200::0/60","vlanID":10,"role":"secondary"`,
+			"localnet, 60.128.0.0/24 gw 60.128.0.1, 2010:100:200::/60 gw 2010:100:200::1, VLAN 10 of l2-network", ""},
+		{"role primary", `"topology":"layer3","subnets":"172.31.0.0/16/24","role":"primary"`, "", `role: "primary" is not served`},
+		{"addresses that outlive a pod", `"topology":"layer2","subnets":"172.31.0.0/24","allowPersistentIPs":true`, "",
+			`"allowPersistentIPs" is not served yet`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n, err := ParseNetwork("shop", "blue", []byte(everyKey(t, tt.keys)))
+			if tt.refused != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), "network shop/blue: "+tt.refused) {
+					t.Errorf("got %v, want %s", err, tt.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if show(n) != tt.want {
+				t.Errorf("got  %s\nwant %s", show(n), tt.want)
+			}
+			brief, err := ParseNetwork("shop", "blue", []byte(overlay(tt.keys)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := brief.Differs(n); err != nil || brief.Revision() != n.Revision() {
+				t.Errorf("another network than without the keys that are zero: %v", err)
+			}
+		})
+	}
+}
+
+// Each key of the type is either served or refused when it has a value, and documented.
+func TestOverlayKeysAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/networks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## ovn-kubernetes' NADs")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, key := range Keys(overlayJSON{}) {
+		row := slices.ContainsFunc(strings.Split(table, "\n"), func(line string) bool {
+			first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+			return strings.HasPrefix(line, "| ") && strings.Contains(first, "`"+key+"`")
+		})
+		if !row {
+			t.Errorf("docs/networks.md: no row of the table has key %q", key)
+		}
+	}
+}
+
 func TestParseOverlayRefuses(t *testing.T) {
 	named := func(name string) string { return `{"type":"ovn-k8s-cni-overlay","name":"` + name + `"}` }
 	tests := []struct {
@@ -74,17 +178,32 @@ func TestParseOverlayRefuses(t *testing.T) {
 		config string
 		want   string // how what follows "network shop/blue: " begins
 	}{
-		{"role primary", overlay(`"role":"primary"`), `"role" is not served yet, leave it out`},
+		{"role primary", overlay(`"role":"primary"`), `role: "primary" is not served, only "secondary": a pod's first interface stays with the primary network`},
+		{"role primary, with what such a network has", overlay(`"role":"primary","topology":"layer2","subnets":"10.1.0.0/16","joinSubnets":"100.65.0.0/16,fd99::/64"`), `role: "primary" is not served, only "secondary": a pod's first interface stays with the primary network`},
+		{"another role", overlay(`"role":"tertiary"`), `role: "tertiary" is not served, only "secondary"`},
 		{"joinSubnet", overlay(`"joinSubnet":"100.65.0.0/16"`), `"joinSubnet" is not served yet, leave it out`},
 		{"transitSubnet", overlay(`"transitSubnet":"100.88.0.0/16"`), `"transitSubnet" is not served yet, leave it out`},
 		{"reservedSubnets", overlay(`"reservedSubnets":"10.1.0.0/24"`), `"reservedSubnets" is not served yet, leave it out`},
 		{"infrastructureSubnets", overlay(`"infrastructureSubnets":"10.1.0.0/24"`), `"infrastructureSubnets" is not served yet, leave it out`},
 		{"defaultGatewayIPs", overlay(`"defaultGatewayIPs":"10.1.0.1"`), `"defaultGatewayIPs" is not served yet, leave it out`},
 		{"allowPersistentIPs", overlay(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
+		{"joinSubnets", overlay(`"joinSubnets":"100.65.0.0/16"`), `"joinSubnets" is not served yet, leave it out`},
+		{"transport", overlay(`"transport":"no-overlay"`), `"transport" is not served yet, leave it out`},
+		{"outboundSNAT", overlay(`"outboundSNAT":"disabled"`), `"outboundSNAT" is not served yet, leave it out`},
+		{"evpn", overlay(`"evpn":{"vtep":"v"}`), `"evpn" is not served yet, leave it out`},
+		{"uplink", overlay(`"uplink":"u"`), `"uplink" is not served yet, leave it out`},
+		{"capabilities", overlay(`"capabilities":{"mac":true}`), `"capabilities" is not served yet, leave it out`},
+		{"ipam", overlay(`"ipam":{"type":"dhcp"}`), `"ipam" is not served yet, leave it out`},
+		{"dns", overlay(`"dns":{"nameservers":["10.1.0.1"]}`), `"dns" is not served yet, leave it out`},
+		{"deviceID", overlay(`"deviceID":"0000:03:00.2"`), `"deviceID" is not served yet, leave it out`},
+		{"runtimeConfig", overlay(`"runtimeConfig":{"CNIDeviceInfoFile":"/x"}`), `"runtimeConfig" is not served yet, leave it out`},
+		{"prevResult", overlay(`"prevResult":{"ips":[]}`), `"prevResult" is not served yet, leave it out`},
 		{"physicalNetworkName of layer2", overlay(`"physicalNetworkName":"phys"`), `physicalNetworkName: it is for topology "localnet"`},
 		{"vlanID of layer2", overlay(`"vlanID":100`), `vlanID: it is for topology "localnet"`},
 		{"layer3 without subnets", overlay(`"topology":"layer3"`), "subnets: a layer3 network needs some to give each node its block"},
 		{"blocks of layer2", overlay(`"topology":"layer2","subnets":"10.1.0.0/16/24"`), `subnets: "10.1.0.0/16/24" is not a network like 10.1.0.0/16`},
+		{"mtu of another kind", overlay(`"mtu":""`), `"mtu" does not take a JSON string`},
+		{"a VLAN below the least", overlay(`"topology":"localnet","vlanID":-1`), "vlanID: -1 is not between 1 and 4094"},
 		{"a VLAN that is reserved", overlay(`"topology":"localnet","vlanID":4095`), "vlanID: 4095 is not between 1 and 4094"},
 		{"a provider's network that none can be", overlay(`"topology":"localnet","physicalNetworkName":"a:b"`), `physicalNetworkName: "a:b" is no name for ovn-bridge-mappings`},
 		{"a topology of nobody's", overlay(`"topology":"layer4"`), `topology: "layer4" is not known, want "layer2", "layer3" or "localnet"`},

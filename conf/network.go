@@ -107,7 +107,7 @@ type networkJSON struct {
 	PhysicalNetwork    string          `json:"physicalNetworkName"`
 	VLANID             *int            `json:"vlanID"`
 	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
-	Role               json.RawMessage `json:"role"`
+	Role               string          `json:"role"`
 }
 
 // correctNAD is what to do about an error in a NAD.
@@ -193,12 +193,18 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 // refuseUnserved names the keys that are known and have no behaviour yet: ignoring one would give the user a
 // network that is not what was asked for.
 func (raw *networkJSON) refuseUnserved() error {
-	if string(raw.Role) == `"secondary"` { // which every network here is
-		raw.Role = nil
+	if err := checkRole(raw.Role); err != nil {
+		return err
 	}
-	return refuse([]keyValue{
-		{"allowPersistentIPs", raw.AllowPersistentIPs}, {"role", raw.Role}, {"args", raw.Args},
-	})
+	return refuse([]keyValue{{"allowPersistentIPs", raw.AllowPersistentIPs}, {"args", raw.Args}})
+}
+
+// checkRole refuses every role but that of all networks here.
+func checkRole(role string) error {
+	if role == "" || role == "secondary" {
+		return nil
+	}
+	return fmt.Errorf("role: %.64q is not served, only \"secondary\": a pod's first interface stays with the primary network", role)
 }
 
 type keyValue struct {
@@ -206,10 +212,11 @@ type keyValue struct {
 	value json.RawMessage
 }
 
+// refuse names the first key that asks for something. The values are compact JSON.
 func refuse(keys []keyValue) error {
 	for _, k := range keys {
 		switch string(k.value) {
-		case "", "null", "false", `""`, "{}":
+		case "", "null", "false", `""`, "{}", "0", "[]":
 		default:
 			return fmt.Errorf("%q is not served yet, leave it out", k.key)
 		}

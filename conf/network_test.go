@@ -179,9 +179,9 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"router is a list", config(v4 + `"router":["r1"]`), `"router" does not take a JSON array`},
 		{"secondary, but not a role", config(`"allowPersistentIPs":"secondary"`), `"allowPersistentIPs" is not served yet, leave it out`},
 		{"allowPersistentIPs", config(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
-		{"role", config(`"role":"primary"`), `"role" is not served yet, leave it out`},
+		{"role", config(`"role":"primary"`), `role: "primary" is not served, only "secondary": a pod's first interface stays with the primary network`},
 		{"args", config(`"args":{"cni":{}}`), `"args" is not served yet, leave it out`},
-		{"two unserved", config(`"args":{"a":1},"role":"primary"`), `"role" is not served yet, leave it out`},
+		{"two unserved", config(`"args":{"a":1},"role":"primary"`), `role: "primary" is not served, only "secondary": a pod's first interface stays with the primary network`},
 
 		{"subnets is a list", config(`"subnets":["10.1.0.0/16"]`), `"subnets" does not take a JSON array`},
 		{"subnet without length", config(`"subnets":"10.1.0.0"`), `subnets: "10.1.0.0" is not a network like 10.1.0.0/16`},

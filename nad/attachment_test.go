@@ -149,7 +149,7 @@ func TestResolveRefuses(t *testing.T) {
 
 		{"one address twice", `[{"name":"blue","ips":["10.1.0.7"]},{"name":"mac"},{"name":"blue","ips":["10.1.0.8","10.1.0.7/24"]}]`,
 			conf.CodeInvalidConfig, "interfaces net1 and net3 both ask for address 10.1.0.7 on network shop/blue"},
-		{"ovn-kubernetes', of a role that is not served", "primary", conf.CodeInvalidConfig, `interface net1: network shop/primary: "role" is not served yet, leave it out`},
+		{"ovn-kubernetes', of a role that is not served", "primary", conf.CodeInvalidConfig, `interface net1: network shop/primary: role: "primary" is not served, only "secondary": a pod's first interface stays with the primary network`},
 		{"one address twice by two NADs of one network", `[{"name":"shared","ips":["10.6.0.7"]},{"name":"shared","namespace":"infra","ips":["10.6.0.7"]}]`,
 			conf.CodeInvalidConfig, "interfaces net1 and net2 both ask for address 10.6.0.7 on network l2"},
 		{"one MAC twice", `[{"name":"mac","mac":"02:00:00:00:00:01"},{"name":"mac","mac":"02-00-00-00-00-01","interface":"x"}]`,

@@ -67,6 +67,10 @@ const (
 
 const defaultProbe = 10 * time.Second
 
+// NoticedWithin is how long [DB.Connected] may go on saying yes when the server is gone without a word: a node that lost its
+// power, or a process that hangs. The end of a server's process closes the connection at once.
+const NoticedWithin = defaultProbe + connectTimeout
+
 // Open starts connecting and returns at once; a database that is down now is found when it comes up.
 func Open(cfg Config) (*DB, error) {
 	log := logr.FromSlogHandler(cfg.Log.With("db", cfg.Name).Handler())
@@ -206,7 +210,7 @@ func (d *DB) WaitConnected(ctx context.Context) error {
 	}
 }
 
-// Connected tells whether the connection stands now.
+// Connected tells whether the connection stands, as far as is known: see [NoticedWithin].
 func (d *DB) Connected() bool {
 	select {
 	case <-d.connected:

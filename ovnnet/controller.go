@@ -51,6 +51,7 @@ type Controller struct {
 	writes  int // committed to the database
 	now     func() time.Time
 	guests  map[string]string // the networks on a router of another namespace, with that router
+	metrics *metrics
 }
 
 // item is what is to be looked at: a NAD that may have changed, a network, the gateway of a router, or all there is. The
@@ -92,7 +93,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
 		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), now: time.Now,
-		guests: map[string]string{},
+		guests: map[string]string{}, metrics: newMetrics(),
 	}
 }
 
@@ -124,7 +125,10 @@ func (c *Controller) NodesChanged() {
 // Run works off the changes until the end of ctx. leading is asked before each write. At its start it also looks at
 // every network that is there, for NADs that changed while no controller ran. A controller runs once.
 func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
-	c.source, c.networks.mayWrite, c.networks.written = source, leading, func() { c.writes++ }
+	c.source, c.networks.mayWrite = source, leading
+	c.networks.written = func() { c.writes++; c.metrics.transactions.Inc() }
+	c.metrics.leading.Store(&leading)
+	defer c.metrics.leading.Store(nil)
 	c.states = newStates(source, leading, c.log)
 	c.NodesChanged() // gateways first: what networks have in them needs them
 	c.queue.Add(everything)
@@ -211,6 +215,7 @@ func (c *Controller) work(ctx context.Context, i item) {
 	default:
 		err = c.syncNAD(ctx, i.id)
 	}
+	c.metrics.pass(i.kind, err)
 	if err == nil {
 		c.queue.Forget(i)
 		return
@@ -252,6 +257,7 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 		case err != nil && (was != "" || nad.Held || conf.IsOVN(r.kind)):
 			// Which network it is cannot be told; one that it was stays as it is.
 			c.states.set(nad, &conf.NetworkState{Reason: err.Error()}, nad.Held)
+			c.metrics.verdict(id, err)
 			return nil
 		case is == "" && (nad.Held || nad.State != ""):
 			c.leave(nad, was)
@@ -259,6 +265,8 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 	}
 	if c.members.set(id, is); is != "" {
 		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
+	} else {
+		c.metrics.verdict(id, nil)
 	}
 	if was != "" && was != is {
 		c.queue.Add(item{kindNetwork, was, namespaceOf(id)})
@@ -407,6 +415,7 @@ func (c *Controller) report(m *member) {
 		_, state.Reason, _ = conf.Describe(m.err)
 	}
 	c.states.set(&m.nad, state, true)
+	c.metrics.verdict(m.nad.ID(), m.err)
 }
 
 // leave lets a NAD go.
@@ -454,6 +463,7 @@ func (c *Controller) remove(ctx context.Context, i item, s *Standing, leaving []
 	for _, m := range leaving {
 		if held && c.mayHave(s, id, &m.nad) {
 			c.states.set(&m.nad, &conf.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
+			c.metrics.verdict(m.nad.ID(), nil)
 		} else {
 			c.leave(&m.nad, id)
 		}

@@ -137,11 +137,18 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 	case v.state.Ready:
 		s.source.NetworkEvent(now, false, "NetworkReady", "the network is there as described")
 	case now.Deleting:
-		s.source.NetworkEvent(now, true, "NetworkInUse", v.state.Reason)
+		s.source.NetworkEvent(now, true, "NetworkInUse", withNextStep(v.state.Reason))
 	default:
-		s.source.NetworkEvent(now, true, "NetworkRefused", v.state.Reason)
+		s.source.NetworkEvent(now, true, "NetworkRefused", withNextStep(v.state.Reason))
 	}
 	return nil
+}
+
+// withNextStep adds to the reason of an Event where the states of networks are listed: `kubectl get` does not show them. The
+// Event has at most conf.MaxReason bytes.
+func withNextStep(reason string) string {
+	const next = " (kubectl multinet network list shows the state of all networks)"
+	return conf.OneLine(reason, conf.MaxReason-len(next)) + next
 }
 
 // stateText is the state as it is written; news says that it differs from what the NAD has in more than its time.

@@ -11,6 +11,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
+// seeNetworks is the end of each Event of a network that is not ready.
+const seeNetworks = " (kubectl multinet network list shows the state of all networks)"
+
 // What is on a NAD is written once, and its owner is told each news once.
 func TestStatesAreWrittenOnce(t *testing.T) {
 	r := run(t, newWorld(t), newAPI())
@@ -42,7 +45,7 @@ func TestStatesAreWrittenOnce(t *testing.T) {
 		t.Errorf("written %q, want three, the first %q", writes, state)
 	}
 	wantEvents(t, r.api, "shop/blue", "Normal shop/blue NetworkReady the network is there as described",
-		"Warning shop/blue NetworkRefused network shop/blue: not valid JSON: invalid character 'x' looking for beginning of object key string",
+		"Warning shop/blue NetworkRefused network shop/blue: not valid JSON: invalid character 'x' looking for beginning of object key string"+seeNetworks,
 		"Normal shop/blue NetworkReady the network is there as described")
 }
 
@@ -89,8 +92,8 @@ func TestDeletion(t *testing.T) {
 	w.proxy.Before(nil)
 	r.wantRows(t, map[string]map[string]fields{})
 	wantEvents(t, a, "shop/blue", "Normal shop/blue NetworkReady the network is there as described",
-		"Warning shop/blue NetworkInUse being deleted, used by port vm (not ours), pod shop/web-0",
-		"Warning shop/blue NetworkInUse being deleted, used by pod shop/web-0")
+		"Warning shop/blue NetworkInUse being deleted, used by port vm (not ours), pod shop/web-0"+seeNetworks,
+		"Warning shop/blue NetworkInUse being deleted, used by pod shop/web-0"+seeNetworks)
 }
 
 // The owner may want the network gone with every port, from the beginning or when it is seen what hangs.
@@ -165,7 +168,7 @@ func TestDeletionOfOddNADs(t *testing.T) {
 		a.with(func() { a.nads["shop/blue"].Deleting = true }) // another one's finalizer holds it
 		r := run(t, w, a)
 		// The API takes no new finalizers now; the state it does take.
-		eventually(t, "Warning shop/blue NetworkInUse being deleted, used by pod shop/web-0", r.eventLines)
+		eventually(t, "Warning shop/blue NetworkInUse being deleted, used by pod shop/web-0"+seeNetworks, r.eventLines)
 	})
 }
 
@@ -250,7 +253,7 @@ func TestRefusedNetworksAreTriedAgain(t *testing.T) {
 	if got := r.switches(t) + ", " + r.names(t, "Logical_Router_Port"); got != "shop/green shop/pods shop/red, shop/r1:shop/red" {
 		t.Errorf("switches and router ports %q", got)
 	}
-	wantEvents(t, a, "shop/red", "Warning shop/red NetworkRefused router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router shop/r1",
+	wantEvents(t, a, "shop/red", "Warning shop/red NetworkRefused router: subnet 10.1.0.0/24 overlaps 10.1.0.0/24 of network shop/blue on router shop/r1"+seeNetworks,
 		"Normal shop/red NetworkReady the network is there as described")
 }
 
@@ -291,6 +294,10 @@ func TestBoundaryReasonsAreShort(t *testing.T) {
 	r.settle(t)
 	if reason := r.state("shop/other"); len(reason) > conf.MaxReason+30 || !strings.HasSuffix(reason, "…, held") {
 		t.Errorf("a reason of %d bytes: %.200s", len(reason), reason)
+	}
+	_, event, _ := strings.Cut(r.eventLines(), "shop/other NetworkRefused ")
+	if event, _, _ = strings.Cut(event, "\n"); len(event) > conf.MaxReason || !strings.HasSuffix(event, "…"+seeNetworks) {
+		t.Errorf("an Event of %d bytes: %.200s", len(event), event)
 	}
 	r.with(func() {
 		n := 0

@@ -211,6 +211,26 @@ func TestManifestsNetworkStateFile(t *testing.T) {
 	}
 }
 
+// The documentation shows the file as it is written.
+func TestManifestsNetworkStateIsDocumented(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", nadYAML("blue", "1"))
+	state, err := json.Marshal(conf.NetworkState{Ready: true, Since: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.manifests(nil).SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: "blue"}, string(state), true); err != nil {
+		t.Fatal(err)
+	}
+	docs, err := os.ReadFile("../docs/networks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "```json\n" + f.read("shop.blue.network.json") + "```\n"; !strings.Contains(string(docs), want) {
+		t.Errorf("docs/networks.md does not show\n%s", want)
+	}
+}
+
 // A file that is no state, someone's or of a crash, holds its NAD and says nothing: the controller writes it anew.
 func TestManifestsNetworkStateOfSomeoneElse(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "half": `{"namespace":"shop","na`, "without a state": `{"namespace":"shop"}`} {

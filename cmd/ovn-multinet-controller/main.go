@@ -87,6 +87,8 @@ func run(ctx context.Context, c conf.Controller) error {
 	all.SetWidestIPAM(c.WidestIPAM)
 	controller := ovnnet.NewController(all, c.JoinNamespaces, log)
 	controller.GrantPhysical(physical)
+	registry := prometheus.NewRegistry()
+	controller.Register(registry)
 	db.OnReplaced(controller.NBReplaced)
 	src, elect, err := open(c, k, source.Changes{NAD: controller.Changed, Nodes: controller.NodesChanged}, log)
 	if err != nil {
@@ -94,7 +96,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
-	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, prometheus.NewRegistry(), owner.Ready) })
+	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
 			return owner.Lead(ctx, leading, func(ctx context.Context) error {

@@ -247,11 +247,6 @@ func (c *Cluster) processes() []*lab.Process {
 	return started
 }
 
-// KubeconfigPath is where the admin's kubeconfig of a cluster of that name is, within the lab's namespaces.
-func KubeconfigPath(name string) string {
-	return filepath.Join("/run/ovn-multinet", name, "kube", "admin.kubeconfig")
-}
-
 // Start makes a cluster for a test and closes it at the test's end. When the test failed, the logs are kept and the
 // test says where.
 func Start(t lab.TB, o Options) *Cluster {

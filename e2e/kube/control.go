@@ -101,7 +101,9 @@ func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.pki.writeKubeconfig(c.Kubeconfig, "https://"+c.forward.addr(), admin); err != nil {
+	err = errors.Join(c.pki.writeKubeconfig(c.Kubeconfig, "https://"+c.forward.addr(), admin),
+		c.pki.writeKubeconfig(c.kubeconfig(adminOnNode), apiURL, admin))
+	if err != nil {
 		return err
 	}
 	c.APIServer, err = c.central(ctx, "kube-apiserver", c.answers("/readyz"),

@@ -22,7 +22,10 @@ import (
 )
 
 // holdEnv has the test binary keep a cluster up until it is killed, instead of running tests.
-const holdEnv = "OVN_MULTINET_KUBE_TEST_HOLD"
+const (
+	holdEnv  = "OVN_MULTINET_KUBE_TEST_HOLD"
+	heldName = "held"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(holdEnv) != "" {
@@ -35,7 +38,7 @@ func TestMain(m *testing.M) {
 func holdCluster() error {
 	Enter(lab.WithoutOurs())
 	ctx := context.Background()
-	c, err := New(ctx, Options{Nodes: 1, CNIVersion: "1.0.0"})
+	c, err := New(ctx, Options{Name: heldName, Nodes: 1, CNIVersion: "1.0.0"})
 	if err != nil {
 		return err
 	}
@@ -69,6 +72,7 @@ func TestKilled(t *testing.T) {
 	if during := worldOf(t); len(during.groups) == len(before.groups) {
 		t.Error("a cluster without control groups")
 	}
+	t.Run("Outside", func(t *testing.T) { testOutside(t, cmd.Process.Pid) })
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +83,45 @@ func TestKilled(t *testing.T) {
 		t.Error(err)
 	}
 	assertGone(t, before)
+}
+
+// Who is outside of a kept cluster's namespaces uses kubectl and its plugins there with the own files: the test's temporary
+// folder is hidden in the cluster by a folder of its own.
+func testOutside(t *testing.T, pid int) {
+	inside, err := lab.Inside(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, plugins := t.TempDir(), t.TempDir()
+	for name, path := range map[string]string{"relative": "relative.yaml", "absolute": filepath.Join(dir, "absolute.yaml")} {
+		yaml := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: default}}", name)
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out := onNode(t, inside, dir, plugins, "kubectl", "apply", "-f", path); out != "configmap/"+name+" created\n" {
+			t.Errorf("kubectl apply -f %s: %s", path, out)
+		}
+	}
+	plugin := "#!/bin/sh\nexec kubectl get configmap \"$1\" --output=name\n" // the cluster is found without flags
+	if err := os.WriteFile(filepath.Join(plugins, "kubectl-multinet"), []byte(plugin), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out := onNode(t, inside, dir, plugins, "kubectl", "multinet", "relative"); out != "configmap/relative\n" {
+		t.Errorf("a plugin of kubectl: %s", out)
+	}
+}
+
+// onNode runs a command in a folder and returns all that it wrote.
+func onNode(t *testing.T, inside int, dir, plugins string, command ...string) string {
+	t.Helper()
+	args := OnNode(fmt.Sprintf("/proc/%d/root", inside), heldName, []string{os.Getenv(binEnv), plugins}, command...)
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %v", command, err)
+	}
+	return string(out)
 }
 
 // podYAML is a pod that runs podtool on a node, with a probe from the node.

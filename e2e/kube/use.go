@@ -42,17 +42,8 @@ func (c *Cluster) kubectl(ctx context.Context, stdin io.Reader, args ...string) 
 
 // Multinet runs `kubectl multinet` of the installed product on the first node, as the cluster's admin.
 func (c *Cluster) Multinet(ctx context.Context, args ...string) (string, error) {
-	text, err := os.ReadFile(c.Kubeconfig)
-	if err != nil {
-		return "", err
-	}
-	path := c.kubeconfig("admin-on-node") // where the API server is reached as the nodes reach it
-	text = bytes.ReplaceAll(text, []byte("https://"+c.forward.addr()), []byte(apiURL))
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return "", err
-	}
 	program := filepath.Join(os.Getenv(ProductEnv), "kubectl-multinet")
-	return c.Nodes[0].Exec(ctx, append([]string{program}, append(args, "--kubeconfig", path)...)...)
+	return c.Nodes[0].Exec(ctx, append([]string{program}, append(args, "--kubeconfig", c.kubeconfig(adminOnNode))...)...)
 }
 
 // Apply makes objects what the YAML says, whoever changed them before.

@@ -122,23 +122,45 @@ func (k Kept) PID() (int, error) {
 }
 
 // Exec replaces this process by a command, with env before its environment, in the namespaces of the lab's own
-// program: a grandchild of the process that is recorded, which is outside.
+// program. The working directory stays the caller's, also where the lab has another folder mounted over it.
 func (k Kept) Exec(env []string, command ...string) error {
+	pid, err := k.Inside()
+	if err != nil {
+		return err
+	}
+	// nsenter opens the folder before it enters.
+	args := []string{"nsenter", "--wd=.", "--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--uts", "--ipc", "--"}
+	return Exec(env, append(args, command...)...)
+}
+
+// Exec replaces this process by a command, with env before its environment.
+func Exec(env []string, command ...string) error {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, command, append(env, os.Environ()...))
+}
+
+// Inside is the process ID of the lab's own program.
+func (k Kept) Inside() (int, error) {
 	pid, err := k.PID()
 	if err != nil {
-		return err
+		return 0, err
 	}
+	return Inside(pid)
+}
+
+// Inside returns the process in a lab's namespaces that belongs to a process outside of them which called [Enter]: its
+// grandchild.
+func Inside(outer int) (pid int, err error) {
+	pid = outer
 	for range 2 {
 		if pid, err = childOf(pid); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	nsenter, err := exec.LookPath("nsenter")
-	if err != nil {
-		return err
-	}
-	args := []string{"nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--uts", "--ipc", "--"}
-	return syscall.Exec(nsenter, append(args, command...), append(env, os.Environ()...))
+	return pid, nil
 }
 
 // childOf returns the first child of any thread of a process.

@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -18,7 +20,7 @@ import (
 
 const usage = `usage: cmd up          bring a Kubernetes of two nodes up and leave it in the background
        cmd shell       a shell in it
-       cmd kubectl ... kubectl in it
+       cmd kubectl ... kubectl in it, with the caller's files; kubectl multinet too
        cmd down        take it down
 `
 
@@ -39,25 +41,50 @@ func run(args []string) error {
 		}
 		return stay()
 	case "shell":
-		return enter("bash")
+		return shell()
 	case "down":
 		return kept.Down()
 	}
 	if len(args) > 1 && args[0] == "kubectl" {
-		return enter(args...)
+		return kubectl(args)
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return errors.New("no such command")
 }
 
-// enter runs a command where kubectl is found, and finds the cluster.
-func enter(command ...string) error {
-	bin, err := kube.Build(context.Background(), os.Stderr)
+// shell is a shell in the lab's namespaces, but on the network of a node.
+func shell() error {
+	programs, err := programs()
 	if err != nil {
 		return err
 	}
-	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "KUBECONFIG=" + kube.KubeconfigPath(kept.Name)}
-	return kept.Exec(env, append([]string{"env"}, append(env, command...)...)...)
+	return kept.Exec(nil, kube.OnNode("", kept.Name, programs, "bash")...)
+}
+
+// kubectl enters nothing but the network of a node: files are the caller's.
+func kubectl(args []string) error {
+	programs, err := programs()
+	if err != nil {
+		return err
+	}
+	pid, err := kept.Inside()
+	if err != nil {
+		return err
+	}
+	return lab.Exec(nil, kube.OnNode(fmt.Sprintf("/proc/%d/root", pid), kept.Name, programs, args...)...)
+}
+
+// programs are the folders of kubectl and of its plugin kubectl-multinet.
+func programs() ([]string, error) {
+	bin, err := kube.Build(context.Background(), os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return []string{bin, cmp.Or(os.Getenv(kube.ProductEnv), filepath.Join(filepath.Dir(self), "product"))}, nil
 }
 
 // stay is the process in the background: it brings the cluster up and waits to be ended.
@@ -86,6 +113,8 @@ func stay() (err error) {
 	}
 	fmt.Printf("    ls %s    logs\n", c.Dir)
 	fmt.Printf("  %s kubectl get nodes\n", os.Args[0])
+	fmt.Printf("  %s kubectl apply -f FILE    your files\n", os.Args[0])
+	fmt.Printf("  %s kubectl multinet network list\n", os.Args[0])
 	fmt.Printf("  %s down\n\n", os.Args[0])
 	<-ctx.Done()
 	return nil
