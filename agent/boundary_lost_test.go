@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // green is a dual-stack network: each port has a claim beside its lease.
@@ -248,6 +250,43 @@ func TestBoundaryOlderBackup(t *testing.T) {
 			}
 			wantEqual(t, "ports", l.rows(), leases)
 		})
+	}
+}
+
+// A node that has lost the API server goes by its copy of the pods, while the pod was made again on another node: that pod keeps
+// its rows. So it does when the API server does not answer.
+func TestBoundaryNoPortIsTakenFromTheLivePod(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for name, live := range map[string]func() (*source.Pod, error){
+		"it runs on another node":        func() (*source.Pod, error) { return &source.Pod{Namespace: "shop", Name: "web", UID: "u-2"}, nil },
+		"the pod is gone":                func() (*source.Pod, error) { return nil, source.ErrNotFound },
+		"the API server does not answer": func() (*source.Pod, error) { return nil, errors.New("connection refused") },
+	} {
+		for at, addresses := range map[string]func(ovnport.Port) []netip.Prefix{
+			"the same address": func(p ovnport.Port) []netip.Prefix { return p.Addresses },
+			"another address":  func(ovnport.Port) []netip.Prefix { return nil },
+		} {
+			t.Run(name+", "+at, func(t *testing.T) {
+				l := newLosing(t)
+				ports := l.runs("c1", "blue")
+				l.lose(ports[0])
+				l.insertAs("c2", "u-2", addresses(ports[0]))
+				l.source.live = live
+				rows := l.rows()
+				l.proxy.Reset()
+				for range 2 {
+					if l.repairs() {
+						t.Error("a repair is pending, with nothing to wait for")
+					}
+				}
+				wantEqual(t, "ports", l.rows(), rows)
+				if n := l.proxy.Counts().Committed; n != 0 {
+					t.Errorf("%d committed transactions of NB, want none", n)
+				}
+			})
+		}
 	}
 }
 
