@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -311,6 +312,14 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 		"the entry is gone": func(l *looked) {
 			l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
 		},
+		"only a delegate is left, whose DEL failed": func(l *looked) {
+			l.writeAttached(&plan.Attached{Complaints: 1, Complaint: "busy", Plan: &plan.Plan{Delegates: []plan.Delegate{{Name: "net9", Network: "shop/ext"}}},
+				Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
+		},
+		"it is attached anew, to no network of OVN": func(l *looked) {
+			l.writeAttached(&plan.Attached{Plan: &plan.Plan{},
+				Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)
@@ -326,6 +335,70 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An ADD that ends between the list and the repair has added OVS ports that the list does not have. They stay as they are.
+func TestBoundaryAPodThatHasJustStartedKeepsItsPorts(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	l.runs("c1", "blue", "green")
+	all, err := l.agent.remaining.round(t.Context(), false)
+	l.must(err)
+	for _, m := range all {
+		m.plugged = nil // as they were listed before the ADD's end
+	}
+	before := l.ovsRows()
+	l.ovsProxy.Reset()
+	_, err = l.agent.repairing.pass(t.Context(), all)
+	l.must(err)
+	if after := l.ovsRows(); !slices.Equal(before, after) {
+		t.Errorf("the host ends are the rows %q, want %q", after, before)
+	}
+	if n := l.ovsProxy.Counts().Committed; n != 0 {
+		t.Errorf("%d committed transactions of Open vSwitch, want none", n)
+	}
+}
+
+// An Interface row that lost its external_ids gets them again, without ovn-controller's; the other host end is not touched.
+func TestBoundaryLostInterfaceIDs(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for name, args := range map[string][]string{
+		"all":      {"clear", "Interface", plan.HostEnd("c1", "net2"), "external_ids"},
+		"ours":     {"remove", "Interface", plan.HostEnd("c1", "net2"), "external_ids", "sandbox"},
+		"and more": {"set", "Interface", plan.HostEnd("c1", "net2"), "external_ids={iface-id=other}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLosing(t)
+			l.runs("c1", "blue", "green")
+			rows, plugged := l.ovsRows(), l.plugged()
+			l.ovs.VSCtl(append([]string{"--no-wait"}, args...)...)
+			l.ovsProxy.Reset()
+			for range 2 {
+				l.repairs()
+			}
+			wantEqual(t, "OVS ports", l.plugged(), plugged)
+			if after := l.ovsRows(); !slices.Equal(rows, after) {
+				t.Errorf("the host ends are the rows %q, want %q", after, rows)
+			}
+			if n := l.ovsProxy.Counts().Committed; n != 1 {
+				t.Errorf("%d committed transactions of Open vSwitch, want 1", n)
+			}
+		})
+	}
+}
+
+// ovsRows are the keys of Open vSwitch's rows of ports and interfaces.
+func (l *looked) ovsRows() (keys []string) {
+	l.t.Helper()
+	for _, table := range []string{"Port", "Interface"} {
+		keys = append(keys, strings.Fields(l.ovs.VSCtl("--bare", "--columns=_uuid", "list", table))...)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // A layer3 network that NB lost with all nodes' blocks: the node gets those again that its pods have addresses of.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -36,7 +37,7 @@ func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err 
 	told := map[string]string{}
 	var errs []error
 	for _, m := range all {
-		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 || m.entries[0].Plan == nil || m.entries[0].Complaints > 0 {
+		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 {
 			continue
 		}
 		soon, err := r.repair(ctx, m, told)
@@ -62,8 +63,12 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 	}
 	defer unlock()
 	// A DEL that began meanwhile writes to release/ before it asks for this lock.
-	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) || !a.inJournal(m.ContainerID) {
+	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) {
 		return false, nil
+	}
+	interfaces, err := r.interfaces(&m.entries[0].Sandbox)
+	if err != nil || len(interfaces) == 0 {
+		return false, err
 	}
 	pod, err := a.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
 	if err != nil || !pod.Is(m.UID) {
@@ -77,9 +82,6 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 		Namespace: m.Namespace, Pod: m.Pod, UID: cmp.Or(m.UID, pod.UID), Sandbox: m.ContainerID,
 		Node: a.conf.NodeName, Chassis: settings.Chassis,
 	}
-	interfaces := slices.DeleteFunc(slices.Clone(m.entries[0].Plan.Interfaces), func(i plan.Interface) bool {
-		return i.Port.UUID == "" || !slices.Contains(m.links, plan.HostEnd(m.ContainerID, i.Name))
-	})
 	var errs []error
 	incomplete, err := a.nb.Incomplete(ctx, m.ContainerID, portsOf(interfaces))
 	if err != nil {
@@ -109,6 +111,29 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 	whole := slices.DeleteFunc(interfaces, func(i plan.Interface) bool { return incomplete[i.Port.Name] })
 	errs = append(errs, r.addOVSPorts(ctx, o, m.plugged, whole))
 	return pending, errors.Join(errs...)
+}
+
+// interfaces are those that a sandbox has now, by its entry of the journal and the kernel's links. It needs the sandbox's lock: the
+// list of the reconcile pass may be older than a DEL that has run to its end since. If a delegate's DEL failed, the entry is still
+// there.
+func (r *repairer) interfaces(s *plan.Sandbox) (has []plan.Interface, err error) {
+	e, err := plan.ReadEntry(r.agent.conf.StateDir, s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || e.Plan == nil || e.Complaints > 0 {
+		return nil, err
+	}
+	for _, i := range e.Plan.Interfaces {
+		there, err := linkThere(plan.HostEnd(s.ContainerID, i.Name))
+		if err != nil {
+			return nil, err
+		}
+		if there && i.Port.UUID != "" {
+			has = append(has, i)
+		}
+	}
+	return has, nil
 }
 
 // errNotAccepted says that NB does not have a network of the port now: the controller is about to make it again, or refuses it.
@@ -210,7 +235,8 @@ func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
 		n.Name, n.Network, why))
 }
 
-// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has.
+// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added those that are
+// not in the list since, so Open vSwitch is asked again for them.
 func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []plan.Interface) error {
 	var missing []ovnport.Plug
 	for i := range interfaces {
@@ -222,12 +248,13 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := r.agent.ovs.Plug(ctx, o, missing); err != nil {
+	restored, err := r.agent.ovs.Restore(ctx, o, missing)
+	if err != nil || restored == 0 {
 		return err
 	}
-	r.agent.metrics.restored.WithLabelValues("ovs").Add(float64(len(missing)))
+	r.agent.metrics.restored.WithLabelValues("ovs").Add(float64(restored))
 	r.agent.log.Warn("OVS ports of a running pod were missing and were added again",
-		"pod", o.Namespace+"/"+o.Pod, "ports", len(missing), "containerID", o.Sandbox)
+		"pod", o.Namespace+"/"+o.Pod, "ports", restored, "containerID", o.Sandbox)
 	return nil
 }
 
