@@ -174,6 +174,7 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 				}
 			}
 			wantEqual(t, "ports", l.rows(), before)
+			l.passesInVain()
 			_, events := l.source.told()
 			if count(events, "Warning PortLost: interface net1 is cut off from network shop/"+c.network) != 1 || !strings.Contains(events[0], c.what) {
 				t.Errorf("Events %q, want one PortLost that names %s", events, c.what)
@@ -181,8 +182,12 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 			if got := strings.Count(l.log.String(), "cannot be inserted again"); got != 1 {
 				t.Errorf("the log says %d times that the port is lost, want once", got)
 			}
+			l.repairs()
 			if got := l.agent.repairing.lost.Load(); got != 1 {
 				t.Errorf("the metric says %d lost ports, want 1", got)
+			}
+			if _, again := l.source.told(); count(again, "Warning PortLost") != 1 {
+				t.Errorf("after passes that learned nothing: Events %q, want one PortLost", again)
 			}
 			// The other holder goes: the port comes back.
 			held, err := l.agent.nb.LeasesOf(t.Context(), "node2")
@@ -194,6 +199,53 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// passesInVain has repair passes learn nothing of the container c1: what was told of its ports counts on.
+func (l *looked) passesInVain() {
+	l.t.Helper()
+	all, err := l.agent.remaining.round(l.t.Context(), false)
+	l.must(err)
+	over, cancel := context.WithCancel(l.t.Context())
+	cancel()
+	if _, err := l.agent.repairing.pass(over, all); err == nil {
+		l.t.Error("a pass without time has no error")
+	}
+	l.write("{}", plan.ReleaseDir, "c1@eth0")
+	_, err = l.agent.repairing.pass(l.t.Context(), all)
+	l.must(err)
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.ReleaseDir, "c1@eth0")))
+	if got := l.agent.repairing.lost.Load(); got != 1 {
+		l.t.Errorf("the metric says %d lost ports after a pass that learned nothing, want 1", got)
+	}
+}
+
+// A look that fails is repeated soon, and not after a whole period: NB may have lost rows just then.
+func TestBoundaryAFailedLookIsRepeated(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	ports := l.runs("c1", "blue")
+	rows := l.rows()
+	l.lose(ports[0])
+	dir := filepath.Join(l.conf.StateDir, plan.AttachedDir)
+	l.must(os.Rename(dir, dir+".away"))
+	l.must(os.WriteFile(dir, nil, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.agent.reconcile(ctx)
+	}()
+	l.eventually("a look that fails", func() bool { return strings.Contains(l.log.String(), "look for what is left") })
+	l.must(os.Remove(dir))
+	l.must(os.Rename(dir+".away", dir))
+	l.eventually("the row is back", func() bool { return len(l.rows()) == 1 })
+	wantEqual(t, "ports", l.rows(), rows)
+	cancel()
+	<-done
 }
 
 // A network that NB does not have yet is waited for: the controller makes it again first.

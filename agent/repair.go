@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -25,8 +26,9 @@ import (
 // rows were deleted by hand, and OVS ports, after br-int was made anew. The plugin's journal says what each sandbox had.
 type repairer struct {
 	agent *Agent
-	told  map[string]string // by port name: why the port cannot be restored, as its owner was told
-	lost  atomic.Int64      // how many ports cannot be restored, for the metric
+	// told is why ports cannot be restored, as their owners were told: by container, by port name.
+	told map[string]map[string]string
+	lost atomic.Int64 // how many ports cannot be restored, for the metric
 }
 
 // pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is not
@@ -34,28 +36,33 @@ type repairer struct {
 func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	told := map[string]string{}
+	alive := map[string]bool{}
 	var errs []error
 	for _, m := range all {
 		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 {
 			continue
 		}
-		soon, err := r.repair(ctx, m, told)
+		alive[m.ContainerID] = true
+		soon, err := r.repair(ctx, m)
 		pending = pending || soon
 		if err != nil {
 			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
 		}
 	}
-	r.told = told
-	r.lost.Store(int64(len(told)))
+	maps.DeleteFunc(r.told, func(container string, _ map[string]string) bool { return !alive[container] })
+	lost := 0
+	for _, ports := range r.told {
+		lost += len(ports)
+	}
+	r.lost.Store(int64(lost))
 	return pending, errors.Join(errs...)
 }
 
 // repairTimeout bounds one pass: hundreds of ports, one transaction each.
 const repairTimeout = 2 * releaseTimeout
 
-// repair restores what one sandbox has lost.
-func (r *repairer) repair(ctx context.Context, m *remains, told map[string]string) (pending bool, err error) {
+// repair restores what one sandbox has lost. What its owner was told counts on for each port of which it learns nothing new.
+func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err error) {
 	a := r.agent
 	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
 	if err != nil {
@@ -87,10 +94,16 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 	if err != nil {
 		return false, err
 	}
+	before, told := r.told[m.ContainerID], map[string]string{}
+	r.told[m.ContainerID] = told
 	for i := range interfaces {
 		n := &interfaces[i]
 		if !incomplete[n.Port.Name] {
 			continue
+		}
+		why, known := before[n.Port.Name]
+		if known {
+			told[n.Port.Name] = why
 		}
 		err := r.restore(ctx, o, n, interfaces)
 		_, taken := errors.AsType[*ovnport.Taken](err)
@@ -98,12 +111,16 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 		switch {
 		case err == nil:
 			delete(incomplete, n.Port.Name)
+			delete(told, n.Port.Name)
 		case errors.Is(err, errNotAccepted), errors.Is(err, ovnnet.ErrNotAccepted), raced:
 			pending = true
 		case errors.Is(err, ovnport.ErrSuperseded):
+			delete(told, n.Port.Name)
 		case taken, errors.Is(err, ovnport.ErrReshaped):
 			told[n.Port.Name] = err.Error()
-			r.tell(o, n, err)
+			if why != err.Error() {
+				r.tell(o, n, err)
+			}
 		default:
 			errs = append(errs, fmt.Errorf("interface %s: %w", n.Name, err))
 		}
@@ -223,11 +240,8 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*conf.Network,
 	return conf.ParseAccepted(namespace, name, []byte(config))
 }
 
-// tell says once that a port is lost, and why.
+// tell says that a port is lost, and why.
 func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
-	if r.told[n.Port.Name] == why.Error() {
-		return
-	}
 	r.agent.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
 	r.agent.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
