@@ -85,6 +85,7 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 		scrubbed: make(chan struct{}), replaced: make(chan struct{}, 1), large: semaphore.NewWeighted(maxLarge),
 	}
 	a.remaining.agent, a.repairing.agent = a, a
+	a.repairing.told = map[string]map[string]string{}
 	a.metrics = newMetrics(registry, a)
 	return a, nil
 }

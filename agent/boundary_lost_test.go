@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // green is a dual-stack network: each port has a claim beside its lease.
@@ -171,6 +174,7 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 				}
 			}
 			wantEqual(t, "ports", l.rows(), before)
+			l.passesInVain()
 			_, events := l.source.told()
 			if count(events, "Warning PortLost: interface net1 is cut off from network shop/"+c.network) != 1 || !strings.Contains(events[0], c.what) {
 				t.Errorf("Events %q, want one PortLost that names %s", events, c.what)
@@ -178,8 +182,12 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 			if got := strings.Count(l.log.String(), "cannot be inserted again"); got != 1 {
 				t.Errorf("the log says %d times that the port is lost, want once", got)
 			}
+			l.repairs()
 			if got := l.agent.repairing.lost.Load(); got != 1 {
 				t.Errorf("the metric says %d lost ports, want 1", got)
+			}
+			if _, again := l.source.told(); count(again, "Warning PortLost") != 1 {
+				t.Errorf("after passes that learned nothing: Events %q, want one PortLost", again)
 			}
 			// The other holder goes: the port comes back.
 			held, err := l.agent.nb.LeasesOf(t.Context(), "node2")
@@ -191,6 +199,53 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// passesInVain has repair passes learn nothing of the container c1: what was told of its ports counts on.
+func (l *looked) passesInVain() {
+	l.t.Helper()
+	all, err := l.agent.remaining.round(l.t.Context(), false)
+	l.must(err)
+	over, cancel := context.WithCancel(l.t.Context())
+	cancel()
+	if _, err := l.agent.repairing.pass(over, all); err == nil {
+		l.t.Error("a pass without time has no error")
+	}
+	l.write("{}", plan.ReleaseDir, "c1@eth0")
+	_, err = l.agent.repairing.pass(l.t.Context(), all)
+	l.must(err)
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.ReleaseDir, "c1@eth0")))
+	if got := l.agent.repairing.lost.Load(); got != 1 {
+		l.t.Errorf("the metric says %d lost ports after a pass that learned nothing, want 1", got)
+	}
+}
+
+// A look that fails is repeated soon, and not after a whole period: NB may have lost rows just then.
+func TestBoundaryAFailedLookIsRepeated(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	ports := l.runs("c1", "blue")
+	rows := l.rows()
+	l.lose(ports[0])
+	dir := filepath.Join(l.conf.StateDir, plan.AttachedDir)
+	l.must(os.Rename(dir, dir+".away"))
+	l.must(os.WriteFile(dir, nil, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.agent.reconcile(ctx)
+	}()
+	l.eventually("a look that fails", func() bool { return strings.Contains(l.log.String(), "look for what is left") })
+	l.must(os.Remove(dir))
+	l.must(os.Rename(dir+".away", dir))
+	l.eventually("the row is back", func() bool { return len(l.rows()) == 1 })
+	wantEqual(t, "ports", l.rows(), rows)
+	cancel()
+	<-done
 }
 
 // A network that NB does not have yet is waited for: the controller makes it again first.
@@ -251,6 +306,43 @@ func TestBoundaryOlderBackup(t *testing.T) {
 	}
 }
 
+// A node that has lost the API server goes by its copy of the pods, while the pod was made again on another node: that pod keeps
+// its rows. So it does when the API server does not answer.
+func TestBoundaryNoPortIsTakenFromTheLivePod(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for name, live := range map[string]func() (*source.Pod, error){
+		"it runs on another node":        func() (*source.Pod, error) { return &source.Pod{Namespace: "shop", Name: "web", UID: "u-2"}, nil },
+		"the pod is gone":                func() (*source.Pod, error) { return nil, source.ErrNotFound },
+		"the API server does not answer": func() (*source.Pod, error) { return nil, errors.New("connection refused") },
+	} {
+		for at, addresses := range map[string]func(ovnport.Port) []netip.Prefix{
+			"the same address": func(p ovnport.Port) []netip.Prefix { return p.Addresses },
+			"another address":  func(ovnport.Port) []netip.Prefix { return nil },
+		} {
+			t.Run(name+", "+at, func(t *testing.T) {
+				l := newLosing(t)
+				ports := l.runs("c1", "blue")
+				l.lose(ports[0])
+				l.insertAs("c2", "u-2", addresses(ports[0]))
+				l.source.live = live
+				rows := l.rows()
+				l.proxy.Reset()
+				for range 2 {
+					if l.repairs() {
+						t.Error("a repair is pending, with nothing to wait for")
+					}
+				}
+				wantEqual(t, "ports", l.rows(), rows)
+				if n := l.proxy.Counts().Committed; n != 0 {
+					t.Errorf("%d committed transactions of NB, want none", n)
+				}
+			})
+		}
+	}
+}
+
 // insertAs makes the port net1 of shop/web for an older sandbox; without addresses at another one than it had.
 func (l *looked) insertAs(container, uid string, addresses []netip.Prefix) {
 	l.t.Helper()
@@ -272,6 +364,14 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 		"the entry is gone": func(l *looked) {
 			l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
 		},
+		"only a delegate is left, whose DEL failed": func(l *looked) {
+			l.writeAttached(&plan.Attached{Complaints: 1, Complaint: "busy", Plan: &plan.Plan{Delegates: []plan.Delegate{{Name: "net9", Network: "shop/ext"}}},
+				Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
+		},
+		"it is attached anew, to no network of OVN": func(l *looked) {
+			l.writeAttached(&plan.Attached{Plan: &plan.Plan{},
+				Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)
@@ -287,6 +387,70 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An ADD that ends between the list and the repair has added OVS ports that the list does not have. They stay as they are.
+func TestBoundaryAPodThatHasJustStartedKeepsItsPorts(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	l.runs("c1", "blue", "green")
+	all, err := l.agent.remaining.round(t.Context(), false)
+	l.must(err)
+	for _, m := range all {
+		m.plugged = nil // as they were listed before the ADD's end
+	}
+	before := l.ovsRows()
+	l.ovsProxy.Reset()
+	_, err = l.agent.repairing.pass(t.Context(), all)
+	l.must(err)
+	if after := l.ovsRows(); !slices.Equal(before, after) {
+		t.Errorf("the host ends are the rows %q, want %q", after, before)
+	}
+	if n := l.ovsProxy.Counts().Committed; n != 0 {
+		t.Errorf("%d committed transactions of Open vSwitch, want none", n)
+	}
+}
+
+// An Interface row that lost its external_ids gets them again, without ovn-controller's; the other host end is not touched.
+func TestBoundaryLostInterfaceIDs(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	for name, args := range map[string][]string{
+		"all":      {"clear", "Interface", plan.HostEnd("c1", "net2"), "external_ids"},
+		"ours":     {"remove", "Interface", plan.HostEnd("c1", "net2"), "external_ids", "sandbox"},
+		"and more": {"set", "Interface", plan.HostEnd("c1", "net2"), "external_ids={iface-id=other}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLosing(t)
+			l.runs("c1", "blue", "green")
+			rows, plugged := l.ovsRows(), l.plugged()
+			l.ovs.VSCtl(append([]string{"--no-wait"}, args...)...)
+			l.ovsProxy.Reset()
+			for range 2 {
+				l.repairs()
+			}
+			wantEqual(t, "OVS ports", l.plugged(), plugged)
+			if after := l.ovsRows(); !slices.Equal(rows, after) {
+				t.Errorf("the host ends are the rows %q, want %q", after, rows)
+			}
+			if n := l.ovsProxy.Counts().Committed; n != 1 {
+				t.Errorf("%d committed transactions of Open vSwitch, want 1", n)
+			}
+		})
+	}
+}
+
+// ovsRows are the keys of Open vSwitch's rows of ports and interfaces.
+func (l *looked) ovsRows() (keys []string) {
+	l.t.Helper()
+	for _, table := range []string{"Port", "Interface"} {
+		keys = append(keys, strings.Fields(l.ovs.VSCtl("--bare", "--columns=_uuid", "list", table))...)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // A layer3 network that NB lost with all nodes' blocks: the node gets those again that its pods have addresses of.

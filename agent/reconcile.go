@@ -55,9 +55,11 @@ func (a *Agent) reconcile(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("look for what is left of containers that are gone", "err", err)
 		}
-		pending, err := a.repairing.pass(ctx, all)
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("restore what the databases have lost of running pods", "err", err)
+		pending := all == nil // without a list nothing is known to be whole
+		if !pending {
+			if pending, err = a.repairing.pass(ctx, all); err != nil && ctx.Err() == nil {
+				a.log.Warn("restore what the databases have lost of running pods", "err", err)
+			}
 		}
 		if pending {
 			next = soon.NextBackOff()
@@ -88,8 +90,8 @@ func (a *Agent) NBReplaced() {
 }
 
 // round looks once, and takes away what is seen dead for a period: by every look since then, of which there was one at its
-// beginning. What could not be listed in full takes nothing away, and what was seen before has to be seen anew. A dry one only
-// tells; it does not count as a look.
+// beginning. What could not be listed in full takes nothing away, and what was seen before has to be seen anew; the list is
+// nil then. A dry one only tells; it does not count as a look.
 func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()

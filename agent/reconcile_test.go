@@ -39,9 +39,17 @@ type few struct {
 	*pods
 	uids  map[string]string
 	errs  map[string]error
-	asked func(name string) // called by each question
-	here  []*source.Pod     // who runs on the node
-	away  error             // why that is not known
+	asked func(name string)           // called by each question
+	here  []*source.Pod               // who runs on the node
+	away  error                       // why that is not known
+	live  func() (*source.Pod, error) // what LivePod answers; nil: as Pod
+}
+
+func (f *few) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {
+	if f.live != nil {
+		return f.live()
+	}
+	return f.pods.LivePod(ctx, namespace, name)
 }
 
 func (f *few) Pods(context.Context) ([]*source.Pod, error) { return f.here, f.away }

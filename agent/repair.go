@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -24,8 +26,9 @@ import (
 // rows were deleted by hand, and OVS ports, after br-int was made anew. The plugin's journal says what each sandbox had.
 type repairer struct {
 	agent *Agent
-	told  map[string]string // by port name: why the port cannot be restored, as its owner was told
-	lost  atomic.Int64      // how many ports cannot be restored, for the metric
+	// told is why ports cannot be restored, as their owners were told: by container, by port name.
+	told map[string]map[string]string
+	lost atomic.Int64 // how many ports cannot be restored, for the metric
 }
 
 // pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is not
@@ -33,28 +36,33 @@ type repairer struct {
 func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	told := map[string]string{}
+	alive := map[string]bool{}
 	var errs []error
 	for _, m := range all {
-		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 || m.entries[0].Plan == nil || m.entries[0].Complaints > 0 {
+		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 {
 			continue
 		}
-		soon, err := r.repair(ctx, m, told)
+		alive[m.ContainerID] = true
+		soon, err := r.repair(ctx, m)
 		pending = pending || soon
 		if err != nil {
 			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
 		}
 	}
-	r.told = told
-	r.lost.Store(int64(len(told)))
+	maps.DeleteFunc(r.told, func(container string, _ map[string]string) bool { return !alive[container] })
+	lost := 0
+	for _, ports := range r.told {
+		lost += len(ports)
+	}
+	r.lost.Store(int64(lost))
 	return pending, errors.Join(errs...)
 }
 
 // repairTimeout bounds one pass: hundreds of ports, one transaction each.
 const repairTimeout = 2 * releaseTimeout
 
-// repair restores what one sandbox has lost.
-func (r *repairer) repair(ctx context.Context, m *remains, told map[string]string) (pending bool, err error) {
+// repair restores what one sandbox has lost. What its owner was told counts on for each port of which it learns nothing new.
+func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err error) {
 	a := r.agent
 	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
 	if err != nil {
@@ -62,8 +70,12 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 	}
 	defer unlock()
 	// A DEL that began meanwhile writes to release/ before it asks for this lock.
-	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) || !a.inJournal(m.ContainerID) {
+	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) {
 		return false, nil
+	}
+	interfaces, err := r.interfaces(&m.entries[0].Sandbox)
+	if err != nil || len(interfaces) == 0 {
+		return false, err
 	}
 	pod, err := a.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
 	if err != nil || !pod.Is(m.UID) {
@@ -77,18 +89,21 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 		Namespace: m.Namespace, Pod: m.Pod, UID: cmp.Or(m.UID, pod.UID), Sandbox: m.ContainerID,
 		Node: a.conf.NodeName, Chassis: settings.Chassis,
 	}
-	interfaces := slices.DeleteFunc(slices.Clone(m.entries[0].Plan.Interfaces), func(i plan.Interface) bool {
-		return i.Port.UUID == "" || !slices.Contains(m.links, plan.HostEnd(m.ContainerID, i.Name))
-	})
 	var errs []error
 	incomplete, err := a.nb.Incomplete(ctx, m.ContainerID, portsOf(interfaces))
 	if err != nil {
 		return false, err
 	}
+	before, told := r.told[m.ContainerID], map[string]string{}
+	r.told[m.ContainerID] = told
 	for i := range interfaces {
 		n := &interfaces[i]
 		if !incomplete[n.Port.Name] {
 			continue
+		}
+		why, known := before[n.Port.Name]
+		if known {
+			told[n.Port.Name] = why
 		}
 		err := r.restore(ctx, o, n, interfaces)
 		_, taken := errors.AsType[*ovnport.Taken](err)
@@ -96,12 +111,16 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 		switch {
 		case err == nil:
 			delete(incomplete, n.Port.Name)
+			delete(told, n.Port.Name)
 		case errors.Is(err, errNotAccepted), errors.Is(err, ovnnet.ErrNotAccepted), raced:
 			pending = true
 		case errors.Is(err, ovnport.ErrSuperseded):
+			delete(told, n.Port.Name)
 		case taken, errors.Is(err, ovnport.ErrReshaped):
 			told[n.Port.Name] = err.Error()
-			r.tell(o, n, err)
+			if why != err.Error() {
+				r.tell(o, n, err)
+			}
 		default:
 			errs = append(errs, fmt.Errorf("interface %s: %w", n.Name, err))
 		}
@@ -109,6 +128,29 @@ func (r *repairer) repair(ctx context.Context, m *remains, told map[string]strin
 	whole := slices.DeleteFunc(interfaces, func(i plan.Interface) bool { return incomplete[i.Port.Name] })
 	errs = append(errs, r.addOVSPorts(ctx, o, m.plugged, whole))
 	return pending, errors.Join(errs...)
+}
+
+// interfaces are those that a sandbox has now, by its entry of the journal and the kernel's links. It needs the sandbox's lock: the
+// list of the reconcile pass may be older than a DEL that has run to its end since. If a delegate's DEL failed, the entry is still
+// there.
+func (r *repairer) interfaces(s *plan.Sandbox) (has []plan.Interface, err error) {
+	e, err := plan.ReadEntry(r.agent.conf.StateDir, s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || e.Plan == nil || e.Complaints > 0 {
+		return nil, err
+	}
+	for _, i := range e.Plan.Interfaces {
+		there, err := linkThere(plan.HostEnd(s.ContainerID, i.Name))
+		if err != nil {
+			return nil, err
+		}
+		if there && i.Port.UUID != "" {
+			has = append(has, i)
+		}
+	}
+	return has, nil
 }
 
 // errNotAccepted says that NB does not have a network of the port now: the controller is about to make it again, or refuses it.
@@ -127,8 +169,8 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *plan.Interfa
 	}
 	want := ovnport.Want{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
-	err = a.nb.Restore(ctx, o, want, had, func(older ovnport.Owner) bool {
-		return older.UID != o.UID || older.Node == o.Node && !a.inJournal(older.Sandbox)
+	err = a.nb.Restore(ctx, o, want, had, func(ctx context.Context, older ovnport.Owner) error {
+		return r.supersedes(ctx, &o, &older)
 	})
 	if err != nil {
 		return err
@@ -138,6 +180,19 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *plan.Interfa
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox)
 	a.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf(
 		"interface %s: its port was missing in OVN's Northbound database and was inserted again, with the same addresses", n.Name))
+	return nil
+}
+
+// supersedes lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has no more, and
+// from another pod of the name if the API server says that the sandbox's pod is the live one. The copy of the pods would not do:
+// on a node that has lost the API server, the copy has a pod that was made again on another node since.
+func (r *repairer) supersedes(ctx context.Context, o, older *ovnport.Owner) error {
+	if older.UID == o.UID && (older.Node != o.Node || r.agent.inJournal(older.Sandbox)) {
+		return ovnport.ErrSuperseded
+	}
+	if err := r.agent.supersedes(ctx, o, older); err != nil {
+		return fmt.Errorf("%w: %w", ovnport.ErrSuperseded, err)
+	}
 	return nil
 }
 
@@ -185,11 +240,8 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*conf.Network,
 	return conf.ParseAccepted(namespace, name, []byte(config))
 }
 
-// tell says once that a port is lost, and why.
+// tell says that a port is lost, and why.
 func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
-	if r.told[n.Port.Name] == why.Error() {
-		return
-	}
 	r.agent.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
 	r.agent.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
@@ -197,7 +249,8 @@ func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
 		n.Name, n.Network, why))
 }
 
-// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has.
+// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added those that are
+// not in the list since, so Open vSwitch is asked again for them.
 func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []plan.Interface) error {
 	var missing []ovnport.Plug
 	for i := range interfaces {
@@ -209,12 +262,13 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := r.agent.ovs.Plug(ctx, o, missing); err != nil {
+	restored, err := r.agent.ovs.Restore(ctx, o, missing)
+	if err != nil || restored == 0 {
 		return err
 	}
-	r.agent.metrics.restored.WithLabelValues("ovs").Add(float64(len(missing)))
+	r.agent.metrics.restored.WithLabelValues("ovs").Add(float64(restored))
 	r.agent.log.Warn("OVS ports of a running pod were missing and were added again",
-		"pod", o.Namespace+"/"+o.Pod, "ports", len(missing), "containerID", o.Sandbox)
+		"pod", o.Namespace+"/"+o.Pod, "ports", restored, "containerID", o.Sandbox)
 	return nil
 }
 

@@ -61,9 +61,9 @@ var ErrReshaped = errors.New("the network is not what it was when the port was m
 
 // Restore inserts the rows of a port again that NB has lost: its database was restored from a backup, rebuilt, or changed by
 // hand. want has the accepted network, and all addresses and the MAC that the port had; had is the port with its keys. The
-// rows get the same keys, so the database refuses them when somebody else has an address by now: that is a *Taken. stale
-// tells of an older owner of the port's name whether its sandbox is gone; then the row changes hands.
-func (n *NB) Restore(ctx context.Context, o Owner, want Want, had Port, stale func(older Owner) bool) error {
+// rows get the same keys, so the database refuses them when somebody else has an address by now: that is a *Taken.
+// supersedes has an error, ErrSuperseded among others, if an older owner of the port's name keeps the row.
+func (n *NB) Restore(ctx context.Context, o Owner, want Want, had Port, supersedes Supersedes) error {
 	s, err := newSlot(&o, want)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReshaped, err)
@@ -71,12 +71,7 @@ func (n *NB) Restore(ctx context.Context, o Owner, want Want, had Port, stale fu
 	if p := s.port(); p.UUID != had.UUID || !slices.Equal(p.Claims, had.Claims) {
 		return ErrReshaped
 	}
-	e := &ensure{NB: n, owner: o, slots: []*slot{s}, supersedes: func(_ context.Context, older Owner) error {
-		if stale(older) {
-			return nil
-		}
-		return ErrSuperseded
-	}}
+	e := &ensure{NB: n, owner: o, slots: []*slot{s}, supersedes: supersedes}
 	ops, err := e.restoreOps(ctx, s)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -154,19 +155,10 @@ type Plug struct {
 // Plug puts all host ends of a sandbox into the integration bridge, in one transaction. What an earlier attempt
 // of the same sandbox left there goes first.
 func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
-	settings, err := v.Settings(ctx)
+	ops, err := v.plugOps(ctx, o, plugs)
 	if err != nil {
 		return err
 	}
-	ops, err := v.plugOps(o, settings.bridge, plugs)
-	if err != nil {
-		return err
-	}
-	older, err := v.supersede(ctx, plugs)
-	if err != nil {
-		return err
-	}
-	ops = append(ops, older...)
 	_, err = v.db.Transact(ctx, ops)
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
 		if err := v.Unplug(ctx, o.Sandbox); err != nil {
@@ -181,17 +173,105 @@ func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
 	return nil
 }
 
-func (v *OVS) plugOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation, error) {
+// Restore puts those of a sandbox's host ends into the integration bridge that Open vSwitch has lost, and leaves all others as they
+// are. An Interface row that has lost its external_ids gets them again. restored counts both.
+func (v *OVS) Restore(ctx context.Context, o Owner, plugs []Plug) (restored int, err error) {
+	rows, err := v.interfaces(ctx, plugs)
+	if err != nil {
+		return 0, err
+	}
+	var missing []Plug
+	var marks []ovsdb.Operation
+	for _, p := range plugs {
+		switch row := rows[p.HostEnd]; {
+		case row == nil:
+			missing = append(missing, p)
+		case !isOurs(row):
+			marks = append(marks, mark(row.UUID, o, p))
+		}
+	}
+	ops := marks
+	if len(missing) > 0 {
+		if ops, err = v.plugOps(ctx, o, missing); err != nil {
+			return 0, err
+		}
+		ops = append(ops, marks...)
+	}
+	if len(ops) == 0 {
+		return 0, nil
+	}
+	if _, err := v.db.Transact(ctx, ops); err != nil {
+		return 0, fmt.Errorf("plug into bridge %s: %w", v.bridge, err)
+	}
+	return len(missing) + len(marks), nil
+}
+
+// interfaces reads the host ends' rows from the database and not from the copy, which may be behind. They are by name.
+func (v *OVS) interfaces(ctx context.Context, plugs []Plug) (map[string]*vswitch.Interface, error) {
+	var ops []ovsdb.Operation
+	for _, p := range plugs {
+		ops = append(ops, ovsdb.Operation{
+			Op: ovsdb.OperationSelect, Table: vswitch.InterfaceTable, Columns: []string{"_uuid", "name", "external_ids"},
+			Where: []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, p.HostEnd)},
+		})
+	}
+	results, err := v.db.Transact(ctx, ops)
+	if err != nil {
+		return nil, fmt.Errorf("host ends in Open vSwitch: %w", err)
+	}
+	found := map[string]*vswitch.Interface{}
+	for _, result := range results {
+		rows, err := ovndb.Rows[vswitch.Interface](v.db, result)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			found[row.Name] = row
+		}
+	}
+	return found, nil
+}
+
+// interfaceIDs are the external_ids by which ovn-controller and this agent know a host end.
+func interfaceIDs(o Owner, p Plug) map[string]string {
+	return map[string]string{
+		"iface-id": p.PortName, "iface-id-ver": o.UID, "attached_mac": p.MAC, "sandbox": o.Sandbox, keyPortUUID: p.PortUUID,
+	}
+}
+
+// mark gives an Interface row its external_ids again. Those of ovn-controller stay.
+func mark(row string, o Owner, p Plug) ovsdb.Operation {
+	ids := interfaceIDs(o, p)
+	return ovsdb.Operation{
+		Op: ovsdb.OperationMutate, Table: vswitch.InterfaceTable,
+		Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: row})},
+		Mutations: []ovsdb.Mutation{
+			*ovsdb.NewMutation("external_ids", ovsdb.MutateOperationDelete, ovndb.Set(slices.Sorted(maps.Keys(ids)))),
+			*ovsdb.NewMutation("external_ids", ovsdb.MutateOperationInsert, ovndb.Map(ids)),
+		},
+	}
+}
+
+// plugOps are the operations that put host ends of a sandbox into the integration bridge.
+func (v *OVS) plugOps(ctx context.Context, o Owner, plugs []Plug) ([]ovsdb.Operation, error) {
+	settings, err := v.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := v.insertOps(o, settings.bridge, plugs)
+	if err != nil {
+		return nil, err
+	}
+	older, err := v.supersede(ctx, plugs)
+	return append(ops, older...), err
+}
+
+func (v *OVS) insertOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation, error) {
 	ops := []ovsdb.Operation{ovndb.Present(vswitch.BridgeTable, bridge)}
 	var ports []any
 	for i, p := range plugs {
 		ifID, portID := fmt.Sprintf("iface%d", i), fmt.Sprintf("port%d", i)
-		iface, err := v.db.Insert(&vswitch.Interface{
-			UUID: ifID, Name: p.HostEnd,
-			ExternalIDs: map[string]string{
-				"iface-id": p.PortName, "iface-id-ver": o.UID, "attached_mac": p.MAC, "sandbox": o.Sandbox, keyPortUUID: p.PortUUID,
-			},
-		})
+		iface, err := v.db.Insert(&vswitch.Interface{UUID: ifID, Name: p.HostEnd, ExternalIDs: interfaceIDs(o, p)})
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,26 +57,42 @@ func ReadAttached(stateDir string) (all []Attached, damaged []string, err error)
 		if !ok {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		a, err := ReadEntry(stateDir, &s)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it went since
 		}
-		var a Attached
-		if err != nil || json.Unmarshal(text, &a) != nil || a.Sandbox.ID() != s.ID() {
+		if err != nil {
 			damaged = append(damaged, f.Name())
 			continue
-		}
-		if a.Plan != nil {
-			a.Plan = a.Plan.Outline()
 		}
 		if info, err := f.Info(); err == nil {
 			a.Written = info.ModTime()
 		}
 		_, err = os.Lstat(ForgetMark(stateDir, &s))
 		a.Forgotten = err == nil && a.Complaints > 0
-		all = append(all, a)
+		all = append(all, *a)
 	}
 	return all, damaged, nil
+}
+
+// ReadEntry reads one entry of the journal, with the Outline of its plan. An error that is not fs.ErrNotExist says that the file
+// cannot be read or does not parse.
+func ReadEntry(stateDir string, s *Sandbox) (*Attached, error) {
+	text, err := os.ReadFile(filepath.Join(stateDir, AttachedDir, s.ID()))
+	if err != nil {
+		return nil, err
+	}
+	a := &Attached{}
+	if err := json.Unmarshal(text, a); err != nil {
+		return nil, err
+	}
+	if a.Sandbox.ID() != s.ID() {
+		return nil, fmt.Errorf("the entry %s is of %s", s.ID(), a.Sandbox.ID())
+	}
+	if a.Plan != nil {
+		a.Plan = a.Plan.Outline()
+	}
+	return a, nil
 }
 
 // Release is what the agent has to release of an attachment, nil: nothing.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -213,6 +214,29 @@ func TestBoundaryProgramsAreRun(t *testing.T) {
 	}
 	if out, err := Run(t.Context(), script(t, `while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done`), nil, path, &few); out == nil || !out.Over || len(out.Stdout) != MaxOutput {
 		t.Errorf("%v: a program that prints without end", err)
+	}
+}
+
+// TestKillOutsideOfTheProgramsLife: neither before the program is started nor after its end has the call a process to kill: the
+// process ID may be another's by then.
+func TestKillOutsideOfTheProgramsLife(t *testing.T) {
+	c := &call{cmd: exec.Command(script(t, "exit 0"))}
+	if err := c.kill(); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("before the start: %v, want %v", err, os.ErrProcessDone)
+	}
+	copied, err := c.start(nil, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.pid != c.cmd.Process.Pid {
+		t.Errorf("a kill would be for process %d, want %d", c.pid, c.cmd.Process.Pid)
+	}
+	if err := c.wait(); err != nil {
+		t.Error(err)
+	}
+	copied()
+	if err := c.kill(); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("after the end: %v, want %v", err, os.ErrProcessDone)
 	}
 }
 

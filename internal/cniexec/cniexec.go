@@ -66,6 +66,9 @@ type call struct {
 	cmd     *exec.Cmd
 	groups  groups
 	outside atomic.Bool // this process is not in the groups
+
+	mu  sync.Mutex
+	pid int // the program's process ID, and its process group's; 0: the ID is not the program's yet, or no more
 }
 
 // kill kills the program with all that it started, as far as that is in its groups.
@@ -73,7 +76,23 @@ func (c *call) kill() error {
 	if c.outside.Load() {
 		c.groups.kill()
 	}
-	return syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pid == 0 {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(-c.pid, syscall.SIGKILL)
+}
+
+// run starts the program. The lock has a kill that comes meanwhile wait for the process ID.
+func (c *call) run() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	c.pid = c.cmd.Process.Pid
+	return nil
 }
 
 // forking is held while this process is in the groups of a call: what another call forked then would be in them too, and would
@@ -83,34 +102,41 @@ var forking sync.Mutex
 // start forks the program in its control groups, with its limits from its first instruction on. copied waits until all that the
 // program printed is copied; it is for after the program's end.
 func (c *call) start(limits *Limits, stdout, stderr io.Writer) (copied func(), err error) {
-	var copies sync.WaitGroup
 	var ours, theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
 			f.Close()
 		}
+		if err != nil {
+			for _, r := range ours {
+				r.Close()
+			}
+		}
 	}()
-	for _, to := range []struct {
-		file *io.Writer
-		copy io.Writer
-	}{{&c.cmd.Stdout, stdout}, {&c.cmd.Stderr, stderr}} {
+	for _, file := range []*io.Writer{&c.cmd.Stdout, &c.cmd.Stderr} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
-		*to.file, ours, theirs = w, append(ours, r), append(theirs, w)
+		*file, ours, theirs = w, append(ours, r), append(theirs, w)
+	}
+	if err := c.fork(limits); err != nil {
+		return nil, err
+	}
+	// Copying begins after the fork, for too much output kills the program.
+	var copies sync.WaitGroup
+	for i, to := range []io.Writer{stdout, stderr} {
 		copies.Go(func() {
-			defer r.Close()
-			_, _ = io.Copy(to.copy, r)
+			defer ours[i].Close()
+			_, _ = io.Copy(to, ours[i])
 		})
 	}
-	copied = func() {
+	return func() {
 		for _, r := range ours { // a process outside of all groups may have the other end
 			_ = r.SetReadDeadline(time.Now().Add(afterDeath))
 		}
 		copies.Wait()
-	}
-	return copied, c.fork(limits)
+	}, nil
 }
 
 func (c *call) fork(limits *Limits) error {
@@ -126,14 +152,14 @@ func (c *call) fork(limits *Limits) error {
 		c.groups = nil // this process may still be in one: the next call removes them
 		return err
 	}
-	if err = c.cmd.Start(); err == nil && limits != nil {
+	if err = c.run(); err == nil && limits != nil {
 		limits.Each.keep(c.cmd.Process.Pid)
 	}
 	if leaveErr := leave(); leaveErr != nil { // killing the groups would kill this process
 		c.groups = nil
 		if err == nil {
 			_ = c.kill()
-			_ = c.cmd.Wait()
+			_ = c.reap()
 		}
 		return errors.Join(err, leaveErr)
 	}
@@ -150,6 +176,15 @@ func (c *call) wait() error {
 		}
 	}
 	_ = c.kill()
+	return c.reap()
+}
+
+// reap takes the program's status from the kernel, which may then give the process ID to another process: nothing is killed
+// by that ID from here on.
+func (c *call) reap() error {
+	c.mu.Lock()
+	c.pid = 0
+	c.mu.Unlock()
 	return c.cmd.Wait()
 }
 
