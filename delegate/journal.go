@@ -48,6 +48,8 @@ type entry struct {
 	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD: delegates get them again when there is no pod to ask, in GC.
 	NetNS string `json:"netns,omitempty"`
 	Args  string `json:"args,omitempty"`
+	// Routes are what saveRoutes returned before the routes changed; nil: they have not changed.
+	Routes [][]byte `json:"routes,omitzero"`
 	// damaged: the file does not parse (a disk's doing, for it was written whole), so that all that is known is the
 	// sandbox, whose ports are then looked for by their owner.
 	damaged bool

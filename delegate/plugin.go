@@ -201,6 +201,14 @@ func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err erro
 	if err := c.delegates().add(ctx, e); err != nil {
 		return nil, err
 	}
+	if e.Routes, err = saveRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil {
+		return nil, err
+	}
+	if e.Routes != nil {
+		if err := c.journal.write(e); err != nil {
+			return nil, err
+		}
+	}
 	if moved, err = setRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil || len(e.Results) == 0 {
 		return moved, err
 	}
@@ -213,6 +221,14 @@ func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err erro
 // undo takes away what an attachment made, in reverse, and hands the rest to the agent. It has its own time: that
 // of the ADD may be over.
 func (c *call) undo(e *entry) error {
+	// A DEL restores nothing: the plugins before us delete their interface, and the path may be of another pod's
+	// namespace by now.
+	if e.Routes != nil && e.NetNS == c.args.Netns {
+		if err := restoreRoutes(e.NetNS, e.Sandbox.Interface, e.Plan, e.Routes); err != nil {
+			c.note(&e.Sandbox, "cannot restore the routes of the primary interface", "err", err)
+		}
+		e.Routes = nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
 	return c.detach(ctx, e)

@@ -58,20 +58,28 @@ func dropDefaults(p *plan.Plan) error {
 		if p.Default != nil && p.Default.Interface == d.Name {
 			continue
 		}
-		link, err := netlinksafe.LinkByName(d.Name)
-		if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
-			continue // not every attachment is an interface
-		}
-		if err != nil {
+		if err := dropDefaultsOf(d.Name); err != nil {
 			return err
 		}
-		routes, err := defaultRoutes(link, netlink.FAMILY_ALL)
-		if err != nil {
-			return err
-		}
-		if err := deleteRoutes(routes); err != nil {
-			return fmt.Errorf("interface %s: its default route: %w", d.Name, err)
-		}
+	}
+	return nil
+}
+
+// dropDefaultsOf deletes the default routes of an interface. Not every attachment is one.
+func dropDefaultsOf(name string) error {
+	link, err := netlinksafe.LinkByName(name)
+	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	routes, err := defaultRoutes(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	if err := deleteRoutes(routes); err != nil {
+		return fmt.Errorf("interface %s: its default route: %w", name, err)
 	}
 	return nil
 }

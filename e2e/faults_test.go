@@ -111,23 +111,30 @@ func (w *world) withoutNetworks(name, networks string) (*lab.Pod, types.Result) 
 }
 
 // TestFailedStatusIsUndone: a status that cannot be written fails the ADD, and the ADD itself takes everything away
-// again: ports, plugs, links and what delegates made, before anyone asks for a DEL.
+// again: ports, plugs, links and what delegates made, before anyone asks for a DEL. The default routes are back.
 func TestFailedStatusIsUndone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("rec", "")
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.71.0.0/24")))
-	p, prev := w.withoutNetworks("web", "rec,blue,green,pair")
+	p, prev := w.withoutNetworks("web", `[{"name":"rec"},{"name":"blue"},{"name":"green","default-route":["10.2.0.1","fd02::1"]},{"name":"pair"}]`)
+	_, err := p.Exec(w.ctx, "ip", "route", "add", "default", "via", "10.244.1.1", "dev", "eth0", "metric", "77", "mtu", "1300")
+	w.must(err)
 	before, base := w.snapshot(), w.base
+	routes, err := p.Exec(w.ctx, "ip", "-details", "route")
+	w.must(err)
 	status := filepath.Join(w.Manifests, p.UID+".status.json")
 	w.must(os.Mkdir(status, 0o700))
 
-	_, err := p.Add(w.ctx, lab.OnlyOurs(prev))
+	_, err = p.Add(w.ctx, lab.OnlyOurs(prev))
 	w.refused(err, conf.CodeTryAgain, "pod shop/web: network-status")
 	w.base = before
 	w.asBefore()
 	equal(t, "interfaces in the pod", len(w.links(p)), 1)
+	after, err := p.Exec(w.ctx, "ip", "-details", "route")
+	w.must(err)
+	equal(t, "routes of the pod", after, routes)
 	equal(t, "calls of the delegate", w.toldOf(log, p), []string{"ADD web net1", "DEL web net1"})
 	equal(t, "journal", w.journalled(p.Node), nil)
 	held, err := filepath.Glob(filepath.Join(leases, "*", "10.71.0.*"))
@@ -137,6 +144,7 @@ func TestFailedStatusIsUndone(t *testing.T) {
 	w.must(os.Remove(status))
 	w.add(p, lab.OnlyOurs(prev))
 	equal(t, "entries of the status", len(w.status(p)), 5)
+	equal(t, "default routes", w.defaults(p, "-4"), []string{"default via 10.2.0.1 dev net3"})
 	w.base = base
 	w.end(p)
 	w.asBefore()

@@ -9,14 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
@@ -173,17 +171,7 @@ func TestErrors(t *testing.T) {
 func newPod(t *testing.T, p *plan.Plan, refusals map[string]*plan.Error) *node {
 	t.Helper()
 	n := newNode(t)
-	path, done := make(chan string), make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // and never let go: the thread and its namespace end together
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-		}
-		path <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
-		<-done
-	}()
-	n.netns = <-path
-	t.Cleanup(func() { close(done) })
+	n.netns = nettest.Namespace(t)
 	l, err := net.Listen("unix", filepath.Join(n.state, "sock"))
 	if err != nil {
 		t.Fatal(err)

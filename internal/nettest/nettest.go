@@ -1,7 +1,8 @@
-// Package nettest owns how a test gets a network of its own; it is for tests alone.
+// Package nettest owns how a test gets networks of its own; it is for tests alone.
 package nettest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -33,4 +34,24 @@ func InOwn(t *testing.T) bool {
 		t.Errorf("%v\n%s", err, out)
 	}
 	return false
+}
+
+// Namespace returns the path of a new network namespace, which ends with the test. It needs no privileges, but to enter it
+// does: InOwn has them.
+func Namespace(t *testing.T) (path string) {
+	t.Helper()
+	cmd := exec.Command("cat") // which ends with its input
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET}
+	input, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = input.Close()
+		_ = cmd.Wait()
+	})
+	return fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
 }
