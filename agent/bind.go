@@ -184,7 +184,7 @@ func statusError(pod *source.Pod, err error) error {
 	if errors.Is(err, source.ErrNotFound) {
 		return conf.Errorf(conf.CodePodGone, "it was deleted or made again meanwhile", "pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
 	}
-	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
+	return unreadable(pod.Namespace, pod.Name, fmt.Errorf("network-status: %w", err))
 }
 
 // status asks both databases now. Without NB there are no new ports (50); without Open vSwitch, or ovn-controller's

@@ -292,7 +292,7 @@ func (a *Agent) podOf(ctx context.Context, s *plan.Sandbox) (*source.Pod, error)
 		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)
 	}
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: %w", s.Namespace, s.Pod, err)
+		return nil, unreadable(s.Namespace, s.Pod, err)
 	}
 	if !pod.Is(s.UID) {
 		return nil, conf.Errorf(conf.CodePodGone, "it was deleted and made again meanwhile",
@@ -308,8 +308,16 @@ func (a *Agent) supersedes(ctx context.Context, owner, older *ovnport.Owner) err
 		return nil
 	}
 	live, err := a.source.LivePod(ctx, owner.Namespace, owner.Pod)
-	if errors.Is(err, source.ErrNotFound) || err == nil && !live.Is(owner.UID) {
+	switch {
+	case errors.Is(err, source.ErrNotFound), err == nil && !live.Is(owner.UID):
 		return conf.Errorf(conf.CodePodGone, "a pod of the same name has its ports", "pod %s/%s with UID %s is gone", owner.Namespace, owner.Pod, owner.UID)
+	case err != nil:
+		return unreadable(owner.Namespace, owner.Pod, err)
 	}
-	return err
+	return nil
+}
+
+// unreadable is the error of a pod that its source cannot tell now.
+func unreadable(namespace, name string, err error) error {
+	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: %w", namespace, name, err)
 }

@@ -24,6 +24,7 @@ const (
 	CodeNoFlows         uint = 106
 	CodePodGone         uint = 107
 	CodeDelegateFailed  uint = 108
+	CodeNotAsMade       uint = 109 // what CHECK finds
 )
 
 // Codes is the table of every code with its meaning, in the order of the numbers, for the documentation
@@ -46,6 +47,7 @@ var Codes = []struct {
 	{CodeNoFlows, "flows not installed"},
 	{CodePodGone, "pod gone or replaced"},
 	{CodeDelegateFailed, "a delegate failed"},
+	{CodeNotAsMade, "an attachment is not as it was made"},
 	{CodeInternal, "an error in ovn-multinet itself"},
 }
 

@@ -18,7 +18,12 @@ func inspect(netns string, s *plan.Sandbox, p *plan.Plan) error {
 			return differs(i.Name, fmt.Errorf("host end: %w", err))
 		}
 	}
-	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
+	pod, err := ns.GetNS(netns)
+	if err != nil {
+		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "the pod's network namespace: %w", err)
+	}
+	defer pod.Close()
+	return pod.Do(func(ns.NetNS) error {
 		for i := range p.Interfaces {
 			if err := inspectPodEnd(&p.Interfaces[i]); err != nil {
 				return differs(p.Interfaces[i].Name, err)
@@ -29,7 +34,7 @@ func inspect(netns string, s *plan.Sandbox, p *plan.Plan) error {
 }
 
 func differs(ifName string, err error) error {
-	return conf.Errorf(conf.CodeInternal, "someone changed it in the pod or on the node; recreate the pod",
+	return conf.Errorf(conf.CodeNotAsMade, "someone changed it in the pod or on the node; recreate the pod",
 		"interface %s is not as it was made: %w", ifName, err)
 }
 

@@ -180,7 +180,7 @@ func TestCheckSeesEveryAttachment(t *testing.T) {
 	} {
 		_, err := p.Exec(w.ctx, c.damage...)
 		w.must(err)
-		w.refused(p.Check(w.ctx), conf.CodeInternal, c.words...)
+		w.refused(p.Check(w.ctx), conf.CodeNotAsMade, c.words...)
 	}
 	w.end(p)
 
@@ -188,7 +188,7 @@ func TestCheckSeesEveryAttachment(t *testing.T) {
 	w.must(p.Check(w.ctx))
 	_, err := w.NBCtl(w.ctx, "lsp-del", "shop/web/net2")
 	w.must(err)
-	w.refused(p.Check(w.ctx), conf.CodeInternal, "interface net2")
+	w.refused(p.Check(w.ctx), conf.CodeNotAsMade, "interface net2")
 	w.end(p)
 	w.asBefore()
 }

@@ -158,15 +158,15 @@ func TestCheckWithDelegates(t *testing.T) {
 		{"an OVN interface's address", func(w *world, p *lab.Pod) error {
 			_, err := p.Exec(w.ctx, "ip", "addr", "flush", "dev", "net1")
 			return err
-		}, conf.CodeInternal, []string{"interface net1 is not as it was made", "it lacks address 10.1."}, nil},
+		}, conf.CodeNotAsMade, []string{"interface net1 is not as it was made", "it lacks address 10.1."}, nil},
 		{"the addresses of the port", func(w *world, p *lab.Pod) error {
 			_, err := w.NBCtl(w.ctx, "lsp-set-addresses", p.String()+"/net1", "02:00:00:00:00:99 10.1.9.9")
 			return err
-		}, conf.CodeInternal, []string{"interface net1", "Northbound"}, both},
+		}, conf.CodeNotAsMade, []string{"interface net1", "Northbound"}, both},
 		{"the plug", func(w *world, p *lab.Pod) error {
 			_, err := p.Node.VSCtl(w.ctx, "del-port", plan.HostEnd(p.Sandbox, "net1"))
 			return err
-		}, conf.CodeInternal, []string{"interface net1: its host end", "is not in Open vSwitch"}, both},
+		}, conf.CodeNotAsMade, []string{"interface net1: its host end", "is not in Open vSwitch"}, both},
 		{"what a plugin sees", func(*world, *lab.Pod) error { return os.WriteFile(cut, nil, 0o600) },
 			119, []string{"interface net3: network shop/rec", "delegate recorder: the wire is cut"}, both},
 	} {

@@ -24,7 +24,9 @@ type Config struct {
 	Name      string // for logs and errors: "NB", "OVS"
 	Endpoints []string
 	TLS       *tls.Config
-	Model     model.ClientDBModel
+	// Certificate is the file that TLS has our certificate from, for errors.
+	Certificate string
+	Model       model.ClientDBModel
 	// LeaderOnly keeps to the leader of a clustered database: a write through a follower takes twice as long.
 	LeaderOnly bool
 	// Monitor lists what to keep a copy of; none for NB, where every monitor costs the server a scan. One
@@ -42,6 +44,7 @@ type Config struct {
 type DB struct {
 	name      string
 	client    client.Client
+	endpoints *endpoints
 	connected chan struct{} // closed once the first connection stands
 	// model and mapper turn generated models into rows and back. Those of libovsdb's cache are replaced at every
 	// reconnect without a lock; these stay as they were at the first.
@@ -90,7 +93,8 @@ func Open(cfg Config) (*DB, error) {
 		return nil, fmt.Errorf("%s database: %w", cfg.Name, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop}
+	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop,
+		endpoints: &endpoints{all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}), certificate: cfg.Certificate}}
 	session, end := context.WithCancel(ctx)
 	d.session = session
 	d.done.Go(func() {
@@ -192,22 +196,14 @@ func (d *DB) Close() {
 	d.client.Close()
 }
 
-// WaitConnected waits for the first connection.
+// WaitConnected waits for the first connection. The error is an *Unreachable, or says why the identity of this cluster is
+// not known.
 func (d *DB) WaitConnected(ctx context.Context) error {
-	select {
-	case <-d.connected:
-		return nil
-	default:
+	err := d.await(ctx, d.connected)
+	if unknown := d.unknown.Load(); err != nil && unknown != nil {
+		return fmt.Errorf("%s database: the identity of this cluster is not known: %w: %w", d.name, *unknown, cmp.Or(ctx.Err(), err))
 	}
-	select {
-	case <-d.connected:
-		return nil
-	case <-ctx.Done():
-		if unknown := d.unknown.Load(); unknown != nil {
-			return fmt.Errorf("%s database: the identity of this cluster is not known: %w: %w", d.name, *unknown, ctx.Err())
-		}
-		return fmt.Errorf("%s database is not reachable: %w", d.name, ctx.Err())
-	}
+	return err
 }
 
 // Connected tells whether the connection stands, as far as is known: see [NoticedWithin].
@@ -226,10 +222,15 @@ func (d *DB) Answers(ctx context.Context) error {
 	if err == nil {
 		err = d.Owned(ctx)
 	}
-	if _, other := errors.AsType[*NotOwner](err); err != nil && !other {
-		return fmt.Errorf("%s database does not answer", d.name)
+	_, other := errors.AsType[*NotOwner](err)
+	away, ok := errors.AsType[*Unreachable](err)
+	switch {
+	case err == nil, other:
+		return err
+	case ok && len(away.Failures) > 0:
+		return fmt.Errorf("%s database does not answer: %w", d.name, away)
 	}
-	return err
+	return fmt.Errorf("%s database does not answer", d.name)
 }
 
 // Client is libovsdb's client, for its copy of what Config.Monitor names. Use it only after WaitConnected.
@@ -253,11 +254,11 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("refused at operation %d: %s: %s", r.Index, r.Reason, r.Details)
 }
 
-// ErrUnknownOutcome says that the connection was lost around a transaction: it may have been committed or not.
+// ErrUnknownOutcome says that the connection was lost after a transaction was sent: it may have been committed or not.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// Transact runs the operations as one transaction. The error is a *Refused when the database said no, and wraps
-// ErrUnknownOutcome when it said nothing. A transaction that writes is a *NotOwner when the database does not belong to
+// Transact runs the operations as one transaction. The error is a *Refused when the database said no, an *Unreachable when
+// nothing was sent, and wraps ErrUnknownOutcome when the database said nothing. A transaction that writes is a *NotOwner when the database does not belong to
 // this cluster.
 func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if err := d.WaitConnected(ctx); err != nil {
@@ -270,6 +271,9 @@ func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 }
 
 func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	if err := d.awaitUp(ctx); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.mu.Lock()

@@ -62,9 +62,10 @@ func MACKey(book string, mac net.HardwareAddr) string {
 	return rowKey("mac", book, mac[:2], binary.BigEndian.Uint32(mac[2:6]))
 }
 
-// leaseMAC begins the MACs that are made from a lease; wideMAC those of an IPv6 lease that does not share its upper 96
-// bits with its subnet: another lease may have the same lower 32, so such a MAC is claimed. On a wire, which networks
-// with different subnets may share, leaseMAC is of IPv4 leases alone.
+// leaseMAC begins the MACs that end with the lower 32 bits of a lease; wideMAC those that end with a hash of an IPv6 lease,
+// because another lease may have the same lower 32 bits: it does not share its upper 96 bits with its subnet. Two hashes may
+// be alike, so such a MAC is claimed. On a wire, which networks with different subnets may share, leaseMAC is of IPv4 leases
+// alone.
 var (
 	leaseMAC = []byte{0x0a, 0x58}
 	wideMAC  = []byte{0x0a, 0x59}
@@ -74,20 +75,20 @@ var (
 // Prefix. claimed says that the MAC has to be claimed beside the address.
 func LeaseMAC(subnet netip.Prefix, a netip.Addr) (mac net.HardwareAddr, claimed bool) {
 	b := a.AsSlice()
-	prefix := leaseMAC
 	if a.Is6() && !(subnet.IsValid() && bytes.Equal(b[:12], subnet.Addr().AsSlice()[:12])) {
-		prefix, claimed = wideMAC, true
+		sum := sha256.Sum256(b)
+		return slices.Concat(net.HardwareAddr(wideMAC), sum[:4]), true
 	}
-	return slices.Concat(net.HardwareAddr(prefix), b[len(b)-4:]), claimed
+	return slices.Concat(net.HardwareAddr(leaseMAC), b[len(b)-4:]), false
 }
 
 // IsLeaseMAC tells whether a MAC has the form of one that is made from a lease and belongs to it alone.
 func IsLeaseMAC(mac net.HardwareAddr) bool { return bytes.HasPrefix(mac, leaseMAC) }
 
-// Low32MAC makes a MAC of that form from 32 bits; on a wire, where that form is of IPv4 leases alone, of the other one.
-func Low32MAC(low uint32, wire bool) net.HardwareAddr {
+// Low32MAC makes a MAC of that form from 32 bits; wide: of the form that has to be claimed.
+func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 	prefix := leaseMAC
-	if wire {
+	if wide {
 		prefix = wideMAC
 	}
 	return binary.BigEndian.AppendUint32(slices.Clone(prefix), low)

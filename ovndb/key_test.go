@@ -169,10 +169,10 @@ func TestLeaseMAC(t *testing.T) {
 		{"IPv4, highest", "255.0.0.0/8", "255.255.255.254", "0a:58:ff:ff:ff:fe", false},
 		{"IPv6 among the subnet's first 2^32", "fd01::/64", "fd01::7", "0a:58:00:00:00:07", false},
 		{"IPv6, the last of those", "fd01::/64", "fd01::ffff:ffff", "0a:58:ff:ff:ff:ff", false},
-		{"IPv6 beyond", "fd01::/64", "fd01::1:0:7", "0a:59:00:00:00:07", true},
-		{"IPv6 far beyond", "fd01::/64", "fd01::ffff:0:0:7", "0a:59:00:00:00:07", true},
+		{"IPv6 beyond", "fd01::/64", "fd01::1:0:7", "0a:59:b8:40:8a:5e", true},
+		{"IPv6 far beyond", "fd01::/64", "fd01::ffff:0:0:7", "0a:59:41:92:f7:fc", true},
 		{"IPv4 on a wire", "", "10.1.0.7", "0a:58:0a:01:00:07", false},
-		{"IPv6 on a wire", "", "fd01::7", "0a:59:00:00:00:07", true},
+		{"IPv6 on a wire", "", "fd01::7", "0a:59:e4:70:53:ec", true},
 		{"IPv6 of a small subnet", "fd01::1:0:0/126", "fd01::1:0:2", "0a:58:00:00:00:02", false},
 	}
 	for _, tt := range tests {
@@ -188,6 +188,36 @@ func TestLeaseMAC(t *testing.T) {
 			// A MAC that is claimed is one like any other: it belongs to nobody by its form.
 			if IsLeaseMAC(mac) == claimed {
 				t.Errorf("%s is of a lease alone: %t", mac, !claimed)
+			}
+		})
+	}
+}
+
+// The MACs of addresses that people and programs number in some order hardly ever meet, whichever bits are counted up.
+func TestLeaseMACsOfManyAddresses(t *testing.T) {
+	const many = 50_000
+	subnet := netip.MustParsePrefix("fd51:0:0:1::/64")
+	for name, host := range map[string]func(i uint64) uint64{
+		"one host of each /96":      func(i uint64) uint64 { return i<<32 | 1 },
+		"the hosts of one /96":      func(i uint64) uint64 { return 1<<32 + i },
+		"the hosts of one /80":      func(i uint64) uint64 { return 1<<48 + i<<16 + i },
+		"made from a vendor's MACs": func(i uint64) uint64 { return 0x0250_56ff_fe00_0000 + i },
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := map[string]bool{}
+			for i := range uint64(many) {
+				b := subnet.Addr().As16()
+				binary.BigEndian.PutUint64(b[8:], host(i+1))
+				a := netip.AddrFrom16(b)
+				mac, claimed := LeaseMAC(subnet, a)
+				if !claimed || mac[0]&3 != 2 { // unicast, locally administered
+					t.Fatalf("%v: %v, claimed %t", a, mac, claimed)
+				}
+				seen[mac.String()] = true
+			}
+			// Of 50,000 random numbers of 32 bits, 0.3 repeat another.
+			if repeats := many - len(seen); repeats > 3 {
+				t.Errorf("%d of %d addresses have the MAC of another", repeats, many)
 			}
 		})
 	}
@@ -217,7 +247,7 @@ func TestLow32MAC(t *testing.T) {
 		}
 		want = strings.Replace(want, "58", "59", 1)
 		if got := Low32MAC(low, true); got.String() != want || IsLeaseMAC(got) {
-			t.Errorf("%#x on a wire: %s, want %s", low, got, want)
+			t.Errorf("%#x, wide: %s, want %s", low, got, want)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 				return err
 			}
 			if err := verify(state.PeerCertificates, roots); err != nil {
-				return err
+				return fmt.Errorf("the server's certificate, checked by the authorities in %s: %w", c.CACert, err)
 			}
 			named, err := c.verifyName(state.PeerCertificates[0])
 			if err == nil && !named {

@@ -92,7 +92,7 @@ func TestTLS(t *testing.T) {
 	serverDir, clientDir := t.TempDir(), t.TempDir()
 	old.sign(serverDir)
 	now.sign(clientDir) // the wrong authority, at first
-	endpoint := ovndbtest.StartNBTLS(t, serverDir)
+	_, endpoint := ovndbtest.StartNBTLS(t, serverDir)
 	cfg, err := ovndb.TLS(tlsConfig(clientDir))
 	if err != nil {
 		t.Fatal(err)

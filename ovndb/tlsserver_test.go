@@ -81,7 +81,8 @@ func TestBoundaryServerCertificate(t *testing.T) {
 			serverDir, clientDir := t.TempDir(), t.TempDir()
 			ca.sign(serverDir, tt.cert)
 			ca.sign(clientDir)
-			log, err := handshake(t, ovndbtest.StartNBTLS(t, serverDir), clientDir, tt.names)
+			_, endpoint := ovndbtest.StartNBTLS(t, serverDir)
+			log, err := handshake(t, endpoint, clientDir, tt.names)
 			if tt.want != "" {
 				refused++
 			}
@@ -158,7 +159,8 @@ func TestBoundaryOVSPKI(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := pair.Leaf.Subject.CommonName
-	endpoint, posing := ovndbtest.StartNBTLS(t, server), ovndbtest.StartNBTLS(t, client)
+	_, endpoint := ovndbtest.StartNBTLS(t, server)
+	_, posing := ovndbtest.StartNBTLS(t, client)
 	if log, err := handshake(t, endpoint, client, nil); err != nil || !strings.Contains(log, "--nb-server-name") {
 		t.Errorf("without --nb-server-name: %v; logged %s", err, log)
 	}

@@ -95,7 +95,7 @@ type end struct {
 }
 
 func ends() []end {
-	wide := ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0, 0, 0, 5})
+	wide := ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0xbe, 0x81, 0x61, 0x82})
 	return []end{
 		{name: "IPv4", keys: net4, gateways: "10.1.0.1",
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24", lease: "10.1.0.1"},
@@ -105,8 +105,8 @@ func ends() []end {
 		{name: "IPv6 alone", keys: net6, gateways: "fd01::1",
 			mac: "0a:58:00:00:00:01", networks: "fd01::1/64", lease: "fd01::1"},
 		{name: "IPv6 with a wide gateway", keys: net6 + `,"gateway":"fd01::1:0:5"`, gateways: "fd01::1:0:5",
-			mac: "0a:59:00:00:00:05", networks: "fd01::1:0:5/64", lease: "fd01::1:0:5",
-			claims: map[string]string{wide: "MAC 0a:59:00:00:00:05"}, claimKeysInOrder: wide},
+			mac: "0a:59:be:81:61:82", networks: "fd01::1:0:5/64", lease: "fd01::1:0:5",
+			claims: map[string]string{wide: "MAC 0a:59:be:81:61:82"}, claimKeysInOrder: wide},
 		{name: "a wide gateway beside IPv4", keys: netDual + `,"gateway":"10.1.0.7,fd01::1:0:5","excludeSubnets":"10.1.0.128/25"`, gateways: "10.1.0.7 fd01::1:0:5",
 			other: "exclude_ips=10.1.0.7 10.1.0.1..10.1.0.6 10.1.0.8..10.1.0.127 subnet=10.1.0.0/24",
 			mac:   "0a:58:0a:01:00:07", networks: "10.1.0.7/24 fd01::1:0:5/64", lease: "10.1.0.7",

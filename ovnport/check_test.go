@@ -3,9 +3,11 @@ package ovnport_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 // CHECK compares a port's row with what the ADD was told.
@@ -26,12 +28,35 @@ func TestCheck(t *testing.T) {
 			t.Errorf("with the addresses %v: %v", addresses, check("c1"))
 		}
 	}
-	wantCode(t, check("c2"), conf.CodeInternal, p.UUID, "is not this sandbox's")
+	wantCode(t, check("c2"), conf.CodeNotAsMade, p.UUID, "is not this sandbox's")
 	for _, addresses := range []any{mac + " 10.1.0.8 fd01::7", mac + " 10.1.0.7", "0a:58:0a:01:00:08 10.1.0.7 fd01::7", "unknown", ovndbtest.Set[string]()} {
 		set(addresses)
-		wantCode(t, check("c1"), conf.CodeInternal, "shop/web-0/net1", "not its own")
+		wantCode(t, check("c1"), conf.CodeNotAsMade, "shop/web-0/net1", "not its own")
 	}
-	if err := w.nb.Check(timeout(t), "c1", "00000000-0000-8000-8000-000000000000", mac, []netip.Prefix{}); !conf.HasCode(err, conf.CodeInternal) {
+	if err := w.nb.Check(timeout(t), "c1", "00000000-0000-8000-8000-000000000000", mac, []netip.Prefix{}); !conf.HasCode(err, conf.CodeNotAsMade) {
 		t.Errorf("of a port that is not there: %v", err)
 	}
+	cut := w.once(t, func(tx ovndbtest.Transact) bool { return !tx.Writes }, w.proxy.Cut)
+	wantCode(t, check("c1"), conf.CodeTryAgain) // nothing is found, neither good nor bad
+	cut()
+}
+
+// CHECK finds the host end that is gone, is another sandbox's or port's, or has no flows.
+func TestCheckOfAHostEnd(t *testing.T) {
+	n := newNode(t)
+	end := n.plug(t, owner("web-0", "c1"), "net1")[0].HostEnd
+	check := func(sandbox, port, end string) error {
+		return n.ovs.Check(timeout(t), sandbox, ovnport.Plug{HostEnd: end, PortName: port})
+	}
+	const port = "shop/web-0/net1"
+	wantCode(t, check("c1", port, end), conf.CodeNotAsMade, end, "is not bound to its port")
+	n.VSCtl("set", "Interface", end, "external_ids:ovn-installed=true")
+	for begun := time.Now(); check("c1", port, end) != nil; { // until the copy has it
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal(check("c1", port, end))
+		}
+	}
+	wantCode(t, check("c2", port, end), conf.CodeNotAsMade, end, "is not bound to its port")
+	wantCode(t, check("c1", "shop/web-1/net1", end), conf.CodeNotAsMade, end, "is not bound to its port")
+	wantCode(t, check("c1", port, "mn-gone"), conf.CodeNotAsMade, "its host end mn-gone is not in Open vSwitch")
 }

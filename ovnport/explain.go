@@ -2,9 +2,12 @@ package ovnport
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
@@ -34,11 +37,11 @@ func (n *NB) Explain(ctx context.Context, sandbox string, e *NoFlows) error {
 func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []netip.Prefix) error {
 	ports, _, err := n.read(ctx, []string{key})
 	if err != nil {
-		return err
+		return unreachable(err)
 	}
 	row := ports[key]
 	if row == nil || row.ExternalIDs[keySandbox] != sandbox {
-		return conf.Errorf(conf.CodeInternal, "recreate the pod", "its port %s is not this sandbox's in the Northbound database", key)
+		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "its port %s is not this sandbox's in the Northbound database", key)
 	}
 	want := []string{mac}
 	for _, a := range addresses {
@@ -49,7 +52,7 @@ func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []ne
 		got = strings.Fields(row.Addresses[0])
 	}
 	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-		return conf.Errorf(conf.CodeInternal, "someone changed it there; recreate the pod",
+		return conf.Errorf(conf.CodeNotAsMade, "someone changed it there; recreate the pod",
 			"its port %s has the addresses %q in the Northbound database, not its own", row.Name, row.Addresses)
 	}
 	return nil
@@ -57,16 +60,20 @@ func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []ne
 
 // Check tells whether a host end is plugged for the sandbox, with its flows.
 func (v *OVS) Check(ctx context.Context, sandbox string, p Plug) error {
-	if err := v.db.WaitConnected(ctx); err != nil {
-		return err
-	}
 	iface := &vswitch.Interface{Name: p.HostEnd}
-	if err := v.db.Client().Get(ctx, iface); err != nil {
-		return conf.Errorf(conf.CodeInternal, "recreate the pod", "its host end %s is not in Open vSwitch: %w", p.HostEnd, err)
+	err := v.db.WaitConnected(ctx)
+	if err == nil {
+		err = v.db.Client().Get(ctx, iface)
+	}
+	if errors.Is(err, client.ErrNotFound) {
+		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "its host end %s is not in Open vSwitch", p.HostEnd)
+	}
+	if err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "%w", err)
 	}
 	x := iface.ExternalIDs
 	if x["sandbox"] != sandbox || x["iface-id"] != p.PortName || x["ovn-installed"] != "true" {
-		return conf.Errorf(conf.CodeInternal, "is ovn-controller running on this node?", "its host end %s is not bound to its port", p.HostEnd)
+		return conf.Errorf(conf.CodeNotAsMade, "is ovn-controller running on this node?", "its host end %s is not bound to its port", p.HostEnd)
 	}
 	return nil
 }

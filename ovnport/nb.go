@@ -31,7 +31,7 @@ func (n *NB) Answers(ctx context.Context) error {
 		return OfOtherCluster(err)
 	}
 	if err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "is OVN's Northbound database running, and reachable from this node?", "%w", err)
+		return unreachable(err)
 	}
 	return nil
 }
@@ -59,7 +59,11 @@ func (n *NB) Ensure(ctx context.Context, o Owner, wants []Want, supersedes Super
 	if err := e.separate(); err != nil {
 		return nil, err
 	}
-	if err := e.run(ctx); err != nil {
+	err := e.run(ctx)
+	if _, away := errors.AsType[*ovndb.Unreachable](err); away {
+		return nil, unreachable(err)
+	}
+	if err != nil {
 		return nil, OfOtherCluster(err)
 	}
 	ports := make([]Port, 0, len(e.slots))
@@ -170,8 +174,13 @@ func (e *ensure) run(ctx context.Context) (err error) {
 		"gave up after %d attempts", maxAttempts)
 }
 
+// unreachable gives the error of a database that does not answer its code.
 func unreachable(err error) error {
-	return conf.Errorf(conf.CodeTryAgain, "is OVN's Northbound database up and reachable from this node?", "%w", err)
+	todo := "is OVN's Northbound database up and reachable from this node?"
+	if away, ok := errors.AsType[*ovndb.Unreachable](err); ok && away.TLS() {
+		todo = "correct the certificates; new files take effect without a restart of the agent"
+	}
+	return conf.Errorf(conf.CodeTryAgain, todo, "%w", err)
 }
 
 // pause keeps a loop off a database that is just going down; false when the time is up.

@@ -32,7 +32,7 @@ func TestEnsureWritesWhatItReturns(t *testing.T) {
 		{"no port security", net4 + `,"portSecurity":false`, nil, []string{"10.1.0.0/24"}, "", 0},
 		{"fixed v4", net4, []string{"10.1.0.7"}, []string{"10.1.0.7"}, "0a:58:0a:01:00:07", 0},
 		{"fixed v6", net6, []string{"fd01::7"}, []string{"fd01::7"}, "0a:58:00:00:00:07", 0},
-		{"fixed v6 beyond the first 2^32", net6, []string{"fd01::1:0:0:7"}, []string{"fd01::1:0:0:7"}, "0a:59:00:00:00:07", 1},
+		{"fixed v6 beyond the first 2^32", net6, []string{"fd01::1:0:0:7"}, []string{"fd01::1:0:0:7"}, "0a:59:00:f9:58:de", 1},
 		{"dual, v4 fixed", netDual, []string{"10.1.0.7"}, []string{"10.1.0.7", "fd01::/64"}, "0a:58:0a:01:00:07", 1},
 		{"dual, v6 fixed", netDual, []string{"fd01::1:0:0:7"}, []string{"10.1.0.0/24", "fd01::1:0:0:7"}, "", 1},
 		{"dual, both fixed", netDual, []string{"fd01::7", "10.1.0.7"}, []string{"10.1.0.7", "fd01::7"}, "0a:58:0a:01:00:07", 1},

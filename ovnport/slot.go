@@ -68,11 +68,11 @@ func (s *slot) book() string { return s.want.Network.AddressBook() }
 // newSearch is one of the network's: each begins elsewhere, also where networks share an address book.
 func (s *slot) newSearch() *search {
 	_, wire := s.want.Network.Wire()
-	return &search{network: s.want.Network.ID(), book: s.book(), wire: wire, seed: s.name}
+	return &search{network: s.want.Network.ID(), book: s.book(), wide: wire, seed: s.name}
 }
 
 // newSlot lays out what a port has to hold: the fixed addresses, a dynamic one of each subnet's family without a
-// fixed one, and the MAC where it is not made from the lease.
+// fixed one, and the MAC where it does not belong to the lease alone.
 func newSlot(o *Owner, w Want) (*slot, error) {
 	s := &slot{want: w, name: portName(o, w.Interface)}
 	for i, subnet := range w.Network.Subnets {
@@ -123,7 +123,7 @@ func (s *slot) addMACLease() error {
 	case mac == nil:
 		find.macs = true
 		s.addSearch(find)
-	case find.wire && ovndb.IsLeaseMAC(mac):
+	case find.wide && ovndb.IsLeaseMAC(mac):
 		return s.notItsOwn()
 	default:
 		s.parts = append(s.parts, part{key: ovndb.MACKey(s.book(), mac), hw: mac})
@@ -142,14 +142,11 @@ func (s *slot) notItsOwn() error {
 func (s *slot) addMACClaim() error {
 	w := &s.want
 	made, wide := s.leaseMAC()
-	_, wire := w.Network.Wire()
 	switch {
-	case w.MAC == nil && wide && wire: // a lease of another network may have the same MAC: the MAC has its own search
+	case w.MAC == nil && wide: // another port may have the same MAC: the search goes on from the one of the lease
 		find := s.newSearch()
-		find.macs = true
+		find.macs, find.wide, find.begin = true, true, made
 		s.addSearch(find)
-	case w.MAC == nil && wide:
-		s.parts = append(s.parts, part{key: ovndb.MACKey(s.book(), made), hw: made})
 	case w.MAC == nil:
 	case !ovndb.IsLeaseMAC(w.MAC):
 		s.parts = append(s.parts, part{key: ovndb.MACKey(s.book(), w.MAC), hw: w.MAC})
@@ -192,7 +189,7 @@ func (p *part) take(words []string, used map[string]bool) bool {
 			return words[0] == p.hw.String()
 		}
 		hw, err := net.ParseMAC(words[0])
-		if err != nil || !bytes.Equal(hw, ovndb.Low32MAC(binary.BigEndian.Uint32(hw[2:]), p.search.wire)) {
+		if err != nil || !bytes.Equal(hw, ovndb.Low32MAC(binary.BigEndian.Uint32(hw[2:]), p.search.wide)) {
 			return false
 		}
 		p.set(candidate{key: ovndb.MACKey(p.search.book, hw), hw: hw})
@@ -231,8 +228,9 @@ type search struct {
 	macs    bool
 	network string
 	book    string // the address book
-	wire    bool   // which is a wire's
+	wide    bool   // the MACs are of the form that has to be claimed
 	seed    string
+	begin   net.HardwareAddr // the first MAC; nil: by seed
 	tried   uint64
 	start   uint64
 	step    uint64
@@ -254,13 +252,16 @@ func (f *search) next() candidate {
 		h.Write([]byte(f.network + " " + f.seed))
 		sum := h.Sum64()
 		f.start, f.step = sum%f.size(), coprime((sum>>32)%f.size(), f.size())
+		if f.begin != nil {
+			f.start = uint64(binary.BigEndian.Uint32(f.begin[2:]))
+		}
 	}
 	i := (f.start + f.tried%f.size()*f.step) % f.size()
 	f.tried++
 	if !f.macs {
 		return f.at(f.pool.At(i))
 	}
-	hw := ovndb.Low32MAC(uint32(i), f.wire)
+	hw := ovndb.Low32MAC(uint32(i), f.wide)
 	return candidate{key: ovndb.MACKey(f.book, hw), hw: hw}
 }
 

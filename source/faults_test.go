@@ -27,7 +27,15 @@ type podServer struct {
 	mu       sync.Mutex
 	pod      map[string]any
 	requests []string
-	refusal  int // HTTP status of every answer; 0: as it should be
+	podFaults
+}
+
+// podFaults is what goes wrong at podServer.
+type podFaults struct {
+	refusal int // HTTP status of every answer; 0: as it should be
+	reads   int // HTTP status of the answer to each GET; 0: as it should be
+	// conflicts is how many patches others come before, too often for the API server, which tries a patch five times.
+	conflicts int
 }
 
 // uidOfPod is the one in podServer.
@@ -49,6 +57,11 @@ func (s *podServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		s.refuse(rw, http.StatusBadRequest)
 	case s.refusal != 0:
 		s.refuse(rw, s.refusal)
+	case r.Method == http.MethodGet && s.reads != 0:
+		s.refuse(rw, s.reads)
+	case r.Method == http.MethodPatch && s.conflicts > 0:
+		s.conflicts--
+		s.refuse(rw, http.StatusConflict)
 	case r.Method == http.MethodPatch:
 		if meta, _ := sent["metadata"].(map[string]any); meta["uid"] != nil && meta["uid"] != uidOfPod {
 			s.refuse(rw, http.StatusConflict)
@@ -160,35 +173,70 @@ func TestStatusLeavesOtherWritersAlone(t *testing.T) {
 	}
 }
 
-// A status that is not taken is an error, whatever the reason: the agent fails the ADD by it, and all is undone.
+// A status that is not taken is an error, whatever the reason: the agent fails the ADD by it, and all is undone. Only a pod
+// that is gone, or has another UID, is "not found", for which nobody tries again.
 func TestStatusThatIsNotTakenIsAnError(t *testing.T) {
+	const once, looked, twice = "PATCH", "PATCH GET", "PATCH GET PATCH"
 	for _, tt := range []struct {
-		name    string
-		refusal int
-		uid     string
-		gone    bool // the pod is
+		name      string
+		faults    podFaults
+		uid       string
+		gone      bool // the pod is
+		requested string
 	}{
-		{"another pod of the name", 0, "u0", true},
-		{"no pod", http.StatusNotFound, uidOfPod, true},
-		{"conflict", http.StatusConflict, uidOfPod, true},
-		{"forbidden", http.StatusForbidden, uidOfPod, false},
-		{"webhook that refuses", http.StatusUnprocessableEntity, uidOfPod, false},
-		{"server's trouble", http.StatusInternalServerError, uidOfPod, false},
-		{"etcd's trouble", http.StatusServiceUnavailable, uidOfPod, false},
+		{"another pod of the name", podFaults{}, "u0", true, looked},
+		{"no pod", podFaults{refusal: http.StatusNotFound}, uidOfPod, true, once},
+		{"other writers, each time", podFaults{conflicts: 2}, uidOfPod, false, twice},
+		{"other writers, and the pod is gone", podFaults{conflicts: 1, reads: http.StatusNotFound}, uidOfPod, true, looked},
+		{"other writers, and the pod cannot be read", podFaults{conflicts: 1, reads: http.StatusForbidden}, uidOfPod, false, looked},
+		{"conflict, whatever is asked", podFaults{refusal: http.StatusConflict}, uidOfPod, false, looked},
+		{"forbidden", podFaults{refusal: http.StatusForbidden}, uidOfPod, false, once},
+		{"webhook that refuses", podFaults{refusal: http.StatusUnprocessableEntity}, uidOfPod, false, once},
+		{"server's trouble", podFaults{refusal: http.StatusInternalServerError}, uidOfPod, false, once},
+		{"etcd's trouble", podFaults{refusal: http.StatusServiceUnavailable}, uidOfPod, false, once},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, k := newPodServer(t)
-			s.refusal = tt.refusal
+			s.podFaults = tt.faults
 			err := k.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: tt.uid}, []byte("[]"))
 			if err == nil || errors.Is(err, ErrNotFound) != tt.gone {
 				t.Errorf("error %v, want one that says whether the pod is gone: %t", err, tt.gone)
 			}
-			if got := s.state(t)["metadata"].(map[string]any)["annotations"].(map[string]any)[nad.StatusAnnotation]; got != "older" {
+			if got := s.status(t); got != "older" {
 				t.Errorf("the annotation is %v", got)
 			}
-			if len(s.requests) != 1 {
-				t.Errorf("requests %q", s.requests)
+			if got := s.verbs(); got != tt.requested {
+				t.Errorf("requests %s, want %s", got, tt.requested)
 			}
 		})
 	}
+}
+
+// One conflict with other writers is not the pod's end: the status is written by a second patch.
+func TestStatusAfterAConflictWithOtherWriters(t *testing.T) {
+	s, k := newPodServer(t)
+	s.conflicts = 1
+	if err := k.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: uidOfPod}, []byte("[]")); err != nil {
+		t.Fatal(err)
+	}
+	if got, verbs := s.status(t), s.verbs(); got != "[]" || verbs != "PATCH GET PATCH" {
+		t.Errorf("the annotation is %v after %s", got, verbs)
+	}
+}
+
+// status is the pod's network-status.
+func (s *podServer) status(t *testing.T) any {
+	t.Helper()
+	return s.state(t)["metadata"].(map[string]any)["annotations"].(map[string]any)[nad.StatusAnnotation]
+}
+
+// verbs lists the methods of the requests.
+func (s *podServer) verbs() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	words := make([]string, len(s.requests))
+	for i, r := range s.requests {
+		words[i], _, _ = strings.Cut(r, " ")
+	}
+	return strings.Join(words, " ")
 }

@@ -205,7 +205,7 @@ func get[T any](ctx context.Context, k *Kube, ask func(context.Context, string, 
 func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error) {
 	p, err := get(ctx, k, k.core.CoreV1().Pods(namespace).Get, name)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNotFound)
+		return nil, podNotFound(namespace, name)
 	}
 	if err != nil {
 		return nil, err
@@ -214,7 +214,8 @@ func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error
 }
 
 // SetStatus patches the one annotation. The UID in the patch is a precondition: another pod of the name is left
-// alone.
+// alone. The API server answers with a conflict to another UID, and also when other writers came first too often: which
+// one it is, a look at the pod tells, and a pod that is still the same one is patched once more.
 func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": p.UID, "annotations": map[string]string{nad.StatusAnnotation: string(status)},
@@ -222,9 +223,28 @@ func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = k.core.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return fmt.Errorf("%s/%s: %w", p.Namespace, p.Name, ErrNotFound)
+	err = k.patchStatus(ctx, p, patch)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	live, lookErr := k.LivePod(ctx, p.Namespace, p.Name)
+	switch {
+	case lookErr != nil:
+		return fmt.Errorf("%w (after: %w)", lookErr, err)
+	case live.UID != p.UID:
+		return podNotFound(p.Namespace, p.Name)
+	}
+	return k.patchStatus(ctx, p, patch)
+}
+
+func (k *Kube) patchStatus(ctx context.Context, p *Pod, patch []byte) error {
+	_, err := k.core.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return podNotFound(p.Namespace, p.Name)
 	}
 	return err
+}
+
+func podNotFound(namespace, name string) error {
+	return fmt.Errorf("%s/%s: %w", namespace, name, ErrNotFound)
 }

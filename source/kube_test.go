@@ -335,7 +335,6 @@ func TestKubeWatchesItsNode(t *testing.T) {
 }
 
 func TestKubeSetStatus(t *testing.T) {
-	conflict := apierrors.NewConflict(pods, "web-0", errors.New("the UID is another"))
 	gone := apierrors.NewNotFound(pods, "web-0")
 	tests := []struct {
 		name   string
@@ -344,7 +343,6 @@ func TestKubeSetStatus(t *testing.T) {
 		is     error
 	}{
 		{"taken", nil, "", nil},
-		{"another pod of the name", conflict, "shop/web-0: pod not found", ErrNotFound},
 		{"gone", gone, "shop/web-0: pod not found", ErrNotFound},
 		{"the API is away", errDown, "connection refused", errDown},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -238,20 +239,33 @@ func TestCheck(t *testing.T) {
 		if code, stdout := n.call("CHECK", n.stdin(wanted, prevResult)); code != 0 || stdout != "" {
 			t.Errorf("CHECK after others' changes ends with %d and prints %s", code, stdout)
 		}
+		there := n.netns
+		n.netns = "/run/netns/gone"
+		code, stdout := n.call("CHECK", n.stdin(wanted, prevResult))
+		if r := n.refused("CHECK", code, stdout); r.Code != conf.CodeNotAsMade || !strings.Contains(r.Msg, "the pod's network namespace: ") {
+			t.Errorf("CHECK without the namespace says %d %q", r.Code, r.Msg)
+		}
+		n.netns = there
 		for _, damage := range []struct {
+			link  string
 			do    func(netlink.Link) error
 			words string
 		}{
-			{func(l netlink.Link) error {
+			{"net1", func(l netlink.Link) error {
 				return netlink.AddrDel(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 1, 0, 5), Mask: net.CIDRMask(24, 32)}})
 			}, "it lacks address 10.1.0.5/24"},
-			{func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 9}) }, "its MAC is 02:00:00:00:00:09, not 0a:58:0a:01:00:05"},
-			{netlink.LinkDel, "host end"},
+			{"net1", func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 9}) },
+				"its MAC is 02:00:00:00:00:09, not 0a:58:0a:01:00:05"},
+			{"net1", func(l netlink.Link) error {
+				return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "other"))
+			}, "Link not found"},
+			{"other", netlink.LinkDel, "host end"},
 		} {
-			n.inPod("net1", damage.do)
+			n.inPod(damage.link, damage.do)
 			code, stdout := n.call("CHECK", n.stdin(wanted, prevResult))
-			if r := n.refused("CHECK", code, stdout); !strings.Contains(r.Msg, "interface net1 is not as it was made: ") || !strings.Contains(r.Msg, damage.words) {
-				t.Errorf("CHECK says %q, want %q", r.Msg, damage.words)
+			if r := n.refused("CHECK", code, stdout); r.Code != conf.CodeNotAsMade ||
+				!strings.Contains(r.Msg, "interface net1 is not as it was made: ") || !strings.Contains(r.Msg, damage.words) {
+				t.Errorf("CHECK says %d %q, want %d %q", r.Code, r.Msg, conf.CodeNotAsMade, damage.words)
 			}
 		}
 		if code, stdout := n.call("DEL", n.stdin(wanted)); code != 0 || stdout != "" {
@@ -265,12 +279,12 @@ func TestCheckByTheAgent(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
 	}
-	n := newPod(t, blue(), map[string]*plan.Error{plan.OpCheck: {Code: conf.CodeInternal, Msg: "interface net1: its port is gone"}})
+	n := newPod(t, blue(), map[string]*plan.Error{plan.OpCheck: {Code: conf.CodeNotAsMade, Msg: "interface net1: its port is gone"}})
 	if code, stdout := n.call("ADD", n.stdin(wanted, prevResult)); code != 0 {
 		t.Fatalf("ADD ends with %d and prints %s", code, stdout)
 	}
 	code, stdout := n.call("CHECK", n.stdin(wanted, prevResult))
-	if r := n.refused("CHECK", code, stdout); r.Code != conf.CodeInternal || r.Msg != "interface net1: its port is gone" {
+	if r := n.refused("CHECK", code, stdout); r.Code != conf.CodeNotAsMade || r.Msg != "interface net1: its port is gone" {
 		t.Errorf("got code %d, %q", r.Code, r.Msg)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// StartNBTLS is StartNB with a remote over mutual TLS, by cert.pem, key.pem and ca.pem of a folder. It returns that
-// remote's endpoint.
-func StartNBTLS(t testing.TB, dir string) (endpoint string) {
+// StartNBTLS is StartNB with a remote over mutual TLS, by cert.pem, key.pem and ca.pem of a folder, and that remote's
+// endpoint.
+func StartNBTLS(t testing.TB, dir string) (s *Server, endpoint string) {
 	t.Helper()
 	address := freePort(t)
-	startNBTLS(t, dir, nbSchema, "pssl:"+address)
-	return "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+	s = startNBTLS(t, dir, nbSchema, "pssl:"+address)
+	return s, "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
 }
 
 // StartNBConnections is StartNBTLS by a schema of the test's, with the remotes that are in the database's table
