@@ -295,6 +295,61 @@ func TestBoundaryBudgetOfANamespace(t *testing.T) {
 	r.wantState(t, "mallory/n", "ready, held")
 }
 
+// What the operator or a router's owner withdraws is withdrawn at once, also from a namespace that has spent its budget. Its
+// network that waits is not read again meanwhile, however often its NAD changes.
+func TestBoundaryBudgetDelaysNoWithdrawal(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	a.grants = granted(t, shop42)
+	first := operated(t, w, a, map[string]string{core: `"namespaces":{"web":{"subnets":"0.0.0.0/0"}}`})
+	first.apply("web/green", spec(greenNet+`,"router":"/core"`))
+	first.apply("shop/blue", spec(localnet("phys", `,"vlanID":42,`+net4)))
+	first.wantState(t, "web/green", "ready, held")
+	first.wantState(t, "shop/blue", "ready, held")
+	first.greenPod(t)
+	first.stop()
+
+	l := newLooks()
+	a.grants = nil
+	c := ovnnet.NewController(w.networks, nil, slog.New(l))
+	goOn := c.SpendBudget("web", "shop")
+	c.StopClock()
+	r := runController(t, w, c, a, leads)
+	eventually(t, "", func() string {
+		return r.routerPorts(t) + ext(r.rows(t)["Logical_Switch"][blueKey], "ovn-multinet/nad:shop/blue")
+	})
+
+	looked := func() int { of, _ := l.count("network web/green", ""); return of }
+	eventually(t, "true", func() string { return fmt.Sprint(looked() > 0) })
+	var mu sync.Mutex
+	reads := 0
+	w.proxy.Before(func(tx ovndbtest.Transact) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(fmt.Sprint(tx.Ops), greenKey) {
+			reads++
+		}
+	})
+	for range 20 {
+		before := looked()
+		r.touch(t, "web/green")
+		eventually(t, "true", func() string { return fmt.Sprint(looked() > before) })
+	}
+	r.apply("dev/marker", spec("")) // the last of those looks is over
+	r.wantState(t, "dev/marker", "ready, held")
+	w.proxy.Before(nil)
+	mu.Lock()
+	if t.Attr("boundary.reads-of-a-network-that-waits", strconv.Itoa(reads)); reads > 0 {
+		t.Errorf("it is read %d times while it waits", reads)
+	}
+	mu.Unlock()
+	if got := r.state("web/green"); got != "ready, held" {
+		t.Errorf("its state, which waits for the budget, is %s", got)
+	}
+	goOn()
+	r.touch(t, "web/green")
+	r.wantOffRouter(t, `router: there is no router /core of the whole cluster: the operator describes it under "routers" in the controller's --config`)
+}
+
 // A refused network is tried again when the network that is in its way leaves the router.
 func TestBoundaryRefusedNetworkIsWoken(t *testing.T) {
 	r, l := runCounted(t, newWorld(t), newAPI())

@@ -1,7 +1,10 @@
 package ovnnet_test
 
 import (
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -113,6 +116,40 @@ func TestBoundaryWideNetworkFromBefore(t *testing.T) {
 			}
 			width := map[string]int{conf.Layer2: 8, conf.Layer3: 12}[n.Topology]
 			w.wantRefused(t, network(t, "blue", keys+`,"mtu":1400`), sprint("excludeSubnets: 10.0.0.0/%d%s", width, tooWide))
+		})
+	}
+}
+
+// A guest that was accepted under a wider bound leaves the router when its consent is withdrawn.
+func TestBoundaryWideGuestLeavesItsRouter(t *testing.T) {
+	for served, wide := range map[string]string{
+		"10.16.0.0/12": `"subnets":"10.16.0.0/12","excludeSubnets":"10.16.9.0/24"`,
+		"10.16.0.0/14": `"topology":"layer3","subnets":"10.16.0.0/12/14","excludeSubnets":"10.16.9.0/24"`,
+	} {
+		t.Run(served, func(t *testing.T) {
+			const anything = `,"routerGuests":[{"namespace":"web","subnets":"0.0.0.0/0"}]`
+			w, a := newWorld(t), newAPI()
+			before := connect(t, w.Endpoint())
+			before.SetWidestIPAM(8)
+			first := runAs(t, w, before, a, leads)
+			first.apply("shop/blue", spec(net4+onR1+anything))
+			first.apply("web/green", spec(wide+onShopR1))
+			first.wantState(t, "web/green", "ready, held")
+			first.stop()
+
+			r := run(t, w, a)
+			r.apply("shop/blue", spec(net4+onR1))
+			// Back on the router it would be a new configuration, to which the bound applies.
+			r.wantState(t, "web/green", "refused: excludeSubnets: "+served+tooWide+", held")
+			rows := r.rows(t)
+			for _, row := range slices.Concat(slices.Collect(maps.Values(rows["Logical_Router_Port"])), slices.Collect(maps.Values(rows["Logical_Router_Static_Route"]))) {
+				if strings.Contains(row["external_ids"], "ovn-multinet/network=web/green") && strings.Contains(row["external_ids"], "ovn-multinet/router=shop/r1") {
+					t.Errorf("it is on the router still: %v", row)
+				}
+			}
+			if got := ext(rows["Logical_Switch"][greenKey], "ovn-multinet/config"); got != networkIn(t, "web", "green", wide).Canonical() {
+				t.Errorf("its accepted configuration is %s", got)
+			}
 		})
 	}
 }

@@ -48,7 +48,8 @@ type Controller struct {
 	refused map[string]*refusal
 	configs *configs
 	pace    *pace
-	writes  int // committed to the database
+	waits   map[item]time.Time // until when networks wait for the budget of a tenant
+	writes  int                // committed to the database
 	now     func() time.Time
 	guests  map[string]string // the networks on a router of another namespace, with that router
 	metrics *metrics
@@ -93,7 +94,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
 		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), now: time.Now,
-		guests: map[string]string{}, metrics: newMetrics(),
+		guests: map[string]string{}, waits: map[item]time.Time{}, metrics: newMetrics(),
 	}
 }
 
@@ -178,6 +179,7 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 		}
 	}
 	c.pace.prune()
+	clear(c.waits) // what a network may have may be less than before
 	c.queue.AddAfter(everything, lookAgain)
 	return unused
 }
@@ -204,14 +206,7 @@ func (c *Controller) work(ctx context.Context, i item) {
 	case kindGateway:
 		err = c.syncGateway(ctx, i.id)
 	case kindNetwork:
-		if wait := c.pace.wait(i.tenant); wait > 0 {
-			c.queue.AddAfter(i, wait)
-			return
-		}
-		before := c.writes
-		if err = c.syncNetwork(ctx, i); c.writes > before {
-			c.pace.wrote(i.tenant)
-		}
+		err = c.lookAt(ctx, i)
 	default:
 		err = c.syncNAD(ctx, i.id)
 	}
@@ -284,20 +279,46 @@ func (c *Controller) nad(ctx context.Context, id string) (*conf.NAD, error) {
 	return nad, err
 }
 
-// syncNetwork brings one network in step with its NADs.
-func (c *Controller) syncNetwork(ctx context.Context, i item) error {
-	id := i.id
-	standing, err := c.networks.Standing(ctx, id)
+// lookAt withdraws what a network may not have any more, and then brings the network in step with its NADs. Only the
+// latter waits for the tenant's budget. A network that waits is not read again until then, however often its NADs are
+// edited.
+func (c *Controller) lookAt(ctx context.Context, i item) error {
+	if c.pace.wait(i.tenant) > 0 && c.now().Before(c.waits[i]) {
+		return nil
+	}
+	standing, err := c.withdraw(ctx, i)
 	if err != nil {
 		return err
 	}
-	if err := c.withdrawUngranted(ctx, id, standing); err != nil {
-		return err
+	if wait := c.pace.wait(i.tenant); wait > 0 {
+		c.waits[i] = c.now().Add(wait)
+		c.queue.AddAfter(i, wait)
+		return nil
 	}
-	c.noteGuest(id, standing.InForce)
-	if err := c.expel(ctx, i, standing); err != nil {
-		return err
+	delete(c.waits, i)
+	before := c.writes
+	if err = c.syncNetwork(ctx, i, standing); c.writes > before {
+		c.pace.wrote(i.tenant)
 	}
+	return err
+}
+
+// withdraw reads what NB says of a network, and takes from the network what it may not have any more. standing is what is
+// left.
+func (c *Controller) withdraw(ctx context.Context, i item) (standing *Standing, err error) {
+	if standing, err = c.networks.Standing(ctx, i.id); err != nil {
+		return nil, err
+	}
+	if err := c.withdrawUngranted(ctx, i.id, standing); err != nil {
+		return nil, err
+	}
+	c.noteGuest(i.id, standing.InForce)
+	return standing, c.expel(ctx, i, standing)
+}
+
+// syncNetwork brings one network in step with its NADs. standing is what NB says of the network.
+func (c *Controller) syncNetwork(ctx context.Context, i item, standing *Standing) error {
+	id := i.id
 	standing.settleOwner(c.mayJoinOther)
 	members, leaving, err := c.membersOf(ctx, id, standing)
 	if err != nil {

@@ -30,14 +30,16 @@ func setIPAM(row *nb.LogicalSwitch, network *conf.Network, i int) {
 	row.OtherConfig[ipamSubnet], row.OtherConfig[ipamExclude] = subnet.String(), ours(network, i)
 }
 
-// boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. One that was
-// accepted as it is, by another bound, keeps its ports, and loses the allocator.
+// boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. A network accepted
+// under an earlier bound keeps its ports, but OVN's allocator no longer serves it. Such a network can also leave its
+// router: otherwise it would stay on a router that it may not join any more.
 func (n *Networks) boundIPAM(have *found, want *rows, network *conf.Network) error {
 	wide := n.tooWide(network)
 	if !wide.IsValid() {
 		return nil
 	}
-	if was := inForceOf(have.own); was == nil || was.Revision() != network.Revision() {
+	was, is := inForceOf(have.own), network.Revision()
+	if was == nil || was.Revision() != is && was.WithoutRouter().Revision() != is {
 		return refusedf("excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+
 			"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
 	}
