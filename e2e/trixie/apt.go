@@ -1,5 +1,5 @@
-// Package trixie fetches programs of Debian 13 (trixie) and runs them on a machine that has another release. It installs
-// nothing: the packages are unpacked into a folder of the cache, and their programs run with their own libraries.
+// Package trixie owns programs of Debian 13 (trixie) on a machine that has another release. It installs nothing: the
+// packages are unpacked into a folder of the cache, and their programs run with their own libraries.
 package trixie
 
 import (

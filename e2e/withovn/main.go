@@ -1,4 +1,4 @@
-// Command withovn runs a command where the programs and schemas of OVN and Open vSwitch are those of Debian 13, whatever
+// Command withovn owns another version of OVN for the tests: it runs a command where the programs and schemas of OVN and Open vSwitch are those of Debian 13, whatever
 // release this machine has. It needs root for a mount namespace of its own, and changes nothing on the machine.
 package main
 
