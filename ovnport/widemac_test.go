@@ -81,7 +81,7 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 				w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(claim)}}})
 			}
 			w.proxy.Reset()
-			if err := w.nb.Restore(timeout(t), o, want(n, "net1", address, port.MAC.String()), port, func(ovnport.Owner) bool { return false }); err != nil {
+			if err := w.nb.Restore(timeout(t), o, want(n, "net1", address, port.MAC.String()), port, nobody(t)); err != nil {
 				t.Fatal(err)
 			}
 			s := read(t, w.Server)
