@@ -31,6 +31,9 @@ type Source interface {
 	Pod(ctx context.Context, namespace, name, uid string) (*source.Pod, error)
 	// LivePod asks where the truth is and not a copy.
 	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
+	// WhenGone has call called, once, when the copy loses the pod. call must neither block nor ask the source. A pod that
+	// has gone before is not told of.
+	WhenGone(p *source.Pod, call func()) (stop func())
 	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
 	// LiveNAD asks where the truth is, and answers with the text of a configuration that NAD omits.
 	LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error)

@@ -68,9 +68,13 @@ type pods struct {
 	onFetch func() // called by LiveNAD; nil: nothing
 
 	mu      sync.Mutex
-	status  string   // what SetStatus was given last
-	events  []string // "<kind> <reason>: <message>"
-	fetched []string // what LiveNAD was asked for
+	gone    bool              // the pod is
+	waits   map[string]func() // what WhenGone is to call, by the pod's UID
+	ends    bool              // the pod ends while WhenGone is called
+	checked bool              // Pod was called after WhenGone
+	status  string            // what SetStatus was given last
+	events  []string          // "<kind> <reason>: <message>"
+	fetched []string          // what LiveNAD was asked for
 }
 
 // blue is the network shop/blue, as its NAD has it and as it is in force.
@@ -80,7 +84,10 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 	if p.panics {
 		panic("a source that is broken")
 	}
-	if namespace != "shop" || name != "web" {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checked = len(p.waits) > 0
+	if namespace != "shop" || name != "web" || p.gone {
 		return nil, source.ErrNotFound
 	}
 	return &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1"}, nil
@@ -88,6 +95,36 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 
 func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {
 	return p.Pod(ctx, namespace, name, "")
+}
+
+func (p *pods) WhenGone(pod *source.Pod, call func()) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone = p.ends; p.gone {
+		return func() {}
+	}
+	p.waits = map[string]func(){pod.UID: call}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waits, pod.UID)
+	}
+}
+
+// waiting tells whether a call waits for the end of the pod, which was there when the wait began.
+func (p *pods) waiting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waits) > 0 && p.checked
+}
+
+// end deletes the pod.
+func (p *pods) end() {
+	p.mu.Lock()
+	p.gone = true
+	call := p.waits["u-1"]
+	p.mu.Unlock()
+	call()
 }
 
 func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {

@@ -51,7 +51,7 @@ func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) err
 		if err := a.ovs.Plug(ctx, owner, plugs); err != nil {
 			return err
 		}
-		if err := a.awaitFlows(ctx, r.ContainerID, plugs); err != nil {
+		if err := a.awaitFlows(ctx, &r.Sandbox, pod, plugs); err != nil {
 			return err
 		}
 	}
@@ -98,14 +98,27 @@ func attachedMessage(p *plan.Plan) string {
 	return strings.Join(words, ", ")
 }
 
-func (a *Agent) awaitFlows(ctx context.Context, sandbox string, plugs []ovnport.Plug) error {
+// awaitFlows waits for the flows, as long as the pod is there.
+func (a *Agent) awaitFlows(ctx context.Context, s *plan.Sandbox, pod *source.Pod, plugs []ovnport.Plug) error {
 	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
 	defer cancel()
-	err := a.ovs.AwaitFlows(ctx, plugs)
+	waiting, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stop := a.source.WhenGone(pod, func() { end(source.ErrNotFound) })
+	defer stop()
+	// The pod may have gone before. As a rule the copy has it, and nobody is asked.
+	if _, err := a.podOf(ctx, s); err != nil {
+		return err
+	}
+	err := a.ovs.AwaitFlows(waiting, plugs)
+	if err != nil && errors.Is(context.Cause(waiting), source.ErrNotFound) {
+		return conf.Errorf(conf.CodePodGone, "it was deleted, or another pod has its name",
+			"pod %s/%s is gone, its flows are not waited for any more", s.Namespace, s.Pod)
+	}
 	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 		defer cancel()
-		return a.nb.Explain(late, sandbox, none)
+		return a.nb.Explain(late, s.ContainerID, none)
 	}
 	return err
 }

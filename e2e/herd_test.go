@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // TestHerd attaches many pods at once on two nodes, and takes them away at once: every one is whole, no address is
@@ -111,6 +112,51 @@ func TestFlowsNotInstalled(t *testing.T) {
 			_, err := p.Add(w.ctx)
 			w.refused(err, conf.CodeNoFlows, "shop/web/net1", c.says)
 			w.must(errors.Join(c.stop(w).Resume(), p.Close(w.ctx)))
+			w.asBefore()
+		})
+	}
+}
+
+// TestNoFlowsForAPodThatIsGone: who deletes a pod that waits for its flows waits no longer for them. Its ports are
+// gone, too, while ovn-controller still hangs.
+func TestNoFlowsForAPodThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lab.Options{}, nil)
+	for name, gone := range map[string]func(*lab.Pod) error{
+		"deleted": (*lab.Pod).RemoveManifest,
+		"replaced": func(p *lab.Pod) error {
+			other := *p
+			other.UID = "another-pod-of-the-name"
+			return other.WriteManifest()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := w.sub(t)
+			controller := w.Nodes[0].OVNController
+			w.must(controller.Pause())
+			p := w.pod(0, "web", "blue,green")
+			added := make(chan error, 1)
+			go func() {
+				_, err := p.Add(w.ctx)
+				added <- err
+			}()
+			plugged := func() (string, error) {
+				return p.Node.VSCtl(w.ctx, "get", "Interface", plan.HostEnd(p.Sandbox, "net2"), "external_ids:iface-id")
+			}
+			w.eventually(func() error {
+				_, err := plugged()
+				return err
+			})
+			w.must(gone(p))
+			w.refused(<-added, conf.CodePodGone, "pod shop/web is")
+			w.noPorts(p)
+			w.eventually(func() error {
+				if _, err := plugged(); err == nil {
+					return errors.New("its host end is in Open vSwitch still")
+				}
+				return nil
+			})
+			w.must(errors.Join(controller.Resume(), p.Close(w.ctx)))
 			w.asBefore()
 		})
 	}

@@ -120,14 +120,27 @@ func parseWord(word string) (Selection, error) {
 		return Selection{}, errors.New("it is empty")
 	}
 	rest, ifName, named := strings.Cut(word, "@")
-	if named && ifName == "" {
-		return Selection{}, fmt.Errorf("%q has no interface name after @", clip(word))
-	}
 	namespace, name, qualified := strings.Cut(rest, "/")
 	if !qualified {
 		namespace, name = "", rest
-	} else if namespace == "" {
-		return Selection{}, fmt.Errorf("%q has no namespace before /", clip(word))
+	}
+	wrong := ""
+	switch {
+	case strings.Contains(ifName, "@"):
+		wrong = "has @ twice"
+	case strings.Contains(name, "/"):
+		wrong = "has / twice"
+	case named && ifName == "":
+		wrong = "has no interface name after @"
+	case qualified && namespace == "":
+		wrong = "has no namespace before /"
+	case qualified && name == "":
+		wrong = "has no network after /"
+	case name == "":
+		wrong = "has no network before @"
+	}
+	if wrong != "" {
+		return Selection{}, fmt.Errorf("%q %s, write [namespace/]network[@interface]", clip(word), wrong)
 	}
 	s := Selection{Namespace: namespace, Name: name, Interface: ifName}
 	return s, s.checkNames()
@@ -184,6 +197,9 @@ func nameInterfaces(selections []Selection, primary string) error {
 		}
 		if err := conf.CheckInterfaceName(s.Interface); err != nil {
 			return fmt.Errorf("element %d (%s): %w", i, s, err)
+		}
+		if strings.Contains(s.Interface, "@") { // ip(8) shows an interface with its peer as name@peer
+			return fmt.Errorf("element %d (%s): interface name %q has an @, write a name without it", i, s, s.Interface)
 		}
 		if s.Interface == primary || s.Interface == "lo" {
 			return fmt.Errorf("element %d (%s): interface %q is taken, the pod has it already", i, s, s.Interface)

@@ -123,11 +123,22 @@ func TestSelectRefuses(t *testing.T) {
 		{"comma at the beginning", ",a", "element 0: it is empty"},
 		{"two commas", "a, ,b", "element 1: it is empty"},
 		{"only a comma", ",", "element 0: it is empty"},
-		{"only an interface", "a,@net1", `element 1: "name" is missing`},
-		{"no interface after @", "a,b@", `element 1: "b@" has no interface name after @`},
-		{"no namespace before /", "a,/b", `element 1: "/b" has no namespace before /`},
-		{"no name after /", "a,ns/", `element 1: "name" is missing`},
-		{"two slashes", "ns/a/b", `element 0: "a/b" cannot be the name of a NetworkAttachmentDefinition`},
+		{"only an interface", "a,@net1", `element 1: "@net1" has no network before @, write [namespace/]network[@interface]`},
+		{"no interface after @", "a,b@", `element 1: "b@" has no interface name after @, write [namespace/]network[@interface]`},
+		{"only @", "a,@", `element 1: "@" has no interface name after @, write [namespace/]network[@interface]`},
+		{"two @", "a@b@c", `element 0: "a@b@c" has @ twice, write [namespace/]network[@interface]`},
+		{"two @, side by side", "a,b@@c", `element 1: "b@@c" has @ twice, write [namespace/]network[@interface]`},
+		{"two @, the last one at the end", "ns/a@b@", `element 0: "ns/a@b@" has @ twice, write [namespace/]network[@interface]`},
+		{"no namespace before /", "a,/b", `element 1: "/b" has no namespace before /, write [namespace/]network[@interface]`},
+		{"no name after /", "a,ns/", `element 1: "ns/" has no network after /, write [namespace/]network[@interface]`},
+		{"no name after /, an interface", "a,ns/@b", `element 1: "ns/@b" has no network after /, write [namespace/]network[@interface]`},
+		{"only /", "/", `element 0: "/" has no namespace before /, write [namespace/]network[@interface]`},
+		{"two slashes", "ns/a/b", `element 0: "ns/a/b" has / twice, write [namespace/]network[@interface]`},
+		{"two slashes, the last one at the end", "ns/a/@b", `element 0: "ns/a/@b" has / twice, write [namespace/]network[@interface]`},
+		{"two slashes, side by side", "//a", `element 0: "//a" has / twice, write [namespace/]network[@interface]`},
+		{"a long element", strings.Repeat("n", 300) + "@b@c", `element 0: "` + strings.Repeat("n", 40) + `…" has @ twice, write [namespace/]network[@interface]`},
+		{"a space before @", "a @b", `element 0: "a " cannot be the name of a NetworkAttachmentDefinition`},
+		{"a space before /", "ns /a", `element 0: "ns " cannot be the name of a namespace`},
 		{"upper case", "Blue", `element 0: "Blue" cannot be the name of a NetworkAttachmentDefinition`},
 		{"a space within", "a b", `element 0: "a b" cannot be the name of a NetworkAttachmentDefinition`},
 		{"namespace with a dot", "my.ns/a", `element 0: "my.ns" cannot be the name of a namespace`},
@@ -135,7 +146,7 @@ func TestSelectRefuses(t *testing.T) {
 			`element 0: "` + strings.Repeat("n", 40) + `…" cannot be the name of a namespace`},
 		{"name of 254", strings.Repeat("n", 254),
 			`element 0: "` + strings.Repeat("n", 40) + `…" cannot be the name of a NetworkAttachmentDefinition`},
-		{"path", "../../etc", `element 0: "../etc" cannot be the name of a NetworkAttachmentDefinition`},
+		{"path", "../../etc", `element 0: "../../etc" has / twice, write [namespace/]network[@interface]`},
 		{"invalid UTF-8", "bl\xffue", `element 0: "bl\xffue" cannot be the name of a NetworkAttachmentDefinition`},
 		{"invalid UTF-8 in JSON", "[{\"name\":\"bl\xffue\"}]", `element 0: "bl�ue" cannot be the name of a NetworkAttachmentDefinition`},
 
@@ -181,6 +192,10 @@ func TestSelectRefuses(t *testing.T) {
 		{"interface of 16", "a@abcdefghijklmnop", `element 0 (shop/a): interface name "abcdefghijklmnop" is not of 1 to 15 characters`},
 		{"interface with a slash", "a@x/y", `element 0 (shop/a): interface name "x/y" has a character that an interface cannot have`},
 		{"interface with a slash in JSON", `[{"name":"a","interface":"x/y"}]`, `element 0 (shop/a): interface name "x/y" has a character that an interface cannot have`},
+		{"interface with @ in JSON", `[{"name":"a"},{"name":"b","interface":"b@c"}]`, `element 1 (shop/b): interface name "b@c" has an @, write a name without it`},
+		{"interface of @ alone in JSON", `[{"name":"a","interface":"@"}]`, `element 0 (shop/a): interface name "@" has an @, write a name without it`},
+		{"name with an interface in JSON", `[{"name":"a@b"}]`, `element 0: "a@b" cannot be the name of a NetworkAttachmentDefinition`},
+		{"name with a namespace in JSON", `[{"name":"ns/a"}]`, `element 0: "ns/a" cannot be the name of a NetworkAttachmentDefinition`},
 		{"interface with a space", `[{"name":"a","interface":"x y"}]`, `element 0 (shop/a): interface name "x y" has a character that an interface cannot have`},
 
 		{"65 networks", strings.Repeat("a,", 64) + "a", "65 networks are more than 64"},
@@ -256,7 +271,7 @@ func FuzzSelect(f *testing.F) {
 		}
 		seen := map[string]bool{primary: true, "lo": true}
 		for _, s := range got {
-			if seen[s.Interface] || conf.CheckInterfaceName(s.Interface) != nil {
+			if seen[s.Interface] || conf.CheckInterfaceName(s.Interface) != nil || strings.Contains(s.Interface, "@") {
 				t.Errorf("interface %q: taken or none", s.Interface)
 			}
 			seen[s.Interface] = true

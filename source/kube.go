@@ -37,6 +37,7 @@ type Kube struct {
 	nadAPI nadclient.Interface
 	pods   corelisters.PodLister
 	whole  cache.InformerSynced // all pods of the node are in pods
+	ends   ends                 // of pods of the node
 	nads   cache.Store          // of *knownNAD
 	nodes  *nodeWatch           // nil: the source of one node's agent
 	lists  lists
@@ -92,9 +93,38 @@ func (k *Kube) watchPods(node string) error {
 	}, &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	k.pods, k.whole = corelisters.NewPodLister(informer.GetIndexer()), informer.HasSynced
 	k.run = append(k.run, informer.Run)
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: k.warnHostNetwork})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: k.warnHostNetwork,
+		UpdateFunc: func(old, now any) {
+			if uidOf(old) != uidOf(now) { // the informer has missed a deletion
+				k.tellEnd(old)
+			}
+		},
+		DeleteFunc: k.tellEnd,
+	})
 	return errors.Join(err, informer.SetTransform(trimPod))
 }
+
+// tellEnd tells those who wait for the end of a pod that it has ended.
+func (k *Kube) tellEnd(obj any) {
+	uid := uidOf(obj)
+	k.ends.tell(func(p *Pod) bool { return p.UID == uid })
+}
+
+// uidOf returns the UID of a pod that an informer tells of, as it was known last.
+func uidOf(obj any) string {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	if p, ok := obj.(*corev1.Pod); ok {
+		return string(p.UID)
+	}
+	return ""
+}
+
+// WhenGone has call called when the informer hears that the pod was deleted. Of a pod that the informer does not know
+// yet, it will.
+func (k *Kube) WhenGone(p *Pod, call func()) (stop func()) { return k.ends.when(p, call) }
 
 // watchNADs has an informer on all NADs.
 func (k *Kube) watchNADs(changed func(namespace, name string)) error {

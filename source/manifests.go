@@ -41,6 +41,7 @@ type Manifests struct {
 	nodes map[string]conf.Node // by name; empty: the folder says nothing of nodes
 
 	changes Changes
+	ends    ends
 }
 
 // file is what one file held when it was read.
@@ -143,6 +144,9 @@ func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, er
 	}
 	return nil, m.absent(namespace, name, ErrNotFound)
 }
+
+// WhenGone has call called when the folder has no manifest of the pod any more, or that of another pod of the name.
+func (m *Manifests) WhenGone(p *Pod, call func()) (stop func()) { return m.ends.when(p, call) }
 
 // absent says that something is not there, unless it may be in a file that does not parse.
 func (m *Manifests) absent(namespace, name string, notFound error) error {
@@ -310,6 +314,10 @@ func (m *Manifests) scan() error {
 	m.index()
 	m.tellNADs(nads)
 	m.tellNodes(nodes)
+	m.ends.tell(func(p *Pod) bool {
+		now := m.pods[key{p.Namespace, p.Name}]
+		return now == nil || !now.Is(p.UID)
+	})
 	m.dropStatuses(statuses)
 	return nil
 }
