@@ -319,5 +319,6 @@ func (a *Agent) supersedes(ctx context.Context, owner, older *ovnport.Owner) err
 
 // unreadable is the error of a pod that its source cannot tell now.
 func unreadable(namespace, name string, err error) error {
-	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?", "pod %s/%s: %w", namespace, name, err)
+	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?",
+		"pod %s/%s: %w", namespace, name, err)
 }

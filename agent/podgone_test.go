@@ -20,8 +20,8 @@ type oneLive struct {
 
 func (l *oneLive) LivePod(context.Context, string, string) (*source.Pod, error) { return l.pod, l.err }
 
-// TestPodGoneOnlyIfItIs: code 107 says that nothing is to be done. It is for a pod that is gone or has another UID; a source
-// that cannot tell is passing trouble, and no defect of ours.
+// TestPodGoneOnlyIfItIs: code 107 says that nothing is to be done. It is for a pod that is gone or has another UID; a
+// source that cannot tell is passing trouble, and no defect of ours.
 func TestPodGoneOnlyIfItIs(t *testing.T) {
 	gone := fmt.Errorf("shop/web: %w", source.ErrNotFound)
 	down := errors.New("connection refused")

@@ -196,12 +196,13 @@ func (d *DB) Close() {
 	d.client.Close()
 }
 
-// WaitConnected waits for the first connection. The error is an *Unreachable, or says why the identity of this cluster is
-// not known.
+// WaitConnected waits for the first connection. The error is an *Unreachable, or says why the identity of this cluster
+// is not known.
 func (d *DB) WaitConnected(ctx context.Context) error {
 	err := d.await(ctx, d.connected)
 	if unknown := d.unknown.Load(); err != nil && unknown != nil {
-		return fmt.Errorf("%s database: the identity of this cluster is not known: %w: %w", d.name, *unknown, cmp.Or(ctx.Err(), err))
+		return fmt.Errorf("%s database: the identity of this cluster is not known: %w: %w",
+			d.name, *unknown, cmp.Or(ctx.Err(), err))
 	}
 	return err
 }
@@ -257,9 +258,9 @@ func (r *Refused) Error() string {
 // ErrUnknownOutcome says that the connection was lost after a transaction was sent: it may have been committed or not.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// Transact runs the operations as one transaction. The error is a *Refused when the database said no, an *Unreachable when
-// nothing was sent, and wraps ErrUnknownOutcome when the database said nothing. A transaction that writes is a *NotOwner when the database does not belong to
-// this cluster.
+// Transact runs the operations as one transaction. The error is a *Refused when the database said no, an *Unreachable
+// when nothing was sent, and wraps ErrUnknownOutcome when the database said nothing. A transaction that writes is a
+// *NotOwner when the database does not belong to this cluster.
 func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if err := d.WaitConnected(ctx); err != nil {
 		return nil, err

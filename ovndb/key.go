@@ -62,10 +62,10 @@ func MACKey(book string, mac net.HardwareAddr) string {
 	return rowKey("mac", book, mac[:2], binary.BigEndian.Uint32(mac[2:6]))
 }
 
-// leaseMAC begins the MACs that end with the lower 32 bits of a lease; wideMAC those that end with a hash of an IPv6 lease,
-// because another lease may have the same lower 32 bits: it does not share its upper 96 bits with its subnet. Two hashes may
-// be alike, so such a MAC is claimed. On a wire, which networks with different subnets may share, leaseMAC is of IPv4 leases
-// alone.
+// leaseMAC begins the MACs that end with the lower 32 bits of a lease; wideMAC those that end with a hash of an IPv6
+// lease, because another lease may have the same lower 32 bits: it does not share its upper 96 bits with its subnet.
+// Two hashes may be alike, so such a MAC is claimed. On a wire, which networks with different subnets may share,
+// leaseMAC is of IPv4 leases alone.
 var (
 	leaseMAC = []byte{0x0a, 0x58}
 	wideMAC  = []byte{0x0a, 0x59}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Unreachable says that the connection to a database did not stand, so nothing was sent. libovsdb keeps to itself why it
-// cannot connect again, so a DB whose callers wait looks at the endpoints itself.
+// Unreachable says that the connection to a database did not stand, so nothing was sent. libovsdb keeps to itself why
+// it cannot connect again, so a DB whose callers wait looks at the endpoints itself.
 type Unreachable struct {
 	Database string
 	Failures []Failure // of each endpoint; none: not known
@@ -82,7 +82,8 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 	}
 }
 
-// awaitUp waits until the connection stands. libovsdb would wait too, but would not say afterwards that it sent nothing.
+// awaitUp waits until the connection stands. libovsdb would wait too, but would not say afterwards that it sent
+// nothing.
 func (d *DB) awaitUp(ctx context.Context) error {
 	up := make(chan struct{})
 	go func() {
@@ -101,8 +102,8 @@ func (d *DB) awaitUp(ctx context.Context) error {
 // upEvery is the time between two looks whether the connection stands again.
 const upEvery = 20 * time.Millisecond
 
-// up tells whether the connection stands. libovsdb's Connected alone does not: it says so too of a connection that the server
-// ended.
+// up tells whether the connection stands. libovsdb's Connected alone does not: it says so too of a connection that the
+// server ended.
 func (d *DB) up() bool { return d.Connected() && d.client.CurrentEndpoint() != "" }
 
 // endpoints are where a database is.
@@ -116,8 +117,8 @@ type endpoints struct {
 	found []Failure
 }
 
-// look connects to each endpoint once and returns what fails; nothing when one of them answers. It looks for one caller at a
-// time: those that come meanwhile share the next look.
+// look connects to each endpoint once and returns what fails; nothing when one of them answers. It looks for one caller
+// at a time: those that come meanwhile share the next look.
 func (p *endpoints) look(since time.Time) []Failure {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +141,8 @@ func (p *endpoints) look(since time.Time) []Failure {
 	return p.found
 }
 
-// try connects to an endpoint and asks the server for an echo (RFC 7047, section 4.1.11): by TLS 1.3 a server tells that it
-// does not accept a certificate in place of its first answer.
+// try connects to an endpoint and asks the server for an echo (RFC 7047, section 4.1.11): by TLS 1.3 a server tells
+// that it does not accept a certificate in place of its first answer.
 func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"
@@ -171,7 +172,8 @@ func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	op, onWay := errors.AsType[*net.OpError](err)
 	switch {
 	case onWay && op.Op == "remote error":
-		return Failure{endpoint, true, fmt.Errorf("TLS: the server does not accept the certificate in %s: %w", p.certificate, op.Err)}
+		return Failure{endpoint, true,
+			fmt.Errorf("TLS: the server does not accept the certificate in %s: %w", p.certificate, op.Err)}
 	case onWay && op.Op != "local error", errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), ctx.Err() != nil:
 		return Failure{endpoint, false, fmt.Errorf("TLS: the server does not answer: %w", err)}
 	}

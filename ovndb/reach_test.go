@@ -48,7 +48,9 @@ func (tr *trust) open(t *testing.T, endpoints ...string) *ovndb.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: endpoints, TLS: cfg, Certificate: c.Certificate, Model: model, Log: slog.New(slog.DiscardHandler)})
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: endpoints, TLS: cfg, Certificate: c.Certificate, Model: model, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,8 @@ func ask(ctx context.Context, db *ovndb.DB) error {
 	}
 }
 
-// wantTLS demands an error in one line that says TLS, these words, and that nothing was sent, before the caller's time is up.
+// wantTLS demands an error in one line that says TLS, these words, and that nothing was sent, before the caller's time
+// is up.
 func wantTLS(t *testing.T, ctx context.Context, err error, words ...string) {
 	t.Helper()
 	away, ok := errors.AsType[*ovndb.Unreachable](err)
@@ -90,8 +93,8 @@ var expired = func(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 }
 
-// Trouble with certificates is named with the endpoint, the reason and the file, to a caller who comes first and to one whose
-// connection stood before. It is not waited out.
+// Trouble with certificates is named with the endpoint, the reason and the file, to a caller who comes first and to one
+// whose connection stood before. It is not waited out.
 func TestTLSTroubleIsNamed(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -167,9 +170,8 @@ func TestTLSTroubleOfSeveralEndpoints(t *testing.T) {
 	if err := ask(ctx, tr.open(t, old, strange, nobody, good)); err != nil {
 		t.Errorf("one of four endpoints is as it should be: %v", err)
 	}
-	wantTLS(t, ctx, ask(ctx, tr.open(t, old, strange)),
-		old+": TLS: the server's certificate, checked by the authorities in "+tr.file("ca.pem")+": x509: certificate has expired",
-		"; "+strange+": TLS: the server's certificate, checked by the authorities in "+tr.file("ca.pem")+": x509: certificate signed by unknown authority")
+	checked := ": TLS: the server's certificate, checked by the authorities in " + tr.file("ca.pem") + ": x509: certificate "
+	wantTLS(t, ctx, ask(ctx, tr.open(t, old, strange)), old+checked+"has expired", "; "+strange+checked+"signed by unknown authority")
 
 	// A server that is down may come back: it is waited for, and the error has all that is known by then.
 	mixed := tr.open(t, old, nobody)
@@ -191,7 +193,8 @@ func TestTLSTroubleOfSeveralEndpoints(t *testing.T) {
 	}
 }
 
-// Callers who wait at the same time share their looks at the endpoints: a database that comes back is not met by a herd.
+// Callers who wait at the same time share their looks at the endpoints: a database that comes back is not met by a
+// herd.
 func TestWaitingCallersShareALook(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

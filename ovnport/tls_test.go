@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// The owner of a pod reads that it is TLS, where, and what to do, while the pod's call has time left. Nothing was sent, so
-// nothing is to be released.
+// The owner of a pod reads that it is TLS, where, and what to do, while the pod's call has time left. Nothing was sent,
+// so nothing is to be released.
 func TestEnsureWithoutTLS(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,16 +37,19 @@ func TestEnsureWithoutTLS(t *testing.T) {
 	}
 	endpoint := "ssl:" + l.Addr().String()
 	db, err := ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: []string{endpoint}, TLS: &tls.Config{InsecureSkipVerify: true}, Model: model, Log: slog.New(slog.DiscardHandler),
+		Name: "NB", Endpoints: []string{endpoint}, TLS: &tls.Config{InsecureSkipVerify: true}, Model: model,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
 	ctx := timeout(t)
-	_, err = ovnport.NewNB(db).Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Want{want(parseNetwork(t, "blue", net4), "net1")}, nobody(t))
+	wants := []ovnport.Want{want(parseNetwork(t, "blue", net4), "net1")}
+	_, err = ovnport.NewNB(db).Ensure(ctx, owner("web-1", "sandbox-1"), wants, nobody(t))
 	wantCode(t, err, conf.CodeTryAgain, "NB database is not reachable: "+endpoint+": TLS: ", "does not look like a TLS handshake")
-	if _, _, details := conf.Describe(err); !strings.Contains(details, "certificates") || ctx.Err() != nil || errors.Is(err, ovndb.ErrUnknownOutcome) {
+	_, _, details := conf.Describe(err)
+	if !strings.Contains(details, "certificates") || ctx.Err() != nil || errors.Is(err, ovndb.ErrUnknownOutcome) {
 		t.Errorf("%v, with the details %q: want TLS named, and soon", err, details)
 	}
 }

@@ -33,8 +33,8 @@ func TestAddressesWithTheSameLowerBits(t *testing.T) {
 	w.wantPorts(t, first, ports)
 }
 
-// A MAC that another port has is passed over, unless the pod asks for it. The pod keeps what it got: over a new sandbox, over
-// the loss of its rows, and when it is made again while the other port stands.
+// A MAC that another port has is passed over, unless the pod asks for it. The pod keeps what it got: over a new
+// sandbox, over the loss of its rows, and when it is made again while the other port stands.
 func TestTakenMACIsPassedOver(t *testing.T) {
 	const address = "fd51:0:0:1:1::1"
 	tests := []struct {
@@ -42,8 +42,12 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 		network func(w *world, t *testing.T) *conf.Network
 		subnet  netip.Prefix
 	}{
-		{"a network of its own", func(w *world, t *testing.T) *conf.Network { return w.network(t, "blue", net51) }, netip.MustParsePrefix("fd51:0:0:1::/64")},
-		{"a wire", func(w *world, t *testing.T) *conf.Network { return w.onWire(t, "shop", "blue", 7, ","+net51) }, netip.Prefix{}},
+		{"a network of its own", func(w *world, t *testing.T) *conf.Network {
+			return w.network(t, "blue", net51)
+		}, netip.MustParsePrefix("fd51:0:0:1::/64")},
+		{"a wire", func(w *world, t *testing.T) *conf.Network {
+			return w.onWire(t, "shop", "blue", 7, ","+net51)
+		}, netip.Prefix{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +71,8 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 				read(t, w.Server).check(t)
 			}
 			w.proxy.Reset()
-			again("the same call again", mustEnsure(t, w.nb, o, want(n, "net1", address))[0], 0, 1, 2) // the second look finds the port owned
+			// The second look finds the port owned.
+			again("the same call again", mustEnsure(t, w.nb, o, want(n, "net1", address))[0], 0, 1, 2)
 			o.Sandbox = "sandbox-2"
 			w.proxy.Reset()
 			again("a new sandbox", mustEnsure(t, w.nb, o, want(n, "net1", address))[0], 1, 1, 1)
@@ -78,10 +83,12 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 			// NB loses its rows, and they are restored by what the journal has.
 			w.NBCtl("lsp-del", port.Name)
 			for _, claim := range port.Claims {
-				w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(claim)}}})
+				w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp",
+					"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(claim)}}})
 			}
 			w.proxy.Reset()
-			if err := w.nb.Restore(timeout(t), o, want(n, "net1", address, port.MAC.String()), port, nobody(t)); err != nil {
+			journal, stands := want(n, "net1", address, port.MAC.String()), nobody(t)
+			if err := w.nb.Restore(timeout(t), o, journal, port, stands); err != nil {
 				t.Fatal(err)
 			}
 			s := read(t, w.Server)
@@ -91,7 +98,8 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 			again("restored", port, 1, 0, 1)
 
 			w.proxy.Reset()
-			_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-3"), []ovnport.Want{want(n, "net1", "fd51:0:0:1:2::1", made.String())}, nobody(t))
+			taken := []ovnport.Want{want(n, "net1", "fd51:0:0:1:2::1", made.String())}
+			_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-3"), taken, nobody(t))
 			wantCode(t, err, conf.CodeInUse, "MAC "+made.String(), "shop/other")
 			w.wantCounts(t, 0, 1, 2)
 			mustRelease(t, w.nb, "sandbox-o", other...)

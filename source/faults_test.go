@@ -173,8 +173,8 @@ func TestStatusLeavesOtherWritersAlone(t *testing.T) {
 	}
 }
 
-// A status that is not taken is an error, whatever the reason: the agent fails the ADD by it, and all is undone. Only a pod
-// that is gone, or has another UID, is "not found", for which nobody tries again.
+// A status that is not taken is an error, whatever the reason: the agent fails the ADD by it, and all is undone. Only a
+// pod that is gone, or has another UID, is "not found", for which nobody tries again.
 func TestStatusThatIsNotTakenIsAnError(t *testing.T) {
 	const once, looked, twice = "PATCH", "PATCH GET", "PATCH GET PATCH"
 	for _, tt := range []struct {

@@ -268,7 +268,8 @@ func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 }
 
 func (k *Kube) patchStatus(ctx context.Context, p *Pod, patch []byte) error {
-	_, err := k.core.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	pods := k.core.CoreV1().Pods(p.Namespace)
+	_, err := pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return podNotFound(p.Namespace, p.Name)
 	}

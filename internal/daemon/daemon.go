@@ -148,7 +148,10 @@ func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log 
 			return nil, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)
 		}
 	}
-	return ovndb.Open(ovndb.Config{Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Certificate: cfg.Certificate, Model: dbModel, LeaderOnly: true, Cluster: cluster, Log: log})
+	return ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Certificate: cfg.Certificate,
+		Model: dbModel, LeaderOnly: true, Cluster: cluster, Log: log,
+	})
 }
 
 // Routers reads the file of --config; none without one. They can be carried out as they are.
