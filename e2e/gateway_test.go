@@ -29,7 +29,7 @@ const gatewayConfig = `routers:
     nextHop: 192.0.2.1,2001:db8::1
 `
 
-// controllerConfig writes the controller's configuration, which the controller reads when it starts.
+// controllerConfig writes the controller's configuration. A controller that runs follows it.
 func controllerConfig(t *testing.T, l *lab.Lab, config string) {
 	t.Helper()
 	path := filepath.Join(l.Dir, "controller.yaml")

@@ -139,7 +139,10 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // syncGateway brings a router's gateway in step with the nodes that are chosen for it, and comes back.
 func (c *Controller) syncGateway(ctx context.Context, router string) error {
-	r := c.networks.routers[router]
+	r := c.networks.withGateway(router)
+	if r == nil {
+		return nil // the operator has taken it out of the configuration
+	}
 	chosen, err := labels.Parse(r.Nodes)
 	if err != nil {
 		return fmt.Errorf("router %s: gatewayNodes: %w", router, err)

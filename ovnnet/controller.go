@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -53,6 +54,8 @@ type Controller struct {
 	now     func() time.Time
 	guests  map[string]string // the networks on a router of another namespace, with that router
 	metrics *metrics
+	// next is the operator's configuration that the worker has not taken over yet; nil: none.
+	next atomic.Pointer[settings]
 }
 
 // item is what is to be looked at: a NAD that may have changed, a network, the gateway of a router, or all there is. The
@@ -68,6 +71,9 @@ const (
 	kindNetwork = "network"
 	kindGateway = "gateway"
 	kindAll     = "all"
+	// The worker alone knows the routers of the operator.
+	kindNodes  = "nodes"
+	kindConfig = "config"
 )
 
 const (
@@ -98,10 +104,6 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 	}
 }
 
-// GrantPhysical says which namespaces may have localnet networks on which physical networks; without it none may. It is
-// called before Run.
-func (c *Controller) GrantPhysical(grants conf.PhysicalGrants) { c.physical = grants }
-
 // Changed says that the NAD namespace/name is new, different or gone.
 func (c *Controller) Changed(namespace, name string) {
 	c.queue.Add(nadItem(namespace + "/" + name))
@@ -114,15 +116,6 @@ func (c *Controller) NBReplaced() {
 	c.queue.Add(everything)
 }
 
-// NodesChanged says that a node is new or gone, or has other labels.
-func (c *Controller) NodesChanged() {
-	for name, r := range c.networks.routers {
-		if r.HasGateway() {
-			c.queue.Add(gatewayItem(name))
-		}
-	}
-}
-
 // Run works off the changes until the end of ctx. leading is asked before each write. At its start it also looks at
 // every network that is there, for NADs that changed while no controller ran. A controller runs once.
 func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
@@ -131,7 +124,8 @@ func (c *Controller) Run(ctx context.Context, source Source, leading func() erro
 	c.metrics.leading.Store(&leading)
 	defer c.metrics.leading.Store(nil)
 	c.states = newStates(source, leading, c.log)
-	c.NodesChanged() // gateways first: what networks have in them needs them
+	c.configure()
+	c.lookAtGateways() // first: what networks have in them needs them
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
 	writing.Go(func() { c.states.run(ctx) })
@@ -205,6 +199,13 @@ func (c *Controller) work(ctx context.Context, i item) {
 		err = c.lookAtAll(ctx)
 	case kindGateway:
 		err = c.syncGateway(ctx, i.id)
+	case kindNodes:
+		c.lookAtGateways()
+	case kindConfig:
+		if c.configure() {
+			c.lookAtGateways()
+			c.queue.Add(everything)
+		}
 	case kindNetwork:
 		err = c.lookAt(ctx, i)
 	default:

@@ -59,11 +59,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	routers, err := daemon.Routers(c.Config)
-	if err != nil {
-		return err
-	}
-	physical, err := daemon.PhysicalGrants(c.Config)
+	file, config, err := daemon.OpenConfig(c.Config)
 	if err != nil {
 		return err
 	}
@@ -83,12 +79,13 @@ func run(ctx context.Context, c conf.Controller) error {
 		return err
 	}
 	defer db.Close()
-	all, owner := ovnnet.New(db, routers), ovnnet.NewOwner(db, c.AdoptCluster, log)
+	all, owner := ovnnet.New(db, config.Routers), ovnnet.NewOwner(db, c.AdoptCluster, log)
 	all.SetWidestIPAM(c.WidestIPAM)
 	controller := ovnnet.NewController(all, c.JoinNamespaces, log)
-	controller.GrantPhysical(physical)
+	controller.GrantPhysical(config.Physical)
 	registry := prometheus.NewRegistry()
 	controller.Register(registry)
+	file.Register(registry)
 	db.OnReplaced(controller.NBReplaced)
 	src, elect, err := open(c, k, source.Changes{NAD: controller.Changed, Nodes: controller.NodesChanged}, log)
 	if err != nil {
@@ -96,6 +93,9 @@ func run(ctx context.Context, c conf.Controller) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
+	g.Go(func() error {
+		return file.Follow(ctx, log, func(now daemon.Config) { controller.Configure(now.Routers, now.Physical) })
+	})
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {

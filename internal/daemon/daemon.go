@@ -3,8 +3,6 @@
 package daemon
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -25,12 +23,9 @@ import (
 	"github.com/spf13/pflag"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
-	"k8s.io/apimachinery/pkg/labels"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -152,80 +147,6 @@ func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log 
 		Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Certificate: cfg.Certificate,
 		Model: dbModel, LeaderOnly: true, Cluster: cluster, Log: log,
 	})
-}
-
-// Routers reads the file of --config; none without one. They can be carried out as they are.
-func Routers(file string) (map[string]*conf.Router, error) {
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	routers, err := parseRouters(text)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %s: %w", file, err)
-	}
-	return routers, nil
-}
-
-// PhysicalGrants reads the section physicalNetworks of the file of --config; none without one.
-func PhysicalGrants(file string) (conf.PhysicalGrants, error) {
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	object, err := configObject(text)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %s: %w", file, err)
-	}
-	if object == nil {
-		return nil, nil
-	}
-	grants, err := conf.ParsePhysicalGrants(object)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %s: %w", file, err)
-	}
-	return grants, nil
-}
-
-// configObject makes one JSON object of the YAML in the file of --config; nil when there is none in it.
-func configObject(text []byte) ([]byte, error) {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	if _, err := documents.Read(); err == nil {
-		if _, err := documents.Read(); !errors.Is(err, io.EOF) {
-			return nil, errors.New("it has several documents (---), where one is read")
-		}
-	}
-	object, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which may have lines
-	}
-	if string(object) == "null" { // nothing, or comments
-		return nil, nil
-	}
-	return object, nil
-}
-
-func parseRouters(text []byte) (map[string]*conf.Router, error) {
-	object, err := configObject(text)
-	if err != nil || object == nil {
-		return nil, err
-	}
-	routers, err := conf.ParseRouters(object)
-	if err != nil {
-		return nil, err
-	}
-	for name, r := range routers {
-		if _, err := labels.Parse(r.Nodes); err != nil {
-			return nil, fmt.Errorf("router %s: gatewayNodes: %w", name, err)
-		}
-	}
-	return routers, nil
 }
 
 // Requests to the API server per second, and at once: kubelet's own limits. client-go's would have a node's herd of pods

@@ -30,7 +30,8 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 			if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			grants, err := PhysicalGrants(file)
+			_, config, err := OpenConfig(file)
+			grants := config.Physical
 			if tt.want != "" {
 				if want := "--config: " + file + ": " + tt.want; err == nil || err.Error() != want || grants != nil {
 					t.Errorf("got  %v, %v\nwant %s", grants, err, want)
@@ -48,10 +49,10 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 			}
 		})
 	}
-	if grants, err := PhysicalGrants(""); grants != nil || err != nil { // the flag is not given
-		t.Errorf("without a file: %v, %v", grants, err)
+	if _, config, err := OpenConfig(""); config.Physical != nil || err != nil { // the flag is not given
+		t.Errorf("without a file: %v, %v", config, err)
 	}
-	if _, err := PhysicalGrants(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+	if _, _, err := OpenConfig(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 		t.Errorf("a folder: %v", err)
 	}
 }

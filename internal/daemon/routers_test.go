@@ -30,8 +30,8 @@ func routersOf(t *testing.T, text string) (routers map[string]*conf.Router, file
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	routers, err = Routers(file)
-	return routers, file, err
+	_, config, err := OpenConfig(file)
+	return config.Routers, file, err
 }
 
 func TestRouters(t *testing.T) {
@@ -60,7 +60,7 @@ func TestRouters(t *testing.T) {
 			}
 		})
 	}
-	if got, err := Routers(""); got != nil || err != nil { // the flag is not given
+	if _, got, err := OpenConfig(""); got.Routers != nil || err != nil { // the flag is not given
 		t.Errorf("without a file: %v, %v", got, err)
 	}
 }
@@ -100,10 +100,10 @@ func TestRoutersRefuses(t *testing.T) {
 		})
 	}
 	missing := filepath.Join(t.TempDir(), "config.yaml")
-	if _, err := Routers(missing); err == nil || err.Error() != "--config: open "+missing+": no such file or directory" {
+	if _, _, err := OpenConfig(missing); err == nil || err.Error() != "--config: open "+missing+": no such file or directory" {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if _, err := Routers(filepath.Dir(missing)); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+	if _, _, err := OpenConfig(filepath.Dir(missing)); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 		t.Errorf("a folder: %v", err)
 	}
 }

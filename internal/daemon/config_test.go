@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// mounted is a folder that kubelet makes of a ConfigMap with one file.
+type mounted struct {
+	dir      string
+	versions int
+}
+
+// write does what kubelet does when the ConfigMap changes: the new content is in a folder of its own, and a link to the folder is
+// exchanged by a rename. The file itself is a link that never changes.
+func (m *mounted) write(t *testing.T, text string) {
+	t.Helper()
+	m.versions++
+	folder := fmt.Sprintf("..2026_11_20_%d", m.versions)
+	old, _ := os.Readlink(filepath.Join(m.dir, "..data"))
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(m.dir, folder), 0o755),
+		os.WriteFile(filepath.Join(m.dir, folder, "controller.yaml"), []byte(text), 0o600),
+		os.Symlink(folder, filepath.Join(m.dir, "..data_tmp")),
+		os.Rename(filepath.Join(m.dir, "..data_tmp"), filepath.Join(m.dir, "..data")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old == "" {
+		if err := os.Symlink("..data/controller.yaml", m.file()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := os.RemoveAll(filepath.Join(m.dir, old)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *mounted) file() string { return filepath.Join(m.dir, "controller.yaml") }
+
+// following is a file that is followed. changes gets the names of the routers of each change.
+type following struct {
+	log      chan string
+	changes  chan string
+	registry *prometheus.Registry
+}
+
+func follow(t *testing.T, path string) *following {
+	t.Helper()
+	f, _, err := OpenConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.after = at
+	out := &following{log: make(chan string, 100), changes: make(chan string, 100), registry: prometheus.NewRegistry()}
+	f.Register(out.registry)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- f.Follow(ctx, slog.New(slog.NewTextHandler(lines(out.log), nil)), func(c Config) {
+			out.changes <- strings.Join(slices.Sorted(maps.Keys(c.Routers)), " ")
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return out
+}
+
+// at is a time that has come.
+func at(time.Duration) <-chan time.Time {
+	now := make(chan time.Time)
+	close(now)
+	return now
+}
+
+// lines sends each line of a log.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+var _ io.Writer = lines(nil)
+
+// next waits for one of those.
+func next(t *testing.T, from <-chan string) string {
+	t.Helper()
+	select {
+	case text := <-from:
+		return text
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing happens")
+		return ""
+	}
+}
+
+func (f *following) invalid(t *testing.T) float64 {
+	t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "ovn_multinet_controller_config_invalid" {
+		t.Fatalf("%v, %v", families, err)
+	}
+	return families[0].GetMetric()[0].GetGauge().GetValue()
+}
+
+// A changed ConfigMap counts without a restart; while it is invalid, what it said before does.
+func TestConfigIsFollowed(t *testing.T) {
+	m := &mounted{dir: t.TempDir()}
+	m.write(t, edge)
+	f := follow(t, m.file())
+	m.write(t, strings.ReplaceAll(edge, "/edge", "/other"))
+	if got := next(t, f.changes); got != "/other" {
+		t.Errorf("routers %s, want /other", got)
+	}
+	if said := next(t, f.log); !strings.Contains(said, "the configuration has changed") {
+		t.Errorf("log %s", said)
+	}
+	m.write(t, strings.ReplaceAll(edge, "gatewayNodes", "gatewaynodes"))
+	said := next(t, f.log)
+	if !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "what it said before counts") || !strings.Contains(said, m.file()) {
+		t.Errorf("log %s", said)
+	}
+	m.write(t, strings.ReplaceAll(edge, "/edge", "/other")) // as it was before
+	if said := next(t, f.log); !strings.Contains(said, "as before again") {
+		t.Errorf("log %s", said)
+	}
+	m.write(t, edge)
+	if got := next(t, f.changes); got != "/edge" {
+		t.Errorf("routers %s, want /edge", got)
+	}
+	if len(f.changes) != 0 {
+		t.Errorf("another change to %s", <-f.changes)
+	}
+}
+
+// The metric says how things stand now.
+func TestConfigInvalidIsCounted(t *testing.T) {
+	m := &mounted{dir: t.TempDir()}
+	m.write(t, edge)
+	f := follow(t, m.file())
+	for _, step := range []struct {
+		text string
+		want float64
+	}{{"x", 1}, {edge, 0}, {"routers: {core: {}}", 1}, {"", 0}} {
+		m.write(t, step.text)
+		for end := time.Now().Add(30 * time.Second); f.invalid(t) != step.want; {
+			if time.Now().After(end) {
+				t.Fatalf("%q: the metric is %v", step.text, f.invalid(t))
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	next(t, f.changes) // of the last one, which is empty
+	if len(f.changes) != 0 {
+		t.Errorf("another change to %q", <-f.changes)
+	}
+}
+
+// A file that is written in place is empty for a moment: that withdraws nothing.
+func TestConfigBeingWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "controller.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(edge)
+	f, _, err := OpenConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("")
+	waits := 0
+	f.after = func(time.Duration) <-chan time.Time {
+		if waits++; waits == 1 {
+			write(strings.ReplaceAll(edge, "/edge", "/other"))
+		}
+		return at(0)
+	}
+	config, news, err := f.look(t.Context())
+	if err != nil || !news || len(config.Routers) != 1 || config.Routers["/other"] == nil || waits != 2 {
+		t.Errorf("%v, %t, %v after %d waits", config, news, err, waits)
+	}
+	if _, news, err := f.look(t.Context()); err != nil || news {
+		t.Errorf("the same again is news: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, news, err := f.look(t.Context()); err == nil || news {
+		t.Errorf("a file that is gone: %t, %v", news, err)
+	}
+}
