@@ -86,16 +86,8 @@ func ReadPrograms(config []byte) (*Programs, error) {
 	}
 	for _, name := range []string{p.Type, p.IPAM} {
 		if name != "" && !pluginType.MatchString(name) {
-			return nil, fmt.Errorf("type: %q is no name of a plugin", clip(name))
+			return nil, fmt.Errorf("type: %.128q is no name of a plugin", name)
 		}
 	}
 	return p, nil
-}
-
-// clip cuts a tenant's text to what an error may show of it.
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
-	}
-	return s
 }

@@ -37,8 +37,9 @@ const maxKey = 253 + 1 + 63
 // oversized stands in the place of an annotation that is too long to be kept.
 const oversized = "\x00%d bytes"
 
-// KeptAnnotations returns what a source keeps in memory of a pod's annotations. The readers of OwnAnnotations answer alike
-// for both: a value over MaxAnnotation is replaced by its size, and of what is refused by its key alone one key is kept.
+// KeptAnnotations returns what a source keeps in memory of a pod's annotations. nad.Select and nad.Route give the same
+// answer for the kept annotations as for all. A value over MaxAnnotation is replaced by its size. Of the unknown keys,
+// which are refused whatever their value, only the first is kept.
 func KeptAnnotations(annotations map[string]string) map[string]string {
 	kept := map[string]string{}
 	unknown := false

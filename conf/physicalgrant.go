@@ -115,7 +115,7 @@ func parseVLANs(raw json.RawMessage) ([]vlanRange, error) {
 	return list, nil
 }
 
-// number reads a number in its one form: strconv.Atoi takes +1 and 01 too.
+// vlanNumber reads a number in its one form: strconv.Atoi takes +1 and 01 too.
 func vlanNumber(s string) (n int, ok bool) {
 	n, err := strconv.Atoi(s)
 	return n, err == nil && strconv.Itoa(n) == s

@@ -67,7 +67,7 @@ func TestParseRouters(t *testing.T) {
 			}
 			tt.want.Name, tt.want.Namespaces = "/core", map[string]Grant{}
 			if want := map[string]*Router{"/core": &tt.want}; !reflect.DeepEqual(got, want) {
-				t.Errorf("got  %+v\nwant %+v", got["/core"], want["core"])
+				t.Errorf("got  %+v\nwant %+v", got["/core"], want["/core"])
 			}
 		})
 	}

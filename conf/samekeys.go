@@ -66,13 +66,13 @@ func checkObject(dec *json.Decoder, known, path []string) error {
 		if other, twice := seen[folded]; twice && other == key {
 			return fmt.Errorf("key %.64q is given twice", key)
 		} else if twice {
-			return fmt.Errorf("keys %.64q and %.64q differ in the case of letters only: plugins take them for one",
+			return fmt.Errorf("keys %.64q and %.64q differ in the case of letters only: plugins read them as the same key",
 				other, key)
 		}
 		seen[folded] = key
 		i := slices.IndexFunc(known, func(k string) bool { return foldKey(k) == folded })
 		if i >= 0 && known[i] != key {
-			return fmt.Errorf("key %.64q is to be written %q: plugins take it for that", key, known[i])
+			return fmt.Errorf("write key %.64q as %q: plugins read both as the same key", key, known[i])
 		}
 		if err := checkValue(dec, append(slices.Clip(path), key)); err != nil {
 			return err

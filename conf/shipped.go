@@ -57,9 +57,8 @@ var everyPlugins = fields{
 	"deviceID": text, "pciBusID": text,
 }
 
-// HoldsOnlyNetns tells of plugins that all they make is in the pod's network namespace and goes with the
-// namespace: none of them keeps a file, a lease, or a link in the host. It knows the shipped plugins; of another
-// plugin nobody knows.
+// HoldsOnlyNetns reports whether everything that these plugins make is in the pod's network namespace and is deleted
+// with it. It answers false for a plugin that is not shipped.
 func HoldsOnlyNetns(plugins ...string) bool {
 	for _, p := range plugins {
 		if _, known := shipped[p]; !known {
@@ -253,7 +252,7 @@ func address(raw json.RawMessage) error {
 		return err
 	}
 	if _, err := netip.ParseAddr(s); err != nil {
-		return fmt.Errorf("%q is no IP address", clip(s))
+		return fmt.Errorf("%.64q is no IP address", s)
 	}
 	return nil
 }
@@ -265,7 +264,7 @@ func prefix(raw json.RawMessage) error {
 		return err
 	}
 	if _, _, err := net.ParseCIDR(s); err != nil {
-		return fmt.Errorf("%q is no address with a prefix length, like 192.0.2.5/24", clip(s))
+		return fmt.Errorf("%.64q is no address with a prefix length, like 192.0.2.5/24", s)
 	}
 	return nil
 }

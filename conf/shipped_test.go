@@ -35,6 +35,7 @@ func TestBoundaryShippedPlugins(t *testing.T) {
 		{"addresses, 16", static(`"addresses":` + many(16, `{"address":"192.0.2.5/24"}`)), ""},
 		{"addresses, 17", static(`"addresses":` + many(17, `{"address":"192.0.2.5/24"}`)), ipam + `"addresses": 17 values are more than 16`},
 		{"address without a length", static(`"addresses":[{"address":"192.0.2.5"}]`), ipam + `"addresses": [0]: "address": "192.0.2.5" is no address with a prefix length, like 192.0.2.5/24`},
+		{"a long address, cut between letters", static(`"addresses":[{"address":"` + strings.Repeat("é", 90) + `"}]`), ipam + `"addresses": [0]: "address": "` + strings.Repeat("é", 64) + `" is no address with a prefix length, like 192.0.2.5/24`},
 		{"gateway", static(`"addresses":[{"address":"192.0.2.5/24","gateway":"x"}]`), ipam + `"addresses": [0]: "gateway": "x" is no IP address`},
 		{"null in addresses", static(`"addresses":[null]`), ipam + `"addresses": [0]: null is no value`},
 		{"routes, 65", static(`"routes":` + many(65, `{"dst":"192.0.2.0/24"}`)), ipam + `"routes": 65 values are more than 64`},

@@ -15,7 +15,7 @@ import (
 // runs.
 func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 	for plugins, want := range map[string]string{
-		`"plugins":[{"type":"a","Ipam":{"type":"host-local"}}]`:                        `key "Ipam" is to be written "ipam"`,
+		`"plugins":[{"type":"a","Ipam":{"type":"host-local"}}]`:                        `write key "Ipam" as "ipam"`,
 		`"plugins":[{"type":"a"}],"Plugins":[{"prevResult":{}}]`:                       `keys "plugins" and "Plugins" differ`,
 		`"plugins":[{"type":"a","prevResult":{}}]`:                                     `plugins[0]: "prevResult" is for the runtime to set`,
 		`"plugins":[{"type":"a"},{"type":"b","runtimeConfig":{}}]`:                     `plugins[1]: "runtimeConfig" is for the runtime to set`,
@@ -44,10 +44,10 @@ func TestBoundaryRequestIsCheckedAgain(t *testing.T) {
 	}{
 		`{"type":"plugin","ipam":{"type":"static"}}`:                           {},
 		`{"type":"plugin","ipam":{"type":"plugin"}}`:                           {conf.CodeNotAllowed, `delegate "plugin" is not allowed as ipam on this node`},
-		`{"type":"plugin","Ipam":{"type":"static"}}`:                           {conf.CodeInvalidConfig, `delegate plugin: key "Ipam" is to be written "ipam"`},
+		`{"type":"plugin","Ipam":{"type":"static"}}`:                           {conf.CodeInvalidConfig, `delegate plugin: write key "Ipam" as "ipam"`},
 		`{"type":"other"}`:                                                     {conf.CodeInvalidConfig, `delegate plugin: type: "other" is given to plugin "plugin"`},
 		`{"type":"plugin","x":[{"k":1,"K":2}]}`:                                {conf.CodeInvalidConfig, `differ in the case of letters only`},
-		`{"type":"plugin","ipam":{"type":"` + strings.Repeat("x", 900) + `"}}`: {conf.CodeInvalidConfig, `type: "` + strings.Repeat("x", 40) + `…" is no name of a plugin`},
+		`{"type":"plugin","ipam":{"type":"` + strings.Repeat("x", 900) + `"}}`: {conf.CodeInvalidConfig, `type: "` + strings.Repeat("x", 128) + `" is no name of a plugin`},
 	} {
 		_ = os.Remove(ran)
 		var keys map[string]json.RawMessage

@@ -1,6 +1,8 @@
 package images
 
 import (
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -153,31 +155,77 @@ func TestBoundaryHostFolders(t *testing.T) {
 	}
 }
 
-// TestBoundaryPolicies: each policy denies, fails closed, names our accounts, and has the keys that the programs write.
-// What they refuse is seen in e2e, where an API server evaluates them.
+// users are what the API server calls the programs, by their names: the manifests have their ServiceAccounts and no others.
+func users(t *testing.T) map[string]string {
+	t.Helper()
+	agent, controller := objects[appsv1.DaemonSet](t, "DaemonSet")[0], objects[appsv1.Deployment](t, "Deployment")[0]
+	name := func(namespace, account string) string { return "system:serviceaccount:" + namespace + ":" + account }
+	users := map[string]string{
+		"agent":      name(agent.Namespace, agent.Spec.Template.Spec.ServiceAccountName),
+		"controller": name(controller.Namespace, controller.Spec.Template.Spec.ServiceAccountName),
+	}
+	var accounts []string
+	for _, a := range objects[corev1.ServiceAccount](t, "ServiceAccount") {
+		accounts = append(accounts, name(a.Namespace, a.Name))
+	}
+	if want := slices.Sorted(maps.Values(users)); !slices.Equal(slices.Sorted(slices.Values(accounts)), want) {
+		t.Fatalf("the manifests have the accounts %v, and the programs run as %v", accounts, want)
+	}
+	return users
+}
+
+// allOf are all versions of the resources, and all that can be done with them.
+func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
+	return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.OperationAll},
+		Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: resources},
+	}}}}
+}
+
+// TestBoundaryPolicies: each policy denies, fails closed, is for our accounts and for all that they could do with its resources,
+// and has the keys that the programs write. What they refuse is seen in e2e, where an API server evaluates them.
 func TestBoundaryPolicies(t *testing.T) {
 	bound := map[string]bool{}
 	for _, b := range objects[admissionv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
 		bound[b.Spec.PolicyName] = slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) && b.Spec.MatchResources == nil
 	}
-	keys := map[string][]string{
-		"ovn-multinet-agent-pods":          {nad.StatusAnnotation},
-		"ovn-multinet-events":              {},
-		"ovn-multinet-controller-networks": {conf.NetworkStateAnnotation, conf.NetworkFinalizer},
+	user := users(t)
+	is := func(who string) string { return "request.userInfo.username == '" + who + "'" }
+	want := map[string]struct {
+		condition string // whom the policy is for
+		resources *admissionv1.MatchResources
+		keys      []string
+	}{
+		"ovn-multinet-agent-pods": {is(user["agent"]), allOf([]string{""}, "pods", "pods/*"), []string{nad.StatusAnnotation}},
+		"ovn-multinet-events": {
+			"request.userInfo.username in ['" + user["agent"] + "', '" + user["controller"] + "']", allOf([]string{"", "events.k8s.io"}, "events"), nil},
+		"ovn-multinet-controller-networks": {
+			is(user["controller"]), allOf([]string{"k8s.cni.cncf.io"}, "network-attachment-definitions", "network-attachment-definitions/*"),
+			[]string{conf.NetworkStateAnnotation, conf.NetworkFinalizer}},
 	}
-	policies := objects[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")
-	if len(policies) != len(keys) {
-		t.Errorf("%d policies, want %d", len(policies), len(keys))
-	}
-	for _, p := range policies {
+	var names []string
+	for _, p := range objects[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
+		names = append(names, p.Name)
 		if !bound[p.Name] || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != admissionv1.Fail {
 			t.Errorf("policy %s does not deny, or does not fail closed", p.Name)
 		}
-		var all []string
+		var conditions, all []string
+		for _, c := range p.Spec.MatchConditions {
+			conditions = append(conditions, strings.Join(strings.Fields(c.Expression), " "))
+		}
+		if condition := want[p.Name].condition; !slices.Equal(conditions, []string{condition}) {
+			t.Errorf("policy %s is for %q, want %q", p.Name, conditions, condition)
+		}
+		if resources := want[p.Name].resources; !reflect.DeepEqual(p.Spec.MatchConstraints, resources) {
+			t.Errorf("policy %s is for the resources %+v, want %+v", p.Name, p.Spec.MatchConstraints, resources)
+		}
 		for _, v := range p.Spec.Variables {
 			all = append(all, v.Expression)
+			if strings.Contains(v.Expression, "userInfo.username") && v.Expression != is(user[v.Name]) {
+				t.Errorf("policy %s: variable %s is %s, want %s", p.Name, v.Name, v.Expression, is(user[v.Name]))
+			}
 		}
-		for _, key := range keys[p.Name] {
+		for _, key := range want[p.Name].keys {
 			if !slices.Contains(all, "'"+key+"'") {
 				t.Errorf("policy %s does not have the key %s", p.Name, key)
 			}
@@ -188,34 +236,81 @@ func TestBoundaryPolicies(t *testing.T) {
 			}
 		}
 	}
+	if slices.Sort(names); !slices.Equal(names, slices.Sorted(maps.Keys(want))) {
+		t.Errorf("policies %v, want %v", names, slices.Sorted(maps.Keys(want)))
+	}
 }
 
 // TestBoundaryRoles: what each ServiceAccount may do, whole: a new right is seen here and is then held against the policies.
 func TestBoundaryRoles(t *testing.T) {
-	want := map[string]string{
-		"ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; events create patch; network-attachment-definitions get list watch",
-		"ovn-multinet-controller": "network-attachment-definitions get list watch patch; pods list; namespaces[kube-system] get; nodes list watch; events create patch; " +
-			"leases[ovn-multinet-controller] get update; leases create",
-	}
-	rules := map[string][]string{}
-	words := func(name string, list []rbacv1.PolicyRule) {
-		for _, r := range list {
-			resource := strings.Join(r.Resources, ",")
-			if len(r.ResourceNames) > 0 {
-				resource += "[" + strings.Join(r.ResourceNames, ",") + "]"
-			}
-			rules[name] = append(rules[name], resource+" "+strings.Join(r.Verbs, " "))
+	roles, bindings := map[string]string{}, map[string]string{}
+	for _, r := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
+		roles["ClusterRole "+r.Name] = rightsInWords(r.Rules)
+		if r.AggregationRule != nil {
+			t.Errorf("ClusterRole %s has the rights of others, too", r.Name)
 		}
 	}
-	for _, r := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
-		words(r.Name, r.Rules)
-	}
 	for _, r := range objects[rbacv1.Role](t, "Role") {
-		words(r.Name, r.Rules)
+		roles["Role "+r.Namespace+"/"+r.Name] = rightsInWords(r.Rules)
 	}
-	for name, list := range rules {
-		if got := strings.Join(list, "; "); got != want[name] {
-			t.Errorf("%s may %s, want %s", name, got, want[name])
+	for _, b := range objects[rbacv1.ClusterRoleBinding](t, "ClusterRoleBinding") {
+		bindings["all namespaces: "+b.Name] = boundInWords(b.RoleRef, b.Subjects)
+	}
+	for _, b := range objects[rbacv1.RoleBinding](t, "RoleBinding") {
+		bindings["namespace "+b.Namespace+": "+b.Name] = boundInWords(b.RoleRef, b.Subjects)
+	}
+	wantSame(t, roles, map[string]string{
+		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; events create patch; " +
+			"network-attachment-definitions.k8s.cni.cncf.io get list watch",
+		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; pods list; " +
+			"namespaces[kube-system] get; nodes list watch; events create patch",
+		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; leases.coordination.k8s.io create",
+	})
+	user := users(t)
+	wantSame(t, bindings, map[string]string{
+		"all namespaces: ovn-multinet-agent":              "ClusterRole ovn-multinet-agent for " + user["agent"],
+		"all namespaces: ovn-multinet-controller":         "ClusterRole ovn-multinet-controller for " + user["controller"],
+		"namespace ovn-multinet: ovn-multinet-controller": "Role ovn-multinet-controller for " + user["controller"],
+	})
+}
+
+// rightsInWords writes rules as "resource.group[names] verbs", a resource of the core API without group.
+func rightsInWords(rules []rbacv1.PolicyRule) string {
+	var all []string
+	for _, r := range rules {
+		words := strings.Join(append(slices.Clone(r.Resources), r.NonResourceURLs...), ",")
+		if groups := strings.Join(r.APIGroups, ","); groups != "" {
+			words += "." + groups
+		}
+		if len(r.ResourceNames) > 0 {
+			words += "[" + strings.Join(r.ResourceNames, ",") + "]"
+		}
+		all = append(all, words+" "+strings.Join(r.Verbs, " "))
+	}
+	return strings.Join(all, "; ")
+}
+
+// boundInWords writes which role a binding gives to whom, a ServiceAccount by the name of its user.
+func boundInWords(role rbacv1.RoleRef, subjects []rbacv1.Subject) string {
+	var who []string
+	for _, s := range subjects {
+		words := s.Kind + " " + s.Name
+		if s.Kind == rbacv1.ServiceAccountKind {
+			words = "system:serviceaccount:" + s.Namespace + ":" + s.Name
+		}
+		who = append(who, words)
+	}
+	return role.Kind + " " + role.Name + " for " + strings.Join(who, ", ")
+}
+
+// wantSame names what is missing, what is too much, and what differs.
+func wantSame(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	all := maps.Clone(got)
+	maps.Copy(all, want)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if got[name] != want[name] {
+			t.Errorf("%s: %q, want %q", name, got[name], want[name])
 		}
 	}
 }

@@ -110,14 +110,14 @@ func TestDelegateRefuses(t *testing.T) {
 		{"type, a path upwards", `{"plugins":[{"type":"bridge"},{"type":"../../bin/sh"}]}`, "", `plugins[1]: type: "../../bin/sh" is no name of a plugin`},
 		{"type, a folder", `{"type":".."}`, "", `plugins[0]: type: ".." is no name of a plugin`},
 		{"type with a line's end", `{"type":"bridge\n"}`, "", `plugins[0]: type: "bridge\n" is no name of a plugin`},
-		{"type of 65", `{"type":"` + strings.Repeat("t", 65) + `"}`, "", `plugins[0]: type: "` + strings.Repeat("t", 40) + `…" is no name of a plugin`},
+		{"type of 65", `{"type":"` + strings.Repeat("t", 65) + `"}`, "", `plugins[0]: type: "` + strings.Repeat("t", 65) + `" is no name of a plugin`},
 		{"OVN in a list", `{"plugins":[{"type":"bridge"},{"type":"ovn-multinet"}]}`, "", `plugins[1]: type: "ovn-multinet" is a network of its own, it cannot be chained`},
 		{"ovn-kubernetes in a list", `{"plugins":[{"type":"ovn-k8s-cni-overlay"}]}`, "", `plugins[0]: type: "ovn-k8s-cni-overlay" is a network of its own, it cannot be chained`},
 
 		{"runtimeConfig", of(`"runtimeConfig":{}`), "", `plugins[1]: "runtimeConfig" is for the runtime to set, leave it out`},
 		{"prevResult", `{"type":"bridge","prevResult":null}`, "", `plugins[0]: "prevResult" is for the runtime to set, leave it out`},
-		{"prevResult as Go reads it", `{"type":"bridge","PrevResult":{}}`, "", `key "PrevResult" is to be written "prevResult": plugins take it for that`},
-		{"runtimeConfig as Go reads it", of(`"runtimeconfig":{}`), "", `key "runtimeconfig" is to be written "runtimeConfig": plugins take it for that`},
+		{"prevResult as Go reads it", `{"type":"bridge","PrevResult":{}}`, "", `write key "PrevResult" as "prevResult": plugins read both as the same key`},
+		{"runtimeConfig as Go reads it", of(`"runtimeconfig":{}`), "", `write key "runtimeconfig" as "runtimeConfig": plugins read both as the same key`},
 		{"cni.dev", of(`"cni.dev/valid-attachments":[]`), "", `plugins[1]: "cni.dev/valid-attachments" is for the runtime to set, leave it out`},
 
 		{"capabilities, a list", of(`"capabilities":["mac"]`), "", `plugins[1]: "capabilities" is not an object of true and false`},
@@ -243,8 +243,8 @@ func TestCompatibleMode(t *testing.T) {
 func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 	rules := Rules{Allowed: []string{"dummy", "sbr"}, AllowedIPAM: []string{"static"}}
 	for config, want := range map[string]string{
-		`{"type":"dummy","Ipam":{"type":"host-local","dataDir":"/etc"}}`:                        `spec.config: key "Ipam" is to be written "ipam"`,
-		`{"type":"dummy","Ipam":{"type":"host-device","device":"eth0"}}`:                        `spec.config: key "Ipam" is to be written "ipam"`,
+		`{"type":"dummy","Ipam":{"type":"host-local","dataDir":"/etc"}}`:                        `spec.config: write key "Ipam" as "ipam"`,
+		`{"type":"dummy","Ipam":{"type":"host-device","device":"eth0"}}`:                        `spec.config: write key "Ipam" as "ipam"`,
 		`{"plugins":[{"type":"dummy","ipam":{"type":"static"}}],"Plugins":[{"prevResult":{}}]}`: `keys "plugins" and "Plugins" differ`,
 		`{"plugins":[{"type":"dummy","ipam":{"type":"static"}}],"Plugin` + "\u017f" + `":[]}`:   `differ in the case of letters only`,
 		`{"type":"dummy","ipam":{"type":"dummy"}}`:                                              `delegate "dummy" is not allowed as ipam on this node`,
@@ -252,7 +252,7 @@ func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 		`{"type":"sbr"}`: `plugin "sbr": it works on the interface of a plugin before it`,
 		`{"plugins":[{"type":"dummy","ipam":{"type":"static"}},{"type":"sbr","x":1}]}`:                           `plugins[1]: plugin "sbr": unknown key "x"`,
 		`{"type":"dummy","ipam":{"type":"static"},"` + strings.Repeat("k", 9000) + `":1}`:                        `unknown key "kkkk`,
-		`{"type":"dummy","ipam":{"type":"static","addresses":[{"address":"` + strings.Repeat("1", 200) + `"}]}}`: `"` + strings.Repeat("1", 40) + `…" is no address`,
+		`{"type":"dummy","ipam":{"type":"static","addresses":[{"address":"` + strings.Repeat("1", 200) + `"}]}}`: `"` + strings.Repeat("1", 64) + `" is no address`,
 	} {
 		_, err := delegated(t, rules, config, "")
 		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 400 {
@@ -261,7 +261,7 @@ func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 	}
 	// The pod's own arguments are put in before the last look.
 	_, err := delegated(t, rules, `{"type":"dummy","ipam":{"type":"static"},"args":{"cni":{"ips":["192.0.2.5/24"]}}}`, `"cni-args":{"IPs":["192.0.2.6/24"]}`)
-	if err == nil || !strings.Contains(err.Error(), `key "IPs" is to be written "ips"`) {
+	if err == nil || !strings.Contains(err.Error(), `write key "IPs" as "ips"`) {
 		t.Errorf("args of the pod in another case: %v", err)
 	}
 	ips := strings.Repeat(`"192.0.2.5/24",`, 16) + `"192.0.2.5/24"`
