@@ -92,7 +92,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 	return &Controller{
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
-		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), now: time.Now,
+		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), states: newStates(log), now: time.Now,
 		guests: map[string]string{}, waits: map[item]time.Time{},
 	}
 }
@@ -126,7 +126,7 @@ func (c *Controller) NodesChanged() {
 // every network that is there, for NADs that changed while no controller ran. A controller runs once.
 func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
 	c.source, c.networks.mayWrite, c.networks.written = source, leading, func() { c.writes++ }
-	c.states = newStates(source, leading, c.log)
+	c.states.source, c.states.leading = source, leading
 	c.NodesChanged() // gateways first: what networks have in them needs them
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
@@ -181,7 +181,7 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 }
 
 // tenantOf is the namespace that a look at a network is for when no NAD asks for it: its own, or that of a NAD whose ports
-// it takes.
+// the network takes.
 func tenantOf(network string, nads []string) string {
 	if namespace, _, own := strings.Cut(network, "/"); own {
 		return namespace
@@ -208,11 +208,6 @@ func (c *Controller) work(ctx context.Context, i item) {
 	}
 	if err == nil {
 		c.queue.Forget(i)
-		return
-	}
-	if inUse, ok := errors.AsType[*InUse](err); ok {
-		c.queue.Forget(i)
-		c.stillUsed(i, inUse)
 		return
 	}
 	c.log.Warn("not in step yet", i.kind, i.id, "err", err)
@@ -412,7 +407,7 @@ func (c *Controller) ensure(ctx context.Context, i item, network *conf.Network, 
 		}
 		return err
 	}
-	c.refuse(i, network)
+	c.refuse(i.id, cmp.Or(owner, tenantOf(i.id, nil)), network)
 	for _, m := range members {
 		if m.err == nil {
 			m.err = refused
@@ -454,7 +449,10 @@ func (c *Controller) end(ctx context.Context, i item, s *Standing, members, leav
 			c.queue.Add(i)
 		}
 	}
-	return err
+	if held {
+		c.stillUsed(i.id, cmp.Or(s.Owner, tenantOf(i.id, nil)), inUse)
+	}
+	return nil
 }
 
 // remove takes a network away, and then lets its NADs go. Only the owner's NAD takes the ports with it: pods of others may
