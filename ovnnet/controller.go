@@ -108,7 +108,7 @@ func (c *Controller) Changed(namespace, name string) {
 
 // NBReplaced says that NB's database was wiped, or that a backup of it was restored: all networks are compared at once.
 func (c *Controller) NBReplaced() {
-	c.log.Warn("OVN's Northbound database is another one than before: comparing all networks")
+	c.log.Warn("OVN's Northbound database was wiped or restored from a backup: checking all networks")
 	c.NodesChanged()
 	c.queue.Add(everything)
 }
@@ -318,6 +318,7 @@ func (c *Controller) syncNetwork(ctx context.Context, i item, standing *Standing
 	if !held {
 		return c.end(ctx, i, standing, members, leaving)
 	}
+	delete(c.inUse, id)
 	for _, m := range leaving { // the others hold the network
 		c.leave(&m.nad, id)
 	}
@@ -431,8 +432,8 @@ func (c *Controller) leave(nad *conf.NAD, network string) {
 	c.states.set(nad, nil, false)
 }
 
-// end takes a network away that no NAD describes any more which may: then it is free for the others. Until then these are
-// told whose it is.
+// end deletes a network that no permitted NAD describes any more. Then other namespaces may use its name. Until then, the
+// states of their NADs name the owner.
 func (c *Controller) end(ctx context.Context, i item, s *Standing, members, leaving []*member) error {
 	err := c.remove(ctx, i, s, leaving)
 	inUse, held := errors.AsType[*InUse](err)
