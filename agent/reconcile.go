@@ -82,7 +82,7 @@ func (a *Agent) reconcile(ctx context.Context) {
 // NBReplaced says that NB's database was wiped, or that a backup of it was restored: rows may be lost. The next reconcile pass
 // comes at once.
 func (a *Agent) NBReplaced() {
-	a.log.Warn("OVN's Northbound database is another one than before: looking for ports that it lost")
+	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
 	select {
 	case a.replaced <- struct{}{}:
 	default:

@@ -23,8 +23,8 @@ func (w *world) restoreNB(content []byte) {
 	w.must(w.NB.Restart(w.ctx))
 }
 
-// rowsComeBack waits until the ports of the pods are as they were.
-func (w *world) rowsComeBack(before map[string]string, pods ...*lab.Pod) {
+// rowsComeBack waits until the ports are as they were.
+func (w *world) rowsComeBack(before map[string]string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, soon)
 	defer cancel()
@@ -80,7 +80,7 @@ func TestBoundaryNBIsReplaced(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := w.sub(t)
 			w.restoreNB(c.content)
-			w.rowsComeBack(before, old, a, b)
+			w.rowsComeBack(before)
 			w.noRows(gone)
 			for _, pair := range [][2]*lab.Pod{{a, b}, {b, old}, {old, a}} {
 				for _, name := range []string{"net1", "net2", "net3"} {

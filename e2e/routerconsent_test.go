@@ -9,15 +9,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// podIn makes a pod in a namespace on the i-th node and attaches it.
-func (w *world) podIn(namespace string, i int, name, networks string) *lab.Pod {
-	w.t.Helper()
-	p, err := w.Nodes[i].NewPod(w.ctx, namespace, name, map[string]string{networksAnnotation: networks})
-	w.must(err)
-	w.add(p)
-	return p
-}
-
 // TestBoundaryRouterNeedsConsent: pods of another namespace reach a router's networks when its owner lets them, and as long
 // as it does. Afterwards they go on, on their own network.
 func TestBoundaryRouterNeedsConsent(t *testing.T) {
@@ -41,7 +32,9 @@ func TestBoundaryRouterNeedsConsent(t *testing.T) {
 
 	w.network("red", lets(consent))
 	w.inForce("web/black", guest(2))
-	black, peer := w.podIn("web", 1, "black", "black"), w.podIn("web", 0, "peer", "black")
+	black, peer := w.podOf("web", 1, "black", "black"), w.podOf("web", 0, "peer", "black")
+	w.add(black)
+	w.add(peer)
 	w.mustReach(red, w.links(black)["net1"].IPs()...)
 	w.mustReach(black, w.links(red)["net1"].IPs()...)
 	ping := w.pinging(black, w.links(peer)["net1"].IPs()[0])
@@ -51,7 +44,8 @@ func TestBoundaryRouterNeedsConsent(t *testing.T) {
 	w.notReady("web/black", says)
 	w.unreachable([2]*lab.Pod{red, black}, [2]*lab.Pod{black, red}, [2]*lab.Pod{peer, red})
 	ping.goesOn()
-	late := w.podIn("web", 0, "late", "black") // new pods have the network too
+	late := w.podOf("web", 0, "late", "black") // new pods have the network too
+	w.add(late)
 	w.mustReach(late, w.links(black)["net1"].IPs()...)
 	equal(t, "ports of the running pods", fmt.Sprint(w.portRow(black, "net1"), w.portRow(peer, "net1")), rows)
 

@@ -26,7 +26,7 @@ func TestBoundaryGuestsAreLookedAtInTheOwnersTurn(t *testing.T) {
 	c.noteGuest("web/green", tested(t, "web/green", green))
 	c.noteGuest("dev/n", tested(t, "dev/n", `"subnets":"10.3.0.0/24","router":"shop/r2"`))
 	c.noteGuest("shop/red", tested(t, "shop/red", `"subnets":"10.4.0.0/24","router":"r1"`))
-	c.refuse(item{kindNetwork, "mallory/n", "mallory"}, tested(t, "mallory/n", green))
+	c.refuse("mallory/n", "mallory", tested(t, "mallory/n", green))
 	owners := item{kindNetwork, "shop/blue", "shop"}
 	for _, step := range []struct {
 		name       string

@@ -401,3 +401,50 @@ func TestBoundaryCrowdedNetwork(t *testing.T) {
 		return r.state("mallory/n064")
 	})
 }
+
+// A network that waits has one series of later looks, in the turns of the tenant that it is of, whichever tenants had it
+// looked at.
+func TestBoundaryRetriesAreForTheNetworksTenant(t *testing.T) {
+	t.Run("a guest", func(t *testing.T) {
+		r := run(t, newWorld(t), newAPI())
+		r.apply("shop/blue", spec(net4+onR1+letsWeb))
+		r.wantState(t, "shop/blue", "ready, held")
+		r.apply("web/green", spec(greenNet+onShopR1))
+		r.wantState(t, "web/green", "ready, held")
+		r.greenPod(t)
+		r.apply("shop/blue", spec(net4+onR1))
+		r.wantOffRouter(t, noConsent)
+		r.settle(t)
+		if got := fmt.Sprint(r.activity.Waiting()); got != "[web/green for web]" {
+			t.Errorf("there wait %s", got)
+		}
+	})
+	t.Run("a shared network", func(t *testing.T) {
+		r := squatted(t, net4)
+		for i := range 3 {
+			r.apply(sprint("evil%d/a", i), shared("tenant", net4))
+		}
+		r.settle(t)
+		r.deleteNAD(t, "shop/a")
+		r.wantState(t, "evil/a", isHeld)
+		for i := range 3 {
+			r.touch(t, sprint("evil%d/a", i))
+		}
+		r.settle(t)
+		if got := fmt.Sprint(r.activity.Waiting()); got != "[tenant for shop]" {
+			t.Errorf("there wait %s", got)
+		}
+	})
+	t.Run("a shared network that is not there", func(t *testing.T) {
+		w := newWorld(t)
+		w.put(t, "Logical_Switch", ovndb.SwitchKey("tenant"), "a-foreign-one", nil)
+		r := run(t, w, newAPI())
+		for _, id := range []string{"shop/a", "evil/a"} {
+			r.apply(id, shared("tenant", net4))
+			r.settle(t)
+		}
+		if got := fmt.Sprint(r.activity.Waiting()); got != "[tenant for shop]" {
+			t.Errorf("there wait %s", got)
+		}
+	})
+}

@@ -135,9 +135,9 @@ func newTested() (*Controller, *asks, *clock) {
 	log := slog.New(slog.DiscardHandler)
 	c := NewController(&Networks{}, nil, log)
 	c.queue.ShutDown()
-	q, now := &asks{}, &clock{time.Unix(1_000_000, 0)}
-	c.queue, c.now, c.states = q, now.Now, newStates(nil, nil, log)
 	c.states.queue.ShutDown()
+	q, now := &asks{}, &clock{time.Unix(1_000_000, 0)}
+	c.queue, c.now = q, now.Now
 	return c, q, now
 }
 
@@ -154,11 +154,10 @@ func tested(t *testing.T, id, keys string) *conf.Network {
 // A refused network is tried again after growing times, soon after its owner changes it, and when its router changes.
 func TestBoundaryRefusedNetworksAreTriedSeldom(t *testing.T) {
 	c, q, now := newTested()
-	i := item{kindNetwork, "mallory/n", "mallory"}
 	n := tested(t, "mallory/n", `"subnets":"10.1.0.0/24","router":"r1"`)
 	tries := 0
 	for end := now.now.Add(time.Hour); now.now.Before(end); tries++ {
-		c.refuse(i, n)
+		c.refuse("mallory/n", "mallory", n)
 		now.pass(q.later["mallory mallory/n"])
 	}
 	if tries > 245 { // at 5 s each it would be 720
@@ -166,12 +165,12 @@ func TestBoundaryRefusedNetworksAreTriedSeldom(t *testing.T) {
 	}
 	t.Attr("boundary.attempts-of-a-refused-network-per-hour", strconv.Itoa(tries))
 
-	c.refuse(i, tested(t, "mallory/n", `"subnets":"10.2.0.0/24","router":"r1"`))
+	c.refuse("mallory/n", "mallory", tested(t, "mallory/n", `"subnets":"10.2.0.0/24","router":"r1"`))
 	if got := q.later["mallory mallory/n"]; got != refusedEvery {
 		t.Errorf("after a change it is tried again in %v, want %v", got, refusedEvery)
 	}
-	c.refuse(item{kindNetwork, "dev/n", "dev"}, tested(t, "dev/n", `"subnets":"10.2.0.0/24","router":"r2"`))
-	c.refuse(item{kindNetwork, "dev/alone", "dev"}, tested(t, "dev/alone", `"subnets":"10.2.0.0/24"`))
+	c.refuse("dev/n", "dev", tested(t, "dev/n", `"subnets":"10.2.0.0/24","router":"r2"`))
+	c.refuse("dev/alone", "dev", tested(t, "dev/alone", `"subnets":"10.2.0.0/24"`))
 	q.later = nil
 	now.pass(refusedEvery - time.Second)
 	c.wake("")
@@ -188,10 +187,10 @@ func TestBoundaryManyRefusedNetworksHaveFewAttempts(t *testing.T) {
 	n := tested(t, "mallory/n", `"subnets":"10.1.0.0/24"`)
 	for range 10 {
 		for i := range 500 {
-			c.refuse(item{kindNetwork, fmt.Sprint("mallory/refused", i), "mallory"}, n)
-			c.stillUsed(item{kindNetwork, fmt.Sprint("mallory/leaving", i), "mallory"}, &InUse{By: []string{"pod mallory/a"}})
+			c.refuse(fmt.Sprint("mallory/refused", i), "mallory", n)
+			c.stillUsed(fmt.Sprint("mallory/leaving", i), "mallory", &InUse{By: []string{"pod mallory/a"}})
 		}
-		c.refuse(item{kindNetwork, "dev/n", "dev"}, tested(t, "dev/n", `"subnets":"10.2.0.0/24"`))
+		c.refuse("dev/n", "dev", tested(t, "dev/n", `"subnets":"10.2.0.0/24"`))
 	}
 	for key, want := range map[string]time.Duration{
 		"mallory mallory/refused7": 100 * time.Second, "mallory mallory/leaving7": 100 * time.Second, "dev dev/n": waitingLast,
@@ -205,16 +204,15 @@ func TestBoundaryManyRefusedNetworksHaveFewAttempts(t *testing.T) {
 // A network that is being deleted and keeps its ports is looked at less and less; when a port goes, soon again.
 func TestBoundaryNetworksInUseAreLookedAtSeldom(t *testing.T) {
 	c, q, now := newTested()
-	i := item{kindNetwork, "mallory/n", "mallory"}
 	looks := 0
 	for end := now.now.Add(time.Hour); now.now.Before(end); looks++ {
-		c.stillUsed(i, &InUse{By: []string{"pod mallory/a", "pod mallory/b"}})
+		c.stillUsed("mallory/n", "mallory", &InUse{By: []string{"pod mallory/a", "pod mallory/b"}})
 		now.pass(q.later["mallory mallory/n"])
 	}
 	if looks > 245 { // at 1 s each it would be 3,600
 		t.Errorf("%d looks in an hour, want 245 at most", looks)
 	}
-	c.stillUsed(i, &InUse{By: []string{"pod mallory/a"}})
+	c.stillUsed("mallory/n", "mallory", &InUse{By: []string{"pod mallory/a"}})
 	if got := q.later["mallory mallory/n"]; got != inUseEvery {
 		t.Errorf("after a port went it is looked at in %v, want %v", got, inUseEvery)
 	}

@@ -2,7 +2,6 @@ package ovnnet_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -304,18 +303,7 @@ func TestMakeFirstIsRaced(t *testing.T) {
 func routing(t *testing.T, w *world, a *api, networks *ovnnet.Networks) (c *ovnnet.Controller, r *running) {
 	t.Helper()
 	c = ovnnet.NewController(networks, nil, slog.New(slog.DiscardHandler))
-	c.GrantPhysical(a.grants)
-	a.with(func() { a.watchers = append(a.watchers, c.Changed) })
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx, a, leads) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return c, &running{world: w, api: a}
+	return c, runController(t, w, c, a, leads)
 }
 
 // The gateway follows the nodes' labels, and what their agents say.

@@ -99,7 +99,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 	return &Controller{
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
-		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), now: time.Now,
+		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), states: newStates(log), now: time.Now,
 		guests: map[string]string{}, waits: map[item]time.Time{}, metrics: newMetrics(),
 	}
 }
@@ -111,7 +111,7 @@ func (c *Controller) Changed(namespace, name string) {
 
 // NBReplaced says that NB's database was wiped, or that a backup of it was restored: all networks are compared at once.
 func (c *Controller) NBReplaced() {
-	c.log.Warn("OVN's Northbound database is another one than before: comparing all networks")
+	c.log.Warn("OVN's Northbound database was wiped or restored from a backup: checking all networks")
 	c.NodesChanged()
 	c.queue.Add(everything)
 }
@@ -123,7 +123,7 @@ func (c *Controller) Run(ctx context.Context, source Source, leading func() erro
 	c.networks.written = func() { c.writes++; c.metrics.transactions.Inc() }
 	c.metrics.leading.Store(&leading)
 	defer c.metrics.leading.Store(nil)
-	c.states = newStates(source, leading, c.log)
+	c.states.source, c.states.leading = source, leading
 	c.configure()
 	c.lookAtGateways() // first: what networks have in them needs them
 	c.queue.Add(everything)
@@ -179,7 +179,7 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 }
 
 // tenantOf is the namespace that a look at a network is for when no NAD asks for it: its own, or that of a NAD whose ports
-// it takes.
+// the network takes.
 func tenantOf(network string, nads []string) string {
 	if namespace, _, own := strings.Cut(network, "/"); own {
 		return namespace
@@ -214,11 +214,6 @@ func (c *Controller) work(ctx context.Context, i item) {
 	c.metrics.pass(i.kind, err)
 	if err == nil {
 		c.queue.Forget(i)
-		return
-	}
-	if inUse, ok := errors.AsType[*InUse](err); ok {
-		c.queue.Forget(i)
-		c.stillUsed(i, inUse)
 		return
 	}
 	c.log.Warn("not in step yet", i.kind, i.id, "err", err)
@@ -332,6 +327,7 @@ func (c *Controller) syncNetwork(ctx context.Context, i item, standing *Standing
 	if !held {
 		return c.end(ctx, i, standing, members, leaving)
 	}
+	delete(c.inUse, id)
 	for _, m := range leaving { // the others hold the network
 		c.leave(&m.nad, id)
 	}
@@ -421,7 +417,7 @@ func (c *Controller) ensure(ctx context.Context, i item, network *conf.Network, 
 		}
 		return err
 	}
-	c.refuse(i, network)
+	c.refuse(i.id, cmp.Or(owner, tenantOf(i.id, nil)), network)
 	for _, m := range members {
 		if m.err == nil {
 			m.err = refused
@@ -446,8 +442,8 @@ func (c *Controller) leave(nad *conf.NAD, network string) {
 	c.states.set(nad, nil, false)
 }
 
-// end takes a network away that no NAD describes any more which may: then it is free for the others. Until then these are
-// told whose it is.
+// end deletes a network that no permitted NAD describes any more. Then other namespaces may use its name. Until then, the
+// states of their NADs name the owner.
 func (c *Controller) end(ctx context.Context, i item, s *Standing, members, leaving []*member) error {
 	err := c.remove(ctx, i, s, leaving)
 	inUse, held := errors.AsType[*InUse](err)
@@ -464,7 +460,10 @@ func (c *Controller) end(ctx context.Context, i item, s *Standing, members, leav
 			c.queue.Add(i)
 		}
 	}
-	return err
+	if held {
+		c.stillUsed(i.id, cmp.Or(s.Owner, tenantOf(i.id, nil)), inUse)
+	}
+	return nil
 }
 
 // remove takes a network away, and then lets its NADs go. Only the owner's NAD takes the ports with it: pods of others may

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -18,7 +20,8 @@ import (
 type running struct {
 	*world
 	*api
-	stop func()
+	activity *ovnnet.Activity
+	stop     func()
 }
 
 func leads() error { return nil }
@@ -37,6 +40,7 @@ func runAs(t *testing.T, w *world, networks *ovnnet.Networks, a *api, leading fu
 func runController(t *testing.T, w *world, c *ovnnet.Controller, a *api, leading func() error) *running {
 	t.Helper()
 	c.GrantPhysical(a.grants)
+	activity := c.Watch()
 	a.with(func() { a.watchers = append(a.watchers, c.Changed) })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -48,7 +52,7 @@ func runController(t *testing.T, w *world, c *ovnnet.Controller, a *api, leading
 		}
 	})
 	t.Cleanup(stop)
-	return &running{world: w, api: a, stop: stop}
+	return &running{world: w, api: a, activity: activity, stop: stop}
 }
 
 func (r *running) wantSwitches(t *testing.T, want string) {
@@ -67,13 +71,29 @@ func (r *running) otherConfig(t *testing.T, id string) string {
 	return r.rows(t)["Logical_Switch"][ovndb.SwitchKey(id)]["other_config"]
 }
 
-// settle waits until the controller has done all that it was told before: it works in turn, its states too.
+// settle waits until the controller has done all that it was told, its states too, and nothing waits. Networks that
+// something is in the way of are tried again later.
 func (r *running) settle(t *testing.T) {
 	t.Helper()
-	r.apply("settle/marker", spec(""))
-	r.wantState(t, "settle/marker", "ready, held")
-	r.deleteNAD(t, "settle/marker")
-	r.wantState(t, "settle/marker", "gone")
+	eventually(t, "true", func() string { return strconv.FormatBool(r.activity.Settled()) })
+}
+
+// What waits is not settled: an edit right behind another one, and a network whose namespace has spent its budget.
+func TestSettleWaitsForWhatWaits(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	c := ovnnet.NewController(w.networks, nil, slog.New(slog.DiscardHandler))
+	goOn := c.SpendBudget("mallory")
+	r := runController(t, w, c, a, leads)
+	for mtu := range 3 {
+		r.apply("shop/blue", spec(sprint(`"mtu":%d`, 1400+mtu)))
+	}
+	r.apply("mallory/n", spec(""))
+	time.AfterFunc(time.Second, goOn)
+	r.settle(t)
+	got := ext(r.rows(t)["Logical_Switch"][blueKey], "ovn-multinet/config")
+	if !strings.Contains(got, `"mtu":1402`) || r.state("mallory/n") != "ready, held" {
+		t.Errorf("settled with %s, and with mallory/n %s", got, r.state("mallory/n"))
+	}
 }
 
 // gatewayOf is the address that a network's switch is marked with.

@@ -1,10 +1,15 @@
 package ovnnet_test
 
 import (
+	"errors"
+	"log/slog"
 	"maps"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
 // granted reads the section physicalNetworks of a controller's configuration.
@@ -138,4 +143,28 @@ func TestBoundarySharedWire(t *testing.T) {
 	a.grants = granted(t, `"phys":[{"vlans":"42","namespaces":["web"]}]`)
 	r = run(t, w, a, "web")
 	r.wantTakes(t, "tenant", "[web/a]")
+}
+
+// The log says that a network takes no new ports when that is so, and once.
+func TestGrantsEndIsLoggedOnce(t *testing.T) {
+	w, a := newWorld(t), newAPI()
+	a.grants = granted(t, shop42)
+	r := run(t, w, a)
+	r.apply("shop/blue", spec(localnet("phys", `,"vlanID":42,`+net4)))
+	r.wantState(t, "shop/blue", "ready, held")
+	r.stop()
+
+	a.grants = nil
+	log := &lines{}
+	var asked atomic.Int32
+	r = runController(t, w, ovnnet.NewController(w.networks, nil, slog.New(slog.NewTextHandler(log, nil))), a, func() error {
+		if asked.Add(1) <= 3 {
+			return errors.New("does not lead any more")
+		}
+		return nil
+	})
+	r.wantState(t, "shop/blue", notGranted("phys, VLAN 42", `"42"`, ""))
+	if got := strings.Count(log.String(), "network takes no new ports"); got != 1 {
+		t.Errorf("the log says so %d times:\n%s", got, log)
+	}
 }

@@ -447,31 +447,6 @@ func TestBoundaryOperatorWithdraws(t *testing.T) {
 	}
 }
 
-// Networks of a database from before routers belonged to namespaces: each goes on, on its own namespace's router.
-func TestBoundaryRoutersWithoutANamespaceAreLeft(t *testing.T) {
-	w, a := newWorld(t), newAPI()
-	for _, of := range []struct{ id, subnet string }{{"shop/blue", "10.1.0.0/24"}, {"web/green", "10.2.0.0/24"}} {
-		namespace, name, _ := strings.Cut(of.id, "/")
-		ensure(t, w.networks, networkIn(t, namespace, name, fmt.Sprintf(`"subnets":%q`, of.subnet)))
-		a.apply(of.id, spec(fmt.Sprintf(`"subnets":%q`, of.subnet)+onR1))
-		old := fmt.Sprintf(`{"type":"ovn-multinet","topology":"layer2","subnets":%q,"router":"r1","portSecurity":true}`, of.subnet)
-		w.change(t, "Logical_Switch", ovndb.SwitchKey(of.id), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{
-			"ovn-multinet/network": of.id, "ovn-multinet/config": old, "ovn-multinet/nad:" + of.id: "0123456789abcdef"})})
-	}
-	marks := func(id string) any {
-		return ovndbtest.Map(map[string]string{"ovn-multinet/network": id, "ovn-multinet/router": "r1"})
-	}
-	w.put(t, "Logical_Router", ovndb.RouterKey("r1"), "r1", map[string]string{"ovn-multinet/router": "r1"})
-	for id, gateway := range map[string]string{"shop/blue": "10.1.0.1/24", "web/green": "10.2.0.1/24"} {
-		w.putPort(t, "Logical_Router", ovndb.RouterKey("r1"), ovndb.RouterPortKey(id), ovndbtest.Op{
-			"name": "r1:" + id, "mac": "0a:58:0a:01:00:01", "networks": gateway, "external_ids": marks(id)})
-	}
-	r := run(t, w, a)
-	r.wantState(t, "shop/blue", "ready, held")
-	r.wantState(t, "web/green", "ready, held")
-	eventually(t, "shop/r1 web/r1, shop/r1:shop/blue web/r1:web/green", func() string { return r.names(t, "Logical_Router") + ", " + r.routerPorts(t) })
-}
-
 // A network and a router of one name, with all that either has, have no row and no name in common.
 func TestBoundaryRouterAndNetworkOfOneName(t *testing.T) {
 	w := newWorld(t)

@@ -102,8 +102,8 @@ func (n *Networks) Standing(ctx context.Context, id string) (*Standing, error) {
 // shared tells whether a network belongs to all NADs of its name, and not to one NAD.
 func shared(id string) bool { return !strings.Contains(id, "/") }
 
-// settleOwner finds the owner of a shared network whose row was written before rows had it: the namespace of an
-// accepted NAD, if possible of one that does not just join.
+// settleOwner finds the owner of a shared network when somebody has deleted the owner from its row by hand: the namespace
+// of an accepted NAD, if possible of one that does not just join.
 func (s *Standing) settleOwner(mayJoin func(namespace string) bool) {
 	if s.Owner != "" {
 		return
@@ -121,7 +121,7 @@ type member struct {
 	nad     conf.NAD
 	network *conf.Network // nil: it is not valid
 	err     error         // why it is not accepted
-	barred  bool          // and never was meant to be
+	barred  bool          // its namespace may not join the network
 }
 
 // elect decides what a network is that several NADs describe (of ours, one does). The configuration is the accepted one

@@ -114,7 +114,7 @@ func (n *Networks) EnsureFor(ctx context.Context, network *conf.Network, owner s
 			return false, err
 		}
 		if is := ownerOf(have.own); is != "" && is != owner {
-			return false, refusedf("network %s is of namespace %s since just now", network.ID(), is)
+			return false, refusedf("namespace %s has just become the owner of network %s", is, network.ID())
 		}
 		n.wantNodes(have, want, network, nads)
 		if err := n.boundIPAM(have, want, network); err != nil {

@@ -80,6 +80,7 @@ func (w *world) lead(t *testing.T, cluster, adopt string, a *api) *leader {
 	db := openOf(t, w.proxy.Endpoint(), cluster)
 	l.owner = ovnnet.NewOwner(db, adopt, log)
 	c := ovnnet.NewController(ovnnet.New(db, nil), nil, slog.New(slog.DiscardHandler))
+	activity := c.Watch()
 	a.with(func() { a.watchers = []func(string, string){c.Changed} })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -94,7 +95,7 @@ func (w *world) lead(t *testing.T, cluster, adopt string, a *api) *leader {
 	for id, n := range a.nads {
 		a.apply(id, n.Config)
 	}
-	l.running = &running{world: w, api: a, stop: stop}
+	l.running = &running{world: w, api: a, activity: activity, stop: stop}
 	return l
 }
 

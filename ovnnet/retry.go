@@ -17,15 +17,16 @@ type refusal struct {
 
 // refuse has a network tried again later. What is in the way may go without a word to the controller, such as the ports of a
 // network that is to change: so the times between two attempts grow up to longest. A change on its router may free the network
-// sooner: see wake.
-func (c *Controller) refuse(i item, network *conf.Network) {
-	r, revision := c.refused[i.id], network.Revision()
+// sooner: see wake. The attempts are for the tenant whose network it is, whichever tenant's NAD caused this one: so there is
+// one series of attempts.
+func (c *Controller) refuse(id, tenant string, network *conf.Network) {
+	r, revision := c.refused[id], network.Revision()
 	if r == nil || r.revision != revision {
 		r = &refusal{revision: revision}
-		c.refused[i.id] = r
+		c.refused[id] = r
 	}
-	r.tenant, r.router, r.last = i.tenant, network.OwnRouter(), c.now()
-	c.queue.AddAfter(i, growing(refusedEvery, r.times, c.longest(i.tenant)))
+	r.tenant, r.router, r.last = tenant, network.OwnRouter(), c.now()
+	c.queue.AddAfter(item{kindNetwork, id, tenant}, growing(refusedEvery, r.times, c.longest(tenant)))
 	r.times++
 }
 
@@ -81,14 +82,14 @@ type usage struct {
 }
 
 // stillUsed has a network looked at again for the end of its last port: soon while ports go, less often when none
-// does.
-func (c *Controller) stillUsed(i item, inUse *InUse) {
-	u, text := c.inUse[i.id], inUse.Error()
+// does. As with refuse, the tenant is that of the network.
+func (c *Controller) stillUsed(id, tenant string, inUse *InUse) {
+	u, text := c.inUse[id], inUse.Error()
 	if u == nil || u.text != text {
-		u = &usage{tenant: i.tenant, text: text}
-		c.inUse[i.id] = u
-		c.log.Info("network is being deleted", "network", i.id, "reason", text)
+		u = &usage{tenant: tenant, text: text}
+		c.inUse[id] = u
+		c.log.Info("network is being deleted", "network", id, "reason", text)
 	}
-	c.queue.AddAfter(i, growing(inUseEvery, u.times, c.longest(i.tenant)))
+	c.queue.AddAfter(item{kindNetwork, id, tenant}, growing(inUseEvery, u.times, c.longest(tenant)))
 	u.times++
 }

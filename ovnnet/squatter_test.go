@@ -132,6 +132,26 @@ func TestBoundarySquatterAndTheOwnersDelete(t *testing.T) {
 	r.wantState(t, "shop/a", "refused: network tenant is of namespace evil, and namespace shop may not join it: let it with the controller's --joining-namespaces, held")
 }
 
+// A network that a NAD holds again is not being deleted: when that NAD goes too, the controller says so once more, and looks
+// for the last port's end as soon as it did the first time.
+func TestNetworkIsHeldAgain(t *testing.T) {
+	w, log := newWorld(t), &lines{}
+	r := runController(t, w, ovnnet.NewController(w.networks, nil, slog.New(slog.NewTextHandler(log, nil))), newAPI(), leads)
+	r.apply("shop/a", shared("tenant", net4))
+	r.wantState(t, "shop/a", "ready, held")
+	r.podAt(t, "tenant", strange, "web-0", "net1")
+	for i := range 3 {
+		r.deleteNAD(t, sprint("shop/%c", 'a'+i))
+		r.wantState(t, sprint("shop/%c", 'a'+i), "refused: being deleted, used by pod shop/web-0, held")
+		r.apply(sprint("shop/%c", 'b'+i), shared("tenant", net4))
+		r.wantState(t, sprint("shop/%c", 'b'+i), "ready, held")
+		r.settle(t)
+		if got := strings.Count(log.String(), "network is being deleted"); got != i+1 {
+			t.Fatalf("the log says %d times that the network is being deleted, want %d", got, i+1)
+		}
+	}
+}
+
 // A NAD that is no owner's takes no port with it, whatever its annotation says; the owner's does.
 func TestBoundarySquattersForceDelete(t *testing.T) {
 	force := func(t *testing.T, r *running, id string) {
@@ -253,9 +273,9 @@ func TestBoundarySquatterBeforeTheList(t *testing.T) {
 	}
 }
 
-// Rows of an older version do not name the owner: the NADs that they accept do. A network that takes no ports, and says
-// not whose it is, is nobody's until its last port is gone.
-func TestBoundarySquatterAndOlderRows(t *testing.T) {
+// Where somebody has deleted the owner from the row by hand, the NADs that the row accepts name the owner. A network that
+// takes no ports and names no owner is nobody's until its last port is gone.
+func TestBoundarySquatterAndARowWithoutOwner(t *testing.T) {
 	for _, tt := range []struct{ name, keep, want, state string }{
 		{"accepted", "ovn-multinet/nad:shop/a", "of shop, 10.1.0.0/24, [shop/a]", mayNotJoin + ", held"},
 		{"withdrawn", "", "of , 10.1.0.0/24, []", strings.ReplaceAll(isHeld, "namespace shop,", "namespace (unknown),")},
@@ -329,7 +349,7 @@ func TestBoundaryEnsureForAnotherOwner(t *testing.T) {
 	}
 	before := w.versions(t)
 	_, err = w.networks.EnsureFor(withLimit(t), n, "evil", []string{"evil/a"})
-	if refused, ok := errors.AsType[*ovnnet.Refused](err); !ok || refused.Reason != "network tenant is of namespace shop since just now" {
+	if refused, ok := errors.AsType[*ovnnet.Refused](err); !ok || refused.Reason != "namespace shop has just become the owner of network tenant" {
 		t.Errorf("error %v", err)
 	}
 	if after := w.versions(t); !maps.Equal(before, after) {

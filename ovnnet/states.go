@@ -15,7 +15,7 @@ import (
 
 // states writes what the controller says of networks, beside its work: a slow API keeps no network waiting.
 type states struct {
-	source  Source
+	source  Source // it and leading are there before run
 	leading func() error
 	log     *slog.Logger
 	queue   workqueue.TypedRateLimitingInterface[string]
@@ -38,11 +38,8 @@ type verdict struct {
 	held  bool
 }
 
-func newStates(source Source, leading func() error, log *slog.Logger) *states {
-	return &states{
-		source: source, leading: leading, log: log, next: map[string]*verdict{}, last: map[string]written{},
-		queue: newFairQueue(namespaceOf),
-	}
+func newStates(log *slog.Logger) *states {
+	return &states{log: log, next: map[string]*verdict{}, last: map[string]written{}, queue: newFairQueue(namespaceOf)}
 }
 
 // wrote tells whether a NAD's state and finalizer are as they were written here last.

@@ -223,7 +223,10 @@ func (c *Controller) withdrawUngranted(ctx context.Context, id string, s *Standi
 	if len(lost) == 0 {
 		return nil
 	}
+	if err := c.networks.Withdraw(ctx, id, lost); err != nil {
+		return err
+	}
 	c.log.Info("network takes no new ports, its physical network is not granted any more", "network", id, "nads", lost)
 	s.Accepted = slices.DeleteFunc(s.Accepted, func(nad string) bool { return !granted(nad) })
-	return c.networks.Withdraw(ctx, id, lost)
+	return nil
 }
