@@ -23,7 +23,8 @@ func TestBindEndsWithThePod(t *testing.T) {
 			r.source.ends = tt.before
 			bound := make(chan error, 1)
 			go func() {
-				bound <- r.call(plan.OpBind, plan.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}, nil)
+				primary := json.RawMessage(`{"cniVersion":"1.0.0"}`)
+				bound <- r.call(plan.OpBind, plan.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: primary}, nil)
 			}()
 			if !tt.before {
 				r.eventually("waiting", r.source.waiting)

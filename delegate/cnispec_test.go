@@ -325,6 +325,31 @@ func TestDelWithoutResult(t *testing.T) {
 	}
 }
 
+// A runtime may name a namespace by a process that has ended, and whose number a process of the node has by now. No plugin is
+// told of the node's namespace, in which it would delete the interfaces of the node.
+func TestDelInTheNodesNamespace(t *testing.T) {
+	for name, del := range map[string]func(*node) error{
+		"DEL": func(n *node) error { return (&Plugin{}).Del(n.args) },
+		"GC":  func(n *node) error { return (&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[]`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.attached("c1", both)
+			n.must(os.Remove(n.pod))
+			n.must(os.Symlink("/proc/self/ns/net", n.pod))
+			n.must(del(n))
+			for _, plugin := range []string{"beta", "alpha"} {
+				if text := n.read("DEL " + plugin + " net1.env"); !strings.Contains(text, "CNI_NETNS=\n") {
+					t.Errorf("%s was given the node's namespace: %s", plugin, text)
+				}
+			}
+			if left := files(t, n.state, "attached"); len(left) > 0 {
+				t.Errorf("the journal has %q", left)
+			}
+		})
+	}
+}
+
 // TestCheckOfDelegates: what is checked, and that an error ends it (sections 1, "disableCheck", and 3, "Checking an
 // attachment").
 func TestCheckOfDelegates(t *testing.T) {

@@ -59,10 +59,10 @@ func named(d *plan.Delegate, err error) error {
 }
 
 // runtime is what the plugins of a delegate are told: the same at DEL as at ADD, but for a namespace that is gone (CNI
-// specification, section 2, DEL).
+// specification, section 2, DEL). No plugin is ever told of the node's: it would delete the node's interfaces.
 func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
 	rt := &libcni.RuntimeConf{ContainerID: e.Sandbox.ContainerID, NetNS: e.NetNS, IfName: p.Name, CapabilityArgs: map[string]any{}}
-	if !exists(rt.NetNS) {
+	if !exists(rt.NetNS) || isNodeNetns(rt.NetNS) {
 		rt.NetNS = ""
 	}
 	// Some plugins refuse what they do not know, and the runtime's pod is such (CNI's conventions, "CNI_ARGS").

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -26,12 +27,13 @@ exit 0
 type retried struct {
 	*node
 	kind  string // the type of the plugin
+	netns string // that of all sandboxes, each by a path of its own
 	tries int
 	kept  bool // the runtime keeps the network namespace of a sandbox whose DEL fails
 }
 
 func newRetried(t *testing.T, kind string, kept bool, fails ...string) *retried {
-	n := &retried{node: newNode(t), kind: kind, kept: kept}
+	n := &retried{node: newNode(t), kind: kind, netns: nettest.Namespace(t), kept: kept}
 	list := `{"type":"` + kind + `"}`
 	if kind == "vrf" { // which has a schema, and works on the interface of another plugin
 		list = `{"type":"dummy","ipam":{"type":"static"}},{"type":"vrf","vrfname":"red"}`
@@ -66,7 +68,7 @@ func (n *retried) again() (added error) {
 	n.t.Helper()
 	n.tries++
 	netns := filepath.Join(n.dir, fmt.Sprintf("ns%d", n.tries))
-	n.must(os.Symlink("/proc/self/ns/net", netns))
+	n.must(os.Symlink(n.netns, netns))
 	args := n.argsOf(fmt.Sprintf("c%d", n.tries), `,"prevResult":`+prevResult)
 	args.StdinData = bytes.Replace(args.StdinData, []byte(`"missing"`), []byte(`"`+n.kind+`","dummy"`), 1)
 	args.StdinData = bytes.Replace(args.StdinData, []byte(`"allowedIPAM":[`), []byte(`"allowedIPAM":["static",`), 1)
@@ -163,20 +165,21 @@ func TestBoundaryForgetLiftsTheLimit(t *testing.T) {
 func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name, plugins string
-		gone          bool
+		netns         string // gone, the pod's or the node's
 		dropped       bool
 	}{
-		{"vrf", `{"type":"vrf"}`, true, true},
-		{"dummy with static", `{"type":"dummy","ipam":{"type":"static"}},{"type":"sbr"}`, true, true},
-		{"dummy with an empty ipam", `{"type":"dummy","ipam":{}}`, true, true},
-		{"vrf, its namespace is there", `{"type":"vrf"}`, false, false},
-		{"another plugin", `{"type":"alpha"}`, true, false},
-		{"another one in the chain", `{"type":"dummy"},{"type":"alpha"}`, true, false},
-		{"another one for addresses", `{"type":"dummy","ipam":{"type":"alpha"}}`, true, false},
-		{"addresses by a key in another case", `{"type":"dummy","IPAM":{"type":"alpha"}}`, true, false},
-		{"a type by a key in another case", `{"type":"dummy","Type":"alpha"}`, true, false},
-		{"the addresses' type by a key in another case", `{"type":"dummy","ipam":{"type":"static","TYPE":"alpha"}}`, true, false},
-		{"an ipam that is none", `{"type":"dummy","ipam":7}`, true, false},
+		{"vrf", `{"type":"vrf"}`, "gone", true},
+		{"dummy with static", `{"type":"dummy","ipam":{"type":"static"}},{"type":"sbr"}`, "gone", true},
+		{"dummy with an empty ipam", `{"type":"dummy","ipam":{}}`, "gone", true},
+		{"vrf, its namespace is there", `{"type":"vrf"}`, "pod's", false},
+		{"vrf, its namespace's process is the node's by now", `{"type":"vrf"}`, "node's", true},
+		{"another plugin", `{"type":"alpha"}`, "gone", false},
+		{"another one in the chain", `{"type":"dummy"},{"type":"alpha"}`, "gone", false},
+		{"another one for addresses", `{"type":"dummy","ipam":{"type":"alpha"}}`, "gone", false},
+		{"addresses by a key in another case", `{"type":"dummy","IPAM":{"type":"alpha"}}`, "gone", false},
+		{"a type by a key in another case", `{"type":"dummy","Type":"alpha"}`, "gone", false},
+		{"the addresses' type by a key in another case", `{"type":"dummy","ipam":{"type":"static","TYPE":"alpha"}}`, "gone", false},
+		{"an ipam that is none", `{"type":"dummy","ipam":7}`, "gone", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -186,7 +189,10 @@ func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 			args := n.argsOf("c1", `,"logFile":"`+log+`"`)
 			e := n.attachments("c1", of(tt.plugins, ""))
 			e.Begun, e.NetNS = 1, filepath.Join(n.dir, "ns")
-			if !tt.gone {
+			switch tt.netns {
+			case "pod's":
+				n.must(os.Symlink(nettest.Namespace(t), e.NetNS))
+			case "node's":
 				n.must(os.Symlink("/proc/self/ns/net", e.NetNS))
 			}
 			n.must(n.call.journal.write(e))

@@ -41,7 +41,13 @@ func heeding(f skel.CNIFuncs, asked *string) skel.CNIFuncs {
 			return run(args)
 		}
 	}
-	return skel.CNIFuncs{Add: heed(f.Add), Del: heed(f.Del), Check: heed(f.Check), GC: heed(f.GC), Status: heed(f.Status)}
+	del := func(args *skel.CmdArgs) error {
+		// After a DEL the skeleton refuses a CNI_NETNS that is the node's own, so no retry would ever succeed. Our DEL goes
+		// by the journal and enters no namespace.
+		args.NetnsOverride = "1"
+		return f.Del(args)
+	}
+	return skel.CNIFuncs{Add: heed(f.Add), Del: heed(del), Check: heed(f.Check), GC: heed(f.GC), Status: heed(f.Status)}
 }
 
 // versionOf is the cniVersion of what a runtime gives, "" when there is none.

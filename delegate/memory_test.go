@@ -42,7 +42,7 @@ func TestBoundaryRequestsOfThePlugin(t *testing.T) {
 	}
 	const size = 200 << 10
 	n := newNode(t)
-	n.pod = "/proc/self/ns/net" // the delegates here make no links
+	n.pod = nettest.Namespace(t)
 	large := of(`{"type":"alpha","note":"`+strings.Repeat("x", size)+`"}`, "")
 	l, err := net.Listen("unix", filepath.Join(n.state, "sock"))
 	n.must(err)

@@ -78,6 +78,9 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if err := checkNetns(args.Netns); err != nil {
+		return err
+	}
 	prev := c.conf.RawResult
 	if len(prev) == 0 {
 		return conf.Errorf(conf.CodeInvalidConfig, "ovn-multinet is chained: put it last into the plugins of the node's conflist",
@@ -388,6 +391,9 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	}
 	if e.Plan == nil {
 		return conf.Errorf(conf.CodeTryAgain, "the runtime should DEL this container", "the ADD of container %.12s did not finish", c.sandbox.ContainerID)
+	}
+	if err := checkNetns(args.Netns); err != nil {
+		return err
 	}
 	if err := inspect(args.Netns, &c.sandbox, e.Plan); err != nil {
 		return err

@@ -84,9 +84,11 @@ func TestUndoRestoresRoutes(t *testing.T) {
 		kept.Default.Keep = append(kept.Default.Keep, netip.MustParsePrefix(k))
 	}
 	routed := green("10.2.0.1")
-	routed.Routes = []plan.Route{{Route: conf.Route{Dst: netip.MustParsePrefix("10.98.0.0/16"), GW: netip.MustParseAddr("10.244.1.1")}, Interface: "eth0"}}
+	ten98 := conf.Route{Dst: netip.MustParsePrefix("10.98.0.0/16"), GW: netip.MustParseAddr("10.244.1.1")}
+	routed.Routes = []plan.Route{{Route: ten98, Interface: "eth0"}}
 	taken := green()
-	taken.Default, taken.Routes = nil, append(routed.Routes[:1:1], routed.Routes...)
+	taken.Default, taken.Routes = nil, []plan.Route{routed.Routes[0], routed.Routes[0]}
+	const beyond = "ip route add default via 192.0.2.1 dev eth0 onlink metric 9"
 	for _, tt := range []struct {
 		name, further string
 		plan          *plan.Plan
@@ -98,7 +100,7 @@ func TestUndoRestoresRoutes(t *testing.T) {
 		{"networks that stay", "", kept, 0, conf.CodeNoFlows},
 		{"a route of the pod", "", routed, 0, conf.CodeNoFlows},
 		{"an ADD that is repeated", "", kept, 2, conf.CodeNoFlows},
-		{"a gateway beyond the link", "ip route add default via 192.0.2.1 dev eth0 onlink metric 9", green("10.2.0.1"), 0, conf.CodeNoFlows},
+		{"a gateway beyond the link", beyond, green("10.2.0.1"), 0, conf.CodeNoFlows},
 		{"the second gateway is not on the network", "", green("10.2.0.1", "fd77::1"), 0, conf.CodeInvalidConfig},
 		{"the second route is there", "", taken, 0, conf.CodeInvalidConfig},
 	} {
@@ -116,7 +118,8 @@ func TestUndoRestoresRoutes(t *testing.T) {
 				}
 				return tt.plan, nil, nil
 			})
-			args := n.argsOf("c1", `,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"k8s.v1.cni.cncf.io/networks":"green"}},"prevResult":`+prevResult)
+			annotations := `{"k8s.v1.cni.cncf.io/networks":"green"}`
+			args := n.argsOf("c1", `,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":`+annotations+`},"prevResult":`+prevResult)
 			for range tt.adds {
 				n.must((&Plugin{Stdout: &bytes.Buffer{}}).Add(args))
 			}

@@ -235,12 +235,30 @@ func deleteGroup(group uint32) error {
 	return nil
 }
 
-// netnsGone tells whether a pod's network namespace does not exist any more, by the path that the ADD was given.
+// netnsGone tells whether a pod's network namespace does not exist any more, by the path that the ADD was given. If the
+// path goes by a process, that process may be one of the node's by now.
 func netnsGone(path string) bool {
 	if path == "" {
 		return false // nobody knows which it was
 	}
 	var at unix.Statfs_t
 	err := unix.Statfs(path, &at)
-	return errors.Is(err, os.ErrNotExist) || err == nil && at.Type != unix.NSFS_MAGIC
+	return errors.Is(err, os.ErrNotExist) || err == nil && (at.Type != unix.NSFS_MAGIC || isNodeNetns(path))
+}
+
+// isNodeNetns tells whether a path is of the network namespace that the plugin runs in, which is the node's.
+func isNodeNetns(path string) bool {
+	var own, at unix.Stat_t
+	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat(path, &at) == nil &&
+		own.Dev == at.Dev && own.Ino == at.Ino
+}
+
+// checkNetns refuses a CNI_NETNS that is the node's: what is meant for a pod would change the node's interfaces and
+// routes.
+func checkNetns(path string) error {
+	if !isNodeNetns(path) {
+		return nil
+	}
+	return conf.Errorf(conf.CodeEnvironment, "the runtime must name the network namespace of the pod; "+
+		"for a pod in the host's network it calls no CNI plugin", "CNI_NETNS %s is the network namespace of the node itself", path)
 }

@@ -118,8 +118,9 @@ func TestFailedStatusIsUndone(t *testing.T) {
 	log := w.recorderOn("rec", "")
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.71.0.0/24")))
-	p, prev := w.withoutNetworks("web", `[{"name":"rec"},{"name":"blue"},{"name":"green","default-route":["10.2.0.1","fd02::1"]},{"name":"pair"}]`)
-	_, err := p.Exec(w.ctx, "ip", "route", "add", "default", "via", "10.244.1.1", "dev", "eth0", "metric", "77", "mtu", "1300")
+	p, prev := w.withoutNetworks("web",
+		`[{"name":"rec"},{"name":"blue"},{"name":"green","default-route":["10.2.0.1","fd02::1"]},{"name":"pair"}]`)
+	_, err := p.Exec(w.ctx, strings.Fields("ip route add default via 10.244.1.1 dev eth0 metric 77 mtu 1300")...)
 	w.must(err)
 	before, base := w.snapshot(), w.base
 	routes, err := p.Exec(w.ctx, "ip", "-details", "route")

@@ -327,6 +327,70 @@ func TestInterfaceIsThere(t *testing.T) {
 	}
 }
 
+// TestNodeNamespace: what is for a pod is never done in the node's network namespace. A DEL succeeds all the same, or it would
+// be repeated for ever, and takes away what the ADD made.
+func TestNodeNamespace(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	n := newPod(t, blue(), nil)
+	links := func() (names []string) {
+		all, err := netlink.LinkList()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, l := range all {
+			names = append(names, l.Attrs().Name)
+		}
+		return names
+	}
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "net1"}); err != nil {
+		t.Fatal(err)
+	}
+	before, pod := links(), n.netns
+	refused := func(command, stdin string) {
+		t.Helper()
+		n.netns = fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+		defer func() { n.netns = pod }()
+		code, stdout := n.call(command, stdin)
+		if r := n.refused(command, code, stdout); r.Code != conf.CodeEnvironment || r.Details == "" || strings.Contains(r.Msg, "\n") ||
+			!strings.Contains(r.Msg, "CNI_NETNS "+n.netns+" is the network namespace of the node itself") {
+			t.Errorf("%s: got code %d, %q", command, r.Code, r.Msg)
+		}
+	}
+	deleted := func(what string) {
+		t.Helper()
+		n.netns = fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+		defer func() { n.netns = pod }()
+		if code, stdout := n.call("DEL", n.stdin(wanted)); code != 0 || stdout != "" {
+			t.Errorf("DEL %s ends with %d and prints %s", what, code, stdout)
+		}
+		if after := links(); !slices.Equal(after, before) {
+			t.Errorf("DEL %s: links of the node are %q, were %q", what, after, before)
+		}
+	}
+	for name, annotations := range map[string]string{"a plain pod": plain, "a pod with networks": wanted} {
+		refused("ADD", n.stdin(annotations, prevResult))
+		if entries, err := os.ReadDir(n.state); err != nil || len(entries) != 1 { // the agent's socket
+			t.Errorf("%s: the state folder has %v, %v", name, entries, err)
+		}
+		if after := links(); !slices.Equal(after, before) {
+			t.Errorf("%s: links of the node are %q, were %q", name, after, before)
+		}
+		deleted("of " + name)
+	}
+	if code, stdout := n.call("ADD", n.stdin(wanted, prevResult)); code != 0 {
+		t.Fatalf("ADD ends with %d and prints %s", code, stdout)
+	}
+	refused("CHECK", n.stdin(wanted, prevResult))
+	refused("ADD", n.stdin(wanted, prevResult)) // and what is there stays
+	if code, stdout := n.call("CHECK", n.stdin(wanted, prevResult)); code != 0 {
+		t.Errorf("CHECK ends with %d and prints %s", code, stdout)
+	}
+	deleted("after an ADD")
+	deleted("once more")
+}
+
 // TestEachCallReachesDelegates: ADD, CHECK, GC and DEL are called of the plugins of a pod's networks too (section 4,
 // "Delegated plugin execution procedure"), and STATUS is not: which they are only a pod can say.
 func TestEachCallReachesDelegates(t *testing.T) {
