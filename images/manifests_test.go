@@ -155,7 +155,8 @@ func TestBoundaryHostFolders(t *testing.T) {
 	}
 }
 
-// users are what the API server calls the programs, by their names: the manifests have their ServiceAccounts and no others.
+// users are what the API server calls the programs, by their names. The manifests have the ServiceAccounts of these
+// programs and no others.
 func users(t *testing.T) map[string]string {
 	t.Helper()
 	agent, controller := objects[appsv1.DaemonSet](t, "DaemonSet")[0], objects[appsv1.Deployment](t, "Deployment")[0]
@@ -176,14 +177,16 @@ func users(t *testing.T) map[string]string {
 
 // allOf are all versions of the resources, and all that can be done with them.
 func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
-	return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+	rule := admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.OperationAll},
 		Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: resources},
-	}}}}
+	}
+	return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule}}}
 }
 
-// TestBoundaryPolicies: each policy denies, fails closed, is for our accounts and for all that they could do with its resources,
-// and has the keys that the programs write. What they refuse is seen in e2e, where an API server evaluates them.
+// TestBoundaryPolicies: each policy denies, fails closed, is for our accounts and for all that they could do with its
+// resources, and has the keys that the programs write. What they refuse is seen in e2e, where an API server evaluates
+// them.
 func TestBoundaryPolicies(t *testing.T) {
 	bound := map[string]bool{}
 	for _, b := range objects[admissionv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
@@ -198,9 +201,11 @@ func TestBoundaryPolicies(t *testing.T) {
 	}{
 		"ovn-multinet-agent-pods": {is(user["agent"]), allOf([]string{""}, "pods", "pods/*"), []string{nad.StatusAnnotation}},
 		"ovn-multinet-events": {
-			"request.userInfo.username in ['" + user["agent"] + "', '" + user["controller"] + "']", allOf([]string{"", "events.k8s.io"}, "events"), nil},
+			"request.userInfo.username in ['" + user["agent"] + "', '" + user["controller"] + "']",
+			allOf([]string{"", "events.k8s.io"}, "events"), nil},
 		"ovn-multinet-controller-networks": {
-			is(user["controller"]), allOf([]string{"k8s.cni.cncf.io"}, "network-attachment-definitions", "network-attachment-definitions/*"),
+			is(user["controller"]),
+			allOf([]string{"k8s.cni.cncf.io"}, "network-attachment-definitions", "network-attachment-definitions/*"),
 			[]string{conf.NetworkStateAnnotation, conf.NetworkFinalizer}},
 	}
 	var names []string
@@ -260,11 +265,12 @@ func TestBoundaryRoles(t *testing.T) {
 		bindings["namespace "+b.Namespace+": "+b.Name] = boundInWords(b.RoleRef, b.Subjects)
 	}
 	wantSame(t, roles, map[string]string{
-		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; events create patch; " +
-			"network-attachment-definitions.k8s.cni.cncf.io get list watch",
-		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; pods list; " +
-			"namespaces[kube-system] get; nodes list watch; events create patch",
-		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; leases.coordination.k8s.io create",
+		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
+			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
+		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
+			"pods list; namespaces[kube-system] get; nodes list watch; events create patch",
+		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
+			"leases.coordination.k8s.io create",
 	})
 	user := users(t)
 	wantSame(t, bindings, map[string]string{

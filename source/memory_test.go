@@ -359,7 +359,7 @@ func TestBoundaryFolderKeepsNoLargeNAD(t *testing.T) {
 	}
 }
 
-// A NAD is found by its name while others scan the folder. A file whose time is in the future is parsed again by each scan.
+// A NAD is found by its name while others scan the folder. Each scan parses a file again whose time is in the future.
 func TestLiveNADWhileOthersScan(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", nadYAML("blue", "1"))

@@ -407,8 +407,8 @@ func (w *world) permissionError(what string, err error) {
 	}
 }
 
-// TestBoundaryListeners follows docs/operations.md: ovn-nbctl makes the controllers' listener, which deletes that of the agents,
-// and the transaction makes the agents' one anew. The role belongs to the listener, whoever the client is.
+// TestBoundaryListeners follows docs/operations.md: ovn-nbctl makes the controllers' listener and deletes that of the
+// agents, and the transaction makes the agents' one anew. The role belongs to the listener, whoever the client is.
 func TestBoundaryListeners(t *testing.T) {
 	w := newWorld(t)
 	other := strings.Replace(w.target, ":127.0.0.1", ":127.0.0.2", 1)
@@ -426,7 +426,8 @@ func TestBoundaryListeners(t *testing.T) {
 	network := insert(nb.LogicalSwitchTable, ovsdb.Row{"name": "x"})
 	_, err := w.client("controller", w.endpoint).Transact(w.ctx, []ovsdb.Operation{network})
 	w.permissionError("a network by the agents' listener", err)
-	_, err = w.client("controller", strings.Replace(w.endpoint, "127.0.0.1", "127.0.0.2", 1)).Transact(w.ctx, []ovsdb.Operation{network})
+	without := strings.Replace(w.endpoint, "127.0.0.1", "127.0.0.2", 1)
+	_, err = w.client("controller", without).Transact(w.ctx, []ovsdb.Operation{network})
 	w.must(err)
 }
 
