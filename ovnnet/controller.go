@@ -127,7 +127,7 @@ func (c *Controller) NodesChanged() {
 func (c *Controller) Run(ctx context.Context, source Source, leading func() error) error {
 	c.source, c.networks.mayWrite, c.networks.written = source, leading, func() { c.writes++ }
 	c.states.source, c.states.leading = source, leading
-	c.NodesChanged() // gateways first: what networks have in them needs them
+	c.NodesChanged() // gateways first, for networks have rows in them
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
 	writing.Go(func() { c.states.run(ctx) })
