@@ -1,10 +1,13 @@
 package ovndb
 
 import (
+	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -29,23 +32,22 @@ type ownerRow struct {
 	cluster string // "": no owner
 	made    string
 	age     int64
+	ids     map[string]string // all external_ids: other hands may have added some
 }
 
-func (r *ownerRow) ids() map[string]string {
-	ids := map[string]string{}
-	for key, value := range map[string]string{ClusterMark: r.cluster, madeMark: r.made} {
-		if value != "" {
-			ids[key] = value
-		}
+// next is the row when the cluster has it, one count later.
+func (r *ownerRow) next(cluster string) ownerRow {
+	next := ownerRow{cluster: cluster, made: r.made, age: r.age + 1, ids: map[string]string{}}
+	if r.cluster != cluster || r.made == "" {
+		next.made = uuid.NewString()
 	}
-	if r.age > 0 {
-		ids[ageMark] = strconv.FormatInt(r.age, 10)
-	}
-	return ids
+	maps.Copy(next.ids, r.ids)
+	next.ids[ClusterMark], next.ids[madeMark], next.ids[ageMark] = cluster, next.made, strconv.FormatInt(next.age, 10)
+	return next
 }
 
 // OnReplaced has f called whenever the database turns out to be another one than before: it was wiped, or a backup of it was
-// restored. The probe finds that out, and each look at the owner.
+// restored. The probe finds that out, and each look at the owner, which waits for f.
 func (d *DB) OnReplaced(f func()) {
 	d.age.mu.Lock()
 	defer d.age.mu.Unlock()
@@ -55,41 +57,61 @@ func (d *DB) OnReplaced(f func()) {
 // readOwner looks the row up.
 var readOwner = Select(nb.CoppTable, ClusterKey, "external_ids")
 
-// readOwner takes the row out of the result, and notes whether the database is still the same.
-func (d *DB) readOwner(result ovsdb.OperationResult) (there bool, row ownerRow) {
+// readOwner takes the row out of the result, and notes whether the database is still the same. before is what was seen
+// before the result was asked for.
+func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool, row ownerRow) {
 	if there = len(result.Rows) > 0; there {
 		ids, _ := result.Rows[0]["external_ids"].(ovsdb.OvsMap)
-		row.cluster, _ = ids.GoMap[ClusterMark].(string)
-		row.made, _ = ids.GoMap[madeMark].(string)
-		age, _ := ids.GoMap[ageMark].(string)
-		row.age, _ = strconv.ParseInt(age, 10, 64)
+		row.ids = map[string]string{}
+		for key, value := range ids.GoMap {
+			row.ids[fmt.Sprint(key)] = fmt.Sprint(value)
+		}
+		row.cluster, row.made = row.ids[ClusterMark], row.ids[madeMark]
+		row.age, _ = strconv.ParseInt(row.ids[ageMark], 10, 64)
 	}
 	if row.cluster == d.cluster || !there {
-		d.age.observe(row)
+		d.age.observe(before, version{row.made, row.age})
 	}
 	return there, row
 }
 
-// age is what this process knows of the row.
-type age struct {
-	replaced func() // nil: nobody wants to know
-
-	mu    sync.Mutex
-	seen  ownerRow
-	count time.Time // when this process counted last
+// version is what tells one state of the row from another.
+type version struct {
+	made string
+	age  int64
 }
 
-// observe compares the row with what was seen of it before.
-func (a *age) observe(now ownerRow) {
+// age is what this process knows of the row.
+type age struct {
+	mu       sync.Mutex
+	replaced func() // nil: nobody wants to know
+	seen     version
+	count    time.Time // when this process counted last
+}
+
+func (a *age) last() version {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen
+}
+
+// observe compares the row with what was seen of it before this look began. Looks overlap: where another look has seen
+// something else meanwhile, which of the two rows is the older one is not known, and the next look tells.
+func (a *age) observe(before, now version) {
 	if now.made == "" {
 		return // the row that a controller makes next is another one
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	before := a.seen
-	a.seen = now
-	if before.made != "" && (now.made != before.made || now.age < before.age) && a.replaced != nil {
-		go a.replaced()
+	replaced := a.replaced
+	if a.seen != before || before.made == "" || now.made == before.made && now.age >= before.age {
+		replaced = nil
+	}
+	if a.seen == before {
+		a.seen = now
+	}
+	a.mu.Unlock()
+	if replaced != nil {
+		replaced()
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -93,25 +92,24 @@ func (d *DB) Take(ctx context.Context, adopt string) error {
 		case row.cluster != d.cluster && row.cluster != "" && row.cluster != adopt:
 			return &NotOwner{d.name, row.cluster, d.cluster}
 		}
-		next := ownerRow{cluster: d.cluster, made: row.made, age: row.age + 1}
-		if row.cluster != d.cluster || row.made == "" {
-			next.made = uuid.NewString()
-		}
+		next := row.next(d.cluster)
 		var ops []ovsdb.Operation
 		if there {
-			was := Present(nb.CoppTable, ClusterKey)
-			was.Columns, was.Rows = []string{"external_ids"}, []ovsdb.Row{{"external_ids": Map(row.ids())}}
-			ops = []ovsdb.Operation{was, Update(nb.CoppTable, ClusterKey, ovsdb.Row{"external_ids": Map(next.ids())})}
+			ops = []ovsdb.Operation{
+				HasMap(nb.CoppTable, ClusterKey, "external_ids", row.ids),
+				Update(nb.CoppTable, ClusterKey, ovsdb.Row{"external_ids": Map(next.ids)}),
+			}
 		} else {
-			op, err := d.Insert(&nb.Copp{UUID: ClusterKey, Name: "ovn-multinet cluster", ExternalIDs: next.ids()})
+			op, err := d.Insert(&nb.Copp{UUID: ClusterKey, Name: "ovn-multinet cluster", ExternalIDs: next.ids})
 			if err != nil {
 				return err
 			}
 			ops = []ovsdb.Operation{op}
 		}
+		before := d.age.last()
 		if _, last = d.transact(ctx, ops); last == nil {
 			d.age.counted()
-			d.age.observe(next)
+			d.age.observe(before, version{next.made, next.age})
 			return nil
 		}
 		if _, refused := errors.AsType[*Refused](last); !refused {
@@ -125,11 +123,12 @@ func (d *DB) Take(ctx context.Context, adopt string) error {
 
 // owner reads which cluster owns the database. A row without an identity was changed by hand: it names no owner.
 func (d *DB) owner(ctx context.Context) (there bool, row ownerRow, err error) {
+	before := d.age.last()
 	results, err := d.transact(ctx, []ovsdb.Operation{readOwner})
 	if err != nil {
 		return false, row, err
 	}
-	there, row = d.readOwner(results[0])
+	there, row = d.readOwner(before, results[0])
 	return there, row, nil
 }
 

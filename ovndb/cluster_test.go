@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -242,6 +243,39 @@ func TestBoundaryAdoptsWhatItHasRead(t *testing.T) {
 	err := db.Take(withTimeout(t, 20*time.Second), "theirs")
 	if no, ok := errors.AsType[*ovndb.NotOwner](err); !ok || no.Owner != "third" || owner(t, s) != ownerIs("third") {
 		t.Errorf("error %v, the row is %s", err, owner(t, s))
+	}
+}
+
+// What another hand wrote into the row stays there, and no controller stumbles over it.
+func TestBoundaryTakeKeepsWhatOthersWrote(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hand map[string]string
+		want string
+	}{
+		"another key":            {map[string]string{"note": "x"}, "map[note:x ovn-multinet/age:5 ovn-multinet/cluster:ours]"},
+		"an age that is no age":  {map[string]string{"ovn-multinet/age": "old"}, "map[ovn-multinet/age:1 ovn-multinet/cluster:ours]"},
+		"an age of another form": {map[string]string{"ovn-multinet/age": "04"}, "map[ovn-multinet/age:5 ovn-multinet/cluster:ours]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ovndbtest.StartNB(t)
+			take(t, connectOf(t, "theirs", s.Endpoint()), "")
+			ids := map[string]string{"ovn-multinet/cluster": "theirs", "ovn-multinet/made": "m", "ovn-multinet/age": "4"}
+			maps.Copy(ids, tt.hand)
+			s.Transact(t, ovndbtest.Op{"op": "update", "table": "Copp", "where": []any{}, "row": ovndbtest.Op{"external_ids": ovndbtest.Map(ids)}})
+			p := ovndbtest.StartProxy(t, s.Endpoint())
+			take(t, connectOf(t, "ours", p.Endpoint()), "theirs")
+			if got := p.Counts(); got.Committed != 1 || got.Refused != 0 {
+				t.Errorf("transactions %+v, want one committed", got)
+			}
+			is := s.Dump(t, "Copp")[0]["external_ids"].(map[string]string)
+			if is["ovn-multinet/made"] == "m" {
+				t.Error("the row has its old identity")
+			}
+			delete(is, "ovn-multinet/made")
+			if got := fmt.Sprint(is); got != tt.want {
+				t.Errorf("the row has %s, want %s", got, tt.want)
+			}
+		})
 	}
 }
 

@@ -182,9 +182,10 @@ func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 		_, err := d.client.Transact(ctx)
 		return err == nil || ctx.Err() == nil || !d.client.Connected()
 	}
+	before := d.age.last()
 	results, err := d.client.Transact(ctx, readOwner)
 	if err == nil && len(results) == 1 && results[0].Error == "" {
-		d.readOwner(results[0])
+		d.readOwner(before, results[0])
 	}
 	return err == nil || ctx.Err() == nil || !d.client.Connected()
 }

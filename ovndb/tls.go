@@ -120,14 +120,16 @@ func hasName(cert *x509.Certificate, name string) bool {
 }
 
 // namesHost tells whether a certificate names a host. ovs-pki's do not: their one alternative name repeats the common
-// name, which is a label, and they name no usage.
+// name, which is a label, and they name no usage. A name with a dot is a host's, unless it has a space, as in
+// "a.example id:1", which ovs-pki --unique makes.
 func namesHost(cert *x509.Certificate) bool {
 	if !hasAlternatives(cert) {
 		return false
 	}
-	label := len(cert.IPAddresses) == 0 && len(cert.URIs) == 0 && len(cert.EmailAddresses) == 0 &&
+	cn := cert.Subject.CommonName
+	label := (!strings.Contains(cn, ".") || strings.Contains(cn, " ")) && len(cert.IPAddresses) == 0 && len(cert.URIs) == 0 && len(cert.EmailAddresses) == 0 &&
 		len(cert.ExtKeyUsage) == 0 && len(cert.UnknownExtKeyUsage) == 0 &&
-		slices.Equal(cert.DNSNames, []string{cert.Subject.CommonName})
+		slices.Equal(cert.DNSNames, []string{cn})
 	return !label
 }
 

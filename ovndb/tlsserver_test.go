@@ -55,12 +55,15 @@ func TestBoundaryServerCertificate(t *testing.T) {
 			"the server's certificate is for web.example, 192.0.2.1 and not for 127.0.0.1, ::1: if it is the right server, set one of its names as --nb-server-name", false},
 		{"another server's address, no usage", named("web", []string{"192.0.2.1"}), nil, "is for 192.0.2.1 and not for", false},
 		{"another server's name, no usage", named("web", []string{"web.example"}), nil, "is for web.example and not for", false},
+		{"another server's name as common name, no usage", named("web.example", []string{"web.example"}), nil, "is for web.example and not for", false},
 		{"another server's names, no usage", named("web", []string{"web", "web.example"}), nil, "is for web, web.example and not for", false},
 		{"another server's name as common name, for servers", named("web", []string{"web"}, server), nil, "is for web and not for", false},
 
 		{"no name, as of an old ovs-pki", named("nb id:1", nil), nil, "", true},
 		{"no name, for servers", named("nb", nil, server), nil, "", true},
-		{"a label, as of ovs-pki", named("nb id:1", []string{"nb id:1"}), nil, "", true},
+		{"a label, as of ovs-pki", named("nb", []string{"nb"}), nil, "", true},
+		{"a label, as of ovs-pki --unique", named("nb id:1", []string{"nb id:1"}), nil, "", true},
+		{"a label with a host's name, as of ovs-pki --unique", named("nb.example id:1", []string{"nb.example id:1"}), nil, "", true},
 
 		{"the name", named("x", []string{"nb.example"}, server), []string{"nb.example"}, "", false},
 		{"one of the names", named("x", []string{"nb2"}, server), []string{"nb1", "nb2"}, "", false},

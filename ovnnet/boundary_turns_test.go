@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// However many items a namespace has in the queue, another one's comes next but one, and the operator's come first.
+// However many items a namespace has in the queue, another one's comes next but one, and every other turn is the operator's.
 func TestBoundaryNamespacesTakeTurns(t *testing.T) {
 	q := newFairQueue(func(i item) string { return i.tenant })
 	defer q.ShutDown()
@@ -39,13 +39,47 @@ func TestBoundaryNamespacesTakeTurns(t *testing.T) {
 		}
 		q.Done(i)
 	}
-	want := []string{"r2", "r1", "mallory/n0", "shop/blue", "dev/blue", "mallory/n1", "shop/red", "mallory/n2", "mallory/n3"}
+	want := []string{"r2", "mallory/n0", "r1", "shop/blue", "dev/blue", "mallory/n1", "shop/red", "mallory/n2", "mallory/n3"}
 	if !slices.Equal(got[:len(want)], want) || len(got) != 1005 {
 		t.Errorf("the turns are %q of %d, want %q", got[:len(want)], len(got), want)
 	}
 	for i, id := range mallory {
 		if id != fmt.Sprintf("mallory/n%d", i) {
 			t.Fatalf("item %d of a namespace is %s: its order is not kept", i, id)
+		}
+	}
+}
+
+// Gateways that come back at once, each time, take every other turn and no more.
+func TestBoundaryOperatorsItemsStarveNobody(t *testing.T) {
+	q := newFairQueue(func(i item) string { return i.tenant })
+	defer q.ShutDown()
+	const tenants = 5
+	for i := range 10 {
+		q.Add(gatewayItem(fmt.Sprint("r", i)))
+	}
+	for i := range tenants {
+		q.Add(nadItem(fmt.Sprintf("shop%d/blue", i)))
+	}
+	turns, left := 0, tenants
+	for ; left > 0 && turns < 100; turns++ {
+		i, _ := q.Get()
+		q.Done(i)
+		if i.kind == kindGateway {
+			q.Add(i)
+		} else {
+			left--
+		}
+	}
+	if turns != 2*tenants {
+		t.Errorf("%d of %d namespaces' items wait still after %d turns, want none after %d", left, tenants, turns, 2*tenants)
+	}
+	for range 20 { // and those of the operator have all turns where nobody else has items
+		if i, _ := q.Get(); i.kind != kindGateway {
+			t.Fatalf("%v is in the queue", i)
+		} else {
+			q.Done(i)
+			q.Add(i)
 		}
 	}
 }

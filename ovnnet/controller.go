@@ -125,7 +125,7 @@ func (c *Controller) Run(ctx context.Context, source Source, leading func() erro
 	defer c.metrics.leading.Store(nil)
 	c.states.source, c.states.leading = source, leading
 	c.configure()
-	c.lookAtGateways() // first: what networks have in them needs them
+	c.lookAtGateways() // first, for networks have rows in them
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
 	writing.Go(func() { c.states.run(ctx) })

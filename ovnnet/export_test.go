@@ -143,3 +143,6 @@ func (w *watched[T]) Done(i T) {
 	w.working = false
 	w.done()
 }
+
+// LookEvery sets the time between two looks at the owner of NB.
+func (o *Owner) LookEvery(d time.Duration) { o.every = d }

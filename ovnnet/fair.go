@@ -6,8 +6,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// operators is the tenant of what the operator's configuration asks for, such as gateways: these items come first,
-// and no namespace can add any.
+// operators is the tenant of what the operator's configuration asks for, such as gateways: every other turn is theirs, and
+// no namespace can add any. They do not have every turn, for gateways come back by themselves, and where nodes cannot be
+// listed each look at one takes its time.
 const operators = ""
 
 // nobodys is the tenant of networks whose last NAD is gone and whose name holds no namespace.
@@ -20,6 +21,7 @@ type fairQueue[T comparable] struct {
 	turns  []string // tenants that have items, but for operators
 	items  map[string][]T
 	count  int
+	others bool // the next turn is not the operators', if others have items
 }
 
 // newFairQueue makes a work queue whose tenants take turns. What fails is tried again after growing times.
@@ -50,9 +52,10 @@ func (q *fairQueue[T]) Len() int { return q.count }
 // Pop takes the first item of the tenant whose turn it is.
 func (q *fairQueue[T]) Pop() T {
 	t := operators
-	if len(q.items[operators]) == 0 {
+	if len(q.turns) > 0 && (q.others || len(q.items[operators]) == 0) {
 		t, q.turns = q.turns[0], q.turns[1:]
 	}
+	q.others = t == operators
 	i, rest := q.items[t][0], q.items[t][1:]
 	q.count--
 	if len(rest) == 0 {

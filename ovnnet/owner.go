@@ -50,16 +50,18 @@ func (o *Owner) Lead(ctx context.Context, leading func() error, work func(ctx co
 	go func() { done <- work(ctx) }()
 	ticker := time.NewTicker(o.every)
 	defer ticker.Stop()
-	for {
+	for said := ""; ; {
 		select {
 		case err := <-done:
 			return errors.Join(err, o.Ready())
 		case <-ticker.C:
 		}
-		if err := o.take(ctx, leading); err != nil && o.Ready() != nil {
+		err := o.take(ctx, leading)
+		if err != nil && o.Ready() != nil {
 			end(err)
 			return errors.Join(<-done, err)
 		}
+		o.say(ctx, &said, "cannot look at the owner of NB, or write its row", err)
 	}
 }
 
@@ -70,16 +72,25 @@ func (o *Owner) standBy(ctx context.Context, leading func() error) bool {
 		if err == nil {
 			return true
 		}
-		if text := err.Error(); ctx.Err() == nil && text != said {
-			said = text
-			o.log.Error("standing by", "err", err)
-		}
+		o.say(ctx, &said, "standing by", err)
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(o.every):
 		}
 	}
+}
+
+// say logs an error, nil: none, that differs from the last one.
+func (o *Owner) say(ctx context.Context, said *string, message string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != *said && ctx.Err() == nil {
+		o.log.Error(message, "err", err)
+	}
+	*said = text
 }
 
 func (o *Owner) take(ctx context.Context, leading func() error) error {

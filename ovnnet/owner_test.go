@@ -6,9 +6,12 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -190,6 +193,33 @@ func TestBoundaryOwnerRowIsMadeAgain(t *testing.T) {
 	a.stop()
 	if err := <-a.ended; err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// An error of a look at the owner of NB is logged while the controller works: once, and once more after a look without one.
+func TestErrorsOfTheOwnersLooksAreLogged(t *testing.T) {
+	w, log := newWorld(t), &lines{}
+	owner := ovnnet.NewOwner(openOf(t, w.Endpoint(), "a"), "", slog.New(slog.NewTextHandler(log, nil)))
+	owner.LookEvery(time.Millisecond)
+	var looks atomic.Int32
+	ctx, cancel := context.WithCancel(withLimit(t))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- owner.Lead(ctx, func() error {
+			if n := looks.Add(1); n == 2 || n == 3 || n == 5 {
+				return errors.New("not now")
+			}
+			return nil
+		}, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	}()
+	eventually(t, "true", func() string { return strconv.FormatBool(looks.Load() >= 6) })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(log.String(), `err="not now"`); got != 2 || strings.Contains(log.String(), "standing by") {
+		t.Errorf("the log has it %d times, want 2:\n%s", got, log)
 	}
 }
 

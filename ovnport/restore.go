@@ -1,6 +1,7 @@
 package ovnport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,6 +89,11 @@ func (n *NB) Restore(ctx context.Context, o Owner, want Want, had Port, supersed
 	return err
 }
 
+// claimHolder names whose a claim is: of a port, or of those who share it.
+func claimHolder(claim *nb.Copp) string {
+	return cmp.Or(ovndb.Claimants(claim.ExternalIDs), claim.ExternalIDs[keyPortName])
+}
+
 // restoreOps lays the transaction out by the rows that are there; each operation's guard asserts that they still are.
 func (e *ensure) restoreOps(ctx context.Context, s *slot) ([]ovsdb.Operation, error) {
 	rows, claims, err := e.read(ctx, e.keys())
@@ -98,7 +104,7 @@ func (e *ensure) restoreOps(ctx context.Context, s *slot) ([]ovsdb.Operation, er
 	t.add(accepted(s.want.Network))
 	switch row := rows[s.key()]; {
 	case row == nil && claims[s.key()] != nil:
-		return nil, &Taken{s.parts[0].String(), claims[s.key()].ExternalIDs[keyPortName]}
+		return nil, &Taken{s.parts[0].String(), claimHolder(claims[s.key()])}
 	case row == nil:
 		err = e.insertRow(t, s)
 	case row.ExternalIDs[keySandbox] == e.owner.Sandbox:
@@ -117,7 +123,7 @@ func (e *ensure) restoreOps(ctx context.Context, s *slot) ([]ovsdb.Operation, er
 		case rows[key] != nil:
 			return nil, &Taken{s.parts[i].String(), holder(rows[key])}
 		case claim != nil && claim.ExternalIDs[keyPort] != s.key():
-			return nil, &Taken{s.parts[i].String(), claim.ExternalIDs[keyPortName]}
+			return nil, &Taken{s.parts[i].String(), claimHolder(claim)}
 		case claim != nil:
 			t.add(ovndb.Holds(nb.CoppTable, key, "external_ids", keyPort, s.key()))
 		default:

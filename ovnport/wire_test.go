@@ -1,6 +1,7 @@
 package ovnport_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -151,6 +152,25 @@ func TestBoundaryPodDoesNotGetAGatewaysAddress(t *testing.T) {
 	}
 	_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Want{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft, "shop/a")
+}
+
+// A lost port whose address is a gateway's by now is not restored, and the error says whose the address is.
+func TestLostPortMeetsAGatewaysAddress(t *testing.T) {
+	for _, gateway := range []string{"10.50.0.7", "10.50.0.8"} {
+		t.Run(gateway, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.onWire(t, "shop", "a", 100, `,"subnets":"10.50.0.0/24"`)
+			o, wanted := owner("web-1", "sandbox-1"), want(n, "net1", "10.50.0.7", "10.50.0.8")
+			had := mustEnsure(t, w.nb, o, wanted)[0]
+			mustRelease(t, w.nb, "sandbox-1", had)
+			w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.AddressKey(n.AddressBook(), netip.MustParseAddr(gateway)), "row": ovndbtest.Op{
+				"name": gateway, "external_ids": ovndbtest.Map(map[string]string{ovndb.ClaimantPrefix + "router core": "gateway"})}})
+			err := w.nb.Restore(timeout(t), o, wanted, had, nobody(t))
+			if _, taken := errors.AsType[*ovnport.Taken](err); !taken || err.Error() != "address "+gateway+" is held by router core (gateway)" {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
 }
 
 // A pod that comes back in a new sandbox keeps its address and its MAC on a wire too, and its claims go with it.
