@@ -1,6 +1,7 @@
 package ovnnet_test
 
 import (
+	"net/netip"
 	"maps"
 	"reflect"
 	"testing"
@@ -26,7 +27,9 @@ func (w *world) putRouterPort(t *testing.T, router, key, name, networks string, 
 
 // Rows in our way that are not ours are left alone, and the network's owner can read which.
 func TestForeignRowsAreLeftAlone(t *testing.T) {
-	routerKey, portKey, wide := ovndb.RouterKey("shop/r1"), ovndb.RouterPortKey("shop/blue"), ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0, 0, 0, 5})
+	routerKey, portKey := ovndb.RouterKey("shop/r1"), ovndb.RouterPortKey("shop/blue")
+	wideMAC, _ := ovndb.LeaseMAC(netip.MustParsePrefix("fd01::/64"), netip.MustParseAddr("fd01::1:0:5"))
+	wide := ovndb.MACKey("shop/blue", wideMAC)
 	sw := func(ids map[string]string) func(*testing.T, *world) {
 		return func(t *testing.T, w *world) { w.put(t, "Logical_Switch", blueKey, "shop/blue", ids) }
 	}
