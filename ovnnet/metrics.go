@@ -60,12 +60,10 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// pass counts what was compared. A network that is being deleted waits for its last port.
+// pass counts what was compared.
 func (m *metrics) pass(kind string, err error) {
 	result := "done"
-	if _, inUse := errors.AsType[*InUse](err); inUse {
-		result = "waiting"
-	} else if err != nil {
+	if err != nil {
 		result = "failed"
 	}
 	m.passes.WithLabelValues(kind, result).Inc()

@@ -1,8 +1,8 @@
 package ovnnet_test
 
 import (
-	"net/netip"
 	"maps"
+	"net/netip"
 	"reflect"
 	"testing"
 
