@@ -3,6 +3,7 @@ package ovnnet
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -15,32 +16,45 @@ import (
 // router, and the networks of the router's namespace decide about another namespace's. It returns the assertion that these
 // networks still consent.
 func (n *Networks) mayJoin(ctx context.Context, network *conf.Network) ([]ovsdb.Operation, error) {
-	if r := n.routers[network.Router]; r != nil {
-		if err := r.CheckJoin(network); err != nil {
-			return nil, refusedf("%v", err)
-		}
-	} else if err := network.CheckCluster(); err != nil {
-		return nil, refusedf("%v", err)
+	if err := n.listed(network); err != nil || !network.IsGuest() {
+		return nil, err
 	}
-	if !network.IsGuest() {
-		return nil, nil
-	}
-	guests, guards, err := n.guestsOf(ctx, network.Router)
+	c, err := n.consentOf(ctx, network.Router)
 	if err != nil {
 		return nil, err
 	}
-	if err := network.CheckGuest(guests); err != nil {
+	if err := network.CheckGuest(c.guests); err != nil {
 		return nil, refusedf("%v", err)
 	}
-	return guards, nil
+	return c.guards, nil
 }
 
-// guestsOf reads the accepted networks of the router's namespace that are on the router. It returns the guests that these
-// networks list, and the assertion that the networks are as they were read.
-func (n *Networks) guestsOf(ctx context.Context, router string) ([]conf.Guest, []ovsdb.Operation, error) {
+// listed refuses a network on a router for which the operator does not list it.
+func (n *Networks) listed(network *conf.Network) error {
+	check := network.CheckCluster
+	if r := n.routers[network.Router]; r != nil {
+		check = func() error { return r.CheckJoin(network) }
+	}
+	if err := check(); err != nil {
+		return refusedf("%v", err)
+	}
+	return nil
+}
+
+// consent is what the networks of a router's namespace that are on the router say of guests.
+type consent struct {
+	guests []conf.Guest
+	guards []ovsdb.Operation // assert that these networks are as they were read
+	// former are the guests that networks with the mark of another cluster list. After an adoption every network has that
+	// mark until its next look.
+	former []conf.Guest
+}
+
+// consentOf reads the accepted networks of the router's namespace that are on the router.
+func (n *Networks) consentOf(ctx context.Context, router string) (*consent, error) {
 	on, err := n.readOnRouter(ctx, router)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var keys []string
 	for _, id := range on.networks(conf.RouterNamespace(router)) {
@@ -48,14 +62,10 @@ func (n *Networks) guestsOf(ctx context.Context, router string) ([]conf.Guest, [
 	}
 	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, keys, "_uuid", "external_ids")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var guests []conf.Guest
-	var guards []ovsdb.Operation
+	c := &consent{}
 	for _, sw := range switches {
-		if ovndb.OtherCluster(sw.ExternalIDs) != "" {
-			continue
-		}
 		owner := inForce(sw)
 		if owner == nil || owner.Router != router || len(owner.Guests) == 0 {
 			continue
@@ -64,24 +74,38 @@ func (n *Networks) guestsOf(ctx context.Context, router string) ([]conf.Guest, [
 		if sw.ExternalIDs[accepted] == "" {
 			continue // the network is being deleted
 		}
-		guests = append(guests, owner.Guests...)
+		if ovndb.OtherCluster(sw.ExternalIDs) != "" {
+			c.former = append(c.former, owner.Guests...)
+			continue
+		}
+		c.guests = append(c.guests, owner.Guests...)
 		guard := ovndb.Present(nb.LogicalSwitchTable, sw.UUID)
 		guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{
 			ovndb.ConfigKey: sw.ExternalIDs[ovndb.ConfigKey], accepted: sw.ExternalIDs[accepted],
 		})))
-		guards = append(guards, guard)
+		c.guards = append(c.guards, guard)
 	}
-	return guests, guards, nil
+	return c, nil
 }
 
 // Expel detaches a network from its router if the network may not be there any more: its pods keep their ports and reach
-// each other. network is the accepted configuration, accepted are the NADs whose ports it takes.
+// each other. network is the accepted configuration, accepted are the NADs whose ports it takes. A guest of a network that
+// this cluster has adopted and not looked at yet stays: that look decides.
 func (n *Networks) Expel(ctx context.Context, network *conf.Network, accepted []string) (reason *Refused, err error) {
-	_, err = n.mayJoin(ctx, network)
-	reason, refused := errors.AsType[*Refused](err)
-	if !refused {
-		return nil, err
+	no := n.listed(network)
+	if no == nil && network.IsGuest() {
+		c, err := n.consentOf(ctx, network.Router)
+		if err != nil {
+			return nil, err
+		}
+		if err := network.CheckGuest(slices.Concat(c.guests, c.former)); err != nil {
+			no = refusedf("%v", err)
+		}
 	}
+	if no == nil {
+		return nil, nil
+	}
+	reason, _ = errors.AsType[*Refused](no)
 	_, err = n.Ensure(ctx, network.WithoutRouter(), accepted)
 	return reason, err
 }

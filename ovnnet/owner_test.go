@@ -180,6 +180,38 @@ func TestBoundaryTwoClustersOnOneNB(t *testing.T) {
 	}
 }
 
+// After an adoption a guest stays on its router until the owner's network is looked at, which says whether it may.
+func TestBoundaryAdoptionDetachesNoGuest(t *testing.T) {
+	for name, tt := range map[string]struct{ owner, state, ports string }{
+		"consent":    {net4 + onR1 + letsWeb, "ready, held", "shop/r1:shop/blue shop/r1:web/green"},
+		"no consent": {net4 + onR1, "refused: " + noConsent + ", held", "shop/r1:shop/blue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.lead(t, "a", "", newAPI())
+			a.apply("shop/blue", spec(net4+onR1+letsWeb))
+			a.wantState(t, "shop/blue", "ready, held")
+			a.apply("web/green", spec(greenNet+onShopR1))
+			a.wantState(t, "web/green", "ready, held")
+			a.greenPod(t)
+			a.stop()
+
+			two := newAPI()
+			two.fail("shop/blue", errors.New("connection refused")) // the owner's look comes later
+			two.apply("shop/blue", spec(tt.owner))
+			two.apply("web/green", spec(greenNet+onShopR1))
+			b := w.lead(t, "b", "a", two)
+			b.wantState(t, "web/green", "refused: "+noConsent+", held") // there is no consent of this cluster yet
+			if got := b.routerPorts(t); got != "shop/r1:shop/blue shop/r1:web/green" {
+				t.Errorf("the ports of routers are %q", got)
+			}
+			two.fail("shop/blue", nil)
+			b.wantState(t, "shop/blue", "ready, held")
+			eventually(t, tt.state+"; "+tt.ports, func() string { return b.state("web/green") + "; " + b.routerPorts(t) })
+		})
+	}
+}
+
 // The row that names the owner is made again when someone takes it.
 func TestBoundaryOwnerRowIsMadeAgain(t *testing.T) {
 	w := newWorld(t)

@@ -27,6 +27,7 @@ type wireClaims struct {
 	wire  conf.Wire
 	rows  map[string]*nb.Copp
 	names map[string]string // what the claims are on, for messages
+	mac   string            // the key of the claim on a MAC, which nobody shares; "": none
 }
 
 func newWireClaims(who string, wire conf.Wire) *wireClaims {
@@ -56,7 +57,8 @@ func wantedOfRouter(r *conf.Router) *wireClaims {
 		}
 	}
 	if mac, claimed := ovndb.LeaseMAC(netip.Prefix{}, r.External[0].Addr()); claimed {
-		claims.add(ovndb.MACKey(claims.wire.AddressBook(), mac), "MAC "+mac.String())
+		claims.mac = ovndb.MACKey(claims.wire.AddressBook(), mac)
+		claims.add(claims.mac, "MAC "+mac.String())
 	}
 	return claims
 }
@@ -120,6 +122,13 @@ func (n *Networks) readWire(
 			holder = "port " + port.Name
 		} else if row := have[key]; row != nil && ovndb.Claimants(row.ExternalIDs) == "" {
 			holder = "port " + cmp.Or(row.ExternalIDs[keyPortName], row.Name+" (not ours)")
+		}
+		if row := have[key]; holder == "" && row != nil && key == want.mac {
+			others := maps.Clone(row.ExternalIDs)
+			delete(others, ovndb.ClaimantPrefix+want.who)
+			if by := ovndb.Claimants(others); by != "" {
+				return nil, refusedf("gateway: %s on %s is held by %s; choose another external address", what, want.wire, by)
+			}
 		}
 		if holder != "" {
 			return nil, refusedf("gateway: %s on %s is held by %s; delete its pod, or choose another address",

@@ -75,6 +75,34 @@ func ensureRouterAlone(t *testing.T, w *world) {
 	w.put(t, "Logical_Router", ovndb.RouterKey("shop/r1"), "shop/r1", map[string]string{"ovn-multinet/router": "shop/r1"})
 }
 
+// Two gateways share an address of the provider's router, but no MAC of their own.
+func TestBoundaryGatewaysMACIsNotShared(t *testing.T) {
+	const v6 = gwPhysical + "," + gwNodes + `,"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10","nextHop":"2001:db8::1"`
+	w := newWorld(t)
+	ensureGateway(t, w.networks, v6, oneNode)
+	claims := w.rows(t)["Copp"]
+	w.clear(t)
+	for key, claim := range claims { // of another gateway's: on the next hop, on its address, on its MAC
+		if strings.Contains(claim["name"], "address 2001:db8::10") {
+			continue
+		}
+		w.put(t, "Copp", key, claim["name"], map[string]string{ovndb.BookKey: ext(claim, ovndb.BookKey), "ovn-multinet/claimant:router shop/r2": "gateway"})
+	}
+	before := w.versions(t)
+	delete(before, "Logical_Router "+ovndb.RouterKey("shop/r1"))
+	_, err := w.networks.EnsureGateway(withLimit(t), gatewayConf(t, "shop/r1", v6), oneNode)
+	refused, ok := errors.AsType[*ovnnet.Refused](err)
+	if !ok || !strings.HasPrefix(refused.Reason, "router shop/r1: gateway: MAC ") ||
+		!strings.HasSuffix(refused.Reason, " on physical network provider, untagged is held by router shop/r2 (gateway); choose another external address") {
+		t.Errorf("error %v", err)
+	}
+	after := w.versions(t)
+	delete(after, "Logical_Router "+ovndb.RouterKey("shop/r1")) // which has a transaction of its own
+	if !maps.Equal(before, after) {
+		t.Errorf("rows %v became %v", before, after)
+	}
+}
+
 // Those who name one provider's router share the claim on its address, whoever comes and goes first; the last takes the
 // row with it.
 func TestBoundarySharedClaim(t *testing.T) {
