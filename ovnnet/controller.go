@@ -162,7 +162,7 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 	for id, nads := range networks {
 		for _, nad := range nads {
 			if c.members.of[nad] == "" {
-				c.members.set(nad, id)
+				c.members.set(nad, id, 0) // it comes before those that are not accepted
 			}
 			c.queue.Add(nadItem(nad))
 		}
@@ -220,7 +220,8 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	was, is := c.members.of[id], ""
+	was, is, created := c.members.of[id], "", int64(0)
+	wasBeyond := c.members.beyond(id)
 	if nad == nil {
 		delete(c.seen, id)
 		c.states.forget(id)
@@ -232,7 +233,7 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			return nil
 		}
 		r := c.configs.read(nad)
-		is, err = r.id, r.idErr
+		is, err, created = r.id, r.idErr, nad.Created
 		switch {
 		case err != nil && nad.Deleting:
 			// Which network it was is all that counts now.
@@ -247,11 +248,23 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			c.leave(nad, was)
 		}
 	}
-	if c.members.set(id, is); is != "" {
-		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
-	}
-	if was != "" && was != is {
+	out := c.members.set(id, is, created)
+	if was != "" && !wasBeyond && (was != is || c.members.beyond(id)) {
 		c.queue.Add(item{kindNetwork, was, namespaceOf(id)})
+	}
+	if out != "" && out != id { // it has to be told, which is no news of it
+		delete(c.seen, out)
+		c.queue.Add(nadItem(out))
+	}
+	switch {
+	case is == "":
+	case !c.members.beyond(id):
+		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
+	case nad.Deleting: // no look at the network lets it go
+		c.members.set(id, "", 0)
+		c.leave(nad, is)
+	default:
+		c.report(&member{nad: *nad, err: tooMany(id, is)})
 	}
 	return nil
 }
@@ -355,15 +368,10 @@ func (c *Controller) membersOf(ctx context.Context, id string, s *Standing) (mem
 	if err != nil {
 		return nil, nil, err
 	}
-	beyond := crowded(id, nads)
 	for _, nad := range nads {
-		m := &member{nad: *nad, err: beyond[nad.ID()]}
+		m := &member{nad: *nad}
 		if nad.Deleting {
 			leaving = append(leaving, m)
-			continue
-		}
-		if m.err != nil {
-			members = append(members, m)
 			continue
 		}
 		r := c.configs.read(nad)
