@@ -312,7 +312,6 @@ func TestBoundaryBudgetDelaysNoWithdrawal(t *testing.T) {
 	a.grants = nil
 	c := ovnnet.NewController(w.networks, nil, slog.New(l))
 	goOn := c.SpendBudget("web", "shop")
-	c.StopClock()
 	r := runController(t, w, c, a, leads)
 	eventually(t, "", func() string {
 		return r.routerPorts(t) + ext(r.rows(t)["Logical_Switch"][blueKey], "ovn-multinet/nad:shop/blue")

@@ -48,8 +48,8 @@ type Controller struct {
 	refused map[string]*refusal
 	configs *configs
 	pace    *pace
-	waits   map[item]time.Time // until when networks wait for the budget of a tenant
-	writes  int                // committed to the database
+	waits   map[item]bool // the networks that were read and wait for the budget of a tenant
+	writes  int           // committed to the database
 	now     func() time.Time
 	guests  map[string]string // the networks on a router of another namespace, with that router
 }
@@ -93,7 +93,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
 		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), states: newStates(log), now: time.Now,
-		guests: map[string]string{}, waits: map[item]time.Time{},
+		guests: map[string]string{}, waits: map[item]bool{},
 	}
 }
 
@@ -281,9 +281,10 @@ func (c *Controller) nad(ctx context.Context, id string) (*conf.NAD, error) {
 
 // lookAt withdraws what a network may not have any more, and then brings the network in step with its NADs. Only the
 // latter waits for the tenant's budget. A network that waits is not read again until then, however often its NADs are
-// edited.
+// edited: whatever may withdraw something, deletes the entry in waits.
 func (c *Controller) lookAt(ctx context.Context, i item) error {
-	if c.pace.wait(i.tenant) > 0 && c.now().Before(c.waits[i]) {
+	if wait := c.pace.wait(i.tenant); wait > 0 && c.waits[i] {
+		c.queue.AddAfter(i, wait)
 		return nil
 	}
 	standing, err := c.withdraw(ctx, i)
@@ -291,7 +292,7 @@ func (c *Controller) lookAt(ctx context.Context, i item) error {
 		return err
 	}
 	if wait := c.pace.wait(i.tenant); wait > 0 {
-		c.waits[i] = c.now().Add(wait)
+		c.waits[i] = true
 		c.queue.AddAfter(i, wait)
 		return nil
 	}
