@@ -28,6 +28,7 @@ func TestBoundaryGuestsAreLookedAtInTheOwnersTurn(t *testing.T) {
 	c.noteGuest("shop/red", tested(t, "shop/red", `"subnets":"10.4.0.0/24","router":"r1"`))
 	c.refuse("mallory/n", "mallory", tested(t, "mallory/n", green))
 	owners := item{kindNetwork, "shop/blue", "shop"}
+	c.waits[item{kindNetwork, "web/green", "shop"}] = true // it was held back once, and is to be read again
 	for _, step := range []struct {
 		name       string
 		change     item
@@ -45,6 +46,9 @@ func TestBoundaryGuestsAreLookedAtInTheOwnersTurn(t *testing.T) {
 		if got := fmt.Sprint(q.now); got != step.now || later != step.later {
 			t.Errorf("a change %s: now %s, later %s; want %s and %s", step.name, got, later, step.now, step.later)
 		}
+	}
+	if len(c.waits) > 0 {
+		t.Errorf("not read again: %v", c.waits)
 	}
 	c.noteGuest("web/green", tested(t, "web/green", green).WithoutRouter())
 	q.now = nil

@@ -312,7 +312,6 @@ func TestBoundaryBudgetDelaysNoWithdrawal(t *testing.T) {
 	a.grants = nil
 	c := ovnnet.NewController(w.networks, nil, slog.New(l))
 	goOn := c.SpendBudget("web", "shop")
-	c.StopClock()
 	r := runController(t, w, c, a, leads)
 	eventually(t, "", func() string {
 		return r.routerPorts(t) + ext(r.rows(t)["Logical_Switch"][blueKey], "ovn-multinet/nad:shop/blue")
@@ -367,10 +366,10 @@ func TestBoundaryRefusedNetworkIsWoken(t *testing.T) {
 // A look at a network that NADs of many namespaces describe reads so many of each, however many a namespace writes.
 func TestBoundaryCrowdedNetwork(t *testing.T) {
 	const config = `{"type":"ovn-k8s-cni-overlay","name":"blue","topology":"layer2","subnets":"10.1.0.0/24"}`
-	r, _ := runCounted(t, newWorld(t), newAPI())
+	r, l := runCounted(t, newWorld(t), newAPI())
 	r.apply("shop/n", config)
 	r.wantState(t, "shop/n", "ready, held")
-	const most, more = 64, 20
+	const most, more = 64, 100
 	for i := range most + more {
 		r.apply(sprint("mallory/n%03d", i), config)
 	}
@@ -382,7 +381,7 @@ func TestBoundaryCrowdedNetwork(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "64 may not join, 20 are too many", func() string {
+	eventually(t, "64 may not join, 100 are too many", func() string {
 		return sprint("%d may not join, %d are too many", refused("may not join it"),
 			refused("namespace mallory has more than 64 NetworkAttachmentDefinitions of network blue, and this is not one of the oldest: delete some"))
 	})
@@ -392,6 +391,35 @@ func TestBoundaryCrowdedNetwork(t *testing.T) {
 	if got := r.state("shop/n"); got != "ready, held" {
 		t.Errorf("shop/n is %s", got)
 	}
+	// However many are beyond, an edit of the owner's NAD reads none of them, and an edit of one of them only that one.
+	beyond := func() (reads int) {
+		r.with(func() {
+			for i := range more {
+				reads += r.reads[sprint("mallory/n%03d", most+i)]
+			}
+		})
+		return reads
+	}
+	r.settle(t)
+	before := beyond()
+	r.apply("shop/n", strings.ReplaceAll(config, "}", `,"mtu":1400}`))
+	r.settle(t)
+	if got := beyond() - before; got != 0 {
+		t.Errorf("a look at the network reads %d times NADs beyond the limit", got)
+	}
+	looksBefore, _ := l.count("network blue", "")
+	before = beyond()
+	r.apply("mallory/n099", strings.ReplaceAll(config, "}", `,"mtu":1300}`))
+	r.settle(t)
+	looksAfter, _ := l.count("network blue", "")
+	reads := beyond() - before
+	t.Attr("boundary.reads-of-nads-beyond-the-limit", strconv.Itoa(reads))
+	if reads > 2 || looksAfter != looksBefore { // for the look at it, and for its state
+		t.Errorf("an edit of a NAD beyond the limit: %d reads, %d looks at the network; want 2 at most and 0", reads, looksAfter-looksBefore)
+	}
+	r.deleteNAD(t, "mallory/n163")
+	r.wantState(t, "mallory/n163", "gone")
+
 	// One goes, and the oldest of those beyond takes its place.
 	r.deleteNAD(t, "mallory/n000")
 	eventually(t, "it may not join", func() string {

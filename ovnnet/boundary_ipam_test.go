@@ -95,12 +95,6 @@ func TestBoundaryWideNetworkFromBefore(t *testing.T) {
 			if n.Topology == conf.Layer3 {
 				part = ovndb.SwitchKey("shop/blue@n1")
 				share(t, before, n, "n1")
-				if _, err := w.networks.Share(withLimit(t), n, "n2"); err != nil {
-					t.Fatal(err)
-				}
-				if got := w.rows(t)["Logical_Switch"][ovndb.SwitchKey("shop/blue@n2")]["other_config"]; got != "" {
-					t.Errorf("an agent has OVN's allocator serve %q", got)
-				}
 			}
 			was := w.rows(t)
 			if was["Logical_Switch"][part]["other_config"] == "" {
@@ -110,6 +104,8 @@ func TestBoundaryWideNetworkFromBefore(t *testing.T) {
 				t.Error("changed is false")
 			}
 			delete(was["Logical_Switch"][part], "other_config")
+			own := was["Logical_Switch"][blueKey]
+			own["external_ids"] = strings.ReplaceAll(own["external_ids"], " ovn-multinet/widest-ipam-subnet=1", "")
 			w.wantRows(t, was)
 			if ensure(t, w.networks, n) {
 				t.Error("it is changed again")
@@ -149,6 +145,33 @@ func TestBoundaryWideGuestLeavesItsRouter(t *testing.T) {
 			}
 			if got := ext(rows["Logical_Switch"][greenKey], "ovn-multinet/config"); got != networkIn(t, "web", "green", wide).Canonical() {
 				t.Errorf("its accepted configuration is %s", got)
+			}
+		})
+	}
+}
+
+// An agent goes by the controller's bound and not by the default: the controller has nothing to mend in a node's switch.
+func TestBoundaryAgentsKnowTheBound(t *testing.T) {
+	n := network(t, "blue", `"topology":"layer3","subnets":"10.0.0.0/8/12","excludeSubnets":"10.0.9.0/24,10.16.9.0/24,10.32.0.0/11,10.64.0.0/10,10.128.0.0/9"`)
+	for _, tt := range []struct {
+		accepted, now int
+		served        bool
+	}{{8, 8, true}, {8, 14, false}, {8, conf.DefaultWidestIPAM, false}, {conf.DefaultWidestIPAM, 8, true}} {
+		t.Run(sprint("accepted at %d, now %d", tt.accepted, tt.now), func(t *testing.T) {
+			w := newWorld(t)
+			controller := w.other(t)
+			for _, bits := range []int{tt.accepted, tt.now} {
+				controller.SetWidestIPAM(bits)
+				if _, err := controller.Ensure(withLimit(t), n, []string{"shop/blue"}); err != nil && bits == tt.now {
+					t.Fatal(err)
+				}
+			}
+			share(t, w.networks, n, "n1")
+			if got := w.rows(t)["Logical_Switch"][ovndb.SwitchKey("shop/blue@n1")]["other_config"]; (got != "") != tt.served {
+				t.Errorf("an agent has OVN's allocator serve %q, want it served: %t", got, tt.served)
+			}
+			if ensure(t, controller, n) {
+				t.Error("the controller has something to mend")
 			}
 		})
 	}

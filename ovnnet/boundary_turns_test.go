@@ -84,6 +84,40 @@ func TestBoundaryOperatorsItemsStarveNobody(t *testing.T) {
 	}
 }
 
+// Of a namespace's NADs of one network the oldest ones count, in whatever order the controller hears of them.
+func TestBoundaryTheOldestNADsCount(t *testing.T) {
+	const all = maxNADs + 2
+	name := func(i int) string { return fmt.Sprintf("mallory/n%03d", i) }
+	m := newMembership()
+	for i := range all { // the youngest first
+		out := m.set(name(all-i), "blue", int64(all-i))
+		if want := i >= maxNADs; (out != "") != want || want && out != name(all-i+maxNADs) {
+			t.Errorf("after %d NADs, %q is beyond the limit", i+1, out)
+		}
+	}
+	m.set("shop/n", "blue", 1000)
+	for range 2 {
+		if got := m.nadsOf("blue"); len(got) != maxNADs+1 || got[0] != name(1) || got[maxNADs-1] != name(maxNADs) || got[maxNADs] != "shop/n" {
+			t.Fatalf("there count %v", got)
+		}
+		m.set(name(3), "blue", 3) // once more
+	}
+	if out := m.set(name(3), "blue", 2000); out != "" || !m.beyond(name(3)) || m.beyond(name(maxNADs+1)) {
+		t.Errorf("one that turns out to be younger pushes %q out", out)
+	}
+	m.set(name(1), "", 0)
+	m.set(name(2), "red", 1)
+	if m.beyond(name(3)) || m.beyond(name(all)) || fmt.Sprint(m.nadsOf("red")) != "["+name(2)+"]" {
+		t.Errorf("after two are gone, there count %v", m.nadsOf("blue"))
+	}
+	for i := range all {
+		m.set(name(i+1), "", 0)
+	}
+	if m.set("shop/n", "", 0); len(m.of)+len(m.nads)+len(m.created) > 0 {
+		t.Errorf("there are left %v", m)
+	}
+}
+
 // clock is a time that tests move.
 type clock struct{ now time.Time }
 

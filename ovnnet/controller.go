@@ -49,8 +49,8 @@ type Controller struct {
 	refused map[string]*refusal
 	configs *configs
 	pace    *pace
-	waits   map[item]time.Time // until when networks wait for the budget of a tenant
-	writes  int                // committed to the database
+	waits   map[item]bool // the networks that were read and wait for the budget of a tenant
+	writes  int           // committed to the database
 	now     func() time.Time
 	guests  map[string]string // the networks on a router of another namespace, with that router
 	metrics *metrics
@@ -100,7 +100,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
 		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), states: newStates(log), now: time.Now,
-		guests: map[string]string{}, waits: map[item]time.Time{}, metrics: newMetrics(),
+		guests: map[string]string{}, waits: map[item]bool{}, metrics: newMetrics(),
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *Controller) lookAtAll(ctx context.Context) error {
 	for id, nads := range networks {
 		for _, nad := range nads {
 			if c.members.of[nad] == "" {
-				c.members.set(nad, id)
+				c.members.set(nad, id, 0) // it comes before those that are not accepted
 			}
 			c.queue.Add(nadItem(nad))
 		}
@@ -226,7 +226,8 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	was, is := c.members.of[id], ""
+	was, is, created := c.members.of[id], "", int64(0)
+	wasBeyond := c.members.beyond(id)
 	if nad == nil {
 		delete(c.seen, id)
 		c.states.forget(id)
@@ -238,7 +239,7 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			return nil
 		}
 		r := c.configs.read(nad)
-		is, err = r.id, r.idErr
+		is, err, created = r.id, r.idErr, nad.Created
 		switch {
 		case err != nil && nad.Deleting:
 			// Which network it was is all that counts now.
@@ -254,13 +255,24 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			c.leave(nad, was)
 		}
 	}
-	if c.members.set(id, is); is != "" {
-		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
-	} else {
-		c.metrics.verdict(id, nil)
-	}
-	if was != "" && was != is {
+	out := c.members.set(id, is, created)
+	if was != "" && !wasBeyond && (was != is || c.members.beyond(id)) {
 		c.queue.Add(item{kindNetwork, was, namespaceOf(id)})
+	}
+	if out != "" && out != id { // it has to be told, which is no news of it
+		delete(c.seen, out)
+		c.queue.Add(nadItem(out))
+	}
+	switch {
+	case is == "":
+		c.metrics.verdict(id, nil)
+	case !c.members.beyond(id):
+		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
+	case nad.Deleting: // no look at the network lets it go
+		c.members.set(id, "", 0)
+		c.leave(nad, is)
+	default:
+		c.report(&member{nad: *nad, err: tooMany(id, is)})
 	}
 	return nil
 }
@@ -277,9 +289,10 @@ func (c *Controller) nad(ctx context.Context, id string) (*conf.NAD, error) {
 
 // lookAt withdraws what a network may not have any more, and then brings the network in step with its NADs. Only the
 // latter waits for the tenant's budget. A network that waits is not read again until then, however often its NADs are
-// edited.
+// edited: whatever may withdraw something, deletes the entry in waits.
 func (c *Controller) lookAt(ctx context.Context, i item) error {
-	if c.pace.wait(i.tenant) > 0 && c.now().Before(c.waits[i]) {
+	if wait := c.pace.wait(i.tenant); wait > 0 && c.waits[i] {
+		c.queue.AddAfter(i, wait)
 		return nil
 	}
 	standing, err := c.withdraw(ctx, i)
@@ -287,7 +300,7 @@ func (c *Controller) lookAt(ctx context.Context, i item) error {
 		return err
 	}
 	if wait := c.pace.wait(i.tenant); wait > 0 {
-		c.waits[i] = c.now().Add(wait)
+		c.waits[i] = true
 		c.queue.AddAfter(i, wait)
 		return nil
 	}
@@ -364,15 +377,10 @@ func (c *Controller) membersOf(ctx context.Context, id string, s *Standing) (mem
 	if err != nil {
 		return nil, nil, err
 	}
-	beyond := crowded(id, nads)
 	for _, nad := range nads {
-		m := &member{nad: *nad, err: beyond[nad.ID()]}
+		m := &member{nad: *nad}
 		if nad.Deleting {
 			leaving = append(leaving, m)
-			continue
-		}
-		if m.err != nil {
-			members = append(members, m)
 			continue
 		}
 		r := c.configs.read(nad)

@@ -27,12 +27,6 @@ func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	return func() { set(start.Add(roundEvery)) }
 }
 
-// StopClock stops the clock of everything but the budgets. It is for a controller that does not run yet.
-func (c *Controller) StopClock() {
-	now := time.Now()
-	c.now = func() time.Time { return now }
-}
-
 // Activity is what a controller does, and what waits. It is asked of a controller that does not run yet.
 type Activity struct {
 	mu       sync.Mutex

@@ -2,6 +2,7 @@ package ovnnet
 
 import (
 	"net/netip"
+	"strconv"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -16,8 +17,23 @@ const (
 )
 
 // SetWidestIPAM sets the prefix length of the widest subnet that OVN's allocator serves. Only the controller needs
-// it: an agent makes parts of networks that the controller has accepted.
+// it: an agent makes parts of networks that the controller has accepted, and whose switch says it.
 func (n *Networks) SetWidestIPAM(bits int) { n.widestIPAM = bits }
+
+// markIPAM tells agents the width where they cannot know it.
+func (n *Networks) markIPAM(own *part, network *conf.Network) {
+	if network.Topology == conf.Layer3 && len(network.Exclude) > 0 && n.widestIPAM != conf.DefaultWidestIPAM {
+		own.sw.ExternalIDs[keyWidestIPAM] = strconv.Itoa(n.widestIPAM)
+	}
+}
+
+// widestOf is the width that the controller has written into a network's own switch.
+func widestOf(own *nb.LogicalSwitch) int {
+	if bits, err := strconv.Atoi(own.ExternalIDs[keyWidestIPAM]); err == nil {
+		return bits
+	}
+	return conf.DefaultWidestIPAM
+}
 
 // setIPAM has OVN's allocator serve what excludeSubnets leaves of the i-th subnet; without such addresses the
 // allocator has nothing to do.
@@ -44,7 +60,7 @@ func (n *Networks) boundIPAM(have *found, want *rows, network *conf.Network) err
 			"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
 	}
 	for _, p := range want.parts() {
-		n.narrowIPAM(p)
+		narrowIPAM(p, n.widestIPAM)
 	}
 	return nil
 }
@@ -69,9 +85,9 @@ func (n *Networks) tooWide(network *conf.Network) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// narrowIPAM takes a subnet that is too wide from OVN's allocator.
-func (n *Networks) narrowIPAM(p *part) {
-	if subnet, err := netip.ParsePrefix(p.sw.OtherConfig[ipamSubnet]); err == nil && subnet.Bits() < n.widestIPAM {
+// narrowIPAM takes a subnet that is wider than that from OVN's allocator.
+func narrowIPAM(p *part, widest int) {
+	if subnet, err := netip.ParsePrefix(p.sw.OtherConfig[ipamSubnet]); err == nil && subnet.Bits() < widest {
 		delete(p.sw.OtherConfig, ipamSubnet)
 		delete(p.sw.OtherConfig, ipamExclude)
 	}

@@ -145,7 +145,9 @@ func (c *Controller) routerChanged(i item, router string) {
 	}
 	for guest, of := range c.guests {
 		if of == router {
-			c.queue.Add(item{kindNetwork, guest, i.tenant})
+			look := item{kindNetwork, guest, i.tenant}
+			delete(c.waits, look)
+			c.queue.Add(look)
 		}
 	}
 }

@@ -102,6 +102,7 @@ func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []str
 // network that is there stays its owner's.
 func (n *Networks) EnsureFor(ctx context.Context, network *conf.Network, owner string, nads []string) (changed bool, err error) {
 	want := n.wanted(network, nads)
+	n.markIPAM(want.own, network)
 	if shared(network.ID()) && owner != "" {
 		want.own.sw.ExternalIDs[keyOwner] = owner
 	}

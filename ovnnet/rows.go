@@ -31,6 +31,9 @@ const (
 	keyNode = "ovn-multinet/node"
 	// Of the switch of a network that is shared by name: the namespace that made the network. It stays as long as the switch.
 	keyOwner = "ovn-multinet/owner"
+	// Of a layer3 network's own switch: the controller's --widest-ipam-subnet, where the network has excludeSubnets and
+	// the value is not the default. Agents make the nodes' switches by it.
+	keyWidestIPAM = "ovn-multinet/widest-ipam-subnet"
 )
 
 // rows are those of one network, as they are or as they ought to be.

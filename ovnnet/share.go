@@ -36,7 +36,7 @@ func (n *Networks) Share(ctx context.Context, network *conf.Network, node string
 			return nil, err
 		}
 		want := wantedPart(network.OnNode(node, blocks), nil)
-		n.narrowIPAM(want)
+		narrowIPAM(want, widestOf(own))
 		ops, err := n.shareOps(network, own, want)
 		if err != nil {
 			return nil, err
@@ -103,6 +103,9 @@ func (n *Networks) shareOps(network *conf.Network, own *nb.LogicalSwitch, want *
 		marks[ovndb.AcceptedPrefix+nad] = own.ExternalIDs[ovndb.AcceptedPrefix+nad]
 	}
 	maps.Copy(want.sw.ExternalIDs, marks)
+	if widest, ok := own.ExternalIDs[keyWidestIPAM]; ok {
+		marks[keyWidestIPAM] = widest
+	}
 	guard := ovndb.Present(nb.LogicalSwitchTable, own.UUID)
 	guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
 	b := &batch{db: n.db}
