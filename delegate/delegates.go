@@ -28,7 +28,9 @@ type delegates struct {
 }
 
 func (c *call) delegates() *delegates {
-	e := &executor{allowed: c.conf.Allowed()}
+	e := &executor{allowed: c.conf.Allowed(), note: func(why error) {
+		c.note(&c.sandbox, "ran a network's plugin without the limits of all its processes together", "err", why)
+	}}
 	cache := filepath.Join(c.conf.StateDir, cacheDir)
 	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
 }
