@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,8 @@ type rig struct {
 	agent  *Agent
 	log    logged
 	stop   func() error // ends the agent; may be called twice
+
+	planTimeout time.Duration // the agent's; 0: as in a product
 }
 
 // logged is what the agent has logged.
@@ -65,7 +68,8 @@ type pods struct {
 	panics bool
 	nads   map[string]conf.NAD
 
-	onFetch func() // called by LiveNAD; nil: nothing
+	onFetch func()            // called by LiveNAD; nil: nothing
+	newer   map[string]string // configurations that only LiveNAD has yet
 
 	mu      sync.Mutex
 	status  string   // what SetStatus was given last
@@ -107,7 +111,7 @@ func (p *pods) LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 	p.mu.Unlock()
 	def, err := p.NAD(ctx, namespace, name)
 	if err == nil {
-		def.SetConfig(p.nads[name].Config, true)
+		def.SetConfig(cmp.Or(p.newer[name], p.nads[name].Config), true)
 	}
 	if p.onFetch != nil {
 		p.onFetch()
@@ -166,6 +170,7 @@ func (r *rig) start() {
 	r.must(err)
 	r.agent, err = New(r.conf, r.source, db, prometheus.NewRegistry(), log)
 	r.must(err)
+	r.agent.planTimeout = cmp.Or(r.planTimeout, r.agent.planTimeout)
 	known := strings.Count(r.log.String(), saidKnown)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
