@@ -214,6 +214,28 @@ func (r *rig) eventually(what string, is func() bool) {
 	}
 }
 
+// TestClean: a plugin that hears of a clean plan asks for no release.
+func TestClean(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want bool
+	}{
+		{"refused before anything is written", t.Context(), conf.ErrNotFound, true},
+		{"the database's word is missing", t.Context(), fmt.Errorf("plan: %w", ovndb.ErrUnknownOutcome), false},
+		{"the time was over", over, conf.ErrNotFound, false},
+		{"the answer was too large, and the release failed", t.Context(),
+			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, plan.ErrTooLarge), errors.New("no database")), false},
+	} {
+		if got := clean(tt.ctx, tt.err); got != tt.want {
+			t.Errorf("%s: clean is %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
 // usersOf is how many have a lock or wait for it.
 func (l *locks) usersOf(what string) int {
 	l.mu.Lock()
