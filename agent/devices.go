@@ -13,7 +13,8 @@ import (
 
 // giveDevices gives each attachment to a network of a resource one of the devices that kubelet gave to the pod, and puts it
 // into the plugins' configuration. It returns them by the attachments' places. Without such a network, nobody is asked.
-func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachments []nad.Attachment, read readJournal) (map[int]*plan.Device, error) {
+func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachments []nad.Attachment,
+	read readJournal) (map[int]*plan.Device, error) {
 	var wants []sriov.Want
 	var places []int
 	for i := range attachments {

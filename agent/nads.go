@@ -71,8 +71,9 @@ func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 	return live, nil
 }
 
-// admit waits until the agent has room for a plan with this text, of that size, and refuses a pod whose texts are over their bound.
-// more is what of the size was not admitted before. It waits once in a plan, and so never for a plan that waits for this one.
+// admit waits until the agent has room for a plan with this text, of that size, and refuses a pod whose texts are over
+// their bound. more is what of the size was not admitted before. It waits once in a plan, and so never for a plan that
+// waits for this one.
 func (t *texts) admit(ctx context.Context, def *conf.NAD, size, more int) error {
 	for _, known := range t.fetched {
 		size += len(known.Config)

@@ -57,8 +57,8 @@ func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) err
 }
 
 // clean tells whether a plan that failed left nothing behind: it is refused before its ports are written, or with
-// them, unless the database's word is missing. The ports of an answer that was too large to send are written, and their release
-// may have failed.
+// them, unless the database's word is missing. The ports of an answer that was too large to send are written, and
+// their release may have failed.
 func clean(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errors.Is(err, ovndb.ErrUnknownOutcome) && !errors.Is(err, errNotSent)
 }

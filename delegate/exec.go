@@ -104,9 +104,11 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		case out != nil && out.Over:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
 		case errors.Is(err, cniexec.ErrNoGroup):
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "make the node's control groups below /sys/fs/cgroup writable for the container runtime", "delegate %s: %w", name, err)
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "make the node's control groups below /sys/fs/cgroup writable for the container runtime",
+				"delegate %s: %w", name, err)
 		case err != nil && out == nil:
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "check whether the node has run out of processes, open files or memory", "delegate %s: %w", name, err)
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "check whether the node has run out of processes, open files or memory",
+				"delegate %s: %w", name, err)
 		case err != nil && out.Limit != "":
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault",
 				"delegate %s: it reached the limit of %s", name, out.Limit)
@@ -117,8 +119,8 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	}
 }
 
-// deletes tells whether a plugin is called to delete something (CNI specification, section 2). That is done without control groups
-// rather than not at all.
+// deletes tells whether a plugin is called to delete something (CNI specification, section 2). That is done without
+// control groups rather than not at all.
 func deletes(environ []string) bool {
 	return slices.Contains(environ, "CNI_COMMAND=DEL") || slices.Contains(environ, "CNI_COMMAND=GC")
 }

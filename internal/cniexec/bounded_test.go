@@ -217,8 +217,8 @@ func TestBoundaryProgramsAreRun(t *testing.T) {
 	}
 }
 
-// TestKillOutsideOfTheProgramsLife: neither before the program is started nor after its end has the call a process to kill: the
-// process ID may be another's by then.
+// TestKillOutsideOfTheProgramsLife: neither before the program is started nor after its end has the call a process to
+// kill: the process ID may be another's by then.
 func TestKillOutsideOfTheProgramsLife(t *testing.T) {
 	c := &call{cmd: exec.Command(script(t, "exit 0"))}
 	if err := c.kill(); !errors.Is(err, os.ErrProcessDone) {

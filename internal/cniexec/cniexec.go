@@ -98,8 +98,8 @@ func (c *call) run() error {
 	return nil
 }
 
-// Hold this lock while this process is inside a call's groups. A concurrent call would fork into the wrong groups and record them
-// as this process's own.
+// Hold this lock while this process is inside a call's groups. A concurrent call would fork into the wrong groups and
+// record them as this process's own.
 var forking sync.Mutex
 
 // start forks the program in its control groups, with its limits from its first instruction on. copied waits until all that the
@@ -184,8 +184,8 @@ func (c *call) wait() error {
 	return c.reap()
 }
 
-// reap takes the program's status from the kernel, which may then give the process ID to another process: nothing is killed
-// by that ID from here on.
+// reap takes the program's status from the kernel, which may then give the process ID to another process: nothing is
+// killed by that ID from here on.
 func (c *call) reap() error {
 	c.mu.Lock()
 	c.pid = 0

@@ -18,7 +18,7 @@ import (
 // A call has a control group of its own in each hierarchy that limits tasks or memory: one hierarchy with version 2, two with
 // version 1. All are below groupsName at the root of the hierarchy, the one place where root may make groups with controllers
 // whatever the container runtime's own group has in it. The caller holds a lock on the group: a group without a lock was left by a
-// caller that was killed, and the next call removes it with all that is in it.
+// caller that was killed. The next call kills what is in it, and a call that finds it empty removes it.
 const groupPrefix = "call-"
 
 // groupsName is a variable for the tests alone.
@@ -113,8 +113,8 @@ func (h *hierarchy) findOwn(path, root string) bool {
 // ErrNoGroup says that this node has a controller for a limit, and that no control group can be made there.
 var ErrNoGroup = errors.New("no control group can be made for its limits")
 
-// newGroups makes the groups of a call, as far as this node has controllers for them. If one that it has cannot be used, there
-// is no group at all.
+// newGroups makes the groups of a call, as far as this node has controllers for them. If one that it has cannot be
+// used, there is no group at all.
 func newGroups(l *Limits) (made groups, err error) {
 	if l.Tasks == 0 && l.Memory == 0 {
 		return nil, nil
@@ -240,8 +240,8 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep kills what callers that are gone left in their groups, and removes the groups that are empty. It does not wait for the
-// processes' end: a later call removes the others.
+// sweep kills what callers that are gone left in their groups, and removes the groups that are empty. It does not wait
+// for the processes' end: a later call removes the others.
 func (g *group) sweep(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
 	if err != nil {
@@ -289,7 +289,8 @@ func (gs groups) kill() {
 // removePatience bounds how long the end of killed processes is waited for; a later call tries again.
 const removePatience = 5 * time.Second
 
-// remove kills what is in the groups and removes them. When ctx is over, what was killed by that end has a moment more.
+// remove kills what is in the groups and removes them. When ctx is over, what was killed by that end has a moment
+// more.
 func (gs groups) remove(ctx context.Context) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), removePatience)
 	defer cancel()

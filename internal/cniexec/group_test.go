@@ -140,8 +140,8 @@ func stuck(t *testing.T, n int) groups {
 	return all
 }
 
-// TestBoundaryStuckGroups: groups of callers that are gone take none of a call's time, also if they cannot be removed: waiting for
-// each would be longer than the call has.
+// TestBoundaryStuckGroups: groups of callers that are gone take none of a call's time, also if they cannot be removed:
+// waiting for each would be longer than the call has.
 func TestBoundaryStuckGroups(t *testing.T) {
 	hasGroups(t)
 	stuck(t, 30)
@@ -152,7 +152,8 @@ func TestBoundaryStuckGroups(t *testing.T) {
 	}
 }
 
-// TestBoundaryNoTimeToRemove: when the call has no time left, a group that cannot be removed is left to a later call, which may lock it.
+// TestBoundaryNoTimeToRemove: when the call has no time left, a group that cannot be removed is left to a later call,
+// which may lock it.
 func TestBoundaryNoTimeToRemove(t *testing.T) {
 	hasGroups(t)
 	g := stuck(t, 1)[0]
@@ -171,8 +172,8 @@ func TestBoundaryNoTimeToRemove(t *testing.T) {
 	lock.Close()
 }
 
-// TestBoundaryNoGroupNoProgram: a node that has controllers and makes no group for a call runs no program, unless the caller says
-// so; then the output says why.
+// TestBoundaryNoGroupNoProgram: a node that has controllers and makes no group for a call runs no program, unless the
+// caller says so; then the output says why.
 func TestBoundaryNoGroupNoProgram(t *testing.T) {
 	hasGroups(t)
 	none := few
