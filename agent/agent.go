@@ -61,11 +61,13 @@ type Agent struct {
 
 	sandboxes locks
 	large     *semaphore.Weighted // plans with large configurations that are made now
-	remaining reconciler
-	repairing repairer
-	replaced  chan struct{} // a token: NB may be another database than before
-	scrubbed  chan struct{} // closed when nothing stale is plugged any more
-	pending   chan struct{} // a token: something is left in release/
+	// planTimeout is planTimeout but in a test.
+	planTimeout time.Duration
+	remaining   reconciler
+	repairing   repairer
+	replaced    chan struct{} // a token: NB may be another database than before
+	scrubbed    chan struct{} // closed when nothing stale is plugged any more
+	pending     chan struct{} // a token: something is left in release/
 
 	// undeletable are the files of release/ whose ports are released and which the disk would not delete, at the last
 	// sweep; stuckReleases counts them.
@@ -81,10 +83,11 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 	}
 	a := &Agent{
 		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, log: log,
-		kubelet:   &sriov.Kubelet{Socket: cfg.PodResources},
-		infoDir:   sriov.InfoDir,
-		blocks:    newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
-		sandboxes: locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
+		kubelet:     &sriov.Kubelet{Socket: cfg.PodResources},
+		infoDir:     sriov.InfoDir,
+		planTimeout: planTimeout,
+		blocks:      newBlocks(ovnnet.New(nbdb, nil), cfg.NodeName),
+		sandboxes:   locks{held: map[string]*entry{}}, pending: make(chan struct{}, 1),
 		scrubbed: make(chan struct{}), replaced: make(chan struct{}, 1), large: semaphore.NewWeighted(maxLarge),
 	}
 	a.remaining.agent, a.repairing.agent = a, a

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,8 @@ type rig struct {
 	agent  *Agent
 	log    logged
 	stop   func() error // ends the agent; may be called twice
+
+	planTimeout time.Duration // the agent's; 0: as in a product
 }
 
 // logged is what the agent has logged.
@@ -65,7 +68,8 @@ type pods struct {
 	panics bool
 	nads   map[string]conf.NAD
 
-	onFetch func() // called by LiveNAD; nil: nothing
+	onFetch func()            // called by LiveNAD; nil: nothing
+	newer   map[string]string // configurations that only LiveNAD has yet
 
 	mu      sync.Mutex
 	gone    bool              // the pod is
@@ -144,7 +148,7 @@ func (p *pods) LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 	p.mu.Unlock()
 	def, err := p.NAD(ctx, namespace, name)
 	if err == nil {
-		def.SetConfig(p.nads[name].Config, true)
+		def.SetConfig(cmp.Or(p.newer[name], p.nads[name].Config), true)
 	}
 	if p.onFetch != nil {
 		p.onFetch()
@@ -203,6 +207,7 @@ func (r *rig) start() {
 	r.must(err)
 	r.agent, err = New(r.conf, r.source, db, prometheus.NewRegistry(), log)
 	r.must(err)
+	r.agent.planTimeout = cmp.Or(r.planTimeout, r.agent.planTimeout)
 	known := strings.Count(r.log.String(), saidKnown)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -243,6 +248,28 @@ func (r *rig) eventually(what string, is func() bool) {
 			r.t.Fatalf("never %s", what)
 		}
 		runtime.Gosched()
+	}
+}
+
+// TestClean: a plugin that hears of a clean plan asks for no release.
+func TestClean(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want bool
+	}{
+		{"refused before anything is written", t.Context(), conf.ErrNotFound, true},
+		{"the database's word is missing", t.Context(), fmt.Errorf("plan: %w", ovndb.ErrUnknownOutcome), false},
+		{"the time was over", over, conf.ErrNotFound, false},
+		{"the answer was too large, and the release failed", t.Context(),
+			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, plan.ErrTooLarge), errors.New("no database")), false},
+	} {
+		if got := clean(tt.ctx, tt.err); got != tt.want {
+			t.Errorf("%s: clean is %t, want %t", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -306,8 +306,8 @@ func TestBoundaryOlderBackup(t *testing.T) {
 	}
 }
 
-// A node that has lost the API server goes by its copy of the pods, while the pod was made again on another node: that pod keeps
-// its rows. So it does when the API server does not answer.
+// A node that has lost the API server goes by its copy of the pods, while the pod was made again on another node: that
+// pod keeps its rows. So it does when the API server does not answer.
 func TestBoundaryNoPortIsTakenFromTheLivePod(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -389,7 +389,8 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 	}
 }
 
-// An ADD that ends between the list and the repair has added OVS ports that the list does not have. They stay as they are.
+// An ADD that ends between the list and the repair has added OVS ports that the list does not have. They stay as they
+// are.
 func TestBoundaryAPodThatHasJustStartedKeepsItsPorts(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -413,7 +414,8 @@ func TestBoundaryAPodThatHasJustStartedKeepsItsPorts(t *testing.T) {
 	}
 }
 
-// An Interface row that lost its external_ids gets them again, without ovn-controller's; the other host end is not touched.
+// An Interface row that lost its external_ids gets them again, without ovn-controller's; the other host end is not
+// touched.
 func TestBoundaryLostInterfaceIDs(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return

@@ -13,7 +13,8 @@ import (
 
 // giveDevices gives each attachment to a network of a resource one of the devices that kubelet gave to the pod, and puts it
 // into the plugins' configuration. It returns them by the attachments' places. Without such a network, nobody is asked.
-func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachments []nad.Attachment) (map[int]*plan.Device, error) {
+func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachments []nad.Attachment,
+	read readJournal) (map[int]*plan.Device, error) {
 	var wants []sriov.Want
 	var places []int
 	for i := range attachments {
@@ -29,7 +30,7 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 	if err != nil {
 		return nil, err
 	}
-	held, err := a.heldDevices(owner.Sandbox)
+	held, err := a.heldDevices(owner.Sandbox, read)
 	if err != nil {
 		return nil, err
 	}
@@ -57,19 +58,19 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 
 // heldDevices are those that the plugin's journal has for other containers: their delegates' DEL, which may come at any time,
 // would take them away from whoever has them then.
-func (a *Agent) heldDevices(container string) (sriov.Held, error) {
-	attached, damaged, err := plan.ReadAttached(a.conf.StateDir)
+func (a *Agent) heldDevices(container string, read readJournal) (sriov.Held, error) {
+	j, err := read()
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "which devices are free: %w", err)
 	}
-	if len(damaged) > 0 {
+	if len(j.damaged) > 0 {
 		// They keep no device from others for ever: the plugin, when it undoes such a container, leaves a device alone
 		// that another container has by then.
-		a.log.Warn("journal entries are damaged; their devices are unknown", "files", damaged)
+		a.log.Warn("journal entries are damaged; their devices are unknown", "files", j.damaged)
 	}
 	held := sriov.Held{}
-	for i := range attached {
-		e := &attached[i]
+	for i := range j.attached {
+		e := &j.attached[i]
 		if e.Sandbox.ContainerID == container || e.Plan == nil || e.Forgotten {
 			continue
 		}

@@ -15,12 +15,17 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-// leftBehind lists the attachments of the journal with delegates that would not go.
-func (a *Agent) leftBehind() ([]plan.LeftBehind, error) {
+// readLeftBehind reads from the journal which attachments have delegates that would not go.
+func (a *Agent) readLeftBehind() ([]plan.LeftBehind, error) {
 	attached, _, err := plan.ReadAttached(a.conf.StateDir)
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "%w", err)
 	}
+	return listLeftBehind(attached), nil
+}
+
+// listLeftBehind lists the attachments with delegates that would not go.
+func listLeftBehind(attached []plan.Attached) []plan.LeftBehind {
 	all := []plan.LeftBehind{}
 	for i := range attached {
 		e := &attached[i]
@@ -37,11 +42,11 @@ func (a *Agent) leftBehind() ([]plan.LeftBehind, error) {
 		}
 		all = append(all, l)
 	}
-	return all, nil
+	return all
 }
 
 func (a *Agent) left(_ context.Context, _ *plan.LeftRequest, send deliver) error {
-	all, err := a.leftBehind()
+	all, err := a.readLeftBehind()
 	if err != nil {
 		return err
 	}
@@ -51,7 +56,7 @@ func (a *Agent) left(_ context.Context, _ *plan.LeftRequest, send deliver) error
 // forget marks an attachment for the plugin, which has the journal: its delegates are not tried again. Their devices are free
 // at once, the plugin's next call of the container, or the next DEL of another, removes the entry.
 func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) error {
-	all, err := a.leftBehind()
+	all, err := a.readLeftBehind()
 	if err != nil {
 		return err
 	}
@@ -102,15 +107,15 @@ func (a *Agent) markForgotten(l *plan.LeftBehind) error {
 
 // checkFailed refuses another attachment with delegates to a pod or a namespace of which this node has too many whose
 // delegates' DEL failed. Pods without delegates cannot leave any, and pass.
-func (a *Agent) checkFailed(attachments []nad.Attachment, s *plan.Sandbox) error {
+func checkFailed(attachments []nad.Attachment, s *plan.Sandbox, read readJournal) error {
 	if !slices.ContainsFunc(attachments, func(at nad.Attachment) bool { return at.Delegate != nil }) {
 		return nil
 	}
-	attached, _, err := plan.ReadAttached(a.conf.StateDir)
+	j, err := read()
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "which DELs failed: %w", err)
 	}
-	return plan.CheckFailed(attached, s)
+	return plan.CheckFailed(j.attached, s)
 }
 
 // dropMark removes a mark of release/ whose attachment is gone: the plugin may have been killed between the two.

@@ -49,7 +49,7 @@ func (a *Agent) lookAtGateways(ctx context.Context, g *gateways, now time.Time) 
 	chassis, member, err := "", false, error(nil)
 	if now.Sub(g.announced) >= announceEvery {
 		if chassis, err = a.announce(ctx); err == nil {
-			g.known, g.announced = chassis, now
+			g.known, g.announced, g.owner = chassis, now, "" // NB is this cluster's
 		}
 	}
 	if err == nil {

@@ -408,6 +408,35 @@ func TestChassisIsSaidOnceItCanBe(t *testing.T) {
 	}
 }
 
+// Each time that NB becomes another cluster's, the log says so once.
+func TestBoundaryAnotherOwnerIsSaidEachTime(t *testing.T) {
+	k := newKeeper(t)
+	model, err := nb.FullDatabaseModel()
+	k.must(err)
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: k.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler),
+		Cluster: func(context.Context) (string, error) { return "ours", nil },
+	})
+	k.must(err)
+	t.Cleanup(db.Close)
+	k.a, err = New(k.conf, k.source, db, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&k.log, nil)))
+	k.must(err)
+	t.Cleanup(k.a.Close)
+	for n, owner := range []string{"theirs", "ours", "theirs"} { // an NB without what the agent said of its node
+		k.nb.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{}})
+		k.nb.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.ClusterKey, "row": ovndbtest.Op{
+			"name": "ovn-multinet cluster", "external_ids": []any{"map", []any{[]any{ovndb.ClusterMark, owner}}},
+		}})
+		k.now = k.now.Add(announceEvery)
+		for range 3 {
+			k.look()
+		}
+		if got, want := strings.Count(k.log.String(), "no pod of this node gets a port"), (n+2)/2; got != want {
+			t.Errorf("the log says %d times that NB is another cluster's, want %d:\n%s", got, want, k.log.String())
+		}
+	}
+}
+
 // Looks are apart from what a pod costs: its ports are one transaction on a gateway's node too, with nothing else in it.
 func TestPodsOnAGatewaysNode(t *testing.T) {
 	r := newLayer3(t)

@@ -128,8 +128,8 @@ func TestBoundaryFailedDELsRefuseTheNext(t *testing.T) {
 		networks string
 		want     string
 	}{
-		{"the pod's", func(r *rig) { r.failed(plan.MaxFailedOfPod, "shop", "web", "u-1") }, "blue,ext", "pod shop/web has 4 earlier sandboxes whose networks of other plugins failed their DEL"},
-		{"the namespace's", func(r *rig) { r.failed(plan.MaxFailedOfNamespace, "shop", "other", "u-2") }, "ext", "namespace shop has 32 sandboxes on this node"},
+		{"the pod's", func(r *rig) { r.failed(plan.MaxFailedOfPod, "shop", "web", "u-1") }, "blue,ext", "pod shop/web has 4 earlier sandboxes with a failed delegate DEL; a pod may have at most 4"},
+		{"the namespace's", func(r *rig) { r.failed(plan.MaxFailedOfNamespace, "shop", "other", "u-2") }, "ext", "namespace shop has 32 sandboxes with a failed delegate DEL on this node"},
 		{"no delegates", func(r *rig) { r.failed(plan.MaxFailedOfPod, "shop", "web", "u-1") }, "blue", ""},
 		{"another namespace's", func(r *rig) { r.failed(2*plan.MaxFailedOfNamespace, "depot", "web", "u-1") }, "blue,ext", ""},
 		{"given up", func(r *rig) {

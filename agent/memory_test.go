@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -170,6 +171,7 @@ func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 		entered <- struct{}{}
 		<-gate
 	}
+	r.planTimeout = time.Hour // a machine may stall while the gate is shut
 	r.start()
 	ctx := context.WithoutCancel(t.Context())
 	errs := make(chan error, pods)
@@ -189,10 +191,11 @@ func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 		small <- err
 	}()
 	<-entered
-	// One whose time ends says what it waits for. That its time ends before the others' is the gate's doing.
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if _, _, err := r.planSharing(short, "late", "big"); !conf.HasCode(err, conf.CodeTryAgain) ||
+	// One whose time is over says what it waits for.
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	late := &plan.PlanRequest{Sandbox: r.sandbox("late"), Annotations: map[string]string{conf.NetworksAnnotation: "big"}}
+	if _, err := r.agent.makePlan(over, late, &texts{agent: r.agent}); !conf.HasCode(err, conf.CodeTryAgain) ||
 		!strings.Contains(err.Error(), "network shop/big: 4 other pods of this node have networks with large configurations") {
 		t.Errorf("a plan that waits for its time: %v", err)
 	}
@@ -204,6 +207,27 @@ func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 	t.Attr("boundary.large-plans-at-once", fmt.Sprint(most-1)) // without the one of ordinary size
 	if most != maxLarge+1 {
 		t.Errorf("%d plans had their texts at once, want %d and the one of ordinary size", most, maxLarge)
+	}
+}
+
+// A configuration that grew since the source heard of it counts as what it is now: the plan is a large one.
+func TestBoundaryGrownConfigurationIsLarge(t *testing.T) {
+	r := newRig(t)
+	r.source.nads["grown"], r.source.nads["mid"] = conf.NAD{Config: bridgeOf(2000)}, conf.NAD{Config: bridgeOf(2001)}
+	r.source.newer = map[string]string{"grown": bridgeOf(250 << 10)}
+	var free []bool
+	r.source.onFetch = func() {
+		is := r.agent.large.TryAcquire(maxLarge)
+		if is {
+			r.agent.large.Release(maxLarge)
+		}
+		free = append(free, is)
+	}
+	r.start()
+	_, _, err := r.planSharing(t.Context(), "c1", "grown,mid")
+	r.must(err)
+	if want := []bool{true, false}; !slices.Equal(free, want) {
+		t.Errorf("at its fetches all turns of large plans are free: %v, want %v", free, want)
 	}
 }
 

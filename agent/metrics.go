@@ -52,31 +52,38 @@ func newMetrics(registry prometheus.Registerer, a *Agent) *metrics {
 			return 0
 		})
 	}
-	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ovn_multinet_agent_left_behind", Help: "Containers with networks of other plugins whose DEL failed, and which are tried again.",
-	}, func() float64 {
-		all, err := a.leftBehind()
-		if err != nil {
-			return math.NaN()
-		}
-		return float64(len(slices.DeleteFunc(all, func(l plan.LeftBehind) bool { return l.Forgotten })))
-	})
 	looked := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ovn_multinet_agent_last_look_timestamp_seconds", Help: "When the agent last listed all that containers have, to find those that are gone.",
 	}, func() float64 { return float64(a.remaining.looked.Load()) })
-	damaged := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ovn_multinet_agent_damaged_files", Help: "Files of the plugin's journal that cannot be read or do not parse, and files in release/ that cannot be deleted.",
-	}, func() float64 {
-		_, damaged, err := plan.ReadAttached(a.conf.StateDir)
-		if err != nil {
-			return math.NaN()
-		}
-		return float64(len(damaged)) + float64(a.stuckReleases.Load())
-	})
-	registry.MustRegister(m.requests, m.seconds, m.taken, m.restored, lost, left, looked, damaged,
+	registry.MustRegister(m.requests, m.seconds, m.taken, m.restored, lost, looked, journalMetrics{a},
 		connected("ovn_multinet_agent_nb_connected", "Whether the connection to OVN's Northbound database stands.", a.nbdb.Connected),
 		connected("ovn_multinet_agent_ovs_connected", "Whether the connection to the node's Open vSwitch stands.", a.ovs.Connected))
 	return m
+}
+
+// journalMetrics are those of the plugin's journal, which each scrape reads once.
+type journalMetrics struct{ agent *Agent }
+
+var (
+	leftBehindDesc = prometheus.NewDesc("ovn_multinet_agent_left_behind",
+		"Containers with networks of other plugins whose DEL failed, and which are tried again.", nil, nil)
+	damagedDesc = prometheus.NewDesc("ovn_multinet_agent_damaged_files",
+		"Files of the plugin's journal that cannot be read or do not parse, and files in release/ that cannot be deleted.", nil, nil)
+)
+
+func (journalMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- leftBehindDesc
+	to <- damagedDesc
+}
+
+func (j journalMetrics) Collect(to chan<- prometheus.Metric) {
+	left, files := math.NaN(), math.NaN()
+	if attached, damaged, err := plan.ReadAttached(j.agent.conf.StateDir); err == nil {
+		waiting := slices.DeleteFunc(listLeftBehind(attached), func(l plan.LeftBehind) bool { return l.Forgotten })
+		left, files = float64(len(waiting)), float64(len(damaged))+float64(j.agent.stuckReleases.Load())
+	}
+	to <- prometheus.MustNewConstMetric(leftBehindDesc, prometheus.GaugeValue, left)
+	to <- prometheus.MustNewConstMetric(damagedDesc, prometheus.GaugeValue, files)
 }
 
 func (m *metrics) observe(op string, err error, took time.Duration) {

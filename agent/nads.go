@@ -51,12 +51,18 @@ func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 	if known := t.fetched[*def]; known != nil {
 		return known, nil
 	}
-	if err := t.admit(ctx, def); err != nil {
+	size := def.Omitted.Size
+	if err := t.admit(ctx, def, size, size); err != nil {
 		return nil, err
 	}
 	live, err := t.agent.source.LiveNAD(ctx, namespace, name)
 	if err != nil {
 		return nil, sourceError(err)
+	}
+	if more := len(live.Config) - size; more > 0 { // the source's copy is older than the text
+		if err := t.admit(ctx, def, size+more, more); err != nil {
+			return nil, err
+		}
 	}
 	if t.fetched == nil {
 		t.fetched = map[conf.NAD]*conf.NAD{}
@@ -65,19 +71,19 @@ func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 	return live, nil
 }
 
-// admit waits until the agent has room for a plan with this text, and refuses a pod whose texts are over their bound. It waits once
-// in a plan, and so never for a plan that waits for this one.
-func (t *texts) admit(ctx context.Context, def *conf.NAD) error {
-	size := def.Omitted.Size
-	for known := range t.fetched {
-		size += known.Omitted.Size
+// admit waits until the agent has room for a plan with this text, of that size, and refuses a pod whose texts are over
+// their bound. more is what of the size was not admitted before. It waits once in a plan, and so never for a plan that
+// waits for this one.
+func (t *texts) admit(ctx context.Context, def *conf.NAD, size, more int) error {
+	for _, known := range t.fetched {
+		size += len(known.Config)
 	}
 	if size > nad.MaxConfigs {
 		return nad.TooMuch(size)
 	}
 	for i := range t.selections {
 		if t.selections[i].Namespace == def.Namespace && t.selections[i].Name == def.Name {
-			t.size += def.Omitted.Size // with cni-args or a device each has a text of its own
+			t.size += more // with cni-args or a device each has a text of its own
 		}
 	}
 	if t.release != nil || t.size <= smallText {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
@@ -56,9 +57,10 @@ func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) err
 }
 
 // clean tells whether a plan that failed left nothing behind: it is refused before its ports are written, or with
-// them, unless the database's word is missing.
+// them, unless the database's word is missing. The ports of an answer that was too large to send are written, and
+// their release may have failed.
 func clean(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !errors.Is(err, ovndb.ErrUnknownOutcome)
+	return ctx.Err() == nil && !errors.Is(err, ovndb.ErrUnknownOutcome) && !errors.Is(err, errNotSent)
 }
 
 // errNotSent says that a plugin did not get its answer.
@@ -83,7 +85,11 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest, texts *texts)
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 	}
-	asks := &asked{annotations, selections, &r.Sandbox, a.rules(r), !r.Sharing}
+	read := sync.OnceValues(func() (*journal, error) {
+		attached, damaged, err := plan.ReadAttached(a.conf.StateDir)
+		return &journal{attached, damaged}, err
+	})
+	asks := &asked{annotations, selections, &r.Sandbox, a.rules(r), !r.Sharing, read}
 	texts.selections = selections
 	get := getNAD(texts.getNAD)
 	var lost error // an answer of the database, on the way to the plan: something may have been written
@@ -179,7 +185,17 @@ type asked struct {
 	sandbox     *plan.Sandbox
 	rules       nad.Rules
 	apart       bool // its plugin reads no plan whose delegates share a conflist
+	journal     readJournal
 }
+
+// journal is what the plugin's journal says; readJournal reads it, once for a plan.
+type (
+	journal struct {
+		attached []plan.Attached
+		damaged  []string // by the files' names
+	}
+	readJournal func() (*journal, error)
+)
 
 // planFor makes the plan by the NADs that get answers with.
 func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, get getNAD) (*plan.Plan, error) {
@@ -187,7 +203,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkFailed(attachments, pod.sandbox); err != nil {
+	if err := checkFailed(attachments, pod.sandbox, pod.journal); err != nil {
 		return nil, err
 	}
 	settings, mtus, err := a.onThisNode(ctx, attachments)
@@ -201,7 +217,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
-	devices, err := a.giveDevices(ctx, &owner, attachments)
+	devices, err := a.giveDevices(ctx, &owner, attachments, pod.journal)
 	if err != nil {
 		return nil, err
 	}

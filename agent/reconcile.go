@@ -89,9 +89,9 @@ func (a *Agent) NBReplaced() {
 	}
 }
 
-// round looks once, and takes away what is seen dead for a period: by every look since then, of which there was one at its
-// beginning. What could not be listed in full takes nothing away, and what was seen before has to be seen anew; the list is
-// nil then. A dry one only tells; it does not count as a look.
+// round looks once, and takes away what is seen dead for a period: by every look since then, of which there was one at
+// its beginning. What could not be listed in full takes nothing away, and what was seen before has to be seen anew;
+// the list is nil then. A dry one only tells; it does not count as a look.
 func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()

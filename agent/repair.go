@@ -61,7 +61,8 @@ func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err 
 // repairTimeout bounds one pass: hundreds of ports, one transaction each.
 const repairTimeout = 2 * releaseTimeout
 
-// repair restores what one sandbox has lost. What its owner was told counts on for each port of which it learns nothing new.
+// repair restores what one sandbox has lost. What its owner was told counts on for each port of which it learns
+// nothing new.
 func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err error) {
 	a := r.agent
 	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
@@ -130,9 +131,9 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 	return pending, errors.Join(errs...)
 }
 
-// interfaces are those that a sandbox has now, by its entry of the journal and the kernel's links. It needs the sandbox's lock: the
-// list of the reconcile pass may be older than a DEL that has run to its end since. If a delegate's DEL failed, the entry is still
-// there.
+// interfaces are those that a sandbox has now, by its entry of the journal and the kernel's links. It needs the
+// sandbox's lock: the list of the reconcile pass may be older than a DEL that has run to its end since. If a
+// delegate's DEL failed, the entry is still there.
 func (r *repairer) interfaces(s *plan.Sandbox) (has []plan.Interface, err error) {
 	e, err := plan.ReadEntry(r.agent.conf.StateDir, s)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,9 +184,10 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *plan.Interfa
 	return nil
 }
 
-// supersedes lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has no more, and
-// from another pod of the name if the API server says that the sandbox's pod is the live one. The copy of the pods would not do:
-// on a node that has lost the API server, the copy has a pod that was made again on another node since.
+// supersedes lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has
+// no more, and from another pod of the name if the API server says that the sandbox's pod is the live one. The copy of
+// the pods would not do: on a node that has lost the API server, the copy has a pod that was made again on another
+// node since.
 func (r *repairer) supersedes(ctx context.Context, o, older *ovnport.Owner) error {
 	if older.UID == o.UID && (older.Node != o.Node || r.agent.inJournal(older.Sandbox)) {
 		return ovnport.ErrSuperseded
@@ -249,8 +251,8 @@ func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
 		n.Name, n.Network, why))
 }
 
-// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added those that are
-// not in the list since, so Open vSwitch is asked again for them.
+// addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added
+// those that are not in the list since, so Open vSwitch is asked again for them.
 func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []plan.Interface) error {
 	var missing []ovnport.Plug
 	for i := range interfaces {

@@ -26,14 +26,14 @@ const callTimeout = 60 * time.Second
 const planTimeout = 20 * time.Second
 
 // timeFor is the time that a request has: what the plugin waits, less what the answer may need.
-func timeFor(r *plan.Request) time.Duration {
+func (a *Agent) timeFor(r *plan.Request) time.Duration {
 	limit := callTimeout
 	if r.Timeout > 0 {
 		waits := time.Duration(r.Timeout) * time.Millisecond
 		limit = waits - min(time.Second, waits/5)
 	}
 	if r.Op == plan.OpPlan {
-		return min(limit, planTimeout)
+		return min(limit, a.planTimeout)
 	}
 	return limit
 }
@@ -158,7 +158,7 @@ func checkPeer(conn *net.UnixConn) error {
 // answer serves one request and logs it in one line.
 func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, timeFor(r))
+	ctx, cancel := context.WithTimeout(ctx, a.timeFor(r))
 	defer cancel()
 	var s plan.Sandbox
 	delivered := false

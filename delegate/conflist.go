@@ -29,8 +29,8 @@ const stubKey = "ovn-multinet/plugin"
 // correctNAD says what to do about a configuration that is refused.
 const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 
-// readConflist reads what the agent made of a NetworkAttachmentDefinition. It refuses what a plugin may read differently, and what
-// is the runtime's to say: the agent has done so too, and another agent may not have.
+// readConflist reads what the agent made of a NetworkAttachmentDefinition. Refuse ambiguous keys and keys that only
+// the runtime may set. The agent checks this too, but an older agent may not.
 func readConflist(d *plan.Delegate) (*conflist, error) {
 	var text struct {
 		Name         string                       `json:"name"`

@@ -28,7 +28,9 @@ type delegates struct {
 }
 
 func (c *call) delegates() *delegates {
-	e := &executor{allowed: c.conf.Allowed()}
+	e := &executor{allowed: c.conf.Allowed(), note: func(why error) {
+		c.note(&c.sandbox, "ran a network's plugin without the limits of all its processes together", "err", why)
+	}}
 	cache := filepath.Join(c.conf.StateDir, cacheDir)
 	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
 }
@@ -203,11 +205,12 @@ func (d *delegates) holderOf(e *entry, list *conflist) (container string, err er
 	if len(list.plugins) == 0 || json.Unmarshal(list.plugins[0]["deviceID"], &id) != nil || id == "" {
 		return "", nil
 	}
-	all, err := d.call.journal.list()
+	all, _, err := plan.ReadAttached(d.call.journal.dir)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("journal: %w", err)
 	}
-	for _, other := range all {
+	for i := range all {
+		other := &all[i]
 		if other.Plan == nil || other.Sandbox.ContainerID == e.Sandbox.ContainerID {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ type executor struct {
 	// libcni's.
 	list *conflist
 	prev json.RawMessage
+	// note tells of a program that ran without control groups, and why.
+	note func(why error)
 }
 
 const (
@@ -82,8 +85,13 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	if err := e.checkRequest(name, stdin); err != nil {
 		return nil, err
 	}
+	limits := cniexec.DelegateLimits
+	limits.Lenient = deletes(environ)
 	for try := 1; ; try++ {
-		out, err := cniexec.Run(ctx, path, stdin, environ, &cniexec.DelegateLimits)
+		out, err := cniexec.Run(ctx, path, stdin, environ, &limits)
+		if out != nil && out.Unlimited != nil {
+			e.note(fmt.Errorf("delegate %s: %w", name, out.Unlimited))
+		}
 		switch {
 		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
 			select {
@@ -95,8 +103,12 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed", "delegate %s: %w", name, context.Cause(ctx))
 		case out != nil && out.Over:
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
+		case errors.Is(err, cniexec.ErrNoGroup):
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "make the node's control groups below /sys/fs/cgroup writable for the container runtime",
+				"delegate %s: %w", name, err)
 		case err != nil && out == nil:
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "has this node a process, a file or memory left?", "delegate %s: %w", name, err)
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "check whether the node has run out of processes, open files or memory",
+				"delegate %s: %w", name, err)
 		case err != nil && out.Limit != "":
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault",
 				"delegate %s: it reached the limit of %s", name, out.Limit)
@@ -105,6 +117,12 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		}
 		return out.Stdout, nil
 	}
+}
+
+// deletes tells whether a plugin is called to delete something (CNI specification, section 2). That is done without
+// control groups rather than not at all.
+func deletes(environ []string) bool {
+	return slices.Contains(environ, "CNI_COMMAND=DEL") || slices.Contains(environ, "CNI_COMMAND=GC")
 }
 
 // checkRequest is the last look at what a plugin is given: these very bytes, read as the plugin reads them, have it run what the

@@ -313,6 +313,9 @@ func TestBoundaryLockWithoutAFile(t *testing.T) {
 	cancel() // whoever has to wait is refused at once
 	_, err = takeLockToUndo(over, path)
 	wantError(t, err, conf.CodeTryAgain, "lock "+filepath.Dir(path))
+	if _, _, details := conf.Describe(err); details != "a call on this node holds the lock" {
+		t.Errorf("the error blames %q", details)
+	}
 	n.must(other.Close())
 	// A call that was refused waits on in the background, and gives the lock back as soon as it has it.
 	soon := func(take func(context.Context, string) (*lock, error)) *lock {

@@ -28,7 +28,7 @@ func takeLock(ctx context.Context, path string) (*lock, error) {
 			return nil, journalError(fmt.Errorf("lock: %w", err))
 		}
 		if err := flock(ctx, f, unix.LOCK_EX); err != nil {
-			return nil, stillRunning(path, err)
+			return nil, stillRunning("another call for this container is still running", path, err)
 		}
 		if sameFile(f, path) {
 			l := &lock{file: f}
@@ -62,13 +62,13 @@ func lockFolder(ctx context.Context, path string, how int) (*os.File, error) {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	if err := flock(ctx, f, how); err != nil {
-		return nil, stillRunning(path, err)
+		return nil, stillRunning("a call on this node holds the lock", path, err)
 	}
 	return f, nil
 }
 
-func stillRunning(path string, err error) error {
-	return conf.Errorf(conf.CodeTryAgain, "another call for this container is still running", "lock %s: %w", path, err)
+func stillRunning(who, path string, err error) error {
+	return conf.Errorf(conf.CodeTryAgain, who, "lock %s: %w", path, err)
 }
 
 // flock blocks in a goroutine: there is no flock with a deadline. If the time is up the goroutine stays, and closes the file when

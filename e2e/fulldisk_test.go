@@ -107,7 +107,7 @@ func TestBoundaryRefusedBeforeLitter(t *testing.T) {
 	}
 	equal(t, "entries", entries, plan.MaxFailedOfPod)
 	_, err := p.Add(w.ctx)
-	w.refused(err, conf.CodeDelegateFailed, "pod shop/web has 4 earlier sandboxes whose networks of other plugins failed their DEL")
+	w.refused(err, conf.CodeDelegateFailed, "pod shop/web has 4 earlier sandboxes with a failed delegate DEL; a pod may have at most 4")
 	w.noPorts(p)
 	w.end(p, w.attached(0, "other", "blue"))
 }

@@ -173,8 +173,8 @@ func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
 	return nil
 }
 
-// Restore puts those of a sandbox's host ends into the integration bridge that Open vSwitch has lost, and leaves all others as they
-// are. An Interface row that has lost its external_ids gets them again. restored counts both.
+// Restore puts those of a sandbox's host ends into the integration bridge that Open vSwitch has lost, and leaves all
+// others as they are. An Interface row that has lost its external_ids gets them again. restored counts both.
 func (v *OVS) Restore(ctx context.Context, o Owner, plugs []Plug) (restored int, err error) {
 	rows, err := v.interfaces(ctx, plugs)
 	if err != nil {

@@ -75,8 +75,8 @@ func ReadAttached(stateDir string) (all []Attached, damaged []string, err error)
 	return all, damaged, nil
 }
 
-// ReadEntry reads one entry of the journal, with the Outline of its plan. An error that is not fs.ErrNotExist says that the file
-// cannot be read or does not parse.
+// ReadEntry reads one entry of the journal, with the Outline of its plan. An error that is not fs.ErrNotExist says
+// that the file cannot be read or does not parse.
 func ReadEntry(stateDir string, s *Sandbox) (*Attached, error) {
 	text, err := os.ReadFile(filepath.Join(stateDir, AttachedDir, s.ID()))
 	if err != nil {

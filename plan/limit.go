@@ -29,14 +29,15 @@ func CheckFailed(attached []Attached, s *Sandbox) error {
 			pod++
 		}
 	}
-	const failed = "whose networks of other plugins failed their DEL"
+	const failed = "with a failed delegate DEL"
 	switch {
 	case pod >= MaxFailedOfPod:
-		return tooMany("pod %s/%s has %d earlier sandboxes "+failed+", the limit of a pod", s.Namespace, s.Pod, pod)
+		return tooMany("pod %s/%s has %d earlier sandboxes "+failed+"; a pod may have at most %d", s.Namespace, s.Pod, pod, MaxFailedOfPod)
 	case namespace >= MaxFailedOfNamespace:
-		return tooMany("namespace %s has %d sandboxes on this node "+failed+", the limit of a namespace", s.Namespace, namespace)
+		return tooMany("namespace %s has %d sandboxes "+failed+" on this node; a namespace may have at most %d", s.Namespace, namespace, MaxFailedOfNamespace)
 	case node >= MaxFailedOfNode && namespace > 0:
-		return tooMany("this node has %d sandboxes "+failed+", the limit of a node, and %d of them are of namespace %s", node, namespace, s.Namespace)
+		return tooMany("this node has %d sandboxes "+failed+", %d of them of namespace %s; a node may have at most %d",
+			node, namespace, s.Namespace, MaxFailedOfNode)
 	}
 	return nil
 }

@@ -121,15 +121,22 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 	return nil
 }
 
-// nbSecret returns the first of the Secrets that is there.
-func nbSecret(ctx context.Context, core kubernetes.Interface) (s *corev1.Secret, err error) {
+// nbSecret returns the first of the Secrets that is there and may be read. If none is, the error is that of the first.
+func nbSecret(ctx context.Context, core kubernetes.Interface) (*corev1.Secret, error) {
+	var first error
 	for _, name := range nbSecrets {
-		s, err = core.CoreV1().Secrets(installed).Get(ctx, name, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return s, err
+		s, err := core.CoreV1().Secrets(installed).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			return s, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+			break
 		}
 	}
-	return nil, err
+	return nil, first
 }
 
 // words splits a list as flags do; none of "".

@@ -34,7 +34,7 @@ func main() {
 	daemon.SourceFlags(flags, &c.Kubeconfig, &c.Manifests)
 	daemon.NBFlags(flags, &c.NB)
 	daemon.ClusterFlag(flags, &c.ClusterID)
-	flags.StringVar(&c.AdoptCluster, "adopt-cluster", "", "identity of a cluster that is no more: NB is taken over if it belongs to that one; empty: none")
+	flags.StringVar(&c.AdoptCluster, "adopt-cluster", "", "ID of the former cluster; take NB over if that cluster owns it")
 	flags.StringVar(&c.LeaseNamespace, "leader-election-namespace", "", "namespace of the Lease; empty: that of the pod it runs in")
 	flags.StringVar(&c.Config, "config", "", "YAML file with the routers of the whole cluster, the routers with a gateway to a provider's network, and the grants of physical networks; empty: none")
 	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil, "namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")

@@ -78,13 +78,13 @@ func ours(t *testing.T) (found []string) {
 	return found
 }
 
-// hasGroups demands that this node can limit tasks and memory: without that, a test must not start what has no end.
+// hasGroups skips a test where there are no control groups to limit tasks and memory: what has no end must not start.
 func hasGroups(t *testing.T) {
 	t.Helper()
-	made := newGroups(&few)
-	made.remove()
+	made, err := newGroups(&few)
+	made.remove(t.Context())
 	if !made.limit("pids") || !made.limit("memory") {
-		t.Fatal("root cannot make control groups for pids and memory here")
+		t.Skip("needs root, and control groups for pids and memory that can be made here: ", err)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestBoundaryMemory(t *testing.T) {
 
 // TestBoundaryEachProcess: a program has its limits from its first instruction on, and soon cannot raise them.
 func TestBoundaryEachProcess(t *testing.T) {
-	limits := few
+	limits := Limits{} // without control groups, which need root
 	limits.Each = Rlimits{Data: 512 << 20, CPU: 7, FileSize: 4 << 20, Files: 64}
 	out, err := Run(t.Context(), script(t, `for l in c d t f; do echo $l $(ulimit -S -$l); done
 		for l in n f t d c; do until test $(ulimit -H -$l) = $(ulimit -S -$l); do sleep 0.01; done; done; ulimit -n`), nil, path, &limits)
@@ -217,8 +217,8 @@ func TestBoundaryProgramsAreRun(t *testing.T) {
 	}
 }
 
-// TestKillOutsideOfTheProgramsLife: neither before the program is started nor after its end has the call a process to kill: the
-// process ID may be another's by then.
+// TestKillOutsideOfTheProgramsLife: neither before the program is started nor after its end has the call a process to
+// kill: the process ID may be another's by then.
 func TestKillOutsideOfTheProgramsLife(t *testing.T) {
 	c := &call{cmd: exec.Command(script(t, "exit 0"))}
 	if err := c.kill(); !errors.Is(err, os.ErrProcessDone) {
@@ -275,13 +275,8 @@ func TestBoundaryKilledCaller(t *testing.T) {
 		}
 	}
 	gone(own)
-	if _, err := Run(t.Context(), script(t, "exit 0"), nil, path, &few); err != nil {
-		t.Error(err)
-	}
+	swept(t, nil)
 	gone(left)
-	if left := ours(t); len(left) > 0 {
-		t.Errorf("control groups are left: %q", left)
-	}
 }
 
 // groupsEnv has the process of TestCaller use the folder of control groups of the test that started it.

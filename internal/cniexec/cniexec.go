@@ -33,6 +33,7 @@ type Output struct {
 	Stdout, Stderr []byte
 	Over           bool   // it printed more than MaxOutput, and was killed for it
 	Limit          string // which of its Limits it reached, in words; "": none
+	Unlimited      error  // why it ran without control groups, on a node that has controllers; an ErrNoGroup
 }
 
 // Run runs a program with its standard input. limits hold the program and all that it starts; nil: none. What the program leaves
@@ -46,7 +47,7 @@ func Run(ctx context.Context, path string, stdin []byte, environ []string, limit
 	c.cmd.Env, c.cmd.Stdin = environ, bytes.NewReader(stdin)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.cmd.Cancel, c.cmd.WaitDelay = c.kill, afterDeath
-	defer func() { c.groups.remove() }()
+	defer func() { c.groups.remove(ctx) }()
 	stdout, stderr := &capped{limit: MaxOutput, full: func() { _ = c.kill() }}, &capped{limit: maxComplaint}
 	copied, err := c.start(limits, stdout, stderr)
 	if err != nil {
@@ -54,7 +55,7 @@ func Run(ctx context.Context, path string, stdin []byte, environ []string, limit
 	}
 	err = c.wait()
 	copied()
-	out := &Output{Stdout: stdout.kept, Stderr: stderr.kept, Over: stdout.over}
+	out := &Output{Stdout: stdout.kept, Stderr: stderr.kept, Over: stdout.over, Unlimited: c.unlimited}
 	if err != nil && limits != nil {
 		out.Limit = c.groups.over(limits)
 	}
@@ -66,6 +67,8 @@ type call struct {
 	cmd     *exec.Cmd
 	groups  groups
 	outside atomic.Bool // this process is not in the groups
+	// unlimited is why there are no groups although this node has controllers.
+	unlimited error
 
 	mu  sync.Mutex
 	pid int // the program's process ID, and its process group's; 0: the ID is not the program's yet, or no more
@@ -95,8 +98,8 @@ func (c *call) run() error {
 	return nil
 }
 
-// forking is held while this process is in the groups of a call: what another call forked then would be in them too, and would
-// take them for the groups that this process comes from.
+// Hold this lock while this process is inside a call's groups. A concurrent call would fork into the wrong groups and
+// record them as this process's own.
 var forking sync.Mutex
 
 // start forks the program in its control groups, with its limits from its first instruction on. copied waits until all that the
@@ -143,7 +146,9 @@ func (c *call) fork(limits *Limits) error {
 	forking.Lock()
 	defer forking.Unlock()
 	if limits != nil {
-		c.groups = newGroups(limits)
+		if c.groups, c.unlimited = newGroups(limits); c.unlimited != nil && !limits.Lenient {
+			return c.unlimited
+		}
 		before := limits.Each.lend()
 		defer before.restore()
 	}
@@ -179,8 +184,8 @@ func (c *call) wait() error {
 	return c.reap()
 }
 
-// reap takes the program's status from the kernel, which may then give the process ID to another process: nothing is killed
-// by that ID from here on.
+// reap takes the program's status from the kernel, which may then give the process ID to another process: nothing is
+// killed by that ID from here on.
 func (c *call) reap() error {
 	c.mu.Lock()
 	c.pid = 0

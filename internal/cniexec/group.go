@@ -1,6 +1,7 @@
 package cniexec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +18,7 @@ import (
 // A call has a control group of its own in each hierarchy that limits tasks or memory: one hierarchy with version 2, two with
 // version 1. All are below groupsName at the root of the hierarchy, the one place where root may make groups with controllers
 // whatever the container runtime's own group has in it. The caller holds a lock on the group: a group without a lock was left by a
-// caller that was killed, and the next call removes it with all that is in it.
+// caller that was killed. The next call kills what is in it, and a call that finds it empty removes it.
 const groupPrefix = "call-"
 
 // groupsName is a variable for the tests alone.
@@ -109,22 +110,32 @@ func (h *hierarchy) findOwn(path, root string) bool {
 	return true
 }
 
-// newGroups makes the groups of a call, as far as this node has such.
-func newGroups(l *Limits) (made groups) {
+// ErrNoGroup says that this node has a controller for a limit, and that no control group can be made there.
+var ErrNoGroup = errors.New("no control group can be made for its limits")
+
+// newGroups makes the groups of a call, as far as this node has controllers for them. If one that it has cannot be
+// used, there is no group at all.
+func newGroups(l *Limits) (made groups, err error) {
+	if l.Tasks == 0 && l.Memory == 0 {
+		return nil, nil
+	}
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("%w: %w", ErrNoGroup, err)
 	}
 	cgroup, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("%w: %w", ErrNoGroup, err)
 	}
 	for _, h := range hierarchies(string(mountinfo), string(cgroup)) {
-		if g, err := h.newGroup(l.files); err == nil {
-			made = append(made, g)
+		g, err := h.newGroup(l.files)
+		if err != nil {
+			made.remove(context.Background()) // nobody is in them
+			return nil, fmt.Errorf("%w: %w", ErrNoGroup, err)
 		}
+		made = append(made, g)
 	}
-	return made
+	return made, nil
 }
 
 // limitFile is a file of a group that takes a limit.
@@ -160,7 +171,7 @@ func (h *hierarchy) newGroup(files func(controller string, v2 bool) []limitFile)
 	for _, c := range h.controllers {
 		for _, f := range files(c, h.v2) {
 			if err := os.WriteFile(filepath.Join(g.dir, f.name), []byte(f.value), 0); err != nil && !f.optional {
-				g.remove()
+				groups{g}.remove(context.Background()) // nobody is in it
 				return nil, err
 			}
 		}
@@ -229,7 +240,8 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the groups of callers that are gone, with the processes in them.
+// sweep kills what callers that are gone left in their groups, and removes the groups that are empty. It does not wait
+// for the processes' end: a later call removes the others.
 func (g *group) sweep(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
 	if err != nil {
@@ -237,7 +249,10 @@ func (g *group) sweep(parent string) {
 	}
 	for _, dir := range dirs {
 		if lock, err := lockFolder(dir); err == nil {
-			(&group{hierarchy: g.hierarchy, dir: dir, lock: lock}).remove()
+			left := &group{hierarchy: g.hierarchy, dir: dir, lock: lock}
+			left.kill()
+			_ = unix.Rmdir(dir)
+			lock.Close()
 		}
 	}
 }
@@ -271,9 +286,18 @@ func (gs groups) kill() {
 	}
 }
 
-func (gs groups) remove() {
+// removePatience bounds how long the end of killed processes is waited for; a later call tries again.
+const removePatience = 5 * time.Second
+
+// remove kills what is in the groups and removes them. When ctx is over, what was killed by that end has a moment
+// more.
+func (gs groups) remove(ctx context.Context) {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), removePatience)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(afterDeath, cancel) })
+	defer stop()
 	for _, g := range gs {
-		g.remove()
+		g.remove(within)
 	}
 }
 
@@ -309,15 +333,12 @@ func (g *group) kill() {
 	}
 }
 
-// removePatience bounds how long the end of killed processes is waited for; the next call tries again.
-const removePatience = 5 * time.Second
-
 // remove kills what is in the group and removes it, and the folder of groups if it is the last one there.
-func (g *group) remove() {
+func (g *group) remove(ctx context.Context) {
 	defer g.lock.Close()
-	for deadline := time.Now().Add(removePatience); ; time.Sleep(time.Millisecond) {
+	for ; ; time.Sleep(time.Millisecond) {
 		err := unix.Rmdir(g.dir)
-		if err == nil || errors.Is(err, unix.ENOENT) || time.Now().After(deadline) {
+		if err == nil || errors.Is(err, unix.ENOENT) || ctx.Err() != nil {
 			break
 		}
 		g.kill()

@@ -9,8 +9,10 @@ import (
 // Limits bound what a program and all that it starts may use.
 type Limits struct {
 	Tasks  int   // processes and threads, of all together, where this node has control groups for them
-	Memory int64 // bytes, of all together, likewise
+	Memory int64 // bytes, of all together, likewise; both 0: without control groups
 	Each   Rlimits
+	// Lenient: the program runs without control groups if this node has controllers for them and refuses to make one.
+	Lenient bool
 }
 
 func (l *Limits) tasksInWords() string { return fmt.Sprintf("%d processes and threads", l.Tasks) }
@@ -60,7 +62,7 @@ func (r rlimits) restore() {
 	}
 }
 
-// keep takes the way back from a process: its hard limits become those, too.
+// keep lowers the hard limits too, so that the process cannot raise them again.
 func (r *Rlimits) keep(pid int) {
 	for number, limit := range r.all() {
 		_ = unix.Prlimit(pid, number, &unix.Rlimit{Cur: limit, Max: limit}, nil)
