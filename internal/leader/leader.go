@@ -107,7 +107,8 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 // lease knows until when the Lease is ours for certain.
 type lease struct {
 	resourcelock.Interface
-	until atomic.Pointer[time.Time]
+	until  atomic.Pointer[time.Time]
+	others atomic.Bool // the last Get found another holder
 }
 
 // leading is an error once the Lease may be another's, although nobody may have told us.
@@ -124,6 +125,9 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	if apierrors.IsNotFound(err) || err == nil && r.HolderIdentity != l.Identity() {
 		l.until.Store(nil)
 	}
+	if err == nil {
+		l.others.Store(r.HolderIdentity != l.Identity())
+	}
 	return r, raw, err
 }
 
@@ -139,6 +143,10 @@ func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord)
 func (l *lease) hold(r resourcelock.LeaderElectionRecord, write func() error) error {
 	if r.HolderIdentity != l.Identity() { // it is given back
 		l.until.Store(nil)
+		if l.others.Load() {
+			// client-go goes by what it knew before it was stopped, although it has just read who holds the Lease.
+			return errLost
+		}
 	}
 	until := time.Now().Add(leaseDuration)
 	err := write()

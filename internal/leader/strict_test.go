@@ -77,3 +77,34 @@ func TestLeadingOfOneWhoSawAnother(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A leader that was stopped for so long that another has the Lease does not give back what is not its own: client-go's
+// release reads the Lease and writes it, whoever holds it.
+func TestLeaseOfAnotherIsNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var server api
+		way := server.client()
+		first := server.candidate(t, way, discard)
+		<-first.leads
+		requests := 0
+		way.set(func(string, *coordinationv1.Lease) error {
+			switch requests++; requests {
+			case 1: // the renewal, while the process is stopped
+				time.Sleep(10 * leaseDuration)
+				return errDown
+			case 2: // the look that follows, whose time is over
+				return errDown
+			}
+			return nil
+		})
+		server.write(func(spec *coordinationv1.LeaseSpec) { *spec.HolderIdentity = "thief" })
+		<-first.term.Done()
+		synctest.Wait()
+		if holder, _ := server.holder(); holder != "thief" {
+			t.Errorf("the Lease is %q's, want the thief's", holder)
+		}
+		if got := first.ended(); got != errLost.Error() {
+			t.Errorf("the first ended with %q", got)
+		}
+	})
+}
