@@ -243,7 +243,7 @@ func (r *rig) must(err error) {
 
 func (r *rig) eventually(what string, is func() bool) {
 	r.t.Helper()
-	for giveUp := time.Now().Add(20 * time.Second); !is(); {
+	for giveUp := time.Now().Add(2 * time.Minute); !is(); {
 		if time.Now().After(giveUp) {
 			r.t.Fatalf("never %s", what)
 		}
@@ -295,7 +295,7 @@ func (r *rig) sandbox(id string) plan.Sandbox {
 func (r *rig) call(op string, body, out any) error {
 	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
 	return c.Call(ctx, op, body, out)
 }

@@ -195,7 +195,7 @@ func TestFewAreToldAtOnce(t *testing.T) {
 func (r *rig) told(op string, body any) ([]plan.Dead, error) {
 	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
 	err := c.Call(ctx, op, body, nil)
 	return c.Dead, err

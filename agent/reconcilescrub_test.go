@@ -162,7 +162,7 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 	l.agent.scrubbed = make(chan struct{})
 	r.Plan = plan.Plan{}
 	bound := false
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l.must(l.agent.bind(ctx, &r, func(any) error { bound = true; return nil }))
 	if !bound {

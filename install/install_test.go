@@ -180,7 +180,7 @@ func read(path string) string {
 
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for giveUp, pause := time.Now().Add(30*time.Second), time.Tick(time.Millisecond); !is(); <-pause {
+	for giveUp, pause := time.Now().Add(2*time.Minute), time.Tick(time.Millisecond); !is(); <-pause {
 		if time.Now().After(giveUp) {
 			t.Fatalf("never: %s", what)
 		}

@@ -41,7 +41,7 @@ func openOf(t testing.TB, cluster func(context.Context) (string, error), endpoin
 func connectOf(t testing.TB, cluster, endpoint string) *ovndb.DB {
 	t.Helper()
 	db := openOf(t, func(context.Context) (string, error) { return cluster, nil }, endpoint)
-	if err := db.WaitConnected(withTimeout(t, 20*time.Second)); err != nil {
+	if err := db.WaitConnected(withTimeout(t, 2*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return db
@@ -49,7 +49,7 @@ func connectOf(t testing.TB, cluster, endpoint string) *ovndb.DB {
 
 func take(t testing.TB, db *ovndb.DB, adopt string) {
 	t.Helper()
-	if err := db.Take(withTimeout(t, 20*time.Second), adopt); err != nil {
+	if err := db.Take(withTimeout(t, 2*time.Minute), adopt); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -98,7 +98,7 @@ func TestBoundaryEachWriteAssertsTheOwner(t *testing.T) {
 			take(t, connectOf(t, tt.owner, s.Endpoint()), "")
 		}
 		for name, ops := range writes {
-			_, err := db.Transact(withTimeout(t, 20*time.Second), ops)
+			_, err := db.Transact(withTimeout(t, 2*time.Minute), ops)
 			no, ok := errors.AsType[*ovndb.NotOwner](err)
 			if !ok || no.Owner != tt.owner || no.Cluster != "ours" || no.Error() != tt.says {
 				t.Errorf("%s, owner %q: error %v", name, tt.owner, err)
@@ -107,13 +107,13 @@ func TestBoundaryEachWriteAssertsTheOwner(t *testing.T) {
 				t.Fatalf("%s, owner %q: %v became %v", name, tt.owner, before, after)
 			}
 		}
-		if err := db.Owned(withTimeout(t, 20*time.Second)); err == nil || err.Error() != tt.says {
+		if err := db.Owned(withTimeout(t, 2*time.Minute)); err == nil || err.Error() != tt.says {
 			t.Errorf("Owned: %v", err)
 		}
-		if err := db.Answers(withTimeout(t, 20*time.Second)); err == nil || err.Error() != tt.says {
+		if err := db.Answers(withTimeout(t, 2*time.Minute)); err == nil || err.Error() != tt.says {
 			t.Errorf("Answers: %v", err)
 		}
-		results, err := db.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{
+		results, err := db.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{
 			ovndb.Present("Logical_Switch", switchKey), ovndb.Select("Logical_Switch", switchKey)})
 		if err != nil || len(results) != 2 || len(results[1].Rows) != 1 {
 			t.Errorf("a read: %v, %v", results, err)
@@ -129,7 +129,7 @@ func TestBoundaryOwnersGuardIsNotSeen(t *testing.T) {
 	db := connectOf(t, "ours", p.Endpoint())
 	take(t, db, "")
 	p.Reset()
-	results, err := db.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{
+	results, err := db.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{
 		ovndb.Present("Logical_Switch", switchKey), ovndb.Select("Logical_Switch", switchKey, "name"),
 		ovndb.Update("Logical_Switch", switchKey, ovsdb.Row{"name": "other"}),
 	})
@@ -152,7 +152,7 @@ func TestBoundaryOwnersGuardIsNotSeen(t *testing.T) {
 		{"dangling reference", []ovsdb.Operation{ovndb.Link("Logical_Switch", switchKey, "ports", nobody)}, 1, "referential integrity violation"},
 	}
 	for _, tt := range tests {
-		_, err := db.Transact(withTimeout(t, 20*time.Second), tt.ops)
+		_, err := db.Transact(withTimeout(t, 2*time.Minute), tt.ops)
 		refused, ok := errors.AsType[*ovndb.Refused](err)
 		if !ok || refused.Index != tt.index || refused.Reason != tt.reason {
 			t.Errorf("%s: error %v, want refused at operation %d: %s", tt.name, err, tt.index, tt.reason)
@@ -182,7 +182,7 @@ func TestBoundaryTake(t *testing.T) {
 				take(t, connectOf(t, tt.owner, s.Endpoint()), "")
 			}
 			p := ovndbtest.StartProxy(t, s.Endpoint())
-			err := connectOf(t, "ours", p.Endpoint()).Take(withTimeout(t, 20*time.Second), tt.adopt)
+			err := connectOf(t, "ours", p.Endpoint()).Take(withTimeout(t, 2*time.Minute), tt.adopt)
 			if _, other := errors.AsType[*ovndb.NotOwner](err); other != (tt.says != "") || other && err.Error() != tt.says || !other && err != nil {
 				t.Errorf("error %v, want %q", err, tt.says)
 			}
@@ -211,7 +211,7 @@ func TestBoundaryTakeAtOnce(t *testing.T) {
 			cluster := fmt.Sprint("cluster-", i)
 			db := connectOf(t, cluster, s.Endpoint())
 			all.Go(func() {
-				err := db.Take(withTimeout(t, 20*time.Second), adopt)
+				err := db.Take(withTimeout(t, 2*time.Minute), adopt)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -240,7 +240,7 @@ func TestBoundaryAdoptsWhatItHasRead(t *testing.T) {
 			once.Do(func() { take(t, third, "theirs") })
 		}
 	})
-	err := db.Take(withTimeout(t, 20*time.Second), "theirs")
+	err := db.Take(withTimeout(t, 2*time.Minute), "theirs")
 	if no, ok := errors.AsType[*ovndb.NotOwner](err); !ok || no.Owner != "third" || owner(t, s) != ownerIs("third") {
 		t.Errorf("error %v, the row is %s", err, owner(t, s))
 	}
@@ -285,7 +285,7 @@ func TestBoundaryTakeMendsTheRow(t *testing.T) {
 	db := connectOf(t, "ours", s.Endpoint())
 	take(t, db, "")
 	s.Transact(t, ovndbtest.Op{"op": "update", "table": "Copp", "where": []any{}, "row": ovndbtest.Op{"external_ids": ovndbtest.Map(nil)}})
-	if _, err := db.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{ovndb.Delete("Copp", nobody)}); err == nil {
+	if _, err := db.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{ovndb.Delete("Copp", nobody)}); err == nil {
 		t.Error("a write goes by a row that names nobody")
 	}
 	take(t, db, "")
@@ -307,7 +307,7 @@ func TestBoundaryRowsCarryTheCluster(t *testing.T) {
 	}
 	raw := func() string { return fmt.Sprint(s.Dump(t, "Logical_Switch")[0]["external_ids"]) }
 	read := func(db *ovndb.DB) string {
-		rows, err := ovndb.ReadByKey[nb.LogicalSwitch](withTimeout(t, 20*time.Second), db, "Logical_Switch", []string{switchKey})
+		rows, err := ovndb.ReadByKey[nb.LogicalSwitch](withTimeout(t, 2*time.Minute), db, "Logical_Switch", []string{switchKey})
 		if err != nil || len(rows) != 1 {
 			t.Fatal(rows, err)
 		}
@@ -319,7 +319,7 @@ func TestBoundaryRowsCarryTheCluster(t *testing.T) {
 		{insert},
 		{ovndb.Update("Logical_Switch", switchKey, ovsdb.Row{"external_ids": ovndb.Map(map[string]string{"a": "b"})})},
 	} {
-		if _, err := db.Transact(withTimeout(t, 20*time.Second), ops); err != nil {
+		if _, err := db.Transact(withTimeout(t, 2*time.Minute), ops); err != nil {
 			t.Fatal(err)
 		}
 		if got := raw(); got != "map[a:b ovn-multinet/cluster:ours]" {
@@ -338,7 +338,7 @@ func TestBoundaryRowsCarryTheCluster(t *testing.T) {
 	}
 	// What the other cluster writes of it is its own then.
 	take(t, theirs, "ours")
-	if _, err := theirs.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{
+	if _, err := theirs.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{
 		ovndb.Update("Logical_Switch", switchKey, ovsdb.Row{"external_ids": ovndb.Map(map[string]string{"a": "b", ovndb.ClusterMark: "ours"})}),
 	}); err != nil {
 		t.Fatal(err)
@@ -391,7 +391,7 @@ func TestBoundaryWriteAfterTake(t *testing.T) {
 			once.Do(func() { take(t, leader, "") })
 		}
 	})
-	if _, err := db.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{ovndb.Delete("Logical_Switch", switchKey)}); err != nil {
+	if _, err := db.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{ovndb.Delete("Logical_Switch", switchKey)}); err != nil {
 		t.Error(err)
 	}
 	if rows := s.Dump(t, "Logical_Switch"); len(rows) != 0 {
@@ -409,7 +409,7 @@ func TestBoundaryGuardOfWholeExternalIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := withTimeout(t, 20*time.Second)
+	ctx := withTimeout(t, 2*time.Minute)
 	if _, err := db.Transact(ctx, []ovsdb.Operation{row}); err != nil {
 		t.Fatal(err)
 	}

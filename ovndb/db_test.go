@@ -40,7 +40,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := db.Transact(withTimeout(t, 20*time.Second), tt.ops)
+			_, err := db.Transact(withTimeout(t, 2*time.Minute), tt.ops)
 			refused, ok := errors.AsType[*ovndb.Refused](err)
 			if !ok || refused.Index != tt.index || refused.Reason != tt.reason {
 				t.Errorf("error %v, want refused at operation %d: %s", err, tt.index, tt.reason)
@@ -66,7 +66,7 @@ func TestUnknownOutcome(t *testing.T) {
 			s := startWithPort(t)
 			p := ovndbtest.StartProxy(t, s.Endpoint())
 			db := connect(t, p.Endpoint())
-			ctx := withTimeout(t, 20*time.Second)
+			ctx := withTimeout(t, 2*time.Minute)
 			tt.arm(p)
 			_, err := db.Transact(ctx, insertPort(t, db, nobody, "second"))
 			if !errors.Is(err, ovndb.ErrUnknownOutcome) {
@@ -114,7 +114,7 @@ func TestProbeFindsAHangingServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	ctx := withTimeout(t, 20*time.Second)
+	ctx := withTimeout(t, 2*time.Minute)
 	if err := db.WaitConnected(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestOpenBeforeTheServerIsUp(t *testing.T) {
 		t.Errorf("error %v, want the deadline and no unknown outcome: nothing was sent", err)
 	}
 	s.Restart()
-	if err := db.WaitConnected(withTimeout(t, 20*time.Second)); err != nil {
+	if err := db.WaitConnected(withTimeout(t, 2*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if !db.Connected() {

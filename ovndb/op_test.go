@@ -66,7 +66,7 @@ func TestHasMap(t *testing.T) {
 func connect(t testing.TB, endpoints ...string) *ovndb.DB {
 	t.Helper()
 	db := open(t, endpoints...)
-	if err := db.WaitConnected(withTimeout(t, 20*time.Second)); err != nil {
+	if err := db.WaitConnected(withTimeout(t, 2*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return db
@@ -116,7 +116,7 @@ func TestGuards(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = db.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{ovndb.Select("Copp", nobody), tt.guard, row})
+			_, err = db.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{ovndb.Select("Copp", nobody), tt.guard, row})
 			made := len(s.Dump(t, "Logical_Switch")) == 2
 			if made != tt.holds {
 				t.Errorf("row made: %t, want %t", made, tt.holds)
@@ -144,7 +144,7 @@ func TestGuards(t *testing.T) {
 func TestOperationsChangeRows(t *testing.T) {
 	s := startWithPort(t)
 	db := connect(t, s.Endpoint())
-	ctx := withTimeout(t, 20*time.Second)
+	ctx := withTimeout(t, 2*time.Minute)
 	second, err := db.Insert(&nb.LogicalSwitchPort{UUID: nobody, Name: "second"})
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestOperationsChangeRows(t *testing.T) {
 func TestRowsDecode(t *testing.T) {
 	s := startWithPort(t)
 	db := connect(t, s.Endpoint())
-	results, err := db.Transact(withTimeout(t, 20*time.Second), []ovsdb.Operation{
+	results, err := db.Transact(withTimeout(t, 2*time.Minute), []ovsdb.Operation{
 		ovndb.Select("Logical_Switch_Port", portKey),
 		ovndb.Select("Logical_Switch_Port", nobody),
 		ovndb.SelectWith("Logical_Switch_Port", "external_ids", "owner", "me", "_uuid", "name"),
@@ -230,7 +230,7 @@ func TestUUIDsAreAWholeColumn(t *testing.T) {
 				ops = append(ops, row)
 			}
 			ops = append(ops, ovndb.Update("Logical_Switch", switchKey, ovsdb.Row{"ports": ovndb.UUIDs(tt.set)}))
-			if _, err := db.Transact(withTimeout(t, 20*time.Second), ops); err != nil {
+			if _, err := db.Transact(withTimeout(t, 2*time.Minute), ops); err != nil {
 				t.Fatal(err)
 			}
 			ports := ovndbtest.Strings(s.Dump(t, "Logical_Switch")[0]["ports"])

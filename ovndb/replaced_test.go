@@ -75,7 +75,7 @@ func TestBoundaryReplacedDatabase(t *testing.T) {
 	told("an older backup", 1)
 
 	s.NBCtl("destroy", "Copp", ovndb.ClusterKey)
-	if err := db.Owned(withTimeout(t, 20*time.Second)); err == nil {
+	if err := db.Owned(withTimeout(t, 2*time.Minute)); err == nil {
 		t.Error("a database without the row of its owner is owned")
 	}
 	take(t, leader, "")

@@ -112,7 +112,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal("connected to a server of another authority")
 	}
 	old.sign(clientDir)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey("a/b"))}); err != nil {
 		t.Fatalf("after the files were replaced: %v", err)

@@ -23,7 +23,7 @@ import (
 )
 
 // limit bounds everything that is waited for here.
-var limit = 30 * time.Second
+var limit = 3 * time.Minute
 
 // A mutation is waited for in vain, so not for long.
 func init() {

@@ -19,7 +19,7 @@ import (
 )
 
 // limit bounds everything that is waited for here.
-const limit = 20 * time.Second
+const limit = 2 * time.Minute
 
 // eventually polls, for what watches a folder or an API announces nothing to a test, until it is as wanted.
 func eventually(t *testing.T, want string, got func() string) {

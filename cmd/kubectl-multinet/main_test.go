@@ -64,7 +64,7 @@ func open(ctx context.Context, t *testing.T, server *ovndbtest.Server) *ovndb.DB
 // fill makes shop/blue with two pods and a foreign port on router core, and infra/red, whose NAD is gone.
 func fill(t *testing.T, server *ovndbtest.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	db := open(ctx, t, server)
 	networks, ports := ovnnet.New(db, nil), ovnport.NewNB(db)
@@ -96,7 +96,7 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 // gateway on these nodes.
 func fillOutside(t *testing.T, server *ovndbtest.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	db := open(ctx, t, server)
 	routers, err := conf.ParseRouters([]byte(`{"routers":{"infra/edge":{"namespaces":{"infra":{"subnets":"10.128.0.0/16"}},"gatewayNodes":"edge=yes","physicalNetworkName":"provider","vlanID":42,

@@ -137,7 +137,7 @@ func TestMainEndsBySignal(t *testing.T) {
 				select {
 				case <-ctx.Done():
 					return nil
-				case <-time.After(20 * time.Second):
+				case <-time.After(2 * time.Minute):
 					return errors.New("still running")
 				}
 			})
@@ -180,7 +180,7 @@ func TestServe(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, address, registry, nil) }()
 	body := ""
-	for deadline := time.Now().Add(20 * time.Second); body == ""; {
+	for deadline := time.Now().Add(2 * time.Minute); body == ""; {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is served")
 		}
@@ -198,7 +198,7 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("it does not end")
 	}
 	if body := get(t, address); body != "" {
@@ -222,7 +222,7 @@ func TestBoundaryServeReadiness(t *testing.T) {
 			return nil
 		})
 	}()
-	for deadline := time.Now().Add(20 * time.Second); get(t, address) == ""; {
+	for deadline := time.Now().Add(2 * time.Minute); get(t, address) == ""; {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is served")
 		}
