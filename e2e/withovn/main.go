@@ -38,7 +38,7 @@ func main() {
 // run does not come back when the command was started.
 func run(args []string) error {
 	if len(args) < 2 || args[0] != version {
-		return fmt.Errorf("usage: withovn %s COMMAND [ARGUMENT]...", version)
+		return fmt.Errorf("usage: withovn %s COMMAND [ARGUMENTS]", version)
 	}
 	dir, err := trixie.Cached("ovn-"+version, recipe, prepare)
 	if err != nil {
@@ -68,7 +68,7 @@ func prepare(dir string) error {
 		return err
 	}
 	if all := strings.Join(versions, ", "); !strings.Contains(all, "ovn-host "+version+".") {
-		return fmt.Errorf("Debian's trixie has another version: %s", all)
+		return fmt.Errorf("another version is in Debian's trixie: %s", all)
 	}
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
