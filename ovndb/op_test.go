@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -72,7 +73,11 @@ func connect(t testing.TB, endpoints ...string) *ovndb.DB {
 	return db
 }
 
+// withTimeout bounds a wait. A mutation is waited for in vain, so not for long.
 func withTimeout(t testing.TB, d time.Duration) context.Context {
+	if os.Getenv("OVN_MULTINET_MUTATION") != "" {
+		d = min(d, 20*time.Second)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx

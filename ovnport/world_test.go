@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -65,8 +66,13 @@ func openNB(t testing.TB, endpoints ...string) *ovndb.DB {
 	return db
 }
 
+// timeout bounds a test's waits. A mutation is waited for in vain, so not for long.
 func timeout(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	limit := 2 * time.Minute
+	if os.Getenv("OVN_MULTINET_MUTATION") != "" {
+		limit = 20 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
