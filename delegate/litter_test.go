@@ -116,8 +116,9 @@ func TestBoundaryRetriesLeaveNoLitter(t *testing.T) {
 		{"vrf, DEL fails, the namespace goes", "vrf", false, []string{"DEL"}, 100, most, most, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
+			// First: a process that begins while another test's call forks its plugin would end with that call.
 			n := newRetried(t, tt.kind, tt.kept, tt.fails...)
+			t.Parallel()
 			highest, refused := 0, 0
 			if os.Getenv("OVN_MULTINET_LONG") == "" {
 				tt.tries = min(tt.tries, 100)

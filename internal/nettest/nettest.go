@@ -37,7 +37,8 @@ func InOwn(t *testing.T) bool {
 }
 
 // Namespace returns the path of a new network namespace, which ends with the test. It needs no privileges, but to enter it
-// does: InOwn has them.
+// does: InOwn has them. A process keeps the namespace, so no plugin may be called at the same time: while the plugin is
+// forked, this program is in the control group that ends with the call.
 func Namespace(t *testing.T) (path string) {
 	t.Helper()
 	cmd := exec.Command("cat") // which ends with its input
