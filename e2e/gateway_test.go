@@ -244,11 +244,9 @@ func (w *world) nodeOf(chassis string) string {
 	return ""
 }
 
-// TestGatewayMoves: when the gateway's node loses its power the next node takes the gateway, and keeps it when the first
-// comes back. The gateway is out for as long as OVN takes to miss the node (by default BFD asks each second, and three
-// answers have to be missing) and to install flows elsewhere.
-func TestGatewayMoves(t *testing.T) {
-	t.Parallel()
+// newMovingGateway has a gateway that two nodes may have, with a pod on a third node that reaches the world by it.
+func newMovingGateway(t *testing.T) (*world, *lab.Pod, *lab.BindingWatch) {
+	t.Helper()
 	w := newGatewayWorld(t, gatewayConfig, 0, 1)
 	w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
 	w.network("hidden", outOf(1, ""))
@@ -256,8 +254,17 @@ func TestGatewayMoves(t *testing.T) {
 	w.mustReach(p, "192.0.2.9", "2001:db8::9")
 	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
 	w.must(err)
-	defer binding.Close()
+	t.Cleanup(func() { _ = binding.Close() })
 	w.watched(0, 1, 2)
+	return w, p, binding
+}
+
+// TestGatewayMoves: when the gateway's node loses its power the next node takes the gateway, and keeps it when the first
+// comes back. The gateway is out for as long as OVN takes to miss the node (by default BFD asks each second, and three
+// answers have to be missing) and to install flows elsewhere.
+func TestGatewayMoves(t *testing.T) {
+	t.Parallel()
+	w, p, binding := newMovingGateway(t)
 	first := w.host(binding)
 	second := 1 - first
 
@@ -275,7 +282,7 @@ func TestGatewayMoves(t *testing.T) {
 	for range 5 {
 		ping.goesOn()
 	}
-	_, err = w.NBCtl(w.ctx, "--wait=hv", "sync")
+	_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")
 	w.must(err)
 	equal(t, "the gateway's node after the first is back", w.nodeOf(binding.Chassis()), w.Nodes[second].Name)
 	ping.stop()
@@ -293,15 +300,7 @@ func TestGatewayMoves(t *testing.T) {
 // takes the gateway: with the userspace datapath nobody answers BFD on the node any more.
 func TestGatewayWithoutVSwitchd(t *testing.T) {
 	t.Parallel()
-	w := newGatewayWorld(t, gatewayConfig, 0, 1)
-	w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
-	w.network("hidden", outOf(1, ""))
-	p := w.attached(2, "web", "hidden")
-	w.mustReach(p, "192.0.2.9", "2001:db8::9")
-	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
-	w.must(err)
-	defer binding.Close()
-	w.watched(0, 1, 2)
+	w, p, binding := newMovingGateway(t)
 	first := w.host(binding)
 	second := 1 - first
 
@@ -311,7 +310,7 @@ func TestGatewayWithoutVSwitchd(t *testing.T) {
 	w.says(w.Nodes[second].Agent, "took a gateway over")
 	w.must(w.Nodes[first].VSwitchd.Restart(w.ctx))
 	w.watched(0, 1, 2)
-	_, err = w.NBCtl(w.ctx, "--wait=hv", "sync")
+	_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")
 	w.must(err)
 	equal(t, "the gateway's node after ovs-vswitchd is back", w.nodeOf(binding.Chassis()), w.Nodes[second].Name)
 	w.mustReach(p, "192.0.2.9", "2001:db8::9")
