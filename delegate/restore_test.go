@@ -101,6 +101,7 @@ func TestUndoRestoresRoutes(t *testing.T) {
 		{"a route of the pod", "", routed, 0, conf.CodeNoFlows},
 		{"an ADD that is repeated", "", kept, 2, conf.CodeNoFlows},
 		{"a gateway beyond the link", beyond, green("10.2.0.1"), 0, conf.CodeNoFlows},
+		{"networks that stay, by a gateway beyond the link", beyond, kept, 0, conf.CodeNoFlows},
 		{"the second gateway is not on the network", "", green("10.2.0.1", "fd77::1"), 0, conf.CodeInvalidConfig},
 		{"the second route is there", "", taken, 0, conf.CodeInvalidConfig},
 	} {

@@ -186,7 +186,10 @@ func leave(first netlink.Link, family int, keep []netip.Prefix) error {
 			if k.Addr().Is4() != (family == netlink.FAMILY_V4) {
 				continue
 			}
-			if err := netlink.RouteReplace(&netlink.Route{LinkIndex: first.Attrs().Index, Dst: ipNet(k), Gw: old.Gw}); err != nil {
+			kept := old // with its metric, MTU and source: two default routes of different metrics stay apart
+			kept.Dst = ipNet(k)
+			kept.Flags &= int(netlink.FLAG_ONLINK) // the other flags are what the kernel tells of a route's state
+			if err := netlink.RouteReplace(&kept); err != nil {
 				return fmt.Errorf("keep %s on %s: %w", k, first.Attrs().Name, err)
 			}
 		}

@@ -218,7 +218,7 @@ const maxKey = 320
 // clip keeps a tenant's text short in errors.
 func clip(s string) string {
 	if len(s) > conf.MaxName {
-		return s[:conf.MaxName] + "…"
+		return strings.ToValidUTF8(s[:conf.MaxName], "") + "…"
 	}
 	return s
 }

@@ -136,6 +136,7 @@ func TestSelectRefuses(t *testing.T) {
 		{"two slashes", "ns/a/b", `element 0: "ns/a/b" has / twice, write [namespace/]network[@interface]`},
 		{"two slashes, the last one at the end", "ns/a/@b", `element 0: "ns/a/@b" has / twice, write [namespace/]network[@interface]`},
 		{"two slashes, side by side", "//a", `element 0: "//a" has / twice, write [namespace/]network[@interface]`},
+		{"cut inside a letter", strings.Repeat("n", 39) + "é@b@c", `element 0: "` + strings.Repeat("n", 39) + `…" has @ twice, write [namespace/]network[@interface]`},
 		{"a long element", strings.Repeat("n", 300) + "@b@c", `element 0: "` + strings.Repeat("n", 40) + `…" has @ twice, write [namespace/]network[@interface]`},
 		{"a space before @", "a @b", `element 0: "a " cannot be the name of a NetworkAttachmentDefinition`},
 		{"a space before /", "ns /a", `element 0: "ns " cannot be the name of a namespace`},
