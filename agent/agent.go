@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -34,9 +35,9 @@ type Source interface {
 	// WhenGone has call called, once, when the copy loses the pod. call must neither block nor ask the source. A pod that
 	// has gone before is not told of.
 	WhenGone(p *source.Pod, call func()) (stop func())
-	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
+	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	// LiveNAD asks where the truth is, and answers with the text of a configuration that NAD omits.
-	LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
+	LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
 	// Pods returns this node's pods, from the copy; it fails while that is not whole.
 	Pods(ctx context.Context) ([]*source.Pod, error)

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -66,7 +67,7 @@ func (l *logged) String() string {
 // pods is a source with one pod, shop/web, and its networks, by name; at first shop/blue.
 type pods struct {
 	panics bool
-	nads   map[string]conf.NAD
+	nads   map[string]netmodel.NAD
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -131,10 +132,10 @@ func (p *pods) end() {
 	call()
 }
 
-func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
+func (p *pods) NAD(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 	def, found := p.nads[name]
 	if !found || namespace != "shop" {
-		return nil, conf.ErrNotFound
+		return nil, netmodel.ErrNotFound
 	}
 	def.Namespace, def.Name = namespace, name
 	def.SetConfig(def.Config, false)
@@ -142,7 +143,7 @@ func (p *pods) NAD(_ context.Context, namespace, name string) (*conf.NAD, error)
 }
 
 // LiveNAD counts: an API server answers each time.
-func (p *pods) LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+func (p *pods) LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	p.mu.Lock()
 	p.fetched = append(p.fetched, namespace+"/"+name)
 	p.mu.Unlock()
@@ -182,7 +183,7 @@ func (p *pods) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{nads: map[string]conf.NAD{"blue": {Config: blue}}}}
+	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{nads: map[string]netmodel.NAD{"blue": {Config: blue}}}}
 	r.proxy = ovndbtest.StartProxy(t, r.nb.Endpoint())
 	r.putSwitch("blue", blue)
 	r.ovs.VSCtl("--no-wait", "add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")
@@ -261,9 +262,9 @@ func TestClean(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{"refused before anything is written", t.Context(), conf.ErrNotFound, true},
+		{"refused before anything is written", t.Context(), netmodel.ErrNotFound, true},
 		{"the database's word is missing", t.Context(), fmt.Errorf("plan: %w", ovndb.ErrUnknownOutcome), false},
-		{"the time was over", over, conf.ErrNotFound, false},
+		{"the time was over", over, netmodel.ErrNotFound, false},
 		{"the answer was too large, and the release failed", t.Context(),
 			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, plan.ErrTooLarge), errors.New("no database")), false},
 	} {

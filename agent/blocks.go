@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -24,7 +25,7 @@ type blocks struct {
 	asking   locks // by network
 
 	mu    sync.Mutex
-	known map[string]string // by network, as conf.Network.BlocksText
+	known map[string]string // by network, as netmodel.Network.BlocksText
 }
 
 func newBlocks(networks *ovnnet.Networks, node string) *blocks {
@@ -32,7 +33,7 @@ func newBlocks(networks *ovnnet.Networks, node string) *blocks {
 }
 
 // view returns the network as the pods of this node have it, if that is known.
-func (b *blocks) view(n *conf.Network) *conf.Network {
+func (b *blocks) view(n *netmodel.Network) *netmodel.Network {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	blocks := n.ParseBlocks(b.known[n.ID()])
@@ -48,7 +49,7 @@ func (b *blocks) forget(network string) {
 	delete(b.known, network)
 }
 
-func (b *blocks) remember(view *conf.Network) {
+func (b *blocks) remember(view *netmodel.Network) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known[view.ID()] = view.BlocksText()
@@ -64,7 +65,7 @@ func (b *blocks) keep(used map[string]bool) {
 
 // onNode returns an attachment's layer3 network as the pods of this node have it; the first time the node may get its
 // blocks for it.
-func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*conf.Network, error) {
+func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*netmodel.Network, error) {
 	n := at.Network
 	for {
 		view, err := a.askOnce(ctx, n)
@@ -90,7 +91,7 @@ func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*conf.Network, 
 }
 
 // askOnce has one pod ask; those that come meanwhile get what it was given. has are addresses that the node's pods have already.
-func (a *Agent) askOnce(ctx context.Context, n *conf.Network, has ...netip.Addr) (*conf.Network, error) {
+func (a *Agent) askOnce(ctx context.Context, n *netmodel.Network, has ...netip.Addr) (*netmodel.Network, error) {
 	if view := a.blocks.view(n); view != nil {
 		return view, nil
 	}
@@ -112,7 +113,7 @@ func (a *Agent) askOnce(ctx context.Context, n *conf.Network, has ...netip.Addr)
 }
 
 // notShared gives an error its code, if it has none.
-func notShared(n *conf.Network, err error) error {
+func notShared(n *netmodel.Network, err error) error {
 	err = ovnport.OfOtherCluster(err)
 	_, coded := errors.AsType[*conf.Error](err)
 	_, other := errors.AsType[*ovnport.NotInForce](err)

@@ -6,22 +6,23 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // A network whose NAD is beyond the bounds, and was accepted before there were any, takes new pods as before.
 func TestBoundaryAcceptedNetworkTakesPods(t *testing.T) {
-	routes := make([]string, conf.MaxRoutes+1)
+	routes := make([]string, netmodel.MaxRoutes+1)
 	for i := range routes {
 		routes[i] = fmt.Sprintf(`{"dst":"172.%d.%d.0/24"}`, 16+i/256, i%256)
 	}
 	config := `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400,"routes":[` + strings.Join(routes, ",") + `]}`
-	accepted, err := conf.ParseAccepted("shop", "blue", []byte(config))
+	accepted, err := netmodel.ParseAccepted("shop", "blue", []byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRig(t)
 	r.setSwitch(accepted, inForce(accepted))
-	r.source.nads["blue"] = conf.NAD{Config: config}
+	r.source.nads["blue"] = netmodel.NAD{Config: config}
 	r.start()
 	p, err := r.planFor("c1", "blue")
 	if err != nil {

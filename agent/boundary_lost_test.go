@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -74,7 +74,7 @@ func (l *looked) lose(p ovnport.Port) {
 
 func newLosing(t *testing.T) *looked {
 	l := newLooked(t)
-	l.source.nads["green"] = conf.NAD{Config: green}
+	l.source.nads["green"] = netmodel.NAD{Config: green}
 	l.putSwitch("green", green)
 	return l
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -52,7 +52,7 @@ func newKeeper(t *testing.T, routers ...string) *keeper {
 // gateway has a router's gateway on the chassis of those names, in this order.
 func (r *layer3) gateway(router string, names ...string) {
 	r.t.Helper()
-	routers, err := conf.ParseRouters([]byte(fmt.Sprintf(`{"routers":{%q:{"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10",
+	routers, err := netmodel.ParseRouters([]byte(fmt.Sprintf(`{"routers":{%q:{"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10",
 		"physicalNetworkName":"ext","gatewayNodes":"gw=yes"}}}`, router)))
 	r.must(err)
 	chassis := []ovnnet.Chassis{}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -39,7 +40,7 @@ func TestBoundaryTheJournalIsReadOnce(t *testing.T) {
 	l.conf.PodResources = filepath.Join(t.TempDir(), "kubelet.sock")
 	l.agent.kubelet.Socket = l.conf.PodResources
 	l.kubelet(vf + ": d2")
-	l.source.nads["vf"] = conf.NAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
+	l.source.nads["vf"] = netmodel.NAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
 	l.writeAttached(l.leftIn("c9", "eth0"))
 	entry := filepath.Join(l.conf.StateDir, plan.AttachedDir, "c9@eth0")
 	registry := prometheus.NewRegistry()

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
@@ -23,7 +24,7 @@ import (
 const l3 = `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24","mtu":1400}`
 
 // share gives a node its block, as that node's agent would.
-func (r *layer3) share(n *conf.Network, node string) netip.Prefix {
+func (r *layer3) share(n *netmodel.Network, node string) netip.Prefix {
 	r.t.Helper()
 	view, err := r.networks.Share(r.t.Context(), n, node)
 	r.must(err)
@@ -31,7 +32,7 @@ func (r *layer3) share(n *conf.Network, node string) netip.Prefix {
 }
 
 // give has another node take a block that is free.
-func (r *layer3) give(n *conf.Network, block string) {
+func (r *layer3) give(n *netmodel.Network, block string) {
 	r.t.Helper()
 	for i := 0; ; i++ {
 		node := fmt.Sprint("other", i)
@@ -188,14 +189,14 @@ func TestPodsAtOnceOnAFreshNode(t *testing.T) {
 func TestNodeHasAnotherBlock(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(r *layer3, n *conf.Network, was string)
+		change func(r *layer3, n *netmodel.Network, was string)
 		others int
 		same   bool // the block is free, and so the node's again
 		counts [3]int
 	}{
-		{"given back", func(*layer3, *conf.Network, string) {}, 0, true, [3]int{2, 1, 1}},
-		{"given to another", func(r *layer3, n *conf.Network, was string) { r.give(n, was) }, 1, false, [3]int{2, 3, 4}},
-		{"and has another since", func(r *layer3, n *conf.Network, was string) { r.give(n, was); r.share(n, "node1") }, 1, false, [3]int{1, 1, 1}},
+		{"given back", func(*layer3, *netmodel.Network, string) {}, 0, true, [3]int{2, 1, 1}},
+		{"given to another", func(r *layer3, n *netmodel.Network, was string) { r.give(n, was) }, 1, false, [3]int{2, 3, 4}},
+		{"and has another since", func(r *layer3, n *netmodel.Network, was string) { r.give(n, was); r.share(n, "node1") }, 1, false, [3]int{1, 1, 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -251,7 +252,7 @@ func TestNodeLosesItsBlockAllTheTime(t *testing.T) {
 // Pods wait together for a network that the controller makes then.
 func TestLayer3NetworkComesLater(t *testing.T) {
 	r := newLayer3(t)
-	r.source.nads["l3"] = conf.NAD{Config: l3}
+	r.source.nads["l3"] = netmodel.NAD{Config: l3}
 	r.start()
 	waiting, made := 0, make(chan error, 1)
 	r.proxy.Before(func(tx ovndbtest.Transact) {
@@ -295,7 +296,7 @@ func TestLayer3NetworkDoesNotCome(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newLayer3(t)
-			r.source.nads["l3"] = conf.NAD{Config: tt.config, State: tt.state}
+			r.source.nads["l3"] = netmodel.NAD{Config: tt.config, State: tt.state}
 			tt.before(r)
 			r.start()
 			_, err := r.planFor("c1", "blue,l3")
@@ -330,7 +331,7 @@ func TestLayer3NetworkWasChanged(t *testing.T) {
 					_, err := r.planFor("c1", on("x1"))
 					r.must(err)
 				}
-				r.source.nads["l3"] = conf.NAD{Config: tt.nad}
+				r.source.nads["l3"] = netmodel.NAD{Config: tt.nad}
 				r.ensure(tt.inForce)
 				p, err := r.planFor("c2", `[{"name":"l3","ips":["`+block.Addr().Next().Next().String()+`"]}]`)
 				r.must(err)
@@ -368,7 +369,7 @@ func TestWishesOnLayer3(t *testing.T) {
 				"GW", block.Addr().Next().String(), "BLOCK", block.String()).Replace
 			rival := `{"type":"ovn-multinet","subnets":"10.7.0.0/24","mtu":1400,"routes":[{"dst":"10.128.0.0/16"}]}`
 			r.putSwitch("rival", rival)
-			r.source.nads["rival"] = conf.NAD{Config: rival}
+			r.source.nads["rival"] = netmodel.NAD{Config: rival}
 			r.start()
 			p, err := r.planFor("c1", fill(tt.networks))
 			if tt.want != "" {
@@ -401,7 +402,7 @@ func TestAnswersLostAroundTheClaim(t *testing.T) {
 		{"wait for the network", "wait", func(p *ovndbtest.Proxy) { go p.Cut() }}} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newLayer3(t)
-			r.source.nads["l3"] = conf.NAD{Config: l3}
+			r.source.nads["l3"] = netmodel.NAD{Config: l3}
 			if tt.what != "wait" {
 				r.ensure(l3)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
@@ -139,7 +140,7 @@ func TestBoundaryFailedDELsRefuseTheNext(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			r.source.nads["ext"] = conf.NAD{Config: ext}
+			r.source.nads["ext"] = netmodel.NAD{Config: ext}
 			r.start()
 			tt.prepare(r)
 			r.proxy.Reset()

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -40,7 +41,7 @@ func newLayer3(t *testing.T) *layer3 {
 }
 
 // ensure is the controller: it accepts shop/l3 as it is configured now.
-func (r *layer3) ensure(config string) *conf.Network {
+func (r *layer3) ensure(config string) *netmodel.Network {
 	r.t.Helper()
 	n := r.network("l3", config)
 	_, err := r.networks.Ensure(r.t.Context(), n, []string{n.NAD()})
@@ -49,9 +50,9 @@ func (r *layer3) ensure(config string) *conf.Network {
 }
 
 // has is a network whose NAD says what is in force.
-func (r *layer3) has(config string) *conf.Network {
+func (r *layer3) has(config string) *netmodel.Network {
 	r.t.Helper()
-	r.source.nads["l3"] = conf.NAD{Config: config}
+	r.source.nads["l3"] = netmodel.NAD{Config: config}
 	return r.ensure(config)
 }
 
@@ -62,7 +63,7 @@ func newLocalnet(t *testing.T, config string, settings ...string) *rig {
 	t.Helper()
 	r := newRig(t)
 	r.putSwitch("wire", config)
-	r.source.nads["wire"] = conf.NAD{Config: config}
+	r.source.nads["wire"] = netmodel.NAD{Config: config}
 	r.openVSwitch(settings...)
 	return r
 }
@@ -150,7 +151,7 @@ func TestNoBlockForAPodThatIsRefused(t *testing.T) {
 	r := newLayer3(t)
 	r.has(`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24","mtu":1400}`)
 	r.putSwitch("wire", wire)
-	r.source.nads["wire"] = conf.NAD{Config: wire}
+	r.source.nads["wire"] = netmodel.NAD{Config: wire}
 	r.start()
 	before := r.rows()
 	_, err := r.planFor("c1", "l3,wire")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -14,7 +15,7 @@ import (
 // make the port all the same, and it would reach nobody.
 func checkMapping(at *nad.Attachment, s *ovnport.Settings, node string) error {
 	n := at.Network
-	if n.Topology != conf.Localnet {
+	if n.Topology != netmodel.Localnet {
 		return nil
 	}
 	bridge, mapped := s.Mappings[n.Physical]
@@ -34,11 +35,11 @@ func checkMapping(at *nad.Attachment, s *ovnport.Settings, node string) error {
 const geneveOverhead = 14 + 8 + 8 + 8
 
 // mtuOf is the network's MTU; by default what the underlay leaves, or what the bridge has that is a localnet network here.
-func mtuOf(n *conf.Network, s *ovnport.Settings) (int, error) {
+func mtuOf(n *netmodel.Network, s *ovnport.Settings) (int, error) {
 	if n.MTU != 0 {
 		return n.MTU, nil
 	}
-	if n.Topology == conf.Localnet {
+	if n.Topology == netmodel.Localnet {
 		return mtuOfBridge(s.Mappings[n.Physical])
 	}
 	ip, err := netip.ParseAddr(s.EncapIP)

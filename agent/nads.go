@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -34,15 +35,15 @@ const (
 type texts struct {
 	agent      *Agent
 	selections []nad.Selection
-	fetched    map[conf.NAD]*conf.NAD // by what the source keeps
-	size       int                    // of what was fetched, as often as the pod names it
-	release    func()                 // nil: the plan is a small one
+	fetched    map[netmodel.NAD]*netmodel.NAD // by what the source keeps
+	size       int                            // of what was fetched, as often as the pod names it
+	release    func()                         // nil: the plan is a small one
 }
 
 // getNAD is the agent's, with the text of a delegate's configuration.
-func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+func (t *texts) getNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	def, err := t.agent.getNAD(ctx, namespace, name)
-	if err != nil || def.Omitted.Size == 0 || def.Omitted.Size > conf.MaxDelegateConfig {
+	if err != nil || def.Omitted.Size == 0 || def.Omitted.Size > netmodel.MaxDelegateConfig {
 		return def, err
 	}
 	if kind, err := def.Kind(); err != nil || conf.IsOVN(kind) {
@@ -65,7 +66,7 @@ func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 		}
 	}
 	if t.fetched == nil {
-		t.fetched = map[conf.NAD]*conf.NAD{}
+		t.fetched = map[netmodel.NAD]*netmodel.NAD{}
 	}
 	t.fetched[*def] = live
 	return live, nil
@@ -74,7 +75,7 @@ func (t *texts) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 // admit waits until the agent has room for a plan with this text, of that size, and refuses a pod whose texts are over
 // their bound. more is what of the size was not admitted before. It waits once in a plan, and so never for a plan that
 // waits for this one.
-func (t *texts) admit(ctx context.Context, def *conf.NAD, size, more int) error {
+func (t *texts) admit(ctx context.Context, def *netmodel.NAD, size, more int) error {
 	for _, known := range t.fetched {
 		size += len(known.Config)
 	}
@@ -104,7 +105,7 @@ func (t *texts) done() {
 }
 
 func sourceError(err error) error {
-	if errors.Is(err, conf.ErrNotFound) {
+	if errors.Is(err, netmodel.ErrNotFound) {
 		return err
 	}
 	return conf.Errorf(conf.CodeTryAgain, "does the source of NetworkAttachmentDefinitions answer, and is each of its files understood?", "%w", err)
@@ -112,7 +113,7 @@ func sourceError(err error) error {
 
 // getNAD returns a NAD, with the configuration from this node's folder if it has none of its own (multi-net-spec 1.3,
 // section 3.4.1).
-func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	def, err := a.source.NAD(ctx, namespace, name)
 	if err != nil {
 		return nil, sourceError(err)
@@ -128,7 +129,7 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*conf.NAD, 
 	if other.Config, other.File, err = configFile(a.conf.NADConfDir, name); err != nil {
 		return nil, err
 	}
-	if kind, err := conf.NetworkKind([]byte(other.Config)); err == nil && conf.IsOVN(kind) {
+	if kind, err := netmodel.NetworkKind([]byte(other.Config)); err == nil && conf.IsOVN(kind) {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "the controller makes OVN networks from NetworkAttachmentDefinitions alone",
 			"network %s/%s: %s: it is of type %s, which belongs into spec.config", namespace, name, other.File, kind)
 	}

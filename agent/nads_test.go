@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // folder makes a folder of configurations; one without a text is a folder in it.
@@ -58,7 +59,7 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			src := &pods{nads: map[string]conf.NAD{"ext": {Config: tt.own, Held: true}}}
+			src := &pods{nads: map[string]netmodel.NAD{"ext": {Config: tt.own, Held: true}}}
 			a := &Agent{conf: conf.Agent{NADConfDir: folder(t, tt.files)}, source: src}
 			def, err := a.getNAD(t.Context(), "shop", "ext")
 			if tt.code != 0 {
@@ -73,14 +74,14 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 }
 
 func TestNADsWithoutConfiguration(t *testing.T) {
-	src := &pods{nads: map[string]conf.NAD{"ext": {}}}
+	src := &pods{nads: map[string]netmodel.NAD{"ext": {}}}
 	a := &Agent{source: src}
 	_, err := a.getNAD(t.Context(), "shop", "ext")
 	wantCoded(t, err, conf.CodeInvalidConfig, "NetworkAttachmentDefinition shop/ext has no spec.config")
 
 	// A file does not make a network of what is not there.
 	a.conf.NADConfDir = folder(t, map[string]string{"a.conf": `{"name":"gone","type":"a"}`})
-	if _, err := a.getNAD(t.Context(), "shop", "gone"); !errors.Is(err, conf.ErrNotFound) || conf.HasCode(err, conf.CodeNetworkNotFound) {
+	if _, err := a.getNAD(t.Context(), "shop", "gone"); !errors.Is(err, netmodel.ErrNotFound) || conf.HasCode(err, conf.CodeNetworkNotFound) {
 		t.Errorf("a NAD that is not there: %v", err)
 	}
 

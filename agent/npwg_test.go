@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
@@ -68,7 +69,7 @@ func TestWishesForAnInterface(t *testing.T) {
 // its first network is as it should be (multi-net-spec 1.3, section 4.1.2.1).
 func TestInvalidAnnotationFailsThePod(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"] = conf.NAD{Config: ext}
+	r.source.nads["ext"] = netmodel.NAD{Config: ext}
 	r.start()
 	for _, tt := range []struct{ name, keys, word string }{
 		{"no name", `"namespace":"shop"`, `"name" is missing`},

@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/plan"
@@ -127,20 +128,20 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest, texts *texts)
 // maxChanges bounds how often one ADD follows a change of its networks.
 const maxChanges = 8
 
-type getNAD = func(ctx context.Context, namespace, name string) (*conf.NAD, error)
+type getNAD = func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 
 // instead answers for one NAD with the configuration that is in force.
 func instead(get getNAD, now *ovnport.NotInForce) getNAD {
-	return func(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+	return func(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 		def, err := get(ctx, namespace, name)
-		if namespace+"/"+name != now.NAD || errors.Is(err, conf.ErrNotFound) {
+		if namespace+"/"+name != now.NAD || errors.Is(err, netmodel.ErrNotFound) {
 			return def, err
 		}
-		other := conf.NAD{Namespace: namespace, Name: name} // it has lost its configuration
+		other := netmodel.NAD{Namespace: namespace, Name: name} // it has lost its configuration
 		if err == nil {
 			other = *def
 		}
-		other.Config, other.Omitted, other.Accepted = now.Config, conf.Omitted{}, true
+		other.Config, other.Omitted, other.Accepted = now.Config, netmodel.Omitted{}, true
 		return &other, nil
 	}
 }
@@ -150,14 +151,14 @@ func instead(get getNAD, now *ovnport.NotInForce) getNAD {
 func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get getNAD) (other getNAD, differs bool) {
 	for i := range selections {
 		def, err := get(ctx, selections[i].Namespace, selections[i].Name)
-		if errors.Is(err, conf.ErrNotFound) {
+		if errors.Is(err, netmodel.ErrNotFound) {
 			continue
 		}
 		if err != nil { // which network it is may be known without its text
 			def, err = a.getNAD(ctx, selections[i].Namespace, selections[i].Name)
 		}
 		if err != nil {
-			def = &conf.NAD{Namespace: selections[i].Namespace, Name: selections[i].Name}
+			def = &netmodel.NAD{Namespace: selections[i].Namespace, Name: selections[i].Name}
 		}
 		id, err := def.NetworkID()
 		if err != nil {
@@ -210,7 +211,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
-	if err := nad.Settle(attachments, func(at *nad.Attachment) (*conf.Network, error) { return a.onNode(ctx, at) }); err != nil {
+	if err := nad.Settle(attachments, func(at *nad.Attachment) (*netmodel.Network, error) { return a.onNode(ctx, at) }); err != nil {
 		return nil, err
 	}
 	routing, err := nad.Route(pod.annotations, attachments, pod.sandbox.Interface)

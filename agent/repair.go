@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -200,10 +200,10 @@ func (r *repairer) supersedes(ctx context.Context, o, older *ovnport.Owner) erro
 
 // network returns the accepted network of an interface, as this node has it. A layer3 network that lost this node's blocks
 // gets those again that the pod's addresses are in.
-func (r *repairer) network(ctx context.Context, n *plan.Interface, all []plan.Interface) (*conf.Network, error) {
+func (r *repairer) network(ctx context.Context, n *plan.Interface, all []plan.Interface) (*netmodel.Network, error) {
 	a := r.agent
 	network, err := a.acceptedNetwork(ctx, n.Network)
-	if err != nil || network.Topology != conf.Layer3 {
+	if err != nil || network.Topology != netmodel.Layer3 {
 		return network, err
 	}
 	var has []netip.Addr
@@ -219,10 +219,10 @@ func (r *repairer) network(ctx context.Context, n *plan.Interface, all []plan.In
 }
 
 // acceptedNetwork returns the network of a NAD, "namespace/name", as NB has accepted it.
-func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*conf.Network, error) {
+func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Network, error) {
 	namespace, name, _ := strings.Cut(nad, "/")
 	def, err := a.source.NAD(ctx, namespace, name)
-	if errors.Is(err, conf.ErrNotFound) {
+	if errors.Is(err, netmodel.ErrNotFound) {
 		return nil, fmt.Errorf("network %s: %w", nad, errNotAccepted)
 	}
 	if err != nil {
@@ -239,7 +239,7 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*conf.Network,
 	if config == "" {
 		return nil, fmt.Errorf("network %s: %w", nad, errNotAccepted)
 	}
-	return conf.ParseAccepted(namespace, name, []byte(config))
+	return netmodel.ParseAccepted(namespace, name, []byte(config))
 }
 
 // tell says that a port is lost, and why.

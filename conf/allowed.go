@@ -63,14 +63,14 @@ func ReadPrograms(config []byte) (*Programs, error) {
 		IPAM json.RawMessage `json:"ipam"`
 	}
 	if err := json.Unmarshal(config, &read); err != nil {
-		return nil, plainJSONError(err)
+		return nil, JSONError(err)
 	}
 	p := &Programs{}
 	if read.Type != nil && json.Unmarshal(read.Type, &p.Type) != nil {
 		return nil, errors.New("\"type\" is not a string")
 	}
 	if p.Type == "" {
-		return nil, errNoType
+		return nil, ErrNoType
 	}
 	if IsOVN(p.Type) {
 		return nil, fmt.Errorf("type: %q is a network of its own, it cannot be chained", p.Type)

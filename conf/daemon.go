@@ -71,7 +71,7 @@ const DefaultWidestIPAM = 16
 // SetKeepOnPrimary reads --keep-on-primary.
 func (a *Agent) SetKeepOnPrimary(networks []string) error {
 	for _, text := range networks {
-		p, err := parseNetworkPrefix("--keep-on-primary", strings.TrimSpace(text))
+		p, err := ParsePrefix("--keep-on-primary", strings.TrimSpace(text))
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	var raw map[string]json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&raw); err != nil {
-		return plainJSONError(err)
+		return JSONError(err)
 	}
 	if raw == nil {
 		return errors.New("null where an object is wanted")
@@ -103,9 +103,9 @@ func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	}
 	exact, err := json.Marshal(raw)
 	if err != nil {
-		return plainJSONError(err)
+		return JSONError(err)
 	}
-	return plainJSONError(json.Unmarshal(exact, into))
+	return JSONError(json.Unmarshal(exact, into))
 }
 
 // twice returns a key that a valid JSON object has twice, "" when there is none.
@@ -125,8 +125,8 @@ func twice(object []byte) string {
 	return ""
 }
 
-// plainJSONError says in words of the configuration, not of Go, which key holds the wrong kind of value.
-func plainJSONError(err error) error {
+// JSONError says in words of the configuration, not of Go, which key holds the wrong kind of value.
+func JSONError(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if e.Field == "" {
 			return fmt.Errorf("a JSON %.64s where another kind of value is wanted", e.Value)

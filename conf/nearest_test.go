@@ -1,6 +1,8 @@
 package conf
 
 import (
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -43,4 +45,24 @@ func TestDistance(t *testing.T) {
 			t.Errorf("%q and %q: %d and %d, want %d", tt.a, tt.b, got, back, tt.want)
 		}
 	}
+}
+
+// The nearest key of a word is looked for in its first letters only, whatever its length.
+func TestBoundaryNearestOfALongWord(t *testing.T) {
+	word := "subnet" + strings.Repeat("X", 1<<20)
+	keys := []string{"subnets", "excludeSubnets", "topology"}
+	long := testing.AllocsPerRun(1, func() { Nearest(word, keys) })
+	short := testing.AllocsPerRun(1, func() { Nearest(word[:maxWord], keys) })
+	if long != short {
+		t.Errorf("%v allocations for a word of a megabyte, %v for its beginning", long, short)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	Nearest(word, keys)
+	runtime.ReadMemStats(&after)
+	bytes := after.TotalAlloc - before.TotalAlloc
+	if bytes > 64<<10 {
+		t.Errorf("%d bytes for one word", bytes)
+	}
+	t.Attr("boundary.bytes-per-nearest", strconv.FormatUint(bytes, 10))
 }

@@ -42,7 +42,7 @@ func CheckSameKeys(config []byte) error {
 	}
 	var whole json.RawMessage // one value, and nothing behind it
 	if err := json.Unmarshal(config, &whole); err != nil {
-		return plainJSONError(err)
+		return JSONError(err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(config))
 	dec.UseNumber()
@@ -59,7 +59,7 @@ func checkObject(dec *json.Decoder, known, path []string) error {
 	for dec.More() {
 		token, err := dec.Token()
 		if err != nil {
-			return plainJSONError(err)
+			return JSONError(err)
 		}
 		key, _ := token.(string)
 		folded := foldKey(key)
@@ -79,7 +79,7 @@ func checkObject(dec *json.Decoder, known, path []string) error {
 		}
 	}
 	_, err := dec.Token() // the closing brace
-	return plainJSONError(err)
+	return JSONError(err)
 }
 
 // checkValue reads one value.
@@ -89,7 +89,7 @@ func checkValue(dec *json.Decoder, path []string) error {
 	}
 	token, err := dec.Token()
 	if err != nil {
-		return plainJSONError(err)
+		return JSONError(err)
 	}
 	switch token {
 	case json.Delim('{'):
@@ -101,7 +101,7 @@ func checkValue(dec *json.Decoder, path []string) error {
 			}
 		}
 		_, err := dec.Token()
-		return plainJSONError(err)
+		return JSONError(err)
 	}
 	return nil
 }

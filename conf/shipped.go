@@ -87,7 +87,7 @@ func Shipped() (delegates, ipam []string) {
 func CheckShipped(config []byte, p *Programs, first bool) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(config, &keys); err != nil {
-		return plainJSONError(err)
+		return JSONError(err)
 	}
 	if s, known := shipped[p.IPAM]; known && s.ipam != nil {
 		if err := object(s.ipam)(keys["ipam"]); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // The resources of these scenarios: PCI devices, and devices whose IDs only their plugin understands.
@@ -37,7 +38,7 @@ func (w *world) kubelet() *lab.PodResources {
 func (w *world) ofResource(name, resource, config string) {
 	w.t.Helper()
 	w.must(w.WriteManifest(nadFile(name), strings.Replace(manifest(name, config), "spec:\n",
-		fmt.Sprintf("  annotations: {%s: %q}\nspec:\n", conf.ResourceNameAnnotation, resource), 1)))
+		fmt.Sprintf("  annotations: {%s: %q}\nspec:\n", netmodel.ResourceNameAnnotation, resource), 1)))
 }
 
 // taking writes such a NAD whose plugin only writes down how it is called.
@@ -288,13 +289,13 @@ func TestDeviceRefused(t *testing.T) {
 		{"none of the resource", `[{"name":"vf"},{"name":"card"}]`,
 			"interface net4: network shop/card: the pod has 0 of resource example.com/card, and 1 of its attachments take one", "resources.limits: {example.com/card: 1}", conf.CodeNoDevice},
 		{"a network of no resource", `[{"name":"rec","deviceID":"0000:3b:02.0"}]`,
-			"interface net3: deviceID on network shop/rec: it is a network of no resource", conf.ResourceNameAnnotation, conf.CodeInvalidConfig},
+			"interface net3: deviceID on network shop/rec: it is a network of no resource", netmodel.ResourceNameAnnotation, conf.CodeInvalidConfig},
 		{"an OVN network of no resource", `[{"name":"green","deviceID":"0000:3b:02.0"}]`,
-			"interface net3: deviceID on network shop/green: it is a network of no resource", conf.ResourceNameAnnotation, conf.CodeInvalidConfig},
+			"interface net3: deviceID on network shop/green: it is a network of no resource", netmodel.ResourceNameAnnotation, conf.CodeInvalidConfig},
 		{"an OVN network with a resource", `[{"name":"ovn"}]`,
-			"interface net3: network shop/ovn: annotation " + conf.ResourceNameAnnotation + ": an OVN port takes no device", "remove the annotation", conf.CodeInvalidConfig},
+			"interface net3: network shop/ovn: annotation " + netmodel.ResourceNameAnnotation + ": an OVN port takes no device", "remove the annotation", conf.CodeInvalidConfig},
 		{"a resource that is none", `[{"name":"odd"}]`,
-			`interface net3: network shop/odd: annotation ` + conf.ResourceNameAnnotation + `: "no resource" is no resource like example.com/name`, "NetworkAttachmentDefinition", conf.CodeInvalidConfig},
+			`interface net3: network shop/odd: annotation ` + netmodel.ResourceNameAnnotation + `: "no resource" is no resource like example.com/name`, "NetworkAttachmentDefinition", conf.CodeInvalidConfig},
 		{"no name of a device", `[{"name":"vf","deviceID":"a b"}]`, `deviceID: "a b" is no name of a device`, "annotation", conf.CodeInvalidConfig},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // TestForgetOneOfTwo: what is forgotten goes with the next DEL, before what is only tried again, and nothing else goes.
@@ -165,7 +166,7 @@ func TestDeviceOfANetworkInTheNodesFolder(t *testing.T) {
 	w.must(os.WriteFile(filepath.Join(w.Nodes[0].Dir, "nads", "10-vf.conf"),
 		fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"vf","type":"recorder","log":"%s","result":{"cniVersion":"1.0.0"}}`, log), 0o600))
 	w.must(w.WriteManifest("vf.yaml", "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  namespace: shop\n  name: vf\n  annotations: {"+
-		conf.ResourceNameAnnotation+": "+nics+"}\n"))
+		netmodel.ResourceNameAnnotation+": "+nics+"}\n"))
 	k.Give("shop", "web", has{nics: {vf1, vf0}})
 	p := w.attached(0, "web", "vf")
 	w.end(p)

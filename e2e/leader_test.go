@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
@@ -68,7 +68,7 @@ func TestManyNetworks(t *testing.T) {
 	switches, err := w.switches("list", "Logical_Switch")
 	w.must(err)
 	for i, name := range names {
-		n, err := conf.ParseNetwork("shop", name, []byte(configs[i]))
+		n, err := netmodel.ParseNetwork("shop", name, []byte(configs[i]))
 		w.must(err)
 		equal(t, "revision of "+n.ID(), switches[n.ID()][ovndb.AcceptedPrefix+n.ID()], n.Revision())
 	}

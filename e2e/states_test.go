@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
@@ -77,16 +77,16 @@ func (w *world) stateFile(nad string) string {
 }
 
 // state reads what the controller says of a NAD's network; false when it says nothing.
-func (w *world) state(nad string) (conf.NetworkState, bool) {
+func (w *world) state(nad string) (netmodel.NetworkState, bool) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.stateFile(nad))
 	if os.IsNotExist(err) {
-		return conf.NetworkState{}, false
+		return netmodel.NetworkState{}, false
 	}
 	w.must(err)
 	var file struct {
 		Namespace, Name string
-		Network         conf.NetworkState
+		Network         netmodel.NetworkState
 	}
 	w.must(json.Unmarshal(text, &file))
 	if namespace, name := nadName(nad); file.Namespace != namespace || file.Name != name {
@@ -99,7 +99,7 @@ func (w *world) state(nad string) (conf.NetworkState, bool) {
 func (w *world) inForce(nad, config string) {
 	w.t.Helper()
 	namespace, name := nadName(nad)
-	n, err := conf.ParseNetwork(namespace, name, []byte(config))
+	n, err := netmodel.ParseNetwork(namespace, name, []byte(config))
 	w.must(err)
 	w.eventually(func() error {
 		if got := w.switchOf(n.ID())[ovndb.AcceptedPrefix+n.NAD()]; got != n.Revision() {

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // objects reads all manifests of a kind; a key that the kind does not have is an error.
@@ -206,7 +206,7 @@ func TestBoundaryPolicies(t *testing.T) {
 		"ovn-multinet-controller-networks": {
 			is(user["controller"]),
 			allOf([]string{"k8s.cni.cncf.io"}, "network-attachment-definitions", "network-attachment-definitions/*"),
-			[]string{conf.NetworkStateAnnotation, conf.NetworkFinalizer}},
+			[]string{netmodel.NetworkStateAnnotation, netmodel.NetworkFinalizer}},
 	}
 	var names []string
 	for _, p := range objects[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {

@@ -9,13 +9,14 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it. It is either an
 // OVN network or other plugins'.
 type Attachment struct {
 	Selection
-	Network  *conf.Network
+	Network  *netmodel.Network
 	Delegate *Delegate
 	// Resource is the one that a device of the pod's belongs to which the attachment takes; "": none.
 	Resource string
@@ -39,8 +40,8 @@ type Rules struct {
 }
 
 // Resolve reads the NADs of the selections of a pod in the namespace, each once, and checks every selection against
-// its network. get answers conf.ErrNotFound for a NAD that does not exist.
-func Resolve(ctx context.Context, namespace string, selections []Selection, rules Rules, get func(ctx context.Context, namespace, name string) (*conf.NAD, error)) ([]Attachment, error) {
+// its network. get answers netmodel.ErrNotFound for a NAD that does not exist.
+func Resolve(ctx context.Context, namespace string, selections []Selection, rules Rules, get func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)) ([]Attachment, error) {
 	definitions := map[string]*definition{}
 	attachments := make([]Attachment, 0, len(selections))
 	for _, s := range selections {
@@ -72,12 +73,12 @@ func Resolve(ctx context.Context, namespace string, selections []Selection, rule
 
 // Settle puts the pod's node's view in the place of each layer3 network, which view answers with, and holds the pod's
 // wishes against it.
-func Settle(attachments []Attachment, view func(*Attachment) (*conf.Network, error)) error {
-	views := map[*conf.Network]*conf.Network{}
+func Settle(attachments []Attachment, view func(*Attachment) (*netmodel.Network, error)) error {
+	views := map[*netmodel.Network]*netmodel.Network{}
 	for i := range attachments {
 		a := &attachments[i]
 		whole := a.Network
-		if whole == nil || whole.Topology != conf.Layer3 {
+		if whole == nil || whole.Topology != netmodel.Layer3 {
 			continue
 		}
 		if views[whole] == nil {
@@ -147,25 +148,25 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 var resourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // setResource takes over whose devices the network's attachments take, and holds the pod's own choice of one against it.
-func (a *Attachment) setResource(def *conf.NAD) error {
+func (a *Attachment) setResource(def *netmodel.NAD) error {
 	switch {
 	case def.Resource == "" && a.DeviceID == "":
 	case def.Resource == "":
-		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or name the resource in the NetworkAttachmentDefinition's annotation "+conf.ResourceNameAnnotation,
+		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or name the resource in the NetworkAttachmentDefinition's annotation "+netmodel.ResourceNameAnnotation,
 			"deviceID on network %s: it is a network of no resource, so no device of it is the pod's", &a.Selection)
 	case a.Network != nil:
 		return conf.Errorf(conf.CodeInvalidConfig, "remove the annotation from the NetworkAttachmentDefinition, or make the network one of another plugin",
-			"network %s: annotation %s: an OVN port takes no device", &a.Selection, conf.ResourceNameAnnotation)
+			"network %s: annotation %s: an OVN port takes no device", &a.Selection, netmodel.ResourceNameAnnotation)
 	case !resourceName.MatchString(def.Resource):
 		return conf.Errorf(conf.CodeInvalidConfig, "correct the NetworkAttachmentDefinition's annotation",
-			"network %s: annotation %s: %q is no resource like example.com/name", &a.Selection, conf.ResourceNameAnnotation, clip(def.Resource))
+			"network %s: annotation %s: %q is no resource like example.com/name", &a.Selection, netmodel.ResourceNameAnnotation, clip(def.Resource))
 	}
 	a.Resource = def.Resource
 	return nil
 }
 
 // invalid says that a network's configuration is no good, and where it stands.
-func invalid(def *conf.NAD, s *Selection, err error) error {
+func invalid(def *netmodel.NAD, s *Selection, err error) error {
 	where, correct := "spec.config", correctNAD
 	if def.File != "" {
 		where, correct = def.File, "correct that file on the node"
@@ -204,10 +205,10 @@ func assignRoutes(attachments []Attachment) error {
 
 // definition is a NAD that was read.
 type definition struct {
-	nad     *conf.NAD
-	network *conf.Network // nil: it is for other plugins
-	refusal string        // what the controller says against it
-	plain   *Delegate     // of the first attachment that adds nothing to the configuration
+	nad     *netmodel.NAD
+	network *netmodel.Network // nil: it is for other plugins
+	refusal string            // what the controller says against it
+	plain   *Delegate         // of the first attachment that adds nothing to the configuration
 }
 
 // delegate reads the configuration for an attachment. Those that add nothing to it share one.
@@ -225,9 +226,9 @@ func (d *definition) delegate(s *Selection, compatible bool) (*Delegate, error) 
 	return made, err
 }
 
-func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*conf.NAD, error)) (*definition, error) {
+func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*netmodel.NAD, error)) (*definition, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
-	if errors.Is(err, conf.ErrNotFound) {
+	if errors.Is(err, netmodel.ErrNotFound) {
 		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or "+correctPod, "network %s is not found", &s)
 	}
 	if err != nil {
@@ -281,7 +282,7 @@ func (a *Attachment) check() error {
 		if err := a.Network.CheckFixed(ip.Addr()); err != nil {
 			return err
 		}
-		if a.Network.Topology == conf.Layer3 && a.Network.Node == "" {
+		if a.Network.Topology == netmodel.Layer3 && a.Network.Node == "" {
 			continue // of which of its blocks comes later
 		}
 		subnet := a.Network.Subnets[a.Network.SubnetOf(ip.Addr())]

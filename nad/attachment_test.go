@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // config writes a spec.config of an OVN network.
@@ -44,16 +45,16 @@ var cluster = map[string]string{
 }
 
 // getter serves NADs and counts how often each is asked for.
-func getter(nads map[string]string) (get func(context.Context, string, string) (*conf.NAD, error), asked map[string]int) {
+func getter(nads map[string]string) (get func(context.Context, string, string) (*netmodel.NAD, error), asked map[string]int) {
 	asked = map[string]int{}
-	return func(_ context.Context, namespace, name string) (*conf.NAD, error) {
+	return func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 		id := namespace + "/" + name
 		asked[id]++
 		text, found := nads[id]
 		if !found {
-			return nil, fmt.Errorf("%s: %w", id, conf.ErrNotFound)
+			return nil, fmt.Errorf("%s: %w", id, netmodel.ErrNotFound)
 		}
-		return &conf.NAD{Namespace: namespace, Name: name, Config: text}, nil
+		return &netmodel.NAD{Namespace: namespace, Name: name, Config: text}, nil
 	}, asked
 }
 
@@ -174,7 +175,7 @@ func TestResolveRefuses(t *testing.T) {
 func TestResolvePassesOtherErrors(t *testing.T) {
 	down := errors.New("connection refused")
 	_, err := Resolve(context.Background(), "shop", []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}}, Rules{},
-		func(context.Context, string, string) (*conf.NAD, error) { return nil, down })
+		func(context.Context, string, string) (*netmodel.NAD, error) { return nil, down })
 	if !errors.Is(err, down) || err.Error() != "interface net1: network shop/blue: connection refused" {
 		t.Errorf("error %v", err)
 	}
@@ -242,7 +243,7 @@ func FuzzResolve(f *testing.F) {
 		if err != nil {
 			return
 		}
-		attachments, err := Resolve(context.Background(), "shop", selections, Rules{Compatible: compatible}, always(conf.NAD{Config: config}))
+		attachments, err := Resolve(context.Background(), "shop", selections, Rules{Compatible: compatible}, always(netmodel.NAD{Config: config}))
 		if err != nil {
 			if code, _, _ := conf.Describe(err); code != conf.CodeInvalidConfig {
 				t.Errorf("code %d: %v", code, err)

@@ -6,19 +6,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // A network that the controller accepted by other bounds takes pods as before; a NAD alone beyond the bounds does not.
 func TestBoundaryAcceptedNetworkBeyondTheBounds(t *testing.T) {
-	routes := make([]string, conf.MaxRoutes+1)
+	routes := make([]string, netmodel.MaxRoutes+1)
 	for i := range routes {
 		routes[i] = fmt.Sprintf(`{"dst":"172.%d.%d.0/24"}`, 16+i/256, i%256)
 	}
 	config := `{"type":"ovn-multinet","subnets":"10.1.0.0/24","routes":[` + strings.Join(routes, ",") + `]}`
 	for _, accepted := range []bool{false, true} {
-		get := func(context.Context, string, string) (*conf.NAD, error) {
-			return &conf.NAD{Namespace: "shop", Name: "blue", Config: config, Accepted: accepted}, nil
+		get := func(context.Context, string, string) (*netmodel.NAD, error) {
+			return &netmodel.NAD{Namespace: "shop", Name: "blue", Config: config, Accepted: accepted}, nil
 		}
 		selections := []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}}
 		attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, get)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/hostile"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // asPlugin is a plugin's configuration as a plugin written in Go reads it.
@@ -30,12 +31,12 @@ func TestBoundaryHostileNADs(t *testing.T) {
 	for seed := range uint64(10_000) {
 		tenant := hostile.New(seed)
 		configs := map[string]string{"a": tenant.NAD(), "b": tenant.NAD(), "c": tenant.NAD()}
-		get := func(_ context.Context, namespace, name string) (*conf.NAD, error) {
+		get := func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 			config, found := configs[name]
 			if !found || namespace != "shop" {
-				return nil, conf.ErrNotFound
+				return nil, netmodel.ErrNotFound
 			}
-			def := &conf.NAD{Namespace: namespace, Name: name}
+			def := &netmodel.NAD{Namespace: namespace, Name: name}
 			def.SetConfig(config, true)
 			return def, nil
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Delegate is an attachment that other CNI plugins make.
@@ -87,9 +88,9 @@ var ofList = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disa
 type object map[string]json.RawMessage
 
 // delegateOf reads the spec.config of a NAD, a configuration or a list of them, and puts what the pod asks for into it.
-func delegateOf(def *conf.NAD, s *Selection, compatible bool) (*Delegate, error) {
-	if size := max(len(def.Config), def.Omitted.Size); size > conf.MaxDelegateConfig {
-		return nil, conf.TooLarge(size, conf.MaxDelegateConfig)
+func delegateOf(def *netmodel.NAD, s *Selection, compatible bool) (*Delegate, error) {
+	if size := max(len(def.Config), def.Omitted.Size); size > netmodel.MaxDelegateConfig {
+		return nil, conf.TooLarge(size, netmodel.MaxDelegateConfig)
 	}
 	list, plugins, err := readList([]byte(def.Config))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // delegated resolves one attachment, of the pod shop/…, to a NAD with this configuration.
@@ -20,7 +21,7 @@ func delegated(t testing.TB, rules Rules, config, keys string) (*Delegate, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Resolve(context.Background(), "shop", selections, rules, always(conf.NAD{Config: config}))
+	got, err := Resolve(context.Background(), "shop", selections, rules, always(netmodel.NAD{Config: config}))
 	if err != nil {
 		return nil, err
 	}

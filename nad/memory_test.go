@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // bridgeOf is a configuration of as many bytes.
@@ -23,9 +24,9 @@ func resolveLarge(t *testing.T, networks string, config string) ([]Attachment, i
 		t.Fatal(err)
 	}
 	read := 0
-	attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, func(_ context.Context, namespace, name string) (*conf.NAD, error) {
+	attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 		read++
-		n := &conf.NAD{Namespace: namespace, Name: name}
+		n := &netmodel.NAD{Namespace: namespace, Name: name}
 		n.SetConfig(config, true)
 		return n, nil
 	})

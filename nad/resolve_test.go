@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // always serves one NAD under every name.
-func always(def conf.NAD) func(context.Context, string, string) (*conf.NAD, error) {
-	return func(_ context.Context, namespace, name string) (*conf.NAD, error) {
+func always(def netmodel.NAD) func(context.Context, string, string) (*netmodel.NAD, error) {
+	return func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 		of := def
 		of.Namespace, of.Name = namespace, name
 		return &of, nil
@@ -27,7 +28,7 @@ func one(ips ...netip.Prefix) []Selection {
 func TestResolveRefusesWhatIsBeingDeleted(t *testing.T) {
 	for name, text := range map[string]string{"as it should be": config(`"subnets":"10.1.0.0/24"`), "broken besides": "{"} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(conf.NAD{Config: text, Deleting: true, Held: true}))
+			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(netmodel.NAD{Config: text, Deleting: true, Held: true}))
 			if err == nil {
 				t.Fatalf("it is taken: %+v", got)
 			}
@@ -54,7 +55,7 @@ func TestResolveHandsTheRefusalOn(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			selections := slices.Concat(one(), []Selection{{Namespace: "shop", Name: "blue", Interface: "net2"}})
-			got, err := Resolve(context.Background(), "shop", selections, Rules{}, always(conf.NAD{Config: config(""), State: tt.state}))
+			got, err := Resolve(context.Background(), "shop", selections, Rules{}, always(netmodel.NAD{Config: config(""), State: tt.state}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestResolveLeavesTheSelectionsAlone(t *testing.T) {
 	selections := one(netip.PrefixFrom(netip.MustParseAddr("10.1.0.7"), -1), netip.PrefixFrom(netip.MustParseAddr("fd01::7"), -1))
 	for _, bits := range []int{24, 16} {
 		subnets := fmt.Sprintf(`"subnets":"10.1.0.0/%d,fd01::/%d"`, bits, 4*bits)
-		got, err := Resolve(context.Background(), "shop", selections, Rules{}, always(conf.NAD{Config: config(subnets)}))
+		got, err := Resolve(context.Background(), "shop", selections, Rules{}, always(netmodel.NAD{Config: config(subnets)}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // resourced resolves a pod's attachments to one NAD of a resource.
@@ -16,13 +17,13 @@ func resourced(t *testing.T, resource, config, text string) ([]Attachment, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Resolve(context.Background(), "shop", selections, Rules{}, always(conf.NAD{Config: config, Resource: resource}))
+	return Resolve(context.Background(), "shop", selections, Rules{}, always(netmodel.NAD{Config: config, Resource: resource}))
 }
 
 // The annotation has the name of Device Information Specification 1.1.0, section 4.1, whatever our constant says.
 func TestAnnotationOfAResource(t *testing.T) {
-	if conf.ResourceNameAnnotation != "k8s.v1.cni.cncf.io/resourceName" {
-		t.Errorf("it is %s", conf.ResourceNameAnnotation)
+	if netmodel.ResourceNameAnnotation != "k8s.v1.cni.cncf.io/resourceName" {
+		t.Errorf("it is %s", netmodel.ResourceNameAnnotation)
 	}
 }
 

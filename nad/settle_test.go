@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // layer3Cluster is the NADs of networks that give each node blocks; node1 has 10.128.3.0/24 and fd03:0:0:3::/64 of those
@@ -27,8 +28,8 @@ var layer3Cluster = map[string]string{
 }
 
 // node1 answers with the network as node1 has it: the fourth block of each subnet. It notes who asks.
-func node1(asked *[]string) func(*Attachment) (*conf.Network, error) {
-	return func(a *Attachment) (*conf.Network, error) {
+func node1(asked *[]string) func(*Attachment) (*netmodel.Network, error) {
+	return func(a *Attachment) (*netmodel.Network, error) {
 		*asked = append(*asked, a.Interface)
 		n := a.Network
 		blocks := make([]netip.Prefix, len(n.Subnets))
@@ -144,7 +145,7 @@ func TestSettlePassesErrors(t *testing.T) {
 	}
 	down := errors.New("connection refused")
 	asked := 0
-	err = Settle(attachments, func(*Attachment) (*conf.Network, error) { asked++; return nil, down })
+	err = Settle(attachments, func(*Attachment) (*netmodel.Network, error) { asked++; return nil, down })
 	if !errors.Is(err, down) || err.Error() != "interface net2: connection refused" || asked != 1 {
 		t.Errorf("error %v after %d questions", err, asked)
 	}

@@ -45,7 +45,7 @@ func RouterPortKey(network string) string {
 	return rowKey("router-port", network, nil, 0)
 }
 
-// AddressKey is the row key of one address of an address book (see conf.Network.AddressBook): of the port that leases
+// AddressKey is the row key of one address of an address book (see netmodel.Network.AddressBook): of the port that leases
 // the address, or of the claim on it. Of an IPv6 address the upper 96 bits go into the hash.
 func AddressKey(book string, a netip.Addr) string {
 	b := a.AsSlice()

@@ -9,14 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // api stands in for the Kubernetes API: it holds NADs in memory and does with finalizers what the API does. That the
 // real one does the same is for the source's tests.
 type api struct {
 	mu       sync.Mutex
-	nads     map[string]*conf.NAD
+	nads     map[string]*netmodel.NAD
 	watchers []func(namespace, name string)
 	created  int64
 	failing  map[string]error // reads of a NAD
@@ -26,22 +26,22 @@ type api struct {
 	reads    map[string]int
 	writes   []string
 	events   []string
-	nodes    []conf.Node
-	grants   conf.PhysicalGrants // of a controller that is started with it
-	noNodes  error               // of the list of nodes
+	nodes    []netmodel.Node
+	grants   netmodel.PhysicalGrants // of a controller that is started with it
+	noNodes  error                   // of the list of nodes
 }
 
-func (a *api) Nodes(context.Context) ([]conf.Node, error) {
+func (a *api) Nodes(context.Context) ([]netmodel.Node, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.nodes), a.noNodes
 }
 
 func newAPI() *api {
-	return &api{nads: map[string]*conf.NAD{}, failing: map[string]error{}, hold: map[string]chan struct{}{}, held: map[string]int{}, reads: map[string]int{}}
+	return &api{nads: map[string]*netmodel.NAD{}, failing: map[string]error{}, hold: map[string]chan struct{}{}, held: map[string]int{}, reads: map[string]int{}}
 }
 
-func (a *api) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
+func (a *api) NAD(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := namespace + "/" + name
@@ -51,13 +51,13 @@ func (a *api) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) 
 	}
 	n := a.nads[id]
 	if n == nil {
-		return nil, conf.ErrNotFound
+		return nil, netmodel.ErrNotFound
 	}
 	clone := *n
 	return &clone, nil
 }
 
-func (a *api) SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error {
+func (a *api) SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error {
 	a.mu.Lock()
 	hold := a.hold[n.ID()]
 	a.held[n.ID()]++
@@ -69,7 +69,7 @@ func (a *api) SetNetworkState(ctx context.Context, n *conf.NAD, state string, he
 			return ctx.Err()
 		}
 	}
-	return a.update(n.ID(), func(now *conf.NAD) error {
+	return a.update(n.ID(), func(now *netmodel.NAD) error {
 		if a.refuse != nil {
 			return a.refuse
 		}
@@ -82,7 +82,7 @@ func (a *api) SetNetworkState(ctx context.Context, n *conf.NAD, state string, he
 	})
 }
 
-func (a *api) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
+func (a *api) NetworkEvent(n *netmodel.NAD, warning bool, reason, message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	kind := "Normal"
@@ -93,12 +93,12 @@ func (a *api) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
 }
 
 // update changes a NAD, which goes when nothing holds it any more, and tells the watchers.
-func (a *api) update(id string, change func(*conf.NAD) error) error {
+func (a *api) update(id string, change func(*netmodel.NAD) error) error {
 	a.mu.Lock()
 	n := a.nads[id]
 	if n == nil {
 		a.mu.Unlock()
-		return conf.ErrNotFound
+		return netmodel.ErrNotFound
 	}
 	err := change(n)
 	if n.Deleting && !n.Held {
@@ -125,7 +125,7 @@ func (a *api) apply(id, config string) {
 	if a.nads[id] == nil {
 		namespace, name, _ := strings.Cut(id, "/")
 		a.created++
-		a.nads[id] = &conf.NAD{Namespace: namespace, Name: name, Created: a.created}
+		a.nads[id] = &netmodel.NAD{Namespace: namespace, Name: name, Created: a.created}
 	}
 	a.nads[id].SetConfig(config, false)
 	watchers := slices.Clone(a.watchers)
@@ -136,7 +136,7 @@ func (a *api) apply(id, config string) {
 // deleteNAD deletes a NAD: at once unless our finalizer is on it.
 func (a *api) deleteNAD(t *testing.T, id string) {
 	t.Helper()
-	if err := a.update(id, func(n *conf.NAD) error { n.Deleting = true; return nil }); err != nil {
+	if err := a.update(id, func(n *netmodel.NAD) error { n.Deleting = true; return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,9 +144,9 @@ func (a *api) deleteNAD(t *testing.T, id string) {
 // setNodes replaces the nodes; labels are by their names.
 func (a *api) setNodes(labels map[string]map[string]string) {
 	a.with(func() {
-		a.nodes = []conf.Node{}
+		a.nodes = []netmodel.Node{}
 		for _, name := range slices.Sorted(maps.Keys(labels)) {
-			a.nodes = append(a.nodes, conf.Node{Name: name, Labels: labels[name]})
+			a.nodes = append(a.nodes, netmodel.Node{Name: name, Labels: labels[name]})
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -126,7 +126,7 @@ func makeVictim(t *testing.T, r *running, l *looks) cost {
 		}
 	})
 	r.with(func() {
-		r.nads["shop/blue"] = &conf.NAD{Namespace: "shop", Name: "blue", Config: spec(netDual + onR1)}
+		r.nads["shop/blue"] = &netmodel.NAD{Namespace: "shop", Name: "blue", Config: spec(netDual + onR1)}
 	})
 	l.mu.Lock() // the controller begins no look before it has heard of the NAD
 	othersBefore = l.from["mallory"]
@@ -268,7 +268,7 @@ func TestBoundaryOwnStateCausesNoLook(t *testing.T) {
 	// Another hand's change of the state is put right.
 	var state string
 	r.with(func() { state = r.nads["shop/blue"].State })
-	if err := r.update("shop/blue", func(n *conf.NAD) error { n.State = ""; return nil }); err != nil {
+	if err := r.update("shop/blue", func(n *netmodel.NAD) error { n.State = ""; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	r.wantState(t, "shop/blue", "ready, held")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -92,7 +93,7 @@ func TestBoundaryWideNetworkFromBefore(t *testing.T) {
 			before.SetWidestIPAM(1)
 			ensure(t, before, n)
 			part := blueKey
-			if n.Topology == conf.Layer3 {
+			if n.Topology == netmodel.Layer3 {
 				part = ovndb.SwitchKey("shop/blue@n1")
 				share(t, before, n, "n1")
 			}
@@ -110,7 +111,7 @@ func TestBoundaryWideNetworkFromBefore(t *testing.T) {
 			if ensure(t, w.networks, n) {
 				t.Error("it is changed again")
 			}
-			width := map[string]int{conf.Layer2: 8, conf.Layer3: 12}[n.Topology]
+			width := map[string]int{netmodel.Layer2: 8, netmodel.Layer3: 12}[n.Topology]
 			w.wantRefused(t, network(t, "blue", keys+`,"mtu":1400`), sprint("excludeSubnets: 10.0.0.0/%d%s", width, tooWide))
 		})
 	}

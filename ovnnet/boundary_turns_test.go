@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // However many items a namespace has in the queue, another one's comes next but one, and every other turn is the operator's.
@@ -209,10 +209,10 @@ func newTested() (*Controller, *asks, *clock) {
 	return c, q, now
 }
 
-func tested(t *testing.T, id, keys string) *conf.Network {
+func tested(t *testing.T, id, keys string) *netmodel.Network {
 	t.Helper()
 	namespace, name, _ := strings.Cut(id, "/")
-	n, err := conf.ParseNetwork(namespace, name, []byte(`{"type":"ovn-multinet",`+keys+`}`))
+	n, err := netmodel.ParseNetwork(namespace, name, []byte(`{"type":"ovn-multinet",`+keys+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestBoundaryNetworksInUseAreLookedAtSeldom(t *testing.T) {
 // Edits of one NAD that follow each other are worked off once a second; the first one, and a deletion, at once.
 func TestBoundaryEditsOfOneNADAreMerged(t *testing.T) {
 	c, _, now := newTested()
-	nad := &conf.NAD{Namespace: "mallory", Name: "n", Config: "{}"}
+	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: "{}"}
 	if news, wait := c.news(nad); !news || wait != 0 {
 		t.Fatalf("a new NAD: news %t, wait %v", news, wait)
 	}
@@ -324,7 +324,7 @@ func TestBoundaryEditsOfOneNADAreMerged(t *testing.T) {
 // What the controller wrote of a NAD is no news when the source tells of it; what anybody else writes is.
 func TestBoundaryOwnStateIsNoNews(t *testing.T) {
 	c, _, _ := newTested()
-	nad := &conf.NAD{Namespace: "mallory", Name: "n", Config: "{}"}
+	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: "{}"}
 	c.news(nad)
 	c.states.last[nad.ID()] = written{"ready", true}
 	for _, step := range []struct {
@@ -350,7 +350,7 @@ func TestBoundaryOwnStateIsNoNews(t *testing.T) {
 // A configuration is read once for each of its texts, and so many readings are kept and no more.
 func TestBoundaryConfigurationsAreReadOnce(t *testing.T) {
 	c := newConfigs()
-	nad := &conf.NAD{Namespace: "mallory", Name: "n", Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`}
+	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`}
 	first := c.read(nad)
 	if first.err != nil || first.id != "mallory/n" || first.network == nil {
 		t.Fatalf("read as %+v", first)
@@ -362,7 +362,7 @@ func TestBoundaryConfigurationsAreReadOnce(t *testing.T) {
 	if c.read(nad) == first || c.read(nad).err == nil {
 		t.Error("another text is not read")
 	}
-	other := &conf.NAD{Namespace: "dev", Name: "n", Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`}
+	other := &netmodel.NAD{Namespace: "dev", Name: "n", Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`}
 	if got := c.read(other); got.id != "dev/n" {
 		t.Errorf("another NAD with the same text is read as %q", got.id)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -172,7 +172,7 @@ func (c *Controller) syncGateway(ctx context.Context, router string) error {
 }
 
 // nodesNow does not wait long: all networks wait with it.
-func (c *Controller) nodesNow(ctx context.Context) ([]conf.Node, error) {
+func (c *Controller) nodesNow(ctx context.Context) ([]netmodel.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return c.source.Nodes(ctx)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -340,7 +340,7 @@ func TestControllerFollowsTheNodes(t *testing.T) {
 	wantOrder("[c b] of shop/r1:gateway")
 
 	// A list of nodes that fails changes nothing.
-	a.with(func() { a.noNodes, a.nodes = errors.New("connection refused"), []conf.Node{} })
+	a.with(func() { a.noNodes, a.nodes = errors.New("connection refused"), []netmodel.Node{} })
 	c.NodesChanged()
 	r.settle(t)
 	wantOrder("[c b] of shop/r1:gateway")
@@ -366,7 +366,7 @@ func TestControllerFollowsItsRouters(t *testing.T) {
 	ensureGateway(t, w.other(t), gwFull, oneNode)
 	a.apply("shop/blue", spec(net4+onR1))
 	a.setNodes(nil)
-	n := connectFor(t, w.Endpoint(), map[string]*conf.Router{"shop/r2": gatewayConf(t, "shop/r2", gwFull)})
+	n := connectFor(t, w.Endpoint(), map[string]*netmodel.Router{"shop/r2": gatewayConf(t, "shop/r2", gwFull)})
 	_, r := routing(t, w, a, n)
 	r.touch(t, "shop/blue")
 	r.wantState(t, "shop/blue", "ready, held")

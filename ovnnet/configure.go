@@ -1,20 +1,20 @@
 package ovnnet
 
-import "github.com/ovn-multinet/ovn-multinet/conf"
+import "github.com/ovn-multinet/ovn-multinet/netmodel"
 
 // settings are the operator's: the routers that --config describes, by their full names, and the grants of physical networks.
 type settings struct {
-	routers  map[string]*conf.Router
-	physical conf.PhysicalGrants
+	routers  map[string]*netmodel.Router
+	physical netmodel.PhysicalGrants
 }
 
 // GrantPhysical says which namespaces may have localnet networks on which physical networks; without it none may. It is
 // called before Run.
-func (c *Controller) GrantPhysical(grants conf.PhysicalGrants) { c.physical = grants }
+func (c *Controller) GrantPhysical(grants netmodel.PhysicalGrants) { c.physical = grants }
 
 // Configure takes another configuration of the operator, instead of the one that counts. All gateways and networks are
 // compared with it.
-func (c *Controller) Configure(routers map[string]*conf.Router, grants conf.PhysicalGrants) {
+func (c *Controller) Configure(routers map[string]*netmodel.Router, grants netmodel.PhysicalGrants) {
 	c.next.Store(&settings{routers, grants})
 	c.queue.Add(item{kind: kindConfig})
 }

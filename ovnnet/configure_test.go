@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
@@ -32,8 +32,8 @@ func TestConfigureRouters(t *testing.T) {
 	w, a := newWorld(t), newAPI()
 	a.setNodes(nil)
 	c, r := routing(t, w, a, w.networks)
-	core := func(keys string) map[string]*conf.Router {
-		return map[string]*conf.Router{"/core": routerConf(t, "/core", keys)}
+	core := func(keys string) map[string]*netmodel.Router {
+		return map[string]*netmodel.Router{"/core": routerConf(t, "/core", keys)}
 	}
 	ports := func(want string) {
 		t.Helper()

@@ -14,26 +14,27 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Source is where the controller finds the NADs.
 type Source interface {
-	// NAD returns one; conf.ErrNotFound when there is none for certain.
-	NAD(ctx context.Context, namespace, name string) (*conf.NAD, error)
+	// NAD returns one; netmodel.ErrNotFound when there is none for certain.
+	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	// SetNetworkState writes the state of a NAD's network ("": takes it away) and puts our finalizer on the NAD or
-	// takes it off. conf.ErrNotFound says that the NAD is gone.
-	SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error
+	// takes it off. netmodel.ErrNotFound says that the NAD is gone.
+	SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error
 	// NetworkEvent tells the NAD's owner; it does not wait.
-	NetworkEvent(n *conf.NAD, warning bool, reason, message string)
+	NetworkEvent(n *netmodel.NAD, warning bool, reason, message string)
 	// Nodes lists all nodes, or fails; nil: the source says nothing of nodes.
-	Nodes(ctx context.Context) ([]conf.Node, error)
+	Nodes(ctx context.Context) ([]netmodel.Node, error)
 }
 
 // Controller keeps logical switches and routers in step with the NADs.
 type Controller struct {
 	networks *Networks
 	mayJoin  []string
-	physical conf.PhysicalGrants
+	physical netmodel.PhysicalGrants
 	log      *slog.Logger
 	queue    workqueue.TypedRateLimitingInterface[item]
 	source   Source
@@ -247,7 +248,7 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			}
 		case err != nil && (was != "" || nad.Held || conf.IsOVN(r.kind)):
 			// Which network it is cannot be told; one that it was stays as it is.
-			c.states.set(nad, &conf.NetworkState{Reason: err.Error()}, nad.Held)
+			c.states.set(nad, &netmodel.NetworkState{Reason: err.Error()}, nad.Held)
 			c.metrics.verdict(id, err)
 			return nil
 		case is == "" && (nad.Held || nad.State != ""):
@@ -277,10 +278,10 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 }
 
 // nad returns a NAD, nil when there is none.
-func (c *Controller) nad(ctx context.Context, id string) (*conf.NAD, error) {
+func (c *Controller) nad(ctx context.Context, id string) (*netmodel.NAD, error) {
 	namespace, name, _ := strings.Cut(id, "/")
 	nad, err := c.source.NAD(ctx, namespace, name)
-	if errors.Is(err, conf.ErrNotFound) {
+	if errors.Is(err, netmodel.ErrNotFound) {
 		return nil, nil
 	}
 	return nad, err
@@ -365,7 +366,7 @@ func (c *Controller) mayJoinOther(namespace string) bool {
 
 // mayHave tells whether a network may be what a NAD says, and goes when the NAD does. A shared network that is there is
 // its owner's, and of those that join it.
-func (c *Controller) mayHave(s *Standing, id string, nad *conf.NAD) bool {
+func (c *Controller) mayHave(s *Standing, id string, nad *netmodel.NAD) bool {
 	return !shared(id) || !s.There || s.Owner != "" && (nad.Namespace == s.Owner || c.mayJoinOther(nad.Namespace))
 }
 
@@ -397,7 +398,7 @@ func (c *Controller) membersOf(ctx context.Context, id string, s *Standing) (mem
 }
 
 // ensure makes a network's rows; standing is what is there.
-func (c *Controller) ensure(ctx context.Context, i item, network *conf.Network, standing *Standing, members []*member, kept func(*member) bool) error {
+func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Network, standing *Standing, members []*member, kept func(*member) bool) error {
 	owner := standing.Owner
 	var nads []string
 	for _, m := range members {
@@ -435,7 +436,7 @@ func (c *Controller) ensure(ctx context.Context, i item, network *conf.Network, 
 
 // report writes the state of a NAD's network.
 func (c *Controller) report(m *member) {
-	state := &conf.NetworkState{Ready: m.err == nil}
+	state := &netmodel.NetworkState{Ready: m.err == nil}
 	if m.err != nil {
 		_, state.Reason, _ = conf.Describe(m.err)
 	}
@@ -444,14 +445,14 @@ func (c *Controller) report(m *member) {
 }
 
 // nadsOf reads a network's NADs, also those that the network takes ports of and nobody has told of yet.
-func (c *Controller) nadsOf(ctx context.Context, network string, accepted []string) ([]*conf.NAD, error) {
+func (c *Controller) nadsOf(ctx context.Context, network string, accepted []string) ([]*netmodel.NAD, error) {
 	ids := c.members.nadsOf(network)
 	for _, id := range accepted {
 		if c.members.of[id] == "" {
 			ids = append(ids, id)
 		}
 	}
-	var nads []*conf.NAD
+	var nads []*netmodel.NAD
 	for _, id := range ids {
 		nad, err := c.nad(ctx, id)
 		if err != nil {

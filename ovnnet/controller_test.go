@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -379,7 +379,7 @@ func TestControllerEnds(t *testing.T) {
 // touch tells the controllers of a NAD that is as it was, as informers do.
 func (a *api) touch(t *testing.T, id string) {
 	t.Helper()
-	if err := a.update(id, func(*conf.NAD) error { return nil }); err != nil {
+	if err := a.update(id, func(*netmodel.NAD) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }

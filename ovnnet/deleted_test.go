@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -40,7 +40,7 @@ func TestMendedWhileDeleted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
 			n := w.routed(t, gwFull)
-			other := connectFor(t, w.Endpoint(), map[string]*conf.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)})
+			other := connectFor(t, w.Endpoint(), map[string]*netmodel.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)})
 			ensure(t, n, network(t, "red", `"subnets":"10.2.0.0/24"`+onR1))
 			blue := network(t, "blue", tt.keys)
 			without := w.rows(t)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 func overlay(subnets string) string {
@@ -18,9 +18,9 @@ func overlay(subnets string) string {
 func nad(t *testing.T, id string, created int64, subnets string) *member {
 	t.Helper()
 	namespace, name, _ := strings.Cut(id, "/")
-	m := &member{nad: conf.NAD{Namespace: namespace, Name: name, Created: created}}
+	m := &member{nad: netmodel.NAD{Namespace: namespace, Name: name, Created: created}}
 	var err error
-	if m.network, err = conf.ParseNetwork(namespace, name, []byte(overlay(subnets))); err != nil {
+	if m.network, err = netmodel.ParseNetwork(namespace, name, []byte(overlay(subnets))); err != nil {
 		m.network, m.err = nil, errors.New("invalid")
 	}
 	return m
@@ -71,7 +71,7 @@ func TestElect(t *testing.T) {
 			for _, m := range tt.members {
 				members = append(members, nad(t, m.id, m.created, m.subnets))
 			}
-			var inForce *conf.Network
+			var inForce *netmodel.Network
 			if tt.inForce != "" {
 				inForce = nad(t, "x/x", 0, tt.inForce).network
 			}

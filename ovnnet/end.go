@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // leave lets a NAD go.
-func (c *Controller) leave(nad *conf.NAD, network string) {
+func (c *Controller) leave(nad *netmodel.NAD, network string) {
 	c.log.Info("network no more", "network", network, "nad", nad.ID())
 	c.states.set(nad, nil, false)
 }
@@ -57,7 +57,7 @@ func (c *Controller) remove(ctx context.Context, i item, s *Standing, leaving []
 	}
 	for _, m := range leaving {
 		if held && c.mayHave(s, id, &m.nad) {
-			c.states.set(&m.nad, &conf.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
+			c.states.set(&m.nad, &netmodel.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
 			c.metrics.verdict(m.nad.ID(), nil)
 		} else {
 			c.leave(&m.nad, id)

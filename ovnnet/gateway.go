@@ -8,7 +8,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -51,7 +51,7 @@ func gatewayRouteKey(router, kind, family string) string {
 func groupKey(router string) string { return ovndb.PartKey(haChassisGroup, router) }
 
 // wantedGateway is what a gateway ought to have, but for its nodes.
-func wantedGateway(r *conf.Router) *gatewayRows {
+func wantedGateway(r *netmodel.Router) *gatewayRows {
 	marks := func() map[string]string { return map[string]string{keyRouter: r.Name} }
 	g := &gatewayRows{
 		gateway:  &nb.LogicalRouter{UUID: ovndb.GatewayKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
@@ -136,7 +136,7 @@ type Chassis struct{ Node, Name string }
 
 // EnsureGateway makes the gateway of a router, or brings it up to date, all in one transaction. The nodes take it in turn:
 // see order; nil leaves them as they are.
-func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Chassis) (changed bool, err error) {
+func (n *Networks) EnsureGateway(ctx context.Context, r *netmodel.Router, nodes []Chassis) (changed bool, err error) {
 	for tries := races(0); ; {
 		if err := tries.again("the gateway of router " + r.Name); err != nil {
 			return changed, err
@@ -183,7 +183,7 @@ func (n *Networks) EnsureGateway(ctx context.Context, r *conf.Router, nodes []Ch
 }
 
 // checkNetworks refuses a gateway in whose subnets a network of the router is already. One that comes later is refused.
-func (n *Networks) checkNetworks(ctx context.Context, r *conf.Router, have *foundGateway, want *gatewayRows) error {
+func (n *Networks) checkNetworks(ctx context.Context, r *netmodel.Router, have *foundGateway, want *gatewayRows) error {
 	key := portKey(r.Name, partJoin)
 	if samePort(have.ports[key], want.ports[key]) && samePort(have.ports[portKey(r.Name, partExternal)], want.ports[portKey(r.Name, partExternal)]) {
 		return nil

@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
 // granted reads the section physicalNetworks of a controller's configuration.
-func granted(t *testing.T, grants string) conf.PhysicalGrants {
+func granted(t *testing.T, grants string) netmodel.PhysicalGrants {
 	t.Helper()
-	g, err := conf.ParsePhysicalGrants([]byte(`{"physicalNetworks":{` + grants + `}}`))
+	g, err := netmodel.ParsePhysicalGrants([]byte(`{"physicalNetworks":{` + grants + `}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

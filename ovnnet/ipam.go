@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
@@ -21,8 +22,8 @@ const (
 func (n *Networks) SetWidestIPAM(bits int) { n.widestIPAM = bits }
 
 // markIPAM tells agents the width where they cannot know it.
-func (n *Networks) markIPAM(own *part, network *conf.Network) {
-	if network.Topology == conf.Layer3 && len(network.Exclude) > 0 && n.widestIPAM != conf.DefaultWidestIPAM {
+func (n *Networks) markIPAM(own *part, network *netmodel.Network) {
+	if network.Topology == netmodel.Layer3 && len(network.Exclude) > 0 && n.widestIPAM != conf.DefaultWidestIPAM {
 		own.sw.ExternalIDs[keyWidestIPAM] = strconv.Itoa(n.widestIPAM)
 	}
 }
@@ -37,7 +38,7 @@ func widestOf(own *nb.LogicalSwitch) int {
 
 // setIPAM has OVN's allocator serve what excludeSubnets leaves of the i-th subnet; without such addresses the
 // allocator has nothing to do.
-func setIPAM(row *nb.LogicalSwitch, network *conf.Network, i int) {
+func setIPAM(row *nb.LogicalSwitch, network *netmodel.Network, i int) {
 	subnet := network.Subnets[i]
 	hosts := uint64(1)<<(32-subnet.Bits()) - 2
 	if leased := network.Pool(i).Size() + 1; leased == hosts { // and the gateway
@@ -49,7 +50,7 @@ func setIPAM(row *nb.LogicalSwitch, network *conf.Network, i int) {
 // boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. A network accepted
 // under an earlier bound keeps its ports, but OVN's allocator no longer serves it. Such a network can also leave its
 // router: otherwise it would stay on a router that it may not join any more.
-func (n *Networks) boundIPAM(have *found, want *rows, network *conf.Network) error {
+func (n *Networks) boundIPAM(have *found, want *rows, network *netmodel.Network) error {
 	wide := n.tooWide(network)
 	if !wide.IsValid() {
 		return nil
@@ -67,10 +68,10 @@ func (n *Networks) boundIPAM(have *found, want *rows, network *conf.Network) err
 
 // tooWide returns the subnet, of a layer3 network the first block, that OVN's allocator does not serve for its
 // width; the zero Prefix when there is none.
-func (n *Networks) tooWide(network *conf.Network) netip.Prefix {
+func (n *Networks) tooWide(network *netmodel.Network) netip.Prefix {
 	for i, subnet := range network.Subnets {
 		on := subnet
-		if network.Topology == conf.Layer3 {
+		if network.Topology == netmodel.Layer3 {
 			on = network.Block(i, 0)
 		}
 		if !on.Addr().Is4() || on.Bits() >= n.widestIPAM {

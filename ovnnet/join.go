@@ -7,7 +7,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -15,7 +15,7 @@ import (
 // mayJoin refuses a network on a router that it may not join: the operator's list decides where --config describes the
 // router, and the networks of the router's namespace decide about another namespace's. It returns the assertion that these
 // networks still consent.
-func (n *Networks) mayJoin(ctx context.Context, network *conf.Network) ([]ovsdb.Operation, error) {
+func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	if err := n.listed(network); err != nil || !network.IsGuest() {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (n *Networks) mayJoin(ctx context.Context, network *conf.Network) ([]ovsdb.
 }
 
 // listed refuses a network on a router for which the operator does not list it.
-func (n *Networks) listed(network *conf.Network) error {
+func (n *Networks) listed(network *netmodel.Network) error {
 	check := network.CheckCluster
 	if r := n.routers[network.Router]; r != nil {
 		check = func() error { return r.CheckJoin(network) }
@@ -43,11 +43,11 @@ func (n *Networks) listed(network *conf.Network) error {
 
 // consent is what the networks of a router's namespace that are on the router say of guests.
 type consent struct {
-	guests []conf.Guest
+	guests []netmodel.Guest
 	guards []ovsdb.Operation // assert that these networks are as they were read
 	// former are the guests that networks with the mark of another cluster list. After an adoption every network has that
 	// mark until its next look.
-	former []conf.Guest
+	former []netmodel.Guest
 }
 
 // consentOf reads the accepted networks of the router's namespace that are on the router.
@@ -57,7 +57,7 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 		return nil, err
 	}
 	var keys []string
-	for _, id := range on.networks(conf.RouterNamespace(router)) {
+	for _, id := range on.networks(netmodel.RouterNamespace(router)) {
 		keys = append(keys, ovndb.SwitchKey(id))
 	}
 	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, keys, "_uuid", "external_ids")
@@ -91,7 +91,7 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 // Expel detaches a network from its router if the network may not be there any more: its pods keep their ports and reach
 // each other. network is the accepted configuration, accepted are the NADs whose ports it takes. A guest of a network that
 // this cluster has adopted and not looked at yet stays: that look decides.
-func (n *Networks) Expel(ctx context.Context, network *conf.Network, accepted []string) (reason *Refused, err error) {
+func (n *Networks) Expel(ctx context.Context, network *netmodel.Network, accepted []string) (reason *Refused, err error) {
 	no := n.listed(network)
 	if no == nil && network.IsGuest() {
 		c, err := n.consentOf(ctx, network.Router)
@@ -111,7 +111,7 @@ func (n *Networks) Expel(ctx context.Context, network *conf.Network, accepted []
 }
 
 // noteGuest keeps the router of another namespace that a network is on.
-func (c *Controller) noteGuest(id string, inForce *conf.Network) {
+func (c *Controller) noteGuest(id string, inForce *netmodel.Network) {
 	delete(c.guests, id)
 	if inForce != nil && inForce.IsGuest() {
 		c.guests[id] = inForce.Router
@@ -140,7 +140,7 @@ func (c *Controller) expel(ctx context.Context, i item, standing *Standing) erro
 // the tenant of this change, so that no guest delays the look by changes of its own.
 func (c *Controller) routerChanged(i item, router string) {
 	c.wake(router)
-	if router == "" || conf.RouterNamespace(router) != namespaceOf(i.id) {
+	if router == "" || netmodel.RouterNamespace(router) != namespaceOf(i.id) {
 		return
 	}
 	for guest, of := range c.guests {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -27,9 +27,9 @@ const (
 
 var greenKey = ovndb.SwitchKey("web/green")
 
-func networkIn(t *testing.T, namespace, name, keys string) *conf.Network {
+func networkIn(t *testing.T, namespace, name, keys string) *netmodel.Network {
 	t.Helper()
-	n, err := conf.ParseNetwork(namespace, name, []byte(spec(keys)))
+	n, err := netmodel.ParseNetwork(namespace, name, []byte(spec(keys)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestBoundaryLayer3GuestLeaves(t *testing.T) {
 // operated is a world whose controller's --config has router /core, and what it says of namespaces.
 func operated(t *testing.T, w *world, a *api, routers map[string]string) *running {
 	t.Helper()
-	config := map[string]*conf.Router{}
+	config := map[string]*netmodel.Router{}
 	for name, keys := range routers {
 		config[name] = routerConf(t, name, keys)
 	}
@@ -450,7 +450,7 @@ func TestBoundaryOperatorWithdraws(t *testing.T) {
 // A network and a router of one name, with all that either has, have no row and no name in common.
 func TestBoundaryRouterAndNetworkOfOneName(t *testing.T) {
 	w := newWorld(t)
-	n := connectFor(t, w.Endpoint(), map[string]*conf.Router{"shop/core": gatewayConf(t, "shop/core", gwFull)})
+	n := connectFor(t, w.Endpoint(), map[string]*netmodel.Router{"shop/core": gatewayConf(t, "shop/core", gwFull)})
 	if _, err := n.EnsureGateway(withLimit(t), gatewayConf(t, "shop/core", gwFull), oneNode); err != nil {
 		t.Fatal(err)
 	}

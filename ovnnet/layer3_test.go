@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -89,7 +89,7 @@ func TestLayer3ChangesWithItsNodes(t *testing.T) {
 			w.clear(t)
 			from, to := network(t, "blue", tt.from), network(t, "blue", tt.to)
 			ensure(t, w.networks, from)
-			views := []*conf.Network{share(t, w.networks, from, "n1"), share(t, w.networks, from, "n2")}
+			views := []*netmodel.Network{share(t, w.networks, from, "n1"), share(t, w.networks, from, "n2")}
 			w.podOn(t, "n1")
 			w.proxy.Reset()
 			w.proxy.Before(func(tx ovndbtest.Transact) { // not one of the switches without the others
@@ -197,7 +197,7 @@ func TestShareIsRaced(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, n *ovnnet.Networks)
-		want   *conf.Network // afterwards; nil: nothing
+		want   *netmodel.Network // afterwards; nil: nothing
 	}{
 		{"a change", func(t *testing.T, n *ovnnet.Networks) { ensure(t, n, to) }, to},
 		{"a change that drops the nodes' parts", func(t *testing.T, n *ovnnet.Networks) { ensure(t, n, moved) }, moved},
@@ -370,7 +370,7 @@ func TestRestartWithLayer3WritesNothing(t *testing.T) {
 		_, name, _ := strings.Cut(id, "/")
 		nn := network(t, name, all[id])
 		ensure(t, n, nn)
-		if nn.Topology == conf.Layer3 {
+		if nn.Topology == netmodel.Layer3 {
 			share(t, n, nn, "n1")
 			share(t, n, nn, "n2")
 		}

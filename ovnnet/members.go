@@ -9,7 +9,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -70,10 +70,10 @@ func (n *Networks) allRouters(ctx context.Context) ([]*nb.LogicalRouter, error) 
 
 // Standing is what NB says of a network.
 type Standing struct {
-	There    bool          // the network has a switch
-	Owner    string        // of a network that is shared by name: the namespace that made it; "": the row does not say
-	InForce  *conf.Network // the accepted configuration; nil when the row does not say
-	Accepted []string      // the NADs whose ports the network takes
+	There    bool              // the network has a switch
+	Owner    string            // of a network that is shared by name: the namespace that made it; "": the row does not say
+	InForce  *netmodel.Network // the accepted configuration; nil when the row does not say
+	Accepted []string          // the NADs whose ports the network takes
 }
 
 // router is the router that the network is attached to; "": none.
@@ -118,10 +118,10 @@ func (s *Standing) settleOwner(mayJoin func(namespace string) bool) {
 
 // member is one NAD of a network.
 type member struct {
-	nad     conf.NAD
-	network *conf.Network // nil: it is not valid
-	err     error         // why it is not accepted
-	barred  bool          // its namespace may not join the network
+	nad     netmodel.NAD
+	network *netmodel.Network // nil: it is not valid
+	err     error             // why it is not accepted
+	barred  bool              // its namespace may not join the network
 }
 
 // elect decides what a network is that several NADs describe (of ours, one does). The configuration is the accepted one
@@ -130,7 +130,7 @@ type member struct {
 // the namespace that made it, and what only a joining NAD says never takes the place of the accepted configuration. Of a
 // network that is not there yet (owner "") the owner is the namespace of the first NAD: those accepted so far come first,
 // one that only joins comes last, then the oldest comes first. It returns nil when no NAD is valid.
-func elect(members []*member, owner string, inForce *conf.Network, accepted []string, mayJoin func(namespace string) bool) *conf.Network {
+func elect(members []*member, owner string, inForce *netmodel.Network, accepted []string, mayJoin func(namespace string) bool) *netmodel.Network {
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(
 			falseFirst(!slices.Contains(accepted, a.nad.ID()), !slices.Contains(accepted, b.nad.ID())),
@@ -161,7 +161,7 @@ func elect(members []*member, owner string, inForce *conf.Network, accepted []st
 }
 
 // choose returns the configuration that counts, and says which NAD describes it; nil: there is none.
-func choose(mayVote []*member, owner string, inForce *conf.Network) (chosen *conf.Network, by string) {
+func choose(mayVote []*member, owner string, inForce *netmodel.Network) (chosen *netmodel.Network, by string) {
 	for _, m := range mayVote {
 		if inForce != nil && m.network.Revision() == inForce.Revision() {
 			return m.network, m.nad.ID()

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -60,22 +60,24 @@ func TestLayer3IsSpoilt(t *testing.T) {
 	onlyMark := map[string]string{"ovn-multinet/network": "shop/blue"}
 	for _, tt := range []struct {
 		name string
-		do   func(t *testing.T, w *world, view *conf.Network)
+		do   func(t *testing.T, w *world, view *netmodel.Network)
 		keep bool // the node has its part still, after a change that keeps it
 	}{
-		{"the network's switch is gone", func(t *testing.T, w *world, _ *conf.Network) { w.remove(t, "Logical_Switch", blueKey) }, true},
-		{"its configuration is gone", func(t *testing.T, w *world, _ *conf.Network) { w.change(t, "Logical_Switch", blueKey, mark(onlyMark)) }, true},
-		{"the router is gone", func(t *testing.T, w *world, _ *conf.Network) {
+		{"the network's switch is gone", func(t *testing.T, w *world, _ *netmodel.Network) { w.remove(t, "Logical_Switch", blueKey) }, true},
+		{"its configuration is gone", func(t *testing.T, w *world, _ *netmodel.Network) {
+			w.change(t, "Logical_Switch", blueKey, mark(onlyMark))
+		}, true},
+		{"the router is gone", func(t *testing.T, w *world, _ *netmodel.Network) {
 			w.remove(t, "Logical_Router", ovndb.RouterKey(blue.OwnRouter()))
 		}, true},
-		{"the node's port is gone", func(t *testing.T, w *world, _ *conf.Network) { w.dropPorts(t, "Logical_Switch", nodeKey("n1")) }, true},
-		{"a block's claim has no marks", func(t *testing.T, w *world, v *conf.Network) {
+		{"the node's port is gone", func(t *testing.T, w *world, _ *netmodel.Network) { w.dropPorts(t, "Logical_Switch", nodeKey("n1")) }, true},
+		{"a block's claim has no marks", func(t *testing.T, w *world, v *netmodel.Network) {
 			w.change(t, "Copp", ovndb.BlockKey("shop/blue", v.Subnets[0]), mark(onlyMark))
 		}, true},
-		{"a block's claim is gone", func(t *testing.T, w *world, v *conf.Network) {
+		{"a block's claim is gone", func(t *testing.T, w *world, v *netmodel.Network) {
 			w.remove(t, "Copp", ovndb.BlockKey("shop/blue", v.Subnets[1]))
 		}, true},
-		{"the node's switch has no blocks", func(t *testing.T, w *world, v *conf.Network) {
+		{"the node's switch has no blocks", func(t *testing.T, w *world, v *netmodel.Network) {
 			w.change(t, "Logical_Switch", nodeKey("n1"), mark(map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/node": "n1"}))
 		}, false},
 	} {

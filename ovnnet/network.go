@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -26,7 +27,7 @@ func refusedf(format string, args ...any) error { return &Refused{fmt.Sprintf(fo
 type Networks struct {
 	db *ovndb.DB
 	// routers are those that the controller's --config describes, by their full names.
-	routers map[string]*conf.Router
+	routers map[string]*netmodel.Router
 	// widestIPAM is the prefix length of the widest subnet that OVN's own allocator serves.
 	widestIPAM int
 	// mayWrite is asked before every write: a controller that does not lead any more must not.
@@ -36,12 +37,12 @@ type Networks struct {
 }
 
 // New takes the connection to NB, and the routers that the operator describes, by their full names.
-func New(db *ovndb.DB, routers map[string]*conf.Router) *Networks {
+func New(db *ovndb.DB, routers map[string]*netmodel.Router) *Networks {
 	return &Networks{db: db, routers: routers, widestIPAM: conf.DefaultWidestIPAM, mayWrite: func() error { return nil }}
 }
 
 // withGateway returns the router of that full name if it has a gateway.
-func (n *Networks) withGateway(router string) *conf.Router {
+func (n *Networks) withGateway(router string) *netmodel.Router {
 	if r := n.routers[router]; r != nil && r.HasGateway() {
 		return r
 	}
@@ -90,7 +91,7 @@ func inTheWay(err error) error {
 // takes another, and so does its gateway. The network takes ports of those NADs. Rows that are as they should be are left
 // alone: every changed column of a switch is a recompute for northd. What would cut off or renumber machines on the
 // network is Refused.
-func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []string) (changed bool, err error) {
+func (n *Networks) Ensure(ctx context.Context, network *netmodel.Network, nads []string) (changed bool, err error) {
 	owner := ""
 	if len(nads) > 0 {
 		owner, _, _ = strings.Cut(nads[0], "/")
@@ -100,7 +101,7 @@ func (n *Networks) Ensure(ctx context.Context, network *conf.Network, nads []str
 
 // EnsureFor is Ensure of a network that a namespace owns. The owner is written where the network is shared by name; a
 // network that is there stays its owner's.
-func (n *Networks) EnsureFor(ctx context.Context, network *conf.Network, owner string, nads []string) (changed bool, err error) {
+func (n *Networks) EnsureFor(ctx context.Context, network *netmodel.Network, owner string, nads []string) (changed bool, err error) {
 	want := n.wanted(network, nads)
 	n.markIPAM(want.own, network)
 	if shared(network.ID()) && owner != "" {
@@ -154,7 +155,7 @@ func (n *Networks) EnsureFor(ctx context.Context, network *conf.Network, owner s
 }
 
 // ensureRouters makes the network's router, and that's gateway, if they are not there yet.
-func (n *Networks) ensureRouters(ctx context.Context, have *found, network *conf.Network) (made bool, err error) {
+func (n *Networks) ensureRouters(ctx context.Context, have *found, network *netmodel.Network) (made bool, err error) {
 	if name := network.OwnRouter(); name != "" && !have.routerThere {
 		if network.IsGuest() {
 			return false, refusedf("router: %s is not there, it is made with the first network of its own namespace", name)
@@ -170,7 +171,7 @@ func (n *Networks) ensureRouters(ctx context.Context, have *found, network *conf
 
 // wantNodes adds the parts of the nodes that have blocks, as they ought to be. Blocks that are none of the network's are
 // not wanted.
-func (n *Networks) wantNodes(have *found, want *rows, network *conf.Network, nads []string) {
+func (n *Networks) wantNodes(have *found, want *rows, network *netmodel.Network, nads []string) {
 	want.nodes = map[string]*part{}
 	was := inForceOf(have.own)
 	if was != nil && was.Keeps(network) != nil {
@@ -190,7 +191,7 @@ func ownerOf(p *part) string {
 	return p.sw.ExternalIDs[keyOwner]
 }
 
-func inForceOf(p *part) *conf.Network {
+func inForceOf(p *part) *netmodel.Network {
 	if p == nil || p.sw == nil {
 		return nil
 	}
@@ -208,7 +209,7 @@ func (n *Networks) dropNodes(have *found, want *rows) []ovsdb.Operation {
 }
 
 // judge tells whether the network may become what is wanted, and returns what has to be asserted with it.
-func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *conf.Network) ([]ovsdb.Operation, error) {
+func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	guards := have.guards()
 	if cut := n.cuts(have, want, network); cut != nil {
 		ports, err := n.ports(ctx, &have.rows)
@@ -243,7 +244,7 @@ func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *
 }
 
 // cuts says why machines that are on the network could not go on as they are; nil when they do.
-func (n *Networks) cuts(have *found, want *rows, network *conf.Network) error {
+func (n *Networks) cuts(have *found, want *rows, network *netmodel.Network) error {
 	if was := inForceOf(have.own); was != nil {
 		if err := was.Keeps(network); err != nil {
 			return err

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -17,7 +17,7 @@ func keyOf(address string) string { return ovndb.AddressKey("shop/blue", netip.M
 const config4 = `{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/24","gateway":"10.1.0.1","portSecurity":true}`
 
 // ids are the marks of shop/blue's switch that its one NAD is accepted on.
-func ids(n *conf.Network, gateways string) string {
+func ids(n *netmodel.Network, gateways string) string {
 	if gateways != "" {
 		gateways = "gateway_ip=" + gateways + " "
 	}
@@ -115,7 +115,7 @@ func ends() []end {
 }
 
 // rows are all that the network has.
-func (e end) rows(n *conf.Network) map[string]map[string]fields {
+func (e end) rows(n *netmodel.Network) map[string]map[string]fields {
 	lease, portKey, routerKey := keyOf(e.lease), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
 	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=shop/r1"
 	endMarks := marks

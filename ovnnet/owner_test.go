@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -41,7 +41,7 @@ func openOf(t *testing.T, endpoint, cluster string) *ovndb.DB {
 }
 
 // takenBy is a connection of a cluster that NB belongs to from now on.
-func (w *world) takenBy(t *testing.T, cluster, adopt string, routers map[string]*conf.Router) *ovnnet.Networks {
+func (w *world) takenBy(t *testing.T, cluster, adopt string, routers map[string]*netmodel.Router) *ovnnet.Networks {
 	t.Helper()
 	db := openOf(t, w.proxy.Endpoint(), cluster)
 	if err := db.Take(withLimit(t), adopt); err != nil {
@@ -276,7 +276,7 @@ func TestBoundaryOnlyALeaderTakesNB(t *testing.T) {
 // once.
 func TestBoundaryEnsureAndTheIdentityOfRows(t *testing.T) {
 	w := newWorld(t)
-	networks := []*conf.Network{
+	networks := []*netmodel.Network{
 		network(t, "blue", netDual+onR1), network(t, "wide", layer3All), network(t, "ln", `"topology":"localnet","physicalNetworkName":"p"`),
 	}
 	keys := func(n *ovnnet.Networks) (changed int) {
@@ -357,7 +357,7 @@ func TestBoundaryAgentOfAnotherCluster(t *testing.T) {
 // that nothing is on.
 func TestBoundaryListsPassOverOtherClusters(t *testing.T) {
 	w := newWorld(t)
-	routers := map[string]*conf.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)}
+	routers := map[string]*netmodel.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)}
 	wide := network(t, "wide", layer3)
 	rows := func(n *ovnnet.Networks, node string) {
 		t.Helper()

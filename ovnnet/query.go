@@ -12,7 +12,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -20,12 +20,12 @@ import (
 // View is a network as it is in the database.
 type View struct {
 	ID       string
-	Accepted []string      // the NADs whose ports it takes
-	Config   *conf.Network // in force; nil when its switch does not say
-	Usage    []Usage       // by subnet; of layer3 by node, and by block
-	Ports    []PortView    // by name; the router's and the provider's are not among them
-	Gateway  *GatewayView  // that the network's router has; nil: none
-	SNAT     []SNATView    // what the gateway hides of the network
+	Accepted []string          // the NADs whose ports it takes
+	Config   *netmodel.Network // in force; nil when its switch does not say
+	Usage    []Usage           // by subnet; of layer3 by node, and by block
+	Ports    []PortView        // by name; the router's and the provider's are not among them
+	Gateway  *GatewayView      // that the network's router has; nil: none
+	SNAT     []SNATView        // what the gateway hides of the network
 }
 
 // Usage is how full a subnet is, or a node's block of one.
@@ -104,7 +104,7 @@ func (n *Networks) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.L
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b PortView) int { return strings.Compare(a.Name, b.Name) })
-	if v.Config != nil && v.Config.Topology != conf.Layer3 {
+	if v.Config != nil && v.Config.Topology != netmodel.Layer3 {
 		v.count(v.Config)
 	}
 	return v, nil
@@ -141,7 +141,7 @@ func portView(port *nb.LogicalSwitchPort) PortView {
 }
 
 // count adds how full the network's subnets are, or the blocks of a node's view.
-func (v *View) count(network *conf.Network) {
+func (v *View) count(network *netmodel.Network) {
 	for i, subnet := range network.Subnets {
 		pool := network.Pool(i)
 		u := Usage{Node: network.Node, Subnet: subnet, Gateway: network.Gateway(i), Free: pool.Size()}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -29,7 +29,7 @@ var switchColumns = []string{"_uuid", "name", "other_config", "external_ids"}
 
 // read returns the rows of the network of that ID as they are; network and want are nil where it is to be no more. A row
 // that is in the way and not ours is an error.
-func (n *Networks) read(ctx context.Context, id string, network *conf.Network, want *rows) (*found, error) {
+func (n *Networks) read(ctx context.Context, id string, network *netmodel.Network, want *rows) (*found, error) {
 	have := &found{id: id, rows: rows{
 		own: &part{}, wire: &wireClaims{},
 		nodes: map[string]*part{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
@@ -38,7 +38,7 @@ func (n *Networks) read(ctx context.Context, id string, network *conf.Network, w
 		return nil, err
 	}
 	was := inForceOf(have.own)
-	have.layer3 = network != nil && network.Topology == conf.Layer3 || was != nil && was.Topology == conf.Layer3 ||
+	have.layer3 = network != nil && network.Topology == netmodel.Layer3 || was != nil && was.Topology == netmodel.Layer3 ||
 		was == nil && (network == nil || have.own.sw != nil) // it may have been
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
@@ -118,7 +118,7 @@ func into[T any](db *ovndb.DB, result ovsdb.OperationResult, key string, rows ma
 	return err
 }
 
-func (n *Networks) readRouters(ctx context.Context, have *found, network *conf.Network) error {
+func (n *Networks) readRouters(ctx context.Context, have *found, network *netmodel.Network) error {
 	if network == nil || network.OwnRouter() == "" {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (n *Networks) readNodes(ctx context.Context, have *found) error {
 // readPage is how many rows one transaction looks up: the server does nothing else meanwhile.
 const readPage = 250
 
-// nodeSwitch is conf.Network.Switch of a view whose blocks are not known.
+// nodeSwitch is netmodel.Network.Switch of a view whose blocks are not known.
 func nodeSwitch(id, node string) string { return id + "@" + node }
 
 func nodeSwitchKey(id, node string) string { return ovndb.SwitchKey(nodeSwitch(id, node)) }
@@ -233,7 +233,7 @@ func (n *Networks) readBlocks(ctx context.Context, have *found, parts []*part) e
 
 // readEnds adds the switches' ends of their ports on routers and the claims of those, as they are and at the keys where
 // they ought to be; a pod's port there is an error.
-func (n *Networks) readEnds(ctx context.Context, have *found, was *conf.Network, want *rows) error {
+func (n *Networks) readEnds(ctx context.Context, have *found, was *netmodel.Network, want *rows) error {
 	ask := &asking{of: map[string]*part{}}
 	for _, p := range append(have.parts(), have.own) {
 		if p.port != nil {

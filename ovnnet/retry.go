@@ -3,7 +3,7 @@ package ovnnet
 import (
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // refusal is a network that something in the database is in the way of.
@@ -19,7 +19,7 @@ type refusal struct {
 // network that is to change: so the times between two attempts grow up to longest. A change on its router may free the network
 // sooner: see wake. The attempts are for the tenant whose network it is, whichever tenant's NAD caused this one: so there is
 // one series of attempts.
-func (c *Controller) refuse(id, tenant string, network *conf.Network) {
+func (c *Controller) refuse(id, tenant string, network *netmodel.Network) {
 	r, revision := c.refused[id], network.Revision()
 	if r == nil || r.revision != revision {
 		r = &refusal{revision: revision}

@@ -7,14 +7,14 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
 // overlaps refuses a subnet that meets another one on the same router, and returns the assertion that what is on the
 // router is what was looked at.
-func (n *Networks) overlaps(ctx context.Context, network *conf.Network) ([]ovsdb.Operation, error) {
+func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	name := network.OwnRouter()
 	on, err := n.readOnRouter(ctx, name)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -72,7 +72,7 @@ func (r *rows) parts() []*part {
 }
 
 // wanted is what a network that takes ports of the NADs ought to have, but for its nodes' parts.
-func (n *Networks) wanted(network *conf.Network, nads []string) *rows {
+func (n *Networks) wanted(network *netmodel.Network, nads []string) *rows {
 	r := &rows{own: wantedPart(network, nads), nodes: map[string]*part{}, wire: wantedOfNetwork(network)}
 	r.wire.mark(r.own.sw.ExternalIDs)
 	r.routes, r.nats = n.wantedRoutes(network)
@@ -80,10 +80,10 @@ func (n *Networks) wanted(network *conf.Network, nads []string) *rows {
 }
 
 // wantedPart is a switch: of a network, or of a node's view of it.
-func wantedPart(network *conf.Network, nads []string) *part {
+func wantedPart(network *netmodel.Network, nads []string) *part {
 	p := &part{sw: switchRow(network, nads)}
 	id, router := network.ID(), network.OwnRouter()
-	if network.Topology == conf.Localnet {
+	if network.Topology == netmodel.Localnet {
 		p.provider = providerRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN, map[string]string{keyNetwork: id})
 	}
 	if network.Node != "" {
@@ -145,7 +145,7 @@ func providerRow(key, name, physical string, vlan int, marks map[string]string) 
 
 // switchRow is the row of a network, or of a node's view of it. OVN's own allocator, which machines outside Kubernetes may
 // use on our switches, must never hand out what we lease.
-func switchRow(network *conf.Network, nads []string) *nb.LogicalSwitch {
+func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
 	row := &nb.LogicalSwitch{
 		UUID: ovndb.SwitchKey(network.Switch()), Name: network.Switch(), OtherConfig: map[string]string{},
 		ExternalIDs: map[string]string{keyNetwork: network.ID(), ovndb.ConfigKey: network.Canonical()},
@@ -174,7 +174,7 @@ func switchRow(network *conf.Network, nads []string) *nb.LogicalSwitch {
 }
 
 // ours lists what is not for others: the gateway and all that we lease, as ranges (OVN ignores a CIDR here).
-func ours(network *conf.Network, i int) string {
+func ours(network *netmodel.Network, i int) string {
 	words := []string{network.Gateways[i].String()}
 	for _, span := range network.Pool(i).Spans() {
 		if span.First == span.Last {
@@ -199,13 +199,13 @@ func accepts(sw *nb.LogicalSwitch) []string {
 }
 
 // inForce is the configuration that a switch was made by; nil when its row does not have it.
-func inForce(sw *nb.LogicalSwitch) *conf.Network {
+func inForce(sw *nb.LogicalSwitch) *netmodel.Network {
 	text := sw.ExternalIDs[ovndb.ConfigKey]
 	namespace, name, own := strings.Cut(sw.ExternalIDs[keyNetwork], "/")
 	if !own { // shared by name: of which of its NADs does not matter
 		namespace, name = "", ""
 	}
-	network, err := conf.ParseAccepted(namespace, name, []byte(text))
+	network, err := netmodel.ParseAccepted(namespace, name, []byte(text))
 	if text == "" || err != nil {
 		return nil
 	}
@@ -235,13 +235,13 @@ func routeKey(id, kind, family string) string { return ovndb.PartKey("route "+ki
 func natKey(id, family string) string { return ovndb.PartKey("snat"+family, id) }
 
 // wantedRoutes are a network's routes, in its router and in that's gateway, and what the gateway hides.
-func (n *Networks) wantedRoutes(network *conf.Network) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
+func (n *Networks) wantedRoutes(network *netmodel.Network) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
 	routes, nats := map[string]*nb.LogicalRouterStaticRoute{}, map[string]*nb.NAT{}
 	id, router := network.ID(), network.OwnRouter()
 	for _, subnet := range network.Subnets {
 		marks := map[string]string{keyNetwork: id, keyRouter: router}
 		f := family(subnet.Addr())
-		if network.Topology == conf.Layer3 {
+		if network.Topology == netmodel.Layer3 {
 			key := routeKey(id, discard, f)
 			routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: subnet.String(), Nexthop: "discard", ExternalIDs: maps.Clone(marks)}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/utils/lru"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // editEvery is the least time between two edits of one NAD that are worked off: those in between count as one. The
@@ -26,7 +26,7 @@ type seen struct {
 }
 
 // ownersPart is a hash of what a NAD's owner writes, or asks for.
-func ownersPart(nad *conf.NAD) [sha256.Size]byte {
+func ownersPart(nad *netmodel.NAD) [sha256.Size]byte {
 	of := *nad
 	of.State, of.Held = "", false
 	text, err := json.Marshal(of)
@@ -38,7 +38,7 @@ func ownersPart(nad *conf.NAD) [sha256.Size]byte {
 
 // news tells whether a NAD has to be worked off: not when the controller's own write of its state is all that is
 // new. wait is how long an edit that follows another one waits.
-func (c *Controller) news(nad *conf.NAD) (news bool, wait time.Duration) {
+func (c *Controller) news(nad *netmodel.NAD) (news bool, wait time.Duration) {
 	id, now := nad.ID(), c.now()
 	s, owners := c.seen[id], ownersPart(nad)
 	if s == nil {
@@ -62,7 +62,7 @@ type reading struct {
 	kind    string
 	id      string // of the network; "": it is none of OVN's
 	idErr   error  // why that cannot be told
-	network *conf.Network
+	network *netmodel.Network
 	err     error
 }
 
@@ -77,7 +77,7 @@ type configs struct{ known *lru.Cache }
 
 func newConfigs() *configs { return &configs{known: lru.New(readings)} }
 
-func (c *configs) read(nad *conf.NAD) *reading {
+func (c *configs) read(nad *netmodel.NAD) *reading {
 	key := config{nad.ID(), sha256.Sum256([]byte(nad.Config + nad.Omitted.Digest))}
 	if known, ok := c.known.Get(key); ok {
 		return known.(*reading)

@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -24,7 +25,7 @@ var ErrNotAccepted = errors.New("the network does not take ports of this Network
 // switch and that's port on the network's router, in one transaction: each block is a claim whose key is made of it, so
 // that of two nodes that want one the database refuses the second.
 // A node that has addresses already, since NB has lost its rows, asks for the blocks of those: has.
-func (n *Networks) Share(ctx context.Context, network *conf.Network, node string, has ...netip.Addr) (*conf.Network, error) {
+func (n *Networks) Share(ctx context.Context, network *netmodel.Network, node string, has ...netip.Addr) (*netmodel.Network, error) {
 	pick := &picking{network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.BlocksOf(has)}
 	for inVain := 0; ; {
 		own, view, err := n.shareOf(ctx, network, node)
@@ -63,7 +64,7 @@ func (n *Networks) Share(ctx context.Context, network *conf.Network, node string
 const maxInVain = 5
 
 // shareOf returns the network's own switch, and the node's view if it has one.
-func (n *Networks) shareOf(ctx context.Context, network *conf.Network, node string) (own *nb.LogicalSwitch, view *conf.Network, err error) {
+func (n *Networks) shareOf(ctx context.Context, network *netmodel.Network, node string) (own *nb.LogicalSwitch, view *netmodel.Network, err error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()), "_uuid", "external_ids"),
 		ovndb.Select(nb.LogicalSwitchTable, nodeSwitchKey(network.ID(), node), "_uuid", "name", "external_ids"),
@@ -97,7 +98,7 @@ func (n *Networks) shareOf(ctx context.Context, network *conf.Network, node stri
 }
 
 // shareOps make a node's part, as long as the network is what was read, with all its NADs, and its router is there.
-func (n *Networks) shareOps(network *conf.Network, own *nb.LogicalSwitch, want *part) ([]ovsdb.Operation, error) {
+func (n *Networks) shareOps(network *netmodel.Network, own *nb.LogicalSwitch, want *part) ([]ovsdb.Operation, error) {
 	marks := map[string]string{ovndb.ConfigKey: own.ExternalIDs[ovndb.ConfigKey]}
 	for _, nad := range accepts(own) {
 		marks[ovndb.AcceptedPrefix+nad] = own.ExternalIDs[ovndb.AcceptedPrefix+nad]
@@ -117,7 +118,7 @@ func (n *Networks) shareOps(network *conf.Network, own *nb.LogicalSwitch, want *
 // picking proposes blocks for a node: it begins at a hash of the node's name, so that nodes that come at once seldom want
 // the same.
 type picking struct {
-	network *conf.Network
+	network *netmodel.Network
 	node    string
 	next    []uint64       // by subnet: how many were passed over
 	first   []netip.Prefix // by subnet: proposed before all others; the zero Prefix: none
@@ -185,7 +186,7 @@ func (n *Networks) passTaken(ctx context.Context, pick *picking, want *part) (pa
 }
 
 // clearBlock deletes a claim whose node has no switch of the network; left says that it has.
-func (n *Networks) clearBlock(ctx context.Context, network *conf.Network, claim *nb.Copp) (left bool, err error) {
+func (n *Networks) clearBlock(ctx context.Context, network *netmodel.Network, claim *nb.Copp) (left bool, err error) {
 	name := nodeSwitch(network.ID(), claim.ExternalIDs[keyNode])
 	// Its router port, and the claims on its further gateway addresses, are in the block's way too.
 	addresses := ovndb.Delete(nb.CoppTable, "")

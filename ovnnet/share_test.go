@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -21,7 +22,7 @@ const (
 )
 
 // share gives a node its part of a network.
-func share(t *testing.T, n *ovnnet.Networks, network *conf.Network, node string) *conf.Network {
+func share(t *testing.T, n *ovnnet.Networks, network *netmodel.Network, node string) *netmodel.Network {
 	t.Helper()
 	view, err := n.Share(withLimit(t), network, node)
 	if err != nil {
@@ -35,7 +36,7 @@ func nodeKey(node string) string { return ovndb.SwitchKey("shop/blue@" + node) }
 func blockKey(block string) string { return ovndb.BlockKey("shop/blue", netip.MustParsePrefix(block)) }
 
 // part is what a node has of shop/blue on a router: by table and row key.
-func part(view *conf.Network, router string) map[string]map[string]fields {
+func part(view *netmodel.Network, router string) map[string]map[string]fields {
 	name, blocks := "shop/blue@"+view.Node, view.BlocksText()
 	portKey, end := ovndb.RouterPortKey(name), ovndb.AddressKey("shop/blue", view.Gateways[0])
 	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=" + router
@@ -176,7 +177,7 @@ func ext(f fields, key string) string {
 	return value
 }
 
-func (w *world) wantNoBlock(t *testing.T, n *conf.Network, node, text string) {
+func (w *world) wantNoBlock(t *testing.T, n *netmodel.Network, node, text string) {
 	t.Helper()
 	before := w.versions(t)
 	view, err := w.networks.Share(withLimit(t), n, node)
@@ -289,7 +290,7 @@ func TestShareIsNotAccepted(t *testing.T) {
 }
 
 // wantShareRefused has Share refuse for a reason, without a change.
-func (w *world) wantShareRefused(t *testing.T, n *conf.Network, node, reason string) {
+func (w *world) wantShareRefused(t *testing.T, n *netmodel.Network, node, reason string) {
 	t.Helper()
 	before := w.versions(t)
 	view, err := w.networks.Share(withLimit(t), n, node)
@@ -304,7 +305,7 @@ func (w *world) wantShareRefused(t *testing.T, n *conf.Network, node, reason str
 // What others have in the way is left alone, and named.
 func TestShareAmongOthersRows(t *testing.T) {
 	w := newWorld(t)
-	begin := func(t *testing.T) *conf.Network {
+	begin := func(t *testing.T) *netmodel.Network {
 		t.Helper()
 		w.clear(t)
 		blue := network(t, "blue", `"topology":"layer3","subnets":"10.128.0.0/24/24"`)

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -90,7 +90,7 @@ func TestNetworksRowsInAGateway(t *testing.T) {
 
 // Rows in the gateway follow a network wherever it goes, as if it had never been elsewhere.
 func TestNetworkMovesBesideGateways(t *testing.T) {
-	routers := map[string]*conf.Router{
+	routers := map[string]*netmodel.Router{
 		"shop/r1": gatewayConf(t, "shop/r1", gwFull),
 		"shop/r2": gatewayConf(t, "shop/r2", `"joinSubnet":"100.89.0.0/24",`+gw4),
 	}
@@ -241,7 +241,7 @@ func TestNetworkIsRacedByItsGateway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			n, other := w.routed(t, gwFull), connectFor(t, w.Endpoint(), map[string]*conf.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)})
+			n, other := w.routed(t, gwFull), connectFor(t, w.Endpoint(), map[string]*netmodel.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)})
 			ensureGateway(t, n, gwFull, oneNode)
 			ensure(t, n, network(t, "blue", netDual+onR1))
 			want := w.rows(t)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -104,7 +104,7 @@ func TestBoundarySquatterAndTheOwnersDelete(t *testing.T) {
 	r.wantState(t, "shop/a", "refused: being deleted, used by pod shop/web-0, held")
 	r.wantState(t, "evil/a", isHeld)
 	r.wantTenant(t, "of shop, 10.1.0.0/24, []")
-	if err := r.update("shop/a", func(n *conf.NAD) error { n.Held = false; return nil }); err != nil { // by hand
+	if err := r.update("shop/a", func(n *netmodel.NAD) error { n.Held = false; return nil }); err != nil { // by hand
 		t.Fatal(err)
 	}
 	r.apply("evil/a", shared("tenant", net4))
@@ -156,7 +156,7 @@ func TestNetworkIsHeldAgain(t *testing.T) {
 func TestBoundarySquattersForceDelete(t *testing.T) {
 	force := func(t *testing.T, r *running, id string) {
 		t.Helper()
-		if err := r.update(id, func(n *conf.NAD) error { n.Deleting, n.ForceDelete = true, true; return nil }); err != nil {
+		if err := r.update(id, func(n *netmodel.NAD) error { n.Deleting, n.ForceDelete = true, true; return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -340,7 +340,7 @@ func TestBoundaryInvalidNADKeepsNoNetwork(t *testing.T) {
 // A decision that was made before the network became another namespace's is not carried out.
 func TestBoundaryEnsureForAnotherOwner(t *testing.T) {
 	w := newWorld(t)
-	n, err := conf.ParseNetwork("shop", "a", []byte(shared("tenant", net4)))
+	n, err := netmodel.ParseNetwork("shop", "a", []byte(shared("tenant", net4)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // states writes what the controller says of networks, beside its work: a slow API keeps no network waiting.
@@ -33,8 +34,8 @@ type written struct {
 
 // verdict is what is to be written on a NAD.
 type verdict struct {
-	nad   conf.NAD
-	state *conf.NetworkState // nil: nothing, it is no network of ours
+	nad   netmodel.NAD
+	state *netmodel.NetworkState // nil: nothing, it is no network of ours
 	held  bool
 }
 
@@ -43,7 +44,7 @@ func newStates(log *slog.Logger) *states {
 }
 
 // wrote tells whether a NAD's state and finalizer are as they were written here last.
-func (s *states) wrote(nad *conf.NAD) bool {
+func (s *states) wrote(nad *netmodel.NAD) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, ok := s.last[nad.ID()]
@@ -58,7 +59,7 @@ func (s *states) forget(id string) {
 }
 
 // set has a verdict written, unless the NAD says so already.
-func (s *states) set(nad *conf.NAD, state *conf.NetworkState, held bool) {
+func (s *states) set(nad *netmodel.NAD, state *netmodel.NetworkState, held bool) {
 	if state != nil { // whose reason may hold words of tenants
 		state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
 	}
@@ -92,7 +93,7 @@ func (s *states) work(ctx context.Context, id string, v *verdict) {
 	ctx, cancel := context.WithTimeout(ctx, oneChange)
 	defer cancel()
 	err := s.write(ctx, v)
-	if err == nil || errors.Is(err, conf.ErrNotFound) {
+	if err == nil || errors.Is(err, netmodel.ErrNotFound) {
 		s.queue.Forget(id)
 		return
 	}
@@ -149,7 +150,7 @@ func withNextStep(reason string) string {
 }
 
 // stateText is the state as it is written; news says that it differs from what the NAD has in more than its time.
-func stateText(nad *conf.NAD, state *conf.NetworkState) (text string, news bool) {
+func stateText(nad *netmodel.NAD, state *netmodel.NetworkState) (text string, news bool) {
 	was, ok := nad.NetworkState()
 	if ok && was.Ready == state.Ready && was.Reason == state.Reason {
 		return nad.State, false

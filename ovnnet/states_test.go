@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -109,7 +110,7 @@ func TestForceDelete(t *testing.T) {
 				r.deleteNAD(t, "shop/blue")
 				r.wantState(t, "shop/blue", "refused: being deleted, used by pod shop/web-0, held")
 			}
-			if err := r.update("shop/blue", func(n *conf.NAD) error { n.Deleting, n.ForceDelete = true, true; return nil }); err != nil {
+			if err := r.update("shop/blue", func(n *netmodel.NAD) error { n.Deleting, n.ForceDelete = true, true; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			r.wantState(t, "shop/blue", "gone")
@@ -122,7 +123,7 @@ func TestForceDelete(t *testing.T) {
 		r.wantState(t, "shop/blue", "ready, held")
 		r.pod(t, "blue", "10.1.0.7", "web-0", "net1")
 		want := r.rows(t)
-		if err := r.update("shop/blue", func(n *conf.NAD) error { n.ForceDelete = true; return nil }); err != nil {
+		if err := r.update("shop/blue", func(n *netmodel.NAD) error { n.ForceDelete = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		r.settle(t)

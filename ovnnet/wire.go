@@ -11,7 +11,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -24,18 +24,18 @@ import (
 // wireClaims are what one claimant claims, or may have claimed: the rows by their keys.
 type wireClaims struct {
 	who   string // "network <id>" or "router <name>"
-	wire  conf.Wire
+	wire  netmodel.Wire
 	rows  map[string]*nb.Copp
 	names map[string]string // what the claims are on, for messages
 	mac   string            // the key of the claim on a MAC, which nobody shares; "": none
 }
 
-func newWireClaims(who string, wire conf.Wire) *wireClaims {
+func newWireClaims(who string, wire netmodel.Wire) *wireClaims {
 	return &wireClaims{who: who, wire: wire, rows: map[string]*nb.Copp{}, names: map[string]string{}}
 }
 
 // wantedOfNetwork are the claims of a localnet network: on its gateways.
-func wantedOfNetwork(network *conf.Network) *wireClaims {
+func wantedOfNetwork(network *netmodel.Network) *wireClaims {
 	w, wire := network.Wire()
 	claims := newWireClaims("network "+network.ID(), w)
 	if wire {
@@ -48,7 +48,7 @@ func wantedOfNetwork(network *conf.Network) *wireClaims {
 
 // wantedOfRouter are the claims of a router's gateway: on its own addresses, on its next hops, and on its MAC where the
 // MAC does not belong to the address alone.
-func wantedOfRouter(r *conf.Router) *wireClaims {
+func wantedOfRouter(r *netmodel.Router) *wireClaims {
 	claims := newWireClaims("router "+r.Name, r.Wire())
 	for i, e := range r.External {
 		claims.address(e.Addr())

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -63,29 +63,29 @@ func connect(t *testing.T, endpoint string) *ovnnet.Networks {
 // routed is a controller's client, through the proxy, whose configuration has router r1 with those keys.
 func (w *world) routed(t *testing.T, keys string) *ovnnet.Networks {
 	t.Helper()
-	return connectFor(t, w.proxy.Endpoint(), map[string]*conf.Router{"shop/r1": gatewayConf(t, "shop/r1", keys)})
+	return connectFor(t, w.proxy.Endpoint(), map[string]*netmodel.Router{"shop/r1": gatewayConf(t, "shop/r1", keys)})
 }
 
 // anybody is what a router's configuration says that lets every network join.
 const anybody = `"namespaces":{"*":{"subnets":"0.0.0.0/0,::/0","maySetSNAT":true,"mayDisablePortSecurity":true}}`
 
 // gatewayConf reads one router of a controller's configuration, which lets every network join.
-func gatewayConf(t *testing.T, name, keys string) *conf.Router {
+func gatewayConf(t *testing.T, name, keys string) *netmodel.Router {
 	t.Helper()
 	return routerConf(t, name, anybody+","+keys)
 }
 
 // routerConf reads one router of a controller's configuration.
-func routerConf(t *testing.T, name, keys string) *conf.Router {
+func routerConf(t *testing.T, name, keys string) *netmodel.Router {
 	t.Helper()
-	routers, err := conf.ParseRouters([]byte(sprint(`{"routers":{%q:{%s}}}`, name, keys)))
+	routers, err := netmodel.ParseRouters([]byte(sprint(`{"routers":{%q:{%s}}}`, name, keys)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return routers[name]
 }
 
-func connectFor(t *testing.T, endpoint string, routers map[string]*conf.Router) *ovnnet.Networks {
+func connectFor(t *testing.T, endpoint string, routers map[string]*netmodel.Router) *ovnnet.Networks {
 	t.Helper()
 	model, err := nb.FullDatabaseModel()
 	if err != nil {
@@ -124,9 +124,9 @@ func spec(keys string) string {
 	return `{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet"` + keys + `}`
 }
 
-func network(t *testing.T, name, keys string) *conf.Network {
+func network(t *testing.T, name, keys string) *netmodel.Network {
 	t.Helper()
-	n, err := conf.ParseNetwork("shop", name, []byte(spec(keys)))
+	n, err := netmodel.ParseNetwork("shop", name, []byte(spec(keys)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func network(t *testing.T, name, keys string) *conf.Network {
 }
 
 // ensure brings a network of its one NAD in step and returns whether anything was written.
-func ensure(t *testing.T, n *ovnnet.Networks, network *conf.Network) bool {
+func ensure(t *testing.T, n *ovnnet.Networks, network *netmodel.Network) bool {
 	t.Helper()
 	changed, err := n.Ensure(withLimit(t), network, []string{network.NAD()})
 	if err != nil {
@@ -144,7 +144,7 @@ func ensure(t *testing.T, n *ovnnet.Networks, network *conf.Network) bool {
 }
 
 // wantRefused has Ensure refuse, for that reason.
-func (w *world) wantRefused(t *testing.T, network *conf.Network, reason string) {
+func (w *world) wantRefused(t *testing.T, network *netmodel.Network, reason string) {
 	t.Helper()
 	changed, err := w.networks.Ensure(withLimit(t), network, []string{network.NAD()})
 	if refused, ok := errors.AsType[*ovnnet.Refused](err); !ok || changed || refused.Reason != reason {

@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -55,7 +56,7 @@ func (n *NB) marks(ctx context.Context, key string) (there bool, marks map[strin
 // accepted asserts that the network's switch is there (a mutation of one that is gone "succeeds", and the port's row is
 // collected), and that it takes ports of this NAD with this configuration; of a node's part of a layer3 network also that
 // it has these blocks.
-func accepted(n *conf.Network) ovsdb.Operation {
+func accepted(n *netmodel.Network) ovsdb.Operation {
 	marks := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
 	if n.Node != "" {
 		marks[ovndb.BlocksKey] = n.BlocksText()
@@ -117,7 +118,7 @@ func notThere(w *Want, there bool) error {
 		return conf.Errorf(conf.CodeTryAgain, "correct the NetworkAttachmentDefinition", "network %s: refused: %s", n.NAD(), w.Refusal)
 	}
 	if there {
-		return conf.Errorf(conf.CodeTryAgain, "the NetworkAttachmentDefinition's annotation "+conf.NetworkStateAnnotation+" says why",
+		return conf.Errorf(conf.CodeTryAgain, "the NetworkAttachmentDefinition's annotation "+netmodel.NetworkStateAnnotation+" says why",
 			"network %s takes no ports of NetworkAttachmentDefinition %s", n.ID(), n.NAD())
 	}
 	return conf.Errorf(conf.CodeTryAgain, "ovn-multinet-controller makes it from the NetworkAttachmentDefinition: is it running, what does its log say?",

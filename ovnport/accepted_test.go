@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -20,7 +21,7 @@ func (w *world) untilItWaits(t *testing.T) (ctx context.Context, happened func()
 }
 
 // wantNotInForce demands the error that says what is in force instead.
-func wantNotInForce(t *testing.T, err error, now *conf.Network) {
+func wantNotInForce(t *testing.T, err error, now *netmodel.Network) {
 	t.Helper()
 	got, ok := errors.AsType[*ovnport.NotInForce](err)
 	if !ok || got.NAD != now.NAD() || got.Config != now.Canonical() {
@@ -28,7 +29,7 @@ func wantNotInForce(t *testing.T, err error, now *conf.Network) {
 		return
 	}
 	// What it says is a spec.config, and the network's.
-	back, err := conf.ParseNetwork(now.Namespace, now.Name, []byte(got.Config))
+	back, err := netmodel.ParseNetwork(now.Namespace, now.Name, []byte(got.Config))
 	if err != nil || back.Revision() != now.Revision() {
 		t.Errorf("%s reads as %+v, %v", got.Config, back, err)
 	}
@@ -187,22 +188,22 @@ func TestAnotherConfigurationIsInForce(t *testing.T) {
 
 // What the network takes changes after an ADD was laid out and before it is committed.
 func TestAcceptanceChangesBeforeTheWrite(t *testing.T) {
-	refusedWith := func(word string) func(*testing.T, error, *conf.Network) {
-		return func(t *testing.T, err error, _ *conf.Network) { wantCode(t, err, conf.CodeTryAgain, word) }
+	refusedWith := func(word string) func(*testing.T, error, *netmodel.Network) {
+		return func(t *testing.T, err error, _ *netmodel.Network) { wantCode(t, err, conf.CodeTryAgain, word) }
 	}
 	tests := []struct {
 		name   string
-		change func(t *testing.T, w *world, was, now *conf.Network)
-		want   func(t *testing.T, err error, now *conf.Network)
+		change func(t *testing.T, w *world, was, now *netmodel.Network)
+		want   func(t *testing.T, err error, now *netmodel.Network)
 	}{
-		{"another configuration", func(t *testing.T, w *world, was, now *conf.Network) { w.accept(t, now, was.NAD()) }, wantNotInForce},
-		{"another one, and another NAD alone", func(t *testing.T, w *world, _, now *conf.Network) { w.accept(t, now, "shop/other") },
+		{"another configuration", func(t *testing.T, w *world, was, now *netmodel.Network) { w.accept(t, now, was.NAD()) }, wantNotInForce},
+		{"another one, and another NAD alone", func(t *testing.T, w *world, _, now *netmodel.Network) { w.accept(t, now, "shop/other") },
 			refusedWith("takes no ports of NetworkAttachmentDefinition shop/red")},
-		{"every NAD withdrawn", func(t *testing.T, w *world, was, _ *conf.Network) { w.accept(t, was) },
+		{"every NAD withdrawn", func(t *testing.T, w *world, was, _ *netmodel.Network) { w.accept(t, was) },
 			refusedWith("takes no ports of NetworkAttachmentDefinition shop/red")},
-		{"this NAD withdrawn", func(t *testing.T, w *world, was, _ *conf.Network) { w.accept(t, was, "shop/other") },
+		{"this NAD withdrawn", func(t *testing.T, w *world, was, _ *netmodel.Network) { w.accept(t, was, "shop/other") },
 			refusedWith("takes no ports of NetworkAttachmentDefinition shop/red")},
-		{"the switch deleted", func(_ *testing.T, w *world, was, _ *conf.Network) { w.NBCtl("ls-del", was.ID()) },
+		{"the switch deleted", func(_ *testing.T, w *world, was, _ *netmodel.Network) { w.NBCtl("ls-del", was.ID()) },
 			refusedWith("network shop/red has no logical switch yet")},
 	}
 	for _, tt := range tests {
@@ -270,9 +271,9 @@ func TestOtherNADsComeAndGo(t *testing.T) {
 }
 
 // fleet is the network of that name, as a NAD of ovn-kubernetes' type describes it.
-func fleet(t *testing.T, namespace, nad, keys string) *conf.Network {
+func fleet(t *testing.T, namespace, nad, keys string) *netmodel.Network {
 	t.Helper()
-	n, err := conf.ParseNetwork(namespace, nad, []byte(`{"cniVersion":"1.0.0","name":"fleet","type":"ovn-k8s-cni-overlay","topology":"layer2",`+
+	n, err := netmodel.ParseNetwork(namespace, nad, []byte(`{"cniVersion":"1.0.0","name":"fleet","type":"ovn-k8s-cni-overlay","topology":"layer2",`+
 		`"netAttachDefName":"`+namespace+"/"+nad+`",`+keys+`}`))
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +306,7 @@ func TestSharedNetworkIsOnePool(t *testing.T) {
 	second, third := owner("web-2", "sandbox-2"), owner("web-3", "sandbox-3")
 	mustEnsure(t, w.nb, second, want(blue, "net1"))
 	mustEnsure(t, w.nb, third, want(red, "net1"))
-	for _, n := range []*conf.Network{blue, red} {
+	for _, n := range []*netmodel.Network{blue, red} {
 		_, err = w.nb.Ensure(timeout(t), owner("late", "sandbox-late"), []ovnport.Want{want(n, "net1")}, nobody(t))
 		wantCode(t, err, conf.CodeNoAddressLeft, "network fleet")
 	}

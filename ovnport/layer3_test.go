@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -26,7 +27,7 @@ const (
 )
 
 // blocks are the k-th of each subnet.
-func blocks(n *conf.Network, k uint64) []netip.Prefix {
+func blocks(n *netmodel.Network, k uint64) []netip.Prefix {
 	list := make([]netip.Prefix, len(n.Subnets))
 	for i := range list {
 		list[i] = n.Block(i, k)
@@ -34,12 +35,12 @@ func blocks(n *conf.Network, k uint64) []netip.Prefix {
 	return list
 }
 
-func insertNode(view *conf.Network, nads ...string) ovndbtest.Op {
+func insertNode(view *netmodel.Network, nads ...string) ovndbtest.Op {
 	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(view.Switch()), "row": ovndbtest.Op{
 		"name": view.Switch(), "external_ids": nodeMarks(view, nads...)}}
 }
 
-func nodeMarks(view *conf.Network, nads ...string) any {
+func nodeMarks(view *netmodel.Network, nads ...string) any {
 	ids := map[string]string{"ovn-multinet/network": view.ID(), "ovn-multinet/config": view.Canonical(), "ovn-multinet/node": view.Node,
 		"ovn-multinet/blocks": view.BlocksText()}
 	for _, nad := range nads {
@@ -49,17 +50,17 @@ func nodeMarks(view *conf.Network, nads ...string) any {
 }
 
 // setNode changes what a node's switch says.
-func (w *world) setNode(t *testing.T, view *conf.Network, nads ...string) {
+func (w *world) setNode(t *testing.T, view *netmodel.Network, nads ...string) {
 	t.Helper()
 	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(view.Switch()))}},
 		"row": ovndbtest.Op{"external_ids": nodeMarks(view, nads...)}})
 }
 
 // layer3 is a layer3 network shop/l3, as the nodes node-1, node-2, … have it, the k-th with the k-th block.
-func (w *world) layer3(t *testing.T, keys string, nodes int) []*conf.Network {
+func (w *world) layer3(t *testing.T, keys string, nodes int) []*netmodel.Network {
 	t.Helper()
 	n := w.network(t, "l3", keys)
-	var views []*conf.Network
+	var views []*netmodel.Network
 	for k := range nodes {
 		view := n.OnNode(fmt.Sprint("node-", k+1), blocks(n, uint64(k+1)))
 		w.Transact(t, insertNode(view, n.NAD()))
@@ -76,7 +77,7 @@ func on(node int, pod, sandbox string) ovnport.Owner {
 }
 
 // wantOn demands that these are the ports on the node's switch, and that each has its addresses of the node's blocks.
-func (w *world) wantOn(t *testing.T, view *conf.Network, ports ...ovnport.Port) {
+func (w *world) wantOn(t *testing.T, view *netmodel.Network, ports ...ovnport.Port) {
 	t.Helper()
 	s := read(t, w.Server)
 	var want []string
@@ -127,17 +128,19 @@ func TestNodesPartIsNotAsItWas(t *testing.T) {
 	const nad = "shop/l3"
 	tests := []struct {
 		name   string
-		change func(t *testing.T, w *world, n, was *conf.Network)
+		change func(t *testing.T, w *world, n, was *netmodel.Network)
 	}{
-		{"it is gone", func(_ *testing.T, w *world, _, was *conf.Network) { w.NBCtl("ls-del", was.Switch()) }},
-		{"it has other blocks", func(t *testing.T, w *world, n, _ *conf.Network) { w.setNode(t, n.OnNode("node-1", blocks(n, 9)), nad) }},
-		{"one of its blocks is another", func(t *testing.T, w *world, n, was *conf.Network) {
+		{"it is gone", func(_ *testing.T, w *world, _, was *netmodel.Network) { w.NBCtl("ls-del", was.Switch()) }},
+		{"it has other blocks", func(t *testing.T, w *world, n, _ *netmodel.Network) {
+			w.setNode(t, n.OnNode("node-1", blocks(n, 9)), nad)
+		}},
+		{"one of its blocks is another", func(t *testing.T, w *world, n, was *netmodel.Network) {
 			w.setNode(t, n.OnNode("node-1", []netip.Prefix{was.Subnets[0], n.Block(1, 9)}), nad)
 		}},
-		{"another configuration is in force", func(t *testing.T, w *world, _, was *conf.Network) {
+		{"another configuration is in force", func(t *testing.T, w *world, _, was *netmodel.Network) {
 			w.setNode(t, parseNetwork(t, "l3", netBlocksDual+`,"mtu":1300`).OnNode("node-1", was.Subnets), nad)
 		}},
-		{"it takes no ports of the NAD", func(t *testing.T, w *world, _, was *conf.Network) { w.setNode(t, was, "shop/other") }},
+		{"it takes no ports of the NAD", func(t *testing.T, w *world, _, was *netmodel.Network) { w.setNode(t, was, "shop/other") }},
 	}
 	for _, sandbox := range []string{"", "sandbox-1", "sandbox-2"} { // which has the port already
 		for _, tt := range tests {

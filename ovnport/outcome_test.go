@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -291,13 +292,13 @@ func TestReceivedDoesNotGrowWithPorts(t *testing.T) {
 }
 
 // fill makes ports of others, from the i-th to the n-th, in one transaction.
-func (w *world) fill(t testing.TB, n *conf.Network, from, to int) {
+func (w *world) fill(t testing.TB, n *netmodel.Network, from, to int) {
 	t.Helper()
 	w.fillWith(t, n, from, to, func(a netip.Addr) string { return ovndb.AddressKey(n.AddressBook(), a) })
 }
 
 // fillWith gives the ports the keys that keyOf makes of their addresses.
-func (w *world) fillWith(t testing.TB, n *conf.Network, from, to int, keyOf func(netip.Addr) string) {
+func (w *world) fillWith(t testing.TB, n *netmodel.Network, from, to int, keyOf func(netip.Addr) string) {
 	t.Helper()
 	var ops []ovndbtest.Op
 	var keys []any

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -27,7 +27,7 @@ const (
 )
 
 // bookMark is the pair of external_ids by which the switches and the claims of a network's address book are found.
-func bookMark(n *conf.Network) (key, value string) {
+func bookMark(n *netmodel.Network) (key, value string) {
 	if _, wire := n.Wire(); wire {
 		return ovndb.BookKey, n.AddressBook()
 	}
@@ -47,7 +47,7 @@ type Owner struct {
 // Want is one port that a pod is to have.
 type Want struct {
 	Interface string
-	Network   *conf.Network
+	Network   *netmodel.Network
 	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
 	// NotOwn are addresses that a dynamic one must not be: the pod reaches others by them.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
@@ -63,7 +64,7 @@ func (p *racePod) some(r *rand.Rand) *sandboxRun {
 // race is the whole of it.
 type race struct {
 	clients  []*ovnport.NB
-	network  *conf.Network
+	network  *netmodel.Network
 	pods     []*racePod
 	fillers  *racePod // all that fill the subnet are one pod's, of many interfaces
 	addDel   atomic.Int64
@@ -91,7 +92,7 @@ var (
 	contestedMACs = []string{"02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"}
 )
 
-func newRace(t *testing.T, n *conf.Network, clients, pods int, endpoints ...string) *race {
+func newRace(t *testing.T, n *netmodel.Network, clients, pods int, endpoints ...string) *race {
 	t.Helper()
 	r := &race{network: n, fillers: &racePod{name: "filler"}}
 	for range clients {

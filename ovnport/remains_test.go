@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
@@ -209,7 +209,7 @@ func TestLeasesOf(t *testing.T) {
 	}
 }
 
-func wantOne(n *conf.Network) ovnport.Want { return want(n, "net1") }
+func wantOne(n *netmodel.Network) ovnport.Want { return want(n, "net1") }
 
 // What a look receives grows with the node's own ports alone.
 func TestLeasesOfAmongMany(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -224,7 +225,7 @@ type candidate struct {
 // own: it begins at a hash of the port's name, so that a pod that comes back tends to find its old address, and
 // goes on in steps that visit every address once.
 type search struct {
-	pool    conf.Pool
+	pool    netmodel.Pool
 	macs    bool
 	network string
 	book    string // the address book

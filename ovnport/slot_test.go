@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Whatever a subnet's size, a search proposes each of its addresses once before one comes again.
@@ -15,7 +15,7 @@ func TestSearchVisitsEveryAddressOnce(t *testing.T) {
 		`"subnets":"10.1.0.0/24","gateway":"10.1.0.77","excludeSubnets":"10.1.0.0/28,10.1.0.128/25"`,
 		`"subnets":"fd01::/120"`,
 	} {
-		n, err := conf.ParseNetwork("shop", "blue", []byte(`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet",`+keys+`}`))
+		n, err := netmodel.ParseNetwork("shop", "blue", []byte(`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet",`+keys+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -39,13 +40,13 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 	const address = "fd51:0:0:1:1::1"
 	tests := []struct {
 		name    string
-		network func(w *world, t *testing.T) *conf.Network
+		network func(w *world, t *testing.T) *netmodel.Network
 		subnet  netip.Prefix
 	}{
-		{"a network of its own", func(w *world, t *testing.T) *conf.Network {
+		{"a network of its own", func(w *world, t *testing.T) *netmodel.Network {
 			return w.network(t, "blue", net51)
 		}, netip.MustParsePrefix("fd51:0:0:1::/64")},
-		{"a wire", func(w *world, t *testing.T) *conf.Network {
+		{"a wire", func(w *world, t *testing.T) *netmodel.Network {
 			return w.onWire(t, "shop", "blue", 7, ","+net51)
 		}, netip.Prefix{}},
 	}

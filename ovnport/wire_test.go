@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 // onWire makes a localnet network of the namespace on a VLAN of the physical network "phys", with its logical switch.
-func (w *world) onWire(t testing.TB, namespace, name string, vlan int, keys string) *conf.Network {
+func (w *world) onWire(t testing.TB, namespace, name string, vlan int, keys string) *netmodel.Network {
 	t.Helper()
-	n, err := conf.ParseNetwork(namespace, name, []byte(fmt.Sprintf(
+	n, err := netmodel.ParseNetwork(namespace, name, []byte(fmt.Sprintf(
 		`{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"phys","vlanID":%d%s}`, vlan, keys)))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestBoundaryOneAddressBookPerWire(t *testing.T) {
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			nets := []*conf.Network{w.onWire(t, "shop", "a", 100+i, tt.a), w.onWire(t, "web", "b", 100+i, tt.b)}
+			nets := []*netmodel.Network{w.onWire(t, "shop", "a", 100+i, tt.a), w.onWire(t, "web", "b", 100+i, tt.b)}
 			for i := range tt.pods {
 				for j, n := range nets {
 					mustEnsure(t, w.nb, owner(fmt.Sprint("pod-", j, "-", i), fmt.Sprint("sandbox-", j, "-", i)), want(n, "net1"))
@@ -82,10 +83,10 @@ func TestBoundaryWireIsFull(t *testing.T) {
 	a, b := w.onWire(t, "shop", "a", 100, `,"subnets":"10.50.0.0/24"`), w.onWire(t, "web", "b", 100, `,"subnets":"10.50.0.0/24"`)
 	var last []ovnport.Port
 	for i := range 253 { // all but the gateway's
-		last = mustEnsure(t, w.nb, owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i)), want([]*conf.Network{a, b}[i%2], "net1"))
+		last = mustEnsure(t, w.nb, owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i)), want([]*netmodel.Network{a, b}[i%2], "net1"))
 	}
 	w.wantOneHolder(t)
-	for _, n := range []*conf.Network{a, b} {
+	for _, n := range []*netmodel.Network{a, b} {
 		_, err := w.nb.Ensure(timeout(t), owner("late", "sandbox-late"), []ovnport.Want{want(n, "net1")}, nobody(t))
 		wantCode(t, err, conf.CodeNoAddressLeft, n.ID())
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -85,9 +86,9 @@ const (
 	netMAC  = `"topology":"layer2"`
 )
 
-func parseNetwork(t testing.TB, name, keys string) *conf.Network {
+func parseNetwork(t testing.TB, name, keys string) *netmodel.Network {
 	t.Helper()
-	n, err := conf.ParseNetwork("shop", name, []byte(`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet",`+keys+`}`))
+	n, err := netmodel.ParseNetwork("shop", name, []byte(`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet",`+keys+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func parseNetwork(t testing.TB, name, keys string) *conf.Network {
 }
 
 // network is a network whose logical switch is there.
-func (w *world) network(t testing.TB, name, keys string) *conf.Network {
+func (w *world) network(t testing.TB, name, keys string) *netmodel.Network {
 	t.Helper()
 	n := parseNetwork(t, name, keys)
 	w.Transact(t, insertSwitch(n))
@@ -103,13 +104,13 @@ func (w *world) network(t testing.TB, name, keys string) *conf.Network {
 }
 
 // insertSwitch makes the network's logical switch, which takes ports of its NAD.
-func insertSwitch(n *conf.Network) ovndbtest.Op {
+func insertSwitch(n *netmodel.Network) ovndbtest.Op {
 	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(n.ID()), "row": ovndbtest.Op{
 		"name": n.ID(), "external_ids": inForce(n, n.NAD())}}
 }
 
 // inForce is what a switch's external_ids say when the network is as n has it, for ports of those NADs.
-func inForce(n *conf.Network, nads ...string) any {
+func inForce(n *netmodel.Network, nads ...string) any {
 	ids := map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/config": n.Canonical()}
 	for _, nad := range nads {
 		ids["ovn-multinet/nad:"+nad] = n.Revision()
@@ -118,7 +119,7 @@ func inForce(n *conf.Network, nads ...string) any {
 }
 
 // accept changes a switch that is there: the network is as n has it now, for ports of those NADs alone.
-func (w *world) accept(t testing.TB, n *conf.Network, nads ...string) {
+func (w *world) accept(t testing.TB, n *netmodel.Network, nads ...string) {
 	t.Helper()
 	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch",
 		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}},
@@ -130,7 +131,7 @@ func owner(pod, sandbox string) ovnport.Owner {
 }
 
 // want writes a Want: the words are fixed addresses or MACs.
-func want(n *conf.Network, ifName string, words ...string) ovnport.Want {
+func want(n *netmodel.Network, ifName string, words ...string) ovnport.Want {
 	w := ovnport.Want{Interface: ifName, Network: n}
 	for _, word := range words {
 		if hw, err := net.ParseMAC(word); err == nil && strings.Count(word, ":") == 5 && len(word) == 17 {

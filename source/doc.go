@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// ErrNotFound is the answer for a pod that does not exist; for a NAD it is conf.ErrNotFound.
+// ErrNotFound is the answer for a pod that does not exist; for a NAD it is netmodel.ErrNotFound.
 var ErrNotFound = errors.New("pod not found")
 
 // Pod is a pod, as far as it matters here.

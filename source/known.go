@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // maxFinalizers bounds the finalizers of a NAD that are kept, in bytes. Others than ours are rare, and have short names.
@@ -19,7 +20,7 @@ const maxFinalizers = 1 << 10
 type knownNAD struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta // namespace, name, UID and version alone
-	nad               conf.NAD
+	nad               netmodel.NAD
 	finalizers        []string
 	// someFinalizers: there are more than maxFinalizers, and the API has to be asked for them.
 	someFinalizers bool
@@ -73,16 +74,16 @@ func known(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
 	return k
 }
 
-// fromNAD takes a NAD over, with its configuration as conf.NAD.SetConfig has it.
-func fromNAD(n *nadv1.NetworkAttachmentDefinition, whole bool) *conf.NAD {
-	d := &conf.NAD{
+// fromNAD takes a NAD over, with its configuration as netmodel.NAD.SetConfig has it.
+func fromNAD(n *nadv1.NetworkAttachmentDefinition, whole bool) *netmodel.NAD {
+	d := &netmodel.NAD{
 		Namespace: namespaceOr(n.Namespace), Name: n.Name, Created: created(n),
-		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, conf.NetworkFinalizer),
-		ForceDelete: n.Annotations[conf.ForceDeleteAnnotation] == "true",
+		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, netmodel.NetworkFinalizer),
+		ForceDelete: n.Annotations[netmodel.ForceDeleteAnnotation] == "true",
 	}
 	d.SetConfig(n.Spec.Config, whole)
-	d.SetResource(n.Annotations[conf.ResourceNameAnnotation])
-	d.SetState(n.Annotations[conf.NetworkStateAnnotation])
+	d.SetResource(n.Annotations[netmodel.ResourceNameAnnotation])
+	d.SetState(n.Annotations[netmodel.NetworkStateAnnotation])
 	return d
 }
 

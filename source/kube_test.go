@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // The fake API of these tests only shows which requests are made: it knows no field selectors and checks no
@@ -237,7 +237,7 @@ func TestKubeNAD(t *testing.T) {
 	}{
 		{"known", "blue", nil, nil, "shop/blue: {}", nil, ""},
 		{"not known yet", "new", apiNAD("new", "x"), nil, "shop/new: x", nil, "get network-attachment-definitions shop/new"},
-		{"not there", "none", nil, nil, "shop/none: not found", conf.ErrNotFound, "get network-attachment-definitions shop/none"},
+		{"not there", "none", nil, nil, "shop/none: not found", netmodel.ErrNotFound, "get network-attachment-definitions shop/none"},
 		{"the API is away", "none", nil, errDown, "connection refused", errDown, "get network-attachment-definitions shop/none"},
 	}
 	for _, tt := range tests {

@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // NAD returns the NAD from the informer, and asks the API when it is not there yet.
-func (k *Kube) NAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+func (k *Kube) NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	n, err := k.known(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ func (k *Kube) NAD(ctx context.Context, namespace, name string) (*conf.NAD, erro
 }
 
 // LiveNAD asks the API for the NAD with the text of its configuration, which the informer may not have.
-func (k *Kube) LiveNAD(ctx context.Context, namespace, name string) (*conf.NAD, error) {
+func (k *Kube) LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	n, err := k.live(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -57,14 +58,14 @@ func (k *Kube) cached(namespace, name string) *knownNAD {
 func (k *Kube) live(ctx context.Context, namespace, name string) (*nadv1.NetworkAttachmentDefinition, error) {
 	n, err := get(ctx, k, k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(namespace).Get, name)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s/%s: %w", namespace, name, conf.ErrNotFound)
+		return nil, fmt.Errorf("%s/%s: %w", namespace, name, netmodel.ErrNotFound)
 	}
 	return n, err
 }
 
 // NADs asks the API for all of them.
-func (k *Kube) NADs(ctx context.Context) ([]*conf.NAD, error) {
-	var all []*conf.NAD
+func (k *Kube) NADs(ctx context.Context) ([]*netmodel.NAD, error) {
+	var all []*netmodel.NAD
 	for next := ""; ; {
 		list, err := k.lists.nads(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(n *nadv1.NetworkAttachmentDefinition) {
 			all = append(all, fromNAD(n, false))
@@ -81,7 +82,7 @@ func (k *Kube) NADs(ctx context.Context) ([]*conf.NAD, error) {
 // SetNetworkState patches the annotation and, where it is not as it should be, our finalizer. The patch is refused when
 // the NAD has changed since it was read: a list of finalizers can only be written whole, and a state that is there
 // already is not told twice.
-func (k *Kube) SetNetworkState(ctx context.Context, n *conf.NAD, state string, held bool) error {
+func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error {
 	as, err := k.known(ctx, n.Namespace, n.Name)
 	if err != nil {
 		return err
@@ -96,11 +97,11 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *conf.NAD, state string, h
 		as.finalizers, change = raw.Finalizers, as.nad.Held != held
 	}
 	// Another NAD of the name is left alone.
-	metadata := map[string]any{"uid": as.UID, "resourceVersion": as.ResourceVersion, "annotations": map[string]any{conf.NetworkStateAnnotation: nullable(state)}}
+	metadata := map[string]any{"uid": as.UID, "resourceVersion": as.ResourceVersion, "annotations": map[string]any{netmodel.NetworkStateAnnotation: nullable(state)}}
 	if change {
-		finalizers := slices.DeleteFunc(slices.Clone(as.finalizers), func(f string) bool { return f == conf.NetworkFinalizer })
+		finalizers := slices.DeleteFunc(slices.Clone(as.finalizers), func(f string) bool { return f == netmodel.NetworkFinalizer })
 		if held {
-			finalizers = append(finalizers, conf.NetworkFinalizer)
+			finalizers = append(finalizers, netmodel.NetworkFinalizer)
 		}
 		metadata["finalizers"] = finalizers
 	}
@@ -110,7 +111,7 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *conf.NAD, state string, h
 	}
 	_, err = k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(n.Namespace).Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s: %w", n.ID(), conf.ErrNotFound)
+		return fmt.Errorf("%s: %w", n.ID(), netmodel.ErrNotFound)
 	}
 	return err
 }
@@ -124,7 +125,7 @@ func nullable(s string) any {
 }
 
 // NetworkEvent records an Event of a NAD. It does not wait: what the API does not take is lost.
-func (k *Kube) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
+func (k *Kube) NetworkEvent(n *netmodel.NAD, warning bool, reason, message string) {
 	ref := &corev1.ObjectReference{Kind: "NetworkAttachmentDefinition", APIVersion: nadv1.SchemeGroupVersion.String(), Namespace: n.Namespace, Name: n.Name}
 	if cached := k.cached(n.Namespace, n.Name); cached != nil {
 		ref.UID = cached.UID

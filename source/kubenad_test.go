@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 const (
@@ -49,7 +49,7 @@ func TestKubeReadsNADs(t *testing.T) {
 	if got := showNADs(c.NADs(background)); got != want {
 		t.Errorf("listed %s\nwant   %s", got, want)
 	}
-	var each []*conf.NAD
+	var each []*netmodel.NAD
 	for _, name := range []string{"plain", "full", "foreign"} {
 		d, err := c.NAD(background, "shop", name)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestKubeSetNetworkState(t *testing.T) {
 			on(&c.nads.Fake, "patch", resourceNADs, heldNAD("blue"), nil)
 			before := showNADs(c.NADs(background))
 			c.clear()
-			if err := c.SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: "blue"}, tt.state, tt.held); err != nil {
+			if err := c.SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: "blue"}, tt.state, tt.held); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.requests(); got != "patch network-attachment-definitions shop/blue" {
@@ -122,7 +122,7 @@ func TestKubeSetNetworkState(t *testing.T) {
 			if kept == nil {
 				t.Fatal("the informer has lost the NAD")
 			}
-			if got, want := strings.Join(kept.finalizers, " "), strings.Join(tt.finalizers, " "); got != want || showNADs([]*conf.NAD{&kept.nad}, nil) != before {
+			if got, want := strings.Join(kept.finalizers, " "), strings.Join(tt.finalizers, " "); got != want || showNADs([]*netmodel.NAD{&kept.nad}, nil) != before {
 				t.Errorf("the informer's has the finalizers %q, want %q", got, want)
 			}
 		})
@@ -141,8 +141,8 @@ func TestKubeSetNetworkStateFails(t *testing.T) {
 		is        error
 		requested string
 	}{
-		{"never there", "none", "", nil, "shop/none: not found", conf.ErrNotFound, "get " + resourceNADs + " shop/none"},
-		{"gone meanwhile", "blue", "patch", apierrors.NewNotFound(group, "blue"), "shop/blue: not found", conf.ErrNotFound, "patch " + resourceNADs + " shop/blue"},
+		{"never there", "none", "", nil, "shop/none: not found", netmodel.ErrNotFound, "get " + resourceNADs + " shop/none"},
+		{"gone meanwhile", "blue", "patch", apierrors.NewNotFound(group, "blue"), "shop/blue: not found", netmodel.ErrNotFound, "patch " + resourceNADs + " shop/blue"},
 		{"changed meanwhile, or another of the name", "blue", "patch", conflict, conflict.Error(), conflict, "patch " + resourceNADs + " shop/blue"},
 		{"the API is away", "blue", "patch", errDown, "connection refused", errDown, "patch " + resourceNADs + " shop/blue"},
 		{"the API is away, and the informer has nothing", "none", "get", errDown, "connection refused", errDown, "get " + resourceNADs + " shop/none"},
@@ -154,7 +154,7 @@ func TestKubeSetNetworkStateFails(t *testing.T) {
 			if tt.verb != "" {
 				on(&c.nads.Fake, tt.verb, resourceNADs, nil, tt.answer)
 			}
-			err := c.SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: tt.nad}, "{}", true)
+			err := c.SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: tt.nad}, "{}", true)
 			if errorText(err) != tt.want || !errors.Is(err, tt.is) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
@@ -180,7 +180,7 @@ func TestKubeNetworkEvent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, "", heldNAD("blue"))
 			c.run(t, 0, 1)
-			c.NetworkEvent(&conf.NAD{Namespace: "shop", Name: tt.nad}, tt.warning, "Reason", "some words")
+			c.NetworkEvent(&netmodel.NAD{Namespace: "shop", Name: tt.nad}, tt.warning, "Reason", "some words")
 			eventually(t, tt.want, c.created)
 			if got := c.nads.Actions(); len(got) != 0 {
 				t.Errorf("an Event asks the API: %v", got)

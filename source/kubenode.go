@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // nodeWatch is the informer on nodes.
@@ -63,7 +63,7 @@ func trimNode(obj any) (any, error) {
 
 // Nodes returns all nodes, sorted by name. Before the API has listed them once it waits for that, and fails at the end
 // of ctx; it needs Run. The answer may be a little behind, as a watch is, but is never a part of them.
-func (k *Kube) Nodes(ctx context.Context) ([]conf.Node, error) {
+func (k *Kube) Nodes(ctx context.Context) ([]netmodel.Node, error) {
 	if k.nodes == nil {
 		return nil, errors.New("list nodes: an agent does not watch them")
 	}
@@ -74,7 +74,7 @@ func (k *Kube) Nodes(ctx context.Context) ([]conf.Node, error) {
 		return nil, fmt.Errorf("list nodes: %w", ctx.Err())
 	}
 	known := k.nodes.GetStore().List()
-	all := make([]conf.Node, 0, len(known)) // not nil: none is an answer too
+	all := make([]netmodel.Node, 0, len(known)) // not nil: none is an answer too
 	for _, obj := range known {
 		all = append(all, fromNode(obj.(*corev1.Node)))
 	}
@@ -82,6 +82,6 @@ func (k *Kube) Nodes(ctx context.Context) ([]conf.Node, error) {
 	return all, nil
 }
 
-func fromNode(n *corev1.Node) conf.Node { return conf.Node{Name: n.Name, Labels: n.Labels} }
+func fromNode(n *corev1.Node) netmodel.Node { return netmodel.Node{Name: n.Name, Labels: n.Labels} }
 
-func byName(a, b conf.Node) int { return cmp.Compare(a.Name, b.Name) }
+func byName(a, b netmodel.Node) int { return cmp.Compare(a.Name, b.Name) }

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // networkState is the file with the state of a network.
@@ -26,7 +27,7 @@ func networkFile(namespace, name string) string { return namespace + "." + name 
 
 // withState adds what the controller wrote of the NAD's network. A NAD that has a state is held: a file that goes
 // without a word cannot be, so that is all that is asked for.
-func (m *Manifests) withState(d *conf.NAD) (*conf.NAD, error) {
+func (m *Manifests) withState(d *netmodel.NAD) (*netmodel.NAD, error) {
 	text, err := os.ReadFile(filepath.Join(m.dir, networkFile(d.Namespace, d.Name)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
@@ -47,7 +48,7 @@ func (m *Manifests) withState(d *conf.NAD) (*conf.NAD, error) {
 }
 
 // SetNetworkState writes the state of a network beside its manifest, "" takes it away.
-func (m *Manifests) SetNetworkState(_ context.Context, n *conf.NAD, state string, _ bool) error {
+func (m *Manifests) SetNetworkState(_ context.Context, n *netmodel.NAD, state string, _ bool) error {
 	name := networkFile(n.Namespace, n.Name)
 	var err error
 	if state != "" {
@@ -62,18 +63,18 @@ func (m *Manifests) SetNetworkState(_ context.Context, n *conf.NAD, state string
 }
 
 // NetworkEvent writes what would be an Event of the NAD into the log.
-func (m *Manifests) NetworkEvent(n *conf.NAD, warning bool, reason, message string) {
+func (m *Manifests) NetworkEvent(n *netmodel.NAD, warning bool, reason, message string) {
 	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", conf.OneLine(message, conf.MaxReason))
 }
 
 // NADs lists all of them, with their states. It fails when it cannot tell.
-func (m *Manifests) NADs(_ context.Context) ([]*conf.NAD, error) {
+func (m *Manifests) NADs(_ context.Context) ([]*netmodel.NAD, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []*conf.NAD
+	var all []*netmodel.NAD
 	for _, d := range m.nads {
 		with, err := m.withState(d)
 		if err != nil {

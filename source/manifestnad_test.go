@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // half is a file as an editor that writes in place leaves it for a moment.
@@ -104,7 +104,7 @@ func TestAbsentWhileAFileIsBroken(t *testing.T) {
 		}{
 			{"Pod", second(m.Pod(background, "shop", "web-0", "u1")), ErrNotFound},
 			{"LivePod", second(m.LivePod(background, "shop", "web-0")), ErrNotFound},
-			{"NAD", second(m.NAD(background, "shop", "blue")), conf.ErrNotFound},
+			{"NAD", second(m.NAD(background, "shop", "blue")), netmodel.ErrNotFound},
 			{"NADs", second(m.NADs(background)), nil},
 			{"Census", second(m.Census(background)), nil},
 		} {
@@ -143,10 +143,10 @@ func TestManifestsNetworkState(t *testing.T) {
 	var told names
 	controller, agent := f.manifests(told.changed), f.manifests(nil)
 	told.take()
-	blue := &conf.NAD{Namespace: "shop", Name: "blue"}
+	blue := &netmodel.NAD{Namespace: "shop", Name: "blue"}
 	steps := []struct {
 		name  string
-		of    *conf.NAD
+		of    *netmodel.NAD
 		state string
 		want  string
 		files string
@@ -155,7 +155,7 @@ func TestManifestsNetworkState(t *testing.T) {
 			`shop/blue: 1, created 0, state "{\"ready\":false,\"reason\":\"why\"}", held; shop/red.one: 1, created 0, state ""`, "a.yaml shop.blue.network.json"},
 		{"another", blue, `{"ready":true}`,
 			`shop/blue: 1, created 0, state "{\"ready\":true}", held; shop/red.one: 1, created 0, state ""`, "a.yaml shop.blue.network.json"},
-		{"of a name with a dot", &conf.NAD{Namespace: "shop", Name: "red.one"}, `{}`,
+		{"of a name with a dot", &netmodel.NAD{Namespace: "shop", Name: "red.one"}, `{}`,
 			`shop/blue: 1, created 0, state "{\"ready\":true}", held; shop/red.one: 1, created 0, state "{}", held`,
 			"a.yaml shop.blue.network.json shop.red.one.network.json"},
 		{"taken away", blue, "", `shop/blue: 1, created 0, state ""; shop/red.one: 1, created 0, state "{}", held`, "a.yaml shop.red.one.network.json"},
@@ -173,8 +173,8 @@ func TestManifestsNetworkState(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(s.want, showNADs([]*conf.NAD{one}, nil)) {
-				t.Errorf("%s, %s has %s\nwant %s", s.name, who, showNADs([]*conf.NAD{one}, nil), s.want)
+			if !strings.Contains(s.want, showNADs([]*netmodel.NAD{one}, nil)) {
+				t.Errorf("%s, %s has %s\nwant %s", s.name, who, showNADs([]*netmodel.NAD{one}, nil), s.want)
 			}
 		}
 		if got := f.list(); got != s.files {
@@ -191,7 +191,7 @@ func TestManifestsNetworkStateFile(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", nadYAML("blue", "1"))
 	m := f.manifests(nil)
-	if err := m.SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: "blue"}, `{"ready":true}`, true); err != nil {
+	if err := m.SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: "blue"}, `{"ready":true}`, true); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any
@@ -215,11 +215,11 @@ func TestManifestsNetworkStateFile(t *testing.T) {
 func TestManifestsNetworkStateIsDocumented(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", nadYAML("blue", "1"))
-	state, err := json.Marshal(conf.NetworkState{Ready: true, Since: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)})
+	state, err := json.Marshal(netmodel.NetworkState{Ready: true, Since: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.manifests(nil).SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: "blue"}, string(state), true); err != nil {
+	if err := f.manifests(nil).SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: "blue"}, string(state), true); err != nil {
 		t.Fatal(err)
 	}
 	docs, err := os.ReadFile("../docs/networks.md")
@@ -249,7 +249,7 @@ func TestManifestsNetworkStateFails(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", nadYAML("blue", "1"))
 	m := f.manifests(nil)
-	blue := &conf.NAD{Namespace: "shop", Name: "blue"}
+	blue := &netmodel.NAD{Namespace: "shop", Name: "blue"}
 	if err := m.SetNetworkState(background, blue, "no JSON", true); err == nil || !strings.HasPrefix(err.Error(), "state of the network: ") {
 		t.Errorf("what is no JSON is a state: %v", err)
 	}
@@ -262,7 +262,7 @@ func TestManifestsNetworkStateFails(t *testing.T) {
 		}
 	}
 	// A state that is there and cannot be read is not none.
-	if d, err := m.NAD(background, "shop", "blue"); d != nil || err == nil || errors.Is(err, conf.ErrNotFound) {
+	if d, err := m.NAD(background, "shop", "blue"); d != nil || err == nil || errors.Is(err, netmodel.ErrNotFound) {
 		t.Errorf("NAD: %v, %v", d, err)
 	}
 	if all, err := m.NADs(background); all != nil || err == nil {
@@ -290,7 +290,7 @@ func TestNetworkStateGoesWithItsNAD(t *testing.T) {
 	f.overwrite("shop.left.network.json", "{}")
 	m := f.manifests(nil)
 	for _, name := range []string{"blue", "red"} {
-		if err := m.SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: name}, "{}", true); err != nil {
+		if err := m.SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: name}, "{}", true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -348,7 +348,7 @@ func TestManifestsResource(t *testing.T) {
 			t.Errorf("listed %s, want %s", got, want)
 		}
 		d, err := m.NAD(background, "shop", "blue")
-		if got := showNADs([]*conf.NAD{d}, err); got != want {
+		if got := showNADs([]*netmodel.NAD{d}, err); got != want {
 			t.Errorf("by name %s, want %s", got, want)
 		}
 	}
@@ -383,8 +383,8 @@ func TestManifestsNetworkEventIsALogLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.NetworkEvent(&conf.NAD{Namespace: "shop", Name: "blue"}, true, "Reason", "some words")
-	m.NetworkEvent(&conf.NAD{Namespace: "shop", Name: "blue"}, false, "Other", "more words")
+	m.NetworkEvent(&netmodel.NAD{Namespace: "shop", Name: "blue"}, true, "Reason", "some words")
+	m.NetworkEvent(&netmodel.NAD{Namespace: "shop", Name: "blue"}, false, "Other", "more words")
 	for _, want := range []string{`network=shop/blue kind=Warning reason=Reason message="some words"`, `network=shop/blue kind=Normal reason=Other message="more words"`} {
 		if !strings.Contains(text(), want) {
 			t.Errorf("log %s, want %s", text(), want)

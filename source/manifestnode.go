@@ -5,12 +5,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Nodes returns all nodes, sorted by name: those that the folder has manifests of, for what is not listed is gone. A
 // folder without any says nothing of nodes: then it is nil. It fails when it cannot tell.
-func (m *Manifests) Nodes(_ context.Context) ([]conf.Node, error) {
+func (m *Manifests) Nodes(_ context.Context) ([]netmodel.Node, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
@@ -29,8 +29,8 @@ func (m *Manifests) GoneNodes(ctx context.Context) (func(node string) bool, erro
 }
 
 // tellNodes says that nodes differ from before.
-func (m *Manifests) tellNodes(before map[string]conf.Node) {
-	same := func(a, b conf.Node) bool { return maps.Equal(a.Labels, b.Labels) }
+func (m *Manifests) tellNodes(before map[string]netmodel.Node) {
+	same := func(a, b netmodel.Node) bool { return maps.Equal(a.Labels, b.Labels) }
 	if m.changes.Nodes != nil && !maps.EqualFunc(before, m.nodes, same) {
 		m.changes.Nodes()
 	}

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // What we write into the folder: a pod's network-status as "<pod uid>.status.json", and the state of a network as
@@ -37,8 +38,8 @@ type Manifests struct {
 	mu    sync.Mutex
 	files map[string]*file // by name
 	pods  map[key]*Pod
-	nads  map[key]*conf.NAD
-	nodes map[string]conf.Node // by name; empty: the folder says nothing of nodes
+	nads  map[key]*netmodel.NAD
+	nodes map[string]netmodel.Node // by name; empty: the folder says nothing of nodes
 
 	changes Changes
 	ends    ends
@@ -55,8 +56,8 @@ type file struct {
 	// whole: with the text of every configuration, for a caller that does not keep them.
 	whole bool
 	pods  []*Pod
-	nads  []*conf.NAD
-	nodes []conf.Node
+	nads  []*netmodel.NAD
+	nodes []netmodel.Node
 }
 
 // clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
@@ -175,7 +176,7 @@ func (m *Manifests) pod(namespace, name string) *Pod {
 }
 
 // NAD returns the NAD; one that is not known yet is looked for in the folder.
-func (m *Manifests) NAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
+func (m *Manifests) NAD(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 	d := m.nad(namespace, name)
 	if d == nil {
 		if err := m.scan(); err != nil {
@@ -184,14 +185,14 @@ func (m *Manifests) NAD(_ context.Context, namespace, name string) (*conf.NAD, e
 		d = m.nad(namespace, name)
 	}
 	if d == nil {
-		return nil, m.absent(namespace, name, conf.ErrNotFound)
+		return nil, m.absent(namespace, name, netmodel.ErrNotFound)
 	}
 	return m.withState(d)
 }
 
 // LiveNAD reads the NAD's file again, with the text of its configuration. The NAD may move to another file between the
 // scan and the reading: then the folder is scanned once more.
-func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*conf.NAD, error) {
+func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 	for last := false; ; last = true {
 		if err := m.scan(); err != nil {
 			return nil, err
@@ -204,7 +205,7 @@ func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*conf.NA
 			}
 		}
 		if file == "" || last {
-			return nil, m.absent(namespace, name, conf.ErrNotFound)
+			return nil, m.absent(namespace, name, netmodel.ErrNotFound)
 		}
 	}
 }
@@ -222,7 +223,7 @@ func (m *Manifests) fileOf(namespace, name string) string {
 }
 
 // readNAD reads a NAD from a file, with its whole text. It answers fs.ErrNotExist if the file or the NAD is not there.
-func (m *Manifests) readNAD(name, namespace, nad string) (*conf.NAD, error) {
+func (m *Manifests) readNAD(name, namespace, nad string) (*netmodel.NAD, error) {
 	path := filepath.Join(m.dir, name)
 	text, err := os.ReadFile(path)
 	f := &file{whole: true}
@@ -240,15 +241,15 @@ func (m *Manifests) readNAD(name, namespace, nad string) (*conf.NAD, error) {
 }
 
 // findNAD returns the NAD of that name; nil: it is not there.
-func findNAD(nads []*conf.NAD, namespace, name string) *conf.NAD {
-	i := slices.IndexFunc(nads, func(d *conf.NAD) bool { return d.Namespace == namespace && d.Name == name })
+func findNAD(nads []*netmodel.NAD, namespace, name string) *netmodel.NAD {
+	i := slices.IndexFunc(nads, func(d *netmodel.NAD) bool { return d.Namespace == namespace && d.Name == name })
 	if i < 0 {
 		return nil
 	}
 	return nads[i]
 }
 
-func (m *Manifests) nad(namespace, name string) *conf.NAD {
+func (m *Manifests) nad(namespace, name string) *netmodel.NAD {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nads[key{namespace, name}]
@@ -418,7 +419,7 @@ func fromPod(p *corev1.Pod) *Pod {
 
 // index builds the maps anew; of two manifests of one name, that in the file that sorts first counts.
 func (m *Manifests) index() {
-	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*conf.NAD{}, map[string]conf.Node{}
+	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*netmodel.NAD{}, map[string]netmodel.Node{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, p := range m.files[name].pods {
 			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
@@ -439,7 +440,7 @@ func (m *Manifests) index() {
 }
 
 // tellNADs names the NADs that differ from before.
-func (m *Manifests) tellNADs(before map[key]*conf.NAD) {
+func (m *Manifests) tellNADs(before map[key]*netmodel.NAD) {
 	if m.changes.NAD == nil {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 var background = context.Background()
@@ -98,7 +98,7 @@ func TestNotFoundIsAnError(t *testing.T) {
 	if _, err := m.LivePod(background, "shop", "web-0"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("LivePod: %v", err)
 	}
-	if _, err := m.NAD(background, "shop", "blue"); !errors.Is(err, conf.ErrNotFound) {
+	if _, err := m.NAD(background, "shop", "blue"); !errors.Is(err, netmodel.ErrNotFound) {
 		t.Errorf("NAD: %v", err)
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // largeConfig is a configuration of another plugin with as many bytes; letter makes it another one.
@@ -241,7 +242,7 @@ func TestBoundaryLiveNADHasTheText(t *testing.T) {
 	if live, err = c.LiveNAD(background, "shop", "huge"); err != nil || live.Config != "" || live.Omitted.Size != 300<<10 {
 		t.Errorf("one over the bound: %d bytes, %+v, %v", len(live.Config), live.Omitted, err)
 	}
-	if _, err := c.LiveNAD(background, "shop", "none"); !errors.Is(err, conf.ErrNotFound) {
+	if _, err := c.LiveNAD(background, "shop", "none"); !errors.Is(err, netmodel.ErrNotFound) {
 		t.Errorf("one that is not there: %v", err)
 	}
 }
@@ -263,7 +264,7 @@ func TestBoundaryManyFinalizers(t *testing.T) {
 			if kept := c.cached("shop", "blue"); len(kept.finalizers) != 0 {
 				t.Errorf("%d finalizers are kept", len(kept.finalizers))
 			}
-			if err := c.SetNetworkState(background, &conf.NAD{Namespace: "shop", Name: "blue"}, "{}", held); err != nil {
+			if err := c.SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: "blue"}, "{}", held); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.requests(); got != "get network-attachment-definitions shop/blue, patch network-attachment-definitions shop/blue" {
@@ -340,7 +341,7 @@ func TestBoundaryFolderKeepsNoLargeNAD(t *testing.T) {
 	if live, err := m.LiveNAD(background, "shop", "big"); err != nil || live.Config != big {
 		t.Errorf("%v", err)
 	}
-	if _, err := m.LiveNAD(background, "shop", "none"); !errors.Is(err, conf.ErrNotFound) {
+	if _, err := m.LiveNAD(background, "shop", "none"); !errors.Is(err, netmodel.ErrNotFound) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	other := largeConfig(200<<10, "y")
@@ -420,7 +421,7 @@ func TestBoundaryEventsAreShort(t *testing.T) {
 	eventually(t, "1", func() string { return fmt.Sprint(strings.Count(c.created(), "Reason")) })
 	said := c.created()
 	c.clear()
-	c.NetworkEvent(&conf.NAD{Namespace: "shop", Name: "blue"}, true, "Reason", long)
+	c.NetworkEvent(&netmodel.NAD{Namespace: "shop", Name: "blue"}, true, "Reason", long)
 	eventually(t, "1", func() string { return fmt.Sprint(strings.Count(c.created(), "Reason")) })
 	for _, event := range []string{said, c.created()} {
 		if len(event) > conf.MaxReason+200 || strings.Contains(event, "\n") {

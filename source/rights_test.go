@@ -9,8 +9,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // clusterRole reads a role from the manifests that are installed.
@@ -37,7 +37,7 @@ func clusterRole(t *testing.T, name string) rbacv1.ClusterRole {
 // The fake API grants everything: what agent and controller ask of it is held against the rights that they are installed
 // with.
 func TestRights(t *testing.T) {
-	blue, web := &conf.NAD{Namespace: "shop", Name: "blue"}, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
+	blue, web := &netmodel.NAD{Namespace: "shop", Name: "blue"}, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
 	tests := []struct {
 		role string
 		node string

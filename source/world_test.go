@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // limit bounds everything that is waited for here.
@@ -220,7 +220,7 @@ func show(p *Pod, err error) string {
 	return fmt.Sprintf("%s/%s %s on %s: %s", p.Namespace, p.Name, p.UID, p.NodeName, p.Annotations["k8s.v1.cni.cncf.io/networks"])
 }
 
-func showNAD(d *conf.NAD, err error) string {
+func showNAD(d *netmodel.NAD, err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -228,7 +228,7 @@ func showNAD(d *conf.NAD, err error) string {
 }
 
 // showNodes writes nodes in their order, "unknown" when the source knows none.
-func showNodes(all []conf.Node, err error) string {
+func showNodes(all []netmodel.Node, err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -246,7 +246,7 @@ func showNodes(all []conf.Node, err error) string {
 }
 
 // showNADs writes NADs with all that is known of them, sorted.
-func showNADs(all []*conf.NAD, err error) string {
+func showNADs(all []*netmodel.NAD, err error) string {
 	if err != nil {
 		return err.Error()
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -60,7 +60,7 @@ func (c *clientOptions) load() (config *rest.Config, namespace string, err error
 }
 
 // fromCluster reads the NADs, and where the database is unless that was given.
-func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*conf.NAD, namespace string, err error) {
+func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*netmodel.NAD, namespace string, err error) {
 	config, namespace, err := o.clients.load()
 	if err != nil {
 		if errors.Is(err, errNoCluster) {

@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -102,7 +103,7 @@ func (o *options) networks(ctx context.Context) (list []show.Network, namespace 
 	defer cancel()
 	defer func() { _ = os.RemoveAll(o.temporary) }() // of "": nothing
 	quiet := slog.New(slog.DiscardHandler)
-	var nads []*conf.NAD
+	var nads []*netmodel.NAD
 	namespace = o.clients.namespace
 	if o.manifests != "" {
 		src, err := source.NewManifests(o.manifests, source.Changes{}, quiet)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -72,7 +72,7 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 		"excludeSubnets":"10.1.0.128/25","routes":[{"dst":"10.2.0.0/24"}]}`)
 	red := network(t, "infra", "red", `{"type":"ovn-multinet"}`)
 	l2 := network(t, "shop", "l2", `{"type":"ovn-k8s-cni-overlay","name":"tenant-l2","topology":"layer2","subnets":"10.9.0.0/16"}`)
-	for _, n := range []*conf.Network{blue, red, l2} {
+	for _, n := range []*netmodel.Network{blue, red, l2} {
 		if _, err := networks.Ensure(ctx, n, []string{n.NAD()}); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	db := open(ctx, t, server)
-	routers, err := conf.ParseRouters([]byte(`{"routers":{"infra/edge":{"namespaces":{"infra":{"subnets":"10.128.0.0/16"}},"gatewayNodes":"edge=yes","physicalNetworkName":"provider","vlanID":42,
+	routers, err := netmodel.ParseRouters([]byte(`{"routers":{"infra/edge":{"namespaces":{"infra":{"subnets":"10.128.0.0/16"}},"gatewayNodes":"edge=yes","physicalNetworkName":"provider","vlanID":42,
 		"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1"}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 	networks := ovnnet.New(db, routers)
 	wide := network(t, "infra", "wide", `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/22/24","router":"edge","routes":[{"dst":"192.0.2.0/24"}]}`)
 	vlan := network(t, "infra", "vlan", `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"provider","vlanID":7}`)
-	for _, n := range []*conf.Network{wide, vlan} {
+	for _, n := range []*netmodel.Network{wide, vlan} {
 		if _, err := networks.Ensure(ctx, n, []string{n.NAD()}); err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +128,9 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 	}
 }
 
-func network(t *testing.T, namespace, name, config string) *conf.Network {
+func network(t *testing.T, namespace, name, config string) *netmodel.Network {
 	t.Helper()
-	n, err := conf.ParseNetwork(namespace, name, []byte(config))
+	n, err := netmodel.ParseNetwork(namespace, name, []byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -47,7 +47,7 @@ type world struct {
 	target     string // of the agents' listener
 	endpoint   string
 	controller *ovndb.DB
-	network    *conf.Network
+	network    *netmodel.Network
 }
 
 func newWorld(t *testing.T) *world {
@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	w.Server, w.target, w.endpoint = ovndbtest.StartNBConnections(t, server, filepath.Join(dir, "schema"))
 	w.Transact(t, w.printed(w.target)...)
 	w.controller = w.open(ovndb.Config{Endpoints: []string{w.Endpoint()}})
-	w.network, err = conf.ParseNetwork("shop", "blue", []byte(`{"type":"ovn-multinet","subnets":"10.1.0.0/16,fd01::/64"}`))
+	w.network, err = netmodel.ParseNetwork("shop", "blue", []byte(`{"type":"ovn-multinet","subnets":"10.1.0.0/16,fd01::/64"}`))
 	w.must(err)
 	_, err = ovnnet.New(w.controller, nil).Ensure(ctx, w.network, []string{w.network.NAD()})
 	w.must(err)
@@ -183,7 +183,7 @@ func (w *world) stand() (a, b *ovndb.DB, own, victim ovnport.Port) {
 	own, victim = w.add(a, owner("node-a", "own", "s1")), w.add(b, owner("node-b", "victim", "s2"))
 	w.must(ovnnet.New(a, nil).Announce(w.ctx, "node-a", "chassis-a"))
 	w.must(ovnnet.New(b, nil).Announce(w.ctx, "node-b", "chassis-b"))
-	routers, err := conf.ParseRouters([]byte(`{"routers":{"/core":{"namespaces":{"shop":{"subnets":"0.0.0.0/0"}},"gatewayNodes":"g=","physicalNetworkName":"provider",
+	routers, err := netmodel.ParseRouters([]byte(`{"routers":{"/core":{"namespaces":{"shop":{"subnets":"0.0.0.0/0"}},"gatewayNodes":"g=","physicalNetworkName":"provider",
 		"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1"}}}`))
 	w.must(err)
 	_, err = ovnnet.New(w.controller, routers).EnsureGateway(w.ctx, routers["/core"], []ovnnet.Chassis{
@@ -389,7 +389,7 @@ func TestBoundaryNodeRoleLeavesOpen(t *testing.T) {
 // doesNotWork: what agents do without roles, and not with them.
 func (w *world) doesNotWork(a *ovndb.DB) {
 	w.t.Helper()
-	wide, err := conf.ParseNetwork("shop", "wide", []byte(`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/22/24"}`))
+	wide, err := netmodel.ParseNetwork("shop", "wide", []byte(`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/22/24"}`))
 	w.must(err)
 	_, err = ovnnet.New(w.controller, nil).Ensure(w.ctx, wide, []string{wide.NAD()})
 	w.must(err)

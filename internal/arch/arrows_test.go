@@ -10,34 +10,35 @@ import (
 // arrows lists what of ours each package may import, at most; "ovndb/..." is a folder with all below it.
 var arrows = map[string][]string{
 	"conf":               {},
-	"nad":                {"conf"},
+	"netmodel":           {"conf"},
+	"nad":                {"conf", "netmodel"},
 	"plan":               {"conf"},
 	"sriov":              {"conf", "internal/plainfile"},
-	"ovnport":            {"conf", "ovndb/...", "internal/failpoint"},
-	"ovnnet":             {"conf", "ovndb/...", "internal/failpoint"},
+	"ovnport":            {"netmodel", "conf", "ovndb/...", "internal/failpoint"},
+	"ovnnet":             {"netmodel", "conf", "ovndb/...", "internal/failpoint"},
 	"ovndb":              {"ovndb/..."},
 	"ovndb/nb":           {},
 	"ovndb/vswitch":      {},
 	"ovndb/ovndbtest":    {},
-	"source":             {"nad", "conf"},
+	"source":             {"netmodel", "nad", "conf"},
 	"delegate":           {"plan", "conf", "internal/cniexec", "internal/failpoint", "internal/plainfile"},
-	"agent":              {"conf", "nad", "plan", "sriov", "ovnport", "ovnnet", "ovndb/...", "source", "internal/failpoint"},
+	"agent":              {"netmodel", "conf", "nad", "plan", "sriov", "ovnport", "ovnnet", "ovndb/...", "source", "internal/failpoint"},
 	"install":            {"conf", "plan", "internal/cniexec"},
 	"internal/cniexec":   {},
 	"internal/failpoint": {},
 	"internal/hostile":   {},
-	"internal/daemon":    {"conf", "ovndb/..."},
+	"internal/daemon":    {"netmodel", "conf", "ovndb/..."},
 	"internal/leader":    {},
 	"internal/nettest":   {},
 	"internal/plainfile": {},
-	"internal/show":      {"conf", "ovnnet", "plan"},
+	"internal/show":      {"netmodel", "conf", "ovnnet", "plan"},
 	"internal/arch":      {},
 
-	"cmd/kubectl-multinet":        {"conf", "source", "ovnnet", "internal/daemon", "internal/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet", "internal/daemon", "internal/show"},
 	"cmd/ovn-multinet":            {"delegate"},
-	"cmd/ovn-multinetd":           {"agent", "conf", "source", "ovnport", "ovnnet", "sriov", "plan", "internal/daemon", "internal/show"},
+	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "ovnnet", "sriov", "plan", "internal/daemon", "internal/show"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/daemon"},
-	"cmd/ovn-multinet-controller": {"conf", "source", "ovnnet", "ovnport", "internal/daemon", "internal/leader"},
+	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "ovnnet", "ovnport", "internal/daemon", "internal/leader"},
 }
 
 // testOnly are packages that product code may not import.
@@ -77,6 +78,7 @@ func permitted(target string, allowed []string) bool {
 // never lists what of others' a package may not import, by the beginning of the path. What it owns is in design.md.
 var never = map[string][]string{
 	"conf":            {"os", "net/http", "k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes"},
+	"netmodel":        {"os", "net/http", "k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes"},
 	"nad":             {"os", "k8s.io", "github.com/vishvananda", "github.com/ovn-kubernetes"},
 	"plan":            {"k8s.io", "github.com/vishvananda", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http"},
 	"delegate":        {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http"},

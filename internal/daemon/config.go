@@ -20,13 +20,13 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Config is what the operator says in the file of --config. It can be carried out as it is.
 type Config struct {
-	Routers  map[string]*conf.Router // by their full names
-	Physical conf.PhysicalGrants
+	Routers  map[string]*netmodel.Router // by their full names
+	Physical netmodel.PhysicalGrants
 }
 
 // ConfigFile is the file of --config, which may change.
@@ -165,7 +165,7 @@ func parseConfig(text []byte) (c Config, err error) {
 	if err != nil || object == nil {
 		return Config{}, err
 	}
-	if c.Routers, err = conf.ParseRouters(object); err != nil {
+	if c.Routers, err = netmodel.ParseRouters(object); err != nil {
 		return Config{}, err
 	}
 	for name, r := range c.Routers {
@@ -173,7 +173,7 @@ func parseConfig(text []byte) (c Config, err error) {
 			return Config{}, fmt.Errorf("router %s: gatewayNodes: %w", name, err)
 		}
 	}
-	if c.Physical, err = conf.ParsePhysicalGrants(object); err != nil {
+	if c.Physical, err = netmodel.ParsePhysicalGrants(object); err != nil {
 		return Config{}, err
 	}
 	return c, nil

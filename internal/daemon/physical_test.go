@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // The section stands beside the routers in one file; what is wrong with either is said in one line.
@@ -42,7 +42,7 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, namespace := range []string{"shop", "dev", "infra"} {
-				n := &conf.Network{Topology: conf.Localnet, Physical: "provider", VLAN: 250, PortSecurity: true}
+				n := &netmodel.Network{Topology: netmodel.Localnet, Physical: "provider", VLAN: 250, PortSecurity: true}
 				if err := grants.Check(namespace, n); (err == nil) != (namespace == tt.granted) {
 					t.Errorf("VLAN 250 for %s: %v", namespace, err)
 				}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // edge is a router as operators write it.
@@ -24,7 +24,7 @@ routers:
 `
 
 // routersOf writes the text into a file and reads the routers from that.
-func routersOf(t *testing.T, text string) (routers map[string]*conf.Router, file string, err error) {
+func routersOf(t *testing.T, text string) (routers map[string]*netmodel.Router, file string, err error) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -35,7 +35,7 @@ func routersOf(t *testing.T, text string) (routers map[string]*conf.Router, file
 }
 
 func TestRouters(t *testing.T) {
-	want, err := conf.ParseRouters([]byte(`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},` +
+	want, err := netmodel.ParseRouters([]byte(`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},` +
 		`"*":{"subnets":"10.2.0.0/16","maySetSNAT":true,"mayDisablePortSecurity":true}},"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24",` +
 		`"externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`))
 	if err != nil || want["/edge"] == nil {
@@ -43,12 +43,12 @@ func TestRouters(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		text string
-		want map[string]*conf.Router
+		want map[string]*netmodel.Router
 	}{
 		"one":             {edge, want},
 		"JSON is YAML":    {`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},"*":{"subnets":"10.2.0.0/16","maySetSNAT":true,"mayDisablePortSecurity":true}},"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`, want},
-		"none in it":      {"routers: {}\n", map[string]*conf.Router{}},
-		"none":            {"routers:\n", map[string]*conf.Router{}},
+		"none in it":      {"routers: {}\n", map[string]*netmodel.Router{}},
+		"none":            {"routers:\n", map[string]*netmodel.Router{}},
 		"comments alone":  {"# routers:\n#   edge:\n", nil},
 		"nothing":         {"", nil},
 		"a document sign": {"---\n" + edge, want},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
@@ -91,7 +92,7 @@ type Port struct {
 
 // Networks joins NADs and what is in the database into a list by name. What is in force counts; a network that is
 // nowhere in the database is shown as its NAD has it.
-func Networks(nads []*conf.NAD, views []ovnnet.View) []Network {
+func Networks(nads []*netmodel.NAD, views []ovnnet.View) []Network {
 	byName := map[string]*Network{}
 	for i := range views {
 		v := &views[i]
@@ -99,7 +100,7 @@ func Networks(nads []*conf.NAD, views []ovnnet.View) []Network {
 		n.fill(v)
 		byName[v.ID] = n
 	}
-	slices.SortFunc(nads, func(a, b *conf.NAD) int { return strings.Compare(a.ID(), b.ID()) })
+	slices.SortFunc(nads, func(a, b *netmodel.NAD) int { return strings.Compare(a.ID(), b.ID()) })
 	for _, nad := range nads {
 		id := idOf(nad, views)
 		if id == "" {
@@ -130,7 +131,7 @@ func empty(name string) *Network {
 }
 
 // idOf tells which network a NAD is of; one that cannot be read any more is of the one that has accepted it.
-func idOf(nad *conf.NAD, views []ovnnet.View) string {
+func idOf(nad *netmodel.NAD, views []ovnnet.View) string {
 	id, err := nad.NetworkID()
 	if err == nil {
 		return id
@@ -146,7 +147,7 @@ func idOf(nad *conf.NAD, views []ovnnet.View) string {
 	return ""
 }
 
-func nadOf(nad *conf.NAD) NAD {
+func nadOf(nad *netmodel.NAD) NAD {
 	state, ok := nad.NetworkState()
 	if !ok {
 		return NAD{Name: nad.ID(), Reason: "the controller has not seen it: is ovn-multinet-controller running?"}
@@ -187,12 +188,12 @@ func (n *Network) fill(v *ovnnet.View) {
 	}
 }
 
-func (n *Network) configure(c *conf.Network) {
+func (n *Network) configure(c *netmodel.Network) {
 	n.Topology, n.Router, n.MTU, n.Routes, n.PortSecurity = c.Topology, c.Router, c.MTU, c.Routes, &c.PortSecurity
 	n.Physical, n.VLAN = c.Physical, c.VLAN
 	for i, subnet := range c.Subnets {
 		s := Subnet{Subnet: subnet, Gateway: c.Gateway(i), Free: c.Pool(i).Size()}
-		if c.Topology == conf.Layer3 {
+		if c.Topology == netmodel.Layer3 {
 			s.Blocks = &Blocks{PrefixLength: c.BlockBits[i], Free: c.Blocks(i)}
 			n.perBlock = append(n.perBlock, perBlock(c, i))
 			s.Free = c.Blocks(i) * n.perBlock[i]
@@ -205,7 +206,7 @@ func (n *Network) configure(c *conf.Network) {
 }
 
 // perBlock is how many addresses a block of the i-th subnet has for pods: at most as many as are leased of it.
-func perBlock(c *conf.Network, i int) uint64 {
+func perBlock(c *netmodel.Network, i int) uint64 {
 	whole := *c
 	whole.Exclude = nil
 	view := whole.OnNode("-", blocksOf(&whole))
@@ -213,7 +214,7 @@ func perBlock(c *conf.Network, i int) uint64 {
 }
 
 // blocksOf are the first of each subnet.
-func blocksOf(c *conf.Network) []netip.Prefix {
+func blocksOf(c *netmodel.Network) []netip.Prefix {
 	blocks := make([]netip.Prefix, len(c.Subnets))
 	for i := range blocks {
 		blocks[i] = c.Block(i, 0)

@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -348,7 +348,7 @@ func TestBoundaryControllerToken(t *testing.T) {
 
 	kube, err := source.NewKube(s.core, s.nads, "", source.Changes{}, slog.New(slog.DiscardHandler))
 	w.must(err)
-	blue := &conf.NAD{Namespace: "default", Name: "blue"}
+	blue := &netmodel.NAD{Namespace: "default", Name: "blue"}
 	for _, held := range []bool{false, true} { // the controller writes the state too
 		w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			return kube.SetNetworkState(w.ctx, blue, fmt.Sprintf(`{"state":"held %t by the test"}`, held), held)

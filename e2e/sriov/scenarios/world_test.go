@@ -16,8 +16,8 @@ import (
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 const (
@@ -127,7 +127,7 @@ func (w *world) ready(name string) error {
 	if err != nil {
 		return err
 	}
-	var state struct{ Network conf.NetworkState }
+	var state struct{ Network netmodel.NetworkState }
 	if err := json.Unmarshal(text, &state); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"math/rand/v2"

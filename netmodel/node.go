@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 // Node is a node of the cluster, as far as it matters here. Its labels are not to be changed.
 type Node struct {

@@ -1,10 +1,12 @@
-package conf
+package netmodel
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 type routeJSON struct {
@@ -16,10 +18,10 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 	routed := make(map[netip.Prefix]bool, len(raw.Routes))
 	for i, text := range raw.Routes {
 		var r routeJSON
-		if err := DecodeObject(text, &r, nil); err != nil {
+		if err := conf.DecodeObject(text, &r, nil); err != nil {
 			return fmt.Errorf("routes[%d]: %w", i, err)
 		}
-		dst, err := parseNetworkPrefix(fmt.Sprintf("routes[%d].dst", i), r.Dst)
+		dst, err := conf.ParsePrefix(fmt.Sprintf("routes[%d].dst", i), r.Dst)
 		if err != nil {
 			return err
 		}
@@ -40,7 +42,7 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 			return fmt.Errorf("routes[%d].dst: %s is routed twice", i, dst)
 		}
 		routed[dst] = true
-		n.Routes = append(n.Routes, Route{Dst: dst, GW: gw})
+		n.Routes = append(n.Routes, conf.Route{Dst: dst, GW: gw})
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"fmt"
@@ -300,5 +300,17 @@ func checkRouter(t *testing.T, name string, r *Router) {
 		if r.CheckSubnet(join) == nil || r.CheckSubnet(e.Masked()) == nil {
 			t.Errorf("a network may be %s or %s", join, e)
 		}
+	}
+}
+
+// wantText compares the text of an error, or of none, with what is wanted.
+func wantText(t *testing.T, err error, want string) {
+	t.Helper()
+	got := ""
+	if err != nil {
+		got = err.Error()
+	}
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

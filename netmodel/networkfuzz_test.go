@@ -1,10 +1,12 @@
-package conf
+package netmodel
 
 import (
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 func FuzzParseNetwork(f *testing.F) {
@@ -28,8 +30,8 @@ func FuzzParseNetwork(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		n, err := ParseNetwork("shop", "blue", []byte(text))
 		if err != nil {
-			code, msg, details := Describe(err)
-			if code != CodeInvalidConfig || details == "" || strings.ContainsAny(err.Error(), "\r\n") || len(msg) > 1024 {
+			code, msg, details := conf.Describe(err)
+			if code != conf.CodeInvalidConfig || details == "" || strings.ContainsAny(err.Error(), "\r\n") || len(msg) > 1024 {
 				t.Errorf("%d %q %q", code, msg, details)
 			}
 			return

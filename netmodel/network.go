@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"cmp"
@@ -8,14 +8,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // The "type" in a NAD's spec.config that makes it an OVN network: ours, and ovn-kubernetes', whose NADs are read as
 // they are.
-const (
-	NetworkType = "ovn-multinet"
-	OverlayType = "ovn-k8s-cni-overlay"
-)
+const ()
 
 // The topologies of an OVN network.
 const (
@@ -28,7 +27,7 @@ const (
 type Network struct {
 	Namespace string // the NAD's
 	Name      string // the NAD's
-	Shared    string // of OverlayType: the name that several NADs may have in common
+	Shared    string // of conf.OverlayType: the name that several NADs may have in common
 	Topology  string
 	Subnets   []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
 	BlockBits []int          // of Layer3: the prefix lengths of a node's blocks of the subnets
@@ -37,7 +36,7 @@ type Network struct {
 	Router    string       // the full name of the logical router that it names; "": none, or that of a Layer3 network alone
 	Guests    []Guest      // which other namespaces may join the router, of a network of the router's own namespace
 	SNAT      *bool        // whether the router's gateway hides the pods' addresses; nil: as the gateway does
-	Routes    []Route      // put into each pod
+	Routes    []conf.Route // put into each pod
 	MTU       int          // 0: what the underlay allows
 	Physical  string       // of Localnet: the name of the provider's network in ovn-bridge-mappings
 	VLAN      int          // of Localnet; 0: untagged
@@ -47,12 +46,6 @@ type Network struct {
 	// Node is whose view of a Layer3 network this is: see OnNode.
 	Node  string
 	whole *Network // of which it is a view
-}
-
-// Route is a route that pods of the network get. Of a Layer3 network it has no gateway but on a node.
-type Route struct {
-	Dst netip.Prefix `json:"dst"`
-	GW  netip.Addr   `json:"gw,omitzero"`
 }
 
 // ID is the network's identity in OVN: "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share, which has no
@@ -123,8 +116,8 @@ const (
 // names the key.
 func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
 	if len(config) > MaxNetworkConfig {
-		return nil, Errorf(CodeInvalidConfig, correctNAD,
-			"network %s/%s: spec.config: %w", namespace, name, TooLarge(len(config), MaxNetworkConfig))
+		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD,
+			"network %s/%s: spec.config: %w", namespace, name, conf.TooLarge(len(config), MaxNetworkConfig))
 	}
 	n, err := ParseAccepted(namespace, name, config)
 	if err != nil {
@@ -135,7 +128,7 @@ func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
 		have, max int
 	}{{"excludeSubnets", len(n.Exclude), MaxExclude}, {"routes", len(n.Routes), MaxRoutes}} {
 		if list.have > list.max {
-			return nil, Errorf(CodeInvalidConfig, correctNAD, "network %s/%s: %s: %d are more than %d", namespace, name, list.key, list.have, list.max)
+			return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %s: %d are more than %d", namespace, name, list.key, list.have, list.max)
 		}
 	}
 	return n, nil
@@ -146,7 +139,7 @@ func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
 func ParseAccepted(namespace, name string, config []byte) (*Network, error) {
 	n, err := parseNetwork(namespace, name, config)
 	if err != nil {
-		return nil, Errorf(CodeInvalidConfig, correctNAD,
+		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD,
 			"network %s/%s: %w", namespace, name, err)
 	}
 	return n, nil
@@ -160,13 +153,13 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 	var raw networkJSON
 	n := &Network{Namespace: namespace, Name: name, PortSecurity: true}
 	switch kind {
-	case NetworkType:
-		err = DecodeObject(config, &raw, nil)
-	case OverlayType:
+	case conf.NetworkType:
+		err = conf.DecodeObject(config, &raw, nil)
+	case conf.OverlayType:
 		err = raw.decodeOverlay(config)
 		n.Shared = raw.Name
 	default:
-		err = fmt.Errorf("type is %.64q, not %q", kind, NetworkType)
+		err = fmt.Errorf("type is %.64q, not %q", kind, conf.NetworkType)
 	}
 	if err != nil {
 		return nil, err
@@ -249,7 +242,7 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 				return err
 			}
 		}
-		subnet, err := parseNetworkPrefix("subnets", text)
+		subnet, err := conf.ParsePrefix("subnets", text)
 		if err != nil {
 			return err
 		}
@@ -320,7 +313,7 @@ func (n *Network) setGateways(raw *networkJSON) error {
 
 func (n *Network) setExclude(raw *networkJSON) error {
 	for _, s := range splitList(raw.ExcludeSubnets) {
-		p, err := parseNetworkPrefix("excludeSubnets", s)
+		p, err := conf.ParsePrefix("excludeSubnets", s)
 		if err != nil {
 			return err
 		}
@@ -400,20 +393,6 @@ func parseAddr(s string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("%.64q is not an IP address", s)
 	}
 	return a, nil
-}
-
-func parseNetworkPrefix(key, s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%s: %.64q is not a network like 10.1.0.0/16", key, s)
-	}
-	if p.Addr().Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("%s: %s is IPv4 in IPv6 notation, write it as IPv4", key, s)
-	}
-	if p.Masked() != p {
-		return netip.Prefix{}, fmt.Errorf("%s: %s has host bits set, did you mean %s?", key, s, p.Masked())
-	}
-	return p, nil
 }
 
 // splitList splits ovn-kubernetes' comma-separated lists; an empty string is an empty list.

@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"cmp"
@@ -10,25 +10,27 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // canonicalJSON is a network's configuration with its defaults, in one order: what is alike reads alike. It is a
 // spec.config itself.
 type canonicalJSON struct {
-	Type           string      `json:"type"`
-	Name           string      `json:"name,omitempty"`
-	Topology       string      `json:"topology"`
-	Subnets        string      `json:"subnets,omitempty"`
-	ExcludeSubnets string      `json:"excludeSubnets,omitempty"`
-	Gateway        string      `json:"gateway,omitempty"`
-	Router         string      `json:"router,omitempty"` // the full name
-	RouterGuests   []guestJSON `json:"routerGuests,omitempty"`
-	SNAT           *bool       `json:"snat,omitempty"`
-	Routes         []Route     `json:"routes,omitempty"`
-	MTU            int         `json:"mtu,omitempty"`
-	PortSecurity   *bool       `json:"portSecurity,omitempty"`
-	Physical       string      `json:"physicalNetworkName,omitempty"`
-	VLAN           int         `json:"vlanID,omitempty"`
+	Type           string       `json:"type"`
+	Name           string       `json:"name,omitempty"`
+	Topology       string       `json:"topology"`
+	Subnets        string       `json:"subnets,omitempty"`
+	ExcludeSubnets string       `json:"excludeSubnets,omitempty"`
+	Gateway        string       `json:"gateway,omitempty"`
+	Router         string       `json:"router,omitempty"` // the full name
+	RouterGuests   []guestJSON  `json:"routerGuests,omitempty"`
+	SNAT           *bool        `json:"snat,omitempty"`
+	Routes         []conf.Route `json:"routes,omitempty"`
+	MTU            int          `json:"mtu,omitempty"`
+	PortSecurity   *bool        `json:"portSecurity,omitempty"`
+	Physical       string       `json:"physicalNetworkName,omitempty"`
+	VLAN           int          `json:"vlanID,omitempty"`
 }
 
 // Canonical writes the configuration out in full. ParseNetwork with the same NAD reads the same network back. A node's
@@ -39,13 +41,13 @@ func (n *Network) Canonical() string {
 	}
 	exclude, routes := slices.Clone(n.Exclude), slices.Clone(n.Routes)
 	slices.SortFunc(exclude, comparePrefixes)
-	slices.SortFunc(routes, func(a, b Route) int { return comparePrefixes(a.Dst, b.Dst) })
+	slices.SortFunc(routes, func(a, b conf.Route) int { return comparePrefixes(a.Dst, b.Dst) })
 	c := canonicalJSON{
-		Type: NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
+		Type: conf.NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
 		Physical: n.Physical, VLAN: n.VLAN,
 	}
 	if n.Shared != "" {
-		c.Type, c.Name = OverlayType, n.Shared // which has no other keys
+		c.Type, c.Name = conf.OverlayType, n.Shared // which has no other keys
 	} else {
 		c.Gateway, c.Router, c.SNAT, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, n.SNAT, routes, &n.PortSecurity
 		c.RouterGuests = n.guestsText()

@@ -1,10 +1,12 @@
-package conf
+package netmodel
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 func physicalConfig(grants string) []byte { return []byte(`{"physicalNetworks":` + grants + `}`) }
@@ -54,7 +56,7 @@ func TestBoundaryPhysicalGrantsSayWhatToWrite(t *testing.T) {
 		{Topology: Localnet, Physical: `{a]'#&*\b`, VLAN: 1}, {Topology: Localnet, Physical: "provider"},
 	} {
 		err := PhysicalGrants{}.Check("shop", n)
-		if !HasCode(err, CodeNotAllowed) || strings.Contains(err.Error(), "\n") {
+		if !conf.HasCode(err, conf.CodeNotAllowed) || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("got %v", err)
 		}
 		_, sentence, _ := strings.Cut(err.Error(), "have to say ")

@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"net/netip"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 func mustParse(t testing.TB, text string) *Network {
@@ -22,7 +24,7 @@ func ordered(n *Network) *Network {
 	c := *n
 	c.Exclude, c.Routes = slices.Clone(n.Exclude), slices.Clone(n.Routes)
 	slices.SortFunc(c.Exclude, netip.Prefix.Compare)
-	slices.SortFunc(c.Routes, func(a, b Route) int { return a.Dst.Compare(b.Dst) })
+	slices.SortFunc(c.Routes, func(a, b conf.Route) int { return a.Dst.Compare(b.Dst) })
 	return &c
 }
 

@@ -1,23 +1,19 @@
-package conf
+package netmodel
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-var errNoType = errors.New(`"type" is missing`)
-
-// NetworkKind returns the "type" of a NAD's spec.config without reading more of it: what is neither NetworkType nor
-// OverlayType is for another CNI plugin.
+// NetworkKind returns the "type" of a NAD's spec.config without reading more of it: what is neither conf.NetworkType nor
+// conf.OverlayType is for another CNI plugin.
 func NetworkKind(config []byte) (string, error) {
 	kind, _, err := kindAndName(config)
 	return kind, err
 }
-
-// IsOVN tells whether a NAD of that kind is an OVN network.
-func IsOVN(kind string) bool { return kind == NetworkType || kind == OverlayType }
 
 // NetworkID returns which network the NAD namespace/name is of, without reading more than it takes for that; "" when
 // it is no OVN network. The error says that not even that can be told.
@@ -25,12 +21,12 @@ func NetworkID(namespace, name string, config []byte) (string, error) {
 	kind, shared, err := kindAndName(config)
 	switch {
 	case err != nil:
-		return "", Errorf(CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
-	case kind == NetworkType:
+		return "", conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
+	case kind == conf.NetworkType:
 		return namespace + "/" + name, nil
-	case kind == OverlayType:
+	case kind == conf.OverlayType:
 		if err := checkShared(shared); err != nil {
-			return "", Errorf(CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
+			return "", conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
 		}
 		return shared, nil
 	}
@@ -44,13 +40,13 @@ func kindAndName(config []byte) (kind, name string, err error) {
 		Plugins json.RawMessage `json:"plugins"`
 	}
 	if err := json.Unmarshal(config, &c); err != nil {
-		return "", "", plainJSONError(err)
+		return "", "", conf.JSONError(err)
 	}
 	if c.Type == "" && c.Plugins != nil {
 		return "conflist", c.Name, nil
 	}
 	if c.Type == "" {
-		return "", "", errNoType
+		return "", "", conf.ErrNoType
 	}
 	return c.Type, c.Name, nil
 }
@@ -109,7 +105,7 @@ type overlayJSON struct {
 	Timeout       json.RawMessage `json:"cniRequestTimeout"`
 }
 
-// ownKey returns a key that only networks of NetworkType have; "" when there is none.
+// ownKey returns a key that only networks of conf.NetworkType have; "" when there is none.
 func ownKey(config []byte) string {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(config, &keys) != nil {
@@ -127,9 +123,9 @@ func ownKey(config []byte) string {
 func (raw *networkJSON) decodeOverlay(config []byte) error {
 	var o overlayJSON
 	if key := ownKey(config); key != "" {
-		return fmt.Errorf("key %q is of type %s, a network of type %s has none", key, NetworkType, OverlayType)
+		return fmt.Errorf("key %q is of type %s, a network of type %s has none", key, conf.NetworkType, conf.OverlayType)
 	}
-	if err := DecodeObject(config, &o, nil); err != nil {
+	if err := conf.DecodeObject(config, &o, nil); err != nil {
 		return err
 	}
 	if err := checkShared(o.Name); err != nil {

@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // A logical router belongs to a namespace ("shop/core") or to the whole cluster ("/core"). This file decides which
@@ -122,7 +124,7 @@ func (n *Network) setGuests(list []json.RawMessage) error {
 	for i, text := range list {
 		key := fmt.Sprintf("routerGuests[%d]", i)
 		var raw guestJSON
-		if err := DecodeObject(text, &raw, nil); err != nil {
+		if err := conf.DecodeObject(text, &raw, nil); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		if !label.MatchString(raw.Namespace) {
@@ -152,7 +154,7 @@ func parseWithin(key, text string) ([]netip.Prefix, error) {
 	}
 	var list []netip.Prefix
 	for _, s := range words {
-		p, err := parseNetworkPrefix(key, s)
+		p, err := conf.ParsePrefix(key, s)
 		if err != nil {
 			return nil, err
 		}
@@ -253,7 +255,7 @@ func parseGrants(list map[string]json.RawMessage) (map[string]Grant, error) {
 			return nil, fmt.Errorf("namespaces: %.64q is no namespace, and not %q for all others", namespace, anyNamespace)
 		}
 		var raw grantJSON
-		if err := DecodeObject(list[namespace], &raw, nil); err != nil {
+		if err := conf.DecodeObject(list[namespace], &raw, nil); err != nil {
 			return nil, fmt.Errorf("namespaces: %s: %w", namespace, err)
 		}
 		subnets, err := parseWithin("subnets", raw.Subnets)

@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // A network of Layer3 gives each node one block of each subnet, for the pods there.
@@ -175,12 +177,12 @@ func (n *Network) OnNode(node string, blocks []netip.Prefix) *Network {
 	}
 	for i, subnet := range n.Subnets {
 		if subnet != blocks[i] {
-			v.Routes = append(v.Routes, Route{Dst: subnet, GW: v.Gateways[i]})
+			v.Routes = append(v.Routes, conf.Route{Dst: subnet, GW: v.Gateways[i]})
 		}
 	}
 	for _, r := range n.Routes {
 		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == r.Dst.Addr().Is4() })
-		v.Routes = append(v.Routes, Route{Dst: r.Dst, GW: v.Gateways[i]})
+		v.Routes = append(v.Routes, conf.Route{Dst: r.Dst, GW: v.Gateways[i]})
 	}
 	return &v
 }

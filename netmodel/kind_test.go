@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // overlay writes a spec.config of ovn-kubernetes' with further keys.
@@ -160,7 +162,7 @@ func TestOverlayKeysAreDocumented(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(text), "## ovn-kubernetes' NADs")
 	table, _, _ = strings.Cut(table, "\n## ")
-	for _, key := range Keys(overlayJSON{}) {
+	for _, key := range conf.Keys(overlayJSON{}) {
 		row := slices.ContainsFunc(strings.Split(table, "\n"), func(line string) bool {
 			first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
 			return strings.HasPrefix(line, "| ") && strings.Contains(first, "`"+key+"`")
@@ -233,8 +235,8 @@ func TestParseOverlayRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("taken as %s", show(n))
 			}
-			code, msg, details := Describe(err)
-			if want := "network shop/blue: " + tt.want; code != CodeInvalidConfig || n != nil || !strings.HasPrefix(msg, want) || details == "" {
+			code, msg, details := conf.Describe(err)
+			if want := "network shop/blue: " + tt.want; code != conf.CodeInvalidConfig || n != nil || !strings.HasPrefix(msg, want) || details == "" {
 				t.Errorf("got  %d %s (details %q)\nwant 7 %s", code, msg, details, want)
 			}
 		})
@@ -245,7 +247,7 @@ func TestIsOVN(t *testing.T) {
 	want := map[string]bool{"ovn-multinet": true, "ovn-k8s-cni-overlay": true, "bridge": false, "conflist": false, "": false}
 	got := map[string]bool{}
 	for kind := range want {
-		got[kind] = IsOVN(kind)
+		got[kind] = conf.IsOVN(kind)
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -281,7 +283,7 @@ func TestNetworkID(t *testing.T) {
 			fail := ""
 			if err != nil {
 				fail = err.Error()
-				if code, _, details := Describe(err); code != CodeInvalidConfig || details == "" {
+				if code, _, details := conf.Describe(err); code != conf.CodeInvalidConfig || details == "" {
 					t.Errorf("code %d, details %q", code, details)
 				}
 			}

@@ -1,10 +1,12 @@
-package conf
+package netmodel
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // padded is a configuration of a type with as many bytes.
@@ -15,7 +17,7 @@ func padded(kind string, size int) string {
 
 // What a source keeps of a configuration: the text of OVN networks and short ones, of others a hash.
 func TestBoundarySetConfig(t *testing.T) {
-	const ovn, overlay, bridge = NetworkType, OverlayType, "bridge"
+	const ovn, overlay, bridge = conf.NetworkType, conf.OverlayType, "bridge"
 	tests := []struct {
 		name    string
 		text    string
@@ -68,7 +70,7 @@ func TestBoundaryOmittedConfigurationsAnswer(t *testing.T) {
 			if err == nil {
 				return s
 			}
-			code, msg, _ := Describe(err)
+			code, msg, _ := conf.Describe(err)
 			return fmt.Sprint(code, " ", msg)
 		}
 		a.kind = word(n.Kind())
@@ -86,8 +88,8 @@ func TestBoundaryOmittedConfigurationsAnswer(t *testing.T) {
 		{"a list", `{"plugins":[` + padded("bridge", 5000) + `]}`, answer{}},
 		{"no JSON", strings.Repeat("x", 5000), answer{}},
 		{"no type", `{"x":"` + strings.Repeat("x", 5000) + `"}`, answer{}},
-		{"OVN", padded(NetworkType, 20000), answer{NetworkType, "shop/n", large}},
-		{"ovn-kubernetes'", padded(OverlayType, 20000), answer{OverlayType, large, large}},
+		{"OVN", padded(conf.NetworkType, 20000), answer{conf.NetworkType, "shop/n", large}},
+		{"ovn-kubernetes'", padded(conf.OverlayType, 20000), answer{conf.OverlayType, large, large}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,11 +131,11 @@ func TestBoundaryAnnotationsOfANAD(t *testing.T) {
 	}
 	n.SetState(string(text))
 	state, ok := n.NetworkState()
-	if !ok || len(state.Reason) > MaxReason || !strings.HasPrefix(state.Reason, "no ?[2Jyyy") {
+	if !ok || len(state.Reason) > conf.MaxReason || !strings.HasPrefix(state.Reason, "no ?[2Jyyy") {
 		t.Errorf("%v: reason %.40q of %d bytes", ok, state.Reason, len(state.Reason))
 	}
 	// The longest that the controller writes is read back as it was written.
-	longest := NetworkState{Reason: strings.Repeat("\"", MaxReason)}
+	longest := NetworkState{Reason: strings.Repeat("\"", conf.MaxReason)}
 	if text, err = json.Marshal(longest); err != nil {
 		t.Fatal(err)
 	}
@@ -145,25 +147,25 @@ func TestBoundaryAnnotationsOfANAD(t *testing.T) {
 
 func TestBoundaryKeptAnnotations(t *testing.T) {
 	huge := strings.Repeat("x", 200<<10)
-	kept := KeptAnnotations(map[string]string{
-		NetworksAnnotation: huge, RoutesAnnotation: strings.Repeat("r", MaxAnnotation), DefaultNetworkAnnotation: huge,
-		AnnotationPrefix + "a": huge, AnnotationPrefix + "b": huge, "example.com/x": huge, AnnotationPrefix + "c" + huge: "",
+	kept := conf.KeptAnnotations(map[string]string{
+		conf.NetworksAnnotation: huge, conf.RoutesAnnotation: strings.Repeat("r", conf.MaxAnnotation), conf.DefaultNetworkAnnotation: huge,
+		conf.AnnotationPrefix + "a": huge, conf.AnnotationPrefix + "b": huge, "example.com/x": huge, conf.AnnotationPrefix + "c" + huge: "",
 	})
 	size := 0
 	for key, value := range kept {
 		size += len(key) + len(value)
 	}
 	t.Attr("boundary.bytes-kept-of-a-pods-annotations", fmt.Sprint(size))
-	if len(kept) != 4 || size > MaxAnnotation+500 || len(kept[RoutesAnnotation]) != MaxAnnotation {
+	if len(kept) != 4 || size > conf.MaxAnnotation+500 || len(kept[conf.RoutesAnnotation]) != conf.MaxAnnotation {
 		t.Errorf("%d annotations of %d bytes are kept", len(kept), size)
 	}
-	if err := CheckAnnotation(kept[NetworksAnnotation]); err == nil || err.Error() != "204800 bytes are more than 65536" {
+	if err := conf.CheckAnnotation(kept[conf.NetworksAnnotation]); err == nil || err.Error() != "204800 bytes are more than 65536" {
 		t.Errorf("the long one is refused with %v", err)
 	}
-	if err := CheckAnnotation(kept[RoutesAnnotation]); err != nil {
+	if err := conf.CheckAnnotation(kept[conf.RoutesAnnotation]); err != nil {
 		t.Errorf("the one at its bound is refused with %v", err)
 	}
-	if again := KeptAnnotations(kept); fmt.Sprint(again) != fmt.Sprint(kept) {
+	if again := conf.KeptAnnotations(kept); fmt.Sprint(again) != fmt.Sprint(kept) {
 		t.Error("what is kept changes when it is kept again")
 	}
 }

@@ -1,14 +1,15 @@
-package conf
+package netmodel
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // list joins n words.
@@ -44,7 +45,7 @@ func TestBoundaryNetworkBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseNetwork("shop", "blue", []byte(tt.text))
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want || !HasCode(err, CodeInvalidConfig)) {
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want || !conf.HasCode(err, conf.CodeInvalidConfig)) {
 				t.Fatalf("error %v, want %q", err, tt.want)
 			}
 			if tt.want == "" {
@@ -163,24 +164,4 @@ func TestBoundaryPoolOfManyRanges(t *testing.T) {
 			t.Fatalf("address %d is %s, want %s", i, got, want)
 		}
 	}
-}
-
-// The nearest key of a word is looked for in its first letters only, whatever its length.
-func TestBoundaryNearestOfALongWord(t *testing.T) {
-	word := "subnet" + strings.Repeat("X", 1<<20)
-	keys := Keys(networkJSON{})
-	long := testing.AllocsPerRun(1, func() { Nearest(word, keys) })
-	short := testing.AllocsPerRun(1, func() { Nearest(word[:maxWord], keys) })
-	if long != short {
-		t.Errorf("%v allocations for a word of a megabyte, %v for its beginning", long, short)
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	Nearest(word, keys)
-	runtime.ReadMemStats(&after)
-	bytes := after.TotalAlloc - before.TotalAlloc
-	if bytes > 64<<10 {
-		t.Errorf("%d bytes for one word", bytes)
-	}
-	t.Attr("boundary.bytes-per-nearest", strconv.FormatUint(bytes, 10))
 }

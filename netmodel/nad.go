@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"crypto/sha256"
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // NAD is a NetworkAttachmentDefinition, as far as it matters here.
@@ -56,9 +58,6 @@ type Omitted struct {
 	Error  string // why it has no type; "": it has
 }
 
-// TooLarge says that a configuration has more bytes than it may have.
-func TooLarge(size, limit int) error { return fmt.Errorf("%d bytes are more than %d", size, limit) }
-
 // SetConfig takes spec.config over as far as a source may hold it in memory: the text of an OVN network, and any short
 // one. Of every other text it notes what Omitted has. whole is for a caller that does not keep the NAD: the text of another
 // plugin's network is taken over too. In either case a text over its bound is omitted.
@@ -66,7 +65,7 @@ func (n *NAD) SetConfig(text string, whole bool) {
 	kind, _, err := kindAndName([]byte(text))
 	limit := keptConfig
 	switch {
-	case err == nil && IsOVN(kind):
+	case err == nil && conf.IsOVN(kind):
 		limit = MaxNetworkConfig
 	case whole:
 		limit = MaxDelegateConfig
@@ -76,9 +75,9 @@ func (n *NAD) SetConfig(text string, whole bool) {
 		return
 	}
 	sum := sha256.Sum256([]byte(text))
-	n.Config, n.Omitted = "", Omitted{Size: len(text), Digest: hex.EncodeToString(sum[:16]), Kind: OneLine(kind, 2*MaxName)}
+	n.Config, n.Omitted = "", Omitted{Size: len(text), Digest: hex.EncodeToString(sum[:16]), Kind: conf.OneLine(kind, 2*conf.MaxName)}
 	if err != nil {
-		n.Omitted.Error = OneLine(err.Error(), 4*MaxName)
+		n.Omitted.Error = conf.OneLine(err.Error(), 4*conf.MaxName)
 	}
 }
 
@@ -112,7 +111,7 @@ func (n *NAD) Kind() (string, error) {
 	return n.Omitted.Kind, nil
 }
 
-// NetworkID is NetworkID of spec.config. That of an omitted one of OverlayType is not known.
+// NetworkID is NetworkID of spec.config. That of an omitted one of conf.OverlayType is not known.
 func (n *NAD) NetworkID() (string, error) {
 	if n.Omitted.Size == 0 {
 		return NetworkID(n.Namespace, n.Name, []byte(n.Config))
@@ -120,10 +119,10 @@ func (n *NAD) NetworkID() (string, error) {
 	kind, err := n.Kind()
 	switch {
 	case err != nil:
-		return "", Errorf(CodeInvalidConfig, correctNAD, "network %s: %w", n.ID(), err)
-	case kind == OverlayType:
+		return "", conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: %w", n.ID(), err)
+	case kind == conf.OverlayType:
 		return "", n.tooLarge()
-	case kind == NetworkType:
+	case kind == conf.NetworkType:
 		return n.ID(), nil
 	}
 	return "", nil
@@ -140,16 +139,16 @@ func (n *NAD) Network() (*Network, error) {
 	kind, err := n.Kind()
 	switch {
 	case err != nil:
-		return nil, Errorf(CodeInvalidConfig, correctNAD, "network %s: %w", n.ID(), err)
-	case !IsOVN(kind):
-		return nil, Errorf(CodeInvalidConfig, correctNAD, "network %s: type is %.64q, not %q", n.ID(), kind, NetworkType)
+		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: %w", n.ID(), err)
+	case !conf.IsOVN(kind):
+		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: type is %.64q, not %q", n.ID(), kind, conf.NetworkType)
 	}
 	return nil, n.tooLarge()
 }
 
 // tooLarge refuses an OVN network by the size of its spec.config.
 func (n *NAD) tooLarge() error {
-	return Errorf(CodeInvalidConfig, correctNAD, "network %s: spec.config: %w", n.ID(), TooLarge(n.Omitted.Size, MaxNetworkConfig))
+	return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: spec.config: %w", n.ID(), conf.TooLarge(n.Omitted.Size, MaxNetworkConfig))
 }
 
 // ID is "<namespace>/<name>".
@@ -168,8 +167,8 @@ const NetworkFinalizer = "ovn-multinet/network"
 // Annotations of a NAD: the network's state, which the controller writes, and "true" for a delete that takes all ports
 // with it, which the owner writes.
 const (
-	NetworkStateAnnotation = AnnotationPrefix + "network"
-	ForceDeleteAnnotation  = AnnotationPrefix + "force-delete"
+	NetworkStateAnnotation = conf.AnnotationPrefix + "network"
+	ForceDeleteAnnotation  = conf.AnnotationPrefix + "force-delete"
 )
 
 // NetworkState is what the controller says of a network.
@@ -186,6 +185,6 @@ type NetworkState struct {
 // annotation too: the reason is one line of at most MaxReason bytes.
 func (n *NAD) NetworkState() (state NetworkState, ok bool) {
 	ok = n.State != "" && json.Unmarshal([]byte(n.State), &state) == nil
-	state.Reason = OneLine(state.Reason, MaxReason)
+	state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
 	return state, ok
 }

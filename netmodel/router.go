@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // Router is a logical router as the controller's --config describes it: of the whole cluster, or of a namespace and with a
@@ -86,7 +88,7 @@ func (raw *routerJSON) hasGateway() bool {
 // ParseRouters reads the controller's --config, from JSON, into routers by name. Every error names the router and the key.
 func ParseRouters(config []byte) (map[string]*Router, error) {
 	var c controllerJSON
-	if err := DecodeObject(config, &c, nil); err != nil {
+	if err := conf.DecodeObject(config, &c, nil); err != nil {
 		return nil, err
 	}
 	routers := map[string]*Router{}
@@ -124,7 +126,7 @@ func checkRouterName(name string) error {
 
 func parseRouter(name string, text []byte) (*Router, error) {
 	var raw routerJSON
-	if err := DecodeObject(text, &raw, nil); err != nil {
+	if err := conf.DecodeObject(text, &raw, nil); err != nil {
 		return nil, err
 	}
 	grants, err := parseGrants(raw.Namespaces)
@@ -169,7 +171,7 @@ func (r *Router) checkBeside(other *Router) error {
 func parseSubnets(key, text string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for _, s := range splitList(text) {
-		p, err := parseNetworkPrefix(key, s)
+		p, err := conf.ParsePrefix(key, s)
 		if err != nil {
 			return nil, err
 		}

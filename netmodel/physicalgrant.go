@@ -1,4 +1,4 @@
-package conf
+package netmodel
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // PhysicalGrants say which namespaces may use which VLANs of which physical networks, as the section physicalNetworks
@@ -38,7 +40,7 @@ const untagged = "untagged"
 // physical network and the key.
 func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
 	var c controllerJSON
-	if err := DecodeObject(config, &c, nil); err != nil {
+	if err := conf.DecodeObject(config, &c, nil); err != nil {
 		return nil, err
 	}
 	const form = `[{vlans: "100,200-299", namespaces: [shop]}]`
@@ -64,7 +66,7 @@ func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
 
 func parsePhysicalGrant(text []byte) (g physicalGrant, err error) {
 	var raw physicalGrantJSON
-	if err := DecodeObject(text, &raw, nil); err != nil {
+	if err := conf.DecodeObject(text, &raw, nil); err != nil {
 		return g, err
 	}
 	if g.vlans, err = parseVLANs(raw.VLANs); err != nil {
@@ -150,6 +152,6 @@ func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 		what = "portSecurity: false on " + what
 	}
 	sentence := fmt.Sprintf("physicalNetworks: {%q: [{vlans: %s, namespaces: [%s]%s}]}", w.Physical, vlans, namespace, more)
-	return Errorf(CodeNotAllowed, "the operator grants physical networks in the controller's --config",
+	return conf.Errorf(conf.CodeNotAllowed, "the operator grants physical networks in the controller's --config",
 		"%s, is not granted to namespace %s; the operator's --config would have to say %s", what, namespace, sentence)
 }

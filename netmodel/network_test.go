@@ -1,10 +1,12 @@
-package conf
+package netmodel
 
 import (
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // config writes a spec.config of ours with further keys.
@@ -271,8 +273,8 @@ func refused(t *testing.T, text, want string) {
 	if err == nil {
 		t.Fatalf("taken as %s", show(n))
 	}
-	code, _, details := Describe(err)
-	if want := "network shop/blue: " + want; code != CodeInvalidConfig || err.Error() != want || n != nil {
+	code, _, details := conf.Describe(err)
+	if want := "network shop/blue: " + want; code != conf.CodeInvalidConfig || err.Error() != want || n != nil {
 		t.Errorf("got  %d %s\nwant 7 %s", code, err, want)
 	}
 	if want := "correct spec.config of the NetworkAttachmentDefinition"; details != want {

@@ -1,0 +1,43 @@
+package conf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// The values of "type" in a spec.config that describe an OVN network.
+const (
+	NetworkType = "ovn-multinet"
+	OverlayType = "ovn-k8s-cni-overlay"
+)
+
+// IsOVN tells whether a spec.config of this type describes an OVN network. Every other type is another CNI plugin.
+func IsOVN(kind string) bool { return kind == NetworkType || kind == OverlayType }
+
+// ErrNoType says that a CNI configuration has no "type".
+var ErrNoType = errors.New(`"type" is missing`)
+
+// Route is a route of a pod. On a layer3 network it has no gateway until the node is known.
+type Route struct {
+	Dst netip.Prefix `json:"dst"`
+	GW  netip.Addr   `json:"gw,omitzero"`
+}
+
+// TooLarge says that a text has more bytes than its limit.
+func TooLarge(size, limit int) error { return fmt.Errorf("%d bytes are more than %d", size, limit) }
+
+// ParsePrefix parses a subnet of the operator or of a user: its host bits must be zero. key is named in the error.
+func ParsePrefix(key, s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%s: %.64q is not a network like 10.1.0.0/16", key, s)
+	}
+	if p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("%s: %s is IPv4 in IPv6 notation, write it as IPv4", key, s)
+	}
+	if p.Masked() != p {
+		return netip.Prefix{}, fmt.Errorf("%s: %s has host bits set, did you mean %s?", key, s, p.Masked())
+	}
+	return p, nil
+}
