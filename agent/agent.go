@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 	"github.com/ovn-multinet/ovn-multinet/sriov"
 )
@@ -137,7 +137,7 @@ func (a *Agent) markReady(ctx context.Context) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	marker := plan.ReadyMarker(a.conf.Socket)
+	marker := agentapi.ReadyMarker(a.conf.Socket)
 	if err := os.WriteFile(marker, nil, 0o644); err != nil {
 		a.log.Error("mark this node as ready", "err", err)
 		return
@@ -145,7 +145,7 @@ func (a *Agent) markReady(ctx context.Context) {
 	a.log.Info("ready", "node", a.conf.NodeName, "socket", a.conf.Socket)
 }
 
-func (a *Agent) releaseDir() string { return filepath.Join(a.conf.StateDir, plan.ReleaseDir) }
+func (a *Agent) releaseDir() string { return filepath.Join(a.conf.StateDir, agentapi.ReleaseDir) }
 
 // locks is one lock per sandbox: a late release must not run into a plan of the same sandbox.
 type locks struct {

@@ -21,12 +21,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -226,7 +226,7 @@ func (r *rig) start() {
 		return err
 	}
 	r.t.Cleanup(func() { r.must(r.stop()) })
-	r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
+	r.eventually("ready", func() bool { return exists(agentapi.ReadyMarker(r.conf.Socket)) })
 	// What it says of its node, and its first look for what is gone, are not to be counted among what pods cost.
 	r.eventually("looked", func() bool {
 		return r.agent.remaining.looked.Load() > 0 || strings.Contains(r.log.String(), "look for what is left")
@@ -266,7 +266,7 @@ func TestClean(t *testing.T) {
 		{"the database's word is missing", t.Context(), fmt.Errorf("plan: %w", ovndb.ErrUnknownOutcome), false},
 		{"the time was over", over, netmodel.ErrNotFound, false},
 		{"the answer was too large, and the release failed", t.Context(),
-			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, plan.ErrTooLarge), errors.New("no database")), false},
+			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, agentapi.ErrTooLarge), errors.New("no database")), false},
 	} {
 		if got := clean(tt.ctx, tt.err); got != tt.want {
 			t.Errorf("%s: clean is %t, want %t", tt.name, got, tt.want)
@@ -289,29 +289,29 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func (r *rig) sandbox(id string) plan.Sandbox {
-	return plan.Sandbox{ContainerID: id, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
+func (r *rig) sandbox(id string) agentapi.Sandbox {
+	return agentapi.Sandbox{ContainerID: id, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
 }
 
 func (r *rig) call(op string, body, out any) error {
-	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
+	c := &agentapi.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
 	return c.Call(ctx, op, body, out)
 }
 
-func (r *rig) plan(id string) (*plan.Plan, error) {
+func (r *rig) plan(id string) (*agentapi.Plan, error) {
 	return r.planFor(id, "blue,blue")
 }
 
-func (r *rig) planFor(id, networks string) (*plan.Plan, error) {
+func (r *rig) planFor(id, networks string) (*agentapi.Plan, error) {
 	return r.planBy(id, map[string]string{conf.NetworksAnnotation: networks})
 }
 
-func (r *rig) planBy(id string, annotations map[string]string) (*plan.Plan, error) {
-	p := &plan.Plan{}
-	err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox(id), Annotations: annotations}, p)
+func (r *rig) planBy(id string, annotations map[string]string) (*agentapi.Plan, error) {
+	p := &agentapi.Plan{}
+	err := r.call(agentapi.OpPlan, agentapi.PlanRequest{Sandbox: r.sandbox(id), Annotations: annotations}, p)
 	return p, err
 }
 
@@ -338,9 +338,9 @@ func TestPluginGoneBeforeItsPlan(t *testing.T) {
 			_ = conn.Close()
 		}
 	})
-	body, err := json.Marshal(plan.PlanRequest{Sandbox: r.sandbox("c1"), Annotations: map[string]string{conf.NetworksAnnotation: "blue"}})
+	body, err := json.Marshal(agentapi.PlanRequest{Sandbox: r.sandbox("c1"), Annotations: map[string]string{conf.NetworksAnnotation: "blue"}})
 	r.must(err)
-	r.must(plan.Write(conn, plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: body}))
+	r.must(agentapi.Write(conn, agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: body}))
 	r.eventually("released", func() bool { c := r.proxy.Counts(); return c.Committed >= 1 && len(r.ports()) == 0 })
 }
 
@@ -354,14 +354,14 @@ func TestReleaseLeftBehind(t *testing.T) {
 		t.Fatalf("ports %v", got)
 	}
 	r.must(r.stop())
-	release := plan.Release{Version: plan.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []plan.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
+	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []agentapi.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
 	for name, c := range map[string]struct{ file, text string }{
 		"whole":   {"c1@eth0", string(marshal(t, release))},
 		"damaged": {"c1@eth0", `{"version":1,"sand`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
-			path := filepath.Join(r.conf.StateDir, plan.ReleaseDir, c.file)
+			path := filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, c.file)
 			r.must(os.WriteFile(path, []byte(c.text), 0o600))
 			r.start()
 			r.eventually("released", func() bool { return len(r.ports()) == 0 && !exists(path) })
@@ -388,12 +388,12 @@ func TestReleaseWaitsForNB(t *testing.T) {
 	r.start()
 	p, err := r.plan("c1")
 	r.must(err)
-	path := filepath.Join(r.conf.StateDir, plan.ReleaseDir, "c1@eth0")
-	release := plan.Release{Version: plan.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []plan.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
+	path := filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, "c1@eth0")
+	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []agentapi.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
 	r.must(os.WriteFile(path, marshal(t, release), 0o600))
 	r.nb.Pause()
-	var done plan.Released
-	r.must(r.call(plan.OpRelease, release, &done))
+	var done agentapi.Released
+	r.must(r.call(agentapi.OpRelease, release, &done))
 	if done.Done || !exists(path) {
 		t.Errorf("answered %+v while NB hangs, file there: %t", done, exists(path))
 	}
@@ -420,23 +420,23 @@ func TestRefusals(t *testing.T) {
 	r.start()
 	for _, c := range []struct {
 		name string
-		req  plan.Request
+		req  agentapi.Request
 		code uint
 		word string
 	}{
-		{"newer protocol", plan.Request{Version: 99, Op: plan.OpPlan}, conf.CodeTryAgain, "version 99"},
-		{"unknown operation", plan.Request{Version: plan.Version, Op: "dance"}, conf.CodeTryAgain, `"dance"`},
-		{"no body", plan.Request{Version: plan.Version, Op: plan.OpBind, Body: json.RawMessage(`[]`)}, conf.CodeDecoding, "bind"},
-		{"unknown pod", plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"gone"}`)}, conf.CodePodGone, "shop/gone"},
-		{"another UID", plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"web","uid":"u-0"}`)}, conf.CodePodGone, "another one"},
+		{"newer protocol", agentapi.Request{Version: 99, Op: agentapi.OpPlan}, conf.CodeTryAgain, "version 99"},
+		{"unknown operation", agentapi.Request{Version: agentapi.Version, Op: "dance"}, conf.CodeTryAgain, `"dance"`},
+		{"no body", agentapi.Request{Version: agentapi.Version, Op: agentapi.OpBind, Body: json.RawMessage(`[]`)}, conf.CodeDecoding, "bind"},
+		{"unknown pod", agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"gone"}`)}, conf.CodePodGone, "shop/gone"},
+		{"another UID", agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"web","uid":"u-0"}`)}, conf.CodePodGone, "another one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, err := net.Dial("unix", r.conf.Socket)
 			r.must(err)
 			defer conn.Close()
-			r.must(plan.Write(conn, c.req))
-			var answer plan.Response
-			r.must(plan.NewReader(conn).Read(&answer))
+			r.must(agentapi.Write(conn, c.req))
+			var answer agentapi.Response
+			r.must(agentapi.NewReader(conn).Read(&answer))
 			if answer.Error == nil || answer.Error.Code != c.code || !strings.Contains(answer.Error.Msg, c.word) {
 				t.Errorf("answer %+v, want code %d and %q", answer.Error, c.code, c.word)
 			}
@@ -514,14 +514,14 @@ func TestNotReadyWithoutBridge(t *testing.T) {
 		if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "br-int") {
 			t.Errorf("a plan without the bridge: %v", err)
 		}
-		if exists(plan.ReadyMarker(r.conf.Socket)) {
+		if exists(agentapi.ReadyMarker(r.conf.Socket)) {
 			t.Error("marked as ready without the bridge")
 		}
 		r.ovs.VSCtl("--no-wait", "add-br", "br-int")
 	}()
 	r.start() // returns once ready
 	<-ready
-	if _, err := r.plan("c1"); err != nil && !errors.Is(err, plan.ErrClean) {
+	if _, err := r.plan("c1"); err != nil && !errors.Is(err, agentapi.ErrClean) {
 		t.Error(err)
 	}
 }

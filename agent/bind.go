@@ -12,11 +12,11 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -25,7 +25,7 @@ import (
 const flowsTimeout = 30 * time.Second
 
 // bind plugs the host ends, waits for their flows and writes the pod's network-status.
-func (a *Agent) bind(ctx context.Context, r *plan.BindRequest, send deliver) error {
+func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver) error {
 	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (a *Agent) awaitScrub(ctx context.Context) error {
 }
 
 // attachedMessage lists what a pod was given, in one line.
-func attachedMessage(p *plan.Plan) string {
+func attachedMessage(p *agentapi.Plan) string {
 	words := make([]string, len(p.Interfaces)+len(p.Delegates))
 	for _, i := range p.Interfaces {
 		word := i.Name + " on " + i.Network
@@ -99,7 +99,7 @@ func attachedMessage(p *plan.Plan) string {
 }
 
 // awaitFlows waits for the flows, as long as the pod is there.
-func (a *Agent) awaitFlows(ctx context.Context, s *plan.Sandbox, pod *source.Pod, plugs []ovnport.Plug) error {
+func (a *Agent) awaitFlows(ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, plugs []ovnport.Plug) error {
 	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
 	defer cancel()
 	waiting, end := context.WithCancelCause(ctx)
@@ -123,7 +123,7 @@ func (a *Agent) awaitFlows(ctx context.Context, s *plan.Sandbox, pod *source.Pod
 	return err
 }
 
-func statusOf(r *plan.BindRequest) ([]byte, error) {
+func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 	primary, err := resultOf(r.Primary)
 	if err == nil && primary == nil {
 		err = errors.New("it is empty")
@@ -202,7 +202,7 @@ func statusError(pod *source.Pod, err error) error {
 
 // status asks both databases now. Without NB there are no new ports (50); without Open vSwitch, or ovn-controller's
 // bridge in it, running pods may be cut off too (51).
-func (a *Agent) status(ctx context.Context, _ *plan.StatusRequest, send deliver) error {
+func (a *Agent) status(ctx context.Context, _ *agentapi.StatusRequest, send deliver) error {
 	for _, part := range []struct {
 		code uint
 		asks func(context.Context) error
@@ -216,7 +216,7 @@ func (a *Agent) status(ctx context.Context, _ *plan.StatusRequest, send deliver)
 }
 
 // check compares ports and plugs with the plan.
-func (a *Agent) check(ctx context.Context, r *plan.CheckRequest, send deliver) error {
+func (a *Agent) check(ctx context.Context, r *agentapi.CheckRequest, send deliver) error {
 	for n := range r.Plan.Interfaces {
 		i := &r.Plan.Interfaces[n]
 		plug := plugOf(r.ContainerID, i)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // Nobody waits for the flows of a pod that is gone: there is no ovn-controller here, so they never come.
@@ -24,7 +24,7 @@ func TestBindEndsWithThePod(t *testing.T) {
 			bound := make(chan error, 1)
 			go func() {
 				primary := json.RawMessage(`{"cniVersion":"1.0.0"}`)
-				bound <- r.call(plan.OpBind, plan.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: primary}, nil)
+				bound <- r.call(agentapi.OpBind, agentapi.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: primary}, nil)
 			}()
 			if !tt.before {
 				r.eventually("waiting", r.source.waiting)

@@ -13,10 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -28,7 +28,7 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	l.t.Helper()
 	o := owner(container, "web", "u-1")
 	var wants []ovnport.Want
-	a := &plan.Attached{Plan: &plan.Plan{}, Sandbox: plan.Sandbox{
+	a := &agentapi.Attached{Plan: &agentapi.Plan{}, Sandbox: agentapi.Sandbox{
 		ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID,
 	}}
 	for i, network := range networks {
@@ -38,12 +38,12 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	l.must(err)
 	var plugs []ovnport.Plug
 	for i, p := range ports {
-		n := plan.Interface{Name: p.Interface, Network: "shop/" + networks[i], MAC: p.MAC.String(), MTU: 1400, Addresses: p.Addresses,
-			Port: plan.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
+		n := agentapi.Interface{Name: p.Interface, Network: "shop/" + networks[i], MAC: p.MAC.String(), MTU: 1400, Addresses: p.Addresses,
+			Port: agentapi.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
 		a.Plan.Interfaces = append(a.Plan.Interfaces, n)
 		plugs = append(plugs, plugOf(container, &n))
-		l.link(plan.HostEnd(container, p.Interface))
-		l.t.Cleanup(func() { l.unlink(plan.HostEnd(container, p.Interface)) })
+		l.link(agentapi.HostEnd(container, p.Interface))
+		l.t.Cleanup(func() { l.unlink(agentapi.HostEnd(container, p.Interface)) })
 	}
 	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
 	l.writeAttached(a)
@@ -96,7 +96,7 @@ func TestBoundaryLostRowsComeBack(t *testing.T) {
 		{"one claim", func(l *looked, ports []ovnport.Port) { l.nb.NBCtl("destroy", "Copp", ports[1].Claims[0]) }, 1, 0},
 		{"both ports", func(l *looked, ports []ovnport.Port) { l.lose(ports[0]); l.lose(ports[1]) }, 2, 0},
 		{"an OVS port", func(l *looked, ports []ovnport.Port) {
-			l.ovs.VSCtl("--no-wait", "del-port", plan.HostEnd("c1", "net2"))
+			l.ovs.VSCtl("--no-wait", "del-port", agentapi.HostEnd("c1", "net2"))
 		}, 0, 1},
 		{"br-int, which ovn-controller makes again", func(l *looked, ports []ovnport.Port) {
 			l.ovs.VSCtl("--no-wait", "del-br", "br-int", "--", "add-br", "br-int")
@@ -211,10 +211,10 @@ func (l *looked) passesInVain() {
 	if _, err := l.agent.repairing.pass(over, all); err == nil {
 		l.t.Error("a pass without time has no error")
 	}
-	l.write("{}", plan.ReleaseDir, "c1@eth0")
+	l.write("{}", agentapi.ReleaseDir, "c1@eth0")
 	_, err = l.agent.repairing.pass(l.t.Context(), all)
 	l.must(err)
-	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.ReleaseDir, "c1@eth0")))
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.ReleaseDir, "c1@eth0")))
 	if got := l.agent.repairing.lost.Load(); got != 1 {
 		l.t.Errorf("the metric says %d lost ports after a pass that learned nothing, want 1", got)
 	}
@@ -229,7 +229,7 @@ func TestBoundaryAFailedLookIsRepeated(t *testing.T) {
 	ports := l.runs("c1", "blue")
 	rows := l.rows()
 	l.lose(ports[0])
-	dir := filepath.Join(l.conf.StateDir, plan.AttachedDir)
+	dir := filepath.Join(l.conf.StateDir, agentapi.AttachedDir)
 	l.must(os.Rename(dir, dir+".away"))
 	l.must(os.WriteFile(dir, nil, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -360,17 +360,17 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 		return
 	}
 	for name, del := range map[string]func(l *looked){
-		"its release is put off": func(l *looked) { l.write("{}", plan.ReleaseDir, "c1@eth0") },
+		"its release is put off": func(l *looked) { l.write("{}", agentapi.ReleaseDir, "c1@eth0") },
 		"the entry is gone": func(l *looked) {
-			l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+			l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
 		},
 		"only a delegate is left, whose DEL failed": func(l *looked) {
-			l.writeAttached(&plan.Attached{Complaints: 1, Complaint: "busy", Plan: &plan.Plan{Delegates: []plan.Delegate{{Name: "net9", Network: "shop/ext"}}},
-				Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
+			l.writeAttached(&agentapi.Attached{Complaints: 1, Complaint: "busy", Plan: &agentapi.Plan{Delegates: []agentapi.Delegate{{Name: "net9", Network: "shop/ext"}}},
+				Sandbox: agentapi.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
 		},
 		"it is attached anew, to no network of OVN": func(l *looked) {
-			l.writeAttached(&plan.Attached{Plan: &plan.Plan{},
-				Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
+			l.writeAttached(&agentapi.Attached{Plan: &agentapi.Plan{},
+				Sandbox: agentapi.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -421,9 +421,9 @@ func TestBoundaryLostInterfaceIDs(t *testing.T) {
 		return
 	}
 	for name, args := range map[string][]string{
-		"all":      {"clear", "Interface", plan.HostEnd("c1", "net2"), "external_ids"},
-		"ours":     {"remove", "Interface", plan.HostEnd("c1", "net2"), "external_ids", "sandbox"},
-		"and more": {"set", "Interface", plan.HostEnd("c1", "net2"), "external_ids={iface-id=other}"},
+		"all":      {"clear", "Interface", agentapi.HostEnd("c1", "net2"), "external_ids"},
+		"ours":     {"remove", "Interface", agentapi.HostEnd("c1", "net2"), "external_ids", "sandbox"},
+		"and more": {"set", "Interface", agentapi.HostEnd("c1", "net2"), "external_ids={iface-id=other}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)

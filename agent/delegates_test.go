@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 func wantCoded(t *testing.T, err error, code uint, want string) {
@@ -48,7 +48,7 @@ func TestDelegatesOnly(t *testing.T) {
 	p, err := r.planFor("c1", `[{"name":"ext","mac":"02:00:00:00:00:01","cni-args":{"a":1}},{"name":"ext"}]`)
 	r.must(err)
 	list := `{"cniVersion":"1.0.0","name":"e","plugins":[{%s"capabilities":{"mac":true},"type":"bridge"}]}`
-	want := []plan.Delegate{
+	want := []agentapi.Delegate{
 		{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(fmt.Sprintf(list, `"args":{"cni":{"a":1}},`)),
 			Capabilities: map[string]json.RawMessage{"mac": json.RawMessage(`"02:00:00:00:00:01"`)}},
 		{Name: "net2", Network: "shop/ext", Conflist: json.RawMessage(fmt.Sprintf(list, "")), Position: 1},
@@ -57,7 +57,7 @@ func TestDelegatesOnly(t *testing.T) {
 		t.Errorf("plan %+v\nwant the delegates %+v", p, want)
 	}
 
-	r.must(r.call(plan.OpBind, plan.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p,
+	r.must(r.call(agentapi.OpBind, agentapi.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p,
 		Primary: json.RawMessage(`{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/x"}]}`),
 		Results: []json.RawMessage{json.RawMessage(`{"cniVersion":"0.3.1","interfaces":[{"name":"net1","mac":"02:00:00:00:00:01","sandbox":"/x"}]}`), json.RawMessage("null")}}, nil))
 	status, _ := r.source.told()
@@ -69,7 +69,7 @@ func TestDelegatesOnly(t *testing.T) {
 		_, events := r.source.told()
 		return slices.Contains(events, "Normal NetworksAttached: net1 on shop/ext, net2 on shop/ext")
 	})
-	r.must(r.call(plan.OpCheck, plan.CheckRequest{Sandbox: r.sandbox("c1"), Plan: *p}, nil))
+	r.must(r.call(agentapi.OpCheck, agentapi.CheckRequest{Sandbox: r.sandbox("c1"), Plan: *p}, nil))
 
 	r.nb.Resume()
 	r.ovs.Resume()
@@ -137,8 +137,8 @@ func TestDelegatesThatTheNodeRefuses(t *testing.T) {
 		{"all", []string{"tuning", "bridge"}, []string{"host-local"}, ""},
 		{"it says nothing of delegates", nil, []string{"host-local"}, ""},
 	} {
-		p := &plan.Plan{}
-		err := r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: tt.allowed, AllowedIPAM: tt.ipam, Annotations: map[string]string{conf.NetworksAnnotation: "ext"}}, p)
+		p := &agentapi.Plan{}
+		err := r.call(agentapi.OpPlan, agentapi.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: tt.allowed, AllowedIPAM: tt.ipam, Annotations: map[string]string{conf.NetworksAnnotation: "ext"}}, p)
 		if tt.refused == "" {
 			if err != nil || len(p.Delegates) != 1 {
 				t.Errorf("%s: %+v, %v", tt.name, p, err)
@@ -159,9 +159,9 @@ func TestBoundaryAgentServesPluginWithoutAllowedIPAM(t *testing.T) {
 	r.source.nads["plain"] = netmodel.NAD{Config: `{"type":"bridge"}`}
 	r.source.nads["leased"] = netmodel.NAD{Config: `{"type":"bridge","ipam":{"type":"bridge"}}`}
 	r.start()
-	ask := func(network string) (*plan.Plan, error) {
-		p := &plan.Plan{}
-		return p, r.call(plan.OpPlan, plan.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: []string{"bridge"},
+	ask := func(network string) (*agentapi.Plan, error) {
+		p := &agentapi.Plan{}
+		return p, r.call(agentapi.OpPlan, agentapi.PlanRequest{Sandbox: r.sandbox("c1"), AllowedDelegates: []string{"bridge"},
 			Annotations: map[string]string{conf.NetworksAnnotation: network}}, p)
 	}
 	if p, err := ask("plain"); err != nil || len(p.Delegates) != 1 {
@@ -227,7 +227,7 @@ func TestRules(t *testing.T) {
 		if want := [][2]string{{"IP", "10.9.0.7"}}; !slices.Equal(d.Args, want) || d.Warning == "" || len(d.Capabilities) != 0 {
 			t.Errorf("delegate %+v, want the arguments %v and a warning", d, want)
 		}
-		r.must(r.call(plan.OpBind, plan.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}, nil))
+		r.must(r.call(agentapi.OpBind, agentapi.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}, nil))
 		r.eventually("warned", func() bool {
 			_, events := r.source.told()
 			return slices.Contains(events, "Warning CNIArgs: "+d.Warning)
@@ -275,7 +275,7 @@ func TestPlanOfBothKinds(t *testing.T) {
 	if got := fmt.Sprint(p.Routes); got != "[{{192.0.2.0/24 169.254.1.1} eth0} {{203.0.113.0/24 10.1.0.8} net2}]" {
 		t.Errorf("routes %s", got)
 	}
-	if want := (&plan.Default{Interface: "net2", Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.9")}, Keep: r.conf.KeepOnPrimary}); !reflect.DeepEqual(p.Default, want) {
+	if want := (&agentapi.Default{Interface: "net2", Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.9")}, Keep: r.conf.KeepOnPrimary}); !reflect.DeepEqual(p.Default, want) {
 		t.Errorf("default routes %+v, want %+v", p.Default, want)
 	}
 	r.must(p.Check("eth0"))
@@ -290,15 +290,15 @@ func TestPlanOfBothKinds(t *testing.T) {
 }
 
 // statusRequest has an OVN network between two delegates.
-func statusRequest() *plan.BindRequest {
-	return &plan.BindRequest{
-		Sandbox: plan.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0"},
+func statusRequest() *agentapi.BindRequest {
+	return &agentapi.BindRequest{
+		Sandbox: agentapi.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0"},
 		Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`),
-		Plan: plan.Plan{
-			Interfaces: []plan.Interface{{Name: "net2", Network: "shop/blue", MAC: "0a:58:0a:01:00:07", MTU: 1400, Position: 1,
+		Plan: agentapi.Plan{
+			Interfaces: []agentapi.Interface{{Name: "net2", Network: "shop/blue", MAC: "0a:58:0a:01:00:07", MTU: 1400, Position: 1,
 				Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}}},
-			Delegates: []plan.Delegate{{Name: "net1", Network: "shop/ext"}, {Name: "net3", Network: "shop/ext", Position: 2}},
-			Default:   &plan.Default{Interface: "net2", Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1")}},
+			Delegates: []agentapi.Delegate{{Name: "net1", Network: "shop/ext"}, {Name: "net3", Network: "shop/ext", Position: 2}},
+			Default:   &agentapi.Default{Interface: "net2", Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1")}},
 		},
 		Results: []json.RawMessage{nil, json.RawMessage(`{"cniVersion":"1.0.0","ips":[{"address":"10.9.0.7/24"}]}`)},
 	}
@@ -315,33 +315,33 @@ func TestStatusOf(t *testing.T) {
 	)
 	tests := []struct {
 		name   string
-		change func(*plan.BindRequest)
+		change func(*agentapi.BindRequest)
 		want   string
 		code   uint // of the error, whose text is want
 	}{
-		{"by their positions", func(*plan.BindRequest) {}, primary + first + blue + gateway + "}," + last + "}]", 0},
-		{"default routes by a delegate", func(r *plan.BindRequest) { r.Plan.Default.Interface = "net3" }, primary + first + blue + "}," + last + gateway + "}]", 0},
-		{"no default routes", func(r *plan.BindRequest) { r.Plan.Default = nil }, primary + first + blue + "}," + last + "}]", 0},
-		{"fewer results than delegates", func(r *plan.BindRequest) { r.Results = nil; r.Plan.Default = nil },
+		{"by their positions", func(*agentapi.BindRequest) {}, primary + first + blue + gateway + "}," + last + "}]", 0},
+		{"default routes by a delegate", func(r *agentapi.BindRequest) { r.Plan.Default.Interface = "net3" }, primary + first + blue + "}," + last + gateway + "}]", 0},
+		{"no default routes", func(r *agentapi.BindRequest) { r.Plan.Default = nil }, primary + first + blue + "}," + last + "}]", 0},
+		{"fewer results than delegates", func(r *agentapi.BindRequest) { r.Results = nil; r.Plan.Default = nil },
 			primary + first + blue + `},{"name":"shop/ext","interface":"net3","default":false,"dns":{}}]`, 0},
-		{"a result that the library cannot bear", func(r *plan.BindRequest) {
+		{"a result that the library cannot bear", func(r *agentapi.BindRequest) {
 			r.Results[1] = json.RawMessage(`{"cniVersion":"0.4.0","interfaces":[null]}`)
 		},
 			"interface net3: network shop/ext: result: it cannot be read: runtime error: invalid memory address or nil pointer dereference", conf.CodeDecoding},
-		{"a result that is none", func(r *plan.BindRequest) { r.Results[1] = json.RawMessage(`{"cniVersion":"9.0.0"}`) },
+		{"a result that is none", func(r *agentapi.BindRequest) { r.Results[1] = json.RawMessage(`{"cniVersion":"9.0.0"}`) },
 			`interface net3: network shop/ext: result: unsupported CNI result version "9.0.0"`, conf.CodeDecoding},
-		{"device information", func(r *plan.BindRequest) {
+		{"device information", func(r *agentapi.BindRequest) {
 			r.Devices = []json.RawMessage{json.RawMessage("null"), json.RawMessage(pci)}
 		},
 			primary + first + blue + gateway + "}," + last + `,"device-info":` + pci + "}]", 0},
-		{"device information that is none", func(r *plan.BindRequest) {
+		{"device information that is none", func(r *agentapi.BindRequest) {
 			r.Devices = []json.RawMessage{json.RawMessage(`{"version":"1.1.0","type":"usb"}`)}
 		},
 			`interface net1: network shop/ext: device information: type: "usb" is none of pci, vdpa, vhost-user, memif`, conf.CodeDecoding},
-		{"no result of the primary network", func(r *plan.BindRequest) { r.Primary = json.RawMessage("null") }, "prevResult: it is empty", conf.CodeDecoding},
-		{"one position twice", func(r *plan.BindRequest) { r.Plan.Delegates[1].Position = 1 }, "the plan has no place 1 for interface net3", conf.CodeInternal},
-		{"a position too far", func(r *plan.BindRequest) { r.Plan.Interfaces[0].Position = 3 }, "the plan has no place 3 for interface net2", conf.CodeInternal},
-		{"a position below 0", func(r *plan.BindRequest) { r.Plan.Delegates[0].Position = -1 }, "the plan has no place -1 for interface net1", conf.CodeInternal},
+		{"no result of the primary network", func(r *agentapi.BindRequest) { r.Primary = json.RawMessage("null") }, "prevResult: it is empty", conf.CodeDecoding},
+		{"one position twice", func(r *agentapi.BindRequest) { r.Plan.Delegates[1].Position = 1 }, "the plan has no place 1 for interface net3", conf.CodeInternal},
+		{"a position too far", func(r *agentapi.BindRequest) { r.Plan.Interfaces[0].Position = 3 }, "the plan has no place 3 for interface net2", conf.CodeInternal},
+		{"a position below 0", func(r *agentapi.BindRequest) { r.Plan.Delegates[0].Position = -1 }, "the plan has no place -1 for interface net1", conf.CodeInternal},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

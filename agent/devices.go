@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/sriov"
 )
 
 // giveDevices gives each attachment to a network of a resource one of the devices that kubelet gave to the pod, and puts it
 // into the plugins' configuration. It returns them by the attachments' places. Without such a network, nobody is asked.
 func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachments []nad.Attachment,
-	read readJournal) (map[int]*plan.Device, error) {
+	read readJournal) (map[int]*agentapi.Device, error) {
 	var wants []sriov.Want
 	var places []int
 	for i := range attachments {
@@ -38,7 +38,7 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 	if err != nil {
 		return nil, err
 	}
-	devices := map[int]*plan.Device{}
+	devices := map[int]*agentapi.Device{}
 	for n, i := range places {
 		at, d := &attachments[i], sriov.Device{Resource: wants[n].Resource, ID: ids[n]}
 		info, err := sriov.Info(a.infoDir, d, nad.CheckDevice)
@@ -51,7 +51,7 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: network %s: %w", at.Interface, at, err)
 		}
-		devices[i] = &plan.Device{Resource: d.Resource, ID: d.ID, Info: info}
+		devices[i] = &agentapi.Device{Resource: d.Resource, ID: d.ID, Info: info}
 	}
 	return devices, nil
 }

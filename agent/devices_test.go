@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // kubelet answers in kubelet's place what the pod shop/web has.
@@ -88,13 +88,13 @@ func newDeviceRig(t *testing.T) *rig {
 
 // attachedTo is an entry of the plugin's journal: a container of the pod shop/old with a device of vf, or of vg behind a
 // resource's name.
-func (r *rig) attachedTo(container, device string) *plan.Attached {
+func (r *rig) attachedTo(container, device string) *agentapi.Attached {
 	resource, id, found := strings.Cut(device, " ")
 	if !found {
 		resource, id = vf, device
 	}
-	a := &plan.Attached{Sandbox: plan.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "old", UID: "u-0"}, Plan: &plan.Plan{}}
-	a.Plan.Delegates = []plan.Delegate{{Name: "net1", Network: "shop/ext"}, {Name: "net2", Network: "shop/vf", Device: &plan.Device{Resource: resource, ID: id}, Position: 1}}
+	a := &agentapi.Attached{Sandbox: agentapi.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "old", UID: "u-0"}, Plan: &agentapi.Plan{}}
+	a.Plan.Delegates = []agentapi.Delegate{{Name: "net1", Network: "shop/ext"}, {Name: "net2", Network: "shop/vf", Device: &agentapi.Device{Resource: resource, ID: id}, Position: 1}}
 	return a
 }
 
@@ -106,15 +106,15 @@ func (r *rig) write(text string, path ...string) {
 	r.must(os.WriteFile(file, []byte(text), 0o600))
 }
 
-func (r *rig) writeAttached(all ...*plan.Attached) {
+func (r *rig) writeAttached(all ...*agentapi.Attached) {
 	r.t.Helper()
 	for _, a := range all {
-		r.write(string(marshal(r.t, a)), plan.AttachedDir, a.Sandbox.ID())
+		r.write(string(marshal(r.t, a)), agentapi.AttachedDir, a.Sandbox.ID())
 	}
 }
 
 // given writes the devices of a plan's delegates.
-func given(p *plan.Plan) string {
+func given(p *agentapi.Plan) string {
 	var words []string
 	for _, d := range p.Delegates {
 		word := d.Name
@@ -140,12 +140,12 @@ func TestDevicesInAPlan(t *testing.T) {
 	capability := func(id string) map[string]json.RawMessage {
 		return map[string]json.RawMessage{"deviceID": json.RawMessage(`"` + id + `"`)}
 	}
-	want := []plan.Delegate{
-		{Name: "net1", Network: "shop/vf", Conflist: list("d1"), Capabilities: capability("d1"), Device: &plan.Device{Resource: vf, ID: "d1"}},
+	want := []agentapi.Delegate{
+		{Name: "net1", Network: "shop/vf", Conflist: list("d1"), Capabilities: capability("d1"), Device: &agentapi.Device{Resource: vf, ID: "d1"}},
 		{Name: "net3", Network: "shop/ext", Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"e","plugins":[{"capabilities":{"mac":true},"type":"bridge"}]}`), Position: 2},
 		{Name: "net4", Network: "shop/vg", Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"v","plugins":[{"deviceID":"e1","pciBusID":"e1","type":"host-device"}]}`),
-			Capabilities: capability("e1"), Device: &plan.Device{Resource: vg, ID: "e1"}, Position: 3},
-		{Name: "net5", Network: "shop/vf", Conflist: list("d3"), Capabilities: capability("d3"), Device: &plan.Device{Resource: vf, ID: "d3"}, Position: 4},
+			Capabilities: capability("e1"), Device: &agentapi.Device{Resource: vg, ID: "e1"}, Position: 3},
+		{Name: "net5", Network: "shop/vf", Conflist: list("d3"), Capabilities: capability("d3"), Device: &agentapi.Device{Resource: vf, ID: "d3"}, Position: 4},
 	}
 	if !reflect.DeepEqual(p.Delegates, want) || len(p.Interfaces) != 1 || p.Interfaces[0].Name != "net2" {
 		t.Errorf("got  %s\nwant %s, and net2 on blue", marshal(t, p), marshal(t, want))
@@ -192,11 +192,11 @@ func TestDevicesThatAreHeld(t *testing.T) {
 			a := r.attachedTo("c9", "d1")
 			a.Complaints = 3
 			r.writeAttached(a)
-			r.write("", plan.ReleaseDir, ".forget-c9@eth0")
+			r.write("", agentapi.ReleaseDir, ".forget-c9@eth0")
 		}, "vf", "net1 a.example/vf d1", ""},
 		{"a mark of one that lives", func(r *rig) {
 			r.writeAttached(r.attachedTo("c9", "d1"))
-			r.write("", plan.ReleaseDir, ".forget-c9@eth0")
+			r.write("", agentapi.ReleaseDir, ".forget-c9@eth0")
 		}, "vf", "net1 a.example/vf d2", ""},
 		{"one that has not heard of its plan", func(r *rig) {
 			a := r.attachedTo("c9", "d1")
@@ -210,7 +210,7 @@ func TestDevicesThatAreHeld(t *testing.T) {
 			r.writeAttached(r.attachedTo("c7", "d3"), r.attachedTo("c8", "d2"), r.attachedTo("c9", "d1"))
 		}, "vf", "", "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old, d2 is held by container c8 of pod shop/old, d3 is held by container c7 of pod shop/old"},
 		{"a damaged one beside", func(r *rig) {
-			r.write(`{"sandbox":{"containerID":"c8"`, plan.AttachedDir, "c8@eth0")
+			r.write(`{"sandbox":{"containerID":"c8"`, agentapi.AttachedDir, "c8@eth0")
 			r.writeAttached(r.attachedTo("c9", "d1"))
 		}, "vf", "net1 a.example/vf d2", ""},
 	}
@@ -249,7 +249,7 @@ func TestDevicesOfARepeatedAdd(t *testing.T) {
 			t.Errorf("at first %s, now %s", before, now)
 		}
 		before = given(p)
-		r.writeAttached(&plan.Attached{Sandbox: r.sandbox("c1"), Plan: p})
+		r.writeAttached(&agentapi.Attached{Sandbox: r.sandbox("c1"), Plan: p})
 	}
 	// The pod's next sandbox gets the fourth: the first one's are taken away by a DEL that is still to come.
 	p, err := r.planFor("c2", "vf")
@@ -275,7 +275,7 @@ func TestNoDevice(t *testing.T) {
 			"interface net2: network shop/vf: device another's of resource a.example/vf is not the pod's, which has d1"},
 		{"kubelet does not say", "blue,vf", func(_ *rig, k *kubelet) { k.err = status.Error(codes.Internal, "no checkpoint") }, conf.CodeTryAgain,
 			"which devices the pod has: kubelet's pod-resources API at SOCKET: no checkpoint"},
-		{"the journal cannot be read", "blue,vf", func(r *rig, _ *kubelet) { r.write("", plan.AttachedDir) }, conf.CodeTryAgain,
+		{"the journal cannot be read", "blue,vf", func(r *rig, _ *kubelet) { r.write("", agentapi.AttachedDir) }, conf.CodeTryAgain,
 			"which DELs failed: open STATE/attached: not a directory"},
 		{"the device plugin lies", "blue,vf", func(r *rig, _ *kubelet) { r.info("{}") }, conf.CodeDecoding,
 			`interface net2: network shop/vf: what the device plugin says of device d1: version: "" is none like 1.1.0`},
@@ -328,8 +328,8 @@ func TestDeviceInformationInThePlan(t *testing.T) {
 	r.info(pci)
 	p, err := r.planFor("c1", "vf,vf")
 	r.must(err)
-	want := []*plan.Device{{Resource: vf, ID: "d1", Info: json.RawMessage(pci)}, {Resource: vf, ID: "d2"}}
-	if got := []*plan.Device{p.Delegates[0].Device, p.Delegates[1].Device}; !reflect.DeepEqual(got, want) {
+	want := []*agentapi.Device{{Resource: vf, ID: "d1", Info: json.RawMessage(pci)}, {Resource: vf, ID: "d2"}}
+	if got := []*agentapi.Device{p.Delegates[0].Device, p.Delegates[1].Device}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %s\nwant %s", marshal(t, got), marshal(t, want))
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // readLeftBehind reads from the journal which attachments have delegates that would not go.
-func (a *Agent) readLeftBehind() ([]plan.LeftBehind, error) {
-	attached, _, err := plan.ReadAttached(a.conf.StateDir)
+func (a *Agent) readLeftBehind() ([]agentapi.LeftBehind, error) {
+	attached, _, err := agentapi.ReadAttached(a.conf.StateDir)
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "%w", err)
 	}
@@ -25,16 +25,16 @@ func (a *Agent) readLeftBehind() ([]plan.LeftBehind, error) {
 }
 
 // listLeftBehind lists the attachments with delegates that would not go.
-func listLeftBehind(attached []plan.Attached) []plan.LeftBehind {
-	all := []plan.LeftBehind{}
+func listLeftBehind(attached []agentapi.Attached) []agentapi.LeftBehind {
+	all := []agentapi.LeftBehind{}
 	for i := range attached {
 		e := &attached[i]
 		if e.Complaints == 0 || e.Plan == nil {
 			continue
 		}
-		l := plan.LeftBehind{Sandbox: e.Sandbox, Complaints: e.Complaints, Complaint: e.Complaint, Since: e.Written, Forgotten: e.Forgotten}
+		l := agentapi.LeftBehind{Sandbox: e.Sandbox, Complaints: e.Complaints, Complaint: e.Complaint, Since: e.Written, Forgotten: e.Forgotten}
 		for _, d := range e.Plan.Delegates {
-			one := plan.LeftDelegate{Interface: d.Name, Network: d.Network}
+			one := agentapi.LeftDelegate{Interface: d.Name, Network: d.Network}
 			if d.Device != nil {
 				one.Device = d.Device.ID
 			}
@@ -45,17 +45,17 @@ func listLeftBehind(attached []plan.Attached) []plan.LeftBehind {
 	return all
 }
 
-func (a *Agent) left(_ context.Context, _ *plan.LeftRequest, send deliver) error {
+func (a *Agent) left(_ context.Context, _ *agentapi.LeftRequest, send deliver) error {
 	all, err := a.readLeftBehind()
 	if err != nil {
 		return err
 	}
-	return send(plan.Left{Attachments: all})
+	return send(agentapi.Left{Attachments: all})
 }
 
 // forget marks an attachment for the plugin, which has the journal: its delegates are not tried again. Their devices are free
 // at once, the plugin's next call of the container, or the next DEL of another, removes the entry.
-func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) error {
+func (a *Agent) forget(_ context.Context, r *agentapi.ForgetRequest, send deliver) error {
 	all, err := a.readLeftBehind()
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) e
 	if r.All {
 		return a.forgetAll(all, r, send)
 	}
-	var found []plan.LeftBehind
+	var found []agentapi.LeftBehind
 	for _, l := range all {
 		if strings.HasPrefix(l.ContainerID, r.ContainerID) && (r.Interface == "" || l.Interface == r.Interface) {
 			found = append(found, l)
@@ -80,8 +80,8 @@ func (a *Agent) forget(_ context.Context, r *plan.ForgetRequest, send deliver) e
 
 // forgetAll gives up the delegates of all attachments, or of all of a namespace, whose DEL failed. It answers with those
 // that were not given up before. One whose mark cannot be written stops it: the answer is the error.
-func (a *Agent) forgetAll(all []plan.LeftBehind, r *plan.ForgetRequest, send deliver) error {
-	given := []plan.LeftBehind{}
+func (a *Agent) forgetAll(all []agentapi.LeftBehind, r *agentapi.ForgetRequest, send deliver) error {
+	given := []agentapi.LeftBehind{}
 	for i := range all {
 		l := &all[i]
 		if l.Forgotten || r.Namespace != "" && l.Namespace != r.Namespace {
@@ -92,12 +92,12 @@ func (a *Agent) forgetAll(all []plan.LeftBehind, r *plan.ForgetRequest, send del
 		}
 		given = append(given, *l)
 	}
-	return send(plan.Left{Attachments: given})
+	return send(agentapi.Left{Attachments: given})
 }
 
 // markForgotten leaves the mark for the plugin.
-func (a *Agent) markForgotten(l *plan.LeftBehind) error {
-	if err := os.WriteFile(plan.ForgetMark(a.conf.StateDir, &l.Sandbox), nil, 0o600); err != nil {
+func (a *Agent) markForgotten(l *agentapi.LeftBehind) error {
+	if err := os.WriteFile(agentapi.ForgetMark(a.conf.StateDir, &l.Sandbox), nil, 0o600); err != nil {
 		return conf.Errorf(conf.CodeInternal, "can the agent write to release/ below --state-dir?", "mark container %.12s: %w", l.ContainerID, err)
 	}
 	l.Forgotten = true
@@ -107,7 +107,7 @@ func (a *Agent) markForgotten(l *plan.LeftBehind) error {
 
 // checkFailed refuses another attachment with delegates to a pod or a namespace of which this node has too many whose
 // delegates' DEL failed. Pods without delegates cannot leave any, and pass.
-func checkFailed(attachments []nad.Attachment, s *plan.Sandbox, read readJournal) error {
+func checkFailed(attachments []nad.Attachment, s *agentapi.Sandbox, read readJournal) error {
 	if !slices.ContainsFunc(attachments, func(at nad.Attachment) bool { return at.Delegate != nil }) {
 		return nil
 	}
@@ -115,16 +115,16 @@ func checkFailed(attachments []nad.Attachment, s *plan.Sandbox, read readJournal
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "which DELs failed: %w", err)
 	}
-	return plan.CheckFailed(j.attached, s)
+	return agentapi.CheckFailed(j.attached, s)
 }
 
 // dropMark removes a mark of release/ whose attachment is gone: the plugin may have been killed between the two.
 func (a *Agent) dropMark(name string) {
-	id, ok := strings.CutPrefix(name, plan.ForgetPrefix)
+	id, ok := strings.CutPrefix(name, agentapi.ForgetPrefix)
 	if !ok {
 		return
 	}
-	if _, err := os.Lstat(filepath.Join(a.conf.StateDir, plan.AttachedDir, id)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(a.conf.StateDir, agentapi.AttachedDir, id)); errors.Is(err, fs.ErrNotExist) {
 		_ = os.Remove(filepath.Join(a.releaseDir(), name))
 	}
 }

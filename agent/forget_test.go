@@ -14,35 +14,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // leftIn is an entry of the journal whose delegates would not go.
-func (r *rig) leftIn(container, ifName string) *plan.Attached {
+func (r *rig) leftIn(container, ifName string) *agentapi.Attached {
 	a := r.attachedTo(container, "d1")
 	a.Sandbox.Interface, a.Complaints, a.Complaint = ifName, 3, "interface net2: no"
 	return a
 }
 
 // leftBehind is what the agent says of it.
-func leftBehind(a *plan.Attached, since time.Time, forgotten bool) plan.LeftBehind {
-	return plan.LeftBehind{Sandbox: a.Sandbox, Complaints: 3, Complaint: "interface net2: no", Since: since, Forgotten: forgotten,
-		Delegates: []plan.LeftDelegate{{Interface: "net1", Network: "shop/ext"}, {Interface: "net2", Network: "shop/vf", Device: "d1"}}}
+func leftBehind(a *agentapi.Attached, since time.Time, forgotten bool) agentapi.LeftBehind {
+	return agentapi.LeftBehind{Sandbox: a.Sandbox, Complaints: 3, Complaint: "interface net2: no", Since: since, Forgotten: forgotten,
+		Delegates: []agentapi.LeftDelegate{{Interface: "net1", Network: "shop/ext"}, {Interface: "net2", Network: "shop/vf", Device: "d1"}}}
 }
 
 // left asks the agent.
-func (r *rig) left() []plan.LeftBehind {
+func (r *rig) left() []agentapi.LeftBehind {
 	r.t.Helper()
-	var answer plan.Left
-	r.must(r.call(plan.OpLeft, plan.LeftRequest{}, &answer))
+	var answer agentapi.Left
+	r.must(r.call(agentapi.OpLeft, agentapi.LeftRequest{}, &answer))
 	return answer.Attachments
 }
 
 // release lists release/, hidden files too.
 func (r *rig) release() []string {
 	r.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(r.conf.StateDir, plan.ReleaseDir))
+	entries, err := os.ReadDir(filepath.Join(r.conf.StateDir, agentapi.ReleaseDir))
 	r.must(err)
 	names := []string{}
 	for _, e := range entries {
@@ -56,25 +56,25 @@ func TestLeftBehind(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	var answer json.RawMessage
-	r.must(r.call(plan.OpLeft, plan.LeftRequest{}, &answer))
+	r.must(r.call(agentapi.OpLeft, agentapi.LeftRequest{}, &answer))
 	if string(answer) != `{"attachments":[]}` {
 		t.Errorf("of nothing: %s", answer)
 	}
 	failed, forgotten, intent := r.leftIn("c2", "eth0"), r.leftIn("c3", "eth0"), r.leftIn("c4", "eth0")
 	intent.Plan = nil // what it had went with its release
 	r.writeAttached(r.attachedTo("c1", "d7"), failed, forgotten, intent)
-	r.write("", plan.ReleaseDir, ".forget-c3@eth0")
-	r.write("{", plan.AttachedDir, "c5@eth0")
-	r.write("", plan.AttachedDir, "c2@eth0.left")
+	r.write("", agentapi.ReleaseDir, ".forget-c3@eth0")
+	r.write("{", agentapi.AttachedDir, "c5@eth0")
+	r.write("", agentapi.AttachedDir, "c2@eth0.left")
 	at := time.Unix(1_700_000_000, 0).UTC()
-	for _, a := range []*plan.Attached{failed, forgotten} {
-		r.must(os.Chtimes(filepath.Join(r.conf.StateDir, plan.AttachedDir, a.Sandbox.ID()), at, at))
+	for _, a := range []*agentapi.Attached{failed, forgotten} {
+		r.must(os.Chtimes(filepath.Join(r.conf.StateDir, agentapi.AttachedDir, a.Sandbox.ID()), at, at))
 	}
 	got := r.left()
 	for i := range got {
 		got[i].Since = got[i].Since.UTC()
 	}
-	if want := []plan.LeftBehind{leftBehind(failed, at, false), leftBehind(forgotten, at, true)}; !reflect.DeepEqual(got, want) {
+	if want := []agentapi.LeftBehind{leftBehind(failed, at, false), leftBehind(forgotten, at, true)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); got != 1 {
@@ -107,10 +107,10 @@ func metric(t *testing.T, a *Agent, name string) float64 {
 func TestLeftBehindOfAJournalThatCannotBeRead(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.write("", plan.AttachedDir)
-	want := "open " + filepath.Join(r.conf.StateDir, plan.AttachedDir) + ": not a directory"
-	wantCoded(t, r.call(plan.OpLeft, plan.LeftRequest{}, nil), conf.CodeTryAgain, want)
-	wantCoded(t, r.call(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: "c1"}}, nil), conf.CodeTryAgain, want)
+	r.write("", agentapi.AttachedDir)
+	want := "open " + filepath.Join(r.conf.StateDir, agentapi.AttachedDir) + ": not a directory"
+	wantCoded(t, r.call(agentapi.OpLeft, agentapi.LeftRequest{}, nil), conf.CodeTryAgain, want)
+	wantCoded(t, r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}, nil), conf.CodeTryAgain, want)
 	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); !math.IsNaN(got) {
 		t.Errorf("%v are counted, where nobody can tell", got)
 	}
@@ -153,21 +153,21 @@ func TestForget(t *testing.T) {
 			r.start()
 			intent := r.leftIn("intent", "eth0")
 			intent.Plan = nil
-			r.write("{", plan.AttachedDir, "damaged@eth0")
+			r.write("{", agentapi.AttachedDir, "damaged@eth0")
 			r.writeAttached(r.leftIn("abc123", "eth0"), intent, r.attachedTo("live", "d7"))
 			if !tt.alone {
 				r.writeAttached(r.leftIn("abd", "eth0"), r.leftIn("abd", "eth1"))
 			}
 			before := []string{}
 			if tt.forgottenBeforehand {
-				r.write("", plan.ReleaseDir, tt.want)
+				r.write("", agentapi.ReleaseDir, tt.want)
 				before = append(before, tt.want)
 			}
 			if got := r.release(); !slices.Equal(got, before) {
 				t.Fatalf("release/ has %q", got)
 			}
-			var l plan.LeftBehind
-			err := r.call(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: tt.container, Interface: tt.ifName}}, &l)
+			var l agentapi.LeftBehind
+			err := r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: tt.container, Interface: tt.ifName}}, &l)
 			if tt.want == "" {
 				wantCoded(t, err, conf.CodeInvalidConfig, `container "`+tt.container+`": `+string(rune('0'+tt.number))+" have this ID or beginning and delegates whose DEL failed, where one is wanted")
 				if got := r.release(); len(got) != 0 {
@@ -179,7 +179,7 @@ func TestForget(t *testing.T) {
 			if got := r.release(); !slices.Equal(got, []string{tt.want}) {
 				t.Errorf("release/ has %q, want %s", got, tt.want)
 			}
-			info, err := os.Lstat(filepath.Join(r.conf.StateDir, plan.ReleaseDir, tt.want))
+			info, err := os.Lstat(filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, tt.want))
 			if err != nil || info.Mode() != 0o600 || info.Size() != 0 {
 				t.Errorf("the mark is %v, %v", info, err)
 			}
@@ -207,7 +207,7 @@ func TestForgetFreesDevices(t *testing.T) {
 	r.writeAttached(r.leftIn("c9", "eth0"))
 	_, err := r.planFor("c1", "vf")
 	r.wantRefused(err, conf.CodeNoDevice, "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old")
-	r.must(r.call(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: "c9"}}, nil))
+	r.must(r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "c9"}}, nil))
 	p, err := r.planFor("c1", "vf")
 	r.must(err)
 	if got := given(p); got != "net1 a.example/vf d1" {
@@ -221,7 +221,7 @@ func TestMarksAreSwept(t *testing.T) {
 	r.writeAttached(r.leftIn("c1", "eth0"))
 	// In the order in which the folder is read: what is to go comes last.
 	for _, name := range []string{".c2@eth0.tmp", ".forget-c1@eth0", ".forget-c1@eth1", ".forget-c2@eth0"} {
-		r.write("", plan.ReleaseDir, name)
+		r.write("", agentapi.ReleaseDir, name)
 	}
 	r.start()
 	r.eventually("swept", func() bool { return !slices.Contains(r.release(), ".forget-c2@eth0") })
@@ -236,7 +236,7 @@ func TestMarksAreSwept(t *testing.T) {
 // The folder that an operator's word goes to is root's, whoever made it.
 func TestReleaseFolderIsClosed(t *testing.T) {
 	r := newRig(t)
-	dir := filepath.Join(r.conf.StateDir, plan.ReleaseDir)
+	dir := filepath.Join(r.conf.StateDir, agentapi.ReleaseDir)
 	r.must(os.MkdirAll(dir, 0o755))
 	r.must(os.Chmod(dir, 0o777))
 	r.start()

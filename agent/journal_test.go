@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // opens counts how often a file is opened meanwhile.
@@ -42,13 +42,13 @@ func TestBoundaryTheJournalIsReadOnce(t *testing.T) {
 	l.kubelet(vf + ": d2")
 	l.source.nads["vf"] = netmodel.NAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
 	l.writeAttached(l.leftIn("c9", "eth0"))
-	entry := filepath.Join(l.conf.StateDir, plan.AttachedDir, "c9@eth0")
+	entry := filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c9@eth0")
 	registry := prometheus.NewRegistry()
 	newMetrics(registry, l.agent)
 	for what, do := range map[string]func() error{
 		"a scrape": func() error { _, err := registry.Gather(); return err },
 		"a plan with a device": func() error {
-			_, err := l.agent.makePlan(t.Context(), &plan.PlanRequest{
+			_, err := l.agent.makePlan(t.Context(), &agentapi.PlanRequest{
 				Sandbox: l.sandbox("c1"), Sharing: true, AllowedDelegates: []string{"host-device"}, Annotations: map[string]string{conf.NetworksAnnotation: "vf"},
 			}, &texts{agent: l.agent})
 			return err

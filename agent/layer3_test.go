@@ -11,11 +11,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // What pods get on a network that gives each node a block of its own. The controller is the real one, on a connection of
@@ -111,7 +111,7 @@ func on(name string) string { return `[{"name":"l3","interface":"` + name + `"}]
 func way(block netip.Prefix) string { return fmt.Sprintf("[{10.128.0.0/16 %s}]", block.Addr().Next()) }
 
 // wantIn demands an interface with an address of the block, and routes.
-func wantIn(t *testing.T, i plan.Interface, block netip.Prefix, routes string) {
+func wantIn(t *testing.T, i agentapi.Interface, block netip.Prefix, routes string) {
 	t.Helper()
 	if len(i.Addresses) != 1 || i.Addresses[0].Masked() != block || fmt.Sprint(i.Routes) != routes {
 		t.Errorf("interface %+v, want an address of %s and the routes %s", i, block, routes)
@@ -206,7 +206,7 @@ func TestNodeHasAnotherBlock(t *testing.T) {
 			_, err := r.planFor("c1", on("x1"))
 			r.must(err)
 			was := r.blocks()["node1"]
-			r.must(r.call(plan.OpRelease, plan.Release{Version: plan.Version, Sandbox: r.sandbox("c1")}, &plan.Released{}))
+			r.must(r.call(agentapi.OpRelease, agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1")}, &agentapi.Released{}))
 			r.eventually("released", func() bool { return len(r.pods()) == 0 })
 			r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
 			tt.change(r, n, was)
@@ -451,7 +451,7 @@ func TestLostAnswersAreRememberedOnLayer3(t *testing.T) {
 	_, err := r.planFor("c1", "l3")
 	r.proxy.Before(nil)
 	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "network shop/l3 takes no ports of NetworkAttachmentDefinition shop/l3") ||
-		errors.Is(err, plan.ErrClean) {
+		errors.Is(err, agentapi.ErrClean) {
 		t.Errorf("error %v, want one that leaves the release to the plugin", err)
 	}
 	r.wantPods("shop/web/net1")

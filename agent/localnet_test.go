@@ -12,13 +12,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // What pods get on a network of the provider's, what an agent says of its node in NB, and the rig with a controller.
@@ -117,19 +117,19 @@ func waits(tx ovndbtest.Transact) bool {
 }
 
 // planAtOnce has as many pods come at once, each with a number of its own in its networks.
-func (r *rig) planAtOnce(n int, networks string) []*plan.Plan {
+func (r *rig) planAtOnce(n int, networks string) []*agentapi.Plan {
 	r.t.Helper()
 	return r.beginPlans(n, networks)()
 }
 
 // beginPlans is planAtOnce for a test that has something to do before it waits for the answers.
-func (r *rig) beginPlans(n int, networks string) (answers func() []*plan.Plan) {
+func (r *rig) beginPlans(n int, networks string) (answers func() []*agentapi.Plan) {
 	var all sync.WaitGroup
-	plans, errs := make([]*plan.Plan, n), make([]error, n)
+	plans, errs := make([]*agentapi.Plan, n), make([]error, n)
 	for i := range plans {
 		all.Go(func() { plans[i], errs[i] = r.planFor(fmt.Sprint("c", i), fmt.Sprintf(networks, i)) })
 	}
-	return func() []*plan.Plan {
+	return func() []*agentapi.Plan {
 		r.t.Helper()
 		all.Wait()
 		r.must(errors.Join(errs...))
@@ -141,7 +141,7 @@ func (r *rig) beginPlans(n int, networks string) (answers func() []*plan.Plan) {
 func (r *rig) wantClean(err error, code uint, want string) {
 	r.t.Helper()
 	wantCoded(r.t, err, code, want)
-	if !errors.Is(err, plan.ErrClean) {
+	if !errors.Is(err, agentapi.ErrClean) {
 		r.t.Errorf("%v: the plugin would ask for a release", err)
 	}
 }
@@ -287,7 +287,7 @@ func TestNodeSaysItsChassis(t *testing.T) {
 	r := newRig(t)
 	r.nb.Pause()
 	go func() {
-		r.eventually("ready", func() bool { return exists(plan.ReadyMarker(r.conf.Socket)) })
+		r.eventually("ready", func() bool { return exists(agentapi.ReadyMarker(r.conf.Socket)) })
 		if strings.Contains(r.log.String(), "NB knows") {
 			t.Error("it says that NB knows while NB hangs")
 		}

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // bridgeOf is a configuration of another plugin of as many bytes.
@@ -31,15 +31,15 @@ func times(n int, network string) string {
 }
 
 // planSharing asks as a plugin of today does, and returns the number of the answer's bytes too.
-func (r *rig) planSharing(ctx context.Context, id, networks string) (*plan.Plan, int, error) {
+func (r *rig) planSharing(ctx context.Context, id, networks string) (*agentapi.Plan, int, error) {
 	var text json.RawMessage
-	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
+	c := &agentapi.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
 	defer c.Close()
-	request := plan.PlanRequest{Sandbox: r.sandbox(id), Sharing: true, Annotations: map[string]string{conf.NetworksAnnotation: networks}}
-	if err := c.Call(ctx, plan.OpPlan, request, &text); err != nil {
+	request := agentapi.PlanRequest{Sandbox: r.sandbox(id), Sharing: true, Annotations: map[string]string{conf.NetworksAnnotation: networks}}
+	if err := c.Call(ctx, agentapi.OpPlan, request, &text); err != nil {
 		return nil, 0, err
 	}
-	p := &plan.Plan{}
+	p := &agentapi.Plan{}
 	return p, len(text), json.Unmarshal(text, p)
 }
 
@@ -127,7 +127,7 @@ func TestBoundaryPlansAreRefusedBySize(t *testing.T) {
 			before := asked
 			err := tt.call()
 			code, msg, details := conf.Describe(err)
-			if code != conf.CodeInvalidConfig || !strings.HasPrefix(msg, tt.want) || details == "" || !errors.Is(err, plan.ErrClean) {
+			if code != conf.CodeInvalidConfig || !strings.HasPrefix(msg, tt.want) || details == "" || !errors.Is(err, agentapi.ErrClean) {
 				t.Errorf("got  %d %s (%s)\nwant 7 %s", code, msg, details, tt.want)
 			}
 			if len(r.source.fetched) != tt.fetched {
@@ -195,7 +195,7 @@ func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 	// One whose time is over says what it waits for.
 	over, cancel := context.WithCancel(ctx)
 	cancel()
-	late := &plan.PlanRequest{Sandbox: r.sandbox("late"), Annotations: map[string]string{conf.NetworksAnnotation: "big"}}
+	late := &agentapi.PlanRequest{Sandbox: r.sandbox("late"), Annotations: map[string]string{conf.NetworksAnnotation: "big"}}
 	if _, err := r.agent.makePlan(over, late, &texts{agent: r.agent}); !conf.HasCode(err, conf.CodeTryAgain) ||
 		!strings.Contains(err.Error(), "network shop/big: 4 other pods of this node have networks with large configurations") {
 		t.Errorf("a plan that waits for its time: %v", err)
@@ -240,9 +240,9 @@ func TestBoundaryWaitingPlansEndWithTheirPlugin(t *testing.T) {
 	r.must(r.agent.large.Acquire(t.Context(), maxLarge))
 	conn, err := net.Dial("unix", r.conf.Socket)
 	r.must(err)
-	body, err := json.Marshal(plan.PlanRequest{Sandbox: r.sandbox("c1"), Sharing: true, Annotations: map[string]string{conf.NetworksAnnotation: "big"}})
+	body, err := json.Marshal(agentapi.PlanRequest{Sandbox: r.sandbox("c1"), Sharing: true, Annotations: map[string]string{conf.NetworksAnnotation: "big"}})
 	r.must(err)
-	r.must(plan.Write(conn, plan.Request{Version: plan.Version, Op: plan.OpPlan, Body: body}))
+	r.must(agentapi.Write(conn, agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: body}))
 	r.eventually("waiting", func() bool { return r.agent.sandboxes.usersOf("c1") == 1 })
 	r.must(conn.Close())
 	r.eventually("ended", func() bool { return r.agent.sandboxes.usersOf("c1") == 0 })

@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // metrics are the agent's, on the registry that it is given.
@@ -78,8 +78,8 @@ func (journalMetrics) Describe(to chan<- *prometheus.Desc) {
 
 func (j journalMetrics) Collect(to chan<- prometheus.Metric) {
 	left, files := math.NaN(), math.NaN()
-	if attached, damaged, err := plan.ReadAttached(j.agent.conf.StateDir); err == nil {
-		waiting := slices.DeleteFunc(listLeftBehind(attached), func(l plan.LeftBehind) bool { return l.Forgotten })
+	if attached, damaged, err := agentapi.ReadAttached(j.agent.conf.StateDir); err == nil {
+		waiting := slices.DeleteFunc(listLeftBehind(attached), func(l agentapi.LeftBehind) bool { return l.Forgotten })
 		left, files = float64(len(waiting)), float64(len(damaged))+float64(j.agent.stuckReleases.Load())
 	}
 	to <- prometheus.MustNewConstMetric(leftBehindDesc, prometheus.GaugeValue, left)
@@ -92,7 +92,7 @@ func (m *metrics) observe(op string, err error, took time.Duration) {
 		code, _, _ = conf.Describe(err)
 	}
 	switch op {
-	case plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus, plan.OpLeft, plan.OpForget, plan.OpGC:
+	case agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus, agentapi.OpLeft, agentapi.OpForget, agentapi.OpGC:
 	default:
 		op = "unknown" // a peer must not choose our label values
 	}

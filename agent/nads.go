@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-func (a *Agent) rules(r *plan.PlanRequest) nad.Rules {
+func (a *Agent) rules(r *agentapi.PlanRequest) nad.Rules {
 	return nad.Rules{
 		Isolated: a.conf.Isolated, Global: a.conf.Global, Compatible: a.conf.Compatible,
 		Allowed: r.AllowedDelegates, AllowedIPAM: append([]string{}, r.AllowedIPAM...), // which is never nil

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // What a pod gets when its NADs say something else than what is in force.
@@ -62,7 +62,7 @@ func insertsPort(tx ovndbtest.Transact) bool {
 }
 
 // wantRow demands that a planned interface's port is in NB as the plan has it, and no other port.
-func (r *rig) wantRow(i plan.Interface) {
+func (r *rig) wantRow(i agentapi.Interface) {
 	r.t.Helper()
 	words := []string{i.MAC}
 	for _, a := range i.Addresses {
@@ -77,7 +77,7 @@ func (r *rig) wantRow(i plan.Interface) {
 // wantRefused demands the error, that the plugin need not release anything, and that this is so.
 func (r *rig) wantRefused(err error, code uint, words ...string) {
 	r.t.Helper()
-	if !conf.HasCode(err, code) || !errors.Is(err, plan.ErrClean) {
+	if !conf.HasCode(err, code) || !errors.Is(err, agentapi.ErrClean) {
 		r.t.Errorf("error %v, want a clean one with code %d", err, code)
 		return
 	}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // Each mention of a network is an attachment of its own: an interface, a port with its own addresses and MAC, an entry in
@@ -29,7 +29,7 @@ func TestOneNetworkTwice(t *testing.T) {
 	if want := map[string]string{"shop/web/net1": "c1", "shop/web/net2": "c1"}; !maps.Equal(r.ports(), want) {
 		t.Errorf("ports %v, want %v", r.ports(), want)
 	}
-	text, err := statusOf(&plan.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)})
+	text, err := statusOf(&agentapi.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)})
 	r.must(err)
 	var status []struct {
 		Name, Interface, MAC string

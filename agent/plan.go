@@ -7,19 +7,19 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // plan makes a plan: everything is validated first, then all ports are written. A plugin that is gone before it
 // hears the plan will not ask for their release, so they are released here.
-func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) error {
+func (a *Agent) plan(ctx context.Context, r *agentapi.PlanRequest, send deliver) error {
 	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (a *Agent) plan(ctx context.Context, r *plan.PlanRequest, send deliver) err
 	defer texts.done() // when the plan is sent: until then it is in memory
 	p, err := a.makePlan(ctx, r, texts)
 	failpoint.Hit("plan-made")
-	gone := &plan.Release{Sandbox: r.Sandbox}
+	gone := &agentapi.Release{Sandbox: r.Sandbox}
 	if err == nil {
 		if err = send(p); err == nil || len(p.Interfaces) == 0 {
 			return err
@@ -67,7 +67,7 @@ func clean(ctx context.Context, err error) bool {
 // errNotSent says that a plugin did not get its answer.
 var errNotSent = errors.New("the plugin did not get its answer")
 
-func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest, texts *texts) (*plan.Plan, error) {
+func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, texts *texts) (*agentapi.Plan, error) {
 	pod, err := a.podOf(ctx, &r.Sandbox)
 	if err != nil {
 		return nil, err
@@ -78,16 +78,16 @@ func (a *Agent) makePlan(ctx context.Context, r *plan.PlanRequest, texts *texts)
 	}
 	selections, err := nad.Select(annotations, r.Namespace, r.Interface)
 	if err != nil || len(selections) == 0 {
-		return &plan.Plan{}, err
+		return &agentapi.Plan{}, err
 	}
 	if r.Draining {
-		return nil, plan.Draining()
+		return nil, agentapi.Draining()
 	}
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 	}
 	read := sync.OnceValues(func() (*journal, error) {
-		attached, damaged, err := plan.ReadAttached(a.conf.StateDir)
+		attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
 		return &journal{attached, damaged}, err
 	})
 	asks := &asked{annotations, selections, &r.Sandbox, a.rules(r), !r.Sharing, read}
@@ -183,7 +183,7 @@ func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get get
 type asked struct {
 	annotations map[string]string
 	selections  []nad.Selection
-	sandbox     *plan.Sandbox
+	sandbox     *agentapi.Sandbox
 	rules       nad.Rules
 	apart       bool // its plugin reads no plan whose delegates share a conflist
 	journal     readJournal
@@ -192,14 +192,14 @@ type asked struct {
 // journal is what the plugin's journal says; readJournal reads it, once for a plan.
 type (
 	journal struct {
-		attached []plan.Attached
+		attached []agentapi.Attached
 		damaged  []string // by the files' names
 	}
 	readJournal func() (*journal, error)
 )
 
 // planFor makes the plan by the NADs that get answers with.
-func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, get getNAD) (*plan.Plan, error) {
+func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, get getNAD) (*agentapi.Plan, error) {
 	attachments, err := nad.Resolve(ctx, owner.Namespace, pod.selections, pod.rules, get)
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	if err != nil {
 		return nil, err
 	}
-	p := &plan.Plan{}
+	p := &agentapi.Plan{}
 	a.setRouting(p, routing)
 	var own []int // the attachments to OVN networks
 	for i := range attachments {
@@ -232,7 +232,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 			own = append(own, i)
 			continue
 		}
-		p.Delegates = append(p.Delegates, plan.Delegate{
+		p.Delegates = append(p.Delegates, agentapi.Delegate{
 			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Device: devices[i], Position: i, Warning: d.Warning,
 		})
 	}
@@ -251,7 +251,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	wants := make([]ovnport.Want, 0, len(own))
 	for _, i := range own {
 		at := &attachments[i]
-		p.Interfaces = append(p.Interfaces, plan.Interface{Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i})
+		p.Interfaces = append(p.Interfaces, agentapi.Interface{Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i})
 		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, NotOwn: routing.AllGateways()})
 	}
 	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {
@@ -263,7 +263,7 @@ func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, ge
 	for i, port := range ports {
 		p.Interfaces[i].MAC = port.MAC.String()
 		p.Interfaces[i].Addresses = port.Addresses
-		p.Interfaces[i].Port = plan.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
+		p.Interfaces[i].Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
 	}
 	return p, nil
 }
@@ -293,17 +293,17 @@ func (a *Agent) onThisNode(ctx context.Context, attachments []nad.Attachment) (s
 }
 
 // setRouting puts the pod's own routes and its default routes into the plan.
-func (a *Agent) setRouting(p *plan.Plan, r *nad.Routing) {
+func (a *Agent) setRouting(p *agentapi.Plan, r *nad.Routing) {
 	for _, route := range r.Routes {
-		p.Routes = append(p.Routes, plan.Route{Route: route.Route, Interface: route.Interface})
+		p.Routes = append(p.Routes, agentapi.Route{Route: route.Route, Interface: route.Interface})
 	}
 	if r.Default != nil {
-		p.Default = &plan.Default{Interface: r.Default.Interface, Gateways: r.Gateways, Keep: a.conf.KeepOnPrimary}
+		p.Default = &agentapi.Default{Interface: r.Default.Interface, Gateways: r.Gateways, Keep: a.conf.KeepOnPrimary}
 	}
 }
 
 // podOf returns the pod that the sandbox is for.
-func (a *Agent) podOf(ctx context.Context, s *plan.Sandbox) (*source.Pod, error) {
+func (a *Agent) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, error) {
 	pod, err := a.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
 	if errors.Is(err, source.ErrNotFound) {
 		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)

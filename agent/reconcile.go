@@ -15,9 +15,9 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // reconciler takes away what no DEL ever came for: runtimes are known to skip it, and a node's journal may be lost.
@@ -30,7 +30,7 @@ type reconciler struct {
 	missing missing              // running pods without their networks
 
 	mu   sync.Mutex
-	left []plan.Dead // what only the plugin can take away
+	left []agentapi.Dead // what only the plugin can take away
 }
 
 // reconcile unplugs what a reboot left in Open vSwitch, and then looks once a period until the end of ctx.
@@ -115,7 +115,7 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 		}
 	}
 	r.agent.blocks.keep(used)
-	var left []plan.Dead // anew: who is not dead any more is not the plugin's to undo
+	var left []agentapi.Dead // anew: who is not dead any more is not the plugin's to undo
 	var errs []error
 	for _, m := range all {
 		if m.why == "" {
@@ -155,17 +155,17 @@ const maxDead = 4
 
 // dead returns the first containers of which only the plugin can take away what is left, but for those that it has tried and
 // marked: those it takes up by itself.
-func (r *reconciler) dead() []plan.Dead {
+func (r *reconciler) dead() []agentapi.Dead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	there := func(path string) bool {
 		_, err := os.Lstat(path)
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	r.left = slices.DeleteFunc(r.left, func(d plan.Dead) bool {
-		entry := filepath.Join(r.agent.conf.StateDir, plan.AttachedDir, d.ID())
+	r.left = slices.DeleteFunc(r.left, func(d agentapi.Dead) bool {
+		entry := filepath.Join(r.agent.conf.StateDir, agentapi.AttachedDir, d.ID())
 		if len(d.HostEnds) == 0 {
-			return !there(entry) || there(entry+plan.LeftSuffix)
+			return !there(entry) || there(entry+agentapi.LeftSuffix)
 		}
 		return !slices.ContainsFunc(d.HostEnds, func(name string) bool {
 			is, err := linkThere(name)
@@ -239,12 +239,12 @@ func (a *Agent) scrub(ctx context.Context) error {
 }
 
 // gc answers an operator: what is left of containers that are gone, and what of it goes now.
-func (a *Agent) gc(ctx context.Context, r *plan.GCRequest, send deliver) error {
+func (a *Agent) gc(ctx context.Context, r *agentapi.GCRequest, send deliver) error {
 	all, err := a.remaining.round(ctx, r.DryRun)
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "nothing is taken away by a list with gaps; do OVN's Northbound database, Open vSwitch and the source of pods answer?", "%w", err)
 	}
-	answer := plan.Remains{Containers: []plan.Remainder{}}
+	answer := agentapi.Remains{Containers: []agentapi.Remainder{}}
 	for _, m := range all {
 		if m.why != "" {
 			answer.Containers = append(answer.Containers, m.answer())

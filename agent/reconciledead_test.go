@@ -15,14 +15,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // dead has containers seen dead for a period; what is left for the plugin is returned.
-func (l *looked) dead() []plan.Dead {
+func (l *looked) dead() []agentapi.Dead {
 	l.t.Helper()
 	l.look(false)
 	l.later()
@@ -30,7 +30,7 @@ func (l *looked) dead() []plan.Dead {
 	return l.agent.remaining.dead()
 }
 
-func (l *looked) wantDead(what string, got []plan.Dead, want ...plan.Dead) {
+func (l *looked) wantDead(what string, got []agentapi.Dead, want ...agentapi.Dead) {
 	l.t.Helper()
 	if len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
 		l.t.Errorf("%s: the plugin is told %+v, want %+v", what, got, want)
@@ -38,8 +38,8 @@ func (l *looked) wantDead(what string, got []plan.Dead, want ...plan.Dead) {
 }
 
 // entryOf is the sandbox that journal writes.
-func entryOf(container, pod, uid string) plan.Sandbox {
-	return plan.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: pod, UID: uid}
+func entryOf(container, pod, uid string) agentapi.Sandbox {
+	return agentapi.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: pod, UID: uid}
 }
 
 // What only the plugin can take away it is told of: the entries of its journal, and host ends that no entry tells of, as long
@@ -50,19 +50,19 @@ func TestWhatIsLeftToThePlugin(t *testing.T) {
 	}
 	l := newLooked(t)
 	l.neighbours(true)
-	file := func(name string) string { return filepath.Join(l.conf.StateDir, plan.AttachedDir, name) }
+	file := func(name string) string { return filepath.Join(l.conf.StateDir, agentapi.AttachedDir, name) }
 	gone, lost := owner("c1", "gone", "u-9"), owner("c2", "lost", "u-9")
 	l.journal(gone, "net1")
-	l.link(plan.HostEnd("c1", "net1"))
+	l.link(agentapi.HostEnd("c1", "net1"))
 	l.lease(lost, "net1", "net2", "net3")
 	for _, name := range []string{"net1", "net2"} {
-		l.link(plan.HostEnd("c2", name))
+		l.link(agentapi.HostEnd("c2", name))
 	}
 	l.lease(owner("c3", "without", "u-9"), "net1") // and nothing else
-	entry := plan.Dead{Sandbox: entryOf("c1", "gone", "u-9")}
-	ends := []string{plan.HostEnd("c2", "net1"), plan.HostEnd("c2", "net2")}
+	entry := agentapi.Dead{Sandbox: entryOf("c1", "gone", "u-9")}
+	ends := []string{agentapi.HostEnd("c2", "net1"), agentapi.HostEnd("c2", "net2")}
 	slices.Sort(ends)
-	links := plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "lost", UID: "u-9"}, HostEnds: ends}
+	links := agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "lost", UID: "u-9"}, HostEnds: ends}
 
 	l.look(false)
 	l.wantDead("seen once", l.agent.remaining.dead())
@@ -75,7 +75,7 @@ func TestWhatIsLeftToThePlugin(t *testing.T) {
 	l.wantDead("one link less", l.agent.remaining.dead(), entry, links)
 	l.unlink(ends[1])
 	l.wantDead("without links", l.agent.remaining.dead(), entry)
-	l.write("", plan.AttachedDir, "c1@eth0.left")
+	l.write("", agentapi.AttachedDir, "c1@eth0.left")
 	l.wantDead("tried by the plugin, which marked it", l.agent.remaining.dead())
 	l.must(os.Remove(file("c1@eth0.left")))
 	l.look(false)
@@ -92,12 +92,12 @@ func TestAllEntriesAreLeftToThePlugin(t *testing.T) {
 	second.Sandbox = entryOf("c1", "gone", "u-9")
 	second.Sandbox.Interface = "eth1"
 	l.writeAttached(second)
-	l.write("{", plan.AttachedDir, "c2@eth0")
+	l.write("{", agentapi.AttachedDir, "c2@eth0")
 	l.lease(owner("c2", "gone-too", "u-9"), "net1")
-	l.write("{", plan.AttachedDir, "c3@eth0") // of which nobody can tell
+	l.write("{", agentapi.AttachedDir, "c3@eth0") // of which nobody can tell
 	l.wantSaid("why", l.look(true), "c1: pod shop/gone is gone", "c2: pod shop/gone-too is gone")
-	l.wantDead("all", l.dead(), plan.Dead{Sandbox: entryOf("c1", "gone", "u-9")}, plan.Dead{Sandbox: second.Sandbox},
-		plan.Dead{Sandbox: plan.Sandbox{ContainerID: "c2", Interface: "eth0"}})
+	l.wantDead("all", l.dead(), agentapi.Dead{Sandbox: entryOf("c1", "gone", "u-9")}, agentapi.Dead{Sandbox: second.Sandbox},
+		agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth0"}})
 }
 
 // A container counts as alive while one of the entries has a host end that is there.
@@ -107,13 +107,13 @@ func TestHostEndsOfAllEntries(t *testing.T) {
 	}
 	l := newLooked(t)
 	l.journal(owner("c1", "web", "u-1"), "net1")
-	second := &plan.Attached{Sandbox: entryOf("c1", "web", "u-1"), Plan: &plan.Plan{Interfaces: []plan.Interface{{Name: "net5"}}}}
+	second := &agentapi.Attached{Sandbox: entryOf("c1", "web", "u-1"), Plan: &agentapi.Plan{Interfaces: []agentapi.Interface{{Name: "net5"}}}}
 	second.Sandbox.Interface = "eth1"
 	l.writeAttached(second)
 	for _, name := range []string{"net1", "net5"} {
-		l.link(plan.HostEnd("c1", name))
+		l.link(agentapi.HostEnd("c1", name))
 		l.wantSaid("with "+name, l.look(true))
-		l.unlink(plan.HostEnd("c1", name))
+		l.unlink(agentapi.HostEnd("c1", name))
 	}
 	l.wantSaid("without", l.look(true), "c1"+namespaceGone)
 }
@@ -122,7 +122,7 @@ func TestHostEndsOfAllEntries(t *testing.T) {
 func TestDeadThatLivesAgain(t *testing.T) {
 	l := newLooked(t)
 	l.writeAttached(l.attachedTo("c1", "d1")) // delegates alone, of pod shop/old
-	entry := plan.Dead{Sandbox: l.attachedTo("c1", "d1").Sandbox}
+	entry := agentapi.Dead{Sandbox: l.attachedTo("c1", "d1").Sandbox}
 	l.wantDead("dead", l.dead(), entry)
 	l.inVain("NB", false)
 	l.wantDead("after a list with gaps", l.agent.remaining.dead(), entry)
@@ -144,7 +144,7 @@ func TestEndsThatFailedAreLeftToThePlugin(t *testing.T) {
 	alive := l.attachedTo("c2", "d1")
 	alive.Sandbox = entryOf("c2", "web", "u-1")
 	l.writeAttached(failed, alive)
-	l.wantDead("a period later", l.dead(), plan.Dead{Sandbox: failed.Sandbox})
+	l.wantDead("a period later", l.dead(), agentapi.Dead{Sandbox: failed.Sandbox})
 	l.wantSaid("why", l.look(true), "c1: its end has begun, and networks of other plugins would not go")
 }
 
@@ -180,20 +180,20 @@ func TestTakenAwayIsCounted(t *testing.T) {
 // The plugin takes up one at a call: it is not told of hundreds.
 func TestFewAreToldAtOnce(t *testing.T) {
 	l := newLooked(t)
-	var want []plan.Dead
+	var want []agentapi.Dead
 	for i := range 7 {
 		id := fmt.Sprint("c", i)
 		l.journal(owner(id, "gone", "u-9"), "net1")
-		want = append(want, plan.Dead{Sandbox: entryOf(id, "gone", "u-9")})
+		want = append(want, agentapi.Dead{Sandbox: entryOf(id, "gone", "u-9")})
 	}
 	l.wantDead("of seven", l.dead(), want[:4]...)
-	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
 	l.wantDead("of six", l.agent.remaining.dead(), want[0], want[2], want[3], want[4])
 }
 
 // told asks the agent by its socket, and returns which dead containers the answer names.
-func (r *rig) told(op string, body any) ([]plan.Dead, error) {
-	c := &plan.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
+func (r *rig) told(op string, body any) ([]agentapi.Dead, error) {
+	c := &agentapi.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -215,14 +215,14 @@ func TestReconcileRuns(t *testing.T) {
 	unlock()
 	r.writeAttached(r.attachedTo("c9", "d1")) // of pod shop/old, which is not there
 	r.eventually("released", func() bool { return len(r.ports()) == 0 })
-	want := []plan.Dead{{Sandbox: r.attachedTo("c9", "d1").Sandbox}}
+	want := []agentapi.Dead{{Sandbox: r.attachedTo("c9", "d1").Sandbox}}
 	r.eventually("named", func() bool {
-		got, err := r.told(plan.OpLeft, plan.LeftRequest{})
+		got, err := r.told(agentapi.OpLeft, agentapi.LeftRequest{})
 		r.must(err)
 		return reflect.DeepEqual(got, want)
 	})
 	r.eventually("named in a refusal", func() bool {
-		got, err := r.told(plan.OpForget, plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: "x"}})
+		got, err := r.told(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "x"}})
 		if !conf.HasCode(err, conf.CodeInvalidConfig) {
 			t.Fatalf("got %v, want a refusal", err)
 		}
@@ -253,7 +253,7 @@ func TestAnswersWhileALookHangs(t *testing.T) {
 	})
 	unlock()
 	<-hangs // the release of c1's ports
-	_, err = r.told(plan.OpLeft, plan.LeftRequest{})
+	_, err = r.told(agentapi.OpLeft, agentapi.LeftRequest{})
 	r.must(err)
 	if got := r.ports(); len(got) != 2 {
 		t.Errorf("ports %v: nothing hung", got)
@@ -263,10 +263,10 @@ func TestAnswersWhileALookHangs(t *testing.T) {
 }
 
 // remainders asks the agent as an operator does.
-func (r *rig) remainders(dry bool) []plan.Remainder {
+func (r *rig) remainders(dry bool) []agentapi.Remainder {
 	r.t.Helper()
-	var answer plan.Remains
-	r.must(r.call(plan.OpGC, plan.GCRequest{DryRun: dry}, &answer))
+	var answer agentapi.Remains
+	r.must(r.call(agentapi.OpGC, agentapi.GCRequest{DryRun: dry}, &answer))
 	return answer.Containers
 }
 
@@ -281,7 +281,7 @@ func TestGC(t *testing.T) {
 	go func() { served <- l.agent.serve(ctx, listener) }()
 	defer func() { cancel(); l.must(<-served) }()
 	var raw json.RawMessage
-	l.must(l.call(plan.OpGC, plan.GCRequest{DryRun: true}, &raw))
+	l.must(l.call(agentapi.OpGC, agentapi.GCRequest{DryRun: true}, &raw))
 	if string(raw) != `{"containers":[]}` {
 		t.Errorf("of nothing: %s", raw)
 	}
@@ -290,10 +290,10 @@ func TestGC(t *testing.T) {
 	l.lease(owner("alive", "alive", "u-2"), "net1")
 	unlock := l.lockOf("alive@eth0.lock")
 	defer unlock()
-	c1 := plan.Remainder{Sandbox: entryOf("c1", "web", "u-1"), Why: "its network namespace is gone", Journal: true, Delegates: []string{"net9 on shop/ext"},
-		Ports: []string{"shop/web/net1", "shop/web/net2"}, HostEnds: []string{plan.HostEnd("c1", "net1"), plan.HostEnd("c1", "net2")}}
-	c2 := plan.Remainder{Sandbox: plan.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "gone", UID: "u-9"}, Why: "pod shop/gone is gone", Ports: []string{"shop/gone/net1"}}
-	want := func(what string, dry bool, want ...plan.Remainder) {
+	c1 := agentapi.Remainder{Sandbox: entryOf("c1", "web", "u-1"), Why: "its network namespace is gone", Journal: true, Delegates: []string{"net9 on shop/ext"},
+		Ports: []string{"shop/web/net1", "shop/web/net2"}, HostEnds: []string{agentapi.HostEnd("c1", "net1"), agentapi.HostEnd("c1", "net2")}}
+	c2 := agentapi.Remainder{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "gone", UID: "u-9"}, Why: "pod shop/gone is gone", Ports: []string{"shop/gone/net1"}}
+	want := func(what string, dry bool, want ...agentapi.Remainder) {
 		t.Helper()
 		got := l.remainders(dry)
 		for i := range got {
@@ -316,12 +316,12 @@ func TestGC(t *testing.T) {
 	want("a period later", false, c1, c2)
 	c1.Ports, c1.HostEnds = nil, nil
 	want("what is the plugin's", false, c1)
-	l.must(os.Remove(filepath.Join(l.conf.StateDir, plan.AttachedDir, "c1@eth0")))
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
 	if got := l.remainders(false); len(got) != 0 {
 		t.Errorf("in the end: %+v", got)
 	}
 	l.eventually("counted", func() bool { return testutil.ToFloat64(l.agent.metrics.requests.WithLabelValues("gc", "0")) == 8 })
 
 	l.source.errs["shop/alive"] = fmt.Errorf("the source is away")
-	wantCoded(t, l.call(plan.OpGC, plan.GCRequest{DryRun: true}, nil), conf.CodeTryAgain, "pod shop/alive: the source is away")
+	wantCoded(t, l.call(agentapi.OpGC, agentapi.GCRequest{DryRun: true}, nil), conf.CodeTryAgain, "pod shop/alive: the source is away")
 }

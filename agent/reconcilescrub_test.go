@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // plugs lists whose host ends are in Open vSwitch, by name.
@@ -41,7 +41,7 @@ func TestScrub(t *testing.T) {
 	half := []string{"h1", "h2", "h3", "h4"} // several, as rows come in no order
 	for _, container := range half {
 		l.plug(owner(container, container, "u-9"), "net1", "net2", "net3", "net4")
-		l.link(plan.HostEnd(container, "net2"))
+		l.link(agentapi.HostEnd(container, "net2"))
 	}
 	unlock := l.lockOf("c4@eth0.lock")
 	stays := l.plugs()
@@ -133,8 +133,8 @@ func TestScrubEndsWithTheAgent(t *testing.T) {
 // Nothing is plugged before what a reboot left is gone.
 func TestBindWaitsForTheScrub(t *testing.T) {
 	l := newLooked(t)
-	r := plan.BindRequest{Sandbox: l.sandbox("c1"), Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}
-	r.Plan.Interfaces = []plan.Interface{{Name: "net1", Network: "shop/blue", Port: plan.Port{Name: "shop/web/net1"}}}
+	r := agentapi.BindRequest{Sandbox: l.sandbox("c1"), Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}
+	r.Plan.Interfaces = []agentapi.Interface{{Name: "net1", Network: "shop/blue", Port: agentapi.Port{Name: "shop/web/net1"}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	l.source.asked = func(string) { cancel() }
 	l.ovsProxy.Reset()
@@ -160,7 +160,7 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 	}
 	// Other plugins' networks have nothing to wait for.
 	l.agent.scrubbed = make(chan struct{})
-	r.Plan = plan.Plan{}
+	r.Plan = agentapi.Plan{}
 	bound := false
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

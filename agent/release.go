@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 const (
@@ -26,12 +26,12 @@ const (
 
 // release takes a sandbox's plugs and ports away. If that takes longer than a DEL should, it goes on after the
 // answer; what fails stays in release/ and is tried again.
-func (a *Agent) release(ctx context.Context, r *plan.Release, send deliver) error {
+func (a *Agent) release(ctx context.Context, r *agentapi.Release, send deliver) error {
 	for _, d := range r.Dropped {
 		a.log.Warn("the plugin gave up a network of another plugin", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", d)
 	}
 	if r.Planned && len(r.Ports) == 0 {
-		return send(plan.Released{Done: true})
+		return send(agentapi.Released{Done: true})
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -48,15 +48,15 @@ func (a *Agent) release(ctx context.Context, r *plan.Release, send deliver) erro
 		if err != nil {
 			a.log.Warn("release put off", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", err)
 		}
-		return send(plan.Released{Done: err == nil})
+		return send(agentapi.Released{Done: err == nil})
 	case <-time.After(replyWithin):
-		return send(plan.Released{})
+		return send(agentapi.Released{})
 	}
 }
 
 // releaseFile releases a sandbox and then removes its file from release/: only the agent does, and only when both
 // databases agree.
-func (a *Agent) releaseFile(ctx context.Context, r *plan.Release) error {
+func (a *Agent) releaseFile(ctx context.Context, r *agentapi.Release) error {
 	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (a *Agent) releaseFile(ctx context.Context, r *plan.Release) error {
 }
 
 // releaseNow needs the sandbox's lock.
-func (a *Agent) releaseNow(ctx context.Context, r *plan.Release) error {
+func (a *Agent) releaseNow(ctx context.Context, r *agentapi.Release) error {
 	if err := a.ovs.Unplug(ctx, r.ContainerID); err != nil {
 		return fmt.Errorf("unplug: %w", err)
 	}
@@ -97,7 +97,7 @@ type undeletable struct{ error }
 func (e *undeletable) Unwrap() error { return e.error }
 
 // finishRelease does what is left in release/ of this sandbox. It needs the sandbox's lock.
-func (a *Agent) finishRelease(ctx context.Context, s *plan.Sandbox) error {
+func (a *Agent) finishRelease(ctx context.Context, s *agentapi.Sandbox) error {
 	if r := a.readRelease(s.ID()); r != nil {
 		return a.releaseNow(ctx, r)
 	}
@@ -106,12 +106,12 @@ func (a *Agent) finishRelease(ctx context.Context, s *plan.Sandbox) error {
 
 // readRelease reads a file of release/, nil when there is none. One that is damaged, or that the disk does not give back,
 // still names the container: its ports are looked for by their owner.
-func (a *Agent) readRelease(id string) *plan.Release {
+func (a *Agent) readRelease(id string) *agentapi.Release {
 	text, err := os.ReadFile(filepath.Join(a.releaseDir(), id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	r, damaged := plan.ParseRelease(id, text)
+	r, damaged := agentapi.ParseRelease(id, text)
 	if damaged || err != nil {
 		a.log.Warn("a file in release/ is damaged, releasing by owner", "file", id, "err", err)
 	}

@@ -14,20 +14,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // remains is what this node has of one container: host ends in Open vSwitch, leases, an entry of the plugin's journal.
 type remains struct {
-	plan.Sandbox
+	agentapi.Sandbox
 	plugged []ovnport.Plugged
 	leases  []ovnport.Lease
-	entries []*plan.Attached
-	damaged []plan.Sandbox // entries that nobody can read
-	links   []string       // its host ends that the kernel has
-	why     string         // it is dead; "": it lives
+	entries []*agentapi.Attached
+	damaged []agentapi.Sandbox // entries that nobody can read
+	links   []string           // its host ends that the kernel has
+	why     string             // it is dead; "": it lives
 	taken   bool
 }
 
@@ -37,15 +37,15 @@ func (m *remains) bare() bool {
 }
 
 // left is what only the plugin can take away of a container.
-func (m *remains) left() (left []plan.Dead) {
+func (m *remains) left() (left []agentapi.Dead) {
 	for _, e := range m.entries {
-		left = append(left, plan.Dead{Sandbox: e.Sandbox})
+		left = append(left, agentapi.Dead{Sandbox: e.Sandbox})
 	}
 	for _, s := range m.damaged {
-		left = append(left, plan.Dead{Sandbox: s})
+		left = append(left, agentapi.Dead{Sandbox: s})
 	}
 	if len(left) == 0 && len(m.links) > 0 {
-		left = append(left, plan.Dead{Sandbox: m.Sandbox, HostEnds: m.links})
+		left = append(left, agentapi.Dead{Sandbox: m.Sandbox, HostEnds: m.links})
 	}
 	return left
 }
@@ -54,7 +54,7 @@ func (m *remains) left() (left []plan.Dead) {
 // missing.
 func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 	by := map[string]*remains{}
-	of := func(s plan.Sandbox) *remains {
+	of := func(s agentapi.Sandbox) *remains {
 		m := by[s.ContainerID]
 		if m == nil {
 			m = &remains{Sandbox: s}
@@ -63,7 +63,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		m.Namespace, m.Pod, m.UID = cmp.Or(m.Namespace, s.Namespace), cmp.Or(m.Pod, s.Pod), cmp.Or(m.UID, s.UID)
 		return m
 	}
-	attached, damaged, err := plan.ReadAttached(a.conf.StateDir)
+	attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
 	if err != nil {
 		return nil, fmt.Errorf("the plugin's journal: %w", err)
 	}
@@ -72,7 +72,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		m.entries = append(m.entries, &attached[i])
 	}
 	for _, name := range damaged {
-		s, _ := plan.AttachedFile(name)
+		s, _ := agentapi.AttachedFile(name)
 		m := of(s)
 		m.damaged = append(m.damaged, s)
 	}
@@ -81,7 +81,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		return nil, err
 	}
 	for _, l := range leases {
-		m := of(plan.Sandbox{ContainerID: l.Owner.Sandbox, Namespace: l.Owner.Namespace, Pod: l.Owner.Pod, UID: l.Owner.UID})
+		m := of(agentapi.Sandbox{ContainerID: l.Owner.Sandbox, Namespace: l.Owner.Namespace, Pod: l.Owner.Pod, UID: l.Owner.UID})
 		m.leases = append(m.leases, l)
 	}
 	plugged, err := a.ovs.Plugged(ctx)
@@ -89,7 +89,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		return nil, err
 	}
 	for _, p := range plugged {
-		m := of(plan.Sandbox{ContainerID: p.Sandbox, Namespace: p.Namespace, Pod: p.Pod, UID: p.UID})
+		m := of(agentapi.Sandbox{ContainerID: p.Sandbox, Namespace: p.Namespace, Pod: p.Pod, UID: p.UID})
 		m.plugged = append(m.plugged, p)
 	}
 	all := make([]*remains, 0, len(by))
@@ -145,7 +145,7 @@ func (a *Agent) judge(ctx context.Context, m *remains) error {
 	case a.busy(m.ContainerID), a.releasing(m.ContainerID):
 	case gone != "":
 		m.why = gone
-	case slices.ContainsFunc(m.entries, func(e *plan.Attached) bool { return e.Complaints > 0 }):
+	case slices.ContainsFunc(m.entries, func(e *agentapi.Attached) bool { return e.Complaints > 0 }):
 		m.why = "its end has begun, and networks of other plugins would not go"
 	case len(ends) > 0 && len(m.links) == 0:
 		m.why = "its network namespace is gone"
@@ -176,14 +176,14 @@ func (m *remains) hostEnds() (names []string) {
 		names = append(names, p.HostEnd)
 	}
 	for _, l := range m.leases {
-		names = append(names, plan.HostEnd(m.ContainerID, l.Interface))
+		names = append(names, agentapi.HostEnd(m.ContainerID, l.Interface))
 	}
 	for _, e := range m.entries {
 		if e.Plan == nil {
 			continue
 		}
 		for _, i := range e.Plan.Interfaces {
-			names = append(names, plan.HostEnd(m.ContainerID, i.Name))
+			names = append(names, agentapi.HostEnd(m.ContainerID, i.Name))
 		}
 	}
 	slices.Sort(names)
@@ -192,8 +192,8 @@ func (m *remains) hostEnds() (names []string) {
 
 // busy tells whether a call of the plugin has the container's lock.
 func (a *Agent) busy(containerID string) bool {
-	return anyOf(filepath.Join(a.conf.StateDir, plan.AttachedDir), containerID, func(path string) bool {
-		return strings.HasSuffix(path, plan.LockSuffix) && locked(path)
+	return anyOf(filepath.Join(a.conf.StateDir, agentapi.AttachedDir), containerID, func(path string) bool {
+		return strings.HasSuffix(path, agentapi.LockSuffix) && locked(path)
 	})
 }
 
@@ -225,8 +225,8 @@ func locked(path string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
-func (m *remains) answer() plan.Remainder {
-	one := plan.Remainder{Sandbox: m.Sandbox, Why: m.why, Journal: len(m.entries)+len(m.damaged) > 0, Taken: m.taken}
+func (m *remains) answer() agentapi.Remainder {
+	one := agentapi.Remainder{Sandbox: m.Sandbox, Why: m.why, Journal: len(m.entries)+len(m.damaged) > 0, Taken: m.taken}
 	for _, l := range m.leases {
 		one.Ports = append(one.Ports, l.Name)
 	}

@@ -14,11 +14,11 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -126,7 +126,7 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 			errs = append(errs, fmt.Errorf("interface %s: %w", n.Name, err))
 		}
 	}
-	whole := slices.DeleteFunc(interfaces, func(i plan.Interface) bool { return incomplete[i.Port.Name] })
+	whole := slices.DeleteFunc(interfaces, func(i agentapi.Interface) bool { return incomplete[i.Port.Name] })
 	errs = append(errs, r.addOVSPorts(ctx, o, m.plugged, whole))
 	return pending, errors.Join(errs...)
 }
@@ -134,8 +134,8 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 // interfaces are those that a sandbox has now, by its entry of the journal and the kernel's links. It needs the
 // sandbox's lock: the list of the reconcile pass may be older than a DEL that has run to its end since. If a
 // delegate's DEL failed, the entry is still there.
-func (r *repairer) interfaces(s *plan.Sandbox) (has []plan.Interface, err error) {
-	e, err := plan.ReadEntry(r.agent.conf.StateDir, s)
+func (r *repairer) interfaces(s *agentapi.Sandbox) (has []agentapi.Interface, err error) {
+	e, err := agentapi.ReadEntry(r.agent.conf.StateDir, s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -143,7 +143,7 @@ func (r *repairer) interfaces(s *plan.Sandbox) (has []plan.Interface, err error)
 		return nil, err
 	}
 	for _, i := range e.Plan.Interfaces {
-		there, err := linkThere(plan.HostEnd(s.ContainerID, i.Name))
+		there, err := linkThere(agentapi.HostEnd(s.ContainerID, i.Name))
 		if err != nil {
 			return nil, err
 		}
@@ -158,7 +158,7 @@ func (r *repairer) interfaces(s *plan.Sandbox) (has []plan.Interface, err error)
 var errNotAccepted = errors.New("the network is not accepted now")
 
 // restore inserts the rows of one port again.
-func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *plan.Interface, all []plan.Interface) error {
+func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Interface, all []agentapi.Interface) error {
 	a := r.agent
 	network, err := r.network(ctx, n, all)
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *repairer) supersedes(ctx context.Context, o, older *ovnport.Owner) erro
 
 // network returns the accepted network of an interface, as this node has it. A layer3 network that lost this node's blocks
 // gets those again that the pod's addresses are in.
-func (r *repairer) network(ctx context.Context, n *plan.Interface, all []plan.Interface) (*netmodel.Network, error) {
+func (r *repairer) network(ctx context.Context, n *agentapi.Interface, all []agentapi.Interface) (*netmodel.Network, error) {
 	a := r.agent
 	network, err := a.acceptedNetwork(ctx, n.Network)
 	if err != nil || network.Topology != netmodel.Layer3 {
@@ -243,7 +243,7 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Netw
 }
 
 // tell says that a port is lost, and why.
-func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
+func (r *repairer) tell(o ovnport.Owner, n *agentapi.Interface, why error) {
 	r.agent.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
 	r.agent.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
@@ -253,7 +253,7 @@ func (r *repairer) tell(o ovnport.Owner, n *plan.Interface, why error) {
 
 // addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added
 // those that are not in the list since, so Open vSwitch is asked again for them.
-func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []plan.Interface) error {
+func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []agentapi.Interface) error {
 	var missing []ovnport.Plug
 	for i := range interfaces {
 		plug := plugOf(o.Sandbox, &interfaces[i])
@@ -274,13 +274,13 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 	return nil
 }
 
-func plugOf(containerID string, i *plan.Interface) ovnport.Plug {
+func plugOf(containerID string, i *agentapi.Interface) ovnport.Plug {
 	return ovnport.Plug{
-		HostEnd: plan.HostEnd(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
+		HostEnd: agentapi.HostEnd(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
 	}
 }
 
-func portsOf(interfaces []plan.Interface) []ovnport.Port {
+func portsOf(interfaces []agentapi.Interface) []ovnport.Port {
 	ports := make([]ovnport.Port, 0, len(interfaces))
 	for _, i := range interfaces {
 		ports = append(ports, ovnport.Port{UUID: i.Port.UUID, Name: i.Port.Name, Claims: i.Port.Claims})
@@ -294,8 +294,8 @@ func podOfOwner(o ovnport.Owner) *source.Pod {
 
 // inJournal tells whether the plugin's journal has an entry of the sandbox.
 func (a *Agent) inJournal(containerID string) bool {
-	return anyOf(filepath.Join(a.conf.StateDir, plan.AttachedDir), containerID, func(path string) bool {
-		_, is := plan.AttachedFile(filepath.Base(path))
+	return anyOf(filepath.Join(a.conf.StateDir, agentapi.AttachedDir), containerID, func(path string) bool {
+		_, is := agentapi.AttachedFile(filepath.Base(path))
 		return is
 	})
 }

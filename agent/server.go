@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // callTimeout bounds the request of a plugin that does not say how long it waits.
@@ -26,13 +26,13 @@ const callTimeout = 60 * time.Second
 const planTimeout = 20 * time.Second
 
 // timeFor is the time that a request has: what the plugin waits, less what the answer may need.
-func (a *Agent) timeFor(r *plan.Request) time.Duration {
+func (a *Agent) timeFor(r *agentapi.Request) time.Duration {
 	limit := callTimeout
 	if r.Timeout > 0 {
 		waits := time.Duration(r.Timeout) * time.Millisecond
 		limit = waits - min(time.Second, waits/5)
 	}
-	if r.Op == plan.OpPlan {
+	if r.Op == agentapi.OpPlan {
 		return min(limit, a.planTimeout)
 	}
 	return limit
@@ -101,13 +101,13 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
-	requests := make(chan *plan.Request)
+	requests := make(chan *agentapi.Request)
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
-		reader := plan.NewReader(conn)
+		reader := agentapi.NewReader(conn)
 		for {
-			r := &plan.Request{}
+			r := &agentapi.Request{}
 			if err := reader.Read(r); err != nil {
 				ended <- err
 				return
@@ -156,19 +156,19 @@ func checkPeer(conn *net.UnixConn) error {
 }
 
 // answer serves one request and logs it in one line.
-func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
+func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, a.timeFor(r))
 	defer cancel()
-	var s plan.Sandbox
+	var s agentapi.Sandbox
 	delivered := false
 	deliver := func(body any) error {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return err
 		}
-		err = plan.Write(conn, plan.Response{Version: plan.AnswerVersion(r.Version), Body: text, Dead: a.remaining.dead()})
-		if errors.Is(err, plan.ErrTooLarge) { // and nothing was written
+		err = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Body: text, Dead: a.remaining.dead()})
+		if errors.Is(err, agentapi.ErrTooLarge) { // and nothing was written
 			return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation, "answer to %s: %w: %w", r.Op, errNotSent, err)
 		}
 		delivered = true
@@ -179,9 +179,9 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 	}
 	err := a.dispatch(ctx, r, &s, deliver)
 	if err != nil && !delivered {
-		refusal := plan.NewError(err)
-		refusal.Clean = r.Op == plan.OpPlan && clean(ctx, err)
-		_ = plan.Write(conn, plan.Response{Version: plan.AnswerVersion(r.Version), Error: refusal, Dead: a.remaining.dead()})
+		refusal := agentapi.NewError(err)
+		refusal.Clean = r.Op == agentapi.OpPlan && clean(ctx, err)
+		_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Error: refusal, Dead: a.remaining.dead()})
 	}
 	took := time.Since(began)
 	a.metrics.observe(r.Op, err, took)
@@ -196,39 +196,39 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *plan.Request) {
 // deliver sends the answer; an error says that the plugin did not get it.
 type deliver func(body any) error
 
-func (a *Agent) dispatch(ctx context.Context, r *plan.Request, s *plan.Sandbox, send deliver) (err error) {
+func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.Sandbox, send deliver) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, see the agent's log", "panic: %v", cause)
 			a.log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
 		}
 	}()
-	if err := plan.CheckVersion(r.Version); err != nil {
+	if err := agentapi.CheckVersion(r.Version); err != nil {
 		return err
 	}
 	switch r.Op {
-	case plan.OpPlan:
-		return serveOp(ctx, r, send, func(b *plan.PlanRequest) *plan.Sandbox { return &b.Sandbox }, s, a.plan)
-	case plan.OpBind:
-		return serveOp(ctx, r, send, func(b *plan.BindRequest) *plan.Sandbox { return &b.Sandbox }, s, a.bind)
-	case plan.OpRelease:
-		return serveOp(ctx, r, send, func(b *plan.Release) *plan.Sandbox { return &b.Sandbox }, s, a.release)
-	case plan.OpCheck:
-		return serveOp(ctx, r, send, func(b *plan.CheckRequest) *plan.Sandbox { return &b.Sandbox }, s, a.check)
-	case plan.OpStatus:
-		return serveOp(ctx, r, send, func(b *plan.StatusRequest) *plan.Sandbox { return &b.Sandbox }, s, a.status)
-	case plan.OpLeft:
-		return serveOp(ctx, r, send, func(b *plan.LeftRequest) *plan.Sandbox { return &b.Sandbox }, s, a.left)
-	case plan.OpGC:
-		return serveOp(ctx, r, send, func(b *plan.GCRequest) *plan.Sandbox { return &b.Sandbox }, s, a.gc)
-	case plan.OpForget:
-		return serveOp(ctx, r, send, func(b *plan.ForgetRequest) *plan.Sandbox { return &b.Sandbox }, s, a.forget)
+	case agentapi.OpPlan:
+		return serveOp(ctx, r, send, func(b *agentapi.PlanRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.plan)
+	case agentapi.OpBind:
+		return serveOp(ctx, r, send, func(b *agentapi.BindRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.bind)
+	case agentapi.OpRelease:
+		return serveOp(ctx, r, send, func(b *agentapi.Release) *agentapi.Sandbox { return &b.Sandbox }, s, a.release)
+	case agentapi.OpCheck:
+		return serveOp(ctx, r, send, func(b *agentapi.CheckRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.check)
+	case agentapi.OpStatus:
+		return serveOp(ctx, r, send, func(b *agentapi.StatusRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.status)
+	case agentapi.OpLeft:
+		return serveOp(ctx, r, send, func(b *agentapi.LeftRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.left)
+	case agentapi.OpGC:
+		return serveOp(ctx, r, send, func(b *agentapi.GCRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.gc)
+	case agentapi.OpForget:
+		return serveOp(ctx, r, send, func(b *agentapi.ForgetRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.forget)
 	}
 	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are of different versions: finish the upgrade of this node", "operation %q is not known", r.Op)
 }
 
 // serveOp decodes a request and serves it.
-func serveOp[T any](ctx context.Context, r *plan.Request, send deliver, sandboxOf func(*T) *plan.Sandbox, s *plan.Sandbox,
+func serveOp[T any](ctx context.Context, r *agentapi.Request, send deliver, sandboxOf func(*T) *agentapi.Sandbox, s *agentapi.Sandbox,
 	run func(context.Context, *T, deliver) error) error {
 	body := new(T)
 	if err := json.Unmarshal(r.Body, body); err != nil {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // A NAD that was spoilt, or changed in a way that the controller refuses, keeps no pod from the network as it is.
@@ -74,7 +74,7 @@ func TestLostAnswersAreRemembered(t *testing.T) {
 			if err == nil || len(r.ports()) != 1 {
 				t.Fatalf("%v, ports %v: want a failure that leaves the port", err, r.ports())
 			}
-			if errors.Is(err, plan.ErrClean) {
+			if errors.Is(err, agentapi.ErrClean) {
 				t.Errorf("%v: it says that nothing is left", err)
 			}
 		})

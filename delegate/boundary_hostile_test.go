@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/hostile"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // The plugin does not trust the agent: of 10,000 hostile configurations that reach it unchecked, none has a plugin run that the
@@ -18,7 +18,7 @@ func TestBoundaryHostileConflists(t *testing.T) {
 	allowed := &conf.Allowed{Delegates: delegates, IPAM: ipam}
 	run := 0
 	for seed := range uint64(10_000) {
-		list, err := readConflist(&plan.Delegate{Name: "net1", Network: "shop/a", Conflist: []byte(asList(hostile.New(seed).NAD()))})
+		list, err := readConflist(&agentapi.Delegate{Name: "net1", Network: "shop/a", Conflist: []byte(asList(hostile.New(seed).NAD()))})
 		if err != nil {
 			continue
 		}

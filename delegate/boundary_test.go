@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // The plugin does not trust the agent with what plugins are given: each of these lists is refused before anything
@@ -26,7 +26,7 @@ func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 		`"plugins":[{"type":"ovn-multinet"}]`:                                          `cannot be chained`,
 		`"plugins":[{"type":"a","ipam":{"type":"static","` + "\u017f" + `":1,"s":2}}]`: `differ in the case of letters only`,
 	} {
-		_, err := readConflist(&plan.Delegate{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"n",` + plugins + `}`)})
+		_, err := readConflist(&agentapi.Delegate{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"n",` + plugins + `}`)})
 		if err == nil || !strings.HasPrefix(err.Error(), "interface net1: network shop/ext: ") || !strings.Contains(err.Error(), want) || !conf.HasCode(err, conf.CodeInvalidConfig) {
 			t.Errorf("%s: %v, want %s with code 7", plugins, err, want)
 		}

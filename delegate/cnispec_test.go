@@ -16,8 +16,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // These tests hold the plugin, and what it does as a runtime to the plugins that it calls, against the CNI specification.
@@ -109,9 +109,9 @@ func (n *node) fails(command, plugin string) {
 // attachments is a container's entry in the journal, with one delegate for each configuration: net1, net2, …
 func (n *node) attachments(container string, conflists ...string) *entry {
 	n.t.Helper()
-	e := &entry{Attached: plan.Attached{Sandbox: sandbox(container), Plan: &plan.Plan{}}, NetNS: n.pod, Args: n.args.Args}
+	e := &entry{Attached: agentapi.Attached{Sandbox: sandbox(container), Plan: &agentapi.Plan{}}, NetNS: n.pod, Args: n.args.Args}
 	for i, list := range conflists {
-		e.Plan.Delegates = append(e.Plan.Delegates, plan.Delegate{
+		e.Plan.Delegates = append(e.Plan.Delegates, agentapi.Delegate{
 			Name: fmt.Sprintf("net%d", i+1), Network: "shop/ext", Conflist: json.RawMessage(list), Args: [][2]string{{"IP", "192.0.2.9"}},
 			Capabilities: map[string]json.RawMessage{"mac": json.RawMessage(`"02:00:00:00:00:01"`), "ips": json.RawMessage(`["192.0.2.9/24"]`)},
 		})
@@ -256,7 +256,7 @@ func wantError(t *testing.T, err error, code uint, words ...string) {
 }
 
 // plans is an agent that answers everything with this plan.
-func (n *node) plans(p *plan.Plan) {
+func (n *node) plans(p *agentapi.Plan) {
 	n.t.Helper()
 	l, err := net.Listen("unix", filepath.Join(n.state, "sock"))
 	n.must(err)
@@ -265,9 +265,9 @@ func (n *node) plans(p *plan.Plan) {
 	n.must(err)
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			requests := plan.NewReader(conn)
-			for r := (plan.Request{}); requests.Read(&r) == nil; {
-				_ = plan.Write(conn, plan.Response{Version: plan.Version, Body: body})
+			requests := agentapi.NewReader(conn)
+			for r := (agentapi.Request{}); requests.Read(&r) == nil; {
+				_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.Version, Body: body})
 			}
 			_ = conn.Close()
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // conflist is a delegate's configuration. libcni reads every number as a float, so it is given stubs of the plugins'
@@ -31,7 +31,7 @@ const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 
 // readConflist reads what the agent made of a NetworkAttachmentDefinition. Refuse ambiguous keys and keys that only
 // the runtime may set. The agent checks this too, but an older agent may not.
-func readConflist(d *plan.Delegate) (*conflist, error) {
+func readConflist(d *agentapi.Delegate) (*conflist, error) {
 	var text struct {
 		Name         string                       `json:"name"`
 		CNIVersion   string                       `json:"cniVersion"`

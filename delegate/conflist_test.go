@@ -7,13 +7,13 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // What a plugin gets goes through libcni as a stub and comes out whole, with its numbers as they were written.
 func TestRequestOfAPlugin(t *testing.T) {
-	list, err := readConflist(&plan.Delegate{Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"n","disableCheck":true,"plugins":[
+	list, err := readConflist(&agentapi.Delegate{Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"n","disableCheck":true,"plugins":[
 		{"type":"a","capabilities":{"mac":true,"ips":false},"big":12345678901234567890,"x":[1.10,1e400,-0],"ipam":{"type":"host-local","y":9007199254740993}},
 		{"type":"b","args":{"cni":{"z":9007199254740993}}}]}`)})
 	if err != nil {
@@ -64,7 +64,7 @@ func TestConflistsThatAreNone(t *testing.T) {
 		`{"plugins":[{"type":1}]}`:       "plugins[0]: json: cannot unmarshal number into Go struct field PluginConf.type of type string",
 		`{"plugins":[{"type":"a"},"x"]}`: "json: cannot unmarshal string into Go struct field .plugins of type map[string]json.RawMessage",
 	} {
-		_, err := readConflist(&plan.Delegate{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(text)})
+		_, err := readConflist(&agentapi.Delegate{Name: "net1", Network: "shop/ext", Conflist: json.RawMessage(text)})
 		if want := "interface net1: network shop/ext: " + want; err == nil || err.Error() != want || !conf.HasCode(err, conf.CodeInvalidConfig) {
 			t.Errorf("%s: %v, want %s with code 7", text, err, want)
 		}

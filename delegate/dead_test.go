@@ -10,13 +10,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
-func deadOf(containers ...string) (all []plan.Dead) {
+func deadOf(containers ...string) (all []agentapi.Dead) {
 	for _, c := range containers {
-		all = append(all, plan.Dead{Sandbox: sandbox(c)})
+		all = append(all, agentapi.Dead{Sandbox: sandbox(c)})
 	}
 	return all
 }
@@ -26,7 +26,7 @@ func deadOf(containers ...string) (all []plan.Dead) {
 func TestFinishOther(t *testing.T) {
 	tests := []struct {
 		name string
-		dead []plan.Dead
+		dead []agentapi.Dead
 		want string // whose delegates' DEL is called: c2 has alpha, c3 has alpha twice, c4, given up, alpha thrice
 	}{
 		{"nobody is dead", nil, "c4"},
@@ -36,10 +36,10 @@ func TestFinishOther(t *testing.T) {
 		{"the call's own, and another", deadOf("c1", "c2"), "c2"},
 		{"one whose entry is gone, and another", deadOf("c9", "c2"), "c2"},
 		{"one whose entry is gone", deadOf("c9"), "c4"},
-		{"one whose entry and links are gone", []plan.Dead{{Sandbox: sandbox("c9"), HostEnds: []string{plan.HostEndPrefix + "000000000000"}}}, ""},
+		{"one whose entry and links are gone", []agentapi.Dead{{Sandbox: sandbox("c9"), HostEnds: []string{agentapi.HostEndPrefix + "000000000000"}}}, ""},
 		{"a path, and another", deadOf("../attached/c3", "c2"), "c2"},
 		{"a file that is no entry, and another", deadOf(".c3", "c2"), "c2"},
-		{"another interface of the container", []plan.Dead{{Sandbox: plan.Sandbox{ContainerID: "c2", Interface: "eth1"}}}, "c4"},
+		{"another interface of the container", []agentapi.Dead{{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth1"}}}, "c4"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,13 +123,13 @@ func TestHostEndsOfALostJournal(t *testing.T) {
 		return
 	}
 	n := newNode(t)
-	ours, gone, stays := plan.HostEnd("c9", "net1"), plan.HostEnd("c9", "net2"), plan.HostEnd("c8", "net1")
+	ours, gone, stays := agentapi.HostEnd("c9", "net1"), agentapi.HostEnd("c9", "net2"), agentapi.HostEnd("c8", "net1")
 	for _, name := range []string{ours, stays, "eth7"} {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		n.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	}
-	n.call.dead = []plan.Dead{{Sandbox: sandbox("c9"), HostEnds: []string{"eth7", gone, ours, "lo"}}}
+	n.call.dead = []agentapi.Dead{{Sandbox: sandbox("c9"), HostEnds: []string{"eth7", gone, ours, "lo"}}}
 	n.call.finishOther()
 	links, err := netlink.LinkList()
 	n.must(err)

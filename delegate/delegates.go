@@ -12,9 +12,9 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // cacheDir is where libcni keeps the results that a DEL needs, below the state folder.
@@ -38,7 +38,7 @@ func (c *call) delegates() *delegates {
 // check tells, before anything is made here, whether all that would be run may be and is installed: the plugins of each
 // list, and the plugins for addresses that those run in turn. The agent has looked at the same list; this node's file is
 // what counts.
-func (d *delegates) check(p *plan.Plan) error {
+func (d *delegates) check(p *agentapi.Plan) error {
 	for i := range p.Delegates {
 		list, err := readConflist(&p.Delegates[i])
 		if err != nil {
@@ -56,13 +56,13 @@ func (d *delegates) check(p *plan.Plan) error {
 	return nil
 }
 
-func named(d *plan.Delegate, err error) error {
+func named(d *agentapi.Delegate, err error) error {
 	return fmt.Errorf("interface %s: network %s: %w", d.Name, d.Network, err)
 }
 
 // runtime is what the plugins of a delegate are told: the same at DEL as at ADD, but for a namespace that is gone (CNI
 // specification, section 2, DEL). No plugin is ever told of the node's: it would delete the node's interfaces.
-func (d *delegates) runtime(e *entry, p *plan.Delegate) *libcni.RuntimeConf {
+func (d *delegates) runtime(e *entry, p *agentapi.Delegate) *libcni.RuntimeConf {
 	rt := &libcni.RuntimeConf{ContainerID: e.Sandbox.ContainerID, NetNS: e.NetNS, IfName: p.Name, CapabilityArgs: map[string]any{}}
 	if !exists(rt.NetNS) || isNodeNetns(rt.NetNS) {
 		rt.NetNS = ""
@@ -138,11 +138,11 @@ func (e *entry) checkResults() error {
 	for i := range e.Results {
 		size += len(e.Results[i]) + len(e.Devices[i])
 	}
-	if size <= plan.MaxResults {
+	if size <= agentapi.MaxResults {
 		return nil
 	}
 	return conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON",
-		"the results of the pod's networks up to this one: %w", conf.TooLarge(size, plan.MaxResults))
+		"the results of the pod's networks up to this one: %w", conf.TooLarge(size, agentapi.MaxResults))
 }
 
 // delegateError gives a code to what libcni says itself.
@@ -191,7 +191,7 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 }
 
 // drop forgets an attachment without its DEL, and says why in both logs.
-func (d *delegates) drop(e *entry, p *plan.Delegate, list *conflist, why error) {
+func (d *delegates) drop(e *entry, p *agentapi.Delegate, list *conflist, why error) {
 	why = named(p, why)
 	e.dropped = append(e.dropped, oneLine(why.Error()))
 	d.call.note(&e.Sandbox, "gave up a network of another plugin", "err", why)
@@ -205,7 +205,7 @@ func (d *delegates) holderOf(e *entry, list *conflist) (container string, err er
 	if len(list.plugins) == 0 || json.Unmarshal(list.plugins[0]["deviceID"], &id) != nil || id == "" {
 		return "", nil
 	}
-	all, _, err := plan.ReadAttached(d.call.journal.dir)
+	all, _, err := agentapi.ReadAttached(d.call.journal.dir)
 	if err != nil {
 		return "", fmt.Errorf("journal: %w", err)
 	}
@@ -333,7 +333,7 @@ func (d *delegates) recall(e *entry) error {
 		return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
 	}
 	for _, a := range cached {
-		p := plan.Delegate{Name: a.IfName, Network: a.Network, Conflist: a.Config, Args: a.CniArgs, Capabilities: map[string]json.RawMessage{}}
+		p := agentapi.Delegate{Name: a.IfName, Network: a.Network, Conflist: a.Config, Args: a.CniArgs, Capabilities: map[string]json.RawMessage{}}
 		for key, value := range a.CapabilityArgs {
 			if p.Capabilities[key], err = json.Marshal(value); err != nil {
 				return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)

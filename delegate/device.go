@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // deviceFile is one attachment's.
-func (c *call) deviceFile(s *plan.Sandbox, d *plan.Delegate) string {
+func (c *call) deviceFile(s *agentapi.Sandbox, d *agentapi.Delegate) string {
 	return filepath.Join(c.devices, s.ContainerID+"-"+d.Name+"-device.json")
 }
 
@@ -39,13 +39,13 @@ func (c *conflist) wantsDevice() bool {
 
 // hasDeviceFile tells whether an attachment has the file: one of its plugins takes it, or the device plugin said something that
 // belongs into it.
-func (c *conflist) hasDeviceFile(d *plan.Delegate) bool {
+func (c *conflist) hasDeviceFile(d *agentapi.Delegate) bool {
 	return c.wantsDevice() || d.Device != nil && d.Device.Info != nil
 }
 
 // prepareDevice writes what the device plugin said into the file, or makes room for it. One that is there is of a call that was
 // killed, and says nothing of this one.
-func (c *conflist) prepareDevice(d *plan.Delegate, path string) error {
+func (c *conflist) prepareDevice(d *agentapi.Delegate, path string) error {
 	if !c.hasDeviceFile(d) {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (c *conflist) prepareDevice(d *plan.Delegate, path string) error {
 
 // readDevice returns what is in the file after the plugins had it, nil when it is not there. The folder is shared with all who
 // write such files: nothing but a plain file of some size is read.
-func (c *conflist) readDevice(d *plan.Delegate, path string) (json.RawMessage, error) {
+func (c *conflist) readDevice(d *agentapi.Delegate, path string) (json.RawMessage, error) {
 	if !c.hasDeviceFile(d) {
 		return nil, nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 func wanting(device bool) *conflist {
@@ -62,7 +62,7 @@ func TestReadDevice(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c1-net1-device.json")
 			tt.write(t, path)
-			got, err := wanting(true).readDevice(&plan.Delegate{}, path)
+			got, err := wanting(true).readDevice(&agentapi.Delegate{}, path)
 			if tt.err != "" {
 				if want := strings.ReplaceAll(tt.err, "PATH", path); got != nil || err == nil || err.Error() != want || !conf.HasCode(err, conf.CodeDelegateFailed) {
 					t.Errorf("got %s, %v; want %s", got, err, want)
@@ -71,7 +71,7 @@ func TestReadDevice(t *testing.T) {
 				t.Errorf("got %s, %v; want %s", got, err, tt.want)
 			}
 			// Plugins that do not take the file have nothing to say.
-			if got, err := wanting(false).readDevice(&plan.Delegate{}, path); got != nil || err != nil {
+			if got, err := wanting(false).readDevice(&agentapi.Delegate{}, path); got != nil || err != nil {
 				t.Errorf("of plugins that take no file: %s, %v", got, err)
 			}
 		})
@@ -82,7 +82,7 @@ func TestReadDevice(t *testing.T) {
 func TestDeviceFileOfACall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "devinfo", "cni", "c1-net1-device.json")
 	for range 2 {
-		if err := wanting(true).prepareDevice(&plan.Delegate{}, path); err != nil {
+		if err := wanting(true).prepareDevice(&agentapi.Delegate{}, path); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -101,11 +101,11 @@ func TestDeviceFileOfACall(t *testing.T) {
 		t.Errorf("the file is left: %v", err)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "devinfo", "x")
-	if err := wanting(false).prepareDevice(&plan.Delegate{}, elsewhere); err != nil || exists(filepath.Dir(elsewhere)) {
+	if err := wanting(false).prepareDevice(&agentapi.Delegate{}, elsewhere); err != nil || exists(filepath.Dir(elsewhere)) {
 		t.Errorf("a folder was made for plugins that take no file: %v", err)
 	}
 	c := &call{devices: deviceDir}
-	one, other := c.deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net1"}), c.deviceFile(&plan.Sandbox{ContainerID: "c1"}, &plan.Delegate{Name: "net2"})
+	one, other := c.deviceFile(&agentapi.Sandbox{ContainerID: "c1"}, &agentapi.Delegate{Name: "net1"}), c.deviceFile(&agentapi.Sandbox{ContainerID: "c1"}, &agentapi.Delegate{Name: "net2"})
 	if one == other || filepath.Dir(one) != "/var/run/k8s.cni.cncf.io/devinfo/cni" {
 		t.Errorf("%s and %s", one, other)
 	}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 const (
@@ -20,8 +20,8 @@ const (
 )
 
 // informed is a delegate whose device plugin says something of its device.
-func informed(info string) *plan.Delegate {
-	d := &plan.Delegate{Name: "net1", Device: &plan.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}}
+func informed(info string) *agentapi.Delegate {
+	d := &agentapi.Delegate{Name: "net1", Device: &agentapi.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}}
 	if info != "" {
 		d.Device.Info = []byte(info)
 	}
@@ -48,7 +48,7 @@ func TestPrepareDevice(t *testing.T) {
 	tests := []struct {
 		name   string
 		takes  bool // a plugin takes the file
-		device *plan.Delegate
+		device *agentapi.Delegate
 		before func(t *testing.T, path string)
 		want   string // "": there is no file
 	}{
@@ -60,7 +60,7 @@ func TestPrepareDevice(t *testing.T) {
 		{"said, in the place of a link to nothing", false, informed(said), link("nowhere"), said},
 		{"nothing said, and a plugin takes it", true, informed(""), func(t *testing.T, path string) { put(t, path, said) }, ""},
 		{"nothing said, in the place of a link", true, informed(""), link("other"), ""},
-		{"no device, and a plugin takes it", true, &plan.Delegate{}, func(t *testing.T, path string) { put(t, path, said) }, ""},
+		{"no device, and a plugin takes it", true, &agentapi.Delegate{}, func(t *testing.T, path string) { put(t, path, said) }, ""},
 		{"another's file", false, informed(""), func(t *testing.T, path string) { put(t, path, said) }, said},
 	}
 	for _, tt := range tests {

@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // Funcs are the plugin's answers at the edge: every error, a panic too, becomes a CNI error with its code, and
@@ -70,12 +70,12 @@ func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
 }
 
 // note writes a further line about a sandbox, which need not be the call's own.
-func (c *call) note(s *plan.Sandbox, message string, args ...any) {
+func (c *call) note(s *agentapi.Sandbox, message string, args ...any) {
 	c.log("note", s, func(log *slog.Logger) { log.Warn(message, args...) })
 }
 
 // log has something written into the log that the configuration names.
-func (c *call) log(cmd string, s *plan.Sandbox, write func(*slog.Logger)) {
+func (c *call) log(cmd string, s *agentapi.Sandbox, write func(*slog.Logger)) {
 	if c.conf.LogFile == "" {
 		return
 	}

@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // mark is an operator's word that the delegates of a container will never go.
 func (n *node) mark(container string) {
 	n.t.Helper()
 	s := sandbox(container)
-	n.must(os.WriteFile(plan.ForgetMark(n.state, &s), nil, 0o600))
+	n.must(os.WriteFile(agentapi.ForgetMark(n.state, &s), nil, 0o600))
 }
 
 // wantState tells what there is below the state folder, hidden files too, without the folders.
@@ -39,9 +39,9 @@ func (n *node) wantState(what string, want ...string) {
 }
 
 // readAttached is the journal as the agent reads it.
-func (n *node) readAttached(container string) *plan.Attached {
+func (n *node) readAttached(container string) *agentapi.Attached {
 	n.t.Helper()
-	all, damaged, err := plan.ReadAttached(n.state)
+	all, damaged, err := agentapi.ReadAttached(n.state)
 	n.must(err)
 	if len(damaged) > 0 {
 		n.t.Errorf("damaged: %q", damaged)
@@ -59,8 +59,8 @@ func (n *node) readAttached(container string) *plan.Attached {
 func TestJournalIsReadByTheAgent(t *testing.T) {
 	n := newNode(t)
 	e := n.attachments("c1", of(`{"type":"alpha"}`, ""), of(`{"type":"beta"}`, ""), of(`{"type":"alpha"}`, ""))
-	e.Plan.Delegates[0].Device = &plan.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}
-	e.Plan.Delegates[1].Device = &plan.Device{Resource: "a.example/vg", ID: "d1"}
+	e.Plan.Delegates[0].Device = &agentapi.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}
+	e.Plan.Delegates[1].Device = &agentapi.Device{Resource: "a.example/vg", ID: "d1"}
 	n.must(n.call.journal.write(e))
 	if got := n.readAttached("c1"); !reflect.DeepEqual(got.Plan.Delegates, e.Plan.Outline().Delegates) || got.Complaints != 0 || got.Complaint != "" || got.Forgotten || got.Written.IsZero() {
 		t.Errorf("%+v, want the plan %+v", got, e.Plan)
@@ -128,7 +128,7 @@ func TestForgottenGoes(t *testing.T) {
 			return (&Plugin{}).Del(n.argsOf("c9", ""))
 		}, []string{"DEL beta net1"}},
 		{"at another ADD of the container", maxComplaints, func(n *node) error {
-			n.plans(&plan.Plan{})
+			n.plans(&agentapi.Plan{})
 			return (&Plugin{Stdout: &strings.Builder{}}).Add(n.argsOf("c1", `,"prevResult":`+prevResult))
 		}, []string{}},
 	}
@@ -167,8 +167,8 @@ func TestMarksAreOfOneAttachment(t *testing.T) {
 	n := newNode(t)
 	n.givenUp("c1")
 	n.mark("c2")
-	other := plan.Sandbox{ContainerID: "c1", Interface: "eth1"}
-	n.must(os.WriteFile(plan.ForgetMark(n.state, &other), nil, 0o600))
+	other := agentapi.Sandbox{ContainerID: "c1", Interface: "eth1"}
+	n.must(os.WriteFile(agentapi.ForgetMark(n.state, &other), nil, 0o600))
 	n.must((&Plugin{}).Del(n.args))
 	n.wantCalled("DEL", "DEL alpha net1")
 	if got := n.readAttached("c1"); got.Complaints != maxComplaints+1 || got.Forgotten {
@@ -180,7 +180,7 @@ func TestMarksAreOfOneAttachment(t *testing.T) {
 func TestAddDropsAnOldMark(t *testing.T) {
 	n := newNode(t)
 	n.mark("c1")
-	n.plans(&plan.Plan{Delegates: n.attachments("c1", of(`{"type":"alpha"}`, "")).Plan.Delegates})
+	n.plans(&agentapi.Plan{Delegates: n.attachments("c1", of(`{"type":"alpha"}`, "")).Plan.Delegates})
 	n.fails("ADD", "alpha")
 	n.fails("DEL", "alpha")
 	args := n.argsOf("c1", `,"prevResult":`+prevResult)
@@ -221,7 +221,7 @@ func TestForgottenIsTakenUpFirst(t *testing.T) {
 	if left := files(t, n.state, "attached"); !slices.Equal(left, []string{"c1@eth0", "c1@eth0.left", "c3@eth0", "c3@eth0.left"}) {
 		t.Errorf("the journal has %q", left)
 	}
-	if marks := files(t, n.state, plan.ReleaseDir); len(marks) > 0 {
+	if marks := files(t, n.state, agentapi.ReleaseDir); len(marks) > 0 {
 		t.Errorf("release/ has %q", marks)
 	}
 }
@@ -246,11 +246,11 @@ func TestForgottenBesideOVN(t *testing.T) {
 	n.mark("c1")
 	release, err := n.call.journal.handOver(e, nil, nobody)
 	n.must(err)
-	want := []plan.Port{{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}
+	want := []agentapi.Port{{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}
 	if release == nil || !reflect.DeepEqual(release.Ports, want) || !reflect.DeepEqual(readRelease(t, &n.call.journal, sandbox("c1")).Ports, want) {
 		t.Errorf("released: %+v", release)
 	}
-	if _, err := os.Lstat(plan.ForgetMark(n.state, &e.Sandbox)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(agentapi.ForgetMark(n.state, &e.Sandbox)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the mark: %v", err)
 	}
 }

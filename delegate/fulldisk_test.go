@@ -18,19 +18,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // agentOf is an agent that answers each request as a test says, and remembers the releases that it was asked for.
 type agentOf struct {
 	mu       sync.Mutex
-	releases []plan.Release
+	releases []agentapi.Release
 }
 
 // agent serves the node's socket: answer makes the body of an answer, or the error.
-func (n *node) agent(answer func(r *plan.Request) (any, []plan.Dead, error)) *agentOf {
+func (n *node) agent(answer func(r *agentapi.Request) (any, []agentapi.Dead, error)) *agentOf {
 	n.t.Helper()
 	a := &agentOf{}
 	socket := filepath.Join(n.dir, "sock")
@@ -40,24 +40,24 @@ func (n *node) agent(answer func(r *plan.Request) (any, []plan.Dead, error)) *ag
 	n.t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			requests := plan.NewReader(conn)
-			for r := (plan.Request{}); requests.Read(&r) == nil; r = (plan.Request{}) {
-				if r.Op == plan.OpRelease {
-					release := plan.Release{}
+			requests := agentapi.NewReader(conn)
+			for r := (agentapi.Request{}); requests.Read(&r) == nil; r = (agentapi.Request{}) {
+				if r.Op == agentapi.OpRelease {
+					release := agentapi.Release{}
 					_ = json.Unmarshal(r.Body, &release)
 					a.mu.Lock()
 					a.releases = append(a.releases, release)
 					a.mu.Unlock()
 				}
 				body, dead, err := answer(&r)
-				response := plan.Response{Version: plan.Version, Dead: dead}
+				response := agentapi.Response{Version: agentapi.Version, Dead: dead}
 				if err != nil {
-					response.Error = plan.NewError(err)
-					response.Error.Clean = r.Op == plan.OpPlan
+					response.Error = agentapi.NewError(err)
+					response.Error.Clean = r.Op == agentapi.OpPlan
 				} else {
 					response.Body, _ = json.Marshal(body)
 				}
-				_ = plan.Write(conn, response)
+				_ = agentapi.Write(conn, response)
 			}
 			_ = conn.Close()
 		}
@@ -65,7 +65,7 @@ func (n *node) agent(answer func(r *plan.Request) (any, []plan.Dead, error)) *ag
 	return a
 }
 
-func (a *agentOf) asked() []plan.Release {
+func (a *agentOf) asked() []agentapi.Release {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.releases)
@@ -112,7 +112,7 @@ func (n *node) fill(what string) (free func()) {
 // journalFiles are the files of attached/ and release/, hidden files too.
 func (n *node) journalFiles() (names []string) {
 	n.t.Helper()
-	for _, dir := range []string{"attached", plan.ReleaseDir} {
+	for _, dir := range []string{"attached", agentapi.ReleaseDir} {
 		for _, name := range files(n.t, n.state, dir) {
 			names = append(names, dir+"/"+name)
 		}
@@ -144,7 +144,7 @@ func TestBoundaryDelOnAFullDisk(t *testing.T) {
 			{"ports and a delegate", func(n *node) { n.withPort(n.attached("c1", of(`{"type":"alpha"}`, ""))) }, "ports", []string{"DEL alpha net1"}},
 			{"a delegate", func(n *node) { n.attached("c1", of(`{"type":"alpha"}`, "")) }, "", []string{"DEL alpha net1"}},
 			{"an intent", func(n *node) {
-				n.must(n.call.journal.write(&entry{Attached: plan.Attached{Sandbox: sandbox("c1")}}))
+				n.must(n.call.journal.write(&entry{Attached: agentapi.Attached{Sandbox: sandbox("c1")}}))
 			}, "owner", nil},
 			{"a damaged entry", func(n *node) {
 				n.must(os.WriteFile(n.call.journal.attached("c1@eth0"), []byte("{"), 0o600))
@@ -181,7 +181,7 @@ func TestBoundaryDelOnAFullDisk(t *testing.T) {
 				}
 				text, err := os.ReadFile(n.call.journal.release("c1@eth0"))
 				n.must(err)
-				r, _ := plan.ParseRelease("c1@eth0", text)
+				r, _ := agentapi.ParseRelease("c1@eth0", text)
 				if ports := r.Planned && len(r.Ports) == 1 && r.Ports[0].UUID == "p-1"; ports != (tt.release == "ports") || r.Planned != ports {
 					t.Errorf("to be released: %+v, want by %s", r, tt.release)
 				}
@@ -202,7 +202,7 @@ func TestBoundaryDelOnAFullDiskWithWhatIsLeft(t *testing.T) {
 				n := onSmallDisk(t)
 				released := &agentOf{}
 				if agent {
-					released = n.agent(func(*plan.Request) (any, []plan.Dead, error) { return plan.Released{Done: true}, nil, nil })
+					released = n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { return agentapi.Released{Done: true}, nil, nil })
 				}
 				n.withPort(n.attached("c1", of(`{"type":"alpha"}`, "")))
 				n.fails("DEL", "alpha")
@@ -249,7 +249,7 @@ func TestBoundaryAddOnAFullDisk(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			n := onSmallDisk(t)
 			requests := 0
-			n.agent(func(*plan.Request) (any, []plan.Dead, error) { requests++; return &plan.Plan{}, nil, nil })
+			n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { requests++; return &agentapi.Plan{}, nil, nil })
 			free := n.fill(what)
 			err := (&Plugin{}).Add(n.argsOf("c1", `,"prevResult":`+prevResult))
 			wantError(t, err, conf.CodeTryAgain, n.state, "no space left on device")
@@ -275,10 +275,10 @@ func TestBoundaryDiskFullInTheMiddleOfAnAdd(t *testing.T) {
 	for _, what := range []string{"space", "inodes"} {
 		n := onSmallDisk(t)
 		p := n.attachments("c1", of(`{"type":"alpha"}`, "")).Plan
-		p.Interfaces = []plan.Interface{{Name: "net9", MAC: "0a:58:0a:01:00:02", MTU: 1400, Port: onePort().Interfaces[0].Port}}
+		p.Interfaces = []agentapi.Interface{{Name: "net9", MAC: "0a:58:0a:01:00:02", MTU: 1400, Port: onePort().Interfaces[0].Port}}
 		var free func()
-		a := n.agent(func(r *plan.Request) (any, []plan.Dead, error) {
-			if r.Op == plan.OpPlan {
+		a := n.agent(func(r *agentapi.Request) (any, []agentapi.Dead, error) {
+			if r.Op == agentapi.OpPlan {
 				free = n.fill(what)
 				return p, nil, nil
 			}

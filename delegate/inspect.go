@@ -7,14 +7,14 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // inspect compares an attachment's links and addresses in the kernel with its plan.
-func inspect(netns string, s *plan.Sandbox, p *plan.Plan) error {
+func inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	for _, i := range p.Interfaces {
-		if _, err := netlinksafe.LinkByName(plan.HostEnd(s.ContainerID, i.Name)); err != nil {
+		if _, err := netlinksafe.LinkByName(agentapi.HostEnd(s.ContainerID, i.Name)); err != nil {
 			return differs(i.Name, fmt.Errorf("host end: %w", err))
 		}
 	}
@@ -38,7 +38,7 @@ func differs(ifName string, err error) error {
 		"interface %s is not as it was made: %w", ifName, err)
 }
 
-func inspectPodEnd(i *plan.Interface) error {
+func inspectPodEnd(i *agentapi.Interface) error {
 	link, err := netlinksafe.LinkByName(i.Name)
 	if err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // The journal, below the state folder:
@@ -30,16 +30,16 @@ import (
 type journal struct{ dir string }
 
 const (
-	attachedDir = plan.AttachedDir
-	lockSuffix  = plan.LockSuffix
-	leftSuffix  = plan.LeftSuffix
+	attachedDir = agentapi.AttachedDir
+	lockSuffix  = agentapi.LockSuffix
+	leftSuffix  = agentapi.LeftSuffix
 )
 
 // entry is one attachment: the intent at first, later with its plan.
 type entry struct {
 	Version int `json:"version"`
 	// What the agent reads too.
-	plan.Attached
+	agentapi.Attached
 	// Begun counts the plan's delegates whose ADD was begun, Results are those of the ones that were made.
 	Begun   int               `json:"begun,omitempty"`
 	Results []json.RawMessage `json:"results,omitempty"`
@@ -54,13 +54,13 @@ type entry struct {
 	// sandbox, whose ports are then looked for by their owner.
 	damaged bool
 	// recalled are the delegates of an entry that is damaged, as far as libcni knows them.
-	recalled []plan.Delegate
+	recalled []agentapi.Delegate
 	// dropped says which delegates were given up although their DEL failed: they hold nothing any more.
 	dropped []string
 }
 
 // begun are the delegates to take away.
-func (e *entry) begun() []plan.Delegate {
+func (e *entry) begun() []agentapi.Delegate {
 	if e.Plan == nil {
 		return e.recalled
 	}
@@ -79,11 +79,11 @@ const entryVersion = 1
 
 func (j *journal) attached(id string) string { return filepath.Join(j.dir, attachedDir, id) }
 
-func (j *journal) release(id string) string { return filepath.Join(j.dir, plan.ReleaseDir, id) }
+func (j *journal) release(id string) string { return filepath.Join(j.dir, agentapi.ReleaseDir, id) }
 
 // prepare makes the folders.
 func (j *journal) prepare() error {
-	for _, dir := range []string{attachedDir, plan.ReleaseDir} {
+	for _, dir := range []string{attachedDir, agentapi.ReleaseDir} {
 		if err := os.MkdirAll(filepath.Join(j.dir, dir), 0o700); err != nil {
 			return journalError(err)
 		}
@@ -92,7 +92,7 @@ func (j *journal) prepare() error {
 }
 
 // read returns the attachment's entry, nil when there is none.
-func (j *journal) read(s *plan.Sandbox) (*entry, error) {
+func (j *journal) read(s *agentapi.Sandbox) (*entry, error) {
 	text, err := os.ReadFile(j.attached(s.ID()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -104,7 +104,7 @@ func (j *journal) read(s *plan.Sandbox) (*entry, error) {
 	return parseEntry(text, s), nil
 }
 
-func parseEntry(text []byte, s *plan.Sandbox) *entry {
+func parseEntry(text []byte, s *agentapi.Sandbox) *entry {
 	e := &entry{}
 	if err := json.Unmarshal(text, e); err != nil || e.Sandbox.ID() != s.ID() {
 		return damagedEntry(s)
@@ -113,8 +113,8 @@ func parseEntry(text []byte, s *plan.Sandbox) *entry {
 }
 
 // damagedEntry is that of a file which cannot be read or does not parse.
-func damagedEntry(s *plan.Sandbox) *entry {
-	return &entry{Version: entryVersion, Attached: plan.Attached{Sandbox: *s}, damaged: true}
+func damagedEntry(s *agentapi.Sandbox) *entry {
+	return &entry{Version: entryVersion, Attached: agentapi.Attached{Sandbox: *s}, damaged: true}
 }
 
 func (j *journal) write(e *entry) error {
@@ -128,7 +128,7 @@ func (j *journal) write(e *entry) error {
 // handOver turns an attachment that was undone here into one that the agent has to release; nil when there is nothing
 // for it. Delegates that are left stay in the journal, alone. If the disk refuses the file in release/, ask asks the agent,
 // whose message says the same, and tells whether everything is released. If it is not, the entry stays as it is.
-func (j *journal) handOver(e *entry, left []int, ask func(*plan.Release) bool) (*plan.Release, error) {
+func (j *journal) handOver(e *entry, left []int, ask func(*agentapi.Release) bool) (*agentapi.Release, error) {
 	r := e.Release()
 	if r != nil {
 		if err := j.putRelease(r, len(left) == 0); err != nil && !ask(r) {
@@ -139,7 +139,7 @@ func (j *journal) handOver(e *entry, left []int, ask func(*plan.Release) bool) (
 	if len(left) == 0 {
 		return r, j.forget(&e.Sandbox)
 	}
-	kept, results := &plan.Plan{}, []json.RawMessage{}
+	kept, results := &agentapi.Plan{}, []json.RawMessage{}
 	for _, i := range left {
 		kept.Delegates, results = append(kept.Delegates, e.begun()[i]), append(results, e.result(i))
 	}
@@ -156,7 +156,7 @@ func (j *journal) handOver(e *entry, left []int, ask func(*plan.Release) bool) (
 // putRelease puts what is to be released into release/. If nothing of the entry has to stay, whole, the entry itself is
 // renamed, which a full disk permits. The entry on the disk may lack the plan, or be damaged: then it says less than r
 // does, and the agent looks for the ports by their owner.
-func (j *journal) putRelease(r *plan.Release, whole bool) error {
+func (j *journal) putRelease(r *agentapi.Release, whole bool) error {
 	path := j.release(r.ID())
 	// If an older release is not done yet, what it lists may be more than what is listed now. An empty file stands for
 	// a release by owner, and emptying a file needs no space.
@@ -187,12 +187,12 @@ func diskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(
 
 // forgotten tells whether an operator gave the delegates of an attachment up, whose DEL has failed.
 func (j *journal) forgotten(e *entry) bool {
-	return e.Complaints > 0 && exists(plan.ForgetMark(j.dir, &e.Sandbox))
+	return e.Complaints > 0 && exists(agentapi.ForgetMark(j.dir, &e.Sandbox))
 }
 
 // left returns an attachment of another container whose delegates would not go, nil when there is none: one that was given up
 // (forgotten), else the one that was not tried for the longest time.
-func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox, forgotten bool) {
+func (j *journal) left(own *agentapi.Sandbox) (oldest *agentapi.Sandbox, forgotten bool) {
 	files, err := os.ReadDir(filepath.Join(j.dir, attachedDir))
 	if err != nil {
 		return nil, false
@@ -208,20 +208,20 @@ func (j *journal) left(own *plan.Sandbox) (oldest *plan.Sandbox, forgotten bool)
 			_ = os.Remove(filepath.Join(j.dir, attachedDir, f.Name()))
 			continue
 		}
-		if s := (&plan.Sandbox{ContainerID: containerID, Interface: ifName}); exists(plan.ForgetMark(j.dir, s)) {
+		if s := (&agentapi.Sandbox{ContainerID: containerID, Interface: ifName}); exists(agentapi.ForgetMark(j.dir, s)) {
 			return s, true
 		}
 		if info, err := f.Info(); err == nil && (oldest == nil || info.ModTime().Before(since)) {
-			oldest, since = &plan.Sandbox{ContainerID: containerID, Interface: ifName}, info.ModTime()
+			oldest, since = &agentapi.Sandbox{ContainerID: containerID, Interface: ifName}, info.ModTime()
 		}
 	}
 	return oldest, false
 }
 
 // forget deletes the attachment's entry, and what a killed writer left beside it; what is gone is no error.
-func (j *journal) forget(s *plan.Sandbox) error {
+func (j *journal) forget(s *agentapi.Sandbox) error {
 	entry, release := j.attached(s.ID()), j.release(s.ID())
-	for _, path := range []string{temporary(release), temporary(entry), entry + leftSuffix, entry, plan.ForgetMark(j.dir, s)} {
+	for _, path := range []string{temporary(release), temporary(entry), entry + leftSuffix, entry, agentapi.ForgetMark(j.dir, s)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return journalError(err)
 		}
@@ -241,7 +241,7 @@ func (j *journal) list() ([]*entry, error) {
 	}
 	var entries []*entry
 	for _, f := range files {
-		s, ok := plan.AttachedFile(f.Name())
+		s, ok := agentapi.AttachedFile(f.Name())
 		if !ok {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 func newJournal(t *testing.T) *journal {
@@ -19,12 +19,12 @@ func newJournal(t *testing.T) *journal {
 	return j
 }
 
-func sandbox(id string) plan.Sandbox {
-	return plan.Sandbox{ContainerID: id, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
+func sandbox(id string) agentapi.Sandbox {
+	return agentapi.Sandbox{ContainerID: id, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
 }
 
-func onePort() *plan.Plan {
-	return &plan.Plan{Interfaces: []plan.Interface{{Name: "net1", Port: plan.Port{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}}}
+func onePort() *agentapi.Plan {
+	return &agentapi.Plan{Interfaces: []agentapi.Interface{{Name: "net1", Port: agentapi.Port{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}}}
 }
 
 // files lists a folder of the state, hidden files too.
@@ -46,8 +46,8 @@ func TestJournalKeepsAnAttachment(t *testing.T) {
 	if e, err := j.read(&s); e != nil || err != nil {
 		t.Fatalf("read of nothing = %v, %v", e, err)
 	}
-	for _, p := range []*plan.Plan{nil, onePort()} {
-		if err := j.write(&entry{Attached: plan.Attached{Sandbox: s, Plan: p}}); err != nil {
+	for _, p := range []*agentapi.Plan{nil, onePort()} {
+		if err := j.write(&entry{Attached: agentapi.Attached{Sandbox: s, Plan: p}}); err != nil {
 			t.Fatal(err)
 		}
 		e, err := j.read(&s)
@@ -97,7 +97,7 @@ func TestJournalDamaged(t *testing.T) {
 
 func TestHandOver(t *testing.T) {
 	j, s := newJournal(t), sandbox("c1")
-	e := &entry{Attached: plan.Attached{Sandbox: s, Plan: onePort()}}
+	e := &entry{Attached: agentapi.Attached{Sandbox: s, Plan: onePort()}}
 	if err := j.write(e); err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +108,11 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("attached/ still has %q", got)
 	}
 	r := readRelease(t, j, s)
-	if !r.Planned || len(r.Ports) != 1 || r.Ports[0].UUID != "p-1" || r.Sandbox != s || r.Version != plan.Version {
+	if !r.Planned || len(r.Ports) != 1 || r.Ports[0].UUID != "p-1" || r.Sandbox != s || r.Version != agentapi.Version {
 		t.Errorf("release is %+v", r)
 	}
 	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
-	again := &entry{Attached: plan.Attached{Sandbox: s, Plan: onePort()}}
+	again := &entry{Attached: agentapi.Attached{Sandbox: s, Plan: onePort()}}
 	if _, err := j.handOver(again, nil, nobody); err != nil {
 		t.Fatal(err)
 	}
@@ -122,16 +122,16 @@ func TestHandOver(t *testing.T) {
 }
 
 // nobody is an agent that is away.
-func nobody(*plan.Release) bool { return false }
+func nobody(*agentapi.Release) bool { return false }
 
 // readRelease reads a file of release/ as the agent does.
-func readRelease(t *testing.T, j *journal, s plan.Sandbox) plan.Release {
+func readRelease(t *testing.T, j *journal, s agentapi.Sandbox) agentapi.Release {
 	t.Helper()
 	text, err := os.ReadFile(j.release(s.ID()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, damaged := plan.ParseRelease(s.ID(), text)
+	r, damaged := agentapi.ParseRelease(s.ID(), text)
 	if damaged {
 		t.Fatalf("the release of %s does not parse: %s", s.ID(), text)
 	}
@@ -146,7 +146,7 @@ func TestJournalLists(t *testing.T) {
 		if id == "c3" {
 			s.Conflist = "another"
 		}
-		if err := j.write(&entry{Attached: plan.Attached{Sandbox: s}}); err != nil {
+		if err := j.write(&entry{Attached: agentapi.Attached{Sandbox: s}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // stub is a plugin that answers without any further process. It fails as files beside it say.
@@ -45,20 +45,20 @@ func newRetried(t *testing.T, kind string, kept bool, fails ...string) *retried 
 		n.write("fail "+command, "")
 	}
 	attachment := n.attachments("", of(list, "")).Plan
-	n.agent(func(r *plan.Request) (any, []plan.Dead, error) {
-		all, _, err := plan.ReadAttached(n.state)
-		var dead []plan.Dead // as the agent's reconcile pass has them: those that the plugin has not marked
+	n.agent(func(r *agentapi.Request) (any, []agentapi.Dead, error) {
+		all, _, err := agentapi.ReadAttached(n.state)
+		var dead []agentapi.Dead // as the agent's reconcile pass has them: those that the plugin has not marked
 		for i := range all {
 			if all[i].Complaints > 0 && len(dead) < 4 && !exists(n.call.journal.attached(all[i].Sandbox.ID())+leftSuffix) {
-				dead = append(dead, plan.Dead{Sandbox: all[i].Sandbox})
+				dead = append(dead, agentapi.Dead{Sandbox: all[i].Sandbox})
 			}
 		}
-		if r.Op != plan.OpPlan || err != nil {
-			return plan.Released{Done: true}, dead, err
+		if r.Op != agentapi.OpPlan || err != nil {
+			return agentapi.Released{Done: true}, dead, err
 		}
 		s := sandbox(fmt.Sprintf("c%d", n.tries))
 		s.UID = ""
-		return attachment, dead, plan.CheckFailed(all, &s)
+		return attachment, dead, agentapi.CheckFailed(all, &s)
 	})
 	return n
 }
@@ -97,7 +97,7 @@ func (n *node) stateFiles() (count int) {
 // if the plugin can hold nothing outside the network namespaces that are gone.
 func TestBoundaryRetriesLeaveNoLitter(t *testing.T) {
 	// Each sandbox that stays has its entry, its mark and the result in libcni's cache.
-	const most = 3 * (plan.MaxFailedOfPod + 1)
+	const most = 3 * (agentapi.MaxFailedOfPod + 1)
 	for _, tt := range []struct {
 		name, kind string
 		kept       bool
@@ -147,14 +147,14 @@ func TestBoundaryRetriesLeaveNoLitter(t *testing.T) {
 // What a limit refused, an operator's word allows again, and all that was given up goes with one call.
 func TestBoundaryForgetLiftsTheLimit(t *testing.T) {
 	n := newRetried(t, "alpha", false, "DEL")
-	for range 3 * plan.MaxFailedOfPod {
+	for range 3 * agentapi.MaxFailedOfPod {
 		_ = n.again()
 	}
 	wantError(t, n.again(), conf.CodeDelegateFailed, "pod shop/web has 4 earlier sandboxes")
-	all, _, err := plan.ReadAttached(n.state)
+	all, _, err := agentapi.ReadAttached(n.state)
 	n.must(err)
 	for i := range all {
-		n.must(os.WriteFile(plan.ForgetMark(n.state, &all[i].Sandbox), nil, 0o600))
+		n.must(os.WriteFile(agentapi.ForgetMark(n.state, &all[i].Sandbox), nil, 0o600))
 	}
 	n.must(os.Remove(filepath.Join(n.dir, "fail DEL")))
 	n.must(n.again())
@@ -184,7 +184,7 @@ func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
-			released := n.agent(func(*plan.Request) (any, []plan.Dead, error) { return plan.Released{Done: true}, nil, nil })
+			released := n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { return agentapi.Released{Done: true}, nil, nil })
 			n.fails("DEL", "alpha")
 			log := filepath.Join(n.dir, "plugin.log")
 			args := n.argsOf("c1", `,"logFile":"`+log+`"`)
@@ -230,12 +230,12 @@ func TestBoundaryDamagedEntryTakesNoDeviceAway(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
-			heard := n.agent(func(*plan.Request) (any, []plan.Dead, error) { return plan.Released{Done: true}, nil, nil })
+			heard := n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { return agentapi.Released{Done: true}, nil, nil })
 			list := of(`{"type":"alpha","deviceID":"0000:18:02.5"}`, "")
 			n.attached("c1", list)
 			n.must(os.WriteFile(n.call.journal.attached("c1@eth0"), []byte("{"), 0o600))
 			other := n.attachments("c2", list)
-			other.Plan.Delegates[0].Device = &plan.Device{Resource: "a.example/vf", ID: tt.other}
+			other.Plan.Delegates[0].Device = &agentapi.Device{Resource: "a.example/vf", ID: tt.other}
 			n.must(n.call.journal.write(other))
 			n.called()
 			n.must((&Plugin{}).Del(n.argsOf("c1", "")))

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // What delegates report is bounded for all of a pod together: journal, agent and network-status hold it. What was made until
@@ -53,13 +53,13 @@ func TestBoundaryRequestsOfThePlugin(t *testing.T) {
 	asked, journalled := map[string][]byte{}, 0
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			requests := plan.NewReader(conn)
-			for r := (plan.Request{}); requests.Read(&r) == nil; r = (plan.Request{}) {
+			requests := agentapi.NewReader(conn)
+			for r := (agentapi.Request{}); requests.Read(&r) == nil; r = (agentapi.Request{}) {
 				mu.Lock()
 				asked[r.Op] = r.Body
 				journalled = max(journalled, len(n.read("s/attached/c1@eth0")))
 				mu.Unlock()
-				_ = plan.Write(conn, plan.Response{Version: plan.Version, Body: body})
+				_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.Version, Body: body})
 			}
 			_ = conn.Close()
 		}
@@ -69,15 +69,15 @@ func TestBoundaryRequestsOfThePlugin(t *testing.T) {
 	n.must((&Plugin{Stdout: &out}).Add(args))
 	mu.Lock()
 	defer mu.Unlock()
-	t.Attr("boundary.bytes-per-bind", fmt.Sprint(len(asked[plan.OpBind])))
+	t.Attr("boundary.bytes-per-bind", fmt.Sprint(len(asked[agentapi.OpBind])))
 	t.Attr("boundary.bytes-per-journal-entry", fmt.Sprint(journalled))
-	if !bytes.Contains(asked[plan.OpPlan], []byte(`"sharing":true`)) {
-		t.Errorf("the plan is asked for with %s", asked[plan.OpPlan])
+	if !bytes.Contains(asked[agentapi.OpPlan], []byte(`"sharing":true`)) {
+		t.Errorf("the plan is asked for with %s", asked[agentapi.OpPlan])
 	}
-	var bind plan.BindRequest
-	n.must(json.Unmarshal(asked[plan.OpBind], &bind))
-	if len(asked[plan.OpBind]) > 8<<10 || len(bind.Plan.Delegates) != 3 || len(bind.Results) != 3 || bind.Plan.Delegates[2].Name != "net3" {
-		t.Errorf("a bind of %d bytes with %d delegates and %d results", len(asked[plan.OpBind]), len(bind.Plan.Delegates), len(bind.Results))
+	var bind agentapi.BindRequest
+	n.must(json.Unmarshal(asked[agentapi.OpBind], &bind))
+	if len(asked[agentapi.OpBind]) > 8<<10 || len(bind.Plan.Delegates) != 3 || len(bind.Results) != 3 || bind.Plan.Delegates[2].Name != "net3" {
+		t.Errorf("a bind of %d bytes with %d delegates and %d results", len(asked[agentapi.OpBind]), len(bind.Plan.Delegates), len(bind.Results))
 	}
 	if journalled < size || journalled > size+16<<10 {
 		t.Errorf("the entry has %d bytes, for one conflist of %d", journalled, size)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // Plugin answers CNI calls. Its world is Stdout and what the arguments of a call name.
@@ -38,11 +38,11 @@ const (
 type call struct {
 	args    *skel.CmdArgs
 	conf    *conf.Plugin
-	sandbox plan.Sandbox
+	sandbox agentapi.Sandbox
 	journal journal
 	devices string // the folder of device information
 	// dead are containers of which the agent says that they are gone for good.
-	dead []plan.Dead
+	dead []agentapi.Dead
 }
 
 // newCall reads what a call is about. An ADD is strict with its configuration; what takes away must work with that
@@ -55,7 +55,7 @@ func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
 	k8s := kubernetesArgs(args.Args)
 	return &call{
 		args: args, conf: c, journal: journal{dir: c.StateDir}, devices: deviceDir,
-		sandbox: plan.Sandbox{
+		sandbox: agentapi.Sandbox{
 			ContainerID: args.ContainerID, Interface: args.IfName, Conflist: c.Name,
 			Namespace: k8s["K8S_POD_NAMESPACE"], Pod: k8s["K8S_POD_NAME"], UID: k8s["K8S_POD_UID"],
 		},
@@ -110,7 +110,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 			"CNI_ARGS has no K8S_POD_NAMESPACE or no K8S_POD_NAME")
 	}
 	if c.conf.Draining && strings.TrimSpace(c.conf.Annotations[conf.NetworksAnnotation]) != "" {
-		return nil, plan.Draining()
+		return nil, agentapi.Draining()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	if err := c.journal.forget(&c.sandbox); err != nil {
 		return nil, err
 	}
-	e := &entry{Attached: plan.Attached{Sandbox: c.sandbox}, NetNS: c.args.Netns, Args: c.args.Args}
+	e := &entry{Attached: agentapi.Attached{Sandbox: c.sandbox}, NetNS: c.args.Netns, Args: c.args.Args}
 	if err := c.journal.write(e); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	if err == nil {
 		return moved, nil
 	}
-	if e.Plan == nil && errors.Is(err, plan.ErrClean) {
+	if e.Plan == nil && errors.Is(err, agentapi.ErrClean) {
 		return nil, errors.Join(err, c.journal.forget(&c.sandbox))
 	}
 	return nil, errors.Join(err, c.undo(e))
@@ -151,15 +151,15 @@ func (c *call) add() (moved []netip.Addr, err error) {
 
 // attach carries out the steps of an ADD whose intent is in the journal. e gets the plan as soon as there is one.
 func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
-	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
+	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
-	request := plan.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
+	request := agentapi.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
 		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...), AllowedIPAM: append([]string{}, c.conf.AllowedIPAM...)}
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
 	}
-	p := &plan.Plan{}
-	err = agent.Call(ctx, plan.OpPlan, request, p)
+	p := &agentapi.Plan{}
+	err = agent.Call(ctx, agentapi.OpPlan, request, p)
 	c.dead = agent.Dead
 	if err != nil {
 		return nil, err
@@ -179,13 +179,13 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 	if moved, err = c.make(ctx, e); err != nil {
 		return nil, err
 	}
-	bind := plan.BindRequest{Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
+	bind := agentapi.BindRequest{Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
 	if p.Default != nil { // also where a delegate's own plugins chose the gateway
 		routes := *p.Default
 		routes.Gateways = moved
 		bind.Plan.Default = &routes
 	}
-	if err := agent.Call(ctx, plan.OpBind, bind, nil); err != nil {
+	if err := agent.Call(ctx, agentapi.OpBind, bind, nil); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("bound")
@@ -261,13 +261,13 @@ func (c *call) detach(ctx context.Context, e *entry) error {
 		return errors.Join(complaint, err) // the journal stays: a retry begins here again
 	}
 	failpoint.Hit("unwired")
-	release, err := c.journal.handOver(e, left, func(r *plan.Release) bool { return c.askRelease(ctx, r) })
+	release, err := c.journal.handOver(e, left, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
 	if err != nil {
 		return errors.Join(complaint, err)
 	}
 	failpoint.Hit("handed-over")
 	if release == nil && len(e.dropped) > 0 { // for the agent's log
-		release = &plan.Release{Version: plan.Version, Sandbox: e.Sandbox, Planned: true}
+		release = &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: true}
 	}
 	if release != nil {
 		release.Dropped = e.dropped
@@ -281,13 +281,13 @@ func (c *call) detach(ctx context.Context, e *entry) error {
 
 // askRelease tells the agent. One that is missing or late finds the file: nothing is lost, so nothing is said. done tells
 // that the agent has released everything already.
-func (c *call) askRelease(ctx context.Context, release *plan.Release) (done bool) {
+func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
 	defer cancel()
-	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
+	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
-	released := plan.Released{}
-	err := agent.Call(ctx, plan.OpRelease, release, &released)
+	released := agentapi.Released{}
+	err := agent.Call(ctx, agentapi.OpRelease, release, &released)
 	c.dead = agent.Dead
 	return err == nil && released.Done
 }
@@ -309,7 +309,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	return err
 }
 
-func (c *call) del(s plan.Sandbox, within time.Duration) error {
+func (c *call) del(s agentapi.Sandbox, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	path := c.journal.attached(s.ID())
@@ -334,7 +334,7 @@ func (c *call) del(s plan.Sandbox, within time.Duration) error {
 
 // read returns what is to be undone, nil for nothing. The agent finds the ports of an entry that is damaged by their
 // owner; its delegates are in libcni's cache too.
-func (c *call) read(s *plan.Sandbox) (*entry, error) {
+func (c *call) read(s *agentapi.Sandbox) (*entry, error) {
 	e, err := c.journal.read(s)
 	if e != nil && e.damaged {
 		err = c.delegates().recall(e)
@@ -347,7 +347,7 @@ func (c *call) read(s *plan.Sandbox) (*entry, error) {
 func (c *call) finishOther() {
 	for i := range c.dead {
 		d := &c.dead[i]
-		_, isFile := plan.AttachedFile(d.ID())
+		_, isFile := agentapi.AttachedFile(d.ID())
 		switch path := c.journal.attached(d.ID()); {
 		case !isFile || strings.ContainsRune(d.ID(), '/') || d.ContainerID == c.sandbox.ContainerID:
 			continue
@@ -406,9 +406,9 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if len(e.Plan.Interfaces) == 0 {
 		return nil
 	}
-	agent := &plan.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
+	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
-	return agent.Call(ctx, plan.OpCheck, plan.CheckRequest{Sandbox: e.Sandbox, Plan: *e.Plan}, nil)
+	return agent.Call(ctx, agentapi.OpCheck, agentapi.CheckRequest{Sandbox: e.Sandbox, Plan: *e.Plan}, nil)
 }
 
 // GC is CNI's GC: every attachment of this conflist that the runtime does not list is undone.
@@ -419,7 +419,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	}
 	known := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {
-		s := plan.Sandbox{ContainerID: a.ContainerID, Interface: a.IfName}
+		s := agentapi.Sandbox{ContainerID: a.ContainerID, Interface: a.IfName}
 		known[s.ID()] = true
 	}
 	gone := func(e *entry) bool { return e.Sandbox.Conflist == c.conf.Name && !known[e.Sandbox.ID()] }
@@ -445,7 +445,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if !exists(plan.ReadyMarker(c.conf.AgentSocket)) {
+	if !exists(agentapi.ReadyMarker(c.conf.AgentSocket)) {
 		return conf.Errorf(conf.CodeNotAvailable, "is the ovn-multinet agent running on this node, what does its log say?",
 			"the agent at %s was not ready yet since boot", c.conf.AgentSocket)
 	}
@@ -454,9 +454,9 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
-	agent := &plan.Client{Socket: c.conf.AgentSocket}
+	agent := &agentapi.Client{Socket: c.conf.AgentSocket}
 	defer agent.Close()
-	err = agent.Call(ctx, plan.OpStatus, plan.StatusRequest{Sandbox: c.sandbox}, nil)
+	err = agent.Call(ctx, agentapi.OpStatus, agentapi.StatusRequest{Sandbox: c.sandbox}, nil)
 	if err == nil || conf.HasCode(err, conf.CodeNotAvailable) || conf.HasCode(err, conf.CodeLimited) {
 		return err
 	}

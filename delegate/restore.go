@@ -13,12 +13,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // saveRoutes returns the routes of the primary interface that setRoutes may change. Each is the kernel's own message:
 // sent back, it makes the same route again, with attributes that this program does not know. Nil: none will change.
-func saveRoutes(netns, primary string, p *plan.Plan) (saved [][]byte, err error) {
+func saveRoutes(netns, primary string, p *agentapi.Plan) (saved [][]byte, err error) {
 	changed := changedOn(primary, p)
 	if len(changed) == 0 {
 		return nil, nil
@@ -39,7 +39,7 @@ func saveRoutes(netns, primary string, p *plan.Plan) (saved [][]byte, err error)
 
 // restoreRoutes gives the primary interface its routes back, when the attachment that has changed them is undone. The
 // interface that had the default routes may stay, if its plugin refuses to delete it, so it loses them first.
-func restoreRoutes(netns, primary string, p *plan.Plan, saved [][]byte) error {
+func restoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) error {
 	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(primary)
 		if err != nil {
@@ -71,7 +71,7 @@ func restoreRoutes(netns, primary string, p *plan.Plan, saved [][]byte) error {
 
 // changedOn returns the destinations whose routes on the primary interface setRoutes may change: those of the pod's own
 // routes, and of the default routes that move with the networks that stay.
-func changedOn(primary string, p *plan.Plan) map[netip.Prefix]bool {
+func changedOn(primary string, p *agentapi.Plan) map[netip.Prefix]bool {
 	changed := map[netip.Prefix]bool{}
 	for _, r := range p.Routes {
 		if r.Interface == primary {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // inPod runs commands in the pod's namespace, one a line, and returns what they print.
@@ -65,14 +65,14 @@ func TestUndoRestoresRoutes(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
 	}
-	green := func(gateways ...string) *plan.Plan {
-		p := &plan.Plan{
-			Interfaces: []plan.Interface{{
+	green := func(gateways ...string) *agentapi.Plan {
+		p := &agentapi.Plan{
+			Interfaces: []agentapi.Interface{{
 				Name: "net1", Network: "shop/green", MAC: "0a:58:0a:02:00:05", MTU: 1400,
 				Addresses: []netip.Prefix{netip.MustParsePrefix("10.2.0.5/24"), netip.MustParsePrefix("fd02::5/64")},
-				Port:      plan.Port{Name: "shop/web/net1", UUID: "p-1"},
+				Port:      agentapi.Port{Name: "shop/web/net1", UUID: "p-1"},
 			}},
-			Default: &plan.Default{Interface: "net1"},
+			Default: &agentapi.Default{Interface: "net1"},
 		}
 		for _, g := range gateways {
 			p.Default.Gateways = append(p.Default.Gateways, netip.MustParseAddr(g))
@@ -85,13 +85,13 @@ func TestUndoRestoresRoutes(t *testing.T) {
 	}
 	routed := green("10.2.0.1")
 	ten98 := conf.Route{Dst: netip.MustParsePrefix("10.98.0.0/16"), GW: netip.MustParseAddr("10.244.1.1")}
-	routed.Routes = []plan.Route{{Route: ten98, Interface: "eth0"}}
+	routed.Routes = []agentapi.Route{{Route: ten98, Interface: "eth0"}}
 	taken := green()
-	taken.Default, taken.Routes = nil, []plan.Route{routed.Routes[0], routed.Routes[0]}
+	taken.Default, taken.Routes = nil, []agentapi.Route{routed.Routes[0], routed.Routes[0]}
 	const beyond = "ip route add default via 192.0.2.1 dev eth0 onlink metric 9"
 	for _, tt := range []struct {
 		name, further string
-		plan          *plan.Plan
+		plan          *agentapi.Plan
 		adds          int  // how many of them succeed before one fails
 		fails         uint // the code of the failure
 	}{
@@ -110,11 +110,11 @@ func TestUndoRestoresRoutes(t *testing.T) {
 			n.pod = nettest.Namespace(t)
 			n.inPod(primaryRoutes + tt.further)
 			before, moved, fails := n.routes(), "", false
-			n.agent(func(r *plan.Request) (any, []plan.Dead, error) {
-				if r.Op == plan.OpBind {
+			n.agent(func(r *agentapi.Request) (any, []agentapi.Dead, error) {
+				if r.Op == agentapi.OpBind {
 					moved = n.routes()
 				}
-				if r.Op == plan.OpBind && fails {
+				if r.Op == agentapi.OpBind && fails {
 					return nil, nil, conf.Errorf(conf.CodeNoFlows, "is ovn-controller running?", "flows are not installed")
 				}
 				return tt.plan, nil, nil

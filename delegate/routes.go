@@ -12,13 +12,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // setRoutes finishes a pod's routes when all its interfaces are there, and returns the gateways of the default routes that
 // were moved off the primary interface, one of a family.
-func setRoutes(netns, primary string, p *plan.Plan) (moved []netip.Addr, err error) {
+func setRoutes(netns, primary string, p *agentapi.Plan) (moved []netip.Addr, err error) {
 	if p.Default == nil && len(p.Routes) == 0 && len(p.Delegates) == 0 {
 		return nil, nil
 	}
@@ -43,7 +43,7 @@ func setRoutes(netns, primary string, p *plan.Plan) (moved []netip.Addr, err err
 	return moved, err
 }
 
-func addRoute(r plan.Route) error {
+func addRoute(r agentapi.Route) error {
 	link, err := netlinksafe.LinkByName(r.Interface)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func addRoute(r plan.Route) error {
 
 // dropDefaults takes away the default routes that delegates made and nobody asked for: which of two counts would be
 // chance.
-func dropDefaults(p *plan.Plan) error {
+func dropDefaults(p *agentapi.Plan) error {
 	for _, d := range p.Delegates {
 		if p.Default != nil && p.Default.Interface == d.Name {
 			continue
@@ -109,7 +109,7 @@ func deleteRoutes(routes []netlink.Route) error {
 }
 
 // moveDefaults moves the default routes of the families for which there is a gateway.
-func moveDefaults(primary string, d *plan.Default) (moved []netip.Addr, err error) {
+func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err error) {
 	link, err := netlinksafe.LinkByName(d.Interface)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func moveDefaults(primary string, d *plan.Default) (moved []netip.Addr, err erro
 }
 
 // gatewayOf is the one asked for, or the one of the route that the interface's own plugins made.
-func gatewayOf(d *plan.Default, family int, own []netlink.Route) (gateway netip.Addr, given bool) {
+func gatewayOf(d *agentapi.Default, family int, own []netlink.Route) (gateway netip.Addr, given bool) {
 	for _, g := range d.Gateways {
 		if g.Is4() == (family == netlink.FAMILY_V4) {
 			return g, true

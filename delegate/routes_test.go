@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // What the results say of default routes is what the kernel has: CHECK compares the two.
@@ -35,11 +35,11 @@ func TestSettleResults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &plan.Plan{Delegates: []plan.Delegate{{Name: "net1"}}}
+			p := &agentapi.Plan{Delegates: []agentapi.Delegate{{Name: "net1"}}}
 			if tt.byInterface != "" {
-				p.Default = &plan.Default{Interface: tt.byInterface}
+				p.Default = &agentapi.Default{Interface: tt.byInterface}
 			}
-			e := &entry{Attached: plan.Attached{Plan: p}, Results: []json.RawMessage{json.RawMessage(tt.result)}}
+			e := &entry{Attached: agentapi.Attached{Plan: p}, Results: []json.RawMessage{json.RawMessage(tt.result)}}
 			if err := settleResults(e, tt.moved); err != nil || string(e.Results[0]) != tt.want {
 				t.Errorf("got  %s, %v\nwant %s", e.Results[0], err, tt.want)
 			}

@@ -18,15 +18,15 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // wire makes a plan's interfaces: each veth with its pod end directly in the pod's namespace (creating it in the
 // host and moving it costs an RCU grace period under the kernel's networking lock), then the pod ends' addresses
 // and routes.
-func wire(netns string, s *plan.Sandbox, p *plan.Plan) error {
+func wire(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	pod, err := ns.GetNS(netns)
 	if err != nil {
 		return conf.Errorf(conf.CodeEnvironment, "the runtime gave a network namespace that is not there", "CNI_NETNS %s: %w", netns, err)
@@ -48,15 +48,15 @@ func wire(netns string, s *plan.Sandbox, p *plan.Plan) error {
 	})
 }
 
-func makeVeth(pod ns.NetNS, s *plan.Sandbox, i *plan.Interface) error {
+func makeVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error {
 	mac, err := net.ParseMAC(i.MAC)
 	if err != nil {
 		return err
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = plan.HostEnd(s.ContainerID, i.Name)
+	attrs.Name = agentapi.HostEnd(s.ContainerID, i.Name)
 	attrs.MTU = i.MTU
-	attrs.Group = plan.LinkGroup(s)
+	attrs.Group = agentapi.LinkGroup(s)
 	attrs.Flags = net.FlagUp
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = i.Name
@@ -75,7 +75,7 @@ func makeVeth(pod ns.NetNS, s *plan.Sandbox, i *plan.Interface) error {
 }
 
 // configure runs in the pod's namespace.
-func configure(i *plan.Interface, checksumOff bool) error {
+func configure(i *agentapi.Interface, checksumOff bool) error {
 	link, err := netlinksafe.LinkByName(i.Name)
 	if err != nil {
 		return err
@@ -159,15 +159,15 @@ func checksumToSoftware(name string) error {
 
 // unwire deletes an attachment's host ends, and their pod ends with them. All of them go with one request by their
 // group, in a fraction of the time that one by one takes, when the group holds nothing but host ends of ours.
-func unwire(s *plan.Sandbox, p *plan.Plan) error {
+func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	if p != nil && len(p.Interfaces) == 1 {
-		return deleteLink(plan.HostEnd(s.ContainerID, p.Interfaces[0].Name))
+		return deleteLink(agentapi.HostEnd(s.ContainerID, p.Interfaces[0].Name))
 	}
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	group := plan.LinkGroup(s)
+	group := agentapi.LinkGroup(s)
 	var ours []string
 	alone := true
 	for _, l := range links {
@@ -175,7 +175,7 @@ func unwire(s *plan.Sandbox, p *plan.Plan) error {
 		if a.Group != group {
 			continue
 		}
-		if l.Type() == "veth" && strings.HasPrefix(a.Name, plan.HostEndPrefix) && isHostEnd(s, p, a.Name) {
+		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostEndPrefix) && isHostEnd(s, p, a.Name) {
 			ours = append(ours, a.Name)
 		} else {
 			alone = false
@@ -192,10 +192,10 @@ func unwire(s *plan.Sandbox, p *plan.Plan) error {
 }
 
 // unwireLost deletes the host ends of a container that the journal has lost.
-func unwireLost(d *plan.Dead) error {
+func unwireLost(d *agentapi.Dead) error {
 	var errs []error
 	for _, name := range d.HostEnds {
-		if strings.HasPrefix(name, plan.HostEndPrefix) {
+		if strings.HasPrefix(name, agentapi.HostEndPrefix) {
 			errs = append(errs, deleteLink(name))
 		}
 	}
@@ -203,9 +203,9 @@ func unwireLost(d *plan.Dead) error {
 }
 
 // isHostEnd tells whether the plan made the link. Without a plan its group and its prefix have to do.
-func isHostEnd(s *plan.Sandbox, p *plan.Plan, name string) bool {
-	return p == nil || slices.ContainsFunc(p.Interfaces, func(i plan.Interface) bool {
-		return plan.HostEnd(s.ContainerID, i.Name) == name
+func isHostEnd(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
+	return p == nil || slices.ContainsFunc(p.Interfaces, func(i agentapi.Interface) bool {
+		return agentapi.HostEnd(s.ContainerID, i.Name) == name
 	})
 }
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // counted is a world whose agent speaks to both databases through proxies that count.
@@ -142,7 +142,7 @@ func TestBytesFromNB(t *testing.T) {
 		}()
 		for _, ifName := range []string{"net1", "net2"} {
 			c.must(lab.Eventually(c.ctx, func() error {
-				_, err := p.Node.VSCtl(c.ctx, "set", "Interface", plan.HostEnd(p.Sandbox, ifName), "external_ids:ovn-installed=true")
+				_, err := p.Node.VSCtl(c.ctx, "set", "Interface", agentapi.HostEnd(p.Sandbox, ifName), "external_ids:ovn-installed=true")
 				return err
 			}))
 		}

@@ -14,9 +14,9 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // What a DEL may have to do without. The first three are one pod's, the others are a node's.
@@ -265,7 +265,7 @@ func (w *delWorld) look(pods []*deleted) map[*deleted]left {
 		l := left{Rows: rows[d.Sandbox], Plugs: plugs[d.Sandbox], Lease: w.leaseOf(d) != ""}
 		w.must(n.Do(func() error { // a list of all may have gaps while links come and go
 			for _, name := range []string{"net1", "net2"} {
-				if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + plan.HostEnd(d.Sandbox, name)); err == nil {
+				if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + agentapi.HostEnd(d.Sandbox, name)); err == nil {
 					l.Ends++
 				}
 			}

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // The devices of these scenarios.
@@ -109,7 +109,7 @@ func (w *world) leftBehind() (all []string) {
 	w.t.Helper()
 	out, err := w.forget("-o", "json")
 	w.must(err)
-	var left []plan.LeftBehind
+	var left []agentapi.LeftBehind
 	w.must(json.Unmarshal([]byte(out), &left))
 	for _, l := range left {
 		if l.Since.IsZero() {

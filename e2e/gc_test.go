@@ -15,9 +15,9 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // plugin calls ours alone, byte for byte as asked: entry may change its configuration, where the name of the conflist is,
@@ -164,7 +164,7 @@ func TestCheckWithDelegates(t *testing.T) {
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1", "Northbound"}, both},
 		{"the plug", func(w *world, p *lab.Pod) error {
-			_, err := p.Node.VSCtl(w.ctx, "del-port", plan.HostEnd(p.Sandbox, "net1"))
+			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostEnd(p.Sandbox, "net1"))
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1: its host end", "is not in Open vSwitch"}, both},
 		{"what a plugin sees", func(*world, *lab.Pod) error { return os.WriteFile(cut, nil, 0o600) },

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // TestHerd attaches many pods at once on two nodes, and takes them away at once: every one is whole, no address is
@@ -141,7 +141,7 @@ func TestNoFlowsForAPodThatIsGone(t *testing.T) {
 				added <- err
 			}()
 			plugged := func() (string, error) {
-				return p.Node.VSCtl(w.ctx, "get", "Interface", plan.HostEnd(p.Sandbox, "net2"), "external_ids:iface-id")
+				return p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostEnd(p.Sandbox, "net2"), "external_ids:iface-id")
 			}
 			w.eventually(func() error {
 				_, err := plugged()

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // gc runs the agent's command of that name on the first node, as its operator would.
@@ -39,9 +39,9 @@ func (w *world) dead(name, networks string) *lab.Pod {
 func (w *world) toldOfDead(p *lab.Pod) {
 	w.t.Helper()
 	w.eventually(func() error {
-		c := &plan.Client{Socket: p.Node.AgentSocket}
+		c := &agentapi.Client{Socket: p.Node.AgentSocket}
 		defer c.Close()
-		if err := c.Call(w.ctx, plan.OpLeft, plan.LeftRequest{}, nil); err != nil {
+		if err := c.Call(w.ctx, agentapi.OpLeft, agentapi.LeftRequest{}, nil); err != nil {
 			return err
 		}
 		for _, d := range c.Dead {
@@ -235,7 +235,7 @@ func TestGCCommand(t *testing.T) {
 	lives := w.attached(0, "lives", "blue")
 	p := w.attached(0, "web", "blue,rec")
 	w.must(p.RemoveNetNS())
-	end := plan.HostEnd(p.Sandbox, "net1")
+	end := agentapi.HostEnd(p.Sandbox, "net1")
 	before := w.snapshot()
 	table := "CONTAINER     POD       REASON                         PORTS          HOST ENDS       OTHER PLUGINS     STATE\n" +
 		p.Sandbox[:12] + "  shop/web  its network namespace is gone  shop/web/net1  " + end + "  net2 on shop/rec  goes when it is seen again\n"
@@ -244,9 +244,9 @@ func TestGCCommand(t *testing.T) {
 	says(table, "--dry-run=false")
 	out, err := w.gc("--dry-run", "-o", "json")
 	w.must(err)
-	var all []plan.Remainder
+	var all []agentapi.Remainder
 	w.must(json.Unmarshal([]byte(out), &all))
-	equal(t, "as JSON", all, []plan.Remainder{{Sandbox: plan.Sandbox{ContainerID: p.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: p.UID},
+	equal(t, "as JSON", all, []agentapi.Remainder{{Sandbox: agentapi.Sandbox{ContainerID: p.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: p.UID},
 		Why: "its network namespace is gone", Ports: []string{"shop/web/net1"}, HostEnds: []string{end}, Journal: true, Delegates: []string{"net2 on shop/rec"}}})
 	equal(t, "what all that changed", before.Diff(w.snapshot()), "")
 

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // TestNetworkDeletedUnderPods: a network that is deleted takes no new pods, serves those it has, can come back, and
@@ -136,7 +136,7 @@ func TestNetworkDeletedDuringAdd(t *testing.T) {
 			return err
 		},
 		func(p *lab.Pod) error { // the host end is plugged
-			_, err := p.Node.VSCtl(w.ctx, "get", "Interface", plan.HostEnd(p.Sandbox, "net1"), "_uuid")
+			_, err := p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostEnd(p.Sandbox, "net1"), "_uuid")
 			return err
 		},
 	}

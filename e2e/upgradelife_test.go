@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // slow is a delegate's plugin whose ADD says that it has begun and then waits until it is told to go on.
@@ -194,14 +194,14 @@ func TestVersionsTooFarApart(t *testing.T) {
 	u := newUpgrade(t, lab.Options{CNIVersion: "1.1.0"})
 	n := u.Nodes[0]
 	for _, version := range versions {
-		for _, spoken := range []int{plan.Version - 2, plan.Version + 2} {
+		for _, spoken := range []int{agentapi.Version - 2, agentapi.Version + 2} {
 			t.Run(fmt.Sprintf("version %s, peer speaks %d", version, spoken), func(t *testing.T) {
 				u := u.in(t)
 				u.chains(version)
 				u.serves(version)
-				words := fmt.Sprintf("protocol version %d is not understood, only %d", spoken, plan.Version)
-				for _, op := range []string{plan.OpPlan, plan.OpBind, plan.OpRelease, plan.OpCheck, plan.OpStatus, plan.OpLeft, plan.OpForget} {
-					answer := u.ask(plan.Request{Version: spoken, Op: op, Body: []byte("{}")})
+				words := fmt.Sprintf("protocol version %d is not understood, only %d", spoken, agentapi.Version)
+				for _, op := range []string{agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus, agentapi.OpLeft, agentapi.OpForget} {
+					answer := u.ask(agentapi.Request{Version: spoken, Op: op, Body: []byte("{}")})
 					if answer.Error == nil || answer.Error.Code != conf.CodeTryAgain || answer.Error.Msg != words || answer.Body != nil {
 						t.Errorf("the agent's answer to %s: %+v", op, answer)
 					}
@@ -224,13 +224,13 @@ func TestVersionsTooFarApart(t *testing.T) {
 }
 
 // ask sends a request to the first node's agent and returns its answer.
-func (u *upgrade) ask(r plan.Request) (answer plan.Response) {
+func (u *upgrade) ask(r agentapi.Request) (answer agentapi.Response) {
 	u.t.Helper()
 	conn, err := net.Dial("unix", u.Nodes[0].AgentSocket)
 	u.must(err)
 	defer conn.Close()
-	u.must(plan.Write(conn, r))
-	u.must(plan.NewReader(conn).Read(&answer))
+	u.must(agentapi.Write(conn, r))
+	u.must(agentapi.NewReader(conn).Read(&answer))
 	return answer
 }
 
@@ -249,9 +249,9 @@ func (u *upgrade) standIn(version int) (stop func()) {
 			if err != nil {
 				return
 			}
-			var r plan.Request
-			if plan.NewReader(conn).Read(&r) == nil {
-				_ = plan.Write(conn, plan.Response{Version: version, Body: []byte(`{"interfaces":[],"done":true}`)})
+			var r agentapi.Request
+			if agentapi.NewReader(conn).Read(&r) == nil {
+				_ = agentapi.Write(conn, agentapi.Response{Version: version, Body: []byte(`{"interfaces":[],"done":true}`)})
 			}
 			_ = conn.Close()
 		}
@@ -269,7 +269,7 @@ func TestNextProtocol(t *testing.T) {
 	const next = "N+1"
 	u := newUpgrade(t, lab.Options{CNIVersion: "1.1.0"})
 	n, slow := u.Nodes[0], u.slow()
-	dir, err := lab.BuildNext(u.ctx, plan.Version)
+	dir, err := lab.BuildNext(u.ctx, agentapi.Version)
 	u.must(err)
 	u.dirs[next] = dir
 	for _, tt := range []struct{ plugin, agent string }{{next, next}, {next, newer}, {newer, next}, {next, older}, {older, next}} {

@@ -18,8 +18,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // node is a node's folders, with an agent that was ready and no primary network yet.
@@ -36,7 +36,7 @@ func node(t *testing.T) Config {
 		}
 	}
 	write(t, c.Plugin, "the new plugin")
-	write(t, plan.ReadyMarker(c.Entry.AgentSocket), "")
+	write(t, agentapi.ReadyMarker(c.Entry.AgentSocket), "")
 	return c
 }
 
@@ -227,7 +227,7 @@ func TestSync(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conf := node(t)
-			marker := plan.ReadyMarker(conf.Entry.AgentSocket)
+			marker := agentapi.ReadyMarker(conf.Entry.AgentSocket)
 			for name, text := range c.files {
 				write(t, filepath.Join(conf.NetDir, name), text)
 			}
@@ -301,7 +301,7 @@ func TestEntry(t *testing.T) {
 func TestSyncWritesOnce(t *testing.T) {
 	c := node(t)
 	write(t, c.primary(), flannel)
-	marker := plan.ReadyMarker(c.Entry.AgentSocket)
+	marker := agentapi.ReadyMarker(c.Entry.AgentSocket)
 	look := func() os.FileInfo {
 		t.Helper()
 		i := working(t, c)
@@ -332,7 +332,7 @@ func TestSyncWritesOnce(t *testing.T) {
 // is taken back leaves no trace.
 func TestPrimaryGoes(t *testing.T) {
 	c := node(t)
-	marker := plan.ReadyMarker(c.Entry.AgentSocket)
+	marker := agentapi.ReadyMarker(c.Entry.AgentSocket)
 	write(t, c.primary(), flannel)
 	i := working(t, c)
 	_, err := i.sync(marker)

@@ -15,7 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // Config says where things are. All paths are as the installer sees them; those in Entry are the node's.
@@ -70,7 +70,7 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 		return err
 	}
 	log.Info("plugin installed", "path", c.binary())
-	marker := plan.ReadyMarker(c.Entry.AgentSocket)
+	marker := agentapi.ReadyMarker(c.Entry.AgentSocket)
 	w, err := watch(c.NetDir, c.BinDir, filepath.Dir(marker))
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENOSPC):

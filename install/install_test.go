@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // flannel is the conflist that Flannel ships.
@@ -150,7 +150,7 @@ func TestRun(t *testing.T) {
 	if exists(ours) {
 		t.Error("conflist before the agent was ready")
 	}
-	write(t, plan.ReadyMarker(c.Entry.AgentSocket), "")
+	write(t, agentapi.ReadyMarker(c.Entry.AgentSocket), "")
 	until(t, "the conflist is there", func() bool { return strings.Contains(read(ours), `"ovn-multinet"`) })
 	write(t, filepath.Join(c.NetDir, "10-flannel.conflist"), strings.Replace(flannel, "cbr0", "cbr1", 1))
 	until(t, "the conflist follows", func() bool { return strings.Contains(read(ours), `"cbr1"`) })

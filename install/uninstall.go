@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 const (
@@ -102,7 +102,7 @@ func (i *installer) refuseNew() error {
 
 // attached are the containers of the plugin's journal, also those whose files nobody can read.
 func (c Config) attached() ([]string, error) {
-	all, damaged, err := plan.ReadAttached(c.Entry.StateDir)
+	all, damaged, err := agentapi.ReadAttached(c.Entry.StateDir)
 	if err != nil {
 		return nil, fmt.Errorf("the plugin's journal: %w", err)
 	}
@@ -115,7 +115,7 @@ func (c Config) attached() ([]string, error) {
 
 // releases counts what the agent has not released yet.
 func (c Config) releases() (n int, err error) {
-	files, err := os.ReadDir(filepath.Join(c.Entry.StateDir, plan.ReleaseDir))
+	files, err := os.ReadDir(filepath.Join(c.Entry.StateDir, agentapi.ReleaseDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}

@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // These tests run the plugin as a runtime does, by its process, and hold it against the CNI specification.
@@ -106,7 +106,7 @@ func TestVersion(t *testing.T) {
 // TestSuccess: each operation ends with 0 and prints its result, which only ADD has (section 2, "Errors").
 func TestSuccess(t *testing.T) {
 	n := newNode(t)
-	if err := os.WriteFile(plan.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
+	if err := os.WriteFile(agentapi.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ command, stdin, want string }{
@@ -171,7 +171,7 @@ func TestErrors(t *testing.T) {
 }
 
 // newPod is a node with a namespace for a pod, and with an agent that plans this and refuses what is in refusals.
-func newPod(t *testing.T, p *plan.Plan, refusals map[string]*plan.Error) *node {
+func newPod(t *testing.T, p *agentapi.Plan, refusals map[string]*agentapi.Error) *node {
 	t.Helper()
 	n := newNode(t)
 	n.netns = nettest.Namespace(t)
@@ -186,9 +186,9 @@ func newPod(t *testing.T, p *plan.Plan, refusals map[string]*plan.Error) *node {
 	}
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			requests := plan.NewReader(conn)
-			for r := (plan.Request{}); requests.Read(&r) == nil; {
-				_ = plan.Write(conn, plan.Response{Version: plan.Version, Body: body, Error: refusals[r.Op]})
+			requests := agentapi.NewReader(conn)
+			for r := (agentapi.Request{}); requests.Read(&r) == nil; {
+				_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.Version, Body: body, Error: refusals[r.Op]})
 			}
 			_ = conn.Close()
 		}
@@ -212,10 +212,10 @@ func (n *node) inPod(name string, do func(netlink.Link) error) {
 }
 
 // blue is a plan for one interface.
-func blue() *plan.Plan {
-	return &plan.Plan{Interfaces: []plan.Interface{{
+func blue() *agentapi.Plan {
+	return &agentapi.Plan{Interfaces: []agentapi.Interface{{
 		Name: "net1", Network: "shop/blue", MAC: "0a:58:0a:01:00:05", MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/24")},
-		Port: plan.Port{Name: "shop/web/net1", UUID: "p-1"},
+		Port: agentapi.Port{Name: "shop/web/net1", UUID: "p-1"},
 	}}}
 }
 
@@ -281,7 +281,7 @@ func TestCheckByTheAgent(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
 	}
-	n := newPod(t, blue(), map[string]*plan.Error{plan.OpCheck: {Code: conf.CodeNotAsMade, Msg: "interface net1: its port is gone"}})
+	n := newPod(t, blue(), map[string]*agentapi.Error{agentapi.OpCheck: {Code: conf.CodeNotAsMade, Msg: "interface net1: its port is gone"}})
 	if code, stdout := n.call("ADD", n.stdin(wanted, prevResult)); code != 0 {
 		t.Fatalf("ADD ends with %d and prints %s", code, stdout)
 	}
@@ -300,7 +300,7 @@ func TestInterfaceIsThere(t *testing.T) {
 	p := blue()
 	first := p.Interfaces[0]
 	first.Name, first.MAC, first.Addresses = "first", "0a:58:0a:01:00:06", nil
-	p.Interfaces = append([]plan.Interface{first}, p.Interfaces...)
+	p.Interfaces = append([]agentapi.Interface{first}, p.Interfaces...)
 	n := newPod(t, p, nil)
 	n.inPod("lo", func(netlink.Link) error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "net1"}, PeerName: "other"})
@@ -402,14 +402,14 @@ func TestEachCallReachesDelegates(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
 	}
-	p := &plan.Plan{Delegates: []plan.Delegate{{Name: "net1", Network: "shop/ext", Conflist: []byte(`{"cniVersion":"1.1.0","name":"ext","plugins":[{"type":"other"}]}`)}}}
+	p := &agentapi.Plan{Delegates: []agentapi.Delegate{{Name: "net1", Network: "shop/ext", Conflist: []byte(`{"cniVersion":"1.1.0","name":"ext","plugins":[{"type":"other"}]}`)}}}
 	n := newPod(t, p, nil)
 	calls := filepath.Join(n.state, "calls")
 	script := "#!/bin/sh\necho $CNI_COMMAND >> '" + calls + "'\n[ $CNI_COMMAND != ADD ] || echo '{}'\n"
 	if err := os.WriteFile(filepath.Join(n.state, "other"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(plan.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
+	if err := os.WriteFile(agentapi.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range []string{"STATUS", "ADD", "CHECK", "GC", "STATUS", "DEL"} {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // operatorTimeout is for an agent that reads its own disk, and asks the databases.
@@ -19,7 +19,7 @@ const operatorTimeout = 30 * time.Second
 
 // forgetCommand asks the agent of this node.
 func forgetCommand() *cobra.Command {
-	agent := plan.Client{}
+	agent := agentapi.Client{}
 	output, all, namespace := "table", false, ""
 	cmd := &cobra.Command{
 		Use: "forget [CONTAINER[@INTERFACE] | --all [--namespace NAMESPACE]]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
@@ -40,22 +40,22 @@ with --namespace those of the containers of one namespace.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
-			left := plan.Left{}
+			left := agentapi.Left{}
 			switch {
 			case all:
-				r := plan.ForgetRequest{Sandbox: plan.Sandbox{Namespace: namespace}, All: true}
-				if err := agent.Call(ctx, plan.OpForget, r, &left); err != nil {
+				r := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{Namespace: namespace}, All: true}
+				if err := agent.Call(ctx, agentapi.OpForget, r, &left); err != nil {
 					return explained(err)
 				}
 			case len(args) == 0:
-				if err := agent.Call(ctx, plan.OpLeft, plan.LeftRequest{}, &left); err != nil {
+				if err := agent.Call(ctx, agentapi.OpLeft, agentapi.LeftRequest{}, &left); err != nil {
 					return explained(err)
 				}
 			default:
-				left.Attachments = make([]plan.LeftBehind, 1)
+				left.Attachments = make([]agentapi.LeftBehind, 1)
 				id, ifName, _ := strings.Cut(args[0], "@")
-				r := plan.ForgetRequest{Sandbox: plan.Sandbox{ContainerID: id, Interface: ifName}}
-				if err := agent.Call(ctx, plan.OpForget, r, &left.Attachments[0]); err != nil {
+				r := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: id, Interface: ifName}}
+				if err := agent.Call(ctx, agentapi.OpForget, r, &left.Attachments[0]); err != nil {
 					return explained(err)
 				}
 			}

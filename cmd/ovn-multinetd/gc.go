@@ -6,15 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // gcCommand asks the agent of this node.
 func gcCommand() *cobra.Command {
-	agent := plan.Client{}
-	request := plan.GCRequest{}
+	agent := agentapi.Client{}
+	request := agentapi.GCRequest{}
 	output := "table"
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Take away what is left on this node of containers that are gone, or tell with --dry-run", Args: cobra.NoArgs,
@@ -27,8 +27,8 @@ ends from Open vSwitch; what other plugins made is undone at the next call of a 
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
-			remains := plan.Remains{}
-			if err := agent.Call(ctx, plan.OpGC, request, &remains); err != nil {
+			remains := agentapi.Remains{}
+			if err := agent.Call(ctx, agentapi.OpGC, request, &remains); err != nil {
 				return explained(err)
 			}
 			if output == "json" {

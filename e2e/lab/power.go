@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // PowerOff is a node's loss of its power: its NICs lose their carrier and all that ran on it is gone at once, without
@@ -27,7 +27,7 @@ func (n *Node) PowerOff(context.Context) error {
 		all.Go(p.Kill)
 	}
 	errs := []error{err, all.Wait(), n.Do(deleteTaps)}
-	for _, path := range []string{n.AgentSocket, plan.ReadyMarker(n.AgentSocket)} {
+	for _, path := range []string{n.AgentSocket, agentapi.ReadyMarker(n.AgentSocket)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // carriers are the node's NICs that have one.
@@ -39,7 +39,7 @@ func carriers(t *testing.T, n *Node) (names []string) {
 // TestPower takes a node's power away three times, the last time with its agent stopped before.
 func TestPower(t *testing.T) {
 	l, n := withStandIns(t)
-	ctx, ready := t.Context(), plan.ReadyMarker(n.AgentSocket)
+	ctx, ready := t.Context(), agentapi.ReadyMarker(n.AgentSocket)
 	if err := n.StartAgent(ctx); err != nil {
 		t.Fatal(err)
 	}

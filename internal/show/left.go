@@ -5,11 +5,11 @@ import (
 	"io"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // Left writes a line for each container with delegates whose DEL failed.
-func Left(w io.Writer, all []plan.LeftBehind) error {
+func Left(w io.Writer, all []agentapi.LeftBehind) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left behind on this node")
 		return err

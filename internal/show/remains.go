@@ -5,11 +5,11 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // Remains writes a line for each container that is gone and of which something is left.
-func Remains(w io.Writer, all []plan.Remainder) error {
+func Remains(w io.Writer, all []agentapi.Remainder) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left on this node of containers that are gone")
 		return err
@@ -24,7 +24,7 @@ func Remains(w io.Writer, all []plan.Remainder) error {
 	return t.Flush()
 }
 
-func remainderState(r *plan.Remainder) string {
+func remainderState(r *agentapi.Remainder) string {
 	switch {
 	case r.Taken && r.Journal:
 		return "taken away; the plugin does the rest at its next call"

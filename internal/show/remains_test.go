@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/plan"
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 func TestRemains(t *testing.T) {
-	of := func(container, pod, why string) plan.Remainder {
-		return plan.Remainder{Sandbox: plan.Sandbox{ContainerID: container, Interface: "eth0", Namespace: "shop", Pod: pod}, Why: why}
+	of := func(container, pod, why string) agentapi.Remainder {
+		return agentapi.Remainder{Sandbox: agentapi.Sandbox{ContainerID: container, Interface: "eth0", Namespace: "shop", Pod: pod}, Why: why}
 	}
 	whole := of("0123456789abcdef0123456789abcdef", "web", "pod shop/web is gone")
 	whole.Ports, whole.HostEnds, whole.Journal = []string{"shop/web/net1", "shop/web/net2"}, []string{"mn0a", "mn0b"}, true
@@ -29,12 +29,12 @@ func TestRemains(t *testing.T) {
 	const head = "CONTAINER     POD       REASON                         PORTS                        HOST ENDS  OTHER PLUGINS                      STATE\n"
 	tests := []struct {
 		name string
-		all  []plan.Remainder
+		all  []agentapi.Remainder
 		want string
 	}{
 		{"nothing", nil, "nothing is left on this node of containers that are gone\n"},
-		{"nothing, in a list", []plan.Remainder{}, "nothing is left on this node of containers that are gone\n"},
-		{"all kinds", []plan.Remainder{whole, taken, lost, plug, port, waits, told}, head +
+		{"nothing, in a list", []agentapi.Remainder{}, "nothing is left on this node of containers that are gone\n"},
+		{"all kinds", []agentapi.Remainder{whole, taken, lost, plug, port, waits, told}, head +
 			"0123456789ab  shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  goes when it is seen again\n" +
 			"c2            shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  taken away; the plugin does the rest at its next call\n" +
 			"c3            shop/db   its network namespace is gone  shop/db/net1                 -          -                                  taken away\n" +
@@ -57,7 +57,7 @@ func TestRemains(t *testing.T) {
 }
 
 func TestRemainsThatCannotBeWritten(t *testing.T) {
-	for name, all := range map[string][]plan.Remainder{"nothing": nil, "one": {{Sandbox: plan.Sandbox{ContainerID: "c1"}}}} {
+	for name, all := range map[string][]agentapi.Remainder{"nothing": nil, "one": {{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}}} {
 		if err := Remains(full{}, all); err == nil || err.Error() != "no space" {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -23,9 +23,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/plan"
 )
 
 // patience bounds each wait for something to come back: a machine of two processors does much at once here.
@@ -341,7 +341,7 @@ func (w *world) wanted(others []string) ([]string, error) {
 		}
 		for i, network := range all {
 			ifName := fmt.Sprintf("net%d", i+1)
-			port, end := p.Namespace+"/"+p.Name+"/"+ifName, plan.HostEnd(sandbox, ifName)
+			port, end := p.Namespace+"/"+p.Name+"/"+ifName, agentapi.HostEnd(sandbox, ifName)
 			lines = append(lines,
 				"port "+port+" of "+sandbox+" "+uid+" "+n.Name,
 				n.Name+" plug "+end+" "+port+" "+sandbox+" "+uid+" installed=true error= taken=true",
@@ -431,7 +431,7 @@ func (w *world) thereOn(n *kube.Node) (lines []string, err error) {
 	err = n.Do(func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
-			if name := l.Attrs().Name; strings.HasPrefix(name, plan.HostEndPrefix) {
+			if name := l.Attrs().Name; strings.HasPrefix(name, agentapi.HostEndPrefix) {
 				lines = append(lines, "link "+name)
 			}
 		}

@@ -1,4 +1,4 @@
-package plan
+package agentapi
 
 import (
 	"context"
@@ -159,7 +159,7 @@ func TestCallAnswers(t *testing.T) {
 		{"nothing wanted, something there", Response{Version: Version, Body: []byte(`{"done":true}`)}, nil, 0, "", "", false},
 		{"something wanted, nothing there", Response{Version: Version}, &Released{}, 999, "agent's answer has no body", "", false},
 		{"something else", Response{Version: Version, Body: []byte(`[]`)}, &Released{}, 999,
-			"json: cannot unmarshal array into Go value of type plan.Released", "", false},
+			"json: cannot unmarshal array into Go value of type agentapi.Released", "", false},
 		{"an error", Response{Version: Version, Error: &Error{Code: 103, Msg: "10.1.0.7 is held", Details: "choose"}}, &Released{}, 103, "10.1.0.7 is held", "choose", false},
 		{"a clean error", Response{Version: Version, Error: &Error{Code: 104, Msg: "no address left", Clean: true}}, &Released{}, 104, "no address left", "", true},
 		{"an error and a body", Response{Version: Version, Error: &Error{Code: 7, Msg: "x"}, Body: []byte(`{}`)}, nil, 7, "x", "", false},

@@ -1,4 +1,4 @@
-package plan
+package agentapi
 
 import (
 	"bytes"
@@ -135,7 +135,7 @@ func TestRead(t *testing.T) {
 		{"an empty line", "\n", "message: unexpected end of JSON input", nil},
 		{"garbage", "GET / HTTP/1.1\r\n", "message: invalid character 'G' looking for beginning of value", nil},
 		{"bytes", "\x00\xff\n", `message: invalid character '\x00' looking for beginning of value`, nil},
-		{"a list", "[]\n", "message: json: cannot unmarshal array into Go value of type plan.Request", nil},
+		{"a list", "[]\n", "message: json: cannot unmarshal array into Go value of type agentapi.Request", nil},
 		{"a field of another kind", `{"version":"1"}` + "\n", "message: json: cannot unmarshal string into Go struct field Request.version of type int", nil},
 		{"two on a line", "{}{}\n", "message: invalid character '{' after top-level value", nil},
 		{"the longest", long(maxMessage), "", nil},
