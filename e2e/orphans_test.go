@@ -32,7 +32,7 @@ func TestOrphans(t *testing.T) {
 
 	log := read(t, w.Controller.LogPath())
 	for _, port := range []string{"shop/goes/net1", "shop/goes/net2"} {
-		seen, released := strings.Index(log, `seen once" port=`+port), strings.Index(log, `"released a port" port=`+port)
+		seen, released := strings.Index(log, `"saw an orphan" port=`+port), strings.Index(log, `"released an orphan" port=`+port)
 		if seen < 0 || released < seen || !strings.Contains(log[released:], "pod shop/goes is gone") {
 			t.Errorf("port %s: seen at %d, released at %d of the log", port, seen, released)
 		}
@@ -51,7 +51,7 @@ func TestOrphans(t *testing.T) {
 func (w *world) looksInVain(times int) {
 	w.t.Helper()
 	count := func() int {
-		return strings.Count(read(w.t, w.Controller.LogPath()), "gone: nothing is released")
+		return strings.Count(read(w.t, w.Controller.LogPath()), `"garbage collection of ports" err=`)
 	}
 	before := count()
 	w.eventually(func() error {

@@ -119,7 +119,7 @@ func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 	}
 	orphans := (&cluster{gone: func(ovnport.Owner) bool { return true }}).orphans(b)
 	for range 3 {
-		if err := orphans.Round(timeout(t)); err != nil {
+		if err := orphans.Pass(timeout(t)); err != nil {
 			t.Fatal(err)
 		}
 	}

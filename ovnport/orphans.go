@@ -9,38 +9,40 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/stale"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Census says why an owner is gone for good; "" when it is not.
-type Census func(o Owner) string
+// Gone says why the pod or the node of an owner is gone for good; "" when both are there.
+type Gone func(o Owner) string
 
-// Orphans releases ports whose pod or node is gone for good, and which no agent is there to release. It acts on what
-// it has seen twice, a period apart.
+// Orphans releases ports whose pod or node is gone for good: no agent is left to release them. It releases a port that
+// two passes in a row saw as an orphan of one sandbox.
 type Orphans struct {
-	nb *NB
-	// count takes a census of all pods and nodes, or fails.
-	count func(ctx context.Context) (Census, error)
-	// mayWrite is asked before each release.
+	nb       *NB
+	list     func(ctx context.Context) (Gone, error)
 	mayWrite func() error
 	log      *slog.Logger
-	seen     map[string]string // sandbox by port, of the round before
+	seen     stale.Tracker[orphan]
 }
 
-// NewOrphans takes what counts pods and nodes: it must fail when it cannot read all of them, and what it counts must
-// be no older than its call.
-func NewOrphans(nb *NB, count func(ctx context.Context) (Census, error), mayWrite func() error, log *slog.Logger) *Orphans {
-	return &Orphans{nb: nb, count: count, mayWrite: mayWrite, log: log}
+// orphan is a port as a pass sees it: the key of its row, and the sandbox that owns it.
+type orphan struct{ key, sandbox string }
+
+// NewOrphans takes list, which lists all pods and nodes. list fails when it cannot read all of them, and what it reads
+// is no older than its call. mayWrite is asked before each release.
+func NewOrphans(nb *NB, list func(ctx context.Context) (Gone, error), mayWrite func() error, log *slog.Logger) *Orphans {
+	return &Orphans{nb: nb, list: list, mayWrite: mayWrite, log: log}
 }
 
-// Run looks once a period until the end of ctx.
+// Run makes one pass per period until ctx ends.
 func (o *Orphans) Run(ctx context.Context, period time.Duration) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
-		if err := o.Round(ctx); err != nil && ctx.Err() == nil {
-			o.log.Warn("look for ports whose pod or node is gone: nothing is released", "err", err)
+		if err := o.Pass(ctx); err != nil && ctx.Err() == nil {
+			o.log.Warn("garbage collection of ports", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -50,30 +52,26 @@ func (o *Orphans) Run(ctx context.Context, period time.Duration) {
 	}
 }
 
-// Round looks once. A list that could not be read in full releases nothing, and what was seen before has to be seen
-// twice anew.
-func (o *Orphans) Round(ctx context.Context) error {
-	before := o.seen
-	o.seen = nil
+// Pass makes one pass. After an error two new passes have to see a port before it is released.
+func (o *Orphans) Pass(ctx context.Context) error {
+	pass := o.seen.Begin()
 	// The ports first: a pod that is newer than the list of pods has no port in the list of ports.
 	rows, err := o.nb.podPorts(ctx)
 	if err != nil {
 		return err
 	}
-	gone, err := o.count(ctx)
+	gone, err := o.list(ctx)
 	if err != nil {
 		return err
 	}
-	seen := map[string]string{}
 	for _, row := range rows {
 		owner := ownerOf(row)
-		why := gone(owner)
-		if why == "" {
+		reason := gone(owner)
+		if reason == "" {
 			continue
 		}
-		if before[row.UUID] != owner.Sandbox {
-			o.log.Debug("a port whose pod or node is gone, seen once", "port", row.Name, "reason", why)
-			seen[row.UUID] = owner.Sandbox
+		if confirmed := pass.Saw(orphan{row.UUID, owner.Sandbox}); !confirmed {
+			o.log.Debug("saw an orphan", "port", row.Name, "reason", reason)
 			continue
 		}
 		if err := o.mayWrite(); err != nil {
@@ -82,13 +80,13 @@ func (o *Orphans) Round(ctx context.Context) error {
 		if err := o.nb.Release(ctx, owner.Sandbox, []Held{{UUID: row.UUID, Claims: claimsOf(row)}}); err != nil {
 			return fmt.Errorf("release port %s: %w", row.Name, err)
 		}
-		o.log.Info("released a port", "port", row.Name, "network", row.ExternalIDs[keyNetwork], "reason", why)
+		o.log.Info("released an orphan", "port", row.Name, "network", row.ExternalIDs[keyNetwork], "reason", reason)
 	}
-	o.seen = seen
+	pass.End()
 	return nil
 }
 
-// podPorts reads the ports of this cluster's pods, by page: without their addresses, only whose they are.
+// podPorts reads the names and owners of the ports of this cluster's pods, page by page.
 func (n *NB) podPorts(ctx context.Context) ([]*nb.LogicalSwitchPort, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"ports", "external_ids"}},
@@ -106,7 +104,8 @@ func (n *NB) podPorts(ctx context.Context) ([]*nb.LogicalSwitchPort, error) {
 			keys = append(keys, sw.Ports...)
 		}
 	}
-	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "external_ids")
+	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
+		ctx, n.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "external_ids")
 	return slices.DeleteFunc(ports, func(row *nb.LogicalSwitchPort) bool {
 		return row.ExternalIDs[keySandbox] == "" || ovndb.OtherCluster(row.ExternalIDs) != ""
 	}), err

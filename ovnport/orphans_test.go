@@ -17,21 +17,21 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// cluster is what the census and the leader's lease say.
+// cluster is what the lists of pods and nodes and the Lease say.
 type cluster struct {
 	gone     func(ovnport.Owner) bool // nil: nobody
-	counted  func()                   // called by each census
-	countErr error
+	listed   func()                   // called by each listing
+	listErr  error
 	writeErr func() error
 }
 
 func (c *cluster) orphans(n *ovnport.NB) *ovnport.Orphans {
-	return ovnport.NewOrphans(n, func(context.Context) (ovnport.Census, error) {
-		if c.counted != nil {
-			c.counted()
+	return ovnport.NewOrphans(n, func(context.Context) (ovnport.Gone, error) {
+		if c.listed != nil {
+			c.listed()
 		}
-		if c.countErr != nil {
-			return nil, c.countErr
+		if c.listErr != nil {
+			return nil, c.listErr
 		}
 		return func(o ovnport.Owner) string {
 			if c.gone != nil && c.gone(o) {
@@ -47,8 +47,8 @@ func (c *cluster) orphans(n *ovnport.NB) *ovnport.Orphans {
 	}, slog.New(slog.DiscardHandler))
 }
 
-// counted is an owner as a census is asked about it: where its port is bound to does not matter.
-func counted(o ovnport.Owner) ovnport.Owner {
+// listed is an owner as the lists are asked about it: the chassis of the port does not matter.
+func listed(o ovnport.Owner) ovnport.Owner {
 	o.Chassis = ""
 	return o
 }
@@ -57,7 +57,7 @@ func isPod(names ...string) func(ovnport.Owner) bool {
 	return func(o ovnport.Owner) bool { return slices.Contains(names, o.Pod) }
 }
 
-// A pod's ports go with their claims in the second round that finds the pod gone, each in one transaction; those of a
+// A pod's ports go with their claims in the second pass that finds the pod gone, each in one transaction; those of a
 // pod that lives stay.
 func TestOrphansGoWhenSeenTwice(t *testing.T) {
 	w := newWorld(t)
@@ -69,77 +69,77 @@ func TestOrphansGoWhenSeenTwice(t *testing.T) {
 	asked := map[ovnport.Owner]int{}
 	c := &cluster{gone: func(o ovnport.Owner) bool {
 		asked[o]++
-		return o == counted(gone)
+		return o == listed(gone)
 	}}
 	orphans := c.orphans(w.nb)
 
-	for round, left := range []int{4, 2, 2} {
+	for i, left := range []int{4, 2, 2} {
 		w.proxy.Reset()
-		if err := orphans.Round(timeout(t)); err != nil {
+		if err := orphans.Pass(timeout(t)); err != nil {
 			t.Fatal(err)
 		}
 		s := read(t, w.Server)
 		s.check(t)
-		for i, p := range kept {
-			if bad := s.differs(alive, kept[i], true); bad != "" {
-				t.Errorf("round %d: %s: %s", round+1, p.Name, bad)
+		for _, p := range kept {
+			if bad := s.differs(alive, p, true); bad != "" {
+				t.Errorf("pass %d: %s: %s", i+1, p.Name, bad)
 			}
 		}
 		if len(s.ports) != left {
-			t.Errorf("%d ports are left after round %d, want %d", len(s.ports), round+1, left)
+			t.Errorf("%d ports are left after pass %d, want %d", len(s.ports), i+1, left)
 		}
 		committed := 0
-		if round == 1 {
+		if i == 1 {
 			committed = len(ports)
 		}
 		w.wantCounts(t, committed, 0, 2) // the switches, the ports
 	}
 	w.wantPorts(t, alive, kept)
 	// Whose the port is stands in the row: all of it.
-	if len(asked) != 2 || asked[counted(alive)] != 6 || asked[counted(gone)] != 4 {
+	if len(asked) != 2 || asked[listed(alive)] != 6 || asked[listed(gone)] != 4 {
 		t.Errorf("asked about %v", asked)
 	}
 }
 
-// round is one round of TestOrphansBetweenRounds.
-type round struct {
+// pass is one pass of TestOrphansBetweenPasses.
+type pass struct {
 	before func(t *testing.T, w *world) // what happens before it
-	alive  bool                         // what the census says of the pod
-	count  error                        // or that there is none
+	alive  bool                         // what the lists say of the pod
+	list   error                        // of the lists of pods and nodes
 	write  error
 	ends   bool // its time is up before it has read the ports
 	left   int  // ports after it
 }
 
 var (
-	errCensus = errors.New("the list of nodes is not complete")
-	errLease  = errors.New("another controller leads by now")
+	errList  = errors.New("the list of nodes is not complete")
+	errLease = errors.New("another controller leads by now")
 )
 
-// Whatever comes between two sightings of a port, the counting begins anew.
-func TestOrphansBetweenRounds(t *testing.T) {
+// A pass that does not see the orphan, or fails, makes two new passes necessary.
+func TestOrphansBetweenPasses(t *testing.T) {
 	takeOver := func(t *testing.T, w *world) {
 		n := parseNetwork(t, "blue", netDual)
 		mustEnsure(t, w.other(t), owner("web-1", "sandbox-2"), want(n, "net1"))
 	}
 	tests := []struct {
 		name   string
-		rounds []round
+		passes []pass
 	}{
-		{"nothing", []round{{left: 1}, {left: 0}, {left: 0}}},
-		{"alive", []round{{alive: true, left: 1}, {alive: true, left: 1}, {alive: true, left: 1}}},
-		{"the pod is there once", []round{{left: 1}, {alive: true, left: 1}, {left: 1}, {left: 0}}},
-		{"no census", []round{{left: 1}, {count: errCensus, left: 1}, {left: 1}, {left: 0}}},
-		{"no census at first", []round{{count: errCensus, left: 1}, {left: 1}, {left: 0}}},
-		{"the time is up", []round{{left: 1}, {ends: true, left: 1}, {left: 1}, {left: 0}}},
-		{"somebody else leads", []round{{left: 1}, {write: errLease, left: 1}, {left: 1}, {left: 0}}},
-		{"another sandbox takes the port over", []round{{left: 1}, {before: takeOver, left: 1}, {left: 0}}},
-		{"the port was released", []round{{left: 1}, {before: func(t *testing.T, w *world) {
+		{"nothing", []pass{{left: 1}, {left: 0}, {left: 0}}},
+		{"alive", []pass{{alive: true, left: 1}, {alive: true, left: 1}, {alive: true, left: 1}}},
+		{"the pod is there once", []pass{{left: 1}, {alive: true, left: 1}, {left: 1}, {left: 0}}},
+		{"the nodes are not listed", []pass{{left: 1}, {list: errList, left: 1}, {left: 1}, {left: 0}}},
+		{"the nodes are not listed at first", []pass{{list: errList, left: 1}, {left: 1}, {left: 0}}},
+		{"the time is up", []pass{{left: 1}, {ends: true, left: 1}, {left: 1}, {left: 0}}},
+		{"somebody else leads", []pass{{left: 1}, {write: errLease, left: 1}, {left: 1}, {left: 0}}},
+		{"another sandbox takes the port over", []pass{{left: 1}, {before: takeOver, left: 1}, {left: 0}}},
+		{"the port was released", []pass{{left: 1}, {before: func(t *testing.T, w *world) {
 			if err := w.other(t).ReleaseSandbox(timeout(t), "sandbox-1"); err != nil {
 				t.Error(err)
 			}
 		}, left: 0}}},
-		{"the port was released and made again by a new sandbox", []round{{left: 1}, {before: func(t *testing.T, w *world) {
+		{"the port was released and made again by a new sandbox", []pass{{left: 1}, {before: func(t *testing.T, w *world) {
 			if err := w.other(t).ReleaseSandbox(timeout(t), "sandbox-1"); err != nil {
 				t.Error(err)
 			}
@@ -152,11 +152,11 @@ func TestOrphansBetweenRounds(t *testing.T) {
 			mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(w.network(t, "blue", netDual), "net1"))
 			c := &cluster{}
 			orphans := c.orphans(w.nb)
-			for i, r := range tt.rounds {
+			for i, r := range tt.passes {
 				if r.before != nil {
 					r.before(t, w)
 				}
-				c.gone, c.countErr, c.writeErr = func(ovnport.Owner) bool { return !r.alive }, r.count, func() error { return r.write }
+				c.gone, c.listErr, c.writeErr = func(ovnport.Owner) bool { return !r.alive }, r.list, func() error { return r.write }
 				ctx, cancel := context.WithCancel(timeout(t))
 				over, happened := make(chan struct{}), func() {}
 				if r.ends {
@@ -165,17 +165,17 @@ func TestOrphansBetweenRounds(t *testing.T) {
 						<-over
 					})
 				}
-				err := orphans.Round(ctx)
+				err := orphans.Pass(ctx)
 				cancel()
 				close(over)
 				happened()
-				if want := cmp.Or(r.count, r.write); !r.ends && !errors.Is(err, want) || r.ends && err == nil {
-					t.Errorf("round %d: error %v, want %v", i+1, err, want)
+				if want := cmp.Or(r.list, r.write); !r.ends && !errors.Is(err, want) || r.ends && err == nil {
+					t.Errorf("pass %d: error %v, want %v", i+1, err, want)
 				}
 				s := read(t, w.Server)
 				s.check(t)
 				if len(s.ports) != r.left || len(s.claims) != r.left {
-					t.Errorf("after round %d: %d ports and %d claims, want %d", i+1, len(s.ports), len(s.claims), r.left)
+					t.Errorf("after pass %d: %d ports and %d claims, want %d", i+1, len(s.ports), len(s.claims), r.left)
 				}
 			}
 		})
@@ -190,8 +190,8 @@ func TestOrphanChangesHandsBeforeItsRelease(t *testing.T) {
 	mustEnsure(t, w.nb, old, want(n, "net1"))
 	mustEnsure(t, w.nb, gone, want(n, "net1"))
 	other := w.other(t)
-	orphans := (&cluster{gone: func(o ovnport.Owner) bool { return o == counted(old) || o == counted(gone) }}).orphans(w.nb)
-	if err := orphans.Round(timeout(t)); err != nil {
+	orphans := (&cluster{gone: func(o ovnport.Owner) bool { return o == listed(old) || o == listed(gone) }}).orphans(w.nb)
+	if err := orphans.Pass(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	isRelease := func(tx ovndbtest.Transact) bool {
@@ -199,28 +199,28 @@ func TestOrphanChangesHandsBeforeItsRelease(t *testing.T) {
 	}
 	var taken []ovnport.Port
 	happened := w.once(t, isRelease, func() { taken = mustEnsure(t, other, newer, want(n, "net1")) })
-	if err := orphans.Round(timeout(t)); err != nil {
+	if err := orphans.Pass(timeout(t)); err != nil {
 		t.Error(err)
 	}
 	happened()
 	w.wantPorts(t, newer, taken) // and the other orphan is gone
 }
 
-// A pod that is made while the pods are counted may be in no census yet: its port is not in the list of ports either.
-func TestOrphansListPortsBeforeTheCensus(t *testing.T) {
+// A pod that is made while the pods are listed may be in the nodes are not listed yet: its port is not in the list of ports either.
+func TestOrphansListPortsFirst(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", netDual)
 	other := w.other(t)
 	o := owner("web-1", "sandbox-1")
 	var ports []ovnport.Port
-	c := &cluster{gone: isPod("web-1"), counted: func() {
+	c := &cluster{gone: isPod("web-1"), listed: func() {
 		if ports == nil {
 			ports = mustEnsure(t, other, o, want(n, "net1"))
 		}
 	}}
 	orphans := c.orphans(w.nb)
 	for range 2 {
-		if err := orphans.Round(timeout(t)); err != nil {
+		if err := orphans.Pass(timeout(t)); err != nil {
 			t.Fatal(err)
 		}
 		w.wantPorts(t, o, ports)
@@ -254,14 +254,14 @@ func TestOrphansLeaveWhatIsNotOurs(t *testing.T) {
 	before := read(t, w.Server)
 
 	c := &cluster{gone: func(o ovnport.Owner) bool {
-		if o != counted(ours) {
+		if o != listed(ours) {
 			t.Errorf("asked about %+v", o)
 		}
-		return o != counted(ours)
+		return o != listed(ours)
 	}}
 	orphans := c.orphans(w.nb)
 	for range 3 {
-		if err := orphans.Round(timeout(t)); err != nil {
+		if err := orphans.Pass(timeout(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -290,7 +290,7 @@ func TestOrphansOfManyPages(t *testing.T) {
 	most := 0
 	w.proxy.Before(func(tx ovndbtest.Transact) { most = max(most, len(tx.Ops)) })
 	for range 2 {
-		if err := orphans.Round(timeout(t)); err != nil {
+		if err := orphans.Pass(timeout(t)); err != nil {
 			t.Fatal(err)
 		}
 		if len(asked) != many+1 {
@@ -313,7 +313,7 @@ func TestOrphansOfManyPages(t *testing.T) {
 	}
 }
 
-// A controller that stops being the leader in the middle of a round stops there.
+// A controller that stops being the leader in the middle of a pass stops there.
 func TestOrphansStopWhenSomebodyElseLeads(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", net4)
@@ -328,10 +328,10 @@ func TestOrphansStopWhenSomebodyElseLeads(t *testing.T) {
 		return nil
 	}}
 	orphans := c.orphans(w.nb)
-	if err := orphans.Round(timeout(t)); err != nil || asked != 0 {
-		t.Fatalf("the first round: %v, asked %d times whether it may write", err, asked)
+	if err := orphans.Pass(timeout(t)); err != nil || asked != 0 {
+		t.Fatalf("the first pass: %v, asked %d times whether it may write", err, asked)
 	}
-	if err := orphans.Round(timeout(t)); !errors.Is(err, errLease) {
+	if err := orphans.Pass(timeout(t)); !errors.Is(err, errLease) {
 		t.Errorf("error %v, want that of the lease", err)
 	}
 	if s := read(t, w.Server); len(s.ports) != 2 {
@@ -339,18 +339,18 @@ func TestOrphansStopWhenSomebodyElseLeads(t *testing.T) {
 	}
 }
 
-// A round that fails is followed by others, until the end.
+// A pass that fails is followed by others, until the end.
 func TestOrphansRun(t *testing.T) {
 	w := newWorld(t)
 	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(w.network(t, "blue", netDual), "net1"))
 	counts := make(chan int)
 	n := 0
 	c := &cluster{gone: isPod("web-1")}
-	c.counted = func() {
+	c.listed = func() {
 		n++
-		c.countErr = nil
+		c.listErr = nil
 		if n == 1 {
-			c.countErr = errCensus
+			c.listErr = errList
 		}
 		counts <- n
 	}
@@ -360,14 +360,14 @@ func TestOrphansRun(t *testing.T) {
 		defer close(ended)
 		c.orphans(w.nb).Run(ctx, time.Millisecond)
 	}()
-	for round := range 4 { // the fourth begins when the third is over
+	for pass := range 4 { // the fourth begins when the third is over
 		select {
 		case got := <-counts:
-			if got != round+1 {
-				t.Errorf("round %d comes after %d", got, round)
+			if got != pass+1 {
+				t.Errorf("pass %d comes after %d", got, pass)
 			}
 		case <-ended:
-			t.Fatalf("it ended after %d rounds", round)
+			t.Fatalf("it ended after %d passes", pass)
 		}
 	}
 	w.wantPorts(t, owner("web-1", "sandbox-1"), nil)
@@ -381,7 +381,7 @@ func TestOrphansRun(t *testing.T) {
 	}
 }
 
-// What the orphans' rounds release can be leased at once.
+// An address that a pass releases can be leased at once.
 func TestOrphansFreeTheirAddresses(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "tiny", `"subnets":"10.1.0.0/30"`) // one address
@@ -391,7 +391,7 @@ func TestOrphansFreeTheirAddresses(t *testing.T) {
 	_, err := w.nb.Ensure(timeout(t), late, []ovnport.Want{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft)
 	for range 2 {
-		if err := orphans.Round(timeout(t)); err != nil {
+		if err := orphans.Pass(timeout(t)); err != nil {
 			t.Fatal(err)
 		}
 	}

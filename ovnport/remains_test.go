@@ -161,7 +161,7 @@ func (w *world) leases(t *testing.T, node string) []ovnport.Lease {
 // leased are the leases that LeasesOf is to give for ports that were made.
 func leased(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.Lease) {
 	for i, h := range held(ports) {
-		all = append(all, ovnport.Lease{Held: h, Name: ports[i].Name, Network: ports[i].Network, Interface: ports[i].Interface, Owner: counted(o)})
+		all = append(all, ovnport.Lease{Held: h, Name: ports[i].Name, Network: ports[i].Network, Interface: ports[i].Interface, Owner: listed(o)})
 	}
 	return all
 }

@@ -100,7 +100,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
 			return owner.Lead(ctx, leading, func(ctx context.Context) error {
-				orphans := ovnport.NewOrphans(ovnport.NewNB(db), census(src), leading, log)
+				orphans := ovnport.NewOrphans(ovnport.NewNB(db), listGone(src), leading, log)
 				leavers := ovnnet.NewLeavers(all, src.GoneNodes, leading, log)
 				g, ctx := errgroup.WithContext(ctx)
 				g.Go(func() error { return controller.Run(ctx, src, leading) })
@@ -143,9 +143,9 @@ func leaseNamespace(given string) string {
 	return "ovn-multinet"
 }
 
-// census is the source's, in the words of ports.
-func census(src networks) func(ctx context.Context) (ovnport.Census, error) {
-	return func(ctx context.Context) (ovnport.Census, error) {
+// listGone lists the pods and nodes of the source for the garbage collection of ports.
+func listGone(src networks) func(ctx context.Context) (ovnport.Gone, error) {
+	return func(ctx context.Context) (ovnport.Gone, error) {
 		c, err := src.Census(ctx)
 		if err != nil {
 			return nil, err
