@@ -105,9 +105,9 @@ func (a *Agent) markForgotten(l *agentapi.LeftBehind) error {
 	return nil
 }
 
-// checkFailed refuses another attachment with delegates to a pod or a namespace of which this node has too many whose
+// checkFailedDELs refuses another attachment with delegates to a pod or a namespace of which this node has too many whose
 // delegates' DEL failed. Pods without delegates cannot leave any, and pass.
-func checkFailed(attachments []nad.Attachment, s *agentapi.Sandbox, read readJournal) error {
+func checkFailedDELs(attachments []nad.Attachment, s *agentapi.Sandbox, read readJournal) error {
 	if !slices.ContainsFunc(attachments, func(at nad.Attachment) bool { return at.Delegate != nil }) {
 		return nil
 	}

@@ -50,7 +50,7 @@ func TestBoundaryTheJournalIsReadOnce(t *testing.T) {
 		"a plan with a device": func() error {
 			_, err := l.agent.makePlan(t.Context(), &agentapi.PlanRequest{
 				Sandbox: l.sandbox("c1"), Sharing: true, AllowedDelegates: []string{"host-device"}, Annotations: map[string]string{conf.NetworksAnnotation: "vf"},
-			}, &texts{agent: l.agent})
+			}, newPlanNADs(l.agent))
 			return err
 		},
 	} {

@@ -244,8 +244,8 @@ func TestNodeLosesItsBlockAllTheTime(t *testing.T) {
 	_, err := r.planFor("c1", "l3,blue")
 	r.proxy.Before(nil)
 	r.wantNone(err, conf.CodeTryAgain, "a network of the pod changes all the time")
-	if got := r.blocks(); attempts != maxChanges || len(got) != 0 {
-		t.Errorf("%d attempts, want %d; blocks %v are left", attempts, maxChanges, got)
+	if got := r.blocks(); attempts != maxAttempts || len(got) != 0 {
+		t.Errorf("%d attempts, want %d; blocks %v are left", attempts, maxAttempts, got)
 	}
 }
 

@@ -196,7 +196,7 @@ func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	late := &agentapi.PlanRequest{Sandbox: r.sandbox("late"), Annotations: map[string]string{conf.NetworksAnnotation: "big"}}
-	if _, err := r.agent.makePlan(over, late, &texts{agent: r.agent}); !conf.HasCode(err, conf.CodeTryAgain) ||
+	if _, err := r.agent.makePlan(over, late, newPlanNADs(r.agent)); !conf.HasCode(err, conf.CodeTryAgain) ||
 		!strings.Contains(err.Error(), "network shop/big: 4 other pods of this node have networks with large configurations") {
 		t.Errorf("a plan that waits for its time: %v", err)
 	}

@@ -8,100 +8,149 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
-
-func (a *Agent) rules(r *agentapi.PlanRequest) nad.Rules {
-	return nad.Rules{
-		Isolated: a.conf.Isolated, Global: a.conf.Global, Compatible: a.conf.Compatible,
-		Allowed: r.AllowedDelegates, AllowedIPAM: append([]string{}, r.AllowedIPAM...), // which is never nil
-	}
-}
 
 // What plans with delegates take of an agent's memory: making one allocates less than thirty times the text of its
 // configurations, which are at most nad.MaxConfigs.
 const (
 	// maxLarge is how many plans with large configurations are made at once. Others wait.
 	maxLarge = 4
-	// smallText is how much text of configurations a plan may fetch that never waits, in bytes: a plugin's configuration has a
-	// few hundred.
+	// smallText is how much text of configurations a plan may fetch without waiting, in bytes: a plugin's configuration
+	// has a few hundred.
 	smallText = 8 << 10
 )
 
-// texts gives one plan the configurations that the source does not keep: each is fetched once, and is gone with the plan.
-type texts struct {
-	agent      *Agent
-	selections []nad.Selection
-	fetched    map[netmodel.NAD]*netmodel.NAD // by what the source keeps
-	size       int                            // of what was fetched, as often as the pod names it
-	release    func()                         // nil: the plan is a small one
+// planNADs are the NADs as one plan reads them. A configuration that the source does not keep is fetched once, and is
+// dropped with the plan. A configuration that NB did not accept is replaced by the accepted one.
+type planNADs struct {
+	agent    *Agent
+	requests []nad.Selection
+	accepted map[string]string              // by NAD: the accepted configuration that the plan uses
+	fetched  map[netmodel.NAD]*netmodel.NAD // by what the source keeps
+	size     int                            // of what was fetched, as often as the pod names it
+	release  func()                         // nil: the plan is a small one
 }
 
-// getNAD is the agent's, with the text of a delegate's configuration.
-func (t *texts) getNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
-	def, err := t.agent.getNAD(ctx, namespace, name)
+func newPlanNADs(a *Agent) *planNADs {
+	return &planNADs{agent: a, accepted: map[string]string{}, fetched: map[netmodel.NAD]*netmodel.NAD{}}
+}
+
+// close makes room for the next plan with large configurations.
+func (n *planNADs) close() {
+	if n.release != nil {
+		n.release()
+	}
+}
+
+// use has the plan use the accepted configuration of a NAD, "namespace/name", from now on.
+func (n *planNADs) use(nad, config string) { n.accepted[nad] = config }
+
+// useAccepted has the plan use the accepted configurations of all the pod's networks. It returns false if that changes
+// nothing.
+func (n *planNADs) useAccepted(ctx context.Context) (changed bool) {
+	for i := range n.requests {
+		namespace, name := n.requests[i].Namespace, n.requests[i].Name
+		def, err := n.get(ctx, namespace, name)
+		if errors.Is(err, netmodel.ErrNotFound) {
+			continue
+		}
+		if err != nil { // the network's identity may be known without the text of its configuration
+			def, err = n.agent.getNAD(ctx, namespace, name)
+		}
+		if err != nil {
+			def = &netmodel.NAD{Namespace: namespace, Name: name}
+		}
+		id, err := def.NetworkID()
+		if err != nil {
+			id = def.ID()
+		}
+		if id == "" {
+			continue // a network of other plugins: NB knows nothing of it, and may be away
+		}
+		config, err := n.agent.nb.InForce(ctx, id, def.ID())
+		if err != nil || config == "" {
+			continue
+		}
+		if now, err := def.Network(); err == nil && now.Canonical() == config {
+			continue
+		}
+		n.use(def.ID(), config)
+		changed = true
+	}
+	return changed
+}
+
+// get returns a NAD, with the accepted configuration if the plan uses that.
+func (n *planNADs) get(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
+	def, err := n.getOwn(ctx, namespace, name)
+	config, replaced := n.accepted[namespace+"/"+name]
+	if !replaced || errors.Is(err, netmodel.ErrNotFound) {
+		return def, err
+	}
+	other := netmodel.NAD{Namespace: namespace, Name: name} // if the NAD has lost its configuration
+	if err == nil {
+		other = *def
+	}
+	other.Config, other.Omitted, other.Accepted = config, netmodel.Omitted{}, true
+	return &other, nil
+}
+
+// getOwn returns a NAD with its own configuration, a delegate's with its text.
+func (n *planNADs) getOwn(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
+	def, err := n.agent.getNAD(ctx, namespace, name)
 	if err != nil || def.Omitted.Size == 0 || def.Omitted.Size > netmodel.MaxDelegateConfig {
 		return def, err
 	}
 	if kind, err := def.Kind(); err != nil || conf.IsOVN(kind) {
-		return def, nil // which is refused without its text
+		return def, nil // refused without its text
 	}
-	if known := t.fetched[*def]; known != nil {
+	if known := n.fetched[*def]; known != nil {
 		return known, nil
 	}
 	size := def.Omitted.Size
-	if err := t.admit(ctx, def, size, size); err != nil {
+	if err := n.admit(ctx, def, size, size); err != nil {
 		return nil, err
 	}
-	live, err := t.agent.source.LiveNAD(ctx, namespace, name)
+	live, err := n.agent.source.LiveNAD(ctx, namespace, name)
 	if err != nil {
 		return nil, sourceError(err)
 	}
 	if more := len(live.Config) - size; more > 0 { // the source's copy is older than the text
-		if err := t.admit(ctx, def, size+more, more); err != nil {
+		if err := n.admit(ctx, def, size+more, more); err != nil {
 			return nil, err
 		}
 	}
-	if t.fetched == nil {
-		t.fetched = map[netmodel.NAD]*netmodel.NAD{}
-	}
-	t.fetched[*def] = live
+	n.fetched[*def] = live
 	return live, nil
 }
 
-// admit waits until the agent has room for a plan with this text, of that size, and refuses a pod whose texts are over
-// their bound. more is what of the size was not admitted before. It waits once in a plan, and so never for a plan that
-// waits for this one.
-func (t *texts) admit(ctx context.Context, def *netmodel.NAD, size, more int) error {
-	for _, known := range t.fetched {
+// admit waits until the agent has room for a plan with this text, of that size, and refuses a pod whose texts exceed
+// their bound. more is how much of the size was not admitted before. admit waits once in a plan, and so never for a
+// plan that waits for this one.
+func (n *planNADs) admit(ctx context.Context, def *netmodel.NAD, size, more int) error {
+	for _, known := range n.fetched {
 		size += len(known.Config)
 	}
 	if size > nad.MaxConfigs {
 		return nad.TooMuch(size)
 	}
-	for i := range t.selections {
-		if t.selections[i].Namespace == def.Namespace && t.selections[i].Name == def.Name {
-			t.size += more // with cni-args or a device each has a text of its own
+	for i := range n.requests {
+		if n.requests[i].Namespace == def.Namespace && n.requests[i].Name == def.Name {
+			n.size += more // with cni-args or a device each has a text of its own
 		}
 	}
-	if t.release != nil || t.size <= smallText {
+	if n.release != nil || n.size <= smallText {
 		return nil
 	}
-	if err := t.agent.large.Acquire(ctx, 1); err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "it goes on when those are made", "%d other pods of this node have networks with large configurations: %w", maxLarge, err)
+	if err := n.agent.large.Acquire(ctx, 1); err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "the ADD succeeds when those plans are made",
+			"%d other pods of this node have networks with large configurations: %w", maxLarge, err)
 	}
-	t.release = func() { t.agent.large.Release(1) }
+	n.release = func() { n.agent.large.Release(1) }
 	return nil
-}
-
-// done gives the room to the next plan.
-func (t *texts) done() {
-	if t.release != nil {
-		t.release()
-	}
 }
 
 func sourceError(err error) error {
@@ -131,13 +180,13 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*netmodel.N
 	}
 	if kind, err := netmodel.NetworkKind([]byte(other.Config)); err == nil && conf.IsOVN(kind) {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "the controller makes OVN networks from NetworkAttachmentDefinitions alone",
-			"network %s/%s: %s: it is of type %s, which belongs into spec.config", namespace, name, other.File, kind)
+			"network %s/%s: %s: it is of type %s, which belongs in spec.config", namespace, name, other.File, kind)
 	}
 	return &other, nil
 }
 
-// configFile finds the configuration whose "name" is the NAD's: lists come before single configurations, each in the
-// order of their files' names. A file that does not parse is its owner's trouble alone.
+// configFile finds the configuration whose "name" is the NAD's name. Lists come before single configurations, each in
+// the order of their files' names. A file that does not parse is skipped.
 func configFile(dir, name string) (text, file string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -53,9 +53,9 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 		{"none of the name", "", map[string]string{"a.conf": `{"name":"EXT","type":"a"}`, "b.conf": `{"type":"b"}`}, absent, conf.CodeNetworkNotFound},
 		{"an empty folder", "", nil, absent, conf.CodeNetworkNotFound},
 		{"OVN", "", map[string]string{"a.conf": single("ovn-multinet")},
-			"network shop/ext: DIR/a.conf: it is of type ovn-multinet, which belongs into spec.config", conf.CodeInvalidConfig},
+			"network shop/ext: DIR/a.conf: it is of type ovn-multinet, which belongs in spec.config", conf.CodeInvalidConfig},
 		{"ovn-kubernetes", "", map[string]string{"a.conf": single("ovn-k8s-cni-overlay")},
-			"network shop/ext: DIR/a.conf: it is of type ovn-k8s-cni-overlay, which belongs into spec.config", conf.CodeInvalidConfig},
+			"network shop/ext: DIR/a.conf: it is of type ovn-k8s-cni-overlay, which belongs in spec.config", conf.CodeInvalidConfig},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -225,8 +225,8 @@ func TestNetworkChangesAllTheTime(t *testing.T) {
 	_, err := r.planFor("c1", "blue")
 	r.proxy.Before(nil)
 	r.wantRefused(err, conf.CodeTryAgain, "changes all the time")
-	if attempts != maxChanges {
-		t.Errorf("%d attempts, want %d", attempts, maxChanges)
+	if attempts != maxAttempts {
+		t.Errorf("%d attempts, want %d", attempts, maxAttempts)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -14,52 +15,59 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// plan makes a plan: everything is validated first, then all ports are written. A plugin that is gone before it
-// hears the plan will not ask for their release, so they are released here.
+// plan answers a PlanRequest: it validates everything first and then writes all ports. A plugin that ended before it
+// read the plan will not ask for a release, so the agent releases the ports itself.
 func (a *Agent) plan(ctx context.Context, r *agentapi.PlanRequest, send deliver) error {
 	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// A release of this very sandbox that is still waiting for a database would take away what is made now.
-	err = a.finishRelease(ctx, &r.Sandbox)
-	if err == nil {
-		err = a.ovs.AwaitUnplugged(ctx, r.ContainerID)
+	if err := a.finishEarlierRelease(ctx, &r.Sandbox); err != nil {
+		return err
 	}
-	if err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "it goes on as soon as OVN's Northbound database and Open vSwitch answer",
-			"an earlier attempt of this container is not released yet: %w", err)
-	}
-	texts := &texts{agent: a}
-	defer texts.done() // when the plan is sent: until then it is in memory
-	p, err := a.makePlan(ctx, r, texts)
+	nads := newPlanNADs(a)
+	defer nads.close() // after the plan is sent: until then its configurations are in memory
+	p, err := a.makePlan(ctx, r, nads)
 	failpoint.Hit("plan-made")
-	gone := &agentapi.Release{Sandbox: r.Sandbox}
+	made := &agentapi.Release{Sandbox: r.Sandbox} // without a plan, the ports are found by their owner
 	if err == nil {
-		if err = send(p); err == nil || len(p.Interfaces) == 0 {
-			return err
-		}
-		gone.Planned = true
+		made.Planned = true
 		for _, i := range p.Interfaces {
-			gone.Ports = append(gone.Ports, i.Port)
+			made.Ports = append(made.Ports, i.Port)
 		}
+		err = send(p)
 	}
-	if !errors.Is(err, errNotSent) && !errors.Is(ctx.Err(), context.Canceled) {
-		return err // the plugin hears it, and asks for the release if there is anything to release
+	heard := !errors.Is(err, errNotSent) && !errors.Is(ctx.Err(), context.Canceled)
+	if err == nil || heard || made.Planned && len(made.Ports) == 0 {
+		return err
 	}
-	a.log.Warn("a plan did not reach its plugin, releasing its ports", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", err)
+	a.log.Warn("a plan did not reach its plugin; releasing its ports",
+		"pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", err)
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	return errors.Join(err, a.releaseNow(late, gone))
+	return errors.Join(err, a.releaseNow(late, made))
 }
 
-// clean tells whether a plan that failed left nothing behind: it is refused before its ports are written, or with
-// them, unless the database's word is missing. The ports of an answer that was too large to send are written, and
-// their release may have failed.
+// finishEarlierRelease finishes what an earlier DEL of this very sandbox left to release: a later release would delete
+// the new ports. It needs the sandbox's lock.
+func (a *Agent) finishEarlierRelease(ctx context.Context, s *agentapi.Sandbox) error {
+	err := a.finishRelease(ctx, s)
+	if err == nil {
+		err = a.ovs.AwaitUnplugged(ctx, s.ContainerID)
+	}
+	if err != nil {
+		return conf.Errorf(conf.CodeTryAgain, "the ADD succeeds when OVN's Northbound database and Open vSwitch answer",
+			"an earlier attempt of this sandbox is not released yet: %w", err)
+	}
+	return nil
+}
+
+// clean tells whether a failed plan left nothing behind: it was refused before its ports were written, or with them,
+// unless NB's answer was lost. If an answer was too large to send, its ports were written, and their release may have
+// failed.
 func clean(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errors.Is(err, ovndb.ErrUnknownOutcome) && !errors.Is(err, errNotSent)
 }
@@ -67,7 +75,50 @@ func clean(ctx context.Context, err error) bool {
 // errNotSent says that a plugin did not get its answer.
 var errNotSent = errors.New("the plugin did not get its answer")
 
-func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, texts *texts) (*agentapi.Plan, error) {
+// maxAttempts bounds how often one ADD follows a change of its networks.
+const maxAttempts = 8
+
+// makePlan reads the pod's networks and writes its ports. If NB did not accept an input that was read, makePlan reads
+// this input again and makes another attempt.
+func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, nads *planNADs) (*agentapi.Plan, error) {
+	p, err := a.readRequests(ctx, r, nads)
+	if err != nil || len(p.requests) == 0 {
+		return &agentapi.Plan{}, err
+	}
+	for range maxAttempts {
+		plan, err := p.attempt(ctx)
+		if err == nil {
+			return plan, nil
+		}
+		if p.refresh(ctx, err) {
+			continue
+		}
+		if p.unsure != nil {
+			err = fmt.Errorf("%w (before: %w)", err, p.unsure)
+		}
+		return nil, err
+	}
+	return nil, errors.Join(conf.Errorf(conf.CodeTryAgain, "try again when its NetworkAttachmentDefinition stays as it is",
+		"a network of the pod changes all the time"), p.unsure)
+}
+
+// planning is the making of one plan: what the pod requests, and the inputs that were read for it.
+type planning struct {
+	agent       *Agent
+	sandbox     *agentapi.Sandbox
+	owner       ovnport.Owner
+	annotations map[string]string
+	requests    []nad.Selection
+	rules       nad.Rules
+	sharing     bool // the plugin reads plans whose delegates share a conflist
+	nads        *planNADs
+	journal     readJournal
+	// unsure is the error of an attempt whose transaction has an unknown outcome: ports may have been written.
+	unsure error
+}
+
+// readRequests reads the pod and its attachment requests.
+func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads *planNADs) (*planning, error) {
 	pod, err := a.podOf(ctx, &r.Sandbox)
 	if err != nil {
 		return nil, err
@@ -76,201 +127,106 @@ func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, texts *te
 	if annotations == nil {
 		annotations = conf.OwnAnnotations(pod.Annotations)
 	}
-	selections, err := nad.Select(annotations, r.Namespace, r.Interface)
-	if err != nil || len(selections) == 0 {
-		return &agentapi.Plan{}, err
+	requests, err := nad.Select(annotations, r.Namespace, r.Interface)
+	if err != nil {
+		return nil, err
 	}
-	if r.Draining {
+	if len(requests) > 0 && r.Draining {
 		return nil, agentapi.Draining()
 	}
-	owner := ovnport.Owner{
-		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
-	}
-	read := sync.OnceValues(func() (*journal, error) {
-		attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
-		return &journal{attached, damaged}, err
-	})
-	asks := &asked{annotations, selections, &r.Sandbox, a.rules(r), !r.Sharing, read}
-	texts.selections = selections
-	get := getNAD(texts.getNAD)
-	var lost error // an answer of the database, on the way to the plan: something may have been written
-	for range maxChanges {
-		p, err := a.planFor(ctx, owner, asks, get)
-		if changed, ok := errors.AsType[*ovnport.NotInForce](err); ok {
-			if errors.Is(err, ovndb.ErrUnknownOutcome) {
-				lost = err
-			}
-			get = instead(get, changed)
-			continue
-		}
-		if moved, ok := errors.AsType[*ovnport.Moved](err); ok {
-			if errors.Is(err, ovndb.ErrUnknownOutcome) {
-				lost = err
-			}
-			a.blocks.forget(moved.Network)
-			continue
-		}
-		if conf.HasCode(err, conf.CodeInvalidConfig) {
-			// The NAD may be spoilt while the network goes on as it was.
-			if other, differs := a.inForce(ctx, selections, get); differs {
-				get = other
-				continue
-			}
-		}
-		if err != nil && lost != nil {
-			err = fmt.Errorf("%w (before: %w)", err, lost)
-		}
-		return p, err
-	}
-	return nil, errors.Join(conf.Errorf(conf.CodeTryAgain, "try again when its NetworkAttachmentDefinition stays as it is", "a network of the pod changes all the time"), lost)
+	nads.requests = requests
+	return &planning{
+		agent: a, sandbox: &r.Sandbox, annotations: annotations, requests: requests, nads: nads, sharing: r.Sharing,
+		owner: ovnport.Owner{
+			Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
+		},
+		rules: nad.Rules{
+			Isolated: a.conf.Isolated, Global: a.conf.Global, Compatible: a.conf.Compatible,
+			Allowed: r.AllowedDelegates, AllowedIPAM: append([]string{}, r.AllowedIPAM...), // never nil
+		},
+		journal: sync.OnceValues(func() (*journalEntries, error) {
+			attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
+			return &journalEntries{attached, damaged}, err
+		}),
+	}, nil
 }
 
-// maxChanges bounds how often one ADD follows a change of its networks.
-const maxChanges = 8
-
-type getNAD = func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
-
-// instead answers for one NAD with the configuration that is in force.
-func instead(get getNAD, now *ovnport.NotInForce) getNAD {
-	return func(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
-		def, err := get(ctx, namespace, name)
-		if namespace+"/"+name != now.NAD || errors.Is(err, netmodel.ErrNotFound) {
-			return def, err
-		}
-		other := netmodel.NAD{Namespace: namespace, Name: name} // it has lost its configuration
-		if err == nil {
-			other = *def
-		}
-		other.Config, other.Omitted, other.Accepted = now.Config, netmodel.Omitted{}, true
-		return &other, nil
-	}
-}
-
-// inForce answers with the configurations that are in force, for all networks of the pod; differs says that one of them
-// is another than get has.
-func (a *Agent) inForce(ctx context.Context, selections []nad.Selection, get getNAD) (other getNAD, differs bool) {
-	for i := range selections {
-		def, err := get(ctx, selections[i].Namespace, selections[i].Name)
-		if errors.Is(err, netmodel.ErrNotFound) {
-			continue
-		}
-		if err != nil { // which network it is may be known without its text
-			def, err = a.getNAD(ctx, selections[i].Namespace, selections[i].Name)
-		}
-		if err != nil {
-			def = &netmodel.NAD{Namespace: selections[i].Namespace, Name: selections[i].Name}
-		}
-		id, err := def.NetworkID()
-		if err != nil {
-			id = def.ID()
-		}
-		if id == "" {
-			continue // OVN's database knows nothing of other plugins' networks, and may be away
-		}
-		config, err := a.nb.InForce(ctx, id, def.ID())
-		if err != nil || config == "" {
-			continue
-		}
-		if now, err := def.Network(); err == nil && now.Canonical() == config {
-			continue
-		}
-		get, differs = instead(get, &ovnport.NotInForce{NAD: def.ID(), Config: config}), true
-	}
-	return get, differs
-}
-
-// asked is what a pod asks for.
-type asked struct {
-	annotations map[string]string
-	selections  []nad.Selection
-	sandbox     *agentapi.Sandbox
-	rules       nad.Rules
-	apart       bool // its plugin reads no plan whose delegates share a conflist
-	journal     readJournal
-}
-
-// journal is what the plugin's journal says; readJournal reads it, once for a plan.
+// journalEntries is what the plugin's journal has; readJournal reads it, once for a plan.
 type (
-	journal struct {
+	journalEntries struct {
 		attached []agentapi.Attached
 		damaged  []string // by the files' names
 	}
-	readJournal func() (*journal, error)
+	readJournal func() (*journalEntries, error)
 )
 
-// planFor makes the plan by the NADs that get answers with.
-func (a *Agent) planFor(ctx context.Context, owner ovnport.Owner, pod *asked, get getNAD) (*agentapi.Plan, error) {
-	attachments, err := nad.Resolve(ctx, owner.Namespace, pod.selections, pod.rules, get)
+// attempt makes the plan from the inputs as they are known now. It writes the ports last.
+func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
+	attachments, err := nad.Resolve(ctx, p.owner.Namespace, p.requests, p.rules, p.nads.get)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFailed(attachments, pod.sandbox, pod.journal); err != nil {
+	if err := checkFailedDELs(attachments, p.sandbox, p.journal); err != nil {
 		return nil, err
 	}
-	settings, mtus, err := a.onThisNode(ctx, attachments)
+	settings, mtus, err := p.agent.readNode(ctx, attachments)
 	if err != nil {
 		return nil, err
 	}
-	if err := nad.Settle(attachments, func(at *nad.Attachment) (*netmodel.Network, error) { return a.onNode(ctx, at) }); err != nil {
-		return nil, err
-	}
-	routing, err := nad.Route(pod.annotations, attachments, pod.sandbox.Interface)
+	err = nad.Settle(attachments, func(at *nad.Attachment) (*netmodel.Network, error) {
+		return p.agent.onNode(ctx, at)
+	})
 	if err != nil {
 		return nil, err
 	}
-	devices, err := a.giveDevices(ctx, &owner, attachments, pod.journal)
+	routing, err := nad.Route(p.annotations, attachments, p.sandbox.Interface)
 	if err != nil {
 		return nil, err
 	}
-	p := &agentapi.Plan{}
-	a.setRouting(p, routing)
-	var own []int // the attachments to OVN networks
-	for i := range attachments {
-		at := &attachments[i]
-		d := at.Delegate
-		if d == nil {
-			own = append(own, i)
-			continue
-		}
-		p.Delegates = append(p.Delegates, agentapi.Delegate{
-			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args, Device: devices[i], Position: i, Warning: d.Warning,
-		})
+	devices, err := p.agent.giveDevices(ctx, &p.owner, attachments, p.journal)
+	if err != nil {
+		return nil, err
 	}
-	if len(p.Delegates) > 0 {
-		if pod.apart {
-			p.Apart()
-		}
-		if err := p.CheckSize(); err != nil {
+	plan := p.layOut(attachments, mtus, routing, devices)
+	if len(plan.Delegates) > 0 {
+		if err := plan.CheckSize(); err != nil {
 			return nil, err
 		}
 	}
 	if settings == nil {
-		return p, nil
+		return plan, nil
 	}
-	p.ChecksumOff, owner.Chassis = settings.Userspace, settings.Chassis
-	wants := make([]ovnport.Want, 0, len(own))
-	for _, i := range own {
-		at := &attachments[i]
-		p.Interfaces = append(p.Interfaces, agentapi.Interface{Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i})
-		wants = append(wants, ovnport.Want{Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, NotOwn: routing.AllGateways()})
-	}
-	ports, err := a.nb.Ensure(ctx, owner, wants, func(ctx context.Context, older ovnport.Owner) error {
-		return a.supersedes(ctx, &owner, &older)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i, port := range ports {
-		p.Interfaces[i].MAC = port.MAC.String()
-		p.Interfaces[i].Addresses = port.Addresses
-		p.Interfaces[i].Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
-	}
-	return p, nil
+	plan.ChecksumOff, p.owner.Chassis = settings.Userspace, settings.Chassis
+	return plan, p.writePorts(ctx, plan, attachments, routing.AllGateways())
 }
 
-// onThisNode holds a pod's OVN networks against this node, and returns its settings and their MTUs. A pod with other plugins'
-// networks alone needs nothing of OVN: nil.
-func (a *Agent) onThisNode(ctx context.Context, attachments []nad.Attachment) (settings *ovnport.Settings, mtus []int, err error) {
+// refresh reads the one input again that the error says is out of date: the configuration of a network, or this node's
+// subnet of one. It returns false if the error is of another kind.
+func (p *planning) refresh(ctx context.Context, err error) bool {
+	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotInForce](err)
+	moved, hasMoved := errors.AsType[*ovnport.Moved](err)
+	switch {
+	case isNotAccepted:
+		p.nads.use(notAccepted.NAD, notAccepted.Config)
+	case hasMoved:
+		p.agent.blocks.forget(moved.Network)
+	case conf.HasCode(err, conf.CodeInvalidConfig):
+		// An edit may have made the NAD invalid while NB has a valid configuration of the network.
+		return p.nads.useAccepted(ctx)
+	default:
+		return false
+	}
+	if errors.Is(err, ovndb.ErrUnknownOutcome) {
+		p.unsure = err
+	}
+	return true
+}
+
+// readNode compares a pod's OVN networks with this node, and returns the node's settings and the MTUs of the networks.
+// It returns nil for a pod with other plugins' networks alone: such a pod needs nothing of OVN.
+func (a *Agent) readNode(
+	ctx context.Context, attachments []nad.Attachment,
+) (settings *ovnport.Settings, mtus []int, err error) {
 	mtus = make([]int, len(attachments))
 	for i := range attachments {
 		at := &attachments[i]
@@ -292,50 +248,63 @@ func (a *Agent) onThisNode(ctx context.Context, attachments []nad.Attachment) (s
 	return settings, mtus, nil
 }
 
+// layOut puts everything into a plan except the ports.
+func (p *planning) layOut(
+	attachments []nad.Attachment, mtus []int, routing *nad.Routing, devices map[int]*agentapi.Device,
+) *agentapi.Plan {
+	plan := &agentapi.Plan{}
+	for i := range attachments {
+		at := &attachments[i]
+		d := at.Delegate
+		if d == nil {
+			plan.Interfaces = append(plan.Interfaces, agentapi.Interface{
+				Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i,
+			})
+			continue
+		}
+		plan.Delegates = append(plan.Delegates, agentapi.Delegate{
+			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args,
+			Device: devices[i], Position: i, Warning: d.Warning,
+		})
+	}
+	p.agent.setRouting(plan, routing)
+	if len(plan.Delegates) > 0 && !p.sharing {
+		plan.Apart()
+	}
+	return plan
+}
+
 // setRouting puts the pod's own routes and its default routes into the plan.
 func (a *Agent) setRouting(p *agentapi.Plan, r *nad.Routing) {
 	for _, route := range r.Routes {
 		p.Routes = append(p.Routes, agentapi.Route{Route: route.Route, Interface: route.Interface})
 	}
 	if r.Default != nil {
-		p.Default = &agentapi.Default{Interface: r.Default.Interface, Gateways: r.Gateways, Keep: a.conf.KeepOnPrimary}
+		p.Default = &agentapi.Default{
+			Interface: r.Default.Interface, Gateways: r.Gateways, Keep: a.conf.KeepOnPrimary,
+		}
 	}
 }
 
-// podOf returns the pod that the sandbox is for.
-func (a *Agent) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, error) {
-	pod, err := a.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
-	if errors.Is(err, source.ErrNotFound) {
-		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)
+// writePorts writes the ports of all the plan's interfaces in one transaction of NB. notOwn are addresses that no
+// interface of the pod may have.
+func (p *planning) writePorts(
+	ctx context.Context, plan *agentapi.Plan, attachments []nad.Attachment, notOwn []netip.Addr,
+) error {
+	wants := make([]ovnport.Want, 0, len(plan.Interfaces))
+	for _, i := range plan.Interfaces {
+		at := &attachments[i.Position]
+		wants = append(wants, ovnport.Want{
+			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, NotOwn: notOwn,
+		})
 	}
-	if err != nil {
-		return nil, unreadable(s.Namespace, s.Pod, err)
+	ports, err := p.agent.nb.Ensure(ctx, p.owner, wants, func(ctx context.Context, older ovnport.Owner) error {
+		return p.agent.mayTakeOver(ctx, &p.owner, &older)
+	})
+	for n, port := range ports {
+		i := &plan.Interfaces[n]
+		i.MAC, i.Addresses = port.MAC.String(), port.Addresses
+		i.Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
 	}
-	if !pod.Is(s.UID) {
-		return nil, conf.Errorf(conf.CodePodGone, "it was deleted and made again meanwhile",
-			"pod %s/%s is another one by now: UID %s, not %s", s.Namespace, s.Pod, pod.UID, s.UID)
-	}
-	return pod, nil
-}
-
-// supersedes lets a pod's new sandbox take its ports over from the old one, and a new pod of the name from the old
-// pod if the new one is the live one.
-func (a *Agent) supersedes(ctx context.Context, owner, older *ovnport.Owner) error {
-	if older.UID == owner.UID {
-		return nil
-	}
-	live, err := a.source.LivePod(ctx, owner.Namespace, owner.Pod)
-	switch {
-	case errors.Is(err, source.ErrNotFound), err == nil && !live.Is(owner.UID):
-		return conf.Errorf(conf.CodePodGone, "a pod of the same name has its ports", "pod %s/%s with UID %s is gone", owner.Namespace, owner.Pod, owner.UID)
-	case err != nil:
-		return unreadable(owner.Namespace, owner.Pod, err)
-	}
-	return nil
-}
-
-// unreadable is the error of a pod that its source cannot tell now.
-func unreadable(namespace, name string, err error) error {
-	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?",
-		"pod %s/%s: %w", namespace, name, err)
+	return err
 }

@@ -40,7 +40,7 @@ func TestPodGoneOnlyIfItIs(t *testing.T) {
 	} {
 		t.Run("takes ports over: "+tt.name, func(t *testing.T) {
 			a := &Agent{source: &oneLive{&pods{}, tt.pod, tt.err}}
-			err := a.supersedes(t.Context(), &ovnport.Owner{Namespace: "shop", Pod: "web", UID: "u-1"}, &older)
+			err := a.mayTakeOver(t.Context(), &ovnport.Owner{Namespace: "shop", Pod: "web", UID: "u-1"}, &older)
 			if tt.want != "" {
 				wantCoded(t, err, tt.code, tt.want)
 			} else if err != nil {

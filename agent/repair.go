@@ -171,7 +171,7 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 	want := ovnport.Want{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
 	err = a.nb.Restore(ctx, o, want, had, func(ctx context.Context, older ovnport.Owner) error {
-		return r.supersedes(ctx, &o, &older)
+		return r.mayTakeOver(ctx, &o, &older)
 	})
 	if err != nil {
 		return err
@@ -184,15 +184,15 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 	return nil
 }
 
-// supersedes lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has
+// mayTakeOver lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has
 // no more, and from another pod of the name if the API server says that the sandbox's pod is the live one. The copy of
 // the pods would not do: on a node that has lost the API server, the copy has a pod that was made again on another
 // node since.
-func (r *repairer) supersedes(ctx context.Context, o, older *ovnport.Owner) error {
+func (r *repairer) mayTakeOver(ctx context.Context, o, older *ovnport.Owner) error {
 	if older.UID == o.UID && (older.Node != o.Node || r.agent.inJournal(older.Sandbox)) {
 		return ovnport.ErrSuperseded
 	}
-	if err := r.agent.supersedes(ctx, o, older); err != nil {
+	if err := r.agent.mayTakeOver(ctx, o, older); err != nil {
 		return fmt.Errorf("%w: %w", ovnport.ErrSuperseded, err)
 	}
 	return nil

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/source"
+)
+
+// podOf returns the pod that the sandbox is for.
+func (a *Agent) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, error) {
+	pod, err := a.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
+	if errors.Is(err, source.ErrNotFound) {
+		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)
+	}
+	if err != nil {
+		return nil, unreadable(s.Namespace, s.Pod, err)
+	}
+	if !pod.Is(s.UID) {
+		return nil, conf.Errorf(conf.CodePodGone, "it was deleted and made again meanwhile",
+			"pod %s/%s is another one by now: UID %s, not %s", s.Namespace, s.Pod, pod.UID, s.UID)
+	}
+	return pod, nil
+}
+
+// mayTakeOver lets a pod's new sandbox take over the ports of the pod's old sandbox. It lets a new pod take over the
+// ports of an old pod of the same name if the source says that the new pod is the live one.
+func (a *Agent) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) error {
+	if older.UID == owner.UID {
+		return nil
+	}
+	live, err := a.source.LivePod(ctx, owner.Namespace, owner.Pod)
+	switch {
+	case errors.Is(err, source.ErrNotFound), err == nil && !live.Is(owner.UID):
+		return conf.Errorf(conf.CodePodGone, "a pod of the same name has its ports",
+			"pod %s/%s with UID %s is gone", owner.Namespace, owner.Pod, owner.UID)
+	case err != nil:
+		return unreadable(owner.Namespace, owner.Pod, err)
+	}
+	return nil
+}
+
+// unreadable is the error of a pod that the source cannot read now.
+func unreadable(namespace, name string, err error) error {
+	return conf.Errorf(conf.CodeTryAgain, "is the source of pods reachable from this node?",
+		"pod %s/%s: %w", namespace, name, err)
+}
