@@ -131,8 +131,8 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
 	}
-	made := make([]nad.Made, len(r.Plan.Interfaces)+len(r.Plan.Delegates))
-	put := func(position int, m nad.Made) error {
+	made := make([]nad.Attached, len(r.Plan.Interfaces)+len(r.Plan.Delegates))
+	put := func(position int, m nad.Attached) error {
 		if d := r.Plan.Default; d != nil && d.Interface == m.Interface {
 			m.Gateways = d.Gateways
 		}
@@ -143,12 +143,12 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 		return nil
 	}
 	for _, i := range r.Plan.Interfaces {
-		if err := put(i.Position, nad.Made{Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses}); err != nil {
+		if err := put(i.Position, nad.Attached{Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses}); err != nil {
 			return nil, err
 		}
 	}
 	for i, d := range r.Plan.Delegates {
-		m := nad.Made{Network: d.Network, Interface: d.Name}
+		m := nad.Attached{Network: d.Network, Interface: d.Name}
 		if m.Result, err = resultOf(at(r.Results, i)); err != nil {
 			return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "interface %s: network %s: result: %w", d.Name, d.Network, err)
 		}

@@ -25,7 +25,7 @@ type blocks struct {
 	asking   locks // by network
 
 	mu    sync.Mutex
-	known map[string]string // by network, as netmodel.Network.BlocksText
+	known map[string]string // by network, as netmodel.Network.NodeSubnetsText
 }
 
 func newBlocks(networks *ovnnet.Networks, node string) *blocks {
@@ -36,11 +36,11 @@ func newBlocks(networks *ovnnet.Networks, node string) *blocks {
 func (b *blocks) view(n *netmodel.Network) *netmodel.Network {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	blocks := n.ParseBlocks(b.known[n.ID()])
+	blocks := n.ParseNodeSubnets(b.known[n.ID()])
 	if blocks == nil {
 		return nil
 	}
-	return n.OnNode(b.node, blocks)
+	return n.ForNode(b.node, blocks)
 }
 
 func (b *blocks) forget(network string) {
@@ -52,7 +52,7 @@ func (b *blocks) forget(network string) {
 func (b *blocks) remember(view *netmodel.Network) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known[view.ID()] = view.BlocksText()
+	b.known[view.ID()] = view.NodeSubnetsText()
 }
 
 // keep forgets the blocks of all networks but these: what the node knows grows with the networks in use, not with those
@@ -108,7 +108,7 @@ func (a *Agent) askOnce(ctx context.Context, n *netmodel.Network, has ...netip.A
 		return nil, err
 	}
 	a.blocks.remember(view)
-	a.log.Info("this node's part of a network", "network", n.ID(), "blocks", view.BlocksText())
+	a.log.Info("this node's part of a network", "network", n.ID(), "blocks", view.NodeSubnetsText())
 	return view, nil
 }
 

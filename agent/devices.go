@@ -46,7 +46,7 @@ func (a *Agent) giveDevices(ctx context.Context, owner *ovnport.Owner, attachmen
 			err = at.Delegate.SetDevice(d.ID)
 		}
 		if err == nil {
-			err = nad.CheckSize(attachments) // each device makes a text of its own
+			err = nad.CheckConfigsSize(attachments) // each device makes a text of its own
 		}
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: network %s: %w", at.Interface, at, err)

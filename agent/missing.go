@@ -49,8 +49,8 @@ func (m *missing) look(ctx context.Context, a *Agent) error {
 
 // wantsNetworks tells whether a pod names networks, also if nobody can understand which.
 func wantsNetworks(p *source.Pod) bool {
-	own := conf.OwnAnnotations(p.Annotations)
-	selections, err := nad.Select(own, p.Namespace, "")
+	own := conf.NetworkAnnotations(p.Annotations)
+	selections, err := nad.ParseRequests(own, p.Namespace, "")
 	return len(selections) > 0 || err != nil && own[conf.NetworksAnnotation] != ""
 }
 
@@ -64,7 +64,7 @@ func hasEntry(p *source.Pod, uids []string) bool {
 }
 
 func (a *Agent) tellMissing(p *source.Pod) {
-	if nad.HasFurther(p.Annotations[nad.StatusAnnotation]) {
+	if nad.HasAttachments(p.Annotations[nad.StatusAnnotation]) {
 		a.log.Warn("the plugin's journal has lost a running pod", "pod", p.Namespace+"/"+p.Name)
 		a.source.Event(p, source.Warning, "JournalLost", "the node's journal of this pod's networks is lost: its OVN ports go when it does, but what other plugins made for it has then to be taken away by hand")
 		return

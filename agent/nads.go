@@ -27,7 +27,7 @@ const (
 // dropped with the plan. A configuration that NB did not accept is replaced by the accepted one.
 type planNADs struct {
 	agent    *Agent
-	requests []nad.Selection
+	requests []nad.Request
 	accepted map[string]string              // by NAD: the accepted configuration that the plan uses
 	fetched  map[netmodel.NAD]*netmodel.NAD // by what the source keeps
 	size     int                            // of what was fetched, as often as the pod names it
@@ -135,7 +135,7 @@ func (n *planNADs) admit(ctx context.Context, def *netmodel.NAD, size, more int)
 		size += len(known.Config)
 	}
 	if size > nad.MaxConfigs {
-		return nad.TooMuch(size)
+		return nad.ConfigsTooLarge(size)
 	}
 	for i := range n.requests {
 		if n.requests[i].Namespace == def.Namespace && n.requests[i].Name == def.Name {

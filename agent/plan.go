@@ -108,7 +108,7 @@ type planning struct {
 	sandbox     *agentapi.Sandbox
 	owner       ovnport.Owner
 	annotations map[string]string
-	requests    []nad.Selection
+	requests    []nad.Request
 	rules       nad.Rules
 	sharing     bool // the plugin reads plans whose delegates share a conflist
 	nads        *planNADs
@@ -125,9 +125,9 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 	}
 	annotations := r.Annotations
 	if annotations == nil {
-		annotations = conf.OwnAnnotations(pod.Annotations)
+		annotations = conf.NetworkAnnotations(pod.Annotations)
 	}
-	requests, err := nad.Select(annotations, r.Namespace, r.Interface)
+	requests, err := nad.ParseRequests(annotations, r.Namespace, r.Interface)
 	if err != nil {
 		return nil, err
 	}
@@ -173,13 +173,13 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = nad.Settle(attachments, func(at *nad.Attachment) (*netmodel.Network, error) {
+	err = nad.ApplyNodeSubnets(attachments, func(at *nad.Attachment) (*netmodel.Network, error) {
 		return p.agent.onNode(ctx, at)
 	})
 	if err != nil {
 		return nil, err
 	}
-	routing, err := nad.Route(p.annotations, attachments, p.sandbox.Interface)
+	routing, err := nad.ParseRouting(p.annotations, attachments, p.sandbox.Interface)
 	if err != nil {
 		return nil, err
 	}

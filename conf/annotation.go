@@ -17,8 +17,8 @@ const (
 	RoutesAnnotation         = AnnotationPrefix + "routes"
 )
 
-// OwnAnnotations returns those of a pod's annotations that concern us. If there are none, the pod is a plain one.
-func OwnAnnotations(annotations map[string]string) map[string]string {
+// NetworkAnnotations returns those of a pod's annotations that concern us. If there are none, the pod is a plain one.
+func NetworkAnnotations(annotations map[string]string) map[string]string {
 	own := map[string]string{}
 	for key, value := range annotations {
 		if key == NetworksAnnotation || key == DefaultNetworkAnnotation || strings.HasPrefix(key, AnnotationPrefix) {
@@ -37,13 +37,13 @@ const maxKey = 253 + 1 + 63
 // oversized stands in the place of an annotation that is too long to be kept.
 const oversized = "\x00%d bytes"
 
-// KeptAnnotations returns what a source keeps in memory of a pod's annotations. nad.Select and nad.Route give the same
+// TrimAnnotations returns what a source keeps in memory of a pod's annotations. nad.ParseRequests and nad.ParseRouting give the same
 // answer for the kept annotations as for all. A value over MaxAnnotation is replaced by its size. Of the unknown keys,
 // which are refused whatever their value, only the first is kept.
-func KeptAnnotations(annotations map[string]string) map[string]string {
+func TrimAnnotations(annotations map[string]string) map[string]string {
 	kept := map[string]string{}
 	unknown := false
-	own := OwnAnnotations(annotations)
+	own := NetworkAnnotations(annotations)
 	for _, key := range slices.Sorted(maps.Keys(own)) {
 		switch value := own[key]; {
 		case key == DefaultNetworkAnnotation:

@@ -198,7 +198,7 @@ func TestCheckInterfaceName(t *testing.T) {
 }
 
 func TestOwnAnnotations(t *testing.T) {
-	got := OwnAnnotations(map[string]string{
+	got := NetworkAnnotations(map[string]string{
 		NetworksAnnotation: "blue", DefaultNetworkAnnotation: "x", "ovn-multinet/anything": "", "k8s.v1.cni.cncf.io/network-status": "[]",
 		"example.com/ovn-multinet/x": "", "kubernetes.io/config.source": "api",
 	})
@@ -206,7 +206,7 @@ func TestOwnAnnotations(t *testing.T) {
 	if fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
-	if plain := OwnAnnotations(map[string]string{"kubernetes.io/config.source": "api"}); plain == nil || len(plain) != 0 {
+	if plain := NetworkAnnotations(map[string]string{"kubernetes.io/config.source": "api"}); plain == nil || len(plain) != 0 {
 		t.Errorf("of a plain pod: %#v", plain)
 	}
 }

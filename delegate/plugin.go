@@ -101,7 +101,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 
 // add returns the gateways of the default routes that were moved off the primary interface.
 func (c *call) add() (moved []netip.Addr, err error) {
-	wanted := c.conf.Annotations == nil || len(conf.OwnAnnotations(c.conf.Annotations)) > 0
+	wanted := c.conf.Annotations == nil || len(conf.NetworkAnnotations(c.conf.Annotations)) > 0
 	if !wanted {
 		return nil, nil
 	}
@@ -156,7 +156,7 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 	request := agentapi.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
 		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...), AllowedIPAM: append([]string{}, c.conf.AllowedIPAM...)}
 	if c.conf.Annotations != nil {
-		request.Annotations = conf.OwnAnnotations(c.conf.Annotations)
+		request.Annotations = conf.NetworkAnnotations(c.conf.Annotations)
 	}
 	p := &agentapi.Plan{}
 	err = agent.Call(ctx, agentapi.OpPlan, request, p)

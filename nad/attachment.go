@@ -15,7 +15,7 @@ import (
 // Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it. It is either an
 // OVN network or other plugins'.
 type Attachment struct {
-	Selection
+	Request
 	Network  *netmodel.Network
 	Delegate *Delegate
 	// Resource is the one that a device of the pod's belongs to which the attachment takes; "": none.
@@ -39,12 +39,12 @@ type Rules struct {
 	Compatible bool
 }
 
-// Resolve reads the NADs of the selections of a pod in the namespace, each once, and checks every selection against
+// Resolve reads the NADs of the requests of a pod in the namespace, each once, and checks every selection against
 // its network. get answers netmodel.ErrNotFound for a NAD that does not exist.
-func Resolve(ctx context.Context, namespace string, selections []Selection, rules Rules, get func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)) ([]Attachment, error) {
+func Resolve(ctx context.Context, namespace string, requests []Request, rules Rules, get func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)) ([]Attachment, error) {
 	definitions := map[string]*definition{}
-	attachments := make([]Attachment, 0, len(selections))
-	for _, s := range selections {
+	attachments := make([]Attachment, 0, len(requests))
+	for _, s := range requests {
 		if err := rules.allow(namespace, &s); err != nil {
 			return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
 		}
@@ -56,12 +56,12 @@ func Resolve(ctx context.Context, namespace string, selections []Selection, rule
 			}
 			definitions[s.String()] = def
 		}
-		a := Attachment{Selection: s, Network: def.network, Refusal: def.refusal}
+		a := Attachment{Request: s, Network: def.network, Refusal: def.refusal}
 		if err := a.complete(def, &rules); err != nil {
 			return nil, err
 		}
 		attachments = append(attachments, a)
-		if err := CheckSize(attachments); err != nil {
+		if err := CheckConfigsSize(attachments); err != nil {
 			return nil, err
 		}
 	}
@@ -71,9 +71,9 @@ func Resolve(ctx context.Context, namespace string, selections []Selection, rule
 	return attachments, assignRoutes(attachments)
 }
 
-// Settle puts the pod's node's view in the place of each layer3 network, which view answers with, and holds the pod's
+// ApplyNodeSubnets puts the pod's node's view in the place of each layer3 network, which view answers with, and holds the pod's
 // wishes against it.
-func Settle(attachments []Attachment, view func(*Attachment) (*netmodel.Network, error)) error {
+func ApplyNodeSubnets(attachments []Attachment, view func(*Attachment) (*netmodel.Network, error)) error {
 	views := map[*netmodel.Network]*netmodel.Network{}
 	for i := range attachments {
 		a := &attachments[i]
@@ -100,7 +100,7 @@ func Settle(attachments []Attachment, view func(*Attachment) (*netmodel.Network,
 }
 
 // allow holds a NAD's namespace against the pod's.
-func (r *Rules) allow(namespace string, s *Selection) error {
+func (r *Rules) allow(namespace string, s *Request) error {
 	if !r.Isolated || s.Namespace == namespace || slices.Contains(r.Global, s.Namespace) {
 		return nil
 	}
@@ -122,13 +122,13 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 		}
 		return err
 	}
-	a.Delegate, err = of.delegate(&a.Selection, rules.Compatible)
+	a.Delegate, err = of.delegate(&a.Request, rules.Compatible)
 	if _, asked := errors.AsType[*notCapable](err); asked {
 		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or declare it in the NetworkAttachmentDefinition if its plugin can do that",
-			"interface %s: network %s: %w", a.Interface, &a.Selection, err)
+			"interface %s: network %s: %w", a.Interface, &a.Request, err)
 	}
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", a.Interface, invalid(def, &a.Selection, err))
+		return fmt.Errorf("interface %s: %w", a.Interface, invalid(def, &a.Request, err))
 	}
 	for _, p := range a.Delegate.programs {
 		if rules.Allowed != nil {
@@ -138,7 +138,7 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 			err = conf.CheckAllowedIPAM(p.IPAM, rules.AllowedIPAM)
 		}
 		if err != nil {
-			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Selection, err)
+			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Request, err)
 		}
 	}
 	return nil
@@ -153,20 +153,20 @@ func (a *Attachment) setResource(def *netmodel.NAD) error {
 	case def.Resource == "" && a.DeviceID == "":
 	case def.Resource == "":
 		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or name the resource in the NetworkAttachmentDefinition's annotation "+netmodel.ResourceNameAnnotation,
-			"deviceID on network %s: it is a network of no resource, so no device of it is the pod's", &a.Selection)
+			"deviceID on network %s: it is a network of no resource, so no device of it is the pod's", &a.Request)
 	case a.Network != nil:
 		return conf.Errorf(conf.CodeInvalidConfig, "remove the annotation from the NetworkAttachmentDefinition, or make the network one of another plugin",
-			"network %s: annotation %s: an OVN port takes no device", &a.Selection, netmodel.ResourceNameAnnotation)
+			"network %s: annotation %s: an OVN port takes no device", &a.Request, netmodel.ResourceNameAnnotation)
 	case !resourceName.MatchString(def.Resource):
 		return conf.Errorf(conf.CodeInvalidConfig, "correct the NetworkAttachmentDefinition's annotation",
-			"network %s: annotation %s: %q is no resource like example.com/name", &a.Selection, netmodel.ResourceNameAnnotation, clip(def.Resource))
+			"network %s: annotation %s: %q is no resource like example.com/name", &a.Request, netmodel.ResourceNameAnnotation, clip(def.Resource))
 	}
 	a.Resource = def.Resource
 	return nil
 }
 
 // invalid says that a network's configuration is no good, and where it stands.
-func invalid(def *netmodel.NAD, s *Selection, err error) error {
+func invalid(def *netmodel.NAD, s *Request, err error) error {
 	where, correct := "spec.config", correctNAD
 	if def.File != "" {
 		where, correct = def.File, "correct that file on the node"
@@ -212,7 +212,7 @@ type definition struct {
 }
 
 // delegate reads the configuration for an attachment. Those that add nothing to it share one.
-func (d *definition) delegate(s *Selection, compatible bool) (*Delegate, error) {
+func (d *definition) delegate(s *Request, compatible bool) (*Delegate, error) {
 	if len(s.CNIArgs) > 0 {
 		return delegateOf(d.nad, s, compatible)
 	}
@@ -226,7 +226,7 @@ func (d *definition) delegate(s *Selection, compatible bool) (*Delegate, error) 
 	return made, err
 }
 
-func read(ctx context.Context, s Selection, get func(context.Context, string, string) (*netmodel.NAD, error)) (*definition, error) {
+func read(ctx context.Context, s Request, get func(context.Context, string, string) (*netmodel.NAD, error)) (*definition, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
 	if errors.Is(err, netmodel.ErrNotFound) {
 		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or "+correctPod, "network %s is not found", &s)

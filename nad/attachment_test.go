@@ -66,12 +66,12 @@ func resolve(t testing.TB, text string) ([]Attachment, map[string]int, error) {
 
 func resolveBy(t testing.TB, rules Rules, text string) ([]Attachment, map[string]int, error) {
 	t.Helper()
-	selections, err := Select(networks(text), "shop", "eth0")
+	requests, err := ParseRequests(networks(text), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	get, asked := getter(cluster)
-	attachments, err := Resolve(context.Background(), "shop", selections, rules, get)
+	attachments, err := Resolve(context.Background(), "shop", requests, rules, get)
 	return attachments, asked, err
 }
 
@@ -103,15 +103,15 @@ func TestResolve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var selections []Selection
+			var requests []Request
 			for _, a := range got {
-				selections = append(selections, a.Selection)
+				requests = append(requests, a.Request)
 				if a.Network.NAD() != a.String() || a.Refusal != "" {
-					t.Errorf("%s has network %s, refused: %q", &a.Selection, a.Network.NAD(), a.Refusal)
+					t.Errorf("%s has network %s, refused: %q", &a.Request, a.Network.NAD(), a.Refusal)
 				}
 			}
-			if show(selections) != tt.want {
-				t.Errorf("got  %s\nwant %s", show(selections), tt.want)
+			if show(requests) != tt.want {
+				t.Errorf("got  %s\nwant %s", show(requests), tt.want)
 			}
 			for id, times := range asked {
 				if times != 1 {
@@ -174,7 +174,7 @@ func TestResolveRefuses(t *testing.T) {
 // What ails a source is not the network's fault: the error passes with its cause and without a code of ours.
 func TestResolvePassesOtherErrors(t *testing.T) {
 	down := errors.New("connection refused")
-	_, err := Resolve(context.Background(), "shop", []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}}, Rules{},
+	_, err := Resolve(context.Background(), "shop", []Request{{Namespace: "shop", Name: "blue", Interface: "net1"}}, Rules{},
 		func(context.Context, string, string) (*netmodel.NAD, error) { return nil, down })
 	if !errors.Is(err, down) || err.Error() != "interface net1: network shop/blue: connection refused" {
 		t.Errorf("error %v", err)
@@ -239,11 +239,11 @@ func FuzzResolve(f *testing.F) {
 	f.Add(`[{"name":"n","cni-args":{"a":1e400},"mac":"02:00:00:00:00:01"}]`, `{"plugins":[{"type":"x","capabilities":{"mac":true},"args":{"cni":{"a":2}}},{"type":"y"}]}`, false)
 	f.Add(`[{"name":"n","ips":["10.1.0.7"],"default-route":[]}]`, `{"type":"x","disableCheck":"true","prevResult":{}}`, true)
 	f.Fuzz(func(t *testing.T, text, config string, compatible bool) {
-		selections, err := Select(networks(text), "shop", "eth0")
+		requests, err := ParseRequests(networks(text), "shop", "eth0")
 		if err != nil {
 			return
 		}
-		attachments, err := Resolve(context.Background(), "shop", selections, Rules{Compatible: compatible}, always(netmodel.NAD{Config: config}))
+		attachments, err := Resolve(context.Background(), "shop", requests, Rules{Compatible: compatible}, always(netmodel.NAD{Config: config}))
 		if err != nil {
 			if code, _, _ := conf.Describe(err); code != conf.CodeInvalidConfig {
 				t.Errorf("code %d: %v", code, err)

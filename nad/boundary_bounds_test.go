@@ -20,8 +20,8 @@ func TestBoundaryAcceptedNetworkBeyondTheBounds(t *testing.T) {
 		get := func(context.Context, string, string) (*netmodel.NAD, error) {
 			return &netmodel.NAD{Namespace: "shop", Name: "blue", Config: config, Accepted: accepted}, nil
 		}
-		selections := []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}}
-		attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, get)
+		requests := []Request{{Namespace: "shop", Name: "blue", Interface: "net1"}}
+		attachments, err := Resolve(context.Background(), "shop", requests, Rules{}, get)
 		switch {
 		case accepted && (err != nil || len(attachments[0].Routes) != len(routes)):
 			t.Errorf("the accepted network: %v, %d attachments", err, len(attachments))

@@ -40,10 +40,10 @@ func TestBoundaryHostileNADs(t *testing.T) {
 			def.SetConfig(config, true)
 			return def, nil
 		}
-		selections, err := Select(map[string]string{conf.NetworksAnnotation: tenant.Annotation()}, "shop", "eth0")
+		requests, err := ParseRequests(map[string]string{conf.NetworksAnnotation: tenant.Annotation()}, "shop", "eth0")
 		var attachments []Attachment
 		if err == nil {
-			attachments, err = Resolve(t.Context(), "shop", selections, rules, get)
+			attachments, err = Resolve(t.Context(), "shop", requests, rules, get)
 		}
 		if err != nil {
 			refused++

@@ -88,7 +88,7 @@ var ofList = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disa
 type object map[string]json.RawMessage
 
 // delegateOf reads the spec.config of a NAD, a configuration or a list of them, and puts what the pod asks for into it.
-func delegateOf(def *netmodel.NAD, s *Selection, compatible bool) (*Delegate, error) {
+func delegateOf(def *netmodel.NAD, s *Request, compatible bool) (*Delegate, error) {
 	if size := max(len(def.Config), def.Omitted.Size); size > netmodel.MaxDelegateConfig {
 		return nil, conf.TooLarge(size, netmodel.MaxDelegateConfig)
 	}
@@ -115,14 +115,14 @@ func delegateOf(def *netmodel.NAD, s *Selection, compatible bool) (*Delegate, er
 }
 
 // again makes the delegate of another attachment that adds nothing to the configuration: both share its text.
-func (d *Delegate) again(s *Selection, compatible bool) (*Delegate, error) {
+func (d *Delegate) again(s *Request, compatible bool) (*Delegate, error) {
 	other := *d
 	other.Capabilities, other.Args, other.Warning = map[string]json.RawMessage{}, nil, ""
 	return &other, other.ask(s, d.offered, compatible)
 }
 
-// CheckSize refuses a pod whose delegates' configurations are over MaxConfigs.
-func CheckSize(attachments []Attachment) error {
+// CheckConfigsSize refuses a pod whose delegates' configurations are over MaxConfigs.
+func CheckConfigsSize(attachments []Attachment) error {
 	size, seen := 0, map[*byte]bool{}
 	for i := range attachments {
 		a := &attachments[i]
@@ -131,14 +131,14 @@ func CheckSize(attachments []Attachment) error {
 		}
 		seen[&a.Delegate.Conflist[0]] = true
 		if size += len(a.Delegate.Conflist); size > MaxConfigs {
-			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Selection, TooMuch(size))
+			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Request, ConfigsTooLarge(size))
 		}
 	}
 	return nil
 }
 
-// TooMuch says that the configurations of a pod's networks, up to the one that is named around it, are over MaxConfigs.
-func TooMuch(size int) error {
+// ConfigsTooLarge says that the configurations of a pod's networks, up to the one that is named around it, are over MaxConfigs.
+func ConfigsTooLarge(size int) error {
 	return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
 		"the configurations of the pod's networks up to this one: %w", conf.TooLarge(size, MaxConfigs))
 }
@@ -315,7 +315,7 @@ func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {
 }
 
 // ask turns what the pod asks for into capabilities, each of which one of the plugins at least must declare.
-func (d *Delegate) ask(s *Selection, offered map[string]bool, compatible bool) error {
+func (d *Delegate) ask(s *Request, offered map[string]bool, compatible bool) error {
 	texts := make([]string, 0, len(s.IPs))
 	for _, ip := range s.IPs {
 		text := ip.String()

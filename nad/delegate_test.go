@@ -17,11 +17,11 @@ func delegated(t testing.TB, rules Rules, config, keys string) (*Delegate, error
 	if keys != "" {
 		keys = "," + keys
 	}
-	selections, err := Select(networks(`[{"name":"ext"`+keys+`}]`), "shop", "eth0")
+	requests, err := ParseRequests(networks(`[{"name":"ext"`+keys+`}]`), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Resolve(context.Background(), "shop", selections, rules, always(netmodel.NAD{Config: config}))
+	got, err := Resolve(context.Background(), "shop", requests, rules, always(netmodel.NAD{Config: config}))
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func FuzzCheckDevice(f *testing.F) {
 		if CheckDevice(text) != nil {
 			return
 		}
-		status := Status("cbr0", "eth0", &types100.Result{}, []Made{{Network: "shop/ext", Interface: "net1", Device: text}})
+		status := Status("cbr0", "eth0", &types100.Result{}, []Attached{{Network: "shop/ext", Interface: "net1", Device: text}})
 		if got := string(status[1].DeviceInfo); got != string(text) {
 			t.Errorf("status has %s of %s", got, text)
 		}

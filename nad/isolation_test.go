@@ -61,7 +61,7 @@ func TestIsolation(t *testing.T) {
 // The pod's namespace counts, not what its annotation says.
 func TestIsolationIsByThePodsNamespace(t *testing.T) {
 	get, _ := getter(cluster)
-	_, err := Resolve(context.Background(), "infra", []Selection{{Namespace: "shop", Name: "blue", Interface: "net1"}}, Rules{Isolated: true}, get)
+	_, err := Resolve(context.Background(), "infra", []Request{{Namespace: "shop", Name: "blue", Interface: "net1"}}, Rules{Isolated: true}, get)
 	if !conf.HasCode(err, conf.CodeNotAllowed) {
 		t.Errorf("a pod of infra on shop/blue: %v", err)
 	}
@@ -91,12 +91,12 @@ func TestKeysThatOVNNetworksRefuse(t *testing.T) {
 // Plugins know of addresses what we do not: the same one twice is theirs to refuse.
 func TestDelegatesBesideOVN(t *testing.T) {
 	nads := map[string]string{"shop/blue": cluster["shop/blue"], "shop/ext": `{"type":"x","capabilities":{"ips":true,"mac":true}}`}
-	selections, err := Select(networks(`[{"name":"ext","ips":["10.1.0.7"]},{"name":"blue","ips":["10.1.0.7"]},{"name":"ext","ips":["10.1.0.7"]}]`), "shop", "eth0")
+	requests, err := ParseRequests(networks(`[{"name":"ext","ips":["10.1.0.7"]},{"name":"blue","ips":["10.1.0.7"]},{"name":"ext","ips":["10.1.0.7"]}]`), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	get, asked := getter(nads)
-	got, err := Resolve(context.Background(), "shop", selections, Rules{}, get)
+	got, err := Resolve(context.Background(), "shop", requests, Rules{}, get)
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%+v, %v", got, err)
 	}

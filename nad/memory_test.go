@@ -19,12 +19,12 @@ func bridgeOf(size int) string {
 // resolveLarge resolves networks of shop, whose NADs big0, big1 … have configurations of a size.
 func resolveLarge(t *testing.T, networks string, config string) ([]Attachment, int, error) {
 	t.Helper()
-	selections, err := Select(map[string]string{conf.NetworksAnnotation: networks}, "shop", "eth0")
+	requests, err := ParseRequests(map[string]string{conf.NetworksAnnotation: networks}, "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := 0
-	attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
+	attachments, err := Resolve(context.Background(), "shop", requests, Rules{}, func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 		read++
 		n := &netmodel.NAD{Namespace: namespace, Name: name}
 		n.SetConfig(config, true)
@@ -73,19 +73,19 @@ func TestBoundaryAttachmentsShareAConfiguration(t *testing.T) {
 			t.Errorf("attachment %d has %d device IDs, want %q", i, got, want)
 		}
 	}
-	if string(attachments[1].Delegate.Conflist) != before || CheckSize(attachments) != nil {
+	if string(attachments[1].Delegate.Conflist) != before || CheckConfigsSize(attachments) != nil {
 		t.Error("the others' configuration changed")
 	}
 	if err := attachments[4].Delegate.SetDevice("0000:18:02.7"); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckSize(attachments); err == nil {
+	if err := CheckConfigsSize(attachments); err == nil {
 		for i := 5; i < 8 && err == nil; i++ {
 			if err = attachments[i].Delegate.SetDevice(fmt.Sprint("d", i)); err == nil {
-				err = CheckSize(attachments)
+				err = CheckConfigsSize(attachments)
 			}
 		}
-		if !conf.HasCode(CheckSize(attachments), conf.CodeInvalidConfig) {
+		if !conf.HasCode(CheckConfigsSize(attachments), conf.CodeInvalidConfig) {
 			t.Error("devices make texts of their own without a bound")
 		}
 	}
@@ -155,9 +155,9 @@ func FuzzKeptAnnotations(f *testing.F) {
 		if other != "" {
 			whole[conf.AnnotationPrefix+other] = other
 		}
-		kept := conf.KeptAnnotations(whole)
-		a, errA := Select(conf.OwnAnnotations(whole), "shop", "eth0")
-		b, errB := Select(conf.OwnAnnotations(kept), "shop", "eth0")
+		kept := conf.TrimAnnotations(whole)
+		a, errA := ParseRequests(conf.NetworkAnnotations(whole), "shop", "eth0")
+		b, errB := ParseRequests(conf.NetworkAnnotations(kept), "shop", "eth0")
 		if fmt.Sprint(a) != fmt.Sprint(b) || (errA == nil) != (errB == nil) || errA != nil && len(other) < 300 && errA.Error() != errB.Error() {
 			t.Errorf("%.80q: %v\n%.80q: %v", fmt.Sprint(a), errA, fmt.Sprint(b), errB)
 		}

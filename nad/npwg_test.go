@@ -13,7 +13,7 @@ import (
 // The annotations have the names of multi-net-spec 1.3, sections 4.1 and 5, whatever our constants say.
 func TestAnnotationsOfTheSpecification(t *testing.T) {
 	for form, text := range map[string]string{"short": "blue,infra/red", "JSON": `[{"name":"blue"},{"name":"red","namespace":"infra"}]`} {
-		got, err := Select(map[string]string{"k8s.v1.cni.cncf.io/networks": text}, "shop", "eth0")
+		got, err := ParseRequests(map[string]string{"k8s.v1.cni.cncf.io/networks": text}, "shop", "eth0")
 		if want := "shop/blue@net1; infra/red@net2"; err != nil || show(got) != want {
 			t.Errorf("%s: got %s, %v; want %s", form, show(got), err, want)
 		}
@@ -26,7 +26,7 @@ func TestAnnotationsOfTheSpecification(t *testing.T) {
 // Names are of DNS-1123 units (multi-net-spec 1.3, section 3.3).
 func TestUnitsOfAName(t *testing.T) {
 	for _, name := range []string{"a..b", "a.-b", "a-.b", "a.b-.c", ".a", "a."} {
-		got, err := Select(networks(name), "shop", "eth0")
+		got, err := ParseRequests(networks(name), "shop", "eth0")
 		if err == nil {
 			t.Errorf("taken as %s", show(got))
 			continue
@@ -43,7 +43,7 @@ func TestIPAMClaimIsRefused(t *testing.T) {
 		"beside addresses": `"ips":["10.1.0.7"],"ipam-claim-reference":"vm.blue"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Select(networks(`[{"name":"blue",`+keys+`}]`), "shop", "eth0")
+			got, err := ParseRequests(networks(`[{"name":"blue",`+keys+`}]`), "shop", "eth0")
 			if err == nil {
 				t.Fatalf("taken as %s", show(got))
 			}
@@ -61,7 +61,7 @@ func TestBandwidthIsNotZero(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Select(networks(`[{"name":"blue","bandwidth":`+string(bandwidth)+`}]`), "shop", "eth0")
+		got, err := ParseRequests(networks(`[{"name":"blue","bandwidth":`+string(bandwidth)+`}]`), "shop", "eth0")
 		if err == nil {
 			t.Errorf("%s is taken as %+v", bandwidth, got[0].Bandwidth)
 			continue
@@ -123,7 +123,7 @@ func statusOfResult(t *testing.T, text string) (entries []map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := json.Marshal(Status("cbr0", "eth0", result, []Made{
+	status, err := json.Marshal(Status("cbr0", "eth0", result, []Attached{
 		{Network: "shop/ext", Interface: "net1", Result: result, Gateways: []netip.Addr{netip.MustParseAddr("10.9.0.1")}},
 		{Network: "shop/blue", Interface: "net2", MAC: "0a:58:0a:01:00:07", MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}},
 	}))

@@ -20,15 +20,15 @@ func always(def netmodel.NAD) func(context.Context, string, string) (*netmodel.N
 	}
 }
 
-func one(ips ...netip.Prefix) []Selection {
-	return []Selection{{Namespace: "shop", Name: "blue", Interface: "net1", IPs: ips}}
+func one(ips ...netip.Prefix) []Request {
+	return []Request{{Namespace: "shop", Name: "blue", Interface: "net1", IPs: ips}}
 }
 
 // A NAD that only its finalizer holds takes no new pods, or it would never go.
 func TestResolveRefusesWhatIsBeingDeleted(t *testing.T) {
 	for name, text := range map[string]string{"as it should be": config(`"subnets":"10.1.0.0/24"`), "broken besides": "{"} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(netmodel.NAD{Config: text, Deleting: true, Held: true}))
+			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(netmodel.NAD{Config: text, Deleting: true, HasFinalizer: true}))
 			if err == nil {
 				t.Fatalf("it is taken: %+v", got)
 			}
@@ -54,8 +54,8 @@ func TestResolveHandsTheRefusalOn(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			selections := slices.Concat(one(), []Selection{{Namespace: "shop", Name: "blue", Interface: "net2"}})
-			got, err := Resolve(context.Background(), "shop", selections, Rules{}, always(netmodel.NAD{Config: config(""), State: tt.state}))
+			requests := slices.Concat(one(), []Request{{Namespace: "shop", Name: "blue", Interface: "net2"}})
+			got, err := Resolve(context.Background(), "shop", requests, Rules{}, always(netmodel.NAD{Config: config(""), State: tt.state}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,13 +66,13 @@ func TestResolveHandsTheRefusalOn(t *testing.T) {
 	}
 }
 
-// The agent resolves a pod's selections again when another configuration is in force than it read at first. Then they
+// The agent resolves a pod's requests again when another configuration is in force than it read at first. Then they
 // must still be what the pod asked for, not what the first answer made of it.
-func TestResolveLeavesTheSelectionsAlone(t *testing.T) {
-	selections := one(netip.PrefixFrom(netip.MustParseAddr("10.1.0.7"), -1), netip.PrefixFrom(netip.MustParseAddr("fd01::7"), -1))
+func TestResolveKeepsRequests(t *testing.T) {
+	requests := one(netip.PrefixFrom(netip.MustParseAddr("10.1.0.7"), -1), netip.PrefixFrom(netip.MustParseAddr("fd01::7"), -1))
 	for _, bits := range []int{24, 16} {
 		subnets := fmt.Sprintf(`"subnets":"10.1.0.0/%d,fd01::/%d"`, bits, 4*bits)
-		got, err := Resolve(context.Background(), "shop", selections, Rules{}, always(netmodel.NAD{Config: config(subnets)}))
+		got, err := Resolve(context.Background(), "shop", requests, Rules{}, always(netmodel.NAD{Config: config(subnets)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestResolveLeavesTheSelectionsAlone(t *testing.T) {
 		if !slices.Equal(got[0].IPs, want) {
 			t.Errorf("in /%d: %v, want %v", bits, got[0].IPs, want)
 		}
-		for _, asked := range selections[0].IPs {
+		for _, asked := range requests[0].IPs {
 			if asked.Bits() >= 0 {
 				t.Errorf("in /%d: the pod's wish became %v", bits, asked)
 			}

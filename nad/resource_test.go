@@ -13,11 +13,11 @@ import (
 // resourced resolves a pod's attachments to one NAD of a resource.
 func resourced(t *testing.T, resource, config, text string) ([]Attachment, error) {
 	t.Helper()
-	selections, err := Select(networks(text), "shop", "eth0")
+	requests, err := ParseRequests(networks(text), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Resolve(context.Background(), "shop", selections, Rules{}, always(netmodel.NAD{Config: config, Resource: resource}))
+	return Resolve(context.Background(), "shop", requests, Rules{}, always(netmodel.NAD{Config: config, Resource: resource}))
 }
 
 // The annotation has the name of Device Information Specification 1.1.0, section 4.1, whatever our constant says.

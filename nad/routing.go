@@ -44,9 +44,9 @@ type podRouteJSON struct {
 	Interface string `json:"interface"`
 }
 
-// Route reads what a pod with these attachments asks for. A route of the pod takes the place of a network's to the same
+// ParseRouting reads what a pod with these attachments asks for. A route of the pod takes the place of a network's to the same
 // destination.
-func Route(annotations map[string]string, attachments []Attachment, primary string) (*Routing, error) {
+func ParseRouting(annotations map[string]string, attachments []Attachment, primary string) (*Routing, error) {
 	r := &Routing{}
 	if err := r.setDefault(attachments); err != nil {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, correctPod, "%w", err)

@@ -22,7 +22,7 @@ func routed(t testing.TB, text string, routes *string) ([]Attachment, *Routing, 
 	if routes != nil {
 		annotations[conf.RoutesAnnotation] = *routes
 	}
-	r, err := Route(annotations, attachments, "eth0")
+	r, err := ParseRouting(annotations, attachments, "eth0")
 	return attachments, r, err
 }
 
@@ -241,7 +241,7 @@ func FuzzRoute(f *testing.F) {
 		for _, a := range attachments {
 			for _, own := range a.Routes {
 				if seen[own.Dst] {
-					t.Errorf("%s is routed by the pod and by %s: %v", own.Dst, &a.Selection, slices.Collect(maps.Keys(seen)))
+					t.Errorf("%s is routed by the pod and by %s: %v", own.Dst, &a.Request, slices.Collect(maps.Keys(seen)))
 				}
 			}
 		}

@@ -13,8 +13,8 @@ import (
 // StatusAnnotation is where network-status goes (multi-net-spec 1.3, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Made is an interface that a pod was given: on an OVN network, or by other plugins with their result.
-type Made struct {
+// Attached is an interface that a pod was given: on an OVN network, or by other plugins with their result.
+type Attached struct {
 	Network   string // <namespace>/<NAD>
 	Interface string
 	MAC       string
@@ -43,7 +43,7 @@ type NetworkStatus struct {
 }
 
 // Status builds a pod's network-status: the primary network's entry, then one per attachment, in their order.
-func Status(primaryNetwork, primaryInterface string, primary *types100.Result, made []Made) []NetworkStatus {
+func Status(primaryNetwork, primaryInterface string, primary *types100.Result, made []Attached) []NetworkStatus {
 	first := resultStatus(primaryNetwork, primaryInterface, primary)
 	first.Default = true
 	status := []NetworkStatus{first}
@@ -64,8 +64,8 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 	return status
 }
 
-// HasFurther tells whether a pod's network-status names interfaces beside the primary one.
-func HasFurther(status string) bool {
+// HasAttachments tells whether a pod's network-status names interfaces beside the primary one.
+func HasAttachments(status string) bool {
 	var all []NetworkStatus
 	_ = json.Unmarshal([]byte(status), &all) // whoever wrote something else there: it names none
 	return slices.ContainsFunc(all, func(s NetworkStatus) bool { return !s.Default })

@@ -30,12 +30,12 @@ func TestStatus(t *testing.T) {
 	tests := []struct {
 		name    string
 		primary string
-		made    []Made
+		made    []Attached
 		want    string
 	}{
 		{"only the primary", flannel, nil,
 			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}}]`},
-		{"attachments in their order", flannel, []Made{
+		{"attachments in their order", flannel, []Attached{
 			{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400,
 				Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24"), netip.MustParsePrefix("fd01::7/64")}},
 			{Network: "shop/a", Interface: "net2", MAC: "0a:58:00:00:00:01", MTU: 1300},
@@ -57,7 +57,7 @@ func TestStatus(t *testing.T) {
 		{"an empty result", `{}`, nil, `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}}]`},
 		{"nulls in the lists", `{"interfaces":[null,{"name":"eth0","mac":"02:00:00:00:00:03","sandbox":"/x"}],"ips":[null,{"address":"10.1.1.2/24","interface":1}]}`, nil,
 			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2"],"mac":"02:00:00:00:00:03","default":true,"dns":{}}]`},
-		{"default routes by an OVN network", flannel, []Made{{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400,
+		{"default routes by an OVN network", flannel, []Attached{{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400,
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}, Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}}},
 			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
 			{"name":"shop/b","interface":"net1","ips":["10.1.0.7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"default":false,"dns":{},"gateway":["10.1.0.1","fd01::1"],"default-route":["10.1.0.1","fd01::1"]}]`},
@@ -125,7 +125,7 @@ func TestStatusOfDelegates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			made := Made{Network: "shop/ext", Interface: "net1", Gateways: tt.gateways}
+			made := Attached{Network: "shop/ext", Interface: "net1", Gateways: tt.gateways}
 			if tt.result != "" {
 				r, err := create.CreateFromBytes([]byte(tt.result))
 				if err != nil {
@@ -135,7 +135,7 @@ func TestStatusOfDelegates(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := json.Marshal(Status("cbr0", "eth0", result(t, "{}"), []Made{made, {Network: "shop/last", Interface: "net2"}}))
+			got, err := json.Marshal(Status("cbr0", "eth0", result(t, "{}"), []Attached{made, {Network: "shop/last", Interface: "net2"}}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,8 +66,8 @@ func TestBoundaryNetworkBounds(t *testing.T) {
 
 // blocksByLooking goes from block to block, as the pool of each tells.
 func blocksByLooking(n *Network, k uint64) (passed uint64) {
-	for ; k < n.Blocks(0); k++ {
-		if n.OnNode("n", []netip.Prefix{n.Block(0, k)}).Pool(0).Size() > 0 {
+	for ; k < n.NodeSubnetCount(0); k++ {
+		if n.ForNode("n", []netip.Prefix{n.NodeSubnet(0, k)}).Pool(0).Size() > 0 {
 			break
 		}
 		passed++
@@ -76,7 +76,7 @@ func blocksByLooking(n *Network, k uint64) (passed uint64) {
 }
 
 // The arithmetic finds the block that a look at every block finds.
-func TestBoundaryBlockSearchIsWhatLookingFinds(t *testing.T) {
+func TestBoundarySkipExcludedFindsWhatASearchFinds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	found := 0
 	for range 3000 {
@@ -84,15 +84,15 @@ func TestBoundaryBlockSearchIsWhatLookingFinds(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			subnet, bits = netip.MustParsePrefix("fd01::/120"), 122+rng.IntN(5)
 		}
-		n := &Network{Topology: Layer3, Subnets: []netip.Prefix{subnet}, BlockBits: []int{bits}}
+		n := &Network{Topology: Layer3, Subnets: []netip.Prefix{subnet}, NodeSubnetBits: []int{bits}}
 		for range rng.IntN(40) {
 			a := addTo(subnet.Addr(), rng.Uint64N(256))
 			size := a.BitLen() - rng.IntN(8)
 			n.Exclude = append(n.Exclude, netip.PrefixFrom(a, size).Masked())
 		}
-		k := rng.Uint64N(n.Blocks(0))
+		k := rng.Uint64N(n.NodeSubnetCount(0))
 		want := blocksByLooking(n, k)
-		if got := n.PassExcluded(0, k); got != want {
+		if got := n.SkipExcluded(0, k); got != want {
 			t.Fatalf("subnet %s, blocks /%d, without %v, from block %d: passed over %d, want %d", subnet, bits, n.Exclude, k, got, want)
 		}
 		if want > 0 {
@@ -105,7 +105,7 @@ func TestBoundaryBlockSearchIsWhatLookingFinds(t *testing.T) {
 }
 
 // The search takes steps by the excluded ranges, not by the blocks that they cover.
-func TestBoundaryBlockSearchSteps(t *testing.T) {
+func TestBoundarySkipExcludedSteps(t *testing.T) {
 	halves := func(at string) string { return listOf(128, func(i int) string { return fmt.Sprintf(at, i) }) }
 	for name, tt := range map[string]struct {
 		keys   string
@@ -121,7 +121,7 @@ func TestBoundaryBlockSearchSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := layer3(t, tt.keys)
-			passed, steps := n.passExcluded(0, 0)
+			passed, steps := n.skipExcluded(0, 0)
 			if passed != tt.passed || steps > 2*len(n.Exclude)+1 {
 				t.Errorf("passed over %d blocks in %d steps, want %d in %d at most", passed, steps, tt.passed, 2*len(n.Exclude)+1)
 			}

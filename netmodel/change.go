@@ -46,8 +46,8 @@ func (n *Network) Canonical() string {
 		Type: conf.NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
 		Physical: n.Physical, VLAN: n.VLAN,
 	}
-	if n.Shared != "" {
-		c.Type, c.Name = conf.OverlayType, n.Shared // which has no other keys
+	if n.SharedName != "" {
+		c.Type, c.Name = conf.OverlayType, n.SharedName // which has no other keys
 	} else {
 		c.Gateway, c.Router, c.SNAT, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, n.SNAT, routes, &n.PortSecurity
 		c.RouterGuests = n.guestsText()
@@ -81,8 +81,8 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// Differs names the first key in which two configurations of a network differ; nil when they are alike.
-func (n *Network) Differs(other *Network) error {
+// CheckEqual names the first key in which two configurations of a network differ; nil when they are alike.
+func (n *Network) CheckEqual(other *Network) error {
 	var a, b canonicalJSON
 	for _, c := range []struct {
 		n    *Network
@@ -110,10 +110,10 @@ func (n *Network) Differs(other *Network) error {
 	return nil
 }
 
-// Keeps tells whether pods that are on the network go on as they are when its configuration becomes another; if not,
+// CheckChange tells whether pods that are on the network go on as they are when its configuration becomes another; if not,
 // the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router, its guests and snat come
 // and go beside them; a subnet may grow. A wire stays: the ports' row keys are made from it.
-func (n *Network) Keeps(to *Network) error {
+func (n *Network) CheckChange(to *Network) error {
 	if n.Topology != to.Topology {
 		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)
 	}
@@ -132,12 +132,12 @@ func (n *Network) Keeps(to *Network) error {
 		if grown.Bits() > subnet.Bits() || !grown.Contains(subnet.Addr()) {
 			return fmt.Errorf("subnets: %s cannot become %s, which does not hold all of it", subnet, grown)
 		}
-		if n.Topology == Layer3 && n.BlockBits[i] != to.BlockBits[j] {
-			return fmt.Errorf("subnets: the nodes' blocks of %s cannot become /%d, they are /%d", subnet, to.BlockBits[j], n.BlockBits[i])
+		if n.Topology == Layer3 && n.NodeSubnetBits[i] != to.NodeSubnetBits[j] {
+			return fmt.Errorf("subnets: the nodes' blocks of %s cannot become /%d, they are /%d", subnet, to.NodeSubnetBits[j], n.NodeSubnetBits[i])
 		}
 		if was, is := n.Gateway(i), to.Gateway(j); was != is {
 			hint := ""
-			if to.Shared == "" { // which has no such key
+			if to.SharedName == "" { // which has no such key
 				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", was)
 			}
 			return fmt.Errorf("gateway: %s cannot become %s%s", was, is, hint)
@@ -149,7 +149,7 @@ func (n *Network) Keeps(to *Network) error {
 		}
 		return nil
 	}
-	return n.keepsMACs(to)
+	return n.checkMACs(to)
 }
 
 func vlanWord(vlan int) string {
@@ -159,9 +159,9 @@ func vlanWord(vlan int) string {
 	return strconv.Itoa(vlan)
 }
 
-// keepsMACs refuses what would let a new lease's MAC be one that is in use: MACs hold the lower 32 bits of the lease,
+// checkMACs refuses what would let a new lease's MAC be one that is in use: MACs hold the lower 32 bits of the lease,
 // which is unambiguous as long as leases are of one family, and in IPv6 of one set of upper 96 bits.
-func (n *Network) keepsMACs(to *Network) error {
+func (n *Network) checkMACs(to *Network) error {
 	if len(to.Subnets) == 0 { // so n has none either
 		return nil
 	}

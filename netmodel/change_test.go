@@ -42,10 +42,10 @@ func checkCanonical(t *testing.T, n *Network) {
 	if again.Canonical() != text {
 		t.Errorf("got  %s\nwant %s", again.Canonical(), text)
 	}
-	if err := again.Differs(n); err != nil {
+	if err := again.CheckEqual(n); err != nil {
 		t.Errorf("%s differs from what it is of: %v", text, err)
 	}
-	if err := n.Keeps(again); err != nil {
+	if err := n.CheckChange(again); err != nil {
 		t.Errorf("%s does not keep what it is of: %v", text, err)
 	}
 }
@@ -126,7 +126,7 @@ func FuzzCanonical(f *testing.F) {
 }
 
 // Every key counts, spelling does not.
-func TestDiffers(t *testing.T) {
+func TestCheckEqual(t *testing.T) {
 	const base = `"subnets":"10.1.0.0/16,fd01::/64","mtu":1400`
 	const blocks, localnet = `"topology":"layer3","subnets":"10.128.0.0/16/24"`, `"topology":"localnet","physicalNetworkName":"phys"`
 	const routed = `"subnets":"10.1.0.0/16","router":"r1"`
@@ -134,7 +134,7 @@ func TestDiffers(t *testing.T) {
 	tests := []struct {
 		name string
 		a, b string
-		want string // after a.Differs(b)
+		want string // after a.CheckEqual(b)
 	}{
 		{"alike", config(base), config(base), ""},
 		{"defaults written out", config(base), config(base + `,"gateway":"fd01::1,10.1.0.1","topology":"layer2","portSecurity":true,"routes":[]`), ""},
@@ -168,7 +168,7 @@ func TestDiffers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := mustParse(t, tt.a), mustParse(t, tt.b)
-			wantText(t, a.Differs(b), tt.want)
+			wantText(t, a.CheckEqual(b), tt.want)
 			// What differs has another revision, and only that.
 			if same := a.Revision() == b.Revision(); same != (tt.want == "") {
 				t.Errorf("revisions %s and %s", a.Revision(), b.Revision())
@@ -191,7 +191,7 @@ func TestRevisionStaysAsItIs(t *testing.T) {
 }
 
 // What would cut a running pod off, or let a new one have its MAC, is refused; everything else passes.
-func TestKeeps(t *testing.T) {
+func TestCheckChange(t *testing.T) {
 	const phys, phys4 = `"topology":"localnet","physicalNetworkName":"phys"`, `"topology":"localnet","physicalNetworkName":"phys","subnets":"10.1.0.0/24"`
 	const v4, v6, both = `"subnets":"10.1.0.0/24"`, `"subnets":"fd01::/64"`, `"subnets":"10.1.0.0/24,fd01::/64"`
 	tests := []struct {
@@ -249,13 +249,13 @@ func TestKeeps(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			wantText(t, parse(t, tt.from).Keeps(parse(t, tt.to)), tt.want)
+			wantText(t, parse(t, tt.from).CheckChange(parse(t, tt.to)), tt.want)
 		})
 	}
 }
 
 // A node's block is where its pods are: the subnets may grow around it.
-func TestKeepsBlocks(t *testing.T) {
+func TestCheckChangeOfNodeSubnets(t *testing.T) {
 	const v4, v6, both = `"subnets":"10.128.0.0/16/24"`, `"subnets":"fd01::/48"`, `"subnets":"10.128.0.0/16/24,fd01::/48/64"`
 	tests := []struct {
 		name     string
@@ -285,7 +285,7 @@ func TestKeepsBlocks(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			wantText(t, layer3(t, tt.from).Keeps(layer3(t, tt.to)), tt.want)
+			wantText(t, layer3(t, tt.from).CheckChange(layer3(t, tt.to)), tt.want)
 		})
 	}
 }

@@ -205,8 +205,8 @@ func (n *Network) CheckGuest(guests []Guest) error {
 		n.Namespace, someOf(within), n.Router, subnet, n.Namespace, where)
 }
 
-// CheckCluster refuses a router of the whole cluster that the controller's --config does not describe.
-func (n *Network) CheckCluster() error {
+// CheckClusterRouter refuses a router of the whole cluster that the controller's --config does not describe.
+func (n *Network) CheckClusterRouter() error {
 	if n.Router == "" || RouterNamespace(n.Router) != "" {
 		return nil
 	}

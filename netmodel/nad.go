@@ -24,8 +24,8 @@ type NAD struct {
 	Resource string
 	// Deleting says that it is on its way out and held by finalizers.
 	Deleting bool
-	// Held says that our finalizer is on it.
-	Held bool
+	// HasFinalizer says that our finalizer is on it.
+	HasFinalizer bool
 	// ForceDelete says that its owner wants its network gone with every port that is left on it.
 	ForceDelete bool
 	// State is the annotation that the controller writes, a NetworkState in JSON.

@@ -147,7 +147,7 @@ func TestBoundaryAnnotationsOfANAD(t *testing.T) {
 
 func TestBoundaryKeptAnnotations(t *testing.T) {
 	huge := strings.Repeat("x", 200<<10)
-	kept := conf.KeptAnnotations(map[string]string{
+	kept := conf.TrimAnnotations(map[string]string{
 		conf.NetworksAnnotation: huge, conf.RoutesAnnotation: strings.Repeat("r", conf.MaxAnnotation), conf.DefaultNetworkAnnotation: huge,
 		conf.AnnotationPrefix + "a": huge, conf.AnnotationPrefix + "b": huge, "example.com/x": huge, conf.AnnotationPrefix + "c" + huge: "",
 	})
@@ -165,7 +165,7 @@ func TestBoundaryKeptAnnotations(t *testing.T) {
 	if err := conf.CheckAnnotation(kept[conf.RoutesAnnotation]); err != nil {
 		t.Errorf("the one at its bound is refused with %v", err)
 	}
-	if again := conf.KeptAnnotations(kept); fmt.Sprint(again) != fmt.Sprint(kept) {
+	if again := conf.TrimAnnotations(kept); fmt.Sprint(again) != fmt.Sprint(kept) {
 		t.Error("what is kept changes when it is kept again")
 	}
 }

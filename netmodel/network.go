@@ -25,25 +25,25 @@ const (
 
 // Network is one OVN network, as its NAD describes it, with the defaults filled in.
 type Network struct {
-	Namespace string // the NAD's
-	Name      string // the NAD's
-	Shared    string // of conf.OverlayType: the name that several NADs may have in common
-	Topology  string
-	Subnets   []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
-	BlockBits []int          // of Layer3: the prefix lengths of a node's blocks of the subnets
-	Exclude   []netip.Prefix
-	Gateways  []netip.Addr // one per subnet, in their order; of Layer3 none, for each block has its own
-	Router    string       // the full name of the logical router that it names; "": none, or that of a Layer3 network alone
-	Guests    []Guest      // which other namespaces may join the router, of a network of the router's own namespace
-	SNAT      *bool        // whether the router's gateway hides the pods' addresses; nil: as the gateway does
-	Routes    []conf.Route // put into each pod
-	MTU       int          // 0: what the underlay allows
-	Physical  string       // of Localnet: the name of the provider's network in ovn-bridge-mappings
-	VLAN      int          // of Localnet; 0: untagged
+	Namespace      string // the NAD's
+	Name           string // the NAD's
+	SharedName     string // of conf.OverlayType: the name that several NADs may have in common
+	Topology       string
+	Subnets        []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
+	NodeSubnetBits []int          // of Layer3: the prefix lengths of a node's blocks of the subnets
+	Exclude        []netip.Prefix
+	Gateways       []netip.Addr // one per subnet, in their order; of Layer3 none, for each block has its own
+	Router         string       // the full name of the logical router that it names; "": none, or that of a Layer3 network alone
+	Guests         []Guest      // which other namespaces may join the router, of a network of the router's own namespace
+	SNAT           *bool        // whether the router's gateway hides the pods' addresses; nil: as the gateway does
+	Routes         []conf.Route // put into each pod
+	MTU            int          // 0: what the underlay allows
+	Physical       string       // of Localnet: the name of the provider's network in ovn-bridge-mappings
+	VLAN           int          // of Localnet; 0: untagged
 
 	PortSecurity bool
 
-	// Node is whose view of a Layer3 network this is: see OnNode.
+	// Node is whose view of a Layer3 network this is: see ForNode.
 	Node  string
 	whole *Network // of which it is a view
 }
@@ -51,8 +51,8 @@ type Network struct {
 // ID is the network's identity in OVN: "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share, which has no
 // slash.
 func (n *Network) ID() string {
-	if n.Shared != "" {
-		return n.Shared
+	if n.SharedName != "" {
+		return n.SharedName
 	}
 	return n.NAD()
 }
@@ -157,7 +157,7 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 		err = conf.DecodeObject(config, &raw, nil)
 	case conf.OverlayType:
 		err = raw.decodeOverlay(config)
-		n.Shared = raw.Name
+		n.SharedName = raw.Name
 	default:
 		err = fmt.Errorf("type is %.64q, not %q", kind, conf.NetworkType)
 	}
@@ -238,7 +238,7 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 		text, blockBits := s, 0
 		if n.Topology == Layer3 {
 			var err error
-			if text, blockBits, err = cutBlockBits(s); err != nil {
+			if text, blockBits, err = cutNodeSubnetBits(s); err != nil {
 				return err
 			}
 		}
@@ -264,12 +264,12 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 		n.Subnets = slices.Insert(n.Subnets, at, subnet)
 		if n.Topology == Layer3 {
 			if blockBits == 0 {
-				blockBits = defaultBlockBits(subnet)
+				blockBits = defaultNodeSubnetBits(subnet)
 			}
-			if err := checkBlockBits(subnet, blockBits); err != nil {
+			if err := checkNodeSubnetBits(subnet, blockBits); err != nil {
 				return err
 			}
-			n.BlockBits = slices.Insert(n.BlockBits, at, blockBits)
+			n.NodeSubnetBits = slices.Insert(n.NodeSubnetBits, at, blockBits)
 		}
 	}
 	if n.Topology == Layer3 && len(n.Subnets) == 0 {

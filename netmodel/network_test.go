@@ -37,7 +37,7 @@ func show(n *Network) string {
 		if g := n.Gateway(i); g.IsValid() {
 			add("%s gw %s", s, g)
 		} else {
-			add("%s/%d", s, n.BlockBits[i])
+			add("%s/%d", s, n.NodeSubnetBits[i])
 		}
 	}
 	for _, e := range n.Exclude {
@@ -135,8 +135,8 @@ func TestParseNetwork(t *testing.T) {
 			if show(n) != tt.want {
 				t.Errorf("got  %s\nwant %s", show(n), tt.want)
 			}
-			if n.ID() != "shop/blue" || n.NAD() != "shop/blue" || n.Shared != "" {
-				t.Errorf("network %s of %s, shared %q", n.ID(), n.NAD(), n.Shared)
+			if n.ID() != "shop/blue" || n.NAD() != "shop/blue" || n.SharedName != "" {
+				t.Errorf("network %s of %s, shared %q", n.ID(), n.NAD(), n.SharedName)
 			}
 		})
 	}

@@ -44,13 +44,13 @@ func FuzzParseNetwork(f *testing.F) {
 func checkNetwork(t *testing.T, n *Network) {
 	t.Helper()
 	if n.Topology == Layer3 {
-		if len(n.Gateways) != 0 || len(n.Subnets) == 0 || len(n.BlockBits) != len(n.Subnets) {
-			t.Fatalf("%d gateways, %d subnets, %d lengths of blocks", len(n.Gateways), len(n.Subnets), len(n.BlockBits))
+		if len(n.Gateways) != 0 || len(n.Subnets) == 0 || len(n.NodeSubnetBits) != len(n.Subnets) {
+			t.Fatalf("%d gateways, %d subnets, %d lengths of blocks", len(n.Gateways), len(n.Subnets), len(n.NodeSubnetBits))
 		}
 		checkBlocks(t, n)
 	} else {
-		if len(n.BlockBits) != 0 {
-			t.Fatalf("%d lengths of blocks", len(n.BlockBits))
+		if len(n.NodeSubnetBits) != 0 {
+			t.Fatalf("%d lengths of blocks", len(n.NodeSubnetBits))
 		}
 		checkSubnets(t, n)
 		checkRoutes(t, n)
@@ -66,7 +66,7 @@ func checkNetwork(t *testing.T, n *Network) {
 	if (n.Topology == Localnet) != (n.Physical != "") || n.VLAN < 0 || n.VLAN > 4094 || n.Topology != Localnet && n.VLAN != 0 {
 		t.Errorf("%s of %q, VLAN %d", n.Topology, n.Physical, n.VLAN)
 	}
-	if n.Shared != "" && (strings.Contains(n.ID(), "/") || n.Router != "" || len(n.Routes) != 0) {
+	if n.SharedName != "" && (strings.Contains(n.ID(), "/") || n.Router != "" || len(n.Routes) != 0) {
 		t.Errorf("network %s of several NADs: %s", n.ID(), show(n))
 	}
 	if n.MTU != 0 && (n.MTU < 68 || n.MTU > 65535) {

@@ -21,8 +21,8 @@ func (n *Network) setPhysical(raw *networkJSON) error {
 		return nil
 	}
 	n.Physical = raw.PhysicalNetwork
-	if n.Shared != "" { // ovn-kubernetes takes the network's name then
-		n.Physical = cmp.Or(n.Physical, n.Shared)
+	if n.SharedName != "" { // ovn-kubernetes takes the network's name then
+		n.Physical = cmp.Or(n.Physical, n.SharedName)
 	}
 	var err error
 	n.VLAN, err = checkPhysical(n.Physical, raw.VLANID)
@@ -46,15 +46,15 @@ func checkPhysical(name string, vlanID *int) (vlan int, err error) {
 	return *vlanID, nil
 }
 
-// Wire is one VLAN of a physical network: all that is on it is in one broadcast domain, whichever network of ours, and
+// PhysicalVLAN is one VLAN of a physical network: all that is on it is in one broadcast domain, whichever network of ours, and
 // whoever outside.
-type Wire struct {
+type PhysicalVLAN struct {
 	Physical string // a name in the nodes' ovn-bridge-mappings
 	VLAN     int    // 0: untagged
 }
 
 // String names the wire in messages.
-func (w Wire) String() string {
+func (w PhysicalVLAN) String() string {
 	if w.VLAN == 0 {
 		return "physical network " + w.Physical + ", untagged"
 	}
@@ -63,21 +63,21 @@ func (w Wire) String() string {
 
 // AddressBook names the address book of the wire. No network has such an ID: an ID with a slash begins with a
 // namespace, which has no colon, and an ID without a slash has no colon.
-func (w Wire) AddressBook() string { return fmt.Sprintf("physical:%s:%d", w.Physical, w.VLAN) }
+func (w PhysicalVLAN) AddressBook() string { return fmt.Sprintf("physical:%s:%d", w.Physical, w.VLAN) }
 
-// Wire returns the wire of a Localnet network; ok is false for the other topologies.
-func (n *Network) Wire() (w Wire, ok bool) {
-	return Wire{n.Physical, n.VLAN}, n.Topology == Localnet
+// PhysicalVLAN returns the wire of a Localnet network; ok is false for the other topologies.
+func (n *Network) PhysicalVLAN() (w PhysicalVLAN, ok bool) {
+	return PhysicalVLAN{n.Physical, n.VLAN}, n.Topology == Localnet
 }
 
 // AddressBook names what the network's addresses and MACs are unique in: the network itself, or its wire, which other
 // networks may be on.
 func (n *Network) AddressBook() string {
-	if w, ok := n.Wire(); ok {
+	if w, ok := n.PhysicalVLAN(); ok {
 		return w.AddressBook()
 	}
 	return n.ID()
 }
 
-// Wire returns the wire that the router's gateway is on.
-func (r *Router) Wire() Wire { return Wire{r.Physical, r.VLAN} }
+// PhysicalVLAN returns the wire that the router's gateway is on.
+func (r *Router) PhysicalVLAN() PhysicalVLAN { return PhysicalVLAN{r.Physical, r.VLAN} }

@@ -126,7 +126,7 @@ func vlanNumber(s string) (n int, ok bool) {
 // Check tells whether NADs of the namespace may describe the network. If not, the error is one line with the sentence
 // of the --config that would grant the network.
 func (grants PhysicalGrants) Check(namespace string, n *Network) error {
-	w, ok := n.Wire()
+	w, ok := n.PhysicalVLAN()
 	if !ok {
 		return nil
 	}

@@ -176,7 +176,7 @@ func TestBoundaryAddressBooks(t *testing.T) {
 		seen[b] = name
 	}
 	l3 := parse(t, `"topology":"layer3","subnets":"10.128.0.0/16/24"`)
-	if v := l3.OnNode("n1", l3.Subnets); v.AddressBook() != l3.ID() {
+	if v := l3.ForNode("n1", l3.Subnets); v.AddressBook() != l3.ID() {
 		t.Errorf("a node's view has the address book %s", v.AddressBook())
 	}
 }

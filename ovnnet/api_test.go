@@ -73,10 +73,10 @@ func (a *api) SetNetworkState(ctx context.Context, n *netmodel.NAD, state string
 		if a.refuse != nil {
 			return a.refuse
 		}
-		if held && !now.Held && now.Deleting {
+		if held && !now.HasFinalizer && now.Deleting {
 			return errors.New("forbidden: no new finalizers can be added if the object is being deleted")
 		}
-		now.State, now.Held = state, held
+		now.State, now.HasFinalizer = state, held
 		a.writes = append(a.writes, n.ID()+" "+now.State)
 		return nil
 	})
@@ -101,7 +101,7 @@ func (a *api) update(id string, change func(*netmodel.NAD) error) error {
 		return netmodel.ErrNotFound
 	}
 	err := change(n)
-	if n.Deleting && !n.Held {
+	if n.Deleting && !n.HasFinalizer {
 		delete(a.nads, id)
 	}
 	watchers := slices.Clone(a.watchers)
@@ -177,7 +177,7 @@ func (a *api) state(id string) string {
 	case ok:
 		text = "refused: " + state.Reason
 	}
-	if n.Held {
+	if n.HasFinalizer {
 		text += ", held"
 	}
 	return text

@@ -332,11 +332,11 @@ func TestBoundaryOwnStateIsNoNews(t *testing.T) {
 		change func()
 		news   bool
 	}{
-		{"its own write", func() { nad.State, nad.Held = "ready", true }, false},
+		{"its own write", func() { nad.State, nad.HasFinalizer = "ready", true }, false},
 		{"another hand's state", func() { nad.State = "not ready" }, true},
 		{"its own state again", func() { nad.State = "ready" }, false},
-		{"no finalizer", func() { nad.Held = false }, true},
-		{"its own write with an edit", func() { nad.Held, nad.Config = true, "x" }, true},
+		{"no finalizer", func() { nad.HasFinalizer = false }, true},
+		{"its own write with an edit", func() { nad.HasFinalizer, nad.Config = true, "x" }, true},
 		{"nothing at all", func() {}, true},
 		{"an edit right behind another", func() { nad.ForceDelete = true }, false},
 	} {

@@ -246,12 +246,12 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			if is = was; is == "" {
 				c.leave(nad, "")
 			}
-		case err != nil && (was != "" || nad.Held || conf.IsOVN(r.kind)):
+		case err != nil && (was != "" || nad.HasFinalizer || conf.IsOVN(r.kind)):
 			// Which network it is cannot be told; one that it was stays as it is.
-			c.states.set(nad, &netmodel.NetworkState{Reason: err.Error()}, nad.Held)
+			c.states.set(nad, &netmodel.NetworkState{Reason: err.Error()}, nad.HasFinalizer)
 			c.metrics.verdict(id, err)
 			return nil
-		case is == "" && (nad.Held || nad.State != ""):
+		case is == "" && (nad.HasFinalizer || nad.State != ""):
 			c.leave(nad, was)
 		}
 	}
@@ -417,7 +417,7 @@ func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Netwo
 	if changed || err != nil && !ok { // an error may hide a commit
 		c.noteGuest(i.id, network)
 		c.routerChanged(i, standing.router()) // where it was, it may be in the way no more
-		c.routerChanged(i, network.OwnRouter())
+		c.routerChanged(i, network.RouterName())
 	}
 	if !ok {
 		if err == nil {

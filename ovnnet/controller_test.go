@@ -309,7 +309,7 @@ func TestControllerWritesOnlyWhileItLeads(t *testing.T) {
 			ensure(t, w.other(t), network(t, "blue", net4))
 			w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
 			a.apply("shop/blue", spec(net4))
-			a.with(func() { a.nads["shop/blue"].Held, a.nads["shop/blue"].Deleting = true, true })
+			a.with(func() { a.nads["shop/blue"].HasFinalizer, a.nads["shop/blue"].Deleting = true, true })
 		}, func(*testing.T, *api) {}, "refused: being deleted, used by pod shop/web-0, held; shop/blue"},
 	}
 	for _, tt := range tests {

@@ -72,7 +72,7 @@ func (n *Networks) tooWide(network *netmodel.Network) netip.Prefix {
 	for i, subnet := range network.Subnets {
 		on := subnet
 		if network.Topology == netmodel.Layer3 {
-			on = network.Block(i, 0)
+			on = network.NodeSubnet(i, 0)
 		}
 		if !on.Addr().Is4() || on.Bits() >= n.widestIPAM {
 			continue

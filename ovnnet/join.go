@@ -31,7 +31,7 @@ func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ov
 
 // listed refuses a network on a router for which the operator does not list it.
 func (n *Networks) listed(network *netmodel.Network) error {
-	check := network.CheckCluster
+	check := network.CheckClusterRouter
 	if r := n.routers[network.Router]; r != nil {
 		check = func() error { return r.CheckJoin(network) }
 	}

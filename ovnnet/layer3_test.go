@@ -107,10 +107,10 @@ func TestLayer3ChangesWithItsNodes(t *testing.T) {
 			w.proxy.Before(nil)
 			w.wantCommitted(t, tt.committed)
 			rows := w.rows(t)
-			router := ovndb.RouterKey(to.OwnRouter())
+			router := ovndb.RouterKey(to.RouterName())
 			for _, v := range views {
-				is := to.OnNode(v.Node, v.Subnets)
-				for table, want := range part(is, to.OwnRouter()) {
+				is := to.ForNode(v.Node, v.Subnets)
+				for table, want := range part(is, to.RouterName()) {
 					for key, row := range want {
 						got := maps.Clone(rows[table][key])
 						if table == "Logical_Switch" { // not the pod's, nor what excludeSubnets leaves
@@ -125,14 +125,14 @@ func TestLayer3ChangesWithItsNodes(t *testing.T) {
 				if !strings.Contains(rows["Logical_Router"][router]["ports"], ovndb.RouterPortKey("shop/blue@"+v.Node)) {
 					t.Errorf("router %v has no port of %s", rows["Logical_Router"][router], v.Node)
 				}
-				if got := share(t, w.networks, to, v.Node); got.BlocksText() != v.BlocksText() {
-					t.Errorf("the blocks of %s are %s, were %s", v.Node, got.BlocksText(), v.BlocksText())
+				if got := share(t, w.networks, to, v.Node); got.NodeSubnetsText() != v.NodeSubnetsText() {
+					t.Errorf("the blocks of %s are %s, were %s", v.Node, got.NodeSubnetsText(), v.NodeSubnetsText())
 				}
 			}
 			if got := rows["Logical_Switch_Port"][strange]["name"]; got != "shop/web-0/net1" {
 				t.Errorf("the pod's port is %q", got)
 			}
-			if got := w.names(t, "Logical_Router"); got != to.OwnRouter() {
+			if got := w.names(t, "Logical_Router"); got != to.RouterName() {
 				t.Errorf("routers %q", got)
 			}
 		})
@@ -216,13 +216,13 @@ func TestShareIsRaced(t *testing.T) {
 				t.Helper()
 				for key, sw := range w.rows(t)["Logical_Switch"] {
 					if tt.want == nil || ext(sw, "ovn-multinet/nad:shop/blue") != tt.want.Revision() ||
-						ext(sw, "ovn-multinet/node") != "" && tt.want.ParseBlocks(ext(sw, "ovn-multinet/blocks")) == nil {
+						ext(sw, "ovn-multinet/node") != "" && tt.want.ParseNodeSubnets(ext(sw, "ovn-multinet/blocks")) == nil {
 						t.Errorf("switch %s is left: %v", key, sw)
 					}
 				}
 				if tt.want == nil {
 					w.wantRows(t, map[string]map[string]fields{})
-				} else if got := w.names(t, "Logical_Router"); got != tt.want.OwnRouter() {
+				} else if got := w.names(t, "Logical_Router"); got != tt.want.RouterName() {
 					t.Errorf("routers %q", got)
 				}
 			}
@@ -261,8 +261,8 @@ func TestShareIsRaced(t *testing.T) {
 		w := newWorld(t)
 		ensure(t, w.networks, from)
 		other, first := w.other(t), ""
-		w.meanwhile(t, "Logical_Switch", func() { first = share(t, other, from, "n1").BlocksText() })
-		if got := share(t, w.networks, from, "n1").BlocksText(); got != first || strings.Count(w.switches(t), "@") != 1 {
+		w.meanwhile(t, "Logical_Switch", func() { first = share(t, other, from, "n1").NodeSubnetsText() })
+		if got := share(t, w.networks, from, "n1").NodeSubnetsText(); got != first || strings.Count(w.switches(t), "@") != 1 {
 			t.Errorf("blocks %s and %s, switches %s", first, got, w.switches(t))
 		}
 	})

@@ -81,7 +81,7 @@ func (s *Standing) router() string {
 	if s.InForce == nil {
 		return ""
 	}
-	return s.InForce.OwnRouter()
+	return s.InForce.RouterName()
 }
 
 // Standing reads what NB says of a network.
@@ -153,7 +153,7 @@ func elect(members []*member, owner string, inForce *netmodel.Network, accepted 
 	}
 	chosen, by := choose(mayVote, owner, inForce)
 	for _, m := range mayVote {
-		if err := chosen.Differs(m.network); err != nil {
+		if err := chosen.CheckEqual(m.network); err != nil {
 			m.err = fmt.Errorf("it differs from %s, which describes network %s too: %w", by, m.network.ID(), err)
 		}
 	}

@@ -68,7 +68,7 @@ func TestLayer3IsSpoilt(t *testing.T) {
 			w.change(t, "Logical_Switch", blueKey, mark(onlyMark))
 		}, true},
 		{"the router is gone", func(t *testing.T, w *world, _ *netmodel.Network) {
-			w.remove(t, "Logical_Router", ovndb.RouterKey(blue.OwnRouter()))
+			w.remove(t, "Logical_Router", ovndb.RouterKey(blue.RouterName()))
 		}, true},
 		{"the node's port is gone", func(t *testing.T, w *world, _ *netmodel.Network) { w.dropPorts(t, "Logical_Switch", nodeKey("n1")) }, true},
 		{"a block's claim has no marks", func(t *testing.T, w *world, v *netmodel.Network) {

@@ -147,7 +147,7 @@ func (n *Networks) EnsureFor(ctx context.Context, network *netmodel.Network, own
 		if raced(err) {
 			continue
 		}
-		if was := have.router(); err == nil && was != network.OwnRouter() {
+		if was := have.router(); err == nil && was != network.RouterName() {
 			err = n.dropRouter(ctx, was)
 		}
 		return err == nil, inTheWay(err)
@@ -156,7 +156,7 @@ func (n *Networks) EnsureFor(ctx context.Context, network *netmodel.Network, own
 
 // ensureRouters makes the network's router, and that's gateway, if they are not there yet.
 func (n *Networks) ensureRouters(ctx context.Context, have *found, network *netmodel.Network) (made bool, err error) {
-	if name := network.OwnRouter(); name != "" && !have.routerThere {
+	if name := network.RouterName(); name != "" && !have.routerThere {
 		if network.IsGuest() {
 			return false, refusedf("router: %s is not there, it is made with the first network of its own namespace", name)
 		}
@@ -174,12 +174,12 @@ func (n *Networks) ensureRouters(ctx context.Context, have *found, network *netm
 func (n *Networks) wantNodes(have *found, want *rows, network *netmodel.Network, nads []string) {
 	want.nodes = map[string]*part{}
 	was := inForceOf(have.own)
-	if was != nil && was.Keeps(network) != nil {
+	if was != nil && was.CheckChange(network) != nil {
 		return
 	}
 	for key, p := range have.nodes {
-		if blocks := network.ParseBlocks(p.sw.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
-			want.nodes[key] = wantedPart(network.OnNode(p.sw.ExternalIDs[keyNode], blocks), nads)
+		if blocks := network.ParseNodeSubnets(p.sw.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+			want.nodes[key] = wantedPart(network.ForNode(p.sw.ExternalIDs[keyNode], blocks), nads)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *
 			}
 		}
 	}
-	if network.OwnRouter() == "" || !have.attaches(want) {
+	if network.RouterName() == "" || !have.attaches(want) {
 		return guards, nil
 	}
 	guard, err := n.overlaps(ctx, network)
@@ -246,7 +246,7 @@ func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *
 // cuts says why machines that are on the network could not go on as they are; nil when they do.
 func (n *Networks) cuts(have *found, want *rows, network *netmodel.Network) error {
 	if was := inForceOf(have.own); was != nil {
-		if err := was.Keeps(network); err != nil {
+		if err := was.CheckChange(network); err != nil {
 			return err
 		}
 	}

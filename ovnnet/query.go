@@ -99,8 +99,8 @@ func (n *Networks) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.L
 		if v.Config == nil {
 			continue
 		}
-		if blocks := v.Config.ParseBlocks(part.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
-			v.count(v.Config.OnNode(part.ExternalIDs[keyNode], blocks))
+		if blocks := v.Config.ParseNodeSubnets(part.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+			v.count(v.Config.ForNode(part.ExternalIDs[keyNode], blocks))
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b PortView) int { return strings.Compare(a.Name, b.Name) })

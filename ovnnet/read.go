@@ -119,10 +119,10 @@ func into[T any](db *ovndb.DB, result ovsdb.OperationResult, key string, rows ma
 }
 
 func (n *Networks) readRouters(ctx context.Context, have *found, network *netmodel.Network) error {
-	if network == nil || network.OwnRouter() == "" {
+	if network == nil || network.RouterName() == "" {
 		return nil
 	}
-	name := network.OwnRouter()
+	name := network.RouterName()
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(name), "_uuid", "name", "external_ids"),
 		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(name), "_uuid", "external_ids"),
@@ -246,8 +246,8 @@ func (n *Networks) readEnds(ctx context.Context, have *found, was *netmodel.Netw
 	if was != nil { // also where the configuration in force puts them: others may have taken the rows that lead there
 		ask.addEnd(have.own, wantedPart(was, nil))
 		for _, p := range have.nodes {
-			if blocks := was.ParseBlocks(p.sw.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
-				ask.addEnd(p, wantedPart(was.OnNode(p.sw.ExternalIDs[keyNode], blocks), nil))
+			if blocks := was.ParseNodeSubnets(p.sw.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+				ask.addEnd(p, wantedPart(was.ForNode(p.sw.ExternalIDs[keyNode], blocks), nil))
 			}
 		}
 	}

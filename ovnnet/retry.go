@@ -25,7 +25,7 @@ func (c *Controller) refuse(id, tenant string, network *netmodel.Network) {
 		r = &refusal{revision: revision}
 		c.refused[id] = r
 	}
-	r.tenant, r.router, r.last = tenant, network.OwnRouter(), c.now()
+	r.tenant, r.router, r.last = tenant, network.RouterName(), c.now()
 	c.queue.AddAfter(item{kindNetwork, id, tenant}, growing(refusedEvery, r.times, c.longest(tenant)))
 	r.times++
 }

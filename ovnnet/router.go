@@ -15,7 +15,7 @@ import (
 // overlaps refuses a subnet that meets another one on the same router, and returns the assertion that what is on the
 // router is what was looked at.
 func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]ovsdb.Operation, error) {
-	name := network.OwnRouter()
+	name := network.RouterName()
 	on, err := n.readOnRouter(ctx, name)
 	if err != nil {
 		return nil, err

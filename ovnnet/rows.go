@@ -82,7 +82,7 @@ func (n *Networks) wanted(network *netmodel.Network, nads []string) *rows {
 // wantedPart is a switch: of a network, or of a node's view of it.
 func wantedPart(network *netmodel.Network, nads []string) *part {
 	p := &part{sw: switchRow(network, nads)}
-	id, router := network.ID(), network.OwnRouter()
+	id, router := network.ID(), network.RouterName()
 	if network.Topology == netmodel.Localnet {
 		p.provider = providerRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN, map[string]string{keyNetwork: id})
 	}
@@ -97,7 +97,7 @@ func wantedPart(network *netmodel.Network, nads []string) *part {
 	if router == "" || len(network.Gateways) == 0 {
 		return p
 	}
-	name := network.Switch()
+	name := network.SwitchName()
 	gateway := network.Gateways[0]
 	mac, claimed := ovndb.LeaseMAC(network.Subnets[0], gateway)
 	marks := map[string]string{keyNetwork: id, keyRouter: router}
@@ -147,18 +147,18 @@ func providerRow(key, name, physical string, vlan int, marks map[string]string) 
 // use on our switches, must never hand out what we lease.
 func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
 	row := &nb.LogicalSwitch{
-		UUID: ovndb.SwitchKey(network.Switch()), Name: network.Switch(), OtherConfig: map[string]string{},
+		UUID: ovndb.SwitchKey(network.SwitchName()), Name: network.SwitchName(), OtherConfig: map[string]string{},
 		ExternalIDs: map[string]string{keyNetwork: network.ID(), ovndb.ConfigKey: network.Canonical()},
 	}
 	revision := network.Revision()
 	for _, nad := range nads {
 		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = revision
 	}
-	if _, wire := network.Wire(); wire {
+	if _, wire := network.PhysicalVLAN(); wire {
 		row.ExternalIDs[ovndb.BookKey] = network.AddressBook()
 	}
 	if network.Node != "" {
-		row.ExternalIDs[keyNode], row.ExternalIDs[ovndb.BlocksKey] = network.Node, network.BlocksText()
+		row.ExternalIDs[keyNode], row.ExternalIDs[ovndb.BlocksKey] = network.Node, network.NodeSubnetsText()
 	}
 	var gateways []string
 	for i, gateway := range network.Gateways {
@@ -237,7 +237,7 @@ func natKey(id, family string) string { return ovndb.PartKey("snat"+family, id) 
 // wantedRoutes are a network's routes, in its router and in that's gateway, and what the gateway hides.
 func (n *Networks) wantedRoutes(network *netmodel.Network) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
 	routes, nats := map[string]*nb.LogicalRouterStaticRoute{}, map[string]*nb.NAT{}
-	id, router := network.ID(), network.OwnRouter()
+	id, router := network.ID(), network.RouterName()
 	for _, subnet := range network.Subnets {
 		marks := map[string]string{keyNetwork: id, keyRouter: router}
 		f := family(subnet.Addr())

@@ -28,7 +28,7 @@ type seen struct {
 // ownersPart is a hash of what a NAD's owner writes, or asks for.
 func ownersPart(nad *netmodel.NAD) [sha256.Size]byte {
 	of := *nad
-	of.State, of.Held = "", false
+	of.State, of.HasFinalizer = "", false
 	text, err := json.Marshal(of)
 	if err != nil {
 		panic("ovnnet: " + err.Error()) // strings, numbers and booleans: it cannot be
@@ -42,18 +42,18 @@ func (c *Controller) news(nad *netmodel.NAD) (news bool, wait time.Duration) {
 	id, now := nad.ID(), c.now()
 	s, owners := c.seen[id], ownersPart(nad)
 	if s == nil {
-		c.seen[id] = &seen{owners: owners, state: nad.State, held: nad.Held}
+		c.seen[id] = &seen{owners: owners, state: nad.State, held: nad.HasFinalizer}
 		return true, 0
 	}
 	if s.owners == owners {
-		own := (s.state != nad.State || s.held != nad.Held) && c.states.wrote(nad)
-		s.state, s.held = nad.State, nad.Held
+		own := (s.state != nad.State || s.held != nad.HasFinalizer) && c.states.wrote(nad)
+		s.state, s.held = nad.State, nad.HasFinalizer
 		return !own, 0
 	}
 	if wait := editEvery - now.Sub(s.edited); wait > 0 && !nad.Deleting {
 		return false, wait
 	}
-	*s = seen{owners: owners, state: nad.State, held: nad.Held, edited: now}
+	*s = seen{owners: owners, state: nad.State, held: nad.HasFinalizer, edited: now}
 	return true, 0
 }
 

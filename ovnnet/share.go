@@ -26,7 +26,7 @@ var ErrNotAccepted = errors.New("the network does not take ports of this Network
 // that of two nodes that want one the database refuses the second.
 // A node that has addresses already, since NB has lost its rows, asks for the blocks of those: has.
 func (n *Networks) Share(ctx context.Context, network *netmodel.Network, node string, has ...netip.Addr) (*netmodel.Network, error) {
-	pick := &picking{network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.BlocksOf(has)}
+	pick := &picking{network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has)}
 	for inVain := 0; ; {
 		own, view, err := n.shareOf(ctx, network, node)
 		if view != nil || err != nil {
@@ -36,14 +36,14 @@ func (n *Networks) Share(ctx context.Context, network *netmodel.Network, node st
 		if err != nil {
 			return nil, err
 		}
-		want := wantedPart(network.OnNode(node, blocks), nil)
+		want := wantedPart(network.ForNode(node, blocks), nil)
 		narrowIPAM(want, widestOf(own))
 		ops, err := n.shareOps(network, own, want)
 		if err != nil {
 			return nil, err
 		}
 		if err = n.write(ctx, ops); err == nil {
-			return network.OnNode(node, blocks), nil
+			return network.ForNode(node, blocks), nil
 		}
 		if !raced(err) {
 			return nil, inTheWay(err)
@@ -55,7 +55,7 @@ func (n *Networks) Share(ctx context.Context, network *netmodel.Network, node st
 		if passed {
 			inVain = 0
 		} else if inVain++; inVain == maxInVain {
-			return nil, refusedf("router %s of network %s is not there; the controller mends it within %v", network.OwnRouter(), network.ID(), lookAgain)
+			return nil, refusedf("router %s of network %s is not there; the controller mends it within %v", network.RouterName(), network.ID(), lookAgain)
 		}
 	}
 }
@@ -89,12 +89,12 @@ func (n *Networks) shareOf(ctx context.Context, network *netmodel.Network, node 
 	case sw.ExternalIDs[keyNetwork] != network.ID():
 		return nil, nil, refusedf("logical switch %s is not ours", sw.UUID)
 	}
-	blocks := network.ParseBlocks(sw.ExternalIDs[ovndb.BlocksKey])
+	blocks := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.BlocksKey])
 	if blocks == nil || !accepted(sw) {
 		// Written in one transaction with the network's own switch: someone else's hand was here.
 		return nil, nil, refusedf("logical switch %s does not say what the network's own says; the controller mends it within %v", sw.Name, lookAgain)
 	}
-	return own, network.OnNode(node, blocks), nil
+	return own, network.ForNode(node, blocks), nil
 }
 
 // shareOps make a node's part, as long as the network is what was read, with all its NADs, and its router is there.
@@ -110,7 +110,7 @@ func (n *Networks) shareOps(network *netmodel.Network, own *nb.LogicalSwitch, wa
 	guard := ovndb.Present(nb.LogicalSwitchTable, own.UUID)
 	guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
 	b := &batch{db: n.db}
-	b.add(guard, ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.OwnRouter())))
+	b.add(guard, ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.RouterName())))
 	b.setPart(nil, want)
 	return b.ops, b.err
 }
@@ -129,7 +129,7 @@ func (p *picking) blocks() ([]netip.Prefix, error) {
 	h := fnv.New64a()
 	h.Write([]byte(p.network.ID() + " " + p.node))
 	for i, subnet := range p.network.Subnets {
-		size := p.network.Blocks(i)
+		size := p.network.NodeSubnetCount(i)
 		if blocks[i] = p.first[i]; blocks[i].IsValid() {
 			continue
 		}
@@ -139,8 +139,8 @@ func (p *picking) blocks() ([]netip.Prefix, error) {
 					"network %s: no block of %s is left for node %s", p.network.ID(), subnet, p.node)
 			}
 			k := (h.Sum64()%size + p.next[i]) % size
-			blocks[i] = p.network.Block(i, k)
-			passed := p.network.PassExcluded(i, k)
+			blocks[i] = p.network.NodeSubnet(i, k)
+			passed := p.network.SkipExcluded(i, k)
 			if passed == 0 {
 				break
 			}
@@ -191,7 +191,7 @@ func (n *Networks) clearBlock(ctx context.Context, network *netmodel.Network, cl
 	// Its router port, and the claims on its further gateway addresses, are in the block's way too.
 	addresses := ovndb.Delete(nb.CoppTable, "")
 	addresses.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{
-		keyNetwork: network.ID(), keyPortName: name + ":" + network.OwnRouter()}))}
+		keyNetwork: network.ID(), keyPortName: name + ":" + network.RouterName()}))}
 	err = n.write(ctx, []ovsdb.Operation{
 		ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(name)), ovndb.Delete(nb.CoppTable, claim.UUID), addresses,
 		ovndb.Unlink(nb.LogicalRouterTable, "ports", ovndb.RouterPortKey(name)),

@@ -37,7 +37,7 @@ func blockKey(block string) string { return ovndb.BlockKey("shop/blue", netip.Mu
 
 // part is what a node has of shop/blue on a router: by table and row key.
 func part(view *netmodel.Network, router string) map[string]map[string]fields {
-	name, blocks := "shop/blue@"+view.Node, view.BlocksText()
+	name, blocks := "shop/blue@"+view.Node, view.NodeSubnetsText()
 	portKey, end := ovndb.RouterPortKey(name), ovndb.AddressKey("shop/blue", view.Gateways[0])
 	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=" + router
 	endMarks := marks
@@ -85,7 +85,7 @@ func TestShareMakesTheNodesPart(t *testing.T) {
 			view := share(t, w.networks, blue, "n1")
 			w.wantCommitted(t, 1)
 			for i, block := range view.Subnets {
-				if block.Bits() != blue.BlockBits[i] || !blue.Subnets[i].Contains(block.Addr()) || view.Gateways[i] != block.Addr().Next() {
+				if block.Bits() != blue.NodeSubnetBits[i] || !blue.Subnets[i].Contains(block.Addr()) || view.Gateways[i] != block.Addr().Next() {
 					t.Errorf("block %s with gateway %s", block, view.Gateways[i])
 				}
 			}
@@ -101,8 +101,8 @@ func TestShareMakesTheNodesPart(t *testing.T) {
 			// The second time it is one look, by whomever; and the controller finds nothing to do.
 			w.proxy.Reset()
 			before := w.versions(t)
-			if again := share(t, w.networks, blue, "n1"); again.BlocksText() != view.BlocksText() || again.Node != "n1" {
-				t.Errorf("the second time the blocks are %s", again.BlocksText())
+			if again := share(t, w.networks, blue, "n1"); again.NodeSubnetsText() != view.NodeSubnetsText() || again.Node != "n1" {
+				t.Errorf("the second time the blocks are %s", again.NodeSubnetsText())
 			}
 			if got := w.proxy.Counts(); got.Committed != 0 || got.Refused != 0 || got.ReadOnly != 1 {
 				t.Errorf("transactions: %+v, want one that reads", got)
@@ -155,7 +155,7 @@ func TestShareOfManyNodesAtOnce(t *testing.T) {
 			}
 			all.Wait()
 			for key, sw := range w.rows(t)["Logical_Switch"] {
-				for _, block := range blue.ParseBlocks(ext(sw, "ovn-multinet/blocks")) {
+				for _, block := range blue.ParseNodeSubnets(ext(sw, "ovn-multinet/blocks")) {
 					if holder[block] != ext(sw, "ovn-multinet/node") {
 						t.Errorf("switch %s of %s has block %s of %s", key, ext(sw, "ovn-multinet/node"), block, holder[block])
 					}
@@ -196,7 +196,7 @@ func TestShareWithoutBlocksLeft(t *testing.T) {
 	ensure(t, w.networks, blue)
 	blocks := map[string]string{}
 	for _, node := range []string{"n1", "n2", "n3", "n4"} {
-		blocks[share(t, w.networks, blue, node).BlocksText()] = node
+		blocks[share(t, w.networks, blue, node).NodeSubnetsText()] = node
 	}
 	if got := slices.Sorted(maps.Keys(blocks)); !slices.Equal(got, []string{"10.128.0.0/26", "10.128.0.128/26", "10.128.0.192/26", "10.128.0.64/26"}) {
 		t.Errorf("blocks %v", got)
@@ -205,7 +205,7 @@ func TestShareWithoutBlocksLeft(t *testing.T) {
 	if err := w.networks.DropNode(withLimit(t), "shop/blue", "n3"); err != nil {
 		t.Error(err)
 	}
-	if got := share(t, w.networks, blue, "n5").BlocksText(); blocks[got] != "n3" {
+	if got := share(t, w.networks, blue, "n5").NodeSubnetsText(); blocks[got] != "n3" {
 		t.Errorf("n5 got %s, want that of n3: %v", got, blocks)
 	}
 }
@@ -233,12 +233,12 @@ func TestSharePassesOverExcludedBlocks(t *testing.T) {
 					continue
 				}
 				got := share(t, w.networks, blue, node)
-				if tt.want != nil && got.BlocksText() != tt.want[i] {
-					t.Errorf("block %s, want %s", got.BlocksText(), tt.want[i])
+				if tt.want != nil && got.NodeSubnetsText() != tt.want[i] {
+					t.Errorf("block %s, want %s", got.NodeSubnetsText(), tt.want[i])
 				}
 				for _, e := range blue.Exclude {
 					if e.Contains(got.Subnets[0].Addr()) && e.Bits() <= got.Subnets[0].Bits() {
-						t.Errorf("block %s is excluded by %s", got.BlocksText(), e)
+						t.Errorf("block %s is excluded by %s", got.NodeSubnetsText(), e)
 					}
 				}
 			}

@@ -104,7 +104,7 @@ func TestBoundarySquatterAndTheOwnersDelete(t *testing.T) {
 	r.wantState(t, "shop/a", "refused: being deleted, used by pod shop/web-0, held")
 	r.wantState(t, "evil/a", isHeld)
 	r.wantTenant(t, "of shop, 10.1.0.0/24, []")
-	if err := r.update("shop/a", func(n *netmodel.NAD) error { n.Held = false; return nil }); err != nil { // by hand
+	if err := r.update("shop/a", func(n *netmodel.NAD) error { n.HasFinalizer = false; return nil }); err != nil { // by hand
 		t.Fatal(err)
 	}
 	r.apply("evil/a", shared("tenant", net4))

@@ -48,7 +48,7 @@ func (s *states) wrote(nad *netmodel.NAD) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, ok := s.last[nad.ID()]
-	return ok && last == written{nad.State, nad.Held}
+	return ok && last == written{nad.State, nad.HasFinalizer}
 }
 
 // forget is for a NAD that is gone.
@@ -115,13 +115,13 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 	if err != nil {
 		return err
 	}
-	held := v.held && (now.Held || !now.Deleting) // the API puts no finalizer on what is being deleted
+	held := v.held && (now.HasFinalizer || !now.Deleting) // the API puts no finalizer on what is being deleted
 	text, news := "", false
 	if v.state != nil {
-		if text, news = stateText(now, v.state); !news && now.Held == held {
+		if text, news = stateText(now, v.state); !news && now.HasFinalizer == held {
 			return nil
 		}
-	} else if now.State == "" && now.Held == held {
+	} else if now.State == "" && now.HasFinalizer == held {
 		return nil
 	}
 	s.mu.Lock()

@@ -152,7 +152,7 @@ func TestDeletionOfOddNADs(t *testing.T) {
 		ensure(t, w.networks, network(t, "blue", net4))
 		for _, id := range []string{"shop/blue", "shop/never-made"} {
 			a.apply(id, "{")
-			a.with(func() { a.nads[id].Held, a.nads[id].Deleting = true, true })
+			a.with(func() { a.nads[id].HasFinalizer, a.nads[id].Deleting = true, true })
 		}
 		r := run(t, w, a)
 		for _, id := range []string{"shop/blue", "shop/never-made"} {

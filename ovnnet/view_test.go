@@ -69,7 +69,7 @@ func TestViewOfLayer3(t *testing.T) {
 	if got := w.views(t)["shop/blue"]; got.Usage != nil || got.Ports != nil || got.Config.Canonical() != blue.Canonical() {
 		t.Errorf("before any node has blocks: %+v", got)
 	}
-	one, two := share(t, w.networks, blue, "n1").BlocksText(), share(t, w.networks, blue, "n2").BlocksText()
+	one, two := share(t, w.networks, blue, "n1").NodeSubnetsText(), share(t, w.networks, blue, "n2").NodeSubnetsText()
 	w.podOn(t, "n2")
 	address := netip.MustParsePrefix(two).Addr().Next().Next()
 	w.change(t, "Logical_Switch_Port", strange, ovndbtest.Op{"addresses": "0a:58:0a:80:00:02 " + address.String(), "up": true})

@@ -24,19 +24,19 @@ import (
 // wireClaims are what one claimant claims, or may have claimed: the rows by their keys.
 type wireClaims struct {
 	who   string // "network <id>" or "router <name>"
-	wire  netmodel.Wire
+	wire  netmodel.PhysicalVLAN
 	rows  map[string]*nb.Copp
 	names map[string]string // what the claims are on, for messages
 	mac   string            // the key of the claim on a MAC, which nobody shares; "": none
 }
 
-func newWireClaims(who string, wire netmodel.Wire) *wireClaims {
+func newWireClaims(who string, wire netmodel.PhysicalVLAN) *wireClaims {
 	return &wireClaims{who: who, wire: wire, rows: map[string]*nb.Copp{}, names: map[string]string{}}
 }
 
 // wantedOfNetwork are the claims of a localnet network: on its gateways.
 func wantedOfNetwork(network *netmodel.Network) *wireClaims {
-	w, wire := network.Wire()
+	w, wire := network.PhysicalVLAN()
 	claims := newWireClaims("network "+network.ID(), w)
 	if wire {
 		for _, g := range network.Gateways {
@@ -49,7 +49,7 @@ func wantedOfNetwork(network *netmodel.Network) *wireClaims {
 // wantedOfRouter are the claims of a router's gateway: on its own addresses, on its next hops, and on its MAC where the
 // MAC does not belong to the address alone.
 func wantedOfRouter(r *netmodel.Router) *wireClaims {
-	claims := newWireClaims("router "+r.Name, r.Wire())
+	claims := newWireClaims("router "+r.Name, r.PhysicalVLAN())
 	for i, e := range r.External {
 		claims.address(e.Addr())
 		if r.NextHops[i].IsValid() {

@@ -59,9 +59,9 @@ func (n *NB) marks(ctx context.Context, key string) (there bool, marks map[strin
 func accepted(n *netmodel.Network) ovsdb.Operation {
 	marks := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
 	if n.Node != "" {
-		marks[ovndb.BlocksKey] = n.BlocksText()
+		marks[ovndb.BlocksKey] = n.NodeSubnetsText()
 	}
-	op := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.Switch()))
+	op := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.SwitchName()))
 	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
 	return op
 }

@@ -66,7 +66,7 @@ func (e *ensure) free(p *part, c candidate) bool {
 // holds.
 func (e *ensure) fromPorts(ctx context.Context, s *slot, p *part) error {
 	mark, value := bookMark(s.want.Network)
-	switches := ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports")
+	switches := ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.SwitchName()), "ports")
 	if mark == ovndb.BookKey {
 		switches = ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", mark, value, "ports")
 	}

@@ -30,19 +30,19 @@ const (
 func blocks(n *netmodel.Network, k uint64) []netip.Prefix {
 	list := make([]netip.Prefix, len(n.Subnets))
 	for i := range list {
-		list[i] = n.Block(i, k)
+		list[i] = n.NodeSubnet(i, k)
 	}
 	return list
 }
 
 func insertNode(view *netmodel.Network, nads ...string) ovndbtest.Op {
-	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(view.Switch()), "row": ovndbtest.Op{
-		"name": view.Switch(), "external_ids": nodeMarks(view, nads...)}}
+	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(view.SwitchName()), "row": ovndbtest.Op{
+		"name": view.SwitchName(), "external_ids": nodeMarks(view, nads...)}}
 }
 
 func nodeMarks(view *netmodel.Network, nads ...string) any {
 	ids := map[string]string{"ovn-multinet/network": view.ID(), "ovn-multinet/config": view.Canonical(), "ovn-multinet/node": view.Node,
-		"ovn-multinet/blocks": view.BlocksText()}
+		"ovn-multinet/blocks": view.NodeSubnetsText()}
 	for _, nad := range nads {
 		ids["ovn-multinet/nad:"+nad] = view.Revision()
 	}
@@ -52,7 +52,7 @@ func nodeMarks(view *netmodel.Network, nads ...string) any {
 // setNode changes what a node's switch says.
 func (w *world) setNode(t *testing.T, view *netmodel.Network, nads ...string) {
 	t.Helper()
-	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(view.Switch()))}},
+	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(view.SwitchName()))}},
 		"row": ovndbtest.Op{"external_ids": nodeMarks(view, nads...)}})
 }
 
@@ -62,7 +62,7 @@ func (w *world) layer3(t *testing.T, keys string, nodes int) []*netmodel.Network
 	n := w.network(t, "l3", keys)
 	var views []*netmodel.Network
 	for k := range nodes {
-		view := n.OnNode(fmt.Sprint("node-", k+1), blocks(n, uint64(k+1)))
+		view := n.ForNode(fmt.Sprint("node-", k+1), blocks(n, uint64(k+1)))
 		w.Transact(t, insertNode(view, n.NAD()))
 		views = append(views, view)
 	}
@@ -95,9 +95,9 @@ func (w *world) wantOn(t *testing.T, view *netmodel.Network, ports ...ovnport.Po
 			t.Errorf("port %s says %v", p.Name, got)
 		}
 	}
-	got := ovndbtest.Strings(s.switches[ovndb.SwitchKey(view.Switch())]["ports"])
+	got := ovndbtest.Strings(s.switches[ovndb.SwitchKey(view.SwitchName())]["ports"])
 	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-		t.Errorf("ports %v on switch %s, want %v", got, view.Switch(), want)
+		t.Errorf("ports %v on switch %s, want %v", got, view.SwitchName(), want)
 	}
 	if own := ovndbtest.Strings(s.switches[ovndb.SwitchKey("shop/l3")]["ports"]); len(own) != 0 {
 		t.Errorf("ports %v on the network's own switch", own)
@@ -130,15 +130,15 @@ func TestNodesPartIsNotAsItWas(t *testing.T) {
 		name   string
 		change func(t *testing.T, w *world, n, was *netmodel.Network)
 	}{
-		{"it is gone", func(_ *testing.T, w *world, _, was *netmodel.Network) { w.NBCtl("ls-del", was.Switch()) }},
+		{"it is gone", func(_ *testing.T, w *world, _, was *netmodel.Network) { w.NBCtl("ls-del", was.SwitchName()) }},
 		{"it has other blocks", func(t *testing.T, w *world, n, _ *netmodel.Network) {
-			w.setNode(t, n.OnNode("node-1", blocks(n, 9)), nad)
+			w.setNode(t, n.ForNode("node-1", blocks(n, 9)), nad)
 		}},
 		{"one of its blocks is another", func(t *testing.T, w *world, n, was *netmodel.Network) {
-			w.setNode(t, n.OnNode("node-1", []netip.Prefix{was.Subnets[0], n.Block(1, 9)}), nad)
+			w.setNode(t, n.ForNode("node-1", []netip.Prefix{was.Subnets[0], n.NodeSubnet(1, 9)}), nad)
 		}},
 		{"another configuration is in force", func(t *testing.T, w *world, _, was *netmodel.Network) {
-			w.setNode(t, parseNetwork(t, "l3", netBlocksDual+`,"mtu":1300`).OnNode("node-1", was.Subnets), nad)
+			w.setNode(t, parseNetwork(t, "l3", netBlocksDual+`,"mtu":1300`).ForNode("node-1", was.Subnets), nad)
 		}},
 		{"it takes no ports of the NAD", func(t *testing.T, w *world, _, was *netmodel.Network) { w.setNode(t, was, "shop/other") }},
 	}
@@ -175,7 +175,7 @@ func TestOtherMarksOfANodesPart(t *testing.T) {
 	w := newWorld(t)
 	views := w.layer3(t, netBlocks, 2)
 	w.setNode(t, views[0], "shop/other", "shop/l3")
-	w.NBCtl("ls-del", views[1].Switch())
+	w.NBCtl("ls-del", views[1].SwitchName())
 	w.proxy.Reset()
 	ports := mustEnsure(t, w.nb, on(1, "web-1", "sandbox-1"), want(views[0], "net1"))
 	w.wantCounts(t, 1, 0, 0)

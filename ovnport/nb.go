@@ -246,7 +246,7 @@ func (e *ensure) insertRow(t *txn, s *slot) error {
 		return err
 	}
 	t.add(ovndb.Absent(nb.CoppTable, s.key()), row,
-		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.Switch()), "ports", s.key()))
+		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(s.want.Network.SwitchName()), "ports", s.key()))
 	return nil
 }
 

@@ -28,7 +28,7 @@ const (
 
 // bookMark is the pair of external_ids by which the switches and the claims of a network's address book are found.
 func bookMark(n *netmodel.Network) (key, value string) {
-	if _, wire := n.Wire(); wire {
+	if _, wire := n.PhysicalVLAN(); wire {
 		return ovndb.BookKey, n.AddressBook()
 	}
 	return keyNetwork, n.ID()

@@ -57,7 +57,7 @@ func (s *slot) mac() net.HardwareAddr {
 // leaseMAC is made from the lease; wide says that it has to be claimed beside it.
 func (s *slot) leaseMAC() (mac net.HardwareAddr, wide bool) {
 	a := s.parts[0].addr.Addr()
-	if _, wire := s.want.Network.Wire(); wire {
+	if _, wire := s.want.Network.PhysicalVLAN(); wire {
 		return ovndb.LeaseMAC(netip.Prefix{}, a)
 	}
 	return ovndb.LeaseMAC(s.want.Network.Subnets[s.want.Network.SubnetOf(a)], a)
@@ -68,7 +68,7 @@ func (s *slot) book() string { return s.want.Network.AddressBook() }
 
 // newSearch is one of the network's: each begins elsewhere, also where networks share an address book.
 func (s *slot) newSearch() *search {
-	_, wire := s.want.Network.Wire()
+	_, wire := s.want.Network.PhysicalVLAN()
 	return &search{network: s.want.Network.ID(), book: s.book(), wide: wire, seed: s.name}
 }
 

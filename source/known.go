@@ -78,7 +78,7 @@ func known(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
 func fromNAD(n *nadv1.NetworkAttachmentDefinition, whole bool) *netmodel.NAD {
 	d := &netmodel.NAD{
 		Namespace: namespaceOr(n.Namespace), Name: n.Name, Created: created(n),
-		Deleting: n.DeletionTimestamp != nil, Held: slices.Contains(n.Finalizers, netmodel.NetworkFinalizer),
+		Deleting: n.DeletionTimestamp != nil, HasFinalizer: slices.Contains(n.Finalizers, netmodel.NetworkFinalizer),
 		ForceDelete: n.Annotations[netmodel.ForceDeleteAnnotation] == "true",
 	}
 	d.SetConfig(n.Spec.Config, whole)
@@ -94,7 +94,7 @@ func created(n *nadv1.NetworkAttachmentDefinition) int64 {
 	return n.CreationTimestamp.Unix()
 }
 
-// furtherStatus stands for a network-status that names interfaces beside the primary one: nad.HasFurther is all that is asked of
+// furtherStatus stands for a network-status that names interfaces beside the primary one: nad.HasAttachments is all that is asked of
 // it.
 const furtherStatus = "[{}]"
 
@@ -111,8 +111,8 @@ func trimPod(obj any) (any, error) {
 
 // knownPod keeps of a pod what is asked for later: an agent's memory must not grow with what users write into pods.
 func knownPod(p *corev1.Pod) *corev1.Pod {
-	annotations := conf.KeptAnnotations(p.Annotations)
-	if len(annotations) > 0 && nad.HasFurther(p.Annotations[nad.StatusAnnotation]) {
+	annotations := conf.TrimAnnotations(p.Annotations)
+	if len(annotations) > 0 && nad.HasAttachments(p.Annotations[nad.StatusAnnotation]) {
 		annotations[nad.StatusAnnotation] = furtherStatus
 	}
 	keepMirror(annotations, p)
@@ -134,8 +134,8 @@ func keepMirror(annotations map[string]string, p *corev1.Pod) {
 	}
 }
 
-// countedPod keeps of a pod what a Census asks for.
-func countedPod(p *corev1.Pod) *Pod {
+// inventoryPod keeps of a pod what an Inventory asks for.
+func inventoryPod(p *corev1.Pod) *Pod {
 	counted := &Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Annotations: map[string]string{}}
 	keepMirror(counted.Annotations, p)
 	return counted

@@ -166,7 +166,7 @@ func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 // a CNI plugin for it.
 func (k *Kube) warnHostNetwork(obj any) {
 	p, ok := obj.(*corev1.Pod)
-	if ok && p.Spec.HostNetwork && len(conf.OwnAnnotations(p.Annotations)) > 0 {
+	if ok && p.Spec.HostNetwork && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
 		k.Event(fromPod(p), Warning, "NetworksIgnored", "the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation")
 	}
 }

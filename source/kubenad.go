@@ -87,14 +87,14 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state strin
 	if err != nil {
 		return err
 	}
-	change := as.nad.Held != held
+	change := as.nad.HasFinalizer != held
 	if change && as.someFinalizers {
 		raw, err := k.live(ctx, n.Namespace, n.Name)
 		if err != nil {
 			return err
 		}
 		as = known(raw)
-		as.finalizers, change = raw.Finalizers, as.nad.Held != held
+		as.finalizers, change = raw.Finalizers, as.nad.HasFinalizer != held
 	}
 	// Another NAD of the name is left alone.
 	metadata := map[string]any{"uid": as.UID, "resourceVersion": as.ResourceVersion, "annotations": map[string]any{netmodel.NetworkStateAnnotation: nullable(state)}}
@@ -136,12 +136,12 @@ func (k *Kube) NetworkEvent(n *netmodel.NAD, warning bool, reason, message strin
 // page is how many objects are listed at once.
 const page = 500
 
-// Census counts pods and nodes, or fails: a part of them would make the rest look gone.
-func (k *Kube) Census(ctx context.Context) (*Census, error) {
+// Inventory counts pods and nodes, or fails: a part of them would make the rest look gone.
+func (k *Kube) Inventory(ctx context.Context) (*Inventory, error) {
 	var pods []*Pod
 	for next := ""; ; {
 		list, err := k.lists.pods(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(p *corev1.Pod) {
-			pods = append(pods, countedPod(p))
+			pods = append(pods, inventoryPod(p))
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list pods: %w", err)
@@ -154,7 +154,7 @@ func (k *Kube) Census(ctx context.Context) (*Census, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCensus(pods, nodes), nil
+	return newInventory(pods, nodes), nil
 }
 
 // GoneNodes returns what tells of a node whether it is gone for good, by a list that is as new as this call.
@@ -163,7 +163,7 @@ func (k *Kube) GoneNodes(ctx context.Context) (func(node string) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCensus(nil, nodes).NodeGone, nil
+	return newInventory(nil, nodes).NodeGone, nil
 }
 
 func (k *Kube) nodeNames(ctx context.Context) ([]string, error) {

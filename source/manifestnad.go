@@ -36,7 +36,7 @@ func (m *Manifests) withState(d *netmodel.NAD) (*netmodel.NAD, error) {
 		return nil, err
 	}
 	with := *d
-	with.Held = true
+	with.HasFinalizer = true
 	var state networkState
 	if json.Unmarshal(text, &state) == nil {
 		var one bytes.Buffer
@@ -85,14 +85,14 @@ func (m *Manifests) NADs(_ context.Context) ([]*netmodel.NAD, error) {
 	return all, nil
 }
 
-// Census counts the pods, and the nodes if the folder has any.
-func (m *Manifests) Census(_ context.Context) (*Census, error) {
+// Inventory counts the pods, and the nodes if the folder has any.
+func (m *Manifests) Inventory(_ context.Context) (*Inventory, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return newCensus(slices.Collect(maps.Values(m.pods)), slices.Sorted(maps.Keys(m.nodes))), nil // of no node: nil
+	return newInventory(slices.Collect(maps.Values(m.pods)), slices.Sorted(maps.Keys(m.nodes))), nil // of no node: nil
 }
 
 // complete reads the folder again, and says if a file of it does not parse.

@@ -27,7 +27,7 @@ func scanned(t *testing.T, m *Manifests) {
 // answers is what a folder says of a pod and three NADs, and of all of them together.
 func answers(m *Manifests) string {
 	census := func() string {
-		c, err := m.Census(background)
+		c, err := m.Inventory(background)
 		if err != nil {
 			return err.Error()
 		}
@@ -106,7 +106,7 @@ func TestAbsentWhileAFileIsBroken(t *testing.T) {
 			{"LivePod", second(m.LivePod(background, "shop", "web-0")), ErrNotFound},
 			{"NAD", second(m.NAD(background, "shop", "blue")), netmodel.ErrNotFound},
 			{"NADs", second(m.NADs(background)), nil},
-			{"Census", second(m.Census(background)), nil},
+			{"Inventory", second(m.Inventory(background)), nil},
 		} {
 			switch {
 			case e.err == nil:
@@ -119,17 +119,17 @@ func TestAbsentWhileAFileIsBroken(t *testing.T) {
 		}
 		return strings.Join(words, ", ")
 	}
-	if got, want := is(), "Pod unknown, LivePod unknown, NAD unknown, NADs unknown, Census unknown"; got != want {
+	if got, want := is(), "Pod unknown, LivePod unknown, NAD unknown, NADs unknown, Inventory unknown"; got != want {
 		t.Errorf("broken from the first: %s, want %s", got, want)
 	}
 	f.write("a.yaml", podYAML("web-1", "u2", ""))
-	if got, want := is(), "Pod gone, LivePod gone, NAD gone, NADs known, Census known"; got != want {
+	if got, want := is(), "Pod gone, LivePod gone, NAD gone, NADs known, Inventory known"; got != want {
 		t.Errorf("whole: %s, want %s", got, want)
 	}
 	if err := os.RemoveAll(f.dir); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := is(), "Pod unknown, LivePod unknown, NAD unknown, NADs unknown, Census unknown"; got != want {
+	if got, want := is(), "Pod unknown, LivePod unknown, NAD unknown, NADs unknown, Inventory unknown"; got != want {
 		t.Errorf("without a folder: %s, want %s", got, want)
 	}
 }
@@ -355,12 +355,12 @@ func TestManifestsResource(t *testing.T) {
 }
 
 // A census of a folder reads it first: a pod that was added a moment ago is not gone. Nodes it does not know.
-func TestManifestsCensus(t *testing.T) {
+func TestManifestsInventory(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", podYAML("web-0", "u1", ""))
 	m := f.manifests(nil)
 	f.write("b.yaml", podYAML("web-1", "u2", ""))
-	c, err := m.Census(background)
+	c, err := m.Inventory(background)
 	if err != nil {
 		t.Fatal(err)
 	}

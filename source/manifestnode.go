@@ -21,7 +21,7 @@ func (m *Manifests) Nodes(_ context.Context) ([]netmodel.Node, error) {
 
 // GoneNodes returns what tells of a node whether it is gone for good.
 func (m *Manifests) GoneNodes(ctx context.Context) (func(node string) bool, error) {
-	c, err := m.Census(ctx)
+	c, err := m.Inventory(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -160,7 +160,7 @@ func TestManifestsWatchNodes(t *testing.T) {
 }
 
 // A folder that names nodes names all of them: a pod's node that is not among them is gone. Without any it does not know.
-func TestManifestsCensusOfNodes(t *testing.T) {
+func TestManifestsInventoryOfNodes(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", podYAML("web-0", "u1", ""))
 	m := f.manifests(nil)
@@ -177,7 +177,7 @@ func TestManifestsCensusOfNodes(t *testing.T) {
 	}
 	for _, s := range steps {
 		s.do()
-		c, err := m.Census(background)
+		c, err := m.Inventory(background)
 		got := ""
 		switch {
 		case err != nil:

@@ -311,14 +311,14 @@ func TestBoundaryLargePodsAreNotKept(t *testing.T) {
 			size += len(key) + len(value)
 		}
 		t.Attr("boundary.bytes-kept-of-a-pod", fmt.Sprint(size))
-		if size > 400 || !nad.HasFurther(p.Annotations[nad.StatusAnnotation]) {
+		if size > 400 || !nad.HasAttachments(p.Annotations[nad.StatusAnnotation]) {
 			t.Errorf("%s: %d bytes of annotations are kept: %.400q", name, size, fmt.Sprint(p.Annotations))
 		}
 		// Multus' annotation is what is refused first.
 		delete(p.Annotations, "v1.multus-cni.io/default-network")
 		delete(p.Annotations, "ovn-multinet/x")
 		const want = "annotation k8s.v1.cni.cncf.io/networks: 122880 bytes are more than 65536"
-		if _, err := nad.Select(conf.OwnAnnotations(p.Annotations), "shop", "eth0"); errorText(err) != want {
+		if _, err := nad.ParseRequests(conf.NetworkAnnotations(p.Annotations), "shop", "eth0"); errorText(err) != want {
 			t.Errorf("%s: refused with %v, want %s", name, err, want)
 		}
 	}

@@ -54,7 +54,7 @@ func TestRights(t *testing.T) {
 			"watch network-attachment-definitions, watch pods"},
 		{"ovn-multinet-controller", "", func(c *cluster) {
 			_, _ = c.NAD(background, "shop", "none")
-			_, _ = c.Census(background)
+			_, _ = c.Inventory(background)
 			_ = c.SetNetworkState(background, blue, "{}", true)
 			c.NetworkEvent(blue, false, "Reason", "words")
 			_, _ = clusterOf(background, c.core)

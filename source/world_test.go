@@ -259,7 +259,7 @@ func showNADs(all []*netmodel.NAD, err error) string {
 		for _, is := range []struct {
 			so   bool
 			word string
-		}{{d.Deleting, "deleting"}, {d.Held, "held"}, {d.ForceDelete, "force"}} {
+		}{{d.Deleting, "deleting"}, {d.HasFinalizer, "held"}, {d.ForceDelete, "force"}} {
 			if is.so {
 				words[i] += ", " + is.word
 			}

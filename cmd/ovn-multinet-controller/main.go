@@ -47,7 +47,7 @@ func main() {
 // networks is the source of NADs, pods and nodes.
 type networks interface {
 	ovnnet.Source
-	Census(ctx context.Context) (*source.Census, error)
+	Inventory(ctx context.Context) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
 }
@@ -146,7 +146,7 @@ func leaseNamespace(given string) string {
 // listGone lists the pods and nodes of the source for the garbage collection of ports.
 func listGone(src networks) func(ctx context.Context) (ovnport.Gone, error) {
 	return func(ctx context.Context) (ovnport.Gone, error) {
-		c, err := src.Census(ctx)
+		c, err := src.Inventory(ctx)
 		if err != nil {
 			return nil, err
 		}

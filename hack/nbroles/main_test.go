@@ -269,7 +269,7 @@ func of(node string, more ...string) ovsdb.OvsMap {
 
 func (w *world) attacks(own, victim ovnport.Port) attacks {
 	const lsp, ls, copp = nb.LogicalSwitchPortTable, nb.LogicalSwitchTable, nb.CoppTable
-	port, sw := victim.UUID, ovndb.SwitchKey(w.network.Switch())
+	port, sw := victim.UUID, ovndb.SwitchKey(w.network.SwitchName())
 	allowed := ovndb.Update(lsp, own.UUID, ovsdb.Row{"external_ids": of("node-a", "forged", "yes")})
 	one := func(op ovsdb.Operation) func(*mathrand.Rand) []ovsdb.Operation {
 		return func(r *mathrand.Rand) []ovsdb.Operation {
@@ -363,7 +363,7 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 func TestBoundaryNodeRoleLeavesOpen(t *testing.T) {
 	w := newWorld(t)
 	a, _, own, victim := w.stand()
-	sw := ovndb.SwitchKey(w.network.Switch())
+	sw := ovndb.SwitchKey(w.network.SwitchName())
 	const lsp = nb.LogicalSwitchPortTable
 	open := []struct {
 		what string

@@ -194,9 +194,9 @@ func (n *Network) configure(c *netmodel.Network) {
 	for i, subnet := range c.Subnets {
 		s := Subnet{Subnet: subnet, Gateway: c.Gateway(i), Free: c.Pool(i).Size()}
 		if c.Topology == netmodel.Layer3 {
-			s.Blocks = &Blocks{PrefixLength: c.BlockBits[i], Free: c.Blocks(i)}
+			s.Blocks = &Blocks{PrefixLength: c.NodeSubnetBits[i], Free: c.NodeSubnetCount(i)}
 			n.perBlock = append(n.perBlock, perBlock(c, i))
-			s.Free = c.Blocks(i) * n.perBlock[i]
+			s.Free = c.NodeSubnetCount(i) * n.perBlock[i]
 		}
 		n.Subnets = append(n.Subnets, s)
 	}
@@ -209,15 +209,15 @@ func (n *Network) configure(c *netmodel.Network) {
 func perBlock(c *netmodel.Network, i int) uint64 {
 	whole := *c
 	whole.Exclude = nil
-	view := whole.OnNode("-", blocksOf(&whole))
-	return min(view.Pool(i).Size(), math.MaxUint64/c.Blocks(i))
+	view := whole.ForNode("-", blocksOf(&whole))
+	return min(view.Pool(i).Size(), math.MaxUint64/c.NodeSubnetCount(i))
 }
 
 // blocksOf are the first of each subnet.
 func blocksOf(c *netmodel.Network) []netip.Prefix {
 	blocks := make([]netip.Prefix, len(c.Subnets))
 	for i := range blocks {
-		blocks[i] = c.Block(i, 0)
+		blocks[i] = c.NodeSubnet(i, 0)
 	}
 	return blocks
 }

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Census is every pod and node that there is, at one moment.
-type Census struct {
+// Inventory is every pod and node that there is, at one moment.
+type Inventory struct {
 	pods  map[key]*Pod
 	nodes []string // nil: the source knows none
 }
 
-func newCensus(pods []*Pod, nodes []string) *Census {
-	c := &Census{pods: map[key]*Pod{}, nodes: nodes}
+func newInventory(pods []*Pod, nodes []string) *Inventory {
+	c := &Inventory{pods: map[key]*Pod{}, nodes: nodes}
 	for _, p := range pods {
 		c.pods[key{p.Namespace, p.Name}] = p
 	}
@@ -20,7 +20,7 @@ func newCensus(pods []*Pod, nodes []string) *Census {
 }
 
 // Gone says why the pod, as the node knew it, is gone for good; "" when it is not.
-func (c *Census) Gone(namespace, pod, uid, node string) string {
+func (c *Inventory) Gone(namespace, pod, uid, node string) string {
 	p := c.pods[key{namespace, pod}]
 	switch {
 	case p == nil:
@@ -34,6 +34,6 @@ func (c *Census) Gone(namespace, pod, uid, node string) string {
 }
 
 // NodeGone tells whether a node is gone for good; one without a name is not, nor is any where the source knows none.
-func (c *Census) NodeGone(node string) bool {
+func (c *Inventory) NodeGone(node string) bool {
 	return c.nodes != nil && node != "" && !slices.Contains(c.nodes, node)
 }

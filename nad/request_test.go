@@ -10,10 +10,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// show writes selections the way the tests below expect them: "ns/name@interface ip,ip mac".
-func show(selections []Selection) string {
-	words := make([]string, len(selections))
-	for i, s := range selections {
+// show writes requests the way the tests below expect them: "ns/name@interface ip,ip mac".
+func show(requests []Request) string {
+	words := make([]string, len(requests))
+	for i, s := range requests {
 		words[i] = s.String() + "@" + s.Interface
 		for j, p := range s.IPs {
 			words[i] += string(" ,"[min(j, 1)]) + p.Addr().String()
@@ -32,7 +32,7 @@ func networks(text string) map[string]string {
 	return map[string]string{conf.NetworksAnnotation: text}
 }
 
-func TestSelect(t *testing.T) {
+func TestParseRequests(t *testing.T) {
 	tests := []struct {
 		name string
 		text string
@@ -69,7 +69,7 @@ func TestSelect(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Select(networks(tt.text), "shop", "eth0")
+			got, err := ParseRequests(networks(tt.text), "shop", "eth0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,24 +80,24 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func many(n int) []Selection {
-	out := make([]Selection, n)
+func many(n int) []Request {
+	out := make([]Request, n)
 	for i := range out {
-		out[i] = Selection{Namespace: "shop", Name: "a", Interface: fmt.Sprintf("net%d", i+1)}
+		out[i] = Request{Namespace: "shop", Name: "a", Interface: fmt.Sprintf("net%d", i+1)}
 	}
 	return out
 }
 
-func TestSelectOfAPlainPod(t *testing.T) {
+func TestParseRequestsOfAPlainPod(t *testing.T) {
 	for _, annotations := range []map[string]string{nil, {}, {"kubernetes.io/config.source": "api", "example.com/x": "y"}} {
-		if got, err := Select(annotations, "shop", "eth0"); err != nil || got != nil {
+		if got, err := ParseRequests(annotations, "shop", "eth0"); err != nil || got != nil {
 			t.Errorf("%v: %s, %v; want nothing", annotations, show(got), err)
 		}
 	}
 }
 
 // Each of these is what someone may write. The answer is one line with code 7 that names the element.
-func TestSelectRefuses(t *testing.T) {
+func TestParseRequestsRefuses(t *testing.T) {
 	element := func(keys string) string { return `[{"name":"a"},{"name":"blue",` + keys + `}]` }
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
 	tests := []struct {
@@ -209,7 +209,7 @@ func TestSelectRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Select(networks(tt.text), "shop", "eth0")
+			got, err := ParseRequests(networks(tt.text), "shop", "eth0")
 			if err == nil {
 				t.Fatalf("taken as %s", show(got))
 			}
@@ -233,7 +233,7 @@ func wantRefusal(t *testing.T, err error, want string) {
 	}
 }
 
-func TestSelectRefusesAnnotations(t *testing.T) {
+func TestParseRequestsRefusesAnnotations(t *testing.T) {
 	tests := []struct {
 		name, key string
 		want      string
@@ -244,7 +244,7 @@ func TestSelectRefusesAnnotations(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, value := range []string{"blue", ""} {
-				_, err := Select(map[string]string{tt.key: value, conf.NetworksAnnotation: "blue"}, "shop", "eth0")
+				_, err := ParseRequests(map[string]string{tt.key: value, conf.NetworksAnnotation: "blue"}, "shop", "eth0")
 				if err == nil {
 					t.Fatalf("%s=%q is taken", tt.key, value)
 				}
@@ -262,7 +262,7 @@ func FuzzSelect(f *testing.F) {
 		f.Add(text, "eth0")
 	}
 	f.Fuzz(func(t *testing.T, text, primary string) {
-		got, err := Select(networks(text), "shop", primary)
+		got, err := ParseRequests(networks(text), "shop", primary)
 		if err != nil {
 			code, msg, _ := conf.Describe(err)
 			if code != conf.CodeInvalidConfig || strings.ContainsAny(msg, "\n\r") || len(msg) > 1000 {

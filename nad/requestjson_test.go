@@ -8,7 +8,7 @@ import (
 )
 
 // showKeys writes what an element asks for beside names, addresses and MAC.
-func showKeys(t *testing.T, s *Selection) string {
+func showKeys(t *testing.T, s *Request) string {
 	t.Helper()
 	var words []string
 	add := func(asked bool, key string, value any) {
@@ -29,7 +29,7 @@ func showKeys(t *testing.T, s *Selection) string {
 }
 
 // The keys of multi-net-spec 1.3, section 4.1.2.1, beside name, namespace, interface, ips and mac.
-func TestKeysOfAnElement(t *testing.T) {
+func TestKeysOfARequest(t *testing.T) {
 	tests := []struct{ name, keys, want string }{
 		{"none", `"ips":null`, ""},
 		{"null is as good as left out", `"default-route":null,"portMappings":null,"infiniband-guid":null,"cni-args":null,"bandwidth":null,"deviceID":null,"ipam-claim-reference":null`, ""},
@@ -68,7 +68,7 @@ func TestKeysOfAnElement(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Select(networks(`[{"name":"a"},{"name":"blue",`+tt.keys+`}]`), "shop", "eth0")
+			got, err := ParseRequests(networks(`[{"name":"a"},{"name":"blue",`+tt.keys+`}]`), "shop", "eth0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func ports(n int) string {
 	return `"portMappings":[` + strings.Join(words, ",") + "]"
 }
 
-func TestKeysOfAnElementRefuses(t *testing.T) {
+func TestKeysOfARequestRefuses(t *testing.T) {
 	deep := strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)
 	port := func(keys string) string { return `"portMappings":[{"hostPort":1,"containerPort":1},{` + keys + `}]` }
 	tests := []struct {
@@ -163,7 +163,7 @@ func TestKeysOfAnElementRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Select(networks(`[{"name":"a"},{"name":"blue",`+tt.keys+`}]`), "shop", "eth0")
+			got, err := ParseRequests(networks(`[{"name":"a"},{"name":"blue",`+tt.keys+`}]`), "shop", "eth0")
 			if err == nil {
 				t.Fatalf("taken as %s", showKeys(t, &got[1]))
 			}
@@ -174,7 +174,7 @@ func TestKeysOfAnElementRefuses(t *testing.T) {
 
 // 256 mappings are allowed, as many as one attachment may ask for.
 func TestMostPortMappings(t *testing.T) {
-	got, err := Select(networks(`[{"name":"blue",`+ports(256)+`}]`), "shop", "eth0")
+	got, err := ParseRequests(networks(`[{"name":"blue",`+ports(256)+`}]`), "shop", "eth0")
 	if err != nil || len(got[0].PortMappings) != 256 {
 		t.Errorf("%v: %+v", err, got)
 	}

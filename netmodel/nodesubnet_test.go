@@ -118,7 +118,7 @@ func TestParseLayer3Refuses(t *testing.T) {
 }
 
 // Blocks follow each other in the order of their addresses and fill the subnet.
-func TestBlock(t *testing.T) {
+func TestNodeSubnet(t *testing.T) {
 	tests := []struct {
 		name    string
 		subnets string
@@ -151,10 +151,10 @@ func TestBlock(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := layer3(t, `"subnets":"`+tt.subnets+`"`)
-			if got := n.Blocks(tt.subnet); got != tt.blocks {
+			if got := n.NodeSubnetCount(tt.subnet); got != tt.blocks {
 				t.Errorf("%d blocks, want %d", got, tt.blocks)
 			}
-			if got := n.Block(tt.subnet, tt.k).String(); got != tt.want {
+			if got := n.NodeSubnet(tt.subnet, tt.k).String(); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 			if again := layer3(t, `"subnets":"`+tt.subnets+`"`); !reflect.DeepEqual(n, again) {
@@ -164,7 +164,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-func TestOnNode(t *testing.T) {
+func TestForNode(t *testing.T) {
 	tests := []struct {
 		name   string
 		keys   string
@@ -203,7 +203,7 @@ func TestOnNode(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			whole := layer3(t, tt.keys)
-			view := whole.OnNode("node-a", tt.blocks)
+			view := whole.ForNode("node-a", tt.blocks)
 			if show(view) != tt.want || view.Node != "node-a" {
 				t.Errorf("got  %s on %q\nwant %s", show(view), view.Node, tt.want)
 			}
@@ -227,16 +227,16 @@ func checkView(t *testing.T, whole, view *Network) {
 		t.Errorf("view %s of %s, %s %s\nwhole %s of %s, %s %s", view.ID(), view.NAD(), view.Canonical(), view.Revision(),
 			whole.ID(), whole.NAD(), whole.Canonical(), whole.Revision())
 	}
-	if err := view.Differs(whole); err != nil {
+	if err := view.CheckEqual(whole); err != nil {
 		t.Errorf("the view differs: %v", err)
 	}
-	if view.OwnRouter() != whole.OwnRouter() || view.Switch() != whole.Switch()+"@"+view.Node || whole.Switch() != whole.ID() {
-		t.Errorf("router %s and %s, switch %s and %s", view.OwnRouter(), whole.OwnRouter(), view.Switch(), whole.Switch())
+	if view.RouterName() != whole.RouterName() || view.SwitchName() != whole.SwitchName()+"@"+view.Node || whole.SwitchName() != whole.ID() {
+		t.Errorf("router %s and %s, switch %s and %s", view.RouterName(), whole.RouterName(), view.SwitchName(), whole.SwitchName())
 	}
 }
 
 // What stands in the database may be of another configuration, or of someone's hand.
-func TestParseBlocks(t *testing.T) {
+func TestParseNodeSubnets(t *testing.T) {
 	const v4, both = `"subnets":"10.128.0.0/16/24"`, `"subnets":"10.128.0.0/16/24,fd01::/48"`
 	tests := []struct {
 		name string
@@ -262,24 +262,24 @@ func TestParseBlocks(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := layer3(t, tt.keys)
-			got := n.ParseBlocks(tt.text)
+			got := n.ParseNodeSubnets(tt.text)
 			if !reflect.DeepEqual(got, tt.want) {
 				t.Fatalf("got %v, want %v", got, tt.want)
 			}
-			if got != nil && n.OnNode("node-a", got).BlocksText() != tt.text {
-				t.Errorf("%s is written as %s", tt.text, n.OnNode("node-a", got).BlocksText())
+			if got != nil && n.ForNode("node-a", got).NodeSubnetsText() != tt.text {
+				t.Errorf("%s is written as %s", tt.text, n.ForNode("node-a", got).NodeSubnetsText())
 			}
 		})
 	}
-	if got := parse(t, `"subnets":"10.128.0.0/16"`).ParseBlocks("10.128.0.0/16"); got != nil {
+	if got := parse(t, `"subnets":"10.128.0.0/16"`).ParseNodeSubnets("10.128.0.0/16"); got != nil {
 		t.Errorf("a layer2 network has blocks %v", got)
 	}
 }
 
 // A pod may ask for what its node has, and is told what that is.
-func TestCheckFixedOnNode(t *testing.T) {
+func TestCheckFixedOfANodeView(t *testing.T) {
 	n := layer3(t, `"subnets":"10.128.0.0/16/24,fd01::/48","excludeSubnets":"10.128.5.64/26"`).
-		OnNode("node-a", prefixes("10.128.5.0/24", "fd01:0:0:7::/64"))
+		ForNode("node-a", prefixes("10.128.5.0/24", "fd01:0:0:7::/64"))
 	tests := []struct{ address, want string }{
 		{"10.128.5.2", ""},
 		{"10.128.5.254", ""},
@@ -318,15 +318,15 @@ func TestOwnRouter(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := mustParse(t, tt.config)
-			if n.OwnRouter() != tt.router || n.Switch() != tt.sw {
-				t.Errorf("router %q on switch %q, want %q on %q", n.OwnRouter(), n.Switch(), tt.router, tt.sw)
+			if n.RouterName() != tt.router || n.SwitchName() != tt.sw {
+				t.Errorf("router %q on switch %q, want %q on %q", n.RouterName(), n.SwitchName(), tt.router, tt.sw)
 			}
-			if n.OwnRouter() == n.Router {
+			if n.RouterName() == n.Router {
 				return
 			}
 			for _, namespace := range []string{"shop", "web"} {
-				if name, err := routerName(namespace, n.OwnRouter()); err == nil {
-					t.Errorf("a network of namespace %s can name router %s: %s", namespace, n.OwnRouter(), name)
+				if name, err := routerName(namespace, n.RouterName()); err == nil {
+					t.Errorf("a network of namespace %s can name router %s: %s", namespace, n.RouterName(), name)
 				}
 			}
 		})
@@ -338,12 +338,12 @@ func checkBlocks(t *testing.T, n *Network) {
 	t.Helper()
 	first, last := make([]netip.Prefix, len(n.Subnets)), make([]netip.Prefix, len(n.Subnets))
 	for i, subnet := range n.Subnets {
-		blocks := n.Blocks(i)
+		blocks := n.NodeSubnetCount(i)
 		if blocks < 1 || blocks > 1<<32 {
 			t.Fatalf("subnet %s has %d blocks", subnet, blocks)
 		}
-		first[i], last[i] = n.Block(i, 0), n.Block(i, blocks-1)
-		if first[i].Addr() != subnet.Addr() || LastAddr(last[i]) != LastAddr(subnet) || last[i] != last[i].Masked() || first[i].Bits() != n.BlockBits[i] {
+		first[i], last[i] = n.NodeSubnet(i, 0), n.NodeSubnet(i, blocks-1)
+		if first[i].Addr() != subnet.Addr() || LastAddr(last[i]) != LastAddr(subnet) || last[i] != last[i].Masked() || first[i].Bits() != n.NodeSubnetBits[i] {
 			t.Errorf("subnet %s has blocks from %s to %s", subnet, first[i], last[i])
 		}
 	}
@@ -353,7 +353,7 @@ func checkBlocks(t *testing.T, n *Network) {
 		}
 	}
 	for _, blocks := range [][]netip.Prefix{first, last} {
-		view := n.OnNode("node-a", blocks)
+		view := n.ForNode("node-a", blocks)
 		checkView(t, n, view)
 		checkSubnets(t, view)
 		checkRoutes(t, view)

@@ -34,23 +34,23 @@ func node1(asked *[]string) func(*Attachment) (*netmodel.Network, error) {
 		n := a.Network
 		blocks := make([]netip.Prefix, len(n.Subnets))
 		for i := range blocks {
-			blocks[i] = n.Block(i, min(3, n.Blocks(i)-1))
+			blocks[i] = n.NodeSubnet(i, min(3, n.NodeSubnetCount(i)-1))
 		}
-		return n.OnNode("node1", blocks), nil
+		return n.ForNode("node1", blocks), nil
 	}
 }
 
 // settled is Select, Resolve and Settle of a pod in the namespace shop on node1.
 func settled(t *testing.T, text string) (attachments []Attachment, asked []string, err error) {
 	t.Helper()
-	selections, err := Select(networks(text), "shop", "eth0")
+	requests, err := ParseRequests(networks(text), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	get, _ := getter(layer3Cluster)
-	attachments, err = Resolve(context.Background(), "shop", selections, Rules{}, get)
+	attachments, err = Resolve(context.Background(), "shop", requests, Rules{}, get)
 	if err == nil {
-		err = Settle(attachments, node1(&asked))
+		err = ApplyNodeSubnets(attachments, node1(&asked))
 	}
 	return attachments, asked, err
 }
@@ -61,7 +61,7 @@ func showSettled(attachments []Attachment) string {
 	for _, a := range attachments {
 		word := a.Interface
 		if a.Network != nil {
-			word += " " + a.Network.Switch()
+			word += " " + a.Network.SwitchName()
 		}
 		for _, ip := range a.IPs {
 			word += " " + ip.String()
@@ -74,7 +74,7 @@ func showSettled(attachments []Attachment) string {
 	return strings.Join(words, "; ")
 }
 
-func TestSettle(t *testing.T) {
+func TestApplyNodeSubnets(t *testing.T) {
 	const l3 = "shop/l3@node1"
 	const ways = " [10.128.0.0/16 10.128.3.1] [fd03::/48 fd03:0:0:3::1]"
 	tests := []struct{ name, text, want, asked string }{
@@ -102,7 +102,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-func TestSettleRefuses(t *testing.T) {
+func TestApplyNodeSubnetsRefuses(t *testing.T) {
 	ips := func(list string) string { return `[{"name":"blue"},{"name":"l3","ips":[` + list + `]}]` }
 	tests := []struct{ name, text, want string }{
 		{"of another node's block", ips(`"10.128.4.7"`),
@@ -133,39 +133,39 @@ func TestSettleRefuses(t *testing.T) {
 }
 
 // Why a node has no part of a network is said of the interface that asks, with the cause, and nobody is asked after that.
-func TestSettlePassesErrors(t *testing.T) {
-	selections, err := Select(networks("blue,l3,routed"), "shop", "eth0")
+func TestApplyNodeSubnetsPassesErrors(t *testing.T) {
+	requests, err := ParseRequests(networks("blue,l3,routed"), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	get, _ := getter(layer3Cluster)
-	attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, get)
+	attachments, err := Resolve(context.Background(), "shop", requests, Rules{}, get)
 	if err != nil {
 		t.Fatal(err)
 	}
 	down := errors.New("connection refused")
 	asked := 0
-	err = Settle(attachments, func(*Attachment) (*netmodel.Network, error) { asked++; return nil, down })
+	err = ApplyNodeSubnets(attachments, func(*Attachment) (*netmodel.Network, error) { asked++; return nil, down })
 	if !errors.Is(err, down) || err.Error() != "interface net2: connection refused" || asked != 1 {
 		t.Errorf("error %v after %d questions", err, asked)
 	}
 }
 
 // The pod is settled more than once when a network changes meanwhile: what it asked for stays as it was.
-func TestSettleLeavesTheSelectionsAlone(t *testing.T) {
-	selections, err := Select(networks(`[{"name":"l3","ips":["10.128.3.7","fd03:0:0:3::7/64"]}]`), "shop", "eth0")
+func TestApplyNodeSubnetsKeepsRequests(t *testing.T) {
+	requests, err := ParseRequests(networks(`[{"name":"l3","ips":["10.128.3.7","fd03:0:0:3::7/64"]}]`), "shop", "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := slices.Clone(selections[0].IPs)
+	before := slices.Clone(requests[0].IPs)
 	get, _ := getter(layer3Cluster)
-	attachments, err := Resolve(context.Background(), "shop", selections, Rules{}, get)
+	attachments, err := Resolve(context.Background(), "shop", requests, Rules{}, get)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var asked []string
-	if err := Settle(attachments, node1(&asked)); err != nil || !slices.Equal(selections[0].IPs, before) {
-		t.Errorf("%v, %v; were %v", err, selections[0].IPs, before)
+	if err := ApplyNodeSubnets(attachments, node1(&asked)); err != nil || !slices.Equal(requests[0].IPs, before) {
+		t.Errorf("%v, %v; were %v", err, requests[0].IPs, before)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestRoutingOfANodesPart(t *testing.T) {
 			if tt.routes != "" {
 				annotations[conf.RoutesAnnotation] = tt.routes
 			}
-			r, err := Route(annotations, attachments, "eth0")
+			r, err := ParseRouting(annotations, attachments, "eth0")
 			if tt.refused != "" {
 				if code, msg, _ := describe(err); code != conf.CodeInvalidConfig || msg != tt.refused {
 					t.Errorf("got %d %s, want %s", code, msg, tt.refused)

@@ -14,19 +14,19 @@ import (
 
 // Prefix lengths of blocks where the subnet does not say, as in ovn-kubernetes.
 const (
-	blockBits4 = 24
-	blockBits6 = 64
+	nodeSubnetBits4 = 24
+	nodeSubnetBits6 = 64
 )
 
-func defaultBlockBits(subnet netip.Prefix) int {
+func defaultNodeSubnetBits(subnet netip.Prefix) int {
 	if subnet.Addr().Is4() {
-		return blockBits4
+		return nodeSubnetBits4
 	}
-	return blockBits6
+	return nodeSubnetBits6
 }
 
 // cutBlockBits takes "10.128.0.0/16/24" apart; bits is 0 without the last part.
-func cutBlockBits(s string) (subnet string, bits int, err error) {
+func cutNodeSubnetBits(s string) (subnet string, bits int, err error) {
 	at := strings.LastIndexByte(s, '/')
 	if strings.Count(s, "/") < 2 {
 		return s, 0, nil
@@ -38,7 +38,7 @@ func cutBlockBits(s string) (subnet string, bits int, err error) {
 	return s[:at], bits, nil
 }
 
-func checkBlockBits(subnet netip.Prefix, bits int) error {
+func checkNodeSubnetBits(subnet netip.Prefix, bits int) error {
 	switch {
 	case bits < subnet.Bits():
 		return fmt.Errorf("subnets: %s has no blocks of /%d; write the prefix length of a node's block behind it, like %s/%d",
@@ -54,19 +54,21 @@ func (n *Network) subnetsText() string {
 	words := make([]string, len(n.Subnets))
 	for i, s := range n.Subnets {
 		words[i] = s.String()
-		if n.BlockBits != nil {
-			words[i] += "/" + strconv.Itoa(n.BlockBits[i])
+		if n.NodeSubnetBits != nil {
+			words[i] += "/" + strconv.Itoa(n.NodeSubnetBits[i])
 		}
 	}
 	return strings.Join(words, ",")
 }
 
 // Blocks is how many blocks the i-th subnet has.
-func (n *Network) Blocks(i int) uint64 { return 1 << (n.BlockBits[i] - n.Subnets[i].Bits()) }
+func (n *Network) NodeSubnetCount(i int) uint64 {
+	return 1 << (n.NodeSubnetBits[i] - n.Subnets[i].Bits())
+}
 
 // Block returns one of them; k must be below Blocks.
-func (n *Network) Block(i int, k uint64) netip.Prefix {
-	subnet, bits := n.Subnets[i], n.BlockBits[i]
+func (n *Network) NodeSubnet(i int, k uint64) netip.Prefix {
+	subnet, bits := n.Subnets[i], n.NodeSubnetBits[i]
 	b := subnet.Addr().AsSlice()
 	for at := bits - 1; k > 0; at-- {
 		b[at/8] |= byte(k&1) << (7 - at%8)
@@ -76,19 +78,19 @@ func (n *Network) Block(i int, k uint64) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// PassExcluded counts the blocks from the k-th on of which excludeSubnets leaves no address to lease, up to the first block
+// SkipExcluded counts the blocks from the k-th on of which excludeSubnets leaves no address to lease, up to the first block
 // that has one. It does not go round: the count ends at the last block of the subnet.
-func (n *Network) PassExcluded(i int, k uint64) uint64 {
-	passed, _ := n.passExcluded(i, k)
+func (n *Network) SkipExcluded(i int, k uint64) uint64 {
+	passed, _ := n.skipExcluded(i, k)
 	return passed
 }
 
-// passExcluded goes from one excluded range to the next: it takes two steps for each at most, however many blocks a
+// skipExcluded goes from one excluded range to the next: it takes two steps for each at most, however many blocks a
 // range covers.
-func (n *Network) passExcluded(i int, k uint64) (passed uint64, steps int) {
-	ranges, size := mergedSpans(n.Exclude, n.Subnets[i]), n.Blocks(i)
+func (n *Network) skipExcluded(i int, k uint64) (passed uint64, steps int) {
+	ranges, size := mergedSpans(n.Exclude, n.Subnets[i]), n.NodeSubnetCount(i)
 	for at := k; at < size; steps++ {
-		block := n.Block(i, at)
+		block := n.NodeSubnet(i, at)
 		first, last := block.Addr().Next().Next(), lastLeasable(block) // the block's first address is the gateway
 		j, found := slices.BinarySearchFunc(ranges, first, func(s Span, a netip.Addr) int { return s.First.Compare(a) })
 		if !found {
@@ -97,15 +99,15 @@ func (n *Network) passExcluded(i int, k uint64) (passed uint64, steps int) {
 		if j < 0 || ranges[j].Last.Compare(last) < 0 {
 			return at - k, steps
 		}
-		at = max(at+1, n.blockOf(i, ranges[j].Last))
+		at = max(at+1, n.nodeSubnetOf(i, ranges[j].Last))
 	}
 	return size - k, steps
 }
 
 // blockOf is the index of the block that holds an address of the i-th subnet.
-func (n *Network) blockOf(i int, a netip.Addr) (k uint64) {
+func (n *Network) nodeSubnetOf(i int, a netip.Addr) (k uint64) {
 	b := a.AsSlice()
-	for at := n.Subnets[i].Bits(); at < n.BlockBits[i]; at++ {
+	for at := n.Subnets[i].Bits(); at < n.NodeSubnetBits[i]; at++ {
 		k = k<<1 | uint64(b[at/8]>>(7-at%8)&1)
 	}
 	return k
@@ -131,35 +133,35 @@ func mergedSpans(prefixes []netip.Prefix, subnet netip.Prefix) []Span {
 }
 
 // Switch is the name of the logical switch that pods of the network are on.
-func (n *Network) Switch() string {
+func (n *Network) SwitchName() string {
 	if n.Node == "" {
 		return n.ID()
 	}
 	return n.ID() + "@" + n.Node // a sign that is in no name of a namespace, NAD or node
 }
 
-// OwnRouter is the name of the router that joins the blocks; "" when the network has none. A network without a "router"
+// RouterName is the name of the router that joins the blocks; "" when the network has none. A network without a "router"
 // has one to itself, whose name no "router" can have.
-func (n *Network) OwnRouter() string {
+func (n *Network) RouterName() string {
 	if n.Topology == Layer3 && n.Router == "" {
 		return n.ID() + ":router"
 	}
 	return n.Router
 }
 
-// BlocksText lists a node's blocks, of its view.
-func (n *Network) BlocksText() string { return joinWords(n.Subnets, ",") }
+// NodeSubnetsText lists a node's blocks, of its view.
+func (n *Network) NodeSubnetsText() string { return joinWords(n.Subnets, ",") }
 
-// ParseBlocks reads what BlocksText wrote; nil when they are no blocks of the network.
-func (n *Network) ParseBlocks(text string) []netip.Prefix {
+// ParseNodeSubnets reads what NodeSubnetsText wrote; nil when they are no blocks of the network.
+func (n *Network) ParseNodeSubnets(text string) []netip.Prefix {
 	words := strings.Split(text, ",")
-	if len(words) != len(n.BlockBits) {
+	if len(words) != len(n.NodeSubnetBits) {
 		return nil
 	}
 	blocks := make([]netip.Prefix, len(words))
 	for i, w := range words {
 		b, err := netip.ParsePrefix(w)
-		if err != nil || b.Bits() != n.BlockBits[i] || b.Masked() != b || !n.Subnets[i].Contains(b.Addr()) {
+		if err != nil || b.Bits() != n.NodeSubnetBits[i] || b.Masked() != b || !n.Subnets[i].Contains(b.Addr()) {
 			return nil
 		}
 		blocks[i] = b
@@ -167,9 +169,9 @@ func (n *Network) ParseBlocks(text string) []netip.Prefix {
 	return blocks
 }
 
-// OnNode is the network as the pods of a node have it, where its blocks are the subnets and the first address of each the
+// ForNode is the network as the pods of a node have it, where its blocks are the subnets and the first address of each the
 // gateway. The rest of the network is behind that.
-func (n *Network) OnNode(node string, blocks []netip.Prefix) *Network {
+func (n *Network) ForNode(node string, blocks []netip.Prefix) *Network {
 	v := *n
 	v.Node, v.whole, v.Subnets, v.Gateways, v.Routes = node, n, blocks, nil, nil
 	for _, b := range blocks {
@@ -187,12 +189,12 @@ func (n *Network) OnNode(node string, blocks []netip.Prefix) *Network {
 	return &v
 }
 
-// BlocksOf returns the block of each subnet that one of the addresses is in; the zero Prefix where none is.
-func (n *Network) BlocksOf(addrs []netip.Addr) []netip.Prefix {
+// NodeSubnetsOf returns the block of each subnet that one of the addresses is in; the zero Prefix where none is.
+func (n *Network) NodeSubnetsOf(addrs []netip.Addr) []netip.Prefix {
 	blocks := make([]netip.Prefix, len(n.Subnets))
 	for _, a := range addrs {
-		if i := n.SubnetOf(a); i >= 0 && i < len(n.BlockBits) {
-			blocks[i] = netip.PrefixFrom(a, n.BlockBits[i]).Masked()
+		if i := n.SubnetOf(a); i >= 0 && i < len(n.NodeSubnetBits) {
+			blocks[i] = netip.PrefixFrom(a, n.NodeSubnetBits[i]).Masked()
 		}
 	}
 	return blocks

@@ -18,8 +18,8 @@ const (
 	maxIPs      = 16
 )
 
-// Selection is one element of the networks annotation, checked.
-type Selection struct {
+// Request is one element of the networks annotation, checked.
+type Request struct {
 	Namespace string // of the NAD
 	Name      string // of the NAD
 	Interface string
@@ -38,11 +38,11 @@ type Selection struct {
 }
 
 // String names the selection in errors, as in "shop/blue".
-func (s *Selection) String() string { return s.Namespace + "/" + s.Name }
+func (s *Request) String() string { return s.Namespace + "/" + s.Name }
 
-// Select reads a pod's annotations into its list of networks, in their order; podNamespace is where names
+// ParseRequests reads a pod's annotations into its list of networks, in their order; podNamespace is where names
 // without one are looked up, primary the interface that the pod has already. Every error has code 7.
-func Select(annotations map[string]string, podNamespace, primary string) ([]Selection, error) {
+func ParseRequests(annotations map[string]string, podNamespace, primary string) ([]Request, error) {
 	if _, given := annotations[conf.DefaultNetworkAnnotation]; given {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "the first interface stays with the node's primary CNI plugin; remove the annotation",
 			"annotation %s is not supported", conf.DefaultNetworkAnnotation)
@@ -60,35 +60,35 @@ func Select(annotations map[string]string, podNamespace, primary string) ([]Sele
 		}
 		return nil, nil
 	}
-	selections, err := parse(text, podNamespace)
+	requests, err := parse(text, podNamespace)
 	if err == nil {
-		err = nameInterfaces(selections, primary)
+		err = nameInterfaces(requests, primary)
 	}
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", conf.NetworksAnnotation, err)
 	}
-	return selections, nil
+	return requests, nil
 }
 
-func parse(text, podNamespace string) ([]Selection, error) {
+func parse(text, podNamespace string) ([]Request, error) {
 	if err := conf.CheckAnnotation(text); err != nil {
 		return nil, err
 	}
-	var selections []Selection
+	var requests []Request
 	var err error
 	text = strings.TrimSpace(text)
 	// multi-net-spec 1.3, section 4.1: a value that begins as JSON is JSON, all else is the short form.
 	if strings.ContainsAny(text[:1], "[{\"") || text == "null" {
-		selections, err = parseJSON([]byte(text))
+		requests, err = parseJSON([]byte(text))
 	} else {
-		selections, err = parseShort(text)
+		requests, err = parseShort(text)
 	}
-	for i := range selections {
-		if selections[i].Namespace == "" {
-			selections[i].Namespace = podNamespace
+	for i := range requests {
+		if requests[i].Namespace == "" {
+			requests[i].Namespace = podNamespace
 		}
 	}
-	return selections, err
+	return requests, err
 }
 
 func tooMany(n int) error {
@@ -99,25 +99,25 @@ func tooMany(n int) error {
 }
 
 // parseShort reads "[namespace/]name[@interface],…" (multi-net-spec 1.3, section 4.1.1).
-func parseShort(text string) ([]Selection, error) {
+func parseShort(text string) ([]Request, error) {
 	words := strings.Split(text, ",")
 	if err := tooMany(len(words)); err != nil {
 		return nil, err
 	}
-	selections := make([]Selection, 0, len(words))
+	requests := make([]Request, 0, len(words))
 	for i, word := range words {
-		s, err := parseWord(strings.TrimSpace(word))
+		s, err := parseShortRequest(strings.TrimSpace(word))
 		if err != nil {
 			return nil, fmt.Errorf("element %d: %w", i, err)
 		}
-		selections = append(selections, s)
+		requests = append(requests, s)
 	}
-	return selections, nil
+	return requests, nil
 }
 
-func parseWord(word string) (Selection, error) {
+func parseShortRequest(word string) (Request, error) {
 	if word == "" {
-		return Selection{}, errors.New("it is empty")
+		return Request{}, errors.New("it is empty")
 	}
 	rest, ifName, named := strings.Cut(word, "@")
 	namespace, name, qualified := strings.Cut(rest, "/")
@@ -140,13 +140,13 @@ func parseWord(word string) (Selection, error) {
 		wrong = "has no network before @"
 	}
 	if wrong != "" {
-		return Selection{}, fmt.Errorf("%q %s, write [namespace/]network[@interface]", clip(word), wrong)
+		return Request{}, fmt.Errorf("%q %s, write [namespace/]network[@interface]", clip(word), wrong)
 	}
-	s := Selection{Namespace: namespace, Name: name, Interface: ifName}
+	s := Request{Namespace: namespace, Name: name, Interface: ifName}
 	return s, s.checkNames()
 }
 
-func parseJSON(text []byte) ([]Selection, error) {
+func parseJSON(text []byte) ([]Request, error) {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(text, &elements); err != nil {
 		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
@@ -160,21 +160,21 @@ func parseJSON(text []byte) ([]Selection, error) {
 	if err := tooMany(len(elements)); err != nil {
 		return nil, err
 	}
-	selections := make([]Selection, 0, len(elements))
+	requests := make([]Request, 0, len(elements))
 	for i, element := range elements {
-		s, err := parseElement(element)
+		s, err := parseRequest(element)
 		if err != nil {
 			return nil, fmt.Errorf("element %d: %w", i, err)
 		}
-		selections = append(selections, s)
+		requests = append(requests, s)
 	}
-	return selections, nil
+	return requests, nil
 }
 
 // dnsName is what Kubernetes takes as the name of a NAD (DNS subdomain, RFC 1123) and of a namespace (label).
 var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-func (s *Selection) checkNames() error {
+func (s *Request) checkNames() error {
 	if s.Name == "" {
 		return errors.New("\"name\" is missing")
 	}
@@ -188,10 +188,10 @@ func (s *Selection) checkNames() error {
 }
 
 // nameInterfaces fills in net1, net2, … by position and sees that no name is asked for twice.
-func nameInterfaces(selections []Selection, primary string) error {
+func nameInterfaces(requests []Request, primary string) error {
 	owner := map[string]int{}
-	for i := range selections {
-		s := &selections[i]
+	for i := range requests {
+		s := &requests[i]
 		if s.Interface == "" {
 			s.Interface = fmt.Sprintf("net%d", i+1)
 		}
@@ -205,7 +205,7 @@ func nameInterfaces(selections []Selection, primary string) error {
 			return fmt.Errorf("element %d (%s): interface %q is taken, the pod has it already", i, s, s.Interface)
 		}
 		if first, taken := owner[s.Interface]; taken {
-			return fmt.Errorf("element %d (%s): interface %q is asked for by element %d (%s) too", i, s, s.Interface, first, &selections[first])
+			return fmt.Errorf("element %d (%s): interface %q is asked for by element %d (%s) too", i, s, s.Interface, first, &requests[first])
 		}
 		owner[s.Interface] = i
 	}

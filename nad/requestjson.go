@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// elementJSON is an element in the JSON form (multi-net-spec 1.3, section 4.1.2.1).
-type elementJSON struct {
+// requestJSON is an element in the JSON form (multi-net-spec 1.3, section 4.1.2.1).
+type requestJSON struct {
 	Name           string            `json:"name"`
 	Namespace      string            `json:"namespace"`
 	Interface      string            `json:"interface"`
@@ -44,26 +44,26 @@ type Bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst,omitempty"`
 }
 
-func parseElement(element []byte) (Selection, error) {
-	var raw elementJSON
+func parseRequest(element []byte) (Request, error) {
+	var raw requestJSON
 	if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
-		return Selection{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
+		return Request{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
 	}
 	// Keys with a dot are other projects' (multi-net-spec 1.3, section 4.1.2.1).
 	foreign := func(key string) bool { return strings.Contains(key, ".") }
 	if err := conf.DecodeObject(element, &raw, foreign); err != nil {
-		return Selection{}, err
+		return Request{}, err
 	}
 	if err := raw.refuseUnserved(); err != nil {
-		return Selection{}, err
+		return Request{}, err
 	}
-	s := Selection{Namespace: raw.Namespace, Name: raw.Name, Interface: raw.Interface}
+	s := Request{Namespace: raw.Namespace, Name: raw.Name, Interface: raw.Interface}
 	if err := s.checkNames(); err != nil {
-		return Selection{}, err
+		return Request{}, err
 	}
-	for _, step := range []func(*elementJSON) error{s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs, s.setDeviceID} {
+	for _, step := range []func(*requestJSON) error{s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs, s.setDeviceID} {
 		if err := step(&raw); err != nil {
-			return Selection{}, err
+			return Request{}, err
 		}
 	}
 	return s, nil
@@ -73,14 +73,14 @@ func parseElement(element []byte) (Selection, error) {
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 // refuseUnserved names the keys that have no behaviour yet.
-func (raw *elementJSON) refuseUnserved() error {
+func (raw *requestJSON) refuseUnserved() error {
 	if given(raw.IPAMClaim) {
 		return errors.New("\"ipam-claim-reference\" is not served yet, leave it out")
 	}
 	return nil
 }
 
-func (s *Selection) setIPs(raw *elementJSON) error {
+func (s *Request) setIPs(raw *requestJSON) error {
 	if raw.IPs != nil && len(raw.IPs) == 0 {
 		return errors.New("ips is an empty list, leave it out or name an address")
 	}
@@ -123,7 +123,7 @@ func parseAddr(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-func (s *Selection) setMAC(raw *elementJSON) error {
+func (s *Request) setMAC(raw *requestJSON) error {
 	if raw.MAC == nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (s *Selection) setMAC(raw *elementJSON) error {
 }
 
 // setGUID reads the lower 8 bytes of an IP-over-Infiniband hardware address (RFC 4391, section 9.1.1).
-func (s *Selection) setGUID(raw *elementJSON) error {
+func (s *Request) setGUID(raw *requestJSON) error {
 	if raw.InfinibandGUID == nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (s *Selection) setGUID(raw *elementJSON) error {
 	return nil
 }
 
-func (s *Selection) setDefaultRoute(raw *elementJSON) error {
+func (s *Request) setDefaultRoute(raw *requestJSON) error {
 	if raw.DefaultRoute == nil {
 		return nil
 	}
@@ -193,7 +193,7 @@ type portMappingJSON struct {
 // maxPortMappings bounds what one attachment may ask for.
 const maxPortMappings = 256
 
-func (s *Selection) setPortMappings(raw *elementJSON) error {
+func (s *Request) setPortMappings(raw *requestJSON) error {
 	if raw.PortMappings != nil && len(raw.PortMappings) == 0 {
 		return errors.New("portMappings is an empty list, leave it out or map a port")
 	}
@@ -243,7 +243,7 @@ type bandwidthJSON struct {
 	EgressBurst  *int64 `json:"egressBurst"`
 }
 
-func (s *Selection) setBandwidth(raw *elementJSON) error {
+func (s *Request) setBandwidth(raw *requestJSON) error {
 	if !given(raw.Bandwidth) {
 		return nil
 	}
@@ -295,7 +295,7 @@ func burstOr(burst, rate uint64) uint64 {
 // deviceID is what a device plugin may name a device, as far as it can be told apart in one line.
 var deviceID = regexp.MustCompile(`^[!-~]{1,253}$`)
 
-func (s *Selection) setDeviceID(raw *elementJSON) error {
+func (s *Request) setDeviceID(raw *requestJSON) error {
 	if raw.DeviceID == nil {
 		return nil
 	}
@@ -306,7 +306,7 @@ func (s *Selection) setDeviceID(raw *elementJSON) error {
 	return nil
 }
 
-func (s *Selection) setCNIArgs(raw *elementJSON) error {
+func (s *Request) setCNIArgs(raw *requestJSON) error {
 	if !given(raw.CNIArgs) {
 		return nil
 	}

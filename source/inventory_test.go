@@ -13,18 +13,18 @@ import (
 )
 
 // What is gone for good loses its addresses: in doubt it is not.
-func TestCensusGone(t *testing.T) {
+func TestInventoryGone(t *testing.T) {
 	mirror := map[string]string{"kubernetes.io/config.mirror": "hash"}
 	pods := []*Pod{
 		{Namespace: "shop", Name: "web-0", UID: "u1", NodeName: "node-1"},
 		{Namespace: "shop", Name: "static", UID: "u2", NodeName: "node-1", Annotations: mirror},
 		{Namespace: "shop", Name: "no-uid", NodeName: "node-1"},
 	}
-	some := newCensus(pods, []string{"node-1", "node-2"})
-	none, unknown := newCensus(pods, []string{}), newCensus(pods, nil)
+	some := newInventory(pods, []string{"node-1", "node-2"})
+	none, unknown := newInventory(pods, []string{}), newInventory(pods, nil)
 	tests := []struct {
 		name           string
-		census         *Census
+		census         *Inventory
 		pod, uid, node string
 		want           string
 	}{
@@ -55,11 +55,11 @@ func TestCensusGone(t *testing.T) {
 }
 
 // A node that is gone for good loses what it was given: in doubt it is not.
-func TestCensusNodeGone(t *testing.T) {
-	some, none, unknown := newCensus(nil, []string{"node-1"}), newCensus(nil, []string{}), newCensus(nil, nil)
+func TestInventoryNodeGone(t *testing.T) {
+	some, none, unknown := newInventory(nil, []string{"node-1"}), newInventory(nil, []string{}), newInventory(nil, nil)
 	for _, tt := range []struct {
 		name   string
-		census *Census
+		census *Inventory
 		node   string
 		want   bool
 	}{
@@ -98,7 +98,7 @@ func paged[T any](c *cluster, resource string, items []T, list func(items []T, n
 }
 
 // All pages count, of all nodes' pods: what were on the second page would else lose its addresses.
-func TestKubeCensus(t *testing.T) {
+func TestKubeInventory(t *testing.T) {
 	c := newCluster(t, "")
 	elsewhere := apiPod("web-2", "u3", nil)
 	elsewhere.Namespace, elsewhere.Spec.NodeName = "infra", "node-3"
@@ -110,7 +110,7 @@ func TestKubeCensus(t *testing.T) {
 	nodes := paged(c, "nodes", []corev1.Node{node("node-1"), node("node-3")}, func(items []corev1.Node, next string) runtime.Object {
 		return &corev1.NodeList{Items: items, ListMeta: metav1.ListMeta{Continue: next}}
 	})
-	census, err := c.Census(background)
+	census, err := c.Inventory(background)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +137,9 @@ func TestKubeCensus(t *testing.T) {
 }
 
 // A cluster without a node has none: that is not a source that knows none.
-func TestKubeCensusWithoutNodes(t *testing.T) {
+func TestKubeInventoryWithoutNodes(t *testing.T) {
 	c := newCluster(t, "", apiPod("web-0", "u1", nil))
-	census, err := c.Census(background)
+	census, err := c.Inventory(background)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestKubeCensusWithoutNodes(t *testing.T) {
 }
 
 // A part of the pods or nodes would make the rest look gone.
-func TestKubeCensusFails(t *testing.T) {
+func TestKubeInventoryFails(t *testing.T) {
 	for _, resource := range []string{"pods", "nodes"} {
 		for _, at := range []int{1, 2} {
 			t.Run(fmt.Sprint(resource, " page ", at), func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestKubeCensusFails(t *testing.T) {
 					}
 					return true, &corev1.PodList{ListMeta: more}, nil
 				})
-				census, err := c.Census(background)
+				census, err := c.Inventory(background)
 				if census != nil || err == nil || err.Error() != "list "+resource+": connection refused" {
 					t.Errorf("got %v, %v", census, err)
 				}
