@@ -97,12 +97,16 @@ generate: ## Make the OVSDB models again from ovndb/schema
 	$(GO) generate ./ovndb
 
 .PHONY: mutate
-mutate: setup ## Break the code at each guard and see the tests go red (WITHIN=15m: a sample)
+mutate: setup ## Apply the listed mutations; a test must fail at each (WITHIN=15m: a random sample)
 	$(GO) run ./hack/mutate $(if $(WITHIN),-within $(WITHIN))
 
 .PHONY: conformance
-conformance: setup ## Break the code at each demand of the specifications and see the tests go red
-	$(GO) run ./hack/mutate -named-in docs/conformance.md
+conformance: setup ## Apply the mutations of the specifications' demands; a test must fail at each
+	$(GO) run ./hack/mutate hack/mutate/conformance.yaml
+
+.PHONY: mutants
+mutants: setup ## Find places to break in some packages and report what no test notices (PKGS=./nad WITHIN=15m)
+	$(GO) run ./hack/mutate -find $(if $(WITHIN),-within $(WITHIN)) $(PKGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser that a tenant reaches (INPUTS=300000 each)

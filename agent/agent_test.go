@@ -448,6 +448,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestPanicIsAnError: one broken request does not end the agent.
+// Conformance: F-21
 func TestPanicIsAnError(t *testing.T) {
 	r := newRig(t)
 	r.start()

@@ -33,6 +33,7 @@ func replaceDir(text, dir string) string { return strings.Replace(text, "DIR", d
 const ext = `{"cniVersion":"1.0.0","name":"e","type":"bridge","capabilities":{"mac":true}}`
 
 // A pod without OVN networks needs no OVN: neither database is written, and both may be away.
+// Conformance: N-36 N-86 N-87 N-93 N-100
 func TestDelegatesOnly(t *testing.T) {
 	r := newRig(t)
 	r.source.nads["ext"] = netmodel.NAD{Config: ext}
@@ -85,6 +86,7 @@ func TestDelegatesOnly(t *testing.T) {
 }
 
 // What is wrong with a delegate is said without OVN, which may be away.
+// Conformance: F-7
 func TestRefusedDelegates(t *testing.T) {
 	tests := []struct{ name, config, networks, want string }{
 		{"not capable", ext, `[{"name":"ext","ips":["10.1.0.7"]}]`, `interface net1: network shop/ext: ips: no plugin of the network declares the capability "ips"`},
@@ -201,6 +203,7 @@ func TestGatewaysAreNotLeased(t *testing.T) {
 }
 
 // The operator's flags are the rules for pods.
+// Conformance: N-147
 func TestRules(t *testing.T) {
 	t.Run("isolated", func(t *testing.T) {
 		r := newRig(t)
@@ -236,6 +239,7 @@ func TestRules(t *testing.T) {
 }
 
 // A NAD without spec.config is served from the node's folder.
+// Conformance: N-3
 func TestPlanFromTheFolder(t *testing.T) {
 	r := newRig(t)
 	r.source.nads["ext"], r.source.nads["bad"] = netmodel.NAD{}, netmodel.NAD{}
@@ -253,6 +257,7 @@ func TestPlanFromTheFolder(t *testing.T) {
 }
 
 // Positions, routes and default routes of a pod with both kinds of networks.
+// Conformance: N-73
 func TestPlanOfBothKinds(t *testing.T) {
 	r := newRig(t)
 	r.accept("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400,"routes":[{"dst":"192.0.2.0/24"},{"dst":"198.51.100.0/24"}]}`)
@@ -304,6 +309,7 @@ func statusRequest() *agentapi.BindRequest {
 	}
 }
 
+// Conformance: N-95 N-97 N-124 N-125 N-126 F-16
 func TestStatusOf(t *testing.T) {
 	const (
 		primary = `[{"name":"cbr0","interface":"eth0","default":true,"dns":{}},`

@@ -319,6 +319,7 @@ func TestResourceOfAnOVNNetwork(t *testing.T) {
 }
 
 // What the device plugin says of a device is in the plan, for the plugin that has the pod's folder of it.
+// Conformance: D-4
 func TestDeviceInformationInThePlan(t *testing.T) {
 	const pci = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5"},"org.foo":12345678901234567890}`
 	r := newDeviceRig(t)

@@ -29,6 +29,7 @@ func folder(t *testing.T, files map[string]string) string {
 }
 
 // A NAD without spec.config is the node's file of its name (multi-net-spec 1.3, section 3.4.1).
+// Conformance: N-3 N-8 N-9 N-10 N-11 C-7 C-9 F-15
 func TestConfigurationsOfTheNode(t *testing.T) {
 	single := func(kind string) string { return `{"name":"ext","type":"` + kind + `"}` }
 	list := func(kind string) string { return `{"name":"ext","plugins":[{"type":"` + kind + `"}]}` }
@@ -73,6 +74,7 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 	}
 }
 
+// Conformance: N-11
 func TestNADsWithoutConfiguration(t *testing.T) {
 	src := &pods{nads: map[string]netmodel.NAD{"ext": {}}}
 	a := &Agent{source: src}

@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
+// Conformance: C-24
 func TestCheck(t *testing.T) {
 	address := func(texts ...string) func(*Plan) {
 		return func(p *Plan) {

@@ -8,6 +8,7 @@ import (
 
 // TestCodesOfTheSpecification: below 100 are codes of the CNI specification's table alone, in its meaning, and ours are
 // above (section 5, "Error").
+// Conformance: C-148
 func TestCodesOfTheSpecification(t *testing.T) {
 	var below []uint
 	for _, c := range Codes {
@@ -25,6 +26,7 @@ func TestCodesOfTheSpecification(t *testing.T) {
 }
 
 // TestValidAttachments: what the runtime lists for GC is read (section 2, "GC").
+// Conformance: C-69
 func TestValidAttachments(t *testing.T) {
 	p, err := ParsePlugin([]byte("{"+entry+`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"},{"containerID":"c2","ifname":"eth1"}]}`), Lenient)
 	if err != nil {
@@ -37,6 +39,7 @@ func TestValidAttachments(t *testing.T) {
 
 // TestKeysForOthers: well-known keys and args, which a plugin may pass over, are no error (section 1, and the
 // conventions' "args").
+// Conformance: C-17 C-158 C-162
 func TestKeysForOthers(t *testing.T) {
 	for _, key := range []string{`"args":{"cni":{"labels":[{"key":"app","value":"x"}]}}`, `"ipam":{"type":"host-local"}`, `"dns":{"domain":"x"}`} {
 		if p, err := ParsePlugin([]byte("{"+entry+","+key+"}"), Strict); err != nil || p.Name != "cbr0" {

@@ -42,6 +42,7 @@ func TestParsePlugin(t *testing.T) {
 }
 
 // No annotations handed and none there are two things.
+// Conformance: C-151
 func TestAnnotationsOfThePlugin(t *testing.T) {
 	tests := []struct {
 		name, keys string
@@ -77,6 +78,7 @@ func TestPrevResultIsKeptAsItCame(t *testing.T) {
 	}
 }
 
+// Conformance: C-147 C-149 C-154
 func TestParsePluginRefuses(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -155,6 +157,7 @@ func FuzzParsePlugin(f *testing.F) {
 	})
 }
 
+// Conformance: N-39
 func TestCheckInterfaceName(t *testing.T) {
 	const short, reserved, char = "is not of 1 to 15 characters", "is reserved", "has a character that an interface cannot have"
 	tests := []struct{ name, want string }{

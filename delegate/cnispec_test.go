@@ -156,6 +156,9 @@ func (n *node) operations() {
 }
 
 // TestRequests: what each plugin gets on its standard input (sections 1 and 3).
+// Conformance: N-90 N-135 N-136 N-137 N-148 C-8 C-12 C-13 C-19 C-35 C-54 C-70 C-74 C-75 C-84 C-86 C-90 C-93
+// Conformance: C-94 C-96 C-98 C-102 C-106 C-110 C-111 C-112 C-113 C-114 C-115 C-116 C-117 C-118 C-119 C-120
+// Conformance: C-123 C-124 C-127 C-155
 func TestRequests(t *testing.T) {
 	n := newNode(t)
 	n.operations()
@@ -206,6 +209,7 @@ func shown(key string, value json.RawMessage) string {
 }
 
 // TestParameters: what each plugin gets in its environment, and where it runs (sections 2, 3 and 4).
+// Conformance: N-42 N-88 N-89 C-21 C-22 C-23 C-33 C-43 C-55 C-56 C-76 C-88 C-89 C-91 C-101 C-106 C-122 C-161
 func TestParameters(t *testing.T) {
 	t.Setenv("NOT_OF_CNI", "handed on")
 	t.Setenv("CNI_CONTAINERID", "that of our own call")
@@ -276,6 +280,7 @@ func (n *node) plans(p *agentapi.Plan) {
 
 // TestFailedAdd: the list ends where it fails, and before the failure is returned all that was begun gets its DEL, the
 // last one first (sections 3, "Adding an attachment", and 4).
+// Conformance: N-88 N-138 N-140 N-141 N-145 C-10 C-85 C-95 C-97 C-130
 func TestFailedAdd(t *testing.T) {
 	n := newNode(t)
 	n.plans(n.attachments("c1", of(`{"type":"alpha"}`, ""), of(`{"type":"beta"},{"type":"alpha"}`, ""), of(`{"type":"alpha"}`, "")).Plan)
@@ -296,6 +301,7 @@ func TestFailedAdd(t *testing.T) {
 
 // TestFailedDel: a list ends where its DEL fails, the error is returned and a later DEL goes on with what is left; one of
 // another attachment is done all the same (section 3, "Deleting an attachment").
+// Conformance: N-142 N-143 C-34 C-41 C-97 C-100 C-129
 func TestFailedDel(t *testing.T) {
 	n := newNode(t)
 	n.attached("c1", of(`{"type":"beta"}`, ""), both)
@@ -313,6 +319,7 @@ func TestFailedDel(t *testing.T) {
 }
 
 // TestDelWithoutResult: without libcni's results a plugin is told of none, and the DEL goes on (section 2, "DEL").
+// Conformance: C-36 C-37 C-40
 func TestDelWithoutResult(t *testing.T) {
 	n := newNode(t)
 	n.attached("c1", both)
@@ -352,6 +359,7 @@ func TestDelInTheNodesNamespace(t *testing.T) {
 
 // TestCheckOfDelegates: what is checked, and that an error ends it (sections 1, "disableCheck", and 3, "Checking an
 // attachment").
+// Conformance: C-5 C-12 C-51 C-53 C-103 C-105 C-129
 func TestCheckOfDelegates(t *testing.T) {
 	n := newNode(t)
 	two := `{"type":"alpha"},{"type":"beta"}`
@@ -383,6 +391,7 @@ func TestCheckOfDelegates(t *testing.T) {
 }
 
 // TestCheckOfNothing: what was never added, or is deleted, is not checked (section 2, "CHECK").
+// Conformance: C-52
 func TestCheckOfNothing(t *testing.T) {
 	n := newNode(t)
 	n.must((&Plugin{}).Check(n.args))
@@ -395,6 +404,7 @@ func TestCheckOfNothing(t *testing.T) {
 
 // TestGC: what the runtime does not list gets its DEL, the plugins of all networks hear what is valid, and an error ends
 // nothing (sections 1, "disableGC", 2, "GC", and 3, "Garbage-collecting a network").
+// Conformance: C-6 C-68 C-71 C-72 C-73 C-74 C-108 C-109 C-128 C-129
 func TestGC(t *testing.T) {
 	n := newNode(t)
 	network := func(name, config string) string { return strings.Replace(config, `"ext"`, `"`+name+`"`, 1) }
@@ -417,6 +427,7 @@ func TestGC(t *testing.T) {
 }
 
 // TestMissingPlugin: one that is in no folder of CNI_PATH is an error of every operation (section 3).
+// Conformance: C-90 C-92 C-99 C-104 C-107 C-123
 func TestMissingPlugin(t *testing.T) {
 	n := newNode(t)
 	e := n.attachments("c1", of(`{"type":"missing"}`, ""))
@@ -433,6 +444,7 @@ func TestMissingPlugin(t *testing.T) {
 }
 
 // TestIPAMIsChecked: the plugin for addresses is a name too, and one that may be run (section 1).
+// Conformance: C-18
 func TestIPAMIsChecked(t *testing.T) {
 	n := newNode(t)
 	for kind, code := range map[string]uint{"beta": 0, "../beta": conf.CodeInvalidConfig, "/bin/sh": conf.CodeInvalidConfig, "gamma": conf.CodeNotAllowed} {
@@ -446,6 +458,7 @@ func TestIPAMIsChecked(t *testing.T) {
 }
 
 // TestContainersApart: a call for one container does nothing to another's (section 3, "Lifecycle & Ordering").
+// Conformance: C-82
 func TestContainersApart(t *testing.T) {
 	n := newNode(t)
 	n.attached("c1", both)
@@ -462,6 +475,7 @@ func TestContainersApart(t *testing.T) {
 
 // TestMovedDefaultInTheResult: the result is the one before, with the default route where it goes now (section 5, "ADD
 // Success").
+// Conformance: C-30 C-137 C-138 C-139
 func TestMovedDefaultInTheResult(t *testing.T) {
 	const before = `{"cniVersion":"1.0.0","dns":{"nameservers":["192.0.2.53"]},"interfaces":[{"name":"eth0","x":1}],"ips":[{"address":"10.244.1.2/24","gateway":"10.244.1.1"}],"routes":[%s{"dst":"10.96.0.0/12","mtu":1400}%s],"x-unknown":12345678901234567890}`
 	prev := fmt.Sprintf(before, `{"dst":"0.0.0.0/0","gw":"10.244.1.1"},`, "")

@@ -12,6 +12,7 @@ import (
 )
 
 // What a plugin gets goes through libcni as a stub and comes out whole, with its numbers as they were written.
+// Conformance: C-13 C-110
 func TestRequestOfAPlugin(t *testing.T) {
 	list, err := readConflist(&agentapi.Delegate{Conflist: json.RawMessage(`{"cniVersion":"1.0.0","name":"n","disableCheck":true,"plugins":[
 		{"type":"a","capabilities":{"mac":true,"ips":false},"big":12345678901234567890,"x":[1.10,1e400,-0],"ipam":{"type":"host-local","y":9007199254740993}},

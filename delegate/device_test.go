@@ -23,6 +23,7 @@ func wanting(device bool) *conflist {
 }
 
 // The folder is everybody's who writes device information: what is in it is not trusted.
+// Conformance: N-125
 func TestReadDevice(t *testing.T) {
 	const good = `{"type":"pci"}`
 	put := func(t *testing.T, path, text string) {
@@ -79,6 +80,7 @@ func TestReadDevice(t *testing.T) {
 }
 
 // What a call that was killed left is not the next one's, and nothing is left at the end.
+// Conformance: D-3
 func TestDeviceFileOfACall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "devinfo", "cni", "c1-net1-device.json")
 	for range 2 {

@@ -30,6 +30,7 @@ func informed(info string) *agentapi.Delegate {
 
 // What the device plugin said is in the file before the first plugin is called, whatever was there before, and whether or not a
 // plugin takes the file: the status has it from there.
+// Conformance: D-4 D-5
 func TestPrepareDevice(t *testing.T) {
 	put := func(t *testing.T, path, text string) {
 		t.Helper()
@@ -92,6 +93,7 @@ func TestPrepareDevice(t *testing.T) {
 }
 
 // Whatever runs in the pod's name may read the file; a folder in its place is an error of the network's.
+// Conformance: D-5
 func TestPrepareDeviceFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // runtimes', and not the tester's
 	path := filepath.Join(t.TempDir(), "devinfo", "cni", "c1-net1-device.json")
@@ -134,6 +136,7 @@ func (n *node) wantDevices(what string, want ...string) {
 
 // A device's information lasts as long as its attachment: from before the first plugin's ADD until after the last one's DEL, over
 // a DEL that fails, and goes into the status.
+// Conformance: D-6 D-7
 func TestDeviceFileOfAnAttachment(t *testing.T) {
 	n := newNode(t)
 	dir := n.devices()
@@ -163,6 +166,7 @@ func TestDeviceFileOfAnAttachment(t *testing.T) {
 }
 
 // What a plugin makes of the file is what goes into the status; it is told the path if it has the capability.
+// Conformance: D-7 D-8
 func TestDeviceFileThatAPluginWrites(t *testing.T) {
 	n := newNode(t)
 	path := filepath.Join(n.devices(), "c1-net1-device.json")

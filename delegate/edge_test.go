@@ -36,6 +36,7 @@ func callArgs(text []byte) *skel.CmdArgs {
 }
 
 // TestPlainPod: without an annotation of ours the result goes through byte for byte, and nothing is touched.
+// Conformance: N-128 C-30 C-62 C-63 C-138 C-140
 func TestPlainPod(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	for name, annotations := range map[string]string{"none": `{}`, "others'": `{"kubernetes.io/config.source":"api"}`} {
@@ -55,6 +56,7 @@ func TestPlainPod(t *testing.T) {
 }
 
 // TestEdge: whatever goes wrong inside is a CNI error with a code, of one line, without the configuration in it.
+// Conformance: N-127 N-134 C-27 C-146 C-147 F-20 F-21
 func TestEdge(t *testing.T) {
 	state := t.TempDir()
 	secret := `{"cniVersion":"1.0.0","name":"cbr0","type":"ovn-multinet","agentSockett":"/x","token":"s3cret"}`
@@ -140,6 +142,7 @@ func TestAddWithAgentThatVanishes(t *testing.T) {
 }
 
 // TestDelOfTheUnknown is what a plain pod's DEL is: success, and nothing made.
+// Conformance: C-42
 func TestDelOfTheUnknown(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	for range 2 {

@@ -32,6 +32,7 @@ var (
 	thisOne   = &conf.Allowed{Delegates: []string{"plugin"}}
 )
 
+// Conformance: C-125 F-14
 func TestExecPlugin(t *testing.T) {
 	tests := []struct {
 		name, lines string
@@ -126,6 +127,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// Conformance: N-146 C-15
 func TestOnlyWhatIsAllowedIsFound(t *testing.T) {
 	dir := filepath.Dir(script(t, "exit 0"))
 	e := &executor{allowed: &conf.Allowed{Delegates: []string{"plugin", "elsewhere", "../plugin"}}}

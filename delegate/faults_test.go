@@ -20,6 +20,7 @@ func commands() map[string]func(*skel.CmdArgs) error {
 
 // TestEveryCommandIsBehindTheEdge: skel, which calls these, makes 999 of a plain error. All five commands give
 // it CNI errors with codes of the table.
+// Conformance: F-20
 func TestEveryCommandIsBehindTheEdge(t *testing.T) {
 	for _, tt := range []struct {
 		name, stdin string
@@ -44,6 +45,7 @@ func TestEveryCommandIsBehindTheEdge(t *testing.T) {
 }
 
 // TestAPanicOfACommandIsAnError: a defect in a command ends neither the process nor the call without a word.
+// Conformance: F-21
 func TestAPanicOfACommandIsAnError(t *testing.T) {
 	noOutput := &Plugin{}
 	err := noOutput.Funcs().Add(callArgs(stdin(t.TempDir(), "{}", prevResult)))
@@ -55,6 +57,7 @@ func TestAPanicOfACommandIsAnError(t *testing.T) {
 
 // TestUncodedTroubleIsTheDelegates: what libcni says itself, of a result or of a plugin that is not there, is a plain error.
 // It is the delegate's; an error that has a code keeps it.
+// Conformance: F-20
 func TestUncodedTroubleIsTheDelegates(t *testing.T) {
 	const text = "decoding version from network config: unexpected end of JSON input"
 	if code, msg, details := conf.Describe(delegateError(errors.New(text))); code != conf.CodeDelegateFailed || msg != text || details == "" {

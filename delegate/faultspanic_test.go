@@ -11,6 +11,7 @@ import (
 )
 
 // TestAPanicOfTheParserIsAnError: the line in the log reads the configuration too, and may stumble as the command did.
+// Conformance: F-21
 func TestAPanicOfTheParserIsAnError(t *testing.T) {
 	for command, run := range commands() {
 		t.Run(command, func(t *testing.T) {

@@ -170,6 +170,7 @@ func TestJournalLists(t *testing.T) {
 
 // TestWriteFileIsWhole: what a killed writer left under the temporary name is overwritten, and a reader never sees
 // half a file.
+// Conformance: F-19
 func TestWriteFileIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

@@ -11,6 +11,7 @@ import (
 )
 
 // TestLockIsExclusive has many take the lock, which removes its file each time it is let go: never do two hold it.
+// Conformance: N-144 C-78
 func TestLockIsExclusive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	var inside, most int
@@ -44,6 +45,7 @@ func TestLockIsExclusive(t *testing.T) {
 	}
 }
 
+// Conformance: C-78
 func TestLockGivesUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	held, err := takeLock(t.Context(), path)

@@ -9,6 +9,7 @@ import (
 )
 
 // What the results say of default routes is what the kernel has: CHECK compares the two.
+// Conformance: C-45 C-54
 func TestSettleResults(t *testing.T) {
 	const (
 		plain = `{"cniVersion":"1.0.0","x":12345678901234567890}`

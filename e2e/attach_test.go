@@ -13,6 +13,7 @@ import (
 
 // TestMainJob attaches pods on two nodes in every form of the annotation and holds kernel, network-status and NB
 // against each other; then everything goes and nothing is left.
+// Conformance: N-16 N-17 N-24 N-33 N-86 N-93 N-103 N-106 N-108 N-111 N-116 C-28 C-34 C-163
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 2}, nil)
@@ -168,6 +169,7 @@ func (w *world) pairs(raw json.RawMessage) map[string]string {
 }
 
 // TestPrimaryIsUntouched compares the chain's result and eth0 with what Flannel's chain alone gives.
+// Conformance: N-128 C-134 C-135 C-136
 func TestPrimaryIsUntouched(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
@@ -199,6 +201,7 @@ func TestRuntimeWithoutAnnotations(t *testing.T) {
 }
 
 // TestVersions runs the job in every version of CNI that a conflist may have.
+// Conformance: C-49 C-133
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {

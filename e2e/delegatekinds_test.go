@@ -289,6 +289,7 @@ func answer(version string) string {
 // TestDelegateVersions runs a configuration and a list of two through each version of CNI: each plugin is spoken to in
 // that version and gets the result before it in its shape, DEL gets the result since 0.4.0 (CNI specification, section
 // 2), and the pod's network-status is the same whichever it was.
+// Conformance: C-1 C-35
 func TestDelegateVersions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)

@@ -24,6 +24,7 @@ func (w *world) recorderOn(name, keys string) (log string) {
 
 // TestKilledAmongDelegates kills the plugin at each point of its work with delegates: each one whose ADD was begun gets
 // its DEL, and what the real plugin made is gone.
+// Conformance: N-141 C-84
 func TestKilledAmongDelegates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -51,6 +52,7 @@ func TestKilledAmongDelegates(t *testing.T) {
 
 // TestDelegateDelFails: what a retry heals is an error of the DEL; what it does not is one no longer than that, so that
 // the plugins before us get theirs, and is done by GC later.
+// Conformance: N-142 N-143 C-100 F-2
 func TestDelegateDelFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -95,6 +97,7 @@ func TestDelegateDelFails(t *testing.T) {
 }
 
 // TestDelegateWithoutNetNS: the namespace went first, as it does when a node's runtime was killed.
+// Conformance: C-40
 func TestDelegateWithoutNetNS(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)

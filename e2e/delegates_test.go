@@ -126,6 +126,7 @@ func (w *world) calls(log string) (commands []string, last map[string]any) {
 }
 
 // TestDelegateIsToldWhatTheSpecificationSays holds what a plugin gets against CNI and the multi-network specification.
+// Conformance: N-12 N-31 N-42 N-44 N-57 N-148 C-116 F-6 F-16
 func TestDelegateIsToldWhatTheSpecificationSays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -154,6 +155,7 @@ func TestDelegateIsToldWhatTheSpecificationSays(t *testing.T) {
 
 // TestDelegateFails makes each of three attachments fail: what was made before goes, in reverse, the pod's owner reads
 // the plugin's own words and code, and nothing is left.
+// Conformance: N-138 N-145 F-14
 func TestDelegateFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -192,6 +194,7 @@ func TestDelegateFails(t *testing.T) {
 
 // TestDefaultRouteMoves gives a pod's default routes to a network of each kind: kernel, result and status agree, the
 // networks that are kept stay with the first interface, and no second default route is left.
+// Conformance: N-73 N-75 C-28 F-1
 func TestDefaultRouteMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {

@@ -96,6 +96,7 @@ func (w *world) deviceRead(log string) map[string]string {
 
 // TestInformationOfADevicePlugin: what a device plugin says of a device is in the CNI file before the plugins run, they may
 // write their own over it, network-status has what is there in the end, and the file goes with the pod.
+// Conformance: D-4 D-6 D-8
 func TestInformationOfADevicePlugin(t *testing.T) {
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	w.privateRun()

@@ -8,6 +8,7 @@ import (
 )
 
 // TestBadInput asks for what cannot be: each gets its code and one line that names the thing, and leaves nothing.
+// Conformance: F-12
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
@@ -60,6 +61,7 @@ func TestBadInput(t *testing.T) {
 }
 
 // TestPodWithoutManifest: a pod that its source does not know is not attached with invented addresses.
+// Conformance: F-9
 func TestPodWithoutManifest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
@@ -72,6 +74,7 @@ func TestPodWithoutManifest(t *testing.T) {
 }
 
 // TestNotChained: first in the conflist, or alone, is no way to run.
+// Conformance: N-127
 func TestNotChained(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
@@ -85,6 +88,7 @@ func TestNotChained(t *testing.T) {
 
 // TestInterfaceTaken: a name that something else in the pod has already is refused when the kernel says so, and
 // what was made before is undone.
+// Conformance: C-31
 func TestInterfaceTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)

@@ -112,6 +112,7 @@ func (w *world) withoutNetworks(name, networks string) (*lab.Pod, types.Result) 
 
 // TestFailedStatusIsUndone: a status that cannot be written fails the ADD, and the ADD itself takes everything away
 // again: ports, plugs, links and what delegates made, before anyone asks for a DEL. The default routes are back.
+// Conformance: F-10
 func TestFailedStatusIsUndone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -152,6 +153,7 @@ func TestFailedStatusIsUndone(t *testing.T) {
 }
 
 // TestCheckSeesEveryAttachment: CHECK is of each network of the pod, whoever made it.
+// Conformance: F-5 F-14
 func TestCheckSeesEveryAttachment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -196,6 +198,7 @@ func TestCheckSeesEveryAttachment(t *testing.T) {
 
 // TestGCKeepsWhatIsValid asks our plugin alone, without libcni's own knowledge of what is stale: what the runtime lists
 // stays, all else goes, and the delegate hears the same of its own attachments.
+// Conformance: F-4
 func TestGCKeepsWhatIsValid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
@@ -222,6 +225,7 @@ func TestGCKeepsWhatIsValid(t *testing.T) {
 // TestChainOfADelegateFailsAtDel: the last plugin of a network's chain refuses its DEL. The chain stops there, as CNI has it
 // (CNI specification, section 3), the pod's other networks do not, and nothing is forgotten: the retry has the result of the
 // ADD still, and goes through the whole chain.
+// Conformance: F-2 F-17
 func TestChainOfADelegateFailsAtDel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -276,6 +280,7 @@ func TestChainOfADelegateFailsAtDel(t *testing.T) {
 
 // TestNetworksOfOneCNIName: NADs of two namespaces whose configurations have the same "name", which is what libcni's cache
 // goes by. In one pod and in two, each plugin gets its own configuration and its own result back.
+// Conformance: F-18
 func TestNetworksOfOneCNIName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withGlobal("infra", withDelegates))
@@ -317,6 +322,7 @@ func TestNetworksOfOneCNIName(t *testing.T) {
 
 // TestPrimaryRuntimeConfigStaysThere: what kubelet asks for the pod, such as its hostPorts, is the primary network's. A
 // secondary network whose plugins could do the same gets what the annotation asks of it, which here is nothing.
+// Conformance: F-6
 func TestPrimaryRuntimeConfigStaysThere(t *testing.T) {
 	t.Parallel()
 	const ports = `[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`

@@ -11,6 +11,7 @@ import (
 
 // TestConfigurationsThatAreNone has what makes a parser stumble in NADs and annotations: a clear error that names the
 // network and the key, or the element, and nothing made, of the pod's other networks neither.
+// Conformance: F-7 F-12 F-13
 func TestConfigurationsThatAreNone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -65,6 +66,7 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 
 // TestIsolationHasNoWayAround: neither annotation brings a pod of one namespace onto another's network, or moves its first
 // interface.
+// Conformance: F-8
 func TestIsolationHasNoWayAround(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates) // isolation is the default
@@ -106,6 +108,7 @@ func TestIsolationHasNoWayAround(t *testing.T) {
 }
 
 // TestBrokenFileInTheNodesFolder: of the configurations on the node, one that is broken is its own trouble alone.
+// Conformance: F-15
 func TestBrokenFileInTheNodesFolder(t *testing.T) {
 	t.Parallel()
 	var dir string
@@ -140,6 +143,7 @@ func TestBrokenFileInTheNodesFolder(t *testing.T) {
 
 // TestCodesOfDelegates: a plugin's own code reaches the runtime, of every command; one that has none, or cannot be run, is 108
 // and never 999.
+// Conformance: F-14
 func TestCodesOfDelegates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {

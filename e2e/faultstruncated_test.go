@@ -13,6 +13,7 @@ import (
 
 // TestTruncatedFilesOfAnAttachment cuts what a DEL works from: the result that libcni keeps, which it does not write whole or
 // not at all, and our own journal. Either alone is enough: the delegate gets its DEL, with all that its ADD had.
+// Conformance: C-96 F-3 F-19
 func TestTruncatedFilesOfAnAttachment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -68,6 +69,7 @@ func TestTruncatedFilesOfAnAttachment(t *testing.T) {
 }
 
 // TestCheckWithATruncatedResult: what libcni's cache has lost is no fault of the attachment.
+// Conformance: F-3
 func TestCheckWithATruncatedResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -86,6 +88,7 @@ func TestCheckWithATruncatedResult(t *testing.T) {
 
 // TestGCBesideADamagedEntry: a pod that lives, and whose entry cannot be read, loses nothing to the GC of others: its delegate
 // gets no DEL, and is told to keep what it has for it.
+// Conformance: F-4
 func TestGCBesideADamagedEntry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
@@ -107,6 +110,7 @@ func TestGCBesideADamagedEntry(t *testing.T) {
 
 // TestGCOfNetworksOfOneCNIName: what of one NAD is stale and would not go is not taken away by another one's plugins, only
 // because the two configurations have one "name"; and each one's plugins are asked.
+// Conformance: F-18
 func TestGCOfNetworksOfOneCNIName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withGlobal("infra", withDelegates))
@@ -139,6 +143,7 @@ func TestGCOfNetworksOfOneCNIName(t *testing.T) {
 
 // TestNADsThatCannotBeRead: a source that does not answer, or is not understood, is no defect of ours, and no final word on
 // the pod either.
+// Conformance: F-20
 func TestNADsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)

@@ -77,6 +77,7 @@ func (w *world) primaryOnly(p *lab.Pod) (prev string) {
 
 // TestChainVersions: whatever version the node's conflist has and whatever the delegates speak, what is printed is the
 // primary's result to the byte, and one whose default route moves stays in its version.
+// Conformance: F-1
 func TestChainVersions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -138,6 +139,7 @@ func (w *world) checkNetworks() (log, cut, leases string) {
 
 // TestCheckWithDelegates breaks one thing at a time of a pod with an OVN interface and delegates: CHECK says which
 // interface it is and keeps a plugin's own code. All delegates are asked that know CHECK and whose author wants it.
+// Conformance: C-45 F-5
 func TestCheckWithDelegates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
@@ -232,6 +234,7 @@ func (w *world) collects(log string, valid []*lab.Pod, dels []string, attachment
 // TestGC has three pods of which the runtime says that one lives, beside one pod of another conflist and one in another
 // state folder: the two go with all that they have, and nobody else notices. The plugins of delegates are told who
 // lives on their network, if they know GC and their author wants it.
+// Conformance: C-68 C-69 F-4
 func TestGC(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
@@ -309,6 +312,7 @@ func (w *world) nameless() lab.Snapshot {
 
 // TestDelegateRepeats calls ADD and DEL of a pod with delegates more often than a runtime should, and with less: each
 // delegate has its DEL before its next ADD, and one DEL at the end, and its namespace as long as there is one.
+// Conformance: C-32
 func TestDelegateRepeats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)

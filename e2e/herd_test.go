@@ -16,6 +16,7 @@ import (
 
 // TestHerd attaches many pods at once on two nodes, and takes them away at once: every one is whole, no address is
 // given twice, nothing is left.
+// Conformance: C-82 C-83
 func TestHerd(t *testing.T) {
 	t.Parallel()
 	const herd = 24
@@ -56,6 +57,7 @@ func TestHerd(t *testing.T) {
 
 // TestAddAndDelAtOnce: a runtime that gives up an ADD deletes the sandbox while the ADD still runs. Whatever the
 // order, the world is as before once both have ended and a last DEL has come.
+// Conformance: N-144 C-78
 func TestAddAndDelAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
@@ -92,6 +94,7 @@ func TestAddAndDelAtOnce(t *testing.T) {
 }
 
 // TestFlowsNotInstalled names who of OVN is behind.
+// Conformance: C-50
 func TestFlowsNotInstalled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

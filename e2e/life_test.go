@@ -15,6 +15,7 @@ import (
 
 // TestRepeats calls ADD and DEL more often than a runtime should. Our plugin alone is called: Flannel's refuses a
 // second ADD itself.
+// Conformance: C-32 C-41
 func TestRepeats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)
@@ -141,6 +142,7 @@ func TestAddressReturns(t *testing.T) {
 
 // TestDelWithout takes pods away while something is missing. DEL succeeds, and what is left is gone once the
 // missing thing is back.
+// Conformance: C-36 C-37 C-38 C-86
 func TestDelWithout(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -183,6 +185,7 @@ func TestDelWithout(t *testing.T) {
 }
 
 // TestDamagedJournal: of a journal that cannot be read there is still known whose it was.
+// Conformance: F-3
 func TestDamagedJournal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{}, nil)

@@ -26,6 +26,7 @@ const flannel = `{
   ]
 }`
 
+// Conformance: N-134
 func TestDerive(t *testing.T) {
 	for _, c := range []struct {
 		name, primary, wantName, wantVersion string
@@ -102,6 +103,7 @@ func TestDeriveRefuses(t *testing.T) {
 }
 
 // TestPrimaryFile: the first file by name that a runtime could use, and never ours.
+// Conformance: N-130 N-131 N-132
 func TestPrimaryFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -127,6 +129,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // TestRun follows a node's life: no agent yet, no primary yet, both, a changed primary, a deleted conflist.
+// Conformance: N-129 N-130 N-132
 func TestRun(t *testing.T) {
 	root := t.TempDir()
 	c := Config{

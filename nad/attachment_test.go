@@ -122,6 +122,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// Conformance: N-29 N-30
 func TestResolveRefuses(t *testing.T) {
 	ips := func(network, list string) string { return `[{"name":"` + network + `","ips":[` + list + `]}]` }
 	tests := []struct {

@@ -32,6 +32,7 @@ func delegated(t testing.TB, rules Rules, config, keys string) (*Delegate, error
 }
 
 // What the plugins get of a NAD, whose name is ext.
+// Conformance: N-2 N-12 N-13 N-43 N-44 N-45 N-46 N-90 N-136 C-1 C-7 C-16 C-157 C-159 C-160
 func TestConflistOfADelegate(t *testing.T) {
 	tests := []struct{ name, config, keys, want string }{
 		{"as short as can be", `{"type":"bridge"}`, "", `{"cniVersion":"0.3.1","name":"ext","plugins":[{"type":"bridge"}]}`},
@@ -71,6 +72,7 @@ func TestConflistOfADelegate(t *testing.T) {
 }
 
 // Each is something that a NAD may have. The answer has code 7 and says what is wrong where.
+// Conformance: C-3 C-4 C-11 C-14 C-15 C-16 F-13
 func TestDelegateRefuses(t *testing.T) {
 	of := func(keys string) string { return `{"plugins":[{"type":"bridge"},{"type":"tuning",` + keys + `}]}` }
 	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
@@ -159,6 +161,7 @@ func showDelegate(d *Delegate) string {
 
 // What each key of an element is to the plugins that declare its capability, and that the attachment fails if none does
 // (multi-net-spec 1.3, sections 4.1.2.1.3.2 to 4.1.2.1.10.2).
+// Conformance: N-31 N-32 N-36 N-37 N-57 N-58 N-70 N-72 N-82 N-83 C-119 C-153 C-155 C-156 F-7
 func TestCapabilities(t *testing.T) {
 	tests := []struct{ key, keys, capability, want string }{
 		{"ips", `"ips":["10.2.2.42/24","2001:db8::5"]`, "ips", `ips ["10.2.2.42/24","2001:db8::5"]`},
@@ -208,6 +211,7 @@ func wantNotCapable(t *testing.T, err error, key, capability string) {
 }
 
 // Plugins that take an address by CNI_ARGS alone are served when the operator says so, and the pod's owner is warned.
+// Conformance: C-161
 func TestCompatibleMode(t *testing.T) {
 	const both = `"ips":["10.2.2.42/24","2001:db8::5"],"mac":"02:00:00:00:00:01"`
 	warning := func(key, arg string) string {

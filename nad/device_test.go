@@ -7,6 +7,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
+// Conformance: N-126 D-1
 func TestCheckDevice(t *testing.T) {
 	pci := func(address string) string {
 		return `{"type":"pci","version":"1.1.0","pci":{"pci-address":"` + address + `"}}`

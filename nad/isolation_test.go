@@ -8,6 +8,7 @@ import (
 )
 
 // A pod of the namespace shop, and networks of others.
+// Conformance: N-146 N-147 F-8
 func TestIsolation(t *testing.T) {
 	const (
 		short = "blue,infra/blue"
@@ -68,6 +69,7 @@ func TestIsolationIsByThePodsNamespace(t *testing.T) {
 }
 
 // What an OVN network cannot do is said, and why.
+// Conformance: N-43 N-56 N-69 N-79
 func TestKeysThatOVNNetworksRefuse(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"portMappings", `[{"name":"blue","portMappings":[{"hostPort":1,"containerPort":1}]}]`,

@@ -11,6 +11,7 @@ import (
 )
 
 // The annotations have the names of multi-net-spec 1.3, sections 4.1 and 5, whatever our constants say.
+// Conformance: N-14 N-94
 func TestAnnotationsOfTheSpecification(t *testing.T) {
 	for form, text := range map[string]string{"short": "blue,infra/red", "JSON": `[{"name":"blue"},{"name":"red","namespace":"infra"}]`} {
 		got, err := ParseRequests(map[string]string{"k8s.v1.cni.cncf.io/networks": text}, "shop", "eth0")
@@ -24,6 +25,7 @@ func TestAnnotationsOfTheSpecification(t *testing.T) {
 }
 
 // Names are of DNS-1123 units (multi-net-spec 1.3, section 3.3).
+// Conformance: N-6
 func TestUnitsOfAName(t *testing.T) {
 	for _, name := range []string{"a..b", "a.-b", "a-.b", "a.b-.c", ".a", "a."} {
 		got, err := ParseRequests(networks(name), "shop", "eth0")
@@ -37,6 +39,7 @@ func TestUnitsOfAName(t *testing.T) {
 
 // A claim on addresses is not served, alone as beside fixed ones: a pod that got others would look as if it were
 // (multi-net-spec 1.3, section 4.1.2.1.11).
+// Conformance: N-84 N-85
 func TestIPAMClaimIsRefused(t *testing.T) {
 	for name, keys := range map[string]string{
 		"alone":            `"ipam-claim-reference":"vm.blue"`,
@@ -53,6 +56,7 @@ func TestIPAMClaimIsRefused(t *testing.T) {
 }
 
 // A limit of nothing is none (multi-net-spec 1.3, section 4.1.2.1.8).
+// Conformance: N-63 N-64 N-65 N-66
 func TestBandwidthIsNotZero(t *testing.T) {
 	for _, key := range []string{"ingressRate", "ingressBurst", "egressRate", "egressBurst"} {
 		values := map[string]int{"ingressRate": 1, "ingressBurst": 2, "egressRate": 3, "egressBurst": 4}
@@ -84,6 +88,7 @@ var oddResults = map[string]string{
 
 // Every entry of the status keeps the rules of multi-net-spec 1.3, section 5.3, whatever a plugin's result was. The keys
 // mtu and gateway, and options of dns, are those that the specification's own library writes beside its text.
+// Conformance: N-105 N-106 N-107 N-117 N-120
 func TestStatusEntries(t *testing.T) {
 	keys := []string{"name", "interface", "ips", "mac", "default", "dns", "default-route", "device-info", "mtu", "gateway"}
 	ofDNS := []string{"nameservers", "domain", "search", "options"}

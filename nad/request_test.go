@@ -32,6 +32,7 @@ func networks(text string) map[string]string {
 	return map[string]string{conf.NetworksAnnotation: text}
 }
 
+// Conformance: N-16 N-17 N-18 N-19 N-20 N-22 N-23 N-27 N-38 N-91
 func TestParseRequests(t *testing.T) {
 	tests := []struct {
 		name string
@@ -97,6 +98,7 @@ func TestParseRequestsOfAPlainPod(t *testing.T) {
 }
 
 // Each of these is what someone may write. The answer is one line with code 7 that names the element.
+// Conformance: N-6 N-15 N-20 N-21 N-25 N-26 N-34 N-39 N-41 N-92 C-24 F-12
 func TestParseRequestsRefuses(t *testing.T) {
 	element := func(keys string) string { return `[{"name":"a"},{"name":"blue",` + keys + `}]` }
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
@@ -233,6 +235,7 @@ func wantRefusal(t *testing.T, err error, want string) {
 	}
 }
 
+// Conformance: F-8
 func TestParseRequestsRefusesAnnotations(t *testing.T) {
 	tests := []struct {
 		name, key string
@@ -254,6 +257,7 @@ func TestParseRequestsRefusesAnnotations(t *testing.T) {
 	}
 }
 
+// Conformance: F-12
 func FuzzSelect(f *testing.F) {
 	for _, text := range []string{
 		"", "blue", "a, ns/b@x ,c@net9", "a@net2,b", `[{"name":"blue"}]`, `[{"name":"a","ips":["10.1.0.7/16","fd01::7"],"mac":"02:00:00:00:00:01"}]`,

@@ -29,6 +29,7 @@ func showKeys(t *testing.T, s *Request) string {
 }
 
 // The keys of multi-net-spec 1.3, section 4.1.2.1, beside name, namespace, interface, ips and mac.
+// Conformance: N-54 N-55 N-71 C-152
 func TestKeysOfARequest(t *testing.T) {
 	tests := []struct{ name, keys, want string }{
 		{"none", `"ips":null`, ""},
@@ -91,6 +92,7 @@ func ports(n int) string {
 	return `"portMappings":[` + strings.Join(words, ",") + "]"
 }
 
+// Conformance: N-49 N-50 N-51 N-52 N-53 N-61 N-62 N-67 N-68 N-74 N-80
 func TestKeysOfARequestRefuses(t *testing.T) {
 	deep := strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)
 	port := func(keys string) string { return `"portMappings":[{"hostPort":1,"containerPort":1},{` + keys + `}]` }

@@ -42,6 +42,7 @@ func showRouting(r *Routing) string {
 	return strings.Join(words, "; ")
 }
 
+// Conformance: N-78
 func TestDefaultRoute(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"not asked for", "blue,dual", ""},
@@ -71,6 +72,7 @@ func TestDefaultRoute(t *testing.T) {
 	}
 }
 
+// Conformance: N-74 N-76
 func TestDefaultRouteRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"twice", `[{"name":"blue","default-route":[]},{"name":"mac"},{"name":"dual","default-route":["10.2.0.1"]}]`,

@@ -21,6 +21,8 @@ func result(t *testing.T, text string) *types100.Result {
 	return r
 }
 
+// Conformance: N-99 N-103 N-104 N-108 N-109 N-111 N-112 N-113 N-114 N-116 N-118 N-119 N-120 N-121 N-122 N-123
+// Conformance: N-124
 func TestStatus(t *testing.T) {
 	const flannel = `{"cniVersion":"1.0.0","interfaces":[
 		{"name":"cni0","mac":"02:00:00:00:00:01"},
@@ -97,6 +99,7 @@ func TestStatus(t *testing.T) {
 }
 
 // Results of delegates, in the forms that plugins give.
+// Conformance: N-96 N-99 N-100 N-101 N-102 N-110 N-113 N-115 N-119 F-16
 func TestStatusOfDelegates(t *testing.T) {
 	const of100 = `{"cniVersion":"1.0.0","interfaces":[{"name":"br1","mac":"02:00:00:00:00:01"},{"name":"veth1","mac":"02:00:00:00:00:02"},
 		{"name":"net1","mac":"02:00:00:00:00:03","mtu":1400,"sandbox":"/x"}],

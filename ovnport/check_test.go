@@ -11,6 +11,7 @@ import (
 )
 
 // CHECK compares a port's row with what the ADD was told.
+// Conformance: C-47
 func TestCheck(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", `"subnets":"10.1.0.0/24,fd01::/64"`)
@@ -42,6 +43,7 @@ func TestCheck(t *testing.T) {
 }
 
 // CHECK finds the host end that is gone, is another sandbox's or port's, or has no flows.
+// Conformance: C-47
 func TestCheckOfAHostEnd(t *testing.T) {
 	n := newNode(t)
 	end := n.plug(t, owner("web-0", "c1"), "net1")[0].HostEnd

@@ -12,6 +12,7 @@ import (
 )
 
 // A lease keeps claims off and a claim leases: whoever comes second is told who was first.
+// Conformance: C-83
 func TestHeldIsHeld(t *testing.T) {
 	tests := []struct {
 		name          string

@@ -150,6 +150,7 @@ func (s *podServer) state(t *testing.T) (pod map[string]any) {
 }
 
 // A status is one PATCH of one annotation: what kubelet and users write at the same moment is as they wrote it.
+// Conformance: F-11
 func TestStatusLeavesOtherWritersAlone(t *testing.T) {
 	s, k := newPodServer(t)
 	const status = `[{"name":"cbr0","default":true},{"name":"shop/blue","interface":"net1"}]`
@@ -175,6 +176,7 @@ func TestStatusLeavesOtherWritersAlone(t *testing.T) {
 
 // A status that is not taken is an error, whatever the reason: the agent fails the ADD by it, and all is undone. Only a
 // pod that is gone, or has another UID, is "not found", for which nobody tries again.
+// Conformance: F-10
 func TestStatusThatIsNotTakenIsAnError(t *testing.T) {
 	const once, looked, twice = "PATCH", "PATCH GET", "PATCH GET PATCH"
 	for _, tt := range []struct {

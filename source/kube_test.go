@@ -225,6 +225,7 @@ func TestKubeKeepsLittleOfAPod(t *testing.T) {
 	}
 }
 
+// Conformance: N-1
 func TestKubeNAD(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -334,6 +335,7 @@ func TestKubeWatchesItsNode(t *testing.T) {
 	}
 }
 
+// Conformance: N-94 F-10 F-11
 func TestKubeSetStatus(t *testing.T) {
 	gone := apierrors.NewNotFound(pods, "web-0")
 	tests := []struct {

@@ -73,6 +73,7 @@ func TestKubeNADsFails(t *testing.T) {
 
 // The finalizers are a list that is written whole: the others' kept, and only when ours is to change. The UID and the
 // version that was read are preconditions of every patch.
+// Conformance: N-5
 func TestKubeSetNetworkState(t *testing.T) {
 	const said = `{"ready":true}`
 	annotated := func(value, rest string) string {

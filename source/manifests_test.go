@@ -18,6 +18,7 @@ import (
 
 var background = context.Background()
 
+// Conformance: N-1
 func TestManifestsRead(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -288,6 +289,7 @@ func TestManifestsFolderMoves(t *testing.T) {
 	eventually(t, "shop/blue: 5", blue)
 }
 
+// Conformance: N-93
 func TestSetStatus(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", podYAML("web-0", "u1", "blue"))
@@ -317,6 +319,7 @@ func TestSetStatus(t *testing.T) {
 	}
 }
 
+// Conformance: F-10
 func TestSetStatusFails(t *testing.T) {
 	f := newFolder(t)
 	m := f.manifests(nil)

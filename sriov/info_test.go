@@ -40,6 +40,7 @@ func TestInfoDir(t *testing.T) {
 	}
 }
 
+// Conformance: D-2
 func TestInfo(t *testing.T) {
 	odd := `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vdpa3","driver":"vhost","path":"/dev/vhost-vdpa0"},"org.foo":12345678901234567890}`
 	tests := []struct {
@@ -81,6 +82,7 @@ func TestInfo(t *testing.T) {
 }
 
 // The folder is everybody's who writes such files: what is in it is not trusted. FILE stands for the file.
+// Conformance: D-2
 func TestInfoThatIsNone(t *testing.T) {
 	text := func(s string) func(*testing.T, string) {
 		return func(t *testing.T, path string) { put(t, filepath.Dir(path), filepath.Base(path), s) }

@@ -95,6 +95,7 @@ func (n *node) refused(what string, code int, stdout string) refusal {
 }
 
 // TestVersion: the answer to VERSION, for which nothing but the command is needed (sections 2 and 5, "VERSION").
+// Conformance: C-66 C-67 C-131 C-143
 func TestVersion(t *testing.T) {
 	code, stdout := newNode(t).call("VERSION", `{"cniVersion":"1.1.0"}`, "CNI_NETNS=")
 	const want = `{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
@@ -104,6 +105,7 @@ func TestVersion(t *testing.T) {
 }
 
 // TestSuccess: each operation ends with 0 and prints its result, which only ADD has (section 2, "Errors").
+// Conformance: C-25 C-29 C-36 C-57 C-61 C-70 C-131 C-132 C-163
 func TestSuccess(t *testing.T) {
 	n := newNode(t)
 	if err := os.WriteFile(agentapi.ReadyMarker(filepath.Join(n.state, "sock")), nil, 0o600); err != nil {
@@ -124,6 +126,7 @@ func TestSuccess(t *testing.T) {
 }
 
 // TestAnyVersion: the result is of the version that the configuration has (section 5, "ADD Success").
+// Conformance: C-133 C-143
 func TestAnyVersion(t *testing.T) {
 	n := newNode(t)
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -136,6 +139,7 @@ func TestAnyVersion(t *testing.T) {
 
 // TestErrors: what goes wrong ends with another code than 0, and is on standard output as an object with a code of the
 // specification's table and a message that names what is wrong (section 5, "Error").
+// Conformance: C-26 C-27 C-58 C-59 C-60 C-145 C-146 C-148 C-149 C-150
 func TestErrors(t *testing.T) {
 	n := newNode(t)
 	for _, tt := range []struct {
@@ -221,6 +225,7 @@ func blue() *agentapi.Plan {
 
 // TestCheck: right after the ADD all is well, what others may have changed since is passed over, and what is missing is
 // an error (section 2, "CHECK").
+// Conformance: C-44 C-45 C-46 C-47 C-49 C-63
 func TestCheck(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -277,6 +282,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestCheckByTheAgent: what the agent finds missing in the databases is the answer to CHECK.
+// Conformance: C-47 C-48
 func TestCheckByTheAgent(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -293,6 +299,7 @@ func TestCheckByTheAgent(t *testing.T) {
 
 // TestInterfaceIsThere: an interface of the name that is asked for is an error, stays, and nothing else does (section 2,
 // "ADD").
+// Conformance: C-31
 func TestInterfaceIsThere(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -395,6 +402,7 @@ func TestNodeNamespace(t *testing.T) {
 
 // TestEachCallReachesDelegates: ADD, CHECK, GC and DEL are called of the plugins of a pod's networks too (section 4,
 // "Delegated plugin execution procedure"), and STATUS is not: which they are only a pod can say.
+// Conformance: C-51 C-64 C-65 C-73 C-126 C-127 C-128
 func TestEachCallReachesDelegates(t *testing.T) {
 	if err := unix.Access("/sys/fs/cgroup", unix.W_OK); err != nil {
 		t.Skip("needs root, who may make control groups: ", err)
@@ -426,6 +434,7 @@ func TestEachCallReachesDelegates(t *testing.T) {
 
 // TestVersionIsTheOneAsked: an answer to VERSION is in the version of the question, and an error in that of the call
 // (section 5, "VERSION Success" and "Error").
+// Conformance: C-142 C-144
 func TestVersionIsTheOneAsked(t *testing.T) {
 	n := newNode(t)
 	for command, stdin := range map[string]string{
@@ -443,6 +452,7 @@ func TestVersionIsTheOneAsked(t *testing.T) {
 }
 
 // TestInvalidVariables: the message of code 4 has the name of the variable (section 5, "Error").
+// Conformance: C-150
 func TestInvalidVariables(t *testing.T) {
 	n := newNode(t)
 	for want, env := range map[string][]string{
