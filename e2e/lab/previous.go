@@ -219,7 +219,7 @@ func BuildNext(ctx context.Context, version int) (dir string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	file := filepath.Join(root, "plan", "message.go")
+	file := filepath.Join(root, "agentapi", "message.go")
 	replaced, err := overlaid()
 	if err != nil {
 		return "", err
