@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -48,6 +49,7 @@ func (c *clientOptions) load() (config *rest.Config, namespace string, err error
 	deferred := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	config, err = deferred.ClientConfig()
 	if err == nil {
+		config.UserAgent = program.UserAgent()
 		namespace, _, err = deferred.Namespace()
 	}
 	if clientcmd.IsEmptyConfig(err) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -32,7 +33,7 @@ certificates of its Secret ovn-multinet-nb-controller, or ovn-multinet-nb; both 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(networkCommand(), forgetCommand(), gcCommand())
-	return daemon.Main(root)
+	return program.Main(root)
 }
 
 // options are what every question needs.

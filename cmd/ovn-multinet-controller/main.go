@@ -16,8 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/configfile"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/leader"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -41,7 +43,7 @@ func main() {
 	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute, "how often to look for ports whose pod or node is gone; what is seen twice is released")
 	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM, "prefix length of the widest IPv4 subnet (on layer3: block) with excludeSubnets; OVN's own address allocator costs northd memory and time by the width")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
-	os.Exit(daemon.Main(cmd))
+	os.Exit(program.Main(cmd))
 }
 
 // networks is the source of NADs, pods and nodes.
@@ -59,7 +61,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	file, config, err := daemon.OpenConfig(c.Config)
+	file, config, err := configfile.Open(c.Config)
 	if err != nil {
 		return err
 	}
@@ -94,7 +96,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
 	g.Go(func() error {
-		return file.Follow(ctx, log, func(now daemon.Config) { controller.Configure(now.Routers, now.Physical) })
+		return file.Follow(ctx, log, func(now configfile.Config) { controller.Configure(now.Routers, now.Physical) })
 	})
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/install"
-	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
 )
 
 func main() {
@@ -19,7 +19,7 @@ func main() {
 		Short: "The installer of ovn-multinet: chains the plugin after the node's primary network.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return install.Run(cmd.Context(), c, daemon.Logger(level))
+			return install.Run(cmd.Context(), c, program.Logger(level))
 		},
 	}
 	flags := cmd.PersistentFlags()
@@ -34,12 +34,12 @@ func main() {
 	flags.StringVar(&c.Entry.LogFile, "plugin-log", "", "file on the node that the plugin logs to; empty: none")
 	flags.StringVar(&c.Entry.Timeout, "plugin-timeout", conf.DefaultTimeout.String(), "time for one ADD")
 	flags.StringVar(&c.CNIVersion, "cni-version", "", "highest version of the CNI specification that the runtime speaks, 1.0.0 for containerd 1.6 and 1.7, 1.1.0 for containerd 2: the conflist is raised to it as far as all plugins of the chain go, and no pod starts if the runtime does not; empty: it stays the primary's")
-	daemon.LogFlag(flags, &level)
+	program.LogFlag(flags, &level)
 	cmd.AddCommand(&cobra.Command{
 		Use: "uninstall", Short: "Drain the node of pods with networks, then take conflist and plugin away", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return install.Uninstall(cmd.Context(), c, daemon.Logger(level))
+			return install.Uninstall(cmd.Context(), c, program.Logger(level))
 		},
 	})
-	os.Exit(daemon.Main(cmd))
+	os.Exit(program.Main(cmd))
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
 )
 
 // A pod may use the networks of its own namespace and those of namespace default, unless the operator says otherwise.
@@ -38,7 +38,7 @@ func TestBoundaryIsolationIsTheDefault(t *testing.T) {
 				return nil
 			})
 			cmd.SetArgs(append([]string{"--node-name=n1", "--nb-endpoints=tcp:192.0.2.1:6641"}, tt.args...))
-			if exit := daemon.Main(cmd); exit != 0 || got != tt.want {
+			if exit := program.Main(cmd); exit != 0 || got != tt.want {
 				t.Errorf("exit code %d, got %s, want %s", exit, got, tt.want)
 			}
 		})

@@ -15,10 +15,11 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agent"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-func main() { os.Exit(daemon.Main(command(run))) }
+func main() { os.Exit(program.Main(command(run))) }
 
 // command is the agent's, with what is run by its configuration.
 func command(run func(context.Context, conf.Agent) error) *cobra.Command {

@@ -27,19 +27,23 @@ var arrows = map[string][]string{
 	"internal/cniexec":   {},
 	"internal/failpoint": {},
 	"internal/hostile":   {},
-	"internal/daemon":    {"netmodel", "conf", "ovndb/..."},
-	"internal/leader":    {},
 	"internal/nettest":   {},
 	"internal/plainfile": {},
 	"internal/stale":     {},
 	"internal/show":      {"netmodel", "conf", "ovnnet", "agentapi"},
 	"internal/arch":      {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet", "internal/daemon", "internal/show"},
-	"cmd/ovn-multinet":            {"delegate"},
-	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "ovnnet", "sriov", "agentapi", "internal/daemon", "internal/show"},
-	"cmd/ovn-multinet-install":    {"conf", "install", "internal/daemon"},
-	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "ovnnet", "ovnport", "internal/daemon", "internal/leader"},
+	"internal/configfile": {"netmodel"},
+	"internal/daemon":     {"conf", "ovndb/...", "internal/program"},
+	"internal/leader":     {},
+	"internal/program":    {"conf", "internal/version"},
+	"internal/version":    {},
+
+	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet", "internal/daemon", "internal/program", "internal/show"},
+	"cmd/ovn-multinet":            {"delegate", "internal/version"},
+	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "ovnnet", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
+	"cmd/ovn-multinet-install":    {"conf", "install", "internal/program"},
+	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "ovnnet", "ovnport", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
 }
 
 // testOnly are packages that product code may not import.
@@ -89,6 +93,7 @@ var never = map[string][]string{
 	"ovndb":           {"k8s.io", "github.com/vishvananda"},
 	"source":          {"github.com/ovn-kubernetes", "github.com/vishvananda", "github.com/containernetworking"},
 	"sriov":           {"github.com/ovn-kubernetes"},
+	"install":         {"k8s.io", "net/http", "github.com/prometheus", "github.com/ovn-kubernetes", "github.com/vishvananda"},
 	"internal/daemon": {"github.com/vishvananda", "github.com/containernetworking"},
 }
 

@@ -2,40 +2,90 @@ package arch
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 
-// maxPlugin bounds the plugin's binary: it is read from the disk once per CNI call.
-const maxPlugin = 6_000_000
+// light are the programs that must stay small: the plugin, because the kernel reads its file on each CNI call, and the
+// installer, which only copies a file and writes another one.
+var light = map[string]struct {
+	needs  string   // a package that the program does link: the listing is of this program
+	banned []string // packages that the program does not link, not even through another package
+}{
+	"ovn-multinet": {module + "/delegate", []string{
+		"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",
+		"github.com/k8snetworkplumbingwg", module + "/ovndb", module + "/nad", module + "/agent", module + "/source",
+	}},
+	"ovn-multinet-install": {module + "/install", []string{
+		"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",
+		"github.com/k8snetworkplumbingwg", "github.com/vishvananda",
+		module + "/ovndb", module + "/nad", module + "/agent", module + "/source", module + "/delegate",
+	}},
+}
 
-// heavy is what the plugin does not link: each costs it milliseconds of every start, and it has no use for any.
-var heavy = []string{"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",
-	"github.com/k8snetworkplumbingwg", module + "/ovndb", module + "/nad", module + "/agent", module + "/source"}
+// maxLight is the limit for the size of such a program, in bytes.
+const maxLight = 6_000_000
 
-func TestPluginLinksLittle(t *testing.T) {
-	deps := strings.Fields(toolGo(t, nil, "list", "-deps", "./cmd/ovn-multinet"))
-	if !slices.Contains(deps, module+"/delegate") {
-		t.Fatalf("what is listed is not the plugin: %v", deps)
+func TestPluginLinksLittle(t *testing.T) { linksLittle(t, "ovn-multinet") }
+
+// TestInstallerLinksLittle: the installer links no k8s.io, among others.
+func TestInstallerLinksLittle(t *testing.T) { linksLittle(t, "ovn-multinet-install") }
+
+func linksLittle(t *testing.T, program string) {
+	t.Helper()
+	p := light[program]
+	deps := strings.Fields(toolGo(t, nil, "list", "-deps", "./cmd/"+program))
+	if !slices.Contains(deps, p.needs) {
+		t.Fatalf("this is not a listing of %s: %v", program, deps)
 	}
 	for _, dep := range deps {
-		if slices.ContainsFunc(heavy, func(h string) bool { return within(dep, h) }) {
-			t.Errorf("it links %s", dep)
+		if slices.ContainsFunc(p.banned, func(b string) bool { return within(dep, b) }) {
+			t.Errorf("%s links %s", program, dep)
 		}
 	}
 }
 
-func TestPluginIsSmall(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "ovn-multinet")
-	toolGo(t, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/ovn-multinet")
+func TestPluginIsSmall(t *testing.T) { isSmall(t, "ovn-multinet") }
+
+func TestInstallerIsSmall(t *testing.T) { isSmall(t, "ovn-multinet-install") }
+
+// isSmall builds a program as the Makefile does. The program must also say its version.
+func isSmall(t *testing.T, program string) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), program)
+	toolGo(t, []string{"CGO_ENABLED=0"}, "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w",
+		"-o", binary, "./cmd/"+program)
 	info, err := os.Stat(binary)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Size() > maxPlugin {
-		t.Errorf("it has %d bytes, want at most %d", info.Size(), maxPlugin)
+	if info.Size() > maxLight {
+		t.Errorf("%s has %d bytes, want at most %d", program, info.Size(), maxLight)
+	}
+	out, err := exec.Command(binary, "--version").Output()
+	if want := program + " version " + version.Number + " ("; err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("--version prints %q, %v; want %s…", out, err, want)
+	}
+}
+
+// TestEveryProgramHasAVersion: Main of internal/program adds --version; the plugin has its own.
+func TestEveryProgramHasAVersion(t *testing.T) {
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.path, "cmd/") {
+			continue
+		}
+		if !slices.ContainsFunc(p.files, func(f *file) bool {
+			return !f.test && slices.ContainsFunc(f.imports(), func(i string) bool {
+				return i == module+"/internal/program" || i == module+"/internal/version"
+			})
+		}) {
+			t.Errorf("%s has no --version: it imports neither internal/program nor internal/version", p.path)
+		}
 	}
 }
 

@@ -1,4 +1,6 @@
-package daemon
+// Package configfile owns the file of the controller's flag --config: reading the file, and following its changes. What the
+// keys mean is in package netmodel.
+package configfile
 
 import (
 	"bufio"
@@ -23,30 +25,31 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// Config is what the operator says in the file of --config. It can be carried out as it is.
+// Config is the content of the file, valid as a whole.
 type Config struct {
 	Routers  map[string]*netmodel.Router // by their full names
 	Physical netmodel.PhysicalGrants
 }
 
-// ConfigFile is the file of --config, which may change.
-type ConfigFile struct {
+// File is the file, whose content may change.
+type File struct {
 	path    string // "": the flag is not given
-	text    []byte // that counts
+	text    []byte // the last valid content
 	invalid atomic.Bool
 	after   func(time.Duration) <-chan time.Time
 }
 
-// An editor may empty a file before it writes it, and a file without routers withdraws them all: what the file says
-// counts when it stays so for settleTime. Where the kernel does not tell of changes, they are found after followEvery.
+// An editor may empty a file before it writes the file, and a file without routers withdraws all routers. Therefore a new
+// content is accepted only if it stays the same for settleTime. The file is also read every followEvery, in case that
+// inotify is not available or loses events.
 const (
 	settleTime  = time.Second
 	followEvery = 5 * time.Second
 )
 
-// OpenConfig reads the file of --config; there is nothing in it if the flag is not given.
-func OpenConfig(path string) (*ConfigFile, Config, error) {
-	f := &ConfigFile{path: path, after: time.After}
+// Open reads the file. If path is empty, the flag is not given and the Config is empty.
+func Open(path string) (*File, Config, error) {
+	f := &File{path: path, after: time.After}
 	if path == "" {
 		return f, Config{}, nil
 	}
@@ -63,9 +66,10 @@ func OpenConfig(path string) (*ConfigFile, Config, error) {
 }
 
 // Register adds the metric of the file to a registry.
-func (f *ConfigFile) Register(registry prometheus.Registerer) {
+func (f *File) Register(registry prometheus.Registerer) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ovn_multinet_controller_config_invalid", Help: "Whether the file of --config cannot be carried out, so that what it said before counts.",
+		Name: "ovn_multinet_controller_config_invalid",
+		Help: "Whether the file of --config is invalid, so that the controller keeps the last valid configuration.",
 	}, func() float64 {
 		if f.invalid.Load() {
 			return 1
@@ -74,40 +78,29 @@ func (f *ConfigFile) Register(registry prometheus.Registerer) {
 	}))
 }
 
-// Follow has each valid change of the file carried out, until the end of ctx. While the file is invalid, what it said
-// before counts.
-func (f *ConfigFile) Follow(ctx context.Context, log *slog.Logger, change func(Config)) error {
+// Follow calls change with each new valid content of the file, until the end of ctx. While the file is invalid, the last
+// valid content stays.
+func (f *File) Follow(ctx context.Context, log *slog.Logger, change func(Config)) error {
 	if f.path == "" {
 		return nil
 	}
-	// The folder: a mounted ConfigMap changes by a rename of the link ..data, and an editor renames a file too.
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		err = w.Add(filepath.Dir(f.path))
-	}
-	if err != nil {
-		log.Warn("the kernel does not tell of changes of --config: they are found a little later", "every", followEvery, "err", err)
-	}
-	if w == nil {
-		w = &fsnotify.Watcher{} // it never tells of anything
-	} else {
-		defer w.Close()
-	}
+	w, stop := f.watch(log)
+	defer stop()
 	again := time.NewTicker(followEvery)
 	defer again.Stop()
 	for said := ""; ; {
-		config, news, err := f.look(ctx)
+		config, changed, err := f.update(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && err.Error() != said:
 			said = err.Error()
-			log.Error("the changed configuration is invalid, what it said before counts", "err", err)
-		case err == nil && news:
+			log.Error("the changed configuration is invalid, keeping the last valid one", "err", err)
+		case err == nil && changed:
 			log.Info("the configuration has changed", "file", f.path)
 			change(config)
 		case err == nil && said != "":
-			log.Info("the configuration is as before again", "file", f.path)
+			log.Info("the configuration is the last valid one again", "file", f.path)
 		}
 		if err == nil {
 			said = ""
@@ -117,14 +110,30 @@ func (f *ConfigFile) Follow(ctx context.Context, log *slog.Logger, change func(C
 		case <-ctx.Done():
 			return nil
 		case <-w.Events:
-		case <-w.Errors: // events may be lost: the next look finds what they were of
+		case <-w.Errors: // inotify may have lost events: read the file again
 		case <-again.C:
 		}
 	}
 }
 
-// look reads the file again; news: it says something else than what counts, and that counts from now on.
-func (f *ConfigFile) look(ctx context.Context) (config Config, news bool, err error) {
+// watch watches the folder of the file: a mounted ConfigMap changes by a rename of the link ..data, and an editor renames
+// a file too. If inotify is not available, the watcher reports nothing.
+func (f *File) watch(log *slog.Logger) (w *fsnotify.Watcher, stop func()) {
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		stop = func() { _ = w.Close() }
+		err = w.Add(filepath.Dir(f.path))
+	} else {
+		w, stop = &fsnotify.Watcher{}, func() {}
+	}
+	if err != nil {
+		log.Warn("cannot watch the file of --config, reading it periodically", "every", followEvery, "err", err)
+	}
+	return w, stop
+}
+
+// update reads the file again. changed means that the file has a new valid content, which update has accepted.
+func (f *File) update(ctx context.Context) (config Config, changed bool, err error) {
 	text, err := f.read()
 	for err == nil && !bytes.Equal(text, f.text) {
 		select {
@@ -137,14 +146,14 @@ func (f *ConfigFile) look(ctx context.Context) (config Config, news bool, err er
 			continue
 		}
 		if config, err = f.parse(text); err == nil {
-			f.text, news = text, true
+			f.text, changed = text, true
 		}
-		return config, news, err
+		return config, changed, err
 	}
 	return Config{}, false, err
 }
 
-func (f *ConfigFile) read() ([]byte, error) {
+func (f *File) read() ([]byte, error) {
 	text, err := os.ReadFile(f.path)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
@@ -152,7 +161,7 @@ func (f *ConfigFile) read() ([]byte, error) {
 	return text, nil
 }
 
-func (f *ConfigFile) parse(text []byte) (Config, error) {
+func (f *File) parse(text []byte) (Config, error) {
 	config, err := parseConfig(text)
 	if err != nil {
 		return Config{}, fmt.Errorf("--config: %s: %w", f.path, err)
@@ -179,19 +188,19 @@ func parseConfig(text []byte) (c Config, err error) {
 	return c, nil
 }
 
-// configObject makes one JSON object of the YAML in the file of --config; nil when there is none in it.
+// configObject converts the YAML of the file into one JSON object. The result is nil if the file is empty.
 func configObject(text []byte) ([]byte, error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	if _, err := documents.Read(); err == nil {
 		if _, err := documents.Read(); !errors.Is(err, io.EOF) {
-			return nil, errors.New("it has several documents (---), where one is read")
+			return nil, errors.New("the file has several documents (---), only one is allowed")
 		}
 	}
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // which may have lines
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // the error may have several lines
 	}
-	if string(object) == "null" { // nothing, or comments
+	if string(object) == "null" { // the file is empty or has only comments
 		return nil, nil
 	}
 	return object, nil

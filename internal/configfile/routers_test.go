@@ -1,4 +1,4 @@
-package daemon
+package configfile
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func routersOf(t *testing.T, text string) (routers map[string]*netmodel.Router, 
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, config, err := OpenConfig(file)
+	_, config, err := Open(file)
 	return config.Routers, file, err
 }
 
@@ -60,7 +60,7 @@ func TestRouters(t *testing.T) {
 			}
 		})
 	}
-	if _, got, err := OpenConfig(""); got.Routers != nil || err != nil { // the flag is not given
+	if _, got, err := Open(""); got.Routers != nil || err != nil { // the flag is not given
 		t.Errorf("without a file: %v, %v", got, err)
 	}
 }
@@ -77,7 +77,7 @@ func TestRoutersRefuses(t *testing.T) {
 		{"an unknown key", strings.Replace(edge, "routers:", "router:", 1), `unknown key "router", did you mean "routers"?`},
 		{"an unknown key of a router", with("vlanId: 100"), `router /edge: unknown key "vlanId", did you mean "vlanID"?`},
 		{"a value of another kind", with("vlanID: none"), `router /edge: "vlanID" does not take a JSON string`},
-		{"two documents", edge + "---\n" + edge, "it has several documents (---), where one is read"},
+		{"two documents", edge + "---\n" + edge, "the file has several documents (---), only one is allowed"},
 		{"a list", "- edge", "a JSON array where another kind of value is wanted"},
 		{"no selector", strings.Replace(edge, "role in (gateway, spare), !retired", "role in (gateway", 1),
 			"router /edge: gatewayNodes: unable to parse requirement: found '', expected: ',' or ')'"},
@@ -100,10 +100,10 @@ func TestRoutersRefuses(t *testing.T) {
 		})
 	}
 	missing := filepath.Join(t.TempDir(), "config.yaml")
-	if _, _, err := OpenConfig(missing); err == nil || err.Error() != "--config: open "+missing+": no such file or directory" {
+	if _, _, err := Open(missing); err == nil || err.Error() != "--config: open "+missing+": no such file or directory" {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if _, _, err := OpenConfig(filepath.Dir(missing)); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+	if _, _, err := Open(filepath.Dir(missing)); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 		t.Errorf("a folder: %v", err)
 	}
 }

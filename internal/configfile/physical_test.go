@@ -1,4 +1,4 @@
-package daemon
+package configfile
 
 import (
 	"os"
@@ -22,7 +22,7 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 		{"comments alone", "# physicalNetworks:\n", "", ""},
 		{"an octal number", strings.Replace(section, `"100,200-299"`, "0100", 1), `physicalNetworks: provider: element 1: vlans: write it in quotes, like "100,200-299"`, ""},
 		{"a key twice", strings.Replace(section, "namespaces: [shop, web]", "vlans: untagged", 1), `yaml: unmarshal errors: line 3: key "vlans" already set in map`, ""},
-		{"two documents", section + "---\n" + section, "it has several documents (---), where one is read", ""},
+		{"two documents", section + "---\n" + section, "the file has several documents (---), only one is allowed", ""},
 		{"an unknown section", strings.Replace(section, "physicalNetworks", "physicalnetworks", 1), `unknown key "physicalnetworks", did you mean "physicalNetworks"?`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 			if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, config, err := OpenConfig(file)
+			_, config, err := Open(file)
 			grants := config.Physical
 			if tt.want != "" {
 				if want := "--config: " + file + ": " + tt.want; err == nil || err.Error() != want || grants != nil {
@@ -49,10 +49,10 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 			}
 		})
 	}
-	if _, config, err := OpenConfig(""); config.Physical != nil || err != nil { // the flag is not given
+	if _, config, err := Open(""); config.Physical != nil || err != nil { // the flag is not given
 		t.Errorf("without a file: %v, %v", config, err)
 	}
-	if _, _, err := OpenConfig(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+	if _, _, err := Open(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 		t.Errorf("a folder: %v", err)
 	}
 }

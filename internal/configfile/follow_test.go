@@ -1,4 +1,4 @@
-package daemon
+package configfile
 
 import (
 	"context"
@@ -61,7 +61,7 @@ type following struct {
 
 func follow(t *testing.T, path string) *following {
 	t.Helper()
-	f, _, err := OpenConfig(path)
+	f, _, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +136,11 @@ func TestConfigIsFollowed(t *testing.T) {
 	}
 	m.write(t, strings.ReplaceAll(edge, "gatewayNodes", "gatewaynodes"))
 	said := next(t, f.log)
-	if !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "what it said before counts") || !strings.Contains(said, m.file()) {
+	if !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "keeping the last valid one") || !strings.Contains(said, m.file()) {
 		t.Errorf("log %s", said)
 	}
 	m.write(t, strings.ReplaceAll(edge, "/edge", "/other")) // as it was before
-	if said := next(t, f.log); !strings.Contains(said, "as before again") {
+	if said := next(t, f.log); !strings.Contains(said, "the last valid one again") {
 		t.Errorf("log %s", said)
 	}
 	m.write(t, edge)
@@ -184,7 +184,7 @@ func TestConfigBeingWritten(t *testing.T) {
 		}
 	}
 	write(edge)
-	f, _, err := OpenConfig(path)
+	f, _, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,17 +196,17 @@ func TestConfigBeingWritten(t *testing.T) {
 		}
 		return at(0)
 	}
-	config, news, err := f.look(t.Context())
+	config, news, err := f.update(t.Context())
 	if err != nil || !news || len(config.Routers) != 1 || config.Routers["/other"] == nil || waits != 2 {
 		t.Errorf("%v, %t, %v after %d waits", config, news, err, waits)
 	}
-	if _, news, err := f.look(t.Context()); err != nil || news {
+	if _, news, err := f.update(t.Context()); err != nil || news {
 		t.Errorf("the same again is news: %v", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, news, err := f.look(t.Context()); err == nil || news {
+	if _, news, err := f.update(t.Context()); err == nil || news {
 		t.Errorf("a file that is gone: %t, %v", news, err)
 	}
 }
