@@ -1,13 +1,18 @@
-// Package images owns what is shipped: the recipes of the container images, which hold static binaries and nothing
-// else, and the manifests that run them; it may hold no logic of the programs in them.
+// Package images owns the recipes of the container images, which contain static binaries and nothing else, and the
+// manifests that run the images. It contains no logic of the programs.
 package images
 
-import "path/filepath"
+import (
+	"path/filepath"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/version"
+)
 
 // Image is the recipe of one image.
 type Image struct {
 	Name       string            // with its tag
-	Files      map[string]string // from the path in the image to that of a file here
+	Version    string            // for the image's label; "": no label
+	Files      map[string]string // from a path in the image to the path of a file here
 	Entrypoint []string
 }
 
@@ -18,14 +23,14 @@ const (
 	ControllerName = "localhost/ovn-multinet-controller:dev"
 )
 
-// All are the recipes, of binaries in a folder.
+// All returns the recipes, with binaries from a folder.
 func All(binDir string) []Image {
 	one := func(name string, entrypoint string, binaries ...string) Image {
 		files := map[string]string{}
 		for _, b := range append(binaries, entrypoint) {
 			files["/"+b] = filepath.Join(binDir, b)
 		}
-		return Image{Name: name, Files: files, Entrypoint: []string{"/" + entrypoint}}
+		return Image{Name: name, Version: version.Number, Files: files, Entrypoint: []string{"/" + entrypoint}}
 	}
 	return []Image{
 		one(AgentName, "ovn-multinetd"),

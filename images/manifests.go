@@ -9,7 +9,7 @@ import (
 //go:embed manifests/*.yaml
 var files embed.FS
 
-// Manifests are the manifests that run the images, in one text, in the order in which they are to be applied.
+// Manifests returns all manifests in one text, in the order in which to apply them.
 func Manifests() (string, error) {
 	names, err := fs.Glob(files, "manifests/*.yaml")
 	if err != nil {

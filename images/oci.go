@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 
 // Media types of the OCI image specification 1.1.
@@ -24,10 +27,14 @@ const (
 	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` take. The
-// same files make the same bytes.
+// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` read. The bytes
+// of the tar depend only on the image.
 func Write(w io.Writer, img Image) error {
 	layer, err := layerOf(img.Files)
+	if err != nil {
+		return fmt.Errorf("image %s: %w", img.Name, err)
+	}
+	labels, err := labelsOf(img)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", img.Name, err)
 	}
@@ -35,13 +42,13 @@ func Write(w io.Writer, img Image) error {
 	layerRef := out.blob(mediaLayer, layer)
 	config := out.json(mediaConfig, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": img.Entrypoint},
+		"config": map[string]any{"Entrypoint": img.Entrypoint, "Labels": labels},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerRef.Digest}},
 	})
 	manifest := out.json(mediaManifest, map[string]any{
 		"schemaVersion": 2, "mediaType": mediaManifest, "config": config, "layers": []descriptor{layerRef},
 	})
-	// containerd names the image by the first annotation, others by the second.
+	// containerd takes the name of the image from the first annotation, other programs from the second.
 	_, tag, _ := strings.Cut(img.Name, ":")
 	manifest.Annotations = map[string]string{"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": tag}
 	out.file("index.json", mustJSON(map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}}))
@@ -52,6 +59,23 @@ func Write(w io.Writer, img Image) error {
 	return out.tar.Close()
 }
 
+// labelsOf returns the version of an image, and the git commit that its entrypoint was built from, if `go build` recorded
+// one. The keys are those of the OCI image specification 1.1, section "Annotations".
+func labelsOf(img Image) (map[string]string, error) {
+	if img.Version == "" {
+		return nil, nil
+	}
+	labels := map[string]string{"org.opencontainers.image.version": img.Version}
+	info, err := buildinfo.ReadFile(img.Files[img.Entrypoint[0]])
+	if err != nil {
+		return nil, err
+	}
+	if revision := version.Revision(info); revision != "" {
+		labels["org.opencontainers.image.revision"] = revision
+	}
+	return labels, nil
+}
+
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -59,7 +83,7 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// layout writes files into the outer tar and keeps the first error.
+// layout writes files into the outer tar and stores the first error.
 type layout struct {
 	tar *tar.Writer
 	err error
@@ -80,7 +104,7 @@ func (l *layout) blob(mediaType string, content []byte) descriptor {
 
 func (l *layout) json(mediaType string, v any) descriptor { return l.blob(mediaType, mustJSON(v)) }
 
-// mustJSON is for values made here, which JSON takes.
+// mustJSON encodes values of this file, all of which JSON can encode.
 func mustJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -89,7 +113,7 @@ func mustJSON(v any) []byte {
 	return text
 }
 
-// layerOf packs files, with the folders above them.
+// layerOf makes a layer of files and of their parent folders.
 func layerOf(files map[string]string) ([]byte, error) {
 	var buf bytes.Buffer
 	t := tar.NewWriter(&buf)

@@ -14,9 +14,8 @@ import (
 	"strings"
 )
 
-// PreviousCommit is the version before this one, which nodes are upgraded from and may go back to. It is to be moved on with
-// each release.
-const PreviousCommit = "384aff85fdced4ee7c7aa2506cfff85bb64cc1d9"
+// previousFile has the commit of the version before this one. Lines that begin with # are comments.
+const previousFile = "internal/version/PREVIOUS"
 
 // previousEnv is the folder of the previous version, told to the inner process.
 const previousEnv = "OVN_MULTINET_LAB_PREVIOUS"
@@ -69,7 +68,11 @@ func BuildPrevious(ctx context.Context) (*Previous, error) {
 		return nil, err
 	}
 	defer unlock()
-	return history{root: root, cache: cache, commit: PreviousCommit}.build(ctx, labFlags, shipFlags)
+	h := history{root: root, cache: cache}
+	if h.commit, err = h.previous(ctx); err != nil {
+		return nil, err
+	}
+	return h.build(ctx, labFlags, shipFlags)
 }
 
 func previousIn(dir string) *Previous {
@@ -79,6 +82,25 @@ func previousIn(dir string) *Previous {
 // history is where an older version comes from. The clone in root is only read, its work tree, its index and what else git
 // keeps for it: it may be somebody else's.
 type history struct{ root, cache, commit string }
+
+// previous returns the commit of the version before this one, which nodes are upgraded from and may go back to. It is the
+// last git tag v* before HEAD. A clone without such a tag, and a shallow clone, use the commit in previousFile.
+func (h history) previous(ctx context.Context) (string, error) {
+	tag, err := h.git(ctx, h.root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^")
+	if err == nil {
+		return h.git(ctx, h.root, "rev-parse", "--verify", tag+"^{commit}")
+	}
+	text, err := os.ReadFile(filepath.Join(h.root, previousFile))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			return line, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no commit", previousFile)
+}
 
 // build makes the folder of the commit, which appears by a rename: it is there whole or not at all.
 func (h history) build(ctx context.Context, lab, ship []string) (*Previous, error) {

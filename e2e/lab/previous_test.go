@@ -107,6 +107,42 @@ func exported(t *testing.T, dir string) {
 	}
 }
 
+// TestPreviousIsTheLastTag: the version before is the last tag v* before HEAD; without one, the commit of the file.
+func TestPreviousIsTheLastTag(t *testing.T) {
+	const recorded = "0123456789012345678901234567890123456789"
+	r, first := newRepository(t)
+	want := func(name, dir, commit string) {
+		t.Helper()
+		if got, err := (history{root: dir}).previous(t.Context()); err != nil || got != commit {
+			t.Errorf("%s: got %s, %v; want %s", name, got, err, commit)
+		}
+	}
+	if got, err := (history{root: r.dir}).previous(t.Context()); err == nil {
+		t.Errorf("neither tag nor file: got %s", got)
+	}
+	r.write(previousFile, "# A comment.\n\n"+recorded+"\n", 0o644)
+	r.git("add", ".")
+	r.git("commit", "--quiet", "-m", "two")
+	want("no tag", r.dir, recorded)
+	r.git("tag", "vault", first)
+	want("a tag that is no version", r.dir, recorded)
+	r.git("tag", "-a", "-m", "the first release", "v0.1.0", first)
+	want("an annotated tag", r.dir, first)
+	r.git("tag", "v0.2.0")
+	want("HEAD is a release itself", r.dir, first)
+	second := r.git("rev-parse", "HEAD")
+	r.git("commit", "--quiet", "--allow-empty", "-m", "three")
+	want("after a release", r.dir, second)
+	shallow := r.dir + "-shallow"
+	r.git("clone", "--quiet", "--depth=1", "file://"+r.dir, shallow)
+	want("a shallow clone", shallow, recorded)
+	r.write(previousFile, "# A comment alone.\n", 0o644)
+	r.git("tag", "-d", "v0.1.0", "v0.2.0")
+	if got, err := (history{root: r.dir}).previous(t.Context()); err == nil || !strings.Contains(err.Error(), previousFile) {
+		t.Errorf("a file without a commit: got %s, %v", got, err)
+	}
+}
+
 // TestExportOfACommit: what is exported is the commit, whatever was done since, of a clone of somebody else that is left as it is.
 func TestExportOfACommit(t *testing.T) {
 	r, commit := newRepository(t)
