@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -60,10 +61,21 @@ func (f *file) strings() []string {
 	return out
 }
 
-// packages reads all Go files of the module, those for other build tags too.
+// packages returns all Go files of the module, those for other build tags too.
 func packages(t *testing.T) map[string]*pkg {
 	t.Helper()
-	out := map[string]*pkg{}
+	all, err := parsedTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 15 {
+		t.Fatalf("only %d packages found", len(all))
+	}
+	return all
+}
+
+var parsedTree = sync.OnceValues(func() (map[string]*pkg, error) {
+	all := map[string]*pkg{}
 	set := token.NewFileSet()
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -84,21 +96,15 @@ func packages(t *testing.T) map[string]*pkg {
 			return err
 		}
 		dir := path.Dir(filepath.ToSlash(rel))
-		if out[dir] == nil {
-			out[dir] = &pkg{path: dir}
+		if all[dir] == nil {
+			all[dir] = &pkg{path: dir}
 		}
-		out[dir].name = strings.TrimSuffix(parsed.Name.Name, "_test")
-		out[dir].files = append(out[dir].files, &file{path: rel, test: strings.HasSuffix(p, "_test.go"), File: parsed})
+		all[dir].name = strings.TrimSuffix(parsed.Name.Name, "_test")
+		all[dir].files = append(all[dir].files, &file{path: rel, test: strings.HasSuffix(p, "_test.go"), File: parsed})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out) < 15 {
-		t.Fatalf("only %d packages found", len(out))
-	}
-	return out
-}
+	return all, err
+})
 
 // skip leaves out what is no part of the module.
 func skip(dir, name string) error {
