@@ -2,12 +2,10 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -57,6 +56,7 @@ type Agent struct {
 	kubelet *sriov.Kubelet
 	infoDir string // of the device plugins' files
 	ovs     *ovnport.OVS
+	journal journal.Dir
 	log     *slog.Logger
 	metrics *metrics
 
@@ -83,7 +83,7 @@ func New(cfg conf.Agent, src Source, nbdb *ovndb.DB, registry prometheus.Registe
 		return nil, err
 	}
 	a := &Agent{
-		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, log: log,
+		conf: cfg, source: src, nbdb: nbdb, nb: ovnport.NewNB(nbdb), ovs: ovs, journal: journal.Dir(cfg.StateDir), log: log,
 		kubelet:     &sriov.Kubelet{Socket: cfg.PodResources},
 		infoDir:     sriov.InfoDir,
 		planTimeout: planTimeout,
@@ -103,7 +103,7 @@ func (a *Agent) Close() { a.ovs.Close() }
 // Run serves until the end of ctx.
 func (a *Agent) Run(ctx context.Context) error {
 	// Who made it, the plugin, the agent or its pod's mount, is all the same.
-	if err := errors.Join(os.MkdirAll(a.releaseDir(), 0o700), os.Chmod(a.releaseDir(), 0o700)); err != nil {
+	if err := a.journal.PrepareReleases(); err != nil {
 		return err
 	}
 	listener, err := listen(a.conf.Socket)
@@ -144,8 +144,6 @@ func (a *Agent) markReady(ctx context.Context) {
 	}
 	a.log.Info("ready", "node", a.conf.NodeName, "socket", a.conf.Socket)
 }
-
-func (a *Agent) releaseDir() string { return filepath.Join(a.conf.StateDir, agentapi.ReleaseDir) }
 
 // locks is one lock per sandbox: a late release must not run into a plan of the same sandbox.
 type locks struct {

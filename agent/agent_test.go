@@ -23,6 +23,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -361,7 +362,7 @@ func TestReleaseLeftBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
-			path := filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, c.file)
+			path := filepath.Join(r.conf.StateDir, journal.ReleaseDir, c.file)
 			r.must(os.WriteFile(path, []byte(c.text), 0o600))
 			r.start()
 			r.eventually("released", func() bool { return len(r.ports()) == 0 && !exists(path) })
@@ -388,7 +389,7 @@ func TestReleaseWaitsForNB(t *testing.T) {
 	r.start()
 	p, err := r.plan("c1")
 	r.must(err)
-	path := filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, "c1@eth0")
+	path := filepath.Join(r.conf.StateDir, journal.ReleaseDir, "c1@eth0")
 	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []agentapi.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
 	r.must(os.WriteFile(path, marshal(t, release), 0o600))
 	r.nb.Pause()

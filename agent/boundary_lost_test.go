@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -28,7 +29,7 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	l.t.Helper()
 	o := owner(container, "web", "u-1")
 	var wants []ovnport.Want
-	a := &agentapi.Attached{Plan: &agentapi.Plan{}, Sandbox: agentapi.Sandbox{
+	a := &journal.Summary{Plan: &agentapi.Plan{}, Sandbox: agentapi.Sandbox{
 		ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID,
 	}}
 	for i, network := range networks {
@@ -42,8 +43,8 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 			Port: agentapi.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
 		a.Plan.Interfaces = append(a.Plan.Interfaces, n)
 		plugs = append(plugs, plugOf(container, &n))
-		l.link(agentapi.HostEnd(container, p.Interface))
-		l.t.Cleanup(func() { l.unlink(agentapi.HostEnd(container, p.Interface)) })
+		l.link(agentapi.HostVeth(container, p.Interface))
+		l.t.Cleanup(func() { l.unlink(agentapi.HostVeth(container, p.Interface)) })
 	}
 	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
 	l.writeAttached(a)
@@ -96,7 +97,7 @@ func TestBoundaryLostRowsComeBack(t *testing.T) {
 		{"one claim", func(l *looked, ports []ovnport.Port) { l.nb.NBCtl("destroy", "Copp", ports[1].Claims[0]) }, 1, 0},
 		{"both ports", func(l *looked, ports []ovnport.Port) { l.lose(ports[0]); l.lose(ports[1]) }, 2, 0},
 		{"an OVS port", func(l *looked, ports []ovnport.Port) {
-			l.ovs.VSCtl("--no-wait", "del-port", agentapi.HostEnd("c1", "net2"))
+			l.ovs.VSCtl("--no-wait", "del-port", agentapi.HostVeth("c1", "net2"))
 		}, 0, 1},
 		{"br-int, which ovn-controller makes again", func(l *looked, ports []ovnport.Port) {
 			l.ovs.VSCtl("--no-wait", "del-br", "br-int", "--", "add-br", "br-int")
@@ -211,10 +212,10 @@ func (l *looked) passesInVain() {
 	if _, err := l.agent.repairing.pass(over, all); err == nil {
 		l.t.Error("a pass without time has no error")
 	}
-	l.write("{}", agentapi.ReleaseDir, "c1@eth0")
+	l.write("{}", journal.ReleaseDir, "c1@eth0")
 	_, err = l.agent.repairing.pass(l.t.Context(), all)
 	l.must(err)
-	l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.ReleaseDir, "c1@eth0")))
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.ReleaseDir, "c1@eth0")))
 	if got := l.agent.repairing.lost.Load(); got != 1 {
 		l.t.Errorf("the metric says %d lost ports after a pass that learned nothing, want 1", got)
 	}
@@ -229,7 +230,7 @@ func TestBoundaryAFailedLookIsRepeated(t *testing.T) {
 	ports := l.runs("c1", "blue")
 	rows := l.rows()
 	l.lose(ports[0])
-	dir := filepath.Join(l.conf.StateDir, agentapi.AttachedDir)
+	dir := filepath.Join(l.conf.StateDir, journal.EntryDir)
 	l.must(os.Rename(dir, dir+".away"))
 	l.must(os.WriteFile(dir, nil, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -360,16 +361,16 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 		return
 	}
 	for name, del := range map[string]func(l *looked){
-		"its release is put off": func(l *looked) { l.write("{}", agentapi.ReleaseDir, "c1@eth0") },
+		"its release is put off": func(l *looked) { l.write("{}", journal.ReleaseDir, "c1@eth0") },
 		"the entry is gone": func(l *looked) {
-			l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
+			l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0")))
 		},
 		"only a delegate is left, whose DEL failed": func(l *looked) {
-			l.writeAttached(&agentapi.Attached{Complaints: 1, Complaint: "busy", Plan: &agentapi.Plan{Delegates: []agentapi.Delegate{{Name: "net9", Network: "shop/ext"}}},
+			l.writeAttached(&journal.Summary{FailedAttempts: 1, LastError: "busy", Plan: &agentapi.Plan{Delegates: []agentapi.Delegate{{Name: "net9", Network: "shop/ext"}}},
 				Sandbox: agentapi.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
 		},
 		"it is attached anew, to no network of OVN": func(l *looked) {
-			l.writeAttached(&agentapi.Attached{Plan: &agentapi.Plan{},
+			l.writeAttached(&journal.Summary{Plan: &agentapi.Plan{},
 				Sandbox: agentapi.Sandbox{ContainerID: "c1", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}})
 		},
 	} {
@@ -421,9 +422,9 @@ func TestBoundaryLostInterfaceIDs(t *testing.T) {
 		return
 	}
 	for name, args := range map[string][]string{
-		"all":      {"clear", "Interface", agentapi.HostEnd("c1", "net2"), "external_ids"},
-		"ours":     {"remove", "Interface", agentapi.HostEnd("c1", "net2"), "external_ids", "sandbox"},
-		"and more": {"set", "Interface", agentapi.HostEnd("c1", "net2"), "external_ids={iface-id=other}"},
+		"all":      {"clear", "Interface", agentapi.HostVeth("c1", "net2"), "external_ids"},
+		"ours":     {"remove", "Interface", agentapi.HostVeth("c1", "net2"), "external_ids", "sandbox"},
+		"and more": {"set", "Interface", agentapi.HostVeth("c1", "net2"), "external_ids={iface-id=other}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)

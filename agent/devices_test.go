@@ -19,6 +19,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -88,12 +89,12 @@ func newDeviceRig(t *testing.T) *rig {
 
 // attachedTo is an entry of the plugin's journal: a container of the pod shop/old with a device of vf, or of vg behind a
 // resource's name.
-func (r *rig) attachedTo(container, device string) *agentapi.Attached {
+func (r *rig) attachedTo(container, device string) *journal.Summary {
 	resource, id, found := strings.Cut(device, " ")
 	if !found {
 		resource, id = vf, device
 	}
-	a := &agentapi.Attached{Sandbox: agentapi.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "old", UID: "u-0"}, Plan: &agentapi.Plan{}}
+	a := &journal.Summary{Sandbox: agentapi.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "old", UID: "u-0"}, Plan: &agentapi.Plan{}}
 	a.Plan.Delegates = []agentapi.Delegate{{Name: "net1", Network: "shop/ext"}, {Name: "net2", Network: "shop/vf", Device: &agentapi.Device{Resource: resource, ID: id}, Position: 1}}
 	return a
 }
@@ -106,10 +107,10 @@ func (r *rig) write(text string, path ...string) {
 	r.must(os.WriteFile(file, []byte(text), 0o600))
 }
 
-func (r *rig) writeAttached(all ...*agentapi.Attached) {
+func (r *rig) writeAttached(all ...*journal.Summary) {
 	r.t.Helper()
 	for _, a := range all {
-		r.write(string(marshal(r.t, a)), agentapi.AttachedDir, a.Sandbox.ID())
+		r.write(string(marshal(r.t, a)), journal.EntryDir, a.Sandbox.ID())
 	}
 }
 
@@ -185,18 +186,18 @@ func TestDevicesThatAreHeld(t *testing.T) {
 		{"its own", func(r *rig) { r.writeAttached(r.attachedTo("c1", "d1")) }, "vf,vf", "net1 a.example/vf d1; net2 a.example/vf d2", ""},
 		{"one that would not go", func(r *rig) {
 			a := r.attachedTo("c9", "d1")
-			a.Complaints = 3
+			a.FailedAttempts = 3
 			r.writeAttached(a)
 		}, "vf", "net1 a.example/vf d2", ""},
 		{"one that was given up", func(r *rig) {
 			a := r.attachedTo("c9", "d1")
-			a.Complaints = 3
+			a.FailedAttempts = 3
 			r.writeAttached(a)
-			r.write("", agentapi.ReleaseDir, ".forget-c9@eth0")
+			r.write("", journal.ReleaseDir, ".forget-c9@eth0")
 		}, "vf", "net1 a.example/vf d1", ""},
 		{"a mark of one that lives", func(r *rig) {
 			r.writeAttached(r.attachedTo("c9", "d1"))
-			r.write("", agentapi.ReleaseDir, ".forget-c9@eth0")
+			r.write("", journal.ReleaseDir, ".forget-c9@eth0")
 		}, "vf", "net1 a.example/vf d2", ""},
 		{"one that has not heard of its plan", func(r *rig) {
 			a := r.attachedTo("c9", "d1")
@@ -210,7 +211,7 @@ func TestDevicesThatAreHeld(t *testing.T) {
 			r.writeAttached(r.attachedTo("c7", "d3"), r.attachedTo("c8", "d2"), r.attachedTo("c9", "d1"))
 		}, "vf", "", "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old, d2 is held by container c8 of pod shop/old, d3 is held by container c7 of pod shop/old"},
 		{"a damaged one beside", func(r *rig) {
-			r.write(`{"sandbox":{"containerID":"c8"`, agentapi.AttachedDir, "c8@eth0")
+			r.write(`{"sandbox":{"containerID":"c8"`, journal.EntryDir, "c8@eth0")
 			r.writeAttached(r.attachedTo("c9", "d1"))
 		}, "vf", "net1 a.example/vf d2", ""},
 	}
@@ -249,7 +250,7 @@ func TestDevicesOfARepeatedAdd(t *testing.T) {
 			t.Errorf("at first %s, now %s", before, now)
 		}
 		before = given(p)
-		r.writeAttached(&agentapi.Attached{Sandbox: r.sandbox("c1"), Plan: p})
+		r.writeAttached(&journal.Summary{Sandbox: r.sandbox("c1"), Plan: p})
 	}
 	// The pod's next sandbox gets the fourth: the first one's are taken away by a DEL that is still to come.
 	p, err := r.planFor("c2", "vf")
@@ -275,7 +276,7 @@ func TestNoDevice(t *testing.T) {
 			"interface net2: network shop/vf: device another's of resource a.example/vf is not the pod's, which has d1"},
 		{"kubelet does not say", "blue,vf", func(_ *rig, k *kubelet) { k.err = status.Error(codes.Internal, "no checkpoint") }, conf.CodeTryAgain,
 			"which devices the pod has: kubelet's pod-resources API at SOCKET: no checkpoint"},
-		{"the journal cannot be read", "blue,vf", func(r *rig, _ *kubelet) { r.write("", agentapi.AttachedDir) }, conf.CodeTryAgain,
+		{"the journal cannot be read", "blue,vf", func(r *rig, _ *kubelet) { r.write("", journal.EntryDir) }, conf.CodeTryAgain,
 			"which DELs failed: open STATE/attached: not a directory"},
 		{"the device plugin lies", "blue,vf", func(r *rig, _ *kubelet) { r.info("{}") }, conf.CodeDecoding,
 			`interface net2: network shop/vf: what the device plugin says of device d1: version: "" is none like 1.1.0`},

@@ -2,22 +2,19 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
 // readLeftBehind reads from the journal which attachments have delegates that would not go.
-func (a *Agent) readLeftBehind() ([]agentapi.LeftBehind, error) {
-	attached, _, err := agentapi.ReadAttached(a.conf.StateDir)
+func (a *Agent) readLeftBehind() ([]agentapi.FailedDEL, error) {
+	attached, _, err := a.journal.Summaries()
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "%w", err)
 	}
@@ -25,16 +22,16 @@ func (a *Agent) readLeftBehind() ([]agentapi.LeftBehind, error) {
 }
 
 // listLeftBehind lists the attachments with delegates that would not go.
-func listLeftBehind(attached []agentapi.Attached) []agentapi.LeftBehind {
-	all := []agentapi.LeftBehind{}
+func listLeftBehind(attached []journal.Summary) []agentapi.FailedDEL {
+	all := []agentapi.FailedDEL{}
 	for i := range attached {
 		e := &attached[i]
-		if e.Complaints == 0 || e.Plan == nil {
+		if e.FailedAttempts == 0 || e.Plan == nil {
 			continue
 		}
-		l := agentapi.LeftBehind{Sandbox: e.Sandbox, Complaints: e.Complaints, Complaint: e.Complaint, Since: e.Written, Forgotten: e.Forgotten}
+		l := agentapi.FailedDEL{Sandbox: e.Sandbox, FailedAttempts: e.FailedAttempts, LastError: e.LastError, Since: e.Written, Forgotten: e.Forgotten}
 		for _, d := range e.Plan.Delegates {
-			one := agentapi.LeftDelegate{Interface: d.Name, Network: d.Network}
+			one := agentapi.FailedDelegate{Interface: d.Name, Network: d.Network}
 			if d.Device != nil {
 				one.Device = d.Device.ID
 			}
@@ -45,12 +42,12 @@ func listLeftBehind(attached []agentapi.Attached) []agentapi.LeftBehind {
 	return all
 }
 
-func (a *Agent) left(_ context.Context, _ *agentapi.LeftRequest, send deliver) error {
+func (a *Agent) left(_ context.Context, _ *agentapi.FailedDELsRequest, send deliver) error {
 	all, err := a.readLeftBehind()
 	if err != nil {
 		return err
 	}
-	return send(agentapi.Left{Attachments: all})
+	return send(agentapi.FailedDELs{Attachments: all})
 }
 
 // forget marks an attachment for the plugin, which has the journal: its delegates are not tried again. Their devices are free
@@ -63,7 +60,7 @@ func (a *Agent) forget(_ context.Context, r *agentapi.ForgetRequest, send delive
 	if r.All {
 		return a.forgetAll(all, r, send)
 	}
-	var found []agentapi.LeftBehind
+	var found []agentapi.FailedDEL
 	for _, l := range all {
 		if strings.HasPrefix(l.ContainerID, r.ContainerID) && (r.Interface == "" || l.Interface == r.Interface) {
 			found = append(found, l)
@@ -80,8 +77,8 @@ func (a *Agent) forget(_ context.Context, r *agentapi.ForgetRequest, send delive
 
 // forgetAll gives up the delegates of all attachments, or of all of a namespace, whose DEL failed. It answers with those
 // that were not given up before. One whose mark cannot be written stops it: the answer is the error.
-func (a *Agent) forgetAll(all []agentapi.LeftBehind, r *agentapi.ForgetRequest, send deliver) error {
-	given := []agentapi.LeftBehind{}
+func (a *Agent) forgetAll(all []agentapi.FailedDEL, r *agentapi.ForgetRequest, send deliver) error {
+	given := []agentapi.FailedDEL{}
 	for i := range all {
 		l := &all[i]
 		if l.Forgotten || r.Namespace != "" && l.Namespace != r.Namespace {
@@ -92,16 +89,16 @@ func (a *Agent) forgetAll(all []agentapi.LeftBehind, r *agentapi.ForgetRequest, 
 		}
 		given = append(given, *l)
 	}
-	return send(agentapi.Left{Attachments: given})
+	return send(agentapi.FailedDELs{Attachments: given})
 }
 
 // markForgotten leaves the mark for the plugin.
-func (a *Agent) markForgotten(l *agentapi.LeftBehind) error {
-	if err := os.WriteFile(agentapi.ForgetMark(a.conf.StateDir, &l.Sandbox), nil, 0o600); err != nil {
+func (a *Agent) markForgotten(l *agentapi.FailedDEL) error {
+	if err := a.journal.Forget(&l.Sandbox); err != nil {
 		return conf.Errorf(conf.CodeInternal, "can the agent write to release/ below --state-dir?", "mark container %.12s: %w", l.ContainerID, err)
 	}
 	l.Forgotten = true
-	a.log.Warn("an operator gave up delegates that would not go", "pod", l.Namespace+"/"+l.Pod, "containerID", l.ContainerID, "delegates", l.Delegates, "complaint", l.Complaint)
+	a.log.Warn("an operator gave up delegates that would not go", "pod", l.Namespace+"/"+l.Pod, "containerID", l.ContainerID, "delegates", l.Delegates, "complaint", l.LastError)
 	return nil
 }
 
@@ -115,16 +112,5 @@ func checkFailedDELs(attachments []nad.Attachment, s *agentapi.Sandbox, read rea
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "which DELs failed: %w", err)
 	}
-	return agentapi.CheckFailed(j.attached, s)
-}
-
-// dropMark removes a mark of release/ whose attachment is gone: the plugin may have been killed between the two.
-func (a *Agent) dropMark(name string) {
-	id, ok := strings.CutPrefix(name, agentapi.ForgetPrefix)
-	if !ok {
-		return
-	}
-	if _, err := os.Lstat(filepath.Join(a.conf.StateDir, agentapi.AttachedDir, id)); errors.Is(err, fs.ErrNotExist) {
-		_ = os.Remove(filepath.Join(a.releaseDir(), name))
-	}
+	return journal.CheckFailed(j.attached, s)
 }

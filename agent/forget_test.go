@@ -16,33 +16,34 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // leftIn is an entry of the journal whose delegates would not go.
-func (r *rig) leftIn(container, ifName string) *agentapi.Attached {
+func (r *rig) leftIn(container, ifName string) *journal.Summary {
 	a := r.attachedTo(container, "d1")
-	a.Sandbox.Interface, a.Complaints, a.Complaint = ifName, 3, "interface net2: no"
+	a.Sandbox.Interface, a.FailedAttempts, a.LastError = ifName, 3, "interface net2: no"
 	return a
 }
 
 // leftBehind is what the agent says of it.
-func leftBehind(a *agentapi.Attached, since time.Time, forgotten bool) agentapi.LeftBehind {
-	return agentapi.LeftBehind{Sandbox: a.Sandbox, Complaints: 3, Complaint: "interface net2: no", Since: since, Forgotten: forgotten,
-		Delegates: []agentapi.LeftDelegate{{Interface: "net1", Network: "shop/ext"}, {Interface: "net2", Network: "shop/vf", Device: "d1"}}}
+func leftBehind(a *journal.Summary, since time.Time, forgotten bool) agentapi.FailedDEL {
+	return agentapi.FailedDEL{Sandbox: a.Sandbox, FailedAttempts: 3, LastError: "interface net2: no", Since: since, Forgotten: forgotten,
+		Delegates: []agentapi.FailedDelegate{{Interface: "net1", Network: "shop/ext"}, {Interface: "net2", Network: "shop/vf", Device: "d1"}}}
 }
 
 // left asks the agent.
-func (r *rig) left() []agentapi.LeftBehind {
+func (r *rig) left() []agentapi.FailedDEL {
 	r.t.Helper()
-	var answer agentapi.Left
-	r.must(r.call(agentapi.OpLeft, agentapi.LeftRequest{}, &answer))
+	var answer agentapi.FailedDELs
+	r.must(r.call(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, &answer))
 	return answer.Attachments
 }
 
 // release lists release/, hidden files too.
 func (r *rig) release() []string {
 	r.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(r.conf.StateDir, agentapi.ReleaseDir))
+	entries, err := os.ReadDir(filepath.Join(r.conf.StateDir, journal.ReleaseDir))
 	r.must(err)
 	names := []string{}
 	for _, e := range entries {
@@ -56,25 +57,25 @@ func TestLeftBehind(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	var answer json.RawMessage
-	r.must(r.call(agentapi.OpLeft, agentapi.LeftRequest{}, &answer))
+	r.must(r.call(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, &answer))
 	if string(answer) != `{"attachments":[]}` {
 		t.Errorf("of nothing: %s", answer)
 	}
 	failed, forgotten, intent := r.leftIn("c2", "eth0"), r.leftIn("c3", "eth0"), r.leftIn("c4", "eth0")
 	intent.Plan = nil // what it had went with its release
 	r.writeAttached(r.attachedTo("c1", "d7"), failed, forgotten, intent)
-	r.write("", agentapi.ReleaseDir, ".forget-c3@eth0")
-	r.write("{", agentapi.AttachedDir, "c5@eth0")
-	r.write("", agentapi.AttachedDir, "c2@eth0.left")
+	r.write("", journal.ReleaseDir, ".forget-c3@eth0")
+	r.write("{", journal.EntryDir, "c5@eth0")
+	r.write("", journal.EntryDir, "c2@eth0.left")
 	at := time.Unix(1_700_000_000, 0).UTC()
-	for _, a := range []*agentapi.Attached{failed, forgotten} {
-		r.must(os.Chtimes(filepath.Join(r.conf.StateDir, agentapi.AttachedDir, a.Sandbox.ID()), at, at))
+	for _, a := range []*journal.Summary{failed, forgotten} {
+		r.must(os.Chtimes(filepath.Join(r.conf.StateDir, journal.EntryDir, a.Sandbox.ID()), at, at))
 	}
 	got := r.left()
 	for i := range got {
 		got[i].Since = got[i].Since.UTC()
 	}
-	if want := []agentapi.LeftBehind{leftBehind(failed, at, false), leftBehind(forgotten, at, true)}; !reflect.DeepEqual(got, want) {
+	if want := []agentapi.FailedDEL{leftBehind(failed, at, false), leftBehind(forgotten, at, true)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); got != 1 {
@@ -107,9 +108,9 @@ func metric(t *testing.T, a *Agent, name string) float64 {
 func TestLeftBehindOfAJournalThatCannotBeRead(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.write("", agentapi.AttachedDir)
-	want := "open " + filepath.Join(r.conf.StateDir, agentapi.AttachedDir) + ": not a directory"
-	wantCoded(t, r.call(agentapi.OpLeft, agentapi.LeftRequest{}, nil), conf.CodeTryAgain, want)
+	r.write("", journal.EntryDir)
+	want := "open " + filepath.Join(r.conf.StateDir, journal.EntryDir) + ": not a directory"
+	wantCoded(t, r.call(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, nil), conf.CodeTryAgain, want)
 	wantCoded(t, r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}, nil), conf.CodeTryAgain, want)
 	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); !math.IsNaN(got) {
 		t.Errorf("%v are counted, where nobody can tell", got)
@@ -153,20 +154,20 @@ func TestForget(t *testing.T) {
 			r.start()
 			intent := r.leftIn("intent", "eth0")
 			intent.Plan = nil
-			r.write("{", agentapi.AttachedDir, "damaged@eth0")
+			r.write("{", journal.EntryDir, "damaged@eth0")
 			r.writeAttached(r.leftIn("abc123", "eth0"), intent, r.attachedTo("live", "d7"))
 			if !tt.alone {
 				r.writeAttached(r.leftIn("abd", "eth0"), r.leftIn("abd", "eth1"))
 			}
 			before := []string{}
 			if tt.forgottenBeforehand {
-				r.write("", agentapi.ReleaseDir, tt.want)
+				r.write("", journal.ReleaseDir, tt.want)
 				before = append(before, tt.want)
 			}
 			if got := r.release(); !slices.Equal(got, before) {
 				t.Fatalf("release/ has %q", got)
 			}
-			var l agentapi.LeftBehind
+			var l agentapi.FailedDEL
 			err := r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: tt.container, Interface: tt.ifName}}, &l)
 			if tt.want == "" {
 				wantCoded(t, err, conf.CodeInvalidConfig, `container "`+tt.container+`": `+string(rune('0'+tt.number))+" have this ID or beginning and delegates whose DEL failed, where one is wanted")
@@ -179,7 +180,7 @@ func TestForget(t *testing.T) {
 			if got := r.release(); !slices.Equal(got, []string{tt.want}) {
 				t.Errorf("release/ has %q, want %s", got, tt.want)
 			}
-			info, err := os.Lstat(filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, tt.want))
+			info, err := os.Lstat(filepath.Join(r.conf.StateDir, journal.ReleaseDir, tt.want))
 			if err != nil || info.Mode() != 0o600 || info.Size() != 0 {
 				t.Errorf("the mark is %v, %v", info, err)
 			}
@@ -221,7 +222,7 @@ func TestMarksAreSwept(t *testing.T) {
 	r.writeAttached(r.leftIn("c1", "eth0"))
 	// In the order in which the folder is read: what is to go comes last.
 	for _, name := range []string{".c2@eth0.tmp", ".forget-c1@eth0", ".forget-c1@eth1", ".forget-c2@eth0"} {
-		r.write("", agentapi.ReleaseDir, name)
+		r.write("", journal.ReleaseDir, name)
 	}
 	r.start()
 	r.eventually("swept", func() bool { return !slices.Contains(r.release(), ".forget-c2@eth0") })
@@ -236,7 +237,7 @@ func TestMarksAreSwept(t *testing.T) {
 // The folder that an operator's word goes to is root's, whoever made it.
 func TestReleaseFolderIsClosed(t *testing.T) {
 	r := newRig(t)
-	dir := filepath.Join(r.conf.StateDir, agentapi.ReleaseDir)
+	dir := filepath.Join(r.conf.StateDir, journal.ReleaseDir)
 	r.must(os.MkdirAll(dir, 0o755))
 	r.must(os.Chmod(dir, 0o777))
 	r.start()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
@@ -42,7 +43,7 @@ func TestBoundaryTheJournalIsReadOnce(t *testing.T) {
 	l.kubelet(vf + ": d2")
 	l.source.nads["vf"] = netmodel.NAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
 	l.writeAttached(l.leftIn("c9", "eth0"))
-	entry := filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c9@eth0")
+	entry := filepath.Join(l.conf.StateDir, journal.EntryDir, "c9@eth0")
 	registry := prometheus.NewRegistry()
 	newMetrics(registry, l.agent)
 	for what, do := range map[string]func() error{

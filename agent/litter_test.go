@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -40,11 +41,11 @@ func TestBoundaryRenamedEntryIsReleased(t *testing.T) {
 			p, err := r.plan("c1")
 			r.must(err)
 			r.must(r.stop())
-			entry := agentapi.Attached{Sandbox: r.sandbox("c1")}
+			entry := journal.Summary{Sandbox: r.sandbox("c1")}
 			if tt.plan {
 				entry.Plan = p
 			}
-			r.write(string(marshal(t, map[string]any{"version": 1, "sandbox": entry.Sandbox, "plan": entry.Plan, "begun": 1})), agentapi.ReleaseDir, "c1@eth0")
+			r.write(string(marshal(t, map[string]any{"version": 1, "sandbox": entry.Sandbox, "plan": entry.Plan, "begun": 1})), journal.ReleaseDir, "c1@eth0")
 			scans := r.scans("c1")
 			r.start()
 			r.eventually("released", func() bool { return len(r.ports()) == 0 && len(r.release()) == 0 })
@@ -67,8 +68,8 @@ func TestBoundaryOneBadReleaseKeepsNoOther(t *testing.T) {
 	r.must(err)
 	r.must(r.stop())
 	// The folder is read in the order of the names: the bad one comes first.
-	r.write("", agentapi.ReleaseDir, "c1@eth0", "inside") // can neither be read nor deleted
-	r.write("", agentapi.ReleaseDir, "c9@eth0")
+	r.write("", journal.ReleaseDir, "c1@eth0", "inside") // can neither be read nor deleted
+	r.write("", journal.ReleaseDir, "c9@eth0")
 	r.start()
 	r.eventually("released", func() bool { return len(r.ports()) == 0 })
 	r.eventually("swept", func() bool { return slices.Equal(r.release(), []string{"c1@eth0"}) })
@@ -90,7 +91,7 @@ func TestBoundaryOneBadReleaseKeepsNoOther(t *testing.T) {
 	if asked > 0 {
 		t.Errorf("NB was asked %d times", asked)
 	}
-	r.must(os.RemoveAll(filepath.Join(r.conf.StateDir, agentapi.ReleaseDir, "c1@eth0")))
+	r.must(os.RemoveAll(filepath.Join(r.conf.StateDir, journal.ReleaseDir, "c1@eth0")))
 	r.agent.wakeSweep()
 	r.eventually("no more counted", func() bool { return metric(t, r.agent, "ovn_multinet_agent_damaged_files") == 0 })
 }
@@ -99,7 +100,7 @@ func TestBoundaryOneBadReleaseKeepsNoOther(t *testing.T) {
 func TestBoundaryDroppedIsLogged(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Dropped: []string{"interface net1: network shop/ext: no vrfname"}}
+	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Abandoned: []string{"interface net1: network shop/ext: no vrfname"}}
 	var released agentapi.Released
 	r.must(r.call(agentapi.OpRelease, release, &released))
 	if !released.Done || r.proxy.Counts().Committed > 0 || r.proxy.Counts().ReadOnly > 0 {
@@ -129,12 +130,12 @@ func TestBoundaryFailedDELsRefuseTheNext(t *testing.T) {
 		networks string
 		want     string
 	}{
-		{"the pod's", func(r *rig) { r.failed(agentapi.MaxFailedOfPod, "shop", "web", "u-1") }, "blue,ext", "pod shop/web has 4 earlier sandboxes with a failed delegate DEL; a pod may have at most 4"},
-		{"the namespace's", func(r *rig) { r.failed(agentapi.MaxFailedOfNamespace, "shop", "other", "u-2") }, "ext", "namespace shop has 32 sandboxes with a failed delegate DEL on this node"},
-		{"no delegates", func(r *rig) { r.failed(agentapi.MaxFailedOfPod, "shop", "web", "u-1") }, "blue", ""},
-		{"another namespace's", func(r *rig) { r.failed(2*agentapi.MaxFailedOfNamespace, "depot", "web", "u-1") }, "blue,ext", ""},
+		{"the pod's", func(r *rig) { r.failed(journal.MaxFailedOfPod, "shop", "web", "u-1") }, "blue,ext", "pod shop/web has 4 earlier sandboxes with a failed delegate DEL; a pod may have at most 4"},
+		{"the namespace's", func(r *rig) { r.failed(journal.MaxFailedOfNamespace, "shop", "other", "u-2") }, "ext", "namespace shop has 32 sandboxes with a failed delegate DEL on this node"},
+		{"no delegates", func(r *rig) { r.failed(journal.MaxFailedOfPod, "shop", "web", "u-1") }, "blue", ""},
+		{"another namespace's", func(r *rig) { r.failed(2*journal.MaxFailedOfNamespace, "depot", "web", "u-1") }, "blue,ext", ""},
 		{"given up", func(r *rig) {
-			r.failed(agentapi.MaxFailedOfPod, "shop", "web", "u-1")
+			r.failed(journal.MaxFailedOfPod, "shop", "web", "u-1")
 			r.must(r.call(agentapi.OpForget, agentapi.ForgetRequest{All: true}, nil))
 		}, "blue,ext", ""},
 	} {
@@ -177,7 +178,7 @@ func TestBoundaryForgetAll(t *testing.T) {
 			r.failed(1, "depot", "web", "u-1")
 			r.writeAttached(r.attachedTo("live", "d7"))
 			request := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{Namespace: tt.namespace}, All: true}
-			var answer agentapi.Left
+			var answer agentapi.FailedDELs
 			r.must(r.call(agentapi.OpForget, request, &answer))
 			if got := r.release(); !slices.Equal(got, tt.want) && len(got)+len(tt.want) > 0 {
 				t.Errorf("release/ has %q, want %q", got, tt.want)

@@ -78,8 +78,8 @@ func (journalMetrics) Describe(to chan<- *prometheus.Desc) {
 
 func (j journalMetrics) Collect(to chan<- prometheus.Metric) {
 	left, files := math.NaN(), math.NaN()
-	if attached, damaged, err := agentapi.ReadAttached(j.agent.conf.StateDir); err == nil {
-		waiting := slices.DeleteFunc(listLeftBehind(attached), func(l agentapi.LeftBehind) bool { return l.Forgotten })
+	if attached, damaged, err := j.agent.journal.Summaries(); err == nil {
+		waiting := slices.DeleteFunc(listLeftBehind(attached), func(l agentapi.FailedDEL) bool { return l.Forgotten })
 		left, files = float64(len(waiting)), float64(len(damaged))+float64(j.agent.stuckReleases.Load())
 	}
 	to <- prometheus.MustNewConstMetric(leftBehindDesc, prometheus.GaugeValue, left)
@@ -92,7 +92,7 @@ func (m *metrics) observe(op string, err error, took time.Duration) {
 		code, _, _ = conf.Describe(err)
 	}
 	switch op {
-	case agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus, agentapi.OpLeft, agentapi.OpForget, agentapi.OpGC:
+	case agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus, agentapi.OpFailedDELs, agentapi.OpForget, agentapi.OpGC:
 	default:
 		op = "unknown" // a peer must not choose our label values
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 
-	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -23,7 +22,7 @@ func (m *missing) look(ctx context.Context, a *Agent) error {
 	if err != nil {
 		return err
 	}
-	attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
+	attached, damaged, err := a.journal.Summaries()
 	if err != nil || len(damaged) > 0 {
 		return err // whose those are nobody can tell
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -65,7 +65,7 @@ func TestMissing(t *testing.T) {
 		{"in the journal, static", func(p *source.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "static" }, entry("web", "static"), ""},
 		{"an older pod of the name is in the journal", nil, entry("web", "u-0"), never},
 		{"another pod is in the journal", nil, entry("web-1", "u-1"), never},
-		{"an entry of the journal is damaged", nil, func(l *looked) { l.write("{", agentapi.AttachedDir, "c1@eth0") }, ""},
+		{"an entry of the journal is damaged", nil, func(l *looked) { l.write("{", journal.EntryDir, "c1@eth0") }, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,13 +105,13 @@ func TestMissingBetweenLooks(t *testing.T) {
 	}{
 		{"both", func() { l.source.here = []*source.Pod{web, other} }, nil},
 		{"one gets its entry", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
-		{"which goes", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0"))) }, []string{never}},
+		{"which goes", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0"))) }, []string{never}},
 		{"and comes back", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
 		{"a third pod", func() {
 			l.source.here = append(l.source.here, &source.Pod{UID: "u-6", Running: true, Annotations: web.Annotations})
 		}, []string{never}},
-		{"an entry is damaged", func() { l.write("{", agentapi.AttachedDir, "c9@eth0") }, []string{never}},
-		{"and gone", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c9@eth0"))) }, []string{never, never}},
+		{"an entry is damaged", func() { l.write("{", journal.EntryDir, "c9@eth0") }, []string{never}},
+		{"and gone", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c9@eth0"))) }, []string{never, never}},
 		{"nothing new", func() {}, []string{never, never}},
 	}
 	for _, step := range steps {
@@ -129,11 +129,11 @@ func TestMissingWithoutAList(t *testing.T) {
 			l := newLooked(t)
 			l.source.here = []*source.Pod{running()}
 			l.missed()
-			dir := filepath.Join(l.conf.StateDir, agentapi.AttachedDir)
+			dir := filepath.Join(l.conf.StateDir, journal.EntryDir)
 			if name == "pods" {
 				l.source.away = errors.New(want)
 			} else {
-				l.write("", agentapi.AttachedDir)
+				l.write("", journal.EntryDir)
 			}
 			err := l.agent.remaining.missing.look(t.Context(), l.agent)
 			if _, events := l.source.told(); err == nil || !strings.Contains(err.Error(), want) || len(events) != 0 {

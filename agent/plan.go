@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -145,7 +146,7 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 			Allowed: r.AllowedDelegates, AllowedIPAM: append([]string{}, r.AllowedIPAM...), // never nil
 		},
 		journal: sync.OnceValues(func() (*journalEntries, error) {
-			attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
+			attached, damaged, err := a.journal.Summaries()
 			return &journalEntries{attached, damaged}, err
 		}),
 	}, nil
@@ -154,8 +155,8 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 // journalEntries is what the plugin's journal has; readJournal reads it, once for a plan.
 type (
 	journalEntries struct {
-		attached []agentapi.Attached
-		damaged  []string // by the files' names
+		attached []journal.Summary
+		damaged  []string // IDs
 	}
 	readJournal func() (*journalEntries, error)
 )

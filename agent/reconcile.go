@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,7 +27,7 @@ type reconciler struct {
 	missing missing              // running pods without their networks
 
 	mu   sync.Mutex
-	left []agentapi.Dead // what only the plugin can take away
+	left []agentapi.Garbage // what only the plugin can take away
 }
 
 // reconcile unplugs what a reboot left in Open vSwitch, and then looks once a period until the end of ctx.
@@ -115,7 +112,7 @@ func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
 		}
 	}
 	r.agent.blocks.keep(used)
-	var left []agentapi.Dead // anew: who is not dead any more is not the plugin's to undo
+	var left []agentapi.Garbage // anew: who is not dead any more is not the plugin's to undo
 	var errs []error
 	for _, m := range all {
 		if m.why == "" {
@@ -155,19 +152,14 @@ const maxDead = 4
 
 // dead returns the first containers of which only the plugin can take away what is left, but for those that it has tried and
 // marked: those it takes up by itself.
-func (r *reconciler) dead() []agentapi.Dead {
+func (r *reconciler) dead() []agentapi.Garbage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	there := func(path string) bool {
-		_, err := os.Lstat(path)
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	r.left = slices.DeleteFunc(r.left, func(d agentapi.Dead) bool {
-		entry := filepath.Join(r.agent.conf.StateDir, agentapi.AttachedDir, d.ID())
-		if len(d.HostEnds) == 0 {
-			return !there(entry) || there(entry+agentapi.LeftSuffix)
+	r.left = slices.DeleteFunc(r.left, func(d agentapi.Garbage) bool {
+		if len(d.HostVeths) == 0 {
+			return !r.agent.journal.HasEntry(&d.Sandbox) || r.agent.journal.HasFailedMark(&d.Sandbox)
 		}
-		return !slices.ContainsFunc(d.HostEnds, func(name string) bool {
+		return !slices.ContainsFunc(d.HostVeths, func(name string) bool {
 			is, err := linkThere(name)
 			return is && err == nil
 		})
@@ -244,10 +236,10 @@ func (a *Agent) gc(ctx context.Context, r *agentapi.GCRequest, send deliver) err
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "nothing is taken away by a list with gaps; do OVN's Northbound database, Open vSwitch and the source of pods answer?", "%w", err)
 	}
-	answer := agentapi.Remains{Containers: []agentapi.Remainder{}}
+	answer := agentapi.GCResult{Sandboxes: []agentapi.StaleSandbox{}}
 	for _, m := range all {
 		if m.why != "" {
-			answer.Containers = append(answer.Containers, m.answer())
+			answer.Sandboxes = append(answer.Sandboxes, m.answer())
 		}
 	}
 	return send(answer)

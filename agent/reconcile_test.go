@@ -19,6 +19,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -125,7 +126,7 @@ func (l *looked) plug(o ovnport.Owner, interfaces ...string) {
 	l.t.Helper()
 	var plugs []ovnport.Plug
 	for _, name := range interfaces {
-		plugs = append(plugs, ovnport.Plug{HostEnd: agentapi.HostEnd(o.Sandbox, name), PortUUID: "k", PortName: "shop/" + o.Pod + "/" + name})
+		plugs = append(plugs, ovnport.Plug{HostEnd: agentapi.HostVeth(o.Sandbox, name), PortUUID: "k", PortName: "shop/" + o.Pod + "/" + name})
 	}
 	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
 }
@@ -133,7 +134,7 @@ func (l *looked) plug(o ovnport.Owner, interfaces ...string) {
 // journal writes a container's entry, with its interfaces and a delegate, as the plugin does.
 func (l *looked) journal(o ovnport.Owner, interfaces ...string) {
 	l.t.Helper()
-	a := &agentapi.Attached{Sandbox: agentapi.Sandbox{ContainerID: o.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID}, Plan: &agentapi.Plan{}}
+	a := &journal.Summary{Sandbox: agentapi.Sandbox{ContainerID: o.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID}, Plan: &agentapi.Plan{}}
 	for _, name := range interfaces {
 		a.Plan.Interfaces = append(a.Plan.Interfaces, agentapi.Interface{Name: name})
 	}
@@ -151,7 +152,7 @@ func (l *looked) neighbours(linked bool) {
 	l.plug(alive, "net1")
 	l.journal(alive, "net1")
 	if linked {
-		l.link(agentapi.HostEnd("alive", "net1"))
+		l.link(agentapi.HostVeth("alive", "net1"))
 	}
 	l.lease(far, "net1")
 	l.nb.NBCtl("lsp-add", "shop/blue", "vm-1", "--", "lsp-set-addresses", "vm-1", "02:00:00:00:00:01", "--", "lsp-add", "shop/blue", "of-others", "--",
@@ -269,7 +270,7 @@ func TestReconcile(t *testing.T) {
 			t.Run(name+", "+c.name, func(t *testing.T) {
 				l := newLooked(t)
 				l.neighbours(true)
-				defer l.unlink(agentapi.HostEnd("alive", "net1"))
+				defer l.unlink(agentapi.HostVeth("alive", "net1"))
 				base := l.world(false)
 				o := owner("c1", c.pod, c.uid)
 				if k.plugged {
@@ -279,15 +280,15 @@ func TestReconcile(t *testing.T) {
 					l.lease(o, "net1", "net2")
 				}
 				for _, name := range c.links {
-					l.link(agentapi.HostEnd("c1", name))
-					defer l.unlink(agentapi.HostEnd("c1", name))
+					l.link(agentapi.HostVeth("c1", name))
+					defer l.unlink(agentapi.HostVeth("c1", name))
 				}
 				if k.journalled {
 					l.journal(o, "net1", "net2")
 				}
 				l.takenInTime(c.want, k.plugged, k.leased)
 				if k.journalled { // it is the plugin's to take away
-					l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
+					l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0")))
 				}
 				if after := l.world(false); c.want != "" && after != base {
 					t.Errorf("left is\n%s\nwant\n%s", after, base)

@@ -18,11 +18,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
 // dead has containers seen dead for a period; what is left for the plugin is returned.
-func (l *looked) dead() []agentapi.Dead {
+func (l *looked) dead() []agentapi.Garbage {
 	l.t.Helper()
 	l.look(false)
 	l.later()
@@ -30,7 +31,7 @@ func (l *looked) dead() []agentapi.Dead {
 	return l.agent.remaining.dead()
 }
 
-func (l *looked) wantDead(what string, got []agentapi.Dead, want ...agentapi.Dead) {
+func (l *looked) wantDead(what string, got []agentapi.Garbage, want ...agentapi.Garbage) {
 	l.t.Helper()
 	if len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
 		l.t.Errorf("%s: the plugin is told %+v, want %+v", what, got, want)
@@ -50,19 +51,19 @@ func TestWhatIsLeftToThePlugin(t *testing.T) {
 	}
 	l := newLooked(t)
 	l.neighbours(true)
-	file := func(name string) string { return filepath.Join(l.conf.StateDir, agentapi.AttachedDir, name) }
+	file := func(name string) string { return filepath.Join(l.conf.StateDir, journal.EntryDir, name) }
 	gone, lost := owner("c1", "gone", "u-9"), owner("c2", "lost", "u-9")
 	l.journal(gone, "net1")
-	l.link(agentapi.HostEnd("c1", "net1"))
+	l.link(agentapi.HostVeth("c1", "net1"))
 	l.lease(lost, "net1", "net2", "net3")
 	for _, name := range []string{"net1", "net2"} {
-		l.link(agentapi.HostEnd("c2", name))
+		l.link(agentapi.HostVeth("c2", name))
 	}
 	l.lease(owner("c3", "without", "u-9"), "net1") // and nothing else
-	entry := agentapi.Dead{Sandbox: entryOf("c1", "gone", "u-9")}
-	ends := []string{agentapi.HostEnd("c2", "net1"), agentapi.HostEnd("c2", "net2")}
+	entry := agentapi.Garbage{Sandbox: entryOf("c1", "gone", "u-9")}
+	ends := []string{agentapi.HostVeth("c2", "net1"), agentapi.HostVeth("c2", "net2")}
 	slices.Sort(ends)
-	links := agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "lost", UID: "u-9"}, HostEnds: ends}
+	links := agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "lost", UID: "u-9"}, HostVeths: ends}
 
 	l.look(false)
 	l.wantDead("seen once", l.agent.remaining.dead())
@@ -75,7 +76,7 @@ func TestWhatIsLeftToThePlugin(t *testing.T) {
 	l.wantDead("one link less", l.agent.remaining.dead(), entry, links)
 	l.unlink(ends[1])
 	l.wantDead("without links", l.agent.remaining.dead(), entry)
-	l.write("", agentapi.AttachedDir, "c1@eth0.left")
+	l.write("", journal.EntryDir, "c1@eth0.left")
 	l.wantDead("tried by the plugin, which marked it", l.agent.remaining.dead())
 	l.must(os.Remove(file("c1@eth0.left")))
 	l.look(false)
@@ -92,12 +93,12 @@ func TestAllEntriesAreLeftToThePlugin(t *testing.T) {
 	second.Sandbox = entryOf("c1", "gone", "u-9")
 	second.Sandbox.Interface = "eth1"
 	l.writeAttached(second)
-	l.write("{", agentapi.AttachedDir, "c2@eth0")
+	l.write("{", journal.EntryDir, "c2@eth0")
 	l.lease(owner("c2", "gone-too", "u-9"), "net1")
-	l.write("{", agentapi.AttachedDir, "c3@eth0") // of which nobody can tell
+	l.write("{", journal.EntryDir, "c3@eth0") // of which nobody can tell
 	l.wantSaid("why", l.look(true), "c1: pod shop/gone is gone", "c2: pod shop/gone-too is gone")
-	l.wantDead("all", l.dead(), agentapi.Dead{Sandbox: entryOf("c1", "gone", "u-9")}, agentapi.Dead{Sandbox: second.Sandbox},
-		agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth0"}})
+	l.wantDead("all", l.dead(), agentapi.Garbage{Sandbox: entryOf("c1", "gone", "u-9")}, agentapi.Garbage{Sandbox: second.Sandbox},
+		agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth0"}})
 }
 
 // A container counts as alive while one of the entries has a host end that is there.
@@ -107,13 +108,13 @@ func TestHostEndsOfAllEntries(t *testing.T) {
 	}
 	l := newLooked(t)
 	l.journal(owner("c1", "web", "u-1"), "net1")
-	second := &agentapi.Attached{Sandbox: entryOf("c1", "web", "u-1"), Plan: &agentapi.Plan{Interfaces: []agentapi.Interface{{Name: "net5"}}}}
+	second := &journal.Summary{Sandbox: entryOf("c1", "web", "u-1"), Plan: &agentapi.Plan{Interfaces: []agentapi.Interface{{Name: "net5"}}}}
 	second.Sandbox.Interface = "eth1"
 	l.writeAttached(second)
 	for _, name := range []string{"net1", "net5"} {
-		l.link(agentapi.HostEnd("c1", name))
+		l.link(agentapi.HostVeth("c1", name))
 		l.wantSaid("with "+name, l.look(true))
-		l.unlink(agentapi.HostEnd("c1", name))
+		l.unlink(agentapi.HostVeth("c1", name))
 	}
 	l.wantSaid("without", l.look(true), "c1"+namespaceGone)
 }
@@ -122,7 +123,7 @@ func TestHostEndsOfAllEntries(t *testing.T) {
 func TestDeadThatLivesAgain(t *testing.T) {
 	l := newLooked(t)
 	l.writeAttached(l.attachedTo("c1", "d1")) // delegates alone, of pod shop/old
-	entry := agentapi.Dead{Sandbox: l.attachedTo("c1", "d1").Sandbox}
+	entry := agentapi.Garbage{Sandbox: l.attachedTo("c1", "d1").Sandbox}
 	l.wantDead("dead", l.dead(), entry)
 	l.inVain("NB", false)
 	l.wantDead("after a list with gaps", l.agent.remaining.dead(), entry)
@@ -140,11 +141,11 @@ func TestDeadThatLivesAgain(t *testing.T) {
 func TestEndsThatFailedAreLeftToThePlugin(t *testing.T) {
 	l := newLooked(t)
 	failed := l.leftIn("c1", "eth0")
-	failed.Sandbox, failed.Complaints = entryOf("c1", "web", "u-1"), 1
+	failed.Sandbox, failed.FailedAttempts = entryOf("c1", "web", "u-1"), 1
 	alive := l.attachedTo("c2", "d1")
 	alive.Sandbox = entryOf("c2", "web", "u-1")
 	l.writeAttached(failed, alive)
-	l.wantDead("a period later", l.dead(), agentapi.Dead{Sandbox: failed.Sandbox})
+	l.wantDead("a period later", l.dead(), agentapi.Garbage{Sandbox: failed.Sandbox})
 	l.wantSaid("why", l.look(true), "c1: its end has begun, and networks of other plugins would not go")
 }
 
@@ -180,25 +181,25 @@ func TestTakenAwayIsCounted(t *testing.T) {
 // The plugin takes up one at a call: it is not told of hundreds.
 func TestFewAreToldAtOnce(t *testing.T) {
 	l := newLooked(t)
-	var want []agentapi.Dead
+	var want []agentapi.Garbage
 	for i := range 7 {
 		id := fmt.Sprint("c", i)
 		l.journal(owner(id, "gone", "u-9"), "net1")
-		want = append(want, agentapi.Dead{Sandbox: entryOf(id, "gone", "u-9")})
+		want = append(want, agentapi.Garbage{Sandbox: entryOf(id, "gone", "u-9")})
 	}
 	l.wantDead("of seven", l.dead(), want[:4]...)
-	l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0")))
 	l.wantDead("of six", l.agent.remaining.dead(), want[0], want[2], want[3], want[4])
 }
 
 // told asks the agent by its socket, and returns which dead containers the answer names.
-func (r *rig) told(op string, body any) ([]agentapi.Dead, error) {
+func (r *rig) told(op string, body any) ([]agentapi.Garbage, error) {
 	c := &agentapi.Client{Socket: r.conf.Socket, Patience: 10 * time.Second}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
 	err := c.Call(ctx, op, body, nil)
-	return c.Dead, err
+	return c.Garbage, err
 }
 
 // An agent that runs looks by itself, and names in each answer, be it a refusal, who is dead.
@@ -215,9 +216,9 @@ func TestReconcileRuns(t *testing.T) {
 	unlock()
 	r.writeAttached(r.attachedTo("c9", "d1")) // of pod shop/old, which is not there
 	r.eventually("released", func() bool { return len(r.ports()) == 0 })
-	want := []agentapi.Dead{{Sandbox: r.attachedTo("c9", "d1").Sandbox}}
+	want := []agentapi.Garbage{{Sandbox: r.attachedTo("c9", "d1").Sandbox}}
 	r.eventually("named", func() bool {
-		got, err := r.told(agentapi.OpLeft, agentapi.LeftRequest{})
+		got, err := r.told(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{})
 		r.must(err)
 		return reflect.DeepEqual(got, want)
 	})
@@ -253,7 +254,7 @@ func TestAnswersWhileALookHangs(t *testing.T) {
 	})
 	unlock()
 	<-hangs // the release of c1's ports
-	_, err = r.told(agentapi.OpLeft, agentapi.LeftRequest{})
+	_, err = r.told(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{})
 	r.must(err)
 	if got := r.ports(); len(got) != 2 {
 		t.Errorf("ports %v: nothing hung", got)
@@ -263,11 +264,11 @@ func TestAnswersWhileALookHangs(t *testing.T) {
 }
 
 // remainders asks the agent as an operator does.
-func (r *rig) remainders(dry bool) []agentapi.Remainder {
+func (r *rig) remainders(dry bool) []agentapi.StaleSandbox {
 	r.t.Helper()
-	var answer agentapi.Remains
+	var answer agentapi.GCResult
 	r.must(r.call(agentapi.OpGC, agentapi.GCRequest{DryRun: dry}, &answer))
-	return answer.Containers
+	return answer.Sandboxes
 }
 
 // An operator is told what is left of whom and why, and that it was taken away only if it was.
@@ -290,21 +291,21 @@ func TestGC(t *testing.T) {
 	l.lease(owner("alive", "alive", "u-2"), "net1")
 	unlock := l.lockOf("alive@eth0.lock")
 	defer unlock()
-	c1 := agentapi.Remainder{Sandbox: entryOf("c1", "web", "u-1"), Why: "its network namespace is gone", Journal: true, Delegates: []string{"net9 on shop/ext"},
-		Ports: []string{"shop/web/net1", "shop/web/net2"}, HostEnds: []string{agentapi.HostEnd("c1", "net1"), agentapi.HostEnd("c1", "net2")}}
-	c2 := agentapi.Remainder{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "gone", UID: "u-9"}, Why: "pod shop/gone is gone", Ports: []string{"shop/gone/net1"}}
-	want := func(what string, dry bool, want ...agentapi.Remainder) {
+	c1 := agentapi.StaleSandbox{Sandbox: entryOf("c1", "web", "u-1"), Why: "its network namespace is gone", Journal: true, Delegates: []string{"net9 on shop/ext"},
+		Ports: []string{"shop/web/net1", "shop/web/net2"}, HostVeths: []string{agentapi.HostVeth("c1", "net1"), agentapi.HostVeth("c1", "net2")}}
+	c2 := agentapi.StaleSandbox{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "gone", UID: "u-9"}, Why: "pod shop/gone is gone", Ports: []string{"shop/gone/net1"}}
+	want := func(what string, dry bool, want ...agentapi.StaleSandbox) {
 		t.Helper()
 		got := l.remainders(dry)
 		for i := range got {
 			slices.Sort(got[i].Ports)
-			slices.Sort(got[i].HostEnds)
+			slices.Sort(got[i].HostVeths)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v\nwant\n%+v", what, got, want)
 		}
 	}
-	slices.Sort(c1.HostEnds)
+	slices.Sort(c1.HostVeths)
 	made := l.world(true)
 	want("dry", true, c1, c2)
 	want("at once", false, c1, c2)
@@ -312,11 +313,11 @@ func TestGC(t *testing.T) {
 	l.later()
 	want("dry, a period later", true, c1, c2)
 	l.unchanged("until then", made)
-	c1.Taken, c2.Taken = true, true
+	c1.Collected, c2.Collected = true, true
 	want("a period later", false, c1, c2)
-	c1.Ports, c1.HostEnds = nil, nil
+	c1.Ports, c1.HostVeths = nil, nil
 	want("what is the plugin's", false, c1)
-	l.must(os.Remove(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c1@eth0")))
+	l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0")))
 	if got := l.remainders(false); len(got) != 0 {
 		t.Errorf("in the end: %+v", got)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -43,9 +44,9 @@ func TestTicksArePeriods(t *testing.T) {
 func TestIntentsOfTheDead(t *testing.T) {
 	l := newLooked(t)
 	for container, pod := range map[string]string{"c1": "gone", "c2": "web"} {
-		l.writeAttached(&agentapi.Attached{Sandbox: entryOf(container, pod, "u-1")})
+		l.writeAttached(&journal.Summary{Sandbox: entryOf(container, pod, "u-1")})
 	}
-	l.wantDead("a period later", l.dead(), agentapi.Dead{Sandbox: entryOf("c1", "gone", "u-1")})
+	l.wantDead("a period later", l.dead(), agentapi.Garbage{Sandbox: entryOf("c1", "gone", "u-1")})
 	l.wantSaid("why", l.look(true), "c1: pod shop/gone is gone")
 }
 
@@ -58,12 +59,12 @@ func TestWhatIsLeftOfAll(t *testing.T) {
 	o := owner("c1", "gone", "u-9")
 	l.lease(o, "net1", "net2")
 	l.plug(o, "net1", "net2")
-	ends := []string{agentapi.HostEnd("c1", "net1"), agentapi.HostEnd("c1", "net2")}
+	ends := []string{agentapi.HostVeth("c1", "net1"), agentapi.HostVeth("c1", "net2")}
 	slices.Sort(ends)
 	for _, name := range ends {
 		l.link(name)
 	}
-	l.wantDead("a period later", l.dead(), agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostEnds: ends})
+	l.wantDead("a period later", l.dead(), agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostVeths: ends})
 }
 
 // What is left stays left until the plugin comes by, however many looks later, though nothing lists its container any more: the
@@ -74,11 +75,11 @@ func TestWhatIsLeftStaysLeft(t *testing.T) {
 	}
 	l := newLooked(t)
 	l.lease(owner("c1", "gone", "u-9"), "net1")
-	l.link(agentapi.HostEnd("c1", "net1"))
+	l.link(agentapi.HostVeth("c1", "net1"))
 	l.lease(owner("c2", "gone-too", "u-9"), "net1")
-	l.write("{", agentapi.AttachedDir, "c2@eth0")
-	links := agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostEnds: []string{agentapi.HostEnd("c1", "net1")}}
-	entry := agentapi.Dead{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth0"}}
+	l.write("{", journal.EntryDir, "c2@eth0")
+	links := agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostVeths: []string{agentapi.HostVeth("c1", "net1")}}
+	entry := agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth0"}}
 	l.wantDead("a period later", l.dead(), links, entry)
 	for range 3 {
 		l.later()
@@ -87,7 +88,7 @@ func TestWhatIsLeftStaysLeft(t *testing.T) {
 	}
 	l.journal(owner("c1", "web", "u-1"), "net1")
 	l.lease(owner("c2", "web", "u-1"), "net7")
-	l.link(agentapi.HostEnd("c2", "net7"))
+	l.link(agentapi.HostVeth("c2", "net7"))
 	l.look(false)
 	l.wantDead("alive", l.agent.remaining.dead())
 }
@@ -109,7 +110,7 @@ func TestFoldersThatCannotBeRead(t *testing.T) {
 	l.dying("c1")
 	l.look(false)
 	l.later()
-	dir := filepath.Join(l.conf.StateDir, agentapi.ReleaseDir)
+	dir := filepath.Join(l.conf.StateDir, journal.ReleaseDir)
 	l.must(os.RemoveAll(dir))
 	l.must(os.WriteFile(dir, nil, 0o600))
 	l.wantSaid("without the folder", l.look(false))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -47,7 +48,7 @@ func (l *looked) inVain(part string, dry bool) {
 		l.source.errs["shop/alive"] = errors.New("the source is away")
 		want = "pod shop/alive: the source is away"
 	case "journal":
-		dir := filepath.Join(l.conf.StateDir, agentapi.AttachedDir)
+		dir := filepath.Join(l.conf.StateDir, journal.EntryDir)
 		l.must(os.Rename(dir, dir+".away"))
 		l.must(os.WriteFile(dir, nil, 0o600))
 		want = "the plugin's journal: open " + dir + ": not a directory"
@@ -60,7 +61,7 @@ func (l *looked) inVain(part string, dry bool) {
 		l.t.Errorf("a look without %s: %q, %v; want %q alone", part, said(all), err, want)
 	}
 	delete(l.source.errs, "shop/alive")
-	if dir := filepath.Join(l.conf.StateDir, agentapi.AttachedDir); part == "journal" {
+	if dir := filepath.Join(l.conf.StateDir, journal.EntryDir); part == "journal" {
 		l.must(os.Remove(dir))
 		l.must(os.Rename(dir+".away", dir))
 	}
@@ -73,9 +74,9 @@ func TestBoundaryUnreadableEntryKeepsNoOtherRelease(t *testing.T) {
 	}
 	l := newLooked(t)
 	l.neighbours(true)
-	defer l.unlink(agentapi.HostEnd("alive", "net1"))
+	defer l.unlink(agentapi.HostVeth("alive", "net1"))
 	l.dying("c1")
-	l.must(os.Mkdir(filepath.Join(l.conf.StateDir, agentapi.AttachedDir, "c5@eth0"), 0o700)) // reading it fails
+	l.must(os.Mkdir(filepath.Join(l.conf.StateDir, journal.EntryDir, "c5@eth0"), 0o700)) // reading it fails
 	if got, want := l.look(false), []string{"c1" + namespaceGone}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -128,7 +129,7 @@ func TestSeenDeadForAPeriod(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLooked(t)
 			l.neighbours(true)
-			defer l.unlink(agentapi.HostEnd("alive", "net1"))
+			defer l.unlink(agentapi.HostVeth("alive", "net1"))
 			l.dying("c1")
 			made := l.world(true)
 			steps := strings.Fields(tt.steps)
@@ -146,9 +147,9 @@ func TestSeenDeadForAPeriod(t *testing.T) {
 				case "later":
 					l.later()
 				case "lives":
-					l.link(agentapi.HostEnd("c1", "net2"))
+					l.link(agentapi.HostVeth("c1", "net2"))
 				case "dies":
-					l.unlink(agentapi.HostEnd("c1", "net2"))
+					l.unlink(agentapi.HostVeth("c1", "net2"))
 				default:
 					l.inVain(part, dry)
 				}
@@ -166,7 +167,7 @@ func TestSeenDeadForAPeriod(t *testing.T) {
 // lockOf takes a lock of the plugin's, as a call of it has it while it runs.
 func (r *rig) lockOf(name string) (unlock func()) {
 	r.t.Helper()
-	path := filepath.Join(r.conf.StateDir, agentapi.AttachedDir, name)
+	path := filepath.Join(r.conf.StateDir, journal.EntryDir, name)
 	r.must(os.MkdirAll(filepath.Dir(path), 0o700))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	r.must(err)
@@ -197,7 +198,7 @@ func TestCallsThatRunAreLeftAlone(t *testing.T) {
 			unlock := l.lockOf(tt.lock)
 			if !tt.held {
 				unlock()
-				l.write("", agentapi.AttachedDir, tt.lock)
+				l.write("", journal.EntryDir, tt.lock)
 			} else {
 				defer unlock()
 			}
@@ -223,7 +224,7 @@ func TestReleasesAreTheSweeps(t *testing.T) {
 			l.dying("c1")
 			l.look(false)
 			l.later()
-			l.write("{", agentapi.ReleaseDir, name)
+			l.write("{", journal.ReleaseDir, name)
 			var want []string
 			if dead {
 				want = []string{"!c1" + namespaceGone}
@@ -246,7 +247,7 @@ func TestReleasesThatComeAreTheSweeps(t *testing.T) {
 	l.later()
 	l.source.asked = func(name string) {
 		if name == "shop/other" {
-			l.write("{", agentapi.ReleaseDir, "c1@eth0")
+			l.write("{", journal.ReleaseDir, "c1@eth0")
 		}
 	}
 	l.wantSaid("while a DEL comes", l.look(false), "c1"+namespaceGone, "!c2"+namespaceGone)
@@ -382,7 +383,7 @@ func TestOneThatStaysKeepsNoOther(t *testing.T) {
 	l.wantSaid("without it", said(all), "sick: pod shop/gone is gone", "!well: pod shop/gone-too is gone")
 	l.becomes("shop/gone/net1", "sick")
 	equalMaps(t, "ports", l.ports(), map[string]string{"shop/gone/net1": "sick"})
-	l.wantDead("without it", l.agent.remaining.dead(), agentapi.Dead{Sandbox: entryOf("well", "gone-too", "u-9")})
+	l.wantDead("without it", l.agent.remaining.dead(), agentapi.Garbage{Sandbox: entryOf("well", "gone-too", "u-9")})
 	l.wantSaid("the next time", l.look(false), "!sick: pod shop/gone is gone", "!well: pod shop/gone-too is gone")
 	equalMaps(t, "ports in the end", l.ports(), map[string]string{})
 }

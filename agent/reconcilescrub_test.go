@@ -41,7 +41,7 @@ func TestScrub(t *testing.T) {
 	half := []string{"h1", "h2", "h3", "h4"} // several, as rows come in no order
 	for _, container := range half {
 		l.plug(owner(container, container, "u-9"), "net1", "net2", "net3", "net4")
-		l.link(agentapi.HostEnd(container, "net2"))
+		l.link(agentapi.HostVeth(container, "net2"))
 	}
 	unlock := l.lockOf("c4@eth0.lock")
 	stays := l.plugs()

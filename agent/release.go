@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -27,7 +25,7 @@ const (
 // release takes a sandbox's plugs and ports away. If that takes longer than a DEL should, it goes on after the
 // answer; what fails stays in release/ and is tried again.
 func (a *Agent) release(ctx context.Context, r *agentapi.Release, send deliver) error {
-	for _, d := range r.Dropped {
+	for _, d := range r.Abandoned {
 		a.log.Warn("the plugin gave up a network of another plugin", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", d)
 	}
 	if r.Planned && len(r.Ports) == 0 {
@@ -85,7 +83,7 @@ func (a *Agent) releaseNow(ctx context.Context, r *agentapi.Release) error {
 		return fmt.Errorf("release ports: %w", err)
 	}
 	failpoint.Hit("released")
-	if err := os.Remove(filepath.Join(a.releaseDir(), r.ID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := a.journal.DeleteRelease(r.ID()); err != nil {
 		return &undeletable{err}
 	}
 	return nil
@@ -107,12 +105,8 @@ func (a *Agent) finishRelease(ctx context.Context, s *agentapi.Sandbox) error {
 // readRelease reads a file of release/, nil when there is none. One that is damaged, or that the disk does not give back,
 // still names the container: its ports are looked for by their owner.
 func (a *Agent) readRelease(id string) *agentapi.Release {
-	text, err := os.ReadFile(filepath.Join(a.releaseDir(), id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	r, damaged := agentapi.ParseRelease(id, text)
-	if damaged || err != nil {
+	r, damaged, err := a.journal.ReadRelease(id)
+	if damaged {
 		a.log.Warn("a file in release/ is damaged, releasing by owner", "file", id, "err", err)
 	}
 	return r
@@ -148,7 +142,7 @@ func (a *Agent) sweep(ctx context.Context) {
 }
 
 func (a *Agent) sweepOnce(ctx context.Context) {
-	files, err := os.ReadDir(a.releaseDir())
+	files, err := a.journal.PendingReleases()
 	if err != nil {
 		a.log.Error("read the releases that are left", "err", err)
 		return
@@ -157,10 +151,6 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 	a.undeletable = map[string]fs.FileInfo{}
 	defer func() { a.stuckReleases.Store(int64(len(a.undeletable))) }()
 	for _, f := range files {
-		a.dropMark(f.Name())
-		if strings.HasPrefix(f.Name(), ".") || !strings.Contains(f.Name(), "@") {
-			continue
-		}
 		info, _ := f.Info()
 		err := a.sweepFile(ctx, f.Name(), sameFile(before[f.Name()], info))
 		if err == nil {
@@ -182,7 +172,7 @@ func (a *Agent) sweepOnce(ctx context.Context) {
 // sweepFile releases what one file of release/ lists. Once that is done, only the file itself is tried again.
 func (a *Agent) sweepFile(ctx context.Context, name string, released bool) error {
 	if released {
-		if err := os.Remove(filepath.Join(a.releaseDir(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := a.journal.DeleteRelease(name); err != nil {
 			return &undeletable{err}
 		}
 		return nil

@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -24,7 +21,7 @@ type remains struct {
 	agentapi.Sandbox
 	plugged []ovnport.Plugged
 	leases  []ovnport.Lease
-	entries []*agentapi.Attached
+	entries []*journal.Summary
 	damaged []agentapi.Sandbox // entries that nobody can read
 	links   []string           // its host ends that the kernel has
 	why     string             // it is dead; "": it lives
@@ -37,15 +34,15 @@ func (m *remains) bare() bool {
 }
 
 // left is what only the plugin can take away of a container.
-func (m *remains) left() (left []agentapi.Dead) {
+func (m *remains) left() (left []agentapi.Garbage) {
 	for _, e := range m.entries {
-		left = append(left, agentapi.Dead{Sandbox: e.Sandbox})
+		left = append(left, agentapi.Garbage{Sandbox: e.Sandbox})
 	}
 	for _, s := range m.damaged {
-		left = append(left, agentapi.Dead{Sandbox: s})
+		left = append(left, agentapi.Garbage{Sandbox: s})
 	}
 	if len(left) == 0 && len(m.links) > 0 {
-		left = append(left, agentapi.Dead{Sandbox: m.Sandbox, HostEnds: m.links})
+		left = append(left, agentapi.Garbage{Sandbox: m.Sandbox, HostVeths: m.links})
 	}
 	return left
 }
@@ -63,7 +60,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		m.Namespace, m.Pod, m.UID = cmp.Or(m.Namespace, s.Namespace), cmp.Or(m.Pod, s.Pod), cmp.Or(m.UID, s.UID)
 		return m
 	}
-	attached, damaged, err := agentapi.ReadAttached(a.conf.StateDir)
+	attached, damaged, err := a.journal.Summaries()
 	if err != nil {
 		return nil, fmt.Errorf("the plugin's journal: %w", err)
 	}
@@ -72,7 +69,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		m.entries = append(m.entries, &attached[i])
 	}
 	for _, name := range damaged {
-		s, _ := agentapi.AttachedFile(name)
+		s, _ := journal.ParseID(name)
 		m := of(s)
 		m.damaged = append(m.damaged, s)
 	}
@@ -145,7 +142,7 @@ func (a *Agent) judge(ctx context.Context, m *remains) error {
 	case a.busy(m.ContainerID), a.releasing(m.ContainerID):
 	case gone != "":
 		m.why = gone
-	case slices.ContainsFunc(m.entries, func(e *agentapi.Attached) bool { return e.Complaints > 0 }):
+	case slices.ContainsFunc(m.entries, func(e *journal.Summary) bool { return e.FailedAttempts > 0 }):
 		m.why = "its end has begun, and networks of other plugins would not go"
 	case len(ends) > 0 && len(m.links) == 0:
 		m.why = "its network namespace is gone"
@@ -176,14 +173,14 @@ func (m *remains) hostEnds() (names []string) {
 		names = append(names, p.HostEnd)
 	}
 	for _, l := range m.leases {
-		names = append(names, agentapi.HostEnd(m.ContainerID, l.Interface))
+		names = append(names, agentapi.HostVeth(m.ContainerID, l.Interface))
 	}
 	for _, e := range m.entries {
 		if e.Plan == nil {
 			continue
 		}
 		for _, i := range e.Plan.Interfaces {
-			names = append(names, agentapi.HostEnd(m.ContainerID, i.Name))
+			names = append(names, agentapi.HostVeth(m.ContainerID, i.Name))
 		}
 	}
 	slices.Sort(names)
@@ -192,46 +189,21 @@ func (m *remains) hostEnds() (names []string) {
 
 // busy tells whether a call of the plugin has the container's lock.
 func (a *Agent) busy(containerID string) bool {
-	return anyOf(filepath.Join(a.conf.StateDir, agentapi.AttachedDir), containerID, func(path string) bool {
-		return strings.HasSuffix(path, agentapi.LockSuffix) && locked(path)
-	})
+	return a.journal.Locked(containerID)
 }
 
 // releasing tells whether a DEL has left the container to the sweep.
 func (a *Agent) releasing(containerID string) bool {
-	return anyOf(a.releaseDir(), containerID, func(string) bool { return true })
+	return a.journal.HasPendingRelease(containerID)
 }
 
-// anyOf tells whether one of a container's files in a folder of the state is so. A folder that cannot be read may have one.
-func anyOf(dir, containerID string, is func(path string) bool) bool {
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		return strings.HasPrefix(f.Name(), containerID+"@") && is(filepath.Join(dir, f.Name()))
-	})
-}
-
-func locked(path string) bool {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if err != nil {
-		return true
-	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
-}
-
-func (m *remains) answer() agentapi.Remainder {
-	one := agentapi.Remainder{Sandbox: m.Sandbox, Why: m.why, Journal: len(m.entries)+len(m.damaged) > 0, Taken: m.taken}
+func (m *remains) answer() agentapi.StaleSandbox {
+	one := agentapi.StaleSandbox{Sandbox: m.Sandbox, Why: m.why, Journal: len(m.entries)+len(m.damaged) > 0, Collected: m.taken}
 	for _, l := range m.leases {
 		one.Ports = append(one.Ports, l.Name)
 	}
 	for _, p := range m.plugged {
-		one.HostEnds = append(one.HostEnds, p.HostEnd)
+		one.HostVeths = append(one.HostVeths, p.HostEnd)
 	}
 	for _, e := range m.entries {
 		if e.Plan == nil {

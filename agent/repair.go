@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -135,15 +134,15 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 // sandbox's lock: the list of the reconcile pass may be older than a DEL that has run to its end since. If a
 // delegate's DEL failed, the entry is still there.
 func (r *repairer) interfaces(s *agentapi.Sandbox) (has []agentapi.Interface, err error) {
-	e, err := agentapi.ReadEntry(r.agent.conf.StateDir, s)
+	e, err := r.agent.journal.Summary(s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil || e.Plan == nil || e.Complaints > 0 {
+	if err != nil || e.Plan == nil || e.FailedAttempts > 0 {
 		return nil, err
 	}
 	for _, i := range e.Plan.Interfaces {
-		there, err := linkThere(agentapi.HostEnd(s.ContainerID, i.Name))
+		there, err := linkThere(agentapi.HostVeth(s.ContainerID, i.Name))
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +188,7 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 // the pods would not do: on a node that has lost the API server, the copy has a pod that was made again on another
 // node since.
 func (r *repairer) mayTakeOver(ctx context.Context, o, older *ovnport.Owner) error {
-	if older.UID == o.UID && (older.Node != o.Node || r.agent.inJournal(older.Sandbox)) {
+	if older.UID == o.UID && (older.Node != o.Node || r.agent.journal.HasContainer(older.Sandbox)) {
 		return ovnport.ErrSuperseded
 	}
 	if err := r.agent.mayTakeOver(ctx, o, older); err != nil {
@@ -276,7 +275,7 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 
 func plugOf(containerID string, i *agentapi.Interface) ovnport.Plug {
 	return ovnport.Plug{
-		HostEnd: agentapi.HostEnd(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
+		HostEnd: agentapi.HostVeth(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
 	}
 }
 
@@ -290,12 +289,4 @@ func portsOf(interfaces []agentapi.Interface) []ovnport.Port {
 
 func podOfOwner(o ovnport.Owner) *source.Pod {
 	return &source.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.UID}
-}
-
-// inJournal tells whether the plugin's journal has an entry of the sandbox.
-func (a *Agent) inJournal(containerID string) bool {
-	return anyOf(filepath.Join(a.conf.StateDir, agentapi.AttachedDir), containerID, func(path string) bool {
-		_, is := agentapi.AttachedFile(filepath.Base(path))
-		return is
-	})
 }

@@ -167,7 +167,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 		if err != nil {
 			return err
 		}
-		err = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Body: text, Dead: a.remaining.dead()})
+		err = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Body: text, Garbage: a.remaining.dead()})
 		if errors.Is(err, agentapi.ErrTooLarge) { // and nothing was written
 			return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation, "answer to %s: %w: %w", r.Op, errNotSent, err)
 		}
@@ -181,7 +181,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 	if err != nil && !delivered {
 		refusal := agentapi.NewError(err)
 		refusal.Clean = r.Op == agentapi.OpPlan && clean(ctx, err)
-		_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Error: refusal, Dead: a.remaining.dead()})
+		_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Error: refusal, Garbage: a.remaining.dead()})
 	}
 	took := time.Since(began)
 	a.metrics.observe(r.Op, err, took)
@@ -217,8 +217,8 @@ func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.S
 		return serveOp(ctx, r, send, func(b *agentapi.CheckRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.check)
 	case agentapi.OpStatus:
 		return serveOp(ctx, r, send, func(b *agentapi.StatusRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.status)
-	case agentapi.OpLeft:
-		return serveOp(ctx, r, send, func(b *agentapi.LeftRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.left)
+	case agentapi.OpFailedDELs:
+		return serveOp(ctx, r, send, func(b *agentapi.FailedDELsRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.left)
 	case agentapi.OpGC:
 		return serveOp(ctx, r, send, func(b *agentapi.GCRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.gc)
 	case agentapi.OpForget:

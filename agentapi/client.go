@@ -22,8 +22,8 @@ type Client struct {
 	// Patience is how long a missing agent is waited for.
 	Patience time.Duration
 
-	// Dead is what the last answer said of containers that are gone.
-	Dead []Dead
+	// Garbage is what the last answer said of containers that are gone.
+	Garbage []Garbage
 
 	conn    net.Conn
 	reader  *Reader
@@ -52,7 +52,7 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 				c.version = response.Version // it is older than we are, and refused to guess
 				continue
 			}
-			c.Dead = response.Dead
+			c.Garbage = response.Garbage
 			if err := response.Error.Err(repeated); err != nil {
 				return err
 			}

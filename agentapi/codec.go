@@ -25,8 +25,8 @@ type Response struct {
 	Version int             `json:"version"`
 	Error   *Error          `json:"error,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
-	// Dead are containers that are gone for good and of which something is left that only the plugin can take away, a few of them.
-	Dead []Dead `json:"dead,omitempty"`
+	// Garbage are containers that are gone for good and of which something is left that only the plugin can take away, a few of them.
+	Garbage []Garbage `json:"dead,omitempty"`
 }
 
 // Error is an error with its CNI code, on its way to the plugin.

@@ -21,14 +21,14 @@ const Version = 1
 
 // The operations that a plugin asks its agent for.
 const (
-	OpPlan    = "plan"    // PlanRequest → Plan: ports are written, nothing is wired
-	OpBind    = "bind"    // BindRequest → nothing: host ends are plugged, flows are there, status is written
-	OpRelease = "release" // Release → Released: ports and plugs are taken away
-	OpCheck   = "check"   // CheckRequest → nothing: ports and plugs are as planned
-	OpStatus  = "status"  // StatusRequest → nothing: the node can take ports now
-	OpLeft    = "left"    // LeftRequest → Left: an operator asks which delegates would not go
-	OpGC      = "gc"      // GCRequest → Remains: an operator asks what is left of containers that are gone, or has it taken away
-	OpForget  = "forget"  // ForgetRequest → LeftBehind: an operator gives those of a container up; of all, → Left
+	OpPlan       = "plan"    // PlanRequest → Plan: ports are written, nothing is wired
+	OpBind       = "bind"    // BindRequest → nothing: host ends are plugged, flows are there, status is written
+	OpRelease    = "release" // Release → Released: ports and plugs are taken away
+	OpCheck      = "check"   // CheckRequest → nothing: ports and plugs are as planned
+	OpStatus     = "status"  // StatusRequest → nothing: the node can take ports now
+	OpFailedDELs = "left"    // FailedDELsRequest → FailedDELs: an operator asks which delegates would not go
+	OpGC         = "gc"      // GCRequest → GCResult: an operator asks what is left of containers that are gone, or has it taken away
+	OpForget     = "forget"  // ForgetRequest → FailedDEL: an operator gives those of a container up; of all, → FailedDELs
 )
 
 // Sandbox says for whom a plugin was called. Every message carries it whole, so that an agent that was restarted
@@ -167,7 +167,7 @@ type Release struct {
 	Ports   []Port `json:"ports,omitempty"`
 	// Dropped are delegates that the plugin gave up without a DEL that succeeded, with the reason. The agent logs them.
 	// They are in the message alone, not in the file.
-	Dropped []string `json:"dropped,omitempty"`
+	Abandoned []string `json:"dropped,omitempty"`
 }
 
 // ReleaseDir is the folder below the state folder that holds these files.
@@ -184,26 +184,26 @@ type CheckRequest struct {
 	Plan Plan `json:"plan"`
 }
 
-// LeftRequest asks which attachments have delegates that would not go. It is for no sandbox.
-type LeftRequest struct{ Sandbox }
+// FailedDELsRequest asks which attachments have delegates that would not go. It is for no sandbox.
+type FailedDELsRequest struct{ Sandbox }
 
-// Left is the answer.
-type Left struct {
-	Attachments []LeftBehind `json:"attachments"`
+// FailedDELs is the answer.
+type FailedDELs struct {
+	Attachments []FailedDEL `json:"attachments"`
 }
 
-// LeftBehind is an attachment with delegates whose DEL failed. They are tried again, and hold their devices until then.
-type LeftBehind struct {
+// FailedDEL is an attachment with delegates whose DEL failed. They are tried again, and hold their devices until then.
+type FailedDEL struct {
 	Sandbox
-	Delegates  []LeftDelegate `json:"delegates"`
-	Complaints int            `json:"complaints"`
-	Complaint  string         `json:"complaint"`
-	Since      time.Time      `json:"since"` // of the last attempt
-	Forgotten  bool           `json:"forgotten,omitempty"`
+	Delegates      []FailedDelegate `json:"delegates"`
+	FailedAttempts int              `json:"complaints"`
+	LastError      string           `json:"complaint"`
+	Since          time.Time        `json:"since"` // of the last attempt
+	Forgotten      bool             `json:"forgotten,omitempty"`
 }
 
-// LeftDelegate is one of them.
-type LeftDelegate struct {
+// FailedDelegate is one of them.
+type FailedDelegate struct {
 	Interface string `json:"interface"`
 	Network   string `json:"network"`
 	Device    string `json:"device,omitempty"`
@@ -215,33 +215,33 @@ type GCRequest struct {
 	DryRun bool `json:"dryRun"`
 }
 
-// Remains is the answer.
-type Remains struct {
-	Containers []Remainder `json:"containers"`
+// GCResult is the answer.
+type GCResult struct {
+	Sandboxes []StaleSandbox `json:"containers"`
 }
 
-// Remainder is what is left of a container that is gone.
-type Remainder struct {
+// StaleSandbox is what is left of a container that is gone.
+type StaleSandbox struct {
 	Sandbox
 	Why string `json:"why"`
-	// Ports are in NB, HostEnds in Open vSwitch, Delegates, "interface on network", in the plugin's journal, which Journal tells of.
+	// Ports are in NB, HostVeths in Open vSwitch, Delegates, "interface on network", in the plugin's journal, which Journal tells of.
 	Ports     []string `json:"ports,omitempty"`
-	HostEnds  []string `json:"hostEnds,omitempty"`
+	HostVeths []string `json:"hostEnds,omitempty"`
 	Journal   bool     `json:"journal,omitempty"`
 	Delegates []string `json:"delegates,omitempty"`
 	// Taken: ports and host ends are gone now. Without, they go when they are seen again.
-	Taken bool `json:"taken,omitempty"`
+	Collected bool `json:"taken,omitempty"`
 }
 
-// Dead is a container that is gone for good. Its entry in the plugin's journal is there, with what it had of other plugins, or
+// Garbage is a container that is gone for good. Its entry in the plugin's journal is there, with what it had of other plugins, or
 // its host ends are.
-type Dead struct {
+type Garbage struct {
 	Sandbox
-	HostEnds []string `json:"hostEnds,omitempty"`
+	HostVeths []string `json:"hostEnds,omitempty"`
 }
 
 // ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty. With All
-// it gives up those of every container, or of every container of the namespace if there is one; the answer is a Left.
+// it gives up those of every container, or of every container of the namespace if there is one; the answer is a FailedDELs.
 type ForgetRequest struct {
 	Sandbox
 	All bool `json:"all,omitempty"`
@@ -332,13 +332,13 @@ func (n *Interface) check() error {
 	return nil
 }
 
-// HostEndPrefix begins the name of every host end.
-const HostEndPrefix = "mn"
+// HostVethPrefix begins the name of every host end.
+const HostVethPrefix = "mn"
 
-// HostEnd is the name of the host end of a pod's interface: a hash, for the kernel has 15 characters.
-func HostEnd(containerID, ifName string) string {
+// HostVeth is the name of the host end of a pod's interface: a hash, for the kernel has 15 characters.
+func HostVeth(containerID, ifName string) string {
 	sum := sha256.Sum256([]byte(containerID + "/" + ifName))
-	return HostEndPrefix + hex.EncodeToString(sum[:6])
+	return HostVethPrefix + hex.EncodeToString(sum[:6])
 }
 
 // LinkGroup is the group that the host ends of one attachment are in, by which they go with one request. It keeps

@@ -119,8 +119,8 @@ func TestHostEnd(t *testing.T) {
 	for container := range 2000 {
 		for _, ifName := range []string{"net1", "net2", "net11", "a", "abcdefghijklmno"} {
 			id := fmt.Sprintf("%064x", container)
-			name := HostEnd(id, ifName)
-			if len(name) > 15 || !strings.HasPrefix(name, HostEndPrefix) || conf.CheckInterfaceName(name) != nil {
+			name := HostVeth(id, ifName)
+			if len(name) > 15 || !strings.HasPrefix(name, HostVethPrefix) || conf.CheckInterfaceName(name) != nil {
 				t.Fatalf("%s of %s is %q", ifName, id, name)
 			}
 			if other := seen[name]; other != "" {
@@ -130,7 +130,7 @@ func TestHostEnd(t *testing.T) {
 		}
 	}
 	// Links of pods that run carry it: it must not change.
-	if got, want := HostEnd("c1", "net1"), "mnca3ed83f20a1"; got != want {
+	if got, want := HostVeth("c1", "net1"), "mnca3ed83f20a1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -45,7 +44,7 @@ func TestBoundaryPlanHoldsAConflistOnce(t *testing.T) {
 	p := largePlan(64, largeList("a", size), largeList("b", size))
 	p.Delegates[10].Conflist = bytes.Clone(p.Delegates[10].Conflist) // by its text
 	p.Delegates[20].Conflist = json.RawMessage(`{"name":"x","plugins":[]}`)
-	for name, text := range map[string][]byte{"the plan": mustJSON(t, p), "by value": mustJSON(t, BindRequest{Plan: *p}), "an entry": mustJSON(t, Attached{Plan: p})} {
+	for name, text := range map[string][]byte{"the plan": mustJSON(t, p), "by value": mustJSON(t, BindRequest{Plan: *p})} {
 		t.Attr("boundary.bytes-per-plan", fmt.Sprint(len(text)))
 		if len(text) > 2*size+20<<10 {
 			t.Errorf("%s has %d bytes, for two conflists of %d", name, len(text), size)
@@ -192,30 +191,6 @@ func TestBoundaryOutline(t *testing.T) {
 		if from := p.Delegates[i]; d.Name != from.Name || d.Network != from.Network || d.Position != from.Position || d.Warning != from.Warning || (d.Device == nil) != (from.Device == nil) {
 			t.Errorf("delegate %d became %+v", i, d)
 		}
-	}
-}
-
-// The journal of a node's pods is more than an agent can hold; its view is not.
-func TestBoundaryJournalIsReadInOutline(t *testing.T) {
-	files := map[string]string{}
-	for i := range 20 {
-		e := Attached{Sandbox: Sandbox{ContainerID: fmt.Sprint("c", i), Interface: "eth0"}, Plan: largePlan(8, largeList("a", 100<<10))}
-		files[filepath.Join(AttachedDir, e.Sandbox.ID())] = string(mustJSON(t, e))
-	}
-	all, damaged, err := ReadAttached(state(t, files))
-	if err != nil || len(all) != 20 || len(damaged) != 0 {
-		t.Fatalf("%d entries, damaged %v, %v", len(all), damaged, err)
-	}
-	size := 0
-	for i := range all {
-		for _, d := range all[i].Plan.Delegates {
-			size += len(d.Conflist)
-		}
-		size += len(mustJSON(t, all[i]))
-	}
-	t.Attr("boundary.bytes-held-per-entry-of-the-journal", fmt.Sprint(size/20))
-	if size > 20*2000 {
-		t.Errorf("%d bytes are held", size)
 	}
 }
 

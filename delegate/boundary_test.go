@@ -77,7 +77,7 @@ func TestBoundarySchemaIsForAdd(t *testing.T) {
 	e := n.attachments("c1", of(`{"type":"alpha"},{"type":"vrf"}`, ""))
 	wantError(t, n.call.delegates().check(e.Plan), conf.CodeInvalidConfig, `interface net1: network shop/ext: plugins[1]: plugin "vrf": "vrfname" is missing`)
 	e.Begun = 1
-	if left, err := n.call.delegates().del(t.Context(), e); err != nil || len(left) > 0 {
+	if left, _, err := n.call.delegates().del(t.Context(), e); err != nil || len(left) > 0 {
 		t.Errorf("DEL of an attachment of another version: %v, left %v", err, left)
 	}
 }

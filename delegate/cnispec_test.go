@@ -18,6 +18,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // These tests hold the plugin, and what it does as a runtime to the plugins that it calls, against the CNI specification.
@@ -57,7 +58,7 @@ func newNode(t *testing.T) *node {
 	var err error
 	n.call, err = newCall(n.args, conf.Strict)
 	n.must(err)
-	n.must(n.call.journal.prepare())
+	n.must(n.call.journal.Prepare())
 	return n
 }
 
@@ -107,9 +108,9 @@ func (n *node) fails(command, plugin string) {
 }
 
 // attachments is a container's entry in the journal, with one delegate for each configuration: net1, net2, …
-func (n *node) attachments(container string, conflists ...string) *entry {
+func (n *node) attachments(container string, conflists ...string) *journal.Entry {
 	n.t.Helper()
-	e := &entry{Attached: agentapi.Attached{Sandbox: sandbox(container), Plan: &agentapi.Plan{}}, NetNS: n.pod, Args: n.args.Args}
+	e := &journal.Entry{Summary: journal.Summary{Sandbox: sandbox(container), Plan: &agentapi.Plan{}}, NetNS: n.pod, Args: n.args.Args}
 	for i, list := range conflists {
 		e.Plan.Delegates = append(e.Plan.Delegates, agentapi.Delegate{
 			Name: fmt.Sprintf("net%d", i+1), Network: "shop/ext", Conflist: json.RawMessage(list), Args: [][2]string{{"IP", "192.0.2.9"}},
@@ -120,11 +121,11 @@ func (n *node) attachments(container string, conflists ...string) *entry {
 }
 
 // attached is attachments that are made already.
-func (n *node) attached(container string, conflists ...string) *entry {
+func (n *node) attached(container string, conflists ...string) *journal.Entry {
 	n.t.Helper()
 	e := n.attachments(container, conflists...)
 	n.must(n.call.delegates().add(n.t.Context(), e))
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.called()
 	return e
 }
@@ -143,7 +144,7 @@ func (n *node) operations() {
 	n.t.Helper()
 	e := n.attachments("c1", both)
 	n.must(n.call.delegates().add(n.t.Context(), e))
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.wantCalled("ADD", "ADD alpha net1", "ADD beta net1")
 	n.call.args = n.argsOf("c1", "")
 	n.call.args.Netns, n.call.args.Args = "", "" // what counts is what the ADD was given
@@ -323,7 +324,7 @@ func TestFailedDel(t *testing.T) {
 func TestDelWithoutResult(t *testing.T) {
 	n := newNode(t)
 	n.attached("c1", both)
-	n.must(os.RemoveAll(filepath.Join(n.state, cacheDir)))
+	n.must(os.RemoveAll(n.call.journal.Results()))
 	n.must(os.Remove(n.pod))
 	n.must((&Plugin{}).Del(n.args))
 	n.wantCalled("DEL", "DEL beta net1", "DEL alpha net1")
@@ -432,9 +433,9 @@ func TestMissingPlugin(t *testing.T) {
 	n := newNode(t)
 	e := n.attachments("c1", of(`{"type":"missing"}`, ""))
 	e.Begun = 1
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	d := n.call.delegates()
-	_, del := d.del(t.Context(), e)
+	_, _, del := d.del(t.Context(), e)
 	for what, err := range map[string]error{
 		"ADD": d.add(t.Context(), e), "CHECK": d.checkAll(t.Context(), e), "DEL": del,
 		"GC": (&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]`)),
@@ -463,9 +464,9 @@ func TestContainersApart(t *testing.T) {
 	n := newNode(t)
 	n.attached("c1", both)
 	n.attached("c2", both)
-	held, err := takeLock(t.Context(), n.call.journal.attached("c2@eth0")+lockSuffix)
+	held, err := n.call.journal.Lock(t.Context(), pointer("c2"))
 	n.must(err)
-	defer held.unlock()
+	defer held.Unlock()
 	n.must((&Plugin{}).Del(n.args)) // while a call for the other one runs
 	n.wantCalled("DEL", "DEL beta net1", "DEL alpha net1")
 	if left := files(t, n.state, "attached"); !slices.Equal(left, []string{"c2@eth0", "c2@eth0.lock"}) {

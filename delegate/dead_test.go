@@ -12,11 +12,12 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
-func deadOf(containers ...string) (all []agentapi.Dead) {
+func deadOf(containers ...string) (all []agentapi.Garbage) {
 	for _, c := range containers {
-		all = append(all, agentapi.Dead{Sandbox: sandbox(c)})
+		all = append(all, agentapi.Garbage{Sandbox: sandbox(c)})
 	}
 	return all
 }
@@ -26,7 +27,7 @@ func deadOf(containers ...string) (all []agentapi.Dead) {
 func TestFinishOther(t *testing.T) {
 	tests := []struct {
 		name string
-		dead []agentapi.Dead
+		dead []agentapi.Garbage
 		want string // whose delegates' DEL is called: c2 has alpha, c3 has alpha twice, c4, given up, alpha thrice
 	}{
 		{"nobody is dead", nil, "c4"},
@@ -36,10 +37,10 @@ func TestFinishOther(t *testing.T) {
 		{"the call's own, and another", deadOf("c1", "c2"), "c2"},
 		{"one whose entry is gone, and another", deadOf("c9", "c2"), "c2"},
 		{"one whose entry is gone", deadOf("c9"), "c4"},
-		{"one whose entry and links are gone", []agentapi.Dead{{Sandbox: sandbox("c9"), HostEnds: []string{agentapi.HostEndPrefix + "000000000000"}}}, ""},
+		{"one whose entry and links are gone", []agentapi.Garbage{{Sandbox: sandbox("c9"), HostVeths: []string{agentapi.HostVethPrefix + "000000000000"}}}, ""},
 		{"a path, and another", deadOf("../attached/c3", "c2"), "c2"},
 		{"a file that is no entry, and another", deadOf(".c3", "c2"), "c2"},
-		{"another interface of the container", []agentapi.Dead{{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth1"}}}, "c4"},
+		{"another interface of the container", []agentapi.Garbage{{Sandbox: agentapi.Sandbox{ContainerID: "c2", Interface: "eth1"}}}, "c4"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -47,13 +48,13 @@ func TestFinishOther(t *testing.T) {
 			n.call.sandbox = sandbox("c1")
 			alpha := of(`{"type":"alpha"}`, "")
 			n.attached("c4", alpha, alpha, alpha)
-			n.must(os.WriteFile(n.call.journal.attached("c4@eth0")+leftSuffix, nil, 0o600))
+			n.must(os.WriteFile(n.entry("c4")+journal.FailedSuffix, nil, 0o600))
 			n.attached("c1", of(`{"type":"beta"}`, ""))
 			n.attached("c2", alpha)
 			n.attached("c3", alpha, alpha)
 			n.called()
 			all := files(t, n.state, "attached")
-			n.call.dead = tt.dead
+			n.call.garbage = tt.dead
 			n.call.finishOther()
 			var want []string
 			for i := map[string]int{"c2": 1, "c3": 2, "c4": 3}[tt.want]; i > 0; i-- {
@@ -73,8 +74,8 @@ func TestDeadIsNoPath(t *testing.T) {
 	for _, id := range []string{"../c2", "../../c2", "../attached/c2", "./c2", ".c2", "c/2"} {
 		n := newNode(t)
 		n.attached("c2", of(`{"type":"alpha"}`, ""))
-		path := n.call.journal.attached(id + "@eth0")
-		n.must(errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.MkdirAll(filepath.Dir(n.call.journal.release(id+"@eth0")), 0o700)))
+		path := n.entry(id)
+		n.must(errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.MkdirAll(filepath.Dir(n.release(id)), 0o700)))
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			n.must(os.WriteFile(path, []byte("{}"), 0o600))
 		}
@@ -87,7 +88,7 @@ func TestDeadIsNoPath(t *testing.T) {
 			return all
 		}
 		before := tree()
-		n.call.dead = deadOf(id)
+		n.call.garbage = deadOf(id)
 		n.call.finishOther()
 		n.wantCalled("DELs of " + id)
 		if after := tree(); !slices.Equal(after, before) {
@@ -103,16 +104,16 @@ func TestDeadThatWillNotGo(t *testing.T) {
 	n.attached("c2", of(`{"type":"alpha"}`, ""))
 	n.fails("DEL", "alpha")
 	n.called()
-	n.call.dead = deadOf("c2")
+	n.call.garbage = deadOf("c2")
 	n.call.finishOther()
 	n.wantCalled("DELs", "DEL alpha net1")
-	if a := n.readAttached("c2"); a.Complaints != 1 || !strings.Contains(a.Complaint, "alpha cannot DEL") {
-		t.Errorf("the entry has %d complaints, %q", a.Complaints, a.Complaint)
+	if a := n.readAttached("c2"); a.FailedAttempts != 1 || !strings.Contains(a.LastError, "alpha cannot DEL") {
+		t.Errorf("the entry has %d complaints, %q", a.FailedAttempts, a.LastError)
 	}
 	// Nor is one that another call has in hand.
-	held, err := takeLock(t.Context(), n.call.journal.attached("c2@eth0")+lockSuffix)
+	held, err := n.call.journal.Lock(t.Context(), pointer("c2"))
 	n.must(err)
-	defer held.unlock()
+	defer held.Unlock()
 	n.call.finishOther()
 	n.wantCalled("DELs while another call runs")
 }
@@ -123,13 +124,13 @@ func TestHostEndsOfALostJournal(t *testing.T) {
 		return
 	}
 	n := newNode(t)
-	ours, gone, stays := agentapi.HostEnd("c9", "net1"), agentapi.HostEnd("c9", "net2"), agentapi.HostEnd("c8", "net1")
+	ours, gone, stays := agentapi.HostVeth("c9", "net1"), agentapi.HostVeth("c9", "net2"), agentapi.HostVeth("c8", "net1")
 	for _, name := range []string{ours, stays, "eth7"} {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		n.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	}
-	n.call.dead = []agentapi.Dead{{Sandbox: sandbox("c9"), HostEnds: []string{"eth7", gone, ours, "lo"}}}
+	n.call.garbage = []agentapi.Garbage{{Sandbox: sandbox("c9"), HostVeths: []string{"eth7", gone, ours, "lo"}}}
 	n.call.finishOther()
 	links, err := netlink.LinkList()
 	n.must(err)

@@ -15,10 +15,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
-
-// cacheDir is where libcni keeps the results that a DEL needs, below the state folder.
-const cacheDir = "results"
 
 // delegates runs the plugins of a plan's delegates for one container.
 type delegates struct {
@@ -31,8 +30,7 @@ func (c *call) delegates() *delegates {
 	e := &executor{allowed: c.conf.Allowed(), note: func(why error) {
 		c.note(&c.sandbox, "ran a network's plugin without the limits of all its processes together", "err", why)
 	}}
-	cache := filepath.Join(c.conf.StateDir, cacheDir)
-	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), cache, e), exec: e, call: c}
+	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), c.journal.Results(), e), exec: e, call: c}
 }
 
 // check tells, before anything is made here, whether all that would be run may be and is installed: the plugins of each
@@ -62,7 +60,7 @@ func named(d *agentapi.Delegate, err error) error {
 
 // runtime is what the plugins of a delegate are told: the same at DEL as at ADD, but for a namespace that is gone (CNI
 // specification, section 2, DEL). No plugin is ever told of the node's: it would delete the node's interfaces.
-func (d *delegates) runtime(e *entry, p *agentapi.Delegate) *libcni.RuntimeConf {
+func (d *delegates) runtime(e *journal.Entry, p *agentapi.Delegate) *libcni.RuntimeConf {
 	rt := &libcni.RuntimeConf{ContainerID: e.Sandbox.ContainerID, NetNS: e.NetNS, IfName: p.Name, CapabilityArgs: map[string]any{}}
 	if !exists(rt.NetNS) || isNodeNetns(rt.NetNS) {
 		rt.NetNS = ""
@@ -96,11 +94,11 @@ func (d *delegates) uses(list *conflist, prev json.RawMessage) *libcni.NetworkCo
 }
 
 // add makes the delegates' attachments in their order. Each is in the journal before it is begun.
-func (d *delegates) add(ctx context.Context, e *entry) error {
+func (d *delegates) add(ctx context.Context, e *journal.Entry) error {
 	for i := range e.Plan.Delegates {
 		p := &e.Plan.Delegates[i]
 		e.Begun = i + 1
-		if err := d.call.journal.write(e); err != nil {
+		if err := d.call.journal.Write(e); err != nil {
 			return err
 		}
 		failpoint.Hit("delegate-begun")
@@ -124,7 +122,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 			return named(p, err)
 		}
 		e.Results, e.Devices = append(e.Results, text), append(e.Devices, device)
-		if err := e.checkResults(); err != nil {
+		if err := checkResults(e); err != nil {
 			return named(p, err)
 		}
 		failpoint.Hit("delegate-made")
@@ -133,7 +131,7 @@ func (d *delegates) add(ctx context.Context, e *entry) error {
 }
 
 // checkResults bounds what the delegates report together: the journal and the agent hold all of it.
-func (e *entry) checkResults() error {
+func checkResults(e *journal.Entry) error {
 	size := 0
 	for i := range e.Results {
 		size += len(e.Results[i]) + len(e.Devices[i])
@@ -155,26 +153,26 @@ func delegateError(err error) error {
 
 // del takes the attachments that were begun away again, the last one first. One that fails does not keep the others
 // (multi-net-spec 1.3, section 7.2); its place is returned, to be tried again.
-func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
+func (d *delegates) del(ctx context.Context, e *journal.Entry) (left []int, abandoned []string, err error) {
 	var errs []error
-	begun := e.begun()
+	begun := e.BegunDelegates()
 	for i := len(begun) - 1; i >= 0; i-- {
 		p := &begun[i]
 		list, err := readConflist(p)
 		holder := ""
-		if err == nil && e.damaged {
+		if err == nil && e.Damaged {
 			holder, err = d.holderOf(e, list)
 		}
 		if err == nil && holder == "" {
 			rt := d.runtime(e, p)
-			d.restore(list, rt, e.result(i))
+			d.restore(list, rt, e.Result(i))
 			err = d.cni.DelNetworkList(ctx, d.uses(list, nil), rt)
 		}
 		if holder != "" {
-			d.drop(e, p, list, fmt.Errorf("its entry is damaged, and container %.12s has its device by now", holder))
+			abandoned = append(abandoned, d.abandon(e, p, list, fmt.Errorf("its entry is damaged, and container %.12s has its device by now", holder)))
 		}
 		if err != nil && list != nil && netnsGone(e.NetNS) && list.holdsOnlyNetns() {
-			d.drop(e, p, list, fmt.Errorf("its network namespace is gone, and it holds nothing outside: %w", err))
+			abandoned = append(abandoned, d.abandon(e, p, list, fmt.Errorf("its network namespace is gone, and it holds nothing outside: %w", err)))
 			err = nil
 		}
 		if err == nil {
@@ -187,25 +185,26 @@ func (d *delegates) del(ctx context.Context, e *entry) (left []int, err error) {
 		}
 		failpoint.Hit("delegate-gone")
 	}
-	return left, errors.Join(errs...)
+	return left, abandoned, errors.Join(errs...)
 }
 
-// drop forgets an attachment without its DEL, and says why in both logs.
-func (d *delegates) drop(e *entry, p *agentapi.Delegate, list *conflist, why error) {
+// abandon deletes what is stored of an attachment without a successful DEL. It logs the reason, and returns it for the
+// agent's log.
+func (d *delegates) abandon(e *journal.Entry, p *agentapi.Delegate, list *conflist, why error) string {
 	why = named(p, why)
-	e.dropped = append(e.dropped, oneLine(why.Error()))
 	d.call.note(&e.Sandbox, "gave up a network of another plugin", "err", why)
-	_ = os.Remove(d.call.resultFile(list, e.Sandbox.ContainerID, p.Name))
+	_ = os.Remove(d.call.journal.Result(list.stubs.Name, e.Sandbox.ContainerID, p.Name))
+	return oneLine(why.Error())
 }
 
 // holderOf names the container that has the device of a list now, by the journal, "" if none has. The agent does not know
 // the devices of an entry that is damaged, so it may have given this one to another container: a DEL would take it away.
-func (d *delegates) holderOf(e *entry, list *conflist) (container string, err error) {
+func (d *delegates) holderOf(e *journal.Entry, list *conflist) (container string, err error) {
 	var id string
 	if len(list.plugins) == 0 || json.Unmarshal(list.plugins[0]["deviceID"], &id) != nil || id == "" {
 		return "", nil
 	}
-	all, _, err := agentapi.ReadAttached(d.call.journal.dir)
+	all, _, err := d.call.journal.Summaries()
 	if err != nil {
 		return "", fmt.Errorf("journal: %w", err)
 	}
@@ -224,18 +223,18 @@ func (d *delegates) holderOf(e *entry, list *conflist) (container string, err er
 }
 
 // giveUp leaves the attachments that were begun as they are: an operator says that nothing can take them away any more.
-func (d *delegates) giveUp(e *entry) {
-	begun := e.begun()
+func (d *delegates) giveUp(e *journal.Entry) {
+	begun := e.BegunDelegates()
 	for i := range begun {
 		_ = dropDevice(d.call.deviceFile(&e.Sandbox, &begun[i]))
 		if list, err := readConflist(&begun[i]); err == nil {
-			_ = os.Remove(d.call.resultFile(list, e.Sandbox.ContainerID, begun[i].Name))
+			_ = os.Remove(d.call.journal.Result(list.stubs.Name, e.Sandbox.ContainerID, begun[i].Name))
 		}
 	}
 }
 
 // checkAll is CHECK of every delegate whose configuration knows it.
-func (d *delegates) checkAll(ctx context.Context, e *entry) error {
+func (d *delegates) checkAll(ctx context.Context, e *journal.Entry) error {
 	for i := range e.Plan.Delegates {
 		p := &e.Plan.Delegates[i]
 		list, err := readConflist(p)
@@ -246,9 +245,9 @@ func (d *delegates) checkAll(ctx context.Context, e *entry) error {
 			continue
 		}
 		rt := d.runtime(e, p)
-		d.restore(list, rt, e.result(i))
+		d.restore(list, rt, e.Result(i))
 		// The routes may be others than its plugins made.
-		if err := d.cni.CheckNetworkList(ctx, d.uses(list, e.result(i)), rt); err != nil {
+		if err := d.cni.CheckNetworkList(ctx, d.uses(list, e.Result(i)), rt); err != nil {
 			return named(p, delegateError(err))
 		}
 	}
@@ -263,16 +262,16 @@ func hasCheck(version string) bool {
 // gc is GC of the networks that the delegates of this conflist's entries are on: what their plugins hold for no valid
 // attachment goes. Networks that are in none of them are others'. All that the journal has beside stays: a network may be
 // another conflist's too.
-func (d *delegates) gc(ctx context.Context, entries []*entry, gone func(*entry) bool) error {
+func (d *delegates) gc(ctx context.Context, entries []*journal.Entry, gone func(*journal.Entry) bool) error {
 	lists := map[string]*conflist{}
 	attachments := map[string][]types.GCAttachment{}
 	for _, e := range entries {
-		if e.damaged {
+		if e.Damaged {
 			if err := d.recall(e); err != nil {
 				return err
 			}
 		}
-		begun := e.begun()
+		begun := e.BegunDelegates()
 		for i := range begun {
 			p := &begun[i]
 			list, err := readConflist(p)
@@ -302,7 +301,7 @@ func (d *delegates) gc(ctx context.Context, entries []*entry, gone func(*entry) 
 // the CNI name and the list has not, by whatever configuration it was called with, even another NAD's; what was to go is
 // gone by the journal, each by its own.
 func (d *delegates) withoutCache() *libcni.CNIConfig {
-	return libcni.NewCNIConfigWithCacheDir(d.cni.Path, filepath.Join(d.call.conf.StateDir, cacheDir, "none"), d.exec)
+	return libcni.NewCNIConfigWithCacheDir(d.cni.Path, filepath.Join(d.call.journal.Results(), "none"), d.exec)
 }
 
 // restore gives libcni's cache the result of an ADD back if it has lost it: its files are not written whole or not at all,
@@ -314,20 +313,15 @@ func (d *delegates) restore(list *conflist, rt *libcni.RuntimeConf, result json.
 	if known, err := d.cni.GetNetworkListCachedResult(list.stubs, rt); err == nil && known != nil {
 		return
 	}
-	path := d.call.resultFile(list, rt.ContainerID, rt.IfName)
+	path := d.call.journal.Result(list.stubs.Name, rt.ContainerID, rt.IfName)
 	if os.MkdirAll(filepath.Dir(path), 0o700) == nil {
 		// If it cannot be, the plugin does what it can without.
-		_ = writeFile(path, result)
+		_ = plainfile.Write(path, result, 0o600)
 	}
 }
 
-// resultFile is where libcni keeps an attachment's result.
-func (c *call) resultFile(list *conflist, containerID, ifName string) string {
-	return filepath.Join(c.conf.StateDir, cacheDir, "results", list.stubs.Name+"-"+containerID+"-"+ifName)
-}
-
 // recall looks in libcni's cache for the delegates of an entry that is damaged.
-func (d *delegates) recall(e *entry) error {
+func (d *delegates) recall(e *journal.Entry) error {
 	cached, err := d.cni.GetCachedAttachments(e.Sandbox.ContainerID)
 	if err != nil {
 		return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
@@ -339,7 +333,7 @@ func (d *delegates) recall(e *entry) error {
 				return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
 			}
 		}
-		e.NetNS, e.recalled = a.NetNS, append(e.recalled, p)
+		e.NetNS, e.Recalled = a.NetNS, append(e.Recalled, p)
 	}
 	return nil
 }

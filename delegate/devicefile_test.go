@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 const (
@@ -120,7 +121,7 @@ func (n *node) devices() string {
 }
 
 // withDevice is an attachment to alpha and beta, of which the first has a device that something is said of.
-func (n *node) withDevice(capabilities string) *entry {
+func (n *node) withDevice(capabilities string) *journal.Entry {
 	n.t.Helper()
 	e := n.attachments("c1", of(`{"type":"alpha"`+capabilities+`}`, ""), of(`{"type":"beta"}`, ""))
 	e.Plan.Delegates[0].Device = informed(said).Device
@@ -146,7 +147,7 @@ func TestDeviceFileOfAnAttachment(t *testing.T) {
 	n.must(os.WriteFile(filepath.Join(n.bin, "alpha"), []byte(look), 0o755))
 	e := n.withDevice("")
 	n.must(n.call.delegates().add(t.Context(), e))
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.wantDevices("ADD", "c1-net1-device.json")
 	if got := []string{string(e.Devices[0]), string(e.Devices[1])}; !slices.Equal(got, []string{said, ""}) {
 		t.Errorf("for the status: %q", got)
@@ -180,7 +181,7 @@ func TestDeviceFileThatAPluginWrites(t *testing.T) {
 	if got, want := n.read("ADD alpha net1.stdin"), `"runtimeConfig":{"CNIDeviceInfoFile":"`+path+`"}`; !strings.Contains(got, want) {
 		t.Errorf("alpha was given %s, not %s", got, want)
 	}
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.must(n.call.del(e.Sandbox, delTimeout))
 	n.wantDevices("DEL")
 }
@@ -205,7 +206,7 @@ func TestDeviceFileOfTheForgotten(t *testing.T) {
 	n.devices()
 	e := n.withDevice("")
 	n.must(n.call.delegates().add(t.Context(), e))
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.fails("DEL", "alpha")
 	wantError(t, n.call.del(e.Sandbox, delTimeout), 119, "alpha cannot DEL")
 	n.mark("c1")
@@ -223,7 +224,7 @@ func TestDeviceFileOfADamagedEntry(t *testing.T) {
 	n.devices()
 	e := n.withDevice("")
 	n.must(n.call.delegates().add(t.Context(), e))
-	n.must(os.WriteFile(n.call.journal.attached(e.Sandbox.ID()), []byte(`{"version":1,"sand`), 0o600))
+	n.must(os.WriteFile(n.call.journal.Entry(&e.Sandbox), []byte(`{"version":1,"sand`), 0o600))
 	n.called()
 	n.must(n.call.del(e.Sandbox, delTimeout))
 	n.wantDevices("DEL")

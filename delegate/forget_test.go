@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // mark is an operator's word that the delegates of a container will never go.
 func (n *node) mark(container string) {
 	n.t.Helper()
 	s := sandbox(container)
-	n.must(os.WriteFile(agentapi.ForgetMark(n.state, &s), nil, 0o600))
+	n.must(os.WriteFile(journal.Dir(n.state).ForgetMark(&s), nil, 0o600))
 }
 
 // wantState tells what there is below the state folder, hidden files too, without the folders.
@@ -39,9 +40,9 @@ func (n *node) wantState(what string, want ...string) {
 }
 
 // readAttached is the journal as the agent reads it.
-func (n *node) readAttached(container string) *agentapi.Attached {
+func (n *node) readAttached(container string) *journal.Summary {
 	n.t.Helper()
-	all, damaged, err := agentapi.ReadAttached(n.state)
+	all, damaged, err := journal.Dir(n.state).Summaries()
 	n.must(err)
 	if len(damaged) > 0 {
 		n.t.Errorf("damaged: %q", damaged)
@@ -61,22 +62,22 @@ func TestJournalIsReadByTheAgent(t *testing.T) {
 	e := n.attachments("c1", of(`{"type":"alpha"}`, ""), of(`{"type":"beta"}`, ""), of(`{"type":"alpha"}`, ""))
 	e.Plan.Delegates[0].Device = &agentapi.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}
 	e.Plan.Delegates[1].Device = &agentapi.Device{Resource: "a.example/vg", ID: "d1"}
-	n.must(n.call.journal.write(e))
-	if got := n.readAttached("c1"); !reflect.DeepEqual(got.Plan.Delegates, e.Plan.Outline().Delegates) || got.Complaints != 0 || got.Complaint != "" || got.Forgotten || got.Written.IsZero() {
+	n.must(n.call.journal.Write(e))
+	if got := n.readAttached("c1"); !reflect.DeepEqual(got.Plan.Delegates, e.Plan.Outline().Delegates) || got.FailedAttempts != 0 || got.LastError != "" || got.Forgotten || got.Written.IsZero() {
 		t.Errorf("%+v, want the plan %+v", got, e.Plan)
 	}
 	n.must(n.call.delegates().add(t.Context(), e))
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.fails("DEL", "alpha")
-	for tries := 1; tries <= maxComplaints; tries++ {
+	for tries := 1; tries <= journal.MaxAttempts; tries++ {
 		err := (&Plugin{}).Del(n.args)
-		if tries < maxComplaints {
+		if tries < journal.MaxAttempts {
 			wantError(t, err, 119, "alpha cannot DEL")
 		} else {
 			n.must(err)
 		}
 		got := n.readAttached("c1")
-		if got.Complaints != tries || len(got.Plan.Delegates) != 2 {
+		if got.FailedAttempts != tries || len(got.Plan.Delegates) != 2 {
 			t.Fatalf("after %d tries: %+v", tries, got)
 		}
 		if first, last := got.Plan.Delegates[0], got.Plan.Delegates[1]; first.Name != "net1" || !reflect.DeepEqual(first.Device, e.Plan.Delegates[0].Device) || last.Name != "net3" || last.Device != nil {
@@ -84,8 +85,8 @@ func TestJournalIsReadByTheAgent(t *testing.T) {
 		}
 		// The last one is tried first.
 		const no = `plugin type="alpha" failed (delete): delegate alpha: alpha cannot DEL`
-		if want := "interface net3: network shop/ext: " + no + "; interface net1: network shop/ext: " + no; got.Complaint != want {
-			t.Errorf("complaint %q\nwant      %q", got.Complaint, want)
+		if want := "interface net3: network shop/ext: " + no + "; interface net1: network shop/ext: " + no; got.LastError != want {
+			t.Errorf("complaint %q\nwant      %q", got.LastError, want)
 		}
 	}
 }
@@ -96,7 +97,7 @@ func TestComplaintsAreShort(t *testing.T) {
 	n.attached("c1", of(`{"type":"alpha"}`, ""))
 	n.write("fail DEL alpha", `{"code":119,"msg":"`+strings.Repeat("no ", 10_000)+`"}`)
 	wantError(t, (&Plugin{}).Del(n.args), 119, "no no")
-	if got := n.readAttached("c1").Complaint; len(got) != 512 || !strings.HasPrefix(got, `interface net1: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no no`) {
+	if got := n.readAttached("c1").LastError; len(got) != 512 || !strings.HasPrefix(got, `interface net1: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no no`) {
 		t.Errorf("%d bytes: %.60s…", len(got), got)
 	}
 	n.attached("c2", of(`{"type":"alpha"}`, ""), of(`{"type":"alpha"}`, ""))
@@ -104,7 +105,7 @@ func TestComplaintsAreShort(t *testing.T) {
 	n.args.ContainerID = "c2"
 	wantError(t, (&Plugin{}).Del(n.args), 119, "no")
 	want := `interface net2: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no; interface net1: network shop/ext: plugin type="alpha" failed (delete): delegate alpha: no`
-	if got := n.readAttached("c2").Complaint; got != want {
+	if got := n.readAttached("c2").LastError; got != want {
 		t.Errorf("two complaints: %s\nwant %s", got, want)
 	}
 }
@@ -118,16 +119,16 @@ func TestForgottenGoes(t *testing.T) {
 		do     func(n *node) error
 		called []string
 	}{
-		{"at its DEL", maxComplaints, func(n *node) error { return (&Plugin{}).Del(n.args) }, []string{}},
+		{"at its DEL", journal.MaxAttempts, func(n *node) error { return (&Plugin{}).Del(n.args) }, []string{}},
 		{"at its DEL, after one complaint", 1, func(n *node) error { return (&Plugin{}).Del(n.args) }, []string{}},
-		{"at GC", maxComplaints, func(n *node) error {
+		{"at GC", journal.MaxAttempts, func(n *node) error {
 			return (&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[]`))
 		}, []string{"GC alpha", "GC beta"}},
-		{"at another container's DEL", maxComplaints, func(n *node) error {
+		{"at another container's DEL", journal.MaxAttempts, func(n *node) error {
 			n.attached("c9", of(`{"type":"beta"}`, ""))
 			return (&Plugin{}).Del(n.argsOf("c9", ""))
 		}, []string{"DEL beta net1"}},
-		{"at another ADD of the container", maxComplaints, func(n *node) error {
+		{"at another ADD of the container", journal.MaxAttempts, func(n *node) error {
 			n.plans(&agentapi.Plan{})
 			return (&Plugin{Stdout: &strings.Builder{}}).Add(n.argsOf("c1", `,"prevResult":`+prevResult))
 		}, []string{}},
@@ -140,7 +141,7 @@ func TestForgottenGoes(t *testing.T) {
 			for range tt.tries {
 				_ = (&Plugin{}).Del(n.args)
 			}
-			if got := n.readAttached("c1"); got.Complaints != tt.tries {
+			if got := n.readAttached("c1"); got.FailedAttempts != tt.tries {
 				t.Fatalf("%+v", got)
 			}
 			n.mark("c1")
@@ -168,10 +169,10 @@ func TestMarksAreOfOneAttachment(t *testing.T) {
 	n.givenUp("c1")
 	n.mark("c2")
 	other := agentapi.Sandbox{ContainerID: "c1", Interface: "eth1"}
-	n.must(os.WriteFile(agentapi.ForgetMark(n.state, &other), nil, 0o600))
+	n.must(os.WriteFile(journal.Dir(n.state).ForgetMark(&other), nil, 0o600))
 	n.must((&Plugin{}).Del(n.args))
 	n.wantCalled("DEL", "DEL alpha net1")
-	if got := n.readAttached("c1"); got.Complaints != maxComplaints+1 || got.Forgotten {
+	if got := n.readAttached("c1"); got.FailedAttempts != journal.MaxAttempts+1 || got.Forgotten {
 		t.Errorf("%+v", got)
 	}
 }
@@ -186,7 +187,7 @@ func TestAddDropsAnOldMark(t *testing.T) {
 	args := n.argsOf("c1", `,"prevResult":`+prevResult)
 	wantError(t, (&Plugin{}).Add(args), 119, "alpha cannot ADD")
 	n.wantCalled("ADD", "ADD alpha net1", "DEL alpha net1")
-	if got := n.readAttached("c1"); got.Complaints != 1 || got.Forgotten {
+	if got := n.readAttached("c1"); got.FailedAttempts != 1 || got.Forgotten {
 		t.Errorf("%+v", got)
 	}
 	wantError(t, (&Plugin{}).Del(n.args), 119, "alpha cannot DEL") // it is asked
@@ -203,7 +204,7 @@ func TestForgottenIsTakenUpFirst(t *testing.T) {
 	old := time.Now().Add(-time.Hour)
 	for i, container := range containers {
 		at := old.Add(time.Duration(i) * time.Minute)
-		n.must(os.Chtimes(n.call.journal.attached(container+"@eth0")+leftSuffix, at, at))
+		n.must(os.Chtimes(n.entry(container)+journal.FailedSuffix, at, at))
 	}
 	n.mark("c2")
 	for _, tt := range []struct {
@@ -212,7 +213,7 @@ func TestForgottenIsTakenUpFirst(t *testing.T) {
 	}{{"c2", []string{"DEL beta net1"}}, {"c1", []string{"DEL beta net1", "DEL alpha net1"}}} {
 		n.attached("c9", of(`{"type":"beta"}`, ""))
 		own := sandbox("c9")
-		if got, _ := n.call.journal.left(&own); got == nil || got.ContainerID != tt.want {
+		if got, _ := n.call.journal.NextFailed(&own); got == nil || got.ContainerID != tt.want {
 			t.Fatalf("%+v is taken up, want %s", got, tt.want)
 		}
 		n.must((&Plugin{}).Del(n.argsOf("c9", "")))
@@ -221,7 +222,7 @@ func TestForgottenIsTakenUpFirst(t *testing.T) {
 	if left := files(t, n.state, "attached"); !slices.Equal(left, []string{"c1@eth0", "c1@eth0.left", "c3@eth0", "c3@eth0.left"}) {
 		t.Errorf("the journal has %q", left)
 	}
-	if marks := files(t, n.state, agentapi.ReleaseDir); len(marks) > 0 {
+	if marks := files(t, n.state, journal.ReleaseDir); len(marks) > 0 {
 		t.Errorf("release/ has %q", marks)
 	}
 }
@@ -232,7 +233,7 @@ func TestForgottenOfOnesOwn(t *testing.T) {
 	n.givenUp("c1")
 	n.mark("c1")
 	own := sandbox("c1")
-	if got, _ := n.call.journal.left(&own); got != nil {
+	if got, _ := n.call.journal.NextFailed(&own); got != nil {
 		t.Errorf("it takes up %+v", got)
 	}
 }
@@ -241,16 +242,16 @@ func TestForgottenOfOnesOwn(t *testing.T) {
 func TestForgottenBesideOVN(t *testing.T) {
 	n := newNode(t)
 	e := n.attached("c1", of(`{"type":"alpha"}`, ""))
-	e.Plan.Interfaces, e.Complaints = onePort().Interfaces, 1
-	n.must(n.call.journal.write(e))
+	e.Plan.Interfaces, e.FailedAttempts = onePort(), 1
+	n.must(n.call.journal.Write(e))
 	n.mark("c1")
-	release, err := n.call.journal.handOver(e, nil, nobody)
+	release, err := n.call.journal.HandOver(e, nil, nobody)
 	n.must(err)
 	want := []agentapi.Port{{Name: "shop/web/net1", UUID: "p-1", Claims: []string{"c-1"}}}
-	if release == nil || !reflect.DeepEqual(release.Ports, want) || !reflect.DeepEqual(readRelease(t, &n.call.journal, sandbox("c1")).Ports, want) {
+	if release == nil || !reflect.DeepEqual(release.Ports, want) || !reflect.DeepEqual(n.readRelease("c1").Ports, want) {
 		t.Errorf("released: %+v", release)
 	}
-	if _, err := os.Lstat(agentapi.ForgetMark(n.state, &e.Sandbox)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(journal.Dir(n.state).ForgetMark(&e.Sandbox)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the mark: %v", err)
 	}
 }
@@ -271,7 +272,7 @@ func TestIgnoreUnknown(t *testing.T) {
 		e := n.attachments("c1", of(`{"type":"alpha"}`, ""))
 		e.Args = given
 		n.must(n.call.delegates().add(t.Context(), e))
-		_, errs := n.call.delegates().del(t.Context(), e)
+		_, _, errs := n.call.delegates().del(t.Context(), e)
 		n.must(errs)
 		for _, command := range []string{"ADD", "DEL"} {
 			if env := n.read(command + " alpha net1.env"); !strings.Contains(env, "\nCNI_ARGS="+want+"\n") && !strings.HasPrefix(env, "CNI_ARGS="+want+"\n") {
@@ -287,7 +288,7 @@ func TestDeviceIDAsCapability(t *testing.T) {
 	e := n.attachments("c1", of(`{"type":"alpha","capabilities":{"deviceID":true},"deviceID":"d1","pciBusID":"d1"},{"type":"beta"}`, ""))
 	e.Plan.Delegates[0].Capabilities = map[string]json.RawMessage{"deviceID": json.RawMessage(`"d1"`)}
 	n.must(n.call.delegates().add(t.Context(), e))
-	n.must(n.call.journal.write(e))
+	n.must(n.call.journal.Write(e))
 	n.must((&Plugin{}).Del(n.args))
 	for call, want := range map[string]string{"ADD alpha net1": `{"deviceID":"d1"}`, "DEL alpha net1": `{"deviceID":"d1"}`, "ADD beta net1": "", "DEL beta net1": ""} {
 		var request map[string]json.RawMessage

@@ -21,6 +21,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // agentOf is an agent that answers each request as a test says, and remembers the releases that it was asked for.
@@ -30,7 +32,7 @@ type agentOf struct {
 }
 
 // agent serves the node's socket: answer makes the body of an answer, or the error.
-func (n *node) agent(answer func(r *agentapi.Request) (any, []agentapi.Dead, error)) *agentOf {
+func (n *node) agent(answer func(r *agentapi.Request) (any, []agentapi.Garbage, error)) *agentOf {
 	n.t.Helper()
 	a := &agentOf{}
 	socket := filepath.Join(n.dir, "sock")
@@ -50,7 +52,7 @@ func (n *node) agent(answer func(r *agentapi.Request) (any, []agentapi.Dead, err
 					a.mu.Unlock()
 				}
 				body, dead, err := answer(&r)
-				response := agentapi.Response{Version: agentapi.Version, Dead: dead}
+				response := agentapi.Response{Version: agentapi.Version, Garbage: dead}
 				if err != nil {
 					response.Error = agentapi.NewError(err)
 					response.Error.Clean = r.Op == agentapi.OpPlan
@@ -77,7 +79,7 @@ func onSmallDisk(t *testing.T) *node {
 	n := newNode(t)
 	n.must(unix.Mount("tmpfs", n.state, "tmpfs", 0, "size=256k,nr_inodes=64"))
 	t.Cleanup(func() { _ = unix.Unmount(n.state, unix.MNT_DETACH) })
-	n.must(n.call.journal.prepare())
+	n.must(n.call.journal.Prepare())
 	return n
 }
 
@@ -112,7 +114,7 @@ func (n *node) fill(what string) (free func()) {
 // journalFiles are the files of attached/ and release/, hidden files too.
 func (n *node) journalFiles() (names []string) {
 	n.t.Helper()
-	for _, dir := range []string{"attached", agentapi.ReleaseDir} {
+	for _, dir := range []string{"attached", journal.ReleaseDir} {
 		for _, name := range files(n.t, n.state, dir) {
 			names = append(names, dir+"/"+name)
 		}
@@ -121,10 +123,10 @@ func (n *node) journalFiles() (names []string) {
 }
 
 // withPort gives an attachment a port on an OVN network beside its delegates.
-func (n *node) withPort(e *entry) *entry {
+func (n *node) withPort(e *journal.Entry) *journal.Entry {
 	n.t.Helper()
-	e.Plan.Interfaces = onePort().Interfaces
-	n.must(n.call.journal.write(e))
+	e.Plan.Interfaces = onePort()
+	n.must(n.call.journal.Write(e))
 	return e
 }
 
@@ -144,18 +146,18 @@ func TestBoundaryDelOnAFullDisk(t *testing.T) {
 			{"ports and a delegate", func(n *node) { n.withPort(n.attached("c1", of(`{"type":"alpha"}`, ""))) }, "ports", []string{"DEL alpha net1"}},
 			{"a delegate", func(n *node) { n.attached("c1", of(`{"type":"alpha"}`, "")) }, "", []string{"DEL alpha net1"}},
 			{"an intent", func(n *node) {
-				n.must(n.call.journal.write(&entry{Attached: agentapi.Attached{Sandbox: sandbox("c1")}}))
+				n.must(n.call.journal.Write(&journal.Entry{Summary: journal.Summary{Sandbox: sandbox("c1")}}))
 			}, "owner", nil},
 			{"a damaged entry", func(n *node) {
-				n.must(os.WriteFile(n.call.journal.attached("c1@eth0"), []byte("{"), 0o600))
+				n.must(os.WriteFile(n.entry("c1"), []byte("{"), 0o600))
 			}, "owner", nil},
 			{"an older release waits", func(n *node) {
 				n.withPort(n.attachments("c1"))
-				n.must(os.WriteFile(n.call.journal.release("c1@eth0"), []byte(`{"containerID":"c1","interface":"eth0","planned":true}`), 0o600))
+				n.must(os.WriteFile(n.release("c1"), []byte(`{"containerID":"c1","interface":"eth0","planned":true}`), 0o600))
 			}, "owner", nil},
 			{"what a killed call left", func(n *node) {
 				n.withPort(n.attachments("c1"))
-				for _, path := range []string{temporary(n.call.journal.attached("c1@eth0")), temporary(n.call.journal.release("c1@eth0")), n.call.journal.attached("c1@eth0") + lockSuffix} {
+				for _, path := range []string{plainfile.Temporary(n.entry("c1")), plainfile.Temporary(n.release("c1")), n.entry("c1") + journal.LockSuffix} {
 					n.must(os.WriteFile(path, nil, 0o600))
 				}
 			}, "ports", nil},
@@ -179,9 +181,9 @@ func TestBoundaryDelOnAFullDisk(t *testing.T) {
 				if tt.release == "" {
 					return
 				}
-				text, err := os.ReadFile(n.call.journal.release("c1@eth0"))
+				text, err := os.ReadFile(n.release("c1"))
 				n.must(err)
-				r, _ := agentapi.ParseRelease("c1@eth0", text)
+				r, _ := journal.ParseRelease("c1@eth0", text)
 				if ports := r.Planned && len(r.Ports) == 1 && r.Ports[0].UUID == "p-1"; ports != (tt.release == "ports") || r.Planned != ports {
 					t.Errorf("to be released: %+v, want by %s", r, tt.release)
 				}
@@ -202,21 +204,23 @@ func TestBoundaryDelOnAFullDiskWithWhatIsLeft(t *testing.T) {
 				n := onSmallDisk(t)
 				released := &agentOf{}
 				if agent {
-					released = n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { return agentapi.Released{Done: true}, nil, nil })
+					released = n.agent(func(*agentapi.Request) (any, []agentapi.Garbage, error) {
+						return agentapi.Released{Done: true}, nil, nil
+					})
 				}
 				n.withPort(n.attached("c1", of(`{"type":"alpha"}`, "")))
 				n.fails("DEL", "alpha")
 				n.called()
-				before, err := os.ReadFile(n.call.journal.attached("c1@eth0"))
+				before, err := os.ReadFile(n.entry("c1"))
 				n.must(err)
 				free := n.fill(what)
-				for range 2 * maxComplaints {
+				for range 2 * journal.MaxAttempts {
 					err := (&Plugin{}).Funcs().Del(n.argsOf("c1", ""))
 					if err == nil || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "alpha cannot DEL") {
 						t.Fatalf("got %v", err)
 					}
 				}
-				after, err := os.ReadFile(n.call.journal.attached("c1@eth0"))
+				after, err := os.ReadFile(n.entry("c1"))
 				n.must(err)
 				if !bytes.Equal(before, after) {
 					t.Errorf("the entry changed from\n%s\nto\n%s", before, after)
@@ -229,10 +233,10 @@ func TestBoundaryDelOnAFullDiskWithWhatIsLeft(t *testing.T) {
 				n.called()
 				wantError(t, (&Plugin{}).Del(n.args), 119, "alpha cannot DEL")
 				n.wantCalled("DEL when there is room", "DEL alpha net1")
-				if got := n.readAttached("c1"); got.Complaints != 1 || len(got.Plan.Delegates) != 1 || len(got.Plan.Interfaces) != 0 {
+				if got := n.readAttached("c1"); got.FailedAttempts != 1 || len(got.Plan.Delegates) != 1 || len(got.Plan.Interfaces) != 0 {
 					t.Errorf("the entry is %+v", got)
 				}
-				if r := readRelease(t, &n.call.journal, sandbox("c1")); !r.Planned || len(r.Ports) != 1 {
+				if r := n.readRelease("c1"); !r.Planned || len(r.Ports) != 1 {
 					t.Errorf("to be released: %+v", r)
 				}
 			})
@@ -249,7 +253,10 @@ func TestBoundaryAddOnAFullDisk(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			n := onSmallDisk(t)
 			requests := 0
-			n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { requests++; return &agentapi.Plan{}, nil, nil })
+			n.agent(func(*agentapi.Request) (any, []agentapi.Garbage, error) {
+				requests++
+				return &agentapi.Plan{}, nil, nil
+			})
 			free := n.fill(what)
 			err := (&Plugin{}).Add(n.argsOf("c1", `,"prevResult":`+prevResult))
 			wantError(t, err, conf.CodeTryAgain, n.state, "no space left on device")
@@ -275,9 +282,9 @@ func TestBoundaryDiskFullInTheMiddleOfAnAdd(t *testing.T) {
 	for _, what := range []string{"space", "inodes"} {
 		n := onSmallDisk(t)
 		p := n.attachments("c1", of(`{"type":"alpha"}`, "")).Plan
-		p.Interfaces = []agentapi.Interface{{Name: "net9", MAC: "0a:58:0a:01:00:02", MTU: 1400, Port: onePort().Interfaces[0].Port}}
+		p.Interfaces = []agentapi.Interface{{Name: "net9", MAC: "0a:58:0a:01:00:02", MTU: 1400, Port: onePort()[0].Port}}
 		var free func()
-		a := n.agent(func(r *agentapi.Request) (any, []agentapi.Dead, error) {
+		a := n.agent(func(r *agentapi.Request) (any, []agentapi.Garbage, error) {
 			if r.Op == agentapi.OpPlan {
 				free = n.fill(what)
 				return p, nil, nil
@@ -293,7 +300,7 @@ func TestBoundaryDiskFullInTheMiddleOfAnAdd(t *testing.T) {
 			t.Errorf("%s: the agent was asked for %+v", what, asked)
 		}
 		free()
-		if r := readRelease(t, &n.call.journal, sandbox("c1")); r.Planned {
+		if r := n.readRelease("c1"); r.Planned {
 			t.Errorf("%s: to be released: %+v, want by owner", what, r)
 		}
 	}
@@ -305,23 +312,24 @@ func TestBoundaryLockWithoutAFile(t *testing.T) {
 		return
 	}
 	n := onSmallDisk(t)
-	path := n.call.journal.attached("c1@eth0") + lockSuffix
-	other, err := lockFolder(t.Context(), filepath.Dir(path), unix.LOCK_SH) // as each call with a file has it
+	d, folder := n.call.journal, filepath.Dir(n.entry("c1"))
+	other, err := d.Lock(t.Context(), pointer("c2")) // has a file
 	n.must(err)
 	free := n.fill("inodes")
 	over, cancel := context.WithCancel(t.Context())
-	cancel() // whoever has to wait is refused at once
-	_, err = takeLockToUndo(over, path)
-	wantError(t, err, conf.CodeTryAgain, "lock "+filepath.Dir(path))
+	cancel() // a call that has to wait is refused at once
+	_, err = d.LockForDelete(over, pointer("c1"))
+	wantError(t, err, conf.CodeTryAgain, "lock "+folder)
 	if _, _, details := conf.Describe(err); details != "a call on this node holds the lock" {
 		t.Errorf("the error blames %q", details)
 	}
-	n.must(other.Close())
-	// A call that was refused waits on in the background, and gives the lock back as soon as it has it.
-	soon := func(take func(context.Context, string) (*lock, error)) *lock {
+	other.Unlock()
+	n.must(os.WriteFile(filepath.Join(n.state, "filler", "last"), nil, 0o600)) // takes the inode of the other's file
+	// A call that was refused still waits in the background, and releases the lock as soon as it gets it.
+	soon := func(take func(context.Context, *agentapi.Sandbox) (*journal.Lock, error)) *journal.Lock {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
-			l, err := take(over, path)
+			l, err := take(over, pointer("c1"))
 			if err == nil {
 				return l
 			}
@@ -330,15 +338,15 @@ func TestBoundaryLockWithoutAFile(t *testing.T) {
 			}
 		}
 	}
-	undo := soon(takeLockToUndo)
-	if undo.file != nil {
-		t.Errorf("the lock is %+v, want one without a file", undo)
+	undo := soon(d.LockForDelete)
+	if d.HasLock(pointer("c1")) {
+		t.Error("the lock has a file")
 	}
 	free()
-	_, err = takeLock(over, path)
-	wantError(t, err, conf.CodeTryAgain, "lock "+filepath.Dir(path))
-	undo.unlock()
-	soon(takeLock).unlock()
+	_, err = d.Lock(over, pointer("c1"))
+	wantError(t, err, conf.CodeTryAgain, "lock "+folder)
+	undo.Unlock()
+	soon(d.Lock).Unlock()
 	if got := n.journalFiles(); len(got) > 0 {
 		t.Errorf("files %q are left", got)
 	}

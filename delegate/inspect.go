@@ -14,7 +14,7 @@ import (
 // inspect compares an attachment's links and addresses in the kernel with its plan.
 func inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	for _, i := range p.Interfaces {
-		if _, err := netlinksafe.LinkByName(agentapi.HostEnd(s.ContainerID, i.Name)); err != nil {
+		if _, err := netlinksafe.LinkByName(agentapi.HostVeth(s.ContainerID, i.Name)); err != nil {
 			return differs(i.Name, fmt.Errorf("host end: %w", err))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // givenUp leaves an attachment in the journal that would not go until its DEL was success all the same.
@@ -15,7 +16,7 @@ func (n *node) givenUp(container string) {
 	n.t.Helper()
 	n.attached(container, of(`{"type":"alpha"}`, ""))
 	n.fails("DEL", "alpha")
-	for range maxComplaints - 1 {
+	for range journal.MaxAttempts - 1 {
 		wantError(n.t, (&Plugin{}).Del(n.argsOf(container, "")), 119, "alpha cannot DEL")
 	}
 	n.must((&Plugin{}).Del(n.argsOf(container, "")))
@@ -60,11 +61,11 @@ func TestWhatWouldNotGoIsTakenUpInTurn(t *testing.T) {
 	n.givenUp("c2")
 	for i, container := range []string{"c1", "c2"} {
 		at := old.Add(time.Duration(i) * time.Minute)
-		n.must(os.Chtimes(n.call.journal.attached(container+"@eth0")+leftSuffix, at, at))
+		n.must(os.Chtimes(n.entry(container)+journal.FailedSuffix, at, at))
 	}
 	for i, want := range []string{"c1", "c2", "c1"} {
 		n.attached("c9", of(`{"type":"beta"}`, ""))
-		got, _ := n.call.journal.left(&n.attachments("c9").Sandbox)
+		got, _ := n.call.journal.NextFailed(&n.attachments("c9").Sandbox)
 		if got == nil || got.ContainerID != want {
 			t.Fatalf("call %d takes up %+v, want %s", i, got, want)
 		}

@@ -38,7 +38,7 @@ func TestBoundaryWithoutAControlGroup(t *testing.T) {
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error has several lines: %q", err)
 	}
-	if left, err := n.call.delegates().del(t.Context(), e); err != nil || len(left) > 0 {
+	if left, _, err := n.call.delegates().del(t.Context(), e); err != nil || len(left) > 0 {
 		t.Errorf("DEL without a control group: %v, left %v", err, left)
 	}
 	log, err := os.ReadFile(n.call.conf.LogFile)

@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // stub is a plugin that answers without any further process. It fails as files beside it say.
@@ -45,12 +46,12 @@ func newRetried(t *testing.T, kind string, kept bool, fails ...string) *retried 
 		n.write("fail "+command, "")
 	}
 	attachment := n.attachments("", of(list, "")).Plan
-	n.agent(func(r *agentapi.Request) (any, []agentapi.Dead, error) {
-		all, _, err := agentapi.ReadAttached(n.state)
-		var dead []agentapi.Dead // as the agent's reconcile pass has them: those that the plugin has not marked
+	n.agent(func(r *agentapi.Request) (any, []agentapi.Garbage, error) {
+		all, _, err := journal.Dir(n.state).Summaries()
+		var dead []agentapi.Garbage // as the agent's reconcile pass has them: those that the plugin has not marked
 		for i := range all {
-			if all[i].Complaints > 0 && len(dead) < 4 && !exists(n.call.journal.attached(all[i].Sandbox.ID())+leftSuffix) {
-				dead = append(dead, agentapi.Dead{Sandbox: all[i].Sandbox})
+			if all[i].FailedAttempts > 0 && len(dead) < 4 && !n.call.journal.HasFailedMark(&all[i].Sandbox) {
+				dead = append(dead, agentapi.Garbage{Sandbox: all[i].Sandbox})
 			}
 		}
 		if r.Op != agentapi.OpPlan || err != nil {
@@ -58,7 +59,7 @@ func newRetried(t *testing.T, kind string, kept bool, fails ...string) *retried 
 		}
 		s := sandbox(fmt.Sprintf("c%d", n.tries))
 		s.UID = ""
-		return attachment, dead, agentapi.CheckFailed(all, &s)
+		return attachment, dead, journal.CheckFailed(all, &s)
 	})
 	return n
 }
@@ -97,7 +98,7 @@ func (n *node) stateFiles() (count int) {
 // if the plugin can hold nothing outside the network namespaces that are gone.
 func TestBoundaryRetriesLeaveNoLitter(t *testing.T) {
 	// Each sandbox that stays has its entry, its mark and the result in libcni's cache.
-	const most = 3 * (agentapi.MaxFailedOfPod + 1)
+	const most = 3 * (journal.MaxFailedOfPod + 1)
 	for _, tt := range []struct {
 		name, kind string
 		kept       bool
@@ -147,14 +148,14 @@ func TestBoundaryRetriesLeaveNoLitter(t *testing.T) {
 // What a limit refused, an operator's word allows again, and all that was given up goes with one call.
 func TestBoundaryForgetLiftsTheLimit(t *testing.T) {
 	n := newRetried(t, "alpha", false, "DEL")
-	for range 3 * agentapi.MaxFailedOfPod {
+	for range 3 * journal.MaxFailedOfPod {
 		_ = n.again()
 	}
 	wantError(t, n.again(), conf.CodeDelegateFailed, "pod shop/web has 4 earlier sandboxes")
-	all, _, err := agentapi.ReadAttached(n.state)
+	all, _, err := journal.Dir(n.state).Summaries()
 	n.must(err)
 	for i := range all {
-		n.must(os.WriteFile(agentapi.ForgetMark(n.state, &all[i].Sandbox), nil, 0o600))
+		n.must(os.WriteFile(journal.Dir(n.state).ForgetMark(&all[i].Sandbox), nil, 0o600))
 	}
 	n.must(os.Remove(filepath.Join(n.dir, "fail DEL")))
 	n.must(n.again())
@@ -184,7 +185,9 @@ func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
-			released := n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { return agentapi.Released{Done: true}, nil, nil })
+			released := n.agent(func(*agentapi.Request) (any, []agentapi.Garbage, error) {
+				return agentapi.Released{Done: true}, nil, nil
+			})
 			n.fails("DEL", "alpha")
 			log := filepath.Join(n.dir, "plugin.log")
 			args := n.argsOf("c1", `,"logFile":"`+log+`"`)
@@ -196,7 +199,7 @@ func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 			case "node's":
 				n.must(os.Symlink("/proc/self/ns/net", e.NetNS))
 			}
-			n.must(n.call.journal.write(e))
+			n.must(n.call.journal.Write(e))
 			err := (&Plugin{}).Del(args) // none of the shipped types is allowed here, so each DEL fails
 			if !tt.dropped {
 				if err == nil || !slices.Equal(n.journalFiles(), []string{"attached/c1@eth0"}) || len(released.asked()) > 0 {
@@ -206,7 +209,7 @@ func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 			}
 			n.must(err)
 			n.wantState("DEL")
-			if asked := released.asked(); len(asked) != 1 || len(asked[0].Dropped) != 1 || !strings.Contains(asked[0].Dropped[0], "interface net1: network shop/ext") ||
+			if asked := released.asked(); len(asked) != 1 || len(asked[0].Abandoned) != 1 || !strings.Contains(asked[0].Abandoned[0], "interface net1: network shop/ext") ||
 				!asked[0].Planned || len(asked[0].Ports) > 0 {
 				t.Errorf("the agent heard %+v", asked)
 			}
@@ -230,19 +233,21 @@ func TestBoundaryDamagedEntryTakesNoDeviceAway(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
-			heard := n.agent(func(*agentapi.Request) (any, []agentapi.Dead, error) { return agentapi.Released{Done: true}, nil, nil })
+			heard := n.agent(func(*agentapi.Request) (any, []agentapi.Garbage, error) {
+				return agentapi.Released{Done: true}, nil, nil
+			})
 			list := of(`{"type":"alpha","deviceID":"0000:18:02.5"}`, "")
 			n.attached("c1", list)
-			n.must(os.WriteFile(n.call.journal.attached("c1@eth0"), []byte("{"), 0o600))
+			n.must(os.WriteFile(n.entry("c1"), []byte("{"), 0o600))
 			other := n.attachments("c2", list)
 			other.Plan.Delegates[0].Device = &agentapi.Device{Resource: "a.example/vf", ID: tt.other}
-			n.must(n.call.journal.write(other))
+			n.must(n.call.journal.Write(other))
 			n.called()
 			n.must((&Plugin{}).Del(n.argsOf("c1", "")))
 			n.wantCalled("DEL", tt.called...)
 			n.wantState("DEL", "attached/c2@eth0", "release/c1@eth0")
 			asked := heard.asked()
-			if len(asked) != 1 || asked[0].Planned || len(asked[0].Dropped) != tt.dropped {
+			if len(asked) != 1 || asked[0].Planned || len(asked[0].Abandoned) != tt.dropped {
 				t.Errorf("the agent heard %+v", asked)
 			}
 		})
@@ -253,7 +258,7 @@ func TestBoundaryDamagedEntryTakesNoDeviceAway(t *testing.T) {
 func TestBoundaryUnreadableEntryAtGC(t *testing.T) {
 	n := newNode(t)
 	n.attached("c1", of(`{"type":"alpha"}`, ""))
-	n.must(os.MkdirAll(n.call.journal.attached("c0@eth0"), 0o700)) // reading it fails
+	n.must(os.MkdirAll(n.entry("c0"), 0o700)) // reading it fails
 	n.must((&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[]`)))
 	n.wantCalled("GC", "DEL alpha net1", "GC alpha")
 	if got := n.journalFiles(); !slices.Equal(got, []string{"attached/c0@eth0"}) {

@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // Plugin answers CNI calls. Its world is Stdout and what the arguments of a call name.
@@ -39,10 +40,10 @@ type call struct {
 	args    *skel.CmdArgs
 	conf    *conf.Plugin
 	sandbox agentapi.Sandbox
-	journal journal
+	journal journal.Dir
 	devices string // the folder of device information
-	// dead are containers of which the agent says that they are gone for good.
-	dead []agentapi.Dead
+	// garbage is what stale sandboxes left, as the agent says.
+	garbage []agentapi.Garbage
 }
 
 // newCall reads what a call is about. An ADD is strict with its configuration; what takes away must work with that
@@ -54,7 +55,7 @@ func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
 	}
 	k8s := kubernetesArgs(args.Args)
 	return &call{
-		args: args, conf: c, journal: journal{dir: c.StateDir}, devices: deviceDir,
+		args: args, conf: c, journal: journal.Dir(c.StateDir), devices: deviceDir,
 		sandbox: agentapi.Sandbox{
 			ContainerID: args.ContainerID, Interface: args.IfName, Conflist: c.Name,
 			Namespace: k8s["K8S_POD_NAMESPACE"], Pod: k8s["K8S_POD_NAME"], UID: k8s["K8S_POD_UID"],
@@ -114,14 +115,14 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
-	if err := c.journal.prepare(); err != nil {
+	if err := c.journal.Prepare(); err != nil {
 		return nil, err
 	}
-	held, err := takeLock(ctx, c.journal.attached(c.sandbox.ID())+lockSuffix)
+	held, err := c.journal.Lock(ctx, &c.sandbox)
 	if err != nil {
 		return nil, err
 	}
-	defer held.unlock()
+	defer held.Unlock()
 	// What an earlier call left: one that was killed half way, or one that the runtime repeats.
 	if old, err := c.read(&c.sandbox); err != nil {
 		return nil, err
@@ -131,11 +132,11 @@ func (c *call) add() (moved []netip.Addr, err error) {
 		}
 	}
 	// Of what was there before, nothing counts on: a mark may be of an entry that went while it was made.
-	if err := c.journal.forget(&c.sandbox); err != nil {
+	if err := c.journal.Delete(&c.sandbox); err != nil {
 		return nil, err
 	}
-	e := &entry{Attached: agentapi.Attached{Sandbox: c.sandbox}, NetNS: c.args.Netns, Args: c.args.Args}
-	if err := c.journal.write(e); err != nil {
+	e := journal.NewEntry(c.sandbox, c.args.Netns, c.args.Args)
+	if err := c.journal.Write(e); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("intent-written")
@@ -144,13 +145,13 @@ func (c *call) add() (moved []netip.Addr, err error) {
 		return moved, nil
 	}
 	if e.Plan == nil && errors.Is(err, agentapi.ErrClean) {
-		return nil, errors.Join(err, c.journal.forget(&c.sandbox))
+		return nil, errors.Join(err, c.journal.Delete(&c.sandbox))
 	}
 	return nil, errors.Join(err, c.undo(e))
 }
 
 // attach carries out the steps of an ADD whose intent is in the journal. e gets the plan as soon as there is one.
-func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
+func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
 	request := agentapi.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
@@ -160,19 +161,19 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 	}
 	p := &agentapi.Plan{}
 	err = agent.Call(ctx, agentapi.OpPlan, request, p)
-	c.dead = agent.Dead
+	c.garbage = agent.Garbage
 	if err != nil {
 		return nil, err
 	}
 	failpoint.Hit("plan-received")
 	if len(p.Interfaces) == 0 && len(p.Delegates) == 0 {
-		return nil, c.journal.forget(&c.sandbox)
+		return nil, c.journal.Delete(&c.sandbox)
 	}
 	e.Plan = p
 	if err := errors.Join(p.Check(c.args.IfName), c.delegates().check(p)); err != nil {
 		return nil, err
 	}
-	if err := c.journal.write(e); err != nil {
+	if err := c.journal.Write(e); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("plan-written")
@@ -194,7 +195,7 @@ func (c *call) attach(ctx context.Context, e *entry) (moved []netip.Addr, err er
 
 // make is the work in the pod's namespace: our own interfaces, all at once, then the delegates', then the routes that
 // need both.
-func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err error) {
+func (c *call) make(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	if len(e.Plan.Interfaces) > 0 {
 		if err := wire(c.args.Netns, &c.sandbox, e.Plan); err != nil {
 			return nil, err
@@ -208,7 +209,7 @@ func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err erro
 		return nil, err
 	}
 	if e.Routes != nil {
-		if err := c.journal.write(e); err != nil {
+		if err := c.journal.Write(e); err != nil {
 			return nil, err
 		}
 	}
@@ -218,12 +219,12 @@ func (c *call) make(ctx context.Context, e *entry) (moved []netip.Addr, err erro
 	if err := settleResults(e, moved); err != nil {
 		return nil, err
 	}
-	return moved, c.journal.write(e)
+	return moved, c.journal.Write(e)
 }
 
 // undo takes away what an attachment made, in reverse, and hands the rest to the agent. It has its own time: that
 // of the ADD may be over.
-func (c *call) undo(e *entry) error {
+func (c *call) undo(e *journal.Entry) error {
 	// A DEL restores nothing: the plugins before us delete their interface, and the path may be of another pod's
 	// namespace by now.
 	if e.Routes != nil && e.NetNS == c.args.Netns {
@@ -237,43 +238,41 @@ func (c *call) undo(e *entry) error {
 	return c.detach(ctx, e)
 }
 
-// maxComplaints is how often a delegate's DEL may fail until the entry is left to later calls.
-const maxComplaints = 3
-
 // leftBehind is the error of delegates that are left to later calls.
 type leftBehind struct{ error }
 
 func (e *leftBehind) Unwrap() error { return e.error }
 
 // detach undoes an attachment. An error means that there is something left of it in the journal.
-func (c *call) detach(ctx context.Context, e *entry) error {
+func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 	var left []int
+	var abandoned []string
 	var complaint error
-	if c.journal.forgotten(e) {
+	if c.journal.Forgotten(e) {
 		c.delegates().giveUp(e)
 	} else {
-		left, complaint = c.delegates().del(ctx, e)
+		left, abandoned, complaint = c.delegates().del(ctx, e)
 	}
 	if complaint != nil {
-		e.Complaint = oneLine(strings.ReplaceAll(complaint.Error(), "\n", "; "))
+		e.LastError = oneLine(strings.ReplaceAll(complaint.Error(), "\n", "; "))
 	}
 	if err := unwire(&e.Sandbox, e.Plan); err != nil {
 		return errors.Join(complaint, err) // the journal stays: a retry begins here again
 	}
 	failpoint.Hit("unwired")
-	release, err := c.journal.handOver(e, left, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
+	release, err := c.journal.HandOver(e, left, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
 	if err != nil {
 		return errors.Join(complaint, err)
 	}
 	failpoint.Hit("handed-over")
-	if release == nil && len(e.dropped) > 0 { // for the agent's log
+	if release == nil && len(abandoned) > 0 { // for the agent's log
 		release = &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: true}
 	}
 	if release != nil {
-		release.Dropped = e.dropped
+		release.Abandoned = abandoned
 		c.askRelease(ctx, release)
 	}
-	if len(left) > 0 && e.Complaints >= maxComplaints {
+	if len(left) > 0 && e.FailedAttempts >= journal.MaxAttempts {
 		return &leftBehind{complaint}
 	}
 	return complaint
@@ -288,7 +287,7 @@ func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done 
 	defer agent.Close()
 	released := agentapi.Released{}
 	err := agent.Call(ctx, agentapi.OpRelease, release, &released)
-	c.dead = agent.Dead
+	c.garbage = agent.Garbage
 	return err == nil && released.Done
 }
 
@@ -299,7 +298,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if exists(c.journal.attached(c.sandbox.ID())) {
+	if c.journal.HasEntry(&c.sandbox) {
 		defer c.finishOther()
 	}
 	err = c.del(c.sandbox, delTimeout)
@@ -312,31 +311,30 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 func (c *call) del(s agentapi.Sandbox, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	path := c.journal.attached(s.ID())
 	// A plain pod's DEL ends here, without a lock. An ADD that runs now wrote its intent before all else.
-	if !exists(path) && !exists(path+lockSuffix) {
+	if !c.journal.HasEntry(&s) && !c.journal.HasLock(&s) {
 		return nil
 	}
-	held, err := takeLockToUndo(ctx, path+lockSuffix)
+	held, err := c.journal.LockForDelete(ctx, &s)
 	if err != nil {
 		return err
 	}
-	defer held.unlock()
+	defer held.Unlock()
 	e, err := c.read(&s)
 	if err != nil {
 		return err
 	}
 	if e == nil {
-		return c.journal.forget(&s) // what a call that was killed left beside the entry
+		return c.journal.Delete(&s) // what a call that was killed left beside the entry
 	}
 	return c.detach(ctx, e)
 }
 
 // read returns what is to be undone, nil for nothing. The agent finds the ports of an entry that is damaged by their
 // owner; its delegates are in libcni's cache too.
-func (c *call) read(s *agentapi.Sandbox) (*entry, error) {
-	e, err := c.journal.read(s)
-	if e != nil && e.damaged {
+func (c *call) read(s *agentapi.Sandbox) (*journal.Entry, error) {
+	e, err := c.journal.Read(s)
+	if e != nil && e.Damaged {
 		err = c.delegates().recall(e)
 	}
 	return e, err
@@ -345,15 +343,15 @@ func (c *call) read(s *agentapi.Sandbox) (*entry, error) {
 // finishOther takes up one other container: one that no runtime asks for any more, as the agent says, or one whose delegates
 // would not go when its runtime asked. What fails is tried again by a later call.
 func (c *call) finishOther() {
-	for i := range c.dead {
-		d := &c.dead[i]
-		_, isFile := agentapi.AttachedFile(d.ID())
-		switch path := c.journal.attached(d.ID()); {
+	for i := range c.garbage {
+		d := &c.garbage[i]
+		_, isFile := journal.ParseID(d.ID())
+		switch {
 		case !isFile || strings.ContainsRune(d.ID(), '/') || d.ContainerID == c.sandbox.ContainerID:
 			continue
-		case exists(path):
+		case c.journal.HasEntry(&d.Sandbox):
 			_ = c.del(d.Sandbox, otherTimeout)
-		case len(d.HostEnds) == 0:
+		case len(d.HostVeths) == 0:
 			continue
 		default:
 			_ = unwireLost(d)
@@ -363,7 +361,7 @@ func (c *call) finishOther() {
 	// Those that an operator gave up cost no call of a plugin, so all of them are taken up; of the others one is.
 	givenUp := false
 	for end := time.Now().Add(otherTimeout); time.Now().Before(end); {
-		other, forgotten := c.journal.left(&c.sandbox)
+		other, forgotten := c.journal.NextFailed(&c.sandbox)
 		if other == nil || !forgotten && givenUp {
 			return
 		}
@@ -385,7 +383,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	e, err := c.journal.read(&c.sandbox)
+	e, err := c.journal.Read(&c.sandbox)
 	if e == nil || err != nil {
 		return err
 	}
@@ -422,8 +420,8 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 		s := agentapi.Sandbox{ContainerID: a.ContainerID, Interface: a.IfName}
 		known[s.ID()] = true
 	}
-	gone := func(e *entry) bool { return e.Sandbox.Conflist == c.conf.Name && !known[e.Sandbox.ID()] }
-	entries, err := c.journal.list()
+	gone := func(e *journal.Entry) bool { return e.Sandbox.Conflist == c.conf.Name && !known[e.Sandbox.ID()] }
+	entries, err := c.journal.Entries()
 	if err != nil {
 		return err
 	}

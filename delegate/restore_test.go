@@ -110,7 +110,7 @@ func TestUndoRestoresRoutes(t *testing.T) {
 			n.pod = nettest.Namespace(t)
 			n.inPod(primaryRoutes + tt.further)
 			before, moved, fails := n.routes(), "", false
-			n.agent(func(r *agentapi.Request) (any, []agentapi.Dead, error) {
+			n.agent(func(r *agentapi.Request) (any, []agentapi.Garbage, error) {
 				if r.Op == agentapi.OpBind {
 					moved = n.routes()
 				}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // setRoutes finishes a pod's routes when all its interfaces are there, and returns the gateways of the default routes that
@@ -199,7 +200,7 @@ func leave(first netlink.Link, family int, keep []netip.Prefix) error {
 
 // settleResults makes the delegates' results say where default routes go now: that of the interface that has them names
 // their gateways, the others' have none.
-func settleResults(e *entry, moved []netip.Addr) error {
+func settleResults(e *journal.Entry, moved []netip.Addr) error {
 	for i := range e.Results {
 		d := &e.Plan.Delegates[i]
 		var gateways []netip.Addr

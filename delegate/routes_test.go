@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // What the results say of default routes is what the kernel has: CHECK compares the two.
@@ -40,7 +41,7 @@ func TestSettleResults(t *testing.T) {
 			if tt.byInterface != "" {
 				p.Default = &agentapi.Default{Interface: tt.byInterface}
 			}
-			e := &entry{Attached: agentapi.Attached{Plan: p}, Results: []json.RawMessage{json.RawMessage(tt.result)}}
+			e := &journal.Entry{Summary: journal.Summary{Plan: p}, Results: []json.RawMessage{json.RawMessage(tt.result)}}
 			if err := settleResults(e, tt.moved); err != nil || string(e.Results[0]) != tt.want {
 				t.Errorf("got  %s, %v\nwant %s", e.Results[0], err, tt.want)
 			}

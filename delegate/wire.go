@@ -54,7 +54,7 @@ func makeVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error {
 		return err
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = agentapi.HostEnd(s.ContainerID, i.Name)
+	attrs.Name = agentapi.HostVeth(s.ContainerID, i.Name)
 	attrs.MTU = i.MTU
 	attrs.Group = agentapi.LinkGroup(s)
 	attrs.Flags = net.FlagUp
@@ -161,7 +161,7 @@ func checksumToSoftware(name string) error {
 // group, in a fraction of the time that one by one takes, when the group holds nothing but host ends of ours.
 func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	if p != nil && len(p.Interfaces) == 1 {
-		return deleteLink(agentapi.HostEnd(s.ContainerID, p.Interfaces[0].Name))
+		return deleteLink(agentapi.HostVeth(s.ContainerID, p.Interfaces[0].Name))
 	}
 	links, err := netlinksafe.LinkList()
 	if err != nil {
@@ -175,7 +175,7 @@ func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 		if a.Group != group {
 			continue
 		}
-		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostEndPrefix) && isHostEnd(s, p, a.Name) {
+		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostVethPrefix) && isHostEnd(s, p, a.Name) {
 			ours = append(ours, a.Name)
 		} else {
 			alone = false
@@ -192,10 +192,10 @@ func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 }
 
 // unwireLost deletes the host ends of a container that the journal has lost.
-func unwireLost(d *agentapi.Dead) error {
+func unwireLost(d *agentapi.Garbage) error {
 	var errs []error
-	for _, name := range d.HostEnds {
-		if strings.HasPrefix(name, agentapi.HostEndPrefix) {
+	for _, name := range d.HostVeths {
+		if strings.HasPrefix(name, agentapi.HostVethPrefix) {
 			errs = append(errs, deleteLink(name))
 		}
 	}
@@ -205,7 +205,7 @@ func unwireLost(d *agentapi.Dead) error {
 // isHostEnd tells whether the plan made the link. Without a plan its group and its prefix have to do.
 func isHostEnd(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
 	return p == nil || slices.ContainsFunc(p.Interfaces, func(i agentapi.Interface) bool {
-		return agentapi.HostEnd(s.ContainerID, i.Name) == name
+		return agentapi.HostVeth(s.ContainerID, i.Name) == name
 	})
 }
 

@@ -142,7 +142,7 @@ func TestBytesFromNB(t *testing.T) {
 		}()
 		for _, ifName := range []string{"net1", "net2"} {
 			c.must(lab.Eventually(c.ctx, func() error {
-				_, err := p.Node.VSCtl(c.ctx, "set", "Interface", agentapi.HostEnd(p.Sandbox, ifName), "external_ids:ovn-installed=true")
+				_, err := p.Node.VSCtl(c.ctx, "set", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:ovn-installed=true")
 				return err
 			}))
 		}

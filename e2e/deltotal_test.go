@@ -265,7 +265,7 @@ func (w *delWorld) look(pods []*deleted) map[*deleted]left {
 		l := left{Rows: rows[d.Sandbox], Plugs: plugs[d.Sandbox], Lease: w.leaseOf(d) != ""}
 		w.must(n.Do(func() error { // a list of all may have gaps while links come and go
 			for _, name := range []string{"net1", "net2"} {
-				if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + agentapi.HostEnd(d.Sandbox, name)); err == nil {
+				if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + agentapi.HostVeth(d.Sandbox, name)); err == nil {
 					l.Ends++
 				}
 			}

@@ -109,13 +109,13 @@ func (w *world) leftBehind() (all []string) {
 	w.t.Helper()
 	out, err := w.forget("-o", "json")
 	w.must(err)
-	var left []agentapi.LeftBehind
+	var left []agentapi.FailedDEL
 	w.must(json.Unmarshal([]byte(out), &left))
 	for _, l := range left {
 		if l.Since.IsZero() {
 			w.t.Errorf("it is not said when %s was tried", l.ContainerID)
 		}
-		all = append(all, fmt.Sprintf("%s %s/%s %+v %d %v %s", l.ContainerID, l.Namespace, l.Pod, l.Delegates, l.Complaints, l.Forgotten, l.Complaint))
+		all = append(all, fmt.Sprintf("%s %s/%s %+v %d %v %s", l.ContainerID, l.Namespace, l.Pod, l.Delegates, l.FailedAttempts, l.Forgotten, l.LastError))
 	}
 	return all
 }

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // onSmallDisk gives the first node a small disk of its own for the plugin's state, and lets its delegates run.
@@ -101,11 +101,11 @@ func TestBoundaryRefusedBeforeLitter(t *testing.T) {
 	}
 	entries := 0
 	for _, name := range w.journalled(w.Nodes[0]) {
-		if _, ok := agentapi.AttachedFile(name); ok {
+		if _, ok := journal.ParseID(name); ok {
 			entries++
 		}
 	}
-	equal(t, "entries", entries, agentapi.MaxFailedOfPod)
+	equal(t, "entries", entries, journal.MaxFailedOfPod)
 	_, err := p.Add(w.ctx)
 	w.refused(err, conf.CodeDelegateFailed, "pod shop/web has 4 earlier sandboxes with a failed delegate DEL; a pod may have at most 4")
 	w.noPorts(p)

@@ -166,7 +166,7 @@ func TestCheckWithDelegates(t *testing.T) {
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1", "Northbound"}, both},
 		{"the plug", func(w *world, p *lab.Pod) error {
-			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostEnd(p.Sandbox, "net1"))
+			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostVeth(p.Sandbox, "net1"))
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1: its host end", "is not in Open vSwitch"}, both},
 		{"what a plugin sees", func(*world, *lab.Pod) error { return os.WriteFile(cut, nil, 0o600) },

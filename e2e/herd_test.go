@@ -144,7 +144,7 @@ func TestNoFlowsForAPodThatIsGone(t *testing.T) {
 				added <- err
 			}()
 			plugged := func() (string, error) {
-				return p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostEnd(p.Sandbox, "net2"), "external_ids:iface-id")
+				return p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, "net2"), "external_ids:iface-id")
 			}
 			w.eventually(func() error {
 				_, err := plugged()

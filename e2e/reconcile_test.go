@@ -44,7 +44,7 @@ func (w *world) noRows(p *lab.Pod) {
 // onHost lists what else the node has of a sandbox: host ends, and files of the plugin's.
 func (w *world) onHost(p *lab.Pod) []string {
 	w.t.Helper()
-	found := w.linksOf(p.Node, agentapi.HostEnd(p.Sandbox, "net1"), agentapi.HostEnd(p.Sandbox, "net2"))
+	found := w.linksOf(p.Node, agentapi.HostVeth(p.Sandbox, "net1"), agentapi.HostVeth(p.Sandbox, "net2"))
 	return append(found, slices.DeleteFunc(w.files(p.Node.StateDir), func(name string) bool { return !strings.Contains(name, p.Sandbox) })...)
 }
 
@@ -89,12 +89,12 @@ var losses = []struct {
 		w.must(errors.Join(err, p.RemoveNetNS()))
 	}, "its network namespace is gone", false},
 	{"namespace and a row of Open vSwitch", func(w *world, p *lab.Pod) {
-		_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostEnd(p.Sandbox, "net1"))
+		_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostVeth(p.Sandbox, "net1"))
 		w.must(errors.Join(err, p.RemoveNetNS()))
 	}, "its network namespace is gone", false},
 	{"all but leases", func(w *world, p *lab.Pod) {
 		for _, name := range []string{"net1", "net2"} {
-			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostEnd(p.Sandbox, name))
+			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostVeth(p.Sandbox, name))
 			w.must(err)
 		}
 		w.must(errors.Join(os.Remove(w.journalOf(p)), p.RemoveNetNS()))
@@ -106,7 +106,7 @@ var losses = []struct {
 		_, err = w.NBCtl(w.ctx, "destroy", "Copp", claim)
 		w.must(err)
 		for _, name := range []string{"net1", "net2"} {
-			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostEnd(p.Sandbox, name))
+			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostVeth(p.Sandbox, name))
 			w.must(err)
 			_, err = w.NBCtl(w.ctx, "lsp-del", p.String()+"/"+name)
 			w.must(err)

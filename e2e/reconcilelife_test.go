@@ -41,10 +41,10 @@ func (w *world) toldOfDead(p *lab.Pod) {
 	w.eventually(func() error {
 		c := &agentapi.Client{Socket: p.Node.AgentSocket}
 		defer c.Close()
-		if err := c.Call(w.ctx, agentapi.OpLeft, agentapi.LeftRequest{}, nil); err != nil {
+		if err := c.Call(w.ctx, agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, nil); err != nil {
 			return err
 		}
-		for _, d := range c.Dead {
+		for _, d := range c.Garbage {
 			if d.ContainerID == p.Sandbox {
 				return nil
 			}
@@ -235,7 +235,7 @@ func TestGCCommand(t *testing.T) {
 	lives := w.attached(0, "lives", "blue")
 	p := w.attached(0, "web", "blue,rec")
 	w.must(p.RemoveNetNS())
-	end := agentapi.HostEnd(p.Sandbox, "net1")
+	end := agentapi.HostVeth(p.Sandbox, "net1")
 	before := w.snapshot()
 	table := "CONTAINER     POD       REASON                         PORTS          HOST ENDS       OTHER PLUGINS     STATE\n" +
 		p.Sandbox[:12] + "  shop/web  its network namespace is gone  shop/web/net1  " + end + "  net2 on shop/rec  goes when it is seen again\n"
@@ -244,10 +244,10 @@ func TestGCCommand(t *testing.T) {
 	says(table, "--dry-run=false")
 	out, err := w.gc("--dry-run", "-o", "json")
 	w.must(err)
-	var all []agentapi.Remainder
+	var all []agentapi.StaleSandbox
 	w.must(json.Unmarshal([]byte(out), &all))
-	equal(t, "as JSON", all, []agentapi.Remainder{{Sandbox: agentapi.Sandbox{ContainerID: p.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: p.UID},
-		Why: "its network namespace is gone", Ports: []string{"shop/web/net1"}, HostEnds: []string{end}, Journal: true, Delegates: []string{"net2 on shop/rec"}}})
+	equal(t, "as JSON", all, []agentapi.StaleSandbox{{Sandbox: agentapi.Sandbox{ContainerID: p.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: p.UID},
+		Why: "its network namespace is gone", Ports: []string{"shop/web/net1"}, HostVeths: []string{end}, Journal: true, Delegates: []string{"net2 on shop/rec"}}})
 	equal(t, "what all that changed", before.Diff(w.snapshot()), "")
 
 	w.must(w.NB.Kill())

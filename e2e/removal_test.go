@@ -136,7 +136,7 @@ func TestNetworkDeletedDuringAdd(t *testing.T) {
 			return err
 		},
 		func(p *lab.Pod) error { // the host end is plugged
-			_, err := p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostEnd(p.Sandbox, "net1"), "_uuid")
+			_, err := p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, "net1"), "_uuid")
 			return err
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // The two versions that a node may have at once: an upgrade exchanges plugin and agent one after the other, and not in an
@@ -131,12 +132,12 @@ func (u *upgrade) whole(p *lab.Pod, networks string) {
 		row := u.portRow(p, ifName)
 		equal(u.t, what+" in NB", []string{row.Addresses, row.PortSecurity, row.ExternalIDs["ovn-multinet/sandbox"], row.Options["requested-chassis"]},
 			[]string{addresses, addresses, p.Sandbox, p.Node.SystemID})
-		ids, err := p.Node.VSCtl(u.ctx, "get", "Interface", agentapi.HostEnd(p.Sandbox, ifName), "external_ids:iface-id", "external_ids:ovn-installed")
+		ids, err := p.Node.VSCtl(u.ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:iface-id", "external_ids:ovn-installed")
 		u.must(err)
 		equal(u.t, what+" in Open vSwitch", strings.Fields(ids), []string{`"` + p.String() + "/" + ifName + `"`, `"true"`})
 		u.reachBy(p, ifName, u.links(u.peer)[map[string]string{"blue": "net1", "green": "net2"}[name]].IPs()...)
 	}
-	_, err := os.Stat(filepath.Join(p.Node.StateDir, agentapi.AttachedDir, p.Sandbox+"@eth0"))
+	_, err := os.Stat(filepath.Join(p.Node.StateDir, journal.EntryDir, p.Sandbox+"@eth0"))
 	u.must(err)
 }
 
@@ -175,7 +176,7 @@ func TestEveryPairOfVersions(t *testing.T) {
 					u.whole(p, networks)
 					u.must(errors.Join(p.Check(u.ctx), stale.Check(u.ctx), n.Status(u.ctx)))
 					u.must(n.GC(u.ctx, []*lab.Pod{u.peer, p}, lab.WithoutCache()))
-					_, err := os.Stat(filepath.Join(n.StateDir, agentapi.AttachedDir, stale.Sandbox+"@eth0"))
+					_, err := os.Stat(filepath.Join(n.StateDir, journal.EntryDir, stale.Sandbox+"@eth0"))
 					equal(t, "what GC left in the journal", errors.Is(err, fs.ErrNotExist), true)
 					equal(t, "what GC left in the pod", len(u.links(stale)), 1)
 					u.whole(p, networks)
@@ -202,7 +203,7 @@ func TestDeletedByAnotherVersion(t *testing.T) {
 				u.chains(plugin.from)
 				u.serves(agent.from)
 				here, away, lost := u.attached(0, "here", mixed), u.attached(0, "away", mixed), u.attached(0, "lost", mixed)
-				u.must(os.Truncate(filepath.Join(n.StateDir, agentapi.AttachedDir, lost.Sandbox+"@eth0"), 40))
+				u.must(os.Truncate(filepath.Join(n.StateDir, journal.EntryDir, lost.Sandbox+"@eth0"), 40))
 				u.chains(plugin.to)
 				u.must(here.Check(u.ctx))
 				u.serves(agent.to)
@@ -217,7 +218,7 @@ func TestDeletedByAnotherVersion(t *testing.T) {
 					ports, err := u.NBCtl(u.ctx, "--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:ovn-multinet/sandbox="+p.Sandbox)
 					u.must(err)
 					equal(t, "ports of "+p.String()+" while no agent is there", len(strings.Fields(ports)), 2)
-					_, err = os.Stat(filepath.Join(n.StateDir, agentapi.ReleaseDir, p.Sandbox+"@eth0"))
+					_, err = os.Stat(filepath.Join(n.StateDir, journal.ReleaseDir, p.Sandbox+"@eth0"))
 					u.must(err)
 				}
 				u.starts(n, agent.from) // to sweep what the other version left

@@ -200,7 +200,7 @@ func TestVersionsTooFarApart(t *testing.T) {
 				u.chains(version)
 				u.serves(version)
 				words := fmt.Sprintf("protocol version %d is not understood, only %d", spoken, agentapi.Version)
-				for _, op := range []string{agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus, agentapi.OpLeft, agentapi.OpForget} {
+				for _, op := range []string{agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus, agentapi.OpFailedDELs, agentapi.OpForget} {
 					answer := u.ask(agentapi.Request{Version: spoken, Op: op, Body: []byte("{}")})
 					if answer.Error == nil || answer.Error.Code != conf.CodeTryAgain || answer.Error.Msg != words || answer.Body != nil {
 						t.Errorf("the agent's answer to %s: %+v", op, answer)

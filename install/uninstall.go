@@ -7,12 +7,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 const (
@@ -102,7 +101,7 @@ func (i *installer) refuseNew() error {
 
 // attached are the containers of the plugin's journal, also those whose files nobody can read.
 func (c Config) attached() ([]string, error) {
-	all, damaged, err := agentapi.ReadAttached(c.Entry.StateDir)
+	all, damaged, err := journal.Dir(c.Entry.StateDir).Summaries()
 	if err != nil {
 		return nil, fmt.Errorf("the plugin's journal: %w", err)
 	}
@@ -115,14 +114,9 @@ func (c Config) attached() ([]string, error) {
 
 // releases counts what the agent has not released yet.
 func (c Config) releases() (n int, err error) {
-	files, err := os.ReadDir(filepath.Join(c.Entry.StateDir, agentapi.ReleaseDir))
+	pending, err := journal.Dir(c.Entry.StateDir).PendingReleases()
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), ".") {
-			n++
-		}
-	}
-	return n, err
+	return len(pending), err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // drained is a node with the product on it that is being uninstalled, and the clock that it is done by.
@@ -31,7 +32,7 @@ func draining(t *testing.T) *drained {
 	must(t, i.place())
 	_, err := i.sync(agentapi.ReadyMarker(c.Entry.AgentSocket))
 	must(t, err)
-	for _, dir := range []string{agentapi.AttachedDir, agentapi.ReleaseDir} {
+	for _, dir := range []string{journal.EntryDir, journal.ReleaseDir} {
 		must(t, os.Mkdir(filepath.Join(c.Entry.StateDir, dir), 0o755))
 	}
 	return &drained{installer: working(t, c), t: t, now: time.Unix(1e9, 0)}
@@ -81,14 +82,14 @@ func entryOf(t *testing.T, conflist []byte) *conf.Plugin {
 
 // journal is where a container's entry is.
 func (d *drained) journal(id string) string {
-	return filepath.Join(d.Entry.StateDir, agentapi.AttachedDir, id+"@eth0")
+	return filepath.Join(d.Entry.StateDir, journal.EntryDir, id+"@eth0")
 }
 
 // attach writes a container's entry, of the pod default/ID.
 func (d *drained) attach(ids ...string) {
 	d.t.Helper()
 	for _, id := range ids {
-		text, err := json.Marshal(agentapi.Attached{Sandbox: agentapi.Sandbox{ContainerID: id, Interface: "eth0", Namespace: "default", Pod: id}})
+		text, err := json.Marshal(journal.Summary{Sandbox: agentapi.Sandbox{ContainerID: id, Interface: "eth0", Namespace: "default", Pod: id}})
 		must(d.t, err)
 		write(d.t, d.journal(id), string(text))
 	}
@@ -103,7 +104,7 @@ func (d *drained) detach(ids ...string) {
 
 // release is where the agent finds what it has to release of a container.
 func (d *drained) release(id string) string {
-	return filepath.Join(d.Entry.StateDir, agentapi.ReleaseDir, id+"@eth0")
+	return filepath.Join(d.Entry.StateDir, journal.ReleaseDir, id+"@eth0")
 }
 
 const (
@@ -192,13 +193,13 @@ func TestDrainOf(t *testing.T) {
 		{"a node that had no pod", func(d *drained) { must(d.t, os.RemoveAll(d.Entry.StateDir)) }, noneAttached, "draining", true, conflistGone, ""},
 		{"a restart when the conflist was gone", func(d *drained) { must(d.t, os.Remove(d.conflist())) }, conflistGone, "", true, uninstalled, ""},
 		{"locks and marks in the journal", func(d *drained) {
-			write(d.t, d.journal("a")+agentapi.LockSuffix, "")
-			write(d.t, d.journal("a")+agentapi.LeftSuffix, "")
+			write(d.t, d.journal("a")+journal.LockSuffix, "")
+			write(d.t, d.journal("a")+journal.FailedSuffix, "")
 			write(d.t, d.journal(".a"), "")
 		}, noneAttached, "draining", true, conflistGone, ""},
 		{"hidden files among the releases", func(d *drained) {
 			must(d.t, os.Remove(d.conflist()))
-			write(d.t, d.release(agentapi.ForgetPrefix+"a"), "")
+			write(d.t, d.release(journal.ForgetPrefix+"a"), "")
 		}, conflistGone, "", true, uninstalled, ""},
 		{"an entry that nobody can read", func(d *drained) { write(d.t, d.journal("damaged"), "{") }, "waiting for 1 containers with networks to end, delete or evict their pods: damaged@eth0", "draining", true, "waiting for 1", "draining"},
 		{"many", func(d *drained) { d.attach("a", "b", "c", "d", "e", "f") }, ": default/a (a), default/b (b), default/c (c), default/d (d), default/e (e)", "draining", true, "waiting for 6 containers", "draining"},
@@ -227,10 +228,10 @@ func TestDrainKeeps(t *testing.T) {
 		then     string
 	}{
 		{"a journal that cannot be read", func(d *drained) {
-			dir := filepath.Join(d.Entry.StateDir, agentapi.AttachedDir)
+			dir := filepath.Join(d.Entry.StateDir, journal.EntryDir)
 			must(d.t, os.Remove(dir))
 			write(d.t, dir, "")
-		}, "the plugin's journal: ", "open", func(d *drained) { must(d.t, os.Remove(filepath.Join(d.Entry.StateDir, agentapi.AttachedDir))) }, noneAttached},
+		}, "the plugin's journal: ", "open", func(d *drained) { must(d.t, os.Remove(filepath.Join(d.Entry.StateDir, journal.EntryDir))) }, noneAttached},
 		{"releases that cannot be read", func(d *drained) {
 			must(d.t, os.Remove(d.conflist()))
 			must(d.t, os.Remove(filepath.Dir(d.release(""))))

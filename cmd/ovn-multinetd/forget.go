@@ -40,7 +40,7 @@ with --namespace those of the containers of one namespace.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
-			left := agentapi.Left{}
+			left := agentapi.FailedDELs{}
 			switch {
 			case all:
 				r := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{Namespace: namespace}, All: true}
@@ -48,11 +48,11 @@ with --namespace those of the containers of one namespace.`,
 					return explained(err)
 				}
 			case len(args) == 0:
-				if err := agent.Call(ctx, agentapi.OpLeft, agentapi.LeftRequest{}, &left); err != nil {
+				if err := agent.Call(ctx, agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, &left); err != nil {
 					return explained(err)
 				}
 			default:
-				left.Attachments = make([]agentapi.LeftBehind, 1)
+				left.Attachments = make([]agentapi.FailedDEL, 1)
 				id, ifName, _ := strings.Cut(args[0], "@")
 				r := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: id, Interface: ifName}}
 				if err := agent.Call(ctx, agentapi.OpForget, r, &left.Attachments[0]); err != nil {

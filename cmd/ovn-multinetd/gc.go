@@ -27,14 +27,14 @@ ends from Open vSwitch; what other plugins made is undone at the next call of a 
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
-			remains := agentapi.Remains{}
+			remains := agentapi.GCResult{}
 			if err := agent.Call(ctx, agentapi.OpGC, request, &remains); err != nil {
 				return explained(err)
 			}
 			if output == "json" {
-				return show.JSON(cmd.OutOrStdout(), remains.Containers)
+				return show.JSON(cmd.OutOrStdout(), remains.Sandboxes)
 			}
-			return show.Remains(cmd.OutOrStdout(), remains.Containers)
+			return show.Remains(cmd.OutOrStdout(), remains.Sandboxes)
 		},
 	}
 	cmd.Flags().StringVar(&agent.Socket, "socket", conf.DefaultAgentSocket, "socket that the agent serves")

@@ -51,14 +51,14 @@ func answer(r *agentapi.Request) agentapi.Response {
 		return refuse(r)
 	}
 	web := agentapi.Sandbox{ContainerID: "0123456789abcdef0123456789abcdef", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
-	return with(agentapi.Remainder{Sandbox: web, Why: "pod shop/web is gone", Ports: []string{"shop/web/net1"}, HostEnds: []string{"mn0123456789ab"},
-		Journal: true, Delegates: []string{"net2 on shop/ext"}, Taken: !q.DryRun})
+	return with(agentapi.StaleSandbox{Sandbox: web, Why: "pod shop/web is gone", Ports: []string{"shop/web/net1"}, HostVeths: []string{"mn0123456789ab"},
+		Journal: true, Delegates: []string{"net2 on shop/ext"}, Collected: !q.DryRun})
 }
 
 func empty(*agentapi.Request) agentapi.Response { return with() }
 
-func with(all ...agentapi.Remainder) agentapi.Response {
-	body, _ := json.Marshal(agentapi.Remains{Containers: append([]agentapi.Remainder{}, all...)})
+func with(all ...agentapi.StaleSandbox) agentapi.Response {
+	body, _ := json.Marshal(agentapi.GCResult{Sandboxes: append([]agentapi.StaleSandbox{}, all...)})
 	return agentapi.Response{Version: agentapi.Version, Body: body}
 }
 

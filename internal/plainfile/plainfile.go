@@ -1,4 +1,5 @@
-// Package plainfile owns the reading of files from folders that others write to as well; it may not know what is in them.
+// Package plainfile owns the writing of whole files and the reading of files from folders that others write to as well; it may not know
+// what is in them.
 package plainfile
 
 import (

@@ -9,7 +9,7 @@ import (
 )
 
 // Left writes a line for each container with delegates whose DEL failed.
-func Left(w io.Writer, all []agentapi.LeftBehind) error {
+func Left(w io.Writer, all []agentapi.FailedDEL) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left behind on this node")
 		return err
@@ -29,7 +29,7 @@ func Left(w io.Writer, all []agentapi.LeftBehind) error {
 		if l.Forgotten {
 			state = "forgotten"
 		}
-		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks), l.Complaints, l.Since.Format(time.DateTime), state, orDash(l.Complaint))
+		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks), l.FailedAttempts, l.Since.Format(time.DateTime), state, orDash(l.LastError))
 	}
 	return t.Flush()
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Remains writes a line for each container that is gone and of which something is left.
-func Remains(w io.Writer, all []agentapi.Remainder) error {
+func Remains(w io.Writer, all []agentapi.StaleSandbox) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left on this node of containers that are gone")
 		return err
@@ -19,18 +19,18 @@ func Remains(w io.Writer, all []agentapi.Remainder) error {
 	for i := range all {
 		r := &all[i]
 		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%s\t%s\t%s\t%s\n", r.ContainerID, r.Namespace, r.Pod, r.Why,
-			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostEnds, ",")), orDash(strings.Join(r.Delegates, ", ")), remainderState(r))
+			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostVeths, ",")), orDash(strings.Join(r.Delegates, ", ")), remainderState(r))
 	}
 	return t.Flush()
 }
 
-func remainderState(r *agentapi.Remainder) string {
+func remainderState(r *agentapi.StaleSandbox) string {
 	switch {
-	case r.Taken && r.Journal:
+	case r.Collected && r.Journal:
 		return "taken away; the plugin does the rest at its next call"
-	case r.Taken:
+	case r.Collected:
 		return "taken away"
-	case len(r.Ports) == 0 && len(r.HostEnds) == 0:
+	case len(r.Ports) == 0 && len(r.HostVeths) == 0:
 		return "waits for the plugin's next call"
 	}
 	return "goes when it is seen again"

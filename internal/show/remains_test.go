@@ -8,33 +8,33 @@ import (
 )
 
 func TestRemains(t *testing.T) {
-	of := func(container, pod, why string) agentapi.Remainder {
-		return agentapi.Remainder{Sandbox: agentapi.Sandbox{ContainerID: container, Interface: "eth0", Namespace: "shop", Pod: pod}, Why: why}
+	of := func(container, pod, why string) agentapi.StaleSandbox {
+		return agentapi.StaleSandbox{Sandbox: agentapi.Sandbox{ContainerID: container, Interface: "eth0", Namespace: "shop", Pod: pod}, Why: why}
 	}
 	whole := of("0123456789abcdef0123456789abcdef", "web", "pod shop/web is gone")
-	whole.Ports, whole.HostEnds, whole.Journal = []string{"shop/web/net1", "shop/web/net2"}, []string{"mn0a", "mn0b"}, true
+	whole.Ports, whole.HostVeths, whole.Journal = []string{"shop/web/net1", "shop/web/net2"}, []string{"mn0a", "mn0b"}, true
 	whole.Delegates = []string{"net3 on shop/ext", "net4 on shop/vf"}
 	taken := whole
-	taken.ContainerID, taken.Taken = "c2", true
+	taken.ContainerID, taken.Collected = "c2", true
 	lost := of("c3", "db", "its network namespace is gone")
-	lost.Ports, lost.Taken = []string{"shop/db/net1"}, true
+	lost.Ports, lost.Collected = []string{"shop/db/net1"}, true
 	plug := of("c4", "db", "its network namespace is gone")
-	plug.HostEnds = []string{"mn0c"}
+	plug.HostVeths = []string{"mn0c"}
 	port := of("c5", "db", "its network namespace is gone")
 	port.Ports = []string{"shop/db/net1"}
 	waits := of("c6", "db", "pod shop/db is gone")
 	waits.Journal = true
 	told := waits
-	told.ContainerID, told.Taken = "c7", true
+	told.ContainerID, told.Collected = "c7", true
 	const head = "CONTAINER     POD       REASON                         PORTS                        HOST ENDS  OTHER PLUGINS                      STATE\n"
 	tests := []struct {
 		name string
-		all  []agentapi.Remainder
+		all  []agentapi.StaleSandbox
 		want string
 	}{
 		{"nothing", nil, "nothing is left on this node of containers that are gone\n"},
-		{"nothing, in a list", []agentapi.Remainder{}, "nothing is left on this node of containers that are gone\n"},
-		{"all kinds", []agentapi.Remainder{whole, taken, lost, plug, port, waits, told}, head +
+		{"nothing, in a list", []agentapi.StaleSandbox{}, "nothing is left on this node of containers that are gone\n"},
+		{"all kinds", []agentapi.StaleSandbox{whole, taken, lost, plug, port, waits, told}, head +
 			"0123456789ab  shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  goes when it is seen again\n" +
 			"c2            shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  taken away; the plugin does the rest at its next call\n" +
 			"c3            shop/db   its network namespace is gone  shop/db/net1                 -          -                                  taken away\n" +
@@ -57,7 +57,7 @@ func TestRemains(t *testing.T) {
 }
 
 func TestRemainsThatCannotBeWritten(t *testing.T) {
-	for name, all := range map[string][]agentapi.Remainder{"nothing": nil, "one": {{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}}} {
+	for name, all := range map[string][]agentapi.StaleSandbox{"nothing": nil, "one": {{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}}} {
 		if err := Remains(full{}, all); err == nil || err.Error() != "no space" {
 			t.Errorf("%s: %v", name, err)
 		}

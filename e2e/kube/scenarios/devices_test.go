@@ -110,8 +110,8 @@ func (d *deviceWorld) container(pod string) string {
 
 // left is what kubectl multinet lists.
 type left struct {
-	ContainerID, Namespace, Pod, Complaint string
-	Complaints                             int
+	ContainerID, Namespace, Pod, LastError string
+	FailedAttempts                         int
 	Forgotten                              bool
 	Delegates                              []struct{ Interface, Network, Device string }
 }
@@ -124,7 +124,7 @@ func (d *deviceWorld) givenUp() {
 	var all []left
 	d.must(json.Unmarshal([]byte(text), &all))
 	if len(all) != 1 || all[0].Namespace+"/"+all[0].Pod != "default/pair" || !strings.HasPrefix(all[0].ContainerID, id) || all[0].Forgotten ||
-		all[0].Complaints == 0 || !strings.Contains(all[0].Complaint, stuck) ||
+		all[0].FailedAttempts == 0 || !strings.Contains(all[0].LastError, stuck) ||
 		fmt.Sprint(all[0].Delegates) != "[{net1 default/vf vf10} {net3 default/vf vf2} {net4 default/vf vf9}]" {
 		d.t.Fatalf("what is left behind on node1: %s", text)
 	}

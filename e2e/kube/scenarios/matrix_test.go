@@ -341,7 +341,7 @@ func (w *world) wanted(others []string) ([]string, error) {
 		}
 		for i, network := range all {
 			ifName := fmt.Sprintf("net%d", i+1)
-			port, end := p.Namespace+"/"+p.Name+"/"+ifName, agentapi.HostEnd(sandbox, ifName)
+			port, end := p.Namespace+"/"+p.Name+"/"+ifName, agentapi.HostVeth(sandbox, ifName)
 			lines = append(lines,
 				"port "+port+" of "+sandbox+" "+uid+" "+n.Name,
 				n.Name+" plug "+end+" "+port+" "+sandbox+" "+uid+" installed=true error= taken=true",
@@ -431,7 +431,7 @@ func (w *world) thereOn(n *kube.Node) (lines []string, err error) {
 	err = n.Do(func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
-			if name := l.Attrs().Name; strings.HasPrefix(name, agentapi.HostEndPrefix) {
+			if name := l.Attrs().Name; strings.HasPrefix(name, agentapi.HostVethPrefix) {
 				lines = append(lines, "link "+name)
 			}
 		}

@@ -109,8 +109,8 @@ func (w *world) delNeverComes() {
 	w.must(n2.Kubelet.Restart(w.ctx))
 	w.signal(agent, "SIGCONT")
 	const soon = "goes when it is seen again"
-	w.told(n1, unwritten, "default/unwritten", "default/unwritten/net1", agentapi.HostEnd(unwritten, "net1"), soon)
-	w.told(n2, lost, "default/lost", "default/lost/net1", agentapi.HostEnd(lost, "net1"), soon)
+	w.told(n1, unwritten, "default/unwritten", "default/unwritten/net1", agentapi.HostVeth(unwritten, "net1"), soon)
+	w.told(n2, lost, "default/lost", "default/lost/net1", agentapi.HostVeth(lost, "net1"), soon)
 	w.until(func() error { return w.exact(append(others, "node2 journal "+lost+"@eth0")...) })
 	// What is in the journal is the plugin's, at its next call.
 	w.told(n2, lost, "default/lost", "-", "-", "waits for the plugin's next call")
@@ -186,7 +186,7 @@ func (w *world) toldOfAll(sandbox string) {
 	}
 	text, err = w.Multinet(w.ctx, "gc", "--dry-run", "--output", "json")
 	w.must(err)
-	var all map[string][]agentapi.Remainder
+	var all map[string][]agentapi.StaleSandbox
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 || len(all["node1"]) != 0 || len(all["node2"]) != 1 || all["node2"][0].ContainerID != sandbox {
 		w.t.Errorf("kubectl multinet gc of all nodes, as JSON: %v: %s", err, text)
 	}
@@ -289,7 +289,7 @@ func (w *world) stillHeld(sandbox string) {
 		if fmt.Sprint(port) != "[default/old/"+ifName+"]" {
 			w.t.Errorf("NB has the ports %q on %s of the pod that is gone, want it as it was", port, network)
 		}
-		end := agentapi.HostEnd(sandbox, ifName)
+		end := agentapi.HostVeth(sandbox, ifName)
 		if out, err := w.Node("node1").VSCtl(w.ctx, "--no-wait", "get", "Interface", end, "external_ids:sandbox"); err != nil || !strings.Contains(out, sandbox) {
 			w.t.Errorf("Open vSwitch has %q of host end %s, %v; want it as it was", out, end, err)
 		}

@@ -1,4 +1,4 @@
-package agentapi
+package journal
 
 import (
 	"fmt"
@@ -6,17 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // failedOf are n attachments whose delegates' DEL failed, each of another pod unless one is named.
-func failedOf(n int, namespace, pod string) (all []Attached) {
+func failedOf(n int, namespace, pod string) (all []Summary) {
 	for i := range n {
-		s := Sandbox{ContainerID: fmt.Sprint(namespace, pod, i), Interface: "eth0", Namespace: namespace, Pod: pod, UID: "u-" + pod}
+		s := agentapi.Sandbox{ContainerID: fmt.Sprint(namespace, pod, i), Interface: "eth0", Namespace: namespace, Pod: pod, UID: "u-" + pod}
 		if pod == "" {
 			s.Pod, s.UID = "p"+strconv.Itoa(i), "u"+strconv.Itoa(i)
 		}
-		all = append(all, Attached{Sandbox: s, Complaints: 1})
+		all = append(all, Summary{Sandbox: s, FailedAttempts: 1})
 	}
 	return all
 }
@@ -24,14 +25,14 @@ func failedOf(n int, namespace, pod string) (all []Attached) {
 // What a tenant's failing networks leave on a node is limited by pod and by namespace, and the node's own limit refuses
 // only those that have a part in it: no tenant uses up what another one may need.
 func TestBoundaryFailedDELsAreLimitedFairly(t *testing.T) {
-	many := func(namespaces, each int) (all []Attached) {
+	many := func(namespaces, each int) (all []Summary) {
 		for i := range namespaces {
 			all = append(all, failedOf(each, "ns"+strconv.Itoa(i), "")...)
 		}
 		return all
 	}
 	full := many(MaxFailedOfNode/16, 16)
-	web := Sandbox{ContainerID: "new", Interface: "eth0", Namespace: "shop", Pod: "web", UID: "u-web"}
+	web := agentapi.Sandbox{ContainerID: "new", Interface: "eth0", Namespace: "shop", Pod: "web", UID: "u-web"}
 	other := web
 	other.UID = "u-other"
 	inFull := web
@@ -41,11 +42,11 @@ func TestBoundaryFailedDELsAreLimitedFairly(t *testing.T) {
 	forgotten := failedOf(MaxFailedOfPod, "shop", "web")
 	forgotten[0].Forgotten = true
 	healthy := failedOf(MaxFailedOfPod, "shop", "web")
-	healthy[0].Complaints = 0
+	healthy[0].FailedAttempts = 0
 	for _, tt := range []struct {
 		name     string
-		attached []Attached
-		of       *Sandbox
+		attached []Summary
+		of       *agentapi.Sandbox
 		want     string // of the error; "": none
 	}{
 		{"nothing failed", nil, &web, ""},

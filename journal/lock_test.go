@@ -1,8 +1,7 @@
-package delegate
+package journal
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -13,14 +12,14 @@ import (
 // TestLockIsExclusive has many take the lock, which removes its file each time it is let go: never do two hold it.
 // Conformance: N-144 C-78
 func TestLockIsExclusive(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.lock")
+	d, s := newJournal(t), sandbox("c1")
 	var inside, most int
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
 			for range 20 {
-				l, err := takeLock(t.Context(), path)
+				l, err := d.Lock(t.Context(), &s)
 				if err != nil {
 					t.Error(err)
 					return
@@ -32,7 +31,7 @@ func TestLockIsExclusive(t *testing.T) {
 				mu.Lock()
 				inside--
 				mu.Unlock()
-				l.unlock()
+				l.Unlock()
 			}
 		})
 	}
@@ -40,23 +39,23 @@ func TestLockIsExclusive(t *testing.T) {
 	if most != 1 {
 		t.Errorf("%d held the lock at once", most)
 	}
-	if exists(path) {
+	if d.HasLock(&s) {
 		t.Error("the lock's file is left")
 	}
 }
 
 // Conformance: C-78
 func TestLockGivesUp(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.lock")
-	held, err := takeLock(t.Context(), path)
+	d, s := newJournal(t), sandbox("c1")
+	held, err := d.Lock(t.Context(), &s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err = takeLock(ctx, path)
+	_, err = d.Lock(ctx, &s)
 	if !conf.HasCode(err, conf.CodeTryAgain) {
 		t.Errorf("got %v, want code %d", err, conf.CodeTryAgain)
 	}
-	held.unlock()
+	held.Unlock()
 }

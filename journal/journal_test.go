@@ -1,4 +1,4 @@
-package delegate
+package journal
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 )
 
-func newJournal(t *testing.T) *journal {
+func newJournal(t *testing.T) Dir {
 	t.Helper()
-	j := &journal{dir: filepath.Join(t.TempDir(), "state")}
-	if err := j.prepare(); err != nil {
+	j := Dir(filepath.Join(t.TempDir(), "state"))
+	if err := j.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -43,32 +44,32 @@ func files(t *testing.T, dir ...string) []string {
 
 func TestJournalKeepsAnAttachment(t *testing.T) {
 	j, s := newJournal(t), sandbox("c1")
-	if e, err := j.read(&s); e != nil || err != nil {
+	if e, err := j.Read(&s); e != nil || err != nil {
 		t.Fatalf("read of nothing = %v, %v", e, err)
 	}
 	for _, p := range []*agentapi.Plan{nil, onePort()} {
-		if err := j.write(&entry{Attached: agentapi.Attached{Sandbox: s, Plan: p}}); err != nil {
+		if err := j.Write(&Entry{Summary: Summary{Sandbox: s, Plan: p}}); err != nil {
 			t.Fatal(err)
 		}
-		e, err := j.read(&s)
-		if err != nil || e.damaged || e.Sandbox != s || (e.Plan == nil) != (p == nil) {
+		e, err := j.Read(&s)
+		if err != nil || e.Damaged || e.Sandbox != s || (e.Plan == nil) != (p == nil) {
 			t.Fatalf("read back %+v, %v", e, err)
 		}
 	}
-	if got := files(t, j.dir, "attached"); !slices.Equal(got, []string{"c1@eth0"}) {
+	if got := files(t, string(j), "attached"); !slices.Equal(got, []string{"c1@eth0"}) {
 		t.Errorf("files %q, want the entry alone", got)
 	}
-	info, err := os.Stat(filepath.Join(j.dir, "attached"))
+	info, err := os.Stat(filepath.Join(string(j), "attached"))
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("attached/ has mode %v, want it closed to others (%v)", info.Mode(), err)
 	}
-	if err := j.forget(&s); err != nil {
+	if err := j.Delete(&s); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.forget(&s); err != nil {
+	if err := j.Delete(&s); err != nil {
 		t.Errorf("forget a second time: %v", err)
 	}
-	if got := files(t, j.dir, "attached"); len(got) != 0 {
+	if got := files(t, string(j), "attached"); len(got) != 0 {
 		t.Errorf("files %q are left", got)
 	}
 }
@@ -80,14 +81,14 @@ func TestJournalDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, s := newJournal(t), sandbox("c1")
-			if err := os.WriteFile(j.attached(s.ID()), []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(j.Entry(&s), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			e, err := j.read(&s)
-			if err != nil || e == nil || !e.damaged || e.Plan != nil || e.Sandbox != s {
+			e, err := j.Read(&s)
+			if err != nil || e == nil || !e.Damaged || e.Plan != nil || e.Sandbox != s {
 				t.Fatalf("read = %+v, %v", e, err)
 			}
-			r, err := j.handOver(e, nil, nobody)
+			r, err := j.HandOver(e, nil, nobody)
 			if err != nil || r.Planned {
 				t.Errorf("handed over as %+v, %v; want a release by owner", r, err)
 			}
@@ -97,14 +98,14 @@ func TestJournalDamaged(t *testing.T) {
 
 func TestHandOver(t *testing.T) {
 	j, s := newJournal(t), sandbox("c1")
-	e := &entry{Attached: agentapi.Attached{Sandbox: s, Plan: onePort()}}
-	if err := j.write(e); err != nil {
+	e := &Entry{Summary: Summary{Sandbox: s, Plan: onePort()}}
+	if err := j.Write(e); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.handOver(e, nil, nobody); err != nil {
+	if _, err := j.HandOver(e, nil, nobody); err != nil {
 		t.Fatal(err)
 	}
-	if got := files(t, j.dir, "attached"); len(got) != 0 {
+	if got := files(t, string(j), "attached"); len(got) != 0 {
 		t.Errorf("attached/ still has %q", got)
 	}
 	r := readRelease(t, j, s)
@@ -112,8 +113,8 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("release is %+v", r)
 	}
 	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
-	again := &entry{Attached: agentapi.Attached{Sandbox: s, Plan: onePort()}}
-	if _, err := j.handOver(again, nil, nobody); err != nil {
+	again := &Entry{Summary: Summary{Sandbox: s, Plan: onePort()}}
+	if _, err := j.HandOver(again, nil, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if r := readRelease(t, j, s); r.Planned || len(r.Ports) != 0 {
@@ -125,13 +126,13 @@ func TestHandOver(t *testing.T) {
 func nobody(*agentapi.Release) bool { return false }
 
 // readRelease reads a file of release/ as the agent does.
-func readRelease(t *testing.T, j *journal, s agentapi.Sandbox) agentapi.Release {
+func readRelease(t *testing.T, j Dir, s agentapi.Sandbox) agentapi.Release {
 	t.Helper()
 	text, err := os.ReadFile(j.release(s.ID()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, damaged := agentapi.ParseRelease(s.ID(), text)
+	r, damaged := ParseRelease(s.ID(), text)
 	if damaged {
 		t.Fatalf("the release of %s does not parse: %s", s.ID(), text)
 	}
@@ -146,22 +147,22 @@ func TestJournalLists(t *testing.T) {
 		if id == "c3" {
 			s.Conflist = "another"
 		}
-		if err := j.write(&entry{Attached: agentapi.Attached{Sandbox: s}}); err != nil {
+		if err := j.Write(&Entry{Summary: Summary{Sandbox: s}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"c1@eth0.lock", ".c9@eth0.tmp", "c4@eth0", "stray"} {
-		if err := os.WriteFile(filepath.Join(j.dir, "attached", name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(string(j), "attached", name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	entries, err := j.list()
+	entries, err := j.Entries()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
 	for _, e := range entries {
-		ids = append(ids, fmt.Sprintf("%s of %q, damaged: %t", e.Sandbox.ContainerID, e.Sandbox.Conflist, e.damaged))
+		ids = append(ids, fmt.Sprintf("%s of %q, damaged: %t", e.Sandbox.ContainerID, e.Sandbox.Conflist, e.Damaged))
 	}
 	if want := []string{`c1 of "cbr0", damaged: false`, `c2 of "cbr0", damaged: false`, `c3 of "another", damaged: false`, `c4 of "", damaged: true`}; !slices.Equal(ids, want) {
 		t.Errorf("lists %q, want %q", ids, want)
@@ -174,10 +175,10 @@ func TestJournalLists(t *testing.T) {
 func TestWriteFileIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
-	if err := os.WriteFile(temporary(path), []byte("left by a killed writer, and longer than what follows"), 0o600); err != nil {
+	if err := os.WriteFile(plainfile.Temporary(path), []byte("left by a killed writer, and longer than what follows"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(path, map[string]int{"a": 1}); err != nil {
+	if err := writeJSON(path, map[string]int{"a": 1}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -198,11 +199,11 @@ func FuzzJournal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s := sandbox("c1")
 		e := parseEntry(text, &s)
-		if e.Sandbox.ID() != s.ID() || e.damaged && e.Plan != nil {
+		if e.Sandbox.ID() != s.ID() || e.Damaged && e.Plan != nil {
 			t.Fatalf("it is read as %+v", e)
 		}
-		for i := range e.begun() {
-			if r := e.result(i); r != nil && string(r) != string(e.Results[i]) {
+		for i := range e.BegunDelegates() {
+			if r := e.Result(i); r != nil && string(r) != string(e.Results[i]) {
 				t.Errorf("result %d is %s", i, r)
 			}
 		}

@@ -1,0 +1,40 @@
+package plainfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces a file whole: it writes a temporary file in the same folder, syncs it, renames it into place and syncs
+// the folder. After a power cut there is the old file, the new one, or none if there was none. The temporary file has one
+// name for each path, so only one writer may write a path at a time; the file of a killed writer is overwritten.
+func Write(path string, text []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(Temporary(path), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// Temporary is the name under which Write writes a file.
+func Temporary(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+}
+
+// SyncDir has the disk write the names in a folder.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,151 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
+)
+
+// Release is what the agent has to release of an entry, nil: nothing.
+func (e *Summary) Release() *agentapi.Release {
+	if e.Plan != nil && len(e.Plan.Interfaces) == 0 {
+		return nil
+	}
+	r := &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
+	if e.Plan != nil {
+		for _, i := range e.Plan.Interfaces {
+			r.Ports = append(r.Ports, i.Port)
+		}
+	}
+	return r
+}
+
+// ParseRelease reads a pending release. Its text is a Release, or an entry that a DEL has renamed, or empty. If it is
+// empty or damaged, the agent looks for the sandbox's ports by their owner.
+func ParseRelease(id string, text []byte) (r *agentapi.Release, damaged bool) {
+	r = &agentapi.Release{}
+	if json.Unmarshal(text, r) == nil && r.ID() == id {
+		return r, false
+	}
+	containerID, ifName, _ := strings.Cut(id, "@")
+	var e Summary
+	if json.Unmarshal(text, &e) == nil && e.Sandbox.ID() == id {
+		if r := e.Release(); r != nil {
+			return r, false
+		}
+		return &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: true}, false
+	}
+	return &agentapi.Release{Sandbox: agentapi.Sandbox{ContainerID: containerID, Interface: ifName}}, len(text) > 0
+}
+
+// HandOver makes a pending release of an entry whose links are deleted. It returns nil if the agent has nothing to
+// release. failed are the places of the delegates whose DEL failed: they alone stay in the entry. If the disk refuses the
+// file in release/, HandOver calls ask, which sends the same message to the agent and tells whether all is released. If
+// it is not, the entry stays as it is.
+func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) (*agentapi.Release, error) {
+	r := e.Release()
+	if r != nil {
+		if err := d.putRelease(r, len(failed) == 0); err != nil && !ask(r) {
+			return nil, journalError(err)
+		}
+		failpoint.Hit("release-put")
+	}
+	if len(failed) == 0 {
+		return r, d.Delete(&e.Sandbox)
+	}
+	kept, results := &agentapi.Plan{}, []json.RawMessage{}
+	for _, i := range failed {
+		kept.Delegates, results = append(kept.Delegates, e.BegunDelegates()[i]), append(results, e.Result(i))
+	}
+	e.Plan, e.Begun, e.Results, e.Devices = kept, len(failed), results, nil
+	e.FailedAttempts++
+	if e.FailedAttempts >= MaxAttempts {
+		if err := os.WriteFile(d.FailedMark(&e.Sandbox), nil, 0o600); err != nil {
+			return r, journalError(err)
+		}
+	}
+	return r, d.Write(e)
+}
+
+// putRelease writes a pending release. If nothing of the entry has to stay, whole, it renames the entry, which a full
+// disk permits. The entry on the disk may lack the plan, or be damaged: then the agent looks for the ports by their owner.
+func (d Dir) putRelease(r *agentapi.Release, whole bool) error {
+	path := d.release(r.ID())
+	// An older pending release of the sandbox may list ports that r does not list. An empty file stands for a release
+	// by owner, and emptying a file needs no space.
+	err := emptyFile(path)
+	if err == nil {
+		r.Planned, r.Ports = false, nil
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if whole && os.Rename(d.entry(r.ID()), path) == nil {
+		return plainfile.SyncDir(filepath.Dir(path))
+	}
+	return writeJSON(path, r)
+}
+
+// emptyFile empties a file that exists.
+func emptyFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// PendingReleases lists the files of pending releases; their names are IDs. It deletes marks of operators whose entry is
+// gone: a killed plugin may have deleted the entry alone.
+func (d Dir) PendingReleases() ([]fs.DirEntry, error) {
+	files, err := os.ReadDir(filepath.Join(string(d), ReleaseDir))
+	if err != nil {
+		return nil, err
+	}
+	var pending []fs.DirEntry
+	for _, f := range files {
+		d.deleteOldMark(f.Name())
+		if !strings.HasPrefix(f.Name(), ".") && strings.Contains(f.Name(), "@") {
+			pending = append(pending, f)
+		}
+	}
+	return pending, nil
+}
+
+func (d Dir) deleteOldMark(name string) {
+	id, ok := strings.CutPrefix(name, ForgetPrefix)
+	if !ok {
+		return
+	}
+	if _, err := os.Lstat(d.entry(id)); errors.Is(err, fs.ErrNotExist) {
+		_ = os.Remove(d.release(name))
+	}
+}
+
+// ReadRelease reads a pending release by its ID, nil if there is none. err says that the file cannot be read. A file that
+// is damaged or cannot be read still names the sandbox: the agent looks for its ports by their owner.
+func (d Dir) ReadRelease(id string) (r *agentapi.Release, damaged bool, err error) {
+	text, err := os.ReadFile(d.release(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	r, damaged = ParseRelease(id, text)
+	return r, damaged || err != nil, err
+}
+
+// DeleteRelease deletes a pending release; it is no error if there is none. Only the agent calls it, when everything in the
+// release is released.
+func (d Dir) DeleteRelease(id string) error {
+	if err := os.Remove(d.release(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
