@@ -14,31 +14,34 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// ConflistName is the file that we write: runtimes take the first of the folder by name.
+// ConflistName is the name of our conflist: runtimes use the first file of the folder by name.
 const ConflistName = "05-ovn-multinet.conflist"
 
-// errNoPrimary says that there is nothing to chain to yet.
+// errNoPrimary says that there is no conflist to derive ours from.
 var errNoPrimary = errors.New("there is no CNI configuration of a primary network yet")
 
-// configurations are the names that runtimes look at in a folder, in their order.
+// configurations returns the names of the files that runtimes read in a folder, in their order.
 func configurations(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries { // sorted by name
-		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 			names = append(names, e.Name())
 		}
 	}
 	return names, err
 }
 
-// firstFile is the configuration that runtimes go by: ours, as a rule.
+// firstFile returns the name of the configuration that runtimes use, which should be ours.
 func firstFile(dir string) string {
 	names, _ := configurations(dir)
 	return append(names, ConflistName)[0]
 }
 
-// primaryFile returns the configuration that a runtime would take if ours were not there. Files that are not JSON
-// objects with plugins in them are passed over.
+// primaryFile returns the configuration that a runtime would use without ours. It ignores files that are not JSON
+// objects with plugins.
 func primaryFile(dir string) (name string, text []byte, err error) {
 	names, err := configurations(dir)
 	if err != nil {
@@ -50,13 +53,14 @@ func primaryFile(dir string) (name string, text []byte, err error) {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went since, or is a link to nowhere
+			continue // deleted meanwhile, or a dangling link
 		}
 		if err != nil {
 			return "", nil, err
 		}
 		if len(bytes.TrimSpace(text)) == 0 {
-			return "", nil, fmt.Errorf("%s is empty: it is being written", name) // and the next file is not meant
+			// Do not use the next file: a moment later the runtime would use this one.
+			return "", nil, fmt.Errorf("%s is empty: it is being written", name)
 		}
 		if _, err := parseList(text); err == nil {
 			return name, text, nil
@@ -65,13 +69,14 @@ func primaryFile(dir string) (name string, text []byte, err error) {
 	return "", nil, fmt.Errorf("%s: %w", dir, errNoPrimary)
 }
 
-// list is a conflist whose parts are kept as they came.
+// list is a conflist. It keeps the JSON of all keys and plugins unchanged.
 type list struct {
 	keys    map[string]json.RawMessage
 	plugins []json.RawMessage
 }
 
-// parseList reads a conflist, or a single plugin's configuration as a conflist of one (CNI before 1.0 has both).
+// parseList reads a conflist. It reads the configuration of a single plugin (CNI before 1.0) as a conflist of one
+// plugin.
 func parseList(text []byte) (*list, error) {
 	l := &list{}
 	if err := json.Unmarshal(text, &l.keys); err != nil {
@@ -105,8 +110,8 @@ func parseList(text []byte) (*list, error) {
 	return l, nil
 }
 
-// Derive makes our conflist from the primary's: its name (host-local keeps its leases by it), its cniVersion, its
-// plugins as they stand, and ours as the last.
+// Derive makes our conflist from the primary network's conflist: the same name (host-local stores its leases under
+// this name), the same cniVersion, the same plugins, and our plugin as the last.
 func Derive(primary []byte, entry Entry) ([]byte, error) {
 	l, err := parseList(primary)
 	if err != nil {
@@ -115,7 +120,8 @@ func Derive(primary []byte, entry Entry) ([]byte, error) {
 	return l.chain(entry)
 }
 
-// derive does that with the version raised as far as everybody goes; notice says what kept it.
+// derive is Derive with the highest cniVersion that the runtime and all plugins speak. notice says why the version
+// could not be raised.
 func (i *installer) derive(primary []byte, entry Entry) (text []byte, notice string, err error) {
 	l, err := parseList(primary)
 	if err != nil {
@@ -128,7 +134,7 @@ func (i *installer) derive(primary []byte, entry Entry) (text []byte, notice str
 	return text, notice, err
 }
 
-// chain appends our entry.
+// chain appends our entry and returns the conflist's text.
 func (l *list) chain(entry Entry) ([]byte, error) {
 	ours, err := json.Marshal(entry.withDefaults())
 	if err != nil {
@@ -151,7 +157,7 @@ func (l *list) chain(entry Entry) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Entry is our plugin's entry in the conflist.
+// Entry is our plugin's entry in the conflist. The keys are those of conf.Plugin.
 type Entry struct {
 	Type             string          `json:"type"`
 	Capabilities     map[string]bool `json:"capabilities"`

@@ -98,7 +98,8 @@ func hears(t *testing.T, lines <-chan string, words string) {
 	}
 }
 
-// TestKilledWhileWriting: an installer that is killed in the middle leaves the file as it was, and the next one sweeps up.
+// TestKilledWhileWriting: an installer that is killed in the middle leaves the file as it was, and the next one sweeps
+// up.
 func TestKilledWhileWriting(t *testing.T) {
 	c := node(t)
 	self, err := os.Executable()
@@ -129,8 +130,8 @@ func TestKilledWhileWriting(t *testing.T) {
 	files(t, c.BinDir, PluginName)
 }
 
-// TestBinaryReplacedWhileItRuns: a plugin that runs goes on with its own text, and the next call has the new one. Writing into
-// the file instead is refused by the kernel.
+// TestBinaryReplacedWhileItRuns: a plugin that runs goes on with its own text, and the next call has the new one.
+// Writing into the file instead is refused by the kernel.
 func TestBinaryReplacedWhileItRuns(t *testing.T) {
 	c := node(t)
 	self, err := os.Executable()
@@ -154,7 +155,8 @@ func TestBinaryReplacedWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestBinaryRestored: our conflist has the runtime call the plugin for every pod, so one that somebody deletes or changes comes back.
+// TestBinaryRestored: our conflist has the runtime call the plugin for every pod, so one that somebody deletes or
+// changes comes back.
 func TestBinaryRestored(t *testing.T) {
 	c := node(t)
 	running(t, c, io.Discard)
@@ -164,7 +166,8 @@ func TestBinaryRestored(t *testing.T) {
 	write(t, c.binary(), "another")
 	until(t, "a changed plugin is as it was", func() bool { return read(c.binary()) == "the new plugin" })
 	write(t, c.binary(), "the bad plugin") // of the same size
-	until(t, "a plugin that was changed a little is as it was", func() bool { return read(c.binary()) == "the new plugin" })
+	until(t, "a plugin that was changed a little is as it was",
+		func() bool { return read(c.binary()) == "the new plugin" })
 	for n := range 300 { // by another installer, as fast as it can
 		write(t, c.Plugin+"-other", fmt.Sprintf("another %d", n))
 		must(t, os.Rename(c.Plugin+"-other", c.binary()))
@@ -177,8 +180,8 @@ func TestBinaryRestored(t *testing.T) {
 	})
 }
 
-// TestSmallDisk: a conflist that cannot be written is a line in the log, the one that is there stays, and once there is room the
-// installer goes on by itself, without an event.
+// TestSmallDisk: a conflist that cannot be written is a line in the log, the one that is there stays, and once there
+// is room the installer goes on by itself, without an event.
 func TestSmallDisk(t *testing.T) {
 	c := node(t)
 	text, err := json.Marshal(c)
@@ -206,8 +209,8 @@ func TestSmallDisk(t *testing.T) {
 	files(t, c.NetDir, ConflistName, "10-flannel.conflist")
 }
 
-// runOnSmallDisk runs the installer with files of at most 100 bytes, and with no limit from the first line of its input on; it
-// ends with its input.
+// runOnSmallDisk runs the installer with files of at most 100 bytes, and with no limit from the first line of its
+// input on; it ends with its input.
 func runOnSmallDisk(args []string) error {
 	var c Config
 	if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
@@ -236,7 +239,8 @@ func runOnSmallDisk(args []string) error {
 	return Run(ctx, c, slog.New(slog.NewTextHandler(os.Stdout, nil)))
 }
 
-// TestWithoutInotify: on a node whose programs have taken all inotify instances, or all watches, changes are found by looking.
+// TestWithoutInotify: on a node whose programs have taken all inotify instances, or all watches, changes are found by
+// looking.
 func TestWithoutInotify(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)
@@ -248,7 +252,8 @@ func TestWithoutInotify(t *testing.T) {
 			must(t, err)
 			write(t, c.primary(), round(1))
 			root := []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-			i := startIn(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: root}, "blind", self, string(text), limit)
+			i := startIn(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: root}, "blind", self,
+				string(text), limit)
 			i.says(`msg="plugin installed"`)
 			i.says("level=WARN msg=\"the node has no inotify instances or watches left")
 			i.says(`msg="in step with 10-flannel.conflist"`)
@@ -265,7 +270,8 @@ func TestWithoutInotify(t *testing.T) {
 	}
 }
 
-// runWithoutInotify runs the installer in a user namespace that has none of what args[1] limits, until the end of its input.
+// runWithoutInotify runs the installer in a user namespace that has none of what args[1] limits, until the end of its
+// input.
 func runWithoutInotify(args []string) error {
 	var c Config
 	if err := json.Unmarshal([]byte(args[0]), &c); err != nil {

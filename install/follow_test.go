@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,80 +21,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// node is a node's folders, with an agent that was ready and no primary network yet.
-func node(t *testing.T) Config {
-	t.Helper()
-	root := t.TempDir()
-	c := Config{
-		NetDir: filepath.Join(root, "net.d"), BinDir: filepath.Join(root, "bin"), Plugin: filepath.Join(root, "image-plugin"),
-		Entry: Entry{AgentSocket: filepath.Join(root, "run", "agent.sock"), StateDir: filepath.Join(root, "state"), Timeout: "60s"},
-	}
-	for _, dir := range []string{c.NetDir, c.BinDir, filepath.Dir(c.Entry.AgentSocket), c.Entry.StateDir} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(t, c.Plugin, "the new plugin")
-	write(t, agentapi.ReadyMarker(c.Entry.AgentSocket), "")
-	return c
-}
-
-// primary is where Flannel's conflist is.
-func (c Config) primary() string { return filepath.Join(c.NetDir, "10-flannel.conflist") }
-
-// working is an installer that has started.
-func working(t *testing.T, c Config) *installer {
-	t.Helper()
-	i, err := c.start()
-	must(t, err)
-	return i
-}
-
-// running runs the installer until the end of the test, or until what it returns is called.
-func running(t *testing.T, c Config, log io.Writer) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, c, slog.New(slog.NewTextHandler(log, nil))) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the installer ended with %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// round is Flannel's conflist with a number in it.
-func round(n int) string {
-	return strings.Replace(flannel, `"hairpinMode"`, fmt.Sprintf(`"round": %d, "hairpinMode"`, n), 1)
-}
-
-// roundOf reads that number from a conflist of ours, which is to be whole.
-func roundOf(text []byte) (int, error) {
-	var list struct {
-		Name    string
-		Plugins []struct {
-			Type     string
-			Delegate struct{ Round int }
-		}
-	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return 0, err
-	}
-	var types []string
-	for _, p := range list.Plugins {
-		types = append(types, p.Type)
-	}
-	if got := fmt.Sprint(list.Name, types); got != "cbr0[flannel portmap ovn-multinet]" {
-		return 0, fmt.Errorf("it is %s", got)
-	}
-	return list.Plugins[0].Delegate.Round, nil
-}
-
-// watchConflist reads our conflist as fast as it can until stop, and returns what was wrong with it at any instant: it may be
-// absent before its first time only, and never anything but whole.
+// watchConflist reads our conflist as fast as it can until stop, and returns what was wrong with it at any instant: it
+// may be absent before its first time only, and never anything but whole.
 func watchConflist(path string, stop <-chan struct{}) error {
 	for seen := false; ; {
 		text, err := os.ReadFile(path)
@@ -116,8 +43,8 @@ func watchConflist(path string, stop <-chan struct{}) error {
 	}
 }
 
-// TestFollow: however the primary's file is rewritten, a runtime sees our conflist whole at every instant, and in the end in step;
-// also when somebody makes copies of ours.
+// TestFollow: however the primary's file is rewritten, a runtime sees our conflist whole at every instant, and in the
+// end in step; also when somebody makes copies of ours.
 func TestFollow(t *testing.T) {
 	hidden := func(path, text string) error {
 		return os.WriteFile(filepath.Join(filepath.Dir(path), ".new"), []byte(text), 0o644)
@@ -173,22 +100,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// files wants a folder to have exactly these.
-func files(t *testing.T, dir string, want ...string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s has %q, want %q", filepath.Base(dir), got, want)
-	}
-}
-
 // TestSync: what is written, or not, in each state of a node, and what is said of it.
 func TestSync(t *testing.T) {
 	ours, err := Derive([]byte(flannel), Entry{})
@@ -205,25 +116,58 @@ func TestSync(t *testing.T) {
 		wantName string // of our conflist's network; "": none is written
 		says     string
 	}{
-		{name: "in step", files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0", says: "in step with 10-flannel.conflist"},
-		{name: "no agent", files: map[string]string{"10-flannel.conflist": flannel}, notReady: true, says: "waiting for the agent of this node to be ready"},
+		{
+			name: "in step", files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0",
+			says: "in step with 10-flannel.conflist",
+		},
+		{
+			name: "no agent", files: map[string]string{"10-flannel.conflist": flannel}, notReady: true,
+			says: "waiting for the agent of this node to be ready",
+		},
 		{name: "no primary", says: errNoPrimary.Error()},
-		{name: "a copy of ours alone", files: map[string]string{"00-copy.conflist": string(ours)}, says: errNoPrimary.Error()},
+		{
+			name: "a copy of ours alone", files: map[string]string{"00-copy.conflist": string(ours)},
+			says: errNoPrimary.Error(),
+		},
 		{
 			name: "a copy of ours before the primary", files: map[string]string{"00-copy.conflist": string(ours), "10-flannel.conflist": flannel}, wantName: "cbr0",
-			says: "in step with 10-flannel.conflist; but runtimes go by 00-copy.conflist, which comes before " + ConflistName + " by name: remove or rename it",
+			says: "in step with 10-flannel.conflist; but runtimes use 00-copy.conflist, which comes before " + ConflistName + " by name: remove or rename it",
 		},
 		{
 			name: "a primary before us", files: map[string]string{"00-flannel.conflist": flannel}, wantName: "cbr0",
-			says: "in step with 00-flannel.conflist; but runtimes go by 00-flannel.conflist, which comes before ",
+			says: "in step with 00-flannel.conflist; but runtimes use 00-flannel.conflist, which comes before ",
 		},
-		{name: "a file that is being written, and another", files: map[string]string{"10-flannel.conflist": "", "20-other.conflist": single}, says: "10-flannel.conflist is empty: it is being written"},
-		{name: "a primary that chains us already", files: map[string]string{"10-own.conflist": strings.Replace(flannel, "portmap", conf.NetworkType, 1)}, says: errNoPrimary.Error()},
-		{name: "a file that is half written", files: map[string]string{"10-flannel.conflist": flannel[:len(flannel)/2]}, says: errNoPrimary.Error()},
-		{name: "a single plugin", files: map[string]string{"10-one.conf": single, "20-flannel.conflist": flannel}, wantName: "one", says: "10-one.conf"},
-		{name: "a folder of such a name", folders: []string{"00-folder.conflist"}, files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0", says: "10-flannel.conflist"},
-		{name: "a link to nowhere", links: map[string]string{"00-link.conflist": "nowhere"}, files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0", says: "10-flannel.conflist"},
-		{name: "a link", links: map[string]string{"00-link.conflist": "../elsewhere"}, files: map[string]string{"../elsewhere": single, "10-flannel.conflist": flannel}, wantName: "one", says: "00-link.conflist"},
+		{
+			name:  "a file that is being written, and another",
+			files: map[string]string{"10-flannel.conflist": "", "20-other.conflist": single},
+			says:  "10-flannel.conflist is empty: it is being written",
+		},
+		{
+			name:  "a primary that chains us already",
+			files: map[string]string{"10-own.conflist": strings.Replace(flannel, "portmap", conf.NetworkType, 1)},
+			says:  errNoPrimary.Error(),
+		},
+		{
+			name:  "a file that is half written",
+			files: map[string]string{"10-flannel.conflist": flannel[:len(flannel)/2]}, says: errNoPrimary.Error(),
+		},
+		{
+			name: "a single plugin", files: map[string]string{"10-one.conf": single, "20-flannel.conflist": flannel},
+			wantName: "one", says: "10-one.conf",
+		},
+		{
+			name: "a folder of such a name", folders: []string{"00-folder.conflist"},
+			files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0", says: "10-flannel.conflist",
+		},
+		{
+			name: "a link to nowhere", links: map[string]string{"00-link.conflist": "nowhere"},
+			files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0", says: "10-flannel.conflist",
+		},
+		{
+			name: "a link", links: map[string]string{"00-link.conflist": "../elsewhere"},
+			files: map[string]string{"../elsewhere": single, "10-flannel.conflist": flannel}, wantName: "one",
+			says: "00-link.conflist",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conf := node(t)
@@ -257,13 +201,6 @@ func TestSync(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestTeller: the log has a line for each change of how things stand, a warning where something is wrong.
 func TestTeller(t *testing.T) {
 	var log bytes.Buffer
@@ -284,7 +221,8 @@ func TestTeller(t *testing.T) {
 
 // TestEntry: our entry as the plugin's page has it, for a node that says nothing else.
 func TestEntry(t *testing.T) {
-	text, err := Derive([]byte(`{"plugins":[{"type":"a"}]}`), Entry{AgentSocket: conf.DefaultAgentSocket, StateDir: conf.DefaultStateDir, Timeout: "60s"})
+	text, err := Derive([]byte(`{"plugins":[{"type":"a"}]}`),
+		Entry{AgentSocket: conf.DefaultAgentSocket, StateDir: conf.DefaultStateDir, Timeout: "60s"})
 	must(t, err)
 	var list struct{ Plugins []json.RawMessage }
 	must(t, json.Unmarshal(text, &list))
@@ -328,8 +266,8 @@ func TestSyncWritesOnce(t *testing.T) {
 	}
 }
 
-// TestPrimaryGoes: what was derived stays when the primary's file goes, for pods have to be deleted by it; also an uninstall that
-// is taken back leaves no trace.
+// TestPrimaryGoes: what was derived stays when the primary's file goes, for pods have to be deleted by it; also an
+// uninstall that is taken back leaves no trace.
 func TestPrimaryGoes(t *testing.T) {
 	c := node(t)
 	marker := agentapi.ReadyMarker(c.Entry.AgentSocket)
@@ -361,8 +299,15 @@ func TestRunRefuses(t *testing.T) {
 		{"no plugin in the image", func(c *Config) { c.Plugin += "-not" }, "image-plugin-not: no such file"},
 		{"no folder of plugins", func(c *Config) { c.BinDir += "-not" }, "bin-not/"},
 		{"no folder of configurations", func(c *Config) { c.NetDir += "-not" }, "net.d-not: no such file"},
-		{"no folder of the agent's", func(c *Config) { c.Entry.AgentSocket = filepath.Join(filepath.Dir(c.NetDir), "not", "agent.sock") }, "watch "},
-		{"a version that is none", func(c *Config) { c.CNIVersion = "v1.1.0" }, `--cni-version "v1.1.0" is none of 0.1.0, `},
+		{
+			"no folder of the agent's",
+			func(c *Config) { c.Entry.AgentSocket = filepath.Join(filepath.Dir(c.NetDir), "not", "agent.sock") },
+			"watch ",
+		},
+		{
+			"a version that is none", func(c *Config) { c.CNIVersion = "v1.1.0" },
+			`--cni-version "v1.1.0" is none of 0.1.0, `,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conf := node(t)
@@ -377,7 +322,8 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// TestOnlyNames: files on their way to a name wake nobody, or a write of ours that fails would be the reason for the next.
+// TestOnlyNames: files on their way to a name wake nobody, or a write of ours that fails would be the reason for the
+// next.
 func TestOnlyNames(t *testing.T) {
 	w := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
 	type answer struct {

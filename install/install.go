@@ -18,49 +18,51 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// Config says where things are. All paths are as the installer sees them; those in Entry are the node's.
+// Config is the configuration of the installer. Its paths are as the installer sees them; the paths in Entry are the
+// node's.
 type Config struct {
-	NetDir string // the runtime's folder of configurations, /etc/cni/net.d as a rule
-	BinDir string // the runtime's folder of plugins, /opt/cni/bin as a rule
-	Plugin string // the binary to install
+	NetDir string // the runtime's folder of configurations, usually /etc/cni/net.d
+	BinDir string // the runtime's folder of plugins, usually /opt/cni/bin
+	Plugin string // path of the binary to install
 	Entry  Entry
-	// CNIVersion is the highest that the runtime speaks; "": the conflist keeps the primary's.
+	// CNIVersion is the highest version of the CNI specification that the runtime speaks. If it is empty, the conflist
+	// keeps the version of the primary network's conflist.
 	CNIVersion string
 
-	versionTimeout time.Duration // for all plugins to say what they speak; 0: 10 s
+	versionTimeout time.Duration // for all plugins to answer VERSION; 0: 10 s
 }
 
-// lookAgain is the period in which things are looked at without an event: nobody tells of a disk that has room again, of a folder
-// that can be written again, or of a plugin that was deleted.
-const lookAgain = 5 * time.Second
+// checkEvery is the period of the checks that need no event: inotify does not report that a disk has space again or
+// that a folder can be written again.
+const checkEvery = 5 * time.Second
 
-// PluginName is the binary's name in BinDir: the type in the conflist.
+// PluginName is the name of the binary in BinDir, and the plugin's type in the conflist.
 const PluginName = "ovn-multinet"
 
-// installer is a Config at work, with what it remembers from one look to the next.
+// installer is a Config with the state between two checks.
 type installer struct {
 	Config
-	placed os.FileInfo // the binary, when it was seen to be right
+	placed os.FileInfo // of the binary, when its content was last compared
 	common versions    // that all plugins of the chain speak
 
-	idle time.Time // since when Uninstall has nothing to wait for in its present step
+	idle time.Time // since when nothing blocks the present step of Uninstall
 }
 
-// start refuses a Config that cannot be meant, and removes what an installer left that was killed while it wrote.
+// start refuses an invalid Config and deletes the temporary files of a killed installer.
 func (c Config) start() (*installer, error) {
 	i := &installer{Config: c}
 	if err := i.check(); err != nil {
 		return nil, err
 	}
-	return i, i.sweep()
+	return i, i.deleteTemporary()
 }
 
 func (c Config) conflist() string { return filepath.Join(c.NetDir, ConflistName) }
 func (c Config) binary() string   { return filepath.Join(c.BinDir, PluginName) }
 
-// Run installs the plugin, waits until the agent of this node was ready once, and then keeps our conflist in step
-// with the primary's until the end of ctx. It takes nothing away at its end: pods must still be deleted while the
-// installer is upgraded.
+// Run installs the plugin and waits until the agent of this node has been ready once. Then Run keeps our conflist in
+// step with the primary network's conflist until the end of ctx. At its end Run deletes nothing: the runtime still
+// needs plugin and conflist to delete pods while the installer is upgraded.
 func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	i, err := c.start()
 	if err != nil {
@@ -74,15 +76,15 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	w, err := watch(c.NetDir, c.BinDir, filepath.Dir(marker))
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENOSPC):
-		log.Warn("the node has no inotify instances or watches left (fs.inotify.max_user_instances, max_user_watches): what changes is found a little later",
-			"every", lookAgain, "err", err)
-		w = &fsnotify.Watcher{} // it never tells of anything
+		log.Warn("the node has no inotify instances or watches left (fs.inotify.max_user_instances, max_user_watches): "+
+			"the installer checks its files periodically", "every", checkEvery, "err", err)
+		w = &fsnotify.Watcher{} // reports nothing
 	case err != nil:
 		return err
 	default:
 		defer w.Close()
 	}
-	again := time.NewTicker(lookAgain)
+	again := time.NewTicker(checkEvery)
 	defer again.Stop()
 	for tell := teller(log); ; {
 		err := i.place()
@@ -97,7 +99,7 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 }
 
-// watch has the kernel tell of changes in folders.
+// watch returns a watcher for changes in folders.
 func watch(dirs ...string) (*fsnotify.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -111,7 +113,7 @@ func watch(dirs ...string) (*fsnotify.Watcher, error) {
 	return w, nil
 }
 
-// teller logs how things stand whenever they stand otherwise than before.
+// teller returns a function that logs the state or the error if it differs from the last call's.
 func teller(log *slog.Logger) func(state string, err error) {
 	said := ""
 	return func(state string, err error) {
@@ -126,8 +128,8 @@ func teller(log *slog.Logger) func(state string, err error) {
 	}
 }
 
-// wait returns when there is something to look at, false at the end. Files on their way to a name are nothing: ours, which would
-// have us write again at once after a write that failed, least of all.
+// wait waits for the next reason to check the files. It returns false at the end of ctx. Hidden files are no reason:
+// they are temporary files, and after a failed write our own temporary file would cause the next write at once.
 func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (more bool, err error) {
 	for {
 		select {
@@ -145,8 +147,8 @@ func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (mor
 	}
 }
 
-// sweep removes the files that were on their way to a name.
-func (c Config) sweep() error {
+// deleteTemporary deletes the temporary files of earlier writes.
+func (c Config) deleteTemporary() error {
 	var errs []error
 	for _, path := range []string{c.conflist(), c.binary()} {
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".*"))
@@ -158,7 +160,7 @@ func (c Config) sweep() error {
 	return errors.Join(errs...)
 }
 
-// sync brings our conflist in step once and says in words how things stand.
+// sync brings our conflist in step once and returns the state in words.
 func (i *installer) sync(marker string) (string, error) {
 	if _, err := os.Stat(marker); errors.Is(err, os.ErrNotExist) {
 		return "waiting for the agent of this node to be ready", nil
@@ -168,7 +170,7 @@ func (i *installer) sync(marker string) (string, error) {
 	return i.chain(i.Entry)
 }
 
-// chain writes our conflist if it is not as it should be, and says what it was made of.
+// chain writes our conflist if its content differs from what it should be, and returns the state in words.
 func (i *installer) chain(entry Entry) (string, error) {
 	name, primary, err := primaryFile(i.NetDir)
 	if err != nil {
@@ -180,7 +182,8 @@ func (i *installer) chain(entry Entry) (string, error) {
 	}
 	state := "in step with " + name + notice
 	if first := firstFile(i.NetDir); first < ConflistName {
-		state += fmt.Sprintf("; but runtimes go by %s, which comes before %s by name: remove or rename it", first, ConflistName)
+		state += fmt.Sprintf("; but runtimes use %s, which comes before %s by name: remove or rename it", first,
+			ConflistName)
 	}
 	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, want) {
 		return state, nil
@@ -189,7 +192,7 @@ func (i *installer) chain(entry Entry) (string, error) {
 	return state, err
 }
 
-// place puts the plugin where runtimes look for it. One that is the same already is left alone: it may be running.
+// place installs the plugin's binary. A binary with the right content is not replaced.
 func (i *installer) place() error {
 	if now, err := os.Stat(i.binary()); err == nil && i.placed != nil && os.SameFile(now, i.placed) &&
 		now.Size() == i.placed.Size() && now.ModTime().Equal(i.placed.ModTime()) && now.Mode() == i.placed.Mode() {
@@ -200,16 +203,16 @@ func (i *installer) place() error {
 		return err
 	}
 	const mode = 0o755
-	if i.placed = have(i.binary(), text, mode); i.placed != nil {
+	if i.placed = same(i.binary(), text, mode); i.placed != nil {
 		return nil
 	}
 	i.placed, err = writeWhole(i.binary(), bytes.NewReader(text), mode)
 	return err
 }
 
-// have returns what a file is that has the text, which gets the mode; nil of another. By the time that it is asked by its name
-// again it may be another.
-func have(path string, text []byte, mode os.FileMode) os.FileInfo {
+// same returns the information of a file that has the text, after it has set the file's mode. It returns nil for any
+// other file. All steps use one open file, because another process may replace the file under this name.
+func same(path string, text []byte, mode os.FileMode) os.FileInfo {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
@@ -222,9 +225,9 @@ func have(path string, text []byte, mode os.FileMode) os.FileInfo {
 	return info
 }
 
-// writeWhole writes a file under a hidden name in the same folder and renames it: runtimes see it whole or not at
-// all, also those that miss a file renamed in from another folder, and a binary that runs is not "text file busy". It returns what the
-// file is.
+// writeWhole writes a hidden temporary file in the same folder and renames it, so that a runtime sees a whole file or
+// none. A runtime may miss a file that was renamed from another folder. A binary that is running cannot be written in
+// place. The result is the information of the new file.
 func writeWhole(path string, from io.Reader, mode os.FileMode) (os.FileInfo, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {

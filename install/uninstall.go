@@ -15,16 +15,21 @@ import (
 )
 
 const (
-	// drainEvery is the period in which the journal is looked at: a container that ends is no hurry.
+	// drainEvery is the period of reading the journal.
 	drainEvery = time.Second
-	// settle is how long a runtime may still go by the configuration that it read before: it notices a change within two
-	// seconds, and a call that it begins then has its entry in the journal well before this.
+	// settle is how long a runtime may still use the configuration that it read earlier. A runtime notices a change
+	// within two seconds, and a call that it starts until then writes its journal entry long before settle is over.
 	settle = 10 * time.Second
 )
 
-// Uninstall takes the plugin off the node without leaving anything of a pod behind. While containers have networks, our conflist
-// stays, for a runtime takes away by what is there now, and refuses new ones; pods without networks start all the while. Then the
-// conflist goes, and when nothing is left to be released and no call can be under way, the binary. It returns at the end of ctx.
+// Uninstall deletes conflist and plugin from the node when no pod needs them any more:
+//
+//  1. While sandboxes have attachments, our conflist stays, because the runtime deletes an attachment by the present conflist.
+//     The conflist refuses new pods with networks. Pods without networks start as before.
+//  2. Then Uninstall deletes the conflist.
+//  3. When the agent has released all ports and no call can be running, Uninstall deletes the binary.
+//
+// Uninstall returns at the end of ctx.
 func Uninstall(ctx context.Context, c Config, log *slog.Logger) error {
 	i, err := c.start()
 	if err != nil {
@@ -42,7 +47,8 @@ func Uninstall(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 }
 
-// drain goes one step as far as it can, and says how things stand. After a restart it begins anew, wherever it was.
+// drain does the next step if nothing blocks it, and returns the state in words. After a restart, drain begins with
+// the first step again.
 func (i *installer) drain(now time.Time) (string, error) {
 	attached, err := i.attached()
 	if err != nil {
@@ -50,9 +56,10 @@ func (i *installer) drain(now time.Time) (string, error) {
 	}
 	if len(attached) > 0 {
 		i.idle = time.Time{}
-		state := fmt.Sprintf("waiting for %d containers with networks to end, delete or evict their pods: %s", len(attached), strings.Join(attached[:min(len(attached), 5)], ", "))
+		state := fmt.Sprintf("waiting for %d sandboxes with networks to end, delete or evict their pods: %s",
+			len(attached), strings.Join(attached[:min(len(attached), 5)], ", "))
 		if err := i.refuseNew(); err != nil {
-			return "", fmt.Errorf("%s; new ones may come: %w", state, err)
+			return "", fmt.Errorf("%s; new ones may start: %w", state, err)
 		}
 		return state, nil
 	}
@@ -64,23 +71,24 @@ func (i *installer) drain(now time.Time) (string, error) {
 	case err != nil:
 		return "", err
 	case now.Sub(i.idle) < settle:
-		return "no container has networks of ours; waiting until no runtime gives one any more", i.refuseNew()
+		return "no sandbox has networks; waiting until no runtime uses the former conflist any more", i.refuseNew()
 	default:
 		if err := os.Remove(i.conflist()); err != nil {
 			return "", err
 		}
 		i.idle = now
 	}
-	left, err := i.releases()
+	pending, err := i.pendingReleases()
 	if err != nil {
 		return "", err
 	}
-	if left > 0 {
+	if pending > 0 {
 		i.idle = now
-		return fmt.Sprintf("the conflist is gone; the agent has still to release the networks of %d containers", left), nil
+		return fmt.Sprintf("the conflist is deleted; the agent still has to release the ports of %d sandboxes",
+			pending), nil
 	}
 	if now.Sub(i.idle) < settle {
-		return "the conflist is gone; waiting until no runtime goes by it any more", nil
+		return "the conflist is deleted; waiting until no runtime uses it any more", nil
 	}
 	if err := os.Remove(i.binary()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -88,7 +96,8 @@ func (i *installer) drain(now time.Time) (string, error) {
 	return "uninstalled: nothing is left to do on this node", nil
 }
 
-// refuseNew has our conflist refuse pods with networks. It needs the plugin, also for their end.
+// refuseNew writes a conflist that refuses pods with networks. The plugin must be installed to refuse them, and to
+// delete the attachments of the present ones.
 func (i *installer) refuseNew() error {
 	if err := i.place(); err != nil {
 		return err
@@ -99,21 +108,22 @@ func (i *installer) refuseNew() error {
 	return err
 }
 
-// attached are the containers of the plugin's journal, also those whose files nobody can read.
+// attached returns the sandboxes in the plugin's journal. For a damaged journal entry it returns the name of the file.
 func (c Config) attached() ([]string, error) {
 	all, damaged, err := journal.Dir(c.Entry.StateDir).Summaries()
 	if err != nil {
 		return nil, fmt.Errorf("the plugin's journal: %w", err)
 	}
 	for i := range all {
-		damaged = append(damaged, fmt.Sprintf("%s/%s (%.12s)", all[i].Sandbox.Namespace, all[i].Sandbox.Pod, all[i].Sandbox.ContainerID))
+		damaged = append(damaged,
+			fmt.Sprintf("%s/%s (%.12s)", all[i].Sandbox.Namespace, all[i].Sandbox.Pod, all[i].Sandbox.ContainerID))
 	}
 	slices.Sort(damaged)
 	return damaged, nil
 }
 
-// releases counts what the agent has not released yet.
-func (c Config) releases() (n int, err error) {
+// pendingReleases counts the sandboxes whose ports the agent has not released yet.
+func (c Config) pendingReleases() (n int, err error) {
 	pending, err := journal.Dir(c.Entry.StateDir).PendingReleases()
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil

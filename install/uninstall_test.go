@@ -51,7 +51,8 @@ func (d *drained) after(passed time.Duration, words string) {
 	}
 }
 
-// has wants our files to be there, or not: the conflist is "open" if pods get networks by it, "draining" if they are refused, or "".
+// has wants our files to be there, or not: the conflist is "open" if pods get networks by it, "draining" if they are
+// refused, or "".
 func (d *drained) has(conflist string, binary bool) {
 	d.t.Helper()
 	got := ""
@@ -89,7 +90,9 @@ func (d *drained) journal(id string) string {
 func (d *drained) attach(ids ...string) {
 	d.t.Helper()
 	for _, id := range ids {
-		text, err := json.Marshal(journal.Summary{Sandbox: agentapi.Sandbox{ContainerID: id, Interface: "eth0", Namespace: "default", Pod: id}})
+		text, err := json.Marshal(journal.Summary{Sandbox: agentapi.Sandbox{
+			ContainerID: id, Interface: "eth0", Namespace: "default", Pod: id,
+		}})
 		must(d.t, err)
 		write(d.t, d.journal(id), string(text))
 	}
@@ -108,47 +111,49 @@ func (d *drained) release(id string) string {
 }
 
 const (
-	noneAttached = "no container has networks of ours; waiting until no runtime gives one any more"
-	conflistGone = "the conflist is gone; waiting until no runtime goes by it any more"
-	uninstalled  = "uninstalled: nothing is left to do on this node"
+	noneAttached    = "no sandbox has networks; waiting until no runtime uses the former conflist any more"
+	conflistDeleted = "the conflist is deleted; waiting until no runtime uses it any more"
+	uninstalled     = "uninstalled: nothing is left to do on this node"
 )
 
-// TestDrain goes all the way: pods with networks end, one comes in between that was under way, their networks are released.
+// TestDrain goes all the way: pods with networks end, one comes in between that was under way, their networks are
+// released.
 func TestDrain(t *testing.T) {
 	d := draining(t)
 	d.attach("a", "b")
-	d.after(0, "waiting for 2 containers with networks to end, delete or evict their pods: default/a (a), default/b (b)")
+	d.after(0,
+		"waiting for 2 sandboxes with networks to end, delete or evict their pods: default/a (a), default/b (b)")
 	d.has("draining", true)
 	written, err := os.Stat(d.conflist())
 	must(t, err)
-	d.after(time.Hour, "waiting for 2 containers")
+	d.after(time.Hour, "waiting for 2 sandboxes")
 	if now, err := os.Stat(d.conflist()); err != nil || !os.SameFile(now, written) {
 		t.Errorf("a conflist that refuses already was written again, %v", err)
 	}
 	d.detach("a")
-	d.after(time.Hour, "waiting for 1 containers with networks to end, delete or evict their pods: default/b (b)")
+	d.after(time.Hour, "waiting for 1 sandboxes with networks to end, delete or evict their pods: default/b (b)")
 	write(t, d.release("b"), "{}")
 	d.detach("b")
 	d.after(time.Hour, noneAttached)
 	d.after(settle-time.Nanosecond, noneAttached)
 	d.has("draining", true)
-	d.after(time.Nanosecond, "the agent has still to release the networks of 1 containers")
+	d.after(time.Nanosecond, "the agent still has to release the ports of 1 sandboxes")
 	d.has("", true)
 
 	d.attach("late")
-	d.after(time.Second, "waiting for 1 containers")
+	d.after(time.Second, "waiting for 1 sandboxes")
 	d.has("draining", true)
 	d.detach("late")
 	d.after(time.Hour, noneAttached)
 	d.after(settle-time.Nanosecond, noneAttached)
 	d.has("draining", true)
-	d.after(time.Nanosecond, "the agent has still to release")
+	d.after(time.Nanosecond, "the agent still has to release")
 	d.has("", true)
 
-	d.after(time.Hour, "the agent has still to release")
+	d.after(time.Hour, "the agent still has to release")
 	d.has("", true)
 	must(t, os.Remove(d.release("b")))
-	d.after(settle-time.Nanosecond, conflistGone)
+	d.after(settle-time.Nanosecond, conflistDeleted)
 	d.has("", true)
 	d.after(time.Nanosecond, uninstalled)
 	d.has("", false)
@@ -157,22 +162,23 @@ func TestDrain(t *testing.T) {
 	files(t, d.BinDir)
 
 	d.attach("later") // by a runtime that was stopped for an hour: what it made has to be undone
-	d.after(time.Hour, "waiting for 1 containers")
+	d.after(time.Hour, "waiting for 1 sandboxes")
 	d.has("draining", true)
 }
 
-// TestDrainWithoutPods: also when nobody has networks the conflist refuses before it goes, for an ADD may be under way.
+// TestDrainWithoutPods: also when nobody has networks the conflist refuses before it goes, for an ADD may be under
+// way.
 func TestDrainWithoutPods(t *testing.T) {
 	d := draining(t)
 	d.has("open", true)
 	d.after(0, noneAttached)
 	d.has("draining", true)
 	d.attach("under-way")
-	d.after(settle, "waiting for 1 containers")
+	d.after(settle, "waiting for 1 sandboxes")
 	d.has("draining", true)
 	d.detach("under-way")
 	d.after(settle, noneAttached)
-	d.after(settle, conflistGone)
+	d.after(settle, conflistDeleted)
 	d.has("", true)
 	d.after(settle, uninstalled)
 	d.has("", false)
@@ -189,22 +195,46 @@ func TestDrainOf(t *testing.T) {
 		then     string // long after
 		at       string // and the conflist then
 	}{
-		{"a node where it was never installed", func(d *drained) { must(d.t, os.Remove(d.conflist())); must(d.t, os.Remove(d.binary())) }, conflistGone, "", false, uninstalled, ""},
-		{"a node that had no pod", func(d *drained) { must(d.t, os.RemoveAll(d.Entry.StateDir)) }, noneAttached, "draining", true, conflistGone, ""},
-		{"a restart when the conflist was gone", func(d *drained) { must(d.t, os.Remove(d.conflist())) }, conflistGone, "", true, uninstalled, ""},
+		{
+			"a node where it was never installed",
+			func(d *drained) { must(d.t, os.Remove(d.conflist())); must(d.t, os.Remove(d.binary())) }, conflistDeleted,
+			"", false, uninstalled, "",
+		},
+		{
+			"a node that had no pod", func(d *drained) { must(d.t, os.RemoveAll(d.Entry.StateDir)) }, noneAttached,
+			"draining", true, conflistDeleted, "",
+		},
+		{
+			"a restart when the conflist was gone", func(d *drained) { must(d.t, os.Remove(d.conflist())) },
+			conflistDeleted, "", true, uninstalled, "",
+		},
 		{"locks and marks in the journal", func(d *drained) {
 			write(d.t, d.journal("a")+journal.LockSuffix, "")
 			write(d.t, d.journal("a")+journal.FailedSuffix, "")
 			write(d.t, d.journal(".a"), "")
-		}, noneAttached, "draining", true, conflistGone, ""},
+		}, noneAttached, "draining", true, conflistDeleted, ""},
 		{"hidden files among the releases", func(d *drained) {
 			must(d.t, os.Remove(d.conflist()))
 			write(d.t, d.release(journal.ForgetPrefix+"a"), "")
-		}, conflistGone, "", true, uninstalled, ""},
-		{"an entry that nobody can read", func(d *drained) { write(d.t, d.journal("damaged"), "{") }, "waiting for 1 containers with networks to end, delete or evict their pods: damaged@eth0", "draining", true, "waiting for 1", "draining"},
-		{"many", func(d *drained) { d.attach("a", "b", "c", "d", "e", "f") }, ": default/a (a), default/b (b), default/c (c), default/d (d), default/e (e)", "draining", true, "waiting for 6 containers", "draining"},
-		{"a plugin that is gone", func(d *drained) { d.attach("a"); must(d.t, os.Remove(d.binary())) }, "waiting for 1", "draining", true, "waiting for 1", "draining"},
-		{"a conflist that is gone", func(d *drained) { d.attach("a"); must(d.t, os.Remove(d.conflist())) }, "waiting for 1", "draining", true, "waiting for 1", "draining"},
+		}, conflistDeleted, "", true, uninstalled, ""},
+		{
+			"an entry that nobody can read", func(d *drained) { write(d.t, d.journal("damaged"), "{") },
+			"waiting for 1 sandboxes with networks to end, delete or evict their pods: damaged@eth0", "draining", true,
+			"waiting for 1", "draining",
+		},
+		{
+			"many", func(d *drained) { d.attach("a", "b", "c", "d", "e", "f") },
+			": default/a (a), default/b (b), default/c (c), default/d (d), default/e (e)", "draining", true,
+			"waiting for 6 sandboxes", "draining",
+		},
+		{
+			"a plugin that is gone", func(d *drained) { d.attach("a"); must(d.t, os.Remove(d.binary())) },
+			"waiting for 1", "draining", true, "waiting for 1", "draining",
+		},
+		{
+			"a conflist that is gone", func(d *drained) { d.attach("a"); must(d.t, os.Remove(d.conflist())) },
+			"waiting for 1", "draining", true, "waiting for 1", "draining",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := draining(t)
@@ -284,7 +314,8 @@ func TestDrainingEntry(t *testing.T) {
 	}
 }
 
-// TestUninstall runs the command: it begins at once, sweeps, says each state once, follows the journal and takes nothing away at its end.
+// TestUninstall runs the command: it begins at once, sweeps, says each state once, follows the journal and takes
+// nothing away at its end.
 func TestUninstall(t *testing.T) {
 	d := draining(t)
 	d.attach("a", "b")
@@ -298,13 +329,13 @@ func TestUninstall(t *testing.T) {
 		log.Close()
 	}()
 	lines := linesOf(logged)
-	hears(t, lines, "waiting for 2 containers")
+	hears(t, lines, "waiting for 2 sandboxes")
 	d.has("draining", true)
 	if exists(left) {
 		t.Error("what a killed installer left is still there")
 	}
 	d.detach("a")
-	hears(t, lines, "waiting for 1 containers")
+	hears(t, lines, "waiting for 1 sandboxes")
 	d.detach("b")
 	hears(t, lines, noneAttached)
 	cancel()

@@ -19,9 +19,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
 )
 
-// raise gives the list the highest version that the runtime speaks, as the operator says, and that every plugin of the chain says
-// it speaks: CHECK, STATUS and GC reach us in younger ones only. A plugin that does not say keeps the list as it is, and the
-// reason is returned.
+// raise gives the list the highest CNI version that the runtime (according to the operator) and every plugin of the
+// chain speak: a runtime calls CHECK, STATUS and GC only with the newer versions. If a plugin does not answer, raise
+// changes nothing and returns the reason.
 func (i *installer) raise(l *list) (why string) {
 	if i.CNIVersion == "" {
 		return ""
@@ -39,7 +39,7 @@ func (i *installer) raise(l *list) (why string) {
 	_ = json.Unmarshal(l.keys["cniVersion"], &now)
 	best := now
 	for _, v := range i.common.all {
-		if !above(v, i.CNIVersion) && above(v, best) {
+		if !higher(v, i.CNIVersion) && higher(v, best) {
 			best = v
 		}
 	}
@@ -49,18 +49,18 @@ func (i *installer) raise(l *list) (why string) {
 	return ""
 }
 
-// versions are what some plugins say they all speak, or why nobody can tell.
+// versions are the CNI versions that all plugins of a chain speak.
 type versions struct {
-	stamp string // of the plugins' files when they were asked
+	stamp string // of the plugins' files when the plugins were asked
 	asked time.Time
 	all   []string
-	why   string
+	why   string // a plugin did not answer, for this reason; "": all did
 }
 
-// askAgain is when plugins are asked again of which one did not say: a machine that boots is slow.
+// askAgain is the time after which plugins are asked again if one did not answer: a machine that boots is slow.
 const askAgain = time.Minute
 
-// stamp changes when one of the plugins' files does.
+// stamp returns a text that changes when the file of one of the plugins changes.
 func (c Config) stamp(kinds []string) string {
 	var b strings.Builder
 	for _, kind := range kinds {
@@ -73,6 +73,7 @@ func (c Config) stamp(kinds []string) string {
 	return b.String()
 }
 
+// ask returns the versions that all plugins speak.
 func (c Config) ask(kinds []string) versions {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.versionTimeout, versionTimeout))
 	defer cancel()
@@ -89,7 +90,7 @@ func (c Config) ask(kinds []string) versions {
 
 func (c Config) pluginPath(kind string) string { return filepath.Join(c.BinDir, filepath.Base(kind)) }
 
-// check refuses what cannot be meant. A version that is none is above none and below none.
+// check refuses a CNIVersion that does not exist. Such a version could not be compared with others.
 func (c Config) check() error {
 	if all := version.All.SupportedVersions(); c.CNIVersion != "" && !slices.Contains(all, c.CNIVersion) {
 		return fmt.Errorf("--cni-version %q is none of %s", c.CNIVersion, strings.Join(all, ", "))
@@ -97,7 +98,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// kinds are the plugins that the list runs, and those that they run in turn.
+// kinds returns the types of the plugins in the list, and of the plugins that they run: IPAM plugins and Flannel's
+// delegate.
 func (l *list) kinds() (all []string) {
 	type conf struct {
 		Type string                `json:"type"`
@@ -108,7 +110,7 @@ func (l *list) kinds() (all []string) {
 			conf
 			Delegate *conf `json:"delegate"`
 		}
-		_ = json.Unmarshal(p, &c) // it was read before
+		_ = json.Unmarshal(p, &c) // parseList has checked it
 		all = append(all, c.Type, c.IPAM.Type)
 		if c.Type == flannelType && c.Delegate == nil {
 			c.Delegate = &conf{}
@@ -122,26 +124,26 @@ func (l *list) kinds() (all []string) {
 	return slices.Compact(all)
 }
 
-// flannelType is the plugin that runs others without saying which.
+// flannelType is the plugin that runs other plugins which its configuration need not name.
 const flannelType = "flannel"
 
-// above compares versions; one that is none is below all.
-func above(a, b string) bool {
+// higher reports whether version a is higher than b. No version is lower than every version.
+func higher(a, b string) bool {
 	if b == "" {
 		return a != ""
 	}
-	higher, err := version.GreaterThan(a, b)
-	return err == nil && higher
+	is, err := version.GreaterThan(a, b)
+	return err == nil && is
 }
 
-// versionTimeout is for some programs that print a line each.
+// versionTimeout is the time for all plugins together to answer VERSION.
 const versionTimeout = 10 * time.Second
 
-// speaks asks a plugin of the node (CNI specification, section 2, VERSION).
+// speaks asks a plugin for the versions that it speaks (CNI specification, section 2, VERSION).
 func (c Config) speaks(ctx context.Context, kind string) ([]string, error) {
 	info, err := invoke.GetVersionInfo(ctx, c.pluginPath(kind), &asker{})
 	if ctx.Err() != nil {
-		return nil, errors.New("it does not answer")
+		return nil, errors.New("no answer in time")
 	}
 	if err != nil {
 		return nil, err
@@ -149,13 +151,13 @@ func (c Config) speaks(ctx context.Context, kind string) ([]string, error) {
 	return info.SupportedVersions(), nil
 }
 
-// asker runs plugins for CNI's library, which would wait for a child of one that hangs.
+// asker runs plugins for CNI's library, whose own exec would wait for the child process of a plugin that hangs.
 type asker struct {
 	version.PluginDecoder
 	invoke.RawExec
 }
 
-// ExecPlugin runs a plugin.
+// ExecPlugin runs a plugin and returns its standard output.
 func (*asker) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	out, err := cniexec.Run(ctx, path, stdin, environ, nil)
 	if out == nil {

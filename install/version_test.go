@@ -25,11 +25,12 @@ echo '{"cniVersion": "1.1.0", "supportedVersions": ["%s"]}'
 
 // flannelOf is Flannel's conflist with its entry's keys as given.
 func flannelOf(version, keys string) string {
-	return fmt.Sprintf(`{"name":"cbr0","cniVersion":%q,"plugins":[{"type":"flannel"%s},{"type":"portmap"}]}`, version, keys)
+	return fmt.Sprintf(`{"name":"cbr0","cniVersion":%q,"plugins":[{"type":"flannel"%s},{"type":"portmap"}]}`, version,
+		keys)
 }
 
-// TestRaise: the conflist's version is the highest that is not above what the operator says of the runtime and that each plugin
-// of the chain says, and never below the primary's.
+// TestRaise: the conflist's version is the highest that is not above what the operator says of the runtime and that
+// each plugin of the chain says, and never below the primary's.
 func TestRaise(t *testing.T) {
 	const absent, mute, strange = "absent", "mute", "strange"
 	for _, c := range []struct {
@@ -47,22 +48,44 @@ func TestRaise(t *testing.T) {
 		{name: "the runtime is older than the primary's", runtime: "0.2.0", want: "0.3.1"},
 		{name: "one plugin is older", runtime: "1.1.0", plugins: map[string]string{"portmap": "0.4.0"}, want: "0.4.0"},
 		{name: "ours is older", runtime: "1.1.0", plugins: map[string]string{PluginName: "1.0.0"}, want: "1.0.0"},
-		{name: "one plugin is older than the primary's", runtime: "1.1.0", plugins: map[string]string{"portmap": "0.2.0"}, want: "0.3.1"},
-		{name: "one is absent", runtime: "1.1.0", plugins: map[string]string{"portmap": absent}, want: "0.3.1", says: "plugin portmap does not say what it speaks"},
-		{name: "one does not answer with JSON", runtime: "1.1.0", plugins: map[string]string{"portmap": strange}, want: "0.3.1", says: "plugin portmap does not say what it speaks"},
-		{name: "one fails", runtime: "1.1.0", plugins: map[string]string{"portmap": mute}, want: "0.3.1", says: "plugin portmap does not say what it speaks"},
-		{name: "the bridge that Flannel runs unsaid", runtime: "1.1.0", plugins: map[string]string{"bridge": "0.4.0"}, want: "0.4.0"},
+		{
+			name: "one plugin is older than the primary's", runtime: "1.1.0",
+			plugins: map[string]string{"portmap": "0.2.0"}, want: "0.3.1",
+		},
+		{
+			name: "one is absent", runtime: "1.1.0", plugins: map[string]string{"portmap": absent}, want: "0.3.1",
+			says: "plugin portmap does not say what it speaks",
+		},
+		{
+			name: "one does not answer with JSON", runtime: "1.1.0", plugins: map[string]string{"portmap": strange},
+			want: "0.3.1", says: "plugin portmap does not say what it speaks",
+		},
+		{
+			name: "one fails", runtime: "1.1.0", plugins: map[string]string{"portmap": mute}, want: "0.3.1",
+			says: "plugin portmap does not say what it speaks",
+		},
+		{
+			name: "the bridge that Flannel runs unsaid", runtime: "1.1.0",
+			plugins: map[string]string{"bridge": "0.4.0"}, want: "0.4.0",
+		},
 		{name: "and its IPAM", runtime: "1.1.0", plugins: map[string]string{"host-local": "1.0.0"}, want: "1.0.0"},
 		{
-			name: "what Flannel runs by name", runtime: "1.1.0", primary: flannelOf("0.3.1", `,"delegate":{"type":"ptp","ipam":{"type":"dhcp"}}`),
+			name: "what Flannel runs by name", runtime: "1.1.0", primary: flannelOf("0.3.1",
+				`,"delegate":{"type":"ptp","ipam":{"type":"dhcp"}}`),
 			plugins: map[string]string{"bridge": absent, "host-local": absent, "ptp": "1.0.0", "dhcp": "0.4.0"}, want: "0.4.0",
 		},
 		{
 			name: "a plugin with an IPAM", runtime: "1.1.0", primary: `{"name":"x","cniVersion":"0.3.1","plugins":[{"type":"bridge","ipam":{"type":"dhcp"}}]}`,
 			plugins: map[string]string{"flannel": absent, "portmap": absent, "host-local": absent, "dhcp": "0.4.0"}, want: "0.4.0",
 		},
-		{name: "a single plugin's", runtime: "1.1.0", primary: `{"name":"x","cniVersion":"0.4.0","type":"bridge"}`, want: "1.1.0"},
-		{name: "a primary without a version", runtime: "1.0.0", primary: `{"name":"x","plugins":[{"type":"bridge"}]}`, want: "1.0.0"},
+		{
+			name: "a single plugin's", runtime: "1.1.0", primary: `{"name":"x","cniVersion":"0.4.0","type":"bridge"}`,
+			want: "1.1.0",
+		},
+		{
+			name: "a primary without a version", runtime: "1.0.0",
+			primary: `{"name":"x","plugins":[{"type":"bridge"}]}`, want: "1.0.0",
+		},
 		{name: "a primary of the future", runtime: "1.1.0", primary: flannelOf("9.0.0", ""), want: "9.0.0"},
 		{name: "a primary whose version is none", runtime: "1.1.0", primary: flannelOf("newest", ""), want: "newest"},
 	} {
@@ -112,7 +135,8 @@ func raised(t *testing.T, i *installer, primary string) (cniVersion, says string
 	return list.CNIVersion, says
 }
 
-// TestRaiseOfAPluginThatHangs: it is waited for a while only and killed, with what it started, and the conflist stays as it is.
+// TestRaiseOfAPluginThatHangs: it is waited for a while only and killed, with what it started, and the conflist stays
+// as it is.
 func TestRaiseOfAPluginThatHangs(t *testing.T) {
 	for name, text := range map[string]string{
 		"itself":             "#!/bin/sh\necho $$ >%s\nexec sleep 1000\n",
@@ -137,7 +161,7 @@ func TestRaiseOfAPluginThatHangs(t *testing.T) {
 			})
 			version, says := raised(t, i, flannelOf("0.3.1", ""))
 			letGo.Stop()
-			if version != "0.3.1" || !strings.Contains(says, "plugin portmap does not say what it speaks: it does not answer") {
+			if version != "0.3.1" || !strings.Contains(says, "plugin portmap does not say what it speaks: no answer in time") {
 				t.Errorf("cniVersion %q, says %q", version, says)
 			}
 			var pid int
@@ -159,7 +183,8 @@ func gone(pid int) bool {
 	return strings.HasPrefix(state, "Z")
 }
 
-// TestRaiseKeepsAllElse: raised, the conflist is the primary's in all but the version, and the log's line says what kept it.
+// TestRaiseKeepsAllElse: raised, the conflist is the primary's in all but the version, and the log's line says what
+// kept it.
 func TestRaiseKeepsAllElse(t *testing.T) {
 	c := node(t)
 	c.CNIVersion = "1.1.0"

@@ -72,7 +72,7 @@ func (w *world) refusesNew() {
 		w.must(w.WaitReady(w.ctx, "default/plain-"+n.Name))
 		w.hasLinks("plain-"+n.Name, 1)
 		w.refusedWith(11, name, n)
-		w.says(n, "waiting for 1 containers with networks to end")
+		w.says(n, "waiting for 1 sandboxes with networks to end")
 		w.must(w.Delete(w.ctx, pod("plain-"+n.Name, n.Name, "")))
 	}
 	w.must(w.Delete(w.ctx, pod("refused-node1", "node1", "blue"))) // its node's agent will not answer for a while
@@ -144,7 +144,7 @@ func (w *world) podsEnd(pods string) {
 	w.must(stopped.Signal(w.ctx, agent, "agent", "SIGSTOP"))
 	w.must(w.Delete(w.ctx, pods))
 	w.must(w.WaitGone(w.ctx, "default/a", "default/b"))
-	w.says(stopped, "the agent has still to release the networks of 1 containers")
+	w.says(stopped, "the agent still has to release the ports of 1 sandboxes")
 	w.isThere(stopped, ourConflist, false)
 	w.isThere(stopped, ourPlugin, true)
 	w.uninstalled(other)
