@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 )
 
 // parts are the programs that this test's own binary is when it is run again: by the name in partVariable.
@@ -24,7 +26,6 @@ var parts = map[string]func(args []string) error{
 		_, err := io.Copy(os.Stdout, os.Stdin)
 		return err
 	},
-	"write": func(args []string) error { _, err := writeWhole(args[0], os.Stdin, 0o644); return err },
 	"run":   runOnSmallDisk,
 	"blind": runWithoutInotify,
 }
@@ -98,29 +99,14 @@ func hears(t *testing.T, lines <-chan string, words string) {
 	}
 }
 
-// TestKilledWhileWriting: an installer that is killed in the middle leaves the file as it was, and the next one sweeps
-// up.
+// TestKilledWhileWriting: the next installer deletes the temporary files of one that was killed, also those of older versions.
 func TestKilledWhileWriting(t *testing.T) {
 	c := node(t)
-	self, err := os.Executable()
-	must(t, err)
 	write(t, c.primary(), flannel)
-	for path, text := range map[string]string{c.conflist(): "the old conflist", c.binary(): "the old plugin"} {
-		write(t, path, text)
-		w := start(t, "write", self, path)
-		_, err := io.WriteString(w.stdin, "half of the new")
-		must(t, err)
-		until(t, "half of it is written", func() bool {
-			left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
-			return len(left) == 1 && read(left[0]) == "half of the new"
-		})
-		must(t, w.cmd.Process.Kill())
-		if err := w.cmd.Wait(); err == nil {
-			t.Error("it ended by itself")
-		}
-		if read(path) != text {
-			t.Errorf("%s is %q", path, read(path))
-		}
+	for _, path := range []string{c.conflist(), c.binary()} {
+		write(t, path, "the old one")
+		write(t, plainfile.Temporary(path), "half of the new")
+		write(t, plainfile.Temporary(path)+".1234", "half of the new") // an older version's
 	}
 	write(t, filepath.Join(c.NetDir, ".of-somebody-else"), "")
 	stop := running(t, c, io.Discard)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 )
 
 // Config is the configuration of the installer. Its paths are as the installer sees them; the paths in Entry are the
@@ -188,8 +189,7 @@ func (i *installer) chain(entry Entry) (string, error) {
 	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, want) {
 		return state, nil
 	}
-	_, err = writeWhole(i.conflist(), bytes.NewReader(want), 0o644)
-	return state, err
+	return state, plainfile.Write(i.conflist(), want, 0o644)
 }
 
 // place installs the plugin's binary. A binary with the right content is not replaced.
@@ -206,8 +206,12 @@ func (i *installer) place() error {
 	if i.placed = same(i.binary(), text, mode); i.placed != nil {
 		return nil
 	}
-	i.placed, err = writeWhole(i.binary(), bytes.NewReader(text), mode)
-	return err
+	// plainfile.Write renames a new file: a binary that is running cannot be written in place.
+	if err := plainfile.Write(i.binary(), text, mode); err != nil {
+		return err
+	}
+	i.placed = same(i.binary(), text, mode)
+	return nil
 }
 
 // same returns the information of a file that has the text, after it has set the file's mode. It returns nil for any
@@ -223,25 +227,4 @@ func same(path string, text []byte, mode os.FileMode) os.FileInfo {
 	}
 	info, _ := f.Stat()
 	return info
-}
-
-// writeWhole writes a hidden temporary file in the same folder and renames it, so that a runtime sees a whole file or
-// none. A runtime may miss a file that was renamed from another folder. A binary that is running cannot be written in
-// place. The result is the information of the new file.
-func writeWhole(path string, from io.Reader, mode os.FileMode) (os.FileInfo, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
-	if err != nil {
-		return nil, err
-	}
-	_, err = io.Copy(f, from)
-	err = errors.Join(err, f.Chmod(mode), f.Sync())
-	info, statErr := f.Stat()
-	err = errors.Join(err, statErr, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(f.Name()))
-	}
-	return info, nil
 }
