@@ -40,7 +40,7 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 		return err
 	}
 	owner := ovnport.Owner{Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName}
-	plugs := make([]ovnport.Plug, 0, len(r.Plan.Interfaces))
+	plugs := make([]ovnport.OVSPort, 0, len(r.Plan.Interfaces))
 	for i := range r.Plan.Interfaces {
 		plugs = append(plugs, plugOf(r.ContainerID, &r.Plan.Interfaces[i]))
 	}
@@ -48,7 +48,7 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 		if err := a.awaitScrub(ctx); err != nil {
 			return err
 		}
-		if err := a.ovs.Plug(ctx, owner, plugs); err != nil {
+		if err := a.ovs.Add(ctx, owner, plugs); err != nil {
 			return err
 		}
 		if err := a.awaitFlows(ctx, &r.Sandbox, pod, plugs); err != nil {
@@ -99,7 +99,7 @@ func attachedMessage(p *agentapi.Plan) string {
 }
 
 // awaitFlows waits for the flows, as long as the pod is there.
-func (a *Agent) awaitFlows(ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, plugs []ovnport.Plug) error {
+func (a *Agent) awaitFlows(ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, plugs []ovnport.OVSPort) error {
 	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
 	defer cancel()
 	waiting, end := context.WithCancelCause(ctx)

@@ -74,7 +74,7 @@ func (a *Agent) onNode(ctx context.Context, at *nad.Attachment) (*netmodel.Netwo
 		}
 		if errors.Is(err, ovnnet.ErrNotAccepted) {
 			// Others may ask meanwhile: pods of a network that does not come wait together.
-			if err = a.nb.Await(ctx, &ovnport.Want{Interface: at.Interface, Network: n, Refusal: at.Refusal}); err == nil {
+			if err = a.nb.AwaitNetwork(ctx, &ovnport.Request{Interface: at.Interface, Network: n, Refusal: at.Refusal}); err == nil {
 				continue
 			}
 		}
@@ -114,9 +114,9 @@ func (a *Agent) askOnce(ctx context.Context, n *netmodel.Network, has ...netip.A
 
 // notShared gives an error its code, if it has none.
 func notShared(n *netmodel.Network, err error) error {
-	err = ovnport.OfOtherCluster(err)
+	err = ovnport.ExplainNotOwner(err)
 	_, coded := errors.AsType[*conf.Error](err)
-	_, other := errors.AsType[*ovnport.NotInForce](err)
+	_, other := errors.AsType[*ovnport.NotAccepted](err)
 	if coded || other {
 		return err
 	}

@@ -28,16 +28,16 @@ const green = `{"type":"ovn-multinet","subnets":"10.2.0.0/24,fd02::/64","mtu":14
 func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	l.t.Helper()
 	o := owner(container, "web", "u-1")
-	var wants []ovnport.Want
+	var wants []ovnport.Request
 	a := &journal.Summary{Plan: &agentapi.Plan{}, Sandbox: agentapi.Sandbox{
 		ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID,
 	}}
 	for i, network := range networks {
-		wants = append(wants, ovnport.Want{Interface: fmt.Sprint("net", i+1), Network: l.network(network, l.source.nads[network].Config)})
+		wants = append(wants, ovnport.Request{Interface: fmt.Sprint("net", i+1), Network: l.network(network, l.source.nads[network].Config)})
 	}
 	ports, err := l.agent.nb.Ensure(l.t.Context(), o, wants, func(context.Context, ovnport.Owner) error { return nil })
 	l.must(err)
-	var plugs []ovnport.Plug
+	var plugs []ovnport.OVSPort
 	for i, p := range ports {
 		n := agentapi.Interface{Name: p.Interface, Network: "shop/" + networks[i], MAC: p.MAC.String(), MTU: 1400, Addresses: p.Addresses,
 			Port: agentapi.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
@@ -46,7 +46,7 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 		l.link(agentapi.HostVeth(container, p.Interface))
 		l.t.Cleanup(func() { l.unlink(agentapi.HostVeth(container, p.Interface)) })
 	}
-	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
+	l.must(l.agent.ovs.Add(l.t.Context(), o, plugs))
 	l.writeAttached(a)
 	return ports
 }
@@ -152,11 +152,11 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, network string
-		take          func(p ovnport.Port) ovnport.Want
+		take          func(p ovnport.Port) ovnport.Request
 		what          string
 	}{
-		{"the lease", "blue", func(p ovnport.Port) ovnport.Want { return ovnport.Want{IPs: p.Addresses} }, "address 10.1.0."},
-		{"a claim", "green", func(p ovnport.Port) ovnport.Want { return ovnport.Want{IPs: p.Addresses[1:]} }, "address fd02::"},
+		{"the lease", "blue", func(p ovnport.Port) ovnport.Request { return ovnport.Request{IPs: p.Addresses} }, "address 10.1.0."},
+		{"a claim", "green", func(p ovnport.Port) ovnport.Request { return ovnport.Request{IPs: p.Addresses[1:]} }, "address fd02::"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLosing(t)
@@ -166,7 +166,7 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 			thief.Node = "node2"
 			w := c.take(ports[0])
 			w.Interface, w.Network = "net1", l.network(c.network, l.source.nads[c.network].Config)
-			_, err := l.agent.nb.Ensure(t.Context(), thief, []ovnport.Want{w}, nil)
+			_, err := l.agent.nb.Ensure(t.Context(), thief, []ovnport.Request{w}, nil)
 			l.must(err)
 			before := l.rows()
 			for range 3 {
@@ -191,9 +191,9 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 				t.Errorf("after passes that learned nothing: Events %q, want one PortLost", again)
 			}
 			// The other holder goes: the port comes back.
-			held, err := l.agent.nb.LeasesOf(t.Context(), "node2")
+			held, err := l.agent.nb.PortsOn(t.Context(), "node2")
 			l.must(err)
-			l.must(l.agent.nb.Release(t.Context(), "c2", []ovnport.Held{held[0].Held}))
+			l.must(l.agent.nb.Release(t.Context(), "c2", []ovnport.Keys{held[0].Keys}))
 			l.repairs()
 			if got := l.agent.repairing.lost.Load(); got != 0 || len(l.rows()) != 1 {
 				t.Errorf("%d ports lost, rows %v, want none lost when the address is free again", got, l.rows())
@@ -350,8 +350,8 @@ func (l *looked) insertAs(container, uid string, addresses []netip.Prefix) {
 	if addresses == nil {
 		addresses = []netip.Prefix{netip.MustParsePrefix("10.1.0.250/24")}
 	}
-	w := ovnport.Want{Interface: "net1", Network: l.network("blue", blue), IPs: addresses}
-	_, err := l.agent.nb.Ensure(l.t.Context(), owner(container, "web", uid), []ovnport.Want{w}, nil)
+	w := ovnport.Request{Interface: "net1", Network: l.network("blue", blue), IPs: addresses}
+	_, err := l.agent.nb.Ensure(l.t.Context(), owner(container, "web", uid), []ovnport.Request{w}, nil)
 	l.must(err)
 }
 

@@ -75,7 +75,7 @@ func (a *Agent) lookAtGateways(ctx context.Context, g *gateways, now time.Time) 
 func (a *Agent) sayOwner(g *gateways, err error) {
 	if no, ok := errors.AsType[*ovndb.NotOwner](err); ok && no.Owner != g.owner {
 		g.owner = no.Owner
-		a.log.Warn("no pod of this node gets a port on an OVN network", "err", ovnport.OfOtherCluster(err))
+		a.log.Warn("no pod of this node gets a port on an OVN network", "err", ovnport.ExplainNotOwner(err))
 	}
 }
 

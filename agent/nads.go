@@ -70,7 +70,7 @@ func (n *planNADs) useAccepted(ctx context.Context) (changed bool) {
 		if id == "" {
 			continue // a network of other plugins: NB knows nothing of it, and may be away
 		}
-		config, err := n.agent.nb.InForce(ctx, id, def.ID())
+		config, err := n.agent.nb.Accepted(ctx, id, def.ID())
 		if err != nil || config == "" {
 			continue
 		}

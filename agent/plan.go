@@ -57,7 +57,7 @@ func (a *Agent) plan(ctx context.Context, r *agentapi.PlanRequest, send deliver)
 func (a *Agent) finishEarlierRelease(ctx context.Context, s *agentapi.Sandbox) error {
 	err := a.finishRelease(ctx, s)
 	if err == nil {
-		err = a.ovs.AwaitUnplugged(ctx, s.ContainerID)
+		err = a.ovs.AwaitDeleted(ctx, s.ContainerID)
 	}
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "the ADD succeeds when OVN's Northbound database and Open vSwitch answer",
@@ -204,8 +204,8 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 // refresh reads the one input again that the error says is out of date: the configuration of a network, or this node's
 // subnet of one. It returns false if the error is of another kind.
 func (p *planning) refresh(ctx context.Context, err error) bool {
-	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotInForce](err)
-	moved, hasMoved := errors.AsType[*ovnport.Moved](err)
+	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotAccepted](err)
+	moved, hasMoved := errors.AsType[*ovnport.NodeSubnetChanged](err)
 	switch {
 	case isNotAccepted:
 		p.nads.use(notAccepted.NAD, notAccepted.Config)
@@ -292,11 +292,11 @@ func (a *Agent) setRouting(p *agentapi.Plan, r *nad.Routing) {
 func (p *planning) writePorts(
 	ctx context.Context, plan *agentapi.Plan, attachments []nad.Attachment, notOwn []netip.Addr,
 ) error {
-	wants := make([]ovnport.Want, 0, len(plan.Interfaces))
+	wants := make([]ovnport.Request, 0, len(plan.Interfaces))
 	for _, i := range plan.Interfaces {
 		at := &attachments[i.Position]
-		wants = append(wants, ovnport.Want{
-			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, NotOwn: notOwn,
+		wants = append(wants, ovnport.Request{
+			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, Excluded: notOwn,
 		})
 	}
 	ports, err := p.agent.nb.Ensure(ctx, p.owner, wants, func(ctx context.Context, older ovnport.Owner) error {

@@ -179,13 +179,13 @@ func (a *Agent) takeAway(ctx context.Context, m *remains) (taken bool, err error
 		return false, nil
 	}
 	if len(m.plugged) > 0 {
-		if err := a.ovs.Unplug(ctx, m.ContainerID); err != nil {
+		if err := a.ovs.Delete(ctx, m.ContainerID); err != nil {
 			return false, fmt.Errorf("unplug: %w", err)
 		}
 	}
-	held := make([]ovnport.Held, 0, len(m.leases))
+	held := make([]ovnport.Keys, 0, len(m.leases))
 	for _, l := range m.leases {
-		held = append(held, l.Held)
+		held = append(held, l.Keys)
 	}
 	if err := a.nb.Release(ctx, m.ContainerID, held); err != nil {
 		return false, fmt.Errorf("release ports: %w", err)
@@ -206,13 +206,13 @@ func (a *Agent) takeAway(ctx context.Context, m *remains) (taken bool, err error
 func (a *Agent) scrub(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	plugged, err := a.ovs.Plugged(ctx)
+	plugged, err := a.ovs.Ports(ctx)
 	if err != nil {
 		return err
 	}
 	there := map[string]bool{} // by container: whether one of its host ends is
 	for _, p := range plugged {
-		is, err := linkThere(p.HostEnd)
+		is, err := linkThere(p.HostVeth)
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (a *Agent) scrub(ctx context.Context) error {
 		if there[sandbox] || a.busy(sandbox) {
 			continue
 		}
-		if err := a.ovs.Unplug(ctx, sandbox); err != nil {
+		if err := a.ovs.Delete(ctx, sandbox); err != nil {
 			return fmt.Errorf("unplug container %.12s: %w", sandbox, err)
 		}
 		a.log.Info("unplugged what the kernel has no more", "containerID", sandbox)

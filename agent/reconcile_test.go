@@ -113,9 +113,9 @@ func owner(container, pod, uid string) ovnport.Owner {
 // lease makes the ports of a container's interfaces, as a plan does.
 func (l *looked) lease(o ovnport.Owner, interfaces ...string) {
 	l.t.Helper()
-	var wants []ovnport.Want
+	var wants []ovnport.Request
 	for _, name := range interfaces {
-		wants = append(wants, ovnport.Want{Interface: name, Network: l.network("blue", blue)})
+		wants = append(wants, ovnport.Request{Interface: name, Network: l.network("blue", blue)})
 	}
 	_, err := l.agent.nb.Ensure(l.t.Context(), o, wants, func(context.Context, ovnport.Owner) error { return nil })
 	l.must(err)
@@ -124,11 +124,11 @@ func (l *looked) lease(o ovnport.Owner, interfaces ...string) {
 // plug puts a container's host ends into Open vSwitch, as a bind does.
 func (l *looked) plug(o ovnport.Owner, interfaces ...string) {
 	l.t.Helper()
-	var plugs []ovnport.Plug
+	var plugs []ovnport.OVSPort
 	for _, name := range interfaces {
-		plugs = append(plugs, ovnport.Plug{HostEnd: agentapi.HostVeth(o.Sandbox, name), PortUUID: "k", PortName: "shop/" + o.Pod + "/" + name})
+		plugs = append(plugs, ovnport.OVSPort{HostVeth: agentapi.HostVeth(o.Sandbox, name), PortUUID: "k", PortName: "shop/" + o.Pod + "/" + name})
 	}
-	l.must(l.agent.ovs.Plug(l.t.Context(), o, plugs))
+	l.must(l.agent.ovs.Add(l.t.Context(), o, plugs))
 }
 
 // journal writes a container's entry, with its interfaces and a delegate, as the plugin does.

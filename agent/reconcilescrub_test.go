@@ -60,7 +60,7 @@ func TestScrub(t *testing.T) {
 
 	l.nb.NBCtl("lsp-del", "shop/web/net1")
 	for _, container := range append(half, "c4") {
-		l.must(l.agent.ovs.Unplug(t.Context(), container))
+		l.must(l.agent.ovs.Delete(t.Context(), container))
 	}
 	unlock()
 	if after := l.world(false); after != base {

@@ -65,15 +65,15 @@ func (a *Agent) releaseFile(ctx context.Context, r *agentapi.Release) error {
 
 // releaseNow needs the sandbox's lock.
 func (a *Agent) releaseNow(ctx context.Context, r *agentapi.Release) error {
-	if err := a.ovs.Unplug(ctx, r.ContainerID); err != nil {
+	if err := a.ovs.Delete(ctx, r.ContainerID); err != nil {
 		return fmt.Errorf("unplug: %w", err)
 	}
 	failpoint.Hit("unplugged")
 	var err error
 	if r.Planned {
-		held := make([]ovnport.Held, 0, len(r.Ports))
+		held := make([]ovnport.Keys, 0, len(r.Ports))
 		for _, p := range r.Ports {
-			held = append(held, ovnport.Held{UUID: p.UUID, Claims: p.Claims})
+			held = append(held, ovnport.Keys{UUID: p.UUID, Claims: p.Claims})
 		}
 		err = a.nb.Release(ctx, r.ContainerID, held)
 	} else {

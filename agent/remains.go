@@ -19,8 +19,8 @@ import (
 // remains is what this node has of one container: host ends in Open vSwitch, leases, an entry of the plugin's journal.
 type remains struct {
 	agentapi.Sandbox
-	plugged []ovnport.Plugged
-	leases  []ovnport.Lease
+	plugged []ovnport.OwnedOVSPort
+	leases  []ovnport.OwnedPort
 	entries []*journal.Summary
 	damaged []agentapi.Sandbox // entries that nobody can read
 	links   []string           // its host ends that the kernel has
@@ -73,7 +73,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		m := of(s)
 		m.damaged = append(m.damaged, s)
 	}
-	leases, err := a.nb.LeasesOf(ctx, a.conf.NodeName)
+	leases, err := a.nb.PortsOn(ctx, a.conf.NodeName)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (a *Agent) remains(ctx context.Context) ([]*remains, error) {
 		m := of(agentapi.Sandbox{ContainerID: l.Owner.Sandbox, Namespace: l.Owner.Namespace, Pod: l.Owner.Pod, UID: l.Owner.UID})
 		m.leases = append(m.leases, l)
 	}
-	plugged, err := a.ovs.Plugged(ctx)
+	plugged, err := a.ovs.Ports(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (a *Agent) podIsGone(ctx context.Context, m *remains) (string, error) {
 // hostEnds are the names that the container's host ends have, if they are there, each once.
 func (m *remains) hostEnds() (names []string) {
 	for _, p := range m.plugged {
-		names = append(names, p.HostEnd)
+		names = append(names, p.HostVeth)
 	}
 	for _, l := range m.leases {
 		names = append(names, agentapi.HostVeth(m.ContainerID, l.Interface))
@@ -203,7 +203,7 @@ func (m *remains) answer() agentapi.StaleSandbox {
 		one.Ports = append(one.Ports, l.Name)
 	}
 	for _, p := range m.plugged {
-		one.HostVeths = append(one.HostVeths, p.HostEnd)
+		one.HostVeths = append(one.HostVeths, p.HostVeth)
 	}
 	for _, e := range m.entries {
 		if e.Plan == nil {

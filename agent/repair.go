@@ -106,7 +106,7 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 			told[n.Port.Name] = why
 		}
 		err := r.restore(ctx, o, n, interfaces)
-		_, taken := errors.AsType[*ovnport.Taken](err)
+		_, taken := errors.AsType[*ovnport.InUse](err)
 		_, raced := errors.AsType[*ovndb.Refused](err)
 		switch {
 		case err == nil:
@@ -116,7 +116,7 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 			pending = true
 		case errors.Is(err, ovnport.ErrSuperseded):
 			delete(told, n.Port.Name)
-		case taken, errors.Is(err, ovnport.ErrReshaped):
+		case taken, errors.Is(err, ovnport.ErrNetworkChanged):
 			told[n.Port.Name] = err.Error()
 			if why != err.Error() {
 				r.tell(o, n, err)
@@ -167,7 +167,7 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 	if err != nil {
 		return err
 	}
-	want := ovnport.Want{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
+	want := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
 	err = a.nb.Restore(ctx, o, want, had, func(ctx context.Context, older ovnport.Owner) error {
 		return r.mayTakeOver(ctx, &o, &older)
@@ -231,7 +231,7 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Netw
 	if err != nil || id == "" {
 		id = nad // somebody spoilt the NAD since
 	}
-	config, err := a.nb.InForce(ctx, id, nad)
+	config, err := a.nb.Accepted(ctx, id, nad)
 	if err != nil {
 		return nil, err
 	}
@@ -252,11 +252,11 @@ func (r *repairer) tell(o ovnport.Owner, n *agentapi.Interface, why error) {
 
 // addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added
 // those that are not in the list since, so Open vSwitch is asked again for them.
-func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.Plugged, interfaces []agentapi.Interface) error {
-	var missing []ovnport.Plug
+func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.OwnedOVSPort, interfaces []agentapi.Interface) error {
+	var missing []ovnport.OVSPort
 	for i := range interfaces {
 		plug := plugOf(o.Sandbox, &interfaces[i])
-		if !slices.ContainsFunc(there, func(p ovnport.Plugged) bool { return p.HostEnd == plug.HostEnd }) {
+		if !slices.ContainsFunc(there, func(p ovnport.OwnedOVSPort) bool { return p.HostVeth == plug.HostVeth }) {
 			missing = append(missing, plug)
 		}
 	}
@@ -273,9 +273,9 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 	return nil
 }
 
-func plugOf(containerID string, i *agentapi.Interface) ovnport.Plug {
-	return ovnport.Plug{
-		HostEnd: agentapi.HostVeth(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
+func plugOf(containerID string, i *agentapi.Interface) ovnport.OVSPort {
+	return ovnport.OVSPort{
+		HostVeth: agentapi.HostVeth(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
 	}
 }
 

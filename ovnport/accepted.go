@@ -16,27 +16,29 @@ import (
 // networkWait is how long an ADD waits for a network that was made just now.
 const networkWait = 5 * time.Second
 
-// NotInForce says that a network is not what its NAD says at the moment: the NAD was changed, and the controller has
-// not come to it or has refused it. Nothing was written. Config is what counts until then, a spec.config.
-type NotInForce struct {
+// NotAccepted says that the accepted configuration of a network is not that of the NAD: the NAD was changed, and the
+// controller has not seen the change yet or has refused it. Nothing was written. Config is the accepted configuration, a
+// spec.config.
+type NotAccepted struct {
 	NAD    string
 	Config string
 }
 
-func (e *NotInForce) Error() string {
+func (e *NotAccepted) Error() string {
 	return "network " + e.NAD + " is another one than its NetworkAttachmentDefinition says"
 }
 
-// Moved says that a node's part of a layer3 network is not what it was: it has other blocks, or none. Nothing was written.
-type Moved struct{ Network, Node string }
+// NodeSubnetChanged says that the node switch of a layer3 network has another node subnet, or is gone. Nothing was
+// written.
+type NodeSubnetChanged struct{ Network, Node string }
 
-func (e *Moved) Error() string {
+func (e *NodeSubnetChanged) Error() string {
 	return "network " + e.Network + " is not on node " + e.Node + " as it was"
 }
 
-// InForce returns the configuration that counts for a NAD of a network, a spec.config; "" when the network takes no
-// ports of it.
-func (n *NB) InForce(ctx context.Context, network, nad string) (string, error) {
+// Accepted returns the accepted configuration of a network, a spec.config; "" when the network takes no ports of the
+// NAD.
+func (n *NB) Accepted(ctx context.Context, network, nad string) (string, error) {
 	_, marks, err := n.marks(ctx, ovndb.SwitchKey(network))
 	if err != nil || marks[ovndb.AcceptedPrefix+nad] == "" {
 		return "", err
@@ -66,9 +68,9 @@ func accepted(n *netmodel.Network) ovsdb.Operation {
 	return op
 }
 
-// Await waits for a network that the controller is about to make from a NAD. The error is a *NotInForce when the network
+// AwaitNetwork waits for a network that the controller is about to make from a NAD. The error is a *NotAccepted when the network
 // is another one than the NAD says.
-func (n *NB) Await(ctx context.Context, w *Want) error {
+func (n *NB) AwaitNetwork(ctx context.Context, w *Request) error {
 	e := &ensure{NB: n}
 	err := e.awaitAccepted(ctx, w)
 	if err == nil && e.waited { // what has come of it
@@ -79,10 +81,10 @@ func (n *NB) Await(ctx context.Context, w *Want) error {
 
 // awaitAccepted finds out why a network does not take the port, and waits once for one that the controller is about
 // to make.
-func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
+func (e *ensure) awaitAccepted(ctx context.Context, w *Request) error {
 	n := w.Network
 	if n.Node != "" {
-		return &Moved{Network: n.ID(), Node: n.Node}
+		return &NodeSubnetChanged{Network: n.ID(), Node: n.Node}
 	}
 	there, marks, err := e.marks(ctx, ovndb.SwitchKey(n.ID()))
 	if err != nil {
@@ -93,7 +95,7 @@ func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
 	case n.Revision():
 		return nil // since just now
 	default:
-		return &NotInForce{NAD: n.NAD(), Config: marks[ovndb.ConfigKey]}
+		return &NotAccepted{NAD: n.NAD(), Config: marks[ovndb.ConfigKey]}
 	}
 	if e.waited {
 		return notThere(w, there)
@@ -112,7 +114,7 @@ func (e *ensure) awaitAccepted(ctx context.Context, w *Want) error {
 	return err
 }
 
-func notThere(w *Want, there bool) error {
+func notThere(w *Request, there bool) error {
 	n := w.Network
 	if w.Refusal != "" {
 		return conf.Errorf(conf.CodeTryAgain, "correct the NetworkAttachmentDefinition", "network %s: refused: %s", n.NAD(), w.Refusal)

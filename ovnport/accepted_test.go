@@ -23,7 +23,7 @@ func (w *world) untilItWaits(t *testing.T) (ctx context.Context, happened func()
 // wantNotInForce demands the error that says what is in force instead.
 func wantNotInForce(t *testing.T, err error, now *netmodel.Network) {
 	t.Helper()
-	got, ok := errors.AsType[*ovnport.NotInForce](err)
+	got, ok := errors.AsType[*ovnport.NotAccepted](err)
 	if !ok || got.NAD != now.NAD() || got.Config != now.Canonical() {
 		t.Errorf("error %v (%+v), want that %s is %s", err, got, now.NAD(), now.Canonical())
 		return
@@ -76,7 +76,7 @@ func TestNetworkIsNotAccepted(t *testing.T) {
 				wanted := want(n, "net1")
 				wanted.Refusal = tt.refusal
 				w.proxy.Reset()
-				_, err := w.nb.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Want{wanted}, nobody(t))
+				_, err := w.nb.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Request{wanted}, nobody(t))
 				w.proxy.Before(nil)
 				wantCode(t, err, conf.CodeTryAgain, tt.words...)
 				if waited != 1 {
@@ -136,7 +136,7 @@ func TestAnotherIsAcceptedDuringTheWait(t *testing.T) {
 	w := newWorld(t)
 	n, now := parseNetwork(t, "blue", net4), parseNetwork(t, "blue", net4+`,"mtu":1300`)
 	happened := w.once(t, waits, func() { w.Transact(t, insertSwitch(now)) })
-	_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	happened()
 	wantNotInForce(t, err, now)
 	w.wantPorts(t, owner("web-1", "sandbox-1"), nil)
@@ -178,7 +178,7 @@ func TestAnotherConfigurationIsInForce(t *testing.T) {
 			}
 			before := read(t, w.Server)
 			w.proxy.Reset()
-			_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-2"), []ovnport.Want{want(ready, "net0"), want(n, "net1", tt.fixed...)}, nobody(t))
+			_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-2"), []ovnport.Request{want(ready, "net0"), want(n, "net1", tt.fixed...)}, nobody(t))
 			wantNotInForce(t, err, now)
 			w.wantCounts(t, 0, 1, 1) // the guard, the look
 			w.wantUnchanged(t, before)
@@ -224,7 +224,7 @@ func TestAcceptanceChangesBeforeTheWrite(t *testing.T) {
 					cancel()
 				}
 			})
-			_, err := w.nb.Ensure(ctx, o, []ovnport.Want{want(blue, "net1"), want(red, "net2", "10.1.0.7", "10.1.0.8")}, nobody(t))
+			_, err := w.nb.Ensure(ctx, o, []ovnport.Request{want(blue, "net1"), want(red, "net2", "10.1.0.7", "10.1.0.8")}, nobody(t))
 			w.proxy.Before(nil)
 			tt.want(t, err, now)
 			w.wantPorts(t, o, nil)
@@ -249,7 +249,7 @@ func TestAcceptanceChangesBeforeATakeover(t *testing.T) {
 			first := owner("web-1", "sandbox-1")
 			ports := mustEnsure(t, w.nb, first, want(n, "net1"))
 			happened := w.once(t, tt.fits, func() { w.accept(t, now, n.NAD()) })
-			_, err := w.nb.Ensure(timeout(t), owner("web-1", tt.sandbox), []ovnport.Want{want(n, "net1")}, anyone)
+			_, err := w.nb.Ensure(timeout(t), owner("web-1", tt.sandbox), []ovnport.Request{want(n, "net1")}, anyone)
 			happened()
 			wantNotInForce(t, err, now)
 			w.wantPorts(t, first, ports)
@@ -297,9 +297,9 @@ func TestSharedNetworkIsOnePool(t *testing.T) {
 	if ports[0].Network != "fleet" || ports[1].Network != "fleet" {
 		t.Errorf("ports of networks %s and %s, want fleet", ports[0].Network, ports[1].Network)
 	}
-	_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Want{want(red, "net1", "10.1.0.4")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Request{want(red, "net1", "10.1.0.4")}, nobody(t))
 	wantCode(t, err, conf.CodeInUse, "10.1.0.4", "network fleet", "shop/web-1")
-	_, err = w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Want{want(red, "net1", "10.1.0.5"), want(blue, "net2", "10.1.0.5")}, nobody(t))
+	_, err = w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Request{want(red, "net1", "10.1.0.5"), want(blue, "net2", "10.1.0.5")}, nobody(t))
 	wantCode(t, err, conf.CodeInvalidConfig, "10.1.0.5", "twice")
 
 	// The last two addresses, by one NAD each.
@@ -307,7 +307,7 @@ func TestSharedNetworkIsOnePool(t *testing.T) {
 	mustEnsure(t, w.nb, second, want(blue, "net1"))
 	mustEnsure(t, w.nb, third, want(red, "net1"))
 	for _, n := range []*netmodel.Network{blue, red} {
-		_, err = w.nb.Ensure(timeout(t), owner("late", "sandbox-late"), []ovnport.Want{want(n, "net1")}, nobody(t))
+		_, err = w.nb.Ensure(timeout(t), owner("late", "sandbox-late"), []ovnport.Request{want(n, "net1")}, nobody(t))
 		wantCode(t, err, conf.CodeNoAddressLeft, "network fleet")
 	}
 	s := read(t, w.Server)
@@ -324,7 +324,7 @@ func TestSharedNetworkTakesAcceptedNADsOnly(t *testing.T) {
 	w.Transact(t, insertSwitch(blue))
 	before := read(t, w.Server)
 	ctx, happened := w.untilItWaits(t)
-	_, err := w.nb.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Want{want(blue, "net1"), want(stranger, "net2")}, nobody(t))
+	_, err := w.nb.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Request{want(blue, "net1"), want(stranger, "net2")}, nobody(t))
 	happened()
 	wantCode(t, err, conf.CodeTryAgain, "network fleet takes no ports of NetworkAttachmentDefinition depot/red")
 	w.wantUnchanged(t, before)
@@ -333,7 +333,7 @@ func TestSharedNetworkTakesAcceptedNADsOnly(t *testing.T) {
 	before = read(t, w.Server)
 	other := w.other(t)
 	differs := fleet(t, "depot", "red", net4+`,"mtu":1300`)
-	_, err = other.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(blue, "net1"), want(differs, "net2")}, nobody(t))
+	_, err = other.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(blue, "net1"), want(differs, "net2")}, nobody(t))
 	wantNotInForce(t, err, stranger)
 	w.wantUnchanged(t, before)
 }
@@ -351,7 +351,7 @@ func TestRouterHoldsItsAddress(t *testing.T) {
 			"mutations": []any{[]any{"ports", "insert", ovndbtest.Set(ovndbtest.UUID(key))}}})
 	before := read(t, w.Server)
 	for _, fixed := range [][]string{{"10.1.0.1"}, {"10.1.0.7", "10.1.0.1"}} { // as the lease and as a claim
-		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1", fixed...)}, nobody(t))
+		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", fixed...)}, nobody(t))
 		wantCode(t, err, conf.CodeInUse, "10.1.0.1", "is held by router shop/edge")
 		w.wantUnchanged(t, before)
 	}

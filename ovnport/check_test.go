@@ -46,9 +46,9 @@ func TestCheck(t *testing.T) {
 // Conformance: C-47
 func TestCheckOfAHostEnd(t *testing.T) {
 	n := newNode(t)
-	end := n.plug(t, owner("web-0", "c1"), "net1")[0].HostEnd
+	end := n.plug(t, owner("web-0", "c1"), "net1")[0].HostVeth
 	check := func(sandbox, port, end string) error {
-		return n.ovs.Check(timeout(t), sandbox, ovnport.Plug{HostEnd: end, PortName: port})
+		return n.ovs.Check(timeout(t), sandbox, ovnport.OVSPort{HostVeth: end, PortName: port})
 	}
 	const port = "shop/web-0/net1"
 	wantCode(t, check("c1", port, end), conf.CodeNotAsMade, end, "is not bound to its port")

@@ -40,7 +40,7 @@ func TestHeldIsHeld(t *testing.T) {
 			before := read(t, w.Server)
 			w.proxy.Reset()
 			// All or none: the port on the other network is not made either.
-			_, err := w.nb.Ensure(timeout(t), second, []ovnport.Want{want(aside, "net1"), want(n, "net2", tt.second...)}, nobody(t))
+			_, err := w.nb.Ensure(timeout(t), second, []ovnport.Request{want(aside, "net1"), want(n, "net2", tt.second...)}, nobody(t))
 			wantCode(t, err, conf.CodeInUse, "net2", n.ID(), tt.what, "shop/web-1")
 			if got := w.proxy.Counts(); got.Committed != 0 {
 				t.Errorf("%d transactions committed, want none", got.Committed)
@@ -118,7 +118,7 @@ func TestLastTwoAddressesForOnePod(t *testing.T) {
 		t.Run(fmt.Sprint("/", size), func(t *testing.T) {
 			w := newWorld(t)
 			n := w.network(t, "small", fmt.Sprintf(`"subnets":"10.1.0.0/%d"`, size))
-			var others []ovnport.Want
+			var others []ovnport.Request
 			for i := range n.Pool(0).Size() - 2 {
 				others = append(others, want(n, fmt.Sprint("net", i)))
 			}
@@ -188,7 +188,7 @@ func TestOrphanClaimsInAFullNetwork(t *testing.T) {
 		ports = append(ports, mustEnsure(t, w.nb, o, want(n, fmt.Sprint("net", i)))...)
 	}
 	w.wantPorts(t, o, ports)
-	_, err := w.nb.Ensure(timeout(t), owner("web-3", "sandbox-3"), []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("web-3", "sandbox-3"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft)
 }
 
@@ -218,7 +218,7 @@ func TestOrphanClaimIsRevived(t *testing.T) {
 			happened := w.once(t, hasOp("delete", "Copp"), func() {
 				revived = mustEnsure(t, other, o, want(n, "net1", lease, "10.1.0.8"))
 			})
-			_, err := w.nb.Ensure(timeout(t), owner("web-3", "sandbox-3"), []ovnport.Want{want(n, "net1", "10.1.0.8")}, nobody(t))
+			_, err := w.nb.Ensure(timeout(t), owner("web-3", "sandbox-3"), []ovnport.Request{want(n, "net1", "10.1.0.8")}, nobody(t))
 			happened()
 			wantCode(t, err, conf.CodeInUse, "10.1.0.8", "shop/web-2")
 			w.wantPorts(t, o, revived)
@@ -237,7 +237,7 @@ func TestForeignPortsStay(t *testing.T) {
 	w.NBCtl("lsp-add", n.ID(), "shop/web-1/net1", "--", "lsp-set-addresses", "shop/web-1/net1", "02:00:00:00:00:01")
 	before := read(t, w.Server)
 	for _, fixed := range [][]string{nil, {"10.1.0.7"}, {"10.1.0.7", "10.1.0.8"}} {
-		_, err := w.nb.Ensure(timeout(t), o, []ovnport.Want{want(n, "net1", fixed...)}, nobody(t))
+		_, err := w.nb.Ensure(timeout(t), o, []ovnport.Request{want(n, "net1", fixed...)}, nobody(t))
 		wantCode(t, err, conf.CodeInUse, "net1", "shop/web-1/net1", "not ours")
 		w.wantUnchanged(t, before)
 	}
@@ -249,7 +249,7 @@ func TestForeignPortsStay(t *testing.T) {
 		ovndbtest.Op{"op": "mutate", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}},
 			"mutations": []any{[]any{"ports", "insert", ovndbtest.Set(ovndbtest.UUID(usual.UUID))}}})
 	before = read(t, w.Server)
-	_, err := w.nb.Ensure(timeout(t), o, []ovnport.Want{want(n, "net1", usual.Addresses[0].Addr().String())}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), o, []ovnport.Request{want(n, "net1", usual.Addresses[0].Addr().String())}, nobody(t))
 	wantCode(t, err, conf.CodeInUse, "theirs", "not ours")
 	mustRelease(t, w.nb, o.Sandbox, usual)
 	w.wantUnchanged(t, before)
@@ -277,12 +277,12 @@ func TestMadeMACsAreNotForOthers(t *testing.T) {
 	n := w.network(t, "usual", net4)
 	usual := mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"))
 	mustRelease(t, w.nb, "sandbox-1", usual...)
-	_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1", usual[0].MAC.String())}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", usual[0].MAC.String())}, nobody(t))
 	wantCode(t, err, conf.CodeInvalidConfig, "net1", "0a:58:")
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := w.network(t, fmt.Sprint("n", i), tt.network)
-			_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1", tt.fixed...)}, nobody(t))
+			_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", tt.fixed...)}, nobody(t))
 			wantCode(t, err, conf.CodeInvalidConfig, "net1", "0a:58:")
 			w.wantPorts(t, owner("web-1", "sandbox-1"), nil)
 		})
@@ -294,7 +294,7 @@ func TestOneAddressTwiceInAPod(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", net4)
 	o := owner("web-1", "sandbox-1")
-	for _, wants := range [][]ovnport.Want{
+	for _, wants := range [][]ovnport.Request{
 		{want(n, "net1", "10.1.0.7"), want(n, "net2", "10.1.0.7")},
 		{want(n, "net1", "10.1.0.7"), want(n, "net2", "10.1.0.8", "10.1.0.7")},
 		{want(n, "net1", "10.1.0.7", "10.1.0.7")},

@@ -56,7 +56,7 @@ func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 	refused := func(says string) {
 		t.Helper()
 		before := w.Dump(t, "Logical_Switch_Port")
-		_, err := b.Ensure(timeout(t), owner("web-0", "sandbox-0"), []ovnport.Want{want(n, "net1")}, nil)
+		_, err := b.Ensure(timeout(t), owner("web-0", "sandbox-0"), []ovnport.Request{want(n, "net1")}, nil)
 		if err == nil || err.Error() != says || !conf.HasCode(err, conf.CodeTryAgain) {
 			t.Errorf("error %v, want code 11, %s", err, says)
 		}
@@ -80,7 +80,7 @@ func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 
 	// Nor does it release anything, and it does not insist.
 	w.proxy.Reset()
-	held := []ovnport.Held{{UUID: ports[0].UUID, Claims: ports[0].Claims}}
+	held := []ovnport.Keys{{UUID: ports[0].UUID, Claims: ports[0].Claims}}
 	for name, release := range map[string]func() error{
 		"by key":     func() error { return b.Release(timeout(t), "sandbox-1", held) },
 		"by sandbox": func() error { return b.ReleaseSandbox(timeout(t), "sandbox-1") },
@@ -108,7 +108,7 @@ func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 	mustEnsure(t, b, owner("web-2", "sandbox-2"), want(n, "net1"))
 	older := connect(t, w.Endpoint()) // of a version that does not mark its rows
 	mustEnsure(t, older, owner("web-3", "sandbox-3"), want(n, "net1"))
-	leases, err := b.LeasesOf(timeout(t), "node-1")
+	leases, err := b.PortsOn(timeout(t), "node-1")
 	var names []string
 	for _, l := range leases {
 		names = append(names, l.Name)
@@ -127,7 +127,7 @@ func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 	if len(rows) != 1 || rows[0]["name"] != "shop/web-1/net1" || len(w.Dump(t, "Copp")) != 2 { // a claim, and the owner
 		t.Errorf("ports %v, claims %v", rows, w.Dump(t, "Copp"))
 	}
-	if err := b.Release(timeout(t), "sandbox-1", []ovnport.Held{{UUID: theirs[0].UUID, Claims: theirs[0].Claims}}); err != nil {
+	if err := b.Release(timeout(t), "sandbox-1", []ovnport.Keys{{UUID: theirs[0].UUID, Claims: theirs[0].Claims}}); err != nil {
 		t.Error(err)
 	}
 	if rows := w.Dump(t, "Logical_Switch_Port"); len(rows) != 0 || len(w.Dump(t, "Copp")) != 1 {

@@ -16,15 +16,15 @@ import (
 // Explain says which of OVN's parts is behind with a port that got no flows: northd sets the column "up" of every
 // port that it has seen, to false at first.
 func (n *NB) Explain(ctx context.Context, sandbox string, e *NoFlows) error {
-	ports, _, err := n.read(ctx, []string{e.Plug.PortUUID})
-	row := ports[e.Plug.PortUUID]
+	ports, _, err := n.read(ctx, []string{e.Port.PortUUID})
+	row := ports[e.Port.PortUUID]
 	switch {
 	case err != nil:
 		return conf.Errorf(conf.CodeNoFlows, "is OVN's Northbound database reachable?", "%w (and the Northbound database does not answer: %v)", e, err)
 	case row == nil:
-		return conf.Errorf(conf.CodePodGone, "the pod was deleted or replaced meanwhile", "port %s is gone from the Northbound database", e.Plug.PortName)
+		return conf.Errorf(conf.CodePodGone, "the pod was deleted or replaced meanwhile", "port %s is gone from the Northbound database", e.Port.PortName)
 	case row.ExternalIDs[keySandbox] != sandbox:
-		return conf.Errorf(conf.CodePodGone, "a newer sandbox of the pod has taken it over", "port %s is not this sandbox's any more", e.Plug.PortName)
+		return conf.Errorf(conf.CodePodGone, "a newer sandbox of the pod has taken it over", "port %s is not this sandbox's any more", e.Port.PortName)
 	case row.Up == nil:
 		return conf.Errorf(conf.CodeNoFlows, "is ovn-northd running and connected?", "%w: ovn-northd is behind, it has not seen the port", e)
 	default:
@@ -59,21 +59,21 @@ func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []ne
 }
 
 // Check tells whether a host end is plugged for the sandbox, with its flows.
-func (v *OVS) Check(ctx context.Context, sandbox string, p Plug) error {
-	iface := &vswitch.Interface{Name: p.HostEnd}
+func (v *OVS) Check(ctx context.Context, sandbox string, p OVSPort) error {
+	iface := &vswitch.Interface{Name: p.HostVeth}
 	err := v.db.WaitConnected(ctx)
 	if err == nil {
 		err = v.db.Client().Get(ctx, iface)
 	}
 	if errors.Is(err, client.ErrNotFound) {
-		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "its host end %s is not in Open vSwitch", p.HostEnd)
+		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "its host end %s is not in Open vSwitch", p.HostVeth)
 	}
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "%w", err)
 	}
 	x := iface.ExternalIDs
 	if x["sandbox"] != sandbox || x["iface-id"] != p.PortName || x["ovn-installed"] != "true" {
-		return conf.Errorf(conf.CodeNotAsMade, "is ovn-controller running on this node?", "its host end %s is not bound to its port", p.HostEnd)
+		return conf.Errorf(conf.CodeNotAsMade, "is ovn-controller running on this node?", "its host end %s is not bound to its port", p.HostVeth)
 	}
 	return nil
 }

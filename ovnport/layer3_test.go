@@ -155,9 +155,9 @@ func TestNodesPartIsNotAsItWas(t *testing.T) {
 				}
 				happened := w.once(t, func(ovndbtest.Transact) bool { return true }, func() { tt.change(t, w, parseNetwork(t, "l3", netBlocksDual), view) })
 				w.proxy.Reset()
-				_, err := w.nb.Ensure(timeout(t), on(1, "web-1", "sandbox-2"), []ovnport.Want{want(blue, "net1"), want(view, "net2")}, nobody(t))
+				_, err := w.nb.Ensure(timeout(t), on(1, "web-1", "sandbox-2"), []ovnport.Request{want(blue, "net1"), want(view, "net2")}, nobody(t))
 				happened()
-				if moved, ok := errors.AsType[*ovnport.Moved](err); !ok || *moved != (ovnport.Moved{Network: "shop/l3", Node: "node-1"}) ||
+				if moved, ok := errors.AsType[*ovnport.NodeSubnetChanged](err); !ok || *moved != (ovnport.NodeSubnetChanged{Network: "shop/l3", Node: "node-1"}) ||
 					err.Error() != "network shop/l3 is not on node node-1 as it was" {
 					t.Errorf("error %v, want that shop/l3 has moved on node-1", err)
 				}
@@ -205,7 +205,7 @@ func TestBlockIsFull(t *testing.T) {
 	for i := range 5 {
 		full = append(full, mustEnsure(t, w.nb, on(1, fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i)), want(views[0], "net1"))...)
 	}
-	_, err := w.nb.Ensure(timeout(t), on(1, "late", "sandbox-late"), []ovnport.Want{want(views[0], "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), on(1, "late", "sandbox-late"), []ovnport.Request{want(views[0], "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft, "interface net1: network shop/l3 has no address left")
 	w.wantOn(t, views[0], full...)
 	w.wantOn(t, views[1], mustEnsure(t, w.nb, on(2, "late", "sandbox-late"), want(views[1], "net1"))...)
@@ -225,7 +225,7 @@ func TestWhatNodesShare(t *testing.T) {
 	w.wantOn(t, views[1], second...)
 
 	mustEnsure(t, w.nb, on(1, "web-3", "sandbox-3"), want(views[0], "net1", "02:00:00:00:00:2a"))
-	_, err := w.nb.Ensure(timeout(t), on(2, "web-4", "sandbox-4"), []ovnport.Want{want(views[1], "net1", "02:00:00:00:00:2a")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), on(2, "web-4", "sandbox-4"), []ovnport.Request{want(views[1], "net1", "02:00:00:00:00:2a")}, nobody(t))
 	wantCode(t, err, conf.CodeInUse, "MAC 02:00:00:00:00:2a of network shop/l3 is held by shop/web-3")
 	w.wantOn(t, views[1], second...)
 }
@@ -266,9 +266,9 @@ func TestAwait(t *testing.T) {
 			w.proxy.Reset()
 			wanted := want(n, "net1")
 			wanted.Refusal = tt.refusal
-			err := w.nb.Await(ctx, &wanted)
+			err := w.nb.AwaitNetwork(ctx, &wanted)
 			w.proxy.Before(nil)
-			now, differs := errors.AsType[*ovnport.NotInForce](err)
+			now, differs := errors.AsType[*ovnport.NotAccepted](err)
 			switch changed := tt.there && tt.inForce != netBlocks; {
 			case tt.want != "":
 				wantCode(t, err, conf.CodeTryAgain, tt.want)

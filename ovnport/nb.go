@@ -28,7 +28,7 @@ func NewNB(db *ovndb.DB) *NB { return &NB{db: db} }
 func (n *NB) Answers(ctx context.Context) error {
 	err := n.db.Answers(ctx)
 	if _, other := errors.AsType[*ovndb.NotOwner](err); other {
-		return OfOtherCluster(err)
+		return ExplainNotOwner(err)
 	}
 	if err != nil {
 		return unreachable(err)
@@ -47,7 +47,7 @@ type Supersedes func(ctx context.Context, older Owner) error
 // Ensure gives a pod its ports: all of them in one committed transaction, or none. Calling it again for the same
 // sandbox finds them and writes nothing. An address that someone else holds is an error with code 103 if the user
 // fixed it, and is passed over otherwise.
-func (n *NB) Ensure(ctx context.Context, o Owner, wants []Want, supersedes Supersedes) ([]Port, error) {
+func (n *NB) Ensure(ctx context.Context, o Owner, wants []Request, supersedes Supersedes) ([]Port, error) {
 	e := &ensure{NB: n, owner: o, supersedes: supersedes}
 	for _, w := range wants {
 		s, err := newSlot(&o, w)
@@ -64,7 +64,7 @@ func (n *NB) Ensure(ctx context.Context, o Owner, wants []Want, supersedes Super
 		return nil, unreachable(err)
 	}
 	if err != nil {
-		return nil, OfOtherCluster(err)
+		return nil, ExplainNotOwner(err)
 	}
 	ports := make([]Port, 0, len(e.slots))
 	for _, s := range e.slots {
@@ -197,14 +197,14 @@ func pause(ctx context.Context) bool {
 type txn struct {
 	ops []ovsdb.Operation
 	// networks tells which of the operations asserts that a NAD's network is there as the NAD has it.
-	networks map[int]*Want
+	networks map[int]*Request
 }
 
 func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
 
 // build lays out the transaction: the guards first, each before what it guards.
 func (e *ensure) build() (*txn, error) {
-	t := &txn{networks: map[int]*Want{}}
+	t := &txn{networks: map[int]*Request{}}
 	guarded := map[string]bool{}
 	for _, s := range e.slots {
 		if nad := s.want.Network.NAD(); !guarded[nad] {
@@ -425,7 +425,7 @@ func (e *ensure) inherit(ctx context.Context, s *slot, row *nb.LogicalSwitchPort
 		return nil
 	}
 	// It holds something else than what is wanted now: it goes, and the slot is inserted afresh.
-	return e.Release(ctx, older.Sandbox, []Held{{UUID: row.UUID, Claims: claimsOf(row)}})
+	return e.Release(ctx, older.Sandbox, []Keys{{UUID: row.UUID, Claims: claimsOf(row)}})
 }
 
 var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)

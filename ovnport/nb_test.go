@@ -77,7 +77,7 @@ func TestEnsureWritesWhatItReturns(t *testing.T) {
 
 			// Again: nothing is written, the answer is the same.
 			w.proxy.Reset()
-			again, err := w.nb.Ensure(timeout(t), o, []ovnport.Want{wanted}, nobody(t))
+			again, err := w.nb.Ensure(timeout(t), o, []ovnport.Request{wanted}, nobody(t))
 			if err != nil || !reflect.DeepEqual(again, ports) {
 				t.Errorf("the second Ensure gave %+v, %v; want %+v", again, err, ports)
 			}
@@ -101,7 +101,7 @@ func TestPortsOfAPodAreOneTransaction(t *testing.T) {
 			w := newWorld(t)
 			o := owner("web-1", "sandbox-1")
 			// Each network twice in the pod.
-			var wants []ovnport.Want
+			var wants []ovnport.Request
 			for i := range k {
 				if i%2 == 1 {
 					wants = append(wants, want(wants[i-1].Network, fmt.Sprint("net", i+1)))
@@ -148,7 +148,7 @@ func TestPortsOfAPodDoNotShareAnAddress(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "tiny", `"subnets":"10.1.0.0/29"`) // five addresses
 	o := owner("web-1", "sandbox-1")
-	var wants []ovnport.Want
+	var wants []ovnport.Request
 	for i := range 5 {
 		wants = append(wants, want(n, fmt.Sprint("net", i+1)))
 	}
@@ -162,8 +162,8 @@ func TestPortsOfAPodDoNotShareAnAddress(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		first := mustEnsure(t, w.nb, o, wants[0])[0].Addresses[0].Addr().String()
 		mustRelease(t, w.nb, o.Sandbox, mustEnsure(t, w.nb, o, wants[0])...)
-		two := []ovnport.Want{wants[0], want(n, "net2", first)}
-		two = []ovnport.Want{two[order[0]], two[order[1]]}
+		two := []ovnport.Request{wants[0], want(n, "net2", first)}
+		two = []ovnport.Request{two[order[0]], two[order[1]]}
 		ports = mustEnsure(t, w.nb, o, two...)
 		w.wantPorts(t, o, ports)
 		mustRelease(t, w.nb, o.Sandbox, ports...)
@@ -176,9 +176,9 @@ func TestPortsOfAPodDoNotShareAnAddress(t *testing.T) {
 	// Nor when the pod itself reaches others by every address there is.
 	all := want(n, "net1")
 	for i := range n.Pool(0).Size() {
-		all.NotOwn = append(all.NotOwn, n.Pool(0).At(i))
+		all.Excluded = append(all.Excluded, n.Pool(0).At(i))
 	}
-	_, err = w.nb.Ensure(timeout(t), o, []ovnport.Want{all}, anyone)
+	_, err = w.nb.Ensure(timeout(t), o, []ovnport.Request{all}, anyone)
 	wantCode(t, err, conf.CodeNoAddressLeft, "net1", "shop/tiny")
 	w.wantPorts(t, o, nil)
 }
@@ -193,7 +193,7 @@ func TestNewSandboxTakesOver(t *testing.T) {
 
 	var asked []ovnport.Owner
 	w.proxy.Reset()
-	taken, err := w.nb.Ensure(timeout(t), second, []ovnport.Want{wanted}, func(_ context.Context, older ovnport.Owner) error {
+	taken, err := w.nb.Ensure(timeout(t), second, []ovnport.Request{wanted}, func(_ context.Context, older ovnport.Owner) error {
 		asked = append(asked, older)
 		return nil
 	})
@@ -257,7 +257,7 @@ func TestSupersedesDecides(t *testing.T) {
 	no := errors.New("pod shop/web-1 is another one now")
 	for _, fixed := range [][]string{nil, {"10.1.0.77"}} { // the same address, and a move
 		w.proxy.Reset()
-		_, err := w.nb.Ensure(timeout(t), newer, []ovnport.Want{want(n, "net1", fixed...), want(n, "net3")},
+		_, err := w.nb.Ensure(timeout(t), newer, []ovnport.Request{want(n, "net1", fixed...), want(n, "net3")},
 			func(_ context.Context, o ovnport.Owner) error {
 				if o != older {
 					t.Errorf("asked about %+v, want %+v", o, older)
@@ -373,7 +373,7 @@ func TestPoolIsUsedUpExactly(t *testing.T) {
 	before.check(t)
 	late := owner("late", "sandbox-late")
 	w.proxy.Reset()
-	_, err := w.nb.Ensure(timeout(t), late, []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), late, []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft, "net1", "shop/small")
 	if got := w.proxy.Counts(); got.Committed != 0 || got.Refused > 4 {
 		t.Errorf("transactions of an ADD into a full network: %+v", got)
@@ -402,7 +402,7 @@ func TestLastAddressBetweenClaims(t *testing.T) {
 		t.Errorf("got %v, want 10.1.0.14", got[0].Addresses[0])
 	}
 	read(t, w.Server).check(t)
-	_, err := w.nb.Ensure(timeout(t), owner("web-3", "sandbox-3"), []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("web-3", "sandbox-3"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft)
 }
 
@@ -414,11 +414,11 @@ func TestEnsureBeforeTheFirstConnection(t *testing.T) {
 	early := ovnport.NewNB(openNB(t, w.Endpoint()))
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	_, err := early.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := early.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	if code, _, _ := conf.Describe(err); code != conf.CodeTryAgain {
 		t.Errorf("error %v with code %d, want %d", err, code, conf.CodeTryAgain)
 	}
-	if err := early.Release(ctx, "sandbox-1", []ovnport.Held{{UUID: "x"}}); err == nil {
+	if err := early.Release(ctx, "sandbox-1", []ovnport.Keys{{UUID: "x"}}); err == nil {
 		t.Error("a Release that reached nobody gives no error")
 	}
 	w.Restart()

@@ -77,7 +77,7 @@ func (o *Orphans) Pass(ctx context.Context) error {
 		if err := o.mayWrite(); err != nil {
 			return err
 		}
-		if err := o.nb.Release(ctx, owner.Sandbox, []Held{{UUID: row.UUID, Claims: claimsOf(row)}}); err != nil {
+		if err := o.nb.Release(ctx, owner.Sandbox, []Keys{{UUID: row.UUID, Claims: claimsOf(row)}}); err != nil {
 			return fmt.Errorf("release port %s: %w", row.Name, err)
 		}
 		o.log.Info("released an orphan", "port", row.Name, "network", row.ExternalIDs[keyNetwork], "reason", reason)

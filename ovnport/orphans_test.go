@@ -388,7 +388,7 @@ func TestOrphansFreeTheirAddresses(t *testing.T) {
 	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"))
 	orphans := (&cluster{gone: isPod("web-1")}).orphans(w.nb)
 	late := owner("web-2", "sandbox-2")
-	_, err := w.nb.Ensure(timeout(t), late, []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), late, []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft)
 	for range 2 {
 		if err := orphans.Pass(timeout(t)); err != nil {

@@ -47,7 +47,7 @@ func TestEnsureWithUnknownOutcome(t *testing.T) {
 		t.Run(loss.name, func(t *testing.T) {
 			w := newWorld(t)
 			o := owner("web-1", "sandbox-1")
-			wants := []ovnport.Want{
+			wants := []ovnport.Request{
 				want(w.network(t, "blue", netDual), "net1"),
 				want(w.network(t, "red", net4), "net2", "10.1.0.7", "10.1.0.8", "02:00:00:00:00:2a"),
 				want(w.network(t, "mac", netMAC), "net3"),
@@ -111,7 +111,7 @@ func TestTakenOverAfterAnUnknownOutcome(t *testing.T) {
 		return writes == 2
 	}, func() { taken = mustEnsure(t, other, newer, want(n, "net1")) })
 	no := errors.New("a newer sandbox has it")
-	_, err := w.nb.Ensure(timeout(t), old, []ovnport.Want{want(n, "net1")}, func(_ context.Context, o ovnport.Owner) error {
+	_, err := w.nb.Ensure(timeout(t), old, []ovnport.Request{want(n, "net1")}, func(_ context.Context, o ovnport.Owner) error {
 		if o != newer {
 			t.Errorf("asked about %+v, want %+v", o, newer)
 		}
@@ -133,7 +133,7 @@ func TestEnsureWhileTheServerIsDown(t *testing.T) {
 	w.Kill()
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	_, err := w.nb.Ensure(ctx, o, []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(ctx, o, []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeTryAgain)
 	w.Restart()
 	w.wantPorts(t, o, mustEnsure(t, w.nb, o, want(n, "net1")))
@@ -146,7 +146,7 @@ func TestTakeoverIsRaced(t *testing.T) {
 	n := w.network(t, "blue", netDual)
 	other := w.other(t)
 	first, second, third := owner("web-1", "sandbox-1"), owner("web-1", "sandbox-2"), owner("web-1", "sandbox-3")
-	wants := []ovnport.Want{want(n, "net1"), want(n, "net2")}
+	wants := []ovnport.Request{want(n, "net1"), want(n, "net2")}
 	no := errors.New("no")
 
 	t.Run("by a third sandbox", func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestOwnPortsGoBeforeTheAnswer(t *testing.T) {
 	n := w.network(t, "blue", netDual)
 	other := w.other(t)
 	o := owner("web-1", "sandbox-1")
-	wants := []ovnport.Want{want(n, "net1"), want(n, "net2")}
+	wants := []ovnport.Request{want(n, "net1"), want(n, "net2")}
 	old := mustEnsure(t, w.nb, o, wants...)
 	happened := w.once(t, func(tx ovndbtest.Transact) bool { return !tx.Writes && hasOp("wait", "Logical_Switch_Port")(tx) },
 		func() { mustRelease(t, other, o.Sandbox, old[0]) })
@@ -225,7 +225,7 @@ func TestMoveIsRaced(t *testing.T) {
 	var taken []ovnport.Port
 	happened = w.once(t, isUnlink, func() { taken = mustEnsure(t, other, third, want(n, "net1", "10.1.0.8")) })
 	no := errors.New("no")
-	_, err := w.nb.Ensure(timeout(t), first, []ovnport.Want{want(n, "net1", "10.1.0.7")}, func(_ context.Context, o ovnport.Owner) error {
+	_, err := w.nb.Ensure(timeout(t), first, []ovnport.Request{want(n, "net1", "10.1.0.7")}, func(_ context.Context, o ovnport.Owner) error {
 		if o == third {
 			return no
 		}
@@ -259,7 +259,7 @@ func TestLastAddressIsRaced(t *testing.T) {
 	if bad := s.differs(o, ports[0], true); bad != "" || len(s.ports) != 5 {
 		t.Errorf("%s; %d ports, want 5", bad, len(s.ports))
 	}
-	_, err := w.nb.Ensure(timeout(t), owner("too-late", "sandbox-tl"), []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("too-late", "sandbox-tl"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft)
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-// OfOtherCluster gives the error of a write to an NB that is not of this cluster its code, and passes others on.
-func OfOtherCluster(err error) error {
+// ExplainNotOwner gives the error of a write to an NB that is not of this cluster its code, and passes others on.
+func ExplainNotOwner(err error) error {
 	no, ok := errors.AsType[*ovndb.NotOwner](err)
 	switch {
 	case !ok:

@@ -44,14 +44,14 @@ type Owner struct {
 	Chassis   string // external_ids:system-id of the node's Open vSwitch
 }
 
-// Want is one port that a pod is to have.
-type Want struct {
+// Request asks for one port of a pod.
+type Request struct {
 	Interface string
 	Network   *netmodel.Network
 	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
-	// NotOwn are addresses that a dynamic one must not be: the pod reaches others by them.
-	NotOwn []netip.Addr
+	// Excluded are addresses that a dynamic one must not be: the pod reaches others by them.
+	Excluded []netip.Addr
 	// Refusal is what the controller says of the network's NAD, for the error of a network that is not there.
 	Refusal string
 }

@@ -121,7 +121,7 @@ func (r *race) add(t *testing.T, c *ovnport.NB, p *racePod, rnd *rand.Rand) {
 	case 3:
 		fixed = []string{"fd01::7"} // a claim beside a dynamic lease
 	}
-	wants := []ovnport.Want{want(r.network, "net1", fixed...)}
+	wants := []ovnport.Request{want(r.network, "net1", fixed...)}
 	if rnd.IntN(3) == 0 {
 		wants = append(wants, want(r.network, "net2"))
 	}
@@ -208,7 +208,7 @@ func (r *race) fill(t *testing.T, ports int) {
 	for i := len(r.fillers.runs); i < ports; i++ {
 		run := r.fillers.begin("uid", "node-0")
 		run.owner.Pod = fmt.Sprint("filler-", i)
-		got, err := r.clients[0].Ensure(timeout(t), run.owner, []ovnport.Want{want(r.network, "net1")}, nobody(t))
+		got, err := r.clients[0].Ensure(timeout(t), run.owner, []ovnport.Request{want(r.network, "net1")}, nobody(t))
 		if conf.HasCode(err, conf.CodeNoAddressLeft) {
 			return
 		}

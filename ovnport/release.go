@@ -11,15 +11,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Held is a port to be released: its key and those of its claims.
-type Held struct {
+// Keys are the row keys of a port: its own, which is its lease, and those of its claims.
+type Keys struct {
 	UUID   string   `json:"uuid"`
 	Claims []string `json:"claims,omitempty"`
 }
 
 // Release deletes those of the ports that belong to the sandbox, with their claims, in one transaction. A port
 // that is gone or belongs to another sandbox by now is success: there is nothing of ours to delete.
-func (n *NB) Release(ctx context.Context, sandbox string, ports []Held) error {
+func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 	for range maxAttempts {
 		if len(ports) == 0 {
 			return nil
@@ -45,7 +45,7 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Held) error {
 
 // deleteOps unlinks each port from whichever switch has it; the row is collected with its last reference. A claim
 // goes only if it names the port.
-func deleteOps(sandbox string, ports []Held) []ovsdb.Operation {
+func deleteOps(sandbox string, ports []Keys) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, p := range ports {
 		ops = append(ops, owned(p.UUID, sandbox), ovndb.Unlink(nb.LogicalSwitchTable, "ports", p.UUID))
@@ -63,7 +63,7 @@ func deleteClaim(claim, port string) ovsdb.Operation {
 	return op
 }
 
-func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Held) ([]Held, error) {
+func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Keys, error) {
 	keys := make([]string, len(ports))
 	for i, p := range ports {
 		keys[i] = p.UUID
@@ -75,10 +75,10 @@ func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Held) ([]He
 	if err != nil {
 		return nil, err
 	}
-	var ours []Held
+	var ours []Keys
 	for _, p := range ports {
 		if row := rows[p.UUID]; row != nil && row.ExternalIDs[keySandbox] == sandbox {
-			ours = append(ours, Held{UUID: p.UUID, Claims: claimsOf(row)})
+			ours = append(ours, Keys{UUID: p.UUID, Claims: claimsOf(row)})
 		}
 	}
 	return ours, nil
@@ -101,9 +101,9 @@ func (n *NB) ReleaseSandbox(ctx context.Context, sandbox string) error {
 	if err != nil {
 		return err
 	}
-	var ports []Held
+	var ports []Keys
 	for _, row := range rows {
-		ports = append(ports, Held{UUID: row.UUID, Claims: claimsOf(row)})
+		ports = append(ports, Keys{UUID: row.UUID, Claims: claimsOf(row)})
 	}
 	return n.Release(ctx, sandbox, ports)
 }

@@ -13,7 +13,7 @@ import (
 func TestReleaseOfTheRest(t *testing.T) {
 	w := newWorld(t)
 	old := owner("web-1", "sandbox-1")
-	var wants []ovnport.Want
+	var wants []ovnport.Request
 	for i := range 5 {
 		wants = append(wants, want(w.network(t, fmt.Sprint("n", i), netDual), fmt.Sprint("net", i)))
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
 )
 
-// Plugged is a host end of ours in Open vSwitch, with what it says of whose it is.
-type Plugged struct {
-	HostEnd   string
+// OwnedOVSPort is an OVS port of a pod, with its owner as its Interface row names it.
+type OwnedOVSPort struct {
+	HostVeth  string
 	Namespace string
 	Pod       string
 	UID       string
 	Sandbox   string
 }
 
-// Plugged reads from the node's OVS database which host ends are in it.
-func (v *OVS) Plugged(ctx context.Context) ([]Plugged, error) {
+// Ports reads from the node's OVS database the OVS ports of pods.
+func (v *OVS) Ports(ctx context.Context) ([]OwnedOVSPort, error) {
 	results, err := v.db.Transact(ctx, []ovsdb.Operation{{
 		Op: ovsdb.OperationSelect, Table: vswitch.InterfaceTable, Columns: []string{"_uuid", "name", "external_ids"},
 	}})
@@ -33,13 +33,13 @@ func (v *OVS) Plugged(ctx context.Context) ([]Plugged, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Plugged
+	var all []OwnedOVSPort
 	for _, row := range rows {
 		ids := row.ExternalIDs
 		if !isOurs(row) {
 			continue
 		}
-		p := Plugged{HostEnd: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"]}
+		p := OwnedOVSPort{HostVeth: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"]}
 		if namespace, rest, ok := strings.Cut(ids["iface-id"], "/"); ok {
 			p.Namespace = namespace
 			p.Pod, _, _ = strings.Cut(rest, "/")
@@ -53,17 +53,17 @@ func isOurs(row *vswitch.Interface) bool {
 	return row.ExternalIDs[keyPortUUID] != "" && row.ExternalIDs["sandbox"] != ""
 }
 
-// Lease is a port of a pod as NB has it.
-type Lease struct {
-	Held
+// OwnedPort is a port of a pod, with its owner as NB has it.
+type OwnedPort struct {
+	Keys
 	Name      string
 	Network   string
 	Interface string
 	Owner     Owner
 }
 
-// LeasesOf reads the ports of a node's pods. The server scans its ports for them; what it sends grows with the node's alone.
-func (n *NB) LeasesOf(ctx context.Context, node string) ([]Lease, error) {
+// PortsOn reads the ports of a node's pods. The server scans all ports and sends only those.
+func (n *NB) PortsOn(ctx context.Context, node string) ([]OwnedPort, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(nb.LogicalSwitchPortTable, "external_ids", keyNode, node, "_uuid", "name", "external_ids"),
 	})
@@ -74,13 +74,13 @@ func (n *NB) LeasesOf(ctx context.Context, node string) ([]Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Lease
+	var all []OwnedPort
 	for _, row := range rows {
 		if row.ExternalIDs[keySandbox] == "" || ovndb.OtherCluster(row.ExternalIDs) != "" {
 			continue
 		}
-		all = append(all, Lease{
-			Held: Held{UUID: row.UUID, Claims: claimsOf(row)}, Name: row.Name, Network: row.ExternalIDs[keyNetwork],
+		all = append(all, OwnedPort{
+			Keys: Keys{UUID: row.UUID, Claims: claimsOf(row)}, Name: row.Name, Network: row.ExternalIDs[keyNetwork],
 			Interface: row.ExternalIDs[keyInterface], Owner: ownerOf(row),
 		})
 	}

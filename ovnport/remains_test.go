@@ -15,15 +15,15 @@ import (
 )
 
 // plug puts a pod's host ends into Open vSwitch, one for each interface, as an ADD does.
-func (n *node) plug(t *testing.T, o ovnport.Owner, interfaces ...string) (all []ovnport.Plugged) {
+func (n *node) plug(t *testing.T, o ovnport.Owner, interfaces ...string) (all []ovnport.OwnedOVSPort) {
 	t.Helper()
-	var plugs []ovnport.Plug
+	var plugs []ovnport.OVSPort
 	for _, name := range interfaces {
 		end := "mn-" + o.Sandbox + "-" + name
-		plugs = append(plugs, ovnport.Plug{HostEnd: end, PortUUID: "uuid-of-" + name, PortName: o.Namespace + "/" + o.Pod + "/" + name, MAC: "0a:58:0a:01:00:05"})
-		all = append(all, ovnport.Plugged{HostEnd: end, Namespace: o.Namespace, Pod: o.Pod, UID: o.UID, Sandbox: o.Sandbox})
+		plugs = append(plugs, ovnport.OVSPort{HostVeth: end, PortUUID: "uuid-of-" + name, PortName: o.Namespace + "/" + o.Pod + "/" + name, MAC: "0a:58:0a:01:00:05"})
+		all = append(all, ovnport.OwnedOVSPort{HostVeth: end, Namespace: o.Namespace, Pod: o.Pod, UID: o.UID, Sandbox: o.Sandbox})
 	}
-	if err := n.ovs.Plug(timeout(t), o, plugs); err != nil {
+	if err := n.ovs.Add(timeout(t), o, plugs); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -50,13 +50,13 @@ func (n *node) foreign(t *testing.T) {
 	}
 }
 
-func (n *node) plugged(t *testing.T) []ovnport.Plugged {
+func (n *node) plugged(t *testing.T) []ovnport.OwnedOVSPort {
 	t.Helper()
-	all, err := n.ovs.Plugged(timeout(t))
+	all, err := n.ovs.Ports(timeout(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(all, func(a, b ovnport.Plugged) int { return strings.Compare(a.HostEnd, b.HostEnd) })
+	slices.SortFunc(all, func(a, b ovnport.OwnedOVSPort) int { return strings.Compare(a.HostVeth, b.HostVeth) })
 	return all
 }
 
@@ -87,7 +87,7 @@ func TestPlugged(t *testing.T) {
 
 // The names that Open vSwitch has may be anybody's: one that is not a port's of ours names no pod, and is ours all the same.
 func TestPluggedUnderOddNames(t *testing.T) {
-	for name, want := range map[string]ovnport.Plugged{
+	for name, want := range map[string]ovnport.OwnedOVSPort{
 		"shop/web-1/net1": {Namespace: "shop", Pod: "web-1"},
 		"shop/web-1":      {Namespace: "shop", Pod: "web-1"},
 		"shop/":           {Namespace: "shop"},
@@ -97,11 +97,11 @@ func TestPluggedUnderOddNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			o := owner("web-1", "sandbox-1")
-			if err := n.ovs.Plug(timeout(t), o, []ovnport.Plug{{HostEnd: "mn1", PortUUID: "k", PortName: name}}); err != nil {
+			if err := n.ovs.Add(timeout(t), o, []ovnport.OVSPort{{HostVeth: "mn1", PortUUID: "k", PortName: name}}); err != nil {
 				t.Fatal(err)
 			}
-			want.HostEnd, want.UID, want.Sandbox = "mn1", o.UID, o.Sandbox
-			if got := n.plugged(t); !reflect.DeepEqual(got, []ovnport.Plugged{want}) {
+			want.HostVeth, want.UID, want.Sandbox = "mn1", o.UID, o.Sandbox
+			if got := n.plugged(t); !reflect.DeepEqual(got, []ovnport.OwnedOVSPort{want}) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
@@ -116,7 +116,7 @@ func TestPluggedIsWhatUnplugTakes(t *testing.T) {
 	n.plug(t, owner("web-1", "sandbox-1"), "net1", "net2")
 	stays := n.plug(t, owner("web-2", "sandbox-2"), "net1")
 	n.proxy.Reset()
-	if err := n.ovs.Unplug(timeout(t), "sandbox-1"); err != nil {
+	if err := n.ovs.Delete(timeout(t), "sandbox-1"); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.proxy.Counts(); got.ReadOnly != 1 || got.Committed != 1 || got.Refused != 0 {
@@ -125,7 +125,7 @@ func TestPluggedIsWhatUnplugTakes(t *testing.T) {
 	if got := n.plugged(t); !reflect.DeepEqual(got, stays) {
 		t.Errorf("left: %+v, want %+v", got, stays)
 	}
-	if err := n.ovs.Unplug(timeout(t), "sandbox-2"); err != nil {
+	if err := n.ovs.Delete(timeout(t), "sandbox-2"); err != nil {
 		t.Fatal(err)
 	}
 	if after := n.DumpTables(t, "Port", "Interface"); !reflect.DeepEqual(after, before) {
@@ -141,27 +141,27 @@ func TestPluggedWithoutAnAnswer(t *testing.T) {
 	defer cancel()
 	over := make(chan struct{})
 	n.proxy.Before(func(ovndbtest.Transact) { cancel(); <-over })
-	all, err := n.ovs.Plugged(ctx)
+	all, err := n.ovs.Ports(ctx)
 	close(over)
 	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "host ends in Open vSwitch: ") {
 		t.Errorf("got %+v, %v; want the error alone", all, err)
 	}
 }
 
-func (w *world) leases(t *testing.T, node string) []ovnport.Lease {
+func (w *world) leases(t *testing.T, node string) []ovnport.OwnedPort {
 	t.Helper()
-	all, err := w.nb.LeasesOf(timeout(t), node)
+	all, err := w.nb.PortsOn(timeout(t), node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(all, func(a, b ovnport.Lease) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b ovnport.OwnedPort) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // leased are the leases that LeasesOf is to give for ports that were made.
-func leased(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.Lease) {
+func leased(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.OwnedPort) {
 	for i, h := range held(ports) {
-		all = append(all, ovnport.Lease{Held: h, Name: ports[i].Name, Network: ports[i].Network, Interface: ports[i].Interface, Owner: listed(o)})
+		all = append(all, ovnport.OwnedPort{Keys: h, Name: ports[i].Name, Network: ports[i].Network, Interface: ports[i].Interface, Owner: listed(o)})
 	}
 	return all
 }
@@ -198,7 +198,7 @@ func TestLeasesOf(t *testing.T) {
 
 	// What a lease says is enough to release it.
 	for _, l := range w.leases(t, "node-1") {
-		if err := w.nb.Release(timeout(t), l.Owner.Sandbox, []ovnport.Held{l.Held}); err != nil {
+		if err := w.nb.Release(timeout(t), l.Owner.Sandbox, []ovnport.Keys{l.Keys}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestLeasesOf(t *testing.T) {
 	}
 }
 
-func wantOne(n *netmodel.Network) ovnport.Want { return want(n, "net1") }
+func wantOne(n *netmodel.Network) ovnport.Request { return want(n, "net1") }
 
 // What a look receives grows with the node's own ports alone.
 func TestLeasesOfAmongMany(t *testing.T) {
@@ -244,7 +244,7 @@ func TestLeasesOfWithoutAnAnswer(t *testing.T) {
 	defer cancel()
 	over := make(chan struct{})
 	w.proxy.Before(func(ovndbtest.Transact) { cancel(); <-over })
-	all, err := w.nb.LeasesOf(ctx, "node-1")
+	all, err := w.nb.PortsOn(ctx, "node-1")
 	close(over)
 	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "this node's ports: ") {
 		t.Errorf("got %+v, %v; want the error alone", all, err)

@@ -46,31 +46,31 @@ func (n *NB) Incomplete(ctx context.Context, sandbox string, ports []Port) (map[
 	return incomplete, nil
 }
 
-// Taken says that a lease or a claim of a lost port has another holder by now.
-type Taken struct {
-	What string // such as "address 10.1.0.7"
-	By   string
+// InUse says that another port or network has an address or a MAC of a lost port by now.
+type InUse struct {
+	What   string // such as "address 10.1.0.7"
+	Holder string
 }
 
-func (e *Taken) Error() string { return e.What + " is held by " + e.By }
+func (e *InUse) Error() string { return e.What + " is held by " + e.Holder }
 
 // ErrSuperseded says that another sandbox has the port's name by right: there is nothing to restore.
 var ErrSuperseded = errors.New("another sandbox of the pod has the port")
 
-// ErrReshaped says that the accepted network would not give the port the keys that it had.
-var ErrReshaped = errors.New("the network is not what it was when the port was made")
+// ErrNetworkChanged says that the accepted network would not give the port the keys that it had.
+var ErrNetworkChanged = errors.New("the network is not what it was when the port was made")
 
 // Restore inserts the rows of a port again that NB has lost: its database was restored from a backup, rebuilt, or changed by
 // hand. want has the accepted network, and all addresses and the MAC that the port had; had is the port with its keys. The
-// rows get the same keys, so the database refuses them when somebody else has an address by now: that is a *Taken.
+// rows get the same keys, so the database refuses them when somebody else has an address by now: that is an *InUse.
 // supersedes has an error, ErrSuperseded among others, if an older owner of the port's name keeps the row.
-func (n *NB) Restore(ctx context.Context, o Owner, want Want, had Port, supersedes Supersedes) error {
+func (n *NB) Restore(ctx context.Context, o Owner, want Request, had Port, supersedes Supersedes) error {
 	s, err := newSlot(&o, want)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrReshaped, err)
+		return fmt.Errorf("%w: %w", ErrNetworkChanged, err)
 	}
 	if p := s.port(); p.UUID != had.UUID || !slices.Equal(p.Claims, had.Claims) {
-		return ErrReshaped
+		return ErrNetworkChanged
 	}
 	e := &ensure{NB: n, owner: o, slots: []*slot{s}, supersedes: supersedes}
 	ops, err := e.restoreOps(ctx, s)
@@ -104,13 +104,13 @@ func (e *ensure) restoreOps(ctx context.Context, s *slot) ([]ovsdb.Operation, er
 	t.add(accepted(s.want.Network))
 	switch row := rows[s.key()]; {
 	case row == nil && claims[s.key()] != nil:
-		return nil, &Taken{s.parts[0].String(), claimHolder(claims[s.key()])}
+		return nil, &InUse{s.parts[0].String(), claimHolder(claims[s.key()])}
 	case row == nil:
 		err = e.insertRow(t, s)
 	case row.ExternalIDs[keySandbox] == e.owner.Sandbox:
 		t.add(owned(s.key(), e.owner.Sandbox))
 	case row.Name != s.name || row.ExternalIDs[keySandbox] == "":
-		return nil, &Taken{s.parts[0].String(), holder(row)}
+		return nil, &InUse{s.parts[0].String(), holder(row)}
 	default:
 		s.held = row
 		err = e.supersedes(ctx, ownerOf(row))
@@ -121,9 +121,9 @@ func (e *ensure) restoreOps(ctx context.Context, s *slot) ([]ovsdb.Operation, er
 		claim := claims[key]
 		switch {
 		case rows[key] != nil:
-			return nil, &Taken{s.parts[i].String(), holder(rows[key])}
+			return nil, &InUse{s.parts[i].String(), holder(rows[key])}
 		case claim != nil && claim.ExternalIDs[keyPort] != s.key():
-			return nil, &Taken{s.parts[i].String(), claimHolder(claim)}
+			return nil, &InUse{s.parts[i].String(), claimHolder(claim)}
 		case claim != nil:
 			t.add(ovndb.Holds(nb.CoppTable, key, "external_ids", keyPort, s.key()))
 		default:

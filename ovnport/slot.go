@@ -17,7 +17,7 @@ import (
 
 // slot is one wanted port on its way to a row.
 type slot struct {
-	want  Want
+	want  Request
 	name  string
 	parts []part // the first is the lease, the others are claims
 	// held is the row of this name that is there already: ours (then nothing is left to do), or an older
@@ -74,7 +74,7 @@ func (s *slot) newSearch() *search {
 
 // newSlot lays out what a port has to hold: the fixed addresses, a dynamic one of each subnet's family without a
 // fixed one, and the MAC where it does not belong to the lease alone.
-func newSlot(o *Owner, w Want) (*slot, error) {
+func newSlot(o *Owner, w Request) (*slot, error) {
 	s := &slot{want: w, name: portName(o, w.Interface)}
 	for i, subnet := range w.Network.Subnets {
 		fixed := false
@@ -85,7 +85,7 @@ func newSlot(o *Owner, w Want) (*slot, error) {
 			}
 		}
 		if !fixed {
-			pool := w.Network.Pool(i, w.NotOwn...)
+			pool := w.Network.Pool(i, w.Excluded...)
 			if pool.Size() == 0 {
 				return nil, noAddressLeft(s)
 			}

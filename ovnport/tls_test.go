@@ -45,7 +45,7 @@ func TestEnsureWithoutTLS(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	ctx := timeout(t)
-	wants := []ovnport.Want{want(parseNetwork(t, "blue", net4), "net1")}
+	wants := []ovnport.Request{want(parseNetwork(t, "blue", net4), "net1")}
 	_, err = ovnport.NewNB(db).Ensure(ctx, owner("web-1", "sandbox-1"), wants, nobody(t))
 	wantCode(t, err, conf.CodeTryAgain, "NB database is not reachable: "+endpoint+": TLS: ", "does not look like a TLS handshake")
 	_, _, details := conf.Describe(err)

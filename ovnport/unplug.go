@@ -17,9 +17,9 @@ type leaving struct {
 	cfg  int
 }
 
-// Unplug takes every port of a sandbox out of Open vSwitch. It reads them from the database and not from the
+// Delete deletes every OVS port of a sandbox. It reads them from the database and not from the
 // copy, which is empty for a moment after a reconnect.
-func (v *OVS) Unplug(ctx context.Context, sandbox string) error {
+func (v *OVS) Delete(ctx context.Context, sandbox string) error {
 	results, err := v.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid"),
 	})
@@ -59,10 +59,10 @@ func (v *OVS) Unplug(ctx context.Context, sandbox string) error {
 	return nil
 }
 
-// AwaitUnplugged waits until ovs-vswitchd has let go of what this agent unplugged of the sandbox, before links are made that
+// AwaitDeleted waits until ovs-vswitchd has let go of what this agent unplugged of the sandbox, before links are made that
 // have the same names. With a link that came too early it would do what was meant for the one before: take it down, or keep
 // the one that is gone in the new one's place.
-func (v *OVS) AwaitUnplugged(ctx context.Context, sandbox string) error {
+func (v *OVS) AwaitDeleted(ctx context.Context, sandbox string) error {
 	v.mu.Lock()
 	l, ok := v.leaving[sandbox]
 	v.mu.Unlock()

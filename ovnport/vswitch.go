@@ -144,24 +144,24 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 		"Open vSwitch on this node has no bridge %s", v.bridge)
 }
 
-// Plug is one host end that belongs into the integration bridge.
-type Plug struct {
-	HostEnd  string // the interface's name in the host
+// OVSPort is the node's end of a port, in the integration bridge.
+type OVSPort struct {
+	HostVeth string // of the host-side veth
 	PortUUID string
 	PortName string
 	MAC      string
 }
 
-// Plug puts all host ends of a sandbox into the integration bridge, in one transaction. What an earlier attempt
+// Add puts all host ends of a sandbox into the integration bridge, in one transaction. What an earlier attempt
 // of the same sandbox left there goes first.
-func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
+func (v *OVS) Add(ctx context.Context, o Owner, plugs []OVSPort) error {
 	ops, err := v.plugOps(ctx, o, plugs)
 	if err != nil {
 		return err
 	}
 	_, err = v.db.Transact(ctx, ops)
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
-		if err := v.Unplug(ctx, o.Sandbox); err != nil {
+		if err := v.Delete(ctx, o.Sandbox); err != nil {
 			return err
 		}
 		_, err = v.db.Transact(ctx, ops)
@@ -175,15 +175,15 @@ func (v *OVS) Plug(ctx context.Context, o Owner, plugs []Plug) error {
 
 // Restore puts those of a sandbox's host ends into the integration bridge that Open vSwitch has lost, and leaves all
 // others as they are. An Interface row that has lost its external_ids gets them again. restored counts both.
-func (v *OVS) Restore(ctx context.Context, o Owner, plugs []Plug) (restored int, err error) {
+func (v *OVS) Restore(ctx context.Context, o Owner, plugs []OVSPort) (restored int, err error) {
 	rows, err := v.interfaces(ctx, plugs)
 	if err != nil {
 		return 0, err
 	}
-	var missing []Plug
+	var missing []OVSPort
 	var marks []ovsdb.Operation
 	for _, p := range plugs {
-		switch row := rows[p.HostEnd]; {
+		switch row := rows[p.HostVeth]; {
 		case row == nil:
 			missing = append(missing, p)
 		case !isOurs(row):
@@ -207,12 +207,12 @@ func (v *OVS) Restore(ctx context.Context, o Owner, plugs []Plug) (restored int,
 }
 
 // interfaces reads the host ends' rows from the database and not from the copy, which may be behind. They are by name.
-func (v *OVS) interfaces(ctx context.Context, plugs []Plug) (map[string]*vswitch.Interface, error) {
+func (v *OVS) interfaces(ctx context.Context, plugs []OVSPort) (map[string]*vswitch.Interface, error) {
 	var ops []ovsdb.Operation
 	for _, p := range plugs {
 		ops = append(ops, ovsdb.Operation{
 			Op: ovsdb.OperationSelect, Table: vswitch.InterfaceTable, Columns: []string{"_uuid", "name", "external_ids"},
-			Where: []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, p.HostEnd)},
+			Where: []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, p.HostVeth)},
 		})
 	}
 	results, err := v.db.Transact(ctx, ops)
@@ -233,14 +233,14 @@ func (v *OVS) interfaces(ctx context.Context, plugs []Plug) (map[string]*vswitch
 }
 
 // interfaceIDs are the external_ids by which ovn-controller and this agent know a host end.
-func interfaceIDs(o Owner, p Plug) map[string]string {
+func interfaceIDs(o Owner, p OVSPort) map[string]string {
 	return map[string]string{
 		"iface-id": p.PortName, "iface-id-ver": o.UID, "attached_mac": p.MAC, "sandbox": o.Sandbox, keyPortUUID: p.PortUUID,
 	}
 }
 
 // mark gives an Interface row its external_ids again. Those of ovn-controller stay.
-func mark(row string, o Owner, p Plug) ovsdb.Operation {
+func mark(row string, o Owner, p OVSPort) ovsdb.Operation {
 	ids := interfaceIDs(o, p)
 	return ovsdb.Operation{
 		Op: ovsdb.OperationMutate, Table: vswitch.InterfaceTable,
@@ -253,7 +253,7 @@ func mark(row string, o Owner, p Plug) ovsdb.Operation {
 }
 
 // plugOps are the operations that put host ends of a sandbox into the integration bridge.
-func (v *OVS) plugOps(ctx context.Context, o Owner, plugs []Plug) ([]ovsdb.Operation, error) {
+func (v *OVS) plugOps(ctx context.Context, o Owner, plugs []OVSPort) ([]ovsdb.Operation, error) {
 	settings, err := v.Settings(ctx)
 	if err != nil {
 		return nil, err
@@ -266,17 +266,17 @@ func (v *OVS) plugOps(ctx context.Context, o Owner, plugs []Plug) ([]ovsdb.Opera
 	return append(ops, older...), err
 }
 
-func (v *OVS) insertOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation, error) {
+func (v *OVS) insertOps(o Owner, bridge string, plugs []OVSPort) ([]ovsdb.Operation, error) {
 	ops := []ovsdb.Operation{ovndb.Present(vswitch.BridgeTable, bridge)}
 	var ports []any
 	for i, p := range plugs {
 		ifID, portID := fmt.Sprintf("iface%d", i), fmt.Sprintf("port%d", i)
-		iface, err := v.db.Insert(&vswitch.Interface{UUID: ifID, Name: p.HostEnd, ExternalIDs: interfaceIDs(o, p)})
+		iface, err := v.db.Insert(&vswitch.Interface{UUID: ifID, Name: p.HostVeth, ExternalIDs: interfaceIDs(o, p)})
 		if err != nil {
 			return nil, err
 		}
 		port, err := v.db.Insert(&vswitch.Port{
-			UUID: portID, Name: p.HostEnd, Interfaces: []string{ifID},
+			UUID: portID, Name: p.HostVeth, Interfaces: []string{ifID},
 			ExternalIDs: map[string]string{keySandbox: o.Sandbox},
 			OtherConfig: map[string]string{"transient": "true"},
 		})
@@ -293,7 +293,7 @@ func (v *OVS) insertOps(o Owner, bridge string, plugs []Plug) ([]ovsdb.Operation
 
 // supersede takes the names of the ports off the OVS ports that older sandboxes have of them, whose DEL may come late or never:
 // of two OVS ports of one name, ovn-controller chooses either at its next recompute.
-func (v *OVS) supersede(ctx context.Context, plugs []Plug) ([]ovsdb.Operation, error) {
+func (v *OVS) supersede(ctx context.Context, plugs []OVSPort) ([]ovsdb.Operation, error) {
 	var interfaces []vswitch.Interface
 	if err := v.db.Client().List(ctx, &interfaces); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
@@ -301,7 +301,7 @@ func (v *OVS) supersede(ctx context.Context, plugs []Plug) ([]ovsdb.Operation, e
 	var ops []ovsdb.Operation
 	for i := range interfaces {
 		row := &interfaces[i]
-		named := func(p Plug) bool { return p.PortName == row.ExternalIDs["iface-id"] && p.HostEnd != row.Name }
+		named := func(p OVSPort) bool { return p.PortName == row.ExternalIDs["iface-id"] && p.HostVeth != row.Name }
 		if !isOurs(row) || !slices.ContainsFunc(plugs, named) {
 			continue
 		}
@@ -316,7 +316,7 @@ func (v *OVS) supersede(ctx context.Context, plugs []Plug) ([]ovsdb.Operation, e
 
 // AwaitFlows waits until ovn-controller says of every host end that its flows are installed, by events. The error
 // has code 106 and says who is behind.
-func (v *OVS) AwaitFlows(ctx context.Context, plugs []Plug) error {
+func (v *OVS) AwaitFlows(ctx context.Context, plugs []OVSPort) error {
 	v.listen.Do(func() {
 		v.db.Client().Cache().AddEventHandler(&cache.EventHandlerFuncs{
 			AddFunc:    func(_ string, m model.Model) { v.wake(m) },
@@ -346,21 +346,21 @@ func (v *OVS) wake(m model.Model) {
 	}
 }
 
-func (v *OVS) await(ctx context.Context, p Plug) error {
+func (v *OVS) await(ctx context.Context, p OVSPort) error {
 	again := make(chan struct{}, 1)
 	v.mu.Lock()
-	v.waiters[p.HostEnd] = again
+	v.waiters[p.HostVeth] = again
 	v.mu.Unlock()
 	defer func() {
 		v.mu.Lock()
-		delete(v.waiters, p.HostEnd)
+		delete(v.waiters, p.HostVeth)
 		v.mu.Unlock()
 	}()
 	for {
-		iface := &vswitch.Interface{Name: p.HostEnd}
+		iface := &vswitch.Interface{Name: p.HostVeth}
 		err := v.db.Client().Get(ctx, iface)
 		if err == nil && iface.Error != nil && *iface.Error != "" {
-			return conf.Errorf(conf.CodeNoFlows, "see ovs-vswitchd's log on this node", "Open vSwitch does not take the host end %s: %s", p.HostEnd, *iface.Error)
+			return conf.Errorf(conf.CodeNoFlows, "see ovs-vswitchd's log on this node", "Open vSwitch does not take the host end %s: %s", p.HostVeth, *iface.Error)
 		}
 		if err == nil && iface.ExternalIDs["ovn-installed"] == "true" && iface.ExternalIDs["iface-id"] == p.PortName {
 			return nil
@@ -374,16 +374,16 @@ func (v *OVS) await(ctx context.Context, p Plug) error {
 }
 
 // behind is the error of a wait that ended in vain, as far as the node can tell.
-func (v *OVS) behind(p Plug, iface *vswitch.Interface) error {
+func (v *OVS) behind(p OVSPort, iface *vswitch.Interface) error {
 	if iface.Ofport == nil || *iface.Ofport <= 0 {
 		return conf.Errorf(conf.CodeNoFlows, "is ovs-vswitchd running on this node?",
-			"port %s: Open vSwitch is behind, it has not taken the host end %s", p.PortName, p.HostEnd)
+			"port %s: Open vSwitch is behind, it has not taken the host end %s", p.PortName, p.HostVeth)
 	}
-	return &NoFlows{Plug: p}
+	return &NoFlows{Port: p}
 }
 
 // NoFlows is a port that Open vSwitch has taken and for which ovn-controller has installed no flows. Whether that
 // is northd's or ovn-controller's doing only NB can tell: see NB.Explain.
-type NoFlows struct{ Plug Plug }
+type NoFlows struct{ Port OVSPort }
 
-func (e *NoFlows) Error() string { return "port " + e.Plug.PortName + ": flows are not installed" }
+func (e *NoFlows) Error() string { return "port " + e.Port.PortName + ": flows are not installed" }

@@ -99,7 +99,7 @@ func TestTakenMACIsPassedOver(t *testing.T) {
 			again("restored", port, 1, 0, 1)
 
 			w.proxy.Reset()
-			taken := []ovnport.Want{want(n, "net1", "fd51:0:0:1:2::1", made.String())}
+			taken := []ovnport.Request{want(n, "net1", "fd51:0:0:1:2::1", made.String())}
 			_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-3"), taken, nobody(t))
 			wantCode(t, err, conf.CodeInUse, "MAC "+made.String(), "shop/other")
 			w.wantCounts(t, 0, 1, 2)

@@ -87,7 +87,7 @@ func TestBoundaryWireIsFull(t *testing.T) {
 	}
 	w.wantOneHolder(t)
 	for _, n := range []*netmodel.Network{a, b} {
-		_, err := w.nb.Ensure(timeout(t), owner("late", "sandbox-late"), []ovnport.Want{want(n, "net1")}, nobody(t))
+		_, err := w.nb.Ensure(timeout(t), owner("late", "sandbox-late"), []ovnport.Request{want(n, "net1")}, nobody(t))
 		wantCode(t, err, conf.CodeNoAddressLeft, n.ID())
 	}
 	mustRelease(t, w.nb, "sandbox-252", last...) // of a
@@ -117,7 +117,7 @@ func TestBoundaryFixedOnAWire(t *testing.T) {
 			a, b := w.onWire(t, "shop", "a", 100, dual), w.onWire(t, "web", "b", 100, dual)
 			mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(a, "net1", tt.first...))
 			before := read(t, w.Server)
-			_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Want{want(b, "net1", tt.second...)}, nobody(t))
+			_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Request{want(b, "net1", tt.second...)}, nobody(t))
 			wantCode(t, err, conf.CodeInUse, "web/b", tt.what, "shop/web-1")
 			w.wantUnchanged(t, before)
 			other := w.onWire(t, "web", "c", 101, dual)
@@ -127,7 +127,7 @@ func TestBoundaryFixedOnAWire(t *testing.T) {
 	t.Run("a MAC of the form of leases", func(t *testing.T) {
 		w := newWorld(t)
 		n := w.onWire(t, "shop", "a", 100, "")
-		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1", "0a:58:0a:32:00:07")}, nobody(t))
+		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", "0a:58:0a:32:00:07")}, nobody(t))
 		wantCode(t, err, conf.CodeInvalidConfig, "MAC 0a:58:0a:32:00:07 is not the one of its own address")
 	})
 }
@@ -143,7 +143,7 @@ func TestBoundaryPodDoesNotGetAGatewaysAddress(t *testing.T) {
 	}
 	before := read(t, w.Server)
 	for _, ips := range [][]string{{"10.50.0.2"}, {"10.50.0.5", "10.50.0.2"}} {
-		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Want{want(n, "net1", ips...)}, nobody(t))
+		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", ips...)}, nobody(t))
 		wantCode(t, err, conf.CodeInUse, "address 10.50.0.2 of network shop/a is held by network web/b (gateway) and router core (gateway)")
 		w.wantUnchanged(t, before)
 	}
@@ -151,7 +151,7 @@ func TestBoundaryPodDoesNotGetAGatewaysAddress(t *testing.T) {
 	if got := ports[0].Addresses[0].Addr().String(); got != "10.50.0.5" {
 		t.Errorf("the pod has %s", got)
 	}
-	_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Want{want(n, "net1")}, nobody(t))
+	_, err := w.nb.Ensure(timeout(t), owner("web-2", "sandbox-2"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	wantCode(t, err, conf.CodeNoAddressLeft, "shop/a")
 }
 
@@ -167,7 +167,7 @@ func TestLostPortMeetsAGatewaysAddress(t *testing.T) {
 			w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.AddressKey(n.AddressBook(), netip.MustParseAddr(gateway)), "row": ovndbtest.Op{
 				"name": gateway, "external_ids": ovndbtest.Map(map[string]string{ovndb.ClaimantPrefix + "router core": "gateway"})}})
 			err := w.nb.Restore(timeout(t), o, wanted, had, nobody(t))
-			if _, taken := errors.AsType[*ovnport.Taken](err); !taken || err.Error() != "address "+gateway+" is held by router core (gateway)" {
+			if _, taken := errors.AsType[*ovnport.InUse](err); !taken || err.Error() != "address "+gateway+" is held by router core (gateway)" {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -197,7 +197,7 @@ func TestBoundaryWirePortComesBack(t *testing.T) {
 // One port on a wire is one committed transaction, like any other.
 func TestBoundaryWireCostsNoMore(t *testing.T) {
 	w := newWorld(t)
-	var wants []ovnport.Want
+	var wants []ovnport.Request
 	for i := range 4 {
 		wants = append(wants, want(w.onWire(t, "shop", fmt.Sprint("n", i), 100+i%2, fmt.Sprintf(`,"subnets":"10.%d.0.0/16,fd50::/64"`, i)), fmt.Sprint("net", i)))
 	}

@@ -131,8 +131,8 @@ func owner(pod, sandbox string) ovnport.Owner {
 }
 
 // want writes a Want: the words are fixed addresses or MACs.
-func want(n *netmodel.Network, ifName string, words ...string) ovnport.Want {
-	w := ovnport.Want{Interface: ifName, Network: n}
+func want(n *netmodel.Network, ifName string, words ...string) ovnport.Request {
+	w := ovnport.Request{Interface: ifName, Network: n}
 	for _, word := range words {
 		if hw, err := net.ParseMAC(word); err == nil && strings.Count(word, ":") == 5 && len(word) == 17 {
 			w.MAC = hw
@@ -158,7 +158,7 @@ func nobody(t testing.TB) ovnport.Supersedes {
 	}
 }
 
-func mustEnsure(t testing.TB, n *ovnport.NB, o ovnport.Owner, wants ...ovnport.Want) []ovnport.Port {
+func mustEnsure(t testing.TB, n *ovnport.NB, o ovnport.Owner, wants ...ovnport.Request) []ovnport.Port {
 	t.Helper()
 	ports, err := n.Ensure(timeout(t), o, wants, anyone)
 	if err != nil {
@@ -174,10 +174,10 @@ func mustRelease(t testing.TB, n *ovnport.NB, sandbox string, ports ...ovnport.P
 	}
 }
 
-func held(ports []ovnport.Port) []ovnport.Held {
-	out := make([]ovnport.Held, len(ports))
+func held(ports []ovnport.Port) []ovnport.Keys {
+	out := make([]ovnport.Keys, len(ports))
 	for i, p := range ports {
-		out[i] = ovnport.Held{UUID: p.UUID, Claims: p.Claims}
+		out[i] = ovnport.Keys{UUID: p.UUID, Claims: p.Claims}
 	}
 	return out
 }
@@ -369,7 +369,7 @@ func (s *snapshot) differs(o ovnport.Owner, p ovnport.Port, security bool) strin
 }
 
 // wantPorts demands that the ports are there, as told, with no violation, and that no other port or claim is.
-func (w *world) wantPorts(t testing.TB, o ovnport.Owner, ports []ovnport.Port, wants ...ovnport.Want) {
+func (w *world) wantPorts(t testing.TB, o ovnport.Owner, ports []ovnport.Port, wants ...ovnport.Request) {
 	t.Helper()
 	s := read(t, w.Server)
 	s.check(t)

@@ -83,8 +83,8 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 		if i > 0 {
 			ip = netip.PrefixFrom(netip.MustParseAddr("10.1.0.11"), 24)
 		}
-		want := ovnport.Want{Interface: "net1", Network: blue, IPs: []netip.Prefix{ip, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 15: byte(10 + i)}), 64)}}
-		if _, err := ports.Ensure(ctx, owner, []ovnport.Want{want}, nil); err != nil {
+		want := ovnport.Request{Interface: "net1", Network: blue, IPs: []netip.Prefix{ip, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 15: byte(10 + i)}), 64)}}
+		if _, err := ports.Ensure(ctx, owner, []ovnport.Request{want}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,7 +122,7 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 			t.Fatal(err)
 		}
 		owner := ovnport.Owner{Namespace: "infra", Pod: "on-" + node.Node, UID: "u", Sandbox: node.Node, Node: node.Node, Chassis: node.Name}
-		if _, err := ovnport.NewNB(db).Ensure(ctx, owner, []ovnport.Want{{Interface: "net1", Network: view}}, nil); err != nil {
+		if _, err := ovnport.NewNB(db).Ensure(ctx, owner, []ovnport.Request{{Interface: "net1", Network: view}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

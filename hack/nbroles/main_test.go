@@ -170,7 +170,7 @@ func owner(node, pod, sandbox string) ovnport.Owner {
 
 func (w *world) add(db *ovndb.DB, o ovnport.Owner) ovnport.Port {
 	w.t.Helper()
-	ports, err := ovnport.NewNB(db).Ensure(w.ctx, o, []ovnport.Want{{Interface: "net1", Network: w.network}},
+	ports, err := ovnport.NewNB(db).Ensure(w.ctx, o, []ovnport.Request{{Interface: "net1", Network: w.network}},
 		func(context.Context, ovnport.Owner) error { return nil })
 	w.must(err)
 	return ports[0]
@@ -322,14 +322,14 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 		w.t.Errorf("the newer sandbox has port %s, want %s", taken.UUID, own.UUID)
 	}
 	port := ovnport.NewNB(a)
-	w.must(port.Release(w.ctx, "s3", []ovnport.Held{{UUID: own.UUID, Claims: own.Claims}}))
+	w.must(port.Release(w.ctx, "s3", []ovnport.Keys{{UUID: own.UUID, Claims: own.Claims}}))
 	for i := range 20 {
 		sandbox := fmt.Sprint("round-", i)
 		p := w.add(a, owner("node-a", "web-"+fmt.Sprint(i), sandbox))
 		if len(p.Claims) == 0 {
 			w.t.Fatal("the port has no claim: the claims' role was not tried")
 		}
-		w.must(port.Release(w.ctx, sandbox, []ovnport.Held{{UUID: p.UUID, Claims: p.Claims}}))
+		w.must(port.Release(w.ctx, sandbox, []ovnport.Keys{{UUID: p.UUID, Claims: p.Claims}}))
 	}
 	w.must(ovnnet.New(a, nil).Announce(w.ctx, "node-a", "chassis-new"))
 	moved := 0
@@ -348,7 +348,7 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 	if moved == 0 {
 		w.t.Error("no node could make itself the first of the gateway")
 	}
-	w.must(ovnport.NewNB(b).Release(w.ctx, "s2", []ovnport.Held{{UUID: victim.UUID, Claims: victim.Claims}}))
+	w.must(ovnport.NewNB(b).Release(w.ctx, "s2", []ovnport.Keys{{UUID: victim.UUID, Claims: victim.Claims}}))
 	rows := w.DumpTables(w.t, "Logical_Switch_Port", "Copp")
 	for _, row := range append(rows["Logical_Switch_Port"], rows["Copp"]...) {
 		ids := row["external_ids"].(map[string]string)
@@ -395,7 +395,7 @@ func (w *world) doesNotWork(a *ovndb.DB) {
 	w.must(err)
 	_, err = ovnnet.New(a, nil).Share(w.ctx, wide, "node-a")
 	w.permissionError("a node's first pod on a layer3 network", err)
-	_, err = ovnport.NewNB(a).Ensure(w.ctx, owner("node-a", "victim", "s9"), []ovnport.Want{{Interface: "net1", Network: w.network}},
+	_, err = ovnport.NewNB(a).Ensure(w.ctx, owner("node-a", "victim", "s9"), []ovnport.Request{{Interface: "net1", Network: w.network}},
 		func(context.Context, ovnport.Owner) error { return nil })
 	w.permissionError("taking a port over from another node", err)
 }

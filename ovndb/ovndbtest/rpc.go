@@ -42,7 +42,7 @@ func Map(m map[string]string) any {
 }
 
 // callTimeout bounds one request to a server that may hang.
-const callTimeout = 30 * time.Second
+const callTimeout = 2 * time.Minute
 
 // call sends one request over a connection of its own.
 func call(socket, method string, params []any, result any) error {

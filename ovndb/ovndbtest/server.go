@@ -16,6 +16,7 @@ import (
 // The schemas that the packages of OVN and Open vSwitch bring.
 const (
 	nbSchema  = "/usr/share/ovn/ovn-nb.ovsschema"
+	sbSchema  = "/usr/share/ovn/ovn-sb.ovsschema"
 	ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
 )
 
@@ -31,8 +32,8 @@ type Server struct {
 	file     string
 	control  string // the path of its unixctl socket
 	pid      int
-	args     []string      // beside those that every server gets
-	ended    chan struct{} // closed when the process ended
+	args     []string        // beside those that every server gets
+	ended    <-chan struct{} // closed when the process ended
 }
 
 // StartNB starts a standalone ovsdb-server with OVN's Northbound database. It ends with the test.
@@ -47,6 +48,17 @@ func StartOVS(t testing.TB) *Server {
 	s := startStandalone(t, "Open_vSwitch", ovsSchema)
 	s.Transact(t, Op{"op": "insert", "table": "Open_vSwitch", "row": Op{}})
 	return s
+}
+
+// StartNorthd starts ovn-northd for an NB, with a Southbound database of its own, which it returns.
+func StartNorthd(t testing.TB, northbound *Server) (southbound *Server) {
+	t.Helper()
+	southbound = startStandalone(t, "OVN_Southbound", sbSchema)
+	pid, ended := spawn(t, exec.Command(Need(t, "ovn-northd"), "--ovnnb-db="+northbound.Endpoint(),
+		"--ovnsb-db="+southbound.Endpoint(), "--unixctl="+filepath.Join(TempDir(t), "northd.ctl"),
+		"-vconsole:off", "-vsyslog:off", "-vfile:off"))
+	t.Cleanup(func() { kill(ended, pid) })
+	return southbound
 }
 
 func startStandalone(t testing.TB, database, schema string) *Server {
@@ -114,9 +126,23 @@ func run(t testing.TB, program string, args ...string) string {
 func (s *Server) start() {
 	s.t.Helper()
 	args := []string{"--remote=punix:" + s.Socket, "--unixctl=" + s.control, "-vconsole:off", "-vsyslog:off", "-vfile:off"}
-	cmd := exec.Command(Need(s.t, "ovsdb-server"), append(append(args, s.args...), s.file)...)
+	pid, ended := spawn(s.t, exec.Command(Need(s.t, "ovsdb-server"), append(append(args, s.args...), s.file)...))
+	if s.ended == nil {
+		// Once: one that is started again goes after its clients all the same.
+		s.t.Cleanup(s.Kill)
+	}
+	s.pid, s.ended = pid, ended
+	s.until("answers", func() bool {
+		var names []string
+		return call(s.Socket, "list_dbs", []any{}, &names) == nil
+	})
+}
+
+// spawn starts a process that ends with this one at the latest. ended is closed when it has ended.
+func spawn(t testing.TB, cmd *exec.Cmd) (pid int, ended <-chan struct{}) {
+	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error), make(chan struct{})
+	started, over := make(chan error), make(chan struct{})
 	go func() {
 		// Pdeathsig is sent when the thread ends that started the process.
 		runtime.LockOSThread()
@@ -124,22 +150,14 @@ func (s *Server) start() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // by a signal, as a rule
-			close(ended)
+			_ = cmd.Wait() // a signal ends it as a rule
+			close(over)
 		}
 	}()
 	if err := <-started; err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if s.ended == nil {
-		// Once: one that is started again goes after its clients all the same.
-		s.t.Cleanup(s.Kill)
-	}
-	s.pid, s.ended = cmd.Process.Pid, ended
-	s.until("answers", func() bool {
-		var names []string
-		return call(s.Socket, "list_dbs", []any{}, &names) == nil
-	})
+	return cmd.Process.Pid, over
 }
 
 // until polls what the server itself does not announce.
@@ -157,8 +175,8 @@ func (s *Server) until(what string, done func() bool) {
 	}
 }
 
-// end kills the process if it still runs, and waits for it.
-func (s *Server) end(ended <-chan struct{}, pid int) {
+// kill kills a process if it still runs, and waits for its end.
+func kill(ended <-chan struct{}, pid int) {
 	select {
 	case <-ended:
 		return // its pid may be another process's by now
@@ -169,7 +187,7 @@ func (s *Server) end(ended <-chan struct{}, pid int) {
 }
 
 // Kill ends the server like a power cut.
-func (s *Server) Kill() { s.end(s.ended, s.pid) }
+func (s *Server) Kill() { kill(s.ended, s.pid) }
 
 // Restart kills the server if it runs and starts it again on the same files.
 func (s *Server) Restart() {
