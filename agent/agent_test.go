@@ -68,7 +68,7 @@ func (l *logged) String() string {
 // pods is a source with one pod, shop/web, and its networks, by name; at first shop/blue.
 type pods struct {
 	panics bool
-	nads   map[string]netmodel.NAD
+	nads   map[string]testNAD
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -138,9 +138,21 @@ func (p *pods) NAD(_ context.Context, namespace, name string) (*netmodel.NAD, er
 	if !found || namespace != "shop" {
 		return nil, netmodel.ErrNotFound
 	}
-	def.Namespace, def.Name = namespace, name
-	def.SetConfig(def.Config, false)
-	return &def, nil
+	return def.nad(namespace, name, def.Config, netmodel.KeptConfig), nil
+}
+
+// testNAD is a NAD as a test writes it.
+type testNAD struct {
+	Config, Resource, State string
+	Deleting, HasFinalizer  bool
+}
+
+// nad is the NAD as a source reads it, with a text of at most keep bytes.
+func (n testNAD) nad(namespace, name, config string, keep int) *netmodel.NAD {
+	return &netmodel.NAD{
+		Namespace: namespace, Name: name, Config: netmodel.ParseConfig(namespace, name, config, keep),
+		Resource: n.Resource, State: n.State, Deleting: n.Deleting, HasFinalizer: n.HasFinalizer,
+	}
 }
 
 // LiveNAD counts: an API server answers each time.
@@ -150,7 +162,7 @@ func (p *pods) LiveNAD(ctx context.Context, namespace, name string) (*netmodel.N
 	p.mu.Unlock()
 	def, err := p.NAD(ctx, namespace, name)
 	if err == nil {
-		def.SetConfig(cmp.Or(p.newer[name], p.nads[name].Config), true)
+		def = p.nads[name].nad(namespace, name, cmp.Or(p.newer[name], p.nads[name].Config), netmodel.MaxDelegateConfig)
 	}
 	if p.onFetch != nil {
 		p.onFetch()
@@ -184,7 +196,7 @@ func (p *pods) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{nads: map[string]netmodel.NAD{"blue": {Config: blue}}}}
+	r := &rig{t: t, nb: ovndbtest.StartNB(t), ovs: ovndbtest.StartOVS(t), source: &pods{nads: map[string]testNAD{"blue": {Config: blue}}}}
 	r.proxy = ovndbtest.StartProxy(t, r.nb.Endpoint())
 	r.putSwitch("blue", blue)
 	r.ovs.VSCtl("--no-wait", "add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")

@@ -22,7 +22,7 @@ func TestBoundaryAcceptedNetworkTakesPods(t *testing.T) {
 	}
 	r := newRig(t)
 	r.setSwitch(accepted, inForce(accepted))
-	r.source.nads["blue"] = netmodel.NAD{Config: config}
+	r.source.nads["blue"] = testNAD{Config: config}
 	r.start()
 	p, err := r.planFor("c1", "blue")
 	if err != nil {

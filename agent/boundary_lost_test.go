@@ -16,7 +16,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -75,7 +74,7 @@ func (l *looked) lose(p ovnport.Port) {
 
 func newLosing(t *testing.T) *looked {
 	l := newLooked(t)
-	l.source.nads["green"] = netmodel.NAD{Config: green}
+	l.source.nads["green"] = testNAD{Config: green}
 	l.putSwitch("green", green)
 	return l
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -36,7 +35,7 @@ const ext = `{"cniVersion":"1.0.0","name":"e","type":"bridge","capabilities":{"m
 // Conformance: N-36 N-86 N-87 N-93 N-100
 func TestDelegatesOnly(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"] = netmodel.NAD{Config: ext}
+	r.source.nads["ext"] = testNAD{Config: ext}
 	r.start()
 	nbTables := []string{"Logical_Switch", "Logical_Switch_Port", "Copp", "NB_Global"}
 	ovsTables := []string{"Open_vSwitch", "Bridge", "Port", "Interface"}
@@ -95,7 +94,7 @@ func TestRefusedDelegates(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			r.source.nads["ext"] = netmodel.NAD{Config: tt.config}
+			r.source.nads["ext"] = testNAD{Config: tt.config}
 			r.start()
 			asked := 0
 			r.proxy.Before(func(ovndbtest.Transact) { asked++ })
@@ -112,7 +111,7 @@ func TestRefusedDelegates(t *testing.T) {
 // A pod on an OVN network and a delegate that is refused gets neither.
 func TestRefusedDelegatesBesideOVN(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"] = netmodel.NAD{Config: ext}
+	r.source.nads["ext"] = testNAD{Config: ext}
 	r.start()
 	_, err := r.planFor("c1", `[{"name":"blue"},{"name":"ext","bandwidth":{"egressRate":1}}]`)
 	r.wantRefused(err, conf.CodeInvalidConfig, "interface net2: network shop/ext: bandwidth")
@@ -122,7 +121,7 @@ func TestRefusedDelegatesBesideOVN(t *testing.T) {
 // looks for itself.
 func TestDelegatesThatTheNodeRefuses(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"] = netmodel.NAD{Config: `{"plugins":[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"tuning"}]}`}
+	r.source.nads["ext"] = testNAD{Config: `{"plugins":[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"tuning"}]}`}
 	r.start()
 	asked := 0
 	r.proxy.Before(func(ovndbtest.Transact) { asked++ })
@@ -158,8 +157,8 @@ func TestDelegatesThatTheNodeRefuses(t *testing.T) {
 // A plugin of the version before has one list for both, and sends it alone: its delegates without "ipam" go on.
 func TestBoundaryAgentServesPluginWithoutAllowedIPAM(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["plain"] = netmodel.NAD{Config: `{"type":"bridge"}`}
-	r.source.nads["leased"] = netmodel.NAD{Config: `{"type":"bridge","ipam":{"type":"bridge"}}`}
+	r.source.nads["plain"] = testNAD{Config: `{"type":"bridge"}`}
+	r.source.nads["leased"] = testNAD{Config: `{"type":"bridge","ipam":{"type":"bridge"}}`}
 	r.start()
 	ask := func(network string) (*agentapi.Plan, error) {
 		p := &agentapi.Plan{}
@@ -222,7 +221,7 @@ func TestRules(t *testing.T) {
 	t.Run("compatible", func(t *testing.T) {
 		r := newRig(t)
 		r.conf.Compatible = true
-		r.source.nads["ext"] = netmodel.NAD{Config: ext}
+		r.source.nads["ext"] = testNAD{Config: ext}
 		r.start()
 		p, err := r.planFor("c1", `[{"name":"ext","ips":["10.9.0.7"]}]`)
 		r.must(err)
@@ -242,7 +241,7 @@ func TestRules(t *testing.T) {
 // Conformance: N-3
 func TestPlanFromTheFolder(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"], r.source.nads["bad"] = netmodel.NAD{}, netmodel.NAD{}
+	r.source.nads["ext"], r.source.nads["bad"] = testNAD{}, testNAD{}
 	r.conf.NADConfDir = folder(t, map[string]string{"a.conf": `{"name":"ext","type":"macvlan"}`, "b.conf": `{"name":"bad","plugins":[{}]}`})
 	r.start()
 	p, err := r.planFor("c1", "ext")
@@ -261,8 +260,8 @@ func TestPlanFromTheFolder(t *testing.T) {
 func TestPlanOfBothKinds(t *testing.T) {
 	r := newRig(t)
 	r.accept("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400,"routes":[{"dst":"192.0.2.0/24"},{"dst":"198.51.100.0/24"}]}`)
-	r.source.nads["blue"] = netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400,"routes":[{"dst":"192.0.2.0/24"},{"dst":"198.51.100.0/24"}]}`}
-	r.source.nads["ext"] = netmodel.NAD{Config: ext}
+	r.source.nads["blue"] = testNAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400,"routes":[{"dst":"192.0.2.0/24"},{"dst":"198.51.100.0/24"}]}`}
+	r.source.nads["ext"] = testNAD{Config: ext}
 	r.conf.KeepOnPrimary = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	r.start()
 	p, err := r.planBy("c1", map[string]string{

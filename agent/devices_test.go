@@ -20,7 +20,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -81,9 +80,9 @@ func newDeviceRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
 	r.conf.PodResources = filepath.Join(filepath.Dir(r.conf.Socket), "kubelet.sock")
-	r.source.nads["ext"] = netmodel.NAD{Config: ext}
-	r.source.nads["vf"] = netmodel.NAD{Config: `{"cniVersion":"1.0.0","name":"v","plugins":[{"type":"sriov","vlan":7},{"type":"tuning"}]}`, Resource: vf}
-	r.source.nads["vg"] = netmodel.NAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vg}
+	r.source.nads["ext"] = testNAD{Config: ext}
+	r.source.nads["vf"] = testNAD{Config: `{"cniVersion":"1.0.0","name":"v","plugins":[{"type":"sriov","vlan":7},{"type":"tuning"}]}`, Resource: vf}
+	r.source.nads["vg"] = testNAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vg}
 	return r
 }
 
@@ -310,7 +309,7 @@ func (r *rig) info(text string) {
 func TestResourceOfAnOVNNetwork(t *testing.T) {
 	r := newDeviceRig(t)
 	k := r.kubelet(vf + ": d1")
-	r.source.nads["blue"] = netmodel.NAD{Config: blue, Resource: vf}
+	r.source.nads["blue"] = testNAD{Config: blue, Resource: vf}
 	r.start()
 	_, err := r.planFor("c1", "blue")
 	r.wantRefused(err, conf.CodeInvalidConfig, "interface net1: network shop/blue: annotation k8s.v1.cni.cncf.io/resourceName: an OVN port takes no device")

@@ -11,7 +11,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // opens counts how often a file is opened meanwhile.
@@ -41,7 +40,7 @@ func TestBoundaryTheJournalIsReadOnce(t *testing.T) {
 	l.conf.PodResources = filepath.Join(t.TempDir(), "kubelet.sock")
 	l.agent.kubelet.Socket = l.conf.PodResources
 	l.kubelet(vf + ": d2")
-	l.source.nads["vf"] = netmodel.NAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
+	l.source.nads["vf"] = testNAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
 	l.writeAttached(l.leftIn("c9", "eth0"))
 	entry := filepath.Join(l.conf.StateDir, journal.EntryDir, "c9@eth0")
 	registry := prometheus.NewRegistry()

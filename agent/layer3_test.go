@@ -252,7 +252,7 @@ func TestNodeLosesItsBlockAllTheTime(t *testing.T) {
 // Pods wait together for a network that the controller makes then.
 func TestLayer3NetworkComesLater(t *testing.T) {
 	r := newLayer3(t)
-	r.source.nads["l3"] = netmodel.NAD{Config: l3}
+	r.source.nads["l3"] = testNAD{Config: l3}
 	r.start()
 	waiting, made := 0, make(chan error, 1)
 	r.proxy.Before(func(tx ovndbtest.Transact) {
@@ -296,7 +296,7 @@ func TestLayer3NetworkDoesNotCome(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newLayer3(t)
-			r.source.nads["l3"] = netmodel.NAD{Config: tt.config, State: tt.state}
+			r.source.nads["l3"] = testNAD{Config: tt.config, State: tt.state}
 			tt.before(r)
 			r.start()
 			_, err := r.planFor("c1", "blue,l3")
@@ -331,7 +331,7 @@ func TestLayer3NetworkWasChanged(t *testing.T) {
 					_, err := r.planFor("c1", on("x1"))
 					r.must(err)
 				}
-				r.source.nads["l3"] = netmodel.NAD{Config: tt.nad}
+				r.source.nads["l3"] = testNAD{Config: tt.nad}
 				r.ensure(tt.inForce)
 				p, err := r.planFor("c2", `[{"name":"l3","ips":["`+block.Addr().Next().Next().String()+`"]}]`)
 				r.must(err)
@@ -369,7 +369,7 @@ func TestWishesOnLayer3(t *testing.T) {
 				"GW", block.Addr().Next().String(), "BLOCK", block.String()).Replace
 			rival := `{"type":"ovn-multinet","subnets":"10.7.0.0/24","mtu":1400,"routes":[{"dst":"10.128.0.0/16"}]}`
 			r.putSwitch("rival", rival)
-			r.source.nads["rival"] = netmodel.NAD{Config: rival}
+			r.source.nads["rival"] = testNAD{Config: rival}
 			r.start()
 			p, err := r.planFor("c1", fill(tt.networks))
 			if tt.want != "" {
@@ -402,7 +402,7 @@ func TestAnswersLostAroundTheClaim(t *testing.T) {
 		{"wait for the network", "wait", func(p *ovndbtest.Proxy) { go p.Cut() }}} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newLayer3(t)
-			r.source.nads["l3"] = netmodel.NAD{Config: l3}
+			r.source.nads["l3"] = testNAD{Config: l3}
 			if tt.what != "wait" {
 				r.ensure(l3)
 			}

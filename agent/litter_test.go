@@ -12,7 +12,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -141,7 +140,7 @@ func TestBoundaryFailedDELsRefuseTheNext(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			r.source.nads["ext"] = netmodel.NAD{Config: ext}
+			r.source.nads["ext"] = testNAD{Config: ext}
 			r.start()
 			tt.prepare(r)
 			r.proxy.Reset()

@@ -52,7 +52,7 @@ func (r *layer3) ensure(config string) *netmodel.Network {
 // has is a network whose NAD says what is in force.
 func (r *layer3) has(config string) *netmodel.Network {
 	r.t.Helper()
-	r.source.nads["l3"] = netmodel.NAD{Config: config}
+	r.source.nads["l3"] = testNAD{Config: config}
 	return r.ensure(config)
 }
 
@@ -63,7 +63,7 @@ func newLocalnet(t *testing.T, config string, settings ...string) *rig {
 	t.Helper()
 	r := newRig(t)
 	r.putSwitch("wire", config)
-	r.source.nads["wire"] = netmodel.NAD{Config: config}
+	r.source.nads["wire"] = testNAD{Config: config}
 	r.openVSwitch(settings...)
 	return r
 }
@@ -151,7 +151,7 @@ func TestNoBlockForAPodThatIsRefused(t *testing.T) {
 	r := newLayer3(t)
 	r.has(`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24","mtu":1400}`)
 	r.putSwitch("wire", wire)
-	r.source.nads["wire"] = netmodel.NAD{Config: wire}
+	r.source.nads["wire"] = testNAD{Config: wire}
 	r.start()
 	before := r.rows()
 	_, err := r.planFor("c1", "l3,wire")

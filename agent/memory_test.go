@@ -47,7 +47,7 @@ func (r *rig) planSharing(ctx context.Context, id, networks string) (*agentapi.P
 func TestBoundaryLargeNADNamedOften(t *testing.T) {
 	const size = 250 << 10
 	r := newRig(t)
-	r.source.nads["big"] = netmodel.NAD{Config: bridgeOf(size)}
+	r.source.nads["big"] = testNAD{Config: bridgeOf(size)}
 	r.start()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -73,7 +73,7 @@ func TestBoundaryLargeNADNamedOften(t *testing.T) {
 		}
 	}
 	// A second NAD is fetched too; a short one and OVN's are not. Nothing is kept for the next plan.
-	r.source.nads["mid"], r.source.nads["low"] = netmodel.NAD{Config: bridgeOf(2000)}, netmodel.NAD{Config: bridgeOf(200)}
+	r.source.nads["mid"], r.source.nads["low"] = testNAD{Config: bridgeOf(2000)}, testNAD{Config: bridgeOf(200)}
 	r.source.fetched = nil
 	_, _, err = r.planSharing(t.Context(), "c2", "big,blue,mid,low,big,mid")
 	r.must(err)
@@ -85,8 +85,8 @@ func TestBoundaryLargeNADNamedOften(t *testing.T) {
 // A plan that is made again, because a network is not in force as its NAD says, fetches no text a second time.
 func TestBoundaryTextsAreFetchedOnceInAPlan(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["big"] = netmodel.NAD{Config: bridgeOf(250 << 10)}
-	r.source.nads["blue"] = netmodel.NAD{Config: strings.Replace(blue, "1400", "1300", 1)}
+	r.source.nads["big"] = testNAD{Config: bridgeOf(250 << 10)}
+	r.source.nads["blue"] = testNAD{Config: strings.Replace(blue, "1400", "1300", 1)}
 	r.start()
 	p, _, err := r.planSharing(t.Context(), "c1", "big,blue")
 	r.must(err)
@@ -100,10 +100,10 @@ func TestBoundaryTextsAreFetchedOnceInAPlan(t *testing.T) {
 func TestBoundaryPlansAreRefusedBySize(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"big", "biga", "bigb", "bigc", "bigd", "bige"} {
-		r.source.nads[name] = netmodel.NAD{Config: bridgeOf(250 << 10)}
+		r.source.nads[name] = testNAD{Config: bridgeOf(250 << 10)}
 	}
-	r.source.nads["huge"] = netmodel.NAD{Config: bridgeOf(1 << 20)}
-	r.source.nads["ovn"] = netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"` + strings.Repeat("1", 20000) + `"}`}
+	r.source.nads["huge"] = testNAD{Config: bridgeOf(1 << 20)}
+	r.source.nads["ovn"] = testNAD{Config: `{"type":"ovn-multinet","subnets":"` + strings.Repeat("1", 20000) + `"}`}
 	r.start()
 	asked := 0
 	r.proxy.Before(func(ovndbtest.Transact) { asked++ })
@@ -143,7 +143,7 @@ func TestBoundaryPlansAreRefusedBySize(t *testing.T) {
 	_, err := r.planFor("c1", "ovn")
 	r.wantRefused(err, conf.CodeInvalidConfig, "network shop/ovn: spec.config: 20036 bytes are more than 16384")
 	// A network that is in force stays what it was when its NAD becomes too large.
-	r.source.nads["blue"] = netmodel.NAD{Config: r.source.nads["ovn"].Config}
+	r.source.nads["blue"] = testNAD{Config: r.source.nads["ovn"].Config}
 	p, err := r.planFor("c2", "blue")
 	r.must(err)
 	if len(p.Interfaces) != 1 || p.Interfaces[0].MTU != 1400 {
@@ -156,7 +156,7 @@ func TestBoundaryPlansAreRefusedBySize(t *testing.T) {
 func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 	const pods = 12
 	r := newRig(t)
-	r.source.nads["big"], r.source.nads["mid"] = netmodel.NAD{Config: bridgeOf(250 << 10)}, netmodel.NAD{Config: bridgeOf(2000)}
+	r.source.nads["big"], r.source.nads["mid"] = testNAD{Config: bridgeOf(250 << 10)}, testNAD{Config: bridgeOf(2000)}
 	gate, entered := make(chan struct{}), make(chan struct{}, 100)
 	var mu sync.Mutex
 	now, most := 0, 0
@@ -214,7 +214,7 @@ func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 // A configuration that grew since the source heard of it counts as what it is now: the plan is a large one.
 func TestBoundaryGrownConfigurationIsLarge(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["grown"], r.source.nads["mid"] = netmodel.NAD{Config: bridgeOf(2000)}, netmodel.NAD{Config: bridgeOf(2001)}
+	r.source.nads["grown"], r.source.nads["mid"] = testNAD{Config: bridgeOf(2000)}, testNAD{Config: bridgeOf(2001)}
 	r.source.newer = map[string]string{"grown": bridgeOf(250 << 10)}
 	var free []bool
 	r.source.onFetch = func() {
@@ -235,7 +235,7 @@ func TestBoundaryGrownConfigurationIsLarge(t *testing.T) {
 // A plugin that goes away while its plan waits gives its turn back.
 func TestBoundaryWaitingPlansEndWithTheirPlugin(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["big"] = netmodel.NAD{Config: bridgeOf(250 << 10)}
+	r.source.nads["big"] = testNAD{Config: bridgeOf(250 << 10)}
 	r.start()
 	r.must(r.agent.large.Acquire(t.Context(), maxLarge))
 	conn, err := net.Dial("unix", r.conf.Socket)
@@ -260,7 +260,7 @@ func TestBoundaryRefusalIsShort(t *testing.T) {
 	r := newRig(t)
 	state, err := json.Marshal(netmodel.NetworkState{Reason: "no\n\x1b[2J" + strings.Repeat("y", 5000)})
 	r.must(err)
-	r.source.nads["new"] = netmodel.NAD{Config: blue, State: string(state)}
+	r.source.nads["new"] = testNAD{Config: blue, State: string(state)}
 	r.start()
 	_, err = r.planFor("c1", "new")
 	if msg := fmt.Sprint(err); !strings.Contains(msg, "refused: no ?[2Jyyy") || len(msg) > conf.MaxMessage || strings.ContainsAny(msg, "\n\x1b") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,14 +29,14 @@ const (
 type planNADs struct {
 	agent    *Agent
 	requests []nad.Request
-	accepted map[string]string              // by NAD: the accepted configuration that the plan uses
-	fetched  map[netmodel.NAD]*netmodel.NAD // by what the source keeps
-	size     int                            // of what was fetched, as often as the pod names it
-	release  func()                         // nil: the plan is a small one
+	accepted map[string]string        // by NAD: the accepted configuration that the plan uses
+	fetched  map[string]*netmodel.NAD // by the NAD and the digest of its configuration
+	size     int                      // of what was fetched, as often as the pod names it
+	release  func()                   // nil: the plan is a small one
 }
 
 func newPlanNADs(a *Agent) *planNADs {
-	return &planNADs{agent: a, accepted: map[string]string{}, fetched: map[netmodel.NAD]*netmodel.NAD{}}
+	return &planNADs{agent: a, accepted: map[string]string{}, fetched: map[string]*netmodel.NAD{}}
 }
 
 // close makes room for the next plan with large configurations.
@@ -90,27 +91,29 @@ func (n *planNADs) get(ctx context.Context, namespace, name string) (*netmodel.N
 	if !replaced || errors.Is(err, netmodel.ErrNotFound) {
 		return def, err
 	}
-	other := netmodel.NAD{Namespace: namespace, Name: name} // if the NAD has lost its configuration
-	if err == nil {
-		other = *def
+	if err != nil { // the NAD has lost its configuration
+		def = &netmodel.NAD{Namespace: namespace, Name: name}
 	}
-	other.Config, other.Omitted, other.Accepted = config, netmodel.Omitted{}, true
-	return &other, nil
+	return def.WithAccepted(config), nil
 }
 
 // getOwn returns a NAD with its own configuration, a delegate's with its text.
 func (n *planNADs) getOwn(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	def, err := n.agent.getNAD(ctx, namespace, name)
-	if err != nil || def.Omitted.Size == 0 || def.Omitted.Size > netmodel.MaxDelegateConfig {
+	if err != nil {
+		return nil, err
+	}
+	size := def.Config.Size()
+	if !def.Config.Omitted() || size > netmodel.MaxDelegateConfig {
 		return def, err
 	}
 	if kind, err := def.Kind(); err != nil || conf.IsOVN(kind) {
 		return def, nil // refused without its text
 	}
-	if known := n.fetched[*def]; known != nil {
+	key := fmt.Sprintf("%s %x", def.ID(), def.Config.Digest())
+	if known := n.fetched[key]; known != nil {
 		return known, nil
 	}
-	size := def.Omitted.Size
 	if err := n.admit(ctx, def, size, size); err != nil {
 		return nil, err
 	}
@@ -118,12 +121,12 @@ func (n *planNADs) getOwn(ctx context.Context, namespace, name string) (*netmode
 	if err != nil {
 		return nil, sourceError(err)
 	}
-	if more := len(live.Config) - size; more > 0 { // the source's copy is older than the text
+	if more := live.Config.Size() - size; more > 0 { // the source's copy is older than the text
 		if err := n.admit(ctx, def, size+more, more); err != nil {
 			return nil, err
 		}
 	}
-	n.fetched[*def] = live
+	n.fetched[key] = live
 	return live, nil
 }
 
@@ -132,7 +135,7 @@ func (n *planNADs) getOwn(ctx context.Context, namespace, name string) (*netmode
 // plan that waits for this one.
 func (n *planNADs) admit(ctx context.Context, def *netmodel.NAD, size, more int) error {
 	for _, known := range n.fetched {
-		size += len(known.Config)
+		size += known.Config.Size()
 	}
 	if size > nad.MaxConfigs {
 		return nad.ConfigsTooLarge(size)
@@ -167,7 +170,7 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*netmodel.N
 	if err != nil {
 		return nil, sourceError(err)
 	}
-	if def.Config != "" || def.Omitted.Size > 0 {
+	if def.Config.Size() > 0 {
 		return def, nil
 	}
 	if a.conf.NADConfDir == "" {
@@ -175,10 +178,12 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*netmodel.N
 			"NetworkAttachmentDefinition %s/%s has no spec.config", namespace, name)
 	}
 	other := *def
-	if other.Config, other.File, err = configFile(a.conf.NADConfDir, name); err != nil {
+	text, file, err := configFile(a.conf.NADConfDir, name)
+	if err != nil {
 		return nil, err
 	}
-	if kind, err := netmodel.NetworkKind([]byte(other.Config)); err == nil && conf.IsOVN(kind) {
+	other.File, other.Config = file, netmodel.ParseConfig(namespace, name, text, netmodel.MaxDelegateConfig)
+	if kind, err := other.Kind(); err == nil && conf.IsOVN(kind) {
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "the controller makes OVN networks from NetworkAttachmentDefinitions alone",
 			"network %s/%s: %s: it is of type %s, which belongs in spec.config", namespace, name, other.File, kind)
 	}

@@ -60,14 +60,14 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			src := &pods{nads: map[string]netmodel.NAD{"ext": {Config: tt.own, HasFinalizer: true}}}
+			src := &pods{nads: map[string]testNAD{"ext": {Config: tt.own, HasFinalizer: true}}}
 			a := &Agent{conf: conf.Agent{NADConfDir: folder(t, tt.files)}, source: src}
 			def, err := a.getNAD(t.Context(), "shop", "ext")
 			if tt.code != 0 {
 				wantCoded(t, err, tt.code, replaceDir(tt.want, a.conf.NADConfDir))
 				return
 			}
-			if err != nil || def.Config != tt.want || def.ID() != "shop/ext" || !def.HasFinalizer {
+			if err != nil || def.Config.Text() != tt.want || def.ID() != "shop/ext" || !def.HasFinalizer {
 				t.Errorf("got %+v, %v; want %s", def, err, tt.want)
 			}
 		})
@@ -76,7 +76,7 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 
 // Conformance: N-11
 func TestNADsWithoutConfiguration(t *testing.T) {
-	src := &pods{nads: map[string]netmodel.NAD{"ext": {}}}
+	src := &pods{nads: map[string]testNAD{"ext": {}}}
 	a := &Agent{source: src}
 	_, err := a.getNAD(t.Context(), "shop", "ext")
 	wantCoded(t, err, conf.CodeInvalidConfig, "NetworkAttachmentDefinition shop/ext has no spec.config")

@@ -100,27 +100,27 @@ func TestConfigurationInForce(t *testing.T) {
 	tests := []struct {
 		name      string
 		inForce   string
-		nad       netmodel.NAD
+		nad       testNAD
 		networks  string
 		mtu       int
 		routes    string
 		addresses string // the address, or what it is of
 	}{
 		{"all of it", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400,"routes":[{"dst":"192.0.2.0/24"}]}`,
-			netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.2.0.0/16","mtu":1300,"routes":[{"dst":"198.51.100.0/24"}]}`},
+			testNAD{Config: `{"type":"ovn-multinet","subnets":"10.2.0.0/16","mtu":1300,"routes":[{"dst":"198.51.100.0/24"}]}`},
 			"blue", 1400, "192.0.2.0/24 10.1.0.1", "10.1.0.0/24"},
 		{"refused", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`,
-			netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.2.0.0/24","mtu":1300}`, State: `{"ready":false,"reason":"subnets: 10.1.0.0/24 cannot become 10.2.0.0/24"}`},
+			testNAD{Config: `{"type":"ovn-multinet","subnets":"10.2.0.0/24","mtu":1300}`, State: `{"ready":false,"reason":"subnets: 10.1.0.0/24 cannot become 10.2.0.0/24"}`},
 			"blue", 1400, "", "10.1.0.0/24"},
 		{"a fixed address has the prefix length in force", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`,
-			netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/16","mtu":1400}`},
+			testNAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/16","mtu":1400}`},
 			`[{"name":"blue","ips":["10.1.0.7"]}]`, 1400, "", "10.1.0.7/24"},
-		{"a network of ovn-kubernetes' type", overlay(`"subnets":"10.1.0.0/24","mtu":1400`), netmodel.NAD{Config: overlay(`"subnets":"10.1.0.0/16","mtu":1300`)},
+		{"a network of ovn-kubernetes' type", overlay(`"subnets":"10.1.0.0/24","mtu":1400`), testNAD{Config: overlay(`"subnets":"10.1.0.0/16","mtu":1300`)},
 			"blue", 1400, "", "10.1.0.0/24"},
 		{"a family less", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1400}`,
-			netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","mtu":1400}`}, "blue", 1400, "", "10.1.0.0/24"},
+			testNAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","mtu":1400}`}, "blue", 1400, "", "10.1.0.0/24"},
 		{"in force as it is", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1300}`,
-			netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1300,"portSecurity":true}`}, "blue", 1300, "", "10.1.0.0/24"},
+			testNAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1300,"portSecurity":true}`}, "blue", 1300, "", "10.1.0.0/24"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestConfigurationInForce(t *testing.T) {
 func TestFixedAddressAndWhatIsInForce(t *testing.T) {
 	r := newRig(t)
 	r.accept("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","excludeSubnets":"10.1.0.128/25","mtu":1400}`)
-	r.source.nads["blue"] = netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/16","gateway":"10.1.9.9","mtu":1400}`}
+	r.source.nads["blue"] = testNAD{Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/16","gateway":"10.1.9.9","mtu":1400}`}
 	r.start()
 	for ip, word := range map[string]string{
 		"10.1.5.7":   "10.1.5.7 is outside the subnets 10.1.0.0/24",
@@ -173,7 +173,7 @@ func TestSeveralNetworksChanged(t *testing.T) {
 		if name != "blue" {
 			r.putSwitch(name, fmt.Sprintf(config, mtu))
 		}
-		r.source.nads[name] = netmodel.NAD{Config: fmt.Sprintf(config, 1300)}
+		r.source.nads[name] = testNAD{Config: fmt.Sprintf(config, 1300)}
 	}
 	r.start()
 	p, err := r.planFor("c1", "blue,red,green,blue")
@@ -234,16 +234,16 @@ func TestNetworkChangesAllTheTime(t *testing.T) {
 func TestNetworkIsBeingDeleted(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.source.nads["blue"] = netmodel.NAD{Config: blue, Deleting: true}
+	r.source.nads["blue"] = testNAD{Config: blue, Deleting: true}
 	_, err := r.planFor("c1", "blue")
 	r.wantRefused(err, conf.CodeNetworkNotFound, "shop/blue", "is being deleted")
 
 	// It was changed, and is deleted while the agent finds out what is in force.
 	const changed = `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1300}`
-	r.source.nads["blue"] = netmodel.NAD{Config: changed}
+	r.source.nads["blue"] = testNAD{Config: changed}
 	r.proxy.Before(func(tx ovndbtest.Transact) {
 		if insertsPort(tx) {
-			r.source.nads["blue"] = netmodel.NAD{Config: changed, Deleting: true}
+			r.source.nads["blue"] = testNAD{Config: changed, Deleting: true}
 		}
 	})
 	_, err = r.planFor("c1", "blue")
@@ -255,7 +255,7 @@ func TestNetworkIsBeingDeleted(t *testing.T) {
 func TestRefusalIsTold(t *testing.T) {
 	r := newRig(t)
 	r.withdraw("blue", blue)
-	r.source.nads["blue"] = netmodel.NAD{Config: blue, State: `{"ready":false,"reason":"router: subnet 10.1.0.0/24 overlaps 10.0.0.0/8 of network shop/big"}`}
+	r.source.nads["blue"] = testNAD{Config: blue, State: `{"ready":false,"reason":"router: subnet 10.1.0.0/24 overlaps 10.0.0.0/8 of network shop/big"}`}
 	r.start()
 	_, err := r.planFor("c1", "blue")
 	r.wantRefused(err, conf.CodeTryAgain, "shop/blue", "refused: router: subnet 10.1.0.0/24 overlaps 10.0.0.0/8 of network shop/big")

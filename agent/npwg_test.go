@@ -9,7 +9,6 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Each mention of a network is an attachment of its own: an interface, a port with its own addresses and MAC, an entry in
@@ -72,7 +71,7 @@ func TestWishesForAnInterface(t *testing.T) {
 // Conformance: N-25 N-28 N-35 N-40 N-41 N-48 N-60 N-77 N-81
 func TestInvalidAnnotationFailsThePod(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["ext"] = netmodel.NAD{Config: ext}
+	r.source.nads["ext"] = testNAD{Config: ext}
 	r.start()
 	for _, tt := range []struct{ name, keys, word string }{
 		{"no name", `"namespace":"shop"`, `"name" is missing`},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -21,7 +20,7 @@ func TestSpoiltNADsDoNotStopTheirNetworks(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			r.source.nads["blue"] = netmodel.NAD{Config: tt.nad}
+			r.source.nads["blue"] = testNAD{Config: tt.nad}
 			r.start()
 			p, err := r.planFor("c1", tt.networks)
 			if err != nil {
@@ -40,7 +39,7 @@ func TestSpoiltNADsDoNotStopTheirNetworks(t *testing.T) {
 // What is wrong with both, the NAD and what is in force, is said of the NAD.
 func TestWrongByBoth(t *testing.T) {
 	r := newRig(t)
-	r.source.nads["blue"] = netmodel.NAD{Config: `{"type":"ovn-multinet","subnets":"10.2.0.0/24"}`}
+	r.source.nads["blue"] = testNAD{Config: `{"type":"ovn-multinet","subnets":"10.2.0.0/24"}`}
 	r.start()
 	_, err := r.planFor("c1", `[{"name":"blue","ips":["192.0.2.1"]}]`)
 	if !conf.HasCode(err, conf.CodeInvalidConfig) || len(r.ports()) != 0 {
@@ -54,7 +53,7 @@ func TestLostAnswersAreRemembered(t *testing.T) {
 		"the NAD is withdrawn": func(r *rig) { r.withdraw("blue", blue) },
 		"the network changes, and its NAD is being deleted": func(r *rig) {
 			r.accept("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24","mtu":1300}`)
-			r.source.nads["blue"] = netmodel.NAD{Config: blue, Deleting: true}
+			r.source.nads["blue"] = testNAD{Config: blue, Deleting: true}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func getter(nads map[string]string) (get func(context.Context, string, string) (
 		if !found {
 			return nil, fmt.Errorf("%s: %w", id, netmodel.ErrNotFound)
 		}
-		return &netmodel.NAD{Namespace: namespace, Name: name, Config: text}, nil
+		return nadOf(namespace, name, text), nil
 	}, asked
 }
 
@@ -244,7 +244,7 @@ func FuzzResolve(f *testing.F) {
 		if err != nil {
 			return
 		}
-		attachments, err := Resolve(context.Background(), "shop", requests, Rules{Compatible: compatible}, always(netmodel.NAD{Config: config}))
+		attachments, err := Resolve(context.Background(), "shop", requests, Rules{Compatible: compatible}, always(config, netmodel.NAD{}))
 		if err != nil {
 			if code, _, _ := conf.Describe(err); code != conf.CodeInvalidConfig {
 				t.Errorf("code %d: %v", code, err)

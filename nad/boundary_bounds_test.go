@@ -18,7 +18,11 @@ func TestBoundaryAcceptedNetworkBeyondTheBounds(t *testing.T) {
 	config := `{"type":"ovn-multinet","subnets":"10.1.0.0/24","routes":[` + strings.Join(routes, ",") + `]}`
 	for _, accepted := range []bool{false, true} {
 		get := func(context.Context, string, string) (*netmodel.NAD, error) {
-			return &netmodel.NAD{Namespace: "shop", Name: "blue", Config: config, Accepted: accepted}, nil
+			def := nadOf("shop", "blue", config)
+			if accepted {
+				def = def.WithAccepted(config)
+			}
+			return def, nil
 		}
 		requests := []Request{{Namespace: "shop", Name: "blue", Interface: "net1"}}
 		attachments, err := Resolve(context.Background(), "shop", requests, Rules{}, get)

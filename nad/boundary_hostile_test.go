@@ -36,9 +36,7 @@ func TestBoundaryHostileNADs(t *testing.T) {
 			if !found || namespace != "shop" {
 				return nil, netmodel.ErrNotFound
 			}
-			def := &netmodel.NAD{Namespace: namespace, Name: name}
-			def.SetConfig(config, true)
-			return def, nil
+			return nadOf(namespace, name, config), nil
 		}
 		requests, err := ParseRequests(map[string]string{conf.NetworksAnnotation: tenant.Annotation()}, "shop", "eth0")
 		var attachments []Attachment

@@ -89,10 +89,10 @@ type object map[string]json.RawMessage
 
 // delegateOf reads the spec.config of a NAD, a configuration or a list of them, and puts what the pod asks for into it.
 func delegateOf(def *netmodel.NAD, s *Request, compatible bool) (*Delegate, error) {
-	if size := max(len(def.Config), def.Omitted.Size); size > netmodel.MaxDelegateConfig {
+	if size := def.Config.Size(); size > netmodel.MaxDelegateConfig {
 		return nil, conf.TooLarge(size, netmodel.MaxDelegateConfig)
 	}
-	list, plugins, err := readList([]byte(def.Config))
+	list, plugins, err := readList([]byte(def.Config.Text()))
 	if err != nil {
 		return nil, err
 	}

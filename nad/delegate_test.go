@@ -21,7 +21,7 @@ func delegated(t testing.TB, rules Rules, config, keys string) (*Delegate, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Resolve(context.Background(), "shop", requests, rules, always(netmodel.NAD{Config: config}))
+	got, err := Resolve(context.Background(), "shop", requests, rules, always(config, netmodel.NAD{}))
 	if err != nil {
 		return nil, err
 	}

@@ -26,9 +26,7 @@ func resolveLarge(t *testing.T, networks string, config string) ([]Attachment, i
 	read := 0
 	attachments, err := Resolve(context.Background(), "shop", requests, Rules{}, func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 		read++
-		n := &netmodel.NAD{Namespace: namespace, Name: name}
-		n.SetConfig(config, true)
-		return n, nil
+		return nadOf(namespace, name, config), nil
 	})
 	return attachments, read, err
 }

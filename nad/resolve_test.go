@@ -12,11 +12,18 @@ import (
 )
 
 // always serves one NAD under every name.
-func always(def netmodel.NAD) func(context.Context, string, string) (*netmodel.NAD, error) {
+func always(config string, def netmodel.NAD) func(context.Context, string, string) (*netmodel.NAD, error) {
 	return func(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 		of := def
-		of.Namespace, of.Name = namespace, name
+		of.Namespace, of.Name, of.Config = namespace, name, nadOf(namespace, name, config).Config
 		return &of, nil
+	}
+}
+
+// nadOf is a NAD as its source reads it, with the text of its configuration.
+func nadOf(namespace, name, config string) *netmodel.NAD {
+	return &netmodel.NAD{
+		Namespace: namespace, Name: name, Config: netmodel.ParseConfig(namespace, name, config, netmodel.MaxDelegateConfig),
 	}
 }
 
@@ -28,7 +35,7 @@ func one(ips ...netip.Prefix) []Request {
 func TestResolveRefusesWhatIsBeingDeleted(t *testing.T) {
 	for name, text := range map[string]string{"as it should be": config(`"subnets":"10.1.0.0/24"`), "broken besides": "{"} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(netmodel.NAD{Config: text, Deleting: true, HasFinalizer: true}))
+			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(text, netmodel.NAD{Deleting: true, HasFinalizer: true}))
 			if err == nil {
 				t.Fatalf("it is taken: %+v", got)
 			}
@@ -55,7 +62,7 @@ func TestResolveHandsTheRefusalOn(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			requests := slices.Concat(one(), []Request{{Namespace: "shop", Name: "blue", Interface: "net2"}})
-			got, err := Resolve(context.Background(), "shop", requests, Rules{}, always(netmodel.NAD{Config: config(""), State: tt.state}))
+			got, err := Resolve(context.Background(), "shop", requests, Rules{}, always(config(""), netmodel.NAD{State: tt.state}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +79,7 @@ func TestResolveKeepsRequests(t *testing.T) {
 	requests := one(netip.PrefixFrom(netip.MustParseAddr("10.1.0.7"), -1), netip.PrefixFrom(netip.MustParseAddr("fd01::7"), -1))
 	for _, bits := range []int{24, 16} {
 		subnets := fmt.Sprintf(`"subnets":"10.1.0.0/%d,fd01::/%d"`, bits, 4*bits)
-		got, err := Resolve(context.Background(), "shop", requests, Rules{}, always(netmodel.NAD{Config: config(subnets)}))
+		got, err := Resolve(context.Background(), "shop", requests, Rules{}, always(config(subnets), netmodel.NAD{}))
 		if err != nil {
 			t.Fatal(err)
 		}

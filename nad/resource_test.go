@@ -17,7 +17,7 @@ func resourced(t *testing.T, resource, config, text string) ([]Attachment, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Resolve(context.Background(), "shop", requests, Rules{}, always(netmodel.NAD{Config: config, Resource: resource}))
+	return Resolve(context.Background(), "shop", requests, Rules{}, always(config, netmodel.NAD{Resource: resource}))
 }
 
 // The annotation has the name of Device Information Specification 1.1.0, section 4.1, whatever our constant says.

@@ -46,7 +46,7 @@ func TestBoundaryNamesOfRouters(t *testing.T) {
 		})
 	}
 	// A configuration of no namespace names no router of the whole cluster by chance.
-	if n, err := parseNetwork("", "", []byte(config(`"subnets":"10.1.0.0/16","router":"core"`))); err == nil {
+	if n, err := ParseNetwork("", "", []byte(config(`"subnets":"10.1.0.0/16","router":"core"`))); err == nil {
 		t.Errorf("router %s", n.Router)
 	}
 }

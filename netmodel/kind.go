@@ -8,49 +8,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// NetworkKind returns the "type" of a NAD's spec.config without reading more of it: what is neither conf.NetworkType nor
-// conf.OverlayType is for another CNI plugin.
-func NetworkKind(config []byte) (string, error) {
-	kind, _, err := kindAndName(config)
-	return kind, err
-}
-
-// NetworkID returns which network the NAD namespace/name is of, without reading more than it takes for that; "" when
-// it is no OVN network. The error says that not even that can be told.
-func NetworkID(namespace, name string, config []byte) (string, error) {
-	kind, shared, err := kindAndName(config)
-	switch {
-	case err != nil:
-		return "", conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
-	case kind == conf.NetworkType:
-		return namespace + "/" + name, nil
-	case kind == conf.OverlayType:
-		if err := checkShared(shared); err != nil {
-			return "", conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
-		}
-		return shared, nil
-	}
-	return "", nil
-}
-
-func kindAndName(config []byte) (kind, name string, err error) {
-	var c struct {
-		Type    string          `json:"type"`
-		Name    string          `json:"name"`
-		Plugins json.RawMessage `json:"plugins"`
-	}
-	if err := json.Unmarshal(config, &c); err != nil {
-		return "", "", conf.JSONError(err)
-	}
-	if c.Type == "" && c.Plugins != nil {
-		return "conflist", c.Name, nil
-	}
-	if c.Type == "" {
-		return "", "", conf.ErrNoType
-	}
-	return c.Type, c.Name, nil
-}
-
 // sharedName is the CNI specification's form of a network's name (section "Configuration format").
 var sharedName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 

@@ -279,7 +279,7 @@ func TestNetworkID(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := NetworkID("shop", "blue", []byte(tt.config))
+			got, err := nadWith("shop", "blue", tt.config, KeptConfig).NetworkID()
 			fail := ""
 			if err != nil {
 				fail = err.Error()

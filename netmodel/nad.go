@@ -2,7 +2,6 @@ package netmodel
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,160 +11,114 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// NAD is a NetworkAttachmentDefinition, as far as it matters here.
+// NAD is what the project uses of a NetworkAttachmentDefinition.
 type NAD struct {
 	Namespace string
 	Name      string
-	Config    string // spec.config, or what is in File; "" when Omitted has a size
-	Omitted   Omitted
-	File      string // where Config was found, for a NAD that has no spec.config; "": in the NAD
-	Created   int64  // Unix time in seconds; 0 when the source does not know
-	// Resource is the device plugin's resource that its annotation names, whose devices the pods' attachments take; "": none.
+	Config    *Config
+	File      string // the file that Config was read from, if the NAD has no spec.config; "": Config is spec.config
+	Created   int64  // Unix time in seconds; 0 if the source does not know the time
+	// Resource is the device plugin's resource whose devices the attachments take; "": none.
 	Resource string
-	// Deleting says that it is on its way out and held by finalizers.
+	// Deleting says that the NAD is being deleted and waits for its finalizers.
 	Deleting bool
-	// HasFinalizer says that our finalizer is on it.
+	// HasFinalizer says that the NAD has our finalizer.
 	HasFinalizer bool
-	// ForceDelete says that its owner wants its network gone with every port that is left on it.
+	// ForceDelete says that the owner wants the network deleted with every port that is left on it.
 	ForceDelete bool
 	// State is the annotation that the controller writes, a NetworkState in JSON.
 	State string
-	// Accepted says that Config is the configuration that the controller has accepted, from OVN's database.
-	Accepted bool
 }
 
-// Bounds on spec.config, in bytes.
-const (
-	// MaxNetworkConfig is that of an OVN network: about 300 routes fit into it.
-	MaxNetworkConfig = 16 << 10
-	// MaxDelegateConfig is that of other plugins' networks.
-	MaxDelegateConfig = 256 << 10
-	// keptConfig is how much of any configuration a source keeps: no more than the object around it takes.
-	keptConfig = 1 << 10
-)
-
-// maxState bounds the annotation with a network's state: a MaxReason in which JSON escapes every byte is below it.
+// maxState is more than the longest state that the controller writes: a MaxReason in which JSON escapes every byte.
 const maxState = 8 << 10
 
-// maxResource bounds the name of a resource. A valid one is shorter.
+// maxResource is more than the longest valid name of a resource.
 const maxResource = 512
 
-// Omitted describes a spec.config whose text a source does not keep. The zero Omitted: the text is there.
-type Omitted struct {
-	Size   int    // bytes
-	Digest string // a hash of the text: two texts that differ have two
-	Kind   string // its "type"
-	Error  string // why it has no type; "": it has
-}
-
-// SetConfig takes spec.config over as far as a source may hold it in memory: the text of an OVN network, and any short
-// one. Of every other text it notes what Omitted has. whole is for a caller that does not keep the NAD: the text of another
-// plugin's network is taken over too. In either case a text over its bound is omitted.
-func (n *NAD) SetConfig(text string, whole bool) {
-	kind, _, err := kindAndName([]byte(text))
-	limit := keptConfig
-	switch {
-	case err == nil && conf.IsOVN(kind):
-		limit = MaxNetworkConfig
-	case whole:
-		limit = MaxDelegateConfig
-	}
-	if len(text) <= limit {
-		n.Config, n.Omitted = text, Omitted{}
-		return
-	}
-	sum := sha256.Sum256([]byte(text))
-	n.Config, n.Omitted = "", Omitted{Size: len(text), Digest: hex.EncodeToString(sum[:16]), Kind: conf.OneLine(kind, 2*conf.MaxName)}
-	if err != nil {
-		n.Omitted.Error = conf.OneLine(err.Error(), 4*conf.MaxName)
-	}
-}
-
-// SetState takes the annotation with the network's state over. Of one that the controller cannot have written only a hash is
-// kept, which is no state.
-func (n *NAD) SetState(text string) {
+// TrimState returns what a source keeps of the annotation with the network's state. Of a text that the controller
+// cannot have written only a hash is kept, which is not a state.
+func TrimState(text string) string {
 	if len(text) <= maxState {
-		n.State = text
-		return
+		return text
 	}
 	sum := sha256.Sum256([]byte(text))
-	n.State = fmt.Sprintf("%d bytes %x", len(text), sum[:16])
+	return fmt.Sprintf("%d bytes %x", len(text), sum[:16])
 }
 
-// SetResource takes the annotation ResourceNameAnnotation over. A value that is too long for a name stays invalid.
-func (n *NAD) SetResource(text string) {
-	n.Resource = text
-	if len(text) > maxResource {
-		n.Resource = strings.Clone(text[:maxResource])
+// TrimResource returns what a source keeps of the annotation ResourceNameAnnotation. A name that is too long stays
+// invalid.
+func TrimResource(text string) string {
+	if len(text) <= maxResource {
+		return text
 	}
+	return strings.Clone(text[:maxResource])
 }
 
-// Kind is NetworkKind of spec.config.
+// WithAccepted returns a copy of the NAD with the configuration that the controller has accepted, from NB.
+func (n *NAD) WithAccepted(config string) *NAD {
+	other := *n
+	other.Config = parseAcceptedConfig(n.Namespace, n.Name, config)
+	return &other
+}
+
+// Equal tells whether two NADs have the same content.
+func (n *NAD) Equal(other *NAD) bool {
+	a, b := *n, *other
+	a.Config, b.Config = nil, nil
+	return a == b && n.Config.Digest() == other.Config.Digest()
+}
+
+func (n *NAD) config() *Config {
+	if n.Config == nil {
+		return ParseConfig(n.Namespace, n.Name, "", 0)
+	}
+	return n.Config
+}
+
+// Kind is the "type" of the configuration. Every type but conf.NetworkType and conf.OverlayType is another CNI plugin.
 func (n *NAD) Kind() (string, error) {
-	switch {
-	case n.Omitted.Size == 0:
-		return NetworkKind([]byte(n.Config))
-	case n.Omitted.Error != "":
-		return "", errors.New(n.Omitted.Error)
-	}
-	return n.Omitted.Kind, nil
+	c := n.config()
+	return c.kind, c.kindErr
 }
 
-// NetworkID is NetworkID of spec.config. That of an omitted one of conf.OverlayType is not known.
+// NetworkID is the identity of the OVN network that the NAD describes; "" for a network of other plugins. The error
+// says why nobody can tell.
 func (n *NAD) NetworkID() (string, error) {
-	if n.Omitted.Size == 0 {
-		return NetworkID(n.Namespace, n.Name, []byte(n.Config))
+	c := n.config()
+	if c.idErr != nil {
+		return "", invalid(n.Namespace, n.Name, c.idErr)
 	}
-	kind, err := n.Kind()
-	switch {
-	case err != nil:
-		return "", conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: %w", n.ID(), err)
-	case kind == conf.OverlayType:
-		return "", n.tooLarge()
-	case kind == conf.NetworkType:
-		return n.ID(), nil
-	}
-	return "", nil
+	return c.id, nil
 }
 
-// Network is ParseNetwork of spec.config.
+// Network is the OVN network that the NAD describes. All callers get the same Network.
 func (n *NAD) Network() (*Network, error) {
-	if n.Omitted.Size == 0 && n.Accepted {
-		return ParseAccepted(n.Namespace, n.Name, []byte(n.Config))
+	c, err := n.config(), error(nil)
+	if err = c.networkErr; err == nil && c.network == nil {
+		err = notOVN(c.kind)
 	}
-	if n.Omitted.Size == 0 {
-		return ParseNetwork(n.Namespace, n.Name, []byte(n.Config))
+	if err != nil {
+		return nil, invalid(n.Namespace, n.Name, err)
 	}
-	kind, err := n.Kind()
-	switch {
-	case err != nil:
-		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: %w", n.ID(), err)
-	case !conf.IsOVN(kind):
-		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: type is %.64q, not %q", n.ID(), kind, conf.NetworkType)
-	}
-	return nil, n.tooLarge()
-}
-
-// tooLarge refuses an OVN network by the size of its spec.config.
-func (n *NAD) tooLarge() error {
-	return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s: spec.config: %w", n.ID(), conf.TooLarge(n.Omitted.Size, MaxNetworkConfig))
+	return c.network, nil
 }
 
 // ID is "<namespace>/<name>".
 func (n *NAD) ID() string { return n.Namespace + "/" + n.Name }
 
-// ErrNotFound is what a source of NADs answers for one that does not exist.
+// ErrNotFound is what a source of NADs answers for a NAD that does not exist.
 var ErrNotFound = errors.New("not found")
 
-// ResourceNameAnnotation is a NAD's: the resource whose devices its attachments take (Device Information Specification 1.1.0,
-// section 4.1).
+// ResourceNameAnnotation is an annotation of a NAD: the resource whose devices its attachments take (Device Information
+// Specification 1.1.0, section 4.1).
 const ResourceNameAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 
-// NetworkFinalizer holds a NAD while its network has ports.
+// NetworkFinalizer keeps a NAD while its network has ports.
 const NetworkFinalizer = "ovn-multinet/network"
 
-// Annotations of a NAD: the network's state, which the controller writes, and "true" for a delete that takes all ports
-// with it, which the owner writes.
+// Annotations of a NAD. The controller writes the network's state. The owner writes "true" to delete the network with
+// all ports on it.
 const (
 	NetworkStateAnnotation = conf.AnnotationPrefix + "network"
 	ForceDeleteAnnotation  = conf.AnnotationPrefix + "force-delete"
@@ -173,16 +126,16 @@ const (
 
 // NetworkState is what the controller says of a network.
 type NetworkState struct {
-	// Ready says that the network is there as its NAD describes it.
+	// Ready says that the network is as its NAD describes it.
 	Ready bool `json:"ready"`
-	// Reason says why not, in one line.
+	// Reason says why the network is not ready, in one line.
 	Reason string `json:"reason,omitempty"`
-	// Since is when that became so.
+	// Since is the time of the last change of Ready or Reason.
 	Since time.Time `json:"since"`
 }
 
-// NetworkState reads the state that the NAD has; ok is false when there is none that can be read. Tenants can write the
-// annotation too: the reason is one line of at most MaxReason bytes.
+// NetworkState reads the NAD's state; ok is false if there is no valid state. Tenants can write the annotation too, so
+// the reason is cut to one line of at most MaxReason bytes.
 func (n *NAD) NetworkState() (state NetworkState, ok bool) {
 	ok = n.State != "" && json.Unmarshal([]byte(n.State), &state) == nil
 	state.Reason = conf.OneLine(state.Reason, conf.MaxReason)

@@ -15,100 +15,106 @@ func padded(kind string, size int) string {
 	return strings.Replace(text, `"x":"`, `"x":"`+strings.Repeat("x", size-len(text)), 1)
 }
 
-// What a source keeps of a configuration: the text of OVN networks and short ones, of others a hash.
-func TestBoundarySetConfig(t *testing.T) {
-	const ovn, overlay, bridge = conf.NetworkType, conf.OverlayType, "bridge"
-	tests := []struct {
-		name    string
-		text    string
-		whole   bool
-		omitted string // size, kind and error; "": the text is kept
+// nadWith is a NAD with a configuration, whose text its source keeps up to a size.
+func nadWith(namespace, name, config string, keep int) *NAD {
+	return &NAD{Namespace: namespace, Name: name, Config: ParseConfig(namespace, name, config, keep)}
+}
+
+// A source keeps short texts only. Two texts are told apart also if they are not kept.
+func TestBoundaryParseConfigKeepsShortTexts(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		text string
+		keep int
+		kept bool
 	}{
-		{"none", "", false, ""},
-		{"a short one of another plugin", padded(bridge, 1<<10), false, ""},
-		{"another plugin's", padded(bridge, 1<<10+1), false, "1025 bridge "},
-		{"another plugin's, for one plan", padded(bridge, 1<<10+1), true, ""},
-		{"another plugin's at its bound, for one plan", padded(bridge, 256<<10), true, ""},
-		{"another plugin's over its bound, for one plan", padded(bridge, 256<<10+1), true, "262145 bridge "},
-		{"a list", `{"plugins":[` + padded(bridge, 2000) + `]}`, false, "2014 conflist "},
-		{"OVN at its bound", padded(ovn, 16<<10), false, ""},
-		{"OVN over its bound", padded(ovn, 16<<10+1), false, "16385 ovn-multinet "},
-		{"OVN over its bound, for one plan", padded(ovn, 16<<10+1), true, "16385 ovn-multinet "},
-		{"ovn-kubernetes' at its bound", padded(overlay, 16<<10), false, ""},
-		{"ovn-kubernetes' over its bound", padded(overlay, 16<<10+1), false, "16385 ovn-k8s-cni-overlay "},
-		{"no JSON, short", "{", false, ""},
-		{"no JSON", strings.Repeat("x", 5000), false, "5000  not valid JSON: invalid character 'x' looking for beginning of value"},
-		{"no type", `{"x":"` + strings.Repeat("x", 5000) + `"}`, false, `5008  "type" is missing`},
-		{"a type of great length", padded(strings.Repeat("k", 5000), 6000), false, "6000 " + strings.Repeat("k", 77) + "… "},
-	}
-	for _, tt := range tests {
+		{"none", "", KeptConfig, true},
+		{"no JSON, short", "{", KeptConfig, true},
+		{"no JSON", strings.Repeat("x", 5000), KeptConfig, false},
+		{"another plugin's at the bound", padded("bridge", KeptConfig), KeptConfig, true},
+		{"another plugin's over the bound", padded("bridge", KeptConfig+1), KeptConfig, false},
+		{"an OVN network over the bound", padded(conf.NetworkType, KeptConfig+1), KeptConfig, false},
+		{"at the bound of one plan", padded("bridge", MaxDelegateConfig), MaxDelegateConfig, true},
+		{"over the bound of one plan", padded("bridge", MaxDelegateConfig+1), MaxDelegateConfig, false},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := NAD{Namespace: "shop", Name: "n", Config: "older", Omitted: Omitted{Size: 1}}
-			n.SetConfig(tt.text, tt.whole)
-			got := fmt.Sprint(n.Omitted.Size, " ", n.Omitted.Kind, " ", n.Omitted.Error)
-			if n.Omitted == (Omitted{}) {
-				got = ""
+			n := nadWith("shop", "n", tt.text, tt.keep)
+			if n.Config.Omitted() == tt.kept || (n.Config.Text() == tt.text) != tt.kept || n.Config.Size() != len(tt.text) {
+				t.Errorf("%d of %d bytes are kept", len(n.Config.Text()), n.Config.Size())
 			}
-			if got != tt.omitted || (tt.omitted == "") != (n.Config == tt.text) || tt.omitted != "" && n.Config != "" {
-				t.Fatalf("%q, and %d bytes of text; want %q", got, len(n.Config), tt.omitted)
-			}
-			// Two texts of a size are told apart.
-			other := n
-			other.SetConfig(strings.Replace(tt.text, "x", "y", 1), tt.whole)
-			if strings.Contains(tt.text, "x") && other == n {
+			other := nadWith("shop", "n", strings.Replace(tt.text, "x", "y", 1), tt.keep)
+			if strings.Contains(tt.text, "x") && (n.Equal(other) || n.Config.IsOf(strings.Replace(tt.text, "x", "y", 1))) {
 				t.Error("another text is the same NAD")
+			}
+			if again := nadWith("shop", "n", tt.text, tt.keep); !n.Equal(again) || !n.Config.IsOf(tt.text) {
+				t.Error("the same text is another NAD")
 			}
 		})
 	}
 }
 
-// What can be asked of a NAD has the same answer with its text and without; one that is too large says so in one line.
-func TestBoundaryOmittedConfigurationsAnswer(t *testing.T) {
-	type answer struct{ kind, id, network string }
-	ask := func(n *NAD) (a answer) {
-		word := func(s string, err error) string {
-			if err == nil {
-				return s
-			}
-			code, msg, _ := conf.Describe(err)
-			return fmt.Sprint(code, " ", msg)
+// A configuration answers without its text. An OVN network that is too large says so in one line.
+func TestBoundaryConfigsAnswerWithoutTheirTexts(t *testing.T) {
+	word := func(s string, err error) string {
+		if err == nil {
+			return s
 		}
-		a.kind = word(n.Kind())
-		a.id = word(n.NetworkID())
-		network, err := n.Network()
-		a.network = word(fmt.Sprint(network != nil), err)
-		return a
+		code, msg, _ := conf.Describe(err)
+		return strings.TrimPrefix(fmt.Sprint(code, " ", msg), "999 ")
 	}
-	const large = "7 network shop/n: spec.config: 20000 bytes are more than 16384"
-	tests := []struct {
-		name, text string
-		want       answer // zero: as with the text
-	}{
-		{"another plugin's", padded("bridge", 5000), answer{}},
-		{"a list", `{"plugins":[` + padded("bridge", 5000) + `]}`, answer{}},
-		{"no JSON", strings.Repeat("x", 5000), answer{}},
-		{"no type", `{"x":"` + strings.Repeat("x", 5000) + `"}`, answer{}},
-		{"OVN", padded(conf.NetworkType, 20000), answer{conf.NetworkType, "shop/n", large}},
-		{"ovn-kubernetes'", padded(conf.OverlayType, 20000), answer{conf.OverlayType, large, large}},
-	}
-	for _, tt := range tests {
+	const (
+		large  = "7 network shop/n: spec.config: 20000 bytes are more than 16384"
+		bad    = "not valid JSON: invalid character 'x' looking for beginning of value"
+		noType = `"type" is missing`
+	)
+	long := strings.Repeat("k", 5000)
+	for _, tt := range []struct{ name, text, kind, id, network string }{
+		{"another plugin's", padded("bridge", 5000), "bridge", "", `7 network shop/n: type is "bridge", not "ovn-multinet"`},
+		{"a list", `{"plugins":[` + padded("bridge", 5000) + `]}`, "conflist", "", `7 network shop/n: type is "conflist", not "ovn-multinet"`},
+		{"no JSON", strings.Repeat("x", 5000), bad, "7 network shop/n: " + bad, "7 network shop/n: " + bad},
+		{"no type", `{"x":"` + long + `"}`, noType, "7 network shop/n: " + noType, "7 network shop/n: " + noType},
+		{"a long type", padded(long, 6000), long[:128], "", `7 network shop/n: type is "` + long[:64] + `", not "ovn-multinet"`},
+		{"OVN", padded(conf.NetworkType, 20000), conf.NetworkType, "shop/n", large},
+		{"ovn-kubernetes'", padded(conf.OverlayType, 20000), conf.OverlayType, large, large},
+		{"a large network", padded(conf.NetworkType, 16000), conf.NetworkType, "shop/n", `7 network shop/n: unknown key "x"`},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			without := NAD{Namespace: "shop", Name: "n"}
-			without.SetConfig(tt.text, false)
-			if without.Omitted.Size != len(tt.text) {
-				t.Fatalf("%d bytes omitted of %d", without.Omitted.Size, len(tt.text))
+			n := nadWith("shop", "n", tt.text, KeptConfig)
+			if !n.Config.Omitted() {
+				t.Fatal("the text is kept")
 			}
-			want := tt.want
-			if want == (answer{}) {
-				want = ask(&NAD{Namespace: "shop", Name: "n", Config: tt.text})
-				want.kind = strings.Replace(want.kind, "999 ", "", 1)
+			_, err := n.Network()
+			if got := word(n.Kind()); got != tt.kind {
+				t.Errorf("kind %s, want %s", got, tt.kind)
 			}
-			got := ask(&without)
-			got.kind = strings.Replace(got.kind, "999 ", "", 1)
-			if got != want {
-				t.Errorf("got  %+v\nwant %+v", got, want)
+			if got := word(n.NetworkID()); got != tt.id {
+				t.Errorf("network ID %s, want %s", got, tt.id)
+			}
+			if got := word("", err); got != tt.network {
+				t.Errorf("network %s, want %s", got, tt.network)
 			}
 		})
+	}
+}
+
+// A configuration is parsed once, however often a caller asks for the network. Only another text is parsed again.
+func TestNetworkIsParsedOnce(t *testing.T) {
+	n := nadWith("shop", "blue", config(`"subnets":"10.1.0.0/24"`), KeptConfig)
+	first, err := n.Network()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *n
+	other.State = "{}"
+	if allocs := testing.AllocsPerRun(100, func() {
+		if again, err := other.Network(); again != first || err != nil {
+			t.Errorf("another network, %v", err)
+		}
+	}); allocs != 0 {
+		t.Errorf("%v allocations of each lookup", allocs)
+	}
+	if accepted, err := n.WithAccepted(first.Canonical()).Network(); err != nil || accepted == first || accepted.CheckEqual(first) != nil {
+		t.Errorf("accepted: %v, %v", accepted, err)
 	}
 }
 
@@ -116,12 +122,11 @@ func TestBoundaryOmittedConfigurationsAnswer(t *testing.T) {
 func TestBoundaryAnnotationsOfANAD(t *testing.T) {
 	huge := strings.Repeat("x", 200<<10)
 	var n, other NAD
-	n.SetState(huge + "1")
-	other.SetState(huge + "2")
-	if _, ok := n.NetworkState(); ok || len(n.State) > 100 || n == other || n.State == "" {
+	n.State, other.State = TrimState(huge+"1"), TrimState(huge+"2")
+	if _, ok := n.NetworkState(); ok || len(n.State) > 100 || n.State == other.State || n.State == "" {
 		t.Errorf("a state of 200 kB is kept as %q, another one as %.100q", n.State, other.State)
 	}
-	n.SetResource("a.example/" + huge)
+	n.Resource = TrimResource("a.example/" + huge)
 	if len(n.Resource) > 512 || !strings.HasPrefix(n.Resource, "a.example/xxx") {
 		t.Errorf("a resource's name of 200 kB is kept as %d bytes", len(n.Resource))
 	}
@@ -129,7 +134,7 @@ func TestBoundaryAnnotationsOfANAD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.SetState(string(text))
+	n.State = TrimState(string(text))
 	state, ok := n.NetworkState()
 	if !ok || len(state.Reason) > conf.MaxReason || !strings.HasPrefix(state.Reason, "no ?[2Jyyy") {
 		t.Errorf("%v: reason %.40q of %d bytes", ok, state.Reason, len(state.Reason))
@@ -139,7 +144,7 @@ func TestBoundaryAnnotationsOfANAD(t *testing.T) {
 	if text, err = json.Marshal(longest); err != nil {
 		t.Fatal(err)
 	}
-	n.SetState(string(text))
+	n.State = TrimState(string(text))
 	if state, ok := n.NetworkState(); !ok || state != longest {
 		t.Errorf("the controller's own state became %+v", state)
 	}

@@ -12,10 +12,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// The "type" in a NAD's spec.config that makes it an OVN network: ours, and ovn-kubernetes', whose NADs are read as
-// they are.
-const ()
-
 // The topologies of an OVN network.
 const (
 	Layer2   = "layer2"   // one logical switch
@@ -112,46 +108,58 @@ const (
 	MaxRoutes  = 256 // the same as of a pod's own routes
 )
 
-// ParseNetwork reads the spec.config of the NAD namespace/name as an OVN network. Every error has code 7 and
-// names the key.
+// ParseNetwork parses the spec.config of the NAD namespace/name as an OVN network. Every error has code 7 and names the
+// key.
 func ParseNetwork(namespace, name string, config []byte) (*Network, error) {
-	if len(config) > MaxNetworkConfig {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD,
-			"network %s/%s: spec.config: %w", namespace, name, conf.TooLarge(len(config), MaxNetworkConfig))
-	}
-	n, err := ParseAccepted(namespace, name, config)
-	if err != nil {
-		return nil, err
-	}
-	for _, list := range []struct {
-		key       string
-		have, max int
-	}{{"excludeSubnets", len(n.Exclude), MaxExclude}, {"routes", len(n.Routes), MaxRoutes}} {
-		if list.have > list.max {
-			return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %s: %d are more than %d", namespace, name, list.key, list.have, list.max)
-		}
-	}
-	return n, nil
+	return parseWith(namespace, name, config, parseBounded)
 }
 
-// ParseAccepted is ParseNetwork without the bounds: for a configuration that the controller has accepted, maybe by other
-// bounds than today's.
+// ParseAccepted is ParseNetwork without the bounds: a controller of another version may have accepted the configuration
+// by other bounds.
 func ParseAccepted(namespace, name string, config []byte) (*Network, error) {
-	n, err := parseNetwork(namespace, name, config)
+	return parseWith(namespace, name, config, parseKind)
+}
+
+func parseWith(namespace, name string, config []byte, parse func(namespace, name, kind string, config []byte) (*Network, error)) (*Network, error) {
+	kind, _, err := kindAndName(config)
+	var n *Network
+	if err == nil {
+		n, err = parse(namespace, name, kind, config)
+	}
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, correctNAD,
-			"network %s/%s: %w", namespace, name, err)
+		return nil, invalid(namespace, name, err)
 	}
 	return n, nil
 }
 
-func parseNetwork(namespace, name string, config []byte) (*Network, error) {
-	kind, err := NetworkKind(config)
-	if err != nil {
-		return nil, err
+// invalid is the error for a configuration that is refused.
+func invalid(namespace, name string, err error) error {
+	return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "network %s/%s: %w", namespace, name, err)
+}
+
+func notOVN(kind string) error { return fmt.Errorf("type is %.64q, not %q", kind, conf.NetworkType) }
+
+// parseBounded parses a configuration of that type and refuses it if it exceeds the bounds.
+func parseBounded(namespace, name, kind string, config []byte) (*Network, error) {
+	if len(config) > MaxNetworkConfig {
+		return nil, tooLarge(len(config))
 	}
+	n, err := parseKind(namespace, name, kind, config)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(n.Exclude) > MaxExclude:
+		return nil, fmt.Errorf("excludeSubnets: %d are more than %d", len(n.Exclude), MaxExclude)
+	case len(n.Routes) > MaxRoutes:
+		return nil, fmt.Errorf("routes: %d are more than %d", len(n.Routes), MaxRoutes)
+	}
+	return n, nil
+}
+
+// parseKind parses a configuration of that type.
+func parseKind(namespace, name, kind string, config []byte) (n *Network, err error) {
 	var raw networkJSON
-	n := &Network{Namespace: namespace, Name: name, PortSecurity: true}
+	n = &Network{Namespace: namespace, Name: name, PortSecurity: true}
 	switch kind {
 	case conf.NetworkType:
 		err = conf.DecodeObject(config, &raw, nil)
@@ -159,7 +167,7 @@ func parseNetwork(namespace, name string, config []byte) (*Network, error) {
 		err = raw.decodeOverlay(config)
 		n.SharedName = raw.Name
 	default:
-		err = fmt.Errorf("type is %.64q, not %q", kind, conf.NetworkType)
+		err = notOVN(kind)
 	}
 	if err != nil {
 		return nil, err

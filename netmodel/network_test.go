@@ -367,7 +367,7 @@ func TestCheckFixed(t *testing.T) {
 	}
 }
 
-func TestNetworkKind(t *testing.T) {
+func TestKind(t *testing.T) {
 	tests := []struct {
 		name, config   string
 		want, wantFail string
@@ -386,7 +386,7 @@ func TestNetworkKind(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := NetworkKind([]byte(tt.config))
+			got, err := nadWith("shop", "blue", tt.config, KeptConfig).Kind()
 			fail := ""
 			if err != nil {
 				fail = err.Error()

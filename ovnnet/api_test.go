@@ -121,13 +121,13 @@ func (a *api) tell(watchers []func(namespace, name string), id string) {
 
 // apply makes a NAD or changes its configuration.
 func (a *api) apply(id, config string) {
+	namespace, name, _ := strings.Cut(id, "/")
 	a.mu.Lock()
 	if a.nads[id] == nil {
-		namespace, name, _ := strings.Cut(id, "/")
 		a.created++
 		a.nads[id] = &netmodel.NAD{Namespace: namespace, Name: name, Created: a.created}
 	}
-	a.nads[id].SetConfig(config, false)
+	a.nads[id].Config = netmodel.ParseConfig(namespace, name, config, netmodel.KeptConfig)
 	watchers := slices.Clone(a.watchers)
 	a.mu.Unlock()
 	a.tell(watchers, id)

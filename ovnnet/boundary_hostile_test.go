@@ -126,7 +126,7 @@ func makeVictim(t *testing.T, r *running, l *looks) cost {
 		}
 	})
 	r.with(func() {
-		r.nads["shop/blue"] = &netmodel.NAD{Namespace: "shop", Name: "blue", Config: spec(netDual + onR1)}
+		r.nads["shop/blue"] = &netmodel.NAD{Namespace: "shop", Name: "blue", Config: netmodel.ParseConfig("shop", "blue", spec(netDual+onR1), netmodel.KeptConfig)}
 	})
 	l.mu.Lock() // the controller begins no look before it has heard of the NAD
 	othersBefore = l.from["mallory"]

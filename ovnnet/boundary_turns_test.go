@@ -286,16 +286,20 @@ func TestBoundaryNetworksInUseAreLookedAtSeldom(t *testing.T) {
 	}
 }
 
+func configOf(text string) *netmodel.Config {
+	return netmodel.ParseConfig("mallory", "n", text, netmodel.KeptConfig)
+}
+
 // Edits of one NAD that follow each other are worked off once a second; the first one, and a deletion, at once.
 func TestBoundaryEditsOfOneNADAreMerged(t *testing.T) {
 	c, _, now := newTested()
-	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: "{}"}
+	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: configOf("{}")}
 	if news, wait := c.news(nad); !news || wait != 0 {
 		t.Fatalf("a new NAD: news %t, wait %v", news, wait)
 	}
 	worked, waiting := 0, time.Duration(0)
 	for i := range 1000 {
-		nad.Config = strconv.Itoa(i)
+		nad.Config = configOf(strconv.Itoa(i))
 		news, wait := c.news(nad)
 		if news {
 			worked++
@@ -315,7 +319,7 @@ func TestBoundaryEditsOfOneNADAreMerged(t *testing.T) {
 	if news, _ := c.news(nad); !news {
 		t.Error("the last edit is lost")
 	}
-	nad.Config, nad.Deleting = "x", true
+	nad.Config, nad.Deleting = configOf("x"), true
 	if news, wait := c.news(nad); !news || wait != 0 {
 		t.Errorf("a deletion: news %t, wait %v", news, wait)
 	}
@@ -324,7 +328,7 @@ func TestBoundaryEditsOfOneNADAreMerged(t *testing.T) {
 // What the controller wrote of a NAD is no news when the source tells of it; what anybody else writes is.
 func TestBoundaryOwnStateIsNoNews(t *testing.T) {
 	c, _, _ := newTested()
-	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: "{}"}
+	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: configOf("{}")}
 	c.news(nad)
 	c.states.last[nad.ID()] = written{"ready", true}
 	for _, step := range []struct {
@@ -336,7 +340,7 @@ func TestBoundaryOwnStateIsNoNews(t *testing.T) {
 		{"another hand's state", func() { nad.State = "not ready" }, true},
 		{"its own state again", func() { nad.State = "ready" }, false},
 		{"no finalizer", func() { nad.HasFinalizer = false }, true},
-		{"its own write with an edit", func() { nad.HasFinalizer, nad.Config = true, "x" }, true},
+		{"its own write with an edit", func() { nad.HasFinalizer, nad.Config = true, configOf("x") }, true},
 		{"nothing at all", func() {}, true},
 		{"an edit right behind another", func() { nad.ForceDelete = true }, false},
 	} {
@@ -344,33 +348,5 @@ func TestBoundaryOwnStateIsNoNews(t *testing.T) {
 		if news, _ := c.news(nad); news != step.news {
 			t.Errorf("%s: news %t, want %t", step.what, news, step.news)
 		}
-	}
-}
-
-// A configuration is read once for each of its texts, and so many readings are kept and no more.
-func TestBoundaryConfigurationsAreReadOnce(t *testing.T) {
-	c := newConfigs()
-	nad := &netmodel.NAD{Namespace: "mallory", Name: "n", Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`}
-	first := c.read(nad)
-	if first.err != nil || first.id != "mallory/n" || first.network == nil {
-		t.Fatalf("read as %+v", first)
-	}
-	if c.read(nad) != first {
-		t.Error("one text is read twice")
-	}
-	nad.Config = "{"
-	if c.read(nad) == first || c.read(nad).err == nil {
-		t.Error("another text is not read")
-	}
-	other := &netmodel.NAD{Namespace: "dev", Name: "n", Config: `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`}
-	if got := c.read(other); got.id != "dev/n" {
-		t.Errorf("another NAD with the same text is read as %q", got.id)
-	}
-	for i := range 2 * readings {
-		nad.Config = strconv.Itoa(i)
-		c.read(nad)
-	}
-	if c.known.Len() > readings {
-		t.Errorf("%d readings are kept, want %d at most", c.known.Len(), readings)
 	}
 }

@@ -47,7 +47,6 @@ type Controller struct {
 	nodes   map[string]string
 	seen    map[string]*seen
 	refused map[string]*refusal
-	configs *configs
 	pace    *pace
 	waits   map[item]bool // the networks that were read and wait for the budget of a tenant
 	writes  int           // committed to the database
@@ -99,7 +98,7 @@ func NewController(networks *Networks, mayJoin []string, log *slog.Logger) *Cont
 	return &Controller{
 		networks: networks, mayJoin: mayJoin, log: log, queue: newFairQueue(func(i item) string { return i.tenant }),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*seen{},
-		refused: map[string]*refusal{}, configs: newConfigs(), pace: newPace(log), states: newStates(log), now: time.Now,
+		refused: map[string]*refusal{}, pace: newPace(log), states: newStates(log), now: time.Now,
 		guests: map[string]string{}, waits: map[item]bool{}, metrics: newMetrics(),
 	}
 }
@@ -238,15 +237,16 @@ func (c *Controller) syncNAD(ctx context.Context, id string) error {
 			}
 			return nil
 		}
-		r := c.configs.read(nad)
-		is, err, created = r.id, r.idErr, nad.Created
+		is, err = nad.NetworkID()
+		kind, _ := nad.Kind()
+		created = nad.Created
 		switch {
 		case err != nil && nad.Deleting:
 			// Which network it was is all that counts now.
 			if is = was; is == "" {
 				c.leave(nad, "")
 			}
-		case err != nil && (was != "" || nad.HasFinalizer || conf.IsOVN(r.kind)):
+		case err != nil && (was != "" || nad.HasFinalizer || conf.IsOVN(kind)):
 			// Which network it is cannot be told; one that it was stays as it is.
 			c.states.set(nad, &netmodel.NetworkState{Reason: err.Error()}, nad.HasFinalizer)
 			c.metrics.verdict(id, err)
@@ -383,11 +383,10 @@ func (c *Controller) membersOf(ctx context.Context, id string, s *Standing) (mem
 			leaving = append(leaving, m)
 			continue
 		}
-		r := c.configs.read(nad)
-		if r.idErr == nil && r.id != id {
+		if is, err := nad.NetworkID(); err == nil && is != id {
 			continue // it is another network's since just now, which comes next
 		}
-		if m.network, m.err = r.network, r.err; m.network != nil {
+		if m.network, m.err = nad.Network(); m.network != nil {
 			if m.err = c.physical.Check(nad.Namespace, m.network); m.err != nil {
 				m.network = nil
 			}

@@ -96,7 +96,7 @@ func (w *world) lead(t *testing.T, cluster, adopt string, a *api) *leader {
 	})
 	t.Cleanup(stop)
 	for id, n := range a.nads {
-		a.apply(id, n.Config)
+		a.apply(id, n.Config.Text())
 	}
 	l.running = &running{world: w, api: a, activity: activity, stop: stop}
 	return l

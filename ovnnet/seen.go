@@ -5,17 +5,12 @@ import (
 	"encoding/json"
 	"time"
 
-	"k8s.io/utils/lru"
-
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // editEvery is the least time between two edits of one NAD that are worked off: those in between count as one. The
 // first edit, a new NAD and a deletion do not wait.
 const editEvery = time.Second
-
-// readings is how many NADs' configurations are kept as they were read: with 512 prefixes each they take 11 MB.
-const readings = 512
 
 // seen is a NAD as the controller last looked at it.
 type seen struct {
@@ -28,12 +23,13 @@ type seen struct {
 // ownersPart is a hash of what a NAD's owner writes, or asks for.
 func ownersPart(nad *netmodel.NAD) [sha256.Size]byte {
 	of := *nad
-	of.State, of.HasFinalizer = "", false
+	of.State, of.HasFinalizer, of.Config = "", false, nil
 	text, err := json.Marshal(of)
 	if err != nil {
 		panic("ovnnet: " + err.Error()) // strings, numbers and booleans: it cannot be
 	}
-	return sha256.Sum256(text)
+	config := nad.Config.Digest()
+	return sha256.Sum256(append(text, config[:]...))
 }
 
 // news tells whether a NAD has to be worked off: not when the controller's own write of its state is all that is
@@ -55,37 +51,4 @@ func (c *Controller) news(nad *netmodel.NAD) (news bool, wait time.Duration) {
 	}
 	*s = seen{owners: owners, state: nad.State, held: nad.HasFinalizer, edited: now}
 	return true, 0
-}
-
-// reading is what a NAD's configuration says.
-type reading struct {
-	kind    string
-	id      string // of the network; "": it is none of OVN's
-	idErr   error  // why that cannot be told
-	network *netmodel.Network
-	err     error
-}
-
-// config is one text of one NAD.
-type config struct {
-	nad  string
-	text [sha256.Size]byte
-}
-
-// configs reads each configuration of a NAD once.
-type configs struct{ known *lru.Cache }
-
-func newConfigs() *configs { return &configs{known: lru.New(readings)} }
-
-func (c *configs) read(nad *netmodel.NAD) *reading {
-	key := config{nad.ID(), sha256.Sum256([]byte(nad.Config + nad.Omitted.Digest))}
-	if known, ok := c.known.Get(key); ok {
-		return known.(*reading)
-	}
-	r := &reading{}
-	r.kind, _ = nad.Kind()
-	r.id, r.idErr = nad.NetworkID()
-	r.network, r.err = nad.Network()
-	c.known.Add(key, r)
-	return r
 }

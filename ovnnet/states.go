@@ -64,7 +64,7 @@ func (s *states) set(nad *netmodel.NAD, state *netmodel.NetworkState, held bool)
 		state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
 	}
 	v := &verdict{*nad, state, held}
-	v.nad.Config = "" // which may be long, and is not written
+	v.nad.Config = nil // may be large, and is not written
 	s.mu.Lock()
 	s.next[nad.ID()] = v
 	s.mu.Unlock()

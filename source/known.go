@@ -51,18 +51,28 @@ func (k *knownNADs) DeepCopyObject() runtime.Object {
 	return other
 }
 
-// knowNAD is the transform of the informer on NADs.
-func knowNAD(obj any) (any, error) {
+// trimNAD is the transform of the informer on NADs.
+func (k *Kube) trimNAD(obj any) (any, error) {
 	if n, ok := obj.(*nadv1.NetworkAttachmentDefinition); ok {
-		return known(n), nil
+		return k.keep(n), nil
 	}
 	return obj, nil
 }
 
-func known(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
+// keep is what the informer keeps of a NAD. A configuration that has not changed is not parsed again.
+func (k *Kube) keep(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
+	var before *netmodel.Config
+	if cached := k.cached(n.Namespace, n.Name); cached != nil {
+		before = cached.nad.Config
+	}
+	return known(n, before)
+}
+
+// known is what is kept of a NAD. before is a configuration that the NAD had; nil: none.
+func known(n *nadv1.NetworkAttachmentDefinition, before *netmodel.Config) *knownNAD {
 	k := &knownNAD{
 		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
-		nad:        *fromNAD(n, false),
+		nad:        *fromNAD(n, configOf(n, before)),
 	}
 	size := 0
 	for _, f := range n.Finalizers {
@@ -74,17 +84,28 @@ func known(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
 	return k
 }
 
-// fromNAD takes a NAD over, with its configuration as netmodel.NAD.SetConfig has it.
-func fromNAD(n *nadv1.NetworkAttachmentDefinition, whole bool) *netmodel.NAD {
-	d := &netmodel.NAD{
-		Namespace: namespaceOr(n.Namespace), Name: n.Name, Created: created(n),
+// configOf parses the configuration of a NAD, unless before was parsed from the same text.
+func configOf(n *nadv1.NetworkAttachmentDefinition, before *netmodel.Config) *netmodel.Config {
+	if before != nil && before.IsOf(n.Spec.Config) {
+		return before
+	}
+	return netmodel.ParseConfig(namespaceOr(n.Namespace), n.Name, n.Spec.Config, netmodel.KeptConfig)
+}
+
+// wholeConfig parses the configuration of a NAD and keeps the text, for a caller that does not keep the NAD.
+func wholeConfig(n *nadv1.NetworkAttachmentDefinition) *netmodel.Config {
+	return netmodel.ParseConfig(namespaceOr(n.Namespace), n.Name, n.Spec.Config, netmodel.MaxDelegateConfig)
+}
+
+// fromNAD is a NAD in our words, with the configuration that was parsed from its text.
+func fromNAD(n *nadv1.NetworkAttachmentDefinition, config *netmodel.Config) *netmodel.NAD {
+	return &netmodel.NAD{
+		Namespace: namespaceOr(n.Namespace), Name: n.Name, Config: config, Created: created(n),
 		Deleting: n.DeletionTimestamp != nil, HasFinalizer: slices.Contains(n.Finalizers, netmodel.NetworkFinalizer),
 		ForceDelete: n.Annotations[netmodel.ForceDeleteAnnotation] == "true",
+		Resource:    netmodel.TrimResource(n.Annotations[netmodel.ResourceNameAnnotation]),
+		State:       netmodel.TrimState(n.Annotations[netmodel.NetworkStateAnnotation]),
 	}
-	d.SetConfig(n.Spec.Config, whole)
-	d.SetResource(n.Annotations[netmodel.ResourceNameAnnotation])
-	d.SetState(n.Annotations[netmodel.NetworkStateAnnotation])
-	return d
 }
 
 func created(n *nadv1.NetworkAttachmentDefinition) int64 {

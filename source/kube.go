@@ -133,7 +133,7 @@ func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			list := &knownNADs{}
 			var err error
-			list.ListMeta, err = k.lists.nads(ctx, opts, func(n *nadv1.NetworkAttachmentDefinition) { list.Items = append(list.Items, *known(n)) })
+			list.ListMeta, err = k.lists.nads(ctx, opts, func(n *nadv1.NetworkAttachmentDefinition) { list.Items = append(list.Items, *k.keep(n)) })
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -142,7 +142,7 @@ func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 	}, &nadv1.NetworkAttachmentDefinition{}, 0, cache.Indexers{})
 	k.nads = informer.GetStore()
 	k.run = append(k.run, informer.Run)
-	if err := informer.SetTransform(knowNAD); err != nil || changed == nil {
+	if err := informer.SetTransform(k.trimNAD); err != nil || changed == nil {
 		return err
 	}
 	tell := func(obj any) {
@@ -154,7 +154,7 @@ func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 		AddFunc:    tell,
 		DeleteFunc: tell,
 		UpdateFunc: func(old, now any) {
-			if old.(*knownNAD).nad != now.(*knownNAD).nad {
+			if !old.(*knownNAD).nad.Equal(&now.(*knownNAD).nad) {
 				tell(now)
 			}
 		},

@@ -32,7 +32,7 @@ func (k *Kube) LiveNAD(ctx context.Context, namespace, name string) (*netmodel.N
 	if err != nil {
 		return nil, err
 	}
-	return fromNAD(n, true), nil
+	return fromNAD(n, wholeConfig(n)), nil
 }
 
 func (k *Kube) known(ctx context.Context, namespace, name string) (*knownNAD, error) {
@@ -43,7 +43,7 @@ func (k *Kube) known(ctx context.Context, namespace, name string) (*knownNAD, er
 	if err != nil {
 		return nil, err
 	}
-	return known(n), nil
+	return known(n, nil), nil
 }
 
 // cached returns what the informer has of a NAD, nil when it has none.
@@ -68,7 +68,7 @@ func (k *Kube) NADs(ctx context.Context) ([]*netmodel.NAD, error) {
 	var all []*netmodel.NAD
 	for next := ""; ; {
 		list, err := k.lists.nads(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(n *nadv1.NetworkAttachmentDefinition) {
-			all = append(all, fromNAD(n, false))
+			all = append(all, &k.keep(n).nad)
 		})
 		if err != nil {
 			return nil, err
@@ -93,7 +93,7 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state strin
 		if err != nil {
 			return err
 		}
-		as = known(raw)
+		as = known(raw, as.nad.Config)
 		as.finalizers, change = raw.Finalizers, as.nad.HasFinalizer != held
 	}
 	// Another NAD of the name is left alone.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -241,4 +242,55 @@ func TestKubeTellsOfWhatNetworksDependOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An OVN network is parsed once for each text of its configuration: not at a lookup, and not when the controller has
+// written its state.
+func TestKubeParsesAConfigurationOnce(t *testing.T) {
+	const config = `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`
+	c := newCluster(t, "", apiNAD("blue", config))
+	c.run(t, 0, 1)
+	eventually(t, "shop/blue", c.told.take)
+	first := networkOf(t, c)
+	for range 100 {
+		if networkOf(t, c) != first {
+			t.Fatal("a lookup parses the configuration again")
+		}
+	}
+	if err := c.SetNetworkState(background, &netmodel.NAD{Namespace: "shop", Name: "blue"}, "{}", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "shop/blue", c.told.take)
+	if all, err := c.NADs(background); err != nil || len(all) != 1 || all[0].State != "{}" {
+		t.Fatalf("%v, %v", all, err)
+	} else if again, err := all[0].Network(); again != first || err != nil {
+		t.Errorf("a list parses the configuration again: %v", err)
+	}
+	if networkOf(t, c) != first {
+		t.Error("a change of the state parses the configuration again")
+	}
+	api := c.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions("shop")
+	if _, err := api.Update(background, apiNAD("blue", config+" "), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "shop/blue", c.told.take)
+	if networkOf(t, c) == first {
+		t.Error("another text is not parsed")
+	}
+}
+
+// networkOf is the network that the NAD shop/blue describes.
+func networkOf(t *testing.T, s interface {
+	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
+}) *netmodel.Network {
+	t.Helper()
+	n, err := s.NAD(background, "shop", "blue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := n.Network()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return network
 }

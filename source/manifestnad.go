@@ -41,7 +41,7 @@ func (m *Manifests) withState(d *netmodel.NAD) (*netmodel.NAD, error) {
 	if json.Unmarshal(text, &state) == nil {
 		var one bytes.Buffer
 		if json.Compact(&one, state.Network) == nil {
-			with.SetState(one.String())
+			with.State = netmodel.TrimState(one.String())
 		}
 	}
 	return &with, nil

@@ -411,3 +411,28 @@ func TestABrokenFileIsReadOnce(t *testing.T) {
 		t.Errorf("said %d times", got)
 	}
 }
+
+// A configuration is parsed once for each of its texts, also if the folder's files change otherwise.
+func TestManifestsParseAConfigurationOnce(t *testing.T) {
+	const config = `{"type":"ovn-multinet","subnets":"10.1.0.0/24"}`
+	f := newFolder(t)
+	f.write("nads.yaml", nadYAML("blue", config))
+	m := f.manifests(nil)
+	first := networkOf(t, m)
+	for _, more := range []string{nadYAML("green", config), nadYAML("red", config)} {
+		f.overwrite("nads.yaml", nadYAML("blue", config)+"---\n"+more)
+		if _, err := m.NADs(background); err != nil {
+			t.Fatal(err)
+		}
+		if networkOf(t, m) != first {
+			t.Error("the configuration is parsed again")
+		}
+	}
+	f.overwrite("nads.yaml", nadYAML("blue", config+" "))
+	if _, err := m.NADs(background); err != nil {
+		t.Fatal(err)
+	}
+	if networkOf(t, m) == first {
+		t.Error("another text is not parsed")
+	}
+}

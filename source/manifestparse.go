@@ -11,10 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
+// parseNADConfig parses the configuration of a NAD.
+type parseNADConfig func(*nadv1.NetworkAttachmentDefinition) *netmodel.Config
+
 // parse reads all documents of a file.
-func (f *file) parse(text []byte) error {
+func (f *file) parse(text []byte, config parseNADConfig) error {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for i := 0; ; i++ {
 		doc, err := documents.Read()
@@ -22,7 +27,7 @@ func (f *file) parse(text []byte) error {
 			return nil
 		}
 		if err == nil {
-			err = f.parseDocument(doc)
+			err = f.parseDocument(doc, config)
 		}
 		if err != nil {
 			return fmt.Errorf("document %d: %w", i, err)
@@ -30,7 +35,7 @@ func (f *file) parse(text []byte) error {
 	}
 }
 
-func (f *file) parseDocument(doc []byte) error {
+func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 	var kind struct {
 		Kind string `json:"kind"`
 	}
@@ -59,7 +64,7 @@ func (f *file) parseDocument(doc []byte) error {
 		if n.Name == "" {
 			return errors.New("NetworkAttachmentDefinition without metadata.name")
 		}
-		f.nads = append(f.nads, fromNAD(&n, f.whole))
+		f.nads = append(f.nads, fromNAD(&n, config(&n)))
 	case "Node":
 		var n corev1.Node
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -53,11 +54,9 @@ type file struct {
 	settled bool
 	// broken files keep what they held before: an editor's half-written file is no word that anything is gone.
 	broken bool
-	// whole: with the text of every configuration, for a caller that does not keep them.
-	whole bool
-	pods  []*Pod
-	nads  []*netmodel.NAD
-	nodes []netmodel.Node
+	pods   []*Pod
+	nads   []*netmodel.NAD
+	nodes  []netmodel.Node
 }
 
 // clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
@@ -226,9 +225,9 @@ func (m *Manifests) fileOf(namespace, name string) string {
 func (m *Manifests) readNAD(name, namespace, nad string) (*netmodel.NAD, error) {
 	path := filepath.Join(m.dir, name)
 	text, err := os.ReadFile(path)
-	f := &file{whole: true}
+	f := &file{}
 	if err == nil {
-		err = f.parse(text)
+		err = f.parse(text, wholeConfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("manifest %s: %w", path, err)
@@ -379,7 +378,7 @@ func (m *Manifests) load(name string) bool {
 	f := &file{info: info, settled: settled}
 	text, err := os.ReadFile(path)
 	if err == nil {
-		err = f.parse(text)
+		err = f.parse(text, m.configOf)
 	}
 	if err != nil {
 		m.spoilt(name, &file{info: info, settled: settled}, err)
@@ -387,6 +386,14 @@ func (m *Manifests) load(name string) bool {
 	}
 	m.files[name] = f
 	return true
+}
+
+// configOf parses the configuration of a NAD, unless the NAD had the same one before.
+func (m *Manifests) configOf(n *nadv1.NetworkAttachmentDefinition) *netmodel.Config {
+	if before := m.nads[key{namespaceOr(n.Namespace), n.Name}]; before != nil {
+		return configOf(n, before.Config)
+	}
+	return configOf(n, nil)
 }
 
 // spoilt notes a file that cannot be read. What it held before counts on.
@@ -445,7 +452,7 @@ func (m *Manifests) tellNADs(before map[key]*netmodel.NAD) {
 		return
 	}
 	for k, d := range m.nads {
-		if old := before[k]; old == nil || *old != *d {
+		if old := before[k]; old == nil || !old.Equal(d) {
 			m.changes.NAD(k.namespace, k.name)
 		}
 	}

@@ -187,7 +187,7 @@ func TestManifestsAreWatched(t *testing.T) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if d := m.nads[key{"shop", name}]; d != nil {
-				return d.Config
+				return d.Config.Text()
 			}
 			return "none"
 		}

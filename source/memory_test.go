@@ -96,7 +96,7 @@ func (s *nadServer) kept(t *testing.T) uint64 {
 	go func() { done <- k.Run(ctx) }()
 	eventually(t, fmt.Sprint(s.nads), func() string { return fmt.Sprint(len(k.nads.List())) })
 	after := heap()
-	if d, err := k.NAD(background, "shop", "n0"); err != nil || d.Omitted.Size+len(d.Config) != s.size {
+	if d, err := k.NAD(background, "shop", "n0"); err != nil || d.Config.Size() != s.size {
 		t.Errorf("%+v, %v", d, err)
 	}
 	cancel()
@@ -232,15 +232,15 @@ func TestBoundaryLiveNADHasTheText(t *testing.T) {
 	c := newCluster(t, "node-1", apiNAD("big", config), apiNAD("huge", largeConfig(300<<10, "x")))
 	c.run(t, 0, 2)
 	known, err := c.NAD(background, "shop", "big")
-	if err != nil || known.Config != "" || known.Omitted.Size != 5000 || c.requests() != "" {
+	if err != nil || !known.Config.Omitted() || known.Config.Size() != 5000 || c.requests() != "" {
 		t.Errorf("known %+v, %v; requests %q", known, err, c.requests())
 	}
 	live, err := c.LiveNAD(background, "shop", "big")
-	if err != nil || live.Config != config || c.requests() != "get network-attachment-definitions shop/big" {
-		t.Errorf("%d bytes, %v; requests %q", len(live.Config), err, c.requests())
+	if err != nil || live.Config.Text() != config || c.requests() != "get network-attachment-definitions shop/big" {
+		t.Errorf("%d bytes, %v; requests %q", live.Config.Size(), err, c.requests())
 	}
-	if live, err = c.LiveNAD(background, "shop", "huge"); err != nil || live.Config != "" || live.Omitted.Size != 300<<10 {
-		t.Errorf("one over the bound: %d bytes, %+v, %v", len(live.Config), live.Omitted, err)
+	if live, err = c.LiveNAD(background, "shop", "huge"); err != nil || !live.Config.Omitted() || live.Config.Size() != 300<<10 {
+		t.Errorf("one over the bound: %d bytes of %d, %v", len(live.Config.Text()), live.Config.Size(), err)
 	}
 	if _, err := c.LiveNAD(background, "shop", "none"); !errors.Is(err, netmodel.ErrNotFound) {
 		t.Errorf("one that is not there: %v", err)
@@ -334,11 +334,11 @@ func TestBoundaryFolderKeepsNoLargeNAD(t *testing.T) {
 		t.Errorf("told %q", got)
 	}
 	for name, want := range map[string]int{"big": 0, "ovn": 0, "small": len(`{"type":"bridge"}`)} {
-		if d, err := m.NAD(background, "shop", name); err != nil || len(d.Config) != want || (d.Omitted.Size == 0) != (want > 0) {
-			t.Errorf("%s: %d bytes are kept, %+v, %v", name, len(d.Config), d.Omitted, err)
+		if d, err := m.NAD(background, "shop", name); err != nil || len(d.Config.Text()) != want || d.Config.Omitted() != (want == 0) {
+			t.Errorf("%s: %d bytes are kept, %+v, %v", name, len(d.Config.Text()), d.Config, err)
 		}
 	}
-	if live, err := m.LiveNAD(background, "shop", "big"); err != nil || live.Config != big {
+	if live, err := m.LiveNAD(background, "shop", "big"); err != nil || live.Config.Text() != big {
 		t.Errorf("%v", err)
 	}
 	if _, err := m.LiveNAD(background, "shop", "none"); !errors.Is(err, netmodel.ErrNotFound) {
@@ -346,7 +346,7 @@ func TestBoundaryFolderKeepsNoLargeNAD(t *testing.T) {
 	}
 	other := largeConfig(200<<10, "y")
 	f.write("nads.yaml", nadYAML("big", other))
-	if live, err := m.LiveNAD(background, "shop", "big"); err != nil || live.Config != other {
+	if live, err := m.LiveNAD(background, "shop", "big"); err != nil || live.Config.Text() != other {
 		t.Errorf("after an edit: %v", err)
 	}
 	if got := told.take(); got != "shop/big shop/ovn shop/small" {
@@ -378,7 +378,7 @@ func TestLiveNADWhileOthersScan(t *testing.T) {
 		return nil
 	})
 	for range 2000 {
-		if d, err := m.LiveNAD(background, "shop", "blue"); err != nil || d.Config != "1" {
+		if d, err := m.LiveNAD(background, "shop", "blue"); err != nil || d.Config.Text() != "1" {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}

@@ -224,7 +224,7 @@ func showNAD(d *netmodel.NAD, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s/%s: %s", d.Namespace, d.Name, d.Config)
+	return fmt.Sprintf("%s/%s: %s", d.Namespace, d.Name, d.Config.Text())
 }
 
 // showNodes writes nodes in their order, "unknown" when the source knows none.
@@ -252,7 +252,7 @@ func showNADs(all []*netmodel.NAD, err error) string {
 	}
 	words := make([]string, len(all))
 	for i, d := range all {
-		words[i] = fmt.Sprintf("%s: %s, created %d, state %q", d.ID(), d.Config, d.Created, d.State)
+		words[i] = fmt.Sprintf("%s: %s, created %d, state %q", d.ID(), d.Config.Text(), d.Created, d.State)
 		if d.Resource != "" {
 			words[i] += ", devices of " + d.Resource
 		}
