@@ -33,6 +33,7 @@ var arrows = map[string][]string{
 	"internal/stale":     {},
 	"internal/show":      {"netmodel", "conf", "ovnnet", "agentapi"},
 	"internal/arch":      {},
+	"examples":           {},
 
 	"internal/configfile": {"netmodel"},
 	"internal/daemon":     {"conf", "ovndb/...", "internal/program"},

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// examplesFolder has one folder for each kind of network.
+const examplesFolder = "../examples"
+
+// exampleObjects reads all objects of a file of an example.
+func exampleObjects[T any](t *testing.T, example, file string) (all []T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(examplesFolder, example, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		doc, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		var object T
+		if err == nil {
+			err = yaml.UnmarshalStrict(doc, &object)
+		}
+		if err != nil {
+			t.Fatalf("%s/%s: %v", example, file, err)
+		}
+		all = append(all, object)
+	}
+}
+
+// TestExamples applies the examples with OVN networks on a cluster whose controller has the examples' configuration, and
+// pings between the pods of each example, and from the pods to the machines outside which the READMEs name.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	config := ""
+	for _, example := range []string{"localnet", "router-gateway"} {
+		config += exampleObjects[corev1.ConfigMap](t, example, "operator.yaml")[0].Data["controller.yaml"]
+	}
+	w := newWorld(t, lab.Options{Nodes: 2, Physical: provider}, func(l *lab.Lab) {
+		controllerConfig(t, l, config)
+		var nodes []string
+		for _, n := range l.Nodes {
+			nodes = append(nodes, fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata:\n  name: %s\n"+
+				"  labels: {node-role.kubernetes.io/gateway: \"\"}\n", n.Name))
+		}
+		if err := l.WriteManifest("nodes.yaml", strings.Join(nodes, "---\n")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.outside("machine100", 100, "10.50.0.9/24")
+	w.outside("machine200", 200, "192.0.2.1/24")
+	for _, tt := range []struct {
+		example string
+		outside string // an address that each pod reaches
+	}{
+		{"layer2", ""}, {"layer3", ""}, {"localnet", "10.50.0.9"}, {"router-gateway", "192.0.2.1"}, {"ovn-kubernetes", ""},
+	} {
+		t.Run(tt.example, func(t *testing.T) { w.sub(t).example(tt.example, tt.outside) })
+	}
+}
+
+// example applies an example and pings.
+func (w *world) example(name, outside string) {
+	w.t.Helper()
+	t := w.t.(*testing.T)
+	var networks []string
+	for _, n := range exampleObjects[nadv1.NetworkAttachmentDefinition](t, name, "networks.yaml") {
+		networks = append(networks, n.Namespace+"/"+n.Name)
+		w.network(n.Namespace+"/"+n.Name, n.Spec.Config)
+	}
+	var pods []*lab.Pod
+	for i, object := range exampleObjects[corev1.Pod](t, name, "pods.yaml") {
+		p, err := w.Nodes[i%len(w.Nodes)].NewPod(w.ctx, object.Namespace, object.Name, object.Annotations)
+		w.must(err)
+		w.add(p)
+		pods = append(pods, p)
+	}
+	for i, p := range pods {
+		peer := pods[(i+1)%len(pods)]
+		for ifName, link := range w.links(peer) {
+			if ifName == "eth0" || ifName == "lo" {
+				continue
+			}
+			for _, ip := range link.IPs() {
+				if addr, err := netip.ParseAddr(ip); err == nil && !addr.IsLinkLocalUnicast() {
+					w.mustReach(p, ip)
+				}
+			}
+		}
+		if outside != "" {
+			w.mustReach(p, outside)
+		}
+	}
+	w.end(pods...)
+	for _, n := range networks {
+		w.removeNAD(n)
+	}
+}
