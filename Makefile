@@ -11,6 +11,10 @@ TAGS    := grpcnotrace
 # For `make test`: more flags for go test, such as FLAGS="-v -run TestMainJob", and which packages.
 FLAGS   ?=
 PKGS    ?= ./...
+# For `make bench-compare`: the other revision, the folders and the number of turns.
+BASE  ?= HEAD
+BENCH ?= agentapi netmodel ovnport
+COUNT ?= 6
 # Most of a scenario is waiting, so some run at once, however few cores there are. A cluster takes about 35 of the 128 inotify
 # instances that Linux gives a user.
 LABS     ?= 3
@@ -79,13 +83,14 @@ e2e-down: ## Take down what `make e2e-up` left up
 	@$(AS_ROOT) $(CACHE)/bin/kube down
 
 .PHONY: lint
-lint: ## Check formatting, go vet, staticcheck, module files
+lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags failpoint ./internal/failpoint
 	$(GO) vet -tags kube ./e2e/kube/...
 	$(GO) vet -tags sriov ./e2e/sriov/...
 	$(LINT) staticcheck -tags kube,sriov ./...
+	$(LINT) go-errorlint ./...
 	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: vulncheck
@@ -117,5 +122,10 @@ security: setup build ## Run the tests of the boundaries in their long form, fuz
 	@sh hack/security.sh $(or $(INPUTS),300000)
 
 .PHONY: bench
-bench: setup ## Run the benchmarks
-	$(GO) test -run '^$$' -bench . $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS)
+bench: setup ## Run the benchmarks and keep their output in the cache folder
+	@mkdir -p $(CACHE)/bench
+	$(GO) test -run '^$$' -bench . $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS) | tee $(CACHE)/bench/$$(git rev-parse --short HEAD).txt
+
+.PHONY: bench-compare
+bench-compare: setup ## Compare the benchmarks with another revision (BASE=main BENCH="netmodel ovnport" COUNT=6)
+	@AS_ROOT="$(AS_ROOT)" FLAGS="$(FLAGS)" COUNT=$(COUNT) sh hack/bench.sh $(BASE) $(BENCH)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs every fuzz target of the module with the given number of inputs each. A number and not a time: at the end of a time Go
-# before 1.27 may report its own deadline as a failure of the target (go.dev/issue/75804).
+# Runs each fuzz target of the module with this number of inputs. It sets no time, because Go before 1.27 may report the
+# end of the time as a failure of the target (go.dev/issue/75804).
 set -eu
 inputs=${1:-20000}
 go list -f '{{.Dir}} {{join .TestGoFiles " "}} {{join .XTestGoFiles " "}}' ./... | while read -r dir files; do

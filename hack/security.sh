@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs every test of the boundaries in its long form, and fuzzes every parser that a tenant reaches. Then it prints what the
-# tests counted. It exits with 1 when a test failed or was skipped.
+# Runs the tests of the security boundaries with many more inputs, fuzzes each parser that reads a tenant's text, and
+# prints the counts of the tests. It exits with 1 when a test failed or was skipped.
 set -eu
 inputs=${1:-300000}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# run ARGUMENTS...: go test of the boundaries, shown without the lines that only say that a test began.
+# run MAKE-ARGUMENTS...: shows the output without the line that each test begins with.
 run() {
 	OVN_MULTINET_LONG=1 make -s "$@" 2>&1 | tee -a "$log" | grep -vE '^ *=== |no test files|no tests to run' || true
 }
@@ -17,7 +17,7 @@ sh hack/fuzz.sh "$inputs"
 sh hack/vulncheck.sh
 
 echo
-echo "what the tests counted:"
+echo "counts of the tests:"
 sed -nE 's/^ *=== ATTR +([^ ]+) boundary\.([^ ]+) (.*)$/  \2: \3 (\1)/p' "$log" | sort
 passed=$(grep -cE '^ *--- PASS' "$log" || true)
 failed=$(grep -cE '^ *--- FAIL|^FAIL|^panic:|\*\*\*' "$log" || true)

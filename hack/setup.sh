@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs with apt what the lab, the tests and the Makefile need beside Go, on Debian 12 or 13.
-# Nothing is started, nothing that is there already is upgraded, and a second run does nothing.
+# Installs with apt the packages that the lab, the tests and the Makefile need beside Go, on Debian 12 or 13.
+# It starts no service and upgrades no package. A second run does nothing.
 set -eu
 
 PATH=$PATH:/usr/sbin:/sbin
 missing=
 
-# need PACKAGE COMMAND-OR-FILE...: the package is wanted unless everything it is wanted for is there.
+# need PACKAGE COMMAND-OR-FILE...: installs the package if one of its commands or files is missing.
 need() {
 	package=$1
 	shift
@@ -54,7 +54,7 @@ fi
 
 echo "setup: installing$missing"
 
-# invoke-rc.d asks this file; 101 means "do not start, do not restart".
+# invoke-rc.d runs this file; exit code 101 means "do not start, do not restart".
 policy=/usr/sbin/policy-rc.d
 ours=
 log=$(mktemp)
@@ -85,5 +85,5 @@ install() {
 	# shellcheck disable=SC2086 # a list of package names
 	apt-get install -y -q --no-install-recommends --no-upgrade $missing >"$log" 2>&1 </dev/null
 }
-# The lists of a fresh machine are absent or old: only then are they fetched.
+# On a fresh machine the package lists are missing or old, so the second attempt updates them.
 install || { apt-get update -q >"$log" 2>&1 && install; }

@@ -1,10 +1,11 @@
-// Command nbroles owns the optional roles of agents in OVN's Northbound database (ovsdb-server(7), 4.1.2 and RBAC_Role):
+// Command nbroles owns the optional role of agents in OVN's Northbound database (ovsdb-server(7), section 4.1.2, and the
+// table RBAC_Role):
 //
 //	nbroles schema < ovn-nb.ovsschema > ovn-nb-roles.ovsschema
 //	ovsdb-client transact unix:/run/ovn/ovnnb_db.sock "$(nbroles transact pssl:6641:192.0.2.1)"
 //
-// The first adds the tables of roles to a schema, the second prints the transaction that fills them and makes a listener
-// with the role. docs/operations.md says what the role closes, and what it leaves open.
+// The first command adds the tables of roles to a schema. The second prints the transaction that fills these tables and
+// makes a listener with the role. docs/operations.md says what the role prevents and what it still permits.
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 // Role is the name of the agents' role.
 const Role = "ovn-multinet-agent"
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 func main() {
@@ -47,12 +48,12 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		}
 		result = params
 	default:
-		return errors.New("usage: nbroles schema < SCHEMA, or nbroles transact TARGET, the target of a row of the table Connection")
+		return errors.New("usage: nbroles schema < SCHEMA, or nbroles transact TARGET, where TARGET is a Connection's target")
 	}
 	return json.NewEncoder(out).Encode(result)
 }
 
-// addRoles adds to the schema of NB what the schema of SB has for its roles.
+// addRoles adds the tables and the column of roles, as in the schema of the Southbound database.
 func addRoles(schema object) error {
 	tables, _ := schema["tables"].(object)
 	connection, _ := tables["Connection"].(object)
@@ -76,29 +77,29 @@ func addRoles(schema object) error {
 		"table": object{"type": "string"}, "authorization": many("string", nil),
 		"insert_delete": object{"type": "boolean"}, "update": many("string", nil),
 	}}
-	delete(schema, "cksum") // which is of the file as it was
+	delete(schema, "cksum") // of the unchanged file
 	return nil
 }
 
-// permission is what the role may write in a table. own: only to rows that name the client's node.
+// permission is what the role may write in a table.
 type permission struct {
 	table        string
-	own          bool
+	own          bool // only rows that name the client's node
 	insertDelete bool
 	update       []string
 }
 
-// permissions of an agent. A table that is missing here is read only.
+// permissions of an agent. All other tables are read-only.
 var permissions = []permission{
 	{"Logical_Switch_Port", true, true, []string{"addresses", "external_ids", "options", "port_security"}},
 	{"Copp", true, true, []string{"external_ids", "name"}},
 	{"HA_Chassis", true, false, []string{"priority"}},
-	// The rows of networks name no node: whoever may link a port to one may unlink any.
+	// A network's row names no node: an agent that may link its port may unlink any port.
 	{"Logical_Switch", false, false, []string{"ports"}},
 }
 
-// Operations make the role what it ought to be, and a listener that has it. The listener must be new: ovsdb-server 3.1 does
-// not give a role to one that is there. If there is one of the target, the transaction fails as a whole.
+// Operations returns the transaction that replaces the role and makes a listener with the role. The listener must be
+// new, because ovsdb-server 3.1 gives no role to an existing one. If the target has a listener, the transaction fails.
 func Operations(target string) []object {
 	ops := []object{
 		{"op": "delete", "table": "RBAC_Role", "where": []any{[]any{"name", "==", Role}}},
@@ -112,12 +113,15 @@ func Operations(target string) []object {
 		}
 		name := "p" + p.table
 		ops = append(ops, object{"op": "insert", "table": "RBAC_Permission", "uuid-name": name, "row": object{
-			"table": p.table, "authorization": authorization, "insert_delete": p.insertDelete, "update": []any{"set", p.update}}})
+			"table": p.table, "authorization": authorization, "insert_delete": p.insertDelete,
+			"update": []any{"set", p.update}}})
 		named = append(named, []any{p.table, []any{"named-uuid", name}})
 	}
 	return append(ops,
-		object{"op": "insert", "table": "RBAC_Role", "row": object{"name": Role, "permissions": []any{"map", named}}},
-		object{"op": "insert", "table": "Connection", "uuid-name": "listener", "row": object{"target": target, "role": Role}},
+		object{"op": "insert", "table": "RBAC_Role", "row": object{
+			"name": Role, "permissions": []any{"map", named}}},
+		object{"op": "insert", "table": "Connection", "uuid-name": "listener", "row": object{
+			"target": target, "role": Role}},
 		object{"op": "mutate", "table": "NB_Global", "where": []any{}, "mutations": []any{
 			[]any{"connections", "insert", []any{"set", []any{[]any{"named-uuid", "listener"}}}}}})
 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Hit kills the process when name is the failpoint that Env asks for, as if the machine had lost its power.
+// Hit kills the process when Env names this failpoint. No deferred call runs, as in a power failure.
 func Hit(name string) {
 	if os.Getenv(Env) != name {
 		return

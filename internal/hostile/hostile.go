@@ -1,5 +1,5 @@
-// Package hostile owns what tests write in the name of a tenant who attacks: random NetworkAttachmentDefinitions and pod
-// annotations near to valid ones; only tests import it, and it may import nothing of ours.
+// Package hostile owns the input of an attacking tenant: random NetworkAttachmentDefinitions and pod annotations that
+// are nearly valid. Only tests import it, and it imports no package of this module.
 package hostile
 
 import (
@@ -10,13 +10,12 @@ import (
 	"unicode"
 )
 
-// Tenant makes random texts; the same seed makes the same ones.
+// Tenant makes random texts. One seed always makes the same texts.
 type Tenant struct{ *rand.Rand }
 
-// New makes a tenant.
 func New(seed uint64) *Tenant { return &Tenant{rand.New(rand.NewPCG(seed, 1))} }
 
-// value is a JSON value: a member list, a list, or a scalar's text. Member lists keep keys that are equal.
+// value is a JSON value: members, a list, or the text of a scalar. Members may have equal keys.
 type value struct {
 	members []member
 	list    []*value
@@ -31,40 +30,45 @@ type member struct {
 
 var (
 	plugins = []string{
-		"dummy", "sbr", "vrf", "static", "host-local", "host-device", "bridge", "macvlan", "tuning", "dhcp", "flannel", "multus",
-		"ovn-multinet", "ovn-k8s-cni-overlay", "../../bin/sh", "/bin/sh", "", "Dummy",
+		"dummy", "sbr", "vrf", "static", "host-local", "host-device", "bridge", "macvlan", "tuning", "dhcp", "flannel",
+		"multus", "ovn-multinet", "ovn-k8s-cni-overlay", "../../bin/sh", "/bin/sh", "", "Dummy",
 	}
 	keys = []string{
-		"type", "ipam", "plugins", "name", "cniVersion", "cniVersions", "args", "cni", "capabilities", "runtimeConfig", "prevResult", "dns",
-		"routes", "dataDir", "ranges", "device", "bridge", "delegate", "delegates", "addresses", "address", "gateway", "vrfname", "table",
-		"cni.dev/valid-attachments", "disableCheck", "deviceID", "subnets", "router", "topology", "excludeSubnets", "mtu", "ips", "mac",
+		"type", "ipam", "plugins", "name", "cniVersion", "cniVersions", "args", "cni", "capabilities", "runtimeConfig",
+		"prevResult", "dns", "routes", "dataDir", "ranges", "device", "bridge", "delegate", "delegates", "addresses",
+		"address", "gateway", "vrfname", "table", "cni.dev/valid-attachments", "disableCheck", "deviceID", "subnets",
+		"router", "topology", "excludeSubnets", "mtu", "ips", "mac",
 	}
 	seeds = []string{
 		`{"cniVersion":"1.0.0","type":"dummy","ipam":{"type":"static","addresses":[{"address":"10.77.0.5/24"}]}}`,
-		`{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"dummy","ipam":{"type":"static"}},{"type":"vrf","vrfname":"red"},{"type":"sbr"}]}`,
+		`{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"dummy","ipam":{"type":"static"}},` +
+			`{"type":"vrf","vrfname":"red"},{"type":"sbr"}]}`,
 		`{"type":"dummy","ipam":{"type":"dummy"}}`,
 		`{"type":"host-device","device":"eth0"}`,
 		`{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.9.0.0/16"}]}`,
 		`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24,fd80::/48/64","router":"core","mtu":1400}`,
-		`{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"p","vlanID":7,"excludeSubnets":"10.1.0.0/24"}`,
-		`{"type":"ovn-k8s-cni-overlay","name":"shared","topology":"layer2","subnets":"10.1.0.0/24","netAttachDefName":"shop/a"}`,
+		`{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"p","vlanID":7,` +
+			`"excludeSubnets":"10.1.0.0/24"}`,
+		`{"type":"ovn-k8s-cni-overlay","name":"shared","topology":"layer2","subnets":"10.1.0.0/24",` +
+			`"netAttachDefName":"shop/a"}`,
 	}
 	annotations = []string{
-		"a", "a,b@net7,shop/c", `[{"name":"a","interface":"data0","ips":["10.1.0.7"],"mac":"02:00:00:00:00:07"},{"name":"b"}]`,
+		"a", "a,b@net7,shop/c",
+		`[{"name":"a","interface":"data0","ips":["10.1.0.7"],"mac":"02:00:00:00:00:07"},{"name":"b"}]`,
 		`[{"name":"a","cni-args":{"type":"host-device","ipam":{"type":"bridge"}},"default-route":["10.1.0.1"]}]`,
 		`[{"name":"a","portMappings":[{"hostPort":80,"containerPort":80}],"bandwidth":{"ingressRate":1}}]`,
 	}
 )
 
-// NAD is a spec.config.
+// NAD returns a spec.config.
 func (t *Tenant) NAD() string { return t.mutated(pick(t, seeds)) }
 
-// Annotation is a pod's list of networks; the networks are called a, b and c.
+// Annotation returns a pod's networks annotation. The networks are a, b and c.
 func (t *Tenant) Annotation() string { return t.mutated(pick(t, annotations)) }
 
 func pick[T any](t *Tenant, from []T) T { return from[t.IntN(len(from))] }
 
-// mutated changes a text a few times: as JSON where the text is JSON, and sometimes byte by byte.
+// mutated changes a JSON text a few times in its structure, and any text sometimes in its bytes.
 func (t *Tenant) mutated(text string) string {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
@@ -106,7 +110,7 @@ func (t *Tenant) change(v *value) {
 	switch m := &at.members[i]; t.IntN(6) {
 	case 0:
 		m.key = t.otherCase(m.key)
-	case 1: // the key twice, the second time maybe spelled otherwise
+	case 1: // the key twice, the second perhaps in another case
 		at.members = append(at.members, member{pick(t, []string{m.key, t.otherCase(m.key)}), t.value(3)})
 	case 2:
 		m.value = t.value(3)
@@ -119,7 +123,7 @@ func (t *Tenant) change(v *value) {
 	}
 }
 
-// otherCase spells a key so that encoding/json may still take it for the same key.
+// otherCase changes the case of letters; encoding/json may still take both for one key.
 func (t *Tenant) otherCase(key string) string {
 	return strings.Map(func(r rune) rune {
 		if t.IntN(3) > 0 {
@@ -135,7 +139,8 @@ func (t *Tenant) value(depth int) *value {
 		text, _ := json.Marshal(pick(t, plugins))
 		return &value{text: string(text)}
 	case n < 5 || depth == 0:
-		return &value{text: pick(t, []string{"null", "true", "0", "-1", "1e99", "99999999999999999999", `""`, `"10.1.0.0/16"`, `"\u0000"`, `"../../etc"`})}
+		return &value{text: pick(t, []string{"null", "true", "0", "-1", "1e99", "99999999999999999999", `""`,
+			`"10.1.0.0/16"`, `"\u0000"`, `"../../etc"`})}
 	case n < 7:
 		v := &value{object: true}
 		for range 1 + t.IntN(3) {
@@ -151,7 +156,7 @@ func (t *Tenant) value(depth int) *value {
 	}
 }
 
-// all lists the value's objects and lists, itself first.
+// all lists the value's objects and lists, the value itself first.
 func (v *value) all(found []*value) []*value {
 	if v.text != "" {
 		return found

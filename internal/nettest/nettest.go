@@ -1,4 +1,4 @@
-// Package nettest owns how a test gets networks of its own; it is for tests alone.
+// Package nettest owns the network namespaces of tests; only tests import it.
 package nettest
 
 import (
@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testEnv names the test that is run in namespaces of its own.
+// testEnv names the test that runs in new namespaces.
 const testEnv = "OVN_MULTINET_NETTEST"
 
-// InOwn runs a test again in a user, a network and a mount namespace of its own, where it may make links and mount file
-// systems; true: here it is.
+// InOwn runs the test again in a new user, network and mount namespace, where the test may make links and mount file
+// systems. It returns true in these namespaces.
 func InOwn(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(testEnv) == t.Name() {
@@ -26,9 +26,10 @@ func InOwn(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), testEnv+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
-	runtime.LockOSThread() // whose end is the child's
+	runtime.LockOSThread() // Pdeathsig: the child ends with this thread
 	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -36,12 +37,12 @@ func InOwn(t *testing.T) bool {
 	return false
 }
 
-// Namespace returns the path of a new network namespace, which ends with the test. It needs no privileges, but to enter it
-// does: InOwn has them. A process keeps the namespace, so no plugin may be called at the same time: while the plugin is
-// forked, this program is in the control group that ends with the call.
+// Namespace returns the path of a new network namespace, which ends with the test. Only a test under InOwn can enter
+// the namespace. A child process keeps the namespace alive. Do not call a CNI plugin at the same time: while the plugin
+// is forked, this process is in the control group that is killed after the call.
 func Namespace(t *testing.T) (path string) {
 	t.Helper()
-	cmd := exec.Command("cat") // which ends with its input
+	cmd := exec.Command("cat") // ends when its input is closed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET}
 	input, err := cmd.StdinPipe()
 	if err == nil {
