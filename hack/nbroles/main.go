@@ -1,5 +1,5 @@
-// Command nbroles owns the optional role of agents in OVN's Northbound database (ovsdb-server(7), section 4.1.2, and the
-// table RBAC_Role):
+// Command nbroles owns the optional role of agents in OVN's Northbound database (ovsdb-server(7), section 4.1.2, and
+// the table RBAC_Role):
 //
 //	nbroles schema < ovn-nb.ovsschema > ovn-nb-roles.ovsschema
 //	ovsdb-client transact unix:/run/ovn/ovnnb_db.sock "$(nbroles transact pssl:6641:192.0.2.1)"
