@@ -44,6 +44,10 @@ type rig struct {
 	log    logged
 	stop   func() error // ends the agent; may be called twice
 
+	cluster  string               // the agent's identity of the cluster; "": none
+	registry *prometheus.Registry // of the agent's metrics
+	passed   time.Duration        // by how much the reconcile passes' clock is ahead
+
 	planTimeout time.Duration // the agent's; 0: as in a product
 }
 
@@ -211,16 +215,30 @@ func newRig(t *testing.T) *rig {
 // saidKnown is what the agent logs when it has told NB of its node.
 const saidKnown = "NB knows this node's chassis"
 
+// build makes the agent, which does not run, with pods and networks of the source. close ends its connections.
+func (r *rig) build(src Source) (close func()) {
+	r.t.Helper()
+	model, err := nb.FullDatabaseModel()
+	r.must(err)
+	c := ovndb.Config{
+		Name: "NB", Endpoints: r.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler),
+	}
+	if r.cluster != "" {
+		c.Cluster = func(context.Context) (string, error) { return r.cluster, nil }
+	}
+	db, err := ovndb.Open(c)
+	r.must(err)
+	r.registry = prometheus.NewRegistry()
+	r.agent, err = New(r.conf, src, db, r.registry, slog.New(slog.NewTextHandler(&r.log, nil)))
+	r.must(err)
+	r.agent.reconciler.stale.Now = func() time.Time { return time.Now().Add(r.passed) }
+	return func() { r.agent.Close(); db.Close() }
+}
+
 // start runs the agent until the test's end, or until stop.
 func (r *rig) start() {
 	r.t.Helper()
-	log := slog.New(slog.NewTextHandler(&r.log, nil))
-	model, err := nb.FullDatabaseModel()
-	r.must(err)
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: r.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler)})
-	r.must(err)
-	r.agent, err = New(r.conf, r.source, db, prometheus.NewRegistry(), log)
-	r.must(err)
+	close := r.build(r.source)
 	r.agent.planTimeout = cmp.Or(r.planTimeout, r.agent.planTimeout)
 	known := strings.Count(r.log.String(), saidKnown)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -234,18 +252,31 @@ func (r *rig) start() {
 		once = true
 		cancel()
 		err := <-ended
-		r.agent.Close()
-		db.Close()
+		close()
 		return err
 	}
 	r.t.Cleanup(func() { r.must(r.stop()) })
 	r.eventually("ready", func() bool { return exists(agentapi.ReadyMarker(r.conf.Socket)) })
 	// What it says of its node, and its first look for what is gone, are not to be counted among what pods cost.
 	r.eventually("looked", func() bool {
-		return r.agent.remaining.looked.Load() > 0 || strings.Contains(r.log.String(), "look for what is left")
+		return testutil.ToFloat64(r.agent.metrics.lastPass) > 0 || strings.Contains(r.log.String(), "delete what is stale")
 	})
 	r.eventually("known to NB", func() bool { return strings.Count(r.log.String(), saidKnown) > known })
 	r.proxy.Reset()
+}
+
+// metric is the value of one that has no labels.
+func (r *rig) metric(name string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	r.must(err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	r.t.Fatalf("there is no %s", name)
+	return 0
 }
 
 func (r *rig) must(err error) {

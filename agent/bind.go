@@ -45,7 +45,7 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 		plugs = append(plugs, plugOf(r.ContainerID, &r.Plan.Interfaces[i]))
 	}
 	if len(plugs) > 0 {
-		if err := a.awaitScrub(ctx); err != nil {
+		if err := a.reconciler.awaitCleaned(ctx); err != nil {
 			return err
 		}
 		if err := a.ovs.Add(ctx, owner, plugs); err != nil {
@@ -70,16 +70,6 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 	}
 	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(&r.Plan))
 	return nil
-}
-
-// awaitScrub waits until host ends of before a reboot are unplugged: one of the same port would have its flows.
-func (a *Agent) awaitScrub(ctx context.Context) error {
-	select {
-	case <-a.scrubbed:
-		return nil
-	case <-ctx.Done():
-		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "what was plugged before a reboot is not unplugged yet: %w", ctx.Err())
-	}
 }
 
 // attachedMessage lists what a pod was given, in one line.

@@ -55,9 +55,9 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 func (l *looked) repairs() (pending bool) {
 	l.t.Helper()
 	l.eventually("a pass without an error", func() bool {
-		all, err := l.agent.remaining.round(l.t.Context(), false)
+		all, err := l.agent.reconciler.pass(l.t.Context(), false)
 		l.must(err)
-		pending, err = l.agent.repairing.pass(l.t.Context(), all)
+		pending, err = l.agent.reconciler.repairer.pass(l.t.Context(), all)
 		return err == nil
 	})
 	return pending
@@ -183,8 +183,8 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 				t.Errorf("the log says %d times that the port is lost, want once", got)
 			}
 			l.repairs()
-			if got := l.agent.repairing.lost.Load(); got != 1 {
-				t.Errorf("the metric says %d lost ports, want 1", got)
+			if got := testutil.ToFloat64(l.agent.metrics.lost); got != 1 {
+				t.Errorf("the metric says %v lost ports, want 1", got)
 			}
 			if _, again := l.source.told(); count(again, "Warning PortLost") != 1 {
 				t.Errorf("after passes that learned nothing: Events %q, want one PortLost", again)
@@ -194,8 +194,8 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 			l.must(err)
 			l.must(l.agent.nb.Release(t.Context(), "c2", []ovnport.Keys{held[0].Keys}))
 			l.repairs()
-			if got := l.agent.repairing.lost.Load(); got != 0 || len(l.rows()) != 1 {
-				t.Errorf("%d ports lost, rows %v, want none lost when the address is free again", got, l.rows())
+			if got := testutil.ToFloat64(l.agent.metrics.lost); got != 0 || len(l.rows()) != 1 {
+				t.Errorf("%v ports lost, rows %v, want none lost when the address is free again", got, l.rows())
 			}
 		})
 	}
@@ -204,19 +204,19 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 // passesInVain has repair passes learn nothing of the container c1: what was told of its ports counts on.
 func (l *looked) passesInVain() {
 	l.t.Helper()
-	all, err := l.agent.remaining.round(l.t.Context(), false)
+	all, err := l.agent.reconciler.pass(l.t.Context(), false)
 	l.must(err)
 	over, cancel := context.WithCancel(l.t.Context())
 	cancel()
-	if _, err := l.agent.repairing.pass(over, all); err == nil {
+	if _, err := l.agent.reconciler.repairer.pass(over, all); err == nil {
 		l.t.Error("a pass without time has no error")
 	}
 	l.write("{}", journal.ReleaseDir, "c1@eth0")
-	_, err = l.agent.repairing.pass(l.t.Context(), all)
+	_, err = l.agent.reconciler.repairer.pass(l.t.Context(), all)
 	l.must(err)
 	l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.ReleaseDir, "c1@eth0")))
-	if got := l.agent.repairing.lost.Load(); got != 1 {
-		l.t.Errorf("the metric says %d lost ports after a pass that learned nothing, want 1", got)
+	if got := testutil.ToFloat64(l.agent.metrics.lost); got != 1 {
+		l.t.Errorf("the metric says %v lost ports after a pass that learned nothing, want 1", got)
 	}
 }
 
@@ -237,9 +237,9 @@ func TestBoundaryAFailedLookIsRepeated(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.agent.reconcile(ctx)
+		l.agent.reconciler.run(ctx)
 	}()
-	l.eventually("a look that fails", func() bool { return strings.Contains(l.log.String(), "look for what is left") })
+	l.eventually("a look that fails", func() bool { return strings.Contains(l.log.String(), "delete what is stale") })
 	l.must(os.Remove(dir))
 	l.must(os.Rename(dir+".away", dir))
 	l.eventually("the row is back", func() bool { return len(l.rows()) == 1 })
@@ -376,11 +376,11 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLosing(t)
 			ports := l.runs("c1", "blue")
-			all, err := l.agent.remaining.round(t.Context(), false)
+			all, err := l.agent.reconciler.pass(t.Context(), false)
 			l.must(err)
 			l.lose(ports[0])
 			del(l) // after the list was made
-			_, err = l.agent.repairing.pass(t.Context(), all)
+			_, err = l.agent.reconciler.repairer.pass(t.Context(), all)
 			l.must(err)
 			if rows := l.rows(); len(rows) != 0 {
 				t.Errorf("ports %v, want none", rows)
@@ -397,14 +397,14 @@ func TestBoundaryAPodThatHasJustStartedKeepsItsPorts(t *testing.T) {
 	}
 	l := newLosing(t)
 	l.runs("c1", "blue", "green")
-	all, err := l.agent.remaining.round(t.Context(), false)
+	all, err := l.agent.reconciler.pass(t.Context(), false)
 	l.must(err)
 	for _, m := range all {
-		m.plugged = nil // as they were listed before the ADD's end
+		m.ovsPorts = nil // as they were listed before the ADD's end
 	}
 	before := l.ovsRows()
 	l.ovsProxy.Reset()
-	_, err = l.agent.repairing.pass(t.Context(), all)
+	_, err = l.agent.reconciler.repairer.pass(t.Context(), all)
 	l.must(err)
 	if after := l.ovsRows(); !slices.Equal(before, after) {
 		t.Errorf("the host ends are the rows %q, want %q", after, before)

@@ -12,17 +12,17 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
-// readLeftBehind reads from the journal which attachments have delegates that would not go.
-func (a *Agent) readLeftBehind() ([]agentapi.FailedDEL, error) {
+// readFailedDELs reads from the journal which attachments have delegates that would not go.
+func (a *Agent) readFailedDELs() ([]agentapi.FailedDEL, error) {
 	attached, _, err := a.journal.Summaries()
 	if err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, "can the agent read the plugin's journal below --state-dir?", "%w", err)
 	}
-	return listLeftBehind(attached), nil
+	return failedDELs(attached), nil
 }
 
-// listLeftBehind lists the attachments with delegates that would not go.
-func listLeftBehind(attached []journal.Summary) []agentapi.FailedDEL {
+// failedDELs lists the attachments with delegates that would not go.
+func failedDELs(attached []journal.Summary) []agentapi.FailedDEL {
 	all := []agentapi.FailedDEL{}
 	for i := range attached {
 		e := &attached[i]
@@ -43,7 +43,7 @@ func listLeftBehind(attached []journal.Summary) []agentapi.FailedDEL {
 }
 
 func (a *Agent) left(_ context.Context, _ *agentapi.FailedDELsRequest, send deliver) error {
-	all, err := a.readLeftBehind()
+	all, err := a.readFailedDELs()
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (a *Agent) left(_ context.Context, _ *agentapi.FailedDELsRequest, send deli
 // forget marks an attachment for the plugin, which has the journal: its delegates are not tried again. Their devices are free
 // at once, the plugin's next call of the container, or the next DEL of another, removes the entry.
 func (a *Agent) forget(_ context.Context, r *agentapi.ForgetRequest, send deliver) error {
-	all, err := a.readLeftBehind()
+	all, err := a.readFailedDELs()
 	if err != nil {
 		return err
 	}

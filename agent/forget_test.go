@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -78,30 +77,12 @@ func TestLeftBehind(t *testing.T) {
 	if want := []agentapi.FailedDEL{leftBehind(failed, at, false), leftBehind(forgotten, at, true)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); got != 1 {
+	if got := r.metric("ovn_multinet_agent_failed_dels"); got != 1 {
 		t.Errorf("%v are counted, want 1: the other one is not tried again", got)
 	}
 	r.eventually("counted", func() bool {
 		return testutil.ToFloat64(r.agent.metrics.requests.WithLabelValues("left", "0")) == 2 // of nothing, and now
 	})
-}
-
-// metric is the value of one that has no labels.
-func metric(t *testing.T, a *Agent, name string) float64 {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	newMetrics(registry, a)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("there is no %s", name)
-	return 0
 }
 
 // A journal that cannot be read is not an empty one.
@@ -112,7 +93,7 @@ func TestLeftBehindOfAJournalThatCannotBeRead(t *testing.T) {
 	want := "open " + filepath.Join(r.conf.StateDir, journal.EntryDir) + ": not a directory"
 	wantCoded(t, r.call(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, nil), conf.CodeTryAgain, want)
 	wantCoded(t, r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}, nil), conf.CodeTryAgain, want)
-	if got := metric(t, r.agent, "ovn_multinet_agent_left_behind"); !math.IsNaN(got) {
+	if got := r.metric("ovn_multinet_agent_failed_dels"); !math.IsNaN(got) {
 		t.Errorf("%v are counted, where nobody can tell", got)
 	}
 	if got := r.release(); len(got) != 0 {

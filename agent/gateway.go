@@ -6,36 +6,44 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 const (
-	// announceEvery is how often the agent looks whether NB knows this node's chassis still.
+	// announceEvery is how often the agent checks whether NB still knows this node's chassis.
 	announceEvery = time.Minute
-	// memberEvery is how often it looks whether this node may have a gateway, turnEvery, when it may, whether it has taken
-	// one over.
+	// memberEvery is how often the agent checks whether this node may have a gateway.
 	memberEvery = 10 * time.Second
-	turnEvery   = 2 * time.Second
-	// tookOverFor is in how many looks in a row it must have: tunnels are watched anew when a node starts.
-	tookOverFor = 3
+	// activeEvery is how often the agent of a node that may have a gateway checks whether its node is the active one.
+	activeEvery = 2 * time.Second
+	// activeFor is in how many passes in a row the node must be the active one: tunnels are watched anew when a node
+	// starts.
+	activeFor = 3
 )
 
-// gateways is what the agent remembers of them from one look to the next.
+// gateways writes into NB which chassis this node is, for the controller, which chooses the nodes of a gateway. If this
+// node has become the active node of a gateway, gateways makes it the first one. No other process could: NB does not
+// say where a gateway is, and only a node's own OVN knows which nodes it reaches.
 type gateways struct {
-	looks     map[string]int // by router: in how many looks in a row this node has had its gateway in another's place
+	*node
+	networks *ovnnet.Networks
+
+	active    map[string]int // by router: in how many passes in a row this node was the active one
 	known     string         // the chassis that NB knows
-	said      string         // the one that the log knows
-	owner     string         // the log knows that NB belongs to this other cluster
+	logged    string         // the chassis that the log says that NB knows
+	owner     string         // the other cluster that the log says that NB belongs to
 	announced time.Time
 }
 
-// serveGateways says in NB which chassis this node is, for who chooses the nodes of a gateway, and makes this node the first
-// of them when it has taken the gateway over. Nobody else could: NB does not say where a gateway is, and only OVN's own agent on
-// a node knows whom it reaches.
-func (a *Agent) serveGateways(ctx context.Context) {
-	g := &gateways{}
+func newGateways(n *node, networks *ovnnet.Networks) *gateways {
+	return &gateways{node: n, networks: networks, active: map[string]int{}}
+}
+
+// run makes passes until the end of ctx.
+func (g *gateways) run(ctx context.Context) {
 	for {
-		wait := a.lookAtGateways(ctx, g, time.Now())
+		wait := g.pass(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -44,63 +52,63 @@ func (a *Agent) serveGateways(ctx context.Context) {
 	}
 }
 
-// lookAtGateways does what is due now, and says how long it has time until the next look.
-func (a *Agent) lookAtGateways(ctx context.Context, g *gateways, now time.Time) (wait time.Duration) {
+// pass does what is due now, and returns the time until the next pass.
+func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration) {
 	chassis, member, err := "", false, error(nil)
 	if now.Sub(g.announced) >= announceEvery {
-		if chassis, err = a.announce(ctx); err == nil {
+		if chassis, err = g.announce(ctx); err == nil {
 			g.known, g.announced, g.owner = chassis, now, "" // NB is this cluster's
 		}
 	}
 	if err == nil {
-		member, err = a.lookAtTurns(ctx, g)
+		member, err = g.passActive(ctx)
 	}
 	if err != nil {
-		a.log.Debug("tell NB of this node, and look at its gateways", "err", err)
-		a.sayOwner(g, err)
-		g.looks = nil
-		return turnEvery
+		g.log.Debug("announce this node in NB, and read its gateways", "err", err)
+		g.logOwner(err)
+		g.active = map[string]int{}
+		return activeEvery
 	}
-	if g.known != g.said {
-		g.said = g.known
-		a.log.Info("NB knows this node's chassis", "node", a.conf.NodeName, "chassis", g.said)
+	if g.known != g.logged {
+		g.logged = g.known
+		g.log.Info("NB knows this node's chassis", "node", g.conf.NodeName, "chassis", g.logged)
 	}
 	if !member {
 		return memberEvery
 	}
-	return turnEvery
+	return activeEvery
 }
 
-// sayOwner logs once that NB belongs to another cluster: no pod of this node gets a port then.
-func (a *Agent) sayOwner(g *gateways, err error) {
+// logOwner logs once that NB belongs to another cluster: then no pod of this node gets a port.
+func (g *gateways) logOwner(err error) {
 	if no, ok := errors.AsType[*ovndb.NotOwner](err); ok && no.Owner != g.owner {
 		g.owner = no.Owner
-		a.log.Warn("no pod of this node gets a port on an OVN network", "err", ovnport.ExplainNotOwner(err))
+		g.log.Warn("no pod of this node gets a port on an OVN network", "err", ovnport.ExplainNotOwner(err))
 	}
 }
 
-func (a *Agent) announce(ctx context.Context) (chassis string, err error) {
-	settings, err := a.ovs.Settings(ctx)
+func (g *gateways) announce(ctx context.Context) (chassis string, err error) {
+	settings, err := g.ovs.Settings(ctx)
 	if err != nil {
 		return "", err
 	}
-	return settings.Chassis, a.blocks.networks.Announce(ctx, a.conf.NodeName, settings.Chassis)
+	return settings.Chassis, g.networks.Announce(ctx, g.conf.NodeName, settings.Chassis)
 }
 
-// lookAtTurns counts for each gateway in how many looks in a row this node has had it in another's place. What this look
-// does not find begins anew.
-func (a *Agent) lookAtTurns(ctx context.Context, g *gateways) (member bool, err error) {
-	before := g.looks
-	g.looks = map[string]int{}
-	settings, err := a.ovs.Settings(ctx)
+// passActive counts for each gateway in how many passes in a row this node was the active one without being the first.
+// The count of a gateway that the pass does not find begins anew. member tells whether this node may have a gateway.
+func (g *gateways) passActive(ctx context.Context) (member bool, err error) {
+	before := g.active
+	g.active = map[string]int{}
+	settings, err := g.ovs.Settings(ctx)
 	if err != nil {
 		return false, err
 	}
-	turns, err := a.blocks.networks.TurnsOf(ctx, settings.Chassis)
+	turns, err := g.networks.TurnsOf(ctx, settings.Chassis)
 	if err != nil || len(turns) == 0 {
 		return false, err
 	}
-	alive, err := a.ovs.Alive(ctx)
+	alive, err := g.ovs.Alive(ctx)
 	if err != nil {
 		return true, err
 	}
@@ -109,16 +117,16 @@ func (a *Agent) lookAtTurns(ctx context.Context, g *gateways) (member bool, err 
 		if !t.TookOver(settings.Chassis, alive) {
 			continue
 		}
-		if looks := before[t.Router] + 1; looks < tookOverFor {
-			g.looks[t.Router] = looks
+		if passes := before[t.Router] + 1; passes < activeFor {
+			g.active[t.Router] = passes
 			continue
 		}
-		made, err := a.blocks.networks.MakeFirst(ctx, t, settings.Chassis)
+		made, err := g.networks.MakeFirst(ctx, t, settings.Chassis)
 		if err != nil {
 			return true, err
 		}
 		if made {
-			a.log.Info("this node took a gateway over and keeps it", "router", t.Router, "node", a.conf.NodeName)
+			g.log.Info("this node is the active node of a gateway and stays it", "router", t.Router, "node", g.conf.NodeName)
 		}
 	}
 	return true, nil

@@ -4,18 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
@@ -24,8 +20,6 @@ import (
 type keeper struct {
 	*layer3
 	ovsProxy *ovndbtest.Proxy // between the agent and the node's OVS database
-	a        *Agent
-	g        gateways
 	now      time.Time
 }
 
@@ -35,14 +29,7 @@ func newKeeper(t *testing.T, routers ...string) *keeper {
 	k := &keeper{layer3: newLayer3(t), now: time.Now()}
 	k.ovsProxy = ovndbtest.StartProxy(t, k.ovs.Endpoint())
 	k.conf.OVSSocket = k.ovsProxy.Socket
-	model, err := nb.FullDatabaseModel()
-	k.must(err)
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: k.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler)})
-	k.must(err)
-	t.Cleanup(db.Close)
-	k.a, err = New(k.conf, k.source, db, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&k.log, nil)))
-	k.must(err)
-	t.Cleanup(k.a.Close)
+	t.Cleanup(k.build(k.source))
 	for _, router := range routers {
 		k.gateway(router, "first", "chassis-1", "third")
 	}
@@ -101,7 +88,7 @@ func (r *layer3) reaches(names ...string) {
 // look has the agent look once, when it is due, and returns how long it has time.
 func (k *keeper) look() time.Duration {
 	k.t.Helper()
-	wait := k.a.lookAtGateways(k.t.Context(), &k.g, k.now)
+	wait := k.agent.gateways.pass(k.t.Context(), k.now)
 	k.now = k.now.Add(wait)
 	return wait
 }
@@ -121,12 +108,12 @@ func (k *keeper) failing(table string) {
 	}
 	k.proxy.Before(stop)
 	k.ovsProxy.Before(stop)
-	wait := k.a.lookAtGateways(ctx, &k.g, k.now)
+	wait := k.agent.gateways.pass(ctx, k.now)
 	close(over)
 	k.proxy.Before(nil)
 	k.ovsProxy.Before(nil)
-	if k.now = k.now.Add(wait); wait != turnEvery || !asked {
-		k.t.Errorf("after a look without an answer it waits %v, asked %t; want %v", wait, asked, turnEvery)
+	if k.now = k.now.Add(wait); wait != activeEvery || !asked {
+		k.t.Errorf("after a look without an answer it waits %v, asked %t; want %v", wait, asked, activeEvery)
 	}
 }
 
@@ -140,7 +127,7 @@ func (k *keeper) wantOrder(router, want string) {
 const (
 	taken   = "chassis-1 first third"
 	asItWas = "first chassis-1 third"
-	keeps   = "took a gateway over and keeps it"
+	keeps   = "this node is the active node of a gateway and stays it"
 )
 
 // The node that has the gateway in another's place in three looks is the first from then on, and writes nothing more.
@@ -148,8 +135,8 @@ func TestGatewayIsKept(t *testing.T) {
 	k := newKeeper(t, "shop/r1")
 	k.reaches("third")
 	for i, want := range []string{asItWas, asItWas, taken} {
-		if wait := k.look(); wait != turnEvery {
-			t.Errorf("look %d: %v until the next, want %v", i+1, wait, turnEvery)
+		if wait := k.look(); wait != activeEvery {
+			t.Errorf("look %d: %v until the next, want %v", i+1, wait, activeEvery)
 		}
 		k.wantOrder("shop/r1", want)
 		if got := strings.Count(k.log.String(), keeps); got != i/2 {
@@ -157,11 +144,11 @@ func TestGatewayIsKept(t *testing.T) {
 		}
 	}
 	k.proxy.Reset()
-	for range 2 * tookOverFor {
+	for range 2 * activeFor {
 		k.look()
 	}
 	k.reaches("first", "third") // which comes back
-	for range 2 * tookOverFor {
+	for range 2 * activeFor {
 		k.look()
 	}
 	k.wantOrder("shop/r1", taken)
@@ -185,15 +172,15 @@ func TestGatewayIsLeft(t *testing.T) {
 		reaches []string
 		wait    time.Duration
 	}{
-		{"all live", []string{"first", "chassis-1", "third"}, []string{"first", "third"}, turnEvery},
-		{"the first lives", []string{"first", "chassis-1", "third"}, []string{"first"}, turnEvery},
-		{"nobody is reached", []string{"first", "chassis-1", "third"}, nil, turnEvery},
-		{"one of two before it lives", []string{"first", "third", "chassis-1"}, []string{"third"}, turnEvery},
-		{"it is the first", []string{"chassis-1", "first", "third"}, []string{"third"}, turnEvery},
-		{"it is the only one", []string{"chassis-1"}, []string{"third"}, turnEvery},
+		{"all live", []string{"first", "chassis-1", "third"}, []string{"first", "third"}, activeEvery},
+		{"the first lives", []string{"first", "chassis-1", "third"}, []string{"first"}, activeEvery},
+		{"nobody is reached", []string{"first", "chassis-1", "third"}, nil, activeEvery},
+		{"one of two before it lives", []string{"first", "third", "chassis-1"}, []string{"third"}, activeEvery},
+		{"it is the first", []string{"chassis-1", "first", "third"}, []string{"third"}, activeEvery},
+		{"it is the only one", []string{"chassis-1"}, []string{"third"}, activeEvery},
 		{"it is none of them", []string{"first", "third"}, []string{"third"}, memberEvery},
 		{"the gateway has no node", nil, []string{"third"}, memberEvery},
-		{"it is a member again", []string{"first", "chassis-1"}, []string{"first"}, turnEvery},
+		{"it is a member again", []string{"first", "chassis-1"}, []string{"first"}, activeEvery},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k.t = t
@@ -201,7 +188,7 @@ func TestGatewayIsLeft(t *testing.T) {
 			k.reaches(tt.reaches...)
 			k.look() // with which NB knows the node
 			k.proxy.Reset()
-			for range 2 * tookOverFor {
+			for range 2 * activeFor {
 				if wait := k.look(); wait != tt.wait {
 					t.Errorf("%v until the next look, want %v", wait, tt.wait)
 				}
@@ -277,7 +264,7 @@ func TestLooksAreInARow(t *testing.T) {
 
 // knows tells whether the agent has heard that its node is this chassis.
 func (k *keeper) knows(chassis string) bool {
-	settings, err := k.a.ovs.Settings(k.t.Context())
+	settings, err := k.agent.ovs.Settings(k.t.Context())
 	return err == nil && settings.Chassis == chassis
 }
 
@@ -290,8 +277,8 @@ func TestLooksWithoutNB(t *testing.T) {
 	k.nb.Kill()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if wait := k.a.lookAtGateways(ctx, &k.g, k.now); wait != turnEvery {
-		t.Errorf("%v until the next look, want %v", wait, turnEvery)
+	if wait := k.agent.gateways.pass(ctx, k.now); wait != activeEvery {
+		t.Errorf("%v until the next look, want %v", wait, activeEvery)
 	}
 	k.nb.Restart()
 	k.look()
@@ -356,7 +343,7 @@ func TestGatewayIsKeptWithTheAnswerLost(t *testing.T) {
 	k.look()
 	k.wantOrder("shop/r1", taken)
 	k.proxy.Reset()
-	for range 2 * tookOverFor {
+	for range 2 * activeFor {
 		k.look()
 	}
 	k.wantNothingWritten()
@@ -369,7 +356,7 @@ func TestChassisIsSaidAgain(t *testing.T) {
 		name string
 		wait time.Duration
 		node []string
-	}{{"a gateway's node", turnEvery, []string{"chassis-1"}}, {"another", memberEvery, []string{"first"}}} {
+	}{{"a gateway's node", activeEvery, []string{"chassis-1"}}, {"another", memberEvery, []string{"first"}}} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKeeper(t)
 			k.gateway("shop/r1", tt.node...)
@@ -377,7 +364,7 @@ func TestChassisIsSaidAgain(t *testing.T) {
 			if got := k.chassis(); got != "chassis-1" {
 				t.Fatalf("NB knows chassis %q, want chassis-1", got)
 			}
-			said := k.g.announced
+			said := k.agent.gateways.announced
 			k.nb.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{}})
 			looks := int(announceEvery / tt.wait)
 			for i := range looks - 1 {
@@ -385,8 +372,8 @@ func TestChassisIsSaidAgain(t *testing.T) {
 					t.Fatalf("said again at look %d, %v after the first time", i+1, k.now.Sub(said))
 				}
 			}
-			if k.look(); k.chassis() != "chassis-1" || k.g.announced != said.Add(announceEvery) {
-				t.Errorf("NB knows chassis %q, said %v after the first time; want it after %v", k.chassis(), k.g.announced.Sub(said), announceEvery)
+			if k.look(); k.chassis() != "chassis-1" || k.agent.gateways.announced != said.Add(announceEvery) {
+				t.Errorf("NB knows chassis %q, said %v after the first time; want it after %v", k.chassis(), k.agent.gateways.announced.Sub(said), announceEvery)
 			}
 		})
 	}
@@ -411,17 +398,8 @@ func TestChassisIsSaidOnceItCanBe(t *testing.T) {
 // Each time that NB becomes another cluster's, the log says so once.
 func TestBoundaryAnotherOwnerIsSaidEachTime(t *testing.T) {
 	k := newKeeper(t)
-	model, err := nb.FullDatabaseModel()
-	k.must(err)
-	db, err := ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: k.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler),
-		Cluster: func(context.Context) (string, error) { return "ours", nil },
-	})
-	k.must(err)
-	t.Cleanup(db.Close)
-	k.a, err = New(k.conf, k.source, db, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&k.log, nil)))
-	k.must(err)
-	t.Cleanup(k.a.Close)
+	k.cluster = "ours"
+	t.Cleanup(k.build(k.source))
 	for n, owner := range []string{"theirs", "ours", "theirs"} { // an NB without what the agent said of its node
 		k.nb.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{}})
 		k.nb.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.ClusterKey, "row": ovndbtest.Op{

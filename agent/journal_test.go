@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -43,10 +42,8 @@ func TestBoundaryTheJournalIsReadOnce(t *testing.T) {
 	l.source.nads["vf"] = testNAD{Config: `{"cniVersion":"1.0.0","name":"v","type":"host-device"}`, Resource: vf}
 	l.writeAttached(l.leftIn("c9", "eth0"))
 	entry := filepath.Join(l.conf.StateDir, journal.EntryDir, "c9@eth0")
-	registry := prometheus.NewRegistry()
-	newMetrics(registry, l.agent)
 	for what, do := range map[string]func() error{
-		"a scrape": func() error { _, err := registry.Gather(); return err },
+		"a scrape": func() error { _, err := l.registry.Gather(); return err },
 		"a plan with a device": func() error {
 			_, err := l.agent.makePlan(t.Context(), &agentapi.PlanRequest{
 				Sandbox: l.sandbox("c1"), Sharing: true, AllowedDelegates: []string{"host-device"}, Annotations: map[string]string{conf.NetworksAnnotation: "vf"},

@@ -167,7 +167,7 @@ func TestPodsAtOnceOnAFreshNode(t *testing.T) {
 		}
 	})
 	answers := r.beginPlans(20, on("x%d"))
-	r.eventually("waited, all but one", func() bool { return r.agent.blocks.asking.usersOf("shop/l3") == 20 })
+	r.eventually("waited, all but one", func() bool { return r.agent.subnets.reading.usersOf("shop/l3") == 20 })
 	letGo()
 	plans := answers()
 	r.proxy.Before(nil)
@@ -289,7 +289,7 @@ func TestLayer3NetworkDoesNotCome(t *testing.T) {
 		{"someone took its mark away", l3, "", func(r *layer3) {
 			r.ensure(l3)
 			r.nb.NBCtl("remove", "Logical_Switch", "shop/l3", "external_ids", "ovn-multinet/network")
-		}, conf.CodeTryAgain, "network shop/l3: this node's part of it: logical switch " + ovndb.SwitchKey("shop/l3") + " is not ours"},
+		}, conf.CodeTryAgain, "network shop/l3: no subnet of it for this node: logical switch " + ovndb.SwitchKey("shop/l3") + " is not ours"},
 		{"other nodes have all of it", tiny, "", func(r *layer3) { n := r.ensure(tiny); r.share(n, "node2"); r.share(n, "node3") },
 			conf.CodeNoAddressLeft, "network shop/l3: no block of 10.128.0.0/24 is left for node node1"},
 	} {

@@ -72,7 +72,7 @@ func TestBoundaryOneBadReleaseKeepsNoOther(t *testing.T) {
 	r.start()
 	r.eventually("released", func() bool { return len(r.ports()) == 0 })
 	r.eventually("swept", func() bool { return slices.Equal(r.release(), []string{"c1@eth0"}) })
-	r.eventually("counted", func() bool { return metric(t, r.agent, "ovn_multinet_agent_damaged_files") == 1 })
+	r.eventually("counted", func() bool { return r.metric("ovn_multinet_agent_damaged_files") == 1 })
 	if !strings.Contains(r.log.String(), "file=c1@eth0") {
 		t.Errorf("the log does not name the file: %s", r.log.String())
 	}
@@ -84,15 +84,15 @@ func TestBoundaryOneBadReleaseKeepsNoOther(t *testing.T) {
 			asked++
 		}
 	})
-	r.agent.wakeSweep()
+	r.agent.releases.wake()
 	r.eventually("swept again", func() bool { return sweeps() > before })
 	r.proxy.Before(nil)
 	if asked > 0 {
 		t.Errorf("NB was asked %d times", asked)
 	}
 	r.must(os.RemoveAll(filepath.Join(r.conf.StateDir, journal.ReleaseDir, "c1@eth0")))
-	r.agent.wakeSweep()
-	r.eventually("no more counted", func() bool { return metric(t, r.agent, "ovn_multinet_agent_damaged_files") == 0 })
+	r.agent.releases.wake()
+	r.eventually("no more counted", func() bool { return r.metric("ovn_multinet_agent_damaged_files") == 0 })
 }
 
 // What the plugin dropped is in the agent's log, and costs the databases nothing.
@@ -202,16 +202,16 @@ func TestBoundaryBlocksOfUnusedNetworksAreForgotten(t *testing.T) {
 	_, err := r.planFor("c1", on("x1"))
 	r.must(err)
 	known := func() int {
-		r.agent.blocks.mu.Lock()
-		defer r.agent.blocks.mu.Unlock()
-		return len(r.agent.blocks.known)
+		r.agent.subnets.mu.Lock()
+		defer r.agent.subnets.mu.Unlock()
+		return len(r.agent.subnets.known)
 	}
-	r.agent.blocks.mu.Lock()
+	r.agent.subnets.mu.Lock()
 	for i := range 1000 {
-		r.agent.blocks.known[fmt.Sprint("shop/gone", i)] = "10.0.0.0/24"
+		r.agent.subnets.known[fmt.Sprint("shop/gone", i)] = "10.0.0.0/24"
 	}
-	r.agent.blocks.mu.Unlock()
-	_, err = r.agent.remaining.round(t.Context(), false)
+	r.agent.subnets.mu.Unlock()
+	_, err = r.agent.reconciler.pass(t.Context(), false)
 	r.must(err)
 	if got := known(); got != 1 {
 		t.Errorf("%d networks are known, want the one that has a port", got)

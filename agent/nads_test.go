@@ -61,7 +61,7 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			src := &pods{nads: map[string]testNAD{"ext": {Config: tt.own, HasFinalizer: true}}}
-			a := &Agent{conf: conf.Agent{NADConfDir: folder(t, tt.files)}, source: src}
+			a := &Agent{node: &node{conf: conf.Agent{NADConfDir: folder(t, tt.files)}, source: src}}
 			def, err := a.getNAD(t.Context(), "shop", "ext")
 			if tt.code != 0 {
 				wantCoded(t, err, tt.code, replaceDir(tt.want, a.conf.NADConfDir))
@@ -77,7 +77,7 @@ func TestConfigurationsOfTheNode(t *testing.T) {
 // Conformance: N-11
 func TestNADsWithoutConfiguration(t *testing.T) {
 	src := &pods{nads: map[string]testNAD{"ext": {}}}
-	a := &Agent{source: src}
+	a := &Agent{node: &node{source: src}}
 	_, err := a.getNAD(t.Context(), "shop", "ext")
 	wantCoded(t, err, conf.CodeInvalidConfig, "NetworkAttachmentDefinition shop/ext has no spec.config")
 

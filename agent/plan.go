@@ -175,7 +175,7 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 		return nil, err
 	}
 	err = nad.ApplyNodeSubnets(attachments, func(at *nad.Attachment) (*netmodel.Network, error) {
-		return p.agent.onNode(ctx, at)
+		return p.agent.subnets.networkOnNode(ctx, at)
 	})
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (p *planning) refresh(ctx context.Context, err error) bool {
 	case isNotAccepted:
 		p.nads.use(notAccepted.NAD, notAccepted.Config)
 	case hasMoved:
-		p.agent.blocks.forget(moved.Network)
+		p.agent.subnets.forget(moved.Network)
 	case conf.HasCode(err, conf.CodeInvalidConfig):
 		// An edit may have made the NAD invalid while NB has a valid configuration of the network.
 		return p.nads.useAccepted(ctx)

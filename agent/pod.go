@@ -11,8 +11,8 @@ import (
 )
 
 // podOf returns the pod that the sandbox is for.
-func (a *Agent) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, error) {
-	pod, err := a.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
+func (n *node) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, error) {
+	pod, err := n.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
 	if errors.Is(err, source.ErrNotFound) {
 		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)
 	}
@@ -28,11 +28,11 @@ func (a *Agent) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, er
 
 // mayTakeOver lets a pod's new sandbox take over the ports of the pod's old sandbox. It lets a new pod take over the
 // ports of an old pod of the same name if the source says that the new pod is the live one.
-func (a *Agent) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) error {
+func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) error {
 	if older.UID == owner.UID {
 		return nil
 	}
-	live, err := a.source.LivePod(ctx, owner.Namespace, owner.Pod)
+	live, err := n.source.LivePod(ctx, owner.Namespace, owner.Pod)
 	switch {
 	case errors.Is(err, source.ErrNotFound), err == nil && !live.Is(owner.UID):
 		return conf.Errorf(conf.CodePodGone, "a pod of the same name has its ports",

@@ -39,7 +39,7 @@ func TestPodGoneOnlyIfItIs(t *testing.T) {
 		{"the source is away", nil, down, conf.CodeTryAgain, "pod shop/web: connection refused"},
 	} {
 		t.Run("takes ports over: "+tt.name, func(t *testing.T) {
-			a := &Agent{source: &oneLive{&pods{}, tt.pod, tt.err}}
+			a := &node{source: &oneLive{&pods{}, tt.pod, tt.err}}
 			err := a.mayTakeOver(t.Context(), &ovnport.Owner{Namespace: "shop", Pod: "web", UID: "u-1"}, &older)
 			if tt.want != "" {
 				wantCoded(t, err, tt.code, tt.want)

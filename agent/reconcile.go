@@ -4,237 +4,227 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/stale"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// reconciler takes away what no DEL ever came for: runtimes are known to skip it, and a node's journal may be lost.
+// reconciler deletes what no DEL ever comes for (runtimes are known to skip DELs, and a node's journal may be lost),
+// restores what the databases have lost of running pods, and tells the owners of pods that have no networks.
 type reconciler struct {
-	agent *Agent
+	*node
+	repairer   *repairer
+	unattached *unattached
+	replaced   chan struct{} // a token: NB may be another database than before
+	cleaned    chan struct{} // closed when Open vSwitch has no port of before a reboot any more
 
-	looked  atomic.Int64         // when all could be listed last, in seconds since 1970; 0: never
-	looking sync.Mutex           // one look at a time
-	seen    map[string]time.Time // since when a container is seen dead in every look
-	missing missing              // running pods without their networks
+	passing sync.Mutex // one pass at a time
+	stale   stale.Tracker[string]
 
-	mu   sync.Mutex
-	left []agentapi.Garbage // what only the plugin can take away
-}
-
-// reconcile unplugs what a reboot left in Open vSwitch, and then looks once a period until the end of ctx.
-func (a *Agent) reconcile(ctx context.Context) {
-	for try := backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)); ; {
-		err := a.scrub(ctx)
-		if err == nil {
-			break
-		}
-		a.log.Warn("unplug what the kernel has no more", "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(try.NextBackOff()):
-		}
-	}
-	close(a.scrubbed)
-	soon := backoff.NewExponentialBackOff(backoff.WithMaxInterval(a.conf.ReconcilePeriod), backoff.WithMaxElapsedTime(0))
-	for {
-		next := a.conf.ReconcilePeriod
-		all, err := a.remaining.round(ctx, false)
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("look for what is left of containers that are gone", "err", err)
-		}
-		pending := all == nil // without a list nothing is known to be whole
-		if !pending {
-			if pending, err = a.repairing.pass(ctx, all); err != nil && ctx.Err() == nil {
-				a.log.Warn("restore what the databases have lost of running pods", "err", err)
-			}
-		}
-		if pending {
-			next = soon.NextBackOff()
-		} else {
-			soon.Reset()
-		}
-		if err := a.remaining.missing.look(ctx, a); err != nil && ctx.Err() == nil {
-			a.log.Warn("look for pods without their networks", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.replaced:
-			soon.Reset()
-		case <-time.After(min(next, a.conf.ReconcilePeriod)):
-		}
-	}
-}
-
-// NBReplaced says that NB's database was wiped, or that a backup of it was restored: rows may be lost. The next reconcile pass
-// comes at once.
-func (a *Agent) NBReplaced() {
-	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
-	select {
-	case a.replaced <- struct{}{}:
-	default:
-	}
-}
-
-// round looks once, and takes away what is seen dead for a period: by every look since then, of which there was one at
-// its beginning. What could not be listed in full takes nothing away, and what was seen before has to be seen anew;
-// the list is nil then. A dry one only tells; it does not count as a look.
-func (r *reconciler) round(ctx context.Context, dry bool) ([]*remains, error) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	r.looking.Lock()
-	defer r.looking.Unlock()
-	now := time.Now()
-	all, err := r.agent.remains(ctx)
-	if dry {
-		return all, err
-	}
-	before := r.seen
-	r.seen = map[string]time.Time{}
-	if err != nil {
-		return nil, err
-	}
-	r.looked.Store(now.Unix())
-	used := map[string]bool{} // networks
-	for _, m := range all {
-		for _, l := range m.leases {
-			used[l.Network] = true
-		}
-	}
-	r.agent.blocks.keep(used)
-	var left []agentapi.Garbage // anew: who is not dead any more is not the plugin's to undo
-	var errs []error
-	for _, m := range all {
-		if m.why == "" {
-			continue
-		}
-		since, again := before[m.ContainerID]
-		if !again {
-			since = now
-		}
-		r.seen[m.ContainerID] = since
-		if !again || now.Sub(since) < r.agent.conf.ReconcilePeriod-tickSlack {
-			continue
-		}
-		if m.taken, err = r.agent.takeAway(ctx, m); err != nil {
-			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
-		}
-		if m.taken {
-			left = append(left, m.left()...)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.left {
-		if !slices.ContainsFunc(all, func(m *remains) bool { return m.ContainerID == d.ContainerID && !m.bare() }) {
-			left = append(left, d) // its rows are gone, so no list has it any more
-		}
-	}
-	r.left = left
-	return all, errors.Join(errs...)
+	mu        sync.Mutex
+	forPlugin []agentapi.Garbage // what only the plugin can delete
 }
 
 // tickSlack is by how much two ticks of a clock may be nearer to each other than its period.
 const tickSlack = 100 * time.Millisecond
 
-// maxDead is how many the plugin is told at once: it takes up one at a call.
-const maxDead = 4
+func newReconciler(n *node) *reconciler {
+	return &reconciler{
+		node: n, repairer: newRepairer(n), unattached: newUnattached(n),
+		replaced: make(chan struct{}, 1), cleaned: make(chan struct{}),
+		stale: stale.Tracker[string]{Period: n.conf.ReconcilePeriod - tickSlack},
+	}
+}
 
-// dead returns the first containers of which only the plugin can take away what is left, but for those that it has tried and
-// marked: those it takes up by itself.
-func (r *reconciler) dead() []agentapi.Garbage {
+// run deletes what a reboot left in Open vSwitch, and then makes one pass in each period until the end of ctx.
+func (r *reconciler) run(ctx context.Context) {
+	if !r.cleanOVS(ctx) {
+		return
+	}
+	soon := backoff.NewExponentialBackOff(
+		backoff.WithMaxInterval(r.conf.ReconcilePeriod), backoff.WithMaxElapsedTime(0))
+	for {
+		next := r.conf.ReconcilePeriod
+		if r.passAll(ctx) {
+			next = soon.NextBackOff()
+		} else {
+			soon.Reset()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.replaced:
+			soon.Reset()
+		case <-time.After(min(next, r.conf.ReconcilePeriod)):
+		}
+	}
+}
+
+// passAll makes one pass of everything. pending says that another pass soon may do more.
+func (r *reconciler) passAll(ctx context.Context) (pending bool) {
+	warn := func(what string, err error) {
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn(what, "err", err)
+		}
+	}
+	all, err := r.pass(ctx, false)
+	warn("delete what is stale", err)
+	pending = all == nil // without a list, no sandbox is known to have all of its ports
+	if !pending {
+		pending, err = r.repairer.pass(ctx, all)
+		warn("restore what the databases have lost of running pods", err)
+	}
+	warn("look for pods without their networks", r.unattached.pass(ctx))
+	return pending
+}
+
+// NBReplaced says that NB's database was wiped, or that a backup of it was restored: rows may be lost. The next
+// reconcile pass comes at once.
+func (a *Agent) NBReplaced() {
+	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
+	select {
+	case a.reconciler.replaced <- struct{}{}:
+	default:
+	}
+}
+
+// pass deletes what is confirmed: every pass of a whole period saw it as stale. If a list cannot be read in full, the
+// pass deletes nothing and returns no list, and what earlier passes saw has to be seen anew. A dry pass only lists; it
+// confirms nothing.
+func (r *reconciler) pass(ctx context.Context, dry bool) ([]*sandboxState, error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	r.passing.Lock()
+	defer r.passing.Unlock()
+	if dry {
+		return r.listSandboxes(ctx)
+	}
+	pass := r.stale.Begin()
+	all, err := r.listSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer pass.End()
+	r.metrics.lastPass.SetToCurrentTime()
+	r.subnets.keep(networksOf(all))
+	var errs []error
+	for _, m := range all {
+		if m.why == "" || !pass.Saw(m.ContainerID) {
+			continue
+		}
+		if m.deleted, err = r.deleteStale(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("sandbox %.12s: %w", m.ContainerID, err))
+		}
+	}
+	r.setForPlugin(all)
+	return all, errors.Join(errs...)
+}
+
+// networksOf are the networks of the ports.
+func networksOf(all []*sandboxState) map[string]bool {
+	used := map[string]bool{}
+	for _, m := range all {
+		for _, p := range m.ports {
+			used[p.Network] = true
+		}
+	}
+	return used
+}
+
+// deleteStale deletes the OVS ports of a sandbox and releases its ports, each on the condition that it still belongs to
+// the sandbox. It leaves a sandbox alone that a call of the plugin has begun with meanwhile.
+func (n *node) deleteStale(ctx context.Context, m *sandboxState) (deleted bool, err error) {
+	unlock, err := n.sandboxes.take(ctx, m.ContainerID)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if n.busy(m.ContainerID) || n.releasing(m.ContainerID) {
+		return false, nil
+	}
+	if len(m.ovsPorts) > 0 {
+		if err := n.ovs.Delete(ctx, m.ContainerID); err != nil {
+			return false, fmt.Errorf("delete OVS ports: %w", err)
+		}
+	}
+	ports := make([]ovnport.Keys, 0, len(m.ports))
+	for _, p := range m.ports {
+		ports = append(ports, p.Keys)
+	}
+	if err := n.nb.Release(ctx, m.ContainerID, ports); err != nil {
+		return false, fmt.Errorf("release ports: %w", err)
+	}
+	if len(m.ovsPorts)+len(m.ports) > 0 {
+		n.metrics.stale.Inc()
+		n.logDeleted(m)
+	}
+	return true, nil
+}
+
+func (n *node) logDeleted(m *sandboxState) {
+	write := n.log.Info
+	message := "deleted the ports of a stale sandbox"
+	if len(m.entries)+len(m.damaged) == 0 {
+		write = n.log.Warn
+		message += "; the plugin's journal has lost this sandbox: what other plugins gave it must be deleted by hand"
+	}
+	write(message, "pod", m.Namespace+"/"+m.Pod, "containerID", m.ContainerID, "reason", m.why,
+		"ovsPorts", len(m.ovsPorts), "ports", len(m.ports))
+}
+
+// setForPlugin notes what only the plugin can delete of the sandboxes whose ports are deleted. What an earlier pass
+// noted of a sandbox stays if no list has this sandbox any more. It goes if the sandbox is not stale any more.
+func (r *reconciler) setForPlugin(all []*sandboxState) {
+	var now []agentapi.Garbage
+	for _, m := range all {
+		if m.deleted {
+			now = append(now, m.forPlugin()...)
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left = slices.DeleteFunc(r.left, func(d agentapi.Garbage) bool {
+	for _, d := range r.forPlugin {
+		listed := func(m *sandboxState) bool { return m.ContainerID == d.ContainerID && !m.absent() }
+		if !slices.ContainsFunc(all, listed) {
+			now = append(now, d)
+		}
+	}
+	r.forPlugin = now
+}
+
+// maxForPlugin is how many stale sandboxes one answer names: the plugin deletes one in a call.
+const maxForPlugin = 4
+
+// staleForPlugin returns the first stale sandboxes of which only the plugin can delete what is left. It leaves out
+// those whose failed DELs the plugin has marked: the plugin finds them by itself.
+func (r *reconciler) staleForPlugin() []agentapi.Garbage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forPlugin = slices.DeleteFunc(r.forPlugin, func(d agentapi.Garbage) bool {
 		if len(d.HostVeths) == 0 {
-			return !r.agent.journal.HasEntry(&d.Sandbox) || r.agent.journal.HasFailedMark(&d.Sandbox)
+			return !r.journal.HasEntry(&d.Sandbox) || r.journal.HasFailedMark(&d.Sandbox)
 		}
 		return !slices.ContainsFunc(d.HostVeths, func(name string) bool {
 			is, err := linkThere(name)
 			return is && err == nil
 		})
 	})
-	return slices.Clone(r.left[:min(len(r.left), maxDead)])
+	return slices.Clone(r.forPlugin[:min(len(r.forPlugin), maxForPlugin)])
 }
 
-// takeAway unplugs what is left of a container and releases its leases, each under the condition that it is still the
-// container's. It leaves one alone that the plugin has taken up meanwhile.
-func (a *Agent) takeAway(ctx context.Context, m *remains) (taken bool, err error) {
-	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) {
-		return false, nil
-	}
-	if len(m.plugged) > 0 {
-		if err := a.ovs.Delete(ctx, m.ContainerID); err != nil {
-			return false, fmt.Errorf("unplug: %w", err)
-		}
-	}
-	held := make([]ovnport.Keys, 0, len(m.leases))
-	for _, l := range m.leases {
-		held = append(held, l.Keys)
-	}
-	if err := a.nb.Release(ctx, m.ContainerID, held); err != nil {
-		return false, fmt.Errorf("release ports: %w", err)
-	}
-	if len(m.plugged) > 0 || len(m.leases) > 0 {
-		a.metrics.taken.Inc()
-		say := a.log.Info
-		message := "took away what no DEL came for"
-		if len(m.entries)+len(m.damaged) == 0 {
-			say, message = a.log.Warn, message+"; the plugin's journal has lost this container: if other plugins gave it something, only you can take that away"
-		}
-		say(message, "pod", m.Namespace+"/"+m.Pod, "containerID", m.ContainerID, "reason", m.why, "plugs", len(m.plugged), "ports", len(m.leases))
-	}
-	return true, nil
-}
-
-// scrub unplugs host ends that the kernel does not have: after a reboot, Open vSwitch's database remembers them.
-func (a *Agent) scrub(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	plugged, err := a.ovs.Ports(ctx)
-	if err != nil {
-		return err
-	}
-	there := map[string]bool{} // by container: whether one of its host ends is
-	for _, p := range plugged {
-		is, err := linkThere(p.HostVeth)
-		if err != nil {
-			return err
-		}
-		there[p.Sandbox] = there[p.Sandbox] || is
-	}
-	for _, sandbox := range slices.Sorted(maps.Keys(there)) {
-		if there[sandbox] || a.busy(sandbox) {
-			continue
-		}
-		if err := a.ovs.Delete(ctx, sandbox); err != nil {
-			return fmt.Errorf("unplug container %.12s: %w", sandbox, err)
-		}
-		a.log.Info("unplugged what the kernel has no more", "containerID", sandbox)
-	}
-	return nil
-}
-
-// gc answers an operator: what is left of containers that are gone, and what of it goes now.
+// gc answers an operator: which sandboxes are stale, and what of them is deleted now.
 func (a *Agent) gc(ctx context.Context, r *agentapi.GCRequest, send deliver) error {
-	all, err := a.remaining.round(ctx, r.DryRun)
+	all, err := a.reconciler.pass(ctx, r.DryRun)
 	if err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "nothing is taken away by a list with gaps; do OVN's Northbound database, Open vSwitch and the source of pods answer?", "%w", err)
+		return conf.Errorf(conf.CodeTryAgain, "an incomplete list deletes nothing; "+
+			"do OVN's Northbound database, Open vSwitch and the source of pods answer?", "%w", err)
 	}
 	answer := agentapi.GCResult{Sandboxes: []agentapi.StaleSandbox{}}
 	for _, m := range all {

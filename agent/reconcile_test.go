@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,14 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -76,16 +72,9 @@ func newLooked(t *testing.T) *looked {
 	l.source = &few{pods: l.rig.source, uids: map[string]string{"shop/web": "u-1", "shop/alive": "u-2"}, errs: map[string]error{}}
 	l.ovsProxy = ovndbtest.StartProxy(t, l.ovs.Endpoint())
 	l.conf.ReconcilePeriod, l.conf.OVSSocket = time.Hour, l.ovsProxy.Socket
-	model, err := nb.FullDatabaseModel()
-	l.must(err)
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: l.conf.NB.Endpoints, Model: model, Log: slog.New(slog.DiscardHandler)})
-	l.must(err)
-	t.Cleanup(db.Close)
-	l.agent, err = New(l.conf, l.source, db, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&l.log, nil)))
-	l.must(err)
-	t.Cleanup(l.agent.Close)
-	l.must(db.WaitConnected(t.Context()))
-	_, err = l.agent.ovs.Settings(t.Context())
+	l.t.Cleanup(l.build(l.source))
+	l.must(l.agent.nbdb.WaitConnected(t.Context()))
+	_, err := l.agent.ovs.Settings(t.Context())
 	l.must(err)
 	return l
 }
@@ -198,15 +187,15 @@ func (l *looked) unchanged(what, before string) {
 // look is one look. It returns who is dead and why, with a "!" where it was taken away.
 func (l *looked) look(dry bool) []string {
 	l.t.Helper()
-	all, err := l.agent.remaining.round(l.t.Context(), dry)
+	all, err := l.agent.reconciler.pass(l.t.Context(), dry)
 	l.must(err)
 	return said(all)
 }
 
-func said(all []*remains) (words []string) {
+func said(all []*sandboxState) (words []string) {
 	for _, m := range all {
 		mark := ""
-		if m.taken {
+		if m.deleted {
 			mark = "!"
 		}
 		if m.why != "" {
@@ -217,13 +206,7 @@ func said(all []*remains) (words []string) {
 }
 
 // later has a period pass.
-func (l *looked) later() {
-	l.agent.remaining.looking.Lock()
-	defer l.agent.remaining.looking.Unlock()
-	for id, since := range l.agent.remaining.seen {
-		l.agent.remaining.seen[id] = since.Add(-l.conf.ReconcilePeriod)
-	}
-}
+func (l *looked) later() { l.passed += l.conf.ReconcilePeriod }
 
 func (l *looked) wantSaid(what string, got []string, want ...string) {
 	l.t.Helper()

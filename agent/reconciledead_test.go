@@ -28,7 +28,7 @@ func (l *looked) dead() []agentapi.Garbage {
 	l.look(false)
 	l.later()
 	l.look(false)
-	return l.agent.remaining.dead()
+	return l.agent.reconciler.staleForPlugin()
 }
 
 func (l *looked) wantDead(what string, got []agentapi.Garbage, want ...agentapi.Garbage) {
@@ -66,23 +66,23 @@ func TestWhatIsLeftToThePlugin(t *testing.T) {
 	links := agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c2", Namespace: "shop", Pod: "lost", UID: "u-9"}, HostVeths: ends}
 
 	l.look(false)
-	l.wantDead("seen once", l.agent.remaining.dead())
+	l.wantDead("seen once", l.agent.reconciler.staleForPlugin())
 	l.later()
 	l.look(true)
-	l.wantDead("dry", l.agent.remaining.dead())
+	l.wantDead("dry", l.agent.reconciler.staleForPlugin())
 	l.look(false)
-	l.wantDead("a period later", l.agent.remaining.dead(), entry, links)
+	l.wantDead("a period later", l.agent.reconciler.staleForPlugin(), entry, links)
 	l.unlink(ends[0])
-	l.wantDead("one link less", l.agent.remaining.dead(), entry, links)
+	l.wantDead("one link less", l.agent.reconciler.staleForPlugin(), entry, links)
 	l.unlink(ends[1])
-	l.wantDead("without links", l.agent.remaining.dead(), entry)
+	l.wantDead("without links", l.agent.reconciler.staleForPlugin(), entry)
 	l.write("", journal.EntryDir, "c1@eth0.left")
-	l.wantDead("tried by the plugin, which marked it", l.agent.remaining.dead())
+	l.wantDead("tried by the plugin, which marked it", l.agent.reconciler.staleForPlugin())
 	l.must(os.Remove(file("c1@eth0.left")))
 	l.look(false)
-	l.wantDead("without the mark", l.agent.remaining.dead(), entry)
+	l.wantDead("without the mark", l.agent.reconciler.staleForPlugin(), entry)
 	l.must(os.Remove(file("c1@eth0")))
-	l.wantDead("without an entry", l.agent.remaining.dead())
+	l.wantDead("without an entry", l.agent.reconciler.staleForPlugin())
 }
 
 // A container has an entry for each interface that its runtime calls for; and one that is damaged still names it.
@@ -126,15 +126,15 @@ func TestDeadThatLivesAgain(t *testing.T) {
 	entry := agentapi.Garbage{Sandbox: l.attachedTo("c1", "d1").Sandbox}
 	l.wantDead("dead", l.dead(), entry)
 	l.inVain("NB", false)
-	l.wantDead("after a list with gaps", l.agent.remaining.dead(), entry)
+	l.wantDead("after a list with gaps", l.agent.reconciler.staleForPlugin(), entry)
 	l.source.uids["shop/old"] = "u-0"
 	l.look(true)
-	l.wantDead("alive, seen by nobody", l.agent.remaining.dead(), entry)
+	l.wantDead("alive, seen by nobody", l.agent.reconciler.staleForPlugin(), entry)
 	l.look(false)
-	l.wantDead("alive", l.agent.remaining.dead())
+	l.wantDead("alive", l.agent.reconciler.staleForPlugin())
 	delete(l.source.uids, "shop/old")
 	l.look(false)
-	l.wantDead("dead again, seen once", l.agent.remaining.dead())
+	l.wantDead("dead again, seen once", l.agent.reconciler.staleForPlugin())
 }
 
 // What has its delegates left of it alone, after a DEL that failed, tells by no host end that it is dead, and is.
@@ -146,7 +146,7 @@ func TestEndsThatFailedAreLeftToThePlugin(t *testing.T) {
 	alive.Sandbox = entryOf("c2", "web", "u-1")
 	l.writeAttached(failed, alive)
 	l.wantDead("a period later", l.dead(), agentapi.Garbage{Sandbox: failed.Sandbox})
-	l.wantSaid("why", l.look(true), "c1: its end has begun, and networks of other plugins would not go")
+	l.wantSaid("why", l.look(true), "c1: a DEL has begun, and failed for networks of other plugins")
 }
 
 // Those whose rows were taken away are counted, each once.
@@ -161,13 +161,13 @@ func TestTakenAwayIsCounted(t *testing.T) {
 		l.later()
 		l.look(false)
 	}
-	if got := testutil.ToFloat64(l.agent.metrics.taken); got != 3 {
+	if got := testutil.ToFloat64(l.agent.metrics.stale); got != 3 {
 		t.Errorf("%v are counted, want 3", got)
 	}
 	for container, want := range map[string]string{
-		"c1": `level=INFO msg="took away what no DEL came for" pod=shop/web containerID=c1 reason="its network namespace is gone" plugs=2 ports=2`,
-		"c2": `level=WARN msg="took away what no DEL came for; the plugin's journal has lost this container: if other plugins gave it something, only you can take that away" pod=shop/gone containerID=c2 reason="pod shop/gone is gone" plugs=0 ports=1`,
-		"c3": `pod=shop/gone containerID=c3 reason="pod shop/gone is gone" plugs=1 ports=0`,
+		"c1": `level=INFO msg="deleted the ports of a stale sandbox" pod=shop/web containerID=c1 reason="its network namespace is gone" ovsPorts=2 ports=2`,
+		"c2": `level=WARN msg="deleted the ports of a stale sandbox; the plugin's journal has lost this sandbox: what other plugins gave it must be deleted by hand" pod=shop/gone containerID=c2 reason="pod shop/gone is gone" ovsPorts=0 ports=1`,
+		"c3": `pod=shop/gone containerID=c3 reason="pod shop/gone is gone" ovsPorts=1 ports=0`,
 	} {
 		if n := strings.Count(l.log.String(), want); n != 1 {
 			t.Errorf("the log has %d times %q, want once, of %s:\n%s", n, want, container, l.log.String())
@@ -189,7 +189,7 @@ func TestFewAreToldAtOnce(t *testing.T) {
 	}
 	l.wantDead("of seven", l.dead(), want[:4]...)
 	l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0")))
-	l.wantDead("of six", l.agent.remaining.dead(), want[0], want[2], want[3], want[4])
+	l.wantDead("of six", l.agent.reconciler.staleForPlugin(), want[0], want[2], want[3], want[4])
 }
 
 // told asks the agent by its socket, and returns which dead containers the answer names.
@@ -229,7 +229,7 @@ func TestReconcileRuns(t *testing.T) {
 		}
 		return reflect.DeepEqual(got, want)
 	})
-	if log := r.log.String(); !strings.Contains(log, `pod=shop/web containerID=c1 reason="its network namespace is gone" plugs=0 ports=2`) {
+	if log := r.log.String(); !strings.Contains(log, `pod=shop/web containerID=c1 reason="its network namespace is gone" ovsPorts=0 ports=2`) {
 		t.Errorf("the log: %s", log)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // However short the period is, one look takes nothing away.
 func TestReconcileOfTheFirstLook(t *testing.T) {
 	l := newLooked(t)
-	l.agent.conf.ReconcilePeriod = time.Nanosecond
+	l.agent.reconciler.stale.Period = time.Nanosecond
 	l.dying("c1")
 	l.wantSaid("first", l.look(false), "c1"+namespaceGone)
 	l.wantSaid("second", l.look(false), "!c1"+namespaceGone)
@@ -33,8 +33,7 @@ func TestTicksArePeriods(t *testing.T) {
 			l := newLooked(t)
 			l.dying("c1")
 			l.look(false)
-			l.conf.ReconcilePeriod -= c.less
-			l.later()
+			l.passed += l.conf.ReconcilePeriod - c.less
 			l.wantSaid(name, l.look(false), c.want)
 		})
 	}
@@ -84,13 +83,13 @@ func TestWhatIsLeftStaysLeft(t *testing.T) {
 	for range 3 {
 		l.later()
 		l.look(false)
-		l.wantDead("many looks later", l.agent.remaining.dead(), links, entry)
+		l.wantDead("many looks later", l.agent.reconciler.staleForPlugin(), links, entry)
 	}
 	l.journal(owner("c1", "web", "u-1"), "net1")
 	l.lease(owner("c2", "web", "u-1"), "net7")
 	l.link(agentapi.HostVeth("c2", "net7"))
 	l.look(false)
-	l.wantDead("alive", l.agent.remaining.dead())
+	l.wantDead("alive", l.agent.reconciler.staleForPlugin())
 }
 
 // A host end in Open vSwitch may have a name that no link can have: it is not there.
@@ -98,7 +97,7 @@ func TestNamesThatNoLinkHas(t *testing.T) {
 	l := newLooked(t)
 	l.must(l.agent.ovs.Add(t.Context(), owner("c1", "web", "u-1"), []ovnport.OVSPort{{HostVeth: "a-name-that-is-too-long-for-a-link", PortUUID: "k", PortName: "shop/web/net1"}}))
 	l.wantSaid("seen", l.look(false), "c1"+namespaceGone)
-	l.must(l.agent.scrub(t.Context()))
+	l.must(l.agent.deleteRebooted(t.Context()))
 	if got := l.plugs(); len(got) != 0 {
 		t.Errorf("plugs %v are left", got)
 	}

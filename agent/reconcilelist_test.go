@@ -53,7 +53,7 @@ func (l *looked) inVain(part string, dry bool) {
 		l.must(os.WriteFile(dir, nil, 0o600))
 		want = "the plugin's journal: open " + dir + ": not a directory"
 	}
-	all, err := l.agent.remaining.round(ctx, dry)
+	all, err := l.agent.reconciler.pass(ctx, dry)
 	close(over)
 	l.proxy.Before(nil)
 	l.ovsProxy.Before(nil)
@@ -87,7 +87,7 @@ func TestBoundaryUnreadableEntryKeepsNoOtherRelease(t *testing.T) {
 	if got := l.ports()["shop/web/net1"]; got != "" {
 		t.Errorf("the port is still %s's", got)
 	}
-	if got := metric(t, l.agent, "ovn_multinet_agent_damaged_files"); got != 1 {
+	if got := l.metric("ovn_multinet_agent_damaged_files"); got != 1 {
 		t.Errorf("%v damaged files are counted, want 1", got)
 	}
 }
@@ -254,7 +254,7 @@ func TestReleasesThatComeAreTheSweeps(t *testing.T) {
 	if got := l.ports(); len(got) != 2 || got["shop/web/net1"] != "c1" {
 		t.Errorf("ports %v, want those that are the sweep's", got)
 	}
-	if got := l.agent.remaining.dead(); len(got) != 0 {
+	if got := l.agent.reconciler.staleForPlugin(); len(got) != 0 {
 		t.Errorf("the plugin is told %+v", got)
 	}
 }
@@ -279,7 +279,7 @@ func TestCallsThatBeginAreLeftAlone(t *testing.T) {
 	if got := l.ports(); len(got) != 2 || got["shop/web/net1"] != "c1" {
 		t.Errorf("ports %v, want those of the call", got)
 	}
-	if got := l.agent.remaining.dead(); len(got) != 0 {
+	if got := l.agent.reconciler.staleForPlugin(); len(got) != 0 {
 		t.Errorf("the plugin is told %+v, which it has in hand", got)
 	}
 	l.source.asked = nil
@@ -375,15 +375,15 @@ func TestOneThatStaysKeepsNoOther(t *testing.T) {
 			l.becomes("shop/gone/net1", "another")
 		}
 	})
-	all, err := l.agent.remaining.round(t.Context(), false)
+	all, err := l.agent.reconciler.pass(t.Context(), false)
 	l.proxy.Before(nil)
-	if err == nil || !strings.HasPrefix(err.Error(), "container sick: release ports: ports of sandbox sick were not released in ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "sandbox sick: release ports: ports of sandbox sick were not released in ") {
 		t.Errorf("error %v, want one of the container that stays", err)
 	}
 	l.wantSaid("without it", said(all), "sick: pod shop/gone is gone", "!well: pod shop/gone-too is gone")
 	l.becomes("shop/gone/net1", "sick")
 	equalMaps(t, "ports", l.ports(), map[string]string{"shop/gone/net1": "sick"})
-	l.wantDead("without it", l.agent.remaining.dead(), agentapi.Garbage{Sandbox: entryOf("well", "gone-too", "u-9")})
+	l.wantDead("without it", l.agent.reconciler.staleForPlugin(), agentapi.Garbage{Sandbox: entryOf("well", "gone-too", "u-9")})
 	l.wantSaid("the next time", l.look(false), "!sick: pod shop/gone is gone", "!well: pod shop/gone-too is gone")
 	equalMaps(t, "ports in the end", l.ports(), map[string]string{})
 }

@@ -51,11 +51,11 @@ func TestScrub(t *testing.T) {
 	ports := l.ports()
 	l.ovsProxy.Reset()
 	l.proxy.Reset()
-	l.must(l.agent.scrub(t.Context()))
+	l.must(l.agent.deleteRebooted(t.Context()))
 	l.cost("a scrub of two", 0, 0, 0, 2, 0, 3)
 	equalMaps(t, "plugs", l.plugs(), stays)
 	equalMaps(t, "ports", l.ports(), ports)
-	l.must(l.agent.scrub(t.Context()))
+	l.must(l.agent.deleteRebooted(t.Context()))
 	l.cost("a scrub of none", 0, 0, 0, 0, 0, 1)
 
 	l.nb.NBCtl("lsp-del", "shop/web/net1")
@@ -92,18 +92,18 @@ func TestScrubOnceOpenVSwitchIsThere(t *testing.T) {
 		}
 	})
 	ended := make(chan struct{})
-	go func() { l.agent.reconcile(ctx); close(ended) }()
+	go func() { l.agent.reconciler.run(ctx); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	<-failed
 	select {
-	case <-l.agent.scrubbed:
+	case <-l.agent.reconciler.cleaned:
 		t.Error("it is said to be done without Open vSwitch")
 	default:
 	}
 	l.ovs.Restart()
 	l.eventually("said to be done", func() bool {
 		select {
-		case <-l.agent.scrubbed:
+		case <-l.agent.reconciler.cleaned:
 			return true
 		default:
 			return false
@@ -121,10 +121,10 @@ func TestScrubEndsWithTheAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var ended atomic.Bool
-	go func() { l.agent.reconcile(ctx); ended.Store(true) }()
+	go func() { l.agent.reconciler.run(ctx); ended.Store(true) }()
 	l.eventually("ended", ended.Load)
 	select {
-	case <-l.agent.scrubbed:
+	case <-l.agent.reconciler.cleaned:
 		t.Error("it is said to be done without Open vSwitch")
 	default:
 	}
@@ -139,11 +139,11 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 	l.source.asked = func(string) { cancel() }
 	l.ovsProxy.Reset()
 	err := l.agent.bind(ctx, &r, func(any) error { t.Error("it is bound"); return nil })
-	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "what was plugged before a reboot is not unplugged yet") {
+	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "OVS ports of before a reboot are not deleted yet") {
 		t.Errorf("error %v, want code 11 and why", err)
 	}
 	l.cost("while it waits", 0, 0, 0, 0, 0, 0)
-	close(l.agent.scrubbed)
+	close(l.agent.reconciler.cleaned)
 	plugged := false
 	ctx, cancel = context.WithCancel(t.Context())
 	l.source.asked = nil
@@ -159,7 +159,7 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 		t.Error("nothing is plugged once that is done")
 	}
 	// Other plugins' networks have nothing to wait for.
-	l.agent.scrubbed = make(chan struct{})
+	l.agent.reconciler.cleaned = make(chan struct{})
 	r.Plan = agentapi.Plan{}
 	bound := false
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)

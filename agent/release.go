@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -14,19 +11,18 @@ import (
 )
 
 const (
-	// replyWithin is how long a DEL is kept waiting for a release; after that it goes on without it.
+	// replyWithin is how long a DEL waits for a release; after that the DEL goes on, and the release too.
 	replyWithin = 700 * time.Millisecond
 	// releaseTimeout bounds one attempt of a release.
 	releaseTimeout = 20 * time.Second
-	// sweepEvery is the period in which releases that did not succeed are tried again.
-	sweepEvery = 10 * time.Second
 )
 
-// release takes a sandbox's plugs and ports away. If that takes longer than a DEL should, it goes on after the
-// answer; what fails stays in release/ and is tried again.
+// release deletes a sandbox's OVS ports and releases its ports. If that takes longer than a DEL should, it goes on
+// after the answer. A release that fails stays pending: its file stays in release/.
 func (a *Agent) release(ctx context.Context, r *agentapi.Release, send deliver) error {
 	for _, d := range r.Abandoned {
-		a.log.Warn("the plugin gave up a network of another plugin", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", d)
+		a.log.Warn("the plugin dropped a delegate without a successful DEL",
+			"pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", d)
 	}
 	if r.Planned && len(r.Ports) == 0 {
 		return send(agentapi.Released{Done: true})
@@ -35,16 +31,16 @@ func (a *Agent) release(ctx context.Context, r *agentapi.Release, send deliver) 
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
-		err := a.releaseFile(ctx, r)
+		err := a.releaseLocked(ctx, r)
 		if err != nil {
-			a.wakeSweep()
+			a.releases.wake()
 		}
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		if err != nil {
-			a.log.Warn("release put off", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", err)
+			a.log.Warn("the release is pending", "pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", err)
 		}
 		return send(agentapi.Released{Done: err == nil})
 	case <-time.After(replyWithin):
@@ -52,38 +48,43 @@ func (a *Agent) release(ctx context.Context, r *agentapi.Release, send deliver) 
 	}
 }
 
-// releaseFile releases a sandbox and then removes its file from release/: only the agent does, and only when both
-// databases agree.
-func (a *Agent) releaseFile(ctx context.Context, r *agentapi.Release) error {
-	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
+// releaseLocked takes the sandbox's lock and releases the sandbox.
+func (n *node) releaseLocked(ctx context.Context, r *agentapi.Release) error {
+	unlock, err := n.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return a.releaseNow(ctx, r)
+	return n.releaseNow(ctx, r)
 }
 
-// releaseNow needs the sandbox's lock.
-func (a *Agent) releaseNow(ctx context.Context, r *agentapi.Release) error {
-	if err := a.ovs.Delete(ctx, r.ContainerID); err != nil {
-		return fmt.Errorf("unplug: %w", err)
+// releaseNow releases a sandbox and then deletes the file of its pending release. Only the agent deletes this file, and
+// only when both databases have committed. It needs the sandbox's lock.
+func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
+	if err := n.ovs.Delete(ctx, r.ContainerID); err != nil {
+		return fmt.Errorf("delete OVS ports: %w", err)
 	}
 	failpoint.Hit("unplugged")
 	var err error
 	if r.Planned {
-		held := make([]ovnport.Keys, 0, len(r.Ports))
+		ports := make([]ovnport.Keys, 0, len(r.Ports))
 		for _, p := range r.Ports {
-			held = append(held, ovnport.Keys{UUID: p.UUID, Claims: p.Claims})
+			ports = append(ports, ovnport.Keys{UUID: p.UUID, Claims: p.Claims})
 		}
-		err = a.nb.Release(ctx, r.ContainerID, held)
+		err = n.nb.Release(ctx, r.ContainerID, ports)
 	} else {
-		err = a.nb.ReleaseSandbox(ctx, r.ContainerID)
+		err = n.nb.ReleaseSandbox(ctx, r.ContainerID)
 	}
 	if err != nil {
 		return fmt.Errorf("release ports: %w", err)
 	}
 	failpoint.Hit("released")
-	if err := a.journal.DeleteRelease(r.ID()); err != nil {
+	return n.deletePending(r.ID())
+}
+
+// deletePending deletes the file of a pending release.
+func (n *node) deletePending(name string) error {
+	if err := n.journal.DeleteRelease(name); err != nil {
 		return &undeletable{err}
 	}
 	return nil
@@ -94,99 +95,20 @@ type undeletable struct{ error }
 
 func (e *undeletable) Unwrap() error { return e.error }
 
-// finishRelease does what is left in release/ of this sandbox. It needs the sandbox's lock.
-func (a *Agent) finishRelease(ctx context.Context, s *agentapi.Sandbox) error {
-	if r := a.readRelease(s.ID()); r != nil {
-		return a.releaseNow(ctx, r)
+// finishRelease finishes the pending release of this sandbox, if it has one. It needs the sandbox's lock.
+func (n *node) finishRelease(ctx context.Context, s *agentapi.Sandbox) error {
+	if r := n.readRelease(s.ID()); r != nil {
+		return n.releaseNow(ctx, r)
 	}
 	return nil
 }
 
-// readRelease reads a file of release/, nil when there is none. One that is damaged, or that the disk does not give back,
-// still names the container: its ports are looked for by their owner.
-func (a *Agent) readRelease(id string) *agentapi.Release {
-	r, damaged, err := a.journal.ReadRelease(id)
+// readRelease reads a file of release/; nil if there is none. The name of a damaged or unreadable file still names the
+// sandbox: its ports are found by their owner.
+func (n *node) readRelease(id string) *agentapi.Release {
+	r, damaged, err := n.journal.ReadRelease(id)
 	if damaged {
-		a.log.Warn("a file in release/ is damaged, releasing by owner", "file", id, "err", err)
+		n.log.Warn("a file in release/ is damaged, releasing by owner", "file", id, "err", err)
 	}
 	return r
-}
-
-func (a *Agent) wakeSweep() {
-	select {
-	case a.pending <- struct{}{}:
-	default:
-	}
-}
-
-// sweep releases what DELs left in release/ while the agent or a database was away: at the start, and then again
-// and again until the folder is empty.
-func (a *Agent) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	for {
-		a.sweepOnce(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case <-a.pending:
-			// Something failed just now; the database is given a moment.
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second):
-			}
-		}
-	}
-}
-
-func (a *Agent) sweepOnce(ctx context.Context) {
-	files, err := a.journal.PendingReleases()
-	if err != nil {
-		a.log.Error("read the releases that are left", "err", err)
-		return
-	}
-	before := a.undeletable
-	a.undeletable = map[string]fs.FileInfo{}
-	defer func() { a.stuckReleases.Store(int64(len(a.undeletable))) }()
-	for _, f := range files {
-		info, _ := f.Info()
-		err := a.sweepFile(ctx, f.Name(), sameFile(before[f.Name()], info))
-		if err == nil {
-			continue
-		}
-		if _, released := errors.AsType[*undeletable](err); released {
-			a.undeletable[f.Name()] = info // the next tick tries again
-			a.log.Warn("a file in release/ cannot be deleted; what it lists is released", "file", f.Name(), "err", err)
-			continue
-		}
-		a.log.Warn("release put off", "file", f.Name(), "err", err)
-		a.wakeSweep()
-		if !a.nbdb.Connected() || !a.ovs.Connected() {
-			return // the other releases would wait for the same database
-		}
-	}
-}
-
-// sweepFile releases what one file of release/ lists. Once that is done, only the file itself is tried again.
-func (a *Agent) sweepFile(ctx context.Context, name string, released bool) error {
-	if released {
-		if err := a.journal.DeleteRelease(name); err != nil {
-			return &undeletable{err}
-		}
-		return nil
-	}
-	r := a.readRelease(name)
-	if r == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	return a.releaseFile(ctx, r)
-}
-
-// sameFile tells whether a file is still the one that was seen before.
-func sameFile(before, now fs.FileInfo) bool {
-	return before != nil && now != nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime())
 }

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -24,15 +23,16 @@ import (
 // repairer restores what the databases have lost of sandboxes that run: port rows of NB, after a backup was restored there or
 // rows were deleted by hand, and OVS ports, after br-int was made anew. The plugin's journal says what each sandbox had.
 type repairer struct {
-	agent *Agent
-	// told is why ports cannot be restored, as their owners were told: by container, by port name.
+	*node
+	// told is why ports cannot be restored, as their owners were told: by container ID, by port name.
 	told map[string]map[string]string
-	lost atomic.Int64 // how many ports cannot be restored, for the metric
 }
+
+func newRepairer(n *node) *repairer { return &repairer{node: n, told: map[string]map[string]string{}} }
 
 // pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is not
 // accepted yet, or that a database refused because rows had changed: another pass soon finds out more.
-func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err error) {
+func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	alive := map[string]bool{}
@@ -45,7 +45,7 @@ func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err 
 		soon, err := r.repair(ctx, m)
 		pending = pending || soon
 		if err != nil {
-			errs = append(errs, fmt.Errorf("container %.12s: %w", m.ContainerID, err))
+			errs = append(errs, fmt.Errorf("sandbox %.12s: %w", m.ContainerID, err))
 		}
 	}
 	maps.DeleteFunc(r.told, func(container string, _ map[string]string) bool { return !alive[container] })
@@ -53,7 +53,7 @@ func (r *repairer) pass(ctx context.Context, all []*remains) (pending bool, err 
 	for _, ports := range r.told {
 		lost += len(ports)
 	}
-	r.lost.Store(int64(lost))
+	r.metrics.lost.Set(float64(lost))
 	return pending, errors.Join(errs...)
 }
 
@@ -62,35 +62,34 @@ const repairTimeout = 2 * releaseTimeout
 
 // repair restores what one sandbox has lost. What its owner was told counts on for each port of which it learns
 // nothing new.
-func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err error) {
-	a := r.agent
-	unlock, err := a.sandboxes.take(ctx, m.ContainerID)
+func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, err error) {
+	unlock, err := r.sandboxes.take(ctx, m.ContainerID)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
 	// A DEL that began meanwhile writes to release/ before it asks for this lock.
-	if a.busy(m.ContainerID) || a.releasing(m.ContainerID) {
+	if r.busy(m.ContainerID) || r.releasing(m.ContainerID) {
 		return false, nil
 	}
 	interfaces, err := r.interfaces(&m.entries[0].Sandbox)
 	if err != nil || len(interfaces) == 0 {
 		return false, err
 	}
-	pod, err := a.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
+	pod, err := r.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
 	if err != nil || !pod.Is(m.UID) {
 		return false, err
 	}
-	settings, err := a.ovs.Settings(ctx)
+	settings, err := r.ovs.Settings(ctx)
 	if err != nil {
 		return false, err
 	}
 	o := ovnport.Owner{
 		Namespace: m.Namespace, Pod: m.Pod, UID: cmp.Or(m.UID, pod.UID), Sandbox: m.ContainerID,
-		Node: a.conf.NodeName, Chassis: settings.Chassis,
+		Node: r.conf.NodeName, Chassis: settings.Chassis,
 	}
 	var errs []error
-	incomplete, err := a.nb.Incomplete(ctx, m.ContainerID, portsOf(interfaces))
+	incomplete, err := r.nb.Incomplete(ctx, m.ContainerID, portsOf(interfaces))
 	if err != nil {
 		return false, err
 	}
@@ -126,7 +125,7 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 		}
 	}
 	whole := slices.DeleteFunc(interfaces, func(i agentapi.Interface) bool { return incomplete[i.Port.Name] })
-	errs = append(errs, r.addOVSPorts(ctx, o, m.plugged, whole))
+	errs = append(errs, r.addOVSPorts(ctx, o, m.ovsPorts, whole))
 	return pending, errors.Join(errs...)
 }
 
@@ -134,7 +133,7 @@ func (r *repairer) repair(ctx context.Context, m *remains) (pending bool, err er
 // sandbox's lock: the list of the reconcile pass may be older than a DEL that has run to its end since. If a
 // delegate's DEL failed, the entry is still there.
 func (r *repairer) interfaces(s *agentapi.Sandbox) (has []agentapi.Interface, err error) {
-	e, err := r.agent.journal.Summary(s)
+	e, err := r.journal.Summary(s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -158,7 +157,6 @@ var errNotAccepted = errors.New("the network is not accepted now")
 
 // restore inserts the rows of one port again.
 func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Interface, all []agentapi.Interface) error {
-	a := r.agent
 	network, err := r.network(ctx, n, all)
 	if err != nil {
 		return err
@@ -169,16 +167,16 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 	}
 	want := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
-	err = a.nb.Restore(ctx, o, want, had, func(ctx context.Context, older ovnport.Owner) error {
+	err = r.nb.Restore(ctx, o, want, had, func(ctx context.Context, older ovnport.Owner) error {
 		return r.mayTakeOver(ctx, &o, &older)
 	})
 	if err != nil {
 		return err
 	}
-	a.metrics.restored.WithLabelValues("nb").Inc()
-	a.log.Warn("a port of a running pod was missing in OVN's Northbound database and was inserted again",
+	r.metrics.restored.WithLabelValues("nb").Inc()
+	r.log.Warn("a port of a running pod was missing in OVN's Northbound database and was inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox)
-	a.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf(
+	r.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf(
 		"interface %s: its port was missing in OVN's Northbound database and was inserted again, with the same addresses", n.Name))
 	return nil
 }
@@ -188,10 +186,10 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 // the pods would not do: on a node that has lost the API server, the copy has a pod that was made again on another
 // node since.
 func (r *repairer) mayTakeOver(ctx context.Context, o, older *ovnport.Owner) error {
-	if older.UID == o.UID && (older.Node != o.Node || r.agent.journal.HasContainer(older.Sandbox)) {
+	if older.UID == o.UID && (older.Node != o.Node || r.journal.HasContainer(older.Sandbox)) {
 		return ovnport.ErrSuperseded
 	}
-	if err := r.agent.mayTakeOver(ctx, o, older); err != nil {
+	if err := r.node.mayTakeOver(ctx, o, older); err != nil {
 		return fmt.Errorf("%w: %w", ovnport.ErrSuperseded, err)
 	}
 	return nil
@@ -200,8 +198,7 @@ func (r *repairer) mayTakeOver(ctx context.Context, o, older *ovnport.Owner) err
 // network returns the accepted network of an interface, as this node has it. A layer3 network that lost this node's blocks
 // gets those again that the pod's addresses are in.
 func (r *repairer) network(ctx context.Context, n *agentapi.Interface, all []agentapi.Interface) (*netmodel.Network, error) {
-	a := r.agent
-	network, err := a.acceptedNetwork(ctx, n.Network)
+	network, err := r.acceptedNetwork(ctx, n.Network)
 	if err != nil || network.Topology != netmodel.Layer3 {
 		return network, err
 	}
@@ -213,14 +210,14 @@ func (r *repairer) network(ctx context.Context, n *agentapi.Interface, all []age
 			}
 		}
 	}
-	a.blocks.forget(network.ID())
-	return a.askOnce(ctx, network, has...)
+	r.subnets.forget(network.ID())
+	return r.subnets.get(ctx, network, has...)
 }
 
 // acceptedNetwork returns the network of a NAD, "namespace/name", as NB has accepted it.
-func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Network, error) {
+func (r *repairer) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Network, error) {
 	namespace, name, _ := strings.Cut(nad, "/")
-	def, err := a.source.NAD(ctx, namespace, name)
+	def, err := r.source.NAD(ctx, namespace, name)
 	if errors.Is(err, netmodel.ErrNotFound) {
 		return nil, fmt.Errorf("network %s: %w", nad, errNotAccepted)
 	}
@@ -231,7 +228,7 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Netw
 	if err != nil || id == "" {
 		id = nad // somebody spoilt the NAD since
 	}
-	config, err := a.nb.Accepted(ctx, id, nad)
+	config, err := r.nb.Accepted(ctx, id, nad)
 	if err != nil {
 		return nil, err
 	}
@@ -243,9 +240,9 @@ func (a *Agent) acceptedNetwork(ctx context.Context, nad string) (*netmodel.Netw
 
 // tell says that a port is lost, and why.
 func (r *repairer) tell(o ovnport.Owner, n *agentapi.Interface, why error) {
-	r.agent.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
+	r.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
-	r.agent.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
+	r.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
 		"interface %s is cut off from network %s: its port is missing in OVN's Northbound database, and %v; delete the pod, so that it is made again",
 		n.Name, n.Network, why))
 }
@@ -263,12 +260,12 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 	if len(missing) == 0 {
 		return nil
 	}
-	restored, err := r.agent.ovs.Restore(ctx, o, missing)
+	restored, err := r.ovs.Restore(ctx, o, missing)
 	if err != nil || restored == 0 {
 		return err
 	}
-	r.agent.metrics.restored.WithLabelValues("ovs").Add(float64(restored))
-	r.agent.log.Warn("OVS ports of a running pod were missing and were added again",
+	r.metrics.restored.WithLabelValues("ovs").Add(float64(restored))
+	r.log.Warn("OVS ports of a running pod were missing and were added again",
 		"pod", o.Namespace+"/"+o.Pod, "ports", restored, "containerID", o.Sandbox)
 	return nil
 }

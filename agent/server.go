@@ -167,7 +167,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 		if err != nil {
 			return err
 		}
-		err = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Body: text, Garbage: a.remaining.dead()})
+		err = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Body: text, Garbage: a.reconciler.staleForPlugin()})
 		if errors.Is(err, agentapi.ErrTooLarge) { // and nothing was written
 			return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation, "answer to %s: %w: %w", r.Op, errNotSent, err)
 		}
@@ -181,7 +181,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 	if err != nil && !delivered {
 		refusal := agentapi.NewError(err)
 		refusal.Clean = r.Op == agentapi.OpPlan && clean(ctx, err)
-		_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Error: refusal, Garbage: a.remaining.dead()})
+		_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Error: refusal, Garbage: a.reconciler.staleForPlugin()})
 	}
 	took := time.Since(began)
 	a.metrics.observe(r.Op, err, took)

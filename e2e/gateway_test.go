@@ -274,7 +274,7 @@ func TestGatewayMoves(t *testing.T) {
 	w.eventually(func() error { return w.reaches(p, "192.0.2.9") })
 	t.Logf("%v from the loss of the gateway's node until a pod reaches the world again", time.Since(began).Round(100*time.Millisecond))
 	w.mustReach(p, "2001:db8::9")
-	w.says(w.Nodes[second].Agent, "took a gateway over")
+	w.says(w.Nodes[second].Agent, "this node is the active node of a gateway")
 
 	ping := w.pinging(p, "192.0.2.9")
 	w.must(w.Nodes[first].PowerOn(w.ctx))
@@ -307,7 +307,7 @@ func TestGatewayWithoutVSwitchd(t *testing.T) {
 	w.must(w.Nodes[first].VSwitchd.Kill())
 	w.must(binding.Await(w.ctx, func(chassis string) bool { return chassis == w.Nodes[second].SystemID }))
 	w.mustReach(p, "192.0.2.9", "2001:db8::9")
-	w.says(w.Nodes[second].Agent, "took a gateway over")
+	w.says(w.Nodes[second].Agent, "this node is the active node of a gateway")
 	w.must(w.Nodes[first].VSwitchd.Restart(w.ctx))
 	w.watched(0, 1, 2)
 	_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")

@@ -161,7 +161,7 @@ func (w *world) tookAway(p *lab.Pod, reason string, lost bool) {
 	said := ""
 	w.eventually(func() error {
 		for line := range strings.Lines(read(w.t, p.Node.Agent.LogPath())) {
-			if strings.Contains(line, "took away what no DEL came for") && strings.Contains(line, p.Sandbox) && strings.HasSuffix(line, "\n") {
+			if strings.Contains(line, "deleted the ports of a stale sandbox") && strings.Contains(line, p.Sandbox) && strings.HasSuffix(line, "\n") {
 				said = line
 				return nil
 			}
@@ -225,7 +225,7 @@ func (w *world) looksWithGaps(n *lab.Node, reason string) {
 	w.t.Helper()
 	count := func() (lines int) {
 		for line := range strings.Lines(read(w.t, n.Agent.LogPath())) {
-			if strings.Contains(line, "look for what is left of containers that are gone") && strings.Contains(line, reason) {
+			if strings.Contains(line, "delete what is stale") && strings.Contains(line, reason) {
 				lines++
 			}
 		}

@@ -9,6 +9,8 @@ import "time"
 type Tracker[K comparable] struct {
 	// Period is the time from the first of these passes to the last; 0: two passes are enough.
 	Period time.Duration
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
 
 	since map[K]time.Time // the beginning of the first pass that saw the key
 }
@@ -24,9 +26,16 @@ type Pass[K comparable] struct {
 // Begin starts a pass and forgets what earlier passes saw. Pass.End remembers it again, so a pass that returns early,
 // because a list is incomplete for example, lets everything be confirmed anew.
 func (t *Tracker[K]) Begin() *Pass[K] {
-	p := &Pass[K]{tracker: t, began: time.Now(), before: t.since, seen: map[K]time.Time{}}
+	p := &Pass[K]{tracker: t, began: t.now(), before: t.since, seen: map[K]time.Time{}}
 	t.since = nil
 	return p
+}
+
+func (t *Tracker[K]) now() time.Time {
+	if t.Now != nil {
+		return t.Now()
+	}
+	return time.Now()
 }
 
 // Saw notes that the pass sees the key as stale, and tells whether the key is confirmed.

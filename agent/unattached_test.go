@@ -16,7 +16,7 @@ import (
 
 const (
 	never  = "Warning NetworksMissing: the pod started while ovn-multinet was not chained on this node, and has none of its networks; delete it, so that it is made again"
-	lostIt = "Warning JournalLost: the node's journal of this pod's networks is lost: its OVN ports go when it does, but what other plugins made for it has then to be taken away by hand"
+	lostIt = "Warning JournalLost: the node's journal of this pod's networks is lost: its ports on OVN networks are deleted with the pod, but what other plugins made for it must be deleted by hand"
 )
 
 // running is shop/web as it runs on this node, with networks.
@@ -27,7 +27,7 @@ func running() *source.Pod {
 // missed looks for pods without their networks, and returns what was said so far.
 func (l *looked) missed() []string {
 	l.t.Helper()
-	l.must(l.agent.remaining.missing.look(l.t.Context(), l.agent))
+	l.must(l.agent.reconciler.unattached.pass(l.t.Context()))
 	_, events := l.source.told()
 	return events
 }
@@ -135,7 +135,7 @@ func TestMissingWithoutAList(t *testing.T) {
 			} else {
 				l.write("", journal.EntryDir)
 			}
-			err := l.agent.remaining.missing.look(t.Context(), l.agent)
+			err := l.agent.reconciler.unattached.pass(t.Context())
 			if _, events := l.source.told(); err == nil || !strings.Contains(err.Error(), want) || len(events) != 0 {
 				t.Errorf("error %v and events %q, want %q alone", err, events, want)
 			}
