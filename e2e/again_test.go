@@ -18,7 +18,7 @@ func TestAttachedAgain(t *testing.T) {
 	w.must(p.Node.VSwitchd.Pause())
 	w.del(p)
 	_, err := p.Add(w.ctx)
-	w.refused(err, conf.CodeTryAgain, "an earlier attempt of this sandbox is not released yet: ovs-vswitchd is behind and has its host ends still")
+	w.refused(err, conf.CodeTryAgain, "an earlier attempt of this sandbox is not released yet: ovs-vswitchd is behind: it still has the host-side veths open")
 	w.must(p.Node.VSwitchd.Resume())
 	for range 5 {
 		w.del(p)

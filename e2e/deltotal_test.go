@@ -366,7 +366,7 @@ func (w *delWorld) rivals(pods []*deleted, try func(*delWorld, *deleted, error))
 
 func (w *delWorld) heldRival(d *deleted, err error) {
 	w.t.Helper()
-	w.refused(err, conf.CodeInUse, "is held by shop/"+d.Name)
+	w.refused(err, conf.CodeInUse, "is in use by shop/"+d.Name)
 }
 
 // earlyRival tries while something is missing: it gets the address if that is free, and nothing else is in its way.
@@ -380,7 +380,7 @@ func (w *delWorld) earlyRival(d *deleted, err error) {
 	case !d.has(noNB):
 		w.refused(err, conf.CodeTryAgain, "NB database")
 	case !free:
-		w.refused(err, conf.CodeInUse, "is held by shop/"+d.Name)
+		w.refused(err, conf.CodeInUse, "is in use by shop/"+d.Name)
 	case !d.has(noAPI):
 		w.refused(err, conf.CodeTryAgain, "network-status")
 	case err != nil:

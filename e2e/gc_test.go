@@ -168,7 +168,7 @@ func TestCheckWithDelegates(t *testing.T) {
 		{"the plug", func(w *world, p *lab.Pod) error {
 			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostVeth(p.Sandbox, "net1"))
 			return err
-		}, conf.CodeNotAsMade, []string{"interface net1: its host end", "is not in Open vSwitch"}, both},
+		}, conf.CodeNotAsMade, []string{"interface net1: its host-side veth", "is not in Open vSwitch"}, both},
 		{"what a plugin sees", func(*world, *lab.Pod) error { return os.WriteFile(cut, nil, 0o600) },
 			119, []string{"interface net3: network shop/rec", "delegate recorder: the wire is cut"}, both},
 	} {

@@ -105,7 +105,7 @@ func TestBoundaryOneWire(t *testing.T) {
 	taken := w.links(pods[0])["net1"].IPs()[0]
 	thief := w.podOf("web", 1, "thief", fmt.Sprintf(`[{"name":"v100","ips":["%s/28"]}]`, taken))
 	_, err = thief.Add(w.ctx)
-	w.refused(err, conf.CodeInUse, "address "+taken, "is held by shop/p0 (interface net1)")
+	w.refused(err, conf.CodeInUse, "address "+taken, "is in use by shop/p0 (interface net1)")
 	w.end(thief)
 
 	w.network("ext", `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"provider","vlanID":42,`+
@@ -113,7 +113,7 @@ func TestBoundaryOneWire(t *testing.T) {
 	for address, by := range map[string]string{"192.0.2.10": "router /core (gateway)", "192.0.2.1": "router /core (gateway)"} {
 		p := w.podOf("shop", 0, "as-gateway", fmt.Sprintf(`[{"name":"ext","ips":["%s/24"]}]`, address))
 		_, err := p.Add(w.ctx)
-		w.refused(err, conf.CodeInUse, "address "+address, "is held by "+by)
+		w.refused(err, conf.CodeInUse, "address "+address, "is in use by "+by)
 		w.end(p)
 	}
 	// The other way round: a pod is first.

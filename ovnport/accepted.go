@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// networkWait is how long an ADD waits for a network that was made just now.
-const networkWait = 5 * time.Second
+// networkPatience is how long an ADD waits for the controller to make a new network.
+const networkPatience = 5 * time.Second
 
 // NotAccepted says that the accepted configuration of a network is not that of the NAD: the NAD was changed, and the
 // controller has not seen the change yet or has refused it. Nothing was written. Config is the accepted configuration, a
@@ -39,15 +39,15 @@ func (e *NodeSubnetChanged) Error() string {
 // Accepted returns the accepted configuration of a network, a spec.config; "" when the network takes no ports of the
 // NAD.
 func (n *NB) Accepted(ctx context.Context, network, nad string) (string, error) {
-	_, marks, err := n.marks(ctx, ovndb.SwitchKey(network))
-	if err != nil || marks[ovndb.AcceptedPrefix+nad] == "" {
+	_, ids, err := n.switchIDs(ctx, ovndb.SwitchKey(network))
+	if err != nil || ids[ovndb.AcceptedPrefix+nad] == "" {
 		return "", err
 	}
-	return marks[ovndb.ConfigKey], nil
+	return ids[ovndb.ConfigKey], nil
 }
 
-// marks are the external_ids of a switch, if that is there.
-func (n *NB) marks(ctx context.Context, key string) (there bool, marks map[string]string, err error) {
+// switchIDs reads the external_ids of a switch. exists tells whether there is one.
+func (n *NB) switchIDs(ctx context.Context, key string) (exists bool, ids map[string]string, err error) {
 	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, []string{key}, "external_ids")
 	if err != nil || len(switches) == 0 {
 		return false, nil, err
@@ -55,74 +55,82 @@ func (n *NB) marks(ctx context.Context, key string) (there bool, marks map[strin
 	return true, switches[0].ExternalIDs, nil
 }
 
-// accepted asserts that the network's switch is there (a mutation of one that is gone "succeeds", and the port's row is
-// collected), and that it takes ports of this NAD with this configuration; of a node's part of a layer3 network also that
-// it has these blocks.
+// accepted asserts that the network's switch exists and takes ports of this NAD with this configuration, and, of a node
+// switch, that it has this node subnet. Without the guard, the mutation of a switch that is gone "succeeds", and the
+// database deletes the row of the port.
 func accepted(n *netmodel.Network) ovsdb.Operation {
-	marks := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
+	ids := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
 	if n.Node != "" {
-		marks[ovndb.BlocksKey] = n.NodeSubnetsText()
+		ids[ovndb.BlocksKey] = n.NodeSubnetsText()
 	}
 	op := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.SwitchName()))
-	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
+	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(ids)))
 	return op
 }
 
-// AwaitNetwork waits for a network that the controller is about to make from a NAD. The error is a *NotAccepted when the network
-// is another one than the NAD says.
-func (n *NB) AwaitNetwork(ctx context.Context, w *Request) error {
-	e := &ensure{NB: n}
-	err := e.awaitAccepted(ctx, w)
-	if err == nil && e.waited { // what has come of it
-		err = e.awaitAccepted(ctx, w)
+// AwaitNetwork waits until the controller has made a network from its NAD. The error is a *NotAccepted when the accepted
+// configuration differs from the NAD.
+func (n *NB) AwaitNetwork(ctx context.Context, request *Request) error {
+	wait := networkWait{nb: n}
+	err := wait.await(ctx, request)
+	if err == nil && wait.done { // the network may still be missing
+		err = wait.await(ctx, request)
 	}
 	return err
 }
 
-// awaitAccepted finds out why a network does not take the port, and waits once for one that the controller is about
-// to make.
-func (e *ensure) awaitAccepted(ctx context.Context, w *Request) error {
-	n := w.Network
+// networkWait waits for new networks, once.
+type networkWait struct {
+	nb   *NB
+	done bool
+}
+
+// await finds out why a network does not take the port. It waits once for a network that does not exist yet.
+func (w *networkWait) await(ctx context.Context, request *Request) error {
+	n := request.Network
 	if n.Node != "" {
 		return &NodeSubnetChanged{Network: n.ID(), Node: n.Node}
 	}
-	there, marks, err := e.marks(ctx, ovndb.SwitchKey(n.ID()))
+	exists, ids, err := w.nb.switchIDs(ctx, ovndb.SwitchKey(n.ID()))
 	if err != nil {
 		return err
 	}
-	switch marks[ovndb.AcceptedPrefix+n.NAD()] {
+	switch ids[ovndb.AcceptedPrefix+n.NAD()] {
 	case "":
 	case n.Revision():
-		return nil // since just now
+		return nil // it was accepted since the refusal
 	default:
-		return &NotAccepted{NAD: n.NAD(), Config: marks[ovndb.ConfigKey]}
+		return &NotAccepted{NAD: n.NAD(), Config: ids[ovndb.ConfigKey]}
 	}
-	if e.waited {
-		return notThere(w, there)
+	if w.done {
+		return networkMissing(request, exists)
 	}
-	e.waited = true
-	wait := accepted(n)
-	ms := int(networkWait.Milliseconds())
-	wait.Timeout = &ms
-	_, err = e.db.Transact(ctx, []ovsdb.Operation{wait})
+	w.done = true
+	guard := accepted(n)
+	ms := int(networkPatience.Milliseconds())
+	guard.Timeout = &ms
+	_, err = w.nb.db.Transact(ctx, []ovsdb.Operation{guard})
 	if ctx.Err() != nil {
-		return notThere(w, there)
+		return networkMissing(request, exists)
 	}
 	if _, refused := errors.AsType[*ovndb.Refused](err); refused {
-		return nil // the next attempt looks again, and says so
+		return nil // the next attempt reads the network again and returns the error
 	}
 	return err
 }
 
-func notThere(w *Request, there bool) error {
-	n := w.Network
-	if w.Refusal != "" {
-		return conf.Errorf(conf.CodeTryAgain, "correct the NetworkAttachmentDefinition", "network %s: refused: %s", n.NAD(), w.Refusal)
+func networkMissing(request *Request, exists bool) error {
+	n := request.Network
+	if request.Refusal != "" {
+		return conf.Errorf(conf.CodeTryAgain, "correct the NetworkAttachmentDefinition",
+			"network %s: refused: %s", n.NAD(), request.Refusal)
 	}
-	if there {
-		return conf.Errorf(conf.CodeTryAgain, "the NetworkAttachmentDefinition's annotation "+netmodel.NetworkStateAnnotation+" says why",
+	if exists {
+		return conf.Errorf(conf.CodeTryAgain,
+			"the NetworkAttachmentDefinition's annotation "+netmodel.NetworkStateAnnotation+" says why",
 			"network %s takes no ports of NetworkAttachmentDefinition %s", n.ID(), n.NAD())
 	}
-	return conf.Errorf(conf.CodeTryAgain, "ovn-multinet-controller makes it from the NetworkAttachmentDefinition: is it running, what does its log say?",
+	return conf.Errorf(conf.CodeTryAgain,
+		"ovn-multinet-controller makes it from the NetworkAttachmentDefinition: is it running, what does its log say?",
 		"network %s has no logical switch yet", n.ID())
 }

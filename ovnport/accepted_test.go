@@ -352,7 +352,7 @@ func TestRouterHoldsItsAddress(t *testing.T) {
 	before := read(t, w.Server)
 	for _, fixed := range [][]string{{"10.1.0.1"}, {"10.1.0.7", "10.1.0.1"}} { // as the lease and as a claim
 		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", fixed...)}, nobody(t))
-		wantCode(t, err, conf.CodeInUse, "10.1.0.1", "is held by router shop/edge")
+		wantCode(t, err, conf.CodeInUse, "10.1.0.1", "is in use by router shop/edge")
 		w.wantUnchanged(t, before)
 	}
 	// The router's port is no pod's, so no sandbox has it, not even the one without a name.

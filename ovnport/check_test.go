@@ -60,5 +60,5 @@ func TestCheckOfAHostEnd(t *testing.T) {
 	}
 	wantCode(t, check("c2", port, end), conf.CodeNotAsMade, end, "is not bound to its port")
 	wantCode(t, check("c1", "shop/web-1/net1", end), conf.CodeNotAsMade, end, "is not bound to its port")
-	wantCode(t, check("c1", port, "mn-gone"), conf.CodeNotAsMade, "its host end mn-gone is not in Open vSwitch")
+	wantCode(t, check("c1", port, "mn-gone"), conf.CodeNotAsMade, "its host-side veth mn-gone is not in Open vSwitch")
 }

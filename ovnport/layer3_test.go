@@ -226,7 +226,7 @@ func TestWhatNodesShare(t *testing.T) {
 
 	mustEnsure(t, w.nb, on(1, "web-3", "sandbox-3"), want(views[0], "net1", "02:00:00:00:00:2a"))
 	_, err := w.nb.Ensure(timeout(t), on(2, "web-4", "sandbox-4"), []ovnport.Request{want(views[1], "net1", "02:00:00:00:00:2a")}, nobody(t))
-	wantCode(t, err, conf.CodeInUse, "MAC 02:00:00:00:00:2a of network shop/l3 is held by shop/web-3")
+	wantCode(t, err, conf.CodeInUse, "MAC 02:00:00:00:00:2a of network shop/l3 is in use by shop/web-3")
 	w.wantOn(t, views[1], second...)
 }
 

@@ -388,7 +388,7 @@ func TestPoolIsUsedUpExactly(t *testing.T) {
 	read(t, w.Server).check(t)
 }
 
-// An address that is held by a claim is no less held: the last free one is found between claims.
+// An address that is in use by a claim is no less held: the last free one is found between claims.
 func TestLastAddressBetweenClaims(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "small", `"subnets":"10.1.0.0/28"`) // .2 to .14

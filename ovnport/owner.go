@@ -7,7 +7,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-// ExplainNotOwner gives the error of a write to an NB that is not of this cluster its code, and passes others on.
+// ExplainNotOwner adds the code to the error of a write to an NB of another cluster, and returns other errors as they
+// are.
 func ExplainNotOwner(err error) error {
 	no, ok := errors.AsType[*ovndb.NotOwner](err)
 	switch {

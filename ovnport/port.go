@@ -10,14 +10,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Keys of external_ids on our rows. A row without them is not ours.
+// Keys of external_ids of our rows. A row without them is not ours.
 const (
 	keyNamespace = "ovn-multinet/namespace"
 	keyPod       = "ovn-multinet/pod"
 	keyPodUID    = "ovn-multinet/pod-uid"
 	keyInterface = "ovn-multinet/interface"
 	keyNetwork   = "ovn-multinet/network"
-	keyRouter    = "ovn-multinet/router" // of a router's port on the switch
+	keyRouter    = "ovn-multinet/router" // of the port of a router on the switch
 	keyNode      = "ovn-multinet/node"
 	keySandbox   = "ovn-multinet/sandbox"
 	keyClaims    = "ovn-multinet/claims"    // of a port: the keys of its claims
@@ -26,7 +26,7 @@ const (
 	keyPortUUID  = "ovn-multinet/port-uuid" // of an OVS Interface
 )
 
-// bookMark is the pair of external_ids by which the switches and the claims of a network's address book are found.
+// bookMark is the pair of external_ids that switches and claims of one address book have.
 func bookMark(n *netmodel.Network) (key, value string) {
 	if _, wire := n.PhysicalVLAN(); wire {
 		return ovndb.BookKey, n.AddressBook()
@@ -50,13 +50,13 @@ type Request struct {
 	Network   *netmodel.Network
 	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
-	// Excluded are addresses that a dynamic one must not be: the pod reaches others by them.
+	// Excluded are addresses that are not leased to the pod: it uses them as gateways.
 	Excluded []netip.Addr
-	// Refusal is what the controller says of the network's NAD, for the error of a network that is not there.
+	// Refusal is why the controller refused the NAD, for the error when the network is missing.
 	Refusal string
 }
 
-// Port is a port that is there.
+// Port is a port in NB.
 type Port struct {
 	UUID      string // the lease's key
 	Name      string
@@ -67,10 +67,10 @@ type Port struct {
 	Claims    []string // keys
 }
 
-// portName is unique in NB and tells the three apart: neither a namespace nor a pod's name has a slash.
+// portName is unique in NB: neither a namespace nor a pod's name contains a slash.
 func portName(o *Owner, ifName string) string { return o.Namespace + "/" + o.Pod + "/" + ifName }
 
-// ownerOf reads the owner back from a port's row.
+// ownerOf reads the owner from a port's row.
 func ownerOf(row *nb.LogicalSwitchPort) Owner {
 	x := row.ExternalIDs
 	return Owner{
@@ -81,7 +81,7 @@ func ownerOf(row *nb.LogicalSwitchPort) Owner {
 
 func claimsOf(row *nb.LogicalSwitchPort) []string { return strings.Fields(row.ExternalIDs[keyClaims]) }
 
-// holder names who holds an address, for an error.
+// holder names the pod or router that a port belongs to, for an error.
 func holder(row *nb.LogicalSwitchPort) string {
 	if router := row.ExternalIDs[keyRouter]; router != "" {
 		return "router " + router
@@ -92,12 +92,12 @@ func holder(row *nb.LogicalSwitchPort) string {
 	return row.ExternalIDs[keyNamespace] + "/" + row.ExternalIDs[keyPod] + " (interface " + row.ExternalIDs[keyInterface] + ")"
 }
 
-// portRow is the row of a port: static addresses and port security of the same, which northd handles without a
+// portRow is the row of a port. northd handles static addresses, with port security of the same addresses, without a
 // recompute (OVN 23.09.2 and later).
-func portRow(o *Owner, s *slot) *nb.LogicalSwitchPort {
-	words := []string{s.mac().String()}
-	claims := make([]string, 0, len(s.parts)-1)
-	for i, p := range s.parts {
+func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
+	words := []string{d.mac().String()}
+	claims := make([]string, 0, len(d.reservations)-1)
+	for i, p := range d.reservations {
 		if p.addr.IsValid() {
 			words = append(words, p.addr.Addr().String())
 		}
@@ -107,33 +107,33 @@ func portRow(o *Owner, s *slot) *nb.LogicalSwitchPort {
 	}
 	addresses := strings.Join(words, " ")
 	row := &nb.LogicalSwitchPort{
-		UUID: s.key(), Name: s.name, Addresses: []string{addresses},
+		UUID: d.key(), Name: d.name, Addresses: []string{addresses},
 		Options: map[string]string{"requested-chassis": o.Chassis, "iface-id-ver": o.UID},
 		ExternalIDs: map[string]string{
-			keyNamespace: o.Namespace, keyPod: o.Pod, keyPodUID: o.UID, keyInterface: s.want.Interface,
-			keyNetwork: s.want.Network.ID(), keyNode: o.Node, keySandbox: o.Sandbox,
+			keyNamespace: o.Namespace, keyPod: o.Pod, keyPodUID: o.UID, keyInterface: d.request.Interface,
+			keyNetwork: d.request.Network.ID(), keyNode: o.Node, keySandbox: o.Sandbox,
 		},
 	}
 	if len(claims) > 0 {
 		row.ExternalIDs[keyClaims] = strings.Join(claims, " ")
 	}
-	if s.want.Network.PortSecurity {
+	if d.request.Network.PortSecurity {
 		row.PortSecurity = []string{addresses}
 	} else {
-		// Without it the pod may speak for MACs that OVN does not know: they are found by flooding.
+		// Without port security the pod may send from MACs that OVN does not know: OVN floods packets to them.
 		row.Addresses = append(row.Addresses, "unknown")
 	}
 	return row
 }
 
-// claimRow is the row that keeps everyone else off the i-th part of a port.
-func claimRow(o *Owner, s *slot, i int) *nb.Copp {
-	p := &s.parts[i]
+// claimRow is the row of the claim on the i-th reservation of a port.
+func claimRow(o *Owner, d *draft, i int) *nb.Copp {
+	p := &d.reservations[i]
 	row := &nb.Copp{
-		UUID: p.key, Name: "ovn-multinet " + s.want.Network.ID() + " " + p.String(),
-		ExternalIDs: map[string]string{keyNetwork: s.want.Network.ID(), keyPort: s.key(), keyPortName: s.name, keyNode: o.Node},
+		UUID: p.key, Name: "ovn-multinet " + d.request.Network.ID() + " " + p.String(),
+		ExternalIDs: map[string]string{keyNetwork: d.request.Network.ID(), keyPort: d.key(), keyPortName: d.name, keyNode: o.Node},
 	}
-	mark, value := bookMark(s.want.Network)
+	mark, value := bookMark(d.request.Network)
 	row.ExternalIDs[mark] = value
 	return row
 }

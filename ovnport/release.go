@@ -17,8 +17,8 @@ type Keys struct {
 	Claims []string `json:"claims,omitempty"`
 }
 
-// Release deletes those of the ports that belong to the sandbox, with their claims, in one transaction. A port
-// that is gone or belongs to another sandbox by now is success: there is nothing of ours to delete.
+// Release deletes the ports that belong to the sandbox, with their claims, in one transaction. It is no error if a port
+// is gone or belongs to another sandbox by now.
 func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 	for range maxAttempts {
 		if len(ports) == 0 {
@@ -29,13 +29,13 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 			return nil
 		}
 		if _, other := errors.AsType[*ovndb.NotOwner](err); other {
-			return err // no attempt changes that: the caller tries again later
+			return err // another attempt does not change that: the caller tries again later
 		}
 		if _, refused := errors.AsType[*ovndb.Refused](err); !refused && !pause(ctx) {
 			return err
 		}
-		// Refused as a whole since one of them is not ours, or the outcome is unknown: either way, what is ours
-		// still is what is left to do.
+		// The transaction was refused because one of the ports is not ours, or its outcome is unknown. In both cases the
+		// ports that are still ours remain to be released.
 		if ports, err = n.stillOwned(ctx, sandbox, ports); err != nil {
 			return err
 		}
@@ -43,8 +43,8 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 	return fmt.Errorf("ports of sandbox %.12s were not released in %d attempts", sandbox, maxAttempts)
 }
 
-// deleteOps unlinks each port from whichever switch has it; the row is collected with its last reference. A claim
-// goes only if it names the port.
+// deleteOps removes each port from the switch that has it; the database deletes the row with its last reference. A claim
+// is deleted only if it names the port.
 func deleteOps(sandbox string, ports []Keys) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, p := range ports {
@@ -84,8 +84,8 @@ func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Ke
 	return ours, nil
 }
 
-// ReleaseSandbox releases every port of a sandbox whose keys nobody knows: its ADD ended before it heard them.
-// The server scans its ports for it.
+// ReleaseSandbox releases every port of a sandbox whose keys are unknown: its ADD ended before the plugin received them.
+// The server scans all ports.
 func (n *NB) ReleaseSandbox(ctx context.Context, sandbox string) error {
 	find := []ovsdb.Operation{
 		ovndb.SelectWith(nb.LogicalSwitchPortTable, "external_ids", keySandbox, sandbox, "_uuid", "external_ids"),

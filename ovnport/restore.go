@@ -13,32 +13,32 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// readPage is how many keys one transaction looks up: the server serves nobody else meanwhile.
+// readPage is how many keys one transaction looks up: the server serves no other client meanwhile.
 const readPage = 250
 
-// Incomplete returns the names of the ports that NB does not have as the sandbox had them: the row is missing, another
-// sandbox owns it, or the row of a claim is missing. It looks rows up by key and scans nothing.
+// Incomplete returns the names of the sandbox's ports that NB has lost, at least in part: the row is missing, another
+// sandbox owns it, or the row of a claim is missing. Incomplete looks rows up by key; the server scans no table.
 func (n *NB) Incomplete(ctx context.Context, sandbox string, ports []Port) (map[string]bool, error) {
 	var keys []string
 	for _, p := range ports {
 		keys = append(append(keys, p.UUID), p.Claims...)
 	}
-	there := map[string]bool{}
+	found := map[string]bool{}
 	for page := range slices.Chunk(keys, readPage) {
 		rows, claims, err := n.read(ctx, page)
 		if err != nil {
-			return nil, fmt.Errorf("the ports of container %.12s: %w", sandbox, err)
+			return nil, fmt.Errorf("the ports of sandbox %.12s: %w", sandbox, err)
 		}
 		for key, row := range rows {
-			there[key] = row.ExternalIDs[keySandbox] == sandbox
+			found[key] = row.ExternalIDs[keySandbox] == sandbox
 		}
 		for key := range claims {
-			there[key] = true // whose it is shows when somebody is to change it
+			found[key] = true // Restore compares the owner
 		}
 	}
 	incomplete := map[string]bool{}
 	for _, p := range ports {
-		missing := func(key string) bool { return !there[key] }
+		missing := func(key string) bool { return !found[key] }
 		if missing(p.UUID) || slices.ContainsFunc(p.Claims, missing) {
 			incomplete[p.Name] = true
 		}
@@ -52,28 +52,28 @@ type InUse struct {
 	Holder string
 }
 
-func (e *InUse) Error() string { return e.What + " is held by " + e.Holder }
+func (e *InUse) Error() string { return e.What + " is in use by " + e.Holder }
 
-// ErrSuperseded says that another sandbox has the port's name by right: there is nothing to restore.
+// ErrSuperseded says that another sandbox is the rightful owner of the port's name: nothing needs to be restored.
 var ErrSuperseded = errors.New("another sandbox of the pod has the port")
 
-// ErrNetworkChanged says that the accepted network would not give the port the keys that it had.
+// ErrNetworkChanged says that the accepted configuration gives the port other keys than it had.
 var ErrNetworkChanged = errors.New("the network is not what it was when the port was made")
 
-// Restore inserts the rows of a port again that NB has lost: its database was restored from a backup, rebuilt, or changed by
-// hand. want has the accepted network, and all addresses and the MAC that the port had; had is the port with its keys. The
-// rows get the same keys, so the database refuses them when somebody else has an address by now: that is an *InUse.
-// supersedes has an error, ErrSuperseded among others, if an older owner of the port's name keeps the row.
-func (n *NB) Restore(ctx context.Context, o Owner, want Request, had Port, supersedes Supersedes) error {
-	s, err := newSlot(&o, want)
+// Restore inserts rows of a port that NB has lost: its database was restored from a backup, rebuilt, or changed by hand.
+// request has the accepted network, and all addresses and the MAC that the port had; had is the port with its keys. The
+// rows get the same keys. The error is an *InUse when an address has another holder by now. supersedes returns an error,
+// such as ErrSuperseded, if an older owner of the port's name keeps the row.
+func (n *NB) Restore(ctx context.Context, o Owner, request Request, had Port, supersedes Supersedes) error {
+	d, err := newDraft(&o, request)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNetworkChanged, err)
 	}
-	if p := s.port(); p.UUID != had.UUID || !slices.Equal(p.Claims, had.Claims) {
+	if p := d.port(); p.UUID != had.UUID || !slices.Equal(p.Claims, had.Claims) {
 		return ErrNetworkChanged
 	}
-	e := &ensure{NB: n, owner: o, slots: []*slot{s}, supersedes: supersedes}
-	ops, err := e.restoreOps(ctx, s)
+	e := n.newEnsureCall(o, []*draft{d}, supersedes)
+	ops, err := e.restoreOps(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -89,45 +89,45 @@ func (n *NB) Restore(ctx context.Context, o Owner, want Request, had Port, super
 	return err
 }
 
-// claimHolder names whose a claim is: of a port, or of those who share it.
+// claimHolder names the port that a claim belongs to, or the claimants that share it.
 func claimHolder(claim *nb.Copp) string {
 	return cmp.Or(ovndb.Claimants(claim.ExternalIDs), claim.ExternalIDs[keyPortName])
 }
 
-// restoreOps lays the transaction out by the rows that are there; each operation's guard asserts that they still are.
-func (e *ensure) restoreOps(ctx context.Context, s *slot) ([]ovsdb.Operation, error) {
+// restoreOps builds the transaction from the rows that exist; its guards assert that they did not change.
+func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operation, error) {
 	rows, claims, err := e.read(ctx, e.keys())
 	if err != nil {
 		return nil, err
 	}
 	t := &txn{}
-	t.add(accepted(s.want.Network))
-	switch row := rows[s.key()]; {
-	case row == nil && claims[s.key()] != nil:
-		return nil, &InUse{s.parts[0].String(), claimHolder(claims[s.key()])}
+	t.add(accepted(d.request.Network))
+	switch row := rows[d.key()]; {
+	case row == nil && claims[d.key()] != nil:
+		return nil, &InUse{d.reservations[0].String(), claimHolder(claims[d.key()])}
 	case row == nil:
-		err = e.insertRow(t, s)
+		err = e.insertRow(t, d)
 	case row.ExternalIDs[keySandbox] == e.owner.Sandbox:
-		t.add(owned(s.key(), e.owner.Sandbox))
-	case row.Name != s.name || row.ExternalIDs[keySandbox] == "":
-		return nil, &InUse{s.parts[0].String(), holder(row)}
+		t.add(owned(d.key(), e.owner.Sandbox))
+	case row.Name != d.name || row.ExternalIDs[keySandbox] == "":
+		return nil, &InUse{d.reservations[0].String(), holder(row)}
 	default:
-		s.held = row
+		d.stored = row
 		err = e.supersedes(ctx, ownerOf(row))
-		e.takeOver(t, s)
+		e.takeOver(t, d)
 	}
-	for i := 1; i < len(s.parts) && err == nil; i++ {
-		key := s.parts[i].key
+	for i := 1; i < len(d.reservations) && err == nil; i++ {
+		key := d.reservations[i].key
 		claim := claims[key]
 		switch {
 		case rows[key] != nil:
-			return nil, &InUse{s.parts[i].String(), holder(rows[key])}
-		case claim != nil && claim.ExternalIDs[keyPort] != s.key():
-			return nil, &InUse{s.parts[i].String(), claimHolder(claim)}
+			return nil, &InUse{d.reservations[i].String(), holder(rows[key])}
+		case claim != nil && claim.ExternalIDs[keyPort] != d.key():
+			return nil, &InUse{d.reservations[i].String(), claimHolder(claim)}
 		case claim != nil:
-			t.add(ovndb.Holds(nb.CoppTable, key, "external_ids", keyPort, s.key()))
+			t.add(ovndb.Holds(nb.CoppTable, key, "external_ids", keyPort, d.key()))
 		default:
-			err = e.insertClaim(t, s, i)
+			err = e.insertClaim(t, d, i)
 		}
 	}
 	return t.ops, err

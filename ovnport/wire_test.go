@@ -144,7 +144,7 @@ func TestBoundaryPodDoesNotGetAGatewaysAddress(t *testing.T) {
 	before := read(t, w.Server)
 	for _, ips := range [][]string{{"10.50.0.2"}, {"10.50.0.5", "10.50.0.2"}} {
 		_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1", ips...)}, nobody(t))
-		wantCode(t, err, conf.CodeInUse, "address 10.50.0.2 of network shop/a is held by network web/b (gateway) and router core (gateway)")
+		wantCode(t, err, conf.CodeInUse, "address 10.50.0.2 of network shop/a is in use by network web/b (gateway) and router core (gateway)")
 		w.wantUnchanged(t, before)
 	}
 	ports := mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"))
@@ -167,7 +167,7 @@ func TestLostPortMeetsAGatewaysAddress(t *testing.T) {
 			w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.AddressKey(n.AddressBook(), netip.MustParseAddr(gateway)), "row": ovndbtest.Op{
 				"name": gateway, "external_ids": ovndbtest.Map(map[string]string{ovndb.ClaimantPrefix + "router core": "gateway"})}})
 			err := w.nb.Restore(timeout(t), o, wanted, had, nobody(t))
-			if _, taken := errors.AsType[*ovnport.InUse](err); !taken || err.Error() != "address "+gateway+" is held by router core (gateway)" {
+			if _, taken := errors.AsType[*ovnport.InUse](err); !taken || err.Error() != "address "+gateway+" is in use by router core (gateway)" {
 				t.Errorf("error %v", err)
 			}
 		})

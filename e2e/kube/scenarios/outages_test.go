@@ -310,7 +310,7 @@ func (w *world) agentStopped() {
 		during: func(sandbox string) {
 			w.stillHeld(sandbox)
 			w.must(w.Apply(w.ctx, taker))
-			w.eventOf("taker", "Warning", "FailedCreatePodSandBox", "interface net1: address 10.1.200.77 of network default/blue is held by default/old (interface net1)")
+			w.eventOf("taker", "Warning", "FailedCreatePodSandBox", "interface net1: address 10.1.200.77 of network default/blue is in use by default/old (interface net1)")
 		},
 		up: func() { w.signal(agent, "SIGCONT") },
 	})

@@ -143,7 +143,7 @@ func TestPluggedWithoutAnAnswer(t *testing.T) {
 	n.proxy.Before(func(ovndbtest.Transact) { cancel(); <-over })
 	all, err := n.ovs.Ports(ctx)
 	close(over)
-	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "host ends in Open vSwitch: ") {
+	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "read OVS ports: ") {
 		t.Errorf("got %+v, %v; want the error alone", all, err)
 	}
 }

@@ -12,47 +12,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
 )
 
-// OwnedOVSPort is an OVS port of a pod, with its owner as its Interface row names it.
-type OwnedOVSPort struct {
-	HostVeth  string
-	Namespace string
-	Pod       string
-	UID       string
-	Sandbox   string
-}
-
-// Ports reads from the node's OVS database the OVS ports of pods.
-func (v *OVS) Ports(ctx context.Context) ([]OwnedOVSPort, error) {
-	results, err := v.db.Transact(ctx, []ovsdb.Operation{{
-		Op: ovsdb.OperationSelect, Table: vswitch.InterfaceTable, Columns: []string{"_uuid", "name", "external_ids"},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("host ends in Open vSwitch: %w", err)
-	}
-	rows, err := ovndb.Rows[vswitch.Interface](v.db, results[0])
-	if err != nil {
-		return nil, err
-	}
-	var all []OwnedOVSPort
-	for _, row := range rows {
-		ids := row.ExternalIDs
-		if !isOurs(row) {
-			continue
-		}
-		p := OwnedOVSPort{HostVeth: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"]}
-		if namespace, rest, ok := strings.Cut(ids["iface-id"], "/"); ok {
-			p.Namespace = namespace
-			p.Pod, _, _ = strings.Cut(rest, "/")
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-func isOurs(row *vswitch.Interface) bool {
-	return row.ExternalIDs[keyPortUUID] != "" && row.ExternalIDs["sandbox"] != ""
-}
-
 // OwnedPort is a port of a pod, with its owner as NB has it.
 type OwnedPort struct {
 	Keys
@@ -85,4 +44,45 @@ func (n *NB) PortsOn(ctx context.Context, node string) ([]OwnedPort, error) {
 		})
 	}
 	return all, nil
+}
+
+// OwnedOVSPort is an OVS port of a pod, with its owner as its Interface row names it.
+type OwnedOVSPort struct {
+	HostVeth  string
+	Namespace string
+	Pod       string
+	UID       string
+	Sandbox   string
+}
+
+// Ports reads the OVS ports of pods from the node's OVS database.
+func (v *OVS) Ports(ctx context.Context) ([]OwnedOVSPort, error) {
+	results, err := v.db.Transact(ctx, []ovsdb.Operation{{
+		Op: ovsdb.OperationSelect, Table: vswitch.InterfaceTable, Columns: []string{"_uuid", "name", "external_ids"},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("read OVS ports: %w", err)
+	}
+	rows, err := ovndb.Rows[vswitch.Interface](v.db, results[0])
+	if err != nil {
+		return nil, err
+	}
+	var all []OwnedOVSPort
+	for _, row := range rows {
+		ids := row.ExternalIDs
+		if !isOurs(row) {
+			continue
+		}
+		p := OwnedOVSPort{HostVeth: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"]}
+		if namespace, rest, ok := strings.Cut(ids["iface-id"], "/"); ok {
+			p.Namespace = namespace
+			p.Pod, _, _ = strings.Cut(rest, "/")
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func isOurs(row *vswitch.Interface) bool {
+	return row.ExternalIDs[keyPortUUID] != "" && row.ExternalIDs["sandbox"] != ""
 }

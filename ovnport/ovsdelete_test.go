@@ -97,7 +97,7 @@ func TestAwaitUnpluggedInVain(t *testing.T) {
 	n := newNode(t)
 	n.plug(t, owner("web-1", "sandbox-1"), "net1")
 	n.unplug(t, "sandbox-1")
-	if err := n.ovs.AwaitDeleted(timeout(t), "sandbox-1"); err == nil || err.Error() != "ovs-vswitchd is behind and has its host ends still" {
+	if err := n.ovs.AwaitDeleted(timeout(t), "sandbox-1"); err == nil || err.Error() != "ovs-vswitchd is behind: it still has the host-side veths open" {
 		t.Errorf("got %v, want to be told that ovs-vswitchd is behind", err)
 	}
 	root := strings.TrimSpace(n.VSCtl("get", "Open_vSwitch", ".", "_uuid"))

@@ -50,7 +50,7 @@ func TestSearchOfMACs(t *testing.T) {
 	seen := map[string]bool{}
 	for range 10_000 {
 		c := f.next()
-		if c.hw[0] != 0x0a || c.hw[1] != 0x58 || len(c.hw) != 6 || c.addr.IsValid() {
+		if c.mac[0] != 0x0a || c.mac[1] != 0x58 || len(c.mac) != 6 || c.addr.IsValid() {
 			t.Fatalf("candidate %+v", c)
 		}
 		seen[c.key] = true

@@ -1,0 +1,185 @@
+package ovnport
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"net"
+	"net/netip"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// candidate is one address or MAC that a search proposes.
+type candidate struct {
+	key  string
+	addr netip.Prefix
+	mac  net.HardwareAddr
+}
+
+// search proposes the leasable addresses of a subnet, or MACs. It begins at a hash of network and port name, so a pod
+// that returns often gets its former address, and goes on in steps that reach every address once.
+type search struct {
+	pool    netmodel.Pool
+	macs    bool
+	network string
+	book    string // the address book
+	wide    bool   // the MACs have the form that needs a claim
+	seed    string
+	begin   net.HardwareAddr // the first MAC; nil: by the hash
+	tried   uint64
+	start   uint64
+	step    uint64
+}
+
+func (f *search) size() uint64 {
+	if f.macs {
+		return 1 << 32
+	}
+	return f.pool.Size()
+}
+
+// exhausted tells whether every address was proposed once.
+func (f *search) exhausted() bool { return f.tried >= f.size() }
+
+func (f *search) next() candidate {
+	if f.step == 0 {
+		h := fnv.New64a()
+		h.Write([]byte(f.network + " " + f.seed))
+		sum := h.Sum64()
+		f.start, f.step = sum%f.size(), coprime((sum>>32)%f.size(), f.size())
+		if f.begin != nil {
+			f.start = uint64(binary.BigEndian.Uint32(f.begin[2:]))
+		}
+	}
+	i := (f.start + f.tried%f.size()*f.step) % f.size()
+	f.tried++
+	if !f.macs {
+		return f.at(f.pool.At(i))
+	}
+	mac := ovndb.Low32MAC(uint32(i), f.wide)
+	return candidate{key: ovndb.MACKey(f.book, mac), mac: mac}
+}
+
+func (f *search) at(a netip.Addr) candidate {
+	return candidate{key: ovndb.AddressKey(f.book, a), addr: netip.PrefixFrom(a, f.pool.Subnet.Bits())}
+}
+
+// coprime returns the least number >= n that has no common factor with size: steps of that width reach every index.
+func coprime(n, size uint64) uint64 {
+	for n = max(n, 1); gcd(n, size) != 1; n++ {
+	}
+	return n % size
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// Ensure writes the first candidates without a look-up. After blindTries of them were in use, the next one is likely to be
+// in use too, so candidates are looked up in batches first: 64 look-ups by key cost little more than one.
+const (
+	blindTries = 2
+	batchSize  = 64
+)
+
+// nextCandidate gives a dynamic reservation its next candidate. The size of the answer does not depend on the number of
+// ports, unless two candidates and a whole batch are in use: the subnet is nearly full then, and its ports are read.
+func (e *ensureCall) nextCandidate(ctx context.Context, d *draft, r *reservation) error {
+	if r.search.exhausted() {
+		return e.readBook(ctx, d, r)
+	}
+	if r.search.tried < blindTries {
+		r.set(r.search.next())
+		return nil
+	}
+	var candidates []candidate
+	for len(candidates) < batchSize && !r.search.exhausted() {
+		candidates = append(candidates, r.search.next())
+	}
+	keys := make([]string, len(candidates))
+	for i, c := range candidates {
+		keys[i] = c.key
+	}
+	ports, claims, err := e.read(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for _, c := range candidates {
+		if ports[c.key] == nil && claims[c.key] == nil && e.free(r, c) {
+			r.set(c)
+			return nil
+		}
+	}
+	return e.readBook(ctx, d, r)
+}
+
+// free tells whether no other reservation of this pod has the candidate.
+func (e *ensureCall) free(r *reservation, c candidate) bool {
+	probe := *r
+	probe.set(c)
+	for _, d := range e.drafts {
+		for i := range d.reservations {
+			if other := &d.reservations[i]; other != r && other.key == probe.key {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// readBook reads all leases and claims of the network's address book and takes the first candidate that is free.
+func (e *ensureCall) readBook(ctx context.Context, d *draft, r *reservation) error {
+	mark, value := bookMark(d.request.Network)
+	switches := ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(d.request.Network.SwitchName()), "ports")
+	if mark == ovndb.BookKey {
+		switches = ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", mark, value, "ports")
+	}
+	results, err := e.db.Transact(ctx, []ovsdb.Operation{
+		switches, ovndb.SelectWith(nb.CoppTable, "external_ids", mark, value, "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return err
+	}
+	rows, err := ovndb.Rows[nb.LogicalSwitch](e.db, results[0])
+	if err != nil {
+		return err
+	}
+	claims, err := ovndb.Rows[nb.Copp](e.db, results[1])
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, sw := range rows {
+		for _, key := range sw.Ports {
+			used[key] = true
+		}
+	}
+	for _, claim := range claims {
+		// A claim whose port is gone does not count: Ensure deletes the claim when it tries the address. A shared claim names
+		// no port.
+		if port := claim.ExternalIDs[keyPort]; port == "" || used[port] {
+			used[claim.UUID] = true
+		}
+	}
+	for range r.search.size() {
+		if c := r.search.next(); !used[c.key] && e.free(r, c) {
+			r.set(c)
+			return nil
+		}
+	}
+	return noAddressLeft(d)
+}
+
+func noAddressLeft(d *draft) error {
+	return conf.Errorf(conf.CodeNoAddressLeft, "delete pods, shrink excludeSubnets or grow the subnet",
+		"interface %s: network %s has no address left", d.request.Interface, d.request.Network.ID())
+}

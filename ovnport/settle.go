@@ -1,0 +1,163 @@
+package ovnport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// settle finds out why the database refused the transaction, and changes the drafts for the next attempt. An error says
+// why another attempt is of no use.
+func (e *ensureCall) settle(ctx context.Context, refused *ovndb.Refused, t *txn) error {
+	if request := t.networks[refused.Index]; request != nil {
+		return e.network.await(ctx, request)
+	}
+	switch {
+	case refused.Reason == ovndb.ReasonTimedOut, refused.Reason == ovndb.ReasonDuplicate:
+	case refused.Reason == ovndb.ReasonConstraint && refused.Index == len(t.ops):
+		// The commit was refused: the name of a port is in use at another key. The details name the key.
+		if err := e.settleNames(ctx, refused); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("the Northbound database refused the ports: %w", refused)
+	}
+	rows, claims, err := e.read(ctx, e.keys())
+	if err != nil {
+		return err
+	}
+	for _, d := range e.drafts {
+		if err := e.settleDraft(ctx, d, rows, claims); err != nil {
+			return err
+		}
+	}
+	return e.separateReservations()
+}
+
+func (e *ensureCall) keys() []string {
+	var keys []string
+	for _, d := range e.drafts {
+		for _, r := range d.reservations {
+			keys = append(keys, r.key)
+		}
+	}
+	return keys
+}
+
+// settleDraft compares one draft with the rows of its keys. Owners may have changed since the last read, so nothing of
+// that is kept.
+func (e *ensureCall) settleDraft(
+	ctx context.Context, d *draft, ports map[string]*nb.LogicalSwitchPort, claims map[string]*nb.Copp,
+) error {
+	d.stored = nil
+	for i := range d.reservations {
+		r := &d.reservations[i]
+		by := ""
+		if row := ports[r.key]; row != nil {
+			if row.Name == d.name {
+				return e.settleOlder(ctx, d, row)
+			}
+			by = holder(row)
+		} else if claim := claims[r.key]; claim != nil {
+			if by = ovndb.Claimants(claim.ExternalIDs); by == "" {
+				settled, err := e.settleClaim(ctx, d, claim)
+				if settled || err != nil {
+					return err
+				}
+				by = claim.ExternalIDs[keyPortName]
+			}
+		}
+		if by == "" {
+			continue
+		}
+		if r.search == nil {
+			return conf.Errorf(conf.CodeInUse, "choose another, or delete its holder first",
+				"interface %s: %s of network %s is in use by %s", d.request.Interface, r, d.request.Network.ID(), by)
+		}
+		if err := e.nextCandidate(ctx, d, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleClaim reads the port of a claim that is in the way. The port may be an older port of the draft's name. The port
+// may be gone, deleted by hand for example, also if another port has its key now: then the claim is stale and deleted.
+func (e *ensureCall) settleClaim(ctx context.Context, d *draft, claim *nb.Copp) (settled bool, err error) {
+	key := claim.ExternalIDs[keyPort]
+	ports, _, err := e.read(ctx, []string{key})
+	if err != nil {
+		return false, err
+	}
+	row := ports[key]
+	gone := ovndb.Absent(nb.LogicalSwitchPortTable, key)
+	switch {
+	case row == nil:
+	case row.Name == d.name:
+		return true, e.settleOlder(ctx, d, row)
+	case row.ExternalIDs[keySandbox] != "" && !slices.Contains(claimsOf(row), claim.UUID):
+		gone = owned(key, row.ExternalIDs[keySandbox])
+	default:
+		return false, nil
+	}
+	_, err = e.db.Transact(ctx, []ovsdb.Operation{gone, deleteClaim(claim.UUID, key)})
+	if _, raced := errors.AsType[*ovndb.Refused](err); raced {
+		err = nil
+	}
+	return true, err
+}
+
+// settleOlder settles a row with the draft's name: it belongs to this sandbox, to an older sandbox or to an older pod.
+func (e *ensureCall) settleOlder(ctx context.Context, d *draft, row *nb.LogicalSwitchPort) error {
+	older := ownerOf(row)
+	if older.Sandbox == "" {
+		return conf.Errorf(conf.CodeInUse, "delete or rename it",
+			"interface %s: a port %s, which is not ours, is in the way", d.request.Interface, row.Name)
+	}
+	if older.Sandbox != e.owner.Sandbox {
+		if err := e.supersedes(ctx, older); err != nil {
+			return err
+		}
+	}
+	if d.adopt(row) {
+		return nil
+	}
+	// The row has other addresses than the request: delete the row; the next attempt inserts the draft.
+	return e.Release(ctx, older.Sandbox, []Keys{{UUID: row.UUID, Claims: claimsOf(row)}})
+}
+
+var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// settleNames settles ports whose name is in use at another key. The server names the key only in the text of its
+// error, so each key in the text is looked up, and its row decides.
+func (e *ensureCall) settleNames(ctx context.Context, refused *ovndb.Refused) error {
+	keys := uuidPattern.FindAllString(refused.Details, 8)
+	own := e.keys()
+	keys = slices.DeleteFunc(keys, func(k string) bool { return slices.Contains(own, k) })
+	if len(keys) == 0 {
+		return fmt.Errorf("the Northbound database refused the ports: %w", refused)
+	}
+	ports, _, err := e.read(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for _, row := range ports {
+		for _, d := range e.drafts {
+			if d.name != row.Name {
+				continue
+			}
+			if err := e.settleOlder(ctx, d, row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

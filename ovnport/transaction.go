@@ -1,0 +1,93 @@
+package ovnport
+
+import (
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// txn is a transaction that is being built.
+type txn struct {
+	ops []ovsdb.Operation
+	// networks has, by the index of a guard, the request whose network the guard asserts.
+	networks map[int]*Request
+}
+
+func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
+
+// build builds the transaction. The guards of networks come first, other guards right before the rows that they guard.
+func (e *ensureCall) build() (*txn, error) {
+	t := &txn{networks: map[int]*Request{}}
+	guarded := map[string]bool{}
+	for _, d := range e.drafts {
+		if nad := d.request.Network.NAD(); !guarded[nad] {
+			guarded[nad] = true
+			t.networks[len(t.ops)] = &d.request
+			t.add(accepted(d.request.Network))
+		}
+	}
+	for _, d := range e.drafts {
+		switch {
+		case d.stored == nil:
+			if err := e.insert(t, d); err != nil {
+				return nil, err
+			}
+		case d.stored.ExternalIDs[keySandbox] == e.owner.Sandbox:
+			t.add(owned(d.key(), e.owner.Sandbox))
+		default:
+			e.takeOver(t, d)
+		}
+	}
+	return t, nil
+}
+
+func (e *ensureCall) insert(t *txn, d *draft) error {
+	if err := e.insertRow(t, d); err != nil {
+		return err
+	}
+	for i := 1; i < len(d.reservations); i++ {
+		if err := e.insertClaim(t, d, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *ensureCall) insertRow(t *txn, d *draft) error {
+	row, err := e.db.Insert(portRow(&e.owner, d))
+	if err != nil {
+		return err
+	}
+	t.add(ovndb.Absent(nb.CoppTable, d.key()), row,
+		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(d.request.Network.SwitchName()), "ports", d.key()))
+	return nil
+}
+
+func (e *ensureCall) insertClaim(t *txn, d *draft, i int) error {
+	claim, err := e.db.Insert(claimRow(&e.owner, d, i))
+	if err != nil {
+		return err
+	}
+	t.add(ovndb.Absent(nb.LogicalSwitchPortTable, d.reservations[i].key), claim)
+	return nil
+}
+
+// takeOver makes this sandbox the owner of an older sandbox's port. Addresses and claims stay; the claims name this node.
+func (e *ensureCall) takeOver(t *txn, d *draft) {
+	row := portRow(&e.owner, d)
+	t.add(owned(d.key(), d.stored.ExternalIDs[keySandbox]),
+		ovndb.Update(nb.LogicalSwitchPortTable, d.key(), ovsdb.Row{
+			"external_ids": ovndb.Map(row.ExternalIDs), "options": ovndb.Map(row.Options),
+			"addresses": ovndb.Set(row.Addresses), "port_security": ovndb.Set(row.PortSecurity),
+		}))
+	for i := 1; i < len(d.reservations); i++ {
+		claim := claimRow(&e.owner, d, i)
+		t.add(ovndb.Update(nb.CoppTable, claim.UUID, ovsdb.Row{"external_ids": ovndb.Map(claim.ExternalIDs)}))
+	}
+}
+
+// owned asserts that a port still belongs to the sandbox.
+func owned(key, sandbox string) ovsdb.Operation {
+	return ovndb.Holds(nb.LogicalSwitchPortTable, key, "external_ids", keySandbox, sandbox)
+}
