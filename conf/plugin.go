@@ -102,11 +102,6 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	return p, p.validate(raw.Timeout)
 }
 
-// Allowed is what the node lets networks of other plugins run.
-func (p *Plugin) Allowed() *Allowed {
-	return &Allowed{Delegates: p.AllowedDelegates, IPAM: p.AllowedIPAM}
-}
-
 func (p *Plugin) validate(timeout string) error {
 	bad := func(format string, args ...any) error {
 		return Errorf(CodeInvalidConfig, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
-	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/hostile"
 )
 
 // The plugin does not trust the agent: of 10,000 hostile configurations that reach it unchecked, none has a plugin run that the
 // node does not list. What would be given to a plugin is read here as a plugin written in Go reads it.
 func TestBoundaryHostileConflists(t *testing.T) {
-	delegates, ipam := conf.Shipped()
-	allowed := &conf.Allowed{Delegates: delegates, IPAM: ipam}
+	delegates, ipam := delegateconf.Shipped()
+	allowed := &delegateconf.Allowed{Delegates: delegates, IPAM: ipam}
 	run := 0
 	for seed := range uint64(10_000) {
 		list, err := readConflist(&agentapi.Delegate{Name: "net1", Network: "shop/a", Conflist: []byte(asList(hostile.New(seed).NAD()))})

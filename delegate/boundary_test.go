@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 )
 
 // The plugin does not trust the agent with what plugins are given: each of these lists is refused before anything
@@ -37,7 +38,7 @@ func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 func TestBoundaryRequestIsCheckedAgain(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	program := script(t, "echo >> "+ran)
-	allowed := &conf.Allowed{Delegates: []string{"plugin"}, IPAM: []string{"static"}}
+	allowed := &delegateconf.Allowed{Delegates: []string{"plugin"}, IPAM: []string{"static"}}
 	for config, want := range map[string]struct {
 		code uint
 		text string

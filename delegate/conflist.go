@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 )
 
 // conflist is a delegate's configuration. libcni reads every number as a float, so it is given stubs of the plugins'
@@ -20,7 +21,7 @@ type conflist struct {
 	stubs   *libcni.NetworkConfigList
 	plugins []map[string]json.RawMessage
 	// programs are what each plugin has run.
-	programs []*conf.Programs
+	programs []*delegateconf.Programs
 }
 
 // stubKey numbers a plugin's configuration in its list, between libcni and the executor.
@@ -45,7 +46,7 @@ func readConflist(d *agentapi.Delegate) (*conflist, error) {
 	if err := json.Unmarshal(d.Conflist, &text); err != nil {
 		return nil, invalid(err)
 	}
-	if err := conf.CheckSameKeys(d.Conflist); err != nil {
+	if err := delegateconf.CheckSameKeys(d.Conflist); err != nil {
 		return nil, invalid(err)
 	}
 	c := &conflist{plugins: text.Plugins, stubs: &libcni.NetworkConfigList{
@@ -62,7 +63,7 @@ func readConflist(d *agentapi.Delegate) (*conflist, error) {
 // addStub makes the stub of the list's plugin i for libcni.
 func (c *conflist) addStub(i int, p map[string]json.RawMessage) error {
 	for key := range p {
-		if conf.OfRuntime(key) {
+		if delegateconf.OfRuntime(key) {
 			return fmt.Errorf("%.64q is for the runtime to set", key)
 		}
 	}
@@ -76,7 +77,7 @@ func (c *conflist) addStub(i int, p map[string]json.RawMessage) error {
 	if err := json.Unmarshal(stub, network); err != nil {
 		return err
 	}
-	programs, err := conf.ReadPrograms(stub)
+	programs, err := delegateconf.ReadPrograms(stub)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (c *conflist) checkShipped(i int) error {
 	if err != nil {
 		return err
 	}
-	if err := conf.CheckShipped(text, c.programs[i], i == 0); err != nil {
+	if err := delegateconf.CheckShipped(text, c.programs[i], i == 0); err != nil {
 		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "plugins[%d]: %w", i, err)
 	}
 	return nil
@@ -101,7 +102,7 @@ func (c *conflist) checkShipped(i int) error {
 // holdsOnlyNetns tells whether all that the list's plugins make is in the pod's network namespace.
 func (c *conflist) holdsOnlyNetns() bool {
 	for _, p := range c.programs {
-		if !conf.HoldsOnlyNetns(p.Type) || p.IPAM != "" && !conf.HoldsOnlyNetns(p.IPAM) {
+		if !delegateconf.HoldsOnlyNetns(p.Type) || p.IPAM != "" && !delegateconf.HoldsOnlyNetns(p.IPAM) {
 			return false
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 	"github.com/ovn-multinet/ovn-multinet/journal"
@@ -27,7 +28,7 @@ type delegates struct {
 }
 
 func (c *call) delegates() *delegates {
-	e := &executor{allowed: c.conf.Allowed(), note: func(why error) {
+	e := &executor{allowed: &delegateconf.Allowed{Delegates: c.conf.AllowedDelegates, IPAM: c.conf.AllowedIPAM}, note: func(why error) {
 		c.note(&c.sandbox, "ran a network's plugin without the limits of all its processes together", "err", why)
 	}}
 	return &delegates{cni: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(c.args.Path), c.journal.Results(), e), exec: e, call: c}

@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
 )
 
@@ -23,7 +24,7 @@ import (
 // own that ends with us and with the deadline.
 type executor struct {
 	version.PluginDecoder
-	allowed *conf.Allowed
+	allowed *delegateconf.Allowed
 	// list is the configuration whose plugins are run, prev the result that they are given instead of libcni's; nil:
 	// libcni's.
 	list *conflist
@@ -42,14 +43,14 @@ const (
 
 // FindInPath is the last look at a plugin's type before it is run.
 func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
-	if err := conf.CheckAllowed(plugin, e.allowed.Delegates); err != nil {
+	if err := delegateconf.CheckAllowed(plugin, e.allowed.Delegates); err != nil {
 		return "", err
 	}
 	return installed(plugin, paths)
 }
 
 // find tells whether the programs of a plugin's configuration may be run and are installed.
-func (e *executor) find(p *conf.Programs, paths []string) error {
+func (e *executor) find(p *delegateconf.Programs, paths []string) error {
 	if err := e.allowed.Check(p); err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func deletes(environ []string) bool {
 // checkRequest is the last look at what a plugin is given: these very bytes, read as the plugin reads them, have it run what the
 // operator allows and no more.
 func (e *executor) checkRequest(name string, stdin []byte) error {
-	p, err := conf.ReadPrograms(stdin)
+	p, err := delegateconf.ReadPrograms(stdin)
 	if err == nil && p.Type != name {
 		err = fmt.Errorf("type: %.64q is given to plugin %.64q", p.Type, name)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 )
 
 // script writes a plugin of a few lines of shell, and returns its path.
@@ -29,7 +30,7 @@ func script(t *testing.T, lines string) string {
 var (
 	onePlugin = &conflist{plugins: []map[string]json.RawMessage{{"type": json.RawMessage(`"plugin"`)}}}
 	firstStub = []byte(`{"ovn-multinet/plugin":0}`)
-	thisOne   = &conf.Allowed{Delegates: []string{"plugin"}}
+	thisOne   = &delegateconf.Allowed{Delegates: []string{"plugin"}}
 )
 
 // Conformance: C-125 F-14
@@ -130,7 +131,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // Conformance: N-146 C-15
 func TestOnlyWhatIsAllowedIsFound(t *testing.T) {
 	dir := filepath.Dir(script(t, "exit 0"))
-	e := &executor{allowed: &conf.Allowed{Delegates: []string{"plugin", "elsewhere", "../plugin"}}}
+	e := &executor{allowed: &delegateconf.Allowed{Delegates: []string{"plugin", "elsewhere", "../plugin"}}}
 	for _, tt := range []struct {
 		name string
 		code uint

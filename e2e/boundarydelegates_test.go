@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
 // asShipped has a node allow what the manifests allow, and further plugins for addresses.
 func asShipped(ipam ...string) func(*lab.Lab) {
-	delegates, static := conf.Shipped()
+	delegates, static := delegateconf.Shipped()
 	return func(l *lab.Lab) {
 		for _, n := range l.Nodes {
 			n.PluginConf = func(entry map[string]any) {
@@ -80,7 +81,7 @@ func TestBoundaryDelegateKeysInAnotherCase(t *testing.T) {
 func TestBoundaryShippedDelegates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, lab.Options{Nodes: 1}, func(l *lab.Lab) {
-		delegates, ipam := conf.Shipped()
+		delegates, ipam := delegateconf.Shipped()
 		l.Nodes[0].PluginConf = func(entry map[string]any) {
 			entry["allowedDelegates"], entry["allowedIPAM"] = append([]string{"macvlan"}, delegates...), ipam
 		}

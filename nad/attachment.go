@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
@@ -132,10 +133,10 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 	}
 	for _, p := range a.Delegate.programs {
 		if rules.Allowed != nil {
-			err = conf.CheckAllowed(p.Type, rules.Allowed)
+			err = delegateconf.CheckAllowed(p.Type, rules.Allowed)
 		}
 		if err == nil && rules.AllowedIPAM != nil {
-			err = conf.CheckAllowedIPAM(p.IPAM, rules.AllowedIPAM)
+			err = delegateconf.CheckAllowedIPAM(p.IPAM, rules.AllowedIPAM)
 		}
 		if err != nil {
 			return fmt.Errorf("interface %s: network %s: %w", a.Interface, &a.Request, err)

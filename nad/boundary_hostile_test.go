@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/hostile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
@@ -25,7 +26,7 @@ type asPlugin struct {
 // Of 10,000 pods of a hostile tenant, each with NADs of the tenant's, none has a plugin run that the node does not list, and each
 // refusal is one short line with a code.
 func TestBoundaryHostileNADs(t *testing.T) {
-	delegates, ipam := conf.Shipped()
+	delegates, ipam := delegateconf.Shipped()
 	rules := Rules{Isolated: true, Allowed: delegates, AllowedIPAM: ipam}
 	refused, passed, run := 0, 0, 0
 	for seed := range uint64(10_000) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
@@ -26,7 +27,7 @@ type Delegate struct {
 	// Warning is what the pod's owner should hear of it.
 	Warning string
 	// programs are all that would be run, by the list's plugins.
-	programs []*conf.Programs
+	programs []*delegateconf.Programs
 	list     object
 	configs  []object
 	// offered are the capabilities that one of the plugins declares.
@@ -47,7 +48,7 @@ func (d *Delegate) SetDevice(id string) error {
 	// Other attachments may share the list.
 	d.list, d.configs = maps.Clone(d.list), slices.Clone(d.configs)
 	d.configs[0] = maps.Clone(d.configs[0])
-	for _, key := range deviceKeys { // no other spelling of them passes conf.CheckSameKeys
+	for _, key := range deviceKeys { // no other spelling of them passes delegateconf.CheckSameKeys
 		d.configs[0][key] = text
 	}
 	d.Capabilities["deviceID"] = text
@@ -148,7 +149,7 @@ func readList(text []byte) (list object, plugins []object, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		return nil, nil, fmt.Errorf("%s, where a CNI configuration is wanted", clip(string(text)))
 	}
-	if err := conf.CheckSameKeys(text); err != nil {
+	if err := delegateconf.CheckSameKeys(text); err != nil {
 		return nil, nil, err
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -255,12 +256,12 @@ func (o object) boolean(key string) error {
 // checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,
 // which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it. first says that
 // no plugin stands before it.
-func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool, first bool) (*conf.Programs, error) {
+func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool, first bool) (*delegateconf.Programs, error) {
 	if p == nil {
 		return nil, errors.New("null, where a plugin's configuration is wanted")
 	}
 	for key := range p {
-		if conf.OfRuntime(key) {
+		if delegateconf.OfRuntime(key) {
 			return nil, fmt.Errorf("%q is for the runtime to set, leave it out", clip(key))
 		}
 	}
@@ -281,11 +282,11 @@ func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[strin
 	if err != nil {
 		return nil, err
 	}
-	programs, err := conf.ReadPrograms(text)
+	programs, err := delegateconf.ReadPrograms(text)
 	if err != nil {
 		return nil, err
 	}
-	return programs, conf.CheckShipped(text, programs, first)
+	return programs, delegateconf.CheckShipped(text, programs, first)
 }
 
 func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {

@@ -10,8 +10,9 @@ import (
 // arrows lists what of ours each package may import, at most; "ovndb/..." is a folder with all below it.
 var arrows = map[string][]string{
 	"conf":               {},
+	"delegateconf":       {"conf"},
 	"netmodel":           {"conf"},
-	"nad":                {"conf", "netmodel"},
+	"nad":                {"conf", "delegateconf", "netmodel"},
 	"agentapi":           {"conf"},
 	"sriov":              {"conf", "internal/plainfile"},
 	"ovnport":            {"netmodel", "conf", "ovndb/...", "internal/failpoint", "internal/stale"},
@@ -22,7 +23,7 @@ var arrows = map[string][]string{
 	"ovndb/ovndbtest":    {},
 	"source":             {"netmodel", "nad", "conf", "internal/plainfile"},
 	"journal":            {"agentapi", "conf", "internal/failpoint", "internal/plainfile"},
-	"delegate":           {"agentapi", "conf", "journal", "internal/cniexec", "internal/failpoint", "internal/plainfile"},
+	"delegate":           {"agentapi", "conf", "delegateconf", "journal", "internal/cniexec", "internal/failpoint", "internal/plainfile"},
 	"agent":              {"netmodel", "conf", "nad", "agentapi", "journal", "sriov", "ovnport", "ovnnet", "ovndb/...", "source", "internal/failpoint", "internal/stale"},
 	"install":            {"conf", "agentapi", "journal", "internal/cniexec", "internal/plainfile"},
 	"internal/cniexec":   {},
@@ -85,6 +86,7 @@ func permitted(target string, allowed []string) bool {
 // never lists what of others' a package may not import, by the beginning of the path. What it owns is in design.md.
 var never = map[string][]string{
 	"conf":            {"os", "net/http", "k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes"},
+	"delegateconf":    {"os", "net/http", "k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes"},
 	"netmodel":        {"os", "net/http", "k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes"},
 	"nad":             {"os", "k8s.io", "github.com/vishvananda", "github.com/ovn-kubernetes"},
 	"agentapi":        {"k8s.io", "github.com/vishvananda", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http"},

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 )
 
 // constants reads the CNI error codes from the declarations in conf/errors.go.
@@ -216,7 +217,7 @@ func TestShippedDelegates(t *testing.T) {
 	if got := strings.Join(documented, ","); got == "" || got != shipped[1]+","+ipam[1] {
 		t.Errorf("documented are %q, shipped %q and %q", got, shipped[1], ipam[1])
 	}
-	delegates, addresses := conf.Shipped()
+	delegates, addresses := delegateconf.Shipped()
 	if got := strings.Join(delegates, ",") + " " + strings.Join(addresses, ","); got != shipped[1]+" "+ipam[1] {
 		t.Errorf("a schema have %q, shipped are %q and %q", got, shipped[1], ipam[1])
 	}

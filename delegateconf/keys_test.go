@@ -1,4 +1,4 @@
-package conf
+package delegateconf
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // Each was taken for another configuration by plugins than by what allowed them.
@@ -128,7 +130,7 @@ func TestBoundaryTwoLists(t *testing.T) {
 		{Programs{"dummy", "static"}, true}, {Programs{"bridge", ""}, true}, {Programs{"dummy", "dummy"}, false}, {Programs{"dummy", "bridge"}, false},
 		{Programs{"static", ""}, false}, {Programs{"Dummy", ""}, false}, {Programs{"", ""}, false},
 	} {
-		if err := allowed.Check(&tt.p); (err == nil) != tt.ok || err != nil && !HasCode(err, CodeNotAllowed) {
+		if err := allowed.Check(&tt.p); (err == nil) != tt.ok || err != nil && !conf.HasCode(err, conf.CodeNotAllowed) {
 			t.Errorf("%+v: %v", tt.p, err)
 		}
 	}

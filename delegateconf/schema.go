@@ -1,4 +1,4 @@
-package conf
+package delegateconf
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // This file is the schema of the CNI plugins that the manifests let networks of other plugins run. Everybody who
@@ -87,7 +89,7 @@ func Shipped() (delegates, ipam []string) {
 func CheckShipped(config []byte, p *Programs, first bool) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(config, &keys); err != nil {
-		return JSONError(err)
+		return conf.JSONError(err)
 	}
 	if s, known := shipped[p.IPAM]; known && s.ipam != nil {
 		if err := object(s.ipam)(keys["ipam"]); err != nil {
@@ -137,7 +139,7 @@ func (f fields) check(members map[string]json.RawMessage) error {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		judge, known := f[key]
 		if !known {
-			return errors.New(UnknownKey(key, slices.Sorted(maps.Keys(f))))
+			return errors.New(conf.UnknownKey(key, slices.Sorted(maps.Keys(f))))
 		}
 		if err := judge(members[key]); err != nil {
 			return fmt.Errorf("%q: %w", key, err)
@@ -242,7 +244,7 @@ func linkName(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return CheckInterfaceName(s)
+	return conf.CheckInterfaceName(s)
 }
 
 // address takes an IP address, null or "" for none.

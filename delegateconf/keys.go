@@ -1,4 +1,4 @@
-package conf
+package delegateconf
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // The keys of CNI, as its specification and conventions spell them, by the object that has them. A plugin's
@@ -23,7 +25,7 @@ var (
 	argsKeys    = []string{"cni"}
 	cniArgsKeys = []string{"ips", "mac", "labels"}
 	runtimeKeys = []string{
-		AnnotationsCapability, "ips", "mac", "portMappings", "bandwidth", "dns", "infinibandGUID", "deviceID",
+		conf.AnnotationsCapability, "ips", "mac", "portMappings", "bandwidth", "dns", "infinibandGUID", "deviceID",
 		"CNIDeviceInfoFile",
 		"ipRanges", "aliases", "cgroupPath",
 	}
@@ -42,7 +44,7 @@ func CheckSameKeys(config []byte) error {
 	}
 	var whole json.RawMessage // one value, and nothing behind it
 	if err := json.Unmarshal(config, &whole); err != nil {
-		return JSONError(err)
+		return conf.JSONError(err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(config))
 	dec.UseNumber()
@@ -59,7 +61,7 @@ func checkObject(dec *json.Decoder, known, path []string) error {
 	for dec.More() {
 		token, err := dec.Token()
 		if err != nil {
-			return JSONError(err)
+			return conf.JSONError(err)
 		}
 		key, _ := token.(string)
 		folded := foldKey(key)
@@ -79,7 +81,7 @@ func checkObject(dec *json.Decoder, known, path []string) error {
 		}
 	}
 	_, err := dec.Token() // the closing brace
-	return JSONError(err)
+	return conf.JSONError(err)
 }
 
 // checkValue reads one value.
@@ -89,7 +91,7 @@ func checkValue(dec *json.Decoder, path []string) error {
 	}
 	token, err := dec.Token()
 	if err != nil {
-		return JSONError(err)
+		return conf.JSONError(err)
 	}
 	switch token {
 	case json.Delim('{'):
@@ -101,7 +103,7 @@ func checkValue(dec *json.Decoder, path []string) error {
 			}
 		}
 		_, err := dec.Token()
-		return JSONError(err)
+		return conf.JSONError(err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package conf
+package delegateconf
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // Allowed is what the node's operator lets networks of other plugins run.
@@ -19,7 +21,7 @@ func CheckAllowed(plugin string, allowed []string) error {
 	if slices.Contains(allowed, plugin) {
 		return nil
 	}
-	return Errorf(CodeNotAllowed, "the node's operator lists what may be run as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
+	return conf.Errorf(conf.CodeNotAllowed, "the node's operator lists what may be run as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
 		"delegate %.64q is not allowed on this node", plugin)
 }
 
@@ -29,7 +31,7 @@ func CheckAllowedIPAM(plugin string, allowed []string) error {
 	if plugin == "" || slices.Contains(allowed, plugin) {
 		return nil
 	}
-	return Errorf(CodeNotAllowed,
+	return conf.Errorf(conf.CodeNotAllowed,
 		"the node's operator lists what may be run for addresses as allowedIPAM of the ovn-multinet entry in /etc/cni/net.d",
 		"delegate %.64q is not allowed as ipam on this node", plugin)
 }
@@ -63,16 +65,16 @@ func ReadPrograms(config []byte) (*Programs, error) {
 		IPAM json.RawMessage `json:"ipam"`
 	}
 	if err := json.Unmarshal(config, &read); err != nil {
-		return nil, JSONError(err)
+		return nil, conf.JSONError(err)
 	}
 	p := &Programs{}
 	if read.Type != nil && json.Unmarshal(read.Type, &p.Type) != nil {
 		return nil, errors.New("\"type\" is not a string")
 	}
 	if p.Type == "" {
-		return nil, ErrNoType
+		return nil, conf.ErrNoType
 	}
-	if IsOVN(p.Type) {
+	if conf.IsOVN(p.Type) {
 		return nil, fmt.Errorf("type: %q is a network of its own, it cannot be chained", p.Type)
 	}
 	var ipam struct {
