@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/configfile"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -133,7 +134,7 @@ var allowed = regexp.MustCompile(`"--allowed-delegates=([a-z,]+)", --allowed-ipa
 func attachments(t *testing.T, example string, m *source.Manifests, p *source.Pod) (all []string) {
 	t.Helper()
 	rules := nad.Rules{Isolated: true}
-	rules.Allowed, rules.AllowedIPAM = conf.Shipped()
+	rules.Allowed, rules.AllowedIPAM = delegateconf.Shipped()
 	readme, err := os.ReadFile(filepath.Join(example, "README.md"))
 	if err != nil {
 		t.Fatal(err)
