@@ -54,8 +54,8 @@ func CheckSameKeys(config []byte) error {
 	return checkObject(dec, pluginKeys, nil)
 }
 
-// checkObject reads the members of an object whose opening brace is read. known are the keys that CNI spells; path
-// are the keys that lead to the object.
+// checkObject checks the members of an object; the caller has read the opening brace. known are the keys of CNI in this
+// object, and path are the keys that lead to the object.
 func checkObject(dec *json.Decoder, known, path []string) error {
 	seen := map[string]string{}
 	for dec.More() {
@@ -84,7 +84,7 @@ func checkObject(dec *json.Decoder, known, path []string) error {
 	return conf.JSONError(err)
 }
 
-// checkValue reads one value.
+// checkValue checks the next value.
 func checkValue(dec *json.Decoder, path []string) error {
 	if len(path) > maxNesting {
 		return fmt.Errorf("not valid JSON: it nests deeper than %d", maxNesting)
@@ -108,7 +108,7 @@ func checkValue(dec *json.Decoder, path []string) error {
 	return nil
 }
 
-// keysAt returns the keys that CNI spells in the object at a path, which may lead through a list of plugins.
+// keysAt returns CNI's keys of the object at a path, which may lead through a list of plugins.
 func keysAt(path []string) []string {
 	if len(path) >= 2 && path[0] == "plugins" && path[1] == "[]" {
 		path = path[2:]
@@ -128,22 +128,22 @@ func keysAt(path []string) []string {
 	return nil
 }
 
-// foldKey makes keys equal that encoding/json takes for one key: by Unicode's simple folding, in which also U+017F
-// is an s and U+212A a k.
+// foldKey returns the same text for all keys that encoding/json reads as one key: Unicode's simple folding, by which
+// U+017F is an s and U+212A is a k.
 func foldKey(key string) string {
 	return strings.Map(func(r rune) rune {
 		for {
 			next := unicode.SimpleFold(r)
 			if next <= r {
-				return next // the smallest of those that fold together
+				return next // the smallest rune of the fold
 			}
 			r = next
 		}
 	}, key)
 }
 
-// OfRuntime tells whether a key of a plugin's configuration is for the runtime alone to set (CNI specification,
-// sections 1 and 4).
+// OfRuntime tells whether only the runtime may set a key of a plugin's configuration (CNI specification, sections 1
+// and 4).
 func OfRuntime(key string) bool {
 	folded := foldKey(key)
 	return folded == foldKey("runtimeConfig") || folded == foldKey("prevResult") ||

@@ -10,33 +10,34 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Allowed is what the node's operator lets networks of other plugins run.
+// Allowed lists the plugins that the node's operator allows for networks of other plugins.
 type Allowed struct {
 	Delegates []string // as "type" of a plugin
 	IPAM      []string // as "type" of its "ipam"
 }
 
-// CheckAllowed tells whether the node's operator lets a plugin be run as a delegate.
+// CheckAllowed refuses a plugin that the node's operator does not allow as a delegate.
 func CheckAllowed(plugin string, allowed []string) error {
 	if slices.Contains(allowed, plugin) {
 		return nil
 	}
-	return conf.Errorf(conf.CodeNotAllowed, "the node's operator lists what may be run as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
+	return conf.Errorf(conf.CodeNotAllowed,
+		"the node's operator lists the allowed plugins as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
 		"delegate %.64q is not allowed on this node", plugin)
 }
 
-// CheckAllowedIPAM tells whether the node's operator lets a plugin be run for the addresses of a delegate. The
-// lists are two: a plugin that runs its "ipam" runs itself without end where it stands there too.
+// CheckAllowedIPAM refuses a plugin that the node's operator does not allow for the addresses of a delegate. There are
+// two lists, because a plugin that runs its "ipam" would run itself without end if it were its own "ipam".
 func CheckAllowedIPAM(plugin string, allowed []string) error {
 	if plugin == "" || slices.Contains(allowed, plugin) {
 		return nil
 	}
 	return conf.Errorf(conf.CodeNotAllowed,
-		"the node's operator lists what may be run for addresses as allowedIPAM of the ovn-multinet entry in /etc/cni/net.d",
+		"the node's operator lists the plugins for addresses as allowedIPAM of the ovn-multinet entry in /etc/cni/net.d",
 		"delegate %.64q is not allowed as ipam on this node", plugin)
 }
 
-// Check holds both programs of a delegate against the lists.
+// Check refuses a delegate if one of its programs is not in the lists.
 func (a *Allowed) Check(p *Programs) error {
 	if err := CheckAllowed(p.Type, a.Delegates); err != nil {
 		return err
@@ -44,16 +45,16 @@ func (a *Allowed) Check(p *Programs) error {
 	return CheckAllowedIPAM(p.IPAM, a.IPAM)
 }
 
-// Programs are the plugins that one plugin's configuration has run.
+// Programs are the plugins that one plugin's configuration runs.
 type Programs struct {
 	Type string
 	IPAM string // "": none
 }
 
-// pluginType is the name of a plugin's program. It is never a path.
+// pluginType matches the name of a plugin's program, which is never a path.
 var pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// ReadPrograms reads which programs a plugin's configuration has run, as the plugin itself will read it: by
+// ReadPrograms reads which programs a plugin's configuration runs. It reads as the plugin itself will read: by
 // encoding/json, which takes keys in any case of letters. It refuses a configuration that another program may read
 // differently.
 func ReadPrograms(config []byte) (*Programs, error) {

@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// This file is the schema of the CNI plugins that the manifests let networks of other plugins run. Everybody who
-// may write a NetworkAttachmentDefinition uses these plugins with the power of root, so each key that one of them
-// reads stands here with bounds, and no other key passes. Plugins that an operator adds have no schema.
+// This file has the schema of the CNI plugins that the manifests allow for networks of other plugins. Everybody who may
+// write a NetworkAttachmentDefinition runs these plugins as root. So the schema has each key that they read, with
+// bounds, and refuses every other key. A plugin that an operator adds to the list has no schema.
 
 // Bounds of the shipped plugins' lists and texts.
 const (
@@ -29,27 +29,32 @@ const (
 // shipped are the plugins that the manifests allow.
 var shipped = map[string]schema{
 	"static": {ipam: fields{
-		"type": text, "name": text, "addresses": list(maxAddresses, object(fields{"address": prefix, "gateway": address, "version": text})),
+		"type": text, "name": text,
+		"addresses": list(maxAddresses, object(fields{"address": prefix, "gateway": address, "version": text})),
 		"routes": list(maxRoutes, object(fields{
-			"dst": prefix, "gw": address, "mtu": number(math.MaxInt32), "advmss": number(math.MaxInt32), "priority": number(math.MaxInt32),
+			"dst": prefix, "gw": address,
+			"mtu": number(math.MaxInt32), "advmss": number(math.MaxInt32), "priority": number(math.MaxInt32),
 			"table": number(math.MaxInt32), "scope": number(math.MaxUint8),
 		})),
 		"dns": dns,
-	}, args: fields{"cni": open(fields{"ips": list(maxAddresses, prefix)})}}, // which take the place of "addresses"
-	// dummy runs its "ipam" on DEL too, and never succeeds without.
+	}, args: fields{"cni": open(fields{"ips": list(maxAddresses, prefix)})}}, // they replace "addresses"
+	// dummy runs its "ipam" on DEL too, and fails without one.
 	"dummy": {keys: fields{}, addresses: true},
-	// sbr and vrf change the interface that the plugins before them made, and refuse to be the first.
+	// sbr and vrf change the interface of an earlier plugin, and fail as the first plugin of a list.
 	"sbr": {keys: fields{"table": number(math.MaxInt32)}, chained: true},
-	"vrf": {keys: fields{"vrfname": linkName, "table": number(math.MaxUint32)}, chained: true, required: []string{"vrfname"}},
+	"vrf": {
+		keys:    fields{"vrfname": linkName, "table": number(math.MaxUint32)},
+		chained: true, required: []string{"vrfname"},
+	},
 }
 
 // schema is what a shipped plugin's configuration may say.
 type schema struct {
-	keys      fields   // beside those that CNI gives every plugin; nil: it is no plugin for interfaces
-	ipam      fields   // of "ipam"; nil: it is no plugin for addresses
-	args      fields   // of "args", those that it reads as a plugin for addresses
+	keys      fields   // beside the keys of every plugin; nil: it is not a plugin for interfaces
+	ipam      fields   // of "ipam"; nil: it is not a plugin for addresses
+	args      fields   // of "args", if it is a plugin for addresses
 	required  []string // keys
-	chained   bool     // another plugin stands before it
+	chained   bool     // it needs an earlier plugin in the list
 	addresses bool     // it needs an "ipam"
 }
 
@@ -83,9 +88,9 @@ func Shipped() (delegates, ipam []string) {
 	return delegates, ipam
 }
 
-// CheckShipped holds the configuration of one plugin against the schema of its programs, as far as they have one.
-// first says that no plugin stands before it in its list. What the runtime adds is passed over: a
-// NetworkAttachmentDefinition cannot.
+// CheckShipped checks the configuration of one plugin against the schemas of its programs, if they have any. first says
+// that the plugin is the first of its list. It ignores the runtime's keys, which a NetworkAttachmentDefinition cannot
+// have.
 func CheckShipped(config []byte, p *Programs, first bool) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(config, &keys); err != nil {
@@ -129,7 +134,7 @@ func (s *schema) check(keys map[string]json.RawMessage, p *Programs, first bool)
 	return all.check(keys)
 }
 
-// value judges a JSON value.
+// value checks a JSON value.
 type value func(json.RawMessage) error
 
 // fields are the members that an object may have.
@@ -137,18 +142,18 @@ type fields map[string]value
 
 func (f fields) check(members map[string]json.RawMessage) error {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		judge, known := f[key]
+		check, known := f[key]
 		if !known {
 			return errors.New(conf.UnknownKey(key, slices.Sorted(maps.Keys(f))))
 		}
-		if err := judge(members[key]); err != nil {
+		if err := check(members[key]); err != nil {
 			return fmt.Errorf("%q: %w", key, err)
 		}
 	}
 	return nil
 }
 
-// object takes an object with these members and no others.
+// object accepts an object with these members only.
 func object(f fields) value {
 	return func(text json.RawMessage) error {
 		members, err := membersOf(text)
@@ -159,7 +164,7 @@ func object(f fields) value {
 	}
 }
 
-// open takes an object with these members, and with any others.
+// open accepts an object with these members and any others.
 func open(f fields) value {
 	return func(text json.RawMessage) error {
 		members, err := membersOf(text)
@@ -178,7 +183,7 @@ func membersOf(text json.RawMessage) (members map[string]json.RawMessage, err er
 	return members, nil
 }
 
-// list takes a list of up to so many values.
+// list accepts a list of at most limit values.
 func list(limit int, each value) value {
 	return func(text json.RawMessage) error {
 		var values []json.RawMessage
@@ -200,7 +205,7 @@ func list(limit int, each value) value {
 	}
 }
 
-// number takes an integer of 0 to limit.
+// number accepts an integer from 0 to limit.
 func number(limit uint64) value {
 	return func(text json.RawMessage) error {
 		var n *uint64
@@ -238,7 +243,7 @@ func flags(raw json.RawMessage) error {
 	return nil
 }
 
-// linkName takes the name of an interface.
+// linkName accepts the name of an interface.
 func linkName(raw json.RawMessage) error {
 	s, err := word(raw)
 	if err != nil {
@@ -247,7 +252,7 @@ func linkName(raw json.RawMessage) error {
 	return conf.CheckInterfaceName(s)
 }
 
-// address takes an IP address, null or "" for none.
+// address accepts an IP address, and null or "" for none.
 func address(raw json.RawMessage) error {
 	s, err := word(raw)
 	if err != nil || s == "" {
@@ -259,7 +264,7 @@ func address(raw json.RawMessage) error {
 	return nil
 }
 
-// prefix takes an IP address with its prefix length, as net.ParseCIDR does in the plugins.
+// prefix accepts an IP address with its prefix length. The plugins use net.ParseCIDR too.
 func prefix(raw json.RawMessage) error {
 	s, err := word(raw)
 	if err != nil {
@@ -271,9 +276,10 @@ func prefix(raw json.RawMessage) error {
 	return nil
 }
 
-// dns takes CNI's own object of name servers.
+// dns accepts CNI's object "dns".
 func dns(raw json.RawMessage) error {
 	return object(fields{
-		"nameservers": list(maxServers, text), "domain": text, "search": list(maxServers, text), "options": list(maxServers, text),
+		"nameservers": list(maxServers, text), "domain": text,
+		"search": list(maxServers, text), "options": list(maxServers, text),
 	})(raw)
 }
