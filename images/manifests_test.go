@@ -2,7 +2,10 @@ package images
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -46,8 +49,74 @@ func objects[T any](t *testing.T, kind string) []T {
 	return list
 }
 
-// TestBoundaryTokenMounts: Kubernetes mounts no token by itself on the nodes, and of the containers there only the agent
-// has one, and the key for NB.
+// TestFlagsOfTheManifests: the manifests set only flags that the programs have. A program ignores an environment
+// variable of no flag, so a wrong name would have no effect.
+func TestFlagsOfTheManifests(t *testing.T) {
+	flags := func(files ...string) map[string]bool {
+		all := map[string]bool{}
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join("..", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`Var\(\S+, "([a-z-]+)"`).FindAllSubmatch(text, -1) {
+				all[string(m[1])] = true
+			}
+		}
+		return all
+	}
+	const shared, log = "internal/daemon/flags.go", "internal/program/log.go"
+	daemons := flags("cmd/ovn-multinetd/main.go", "cmd/ovn-multinet-controller/main.go", shared, log)
+	text, err := Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables := regexp.MustCompile(`OVN_MULTINET_[A-Z_]+`).FindAllString(text, -1)
+	for _, v := range variables {
+		flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(v, "OVN_MULTINET_"), "_", "-"))
+		if flag != "" && !daemons[flag] {
+			t.Errorf("%s: neither agent nor controller has the flag --%s", v, flag)
+		}
+	}
+	args := 0
+	for _, c := range objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec.Containers {
+		known := daemons
+		if c.Name == "installer" {
+			known = flags("cmd/ovn-multinet-install/main.go", log)
+		}
+		for _, arg := range c.Args {
+			args++
+			if flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); !known[flag] {
+				t.Errorf("container %s does not have the flag --%s", c.Name, flag)
+			}
+		}
+	}
+	if len(variables) < 8 || args < 4 {
+		t.Errorf("found %d variables and %d arguments", len(variables), args)
+	}
+}
+
+// TestLabelsOfTheManifests: each selector selects the pods of its own template.
+func TestLabelsOfTheManifests(t *testing.T) {
+	agent, controller := objects[appsv1.DaemonSet](t, "DaemonSet")[0], objects[appsv1.Deployment](t, "Deployment")[0]
+	affinity := controller.Spec.Template.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	for _, tt := range []struct {
+		name     string
+		selector *metav1.LabelSelector
+		labels   map[string]string
+	}{
+		{"the agent's selector", agent.Spec.Selector, agent.Spec.Template.Labels},
+		{"the controller's selector", controller.Spec.Selector, controller.Spec.Template.Labels},
+		{"the controller's affinity", affinity[0].PodAffinityTerm.LabelSelector, controller.Spec.Template.Labels},
+	} {
+		if !maps.Equal(tt.selector.MatchLabels, tt.labels) || len(tt.labels) == 0 {
+			t.Errorf("%s is %v, the pods have %v", tt.name, tt.selector.MatchLabels, tt.labels)
+		}
+	}
+}
+
+// TestBoundaryTokenMounts: Kubernetes mounts no token by itself on the nodes, and of the containers there only the
+// agent has one, and the key for NB.
 func TestBoundaryTokenMounts(t *testing.T) {
 	pod := objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
@@ -110,16 +179,22 @@ func TestBoundaryKeysForNB(t *testing.T) {
 
 // TestBoundaryContainers: no container of ours has a capability, may gain one, or writes to its own root.
 func TestBoundaryContainers(t *testing.T) {
-	pods := []corev1.PodSpec{objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec, objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec}
+	pods := []corev1.PodSpec{
+		objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec,
+		objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec,
+	}
 	for _, pod := range pods {
 		if pod.HostPID || pod.HostIPC {
 			t.Error("a pod shares the host's processes or memory")
 		}
 		for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
 			s := c.SecurityContext
-			if s == nil || s.Privileged != nil && *s.Privileged || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
-				s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.Capabilities == nil || len(s.Capabilities.Add) > 0 ||
-				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			if s == nil || s.Privileged != nil && *s.Privileged ||
+				s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
+				s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+				s.Capabilities == nil || len(s.Capabilities.Add) > 0 ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+				s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 				t.Errorf("container %s is not confined: %+v", c.Name, s)
 			}
 		}
@@ -190,7 +265,8 @@ func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
 func TestBoundaryPolicies(t *testing.T) {
 	bound := map[string]bool{}
 	for _, b := range objects[admissionv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
-		bound[b.Spec.PolicyName] = slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) && b.Spec.MatchResources == nil
+		denies := slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
+		bound[b.Spec.PolicyName] = denies && b.Spec.MatchResources == nil
 	}
 	user := users(t)
 	is := func(who string) string { return "request.userInfo.username == '" + who + "'" }
@@ -199,7 +275,9 @@ func TestBoundaryPolicies(t *testing.T) {
 		resources *admissionv1.MatchResources
 		keys      []string
 	}{
-		"ovn-multinet-agent-pods": {is(user["agent"]), allOf([]string{""}, "pods", "pods/*"), []string{nad.StatusAnnotation}},
+		"ovn-multinet-agent-pods": {
+			is(user["agent"]), allOf([]string{""}, "pods", "pods/*"), []string{nad.StatusAnnotation},
+		},
 		"ovn-multinet-events": {
 			"request.userInfo.username in ['" + user["agent"] + "', '" + user["controller"] + "']",
 			allOf([]string{"", "events.k8s.io"}, "events"), nil},
@@ -246,7 +324,8 @@ func TestBoundaryPolicies(t *testing.T) {
 	}
 }
 
-// TestBoundaryRoles: what each ServiceAccount may do, whole: a new right is seen here and is then held against the policies.
+// TestBoundaryRoles: what each ServiceAccount may do, whole: a new right is seen here and is then held against the
+// policies.
 func TestBoundaryRoles(t *testing.T) {
 	roles, bindings := map[string]string{}, map[string]string{}
 	for _, r := range objects[rbacv1.ClusterRole](t, "ClusterRole") {

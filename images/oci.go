@@ -27,8 +27,8 @@ const (
 	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` read. The bytes
-// of the tar depend only on the image.
+// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` read. The
+// bytes of the tar depend only on the image.
 func Write(w io.Writer, img Image) error {
 	layer, err := layerOf(img.Files)
 	if err != nil {
@@ -50,8 +50,11 @@ func Write(w io.Writer, img Image) error {
 	})
 	// containerd takes the name of the image from the first annotation, other programs from the second.
 	_, tag, _ := strings.Cut(img.Name, ":")
-	manifest.Annotations = map[string]string{"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": tag}
-	out.file("index.json", mustJSON(map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}}))
+	manifest.Annotations = map[string]string{
+		"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": tag,
+	}
+	out.file("index.json",
+		mustJSON(map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}}))
 	out.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
 	if out.err != nil {
 		return fmt.Errorf("image %s: %w", img.Name, out.err)
@@ -59,8 +62,8 @@ func Write(w io.Writer, img Image) error {
 	return out.tar.Close()
 }
 
-// labelsOf returns the version of an image, and the git commit that its entrypoint was built from, if `go build` recorded
-// one. The keys are those of the OCI image specification 1.1, section "Annotations".
+// labelsOf returns the version of an image, and the git commit that its entrypoint was built from, if `go build`
+// recorded one. The keys are those of the OCI image specification 1.1, section "Annotations".
 func labelsOf(img Image) (map[string]string, error) {
 	if img.Version == "" {
 		return nil, nil

@@ -88,7 +88,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// An image without a version has no labels: its files may be of another project. A version without a Go program is an error.
+// An image without a version has no labels: its files may be of another project. A version without a Go program is an
+// error.
 func TestLabels(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("text"), 0o644); err != nil {
