@@ -46,7 +46,7 @@ type installer struct {
 	placed os.FileInfo // of the binary, when its content was last compared
 	common versions    // that all plugins of the chain speak
 
-	idle time.Time // since when nothing blocks the present step of Uninstall
+	idle time.Time // since when nothing prevents the present step of Uninstall
 }
 
 // start refuses an invalid Config and deletes the temporary files of a killed installer.
@@ -152,9 +152,9 @@ func wait(ctx context.Context, w *fsnotify.Watcher, again <-chan time.Time) (mor
 func (c Config) deleteTemporary() error {
 	var errs []error
 	for _, path := range []string{c.conflist(), c.binary()} {
-		left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".*"))
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".*"))
 		errs = append(errs, err)
-		for _, file := range left {
+		for _, file := range files {
 			errs = append(errs, os.Remove(file))
 		}
 	}
@@ -177,7 +177,7 @@ func (i *installer) chain(entry Entry) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want, notice, err := i.derive(primary, entry)
+	text, notice, err := i.derive(primary, entry)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
@@ -186,10 +186,10 @@ func (i *installer) chain(entry Entry) (string, error) {
 		state += fmt.Sprintf("; but runtimes use %s, which comes before %s by name: remove or rename it", first,
 			ConflistName)
 	}
-	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, want) {
+	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, text) {
 		return state, nil
 	}
-	return state, plainfile.Write(i.conflist(), want, 0o644)
+	return state, plainfile.Write(i.conflist(), text, 0o644)
 }
 
 // place installs the plugin's binary. A binary with the right content is not replaced.

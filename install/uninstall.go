@@ -47,7 +47,7 @@ func Uninstall(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 }
 
-// drain does the next step if nothing blocks it, and returns the state in words. After a restart, drain begins with
+// drain does the next step if nothing prevents it, and returns the state in words. After a restart, drain begins with
 // the first step again.
 func (i *installer) drain(now time.Time) (string, error) {
 	attached, err := i.attached()

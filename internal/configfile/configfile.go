@@ -1,5 +1,5 @@
-// Package configfile owns the file of the controller's flag --config: reading the file, and following its changes. What the
-// keys mean is in package netmodel.
+// Package configfile owns the file of the controller's flag --config: reading the file, and following its changes.
+// What the keys mean is in package netmodel.
 package configfile
 
 import (
@@ -39,9 +39,9 @@ type File struct {
 	after   func(time.Duration) <-chan time.Time
 }
 
-// An editor may empty a file before it writes the file, and a file without routers withdraws all routers. Therefore a new
-// content is accepted only if it stays the same for settleTime. The file is also read every followEvery, in case that
-// inotify is not available or loses events.
+// An editor may empty a file before it writes the file, and a file without routers withdraws all routers. Therefore a
+// new content is accepted only if it stays the same for settleTime. The file is also read every followEvery, in case
+// that inotify is not available or loses events.
 const (
 	settleTime  = time.Second
 	followEvery = 5 * time.Second
@@ -78,8 +78,8 @@ func (f *File) Register(registry prometheus.Registerer) {
 	}))
 }
 
-// Follow calls change with each new valid content of the file, until the end of ctx. While the file is invalid, the last
-// valid content stays.
+// Follow calls change with each new valid content of the file, until the end of ctx. While the file is invalid, the
+// last valid content stays.
 func (f *File) Follow(ctx context.Context, log *slog.Logger, change func(Config)) error {
 	if f.path == "" {
 		return nil
@@ -116,8 +116,8 @@ func (f *File) Follow(ctx context.Context, log *slog.Logger, change func(Config)
 	}
 }
 
-// watch watches the folder of the file: a mounted ConfigMap changes by a rename of the link ..data, and an editor renames
-// a file too. If inotify is not available, the watcher reports nothing.
+// watch watches the folder of the file: a mounted ConfigMap changes by a rename of the link ..data, and an editor
+// renames a file too. If inotify is not available, the watcher reports nothing.
 func (f *File) watch(log *slog.Logger) (w *fsnotify.Watcher, stop func()) {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {

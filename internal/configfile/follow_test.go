@@ -22,8 +22,8 @@ type mounted struct {
 	versions int
 }
 
-// write does what kubelet does when the ConfigMap changes: the new content is in a folder of its own, and a link to the folder is
-// exchanged by a rename. The file itself is a link that never changes.
+// write does what kubelet does when the ConfigMap changes: the new content is in a folder of its own, and a link to
+// the folder is exchanged by a rename. The file itself is a link that never changes.
 func (m *mounted) write(t *testing.T, text string) {
 	t.Helper()
 	m.versions++

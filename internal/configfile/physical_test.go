@@ -20,10 +20,22 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 		{"an empty section", "physicalNetworks:\n", "", ""},
 		{"nothing", "", "", ""},
 		{"comments alone", "# physicalNetworks:\n", "", ""},
-		{"an octal number", strings.Replace(section, `"100,200-299"`, "0100", 1), `physicalNetworks: provider: element 1: vlans: write it in quotes, like "100,200-299"`, ""},
-		{"a key twice", strings.Replace(section, "namespaces: [shop, web]", "vlans: untagged", 1), `yaml: unmarshal errors: line 3: key "vlans" already set in map`, ""},
-		{"two documents", section + "---\n" + section, "the file has several documents (---), only one is allowed", ""},
-		{"an unknown section", strings.Replace(section, "physicalNetworks", "physicalnetworks", 1), `unknown key "physicalnetworks", did you mean "physicalNetworks"?`, ""},
+		{
+			"an octal number", strings.Replace(section, `"100,200-299"`, "0100", 1),
+			`physicalNetworks: provider: element 1: vlans: write it in quotes, like "100,200-299"`, "",
+		},
+		{
+			"a key twice", strings.Replace(section, "namespaces: [shop, web]", "vlans: untagged", 1),
+			`yaml: unmarshal errors: line 3: key "vlans" already set in map`, "",
+		},
+		{
+			"two documents", section + "---\n" + section, "the file has several documents (---), only one is allowed",
+			"",
+		},
+		{
+			"an unknown section", strings.Replace(section, "physicalNetworks", "physicalnetworks", 1),
+			`unknown key "physicalnetworks", did you mean "physicalNetworks"?`, "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.yaml")
@@ -42,7 +54,9 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, namespace := range []string{"shop", "dev", "infra"} {
-				n := &netmodel.Network{Topology: netmodel.Localnet, Physical: "provider", VLAN: 250, PortSecurity: true}
+				n := &netmodel.Network{
+					Topology: netmodel.Localnet, Physical: "provider", VLAN: 250, PortSecurity: true,
+				}
 				if err := grants.Check(namespace, n); (err == nil) != (namespace == tt.granted) {
 					t.Errorf("VLAN 250 for %s: %v", namespace, err)
 				}

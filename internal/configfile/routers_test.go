@@ -45,8 +45,11 @@ func TestRouters(t *testing.T) {
 		text string
 		want map[string]*netmodel.Router
 	}{
-		"one":             {edge, want},
-		"JSON is YAML":    {`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},"*":{"subnets":"10.2.0.0/16","maySetSNAT":true,"mayDisablePortSecurity":true}},"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`, want},
+		"one": {edge, want},
+		"JSON is YAML": {
+			`{"routers":{"/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/48"},"*":{"subnets":"10.2.0.0/16","maySetSNAT":true,"mayDisablePortSecurity":true}},"gatewayNodes":"role in (gateway, spare), !retired","externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.9","physicalNetworkName":"ext"}}}`,
+			want,
+		},
 		"none in it":      {"routers: {}\n", map[string]*netmodel.Router{}},
 		"none":            {"routers:\n", map[string]*netmodel.Router{}},
 		"comments alone":  {"# routers:\n#   edge:\n", nil},
@@ -65,7 +68,8 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the file is said in one line, with the flag, the file and what is in it: it ends the controller.
+// Whatever is wrong with the file is said in one line, with the flag, the file and what is in it: it ends the
+// controller.
 func TestRoutersRefuses(t *testing.T) {
 	with := func(line string) string { return edge + "    " + line + "\n" }
 	tests := []struct{ name, text, want string }{
@@ -74,8 +78,14 @@ func TestRoutersRefuses(t *testing.T) {
 		{"a router twice", edge + "  /edge: {}\n", `yaml: unmarshal errors: line 11: key "/edge" already set in map`},
 		{"keys twice", with("externalSubnet: 198.51.100.0/24") + "    physicalNetworkName: other\n",
 			`yaml: unmarshal errors: line 11: key "externalSubnet" already set in map line 12: key "physicalNetworkName" already set in map`},
-		{"an unknown key", strings.Replace(edge, "routers:", "router:", 1), `unknown key "router", did you mean "routers"?`},
-		{"an unknown key of a router", with("vlanId: 100"), `router /edge: unknown key "vlanId", did you mean "vlanID"?`},
+		{
+			"an unknown key", strings.Replace(edge, "routers:", "router:", 1),
+			`unknown key "router", did you mean "routers"?`,
+		},
+		{
+			"an unknown key of a router", with("vlanId: 100"),
+			`router /edge: unknown key "vlanId", did you mean "vlanID"?`,
+		},
 		{"a value of another kind", with("vlanID: none"), `router /edge: "vlanID" does not take a JSON string`},
 		{"two documents", edge + "---\n" + edge, "the file has several documents (---), only one is allowed"},
 		{"a list", "- edge", "a JSON array where another kind of value is wanted"},
@@ -83,9 +93,18 @@ func TestRoutersRefuses(t *testing.T) {
 			"router /edge: gatewayNodes: unable to parse requirement: found '', expected: ',' or ')'"},
 		{"another language's selector", strings.Replace(edge, "role in (gateway, spare), !retired", "role=a=b", 1),
 			"router /edge: gatewayNodes: found '=', expected: ',' or 'end of string'"},
-		{"a label that is none", strings.Replace(edge, "role in (gateway, spare), !retired", "role=-", 1), "router /edge: gatewayNodes: "},
-		{"a router of nobody", strings.Replace(edge, "/edge", "edge", 1), `routers: whose router is "edge"? Write "/edge" for one of the whole cluster, or "<namespace>/edge"`},
-		{"what conf refuses", strings.Replace(edge, "192.0.2.9", "198.51.100.9", 1), "router /edge: externalAddress: 198.51.100.9 is not in externalSubnet 192.0.2.0/24"},
+		{
+			"a label that is none", strings.Replace(edge, "role in (gateway, spare), !retired", "role=-", 1),
+			"router /edge: gatewayNodes: ",
+		},
+		{
+			"a router of nobody", strings.Replace(edge, "/edge", "edge", 1),
+			`routers: whose router is "edge"? Write "/edge" for one of the whole cluster, or "<namespace>/edge"`,
+		},
+		{
+			"what conf refuses", strings.Replace(edge, "192.0.2.9", "198.51.100.9", 1),
+			"router /edge: externalAddress: 198.51.100.9 is not in externalSubnet 192.0.2.0/24",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

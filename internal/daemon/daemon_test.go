@@ -58,7 +58,9 @@ func TestFlags(t *testing.T) {
 		{"environment", map[string]string{"NB_ENDPOINTS": "ssl:a:1,ssl:b:1", "NB_CERTIFICATE": "c", "NB_PRIVATE_KEY": "k",
 			"NB_CA_CERT": "ca", "NB_SERVER_NAME": "nb,nb2", "KUBECONFIG": "x", "MANIFESTS": "m", "LOG_LEVEL": "debug",
 			"METRICS_ADDRESS": ":9"}, nil, "[ssl:a:1 ssl:b:1] c k ca [nb nb2]|x m|debug :9", 0},
-		{"the command line comes first", map[string]string{"LOG_LEVEL": "debug", "MANIFESTS": "m", "NB_ENDPOINTS": "tcp:a:1"},
+		{"the command line comes first", map[string]string{
+			"LOG_LEVEL": "debug", "MANIFESTS": "m", "NB_ENDPOINTS": "tcp:a:1",
+		},
 			[]string{"--log-level=info", "--nb-endpoints=tcp:b:1"}, "[tcp:b:1]    []| m|info ", 0},
 		{"an empty variable is a value", map[string]string{"LOG_LEVEL": ""}, nil, "[]    []| | ", 0},
 		{"a value that is none", map[string]string{"NB_ENDPOINTS": `"`}, nil, "[]    []| |info ", 1},
@@ -185,7 +187,10 @@ func TestServeWithoutAnAddress(t *testing.T) {
 }
 
 func TestOpenNBNamesTheFlags(t *testing.T) {
-	_, err := OpenNB(conf.NB{Endpoints: []string{"ssl:127.0.0.1:1"}, Certificate: "/none/c", PrivateKey: "/none/k", CACert: "/none/ca"}, nil, slog.New(slog.DiscardHandler))
+	_, err := OpenNB(conf.NB{
+		Endpoints: []string{"ssl:127.0.0.1:1"}, Certificate: "/none/c", PrivateKey: "/none/k", CACert: "/none/ca",
+	},
+		nil, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.HasPrefix(err.Error(), "--nb-certificate, --nb-private-key, --nb-ca-cert: ") || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}

@@ -16,7 +16,8 @@ func NBFlags(flags *pflag.FlagSet, n *conf.NB) {
 		"OVN's Northbound database: tcp:HOST:6641, ssl:A:6641,ssl:B:6641 or unix:PATH")
 	flags.StringVar(&n.Certificate, "nb-certificate", "", "client certificate for ssl endpoints (PEM)")
 	flags.StringVar(&n.PrivateKey, "nb-private-key", "", "private key of the client certificate (PEM)")
-	flags.StringVar(&n.CACert, "nb-ca-cert", "", "certificate of the authority that signed the server's certificate (PEM)")
+	flags.StringVar(&n.CACert, "nb-ca-cert", "",
+		"certificate of the authority that signed the server's certificate (PEM)")
 	flags.StringSliceVar(&n.ServerNames, "nb-server-name", nil,
 		"the server's certificate must have one of these names; empty: the host of an ssl endpoint, if the certificate "+
 			"names a host")

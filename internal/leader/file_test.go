@@ -19,7 +19,7 @@ func onFile(t *testing.T, dir string, log *slog.Logger, last error) *candidate {
 	return run(t, func(ctx context.Context, lead Lead) error { return File(ctx, dir, log, lead) }, 0, last)
 }
 
-// One of two on a folder leads, the other waits for its end.
+// One of two candidates on a folder leads, the other one waits for the leader's end.
 func TestFileHasOneLeader(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,10 +39,11 @@ func TestFileHasOneLeader(t *testing.T) {
 		first.end()
 		<-second.leads
 		if first.isLeading() || !second.isLeading() || first.ended() != "" {
-			t.Errorf("first leads: %t and ended with %q, second: %t", first.isLeading(), first.ended(), second.isLeading())
+			t.Errorf("first leads: %t and ended with %q, second: %t", first.isLeading(), first.ended(),
+				second.isLeading())
 		}
 		if first.leading() == nil {
-			t.Error("whose time is over still leads")
+			t.Error("the ended leader still leads")
 		}
 		second.end()
 		if got := second.ended(); got != errDown.Error() { // its lead's word
@@ -55,7 +56,7 @@ func TestFileHasOneLeader(t *testing.T) {
 	}
 }
 
-// On two folders, two lead.
+// On two folders, both candidates lead.
 func TestFileOfAnotherFolder(t *testing.T) {
 	one, other := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestFileInAnUnusableFolder(t *testing.T) {
 	}
 }
 
-// lockDir has this test's program lead in the folder until it is killed.
+// lockDir is an environment variable: the test's program leads in this folder until it is killed.
 const lockDir = "OVN_MULTINET_TEST_LOCK_DIR"
 
 func TestMain(m *testing.M) {
@@ -128,7 +129,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lines is where a logger writes to, line by line.
+// lines receives each line of a logger.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {
@@ -136,7 +137,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A process that is killed leads no more: the kernel takes its lock.
+// A killed process does not lead any more: the kernel releases its lock.
 func TestFileOfAKilledProcess(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0])

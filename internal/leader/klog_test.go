@@ -6,5 +6,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// client-go has its own log, to standard error: what it says of the faults that these tests make drowns their own words.
+// client-go logs the errors that these tests cause to standard error. Discard them, so that the tests' own output is
+// visible.
 func init() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }

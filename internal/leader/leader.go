@@ -1,5 +1,5 @@
-// Package leader owns who of several controllers leads: by a Lease of the Kubernetes API, or by a lock on a file where
-// there is no cluster; it may hold nothing of what the leader does.
+// Package leader owns the election of the leader among several controllers: by a Lease of the Kubernetes API, or by a
+// lock on a file where there is no cluster. It knows nothing of the leader's work.
 package leader
 
 import (
@@ -21,14 +21,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Lead is what the leader does until the end of its ctx. leading tells whether it still is one, for the moment before
-// a write: a process that was stopped for a while does not know yet.
+// Lead is the leader's work until the end of ctx. leading returns an error if this process no longer leads. Call
+// leading immediately before each write: a process that was stopped for a while may have lost the Lease before ctx
+// ends.
 type Lead func(ctx context.Context, leading func() error) error
 
-// leaseName is the Lease that controllers compete for.
+// leaseName is the name of the controllers' Lease.
 const leaseName = "ovn-multinet-controller"
 
-// A leader that is killed is replaced after leaseDuration; one that ends gives the Lease back.
+// Another candidate takes over leaseDuration after a leader was killed. A leader that ends releases the Lease at once.
 const (
 	leaseDuration = 6 * time.Second
 	renewDeadline = 4 * time.Second
@@ -39,26 +40,27 @@ const (
 const (
 	waiting int32 = iota
 	leads
-	over
+	ended // before the candidate led
 )
 
 var errLost = errors.New("does not lead any more")
 
-// Lease leads while it holds the Lease. Its end is an error when the Lease was lost: the process ends then, and
-// begins anew as a candidate.
+// Lease calls lead while this process holds the Lease. If the Lease is lost, Lease returns an error: the process ends,
+// and starts again as a candidate.
 func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log *slog.Logger, lead Lead) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	identity := host + "_" + uuid.NewString()
-	// The Lease is given back when the lead has ended, and not before: the next would lead beside it.
-	round, giveBack := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveBack()
-	var phase atomic.Int32 // what came first: leading, or the end of ctx
+	// client-go releases the Lease at the end of election. That must be after the end of lead: otherwise the next
+	// leader would start while this one still works.
+	election, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	var phase atomic.Int32
 	defer context.AfterFunc(ctx, func() {
-		if phase.CompareAndSwap(waiting, over) {
-			giveBack()
+		if phase.CompareAndSwap(waiting, ended) {
+			release()
 		}
 	})()
 	led := make(chan error, 1)
@@ -68,15 +70,16 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(held context.Context) {
-				defer giveBack()
+			OnStartedLeading: func(leading context.Context) {
+				defer release()
 				if !phase.CompareAndSwap(waiting, leads) {
 					led <- nil
 					return
 				}
-				term, end := context.WithCancel(held)
+				term, end := context.WithCancel(leading)
 				defer end()
 				defer context.AfterFunc(ctx, end)()
 				led <- lead(term, lock.leading)
@@ -92,8 +95,8 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	elector.Run(round)
-	if phase.Load() != over {
+	elector.Run(election)
+	if phase.Load() != ended {
 		if err := <-led; err != nil {
 			return err
 		}
@@ -104,14 +107,14 @@ func Lease(ctx context.Context, core kubernetes.Interface, namespace string, log
 	return nil
 }
 
-// lease knows until when the Lease is ours for certain.
+// lease is client-go's lock, with the time until which this process holds the Lease for certain.
 type lease struct {
 	resourcelock.Interface
 	until  atomic.Pointer[time.Time]
 	others atomic.Bool // the last Get found another holder
 }
 
-// leading is an error once the Lease may be another's, although nobody may have told us.
+// leading returns an error if another process may hold the Lease by now.
 func (l *lease) leading() error {
 	if until := l.until.Load(); until == nil || time.Now().After(*until) {
 		return errLost
@@ -119,7 +122,7 @@ func (l *lease) leading() error {
 	return nil
 }
 
-// Get sees when the Lease is not ours any more.
+// Get reads the Lease and notes whether another process holds it.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	r, raw, err := l.Interface.Get(ctx)
 	if apierrors.IsNotFound(err) || err == nil && r.HolderIdentity != l.Identity() {
@@ -139,12 +142,13 @@ func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord)
 	return l.hold(r, func() error { return l.Interface.Update(ctx, r) })
 }
 
-// hold writes a record. Others count the Lease's time from when they see it, which is later.
+// hold writes a record. The time of the Lease begins before the write: the other candidates see the record later, so
+// they wait longer.
 func (l *lease) hold(r resourcelock.LeaderElectionRecord, write func() error) error {
-	if r.HolderIdentity != l.Identity() { // it is given back
+	if r.HolderIdentity != l.Identity() { // client-go releases the Lease
 		l.until.Store(nil)
 		if l.others.Load() {
-			// client-go goes by what it knew before it was stopped, although it has just read who holds the Lease.
+			// client-go decided this before it read that another process holds the Lease.
 			return errLost
 		}
 	}
@@ -156,12 +160,13 @@ func (l *lease) hold(r resourcelock.LeaderElectionRecord, write func() error) er
 	return err
 }
 
-// lockEvery is how often a candidate tries the file.
+// lockEvery is the period in which a candidate tries to lock the file.
 const lockEvery = 200 * time.Millisecond
 
-// File leads while it holds the lock on a file in the folder, which the kernel takes from a process that ends.
+// File calls lead while this process holds the lock on a file in the folder. The kernel releases the lock when the
+// process ends.
 func File(ctx context.Context, dir string, log *slog.Logger, lead Lead) error {
-	// Not a name that could be a manifest's.
+	// A hidden file is no manifest.
 	f, err := os.OpenFile(filepath.Join(dir, "."+leaseName+".lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)

@@ -13,9 +13,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// The clock of these tests is synctest's: it stands still while anything moves, and only then goes on.
+// These tests use the clock of synctest: time passes only when all goroutines wait.
 
-// One of two leads, for as long as it lives; at its end it hands over at once, which is before its Lease would end.
+// One of two candidates leads until its end. Then the other one leads at once, and does not wait for the end of the
+// Lease.
 func TestLeaseHasOneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
@@ -44,7 +45,8 @@ func TestLeaseHasOneLeader(t *testing.T) {
 			t.Errorf("handed over after %v", took)
 		}
 		if first.isLeading() || !second.isLeading() || first.term.Err() == nil || !errors.Is(first.leading(), errLost) {
-			t.Errorf("after the end, first leads: %t (%v), second: %t", first.isLeading(), first.leading(), second.isLeading())
+			t.Errorf("after the end, first leads: %t (%v), second: %t", first.isLeading(), first.leading(),
+				second.isLeading())
 		}
 		if got := first.ended(); got != "" {
 			t.Errorf("the first ended with %q", got)
@@ -59,7 +61,7 @@ func TestLeaseHasOneLeader(t *testing.T) {
 	})
 }
 
-// A candidate that ends while it waits has led nothing and leaves the Lease alone.
+// A candidate that ends while it waits has not led and does not change the Lease.
 func TestLeaseWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
@@ -80,7 +82,8 @@ func TestLeaseWaitingEnds(t *testing.T) {
 	})
 }
 
-// However the Lease is lost, the lead is told, no other leads before that, and the process ends with an error.
+// If the Lease is lost in any way, the leader learns it, no other candidate leads before, and the process ends with an
+// error.
 func TestLeaseIsLost(t *testing.T) {
 	tests := []struct {
 		name string
@@ -138,7 +141,7 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 }
 
-// A leader that is cut off is replaced, and by then knows itself that it is none.
+// A leader without a connection is replaced. At that time it knows already that it no longer leads.
 func TestLeaseOfOneThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
@@ -164,8 +167,9 @@ func TestLeaseOfOneThatIsCutOff(t *testing.T) {
 	})
 }
 
-// A process that stands still, here in a write that is not answered, does not hear that it leads no more: so leading
-// goes by the clock. The time of a late answer counts from the question, since others may count from there.
+// A process that waits, here for the answer to a write, does not learn that it no longer leads. Therefore leading uses
+// the clock. The time of the Lease begins with the request, because the other candidates may see the record from then
+// on.
 func TestLeadingGoesByTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
@@ -200,7 +204,7 @@ func TestLeadingGoesByTheClock(t *testing.T) {
 	})
 }
 
-// From before the Lease is given back, not after, whoever is still writing is told.
+// leading returns an error before the Lease is released, for any writer that still runs.
 func TestLeadingEndsBeforeTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
@@ -229,8 +233,8 @@ func TestLeadingEndsBeforeTheLease(t *testing.T) {
 	})
 }
 
-// A lead that ends by itself gives the Lease back. The process ends with it, and with an error in any case: nobody
-// asked it to.
+// A leader whose work ends by itself releases the Lease. The process ends with an error, because nobody asked for the
+// end.
 func TestLeadEndsByItself(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
@@ -259,12 +263,13 @@ func TestLeadEndsByItself(t *testing.T) {
 	}
 }
 
-// The error of a lead that was asked to end is handed on too.
+// Lease returns the error of a leader that was asked to end, too.
 func TestLeaseHandsTheLeadsErrorOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
 		core := server.client()
-		c := run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", discard, lead) }, time.Hour, errDown)
+		c := run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", discard, lead) },
+			time.Hour, errDown)
 		<-c.leads
 		c.end()
 		if got := c.ended(); got != "not yet" {
@@ -277,7 +282,7 @@ func TestLeaseHandsTheLeadsErrorOn(t *testing.T) {
 	})
 }
 
-// The Lease is where administrators, and the permissions in the manifests, expect it.
+// The Lease has the name and namespace that the Role in the manifests permits.
 func TestLeaseIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api

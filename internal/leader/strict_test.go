@@ -10,12 +10,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// The next leads only when the lead of the one before has ended: what it was writing is written.
+// The next candidate leads only after the end of the former leader's work.
 func TestLeaseIsGivenBackAfterTheLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server api
 		core := server.client()
-		first := run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", discard, lead) }, 10*leaseDuration, nil)
+		first := run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", discard, lead) },
+			10*leaseDuration, nil)
 		<-first.leads
 		second := server.candidate(t, server.client(), discard)
 		time.Sleep(leaseDuration)
@@ -29,7 +30,7 @@ func TestLeaseIsGivenBackAfterTheLead(t *testing.T) {
 	})
 }
 
-// An election that is won at the moment of the end leads nothing that outlives it.
+// A candidate that wins the election at the moment of its end has no leader's work that goes on after its end.
 func TestLeaseWonAtTheEnd(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
@@ -45,7 +46,8 @@ func TestLeaseWonAtTheEnd(t *testing.T) {
 				return nil
 			})
 			core := way
-			c = run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", discard, lead) }, time.Hour, errDown)
+			c = run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", discard, lead) },
+				time.Hour, errDown)
 			close(ready)
 			synctest.Wait()
 			select {

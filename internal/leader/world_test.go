@@ -27,15 +27,15 @@ var (
 	leases     = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
-// api is an API server's one Lease, for several clients. It is a fake: of a real one it has what elections rest upon,
-// that a write of a version that is not the latest is refused. A real one is in e2e.
+// api is an API server with one Lease, for several clients. It is a fake with the one property that elections need: it
+// refuses a write to an old version. The tests in e2e use a real API server.
 type api struct {
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease
 	version int
 }
 
-// client is the way of one candidate to the API.
+// client is one candidate's client of the API.
 type client struct {
 	*fake.Clientset
 	mu sync.Mutex
@@ -92,7 +92,7 @@ func (a *api) serve(verb string, lease *coordinationv1.Lease) (*coordinationv1.L
 	return a.lease.DeepCopy(), nil
 }
 
-// write changes the Lease as somebody else does.
+// write changes the Lease as another client.
 func (a *api) write(change func(spec *coordinationv1.LeaseSpec)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,14 +101,14 @@ func (a *api) write(change func(spec *coordinationv1.LeaseSpec)) {
 	change(&a.lease.Spec)
 }
 
-// holder is who holds the Lease, and since when it is renewed.
+// holder returns the holder of the Lease and the time of the last renewal.
 func (a *api) holder() (identity string, renewed time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return *a.lease.Spec.HolderIdentity, a.lease.Spec.RenewTime.Time
 }
 
-// candidate runs an election in a goroutine and notes what becomes of it.
+// candidate runs an election in a goroutine and stores its result.
 type candidate struct {
 	end   context.CancelFunc
 	leads chan struct{} // closed when it begins to lead
@@ -118,7 +118,7 @@ type candidate struct {
 	leading func() error
 }
 
-// run starts a candidate. Its lead lasts as long as its term, then takes a while longer, and returns last.
+// run starts a candidate. Its leader's work ends some time after its term (while) and returns last.
 func run(t *testing.T, elect func(ctx context.Context, lead Lead) error, while time.Duration, last error) *candidate {
 	ctx, cancel := context.WithCancel(background)
 	t.Cleanup(cancel)
@@ -135,12 +135,12 @@ func run(t *testing.T, elect func(ctx context.Context, lead Lead) error, while t
 	return c
 }
 
-// candidate starts one for the Lease.
+// candidate starts a candidate for the Lease.
 func (a *api) candidate(t *testing.T, core kubernetes.Interface, log *slog.Logger) *candidate {
 	return run(t, func(ctx context.Context, lead Lead) error { return Lease(ctx, core, "ours", log, lead) }, 0, nil)
 }
 
-// isLeading tells whether the candidate leads by now, once nothing moves any more.
+// isLeading reports whether the candidate leads when all goroutines wait.
 func (c *candidate) isLeading() bool {
 	synctest.Wait()
 	select {
@@ -151,7 +151,7 @@ func (c *candidate) isLeading() bool {
 	}
 }
 
-// ended returns how the election ended: "" without an error, "not yet" if it did not.
+// ended returns the result of the election: "" for no error, "not yet" while it runs.
 func (c *candidate) ended() string {
 	synctest.Wait()
 	select {
@@ -166,7 +166,7 @@ func (c *candidate) ended() string {
 	}
 }
 
-// buffer is where a logger writes to.
+// buffer stores what a logger writes.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -63,7 +63,10 @@ func TestMainExits(t *testing.T) {
 		{"a word too many", nil, []string{"word"}, nil, 1, "prog: unknown command \"word\" for \"prog\"\n"},
 		{"a wrong value in the environment", map[string]string{"OVN_MULTINET_SIZE": "big"}, nil, nil, 1,
 			`prog: OVN_MULTINET_SIZE: invalid argument "big" for "--size" flag: strconv.ParseInt: parsing "big": invalid syntax` + "\n"},
-		{"variables of no flag", map[string]string{"OVN_MULTINET_VERSION": "9.9", "OVN_MULTINET_HELP": "me"}, nil, nil, 0, ""},
+		{
+			"variables of no flag", map[string]string{"OVN_MULTINET_VERSION": "9.9", "OVN_MULTINET_HELP": "me"}, nil,
+			nil, 0, "",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,7 +82,9 @@ func TestMainExits(t *testing.T) {
 }
 
 func TestMainPrintsTheVersion(t *testing.T) {
-	cmd := &cobra.Command{Use: "prog", RunE: func(*cobra.Command, []string) error { return errors.New("the program ran") }}
+	cmd := &cobra.Command{
+		Use: "prog", RunE: func(*cobra.Command, []string) error { return errors.New("the program ran") },
+	}
 	cmd.SetArgs([]string{"--version"})
 	code := 0
 	stdout := capture(t, &os.Stdout, func() { code = Main(cmd) })
@@ -132,6 +137,7 @@ func TestBoundaryLogValuesAreShort(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: shortAttr}))
 	log.Warn("not in step yet", "err", errors.New(long), "nad", long, "n", 7, "short", "y")
 	if text := out.String(); len(text) > 4*maxAttr || strings.Count(text, "\n") != 1 || !strings.Contains(text, " n=7 short=y") {
-		t.Errorf("a line of %d bytes with %d ends: …%q", len(text), strings.Count(text, "\n"), text[max(0, len(text)-100):])
+		t.Errorf("a line of %d bytes with %d ends: …%q", len(text), strings.Count(text, "\n"),
+			text[max(0, len(text)-100):])
 	}
 }

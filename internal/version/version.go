@@ -1,5 +1,5 @@
-// Package version owns the version of the project. A release changes two files here: VERSION, the version of this source
-// tree, and PREVIOUS, the commit of the version before.
+// Package version owns the version of the project. A release changes two files here: VERSION, the version of this
+// source tree, and PREVIOUS, the commit of the version before.
 package version
 
 import (
@@ -37,8 +37,8 @@ func describe(info *debug.BuildInfo) string {
 	return Number + " (" + strings.Join(details, ", ") + ")"
 }
 
-// Revision returns the git commit that a program was built from, or "" if `go build` recorded none. The suffix "-dirty"
-// says that the work tree had uncommitted changes.
+// Revision returns the git commit that a program was built from, or "" if `go build` recorded none. The suffix
+// "-dirty" says that the work tree had uncommitted changes.
 func Revision(info *debug.BuildInfo) string {
 	revision, suffix := "", ""
 	for _, s := range info.Settings {

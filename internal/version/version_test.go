@@ -34,7 +34,10 @@ func TestDescribe(t *testing.T) {
 		{"built with uncommitted changes", debug.BuildInfo{Settings: []debug.BuildSetting{
 			setting("vcs.modified", "true"), setting("vcs.revision", commit),
 		}}, " (commit " + commit + "-dirty)"},
-		{"a modified tree of no commit", debug.BuildInfo{Settings: []debug.BuildSetting{setting("vcs.modified", "true")}}, ""},
+		{
+			"a modified tree of no commit",
+			debug.BuildInfo{Settings: []debug.BuildSetting{setting("vcs.modified", "true")}}, "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := describe(&tt.info); got != Number+tt.want {
