@@ -27,8 +27,8 @@ type Source interface {
 	Pod(ctx context.Context, namespace, name, uid string) (*source.Pod, error)
 	// LivePod reads the pod from the origin and not from a copy.
 	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
-	// WhenGone has call called, once, when the copy loses the pod. call must neither block nor use the source. A pod that
-	// was gone before is not reported.
+	// WhenGone has call called, once, when the copy loses the pod. call must neither block nor use the source. A pod
+	// that was gone before is not reported.
 	WhenGone(p *source.Pod, call func()) (stop func())
 	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	// LiveNAD reads the NAD from the origin, with the text of a configuration that NAD omits.

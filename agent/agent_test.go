@@ -322,7 +322,7 @@ func TestClean(t *testing.T) {
 func (l *locks) usersOf(what string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.held[what]; e != nil {
+	if e := l.taken[what]; e != nil {
 		return e.users
 	}
 	return 0

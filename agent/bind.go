@@ -20,11 +20,11 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// flowsTimeout is how long flows are waited for at most. They take 10 ms on a small network and seconds behind an old
-// northd with ten thousand ports; kubelet's own patience is two minutes.
+// flowsTimeout bounds the wait for flows. They take 10 ms on a small network, and seconds behind an old northd with
+// ten thousand ports; kubelet itself waits two minutes.
 const flowsTimeout = 30 * time.Second
 
-// bind plugs the host ends, waits for their flows and writes the pod's network-status.
+// bind adds the OVS ports, waits for their flows and writes the pod's network-status.
 func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver) error {
 	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
@@ -39,19 +39,21 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 	if err != nil {
 		return err
 	}
-	owner := ovnport.Owner{Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName}
-	plugs := make([]ovnport.OVSPort, 0, len(r.Plan.Interfaces))
-	for i := range r.Plan.Interfaces {
-		plugs = append(plugs, plugOf(r.ContainerID, &r.Plan.Interfaces[i]))
+	owner := ovnport.Owner{
+		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 	}
-	if len(plugs) > 0 {
+	ovsPorts := make([]ovnport.OVSPort, 0, len(r.Plan.Interfaces))
+	for i := range r.Plan.Interfaces {
+		ovsPorts = append(ovsPorts, ovsPortOf(r.ContainerID, &r.Plan.Interfaces[i]))
+	}
+	if len(ovsPorts) > 0 {
 		if err := a.reconciler.awaitCleaned(ctx); err != nil {
 			return err
 		}
-		if err := a.ovs.Add(ctx, owner, plugs); err != nil {
+		if err := a.ovs.Add(ctx, owner, ovsPorts); err != nil {
 			return err
 		}
-		if err := a.awaitFlows(ctx, &r.Sandbox, pod, plugs); err != nil {
+		if err := a.awaitFlows(ctx, &r.Sandbox, pod, ovsPorts); err != nil {
 			return err
 		}
 	}
@@ -89,21 +91,23 @@ func attachedMessage(p *agentapi.Plan) string {
 }
 
 // awaitFlows waits for the flows, as long as the pod is there.
-func (a *Agent) awaitFlows(ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, plugs []ovnport.OVSPort) error {
+func (a *Agent) awaitFlows(
+	ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, ovsPorts []ovnport.OVSPort,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
 	defer cancel()
 	waiting, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stop := a.source.WhenGone(pod, func() { end(source.ErrNotFound) })
 	defer stop()
-	// The pod may have gone before. As a rule the copy has it, and nobody is asked.
+	// The pod may have gone before. As a rule the agent's copy has the pod, and the source is not asked.
 	if _, err := a.podOf(ctx, s); err != nil {
 		return err
 	}
-	err := a.ovs.AwaitFlows(waiting, plugs)
+	err := a.ovs.AwaitFlows(waiting, ovsPorts)
 	if err != nil && errors.Is(context.Cause(waiting), source.ErrNotFound) {
 		return conf.Errorf(conf.CodePodGone, "it was deleted, or another pod has its name",
-			"pod %s/%s is gone, its flows are not waited for any more", s.Namespace, s.Pod)
+			"pod %s/%s is gone; the wait for its flows ends", s.Namespace, s.Pod)
 	}
 	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
@@ -119,7 +123,8 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 		err = errors.New("it is empty")
 	}
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
+		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it",
+			"prevResult: %w", err)
 	}
 	made := make([]nad.Attached, len(r.Plan.Interfaces)+len(r.Plan.Delegates))
 	put := func(position int, m nad.Attached) error {
@@ -127,24 +132,29 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 			m.Gateways = d.Gateways
 		}
 		if position < 0 || position >= len(made) || made[position].Network != "" {
-			return conf.Errorf(conf.CodeInternal, "recreate the pod", "the plan has no place %d for interface %s", position, m.Interface)
+			return conf.Errorf(conf.CodeInternal, "recreate the pod",
+				"the plan has no place %d for interface %s", position, m.Interface)
 		}
 		made[position] = m
 		return nil
 	}
 	for _, i := range r.Plan.Interfaces {
-		if err := put(i.Position, nad.Attached{Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses}); err != nil {
+		if err := put(i.Position, nad.Attached{
+			Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses,
+		}); err != nil {
 			return nil, err
 		}
 	}
 	for i, d := range r.Plan.Delegates {
 		m := nad.Attached{Network: d.Network, Interface: d.Name}
 		if m.Result, err = resultOf(at(r.Results, i)); err != nil {
-			return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "interface %s: network %s: result: %w", d.Name, d.Network, err)
+			return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it",
+				"interface %s: network %s: result: %w", d.Name, d.Network, err)
 		}
 		if m.Device = at(r.Devices, i); m.Device != nil {
 			if err := nad.CheckDevice(m.Device); err != nil {
-				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins wrote it", "interface %s: network %s: device information: %w", d.Name, d.Network, err)
+				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins wrote it",
+					"interface %s: network %s: device information: %w", d.Name, d.Network, err)
 			}
 		}
 		if err := put(d.Position, m); err != nil {
@@ -164,8 +174,8 @@ func at(texts []json.RawMessage, i int) json.RawMessage {
 
 func isNull(text json.RawMessage) bool { return len(text) == 0 || string(text) == "null" }
 
-// resultOf reads a CNI result of any version; nil when there is none, which is allowed. The library panics on some that are
-// none, such as one of version 0.4.0 with null among its interfaces.
+// resultOf reads a CNI result of any version; nil if there is none, which is allowed. The library panics on some
+// texts that are no results, such as one of version 0.4.0 with null among its interfaces.
 func resultOf(text json.RawMessage) (r *types100.Result, err error) {
 	if isNull(text) {
 		return nil, nil
@@ -182,10 +192,11 @@ func resultOf(text json.RawMessage) (r *types100.Result, err error) {
 	return types100.GetResult(result)
 }
 
-// statusError fails the ADD: a pod whose status is not written would look as if it had no networks.
+// statusError fails the ADD: without its network-status, a pod would seem to have no networks.
 func statusError(pod *source.Pod, err error) error {
 	if errors.Is(err, source.ErrNotFound) {
-		return conf.Errorf(conf.CodePodGone, "it was deleted or made again meanwhile", "pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
+		return conf.Errorf(conf.CodePodGone, "it was deleted or made again meanwhile",
+			"pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
 	}
 	return unreadable(pod.Namespace, pod.Name, fmt.Errorf("network-status: %w", err))
 }
@@ -205,12 +216,13 @@ func (a *Agent) status(ctx context.Context, _ *agentapi.StatusRequest, send deli
 	return send(struct{}{})
 }
 
-// check compares ports and plugs with the plan.
+// check compares ports and OVS ports with the plan.
 func (a *Agent) check(ctx context.Context, r *agentapi.CheckRequest, send deliver) error {
 	for n := range r.Plan.Interfaces {
 		i := &r.Plan.Interfaces[n]
-		plug := plugOf(r.ContainerID, i)
-		if err := errors.Join(a.nb.Check(ctx, r.ContainerID, i.Port.UUID, i.MAC, i.Addresses), a.ovs.Check(ctx, r.ContainerID, plug)); err != nil {
+		ovsPort := ovsPortOf(r.ContainerID, i)
+		err := a.nb.Check(ctx, r.ContainerID, i.Port.UUID, i.MAC, i.Addresses)
+		if err = errors.Join(err, a.ovs.Check(ctx, r.ContainerID, ovsPort)); err != nil {
 			return fmt.Errorf("interface %s: %w", i.Name, err)
 		}
 	}

@@ -23,7 +23,8 @@ import (
 // green is a dual-stack network: each port has a claim beside its lease.
 const green = `{"type":"ovn-multinet","subnets":"10.2.0.0/24,fd02::/64","mtu":1400}`
 
-// runs attaches a container of shop/web that is whole: rows, OVS ports, links, and an entry of the journal with its plan.
+// runs attaches a container of shop/web that is whole: rows, OVS ports, links, and an entry of the journal with its
+// plan.
 func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	l.t.Helper()
 	o := owner(container, "web", "u-1")
@@ -41,7 +42,7 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 		n := agentapi.Interface{Name: p.Interface, Network: "shop/" + networks[i], MAC: p.MAC.String(), MTU: 1400, Addresses: p.Addresses,
 			Port: agentapi.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
 		a.Plan.Interfaces = append(a.Plan.Interfaces, n)
-		plugs = append(plugs, plugOf(container, &n))
+		plugs = append(plugs, ovsPortOf(container, &n))
 		l.link(agentapi.HostVeth(container, p.Interface))
 		l.t.Cleanup(func() { l.unlink(agentapi.HostVeth(container, p.Interface)) })
 	}
@@ -50,8 +51,8 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	return ports
 }
 
-// repairs runs a reconcile pass and a repair pass, as the agent's loop does, until the copy of Open vSwitch's database is new
-// enough for it.
+// repairs runs a reconcile pass and a repair pass, as the agent's loop does, until the copy of Open vSwitch's
+// database is new enough for it.
 func (l *looked) repairs() (pending bool) {
 	l.t.Helper()
 	l.eventually("a pass without an error", func() bool {
@@ -306,8 +307,8 @@ func TestBoundaryOlderBackup(t *testing.T) {
 	}
 }
 
-// A node that has lost the API server goes by its copy of the pods, while the pod was made again on another node: that
-// pod keeps its rows. So it does when the API server does not answer.
+// A node that has lost the API server goes by its copy of the pods, while the pod was made again on another node:
+// that pod keeps its rows. So it does when the API server does not answer.
 func TestBoundaryNoPortIsTakenFromTheLivePod(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return

@@ -117,8 +117,8 @@ func TestRefusedDelegatesBesideOVN(t *testing.T) {
 	r.wantRefused(err, conf.CodeInvalidConfig, "interface net2: network shop/ext: bandwidth")
 }
 
-// What the node does not let run is refused before OVN hears of the pod. A plugin of another version does not say, and
-// looks for itself.
+// What the node does not let run is refused before OVN hears of the pod. A plugin of another version does not say,
+// and looks for itself.
 func TestDelegatesThatTheNodeRefuses(t *testing.T) {
 	r := newRig(t)
 	r.source.nads["ext"] = testNAD{Config: `{"plugins":[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"tuning"}]}`}
@@ -362,8 +362,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// Results and device information are other programs' output: nothing in them makes the agent panic, and what it writes is
-// JSON.
+// Results and device information are other programs' output: nothing in them makes the agent panic, and what it
+// writes is JSON.
 func FuzzStatusOf(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"0.4.0","interfaces":[null,{"name":"net1","sandbox":"/x"}],"ips":[null,{"version":"4","address":"10.9.0.7/24","interface":7}]}`), []byte("null"))
 	f.Add([]byte(`{"cniVersion":"0.2.0","ip4":{"ip":"10.9.0.7/24"}}`), []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5"}}`))

@@ -86,8 +86,8 @@ func newDeviceRig(t *testing.T) *rig {
 	return r
 }
 
-// attachedTo is an entry of the plugin's journal: a container of the pod shop/old with a device of vf, or of vg behind a
-// resource's name.
+// attachedTo is an entry of the plugin's journal: a container of the pod shop/old with a device of vf, or of vg
+// behind a resource's name.
 func (r *rig) attachedTo(container, device string) *journal.Summary {
 	resource, id, found := strings.Cut(device, " ")
 	if !found {

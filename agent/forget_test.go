@@ -90,7 +90,7 @@ func TestLeftBehindOfAJournalThatCannotBeRead(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	r.write("", journal.EntryDir)
-	want := "open " + filepath.Join(r.conf.StateDir, journal.EntryDir) + ": not a directory"
+	want := "which DELs failed: open " + filepath.Join(r.conf.StateDir, journal.EntryDir) + ": not a directory"
 	wantCoded(t, r.call(agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, nil), conf.CodeTryAgain, want)
 	wantCoded(t, r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}, nil), conf.CodeTryAgain, want)
 	if got := r.metric("ovn_multinet_agent_failed_dels"); !math.IsNaN(got) {
@@ -174,7 +174,7 @@ func TestForget(t *testing.T) {
 				}
 			}
 			// What an operator did to a pod is in the log.
-			if !strings.Contains(r.log.String(), `msg="an operator gave up delegates that would not go" pod=shop/old containerID=`+l.ContainerID) {
+			if !strings.Contains(r.log.String(), `msg="an operator had a failed DEL forgotten" pod=shop/old containerID=`+l.ContainerID) {
 				t.Errorf("the log: %s", r.log.String())
 			}
 		})

@@ -22,9 +22,9 @@ const (
 	activeFor = 3
 )
 
-// gateways writes into NB which chassis this node is, for the controller, which chooses the nodes of a gateway. If this
-// node has become the active node of a gateway, gateways makes it the first one. No other process could: NB does not
-// say where a gateway is, and only a node's own OVN knows which nodes it reaches.
+// gateways writes into NB which chassis this node is, for the controller, which chooses the nodes of a gateway. If
+// this node has become the active node of a gateway, gateways makes it the first one. No other process could: NB does
+// not say where a gateway is, and only a node's own OVN knows which nodes it reaches.
 type gateways struct {
 	*node
 	networks *ovnnet.Networks
@@ -95,8 +95,9 @@ func (g *gateways) announce(ctx context.Context) (chassis string, err error) {
 	return settings.Chassis, g.networks.Announce(ctx, g.conf.NodeName, settings.Chassis)
 }
 
-// passActive counts for each gateway in how many passes in a row this node was the active one without being the first.
-// The count of a gateway that the pass does not find begins anew. member tells whether this node may have a gateway.
+// passActive counts for each gateway in how many passes in a row this node was the active one without being the
+// first. The count of a gateway that the pass does not find begins anew. member tells whether this node may have a
+// gateway.
 func (g *gateways) passActive(ctx context.Context) (member bool, err error) {
 	before := g.active
 	g.active = map[string]int{}

@@ -16,7 +16,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
-// keeper is an agent that does not run: it looks at its gateways when the test says so, at the time that the test says.
+// keeper is an agent that does not run: it looks at its gateways when the test says so, at the time that the test
+// says.
 type keeper struct {
 	*layer3
 	ovsProxy *ovndbtest.Proxy // between the agent and the node's OVS database
@@ -93,7 +94,8 @@ func (k *keeper) look() time.Duration {
 	return wait
 }
 
-// failing has the agent look once, with its time over as soon as it asks for that table: nothing is answered before it gives up.
+// failing has the agent look once, with its time over as soon as it asks for that table: nothing is answered before
+// it gives up.
 func (k *keeper) failing(table string) {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(k.t.Context())
@@ -162,8 +164,8 @@ func (k *keeper) wantNothingWritten() {
 	}
 }
 
-// As long as OVN has the gateway elsewhere, or the node is none of its own, the order stays; how often the agent looks follows
-// from whether it is.
+// As long as OVN has the gateway elsewhere, or the node is none of its own, the order stays; how often the agent
+// looks follows from whether it is.
 func TestGatewayIsLeft(t *testing.T) {
 	k := newKeeper(t)
 	for _, tt := range []struct {
@@ -415,7 +417,8 @@ func TestBoundaryAnotherOwnerIsSaidEachTime(t *testing.T) {
 	}
 }
 
-// Looks are apart from what a pod costs: its ports are one transaction on a gateway's node too, with nothing else in it.
+// Looks are apart from what a pod costs: its ports are one transaction on a gateway's node too, with nothing else in
+// it.
 func TestPodsOnAGatewaysNode(t *testing.T) {
 	r := newLayer3(t)
 	r.gateway("shop/r1", "first", "chassis-1", "third")

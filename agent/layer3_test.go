@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
-// What pods get on a network that gives each node a block of its own. The controller is the real one, on a connection of
-// its own, so what the proxy counts is the agent's.
+// What pods get on a network that gives each node a block of its own. The controller is the real one, on a connection
+// of its own, so what the proxy counts is the agent's.
 
 const l3 = `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/24","mtu":1400}`
 
@@ -185,7 +185,8 @@ func TestPodsAtOnceOnAFreshNode(t *testing.T) {
 	}
 }
 
-// What an agent knows of its node is old: the node was taken for one that left, and its block may be another's by now.
+// What an agent knows of its node is old: the node was taken for one that left, and its block may be another's by
+// now.
 func TestNodeHasAnotherBlock(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -390,8 +391,8 @@ func TestWishesOnLayer3(t *testing.T) {
 	}
 }
 
-// An answer is lost around the claim, or the database never hears the question: the ADD goes on all the same, and there is
-// one block and one port.
+// An answer is lost around the claim, or the database never hears the question: the ADD goes on all the same, and
+// there is one block and one port.
 func TestAnswersLostAroundTheClaim(t *testing.T) {
 	questions := map[string]func(ovndbtest.Transact) bool{"claim": claimsBlock, "port": insertsPod, "wait": waits}
 	answer, question := (*ovndbtest.Proxy).DropNextReply, (*ovndbtest.Proxy).CutBeforeNext
@@ -429,8 +430,8 @@ func TestAnswersLostAroundTheClaim(t *testing.T) {
 	}
 }
 
-// The port's answer was lost, and then the network takes no ports of the NAD: the ADD fails and does not say that nothing
-// was made, for something is.
+// The port's answer was lost, and then the network takes no ports of the NAD: the ADD fails and does not say that
+// nothing was made, for something is.
 func TestLostAnswersAreRememberedOnLayer3(t *testing.T) {
 	t.Parallel()
 	r := newLayer3(t)

@@ -182,7 +182,7 @@ func TestBoundaryForgetAll(t *testing.T) {
 			if got := r.release(); !slices.Equal(got, tt.want) && len(got)+len(tt.want) > 0 {
 				t.Errorf("release/ has %q, want %q", got, tt.want)
 			}
-			if len(answer.Attachments) != len(tt.want) || strings.Count(r.log.String(), "an operator gave up") != len(tt.want) {
+			if len(answer.Attachments) != len(tt.want) || strings.Count(r.log.String(), "an operator had a failed DEL forgotten") != len(tt.want) {
 				t.Errorf("the answer is %+v, the log %s", answer, r.log.String())
 			}
 			var again json.RawMessage

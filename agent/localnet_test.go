@@ -161,8 +161,8 @@ func TestNoBlockForAPodThatIsRefused(t *testing.T) {
 	}
 }
 
-// A node that is not connected to the provider's network gets no pods on it: their ports would reach nobody. Nothing of
-// such a pod is made, on its other networks neither.
+// A node that is not connected to the provider's network gets no pods on it: their ports would reach nobody. Nothing
+// of such a pod is made, on its other networks neither.
 func TestNodeIsNotConnected(t *testing.T) {
 	const none = "interface net2: network shop/wire: node node1 has no bridge for physicalNetworkName ext"
 	tests := []struct {

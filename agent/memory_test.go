@@ -95,8 +95,8 @@ func TestBoundaryTextsAreFetchedOnceInAPlan(t *testing.T) {
 	}
 }
 
-// What is too large is refused with code 7, by its size and the bound, before ports are written and before a text is fetched
-// that is over the bound.
+// What is too large is refused with code 7, by its size and the bound, before ports are written and before a text is
+// fetched that is over the bound.
 func TestBoundaryPlansAreRefusedBySize(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"big", "biga", "bigb", "bigc", "bigd", "bige"} {
@@ -151,8 +151,8 @@ func TestBoundaryPlansAreRefusedBySize(t *testing.T) {
 	}
 }
 
-// Pods that start at once: few plans with large configurations are made at a time, others wait, within their own time. Pods
-// with small ones do not wait for them.
+// Pods that start at once: few plans with large configurations are made at a time, others wait, within their own
+// time. Pods with small ones do not wait for them.
 func TestBoundaryFewLargePlansAtOnce(t *testing.T) {
 	const pods = 12
 	r := newRig(t)

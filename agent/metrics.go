@@ -65,7 +65,8 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 }
 
 func connected(name, help string, is func() bool) prometheus.Collector {
-	help += fmt.Sprintf(" A server that disappears without closing the connection is noticed within %v.", ovndb.NoticedWithin)
+	help += fmt.Sprintf(" A server that disappears without closing the connection is noticed within %v.",
+		ovndb.NoticedWithin)
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 		if is() {
 			return 1

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// checkMapping tells whether this node is connected to the provider's network of a localnet network. Without it OVN would
-// make the port all the same, and it would reach nobody.
+// checkMapping tells whether this node is connected to the physical network of a localnet network. Without it OVN
+// would make the port all the same, and the port would reach nothing.
 func checkMapping(at *nad.Attachment, s *ovnport.Settings, node string) error {
 	n := at.Network
 	if n.Topology != netmodel.Localnet {
@@ -20,12 +20,17 @@ func checkMapping(at *nad.Attachment, s *ovnport.Settings, node string) error {
 	}
 	bridge, mapped := s.Mappings[n.Physical]
 	if !mapped {
-		return conf.Errorf(conf.CodeTryAgain, "ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-mappings="+n.Physical+":BRIDGE on that node, or keep the pod off it",
-			"interface %s: network %s: node %s has no bridge for physicalNetworkName %s", at.Interface, n.ID(), node, n.Physical)
+		return conf.Errorf(conf.CodeTryAgain,
+			"ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-mappings="+n.Physical+":BRIDGE on that node, "+
+				"or keep the pod off it",
+			"interface %s: network %s: node %s has no bridge for physicalNetworkName %s",
+			at.Interface, n.ID(), node, n.Physical)
 	}
 	if !s.HasBridge(bridge) {
-		return conf.Errorf(conf.CodeTryAgain, "ovs-vsctl add-br "+bridge+" on that node, with the NIC to the provider's network, or correct external_ids:ovn-bridge-mappings",
-			"interface %s: network %s: node %s has no bridge %s, which ovn-bridge-mappings names for %s", at.Interface, n.ID(), node, bridge, n.Physical)
+		return conf.Errorf(conf.CodeTryAgain, "ovs-vsctl add-br "+bridge+" on that node, "+
+			"with the NIC to the physical network, or correct external_ids:ovn-bridge-mappings",
+			"interface %s: network %s: node %s has no bridge %s, which ovn-bridge-mappings names for %s",
+			at.Interface, n.ID(), node, bridge, n.Physical)
 	}
 	return nil
 }
@@ -34,7 +39,8 @@ func checkMapping(at *nad.Attachment, s *ovnport.Settings, node string) error {
 // Geneve header with OVN's option, UDP, and the outer IP header of the endpoint's family.
 const geneveOverhead = 14 + 8 + 8 + 8
 
-// mtuOf is the network's MTU; by default what the underlay leaves, or what the bridge has that is a localnet network here.
+// mtuOf is the network's MTU. The default is the underlay's MTU less the tunnel's headers, or for a localnet network
+// the MTU of its bridge on this node.
 func mtuOf(n *netmodel.Network, s *ovnport.Settings) (int, error) {
 	if n.MTU != 0 {
 		return n.MTU, nil
@@ -44,7 +50,8 @@ func mtuOf(n *netmodel.Network, s *ovnport.Settings) (int, error) {
 	}
 	ip, err := netip.ParseAddr(s.EncapIP)
 	if err != nil {
-		return 0, conf.Errorf(conf.CodeTryAgain, "ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip=…",
+		return 0, conf.Errorf(conf.CodeTryAgain,
+			"ovn-controller needs it too: ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip=…",
 			"Open vSwitch on this node has no external_ids:ovn-encap-ip to take the MTU from")
 	}
 	outer := 20
@@ -66,7 +73,7 @@ func mtuOfAddress(ip netip.Addr) (int, error) {
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it is gone since
+			continue // the interface is gone
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip {
@@ -74,14 +81,16 @@ func mtuOfAddress(ip netip.Addr) (int, error) {
 			}
 		}
 	}
-	return 0, conf.Errorf(conf.CodeTryAgain, "set \"mtu\" in the network's configuration, or give the address to an interface of this node",
+	return 0, conf.Errorf(conf.CodeTryAgain,
+		"set \"mtu\" in the network's configuration, or give the address to an interface of this node",
 		"no interface of this node has the address %s of external_ids:ovn-encap-ip, to take the MTU from", ip)
 }
 
 func mtuOfBridge(name string) (int, error) {
 	bridge, err := net.InterfaceByName(name)
 	if err != nil {
-		return 0, conf.Errorf(conf.CodeTryAgain, "set \"mtu\" in the network's configuration, or have ovs-vswitchd make the bridge's own interface",
+		return 0, conf.Errorf(conf.CodeTryAgain,
+			"set \"mtu\" in the network's configuration, or have ovs-vswitchd make the bridge's own interface",
 			"no MTU to take from bridge %s of this node: %w", name, err)
 	}
 	return bridge.MTU, nil

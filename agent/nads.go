@@ -49,8 +49,8 @@ func (n *planNADs) close() {
 // use has the plan use the accepted configuration of a NAD, "namespace/name", from now on.
 func (n *planNADs) use(nad, config string) { n.accepted[nad] = config }
 
-// useAccepted has the plan use the accepted configurations of all the pod's networks. It returns false if that changes
-// nothing.
+// useAccepted has the plan use the accepted configurations of all the pod's networks. It returns false if that
+// changes nothing.
 func (n *planNADs) useAccepted(ctx context.Context) (changed bool) {
 	for i := range n.requests {
 		namespace, name := n.requests[i].Namespace, n.requests[i].Name
@@ -160,7 +160,8 @@ func sourceError(err error) error {
 	if errors.Is(err, netmodel.ErrNotFound) {
 		return err
 	}
-	return conf.Errorf(conf.CodeTryAgain, "does the source of NetworkAttachmentDefinitions answer, and is each of its files understood?", "%w", err)
+	return conf.Errorf(conf.CodeTryAgain,
+		"does the source of NetworkAttachmentDefinitions answer, and does each of its files parse?", "%w", err)
 }
 
 // getNAD returns a NAD, with the configuration from this node's folder if it has none of its own (multi-net-spec 1.3,
@@ -184,7 +185,8 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*netmodel.N
 	}
 	other.File, other.Config = file, netmodel.ParseConfig(namespace, name, text, netmodel.MaxDelegateConfig)
 	if kind, err := other.Kind(); err == nil && conf.IsOVN(kind) {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "the controller makes OVN networks from NetworkAttachmentDefinitions alone",
+		return nil, conf.Errorf(conf.CodeInvalidConfig,
+			"the controller makes OVN networks from NetworkAttachmentDefinitions alone",
 			"network %s/%s: %s: it is of type %s, which belongs in spec.config", namespace, name, other.File, kind)
 	}
 	return &other, nil
@@ -195,7 +197,8 @@ func (a *Agent) getNAD(ctx context.Context, namespace, name string) (*netmodel.N
 func configFile(dir, name string) (text, file string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", "", conf.Errorf(conf.CodeTryAgain, "make the folder on this node, readable for the agent", "--nad-conf-dir: %w", err)
+		return "", "", conf.Errorf(conf.CodeTryAgain, "make the folder on this node, readable for the agent",
+			"--nad-conf-dir: %w", err)
 	}
 	for _, extensions := range [][]string{{".conflist"}, {".conf", ".json"}} {
 		for _, e := range entries {
@@ -215,6 +218,7 @@ func configFile(dir, name string) (text, file string, err error) {
 			}
 		}
 	}
-	return "", "", conf.Errorf(conf.CodeNetworkNotFound, "put a file there, or write the NetworkAttachmentDefinition's spec.config",
+	return "", "", conf.Errorf(conf.CodeNetworkNotFound,
+		"put a file there, or write the NetworkAttachmentDefinition's spec.config",
 		"no configuration in %s has the name %q", dir, name)
 }

@@ -91,8 +91,8 @@ func (r *rig) wantRefused(err error, code uint, words ...string) {
 	}
 }
 
-// TestConfigurationInForce: a NAD was changed and the network is what it was, since the controller has not come to it or
-// has refused it. The pod gets what its neighbours have.
+// TestConfigurationInForce: a NAD was changed and the network is what it was, since the controller has not come to it
+// or has refused it. The pod gets what its neighbours have.
 func TestConfigurationInForce(t *testing.T) {
 	overlay := func(keys string) string {
 		return `{"name":"fleet","type":"ovn-k8s-cni-overlay","topology":"layer2",` + keys + `}`
@@ -164,7 +164,8 @@ func TestFixedAddressAndWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestSeveralNetworksChanged: what is in force of one of the pod's networks is no less so when another one's is looked at.
+// TestSeveralNetworksChanged: what is in force of one of the pod's networks is no less so when another one's is
+// looked at.
 func TestSeveralNetworksChanged(t *testing.T) {
 	r := newRig(t)
 	mtus := map[string]int{"blue": 1400, "red": 1401, "green": 1402}

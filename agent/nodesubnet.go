@@ -79,7 +79,8 @@ func (s *nodeSubnets) networkOnNode(ctx context.Context, at *nad.Attachment) (*n
 		}
 		if errors.Is(err, ovnnet.ErrNotAccepted) {
 			// Pods of a network that is not accepted yet wait together: the lock of the network is free meanwhile.
-			if err = s.nb.AwaitNetwork(ctx, &ovnport.Request{Interface: at.Interface, Network: n, Refusal: at.Refusal}); err == nil {
+			request := &ovnport.Request{Interface: at.Interface, Network: n, Refusal: at.Refusal}
+			if err = s.nb.AwaitNetwork(ctx, request); err == nil {
 				continue
 			}
 		}

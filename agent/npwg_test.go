@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Each mention of a network is an attachment of its own: an interface, a port with its own addresses and MAC, an entry in
-// the status (multi-net-spec 1.3, section 4.2).
+// Each mention of a network is an attachment of its own: an interface, a port with its own addresses and MAC, an
+// entry in the status (multi-net-spec 1.3, section 4.2).
 // Conformance: N-86 N-87
 func TestOneNetworkTwice(t *testing.T) {
 	r := newRig(t)
@@ -47,8 +47,8 @@ func TestOneNetworkTwice(t *testing.T) {
 	}
 }
 
-// A pod's wishes for addresses and MAC are what its interface and its port have (multi-net-spec 1.3, sections 4.1.2.1.3 to
-// 4.1.2.1.5).
+// A pod's wishes for addresses and MAC are what its interface and its port have (multi-net-spec 1.3, sections
+// 4.1.2.1.3 to 4.1.2.1.5).
 // Conformance: N-24 N-33 N-38
 func TestWishesForAnInterface(t *testing.T) {
 	r := newRig(t)
@@ -66,8 +66,8 @@ func TestWishesForAnInterface(t *testing.T) {
 	r.wantRow(i)
 }
 
-// An annotation that the specification calls invalid, and lets be ignored, fails the pod before anything is made, though
-// its first network is as it should be (multi-net-spec 1.3, section 4.1.2.1).
+// An annotation that the specification calls invalid, and lets be ignored, fails the pod before anything is made,
+// though its first network is as it should be (multi-net-spec 1.3, section 4.1.2.1).
 // Conformance: N-25 N-28 N-35 N-40 N-41 N-48 N-60 N-77 N-81
 func TestInvalidAnnotationFailsThePod(t *testing.T) {
 	r := newRig(t)

@@ -52,8 +52,8 @@ func (a *Agent) plan(ctx context.Context, r *agentapi.PlanRequest, send deliver)
 	return errors.Join(err, a.releaseNow(late, made))
 }
 
-// finishEarlierRelease finishes what an earlier DEL of this very sandbox left to release: a later release would delete
-// the new ports. It needs the sandbox's lock.
+// finishEarlierRelease finishes what an earlier DEL of this very sandbox left to release: a later release would
+// delete the new ports. It needs the sandbox's lock.
 func (a *Agent) finishEarlierRelease(ctx context.Context, s *agentapi.Sandbox) error {
 	err := a.finishRelease(ctx, s)
 	if err == nil {
@@ -99,7 +99,8 @@ func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, nads *pla
 		}
 		return nil, err
 	}
-	return nil, errors.Join(conf.Errorf(conf.CodeTryAgain, "try again when its NetworkAttachmentDefinition stays as it is",
+	return nil, errors.Join(conf.Errorf(conf.CodeTryAgain,
+		"try again when its NetworkAttachmentDefinition stays as it is",
 		"a network of the pod changes all the time"), p.unsure)
 }
 
@@ -201,8 +202,8 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 	return plan, p.writePorts(ctx, plan, attachments, routing.AllGateways())
 }
 
-// refresh reads the one input again that the error says is out of date: the configuration of a network, or this node's
-// subnet of one. It returns false if the error is of another kind.
+// refresh reads the one input again that the error says is out of date: the configuration of a network, or this
+// node's subnet of one. It returns false if the error is of another kind.
 func (p *planning) refresh(ctx context.Context, err error) bool {
 	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotAccepted](err)
 	moved, hasMoved := errors.AsType[*ovnport.NodeSubnetChanged](err)
@@ -223,8 +224,8 @@ func (p *planning) refresh(ctx context.Context, err error) bool {
 	return true
 }
 
-// readNode compares a pod's OVN networks with this node, and returns the node's settings and the MTUs of the networks.
-// It returns nil for a pod with other plugins' networks alone: such a pod needs nothing of OVN.
+// readNode compares a pod's OVN networks with this node, and returns the node's settings and the MTUs of the
+// networks. It returns nil for a pod with other plugins' networks alone: such a pod needs nothing of OVN.
 func (a *Agent) readNode(
 	ctx context.Context, attachments []nad.Attachment,
 ) (settings *ovnport.Settings, mtus []int, err error) {
@@ -292,14 +293,14 @@ func (a *Agent) setRouting(p *agentapi.Plan, r *nad.Routing) {
 func (p *planning) writePorts(
 	ctx context.Context, plan *agentapi.Plan, attachments []nad.Attachment, notOwn []netip.Addr,
 ) error {
-	wants := make([]ovnport.Request, 0, len(plan.Interfaces))
+	requests := make([]ovnport.Request, 0, len(plan.Interfaces))
 	for _, i := range plan.Interfaces {
 		at := &attachments[i.Position]
-		wants = append(wants, ovnport.Request{
+		requests = append(requests, ovnport.Request{
 			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, Excluded: notOwn,
 		})
 	}
-	ports, err := p.agent.nb.Ensure(ctx, p.owner, wants, func(ctx context.Context, older ovnport.Owner) error {
+	ports, err := p.agent.nb.Ensure(ctx, p.owner, requests, func(ctx context.Context, older ovnport.Owner) error {
 		return p.agent.mayTakeOver(ctx, &p.owner, &older)
 	})
 	for n, port := range ports {

@@ -59,8 +59,8 @@ func (n *node) deleteRebooted(ctx context.Context) error {
 	return nil
 }
 
-// awaitCleaned waits until the OVS ports of before a reboot are deleted: an old OVS port would take the flows of a new
-// one for the same port.
+// awaitCleaned waits until the OVS ports of before a reboot are deleted: an old OVS port would take the flows of a
+// new one for the same port.
 func (r *reconciler) awaitCleaned(ctx context.Context) error {
 	select {
 	case <-r.cleaned:

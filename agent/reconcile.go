@@ -96,8 +96,8 @@ func (a *Agent) NBReplaced() {
 }
 
 // pass deletes what is confirmed: every pass of a whole period saw it as stale. If a list cannot be read in full, the
-// pass deletes nothing and returns no list, and what earlier passes saw has to be seen anew. A dry pass only lists; it
-// confirms nothing.
+// pass deletes nothing and returns no list, and what earlier passes saw has to be seen anew. A dry pass only lists;
+// it confirms nothing.
 func (r *reconciler) pass(ctx context.Context, dry bool) ([]*sandboxState, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
@@ -138,8 +138,8 @@ func networksOf(all []*sandboxState) map[string]bool {
 	return used
 }
 
-// deleteStale deletes the OVS ports of a sandbox and releases its ports, each on the condition that it still belongs to
-// the sandbox. It leaves a sandbox alone that a call of the plugin has begun with meanwhile.
+// deleteStale deletes the OVS ports of a sandbox and releases its ports, each on the condition that it still belongs
+// to the sandbox. It leaves a sandbox alone that a call of the plugin has begun with meanwhile.
 func (n *node) deleteStale(ctx context.Context, m *sandboxState) (deleted bool, err error) {
 	unlock, err := n.sandboxes.take(ctx, m.ContainerID)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// looked is an agent that looks when the test says so and does nothing else. The pods, both databases, the journal and the
-// host's links are the test's.
+// looked is an agent that looks when the test says so and does nothing else. The pods, both databases, the journal
+// and the host's links are the test's.
 type looked struct {
 	*rig
 	ovsProxy *ovndbtest.Proxy
@@ -131,8 +131,8 @@ func (l *looked) journal(o ovnport.Owner, interfaces ...string) {
 	l.writeAttached(a)
 }
 
-// neighbours are what a look must leave alone: a container that lives, one of another node whose pod is gone, and what is
-// others' on the same switch and on the same bridge.
+// neighbours are what a look must leave alone: a container that lives, one of another node whose pod is gone, and
+// what is others' on the same switch and on the same bridge.
 func (l *looked) neighbours(linked bool) {
 	l.t.Helper()
 	alive, far := owner("alive", "alive", "u-2"), owner("far", "long-gone", "u-3")
@@ -150,7 +150,8 @@ func (l *looked) neighbours(linked bool) {
 		"set", "Interface", "vm-1", "external_ids:iface-id=shop/gone/net1", "external_ids:sandbox=c1", "external_ids:iface-id-ver=u-9")
 }
 
-// world is the rows of both databases and the files of the journal; without the rows' versions where others of their table change.
+// world is the rows of both databases and the files of the journal; without the rows' versions where others of their
+// table change.
 func (l *looked) world(withVersions bool) string {
 	l.t.Helper()
 	tables := l.nb.DumpTables(l.t, "Logical_Switch", "Logical_Switch_Port", "Copp")
@@ -281,8 +282,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// takenInTime has c1 looked at thrice, the last time a period later. It must be dead for that reason, "" for alive, and cost
-// no more than it has.
+// takenInTime has c1 looked at thrice, the last time a period later. It must be dead for that reason, "" for alive,
+// and cost no more than it has.
 func (l *looked) takenInTime(why string, plugged, leased bool) {
 	l.t.Helper()
 	var dead, gone []string

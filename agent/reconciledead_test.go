@@ -43,8 +43,8 @@ func entryOf(container, pod, uid string) agentapi.Sandbox {
 	return agentapi.Sandbox{ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: pod, UID: uid}
 }
 
-// What only the plugin can take away it is told of: the entries of its journal, and host ends that no entry tells of, as long
-// as they are there.
+// What only the plugin can take away it is told of: the entries of its journal, and host ends that no entry tells of,
+// as long as they are there.
 func TestWhatIsLeftToThePlugin(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return

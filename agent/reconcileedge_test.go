@@ -22,8 +22,8 @@ func TestReconcileOfTheFirstLook(t *testing.T) {
 	l.wantSaid("second", l.look(false), "!c1"+namespaceGone)
 }
 
-// Two ticks of a clock that are a little nearer to each other than its period are a period apart, and two looks that are much
-// nearer are not.
+// Two ticks of a clock that are a little nearer to each other than its period are a period apart, and two looks that
+// are much nearer are not.
 func TestTicksArePeriods(t *testing.T) {
 	for name, c := range map[string]struct {
 		less time.Duration
@@ -66,8 +66,9 @@ func TestWhatIsLeftOfAll(t *testing.T) {
 	l.wantDead("a period later", l.dead(), agentapi.Garbage{Sandbox: agentapi.Sandbox{ContainerID: "c1", Namespace: "shop", Pod: "gone", UID: "u-9"}, HostVeths: ends})
 }
 
-// What is left stays left until the plugin comes by, however many looks later, though nothing lists its container any more: the
-// host ends of a lost journal, and an entry that nobody can read. An ADD that runs for the container anew ends it.
+// What is left stays left until the plugin comes by, however many looks later, though nothing lists its container any
+// more: the host ends of a lost journal, and an entry that nobody can read. An ADD that runs for the container anew
+// ends it.
 func TestWhatIsLeftStaysLeft(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return

@@ -27,8 +27,8 @@ func (l *looked) plugs() map[string]string {
 	return out
 }
 
-// What a reboot left plugged is unplugged at the agent's start, and nothing else: neither what the kernel has, nor what is
-// others', nor what a call of the plugin runs for.
+// What a reboot left plugged is unplugged at the agent's start, and nothing else: neither what the kernel has, nor
+// what is others', nor what a call of the plugin runs for.
 func TestScrub(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -75,8 +75,8 @@ func equalMaps(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// An Open vSwitch that is down at the agent's start, as it is at a boot, is waited for, and then it is scrubbed before anything
-// is plugged.
+// An Open vSwitch that is down at the agent's start, as it is at a boot, is waited for, and then it is scrubbed
+// before anything is plugged.
 func TestScrubOnceOpenVSwitchIsThere(t *testing.T) {
 	l := newLooked(t)
 	l.plug(owner("c1", "web", "u-1"), "net1")

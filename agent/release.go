@@ -58,8 +58,8 @@ func (n *node) releaseLocked(ctx context.Context, r *agentapi.Release) error {
 	return n.releaseNow(ctx, r)
 }
 
-// releaseNow releases a sandbox and then deletes the file of its pending release. Only the agent deletes this file, and
-// only when both databases have committed. It needs the sandbox's lock.
+// releaseNow releases a sandbox and then deletes the file of its pending release. Only the agent deletes this file,
+// and only when both databases have committed. It needs the sandbox's lock.
 func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
 	if err := n.ovs.Delete(ctx, r.ContainerID); err != nil {
 		return fmt.Errorf("delete OVS ports: %w", err)
@@ -103,8 +103,8 @@ func (n *node) finishRelease(ctx context.Context, s *agentapi.Sandbox) error {
 	return nil
 }
 
-// readRelease reads a file of release/; nil if there is none. The name of a damaged or unreadable file still names the
-// sandbox: its ports are found by their owner.
+// readRelease reads a file of release/; nil if there is none. The name of a damaged or unreadable file still names
+// the sandbox: its ports are found by their owner.
 func (n *node) readRelease(id string) *agentapi.Release {
 	r, damaged, err := n.journal.ReadRelease(id)
 	if damaged {

@@ -20,8 +20,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// repairer restores what the databases have lost of sandboxes that run: port rows of NB, after a backup was restored there or
-// rows were deleted by hand, and OVS ports, after br-int was made anew. The plugin's journal says what each sandbox had.
+// repairer restores what the databases have lost of sandboxes that run: port rows of NB, after a backup was restored
+// there or rows were deleted by hand, and OVS ports, after br-int was made anew. The plugin's journal says what each
+// sandbox had.
 type repairer struct {
 	*node
 	// told is why ports cannot be restored, as their owners were told: by container ID, by port name.
@@ -30,8 +31,8 @@ type repairer struct {
 
 func newRepairer(n *node) *repairer { return &repairer{node: n, told: map[string]map[string]string{}} }
 
-// pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is not
-// accepted yet, or that a database refused because rows had changed: another pass soon finds out more.
+// pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is
+// not accepted yet, or that a database refused because rows had changed: another pass soon finds out more.
 func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
@@ -60,8 +61,8 @@ func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool,
 // repairTimeout bounds one pass: hundreds of ports, one transaction each.
 const repairTimeout = 2 * releaseTimeout
 
-// repair restores what one sandbox has lost. What its owner was told counts on for each port of which it learns
-// nothing new.
+// repair restores what one sandbox has lost. What the pod's owner was told of a port stays valid until repair learns
+// something new about this port.
 func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, err error) {
 	unlock, err := r.sandboxes.take(ctx, m.ContainerID)
 	if err != nil {
@@ -152,11 +153,14 @@ func (r *repairer) interfaces(s *agentapi.Sandbox) (has []agentapi.Interface, er
 	return has, nil
 }
 
-// errNotAccepted says that NB does not have a network of the port now: the controller is about to make it again, or refuses it.
+// errNotAccepted says that NB does not have a network of the port now: the controller is about to make it again, or
+// refuses it.
 var errNotAccepted = errors.New("the network is not accepted now")
 
 // restore inserts the rows of one port again.
-func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Interface, all []agentapi.Interface) error {
+func (r *repairer) restore(
+	ctx context.Context, o ovnport.Owner, n *agentapi.Interface, all []agentapi.Interface,
+) error {
 	network, err := r.network(ctx, n, all)
 	if err != nil {
 		return err
@@ -165,9 +169,9 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 	if err != nil {
 		return err
 	}
-	want := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
+	request := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
-	err = r.nb.Restore(ctx, o, want, had, func(ctx context.Context, older ovnport.Owner) error {
+	err = r.nb.Restore(ctx, o, request, had, func(ctx context.Context, older ovnport.Owner) error {
 		return r.mayTakeOver(ctx, &o, &older)
 	})
 	if err != nil {
@@ -176,14 +180,14 @@ func (r *repairer) restore(ctx context.Context, o ovnport.Owner, n *agentapi.Int
 	r.metrics.restored.WithLabelValues("nb").Inc()
 	r.log.Warn("a port of a running pod was missing in OVN's Northbound database and was inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox)
-	r.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf(
-		"interface %s: its port was missing in OVN's Northbound database and was inserted again, with the same addresses", n.Name))
+	r.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf("interface %s: "+
+		"its port was missing in OVN's Northbound database and was inserted again, with the same addresses", n.Name))
 	return nil
 }
 
 // mayTakeOver lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has
-// no more, and from another pod of the name if the API server says that the sandbox's pod is the live one. The copy of
-// the pods would not do: on a node that has lost the API server, the copy has a pod that was made again on another
+// no more, and from another pod of the name if the API server says that the sandbox's pod is the live one. The copy
+// of the pods would not do: on a node that has lost the API server, the copy has a pod that was made again on another
 // node since.
 func (r *repairer) mayTakeOver(ctx context.Context, o, older *ovnport.Owner) error {
 	if older.UID == o.UID && (older.Node != o.Node || r.journal.HasContainer(older.Sandbox)) {
@@ -195,9 +199,11 @@ func (r *repairer) mayTakeOver(ctx context.Context, o, older *ovnport.Owner) err
 	return nil
 }
 
-// network returns the accepted network of an interface, as this node has it. A layer3 network that lost this node's blocks
-// gets those again that the pod's addresses are in.
-func (r *repairer) network(ctx context.Context, n *agentapi.Interface, all []agentapi.Interface) (*netmodel.Network, error) {
+// network returns the accepted network of an interface, as this node has it. If NB lost this node's subnets of a
+// layer3 network, the node gets those again that contain the pod's addresses.
+func (r *repairer) network(
+	ctx context.Context, n *agentapi.Interface, all []agentapi.Interface,
+) (*netmodel.Network, error) {
 	network, err := r.acceptedNetwork(ctx, n.Network)
 	if err != nil || network.Topology != netmodel.Layer3 {
 		return network, err
@@ -243,18 +249,21 @@ func (r *repairer) tell(o ovnport.Owner, n *agentapi.Interface, why error) {
 	r.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
 	r.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
-		"interface %s is cut off from network %s: its port is missing in OVN's Northbound database, and %v; delete the pod, so that it is made again",
+		"interface %s is cut off from network %s: its port is missing in OVN's Northbound database, and %v; "+
+			"delete the pod, so that it is made again",
 		n.Name, n.Network, why))
 }
 
 // addOVSPorts adds the OVS ports that Open vSwitch has lost, of interfaces whose rows NB has. An ADD may have added
 // those that are not in the list since, so Open vSwitch is asked again for them.
-func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovnport.OwnedOVSPort, interfaces []agentapi.Interface) error {
+func (r *repairer) addOVSPorts(
+	ctx context.Context, o ovnport.Owner, there []ovnport.OwnedOVSPort, interfaces []agentapi.Interface,
+) error {
 	var missing []ovnport.OVSPort
 	for i := range interfaces {
-		plug := plugOf(o.Sandbox, &interfaces[i])
-		if !slices.ContainsFunc(there, func(p ovnport.OwnedOVSPort) bool { return p.HostVeth == plug.HostVeth }) {
-			missing = append(missing, plug)
+		ovsPort := ovsPortOf(o.Sandbox, &interfaces[i])
+		if !slices.ContainsFunc(there, func(p ovnport.OwnedOVSPort) bool { return p.HostVeth == ovsPort.HostVeth }) {
+			missing = append(missing, ovsPort)
 		}
 	}
 	if len(missing) == 0 {
@@ -270,7 +279,7 @@ func (r *repairer) addOVSPorts(ctx context.Context, o ovnport.Owner, there []ovn
 	return nil
 }
 
-func plugOf(containerID string, i *agentapi.Interface) ovnport.OVSPort {
+func ovsPortOf(containerID string, i *agentapi.Interface) ovnport.OVSPort {
 	return ovnport.OVSPort{
 		HostVeth: agentapi.HostVeth(containerID, i.Name), PortUUID: i.Port.UUID, PortName: i.Port.Name, MAC: i.MAC,
 	}

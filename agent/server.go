@@ -21,8 +21,8 @@ import (
 // callTimeout bounds the request of a plugin that does not say how long it waits.
 const callTimeout = 60 * time.Second
 
-// planTimeout bounds a plan, of which nothing takes long but a database or an API server that is away: kubelet has other pods
-// to start meanwhile, and tries again.
+// planTimeout bounds a plan, of which nothing takes long but a database or an API server that is away: kubelet has
+// other pods to start meanwhile, and tries again.
 const planTimeout = 20 * time.Second
 
 // timeFor is the time that a request has: what the plugin waits, less what the answer may need.
@@ -66,7 +66,8 @@ func listen(path string) (*net.UnixListener, error) {
 func (a *Agent) serve(ctx context.Context, l *net.UnixListener) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	// Whoever comes second waits for the first: when serve returns, nobody gets through any more, and the next agent may listen.
+	// The second caller of shut waits for the first: when serve returns, no plugin connects any more, and the next
+	// agent may listen.
 	shut := sync.OnceFunc(func() { _ = l.Close() })
 	defer shut() // a plugin may come between the end of ctx and what follows it
 	stop := context.AfterFunc(ctx, shut)
@@ -167,9 +168,12 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 		if err != nil {
 			return err
 		}
-		err = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Body: text, Garbage: a.reconciler.staleForPlugin()})
+		err = agentapi.Write(conn, agentapi.Response{
+			Version: agentapi.AnswerVersion(r.Version), Body: text, Garbage: a.reconciler.staleForPlugin(),
+		})
 		if errors.Is(err, agentapi.ErrTooLarge) { // and nothing was written
-			return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation, "answer to %s: %w: %w", r.Op, errNotSent, err)
+			return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation,
+				"answer to %s: %w: %w", r.Op, errNotSent, err)
 		}
 		delivered = true
 		if err != nil {
@@ -181,11 +185,14 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 	if err != nil && !delivered {
 		refusal := agentapi.NewError(err)
 		refusal.Clean = r.Op == agentapi.OpPlan && clean(ctx, err)
-		_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version), Error: refusal, Garbage: a.reconciler.staleForPlugin()})
+		_ = agentapi.Write(conn, agentapi.Response{
+			Version: agentapi.AnswerVersion(r.Version), Error: refusal, Garbage: a.reconciler.staleForPlugin(),
+		})
 	}
 	took := time.Since(began)
 	a.metrics.observe(r.Op, err, took)
-	log := a.log.With("op", r.Op, "pod", s.Namespace+"/"+s.Pod, "containerID", s.ContainerID, "took", took.Round(10*time.Microsecond))
+	log := a.log.With("op", r.Op, "pod", s.Namespace+"/"+s.Pod, "containerID", s.ContainerID,
+		"took", took.Round(10*time.Microsecond))
 	if err != nil {
 		log.Warn("refused", "err", conf.Brief(err))
 		return
@@ -218,21 +225,26 @@ func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.S
 	case agentapi.OpStatus:
 		return serveOp(ctx, r, send, func(b *agentapi.StatusRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.status)
 	case agentapi.OpFailedDELs:
-		return serveOp(ctx, r, send, func(b *agentapi.FailedDELsRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.left)
+		sandboxOf := func(b *agentapi.FailedDELsRequest) *agentapi.Sandbox { return &b.Sandbox }
+		return serveOp(ctx, r, send, sandboxOf, s, a.listFailedDELs)
 	case agentapi.OpGC:
 		return serveOp(ctx, r, send, func(b *agentapi.GCRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.gc)
 	case agentapi.OpForget:
 		return serveOp(ctx, r, send, func(b *agentapi.ForgetRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.forget)
 	}
-	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are of different versions: finish the upgrade of this node", "operation %q is not known", r.Op)
+	return conf.Errorf(conf.CodeTryAgain, otherVersions, "operation %q is not known", r.Op)
 }
 
+const otherVersions = "plugin and agent are of different versions: finish the upgrade of this node"
+
 // serveOp decodes a request and serves it.
-func serveOp[T any](ctx context.Context, r *agentapi.Request, send deliver, sandboxOf func(*T) *agentapi.Sandbox, s *agentapi.Sandbox,
-	run func(context.Context, *T, deliver) error) error {
+func serveOp[T any](
+	ctx context.Context, r *agentapi.Request, send deliver, sandboxOf func(*T) *agentapi.Sandbox, s *agentapi.Sandbox,
+	run func(context.Context, *T, deliver) error,
+) error {
 	body := new(T)
 	if err := json.Unmarshal(r.Body, body); err != nil {
-		return conf.Errorf(conf.CodeDecoding, "plugin and agent are of different versions: finish the upgrade of this node", "request %s: %w", r.Op, err)
+		return conf.Errorf(conf.CodeDecoding, otherVersions, "request %s: %w", r.Op, err)
 	}
 	*s = *sandboxOf(body)
 	return run(ctx, body, send)

@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// unattached tells the owners of pods that run without an entry in the plugin's journal. Either the node had no plugin
-// when they started, and no later call makes their networks; or the journal is lost, and with it the record of what
-// other plugins made for them.
+// unattached tells the owners of pods that run without an entry in the plugin's journal. Either the node had no
+// plugin when they started, and no later call makes their networks; or the journal is lost, and with it the record of
+// what other plugins made for them.
 type unattached struct {
 	*node
 	seen stale.Tracker[string] // UIDs
@@ -44,7 +44,8 @@ func (u *unattached) pass(ctx context.Context) error {
 	u.told = map[string]bool{}
 	for _, p := range pods {
 		elsewhere := p.NodeName != "" && p.NodeName != u.conf.NodeName
-		if elsewhere || !p.Running || !wantsNetworks(p) || slices.ContainsFunc(has[[2]string{p.Namespace, p.Name}], p.Is) {
+		attached := slices.ContainsFunc(has[[2]string{p.Namespace, p.Name}], p.Is)
+		if elsewhere || !p.Running || !requestsNetworks(p) || attached {
 			continue
 		}
 		if pass.Saw(p.UID) {
@@ -57,8 +58,8 @@ func (u *unattached) pass(ctx context.Context) error {
 	return nil
 }
 
-// wantsNetworks tells whether a pod names networks, also if its annotation is invalid.
-func wantsNetworks(p *source.Pod) bool {
+// requestsNetworks tells whether a pod names networks, also if its annotation is invalid.
+func requestsNetworks(p *source.Pod) bool {
 	own := conf.NetworkAnnotations(p.Annotations)
 	requests, err := nad.ParseRequests(own, p.Namespace, "")
 	return len(requests) > 0 || err != nil && own[conf.NetworksAnnotation] != ""
@@ -71,6 +72,6 @@ func (u *unattached) tell(p *source.Pod) {
 			"its ports on OVN networks are deleted with the pod, but what other plugins made for it must be deleted by hand")
 		return
 	}
-	u.source.Event(p, source.Warning, "NetworksMissing", "the pod started while ovn-multinet was not chained on this node, "+
-		"and has none of its networks; delete it, so that it is made again")
+	u.source.Event(p, source.Warning, "NetworksMissing", "the pod started while ovn-multinet was not chained on this "+
+		"node, and has none of its networks; delete it, so that it is made again")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 )
 
-// operatorTimeout is for an agent that reads its own disk, and asks the databases.
+// operatorTimeout bounds the calls of operators: the agent reads its disk, and asks the databases.
 const operatorTimeout = 30 * time.Second
 
 // forgetCommand asks the agent of this node.
@@ -22,11 +22,12 @@ func forgetCommand() *cobra.Command {
 	agent := agentapi.Client{}
 	output, all, namespace := "table", false, ""
 	cmd := &cobra.Command{
-		Use: "forget [CONTAINER[@INTERFACE] | --all [--namespace NAMESPACE]]", Short: "List the networks of other plugins that would not go, or give those of a container up", Args: cobra.MaximumNArgs(1),
-		Long: `A plugin whose DEL fails is asked again by every later DEL on this node and every ADD there that fails, and the devices of
-its network stay with the container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is
-then the operator's to clean up, and kubelet may give the devices to other pods. With --all, those of every container are given up,
-with --namespace those of the containers of one namespace.`,
+		Use:   "forget [CONTAINER[@INTERFACE] | --all [--namespace NAMESPACE]]",
+		Short: "List the failed DELs of other plugins, or forget those of a container", Args: cobra.MaximumNArgs(1),
+		Long: `Every later DEL on this node, and every failed ADD, tries a failed DEL of a plugin again. Until it
+succeeds, the devices of the network stay with the container. If it never will, forget deletes the journal
+entry: the operator then cleans up what the plugin made on the node, and kubelet may give the devices to other
+pods. With --all, forget does this for every container, with --namespace for the containers of one namespace.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", output)
@@ -40,39 +41,39 @@ with --namespace those of the containers of one namespace.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
-			left := agentapi.FailedDELs{}
+			failed := agentapi.FailedDELs{}
 			switch {
 			case all:
 				r := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{Namespace: namespace}, All: true}
-				if err := agent.Call(ctx, agentapi.OpForget, r, &left); err != nil {
+				if err := agent.Call(ctx, agentapi.OpForget, r, &failed); err != nil {
 					return explained(err)
 				}
 			case len(args) == 0:
-				if err := agent.Call(ctx, agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, &left); err != nil {
+				if err := agent.Call(ctx, agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, &failed); err != nil {
 					return explained(err)
 				}
 			default:
-				left.Attachments = make([]agentapi.FailedDEL, 1)
+				failed.Attachments = make([]agentapi.FailedDEL, 1)
 				id, ifName, _ := strings.Cut(args[0], "@")
 				r := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: id, Interface: ifName}}
-				if err := agent.Call(ctx, agentapi.OpForget, r, &left.Attachments[0]); err != nil {
+				if err := agent.Call(ctx, agentapi.OpForget, r, &failed.Attachments[0]); err != nil {
 					return explained(err)
 				}
 			}
 			if output == "json" {
-				return show.JSON(cmd.OutOrStdout(), left.Attachments)
+				return show.JSON(cmd.OutOrStdout(), failed.Attachments)
 			}
-			return show.Left(cmd.OutOrStdout(), left.Attachments)
+			return show.Left(cmd.OutOrStdout(), failed.Attachments)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "give up those of every container")
+	cmd.Flags().BoolVar(&all, "all", false, "forget the failed DELs of every container")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "with --all: of the containers of this namespace alone")
 	cmd.Flags().StringVar(&agent.Socket, "socket", conf.DefaultAgentSocket, "socket that the agent serves")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
 	return cmd
 }
 
-// explained puts what to do next behind an error.
+// explained appends to an error what to do next.
 func explained(err error) error {
 	if _, _, details := conf.Describe(err); details != "" {
 		return fmt.Errorf("%w; %s", err, details)

@@ -17,9 +17,11 @@ func gcCommand() *cobra.Command {
 	request := agentapi.GCRequest{}
 	output := "table"
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Take away what is left on this node of containers that are gone, or tell with --dry-run", Args: cobra.NoArgs,
-		Long: `The agent does this by itself once a period, with what it has seen twice. Ports go from OVN's Northbound database and host
-ends from Open vSwitch; what other plugins made is undone at the next call of a runtime.`,
+		Use: "gc", Args: cobra.NoArgs,
+		Short: "Delete what stale sandboxes have on this node, or only list it with --dry-run",
+		Long: `The agent does this by itself once a period, with what it has seen as stale for a whole period. It deletes
+ports from OVN's Northbound database and from Open vSwitch. What other plugins made is deleted at the next call of
+a runtime.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", output)
@@ -27,18 +29,18 @@ ends from Open vSwitch; what other plugins made is undone at the next call of a 
 			ctx, cancel := context.WithTimeout(cmd.Context(), operatorTimeout)
 			defer cancel()
 			defer agent.Close()
-			remains := agentapi.GCResult{}
-			if err := agent.Call(ctx, agentapi.OpGC, request, &remains); err != nil {
+			result := agentapi.GCResult{}
+			if err := agent.Call(ctx, agentapi.OpGC, request, &result); err != nil {
 				return explained(err)
 			}
 			if output == "json" {
-				return show.JSON(cmd.OutOrStdout(), remains.Sandboxes)
+				return show.JSON(cmd.OutOrStdout(), result.Sandboxes)
 			}
-			return show.Remains(cmd.OutOrStdout(), remains.Sandboxes)
+			return show.Remains(cmd.OutOrStdout(), result.Sandboxes)
 		},
 	}
 	cmd.Flags().StringVar(&agent.Socket, "socket", conf.DefaultAgentSocket, "socket that the agent serves")
-	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "only tell what would go, and why")
+	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "only list what would be deleted, and why")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
 	return cmd
 }

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"ovn-multinetd": main})
 }
 
-// TestScripts runs the scripts in testdata against what answers in the agent's place on agent.sock: what is left is seen by a
-// dry run and taken away by one that is not. One on broken.sock has no answer but an error.
+// TestScripts runs the scripts in testdata against what answers in the agent's place on agent.sock: what is left is
+// seen by a dry run and taken away by one that is not. One on broken.sock has no answer but an error.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",

@@ -48,13 +48,23 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 	daemon.ClusterFlag(flags, &c.ClusterID)
 	flags.StringVar(&c.OVSSocket, "ovs-socket", "/run/openvswitch/db.sock", "socket of this node's OVS database")
 	flags.StringVar(&c.Bridge, "bridge", "br-int", "OVN's integration bridge")
-	flags.StringVar(&c.PodResources, "pod-resources-socket", conf.DefaultPodResources, "kubelet's socket that tells which devices it gave to a pod")
-	flags.StringSliceVar(&keep, "keep-on-primary", nil, "networks of pods, services and the API server: a pod whose default route goes by another interface reaches them by the first one")
-	flags.StringVar(&c.NADConfDir, "nad-conf-dir", "", "folder with CNI configurations for NetworkAttachmentDefinitions that have no spec.config; empty: none")
-	flags.BoolVar(&c.Isolated, "namespace-isolation", true, "pods may use the NetworkAttachmentDefinitions of their own namespace only, and those of --global-namespaces; false: those of all namespaces")
-	flags.StringSliceVar(&c.Global, "global-namespaces", []string{corev1.NamespaceDefault}, "namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation; empty: none")
-	flags.BoolVar(&c.Compatible, "cni-args-for-static", false, "pass ips and mac as IP and MAC in CNI_ARGS to plugins that do not declare the capabilities, with a Warning Event")
-	flags.DurationVar(&c.ReconcilePeriod, "reconcile-period", time.Minute, "time between two looks for what is left of containers that are gone; what is taken away was seen twice")
+	flags.StringVar(&c.PodResources, "pod-resources-socket", conf.DefaultPodResources,
+		"kubelet's socket that tells which devices it gave to a pod")
+	flags.StringSliceVar(&keep, "keep-on-primary", nil,
+		"networks of pods, services and the API server: a pod whose default route goes by another interface "+
+			"reaches them by the first one")
+	flags.StringVar(&c.NADConfDir, "nad-conf-dir", "",
+		"folder with CNI configurations for NetworkAttachmentDefinitions that have no spec.config; empty: none")
+	flags.BoolVar(&c.Isolated, "namespace-isolation", true,
+		"pods may use the NetworkAttachmentDefinitions of their own namespace only, and those of "+
+			"--global-namespaces; false: those of all namespaces")
+	flags.StringSliceVar(&c.Global, "global-namespaces", []string{corev1.NamespaceDefault},
+		"namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation; empty: none")
+	flags.BoolVar(&c.Compatible, "cni-args-for-static", false,
+		"pass ips and mac as IP and MAC in CNI_ARGS to plugins that do not declare the capabilities, with a "+
+			"Warning Event")
+	flags.DurationVar(&c.ReconcilePeriod, "reconcile-period", time.Minute,
+		"time between two reconcile passes; what every pass of a whole period saw as stale is deleted")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	cmd.AddCommand(forgetCommand(), gcCommand())
 	return cmd
@@ -88,7 +98,9 @@ func run(ctx context.Context, c conf.Agent) error {
 }
 
 // openSource returns the source of pods and networks, and what tells the identity of the cluster.
-func openSource(c conf.Agent, log *slog.Logger) (src agent.Source, cluster func(context.Context) (string, error), err error) {
+func openSource(
+	c conf.Agent, log *slog.Logger,
+) (src agent.Source, cluster func(context.Context) (string, error), err error) {
 	if c.Manifests != "" {
 		if src, err = source.NewManifests(c.Manifests, source.Changes{}, log); err != nil {
 			return nil, nil, err
