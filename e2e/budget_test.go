@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -46,15 +47,14 @@ func TestTransactions(t *testing.T) {
 	for _, k := range []int{1, 4, 8} {
 		t.Run(fmt.Sprintf("%d networks", k), func(t *testing.T) {
 			networks := strings.TrimSuffix(strings.Repeat("blue,green,", 4), ",")
-			p := c.pod(0, fmt.Sprintf("web-%d", k), strings.Join(strings.Split(networks, ",")[:k], ","))
+			p := c.Pod(0, fmt.Sprintf("web-%d", k), strings.Join(strings.Split(networks, ",")[:k], ","))
 			c.reset()
-			c.add(p)
+			c.Add(p)
 			nb, ovs := c.nb.Counts(), c.ovs.Counts()
 			equal(t, "ADD in NB: committed, refused, reading", []int{nb.Committed, nb.Refused, nb.ReadOnly}, []int{1, 0, 0})
 			equal(t, "ADD in OVS: committed, refused", []int{ovs.Committed, ovs.Refused}, []int{1, 0})
 			c.reset()
-			c.end(p)
-			c.asBefore()
+			c.Over(p)
 			nb, ovs = c.nb.Counts(), c.ovs.Counts()
 			equal(t, "DEL in NB: committed, refused, reading", []int{nb.Committed, nb.Refused, nb.ReadOnly}, []int{1, 0, 0})
 			equal(t, "DEL in OVS: committed, refused", []int{ovs.Committed, ovs.Refused}, []int{1, 0})
@@ -64,53 +64,47 @@ func TestTransactions(t *testing.T) {
 
 // TestPlainPodCostsNothing attaches a pod without the annotation while there is no agent at all.
 func TestPlainPodCostsNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{}, nil)
-	w.must(w.Nodes[0].KillAgent())
+	w := parallelWorld(t, lab.Options{}, nil)
+	w.Must(w.Nodes[0].KillAgent())
 	trace := filepath.Join(t.TempDir(), "strace")
-	p := w.pod(0, "plain", "")
-	w.add(p, lab.WithStrace(trace))
+	p := w.Pod(0, "plain", "")
+	w.Add(p, lab.WithStrace(trace))
 	w.noCall(trace)
-	w.del(p, lab.WithStrace(trace))
+	w.Del(p, lab.WithStrace(trace))
 	w.noCall(trace)
-	w.end(p)
-	w.asBefore()
+	w.Over(p)
 }
 
 // noCall reads a trace of one call of our plugin, which must not have tried to reach the agent.
 func (w *world) noCall(trace string) {
-	w.t.Helper()
-	if calls := regexp.MustCompile(`connect\(.*`).FindAllString(read(w.t, trace), -1); len(calls) > 0 {
-		w.t.Errorf("the plugin called somebody for a plain pod: %q", calls)
+	if calls := regexp.MustCompile(`connect\(.*`).FindAllString(read(w.T, trace), -1); len(calls) > 0 {
+		w.T.Errorf("the plugin called somebody for a plain pod: %q", calls)
 	}
 }
 
 // TestNoExec traces the plugin: it runs no other program and moves no link for OVN networks.
 func TestNoExec(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{}, nil)
+	w := parallelWorld(t, lab.Options{}, nil)
 	trace := filepath.Join(t.TempDir(), "strace")
-	p := w.pod(0, "web", "blue,green,blue,green")
-	w.add(p, lab.WithStrace(trace))
+	p := w.Pod(0, "web", "blue,green,blue,green")
+	w.Add(p, lab.WithStrace(trace))
 	w.noExec(trace)
-	w.del(p, lab.WithStrace(trace))
+	w.Del(p, lab.WithStrace(trace))
 	w.noExec(trace)
 	if deletes := regexp.MustCompile(`sendto\(.*RTM_DELLINK`).FindAllString(read(t, trace), -1); len(deletes) != 1 {
 		t.Errorf("%d requests RTM_DELLINK for the four links of a pod, want 1", len(deletes))
 	}
-	w.end(p)
-	w.asBefore()
+	w.Over(p)
 }
 
 // noExec reads a trace of one call of our plugin: the one execve is its own start.
 func (w *world) noExec(trace string) {
-	w.t.Helper()
-	text := read(w.t, trace)
+	text := read(w.T, trace)
 	if n := len(regexp.MustCompile(`execve\(`).FindAllString(text, -1)); n != 1 {
-		w.t.Errorf("%d calls of execve, want the plugin's own alone:\n%s", n, text)
+		w.T.Errorf("%d calls of execve, want the plugin's own alone:\n%s", n, text)
 	}
 	if strings.Contains(text, "RTM_SETLINK") && strings.Contains(text, "IFLA_NET_NS") {
-		w.t.Errorf("a link was moved between namespaces:\n%s", text)
+		w.T.Errorf("a link was moved between namespaces:\n%s", text)
 	}
 }
 
@@ -131,24 +125,24 @@ func read(t testing.TB, path string) string {
 func TestBytesFromNB(t *testing.T) {
 	t.Parallel()
 	c := newCounted(t)
-	c.must(c.Northd.Kill())
+	c.Must(c.Northd.Kill())
 	received := func(name string) int64 {
-		p := c.pod(0, name, "blue,green")
+		p := c.Pod(0, name, "blue,green")
 		c.nb.Reset()
 		added := make(chan error, 1)
 		go func() {
-			_, err := p.Add(c.ctx)
+			_, err := p.Add(c.Ctx)
 			added <- err
 		}()
 		for _, ifName := range []string{"net1", "net2"} {
-			c.must(lab.Eventually(c.ctx, func() error {
-				_, err := p.Node.VSCtl(c.ctx, "set", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:ovn-installed=true")
+			c.Must(lab.Eventually(c.Ctx, func() error {
+				_, err := p.Node.VSCtl(c.Ctx, "set", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:ovn-installed=true")
 				return err
 			}))
 		}
-		c.must(<-added)
+		c.Must(<-added)
 		n := c.nb.Counts().Received
-		c.end(p)
+		c.End(p)
 		return n
 	}
 	c.fill("blue", 0, 10)
@@ -163,8 +157,7 @@ func TestBytesFromNB(t *testing.T) {
 
 // fill puts the ports from..to onto a network, as if others had made them.
 func (c *counted) fill(network string, from, to int) {
-	c.t.Helper()
-	server := ovndbtest.AttachNB(c.t, c.NBSocket())
+	server := ovndbtest.AttachNB(c.T, c.NBSocket())
 	var ops []ovndbtest.Op
 	var keys []any
 	for i := from; i < to; i++ {
@@ -176,5 +169,43 @@ func (c *counted) fill(network string, from, to int) {
 	ops = append(ops, ovndbtest.Op{"op": "mutate", "table": "Logical_Switch",
 		"where":     []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey("shop/" + network))}},
 		"mutations": []any{[]any{"ports", "insert", ovndbtest.Set(keys...)}}})
-	server.Transact(c.t, ops...)
+	server.Transact(c.T, ops...)
+}
+
+// BenchmarkPod attaches and deletes a pod with k further networks on one node. Reported beside the chain's time are
+// our own plugin's share and the ratio of that to the rest of the chain (Flannel, bridge, host-local, portmap) in the
+// same run: times of different machines do not compare, ratios do.
+func BenchmarkPod(b *testing.B) {
+	w := newWorld(b, lab.Options{}, nil)
+	for _, k := range []int{0, 1, 4, 8} {
+		b.Run(fmt.Sprintf("k=%d", k), func(b *testing.B) {
+			networks := strings.Split(strings.TrimSuffix(strings.Repeat("blue,green,", 4), ","), ",")[:k]
+			n := w.Nodes[0]
+			ours, others := map[string]time.Duration{}, map[string]time.Duration{}
+			i := 0
+			for b.Loop() {
+				i++
+				b.StopTimer()
+				p := w.Pod(0, fmt.Sprintf("web-%d-%d", k, i), strings.Join(networks, ","))
+				n.ForgetRuns()
+				b.StartTimer()
+				w.Add(p)
+				w.Del(p)
+				b.StopTimer()
+				for _, run := range n.Runs() {
+					if run.Plugin == lab.PluginType {
+						ours[run.Command] += run.Took
+					} else {
+						others[run.Command] += run.Took
+					}
+				}
+				w.End(p)
+				b.StartTimer()
+			}
+			for _, command := range []string{"ADD", "DEL"} {
+				b.ReportMetric(float64(ours[command].Microseconds())/1000/float64(i), "ms-ours/"+command)
+				b.ReportMetric(float64(ours[command])/float64(others[command]), "ours:rest/"+command)
+			}
+		})
+	}
 }

@@ -19,22 +19,14 @@ import (
 // uncoded is the code of a plugin's error that has none of its own.
 const uncoded = conf.CodeDelegateFailed
 
-// sub is the world for a subtest.
-func (w *world) sub(t *testing.T) *world {
-	return &world{Lab: w.Lab, t: t, ctx: w.ctx, base: w.base}
-}
-
 // onNode runs a command on the first node.
 func (w *world) onNode(command ...string) {
-	w.t.Helper()
-	_, err := w.Nodes[0].Exec(w.ctx, command...)
-	w.must(err)
+	w.Exec(w.Nodes[0], command...)
 }
 
 // wire makes a pair of NICs on the first node, as a cable to a machine beside it would be: name is the node's end, name
 // with a p the far one.
 func (w *world) wire(name string, addrs ...string) {
-	w.t.Helper()
 	w.onNode("ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
 	w.onNode("ip", "link", "set", name, "up")
 	w.onNode("ip", "link", "set", name+"p", "up")
@@ -45,7 +37,6 @@ func (w *world) wire(name string, addrs ...string) {
 
 // files lists what is below a folder, but for host-local's lock and its memory of the last address.
 func (w *world) files(dir string) []string {
-	w.t.Helper()
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if os.IsNotExist(err) || err == nil && (d.IsDir() || d.Name() == "lock" || strings.HasPrefix(d.Name(), "last_reserved_ip.")) {
@@ -54,23 +45,21 @@ func (w *world) files(dir string) []string {
 		files = append(files, strings.TrimPrefix(path, dir+"/"))
 		return err
 	})
-	w.must(err)
+	w.Must(err)
 	return files
 }
 
 // results reads from the journal what a pod's delegates answered, in their order.
 func (w *world) results(p *lab.Pod) []*types100.Result {
-	w.t.Helper()
-	text, err := os.ReadFile(filepath.Join(p.Node.StateDir, "attached", p.Sandbox+"@eth0"))
-	w.must(err)
+	text := w.Read(filepath.Join(p.Node.StateDir, "attached", p.Sandbox+"@eth0"))
 	var entry struct{ Results []json.RawMessage }
-	w.must(json.Unmarshal(text, &entry))
+	w.Must(json.Unmarshal(text, &entry))
 	var results []*types100.Result
 	for _, r := range entry.Results {
 		result, err := create.CreateFromBytes(r)
-		w.must(err)
+		w.Must(err)
 		now, err := types100.GetResult(result)
-		w.must(err)
+		w.Must(err)
 		results = append(results, now)
 	}
 	return results
@@ -78,33 +67,31 @@ func (w *world) results(p *lab.Pod) []*types100.Result {
 
 // delegated holds the result of a pod's i-th delegate and the pod's network-status against the kernel.
 func (w *world) delegated(p *lab.Pod, i, position int, network, ifName string, want []string) {
-	w.t.Helper()
-	l, s, r := w.links(p)[ifName], w.status(p)[position], w.results(p)[i]
+	l, s, r := w.Links(p)[ifName], w.Status(p)[position], w.results(p)[i]
 	what := p.String() + " " + ifName
-	equal(w.t, what+" addresses", l.Prefixes(), want)
+	equal(w.T, what+" addresses", l.Prefixes(), want)
 	var inResult []string
 	for _, ip := range r.IPs {
 		inResult = append(inResult, ip.Address.String())
 	}
-	equal(w.t, what+" addresses in the result", inResult, want)
+	equal(w.T, what+" addresses in the result", inResult, want)
 	mac := ""
 	for _, iface := range r.Interfaces {
 		if iface.Name == ifName && iface.Sandbox == p.NetNS {
 			mac = iface.Mac
 		}
 	}
-	equal(w.t, what+" MAC in the result", strings.ToLower(mac), l.MAC)
-	equal(w.t, what+" in the status", []string{s.Name, s.Interface, strings.ToLower(s.Mac)}, []string{network, ifName, l.MAC})
-	equal(w.t, what+" ips in the status", s.IPs, l.IPs())
+	equal(w.T, what+" MAC in the result", strings.ToLower(mac), l.MAC)
+	equal(w.T, what+" in the status", []string{s.Name, s.Interface, strings.ToLower(s.Mac)}, []string{network, ifName, l.MAC})
+	equal(w.T, what+" ips in the status", s.IPs, l.IPs())
 }
 
 // reachBy pings by one interface of a pod: another may have a way to the node's addresses too. An IPv6 address of
 // another plugin's may still be checked for a double.
 func (w *world) reachBy(p *lab.Pod, ifName string, addrs ...string) {
-	w.t.Helper()
 	for _, addr := range addrs {
-		w.eventually(func() error {
-			_, err := p.Exec(w.ctx, "ping", "-c", "1", "-W", "1", "-I", ifName, addr)
+		w.Eventually(func() error {
+			_, err := p.Exec(w.Ctx, "ping", "-c", "1", "-W", "1", "-I", ifName, addr)
 			return err
 		})
 	}
@@ -150,40 +137,37 @@ func kinds(leases, tuned string) []kind {
 // result and the network-status agree, it carries traffic, and after the pod nothing of it is left on the node; what was
 // the node's is the node's again.
 func TestDelegateKinds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases, tuned := filepath.Join(w.Nodes[0].Dir, "delegate-leases"), filepath.Join(w.Nodes[0].Dir, "tuned")
 	w.wire("up0", "192.0.2.1/24", "2001:db8::1/64")
 	w.wire("card0", "203.0.113.1/24")
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 	for _, k := range kinds(leases, tuned) {
-		t.Run(k.name, func(t *testing.T) {
-			w := w.sub(t)
-			w.definition(k.name, k.config)
-			p := w.attached(0, "web", fmt.Sprintf(`[{"name":"blue"},{"name":"%s"%s}]`, k.name, k.element))
-			equal(t, "interfaces", len(w.links(p)), 3)
+		w.part(k.name, func(t *testing.T, w *world) {
+			w.NAD(k.name, k.config)
+			p := w.Attached(0, "web", fmt.Sprintf(`[{"name":"blue"},{"name":"%s"%s}]`, k.name, k.element))
+			equal(t, "interfaces", len(w.Links(p)), 3)
 			w.delegated(p, 0, 2, "shop/"+k.name, "net2", k.want)
-			if mac := w.links(p)["net2"].MAC; k.mac != "" && mac != k.mac {
+			if mac := w.Links(p)["net2"].MAC; k.mac != "" && mac != k.mac {
 				t.Errorf("the MAC is %s, not %s that was asked for", mac, k.mac)
 			}
 			if key, value, ok := strings.Cut(k.sysctl, "="); ok {
-				out, err := p.Exec(w.ctx, "cat", "/proc/sys/net/ipv4/conf/net2/"+key)
-				w.must(err)
+				out := w.Exec(p, "cat", "/proc/sys/net/ipv4/conf/net2/"+key)
 				equal(t, key, strings.TrimSpace(out), value)
 			}
-			own := w.links(p)["net1"]
+			own := w.Links(p)["net1"]
 			equal(t, "the OVN port beside it", w.portRow(p, "net1").Addresses, own.MAC+" "+own.IPs()[0])
-			equal(t, "the OVN interface in the status", w.status(p)[1].IPs, own.IPs())
+			equal(t, "the OVN interface in the status", w.Status(p)[1].IPs, own.IPs())
 			w.reachBy(p, "net2", k.reach...)
-			w.must(p.Check(w.ctx))
-			w.end(p)
+			w.Must(p.Check(w.Ctx))
+			w.End(p)
 			if k.linger != "" {
 				w.onNode("ip", "link", "del", k.linger)
 			}
 			equal(t, "leases that are left", w.files(leases), nil)
 			equal(t, "what tuning has left", w.files(tuned), nil)
-			w.must(w.RemoveManifest(k.name + ".yaml"))
-			w.asBefore()
+			w.Must(w.RemoveManifest(k.name + ".yaml"))
+			w.AsBefore()
 		})
 	}
 }
@@ -191,36 +175,33 @@ func TestDelegateKinds(t *testing.T) {
 // TestDelegateRefuses: what a plugin says for itself reaches the pod's owner, and nothing is left. tuning on top of
 // nothing has nothing to tune; the second plugin of a list takes the first one's work with it.
 func TestDelegateRefuses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	tuned := filepath.Join(w.Nodes[0].Dir, "tuned")
 	log := w.recorderOn("rec", "")
 	w.wire("up0")
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 	for _, c := range []struct{ name, config, words string }{
 		{"tuning alone", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"tuning","dataDir":"%s","mtu":1300}`, tuned), "delegate tuning: Required prevResult missing"},
 		{"tuning with a sysctl that is not there", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"refuses","plugins":[{"type":"macvlan","master":"up0"},
 			{"type":"tuning","dataDir":"%s","sysctl":{"net.ipv4.conf.IFNAME.nonsense":"1"}}]}`, tuned), "delegate tuning: open /proc/sys/net/ipv4/conf/net3/nonsense"},
 		{"macvlan without its master", `{"cniVersion":"1.0.0","type":"macvlan","master":"up9"}`, "delegate macvlan: "},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := w.sub(t)
-			w.must(os.RemoveAll(log))
-			w.definition("refuses", c.config)
-			p := w.pod(0, "web", "blue,rec,refuses")
-			_, err := p.Add(w.ctx)
-			w.refused(err, uncoded, "interface net3", "shop/refuses", c.words)
+		w.part(c.name, func(t *testing.T, w *world) {
+			w.Must(os.RemoveAll(log))
+			w.NAD("refuses", c.config)
+			p := w.Pod(0, "web", "blue,rec,refuses")
+			w.refused(w.TryAdd(p), uncoded, "interface net3", "shop/refuses", c.words)
 			commands, _ := w.calls(log)
 			equal(t, "the one that was made", commands, []string{"ADD net2", "DEL net2"})
-			for name := range w.links(p) {
+			for name := range w.Links(p) {
 				if strings.HasPrefix(name, "net") {
 					t.Errorf("%s is left in the pod", name)
 				}
 			}
 			equal(t, "what tuning has left", w.files(tuned), nil)
-			w.end(p)
-			w.must(w.RemoveManifest("refuses.yaml"))
-			w.asBefore()
+			w.End(p)
+			w.Must(w.RemoveManifest("refuses.yaml"))
+			w.AsBefore()
 		})
 	}
 }
@@ -228,31 +209,26 @@ func TestDelegateRefuses(t *testing.T) {
 // TestCardIsMissing: host-device cannot undo what it never did, and says so for as long as the namespace lives. That
 // holds the runtime's DEL up for a while and no longer, and a later pod's DEL ends it.
 func TestCardIsMissing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
-	w.definition("card", `{"cniVersion":"1.0.0","type":"host-device","device":"card9"}`)
-	p := w.pod(0, "web", "blue,card")
-	_, err := p.Add(w.ctx)
-	w.refused(err, uncoded, "interface net2: network shop/card", "delegate host-device: failed to find host device: Link not found")
-	w.refused(p.Del(w.ctx), uncoded, "interface net2: network shop/card", "delegate host-device: failed to find")
-	w.end(p)
-	later := w.attached(0, "later", "blue")
-	w.end(later)
-	w.asBefore()
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w.NAD("card", `{"cniVersion":"1.0.0","type":"host-device","device":"card9"}`)
+	p := w.Pod(0, "web", "blue,card")
+	w.refused(w.TryAdd(p), uncoded, "interface net2: network shop/card", "delegate host-device: failed to find host device: Link not found")
+	w.refused(p.Del(w.Ctx), uncoded, "interface net2: network shop/card", "delegate host-device: failed to find")
+	w.End(p)
+	later := w.Attached(0, "later", "blue")
+	w.Over(later)
 }
 
 // stdins reads the configurations that a recorder was given, by "<command> <tag>", the tag of its configuration's.
 func (w *world) stdins(log string) (order []string, by map[string]map[string]json.RawMessage) {
-	w.t.Helper()
-	text, err := os.ReadFile(log)
-	w.must(err)
+	text := w.Read(log)
 	by = map[string]map[string]json.RawMessage{}
 	for line := range strings.Lines(string(text)) {
 		var call struct {
 			Command string
 			Stdin   map[string]json.RawMessage
 		}
-		w.must(json.Unmarshal([]byte(line), &call))
+		w.Must(json.Unmarshal([]byte(line), &call))
 		key := call.Command + " " + strings.Trim(string(call.Stdin["tag"]), `"`)
 		order = append(order, key)
 		by[key] = call.Stdin
@@ -262,15 +238,14 @@ func (w *world) stdins(log string) (order []string, by map[string]map[string]jso
 
 // same compares JSON, whatever the order of its keys.
 func (w *world) same(what string, got json.RawMessage, want string) {
-	w.t.Helper()
 	var g, x any
 	if len(got) > 0 {
-		w.must(json.Unmarshal(got, &g))
+		w.Must(json.Unmarshal(got, &g))
 	}
 	if want != "" {
-		w.must(json.Unmarshal([]byte(want), &x))
+		w.Must(json.Unmarshal([]byte(want), &x))
 	}
-	equal(w.t, what, g, x)
+	equal(w.T, what, g, x)
 }
 
 // answer is one and the same CNI result in the shape of a version.
@@ -291,8 +266,7 @@ func answer(version string) string {
 // 2), and the pod's network-status is the same whichever it was.
 // Conformance: C-1 C-35
 func TestDelegateVersions(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "recorder.log")
 	for _, c := range []struct {
 		given, version string
@@ -314,19 +288,18 @@ func TestDelegateVersions(t *testing.T) {
 			{"list", fmt.Sprintf(`{%s"plugins":[{%s},{"type":"recorder","log":"%s","tag":"two"}]}`, keys, one, log),
 				[]string{"ADD one", "ADD two", "DEL two", "DEL one"}},
 		} {
-			t.Run(fmt.Sprintf("%s %q", form.name, c.given), func(t *testing.T) {
-				w := w.sub(t)
-				w.must(os.RemoveAll(log))
-				w.definition("versions", form.config)
-				p := w.attached(0, "web", "versions")
-				s := w.status(p)[1]
+			w.part(fmt.Sprintf("%s %q", form.name, c.given), func(t *testing.T, w *world) {
+				w.Must(os.RemoveAll(log))
+				w.NAD("versions", form.config)
+				p := w.Attached(0, "web", "versions")
+				s := w.Status(p)[1]
 				mac := "02:00:00:00:0b:01"
 				if c.version < "0.3.0" {
 					mac = ""
 				}
 				equal(t, "status", []any{s.Name, s.Interface, s.Mac, s.IPs, s.DNS.Nameservers, s.Default},
 					[]any{"shop/versions", "net1", mac, []string{"192.0.2.9"}, []string{"192.0.2.53"}, false})
-				w.end(p)
+				w.End(p)
 				order, by := w.stdins(log)
 				equal(t, "calls", order, form.order)
 				for key, stdin := range by {
@@ -338,8 +311,8 @@ func TestDelegateVersions(t *testing.T) {
 					}
 					w.same(key+": prevResult", stdin["prevResult"], want)
 				}
-				w.must(w.RemoveManifest("versions.yaml"))
-				w.asBefore()
+				w.Must(w.RemoveManifest("versions.yaml"))
+				w.AsBefore()
 			})
 		}
 	}

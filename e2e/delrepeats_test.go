@@ -79,12 +79,12 @@ func TestDelRepeats(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &counted{world: c.sub(t), nb: c.nb, ovs: c.ovs}
-			c.must(os.WriteFile(stuck, nil, 0o600))
-			p := c.attached(0, "web", tt.networks)
+			c.Must(os.WriteFile(stuck, nil, 0o600))
+			p := c.Attached(0, "web", tt.networks)
 			c.reset()
 			failed := c.delFails(p)
 			c.noPorts(p)
-			c.eventually(func() error { return c.unanswered(n) })
+			c.Eventually(func() error { return c.unanswered(n) })
 			equal(t, "transactions of the first DEL", c.committed(), []int{tt.released, tt.released})
 
 			agent := startCounter(t, filepath.Join(n.Dir, "counter.sock"))
@@ -107,18 +107,17 @@ func TestDelRepeats(t *testing.T) {
 			}
 			equal(t, "journal", c.journalled(n), journal)
 
-			c.must(os.Remove(stuck))
-			c.end(p)
+			c.Must(os.Remove(stuck))
+			c.End(p)
 			equal(t, "journal in the end", c.journalled(n), nil)
-			c.asBefore()
+			c.AsBefore()
 		})
 	}
 }
 
 // delFails calls DEL once. It returns 1 when it failed, which it may for the delegate alone.
 func (c *counted) delFails(p *lab.Pod) int {
-	c.t.Helper()
-	err := p.Del(c.ctx)
+	err := p.Del(c.Ctx)
 	if err == nil {
 		return 0
 	}
@@ -146,7 +145,7 @@ const delBound = 20 * time.Second
 
 // delOf is a DEL of the whole chain, as a runtime calls it: without a namespace's path when that is gone.
 func (w *delWorld) delOf(d *deleted, opts ...lab.CallOption) error {
-	ctx, cancel := context.WithTimeout(w.ctx, delBound)
+	ctx, cancel := context.WithTimeout(w.Ctx, delBound)
 	defer cancel()
 	return d.Del(ctx, opts...)
 }
@@ -157,7 +156,6 @@ const triesOfDel = 22
 // asked reads from the trace of a DEL how it asked the agent: without a journal there is nothing to ask, and an agent that is
 // there is asked once. If it knows of another container that is gone, the DEL of the one takes up the other.
 func (w *delWorld) asked(d *deleted, trace string) {
-	w.t.Helper()
 	least, most := 1, 2
 	switch {
 	case !d.has(noJournal):
@@ -167,36 +165,33 @@ func (w *delWorld) asked(d *deleted, trace string) {
 	case !d.has(noNetNS):
 		least = 0
 	}
-	text := read(w.t, trace)
+	text := read(w.T, trace)
 	if n := len(regexp.MustCompile(`connect\(`).FindAllString(text, -1)); n < least || n > most {
-		w.t.Errorf("%s: the plugin tried to reach the agent %d times, want %d to %d", d.Name, n, least, most)
+		w.T.Errorf("%s: the plugin tried to reach the agent %d times, want %d to %d", d.Name, n, least, most)
 	}
 }
 
 // unheard takes a pod away whose DEL is killed when it has done everything but tell the agent. The runtime repeats it, with
 // nothing left to do.
 func (w *delWorld) unheard() *lab.Pod {
-	w.t.Helper()
-	p := w.attached(0, "unheard", totalNADs[1])
-	w.killed(p.Del(w.ctx, lab.WithEnv(failpoint.Env+"=handed-over")))
-	w.must(p.RemoveNetNS())
-	w.del(p)
+	p := w.Attached(0, "unheard", totalNADs[1])
+	w.killed(p.Del(w.Ctx, lab.WithEnv(failpoint.Env+"=handed-over")))
+	w.Must(p.RemoveNetNS())
+	w.Del(p)
 	return p
 }
 
 // swept waits until the agent has found by itself what it was not told. That is a release that comes late, and no journal that
 // was lost.
 func (w *delWorld) swept(p *lab.Pod) {
-	w.t.Helper()
 	w.noPorts(p)
-	equal(w.t, p.Name+": the agent says", w.saidLost(p), "")
-	w.must(p.RemoveManifest())
+	equal(w.T, p.Name+": the agent says", w.saidLost(p), "")
+	w.Must(p.RemoveManifest())
 }
 
 // saidLost is what the agent's log says of a container whose journal was lost, "" for nothing.
 func (w *delWorld) saidLost(p *lab.Pod) (said string) {
-	w.t.Helper()
-	for line := range strings.Lines(read(w.t, p.Node.Agent.LogPath())) {
+	for line := range strings.Lines(read(w.T, p.Node.Agent.LogPath())) {
 		if strings.Contains(line, "journal has lost") && strings.Contains(line, p.Sandbox) {
 			said = line
 		}

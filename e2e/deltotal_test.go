@@ -90,18 +90,17 @@ func newDelWorld(t *testing.T) *delWorld {
 	w.leases = filepath.Join(w.Nodes[0].Dir, "delegate-leases")
 	w.onNode("ip", "link", "add", "dtbr0", "address", "02:00:00:00:80:01", "type", "bridge")
 	w.makeNADs()
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 	return w
 }
 
 // makeNADs writes those that are not there.
 func (w *delWorld) makeNADs() {
-	w.t.Helper()
 	for i, name := range totalNADs {
-		w.nad(name, totalConfig(i))
+		w.NAD(name, totalConfig(i))
 	}
 	for i, name := range totalDelegates {
-		w.definition(name, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"%s","type":"bridge","bridge":"dtbr0","ipam":%s}`,
+		w.NAD(name, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"%s","type":"bridge","bridge":"dtbr0","ipam":%s}`,
 			name, ipam(w.leases, fmt.Sprintf("10.8%d.0.0/24", 8+i))))
 	}
 	for i, name := range totalNADs {
@@ -129,27 +128,26 @@ func TestDelIsTotal(t *testing.T) {
 
 // delAll takes one pod of each kind away in one state of the node.
 func (w *delWorld) delAll(node int) {
-	w.t.Helper()
 	pods := w.attachAll(node)
-	w.must(w.rivals(pods, (*delWorld).heldRival))
+	w.Must(w.rivals(pods, (*delWorld).heldRival))
 	w.takeAway(node, pods)
-	traces := w.t.TempDir()
-	w.must(each(pods, func(d *deleted) error { return w.delOf(d, lab.WithStrace(filepath.Join(traces, d.Name))) }))
+	traces := w.T.TempDir()
+	w.Must(each(pods, func(d *deleted) error { return w.delOf(d, lab.WithStrace(filepath.Join(traces, d.Name))) }))
 	w.atOnce(pods)
 	for _, d := range pods {
 		w.asked(d, filepath.Join(traces, d.Name))
 	}
-	w.must(each(pods, func(d *deleted) error { return w.delOf(d) }))
+	w.Must(each(pods, func(d *deleted) error { return w.delOf(d) }))
 	w.settles(pods, (*deleted).meanwhile)
-	w.impatient(node, func() { w.must(w.rivals(pods, (*delWorld).earlyRival)) })
+	w.impatient(node, func() { w.Must(w.rivals(pods, (*delWorld).earlyRival)) })
 
 	for _, d := range pods { // the runtime does that after a DEL that succeeded
-		w.must(d.RemoveNetNS())
+		w.Must(d.RemoveNetNS())
 	}
 	w.giveBack(node)
 	w.settles(pods, func(d *deleted) left { return left{Lease: !d.has(noJournal)} })
-	w.must(each(pods, func(d *deleted) error { return w.delOf(d) }))
-	w.must(w.rivals(pods, (*delWorld).lateRival))
+	w.Must(each(pods, func(d *deleted) error { return w.delOf(d) }))
+	w.Must(w.rivals(pods, (*delWorld).lateRival))
 	w.reported(pods)
 	w.endAll(pods)
 }
@@ -170,17 +168,16 @@ func each(pods []*deleted, f func(*deleted) error) error {
 
 // attachAll attaches a pod of each kind, with an address of its choice, and makes its rival.
 func (w *delWorld) attachAll(node int) (pods []*deleted) {
-	w.t.Helper()
 	for kind := range kindsOfPod {
 		d := &deleted{kind: node | kind}
 		which := kind & noNAD // of the NADs' halves
 		first := fmt.Sprintf(`{"name":"%s","ips":["10.8%d.0.%d","fd8%d::%d"]}`, totalNADs[2*which], 2*which, 100+kind, 2*which, 100+kind)
-		d.Pod = w.pod(0, without(d.kind), fmt.Sprintf(`[%s,{"name":"%s"},{"name":"%s"}]`, first, totalNADs[2*which+1], totalDelegates[which]))
-		d.rival = w.pod((bits.OnesCount(uint(kind))+1)%2, "wants-"+d.Name, "["+first+"]")
+		d.Pod = w.Pod(0, without(d.kind), fmt.Sprintf(`[%s,{"name":"%s"},{"name":"%s"}]`, first, totalNADs[2*which+1], totalDelegates[which]))
+		d.rival = w.Pod((bits.OnesCount(uint(kind))+1)%2, "wants-"+d.Name, "["+first+"]")
 		pods = append(pods, d)
 	}
-	w.must(each(pods, func(d *deleted) error {
-		_, err := d.Add(w.ctx)
+	w.Must(each(pods, func(d *deleted) error {
+		_, err := d.Add(w.Ctx)
 		return err
 	}))
 	for _, d := range pods {
@@ -192,7 +189,6 @@ func (w *delWorld) attachAll(node int) (pods []*deleted) {
 
 // takeAway has things go missing: those that the controller has to notice first, and last those that the agent would act on.
 func (w *delWorld) takeAway(node int, pods []*deleted) {
-	w.t.Helper()
 	for _, name := range append(totalNADs[2:], totalDelegates[1]) {
 		w.removeNAD(name)
 	}
@@ -200,29 +196,28 @@ func (w *delWorld) takeAway(node int, pods []*deleted) {
 		w.fenced("shop/" + name)
 	}
 	if node&noAgent != 0 {
-		w.must(w.Nodes[0].KillAgent())
+		w.Must(w.Nodes[0].KillAgent())
 	}
 	if node&noNB != 0 {
-		w.must(w.NB.Kill())
+		w.Must(w.NB.Kill())
 	}
 	if node&noAPI != 0 {
-		w.must(os.Rename(w.Manifests, w.Manifests+".away"))
+		w.Must(os.Rename(w.Manifests, w.Manifests+".away"))
 	}
 	for _, d := range pods {
 		if !d.has(noNetNS) {
-			w.must(d.RemoveNetNS())
+			w.Must(d.RemoveNetNS())
 		}
 		if !d.has(noJournal) {
-			w.must(os.Remove(filepath.Join(d.Node.StateDir, "attached", d.Sandbox+"@eth0")))
-			results, err := filepath.Glob(filepath.Join(d.Node.StateDir, "results", "*", "*"+d.Sandbox+"*"))
-			w.must(err)
-			equal(w.t, d.Name+": results of delegates", len(results), 1)
+			w.Must(os.Remove(filepath.Join(d.Node.StateDir, "attached", d.Sandbox+"@eth0")))
+			results := w.Glob(filepath.Join(d.Node.StateDir, "results", "*", "*"+d.Sandbox+"*"))
+			equal(w.T, d.Name+": results of delegates", len(results), 1)
 			for _, path := range results {
-				w.must(os.Remove(path))
+				w.Must(os.Remove(path))
 			}
 		}
 	}
-	w.eventually(func() error { // the kernel takes its time
+	w.Eventually(func() error { // the kernel takes its time
 		for d, l := range w.look(pods) {
 			if !d.has(noNetNS) && l.Ends > 0 {
 				return fmt.Errorf("%s has host ends still", d.Name)
@@ -234,15 +229,14 @@ func (w *delWorld) takeAway(node int, pods []*deleted) {
 
 // giveBack brings back what is missing. The agent comes before NB, and has to wait for it.
 func (w *delWorld) giveBack(node int) {
-	w.t.Helper()
 	if node&noAPI != 0 {
-		w.must(os.Rename(w.Manifests+".away", w.Manifests))
+		w.Must(os.Rename(w.Manifests+".away", w.Manifests))
 	}
 	if node&noAgent != 0 {
-		w.must(w.Nodes[0].StartAgent(w.ctx))
+		w.Must(w.Nodes[0].StartAgent(w.Ctx))
 	}
 	if node&noNB != 0 {
-		w.must(w.NB.Restart(w.ctx))
+		w.Must(w.NB.Restart(w.Ctx))
 	}
 	w.makeNADs()
 }
@@ -250,20 +244,17 @@ func (w *delWorld) giveBack(node int) {
 // look reads what is left of each pod. NB is read first, unless it is away: whose address is free there has neither host ends
 // nor plugs any more, for the next one may have it already.
 func (w *delWorld) look(pods []*deleted) map[*deleted]left {
-	w.t.Helper()
 	n := w.Nodes[0]
 	rows := map[string]int{}
 	if w.NB.Running() {
-		out, err := w.NBCtl(w.ctx, "--format=json", "--columns=external_ids", "list", "Logical_Switch_Port")
-		w.must(err)
+		out := w.NBCtl("--format=json", "--columns=external_ids", "list", "Logical_Switch_Port")
 		rows = w.bySandbox(out, "ovn-multinet/sandbox")
 	}
-	out, err := n.VSCtl(w.ctx, "--format=json", "--columns=external_ids", "list", "Interface")
-	w.must(err)
+	out := w.VSCtl(n, "--format=json", "--columns=external_ids", "list", "Interface")
 	plugs, state, all := w.bySandbox(out, "sandbox"), w.files(n.StateDir), map[*deleted]left{}
 	for _, d := range pods {
 		l := left{Rows: rows[d.Sandbox], Plugs: plugs[d.Sandbox], Lease: w.leaseOf(d) != ""}
-		w.must(n.Do(func() error { // a list of all may have gaps while links come and go
+		w.Must(n.Do(func() error { // a list of all may have gaps while links come and go
 			for _, name := range []string{"net1", "net2"} {
 				if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + agentapi.HostVeth(d.Sandbox, name)); err == nil {
 					l.Ends++
@@ -275,7 +266,7 @@ func (w *delWorld) look(pods []*deleted) map[*deleted]left {
 		l.Attached, l.Release = slices.Contains(state, "attached/"+file), slices.Contains(state, "release/"+file)
 		all[d] = l
 		if w.NB.Running() && l.Rows == 0 && l.Ends+l.Plugs > 0 {
-			w.t.Errorf("%s: its addresses are free before its ends are gone: %+v", d.Name, l)
+			w.T.Errorf("%s: its addresses are free before its ends are gone: %+v", d.Name, l)
 		}
 	}
 	return all
@@ -283,9 +274,8 @@ func (w *delWorld) look(pods []*deleted) map[*deleted]left {
 
 // bySandbox counts the rows of a table of external_ids by the sandbox in them.
 func (w *delWorld) bySandbox(out, key string) map[string]int {
-	w.t.Helper()
 	var table struct{ Data [][]json.RawMessage }
-	w.must(json.Unmarshal([]byte(out), &table))
+	w.Must(json.Unmarshal([]byte(out), &table))
 	count := map[string]int{}
 	for _, row := range table.Data {
 		count[w.pairs(row[0])[key]]++
@@ -295,7 +285,6 @@ func (w *delWorld) bySandbox(out, key string) map[string]int {
 
 // leaseOf is the file of the delegate's lease, "" without: host-local writes into it whose it is.
 func (w *delWorld) leaseOf(d *deleted) string {
-	w.t.Helper()
 	for _, name := range w.files(w.leases) {
 		text, err := os.ReadFile(filepath.Join(w.leases, name))
 		if err == nil && strings.Contains(string(text), d.Sandbox) {
@@ -307,8 +296,7 @@ func (w *delWorld) leaseOf(d *deleted) string {
 
 // settles waits until of each pod there is what is to be.
 func (w *delWorld) settles(pods []*deleted, want func(*deleted) left) {
-	w.t.Helper()
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		var errs []error
 		for d, got := range w.look(pods) {
 			if want := want(d); got != want {
@@ -321,13 +309,12 @@ func (w *delWorld) settles(pods []*deleted, want func(*deleted) left) {
 
 // atOnce holds what the plugin does by itself: the links, its journal and the delegates, before the DEL returns.
 func (w *delWorld) atOnce(pods []*deleted) {
-	w.t.Helper()
 	for d, got := range w.look(pods) {
 		want := left{Lease: !d.has(noJournal)}
 		if !d.has(noJournal) && d.has(noNetNS) {
 			want.Ends = 2
 		}
-		equal(w.t, d.Name+": ends, lease and journal right after its DEL", left{Ends: got.Ends, Lease: got.Lease, Attached: got.Attached}, want)
+		equal(w.T, d.Name+": ends, lease and journal right after its DEL", left{Ends: got.Ends, Lease: got.Lease, Attached: got.Attached}, want)
 	}
 }
 
@@ -358,20 +345,18 @@ func (d *deleted) meanwhile() left {
 // rivals has each pod's rival try. It has no network but ours.
 func (w *delWorld) rivals(pods []*deleted, try func(*delWorld, *deleted, error)) error {
 	return each(pods, func(d *deleted) error {
-		_, err := d.rival.Add(w.ctx, lab.OnlyOurs(&types100.Result{CNIVersion: "1.0.0"}))
+		_, err := d.rival.Add(w.Ctx, lab.OnlyOurs(&types100.Result{CNIVersion: "1.0.0"}))
 		try(w, d, err)
 		return nil
 	})
 }
 
 func (w *delWorld) heldRival(d *deleted, err error) {
-	w.t.Helper()
 	w.refused(err, conf.CodeInUse, "is in use by shop/"+d.Name)
 }
 
 // earlyRival tries while something is missing: it gets the address if that is free, and nothing else is in its way.
 func (w *delWorld) earlyRival(d *deleted, err error) {
-	w.t.Helper()
 	switch free := d.meanwhile().Rows == 0; {
 	case d.rival.Node == d.Node && !d.has(noAgent):
 		w.refused(err, conf.CodeTryAgain, "agent at "+d.Node.AgentSocket)
@@ -384,24 +369,22 @@ func (w *delWorld) earlyRival(d *deleted, err error) {
 	case !d.has(noAPI):
 		w.refused(err, conf.CodeTryAgain, "network-status")
 	case err != nil:
-		w.t.Errorf("%s: its address is free, but %v", d.Name, err)
+		w.T.Errorf("%s: its address is free, but %v", d.Name, err)
 	}
 }
 
 // lateRival gets the address, and what is more the very row.
 func (w *delWorld) lateRival(d *deleted, err error) {
-	w.t.Helper()
 	if err != nil {
-		w.t.Errorf("%s: its address is not to be had afterwards: %v", d.Name, err)
+		w.T.Errorf("%s: its address is not to be had afterwards: %v", d.Name, err)
 		return
 	}
-	equal(w.t, d.Name+": the lease of its rival", w.portRow(d.rival, "net1").UUID, d.row)
+	equal(w.T, d.Name+": the lease of its rival", w.portRow(d.rival, "net1").UUID, d.row)
 }
 
 // reported reads the agent's log: it names each container that the journal had lost, and no other.
 func (w *delWorld) reported(pods []*deleted) {
-	w.t.Helper()
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		var errs []error
 		for _, d := range pods {
 			said := w.saidLost(d.Pod)
@@ -409,9 +392,9 @@ func (w *delWorld) reported(pods []*deleted) {
 			case lost && said == "":
 				errs = append(errs, fmt.Errorf("%s: nobody says that its journal was lost", d.Name))
 			case lost && (!strings.Contains(said, "level=WARN") || !strings.Contains(said, "pod="+d.String())):
-				w.t.Errorf("%s: %s", d.Name, said)
+				w.T.Errorf("%s: %s", d.Name, said)
 			case !lost && said != "":
-				w.t.Errorf("%s had a journal: %s", d.Name, said)
+				w.T.Errorf("%s had a journal: %s", d.Name, said)
 			}
 		}
 		return errors.Join(errs...)
@@ -420,22 +403,20 @@ func (w *delWorld) reported(pods []*deleted) {
 
 // endAll takes the rest away: nothing is left but the leases of which only a journal knew.
 func (w *delWorld) endAll(pods []*deleted) {
-	w.t.Helper()
-	w.must(each(pods, func(d *deleted) error {
-		err := d.rival.Del(w.ctx, lab.OnlyOurs(nil))
+	w.Must(each(pods, func(d *deleted) error {
+		err := d.rival.Del(w.Ctx, lab.OnlyOurs(nil))
 		return errors.Join(err, d.rival.RemoveNetNS(), d.rival.RemoveManifest(), d.RemoveManifest())
 	}))
-	w.asBefore()
+	w.AsBefore()
 	for _, d := range pods {
 		if lease := w.leaseOf(d); lease != "" {
-			w.must(os.Remove(filepath.Join(w.leases, lease)))
+			w.Must(os.Remove(filepath.Join(w.leases, lease)))
 		}
 	}
 }
 
 // impatient has the plugins of nodes give up soon that wait for what is away.
 func (w *delWorld) impatient(node int, do func()) {
-	w.t.Helper()
 	for i, n := range w.Nodes {
 		if before := n.PluginConf; node&noNB != 0 || i == 0 && node&noAgent != 0 {
 			n.PluginConf = func(entry map[string]any) { before(entry); entry["timeout"] = "2s" }

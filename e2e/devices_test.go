@@ -27,23 +27,19 @@ type has = map[string][]string
 
 // kubelet has the first node's pod-resources API answer until the test ends.
 func (w *world) kubelet() *lab.PodResources {
-	w.t.Helper()
 	k, stop, err := w.Nodes[0].ServePodResources()
-	w.must(err)
-	w.t.Cleanup(stop)
+	w.Must(err)
+	w.T.Cleanup(stop)
 	return k
 }
 
 // ofResource writes a NAD into namespace shop that takes the devices of a resource.
 func (w *world) ofResource(name, resource, config string) {
-	w.t.Helper()
-	w.must(w.WriteManifest(nadFile(name), strings.Replace(manifest(name, config), "spec:\n",
-		fmt.Sprintf("  annotations: {%s: %q}\nspec:\n", netmodel.ResourceNameAnnotation, resource), 1)))
+	w.NAD(name, config, netmodel.ResourceNameAnnotation, resource)
 }
 
 // taking writes such a NAD whose plugin only writes down how it is called.
 func (w *world) taking(name, resource, keys string) (log string) {
-	w.t.Helper()
 	log = filepath.Join(w.Nodes[0].Dir, name+".log")
 	w.ofResource(name, resource, fmt.Sprintf(`{"cniVersion":"1.0.0","type":"recorder","log":"%s","result":{"cniVersion":"1.0.0"}%s}`, log, keys))
 	return log
@@ -51,7 +47,6 @@ func (w *world) taking(name, resource, keys string) (log string) {
 
 // devices are the IDs that a recorder's calls were told, by "<command> <interface>", each as deviceID and as pciBusID.
 func (w *world) devices(log string) map[string][2]string {
-	w.t.Helper()
 	ids := map[string][2]string{}
 	for _, c := range w.told(log) {
 		ids[c.command+" "+c.ifName] = [2]string{fmt.Sprint(c.stdin["deviceID"]), fmt.Sprint(c.stdin["pciBusID"])}
@@ -80,7 +75,7 @@ func TestDevices(t *testing.T) {
 	// As numbers, a.0 is behind 2.1 and card-10 behind card-9; as strings, card-10 is before card-9.
 	k.Give("shop", "web", has{nics: {"0000:3b:0a.0", "0000:3b:02.1"}, cards: {"card-9"}}, has{nics: {"0000:3b:02.0", "0000:3b:0a.0"}, cards: {"card-10"}})
 
-	p := w.attached(0, "web", "vf,blue,vf,card")
+	p := w.Attached(0, "web", "vf,blue,vf,card")
 	want := map[string][2]string{"ADD net1": both("0000:3b:02.0"), "ADD net3": both("0000:3b:02.1")}
 	equal(t, "devices of the first plugin", w.devices(one), want)
 	equal(t, "devices of the other resource", w.devices(card), map[string][2]string{"ADD net4": both("card-10")})
@@ -102,13 +97,13 @@ func TestDevices(t *testing.T) {
 			equal(t, filepath.Base(log)+": runtimeConfig", strings.Replace(fmt.Sprint(c.stdin["runtimeConfig"]), "<nil>", "map[]", 1), wanted)
 		}
 	}
-	other := w.attached(0, "other", "blue")
-	w.reachBy(p, "net2", w.links(other)["net1"].IPs()...)
+	other := w.Attached(0, "other", "blue")
+	w.reachBy(p, "net2", w.Links(other)["net1"].IPs()...)
 	equal(t, "questions", k.Asked(), 1)
-	w.must(p.Check(w.ctx))
-	w.end(p, other)
+	w.Must(p.Check(w.Ctx))
+	w.End(p, other)
 	equal(t, "questions in the end", k.Asked(), 1)
-	w.asBefore()
+	w.AsBefore()
 }
 
 // TestDeviceThatIsAskedFor: a pod may choose among its own devices, and what it chose no other attachment gets.
@@ -117,11 +112,10 @@ func TestDeviceThatIsAskedFor(t *testing.T) {
 	k := w.kubelet()
 	log := w.taking("vf", nics, "")
 	k.Give("shop", "web", has{nics: {"0000:3b:02.2", "0000:3b:02.1", "0000:3b:02.0"}})
-	p := w.attached(0, "web", `[{"name":"vf"},{"name":"vf","deviceID":"0000:3b:02.0"},{"name":"vf"}]`)
+	p := w.Attached(0, "web", `[{"name":"vf"},{"name":"vf","deviceID":"0000:3b:02.0"},{"name":"vf"}]`)
 	equal(t, "devices", w.devices(log), map[string][2]string{
 		"ADD net1": both("0000:3b:02.1"), "ADD net2": both("0000:3b:02.0"), "ADD net3": both("0000:3b:02.2")})
-	w.end(p)
-	w.asBefore()
+	w.Over(p)
 }
 
 // TestArgumentsOfDelegates: a plugin that refuses what it does not know (as some do with CNI_ARGS) is told not to, whatever
@@ -134,19 +128,19 @@ func TestArgumentsOfDelegates(t *testing.T) {
 		"IgnoreUnknown=1;": "IgnoreUnknown=1;",
 		"IgnoreUnknown=0;": "IgnoreUnknown=1;",
 	} {
-		w.must(os.RemoveAll(log))
-		p := w.pod(0, "web", "rec")
+		w.Must(os.RemoveAll(log))
+		p := w.Pod(0, "web", "rec")
 		pod := fmt.Sprintf("K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=%s", p.UID)
-		w.add(p, lab.WithEnv("CNI_ARGS="+given+pod))
-		w.must(p.Check(w.ctx, lab.WithEnv("CNI_ARGS="+given+pod)))
-		w.del(p, lab.WithEnv("CNI_ARGS="+given+pod))
+		w.Add(p, lab.WithEnv("CNI_ARGS="+given+pod))
+		w.Must(p.Check(w.Ctx, lab.WithEnv("CNI_ARGS="+given+pod)))
+		w.Del(p, lab.WithEnv("CNI_ARGS="+given+pod))
 		for _, c := range w.told(log) {
 			equal(t, fmt.Sprintf("%s with %q", c.command, given), c.args, want+pod)
 		}
 		equal(t, "calls", w.toldOf(log, p), []string{"ADD web net1", "CHECK web net1", "DEL web net1"})
-		w.end(p)
+		w.End(p)
 	}
-	w.asBefore()
+	w.AsBefore()
 }
 
 // TestDeviceWhenAllIsForgotten: kubelet forgets a pod long before its last DEL, and NADs are edited and deleted. CHECK, DEL
@@ -165,28 +159,27 @@ func TestDeviceWhenAllIsForgotten(t *testing.T) {
 		{"deleted", func(w *world) { w.removeNAD("vf") }},
 	} {
 		for _, by := range []string{"DEL", "GC"} {
-			t.Run("NAD "+changed.name+", ended by "+by, func(t *testing.T) {
-				w := w.sub(t)
-				w.must(os.RemoveAll(log))
+			w.part("NAD "+changed.name+", ended by "+by, func(t *testing.T, w *world) {
+				w.Must(os.RemoveAll(log))
 				w.ofResource("vf", nics, config(7))
 				k, stop, err := w.Nodes[0].ServePodResources()
-				w.must(err)
+				w.Must(err)
 				k.Give("shop", "web", has{nics: {"0000:3b:02.1", "0000:3b:02.0"}})
-				p := w.attached(0, "web", "vf,blue,vf")
+				p := w.Attached(0, "web", "vf,blue,vf")
 				k.Take("shop", "web")
 				stop() // nor does it answer at all any more
 				changed.do(w)
-				w.must(p.Check(w.ctx))
-				w.must(w.Nodes[0].GC(w.ctx, []*lab.Pod{p}, lab.WithoutCache()))
+				w.Must(p.Check(w.Ctx))
+				w.Must(w.Nodes[0].GC(w.Ctx, []*lab.Pod{p}, lab.WithoutCache()))
 				want := []string{"ADD web net1", "ADD web net3", "CHECK web net1", "CHECK web net3", "GC", "GC", "DEL web net3", "DEL web net1"}
 				if by == "GC" {
-					w.must(w.Nodes[0].GC(w.ctx, nil, lab.WithoutCache()))
+					w.Must(w.Nodes[0].GC(w.Ctx, nil, lab.WithoutCache()))
 					want = append(want, "GC", "GC") // those of a network that has none any more
 				}
-				w.end(p)
+				w.End(p)
 				equal(t, "calls", w.toldOf(log, p), want)
 				w.likeItsADD(log)
-				w.asBefore()
+				w.AsBefore()
 			})
 		}
 	}
@@ -195,7 +188,6 @@ func TestDeviceWhenAllIsForgotten(t *testing.T) {
 // likeItsADD holds all calls that a recorder was told of against the ADD of the same interface, and of the same device where
 // a call is of none.
 func (w *world) likeItsADD(log string) {
-	w.t.Helper()
 	short := func(c told) string {
 		text := map[string]any{"CNI_ARGS": c.args}
 		for _, key := range []string{"name", "cniVersion", "type", "log", "vlan", "deviceID", "pciBusID"} {
@@ -217,10 +209,10 @@ func (w *world) likeItsADD(log string) {
 			anyone.ifName = ""
 			left[short(anyone)] = 0
 		case c.ifName != "":
-			equal(w.t, c.command+" "+c.ifName, short(c), made[c.ifName])
+			equal(w.T, c.command+" "+c.ifName, short(c), made[c.ifName])
 		default:
 			if _, ok := left[short(c)]; !ok {
-				w.t.Errorf("%s was told %s, which is no ADD's: %v", c.command, short(c), left)
+				w.T.Errorf("%s was told %s, which is no ADD's: %v", c.command, short(c), left)
 			}
 			left[short(c)]++
 			collected = true
@@ -228,7 +220,7 @@ func (w *world) likeItsADD(log string) {
 	}
 	for text, n := range left {
 		if collected && n == 0 {
-			w.t.Errorf("no GC was told %s", text)
+			w.T.Errorf("no GC was told %s", text)
 		}
 	}
 }
@@ -236,27 +228,25 @@ func (w *world) likeItsADD(log string) {
 // nothingOf makes a pod that has its first interface, asks for networks that it must not get, and holds the world against
 // what it was: no port, no plug, no link, no entry, no file of a device, no call of a plugin.
 func (w *world) nothingOf(networks string, code uint, words []string, details string, logs ...string) {
-	w.t.Helper()
 	p, prev := w.withoutNetworks("web", networks)
-	before, files, written := w.snapshot(), w.files(deviceFolder), w.written()
-	_, err := p.Add(w.ctx, lab.OnlyOurs(prev))
+	before, files, written := w.Snapshot(), w.files(deviceFolder), w.written()
+	err := w.TryAdd(p, lab.OnlyOurs(prev))
 	w.refused(err, code, words...)
 	if !strings.Contains(detailsOf(err), details) {
-		w.t.Errorf("details %q do not say %q", detailsOf(err), details)
+		w.T.Errorf("details %q do not say %q", detailsOf(err), details)
 	}
-	equal(w.t, "what the refused ADD changed", before.Diff(w.snapshot()), "")
+	equal(w.T, "what the refused ADD changed", before.Diff(w.Snapshot()), "")
 	w.nothingWritten(written) // nor taken back
-	equal(w.t, "interfaces in the pod", len(w.links(p)), 1)
-	equal(w.t, "files of devices", w.files(deviceFolder), files)
+	equal(w.T, "interfaces in the pod", len(w.Links(p)), 1)
+	equal(w.T, "files of devices", w.files(deviceFolder), files)
 	for _, log := range logs {
 		for _, c := range w.told(log) {
 			if c.container == p.Sandbox {
-				w.t.Errorf("%s was called: %s", filepath.Base(log), c.of(p))
+				w.T.Errorf("%s was called: %s", filepath.Base(log), c.of(p))
 			}
 		}
 	}
-	w.end(p)
-	w.asBefore()
+	w.Over(p)
 }
 
 // TestDeviceRefused has pods whose OVN network and plain delegate are in order, and one device that they cannot have.
@@ -268,7 +258,7 @@ func TestDeviceRefused(t *testing.T) {
 	onOVN := `{"cniVersion":"1.0.0","name":"ovn","type":"ovn-multinet","subnets":"10.7.0.0/24"}`
 	w.ofResource("ovn", nics, onOVN)
 	w.inForce("ovn", onOVN)
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 	k.Give("shop", "other", has{nics: {"0000:3b:0a.7"}, cards: {"card-1"}})
 	k.Give("shop", "web", has{nics: {"0000:3b:02.1", "0000:3b:02.0"}}, has{nics: {"0000:3b:02.0"}})
 	const notHis = "deviceID in the pod's annotation " + conf.NetworksAnnotation
@@ -313,9 +303,9 @@ func TestKubeletIsAskedForDevicesOnly(t *testing.T) {
 	w.recorderOn("rec", "")
 	log := w.taking("vf", nics, "")
 	for _, networks := range []string{"", "blue", "rec", "rec,green,blue"} {
-		p := w.attached(0, "web", networks)
-		w.must(p.Check(w.ctx))
-		w.end(p)
+		p := w.Attached(0, "web", networks)
+		w.Must(p.Check(w.Ctx))
+		w.End(p)
 	}
 	equal(t, "questions", k.Asked(), 0)
 	w.nothingOf("blue,vf", conf.CodeTryAgain, []string{"which devices the pod has: kubelet's pod-resources API at " + w.Nodes[0].PodResources + ": nobody should ask"}, "--pod-resources-socket", log)
@@ -339,11 +329,11 @@ func TestKubeletLimitsQuestions(t *testing.T) {
 		return nil
 	}
 	k.Give("shop", "web", has{nics: {"0000:3b:02.0"}})
-	p := w.attached(0, "web", "blue,vf")
+	p := w.Attached(0, "web", "blue,vf")
 	equal(t, "questions", k.Asked(), 4)
 	equal(t, "devices", w.devices(log), map[string][2]string{"ADD net2": both("0000:3b:02.0")})
-	w.end(p)
-	w.must(os.Remove(log))
+	w.End(p)
+	w.Must(os.Remove(log))
 
 	k.Refuse = func(int) error { return many }
 	k.Give("shop", "web", has{nics: {"0000:3b:02.0"}})
@@ -362,12 +352,11 @@ func TestKubeletIsAway(t *testing.T) {
 	refused := []string{"which devices the pod has: kubelet's pod-resources API at " + w.Nodes[0].PodResources}
 	w.nothingOf("blue,vf", conf.CodeTryAgain, refused, "does kubelet run", log)
 	hangs, err := net.Listen("unix", w.Nodes[0].PodResources)
-	w.must(err)
+	w.Must(err)
 	w.nothingOf("blue,vf", conf.CodeTryAgain, refused, "does kubelet run", log)
-	w.must(hangs.Close())
+	w.Must(hangs.Close())
 	w.kubelet().Give("shop", "web", has{nics: {"0000:3b:02.0"}})
-	p := w.attached(0, "web", "blue,vf")
+	p := w.Attached(0, "web", "blue,vf")
 	equal(t, "devices", w.devices(log), map[string][2]string{"ADD net2": both("0000:3b:02.0")})
-	w.end(p)
-	w.asBefore()
+	w.Over(p)
 }

@@ -23,7 +23,6 @@ const vf0, vf1, vf2 = "0000:3b:02.0", "0000:3b:02.1", "0000:3b:02.2"
 
 // sticky writes a NAD that takes a nic and whose DEL fails as long as the file that it returns is there.
 func (w *world) sticky() (log, stuck string) {
-	w.t.Helper()
 	stuck = filepath.Join(w.Nodes[0].Dir, "stuck")
 	return w.taking("sticky", nics, fmt.Sprintf(`,"capabilities":{"CNIDeviceInfoFile":true},"fail":{"DEL":{"code":11,"msg":"still busy"}},"while":"%s"`, stuck)), stuck
 }
@@ -41,79 +40,76 @@ func TestHeldDevice(t *testing.T) {
 	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	k := w.kubelet()
 	log, stuck := w.sticky()
-	w.must(os.WriteFile(stuck, nil, 0o600))
+	w.Must(os.WriteFile(stuck, nil, 0o600))
 	vf, card, large := w.taking("vf", nics, ""), w.taking("card", cards, ""), w.taking("large", "example.com/nic-large", "")
 	k.Give("shop", "a", has{nics: {vf0}, cards: {"card-1"}})
-	a := w.attached(0, "a", "blue,sticky,card")
+	a := w.Attached(0, "a", "blue,sticky,card")
 	k.Take("shop", "a")
 	k.Give("shop", "web", has{nics: {vf0}, "example.com/nic-large": {strings.ToUpper(vf0)}})
-	base := w.base
-	w.base = w.snapshot()
+	base := w.Base
+	w.Base = w.Snapshot()
 	refused := func() {
 		t.Helper()
 		w.nothingOf("blue,vf", conf.CodeNoDevice, heldBy("net2", "vf", nics, vf0, a), givenUp, vf)
 	}
 	refused()                         // a lives
-	again, err := a.NewSandbox(w.ctx) // its own next sandbox is another container too
-	w.must(err)
+	again, err := a.NewSandbox(w.Ctx) // its own next sandbox is another container too
+	w.Must(err)
 	k.Give("shop", "a", has{nics: {vf0}, cards: {"card-1"}})
-	_, err = again.Add(w.ctx)
-	w.refused(err, conf.CodeNoDevice, heldBy("net2", "sticky", nics, vf0, a)...)
-	w.del(again)
-	w.must(again.RemoveNetNS())
+	w.refused(w.TryAdd(again), conf.CodeNoDevice, heldBy("net2", "sticky", nics, vf0, a)...)
+	w.Del(again)
+	w.Must(again.RemoveNetNS())
 	k.Take("shop", "a")
 	w.nothingOf(`[{"name":"vf","deviceID":"`+vf0+`"}]`, conf.CodeNoDevice, heldBy("net1", "vf", nics, vf0, a), givenUp, vf)
 	// A PCI device is one, whatever the resources are called that it is offered as.
 	w.nothingOf("large", conf.CodeNoDevice, heldBy("net1", "large", "example.com/nic-large", strings.ToUpper(vf0), a), givenUp, large)
 
-	w.refused(a.Del(w.ctx), 11, "interface net2: network shop/sticky", "still busy")
-	w.eventually(func() error { // its port is released all the same
-		out, err := w.NBCtl(w.ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
+	w.refused(a.Del(w.Ctx), 11, "interface net2: network shop/sticky", "still busy")
+	w.Eventually(func() error { // its port is released all the same
+		out, err := w.Lab.NBCtl(w.Ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
 		if err == nil && out != "" {
 			err = fmt.Errorf("ports in NB: %s", out)
 		}
 		return err
 	})
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 	refused()
-	w.must(w.Nodes[0].KillAgent())
-	w.must(w.Nodes[0].StartAgent(w.ctx))
+	w.Must(w.Nodes[0].KillAgent())
+	w.Must(w.Nodes[0].StartAgent(w.Ctx))
 	refused() // it is in the journal, not in the agent's mind
 	k.Give("shop", "next", has{nics: {vf1, vf0}, cards: {"card-1"}})
-	next := w.attached(0, "next", "vf,card")
+	next := w.Attached(0, "next", "vf,card")
 	equal(t, "the other device", w.devices(vf)["ADD net1"], both(vf1))
 	equal(t, "the device of the network that went", w.devices(card)["ADD net2"], both("card-1"))
-	w.end(next)
+	w.End(next)
 
-	w.must(os.Remove(stuck))
-	w.end(a)
-	web := w.attached(0, "web", "blue,vf")
+	w.Must(os.Remove(stuck))
+	w.End(a)
+	web := w.Attached(0, "web", "blue,vf")
 	equal(t, "the device in the end", w.devices(vf)["ADD net2"], both(vf0))
-	w.end(web)
+	w.End(web)
 	equal(t, "calls of the one that would not go", w.toldOf(log, a), []string{"ADD a net2", "DEL a net2", "DEL a net2"})
 	w.likeItsADD(log)
-	w.base = base
-	w.asBefore()
+	w.Base = base
+	w.AsBefore()
 }
 
 // forget runs the agent's command of that name on the first node, as its operator would.
 func (w *world) forget(args ...string) (out string, err error) {
-	w.t.Helper()
 	args = append([]string{"forget", "--socket", w.Nodes[0].AgentSocket}, args...)
-	text, err := exec.CommandContext(w.ctx, filepath.Join(w.Binaries().Ours, "ovn-multinetd"), args...).CombinedOutput()
+	text, err := exec.CommandContext(w.Ctx, filepath.Join(w.Binaries().Ours, "ovn-multinetd"), args...).CombinedOutput()
 	return string(text), err
 }
 
 // leftBehind is what the command lists, without the time.
 func (w *world) leftBehind() (all []string) {
-	w.t.Helper()
 	out, err := w.forget("-o", "json")
-	w.must(err)
+	w.Must(err)
 	var left []agentapi.FailedDEL
-	w.must(json.Unmarshal([]byte(out), &left))
+	w.Must(json.Unmarshal([]byte(out), &left))
 	for _, l := range left {
 		if l.Since.IsZero() {
-			w.t.Errorf("it is not said when %s was tried", l.ContainerID)
+			w.T.Errorf("it is not said when %s was tried", l.ContainerID)
 		}
 		all = append(all, fmt.Sprintf("%s %s/%s %+v %d %v %s", l.ContainerID, l.Namespace, l.Pod, l.Delegates, l.FailedAttempts, l.Forgotten, l.LastError))
 	}
@@ -128,17 +124,17 @@ func TestForget(t *testing.T) {
 	log, stuck := w.sticky()
 	vf := w.taking("vf", nics, "")
 	out, err := w.forget()
-	w.must(err)
+	w.Must(err)
 	equal(t, "said of a node where nothing is left", out, "nothing is left behind on this node\n")
 	w.deviceSays(nics, vf0, pci(vf0))
 	k.Give("shop", "a", has{nics: {vf0}})
 	k.Give("shop", "live", has{nics: {vf1}})
-	a, live := w.attached(0, "a", "blue,sticky"), w.attached(0, "live", "blue,sticky")
-	w.must(os.WriteFile(stuck, nil, 0o600))
+	a, live := w.Attached(0, "a", "blue,sticky"), w.Attached(0, "live", "blue,sticky")
+	w.Must(os.WriteFile(stuck, nil, 0o600))
 	for range 2 {
-		w.refused(a.Del(w.ctx), 11, "still busy")
+		w.refused(a.Del(w.Ctx), 11, "still busy")
 	}
-	w.end(a) // the third time it is no error of ours any more
+	w.End(a) // the third time it is no error of ours any more
 	k.Take("shop", "a")
 
 	line := func(tries int, forgotten bool) []string {
@@ -154,45 +150,44 @@ func TestForget(t *testing.T) {
 		}
 	}
 	k.Give("shop", "web", has{nics: {vf0}})
-	base := w.base
-	w.base = w.snapshot()
+	base := w.Base
+	w.Base = w.Snapshot()
 	// An ADD that fails tries again to take away what holds the device.
 	w.nothingOf("blue,vf", conf.CodeNoDevice, heldBy("net2", "vf", nics, vf0, a), givenUp, vf)
 	k.Give("shop", "web", has{nics: {vf1}})
 	w.nothingOf("blue,vf", conf.CodeNoDevice, heldBy("net2", "vf", nics, vf1, live), givenUp, vf)
 
 	out, err = w.forget(a.Sandbox[:9])
-	w.must(err)
+	w.Must(err)
 	if !strings.Contains(out, "forgotten") {
 		t.Errorf("forget says %q", out)
 	}
 	equal(t, "left behind, forgotten", w.leftBehind(), line(5, true))
 	w.tableSays(a, "forgotten")
 	k.Give("shop", "web", has{nics: {vf0}})
-	web := w.attached(0, "web", "blue,vf")
+	web := w.Attached(0, "web", "blue,vf")
 	equal(t, "the device, at once", w.devices(vf)["ADD net2"], both(vf0))
-	w.end(web) // whose DEL takes the entry away
+	w.End(web) // whose DEL takes the entry away
 	equal(t, "left behind in the end", w.leftBehind(), nil)
 	equal(t, "calls of the plugin", w.toldOf(log, a, live), []string{"ADD a net2", "ADD live net2", "DEL a net2", "DEL a net2", "DEL a net2", "DEL a net2", "DEL a net2"})
 	equal(t, "files of devices", w.files(filepath.Join(deviceFolder, "cni")), nil)
-	w.must(os.Remove(stuck))
-	w.end(live)
-	w.base = base
-	w.asBefore()
+	w.Must(os.Remove(stuck))
+	w.End(live)
+	w.Base = base
+	w.AsBefore()
 }
 
 // tableSays holds the table of the command against a container's state.
 func (w *world) tableSays(p *lab.Pod, state string) {
-	w.t.Helper()
 	out, err := w.forget()
-	w.must(err)
+	w.Must(err)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "CONTAINER") {
-		w.t.Fatalf("the table is %q, want a line below its head", out)
+		w.T.Fatalf("the table is %q, want a line below its head", out)
 	}
 	for _, word := range []string{p.Sandbox[:12] + " ", p.String() + " ", "net2 on shop/sticky with " + vf0 + " ", " " + state + " ", "still busy"} {
 		if !strings.Contains(lines[1]+" ", word) {
-			w.t.Errorf("the table does not say %q: %s", word, lines[1])
+			w.T.Errorf("the table does not say %q: %s", word, lines[1])
 		}
 	}
 }
@@ -205,41 +200,36 @@ func TestForgetWhileItsRuntimeAsks(t *testing.T) {
 	log, stuck := w.sticky()
 	k.Give("shop", "a", has{nics: {vf0}})
 	a, prev := w.withoutNetworks("a", "blue,sticky")
-	_, err := a.Add(w.ctx, lab.OnlyOurs(prev))
-	w.must(err)
-	w.must(os.WriteFile(stuck, nil, 0o600))
-	w.refused(w.Nodes[0].GC(w.ctx, nil, lab.WithoutCache()), 11, "still busy")
-	_, err = w.forget(a.Sandbox)
-	w.must(err)
-	w.must(w.Nodes[0].GC(w.ctx, nil, lab.WithoutCache()))
+	w.Add(a, lab.OnlyOurs(prev))
+	w.Must(os.WriteFile(stuck, nil, 0o600))
+	w.refused(w.Nodes[0].GC(w.Ctx, nil, lab.WithoutCache()), 11, "still busy")
+	_, err := w.forget(a.Sandbox)
+	w.Must(err)
+	w.Must(w.Nodes[0].GC(w.Ctx, nil, lab.WithoutCache()))
 	equal(t, "calls", w.toldOf(log, a), []string{"ADD a net2", "DEL a net2"})
 	equal(t, "journal", w.journalled(w.Nodes[0]), nil)
-	w.must(errors.Join(os.Remove(stuck), os.Remove(log)))
-	w.end(a)
-	w.asBefore()
+	w.Must(errors.Join(os.Remove(stuck), os.Remove(log)))
+	w.Over(a)
 
 	a, prev = w.withoutNetworks("a", "blue,sticky")
-	_, err = a.Add(w.ctx, lab.OnlyOurs(prev))
-	w.must(err)
-	w.must(os.WriteFile(stuck, nil, 0o600))
-	w.refused(a.Del(w.ctx, lab.OnlyOurs(prev)), 11, "still busy")
+	w.Add(a, lab.OnlyOurs(prev))
+	w.Must(os.WriteFile(stuck, nil, 0o600))
+	w.refused(a.Del(w.Ctx, lab.OnlyOurs(prev)), 11, "still busy")
 	_, err = w.forget(a.Sandbox)
-	w.must(err)
-	w.del(a, lab.OnlyOurs(prev))
+	w.Must(err)
+	w.Del(a, lab.OnlyOurs(prev))
 	equal(t, "calls", w.toldOf(log, a), []string{"ADD a net2", "DEL a net2"})
 	equal(t, "journal", w.journalled(w.Nodes[0]), nil)
 
-	_, err = a.Add(w.ctx, lab.OnlyOurs(prev))
-	w.must(err)
+	w.Add(a, lab.OnlyOurs(prev))
 	equal(t, "left behind, of one that lives again", w.leftBehind(), nil)
 	k.Give("shop", "web", has{nics: {vf0}})
-	base := w.base
-	w.base = w.snapshot()
+	base := w.Base
+	w.Base = w.Snapshot()
 	w.nothingOf("sticky", conf.CodeNoDevice, heldBy("net1", "sticky", nics, vf0, a), givenUp)
-	w.base = base
-	w.must(os.Remove(stuck))
-	w.end(a)
-	w.asBefore()
+	w.Base = base
+	w.Must(os.Remove(stuck))
+	w.Over(a)
 }
 
 // TestKilledWithDevice kills the plugin on its way: from where its plan is in the journal the device is the container's,
@@ -261,28 +251,26 @@ func TestKilledWithDevice(t *testing.T) {
 		{"delegate-made", true, []string{"ADD a net2", "DEL a net2"}},
 		{"bound", true, []string{"ADD a net2", "DEL a net2"}},
 	} {
-		t.Run(c.point, func(t *testing.T) {
-			w := w.sub(t)
-			w.must(os.RemoveAll(log))
+		w.part(c.point, func(t *testing.T, w *world) {
+			w.Must(os.RemoveAll(log))
 			k.Give("shop", "a", has{nics: {vf0}})
-			a := w.pod(0, "a", "blue,vf")
-			_, err := a.Add(w.ctx, lab.WithEnv(failpoint.Env+"="+c.point))
-			w.killed(err)
+			a := w.Pod(0, "a", "blue,vf")
+			w.killed(w.TryAdd(a, lab.WithEnv(failpoint.Env+"="+c.point)))
 			k.Take("shop", "a")
 			k.Give("shop", "web", has{nics: {vf0}})
-			web := w.pod(0, "web", "vf")
-			_, err = web.Add(w.ctx)
+			web := w.Pod(0, "web", "vf")
+			_, err := web.Add(w.Ctx)
 			if c.holds {
 				w.refused(err, conf.CodeNoDevice, heldBy("net1", "vf", nics, vf0, a)...)
 			} else {
-				w.must(err)
+				w.Must(err)
 			}
-			w.del(web)
-			w.end(a)
+			w.Del(web)
+			w.End(a)
 			equal(t, "files of devices", w.files(filepath.Join(deviceFolder, "cni")), nil)
-			w.add(web)
+			w.Add(web)
 			equal(t, "in the status", w.infos(web), map[string]string{"net1": pci(vf0)})
-			w.end(web)
+			w.End(web)
 			var calls []string
 			for _, call := range w.told(log) {
 				if call.container == a.Sandbox {
@@ -290,23 +278,20 @@ func TestKilledWithDevice(t *testing.T) {
 				}
 			}
 			equal(t, "calls", calls, c.calls)
-			w.asBefore()
+			w.AsBefore()
 		})
 	}
-	t.Run("delegate-gone", func(t *testing.T) {
-		w := w.sub(t)
+	w.part("delegate-gone", func(t *testing.T, w *world) {
 		k.Give("shop", "a", has{nics: {vf0}})
-		a := w.attached(0, "a", "blue,vf")
-		w.killed(a.Del(w.ctx, lab.WithEnv(failpoint.Env+"=delegate-gone")))
+		a := w.Attached(0, "a", "blue,vf")
+		w.killed(a.Del(w.Ctx, lab.WithEnv(failpoint.Env+"=delegate-gone")))
 		k.Give("shop", "web", has{nics: {vf0}})
-		web := w.pod(0, "web", "vf")
-		_, err := web.Add(w.ctx)
-		w.refused(err, conf.CodeNoDevice, heldBy("net1", "vf", nics, vf0, a)...)
-		w.del(web)
-		w.end(a)
-		w.add(web)
-		w.end(web)
-		w.asBefore()
+		web := w.Pod(0, "web", "vf")
+		w.refused(w.TryAdd(web), conf.CodeNoDevice, heldBy("net1", "vf", nics, vf0, a)...)
+		w.Del(web)
+		w.End(a)
+		w.Add(web)
+		w.Over(web)
 	})
 }
 
@@ -322,18 +307,17 @@ func TestAgentKilledWithDevice(t *testing.T) {
 			log := w.taking("vf", nics, "")
 			n := w.Nodes[0]
 			k.Give("shop", "web", has{nics: {vf1, vf0}})
-			p := w.pod(0, "web", "blue,vf")
-			ended, err := n.AcrossKill(w.ctx, c.point, func() error { return w.addAndDel(p) })
+			p := w.Pod(0, "web", "blue,vf")
+			ended, err := n.AcrossKill(w.Ctx, c.point, func() error { return w.addAndDel(p) })
 			w.killed(ended)
-			w.must(err)
-			w.end(p)
+			w.Must(err)
+			w.End(p)
 			equal(t, "calls", w.toldOf(log, p), []string{"ADD web net2", "DEL web net2"})
 			equal(t, "devices", w.devices(log), map[string][2]string{"ADD net2": both(vf0), "DEL net2": both(vf0)})
 			equal(t, "questions", k.Asked(), c.questions)
 			k.Give("shop", "web", has{nics: {vf0}})
-			p = w.attached(0, "web", "vf")
-			w.end(p)
-			w.asBefore()
+			p = w.Attached(0, "web", "vf")
+			w.Over(p)
 		})
 	}
 }
@@ -344,16 +328,15 @@ func TestDeviceWhileTheAgentIsAway(t *testing.T) {
 	k := w.kubelet()
 	log := w.taking("vf", nics, "")
 	k.Give("shop", "a", has{nics: {vf0}})
-	a := w.attached(0, "a", "blue,vf")
-	w.must(w.Nodes[0].KillAgent())
-	w.end(a)
-	w.must(w.Nodes[0].StartAgent(w.ctx))
+	a := w.Attached(0, "a", "blue,vf")
+	w.Must(w.Nodes[0].KillAgent())
+	w.End(a)
+	w.Must(w.Nodes[0].StartAgent(w.Ctx))
 	k.Give("shop", "web", has{nics: {vf0}})
-	web := w.attached(0, "web", "vf,blue")
+	web := w.Attached(0, "web", "vf,blue")
 	equal(t, "calls", w.toldOf(log, a, web), []string{"ADD a net2", "DEL a net2", "ADD web net1"})
 	equal(t, "devices", w.devices(log), map[string][2]string{"ADD net2": both(vf0), "DEL net2": both(vf0), "ADD net1": both(vf0)})
-	w.end(web)
-	w.asBefore()
+	w.Over(web)
 }
 
 // TestDevicesAtOnce starts many pods at the same moment: kubelet's answer has them all, and each has its own device.
@@ -365,16 +348,16 @@ func TestDevicesAtOnce(t *testing.T) {
 	var pods []*lab.Pod
 	var adds, dels errgroup.Group
 	for i := range 6 {
-		p := w.pod(0, fmt.Sprintf("web-%d", i), "blue,vf,vf")
+		p := w.Pod(0, fmt.Sprintf("web-%d", i), "blue,vf,vf")
 		ids := []string{fmt.Sprintf("0000:3b:%02x.1", i), fmt.Sprintf("0000:3b:%02x.0", i)}
 		k.Give("shop", p.Name, has{nics: ids})
 		want[p.Sandbox+" net2"], want[p.Sandbox+" net3"] = both(ids[1]), both(ids[0])
 		pods = append(pods, p)
 	}
 	for _, p := range pods {
-		adds.Go(func() error { _, err := p.Add(w.ctx); return err })
+		adds.Go(func() error { _, err := p.Add(w.Ctx); return err })
 	}
-	w.must(adds.Wait())
+	w.Must(adds.Wait())
 	got := map[string][2]string{}
 	for _, c := range w.told(log) {
 		got[c.container+" "+c.ifName] = [2]string{fmt.Sprint(c.stdin["deviceID"]), fmt.Sprint(c.stdin["pciBusID"])}
@@ -382,8 +365,8 @@ func TestDevicesAtOnce(t *testing.T) {
 	equal(t, "devices", got, want)
 	equal(t, "questions", k.Asked(), len(pods))
 	for _, p := range pods {
-		dels.Go(func() error { return p.Close(w.ctx) })
+		dels.Go(func() error { return p.Close(w.Ctx) })
 	}
-	w.must(dels.Wait())
-	w.asBefore()
+	w.Must(dels.Wait())
+	w.AsBefore()
 }

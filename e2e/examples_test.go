@@ -24,7 +24,7 @@ import (
 const examplesFolder = "../examples"
 
 // exampleObjects reads all objects of a file of an example.
-func exampleObjects[T any](t *testing.T, example, file string) (all []T) {
+func exampleObjects[T any](t testing.TB, example, file string) (all []T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(examplesFolder, example, file))
 	if err != nil {
@@ -49,12 +49,11 @@ func exampleObjects[T any](t *testing.T, example, file string) (all []T) {
 // TestExamples applies the examples with OVN networks on a cluster whose controller has the examples' configuration, and
 // pings between the pods of each example, and from the pods to the machines outside which the READMEs name.
 func TestExamples(t *testing.T) {
-	t.Parallel()
 	config := ""
 	for _, example := range []string{"localnet", "router-gateway"} {
 		config += exampleObjects[corev1.ConfigMap](t, example, "operator.yaml")[0].Data["controller.yaml"]
 	}
-	w := newWorld(t, lab.Options{Nodes: 2, Physical: provider}, func(l *lab.Lab) {
+	w := parallelWorld(t, lab.Options{Nodes: 2, Physical: provider}, func(l *lab.Lab) {
 		controllerConfig(t, l, config)
 		var nodes []string
 		for _, n := range l.Nodes {
@@ -79,8 +78,7 @@ func TestExamples(t *testing.T) {
 
 // example applies an example and pings.
 func (w *world) example(name, outside string) {
-	w.t.Helper()
-	t := w.t.(*testing.T)
+	t := w.T
 	var networks []string
 	for _, n := range exampleObjects[nadv1.NetworkAttachmentDefinition](t, name, "networks.yaml") {
 		networks = append(networks, n.Namespace+"/"+n.Name)
@@ -88,28 +86,28 @@ func (w *world) example(name, outside string) {
 	}
 	var pods []*lab.Pod
 	for i, object := range exampleObjects[corev1.Pod](t, name, "pods.yaml") {
-		p, err := w.Nodes[i%len(w.Nodes)].NewPod(w.ctx, object.Namespace, object.Name, object.Annotations)
-		w.must(err)
-		w.add(p)
+		p, err := w.Nodes[i%len(w.Nodes)].NewPod(w.Ctx, object.Namespace, object.Name, object.Annotations)
+		w.Must(err)
+		w.Add(p)
 		pods = append(pods, p)
 	}
 	for i, p := range pods {
 		peer := pods[(i+1)%len(pods)]
-		for ifName, link := range w.links(peer) {
+		for ifName, link := range w.Links(peer) {
 			if ifName == "eth0" || ifName == "lo" {
 				continue
 			}
 			for _, ip := range link.IPs() {
 				if addr, err := netip.ParseAddr(ip); err == nil && !addr.IsLinkLocalUnicast() {
-					w.mustReach(p, ip)
+					w.MustReach(p, ip)
 				}
 			}
 		}
 		if outside != "" {
-			w.mustReach(p, outside)
+			w.MustReach(p, outside)
 		}
 	}
-	w.end(pods...)
+	w.End(pods...)
 	for _, n := range networks {
 		w.removeNAD(n)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
 // told is one call of the recorder, as it got it.
@@ -32,19 +33,18 @@ func (c told) of(pods ...*lab.Pod) string {
 
 // told reads all calls that a recorder wrote down.
 func (w *world) told(log string) (all []told) {
-	w.t.Helper()
 	text, err := os.ReadFile(log)
 	if os.IsNotExist(err) {
 		return nil
 	}
-	w.must(err)
+	w.Must(err)
 	for line := range strings.Lines(string(text)) {
 		var r struct {
 			Command string
 			Env     []string
 			Stdin   map[string]any
 		}
-		w.must(json.Unmarshal([]byte(line), &r))
+		w.Must(json.Unmarshal([]byte(line), &r))
 		env := map[string]string{}
 		for _, kv := range r.Env {
 			key, value, _ := strings.Cut(kv, "=")
@@ -57,7 +57,6 @@ func (w *world) told(log string) (all []told) {
 
 // toldOf is told in short.
 func (w *world) toldOf(log string, pods ...*lab.Pod) (calls []string) {
-	w.t.Helper()
 	for _, c := range w.told(log) {
 		calls = append(calls, c.of(pods...))
 	}
@@ -79,19 +78,11 @@ func addressed(log, address, keys string) string {
 	return fmt.Sprintf(`{"type":"recorder","log":"%s","result":{"cniVersion":"1.0.0","ips":[{"address":"%s"}]}%s}`, log, address, keys)
 }
 
-// inNamespace writes a NAD into a namespace.
-func (w *world) inNamespace(namespace, name, config string) {
-	w.t.Helper()
-	w.must(w.WriteManifest(namespace+"."+name+".yaml", fmt.Sprintf(
-		"apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  namespace: %s\n  name: %s\nspec:\n  config: '%s'\n", namespace, name, config)))
-}
-
 // journalled lists what the plugin keeps on a node.
 func (w *world) journalled(n *lab.Node) (names []string) {
-	w.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(n.StateDir, "attached"))
 	if !os.IsNotExist(err) {
-		w.must(err)
+		w.Must(err)
 	}
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -102,11 +93,10 @@ func (w *world) journalled(n *lab.Node) (names []string) {
 // withoutNetworks makes a pod that has its first interface, and then asks for networks: what our plugin alone does to
 // the world can be told from what the primary network's do.
 func (w *world) withoutNetworks(name, networks string) (*lab.Pod, types.Result) {
-	w.t.Helper()
-	p := w.attached(0, name, "")
+	p := w.Attached(0, name, "")
 	prev, err := p.CachedResult()
-	w.must(err)
-	p.Annotations = map[string]string{networksAnnotation: networks}
+	w.Must(err)
+	p.Annotations = map[string]string{labtest.NetworksAnnotation: networks}
 	return p, prev
 }
 
@@ -114,63 +104,55 @@ func (w *world) withoutNetworks(name, networks string) (*lab.Pod, types.Result) 
 // again: ports, plugs, links and what delegates made, before anyone asks for a DEL. The default routes are back.
 // Conformance: F-10
 func TestFailedStatusIsUndone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("rec", "")
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
-	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.71.0.0/24")))
+	w.NAD("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.71.0.0/24")))
 	p, prev := w.withoutNetworks("web",
 		`[{"name":"rec"},{"name":"blue"},{"name":"green","default-route":["10.2.0.1","fd02::1"]},{"name":"pair"}]`)
-	_, err := p.Exec(w.ctx, strings.Fields("ip route add default via 10.244.1.1 dev eth0 metric 77 mtu 1300")...)
-	w.must(err)
-	before, base := w.snapshot(), w.base
-	routes, err := p.Exec(w.ctx, "ip", "-details", "route")
-	w.must(err)
+	w.Exec(p, strings.Fields("ip route add default via 10.244.1.1 dev eth0 metric 77 mtu 1300")...)
+	before, base := w.Snapshot(), w.Base
+	routes := w.Exec(p, "ip", "-details", "route")
 	status := filepath.Join(w.Manifests, p.UID+".status.json")
-	w.must(os.Mkdir(status, 0o700))
+	w.Must(os.Mkdir(status, 0o700))
 
-	_, err = p.Add(w.ctx, lab.OnlyOurs(prev))
-	w.refused(err, conf.CodeTryAgain, "pod shop/web: network-status")
-	w.base = before
-	w.asBefore()
-	equal(t, "interfaces in the pod", len(w.links(p)), 1)
-	after, err := p.Exec(w.ctx, "ip", "-details", "route")
-	w.must(err)
+	w.refused(w.TryAdd(p, lab.OnlyOurs(prev)), conf.CodeTryAgain, "pod shop/web: network-status")
+	w.Base = before
+	w.AsBefore()
+	equal(t, "interfaces in the pod", len(w.Links(p)), 1)
+	after := w.Exec(p, "ip", "-details", "route")
 	equal(t, "routes of the pod", after, routes)
 	equal(t, "calls of the delegate", w.toldOf(log, p), []string{"ADD web net1", "DEL web net1"})
 	equal(t, "journal", w.journalled(p.Node), nil)
-	held, err := filepath.Glob(filepath.Join(leases, "*", "10.71.0.*"))
-	w.must(err)
+	held := w.Glob(filepath.Join(leases, "*", "10.71.0.*"))
 	equal(t, "addresses held by the delegate", held, nil)
 
-	w.must(os.Remove(status))
-	w.add(p, lab.OnlyOurs(prev))
-	equal(t, "entries of the status", len(w.status(p)), 5)
+	w.Must(os.Remove(status))
+	w.Add(p, lab.OnlyOurs(prev))
+	equal(t, "entries of the status", len(w.Status(p)), 5)
 	equal(t, "default routes", w.defaults(p, "-4"), []string{"default via 10.2.0.1 dev net3"})
-	w.base = base
-	w.end(p)
-	w.asBefore()
+	w.Base = base
+	w.Over(p)
 }
 
 // TestCheckSeesEveryAttachment: CHECK is of each network of the pod, whoever made it.
 // Conformance: F-5 F-14
 func TestCheckSeesEveryAttachment(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	dir := w.Nodes[0].Dir
 	wrong, log := filepath.Join(dir, "wrong"), filepath.Join(dir, "rec.log")
-	w.definition("rec", `{"cniVersion":"1.0.0","plugins":[`+addressed(log, "192.0.2.7/24",
+	w.NAD("rec", `{"cniVersion":"1.0.0","plugins":[`+addressed(log, "192.0.2.7/24",
 		fmt.Sprintf(`,"fail":{"CHECK":{"code":123,"msg":"the wire is cut"}},"while":"%s"`, wrong))+`]}`)
-	p := w.attached(0, "web", "blue,rec,green")
-	w.must(p.Check(w.ctx))
+	p := w.Attached(0, "web", "blue,rec,green")
+	w.Must(p.Check(w.Ctx))
 	calls := w.told(log)
 	equal(t, "calls", w.toldOf(log, p), []string{"ADD web net2", "CHECK web net2"})
 	equal(t, "the result that CHECK is given", calls[1].prevAddress(), "192.0.2.7/24")
 
-	w.must(os.WriteFile(wrong, nil, 0o600))
-	w.refused(p.Check(w.ctx), 123, "interface net2", "shop/rec", "the wire is cut")
-	w.must(os.Remove(wrong))
-	w.must(p.Check(w.ctx))
+	w.Must(os.WriteFile(wrong, nil, 0o600))
+	w.refused(p.Check(w.Ctx), 123, "interface net2", "shop/rec", "the wire is cut")
+	w.Must(os.Remove(wrong))
+	w.Must(p.Check(w.Ctx))
 
 	for _, c := range []struct {
 		name         string
@@ -181,32 +163,28 @@ func TestCheckSeesEveryAttachment(t *testing.T) {
 		{"MAC", []string{"ip", "link", "set", "net1", "address", "02:00:00:00:00:99"}, nil, []string{"interface net1", "02:00:00:00:00:99"}},
 		{"link", []string{"ip", "link", "del", "net1"}, nil, []string{"interface net1"}},
 	} {
-		_, err := p.Exec(w.ctx, c.damage...)
-		w.must(err)
-		w.refused(p.Check(w.ctx), conf.CodeNotAsMade, c.words...)
+		w.Exec(p, c.damage...)
+		w.refused(p.Check(w.Ctx), conf.CodeNotAsMade, c.words...)
 	}
-	w.end(p)
+	w.End(p)
 
-	p = w.attached(0, "web", "rec,blue")
-	w.must(p.Check(w.ctx))
-	_, err := w.NBCtl(w.ctx, "lsp-del", "shop/web/net2")
-	w.must(err)
-	w.refused(p.Check(w.ctx), conf.CodeNotAsMade, "interface net2")
-	w.end(p)
-	w.asBefore()
+	p = w.Attached(0, "web", "rec,blue")
+	w.Must(p.Check(w.Ctx))
+	w.NBCtl("lsp-del", "shop/web/net2")
+	w.refused(p.Check(w.Ctx), conf.CodeNotAsMade, "interface net2")
+	w.Over(p)
 }
 
 // TestGCKeepsWhatIsValid asks our plugin alone, without libcni's own knowledge of what is stale: what the runtime lists
 // stays, all else goes, and the delegate hears the same of its own attachments.
 // Conformance: F-4
 func TestGCKeepsWhatIsValid(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
 	log := filepath.Join(w.Nodes[0].Dir, "rec.log")
-	w.definition("rec", `{"cniVersion":"1.1.0","plugins":[`+addressed(log, "192.0.2.7/24", "")+`]}`)
-	live, stale := w.attached(0, "live", "rec,blue"), w.attached(0, "stale", "rec,blue")
+	w.NAD("rec", `{"cniVersion":"1.1.0","plugins":[`+addressed(log, "192.0.2.7/24", "")+`]}`)
+	live, stale := w.Attached(0, "live", "rec,blue"), w.Attached(0, "stale", "rec,blue")
 	row := w.portRow(live, "net2")
-	w.must(w.Nodes[0].GC(w.ctx, []*lab.Pod{live}, lab.OnlyOurs(nil), lab.WithoutCache()))
+	w.Must(w.Nodes[0].GC(w.Ctx, []*lab.Pod{live}, lab.OnlyOurs(nil), lab.WithoutCache()))
 
 	equal(t, "calls", w.toldOf(log, live, stale), []string{"ADD live net1", "ADD stale net1", "DEL stale net1", "GC"})
 	calls := w.told(log)
@@ -215,11 +193,10 @@ func TestGCKeepsWhatIsValid(t *testing.T) {
 		any([]any{map[string]any{"containerID": live.Sandbox, "ifname": "net1"}}))
 	equal(t, "journal", w.journalled(live.Node), []string{live.Sandbox + "@eth0"})
 	w.noPorts(stale)
-	equal(t, "interfaces of the stale one", len(w.links(stale)), 1)
+	equal(t, "interfaces of the stale one", len(w.Links(stale)), 1)
 	equal(t, "port of the live one", fmt.Sprint(w.portRow(live, "net2")), fmt.Sprint(row))
-	w.must(live.Check(w.ctx))
-	w.end(live, stale)
-	w.asBefore()
+	w.Must(live.Check(w.Ctx))
+	w.Over(live, stale)
 }
 
 // TestChainOfADelegateFailsAtDel: the last plugin of a network's chain refuses its DEL. The chain stops there, as CNI has it
@@ -227,12 +204,11 @@ func TestGCKeepsWhatIsValid(t *testing.T) {
 // ADD still, and goes through the whole chain.
 // Conformance: F-2 F-17
 func TestChainOfADelegateFailsAtDel(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	dir := w.Nodes[0].Dir
 	stuck, first, last := filepath.Join(dir, "stuck"), filepath.Join(dir, "first.log"), filepath.Join(dir, "last.log")
-	w.must(os.WriteFile(stuck, nil, 0o600))
-	w.definition("chain", `{"cniVersion":"1.0.0","plugins":[`+addressed(first, "192.0.2.1/24", "")+","+
+	w.Must(os.WriteFile(stuck, nil, 0o600))
+	w.NAD("chain", `{"cniVersion":"1.0.0","plugins":[`+addressed(first, "192.0.2.1/24", "")+","+
 		addressed(last, "192.0.2.7/24", fmt.Sprintf(`,"fail":{"DEL":{"code":77,"msg":"still busy"}},"while":"%s"`, stuck))+`]}`)
 	other := w.recorderOn("other", "")
 	for _, tt := range []struct {
@@ -243,37 +219,36 @@ func TestChainOfADelegateFailsAtDel(t *testing.T) {
 		{"a retry heals it", 2, false},
 		{"it is given up, and a later call has it done", 2, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := &world{Lab: w.Lab, t: t, ctx: w.ctx, base: w.base}
+		w.part(tt.name, func(t *testing.T, w *world) {
 			for _, log := range []string{first, last, other} {
-				w.must(os.RemoveAll(log))
+				w.Must(os.RemoveAll(log))
 			}
-			w.must(os.WriteFile(stuck, nil, 0o600))
-			p := w.attached(0, "web", "other,chain,blue")
+			w.Must(os.WriteFile(stuck, nil, 0o600))
+			p := w.Attached(0, "web", "other,chain,blue")
 			want := []string{"ADD web net2"}
 			for range tt.failures {
-				w.refused(p.Del(w.ctx), 77, "still busy", "interface net2", "shop/chain")
+				w.refused(p.Del(w.Ctx), 77, "still busy", "interface net2", "shop/chain")
 				want = append(want, "DEL web net2")
 			}
-			later := w.pod(0, "later", "blue")
+			later := w.Pod(0, "later", "blue")
 			if tt.gives {
-				w.end(p)
+				w.End(p)
 				want = append(want, "DEL web net2")
-				w.add(later)
+				w.Add(later)
 			}
 			equal(t, "the first of the chain waits", w.toldOf(first, p), []string{"ADD web net2"})
 			equal(t, "the other network does not", w.toldOf(other, p), []string{"ADD web net1", "DEL web net1"})
-			w.must(os.Remove(stuck))
+			w.Must(os.Remove(stuck))
 			if !tt.gives {
-				w.end(p)
+				w.End(p)
 			}
-			w.end(later)
+			w.End(later)
 			equal(t, "the last of the chain", w.toldOf(last, p), append(want, "DEL web net2"))
 			equal(t, "the first of the chain", w.toldOf(first, p), []string{"ADD web net2", "DEL web net2"})
 			for _, call := range append(w.told(last)[1:], w.told(first)[1:]...) {
 				equal(t, "the result that each DEL is given", call.prevAddress(), "192.0.2.7/24")
 			}
-			w.asBefore()
+			w.AsBefore()
 		})
 	}
 }
@@ -282,25 +257,24 @@ func TestChainOfADelegateFailsAtDel(t *testing.T) {
 // goes by. In one pod and in two, each plugin gets its own configuration and its own result back.
 // Conformance: F-18
 func TestNetworksOfOneCNIName(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withGlobal("infra", withDelegates))
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withGlobal("infra", withDelegates))
 	ours, theirs := filepath.Join(w.Nodes[0].Dir, "ours.log"), filepath.Join(w.Nodes[0].Dir, "theirs.log")
-	w.inNamespace("shop", "lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(ours, "192.0.2.1/24", "")+`]}`)
-	w.inNamespace("infra", "lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(theirs, "198.51.100.1/24", "")+`]}`)
-	both := w.attached(0, "both", "lan,infra/lan")
-	one, other := w.attached(0, "one", "lan"), w.attached(0, "other", "infra/lan")
+	w.NAD("shop/lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(ours, "192.0.2.1/24", "")+`]}`)
+	w.NAD("infra/lan", `{"cniVersion":"1.0.0","name":"lan","plugins":[`+addressed(theirs, "198.51.100.1/24", "")+`]}`)
+	both := w.Attached(0, "both", "lan,infra/lan")
+	one, other := w.Attached(0, "one", "lan"), w.Attached(0, "other", "infra/lan")
 	pods := []*lab.Pod{both, one, other}
 	for i, want := range []string{"cbr0", "shop/lan", "infra/lan"} {
-		equal(t, "status", w.status(both)[i].Name, want)
+		equal(t, "status", w.Status(both)[i].Name, want)
 	}
 	for _, p := range pods {
-		w.must(p.Check(w.ctx))
+		w.Must(p.Check(w.Ctx))
 	}
-	w.end(one)
-	w.must(other.Check(w.ctx))
-	w.end(both)
-	w.must(other.Check(w.ctx))
-	w.end(other)
+	w.End(one)
+	w.Must(other.Check(w.Ctx))
+	w.End(both)
+	w.Must(other.Check(w.Ctx))
+	w.End(other)
 	for _, tt := range []struct {
 		log, address string
 		want         []string
@@ -317,7 +291,7 @@ func TestNetworksOfOneCNIName(t *testing.T) {
 			equal(t, "the result that "+call.of(pods...)+" is given", call.prevAddress(), want)
 		}
 	}
-	w.asBefore()
+	w.AsBefore()
 }
 
 // TestPrimaryRuntimeConfigStaysThere: what kubelet asks for the pod, such as its hostPorts, is the primary network's. A
@@ -333,26 +307,26 @@ func TestPrimaryRuntimeConfigStaysThere(t *testing.T) {
 		}
 	})
 	log := w.recorderOn("rec", fmt.Sprintf(`,"capabilities":{"portMappings":true,"bandwidth":true,"ips":true,"mac":true,"%s":true}`, conf.AnnotationsCapability))
-	w.end(w.attached(0, "declared", "rec"))
+	w.End(w.Attached(0, "declared", "rec"))
 
 	// A runtime that hands no annotations, and an entry that has the ports without libcni's doing.
 	w.Nodes[0].PluginConf = func(entry map[string]any) {
 		entry["allowedDelegates"] = allowed
 		entry["runtimeConfig"] = map[string]any{"portMappings": json.RawMessage(ports), "bandwidth": map[string]int{"ingressRate": 1000}}
 	}
-	p := w.pod(0, "written", "rec")
-	w.add(p, lab.WithoutAnnotations())
-	w.end(p)
+	p := w.Pod(0, "written", "rec")
+	w.Add(p, lab.WithoutAnnotations())
+	w.End(p)
 
 	calls := w.told(log)
 	equal(t, "calls", len(calls), 4)
 	for _, c := range calls {
 		equal(t, c.command+": runtimeConfig", c.stdin["runtimeConfig"], any(nil))
-		for _, word := range []string{"8080", "ingressRate", networksAnnotation} {
+		for _, word := range []string{"8080", "ingressRate", labtest.NetworksAnnotation} {
 			if text := fmt.Sprint(c.stdin, c.args); strings.Contains(text, word) {
 				t.Errorf("%s was told of %s: %s", c.command, word, text)
 			}
 		}
 	}
-	w.asBefore()
+	w.AsBefore()
 }

@@ -53,30 +53,27 @@ func newGatewayWorld(t *testing.T, config string, edges ...int) *world {
 // gatewayStands waits until the gateway is on as many nodes as it ought to be and connected there, and takes that for what
 // the world is without pods.
 func (w *world) gatewayStands(nodes ...int) {
-	w.t.Helper()
 	w.becomes(func() error {
-		out, err := w.NBCtl(w.ctx, "--bare", "--columns=_uuid", "list", "HA_Chassis")
+		out, err := w.Lab.NBCtl(w.Ctx, "--bare", "--columns=_uuid", "list", "HA_Chassis")
 		if got := len(strings.Fields(out)); err != nil || got != len(nodes) {
 			return fmt.Errorf("the gateway has %d nodes: %v", got, err)
 		}
 		for _, i := range nodes {
-			if _, err := w.Nodes[i].VSCtl(w.ctx, "--no-wait", "get", "Port", "patch-/core:provider-to-br-int", "name"); err != nil {
+			if _, err := w.Nodes[i].VSCtl(w.Ctx, "--no-wait", "get", "Port", "patch-/core:provider-to-br-int", "name"); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 }
 
 // asBeforeOutside is asBefore where OVN has connections to a provider's bridge to take away: it does so only when something
 // wakes it.
 func (w *world) asBeforeOutside() {
-	w.t.Helper()
-	w.eventually(func() error {
-		_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")
-		w.must(err)
-		if diff := w.base.Diff(w.snapshot()); diff != "" {
+	w.Eventually(func() error {
+		w.NBCtl("--wait=hv", "sync")
+		if diff := w.Base.Diff(w.Snapshot()); diff != "" {
 			return fmt.Errorf("the world is not as before:\n%s", diff)
 		}
 		return nil
@@ -104,24 +101,22 @@ func outOf(i int, keys string) string {
 
 // outside plugs a machine outside.
 func (w *world) outside(name string, vlan int, addrs ...string) *lab.Outside {
-	w.t.Helper()
-	o, err := w.Outside(w.ctx, name, vlan, addrs...)
-	w.must(err)
+	o, err := w.Outside(w.Ctx, name, vlan, addrs...)
+	w.Must(err)
 	return o
 }
 
 // seenFrom returns what source addresses a pod's pings have that reach the machine at an address.
 func (w *world) seenFrom(p endpoint, at *lab.Outside, addrs ...string) []string {
-	w.t.Helper()
-	w.mustReach(p, addrs...)
+	w.MustReach(p, addrs...)
 	c, err := at.Capture()
-	w.must(err)
+	w.Must(err)
 	defer c.Close()
 	for _, addr := range addrs {
-		w.must(w.reaches(p, addr))
+		w.Must(w.Reaches(p, addr))
 	}
 	sources, err := c.Sources()
-	w.must(err)
+	w.Must(err)
 	var words []string
 	for _, s := range sources {
 		words = append(words, s.String())
@@ -132,8 +127,7 @@ func (w *world) seenFrom(p endpoint, at *lab.Outside, addrs ...string) []string 
 
 // inCore are a pod's addresses on its further interface, sorted.
 func (w *world) inCore(p *lab.Pod) []string {
-	w.t.Helper()
-	return slices.Sorted(slices.Values(w.links(p)["net1"].IPs()))
+	return slices.Sorted(slices.Values(w.Links(p)["net1"].IPs()))
 }
 
 // TestGateway: pods reach the world outside under the gateway's addresses or, where the network says so, under their own,
@@ -145,63 +139,56 @@ func TestGateway(t *testing.T) {
 	host := w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
 	stranger := w.outside("stranger", 43, "192.0.2.9/24", "2001:db8::9/64")
 	next := w.outside("next", 42, "192.0.2.1/24", "2001:db8::1/64", "198.51.100.1/24", "2001:db8:1::1/64")
-	w.must(host.Route(w.ctx, "10.22.0.0/24", "192.0.2.10"))
-	w.must(host.Route(w.ctx, "fd22::/64", "2001:db8::10"))
+	w.Must(host.Route(w.Ctx, "10.22.0.0/24", "192.0.2.10"))
+	w.Must(host.Route(w.Ctx, "fd22::/64", "2001:db8::10"))
 
 	w.network("hidden", outOf(1, ""))
 	w.network("open", outOf(2, `"snat":false,`))
 	hidden, open := make([]*lab.Pod, 3), make([]*lab.Pod, 3)
 	for i := range 3 { // on the gateway's nodes and on another
-		hidden[i] = w.attached(i, fmt.Sprintf("hidden-%d", i), "hidden")
-		open[i] = w.attached(i, fmt.Sprintf("open-%d", i), "open")
+		hidden[i] = w.Attached(i, fmt.Sprintf("hidden-%d", i), "hidden")
+		open[i] = w.Attached(i, fmt.Sprintf("open-%d", i), "open")
 	}
 	unheard, err := stranger.Capture()
-	w.must(err)
+	w.Must(err)
 	defer unheard.Close()
 	snat := []string{"192.0.2.10", "2001:db8::10"}
 	for i := range 3 {
 		equal(t, "addresses that the host sees of "+hidden[i].String(), w.seenFrom(hidden[i], host, "192.0.2.9", "2001:db8::9"), snat)
 		equal(t, "addresses that the host sees of "+open[i].String(), w.seenFrom(open[i], host, "192.0.2.9", "2001:db8::9"), w.inCore(open[i]))
-		w.mustReach(host, w.inCore(open[i])...)
+		w.MustReach(host, w.inCore(open[i])...)
 	}
 	equal(t, "addresses that the next hop sees", w.seenFrom(hidden[2], next, "198.51.100.1", "2001:db8:1::1"), snat)
 	sources, err := unheard.Sources()
-	w.must(err)
+	w.Must(err)
 	equal(t, "what was heard in another VLAN", fmt.Sprint(sources), "[]")
 
-	t.Run("default route", func(t *testing.T) {
-		w := w.sub(t)
-		p := w.attached(2, "away", `[{"name":"hidden","default-route":["10.21.0.1","fd21::1"]}]`)
-		w.must(next.Route(w.ctx, "203.0.113.0/24", "192.0.2.9"))
-		_, err := host.Exec(w.ctx, "ip", "addr", "add", "203.0.113.1/32", "dev", "lo")
-		w.must(err)
-		_, err = next.Exec(w.ctx, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
-		w.must(err)
+	w.part("default route", func(t *testing.T, w *world) {
+		p := w.Attached(2, "away", `[{"name":"hidden","default-route":["10.21.0.1","fd21::1"]}]`)
+		w.Must(next.Route(w.Ctx, "203.0.113.0/24", "192.0.2.9"))
+		w.Exec(host, "ip", "addr", "add", "203.0.113.1/32", "dev", "lo")
+		w.Exec(next, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 		equal(t, "addresses that the far host sees", w.seenFrom(p, host, "203.0.113.1"), []string{"192.0.2.10"})
-		w.end(p)
+		w.End(p)
 	})
-	t.Run("snat switched", func(t *testing.T) {
-		w := w.sub(t)
+	w.part("snat switched", func(t *testing.T, w *world) {
 		w.network("open", outOf(2, `"snat":true,`))
 		w.becomes(func() error { return w.sees(host, open[2], snat) })
 		w.network("open", outOf(2, `"snat":false,`))
 		w.becomes(func() error { return w.sees(host, open[2], w.inCore(open[2])) })
 	})
-	t.Run("run again", func(t *testing.T) {
-		w := w.sub(t)
+	w.part("run again", func(t *testing.T, w *world) {
 		w.settled()
 		before := w.written()
-		w.must(w.StopController(w.ctx))
-		w.must(w.StartController(w.ctx))
+		w.Must(w.StopController(w.Ctx))
+		w.Must(w.StartController(w.Ctx))
 		w.controllerSays("gateway is in step")
 		w.settled()
 		// The marks of settled write nothing to NB.
 		w.nothingWritten(before)
 	})
-	t.Run("shown", func(t *testing.T) {
-		w := w.sub(t)
-		out, err := w.Multinet(w.ctx, "network", "show", "shop/hidden")
-		w.must(err)
+	w.part("shown", func(t *testing.T, w *world) {
+		out := w.Multinet("network", "show", "shop/hidden")
 		for _, words := range []string{
 			"192.0.2.10/24,2001:db8::10/64 on provider, VLAN 42", "192.0.2.1,2001:db8::1", "node1", "node2",
 			"10.21.0.0/24 as 192.0.2.10", "fd21::/64 as 2001:db8::10",
@@ -212,7 +199,7 @@ func TestGateway(t *testing.T) {
 		}
 	})
 	for i := range 3 {
-		w.end(hidden[i], open[i])
+		w.End(hidden[i], open[i])
 	}
 	w.endNetworks("hidden", "open")
 	w.asBeforeOutside()
@@ -220,10 +207,8 @@ func TestGateway(t *testing.T) {
 
 // becomes waits for what a change brings about. OVN is asked to hurry: it sees to some of it only when something wakes it.
 func (w *world) becomes(cond func() error) {
-	w.t.Helper()
-	_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")
-	w.must(err)
-	w.eventually(cond)
+	w.NBCtl("--wait=hv", "sync")
+	w.Eventually(cond)
 }
 
 // sees is for what may take a moment: whose addresses the host sees of a pod.
@@ -234,29 +219,42 @@ func (w *world) sees(host *lab.Outside, p *lab.Pod, want []string) error {
 	return nil
 }
 
-// nodeOf is the node that is a chassis; "" for none.
-func (w *world) nodeOf(chassis string) string {
-	for _, n := range w.Nodes {
-		if n.SystemID == chassis {
-			return n.Name
-		}
+// gatewayNode is the name of the node that has the gateway, "" for none.
+func (w *world) gatewayNode() string {
+	host, err := w.SBCtl(w.Ctx, "--bare", "--columns=chassis", "find", "Port_Binding", `logical_port="cr-/core:external"`)
+	w.Must(err)
+	if host == "" {
+		return ""
 	}
-	return ""
+	name, err := w.SBCtl(w.Ctx, "--if-exists", "--bare", "--columns=hostname", "list", "Chassis", host)
+	w.Must(err)
+	return name
+}
+
+// gatewayComesTo waits until the gateway is on one of the nodes.
+func (w *world) gatewayComesTo(nodes ...int) (node int) {
+	w.Eventually(func() error {
+		has := w.gatewayNode()
+		for _, node = range nodes {
+			if w.Nodes[node].Name == has {
+				return nil
+			}
+		}
+		return fmt.Errorf("the gateway is on %q, want one of the nodes %v", has, nodes)
+	})
+	return node
 }
 
 // newMovingGateway has a gateway that two nodes may have, with a pod on a third node that reaches the world by it.
-func newMovingGateway(t *testing.T) (*world, *lab.Pod, *lab.BindingWatch) {
+func newMovingGateway(t *testing.T) (*world, *lab.Pod) {
 	t.Helper()
 	w := newGatewayWorld(t, gatewayConfig, 0, 1)
 	w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
 	w.network("hidden", outOf(1, ""))
-	p := w.attached(2, "web", "hidden")
-	w.mustReach(p, "192.0.2.9", "2001:db8::9")
-	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
-	w.must(err)
-	t.Cleanup(func() { _ = binding.Close() })
+	p := w.Attached(2, "web", "hidden")
+	w.MustReach(p, "192.0.2.9", "2001:db8::9")
 	w.watched(0, 1, 2)
-	return w, p, binding
+	return w, p
 }
 
 // TestGatewayMoves: when the gateway's node loses its power the next node takes the gateway, and keeps it when the first
@@ -264,35 +262,34 @@ func newMovingGateway(t *testing.T) (*world, *lab.Pod, *lab.BindingWatch) {
 // answers have to be missing) and to install flows elsewhere.
 func TestGatewayMoves(t *testing.T) {
 	t.Parallel()
-	w, p, binding := newMovingGateway(t)
-	first := w.host(binding)
+	w, p := newMovingGateway(t)
+	first := w.gatewayComesTo(0, 1)
 	second := 1 - first
 
 	began := time.Now()
-	w.must(w.Nodes[first].PowerOff(w.ctx))
-	w.must(binding.Await(w.ctx, func(chassis string) bool { return chassis == w.Nodes[second].SystemID }))
-	w.eventually(func() error { return w.reaches(p, "192.0.2.9") })
+	w.Must(w.Nodes[first].PowerOff(w.Ctx))
+	w.gatewayComesTo(second)
+	w.Eventually(func() error { return w.Reaches(p, "192.0.2.9") })
 	t.Logf("%v from the loss of the gateway's node until a pod reaches the world again", time.Since(began).Round(100*time.Millisecond))
-	w.mustReach(p, "2001:db8::9")
+	w.MustReach(p, "2001:db8::9")
 	w.says(w.Nodes[second].Agent, "this node is the active node of a gateway")
 
 	ping := w.pinging(p, "192.0.2.9")
-	w.must(w.Nodes[first].PowerOn(w.ctx))
+	w.Must(w.Nodes[first].PowerOn(w.Ctx))
 	w.watched(0, 1, 2)
 	for range 5 {
 		ping.goesOn()
 	}
-	_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")
-	w.must(err)
-	equal(t, "the gateway's node after the first is back", w.nodeOf(binding.Chassis()), w.Nodes[second].Name)
+	w.NBCtl("--wait=hv", "sync")
+	equal(t, "the gateway's node after the first is back", w.gatewayNode(), w.Nodes[second].Name)
 	ping.stop()
 
 	// And the other way: it is as good as before.
-	w.must(w.Nodes[second].PowerOff(w.ctx))
-	w.must(binding.Await(w.ctx, func(chassis string) bool { return chassis == w.Nodes[first].SystemID }))
-	w.mustReach(p, "192.0.2.9", "2001:db8::9")
-	w.must(w.Nodes[second].PowerOn(w.ctx))
-	w.end(p)
+	w.Must(w.Nodes[second].PowerOff(w.Ctx))
+	w.gatewayComesTo(first)
+	w.MustReach(p, "192.0.2.9", "2001:db8::9")
+	w.Must(w.Nodes[second].PowerOn(w.Ctx))
+	w.End(p)
 	w.endNetworks("hidden")
 }
 
@@ -300,42 +297,28 @@ func TestGatewayMoves(t *testing.T) {
 // takes the gateway: with the userspace datapath nobody answers BFD on the node any more.
 func TestGatewayWithoutVSwitchd(t *testing.T) {
 	t.Parallel()
-	w, p, binding := newMovingGateway(t)
-	first := w.host(binding)
+	w, p := newMovingGateway(t)
+	first := w.gatewayComesTo(0, 1)
 	second := 1 - first
 
-	w.must(w.Nodes[first].VSwitchd.Kill())
-	w.must(binding.Await(w.ctx, func(chassis string) bool { return chassis == w.Nodes[second].SystemID }))
-	w.mustReach(p, "192.0.2.9", "2001:db8::9")
+	w.Must(w.Nodes[first].VSwitchd.Kill())
+	w.gatewayComesTo(second)
+	w.MustReach(p, "192.0.2.9", "2001:db8::9")
 	w.says(w.Nodes[second].Agent, "this node is the active node of a gateway")
-	w.must(w.Nodes[first].VSwitchd.Restart(w.ctx))
+	w.Must(w.Nodes[first].VSwitchd.Restart(w.Ctx))
 	w.watched(0, 1, 2)
-	_, err := w.NBCtl(w.ctx, "--wait=hv", "sync")
-	w.must(err)
-	equal(t, "the gateway's node after ovs-vswitchd is back", w.nodeOf(binding.Chassis()), w.Nodes[second].Name)
-	w.mustReach(p, "192.0.2.9", "2001:db8::9")
-	w.end(p)
+	w.NBCtl("--wait=hv", "sync")
+	equal(t, "the gateway's node after ovs-vswitchd is back", w.gatewayNode(), w.Nodes[second].Name)
+	w.MustReach(p, "192.0.2.9", "2001:db8::9")
+	w.End(p)
 	w.endNetworks("hidden")
-}
-
-// host waits until one of the first two nodes has the gateway and returns its number.
-func (w *world) host(binding *lab.BindingWatch) int {
-	w.t.Helper()
-	w.must(binding.Await(w.ctx, func(chassis string) bool {
-		return chassis == w.Nodes[0].SystemID || chassis == w.Nodes[1].SystemID
-	}))
-	if binding.Chassis() == w.Nodes[1].SystemID {
-		return 1
-	}
-	return 0
 }
 
 // watched waits until all tunnels between these nodes are watched and stand: before, a node may think that it is alone.
 func (w *world) watched(nodes ...int) {
-	w.t.Helper()
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		for _, i := range nodes {
-			out, err := w.Nodes[i].VSCtl(w.ctx, "--no-wait", "--bare", "--columns=name", "find", "Interface", "type=geneve", "bfd_status:state=up")
+			out, err := w.Nodes[i].VSCtl(w.Ctx, "--no-wait", "--bare", "--columns=name", "find", "Interface", "type=geneve", "bfd_status:state=up")
 			if err != nil {
 				return err
 			}
@@ -354,30 +337,21 @@ func TestGatewayNodes(t *testing.T) {
 	w.outside("host", 42, "192.0.2.9/24")
 	w.network("hidden", outOf(1, ""))
 	w.controllerSays("no node has the label of a gateway")
-	p := w.attached(2, "web", "hidden")
-	binding, err := w.WatchBinding(w.ctx, "cr-/core:external")
-	w.must(err)
-	defer binding.Close()
+	p := w.Attached(2, "web", "hidden")
 	for _, step := range [][]int{{2}, {0}, {0, 1}, {1}} {
-		w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes, step...)))
-		w.becomes(func() error {
-			for _, i := range step {
-				if binding.Chassis() == w.Nodes[i].SystemID {
-					return nil
-				}
-			}
-			return fmt.Errorf("the gateway is on %q, want one of the nodes %v", w.nodeOf(binding.Chassis()), step)
-		})
-		w.mustReach(p, "192.0.2.9")
+		w.Must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes, step...)))
+		w.NBCtl("--wait=hv", "sync")
+		w.gatewayComesTo(step...)
+		w.MustReach(p, "192.0.2.9")
 	}
-	w.must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes)))
+	w.Must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes)))
 	w.becomes(func() error {
-		if binding.Chassis() != "" {
-			return fmt.Errorf("the gateway is on %s still", w.nodeOf(binding.Chassis()))
+		if node := w.gatewayNode(); node != "" {
+			return fmt.Errorf("the gateway is on %s still", node)
 		}
 		return nil
 	})
-	w.end(p)
+	w.End(p)
 	w.endNetworks("hidden")
 	w.asBeforeOutside()
 }

@@ -23,14 +23,13 @@ import (
 // plugin calls ours alone, byte for byte as asked: entry may change its configuration, where the name of the conflist is,
 // and prev is its prevResult, "" for none. It returns what the plugin printed.
 func (w *world) plugin(p *lab.Pod, command, prev string, entry func(map[string]any)) (string, error) {
-	w.t.Helper()
 	text, err := p.Node.ConfList()
-	w.must(err)
+	w.Must(err)
 	var list struct {
 		Name, CNIVersion string
 		Plugins          []map[string]any
 	}
-	w.must(json.Unmarshal(text, &list))
+	w.Must(json.Unmarshal(text, &list))
 	c := list.Plugins[len(list.Plugins)-1]
 	c["name"], c["cniVersion"] = list.Name, list.CNIVersion
 	c["runtimeConfig"] = map[string]any{"io.kubernetes.cri.pod-annotations": p.Annotations}
@@ -38,22 +37,21 @@ func (w *world) plugin(p *lab.Pod, command, prev string, entry func(map[string]a
 	if entry != nil {
 		entry(c)
 	}
-	stdin, err := json.Marshal(c)
-	w.must(err)
+	stdin := w.JSON(c)
 	if prev != "" {
 		stdin = fmt.Appendf(nil, `%s,"prevResult":%s}`, bytes.TrimSuffix(stdin, []byte("}")), prev)
 	}
 	bins := w.Binaries()
-	cmd := exec.CommandContext(w.ctx, filepath.Join(bins.Ours, lab.PluginType))
+	cmd := exec.CommandContext(w.Ctx, filepath.Join(bins.Ours, lab.PluginType))
 	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.Sandbox, "CNI_NETNS=" + p.NetNS, "CNI_IFNAME=eth0",
 		"CNI_PATH=" + bins.CNI + ":" + bins.Ours,
 		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_UID=%s", p.Namespace, p.Name, p.UID)}
 	var stdout bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(stdin), &stdout
-	w.must(lab.StartIn(p.Node.NetNS, cmd))
+	w.Must(lab.StartIn(p.Node.NetNS, cmd))
 	if err := cmd.Wait(); err != nil {
 		said := &types.Error{}
-		w.must(json.Unmarshal(stdout.Bytes(), said))
+		w.Must(json.Unmarshal(stdout.Bytes(), said))
 		return "", said
 	}
 	return stdout.String(), nil
@@ -61,17 +59,16 @@ func (w *world) plugin(p *lab.Pod, command, prev string, entry func(map[string]a
 
 // primaryOnly attaches a pod by the plugins before ours, and returns their result as text.
 func (w *world) primaryOnly(p *lab.Pod) (prev string) {
-	w.t.Helper()
 	p.Node.PrimaryOnly = true
-	_, err := p.Add(w.ctx)
+	_, err := p.Add(w.Ctx)
 	p.Node.PrimaryOnly = false
-	w.must(err)
+	w.Must(err)
 	result, err := p.CachedResult()
-	w.must(err)
+	w.Must(err)
 	result, err = result.GetAsVersion(p.Node.CNIVersion)
-	w.must(err)
+	w.Must(err)
 	text, err := json.MarshalIndent(result, "", "\t")
-	w.must(err)
+	w.Must(err)
 	return string(text)
 }
 
@@ -79,25 +76,23 @@ func (w *world) primaryOnly(p *lab.Pod) (prev string) {
 // primary's result to the byte, and one whose default route moves stays in its version.
 // Conformance: F-1
 func TestChainVersions(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log := w.recorderOn("rec", "")
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
-		t.Run(version, func(t *testing.T) {
-			w := w.sub(t)
-			w.must(os.RemoveAll(log))
+		w.part(version, func(t *testing.T, w *world) {
+			w.Must(os.RemoveAll(log))
 			w.Nodes[0].CNIVersion = version
-			same, moves := w.pod(0, "same", "blue,rec"), w.pod(0, "moves", `[{"name":"rec"},{"name":"blue","default-route":["10.1.0.1"]}]`)
+			same, moves := w.Pod(0, "same", "blue,rec"), w.Pod(0, "moves", `[{"name":"rec"},{"name":"blue","default-route":["10.1.0.1"]}]`)
 			prev := w.primaryOnly(same)
 			printed, err := w.plugin(same, "ADD", prev, nil)
-			w.must(err)
+			w.Must(err)
 			equal(t, "printed", printed, prev+"\n")
 
 			prev = w.primaryOnly(moves)
 			printed, err = w.plugin(moves, "ADD", prev, nil)
-			w.must(err)
+			w.Must(err)
 			var was, is map[string]json.RawMessage
-			w.must(errors.Join(json.Unmarshal([]byte(prev), &was), json.Unmarshal([]byte(printed), &is)))
+			w.Must(errors.Join(json.Unmarshal([]byte(prev), &was), json.Unmarshal([]byte(printed), &is)))
 			w.same("the default route in the result", is["routes"], `[{"dst":"10.244.0.0/16"},{"dst":"0.0.0.0/0","gw":"10.1.0.1"}]`)
 			for _, key := range []string{"cniVersion", "interfaces", "ips", "dns"} {
 				w.same(key+" of the result", is[key], string(was[key]))
@@ -106,15 +101,14 @@ func TestChainVersions(t *testing.T) {
 			for _, p := range []*lab.Pod{same, moves} {
 				if version != "0.3.1" {
 					_, err = w.plugin(p, "CHECK", prev, nil)
-					w.must(err)
+					w.Must(err)
 				}
 				_, err = w.plugin(p, "DEL", "", nil)
-				w.must(err)
+				w.Must(err)
 			}
 			_, stdin := w.stdins(log)
 			w.same("the delegate's version", stdin["ADD "]["cniVersion"], `"1.0.0"`)
-			w.end(same, moves)
-			w.asBefore()
+			w.Over(same, moves)
 		})
 	}
 }
@@ -122,18 +116,17 @@ func TestChainVersions(t *testing.T) {
 // checkNetworks writes the networks of a CHECK: a bridge with a recorder behind it, a recorder, and those that are not
 // to be asked.
 func (w *world) checkNetworks() (log, cut, leases string) {
-	w.t.Helper()
 	dir := w.Nodes[0].Dir
 	log, cut, leases = filepath.Join(dir, "recorder.log"), filepath.Join(dir, "cut"), filepath.Join(dir, "delegate-leases")
 	recorder := func(tag, version string) string {
 		return fmt.Sprintf(`"type":"recorder","log":"%s","tag":"%s","result":{"cniVersion":"%s"}`, log, tag, version)
 	}
-	w.definition("seen", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"seen","plugins":[
+	w.NAD("seen", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"seen","plugins":[
 		{"type":"bridge","bridge":"kbr0","ipam":%s},{"type":"recorder","log":"%s","tag":"seen"}]}`, ipam(leases, "10.75.0.0/24"), log))
-	w.definition("rec", fmt.Sprintf(`{"cniVersion":"0.4.0",%s,"fail":{"CHECK":{"code":119,"msg":"the wire is cut"}},"while":"%s"}`, recorder("rec", "0.4.0"), cut))
-	w.definition("quiet", fmt.Sprintf(`{"cniVersion":"1.0.0","disableCheck":true,%s}`, recorder("quiet", "1.0.0")))
-	w.definition("quiet-list", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"quiet-list","disableCheck":true,"plugins":[{%s}]}`, recorder("quiet-list", "1.1.0")))
-	w.definition("old", fmt.Sprintf(`{"cniVersion":"0.3.1",%s}`, recorder("old", "0.3.1")))
+	w.NAD("rec", fmt.Sprintf(`{"cniVersion":"0.4.0",%s,"fail":{"CHECK":{"code":119,"msg":"the wire is cut"}},"while":"%s"}`, recorder("rec", "0.4.0"), cut))
+	w.NAD("quiet", fmt.Sprintf(`{"cniVersion":"1.0.0","disableCheck":true,%s}`, recorder("quiet", "1.0.0")))
+	w.NAD("quiet-list", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"quiet-list","disableCheck":true,"plugins":[{%s}]}`, recorder("quiet-list", "1.1.0")))
+	w.NAD("old", fmt.Sprintf(`{"cniVersion":"0.3.1",%s}`, recorder("old", "0.3.1")))
 	return log, cut, leases
 }
 
@@ -141,8 +134,7 @@ func (w *world) checkNetworks() (log, cut, leases string) {
 // interface it is and keeps a plugin's own code. All delegates are asked that know CHECK and whose author wants it.
 // Conformance: C-45 F-5
 func TestCheckWithDelegates(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	log, cut, leases := w.checkNetworks()
 	both := []string{"CHECK seen", "CHECK rec"}
 	for _, c := range []struct {
@@ -154,33 +146,32 @@ func TestCheckWithDelegates(t *testing.T) {
 	}{
 		{"nothing", func(*world, *lab.Pod) error { return nil }, 0, nil, both},
 		{"a delegate's address", func(w *world, p *lab.Pod) error {
-			_, err := p.Exec(w.ctx, "ip", "addr", "flush", "dev", "net2")
+			_, err := p.Exec(w.Ctx, "ip", "addr", "flush", "dev", "net2")
 			return err
 		}, uncoded, []string{"interface net2: network shop/seen", "delegate bridge"}, nil},
 		{"an OVN interface's address", func(w *world, p *lab.Pod) error {
-			_, err := p.Exec(w.ctx, "ip", "addr", "flush", "dev", "net1")
+			_, err := p.Exec(w.Ctx, "ip", "addr", "flush", "dev", "net1")
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1 is not as it was made", "it lacks address 10.1."}, nil},
 		{"the addresses of the port", func(w *world, p *lab.Pod) error {
-			_, err := w.NBCtl(w.ctx, "lsp-set-addresses", p.String()+"/net1", "02:00:00:00:00:99 10.1.9.9")
+			_, err := w.Lab.NBCtl(w.Ctx, "lsp-set-addresses", p.String()+"/net1", "02:00:00:00:00:99 10.1.9.9")
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1", "Northbound"}, both},
 		{"the plug", func(w *world, p *lab.Pod) error {
-			_, err := p.Node.VSCtl(w.ctx, "del-port", agentapi.HostVeth(p.Sandbox, "net1"))
+			_, err := p.Node.VSCtl(w.Ctx, "del-port", agentapi.HostVeth(p.Sandbox, "net1"))
 			return err
 		}, conf.CodeNotAsMade, []string{"interface net1: its host-side veth", "is not in Open vSwitch"}, both},
 		{"what a plugin sees", func(*world, *lab.Pod) error { return os.WriteFile(cut, nil, 0o600) },
 			119, []string{"interface net3: network shop/rec", "delegate recorder: the wire is cut"}, both},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := w.sub(t)
-			p := w.attached(0, "web", "blue,seen,rec,quiet,quiet-list,old")
+		w.part(c.name, func(t *testing.T, w *world) {
+			p := w.Attached(0, "web", "blue,seen,rec,quiet,quiet-list,old")
 			_, by := w.stdins(log)
 			made := string(by["ADD seen"]["prevResult"])
-			w.must(os.Remove(log))
-			w.must(c.damage(w, p))
-			if err := p.Check(w.ctx); c.code == 0 {
-				w.must(err)
+			w.Must(os.Remove(log))
+			w.Must(c.damage(w, p))
+			if err := p.Check(w.Ctx); c.code == 0 {
+				w.Must(err)
 			} else {
 				w.refused(err, c.code, c.words...)
 			}
@@ -191,26 +182,25 @@ func TestCheckWithDelegates(t *testing.T) {
 				w.same("the result that is checked", by["CHECK seen"]["prevResult"], made)
 			}
 			equal(t, "asked", asked, c.asked)
-			w.must(os.RemoveAll(cut))
-			w.end(p)
+			w.Must(os.RemoveAll(cut))
+			w.End(p)
 			w.onNode("ip", "link", "del", "kbr0")
 			equal(t, "leases that are left", w.files(leases), nil)
-			w.asBefore()
+			w.AsBefore()
 		})
 	}
 }
 
 // gcNetworks writes the networks of a GC, as CHECK's are.
 func (w *world) gcNetworks() (log, leases string) {
-	w.t.Helper()
 	dir := w.Nodes[0].Dir
 	log, leases = filepath.Join(dir, "recorder.log"), filepath.Join(dir, "delegate-leases")
-	w.definition("seen", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"seen","plugins":[
+	w.NAD("seen", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"seen","plugins":[
 		{"type":"bridge","bridge":"kbr0","ipam":%s},{"type":"recorder","log":"%s","tag":"seen"}]}`, ipam(leases, "10.76.0.0/24"), log))
 	for name, keys := range map[string]string{
 		"rec": `"cniVersion":"1.1.0"`, "quiet": `"cniVersion":"1.1.0","disableGC":true`, "old": `"cniVersion":"1.0.0"`,
 	} {
-		w.definition(name, fmt.Sprintf(`{%s,"type":"recorder","log":"%s","tag":"%s","result":{"cniVersion":"1.0.0"}}`, keys, log, name))
+		w.NAD(name, fmt.Sprintf(`{%s,"type":"recorder","log":"%s","tag":"%s","result":{"cniVersion":"1.0.0"}}`, keys, log, name))
 	}
 	return log, leases
 }
@@ -218,14 +208,13 @@ func (w *world) gcNetworks() (log, leases string) {
 // collects runs a GC of the node's conflist with these pods valid, and holds against each other what the delegates'
 // plugins were told. A runtime that has lost its cache does no DEL of its own.
 func (w *world) collects(log string, valid []*lab.Pod, dels []string, attachments map[string]string) {
-	w.t.Helper()
-	w.must(os.RemoveAll(log))
-	w.must(w.Nodes[0].GC(w.ctx, valid, lab.WithoutCache()))
+	w.Must(os.RemoveAll(log))
+	w.Must(w.Nodes[0].GC(w.Ctx, valid, lab.WithoutCache()))
 	order, by := w.stdins(log)
 	told := len(order) - len(attachments)
-	equal(w.t, "DELs", order[:max(told, 0)], dels)
+	equal(w.T, "DELs", order[:max(told, 0)], dels)
 	slices.Sort(order[told:])
-	equal(w.t, "GCs", order[told:], []string{"GC rec", "GC seen"})
+	equal(w.T, "GCs", order[told:], []string{"GC rec", "GC seen"})
 	for tag, want := range attachments {
 		w.same("valid attachments of "+tag, by["GC "+tag]["cni.dev/valid-attachments"], want)
 	}
@@ -236,23 +225,22 @@ func (w *world) collects(log string, valid []*lab.Pod, dels []string, attachment
 // lives on their network, if they know GC and their author wants it.
 // Conformance: C-68 C-69 F-4
 func TestGC(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1, CNIVersion: "1.1.0"}, withDelegates)
 	log, leases := w.gcNetworks()
 	// A bridge without a MAC of its own takes its ports', and bridge's CHECK holds that against it.
 	w.onNode("ip", "link", "add", "kbr0", "address", "02:00:00:00:76:01", "type", "bridge")
 	const networks = "blue,seen,rec,quiet,old"
-	valid, apart, elsewhere := w.attached(0, "valid", networks), w.pod(0, "apart", networks), w.pod(0, "elsewhere", "blue,seen")
+	valid, apart, elsewhere := w.Attached(0, "valid", networks), w.Pod(0, "apart", networks), w.Pod(0, "elsewhere", "blue,seen")
 	ofOther := func(entry map[string]any) { entry["name"] = "other" }
 	inOther := func(entry map[string]any) { entry["stateDir"] = filepath.Join(w.Nodes[0].Dir, "other-state") }
 	for p, entry := range map[*lab.Pod]func(map[string]any){apart: ofOther, elsewhere: inOther} {
 		_, err := w.plugin(p, "ADD", w.primaryOnly(p), entry)
-		w.must(err)
+		w.Must(err)
 	}
-	before := w.base
-	w.base = w.snapshot()
+	before := w.Base
+	w.Base = w.Snapshot()
 	held := w.files(leases)
-	stale := []*lab.Pod{w.attached(0, "stale-a", networks), w.attached(0, "stale-b", networks)}
+	stale := []*lab.Pod{w.Attached(0, "stale-a", networks), w.Attached(0, "stale-b", networks)}
 
 	one := []string{"DEL old", "DEL quiet", "DEL rec", "DEL seen"}
 	who := func(ifName string) string {
@@ -270,29 +258,28 @@ func TestGC(t *testing.T) {
 	for range 2 {
 		equal(t, "journal", w.files(filepath.Join(w.Nodes[0].StateDir, "attached")), journal)
 		for _, p := range stale {
-			equal(t, "links of "+p.String(), len(w.links(p)), 1) // the first one, which is not ours
+			equal(t, "links of "+p.String(), len(w.Links(p)), 1) // the first one, which is not ours
 		}
 		equal(t, "leases", w.files(leases), held)
 		for _, p := range []*lab.Pod{apart, elsewhere} {
-			w.reachBy(valid, "net1", w.links(p)["net1"].IPs()...)
-			w.reachBy(valid, "net2", w.links(p)["net2"].IPs()...)
+			w.reachBy(valid, "net1", w.Links(p)["net1"].IPs()...)
+			w.reachBy(valid, "net2", w.Links(p)["net2"].IPs()...)
 		}
-		w.must(valid.Check(w.ctx))
+		w.Must(valid.Check(w.Ctx))
 		w.collects(log, []*lab.Pod{valid}, nil, living) // once more is the same
 	}
-	w.end(stale...)
-	w.asBefore()
+	w.Over(stale...)
 
-	w.base = before
+	w.Base = before
 	for p, entry := range map[*lab.Pod]func(map[string]any){apart: ofOther, elsewhere: inOther} {
 		_, err := w.plugin(p, "DEL", "", entry)
-		w.must(err)
+		w.Must(err)
 	}
 	w.collects(log, nil, one, map[string]string{"seen": `[]`, "rec": `[]`})
-	w.end(valid, apart, elsewhere)
+	w.End(valid, apart, elsewhere)
 	w.onNode("ip", "link", "del", "kbr0")
 	equal(t, "leases that are left", w.files(leases), nil)
-	w.asBefore()
+	w.AsBefore()
 }
 
 // hostEnds are the names that plugins choose at random.
@@ -301,7 +288,7 @@ var hostEnds = regexp.MustCompile(`veth[0-9a-f]{8}`)
 // nameless is the world without the names and keys that chance chooses.
 func (w *world) nameless() lab.Snapshot {
 	var s lab.Snapshot
-	for _, line := range w.snapshot() {
+	for _, line := range w.Snapshot() {
 		if !strings.Contains(line, " ovs ") {
 			s = append(s, hostEnds.ReplaceAllString(line, "veth"))
 		}
@@ -314,15 +301,14 @@ func (w *world) nameless() lab.Snapshot {
 // delegate has its DEL before its next ADD, and one DEL at the end, and its namespace as long as there is one.
 // Conformance: C-32
 func TestDelegateRepeats(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 1}, withDelegates)
+	w := parallelWorld(t, lab.Options{Nodes: 1}, withDelegates)
 	leases := filepath.Join(w.Nodes[0].Dir, "delegate-leases")
-	w.definition("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.77.0.0/24")))
+	w.NAD("pair", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"ptp","ipam":%s}`, ipam(leases, "10.77.0.0/24")))
 	log := w.recorderOn("rec", "")
-	other := w.attached(0, "other", "blue,pair")
-	before := w.base
-	w.base = w.snapshot()
-	w.must(os.RemoveAll(log))
+	other := w.Attached(0, "other", "blue,pair")
+	before := w.Base
+	w.Base = w.Snapshot()
+	w.Must(os.RemoveAll(log))
 	for _, c := range []struct {
 		name  string
 		do    func(w *world, p *lab.Pod)
@@ -331,57 +317,54 @@ func TestDelegateRepeats(t *testing.T) {
 		{"ADD twice", func(w *world, p *lab.Pod) {
 			before := w.nameless()
 			prev, err := p.CachedResult()
-			w.must(err)
-			w.add(p, lab.OnlyOurs(prev))
-			equal(w.t, "what a repeated ADD changed", before.Diff(w.nameless()), "")
-			w.delegated(p, 0, 2, "shop/pair", "net2", w.links(p)["net2"].Prefixes())
+			w.Must(err)
+			w.Add(p, lab.OnlyOurs(prev))
+			equal(w.T, "what a repeated ADD changed", before.Diff(w.nameless()), "")
+			w.delegated(p, 0, 2, "shop/pair", "net2", w.Links(p)["net2"].Prefixes())
 			w.reachBy(p, "net2", "10.77.0.1")
-			w.reachBy(p, "net1", w.links(other)["net1"].IPs()...)
-			equal(w.t, "leases", len(w.files(leases)), 2)
-			w.must(p.Check(w.ctx))
-			w.del(p)
+			w.reachBy(p, "net1", w.Links(other)["net1"].IPs()...)
+			equal(w.T, "leases", len(w.files(leases)), 2)
+			w.Must(p.Check(w.Ctx))
+			w.Del(p)
 		}, []string{"ADD net3", "DEL net3", "ADD net3", "CHECK net3", "DEL net3"}},
 		{"DEL many times", func(w *world, p *lab.Pod) {
 			for range 5 {
-				w.del(p)
+				w.Del(p)
 			}
 		}, []string{"ADD net3", "DEL net3"}},
 		{"DEL without the namespace's path", func(w *world, p *lab.Pod) {
-			w.del(p, lab.WithNetNS(""))
-			for name := range w.links(p) {
+			w.Del(p, lab.WithNetNS(""))
+			for name := range w.Links(p) {
 				if strings.HasPrefix(name, "net") {
-					w.t.Errorf("%s is left in the pod", name)
+					w.T.Errorf("%s is left in the pod", name)
 				}
 			}
 		}, []string{"ADD net3", "DEL net3"}},
 		{"DEL with a namespace that is gone", func(w *world, p *lab.Pod) {
-			w.must(p.RemoveNetNS())
-			w.del(p, lab.WithNetNS(p.NetNS))
+			w.Must(p.RemoveNetNS())
+			w.Del(p, lab.WithNetNS(p.NetNS))
 		}, []string{"ADD net3", "DEL net3"}},
 		{"DEL of an unknown container", func(w *world, p *lab.Pod) {
-			unknown, err := p.NewSandbox(w.ctx)
-			w.must(err)
-			before := w.snapshot()
-			w.del(unknown)
-			equal(w.t, "what it changed", before.Diff(w.snapshot()), "")
+			unknown := w.NewSandbox(p)
+			before := w.Snapshot()
+			w.Del(unknown)
+			equal(w.T, "what it changed", before.Diff(w.Snapshot()), "")
 			w.reachBy(p, "net2", "10.77.0.1")
-			w.must(unknown.RemoveNetNS())
-			w.del(p)
+			w.Must(unknown.RemoveNetNS())
+			w.Del(p)
 		}, []string{"ADD net3", "DEL net3"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := w.sub(t)
-			p := w.attached(0, "web", "blue,pair,rec")
+		w.part(c.name, func(t *testing.T, w *world) {
+			p := w.Attached(0, "web", "blue,pair,rec")
 			c.do(w, p)
-			w.end(p)
+			w.End(p)
 			commands, _ := w.calls(log)
 			equal(t, "calls", commands, c.calls)
 			equal(t, "leases", len(w.files(leases)), 1)
-			w.must(os.RemoveAll(log))
-			w.asBefore()
+			w.Must(os.RemoveAll(log))
+			w.AsBefore()
 		})
 	}
-	w.base = before
-	w.end(other)
-	w.asBefore()
+	w.Base = before
+	w.Over(other)
 }

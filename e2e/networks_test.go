@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
 // TestNetworkAfterItsPod: a pod whose network is made after it comes up with no help but the runtime's next attempt.
@@ -20,54 +21,51 @@ func TestNetworkAfterItsPod(t *testing.T) {
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24"}`
 	t.Run("retried", func(t *testing.T) {
 		w := newWorld(t, lab.Options{}, nil)
-		p := w.pod(0, "web", "late")
-		_, err := p.Add(w.ctx)
-		w.refused(err, conf.CodeNetworkNotFound, "network shop/late is not found")
-		w.nad("late", config)
+		p := w.Pod(0, "web", "late")
+		w.refused(w.TryAdd(p), conf.CodeNetworkNotFound, "network shop/late is not found")
+		w.NAD("late", config)
 		p = w.retried(p)
 		w.consistent(p, []string{"net1"})
-		peer := w.attached(0, "peer", "late")
-		w.mustReach(p, w.links(peer)["net1"].IPs()...)
-		w.end(p, peer)
+		peer := w.Attached(0, "peer", "late")
+		w.MustReach(p, w.Links(peer)["net1"].IPs()...)
+		w.End(p, peer)
 		w.endNetworks("late")
-		w.asBefore()
+		w.AsBefore()
 	})
 	t.Run("waits", func(t *testing.T) {
 		c := newCounted(t)
-		c.must(c.Controller.Pause())
-		c.nad("late", config)
-		p := c.pod(0, "web", "late")
+		c.Must(c.Controller.Pause())
+		c.NAD("late", config)
+		p := c.Pod(0, "web", "late")
 		c.reset()
 		added := make(chan error, 1)
 		go func() {
-			_, err := p.Add(c.ctx)
+			_, err := p.Add(c.Ctx)
 			added <- err
 		}()
-		c.eventually(func() error {
+		c.Eventually(func() error {
 			if c.nb.Counts().Refused == 0 {
 				return errors.New("the ADD has not asked for the network yet")
 			}
 			return nil
 		})
-		c.must(c.Controller.Resume())
-		c.must(<-added)
+		c.Must(c.Controller.Resume())
+		c.Must(<-added)
 		c.consistent(p, []string{"net1"})
-		c.end(p)
+		c.End(p)
 		c.endNetworks("late")
-		c.asBefore()
+		c.AsBefore()
 	})
 }
 
 // retried does what kubelet does after a failed ADD, until one succeeds: it takes the sandbox away and makes another.
 func (w *world) retried(p *lab.Pod) *lab.Pod {
-	w.t.Helper()
-	w.eventually(func() error {
-		w.must(p.Del(w.ctx))
-		w.must(p.RemoveNetNS())
+	w.Eventually(func() error {
+		w.Must(p.Del(w.Ctx))
+		w.Must(p.RemoveNetNS())
 		var err error
-		p, err = p.NewSandbox(w.ctx)
-		w.must(err)
-		_, err = p.Add(w.ctx)
+		p = w.NewSandbox(p)
+		_, err = p.Add(w.Ctx)
 		if err != nil {
 			w.clean(err)
 		}
@@ -78,20 +76,18 @@ func (w *world) retried(p *lab.Pod) *lab.Pod {
 
 // clean wants the error of an ADD whose network is not there, or not any more.
 func (w *world) clean(err error) {
-	w.t.Helper()
 	var e *types.Error
 	if !errors.As(err, &e) || e.Code != conf.CodeNetworkNotFound && e.Code != conf.CodeTryAgain || !strings.Contains(e.Msg, "network ") {
-		w.t.Errorf("an ADD without its network ended with %v", err)
+		w.T.Errorf("an ADD without its network ended with %v", err)
 	}
 }
 
 // TestEqualNetworkIsNotWritten: a NAD that says the same in other words is no change, and neither is a controller that
 // starts anew.
 func TestEqualNetworkIsNotWritten(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{}, nil)
+	w := parallelWorld(t, lab.Options{}, nil)
 	w.network("same", `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","excludeSubnets":"10.20.0.128/25,10.20.0.64/26","router":"main","routes":[{"dst":"10.98.0.0/16"},{"dst":"10.97.0.0/16"}],"mtu":1400}`)
-	p := w.attached(0, "web", "same")
+	p := w.Attached(0, "web", "same")
 	w.settled()
 	before, state := w.written(), read(t, w.stateFile("same"))
 	for _, again := range []struct {
@@ -99,41 +95,39 @@ func TestEqualNetworkIsNotWritten(t *testing.T) {
 		do   func()
 	}{
 		{"other words", func() {
-			w.nad("same", `{"mtu":1400,"routes":[{"gw":"10.20.0.1","dst":"10.97.0.0/16"},{"dst":"10.98.0.0/16","gw":"10.20.0.1"}],"router":"main","gateway":"fd20::1, 10.20.0.1","topology":"layer2","portSecurity":true,"excludeSubnets":"10.20.0.64/26, 10.20.0.128/25","subnets":"fd20::/64, 10.20.0.0/24","type":"ovn-multinet","name":"another","cniVersion":"1.1.0"}`)
+			w.NAD("same", `{"mtu":1400,"routes":[{"gw":"10.20.0.1","dst":"10.97.0.0/16"},{"dst":"10.98.0.0/16","gw":"10.20.0.1"}],"router":"main","gateway":"fd20::1, 10.20.0.1","topology":"layer2","portSecurity":true,"excludeSubnets":"10.20.0.64/26, 10.20.0.128/25","subnets":"fd20::/64, 10.20.0.0/24","type":"ovn-multinet","name":"another","cniVersion":"1.1.0"}`)
 		}},
 		{"another file", func() {
-			text := read(t, filepath.Join(w.Manifests, nadFile("same")))
-			w.must(w.WriteManifest("all.yaml", "# moved\n---\n"+text))
+			text := read(t, filepath.Join(w.Manifests, labtest.NADFile("same")))
+			w.Must(w.WriteManifest("all.yaml", "# moved\n---\n"+text))
 			w.removeNAD("same")
 		}},
 		{"another controller", func() {
-			w.must(w.KillController())
-			w.must(w.StartController(w.ctx))
+			w.Must(w.KillController())
+			w.Must(w.StartController(w.Ctx))
 		}},
 	} {
-		t.Run(again.name, func(t *testing.T) {
-			w := &world{Lab: w.Lab, t: t, ctx: w.ctx}
+		w.part(again.name, func(t *testing.T, w *world) {
 			again.do()
 			w.settled()
 			w.nothingWritten(before)
 			equal(t, "state", read(t, w.stateFile("same")), state)
 		})
 	}
-	w.end(p)
-	w.must(w.RemoveManifest("all.yaml"))
+	w.End(p)
+	w.Must(w.RemoveManifest("all.yaml"))
 	w.endNetworks("same")
-	w.asBefore()
+	w.AsBefore()
 }
 
 // TestUpdateForNewPods changes a network under a running pod: what is for new pods, only they get.
 func TestUpdateForNewPods(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 2}, nil)
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
 	w.network("live", `{"type":"ovn-multinet","subnets":"10.20.0.0/28","routes":[{"dst":"10.98.0.0/16"}]}`)
-	old := w.attached(0, "old", `[{"name":"live","ips":["10.20.0.9"]}]`)
-	peer := w.attached(1, "peer", `[{"name":"live","ips":["10.20.0.10"]}]`)
+	old := w.Attached(0, "old", `[{"name":"live","ips":["10.20.0.9"]}]`)
+	peer := w.Attached(1, "peer", `[{"name":"live","ips":["10.20.0.10"]}]`)
 	ping := w.pinging(old, "10.20.0.10")
-	before, routes := w.links(old)["net1"], w.routes(old, "-4")
+	before, routes := w.Links(old)["net1"], w.routes(old, "-4")
 	row := w.portRow(old, "net1")
 
 	for _, c := range []struct {
@@ -142,104 +136,96 @@ func TestUpdateForNewPods(t *testing.T) {
 	}{
 		{"routes", `{"type":"ovn-multinet","subnets":"10.20.0.0/28","routes":[{"dst":"10.97.0.0/16"}]}`, func(w *world, now *lab.Pod) {
 			got := w.routes(now, "-4")
-			equal(w.t, "the new route, the old route", []bool{
+			equal(w.T, "the new route, the old route", []bool{
 				slices.Contains(got, "10.97.0.0/16 via 10.20.0.1 dev net1"), slices.Contains(got, "10.98.0.0/16 via 10.20.0.1 dev net1"),
 			}, []bool{true, false})
 		}},
 		{"mtu", `{"type":"ovn-multinet","subnets":"10.20.0.0/28","mtu":1300}`, func(w *world, now *lab.Pod) {
-			equal(w.t, "MTU", w.links(now)["net1"].MTU, 1300)
+			equal(w.T, "MTU", w.Links(now)["net1"].MTU, 1300)
 		}},
 		{"excludeSubnets", `{"type":"ovn-multinet","subnets":"10.20.0.0/28","excludeSubnets":"10.20.0.8/29,10.20.0.4/30,10.20.0.2/32"}`, func(w *world, now *lab.Pod) {
-			equal(w.t, "address", w.links(now)["net1"].Prefixes(), []string{"10.20.0.3/28"}) // all that is left
-			full := w.pod(0, "full", "live")
-			_, err := full.Add(w.ctx)
-			w.refused(err, conf.CodeNoAddressLeft, "shop/live")
-			fixed := w.pod(0, "fixed", `[{"name":"live","ips":["10.20.0.11"]}]`)
-			_, err = fixed.Add(w.ctx)
-			w.refused(err, conf.CodeInvalidConfig, "10.20.0.11", "excludeSubnets")
-			w.end(full, fixed)
+			equal(w.T, "address", w.Links(now)["net1"].Prefixes(), []string{"10.20.0.3/28"}) // all that is left
+			full := w.Pod(0, "full", "live")
+			w.refused(w.TryAdd(full), conf.CodeNoAddressLeft, "shop/live")
+			fixed := w.Pod(0, "fixed", `[{"name":"live","ips":["10.20.0.11"]}]`)
+			w.refused(w.TryAdd(fixed), conf.CodeInvalidConfig, "10.20.0.11", "excludeSubnets")
+			w.End(full, fixed)
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := &world{Lab: w.Lab, t: t, ctx: w.ctx}
+		w.part(c.name, func(t *testing.T, w *world) {
 			w.network("live", c.config)
-			now := w.attached(0, "now", "live")
+			now := w.Attached(0, "now", "live")
 			w.consistent(now, []string{"net1"})
-			w.mustReach(now, "10.20.0.9", "10.20.0.10")
+			w.MustReach(now, "10.20.0.9", "10.20.0.10")
 			c.look(w, now)
-			equal(t, "link of the running pod", w.links(old)["net1"], before)
+			equal(t, "link of the running pod", w.Links(old)["net1"], before)
 			equal(t, "routes of the running pod", w.routes(old, "-4"), routes)
 			equal(t, "port of the running pod", w.portRow(old, "net1"), row)
 			ping.goesOn()
-			w.end(now)
+			w.End(now)
 		})
 	}
 	ping.stop()
-	w.end(old, peer)
+	w.End(old, peer)
 	w.endNetworks("live")
-	w.asBefore()
+	w.AsBefore()
 }
 
 // TestSubnetGrows: of a subnet that became wider new pods get addresses, and running pods keep theirs.
 func TestSubnetGrows(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 2}, nil)
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
 	w.network("grow", `{"type":"ovn-multinet","subnets":"10.20.0.0/28"}`)
-	a, b := w.attached(0, "a", "grow"), w.attached(1, "b", "grow")
-	filler := w.attached(0, "filler", strings.TrimSuffix(strings.Repeat("grow,", 11), ",")) // 13 hosts beside the gateway
+	a, b := w.Attached(0, "a", "grow"), w.Attached(1, "b", "grow")
+	filler := w.Attached(0, "filler", strings.TrimSuffix(strings.Repeat("grow,", 11), ",")) // 13 hosts beside the gateway
 	w.full("grow")
-	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
-	links, row := w.links(a)["net1"], w.portRow(a, "net1")
+	ping := w.pinging(a, w.Links(b)["net1"].IPs()[0])
+	links, row := w.Links(a)["net1"], w.portRow(a, "net1")
 
 	w.network("grow", `{"type":"ovn-multinet","subnets":"10.20.0.0/24"}`)
-	c, d := w.attached(0, "c", "grow"), w.attached(1, "d", "grow")
+	c, d := w.Attached(0, "c", "grow"), w.Attached(1, "d", "grow")
 	was, is := netip.MustParsePrefix("10.20.0.0/28"), netip.MustParsePrefix("10.20.0.0/24")
 	for _, p := range []*lab.Pod{c, d} {
 		w.consistent(p, []string{"net1"})
-		for _, text := range w.links(p)["net1"].Prefixes() {
+		for _, text := range w.Links(p)["net1"].Prefixes() {
 			if addr := netip.MustParsePrefix(text); was.Contains(addr.Addr()) || !is.Contains(addr.Addr()) || addr.Bits() != is.Bits() {
 				t.Errorf("%s got %s, want an address of what %s has grown by, with its prefix length", p, addr, was)
 			}
 		}
 	}
-	w.mustReach(c, w.links(d)["net1"].IPs()...)
-	equal(t, "link of the running pod", w.links(a)["net1"], links)
+	w.MustReach(c, w.Links(d)["net1"].IPs()...)
+	equal(t, "link of the running pod", w.Links(a)["net1"], links)
 	equal(t, "port of the running pod", w.portRow(a, "net1"), row)
 	ping.stop()
 
 	// A pod that comes back into a second sandbox keeps its address, with the new prefix length.
-	again, err := b.NewSandbox(w.ctx)
-	w.must(err)
-	want := w.links(b)["net1"].IPs()
-	w.add(again)
+	again := w.NewSandbox(b)
+	want := w.Links(b)["net1"].IPs()
+	w.Add(again)
 	w.consistent(again, []string{"net1"})
-	equal(t, "address in the second sandbox", w.links(again)["net1"].IPs(), want)
-	w.mustReach(again, w.links(a)["net1"].IPs()...)
-	w.must(b.Del(w.ctx))
-	w.must(b.RemoveNetNS())
-	w.end(a, again, c, d, filler)
+	equal(t, "address in the second sandbox", w.Links(again)["net1"].IPs(), want)
+	w.MustReach(again, w.Links(a)["net1"].IPs()...)
+	w.Must(b.Del(w.Ctx))
+	w.Must(b.RemoveNetNS())
+	w.End(a, again, c, d, filler)
 	w.endNetworks("grow")
-	w.asBefore()
+	w.AsBefore()
 }
 
 // full wants that a network has no address left.
 func (w *world) full(network string) {
-	w.t.Helper()
-	p := w.pod(0, "one-too-many", network)
-	_, err := p.Add(w.ctx)
-	w.refused(err, conf.CodeNoAddressLeft, "shop/"+network, "no address left")
-	w.end(p)
+	p := w.Pod(0, "one-too-many", network)
+	w.refused(w.TryAdd(p), conf.CodeNoAddressLeft, "shop/"+network, "no address left")
+	w.End(p)
 }
 
 // TestRefusedUpdate changes what running pods cannot follow: it is refused and said why, they go on, and so do new pods,
 // by what is in force.
 func TestRefusedUpdate(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 2}, nil)
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","router":"main"}`
 	w.network("firm", config)
-	a, b := w.attached(0, "a", "firm"), w.attached(1, "b", "firm")
-	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
+	a, b := w.Attached(0, "a", "firm"), w.Attached(1, "b", "firm")
+	ping := w.pinging(a, w.Links(b)["net1"].IPs()[0])
 	switchRow := w.switchOf("shop/firm")
 	for _, c := range []struct {
 		name, config string
@@ -253,34 +239,33 @@ func TestRefusedUpdate(t *testing.T) {
 		{"gateway, by growth", `{"type":"ovn-multinet","subnets":"10.20.0.0/16,fd20::/64","gateway":"10.20.1.1","router":"main"}`, []string{"gateway: 10.20.0.1"}},
 		{"spoilt", `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","ruoter":"main"}`, []string{`"ruoter"`, `"router"`}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := &world{Lab: w.Lab, t: t, ctx: w.ctx}
-			w.nad("firm", c.config)
+		w.part(c.name, func(t *testing.T, w *world) {
+			w.NAD("firm", c.config)
 			w.notReady("firm", c.says...)
-			now := w.attached(0, "now", "firm")
+			now := w.Attached(0, "now", "firm")
 			// An address that most of the refused configurations do not have, or have for the gateway.
-			fixed := w.attached(0, "fixed", `[{"name":"firm","ips":["10.20.0.254"]}]`)
+			fixed := w.Attached(0, "fixed", `[{"name":"firm","ips":["10.20.0.254"]}]`)
 			for _, p := range []*lab.Pod{now, fixed} {
 				w.consistent(p, []string{"net1"})
-				w.mustReach(p, w.links(b)["net1"].IPs()...)
-				w.mustReach(p, "10.20.0.1", "fd20::1")
+				w.MustReach(p, w.Links(b)["net1"].IPs()...)
+				w.MustReach(p, "10.20.0.1", "fd20::1")
 			}
-			w.mustReach(b, "10.20.0.254")
+			w.MustReach(b, "10.20.0.254")
 			equal(t, "logical switch", w.switchOf("shop/firm"), switchRow)
 			ping.goesOn()
-			w.end(now, fixed)
+			w.End(now, fixed)
 			w.network("firm", config) // and ready again
 		})
 	}
 	ping.stop()
-	w.end(a, b)
+	w.End(a, b)
 
 	// With nobody on it any more the network follows.
 	w.network("firm", `{"type":"ovn-multinet","subnets":"10.21.0.0/25,fd21::/64","gateway":"10.21.0.9","router":"main"}`)
-	c := w.attached(0, "c", "firm")
+	c := w.Attached(0, "c", "firm")
 	w.consistent(c, []string{"net1"})
-	w.mustReach(c, "10.21.0.9", "fd21::1")
-	w.end(c)
+	w.MustReach(c, "10.21.0.9", "fd21::1")
+	w.End(c)
 	w.endNetworks("firm")
-	w.asBefore()
+	w.AsBefore()
 }

@@ -19,17 +19,15 @@ import (
 
 // gc runs the agent's command of that name on the first node, as its operator would.
 func (w *world) gc(args ...string) (out string, err error) {
-	w.t.Helper()
 	args = append([]string{"gc", "--socket", w.Nodes[0].AgentSocket}, args...)
-	text, err := exec.CommandContext(w.ctx, filepath.Join(w.Binaries().Ours, "ovn-multinetd"), args...).CombinedOutput()
+	text, err := exec.CommandContext(w.Ctx, filepath.Join(w.Binaries().Ours, "ovn-multinetd"), args...).CombinedOutput()
 	return string(text), err
 }
 
 // dead makes a pod with networks and ends its namespace; its DEL never comes. It waits until the agent has done its part.
 func (w *world) dead(name, networks string) *lab.Pod {
-	w.t.Helper()
-	p := w.attached(0, name, networks)
-	w.must(p.RemoveNetNS())
+	p := w.Attached(0, name, networks)
+	w.Must(p.RemoveNetNS())
 	w.noRows(p)
 	w.toldOfDead(p)
 	return p
@@ -37,11 +35,10 @@ func (w *world) dead(name, networks string) *lab.Pod {
 
 // toldOfDead waits until the agent tells the plugin of a dead pod: it does in its answer to whatever is asked.
 func (w *world) toldOfDead(p *lab.Pod) {
-	w.t.Helper()
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		c := &agentapi.Client{Socket: p.Node.AgentSocket}
 		defer c.Close()
-		if err := c.Call(w.ctx, agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, nil); err != nil {
+		if err := c.Call(w.Ctx, agentapi.OpFailedDELs, agentapi.FailedDELsRequest{}, nil); err != nil {
 			return err
 		}
 		for _, d := range c.Garbage {
@@ -56,18 +53,16 @@ func (w *world) toldOfDead(p *lab.Pod) {
 // TestDelegatesOfTheDead: what other plugins made for pods that no DEL comes for is undone by the calls for other pods, by
 // each for one: by a DEL, by an ADD that fails, by no ADD that does not.
 func TestDelegatesOfTheDead(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{}, reconciling)
+	w := parallelWorld(t, lab.Options{}, reconciling)
 	log := w.recorderOn("rec", "")
-	passes := func() { w.end(w.attached(0, "passes-by", "blue")) }
+	passes := func() { w.End(w.Attached(0, "passes-by", "blue")) }
 	fails := func() {
-		p := w.pod(0, "fails", "blue,none")
-		_, err := p.Add(w.ctx)
-		w.refused(err, 101, "shop/none")
-		w.end(p)
+		p := w.Pod(0, "fails", "blue,none")
+		w.refused(w.TryAdd(p), 101, "shop/none")
+		w.End(p)
 	}
 	var stays *lab.Pod
-	succeeds := func() { stays = w.attached(0, "stays", "blue,rec") }
+	succeeds := func() { stays = w.Attached(0, "stays", "blue,rec") }
 	first, second, third := w.dead("a", "blue,rec"), w.dead("b", "rec,green,rec"), w.dead("c", "blue,rec")
 	dels := func() (calls []string) {
 		for _, c := range w.toldOf(log, first, second, third) {
@@ -99,44 +94,41 @@ func TestDelegatesOfTheDead(t *testing.T) {
 	}
 	passes()
 	equal(t, "DELs by a call when nobody is dead any more", len(dels()), seen)
-	w.end(first, second, third)
+	w.End(first, second, third)
 	equal(t, "DELs by those that come after all", len(dels()), seen)
-	w.end(stays)
-	w.asBefore()
+	w.Over(stays)
 }
 
 // TestHangingDelegateOfTheDead: a plugin that hangs for a dead pod is killed within the call's bound, and asked once by each
 // call; the other pods' calls succeed, and other dead pods get their turn.
 func TestHangingDelegateOfTheDead(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{}, reconciling)
+	w := parallelWorld(t, lab.Options{}, reconciling)
 	log := w.recorderOn("hangs", `,"hang":"DEL"`)
 	rec := w.recorderOn("rec", "")
 	hangs := w.dead("hangs", "blue,hangs")
 	for i := range 3 {
 		w.toldOfDead(hangs)
-		w.end(w.attached(0, "passes-by", "blue"))
+		w.End(w.Attached(0, "passes-by", "blue"))
 		commands, last := w.calls(log)
 		equal(t, fmt.Sprint("calls of the one that hangs, by call ", i+1), len(commands), 2+i)
 		pid, err := strconv.Atoi(fmt.Sprint(last["pid"]))
-		w.must(err)
+		w.Must(err)
 		if err := syscall.Kill(pid, 0); err == nil {
 			t.Errorf("process %d of the plugin is still there", pid)
 		}
 	}
 	other := w.dead("other", "blue,rec")
-	w.end(w.attached(0, "passes-by", "blue"))
+	w.End(w.Attached(0, "passes-by", "blue"))
 	commands, _ := w.calls(rec)
 	equal(t, "calls for another dead pod", commands, []string{"ADD net2", "DEL net2"})
 	commands, _ = w.calls(log)
 	equal(t, "calls of the one that hangs, by a call for another", len(commands), 4)
 
 	_, err := w.forget(hangs.Sandbox)
-	w.must(err)
-	w.end(w.attached(0, "passes-by", "blue"))
+	w.Must(err)
+	w.End(w.Attached(0, "passes-by", "blue"))
 	equal(t, "what is left once it is forgotten", w.onHost(hangs), nil)
-	w.end(hangs, other)
-	w.asBefore()
+	w.Over(hangs, other)
 }
 
 // TestLooksCost counts what the looks of a healthy node cost: no write, and of NB's answer nothing that grows with the ports of
@@ -149,10 +141,10 @@ func TestLooksCost(t *testing.T) {
 		l.Nodes[0].NBEndpoint = c.nb.Endpoint()
 		l.Nodes[0].AgentArgs = []string{"--ovs-socket", c.ovs.Socket, "--reconcile-period", "300ms"}
 	})
-	stays := c.attached(0, "stays", "blue,green")
+	stays := c.Attached(0, "stays", "blue,green")
 	looks := func() (perLook float64) {
 		const times = 5
-		c.eventually(func() error {
+		c.Eventually(func() error {
 			if got := c.nb.Counts().ReadOnly; got < times {
 				return fmt.Errorf("%d of %d looks", got, times)
 			}
@@ -175,9 +167,9 @@ func TestLooksCost(t *testing.T) {
 	const containers, each = 50, 4
 	c.reset()
 	c.remnants(containers, each)
-	c.eventually(func() error {
-		nb, err := c.NBCtl(c.ctx, "--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:ovn-multinet/pod=long-gone")
-		ovs, err2 := c.Nodes[0].VSCtl(c.ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:"ovn-multinet/port-uuid"=k`)
+	c.Eventually(func() error {
+		nb, err := c.Lab.NBCtl(c.Ctx, "--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:ovn-multinet/pod=long-gone")
+		ovs, err2 := c.Nodes[0].VSCtl(c.Ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:"ovn-multinet/port-uuid"=k`)
 		if n := len(strings.Fields(nb)) + len(strings.Fields(ovs)); n > 0 || err != nil || err2 != nil {
 			return errors.Join(err, err2, fmt.Errorf("%d rows are left", n))
 		}
@@ -189,12 +181,11 @@ func TestLooksCost(t *testing.T) {
 	nb, ovs := c.nb.Counts(), c.ovs.Counts()
 	equal(t, "transactions for 200 ports and 200 plugs of 50 containers", []int{nb.Committed, nb.Refused, ovs.Committed, ovs.Refused}, []int{containers, 0, containers, 0})
 	c.consistent(stays, []string{"net1", "net2"})
-	c.end(stays)
+	c.End(stays)
 }
 
 // remnants makes rows as containers of this node leave them, which nobody else knows of any more.
 func (c *counted) remnants(containers, each int) {
-	c.t.Helper()
 	node := c.Nodes[0]
 	args := []string{"--no-wait"}
 	var ports []string
@@ -210,16 +201,14 @@ func (c *counted) remnants(containers, each int) {
 				"set", "Interface", name, "external_ids:sandbox="+id, `external_ids:"ovn-multinet/port-uuid"=k`, "external_ids:iface-id="+port)
 		}
 	}
-	_, err := c.NBCtl(c.ctx, ports[1:]...)
-	c.must(err)
-	_, err = node.VSCtl(c.ctx, args...)
-	c.must(err)
+	c.NBCtl(ports[1:]...)
+	_, err := node.VSCtl(c.Ctx, args...)
+	c.Must(err)
 }
 
 // TestGCCommand: an operator sees what would go and why, and has it gone at the earliest a period after the agent saw it.
 func TestGCCommand(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{}, func(l *lab.Lab) {
+	w := parallelWorld(t, lab.Options{}, func(l *lab.Lab) {
 		withDelegates(l)
 		l.Nodes[0].AgentArgs = []string{"--reconcile-period", "1h"}
 	})
@@ -227,43 +216,42 @@ func TestGCCommand(t *testing.T) {
 	says := func(want string, args ...string) {
 		t.Helper()
 		out, err := w.gc(args...)
-		w.must(err)
+		w.Must(err)
 		equal(t, strings.Join(append([]string{"gc"}, args...), " "), out, want)
 	}
 	says("nothing is left on this node of containers that are gone\n", "--dry-run")
 	says("[]\n", "--dry-run", "-o", "json")
-	lives := w.attached(0, "lives", "blue")
-	p := w.attached(0, "web", "blue,rec")
-	w.must(p.RemoveNetNS())
+	lives := w.Attached(0, "lives", "blue")
+	p := w.Attached(0, "web", "blue,rec")
+	w.Must(p.RemoveNetNS())
 	end := agentapi.HostVeth(p.Sandbox, "net1")
-	before := w.snapshot()
+	before := w.Snapshot()
 	table := "CONTAINER     POD       REASON                         PORTS          HOST ENDS       OTHER PLUGINS     STATE\n" +
 		p.Sandbox[:12] + "  shop/web  its network namespace is gone  shop/web/net1  " + end + "  net2 on shop/rec  goes when it is seen again\n"
 	says(table, "--dry-run")
 	says(table)
 	says(table, "--dry-run=false")
 	out, err := w.gc("--dry-run", "-o", "json")
-	w.must(err)
+	w.Must(err)
 	var all []agentapi.StaleSandbox
-	w.must(json.Unmarshal([]byte(out), &all))
+	w.Must(json.Unmarshal([]byte(out), &all))
 	equal(t, "as JSON", all, []agentapi.StaleSandbox{{Sandbox: agentapi.Sandbox{ContainerID: p.Sandbox, Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: p.UID},
 		Why: "its network namespace is gone", Ports: []string{"shop/web/net1"}, HostVeths: []string{end}, Journal: true, Delegates: []string{"net2 on shop/rec"}}})
-	equal(t, "what all that changed", before.Diff(w.snapshot()), "")
+	equal(t, "what all that changed", before.Diff(w.Snapshot()), "")
 
-	w.must(w.NB.Kill())
+	w.Must(w.NB.Kill())
 	out, err = w.gc()
 	if err == nil || !strings.HasPrefix(out, "ovn-multinetd: ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, "nothing is taken away by a list with gaps; do OVN's Northbound database, Open vSwitch and the source of pods answer?") {
 		t.Errorf("gc without NB: %v: %s", err, out)
 	}
-	w.must(w.NB.Restart(w.ctx))
-	w.end(p)
+	w.Must(w.NB.Restart(w.Ctx))
+	w.End(p)
 	says("nothing is left on this node of containers that are gone\n", "--dry-run")
-	w.must(w.Nodes[0].KillAgent())
+	w.Must(w.Nodes[0].KillAgent())
 	out, err = w.gc("--dry-run")
 	if err == nil || !strings.HasPrefix(out, "ovn-multinetd: agent at "+w.Nodes[0].AgentSocket+": ") || !strings.HasSuffix(out, "; is the ovn-multinet agent running on this node?\n") || strings.Count(out, "\n") != 1 {
 		t.Errorf("gc without an agent: %v: %s", err, out)
 	}
-	w.must(w.Nodes[0].StartAgent(w.ctx))
-	w.end(lives)
-	w.asBefore()
+	w.Must(w.Nodes[0].StartAgent(w.Ctx))
+	w.Over(lives)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
@@ -19,45 +20,43 @@ import (
 // TestNetworkDeletedUnderPods: a network that is deleted takes no new pods, serves those it has, can come back, and
 // goes with the last of them.
 func TestNetworkDeletedUnderPods(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, lab.Options{Nodes: 2}, nil)
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
 	const config = `{"type":"ovn-multinet","subnets":"10.20.0.0/24,fd20::/64","router":"main"}`
 	w.network("doomed", config)
-	a, b := w.attached(0, "a", "doomed"), w.attached(1, "b", "doomed")
-	ping := w.pinging(a, w.links(b)["net1"].IPs()[0])
-	late := w.pod(0, "late", "doomed")
+	a, b := w.Attached(0, "a", "doomed"), w.Attached(1, "b", "doomed")
+	ping := w.pinging(a, w.Links(b)["net1"].IPs()[0])
+	late := w.Pod(0, "late", "doomed")
 	for range 2 {
 		w.removeNAD("doomed")
 		w.fenced("shop/doomed")
 		w.controllerSays("pod shop/a")
 		w.controllerSays("pod shop/b")
-		_, err := late.Add(w.ctx)
+		_, err := late.Add(w.Ctx)
 		w.clean(err)
-		w.must(late.Del(w.ctx))
+		w.Must(late.Del(w.Ctx))
 		ping.goesOn()
 
 		w.network("doomed", config)
-		c := w.attached(0, "c", "doomed")
+		c := w.Attached(0, "c", "doomed")
 		w.consistent(c, []string{"net1"})
-		w.mustReach(c, w.links(b)["net1"].IPs()...)
-		w.end(c)
+		w.MustReach(c, w.Links(b)["net1"].IPs()...)
+		w.End(c)
 	}
 	w.removeNAD("doomed")
 	w.fenced("shop/doomed")
 	ping.stop()
-	w.end(late, a)
+	w.End(late, a)
 	w.settled()
 	w.consistent(b, []string{"net1"})
-	w.mustReach(b, "10.20.0.1", "fd20::1")
-	w.end(b)
+	w.MustReach(b, "10.20.0.1", "fd20::1")
+	w.End(b)
 	w.endNetworks("doomed")
-	w.asBefore()
+	w.AsBefore()
 }
 
 // fenced waits until a network that is there takes no new ports.
 func (w *world) fenced(network string) {
-	w.t.Helper()
-	w.eventually(func() error { return w.isFenced(network) })
+	w.Eventually(func() error { return w.isFenced(network) })
 }
 
 func (w *world) isFenced(network string) error {
@@ -98,23 +97,23 @@ func TestNetworkDeletedBeforeItsPort(t *testing.T) {
 			w.network("doomed", `{"type":"ovn-multinet","subnets":"10.20.0.0/24"}`)
 			var others []*lab.Pod
 			if c.inUse {
-				others = append(others, w.attached(0, "other", "doomed"))
+				others = append(others, w.Attached(0, "other", "doomed"))
 			}
-			p := w.pod(0, "web", "doomed")
+			p := w.Pod(0, "web", "doomed")
 			deleted := errors.New("the ADD wrote nothing")
 			w.nb.Before(func(t ovndbtest.Transact) {
 				if t.Writes && deleted != nil {
-					deleted = errors.Join(w.RemoveManifest(nadFile("doomed")), lab.Eventually(w.ctx, func() error { return c.deleted(w.world, "shop/doomed") }))
+					deleted = errors.Join(w.RemoveManifest(labtest.NADFile("doomed")), lab.Eventually(w.Ctx, func() error { return c.deleted(w.world, "shop/doomed") }))
 				}
 			})
-			_, err := p.Add(w.ctx)
+			_, err := p.Add(w.Ctx)
 			w.nb.Before(nil)
-			w.must(deleted)
+			w.Must(deleted)
 			w.clean(err)
-			equal(t, "links of a pod that got no port", len(w.links(p)), 1)
-			w.end(append(others, p)...)
+			equal(t, "links of a pod that got no port", len(w.Links(p)), 1)
+			w.End(append(others, p)...)
 			w.endNetworks("doomed")
-			w.asBefore()
+			w.AsBefore()
 		})
 	}
 }
@@ -132,38 +131,38 @@ func TestNetworkDeletedDuringAdd(t *testing.T) {
 			return err
 		},
 		func(p *lab.Pod) error { // the port is written
-			_, err := w.NBCtl(w.ctx, "get", "Logical_Switch_Port", p.String()+"/net1", "_uuid")
+			_, err := w.Lab.NBCtl(w.Ctx, "get", "Logical_Switch_Port", p.String()+"/net1", "_uuid")
 			return err
 		},
 		func(p *lab.Pod) error { // the host end is plugged
-			_, err := p.Node.VSCtl(w.ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, "net1"), "_uuid")
+			_, err := p.Node.VSCtl(w.Ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, "net1"), "_uuid")
 			return err
 		},
 	}
 	var networks []string
 	for i := range races {
 		networks = append(networks, fmt.Sprintf("race-%d", i))
-		w.nad(networks[i], fmt.Sprintf(`{"type":"ovn-multinet","subnets":"10.20.%d.0/24"}`, i))
+		w.NAD(networks[i], fmt.Sprintf(`{"type":"ovn-multinet","subnets":"10.20.%d.0/24"}`, i))
 	}
 	for i, name := range networks {
 		w.inForce(name, fmt.Sprintf(`{"type":"ovn-multinet","subnets":"10.20.%d.0/24"}`, i))
 	}
 	// One half of the networks has a pod already.
-	peer := w.attached(0, "peer", strings.Join(networks[:races/2], ","))
+	peer := w.Attached(0, "peer", strings.Join(networks[:races/2], ","))
 	pods, failed := make([]*lab.Pod, races), make([]error, races)
 	var all errgroup.Group
 	for i, name := range networks {
-		pods[i] = w.pod(i%2, "web-"+name, name)
+		pods[i] = w.Pod(i%2, "web-"+name, name)
 		all.Go(func() error {
-			_, failed[i] = pods[i].Add(w.ctx)
+			_, failed[i] = pods[i].Add(w.Ctx)
 			return nil
 		})
 		all.Go(func() error {
-			err := lab.Eventually(w.ctx, func() error { return moments[i%len(moments)](pods[i]) })
-			return errors.Join(err, w.RemoveManifest(nadFile(name)))
+			err := lab.Eventually(w.Ctx, func() error { return moments[i%len(moments)](pods[i]) })
+			return errors.Join(err, w.RemoveManifest(labtest.NADFile(name)))
 		})
 	}
-	w.must(all.Wait())
+	w.Must(all.Wait())
 	for i, p := range pods {
 		if failed[i] != nil {
 			w.clean(failed[i])
@@ -174,10 +173,10 @@ func TestNetworkDeletedDuringAdd(t *testing.T) {
 		}
 		w.consistent(p, []string{"net1"})
 		if i < races/2 {
-			w.mustReach(p, w.links(peer)[fmt.Sprintf("net%d", i+1)].IPs()...)
+			w.MustReach(p, w.Links(peer)[fmt.Sprintf("net%d", i+1)].IPs()...)
 		}
 	}
-	w.end(append(pods, peer)...)
+	w.End(append(pods, peer)...)
 	w.endNetworks(networks...)
-	w.asBefore()
+	w.AsBefore()
 }

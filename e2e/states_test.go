@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,50 +10,25 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-// nadName reads "<namespace>/<name>", or a name in namespace shop.
-func nadName(nad string) (namespace, name string) {
-	if namespace, name, ok := strings.Cut(nad, "/"); ok {
-		return namespace, name
-	}
-	return "shop", nad
-}
-
-// manifest is the YAML of a NAD.
-func manifest(nad, config string) string {
-	namespace, name := nadName(nad)
-	return fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  namespace: %s\n  name: %s\nspec:\n  config: '%s'\n",
-		namespace, name, config)
-}
-
-// nadFile is the file of a NAD's manifest.
-func nadFile(nad string) string { return strings.ReplaceAll(nad, "/", ".") + ".yaml" }
-
-// nad writes a NAD and waits for nothing.
-func (w *world) nad(nad, config string) {
-	w.t.Helper()
-	w.must(w.WriteManifest(nadFile(nad), manifest(nad, config)))
-}
-
 // removeNAD takes a NAD away and waits for nothing.
 func (w *world) removeNAD(nad string) {
-	w.t.Helper()
-	w.must(w.RemoveManifest(nadFile(nad)))
+	w.Must(w.RemoveManifest(labtest.NADFile(nad)))
 }
 
 // endNetworks takes networks away that no port is on, and waits until nothing is known of them.
 func (w *world) endNetworks(nads ...string) {
-	w.t.Helper()
 	for _, nad := range nads {
 		w.removeNAD(nad)
 	}
 	for _, nad := range nads {
-		namespace, name := nadName(nad)
+		namespace, name := labtest.NADName(nad)
 		w.noSwitch(namespace + "/" + name)
-		w.eventually(func() error {
+		w.Eventually(func() error {
 			if _, ok := w.state(nad); ok {
 				return fmt.Errorf("the state of %s is there still", nad)
 			}
@@ -63,45 +37,35 @@ func (w *world) endNetworks(nads ...string) {
 	}
 }
 
-// eventually waits for what is to come about by itself.
-func (w *world) eventually(cond func() error) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, soon)
-	defer cancel()
-	w.must(lab.Eventually(ctx, cond))
-}
-
 func (w *world) stateFile(nad string) string {
-	namespace, name := nadName(nad)
+	namespace, name := labtest.NADName(nad)
 	return filepath.Join(w.Manifests, namespace+"."+name+".network.json")
 }
 
 // state reads what the controller says of a NAD's network; false when it says nothing.
 func (w *world) state(nad string) (netmodel.NetworkState, bool) {
-	w.t.Helper()
 	text, err := os.ReadFile(w.stateFile(nad))
 	if os.IsNotExist(err) {
 		return netmodel.NetworkState{}, false
 	}
-	w.must(err)
+	w.Must(err)
 	var file struct {
 		Namespace, Name string
 		Network         netmodel.NetworkState
 	}
-	w.must(json.Unmarshal(text, &file))
-	if namespace, name := nadName(nad); file.Namespace != namespace || file.Name != name {
-		w.t.Errorf("the state of %s/%s names %s/%s", namespace, name, file.Namespace, file.Name)
+	w.Must(json.Unmarshal(text, &file))
+	if namespace, name := labtest.NADName(nad); file.Namespace != namespace || file.Name != name {
+		w.T.Errorf("the state of %s/%s names %s/%s", namespace, name, file.Namespace, file.Name)
 	}
 	return file.Network, true
 }
 
 // inForce waits until a network is as this configuration of its NAD says, and the controller says so.
 func (w *world) inForce(nad, config string) {
-	w.t.Helper()
-	namespace, name := nadName(nad)
+	namespace, name := labtest.NADName(nad)
 	n, err := netmodel.ParseNetwork(namespace, name, []byte(config))
-	w.must(err)
-	w.eventually(func() error {
+	w.Must(err)
+	w.Eventually(func() error {
 		if got := w.switchOf(n.ID())[ovndb.AcceptedPrefix+n.NAD()]; got != n.Revision() {
 			return fmt.Errorf("network %s is not as its NAD says: revision %q, want %q", n.ID(), got, n.Revision())
 		}
@@ -114,8 +78,7 @@ func (w *world) inForce(nad, config string) {
 
 // notReady waits until the controller says that a NAD is not what its network is, and why.
 func (w *world) notReady(nad string, words ...string) {
-	w.t.Helper()
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		state, ok := w.state(nad)
 		if !ok || state.Ready {
 			return fmt.Errorf("the controller does not say that network %s is not ready", nad)
@@ -131,15 +94,14 @@ func (w *world) notReady(nad string, words ...string) {
 
 // switchOf reads the external_ids of a network's logical switch; nil when there is none.
 func (w *world) switchOf(network string) map[string]string {
-	w.t.Helper()
 	found, err := w.switches("find", "Logical_Switch", "name="+network)
-	w.must(err)
+	w.Must(err)
 	return found[network]
 }
 
 // switches reads the external_ids of logical switches, by network.
 func (w *world) switches(query ...string) (map[string]map[string]string, error) {
-	out, err := w.NBCtl(w.ctx, append([]string{"--format=json", "--columns=name,external_ids"}, query...)...)
+	out, err := w.Lab.NBCtl(w.Ctx, append([]string{"--format=json", "--columns=name,external_ids"}, query...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -156,16 +118,14 @@ func (w *world) switches(query ...string) (map[string]map[string]string, error) 
 
 // noSwitch waits until a network has none any more.
 func (w *world) noSwitch(network string) {
-	w.t.Helper()
-	w.eventually(func() error { return w.isGone(network) })
+	w.Eventually(func() error { return w.isGone(network) })
 }
 
 // written lists what was committed to NB so far, but for what ovn-northd reports there: the database's file is a log of
 // transactions.
 func (w *world) written() []string {
-	w.t.Helper()
 	var lines []string
-	for line := range strings.Lines(read(w.t, w.NBFile())) {
+	for line := range strings.Lines(read(w.T, w.NBFile())) {
 		if strings.HasPrefix(line, "{") && !strings.Contains(line, `"_comment":"ovn-northd`) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
@@ -175,9 +135,8 @@ func (w *world) written() []string {
 
 // nothingWritten compares with what was written before.
 func (w *world) nothingWritten(before []string) {
-	w.t.Helper()
 	if after := w.written(); len(after) != len(before) {
-		w.t.Errorf("%d transactions were committed to NB that should not have been, the last is %s", len(after)-len(before), after[len(after)-1])
+		w.T.Errorf("%d transactions were committed to NB that should not have been, the last is %s", len(after)-len(before), after[len(after)-1])
 	}
 }
 
@@ -185,10 +144,9 @@ func (w *world) nothingWritten(before []string) {
 // and what it was told before the first of two NADs stands in that before the second. They are no networks and write
 // nothing to NB.
 func (w *world) settled() {
-	w.t.Helper()
 	marks := []string{"mark-a", "mark-b"}
 	for _, nad := range marks {
-		w.nad(nad, `{"type":"ovn-multinet","mark":true}`)
+		w.NAD(nad, `{"type":"ovn-multinet","mark":true}`)
 		w.notReady(nad, `"mark"`)
 	}
 	w.endNetworks(marks...)
@@ -196,15 +154,13 @@ func (w *world) settled() {
 
 // controllerSays waits until the controller's log has a text.
 func (w *world) controllerSays(text string) {
-	w.t.Helper()
 	w.says(w.Controller, text)
 }
 
 // says waits until a process's log has a text.
 func (w *world) says(p *lab.Process, text string) {
-	w.t.Helper()
-	w.eventually(func() error {
-		if !strings.Contains(read(w.t, p.LogPath()), text) {
+	w.Eventually(func() error {
+		if !strings.Contains(read(w.T, p.LogPath()), text) {
 			return fmt.Errorf("%s does not say %q", p.Name, text)
 		}
 		return nil
@@ -220,10 +176,9 @@ type pinger struct {
 
 // pinging starts one, from what reaches the address already.
 func (w *world) pinging(from endpoint, addr string) *pinger {
-	w.t.Helper()
-	w.mustReach(from, addr)
-	proc, err := from.Start(w.ctx, "ping", "-n", "-i", "0.1", addr)
-	w.must(err)
+	w.MustReach(from, addr)
+	proc, err := from.Start(w.Ctx, "ping", "-n", "-i", "0.1", addr)
+	w.Must(err)
 	p := &pinger{w, proc, fmt.Sprintf("ping from %s to %s", from, addr)}
 	p.goesOn()
 	return p
@@ -232,12 +187,11 @@ func (w *world) pinging(from endpoint, addr string) *pinger {
 var answered = regexp.MustCompile(`icmp_seq=(\d+) ttl=`)
 
 func (p *pinger) answers() []int {
-	text, err := os.ReadFile(p.proc.LogPath())
-	p.w.must(err)
+	text := p.w.Read(p.proc.LogPath())
 	var seqs []int
 	for _, m := range answered.FindAllStringSubmatch(string(text), -1) {
 		n, err := strconv.Atoi(m[1])
-		p.w.must(err)
+		p.w.Must(err)
 		seqs = append(seqs, n)
 	}
 	return seqs
@@ -249,9 +203,8 @@ const drops = 4
 
 // goesOn waits for two answers more, and looks at all since the start.
 func (p *pinger) goesOn() {
-	p.w.t.Helper()
 	before := len(p.answers())
-	p.w.eventually(func() error {
+	p.w.Eventually(func() error {
 		if n := len(p.answers()); n < before+2 {
 			return fmt.Errorf("%s: only %d answers, %d some time ago", p.what, n, before)
 		}
@@ -260,7 +213,7 @@ func (p *pinger) goesOn() {
 	last := 0
 	for _, seq := range p.answers() {
 		if seq <= last || seq > last+drops+1 {
-			p.w.t.Errorf("%s: after answer %d came answer %d", p.what, last, seq)
+			p.w.T.Errorf("%s: after answer %d came answer %d", p.what, last, seq)
 		}
 		last = seq
 	}
@@ -268,7 +221,6 @@ func (p *pinger) goesOn() {
 
 // stop ends it, after two more answers.
 func (p *pinger) stop() {
-	p.w.t.Helper()
 	p.goesOn()
-	p.w.must(p.proc.Stop(p.w.ctx))
+	p.w.Must(p.proc.Stop(p.w.Ctx))
 }

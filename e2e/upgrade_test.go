@@ -57,10 +57,10 @@ func newUpgrade(t *testing.T, o lab.Options) *upgrade {
 		}
 	})
 	// The version before has one list for delegates and what they run for addresses: this one lets nothing run there for it.
-	u.definition("pair", `{"cniVersion":"1.0.0","type":"macvlan","master":"eth1"}`)
+	u.NAD("pair", `{"cniVersion":"1.0.0","type":"macvlan","master":"eth1"}`)
 	u.log = u.recorderOn("rec", "")
-	u.peer = u.attached(0, "peer", "blue,green")
-	u.base = u.snapshot()
+	u.peer = u.Attached(0, "peer", "blue,green")
+	u.Base = u.Snapshot()
 	return u
 }
 
@@ -73,52 +73,47 @@ func (u *upgrade) in(t *testing.T) *upgrade {
 
 // chains puts a version's plugin in place.
 func (u *upgrade) chains(version string) {
-	u.t.Helper()
-	u.must(u.Exchange(lab.PluginType, u.dirs[version]))
+	u.Must(u.Exchange(lab.PluginType, u.dirs[version]))
 	path, err := filepath.EvalSymlinks(filepath.Join(u.Binaries().Ours, lab.PluginType))
-	u.must(err)
-	equal(u.t, "the plugin", path, u.real(version, lab.PluginType))
+	u.Must(err)
+	equal(u.T, "the plugin", path, u.real(version, lab.PluginType))
 }
 
 // serves exchanges the agents for those of a version, which end as their DaemonSet has them end.
 func (u *upgrade) serves(version string) {
-	u.t.Helper()
-	u.must(u.Exchange("ovn-multinetd", u.dirs[version]))
+	u.Must(u.Exchange("ovn-multinetd", u.dirs[version]))
 	for _, n := range u.Nodes {
-		u.must(n.StopAgent(u.ctx))
+		u.Must(n.StopAgent(u.Ctx))
 		u.starts(n, version)
 	}
 }
 
 // starts starts a node's agent and looks which version it is.
 func (u *upgrade) starts(n *lab.Node, version string, env ...string) {
-	u.t.Helper()
-	u.must(u.Exchange("ovn-multinetd", u.dirs[version]))
-	u.must(n.StartAgent(u.ctx, env...))
+	u.Must(u.Exchange("ovn-multinetd", u.dirs[version]))
+	u.Must(n.StartAgent(u.Ctx, env...))
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", n.Agent.Pid()))
-	u.must(err)
-	equal(u.t, "the agent", path, u.real(version, "ovn-multinetd"))
+	u.Must(err)
+	equal(u.T, "the agent", path, u.real(version, "ovn-multinetd"))
 }
 
 func (u *upgrade) real(version, program string) string {
-	u.t.Helper()
 	path, err := filepath.EvalSymlinks(filepath.Join(u.dirs[version], program))
-	u.must(err)
+	u.Must(err)
 	return path
 }
 
 // whole holds everything against each other that a pod with these networks has: kernel, status, rows, journal; and it
 // reaches the peer.
 func (u *upgrade) whole(p *lab.Pod, networks string) {
-	u.t.Helper()
 	names := strings.Split(networks, ",")
-	links, status := u.links(p), u.status(p)
-	equal(u.t, "entries in the status", len(status), 1+len(names))
+	links, status := u.Links(p), u.Status(p)
+	equal(u.T, "entries in the status", len(status), 1+len(names))
 	delegates := 0
 	for i, name := range names {
 		ifName := fmt.Sprintf("net%d", i+1)
 		what := fmt.Sprintf("%s on %s", ifName, name)
-		equal(u.t, what+" in the status", []string{status[i+1].Name, status[i+1].Interface}, []string{"shop/" + name, ifName})
+		equal(u.T, what+" in the status", []string{status[i+1].Name, status[i+1].Interface}, []string{"shop/" + name, ifName})
 		switch name {
 		case "pair":
 			u.delegated(p, delegates, i+1, "shop/pair", ifName, links[ifName].Prefixes())
@@ -128,25 +123,22 @@ func (u *upgrade) whole(p *lab.Pod, networks string) {
 			continue
 		}
 		addresses := strings.Join(append([]string{links[ifName].MAC}, links[ifName].IPs()...), " ")
-		equal(u.t, what+" ips in the status", status[i+1].IPs, links[ifName].IPs())
+		equal(u.T, what+" ips in the status", status[i+1].IPs, links[ifName].IPs())
 		row := u.portRow(p, ifName)
-		equal(u.t, what+" in NB", []string{row.Addresses, row.PortSecurity, row.ExternalIDs["ovn-multinet/sandbox"], row.Options["requested-chassis"]},
+		equal(u.T, what+" in NB", []string{row.Addresses, row.PortSecurity, row.ExternalIDs["ovn-multinet/sandbox"], row.Options["requested-chassis"]},
 			[]string{addresses, addresses, p.Sandbox, p.Node.SystemID})
-		ids, err := p.Node.VSCtl(u.ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:iface-id", "external_ids:ovn-installed")
-		u.must(err)
-		equal(u.t, what+" in Open vSwitch", strings.Fields(ids), []string{`"` + p.String() + "/" + ifName + `"`, `"true"`})
-		u.reachBy(p, ifName, u.links(u.peer)[map[string]string{"blue": "net1", "green": "net2"}[name]].IPs()...)
+		ids := u.VSCtl(p.Node, "get", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:iface-id", "external_ids:ovn-installed")
+		equal(u.T, what+" in Open vSwitch", strings.Fields(ids), []string{`"` + p.String() + "/" + ifName + `"`, `"true"`})
+		u.reachBy(p, ifName, u.Links(u.peer)[map[string]string{"blue": "net1", "green": "net2"}[name]].IPs()...)
 	}
 	_, err := os.Stat(filepath.Join(p.Node.StateDir, journal.EntryDir, p.Sandbox+"@eth0"))
-	u.must(err)
+	u.Must(err)
 }
 
 // gone takes what is left of pods and wants the world as it was with the peer alone, and each ADD of the recorder to have had
 // its DEL after it.
 func (u *upgrade) gone(pods ...*lab.Pod) {
-	u.t.Helper()
-	u.end(pods...)
-	u.asBefore()
+	u.Over(pods...)
 	for _, p := range pods {
 		last := "DEL" // one that was never begun needs none
 		for _, call := range u.told(u.log) {
@@ -154,7 +146,7 @@ func (u *upgrade) gone(pods ...*lab.Pod) {
 				last = call.command
 			}
 		}
-		equal(u.t, "the last call of rec for "+p.String(), last, "DEL")
+		equal(u.T, "the last call of rec for "+p.String(), last, "DEL")
 	}
 }
 
@@ -172,17 +164,17 @@ func TestEveryPairOfVersions(t *testing.T) {
 				t.Run(fmt.Sprintf("plugin %s, agent %s, %s", plugin, agent, networks), func(t *testing.T) {
 					u := u.in(t)
 					u.chains(plugin)
-					p, stale := u.attached(0, "web", networks), u.attached(0, "stale", networks)
+					p, stale := u.Attached(0, "web", networks), u.Attached(0, "stale", networks)
 					u.whole(p, networks)
-					u.must(errors.Join(p.Check(u.ctx), stale.Check(u.ctx), n.Status(u.ctx)))
-					u.must(n.GC(u.ctx, []*lab.Pod{u.peer, p}, lab.WithoutCache()))
+					u.Must(errors.Join(p.Check(u.Ctx), stale.Check(u.Ctx), n.Status(u.Ctx)))
+					u.Must(n.GC(u.Ctx, []*lab.Pod{u.peer, p}, lab.WithoutCache()))
 					_, err := os.Stat(filepath.Join(n.StateDir, journal.EntryDir, stale.Sandbox+"@eth0"))
 					equal(t, "what GC left in the journal", errors.Is(err, fs.ErrNotExist), true)
-					equal(t, "what GC left in the pod", len(u.links(stale)), 1)
+					equal(t, "what GC left in the pod", len(u.Links(stale)), 1)
 					u.whole(p, networks)
-					u.must(p.Check(u.ctx))
-					u.del(p)
-					equal(t, "what DEL left in the pod", len(u.links(p)), 0)
+					u.Must(p.Check(u.Ctx))
+					u.Del(p)
+					equal(t, "what DEL left in the pod", len(u.Links(p)), 0)
 					u.gone(p, stale)
 				})
 			}
@@ -202,24 +194,23 @@ func TestDeletedByAnotherVersion(t *testing.T) {
 				u := u.in(t)
 				u.chains(plugin.from)
 				u.serves(agent.from)
-				here, away, lost := u.attached(0, "here", mixed), u.attached(0, "away", mixed), u.attached(0, "lost", mixed)
-				u.must(os.Truncate(filepath.Join(n.StateDir, journal.EntryDir, lost.Sandbox+"@eth0"), 40))
+				here, away, lost := u.Attached(0, "here", mixed), u.Attached(0, "away", mixed), u.Attached(0, "lost", mixed)
+				u.Must(os.Truncate(filepath.Join(n.StateDir, journal.EntryDir, lost.Sandbox+"@eth0"), 40))
 				u.chains(plugin.to)
-				u.must(here.Check(u.ctx))
+				u.Must(here.Check(u.Ctx))
 				u.serves(agent.to)
 				u.whole(here, mixed)
-				u.must(here.Check(u.ctx))
-				u.del(here)
+				u.Must(here.Check(u.Ctx))
+				u.Del(here)
 
-				u.must(n.KillAgent())
-				u.del(away)
-				u.del(lost)
+				u.Must(n.KillAgent())
+				u.Del(away)
+				u.Del(lost)
 				for _, p := range []*lab.Pod{away, lost} {
-					ports, err := u.NBCtl(u.ctx, "--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:ovn-multinet/sandbox="+p.Sandbox)
-					u.must(err)
+					ports := u.NBCtl("--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:ovn-multinet/sandbox="+p.Sandbox)
 					equal(t, "ports of "+p.String()+" while no agent is there", len(strings.Fields(ports)), 2)
-					_, err = os.Stat(filepath.Join(n.StateDir, journal.ReleaseDir, p.Sandbox+"@eth0"))
-					u.must(err)
+					_, err := os.Stat(filepath.Join(n.StateDir, journal.ReleaseDir, p.Sandbox+"@eth0"))
+					u.Must(err)
 				}
 				u.starts(n, agent.from) // to sweep what the other version left
 				u.gone(here, away, lost)
@@ -239,18 +230,16 @@ func TestKilledAndUndoneByAnotherVersion(t *testing.T) {
 				u := u.in(t)
 				u.chains(c.from)
 				u.serves(c.from)
-				first, given := u.pod(0, "web", mixed), u.pod(0, "given-up", mixed)
+				first, given := u.Pod(0, "web", mixed), u.Pod(0, "given-up", mixed)
 				for _, p := range []*lab.Pod{first, given} {
-					_, err := p.Add(u.ctx, lab.WithEnv(failpoint.Env+"="+point))
-					u.killed(err)
+					u.killed(u.TryAdd(p, lab.WithEnv(failpoint.Env+"="+point)))
 				}
 				u.chains(c.to)
 				u.serves(c.to)
-				second, err := first.NewSandbox(u.ctx)
-				u.must(err)
-				u.add(second)
-				u.must(first.Del(u.ctx)) // late: the second sandbox has the ports
-				u.must(first.RemoveNetNS())
+				second := u.NewSandbox(first)
+				u.Add(second)
+				u.Must(first.Del(u.Ctx)) // late: the second sandbox has the ports
+				u.Must(first.RemoveNetNS())
 				u.whole(second, mixed)
 				u.gone(second, given)
 			})
@@ -260,8 +249,8 @@ func TestKilledAndUndoneByAnotherVersion(t *testing.T) {
 				u := u.in(t)
 				u.chains(c.from)
 				u.serves(c.from)
-				p := u.attached(0, "web", mixed)
-				u.killed(p.Del(u.ctx, lab.WithEnv(failpoint.Env+"="+point)))
+				p := u.Attached(0, "web", mixed)
+				u.killed(p.Del(u.Ctx, lab.WithEnv(failpoint.Env+"="+point)))
 				u.chains(c.to)
 				u.serves(c.to)
 				u.gone(p)
@@ -282,26 +271,26 @@ func TestAgentExchangedUnderACall(t *testing.T) {
 				t.Run(fmt.Sprintf("agent %s at %s, plugin %s", c, point, plugin), func(t *testing.T) {
 					u := u.in(t)
 					u.chains(plugin)
-					u.must(n.StopAgent(u.ctx))
+					u.Must(n.StopAgent(u.Ctx))
 					u.starts(n, c.from, failpoint.Env+"="+point)
-					p := u.pod(0, "web", "blue,green,rec")
+					p := u.Pod(0, "web", "blue,green,rec")
 					added, called := make(chan struct{}), make(chan error, 1)
 					deleted := len(agentDel) > 0 && (point == agentDel[0] || point == agentDel[1])
 					go func() {
-						_, err := p.Add(u.ctx)
+						_, err := p.Add(u.Ctx)
 						close(added)
 						if err == nil && deleted {
-							err = p.Del(u.ctx)
+							err = p.Del(u.Ctx)
 						}
 						called <- err
 					}()
-					u.killed(n.Agent.Wait(u.ctx))
+					u.killed(n.Agent.Wait(u.Ctx))
 					u.starts(n, c.to, failpoint.Env+"=")
-					u.must(<-called)
+					u.Must(<-called)
 					<-added
 					if !deleted {
 						u.whole(p, "blue,green,rec")
-						u.must(p.Check(u.ctx))
+						u.Must(p.Check(u.Ctx))
 					}
 					u.gone(p)
 				})
@@ -324,11 +313,10 @@ func TestRefusedAcrossVersions(t *testing.T) {
 				words    string
 			}{
 				{"blue,none", conf.CodeNetworkNotFound, "network shop/none is not found"},
-				{`[{"name":"blue","ips":["` + u.links(u.peer)["net1"].Prefixes()[0] + `"]}]`, conf.CodeInUse, "shop/peer"},
+				{`[{"name":"blue","ips":["` + u.Links(u.peer)["net1"].Prefixes()[0] + `"]}]`, conf.CodeInUse, "shop/peer"},
 			} {
-				p := u.pod(0, "web", tt.networks)
-				_, err := p.Add(u.ctx)
-				u.refused(err, tt.code, tt.words)
+				p := u.Pod(0, "web", tt.networks)
+				u.refused(u.TryAdd(p), tt.code, tt.words)
 				u.gone(p)
 			}
 		}
@@ -337,14 +325,13 @@ func TestRefusedAcrossVersions(t *testing.T) {
 
 // steady starts a ping in short steps, from what reaches the address already. All of its answers count.
 func (u *upgrade) steady(from *lab.Pod, addr string) *pinger {
-	u.t.Helper()
-	u.mustReach(from, addr)
+	u.MustReach(from, addr)
 	what := fmt.Sprintf("ping from %s to %s", from, addr)
-	proc, err := u.Run(u.ctx, lab.Spec{
+	proc, err := u.Run(u.Ctx, lab.Spec{
 		Name: what, NetNS: from.NetNS, Args: []string{"ping", "-n", "-i", "0.02", addr},
 		Log: filepath.Join(from.Node.Dir, "pods", fmt.Sprintf("%s.%s.log", from.Name, addr)),
 	})
-	u.must(err)
+	u.Must(err)
 	return &pinger{u.world, proc, what}
 }
 
@@ -362,9 +349,8 @@ func (p *pinger) lost(since int) (lost []int) {
 
 // steadied waits until the last second's requests or so are all answered, and returns the last of them.
 func (p *pinger) steadied() (last int) {
-	p.w.t.Helper()
 	const row = 40
-	p.w.eventually(func() error {
+	p.w.Eventually(func() error {
 		seqs := p.answers()
 		if len(seqs) < row || seqs[len(seqs)-1]-seqs[len(seqs)-row] != row-1 {
 			return fmt.Errorf("%s: no %d answers in a row", p.what, row)
@@ -377,19 +363,18 @@ func (p *pinger) steadied() (last int) {
 
 // allAnswered waits for some more answers of each, and wants one to every request since.
 func (u *upgrade) allAnswered(since map[*pinger]int) {
-	u.t.Helper()
 	before := map[*pinger]int{}
 	for p := range since {
 		before[p] = len(p.answers())
 	}
 	for p, from := range since {
-		u.eventually(func() error {
+		u.Eventually(func() error {
 			if n := len(p.answers()); n < before[p]+10 {
 				return fmt.Errorf("%s: %d answers, %d some time ago", p.what, n, before[p])
 			}
 			return nil
 		})
-		equal(u.t, p.what+": requests without an answer", p.lost(from), nil)
+		equal(u.T, p.what+": requests without an answer", p.lost(from), nil)
 	}
 }
 
@@ -400,10 +385,10 @@ func TestRunningPodsNoticeNothing(t *testing.T) {
 	u := newUpgrade(t, lab.Options{Nodes: 2})
 	u.serves(older)
 	u.chains(older)
-	near, far := u.attached(0, "near", "blue,green"), u.attached(1, "far", "blue,green")
+	near, far := u.Attached(0, "near", "blue,green"), u.Attached(1, "far", "blue,green")
 	since := map[*pinger]int{}
 	for _, from := range []*lab.Pod{near, far} {
-		for name, l := range u.links(u.peer) {
+		for name, l := range u.Links(u.peer) {
 			if name == "eth0" {
 				continue
 			}
@@ -413,28 +398,28 @@ func TestRunningPodsNoticeNothing(t *testing.T) {
 		}
 	}
 	u.allAnswered(since)
-	world := u.snapshot()
+	world := u.Snapshot()
 	for _, version := range []string{newer, older, newer} {
 		u.chains(version)
-		u.must(u.Exchange("ovn-multinet-controller", u.dirs[version]))
-		u.must(errors.Join(u.KillController(), u.StartController(u.ctx)))
+		u.Must(u.Exchange("ovn-multinet-controller", u.dirs[version]))
+		u.Must(errors.Join(u.KillController(), u.StartController(u.Ctx)))
 		u.serves(version)
 		u.allAnswered(since)
 		for _, n := range u.Nodes {
-			u.must(n.KillAgent())
+			u.Must(n.KillAgent())
 			u.starts(n, version)
 		}
 		for _, p := range []*lab.Pod{u.peer, near, far} {
-			u.must(p.Check(u.ctx))
+			u.Must(p.Check(u.Ctx))
 		}
 		u.allAnswered(since)
-		equal(t, "what version "+version+" changed", world.Diff(u.snapshot()), "")
+		equal(t, "what version "+version+" changed", world.Diff(u.Snapshot()), "")
 		// Pods come and go by this version, which OVS drops some packets for, whoever makes their links.
-		web := u.attached(0, "web", mixed)
+		web := u.Attached(0, "web", mixed)
 		u.whole(web, mixed)
-		u.end(web)
-		u.must(lab.Eventually(u.ctx, func() error {
-			if diff := world.Diff(u.snapshot()); diff != "" {
+		u.End(web)
+		u.Must(lab.Eventually(u.Ctx, func() error {
+			if diff := world.Diff(u.Snapshot()); diff != "" {
 				return errors.New(diff)
 			}
 			return nil
@@ -444,7 +429,7 @@ func TestRunningPodsNoticeNothing(t *testing.T) {
 		}
 	}
 	for p := range since {
-		u.must(p.proc.Stop(u.ctx))
+		u.Must(p.proc.Stop(u.Ctx))
 	}
 	u.gone(near, far)
 }

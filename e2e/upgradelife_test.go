@@ -21,18 +21,17 @@ import (
 type slow struct{ begun, goOn string } // named pipes
 
 func (u *upgrade) slow() slow {
-	u.t.Helper()
 	dir := u.Nodes[0].Dir
 	s := slow{filepath.Join(dir, "slow.begun"), filepath.Join(dir, "slow.go-on")}
-	u.must(errors.Join(syscall.Mkfifo(s.begun, 0o600), syscall.Mkfifo(s.goOn, 0o600)))
+	u.Must(errors.Join(syscall.Mkfifo(s.begun, 0o600), syscall.Mkfifo(s.goOn, 0o600)))
 	script := fmt.Sprintf(`#!/bin/sh
 case $CNI_COMMAND in
 ADD) echo >%s; read go <%s; echo '{"cniVersion":"1.0.0"}' ;;
 VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
 esac
 `, s.begun, s.goOn)
-	u.must(os.WriteFile(filepath.Join(u.Binaries().Ours, "slow"), []byte(script), 0o755))
-	u.definition("slow", `{"cniVersion":"1.0.0","type":"slow"}`)
+	u.Must(os.WriteFile(filepath.Join(u.Binaries().Ours, "slow"), []byte(script), 0o755))
+	u.NAD("slow", `{"cniVersion":"1.0.0","type":"slow"}`)
 	return s
 }
 
@@ -46,7 +45,7 @@ func TestExchangedInMidADD(t *testing.T) {
 		for how, exchange := range map[string]func(u *upgrade){
 			"plugin":            func(u *upgrade) { u.chains(c.to) },
 			"agent":             func(u *upgrade) { u.serves(c.to) },
-			"agent, by SIGKILL": func(u *upgrade) { u.must(n.KillAgent()); u.starts(n, c.to) },
+			"agent, by SIGKILL": func(u *upgrade) { u.Must(n.KillAgent()); u.starts(n, c.to) },
 			"both":              func(u *upgrade) { u.chains(c.to); u.serves(c.to) },
 			"agent, and back":   func(u *upgrade) { u.serves(c.to); u.serves(c.from) },
 		} {
@@ -60,29 +59,26 @@ func TestExchangedInMidADD(t *testing.T) {
 // inMidADD does something while an ADD of the version that is changed from is between its plan and its bind. It succeeds, and the
 // pod goes whole.
 func (u *upgrade) inMidADD(s slow, c change, do func(*upgrade)) {
-	u.t.Helper()
 	const networks = "blue,rec,slow,green"
 	u.chains(c.from)
 	u.serves(c.from)
-	p, added := u.pod(0, "web", networks), make(chan error, 1)
+	p, added := u.Pod(0, "web", networks), make(chan error, 1)
 	go func() {
-		_, err := p.Add(u.ctx)
+		_, err := p.Add(u.Ctx)
 		added <- err
 	}()
-	_, err := os.ReadFile(s.begun)
-	u.must(err)
+	u.Read(s.begun)
 	do(u)
-	u.must(os.WriteFile(s.goOn, []byte("go\n"), 0))
-	u.must(<-added)
+	u.Must(os.WriteFile(s.goOn, []byte("go\n"), 0))
+	u.Must(<-added)
 	u.whole(p, networks)
-	u.must(p.Check(u.ctx))
+	u.Must(p.Check(u.Ctx))
 	u.gone(p)
 }
 
 // operator runs a command of a version's agent program on the first node, and returns what it printed on both streams.
 func (u *upgrade) operator(version string, args ...string) (string, error) {
-	u.t.Helper()
-	cmd := exec.CommandContext(u.ctx, filepath.Join(u.dirs[version], "ovn-multinetd"), append(args, "--socket", u.Nodes[0].AgentSocket)...)
+	cmd := exec.CommandContext(u.Ctx, filepath.Join(u.dirs[version], "ovn-multinetd"), append(args, "--socket", u.Nodes[0].AgentSocket)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -99,12 +95,12 @@ func TestOperatorAcrossVersions(t *testing.T) {
 	for _, c := range changes {
 		u.chains(c.from)
 		u.serves(c.from)
-		p := u.attached(0, "web", "sticky")
-		u.must(os.WriteFile(stuck, nil, 0o600))
+		p := u.Attached(0, "web", "sticky")
+		u.Must(os.WriteFile(stuck, nil, 0o600))
 		for range 2 {
-			u.refused(p.Del(u.ctx), 11, "not yet")
+			u.refused(p.Del(u.Ctx), 11, "not yet")
 		}
-		u.end(p) // the third time it is no error any more
+		u.End(p) // the third time it is no error any more
 		u.chains(c.to)
 		u.serves(c.to)
 		for _, of := range versions {
@@ -117,14 +113,14 @@ func TestOperatorAcrossVersions(t *testing.T) {
 		if err != nil || !strings.Contains(out, "forgotten") {
 			t.Errorf("%s: forget says %q, %v", c, out, err)
 		}
-		u.gone(u.attached(0, "next", "blue")) // whose DEL takes the entry away, without the plugin
+		u.gone(u.Attached(0, "next", "blue")) // whose DEL takes the entry away, without the plugin
 	}
-	u.must(os.Remove(stuck))
+	u.Must(os.Remove(stuck))
 
 	for _, version := range versions {
 		u.serves(version)
 		out, err := u.operator(newer, "gc", "--dry-run")
-		u.must(err)
+		u.Must(err)
 		equal(t, "what gc says of version "+version, out, "nothing is left on this node of containers that are gone\n")
 	}
 }
@@ -145,11 +141,10 @@ func TestDrainingOfOneVersion(t *testing.T) {
 			u := u.in(t)
 			u.chains(tt.plugin)
 			u.serves(tt.agent)
-			before, p := u.attached(0, "before", mixed), u.pod(0, "web", mixed)
+			before, p := u.Attached(0, "before", mixed), u.Pod(0, "web", mixed)
 			n.PluginConf = draining
 			defer func() { n.PluginConf = usual }()
-			_, err := p.Add(u.ctx)
-			u.refused(err, conf.CodeTryAgain, "being uninstalled from this node")
+			u.refused(u.TryAdd(p), conf.CodeTryAgain, "being uninstalled from this node")
 			u.whole(before, mixed)
 			u.gone(before, p)
 		})
@@ -164,10 +159,10 @@ func TestDeadOfOneVersion(t *testing.T) {
 	for _, tt := range []struct{ plugin, agent string }{{older, newer}, {newer, older}} {
 		u.serves(tt.agent)
 		u.chains(tt.plugin)
-		lost := u.attached(0, "lost", mixed)
-		u.must(errors.Join(lost.RemoveManifest(), lost.RemoveNetNS()))
-		u.eventually(func() error {
-			u.end(u.attached(0, "web", "blue"))
+		lost := u.Attached(0, "lost", mixed)
+		u.Must(errors.Join(lost.RemoveManifest(), lost.RemoveNetNS()))
+		u.Eventually(func() error {
+			u.End(u.Attached(0, "web", "blue"))
 			if got := u.ofSandbox(lost); len(got) != 2 || got[1] != "DEL" {
 				return fmt.Errorf("plugin %s, agent %s: calls for the container: %q", tt.plugin, tt.agent, got)
 			}
@@ -179,7 +174,6 @@ func TestDeadOfOneVersion(t *testing.T) {
 
 // ofSandbox lists the recorder's calls for a sandbox.
 func (u *upgrade) ofSandbox(p *lab.Pod) (commands []string) {
-	u.t.Helper()
 	for _, call := range u.told(u.log) {
 		if call.container == p.Sandbox {
 			commands = append(commands, call.command)
@@ -206,15 +200,14 @@ func TestVersionsTooFarApart(t *testing.T) {
 						t.Errorf("the agent's answer to %s: %+v", op, answer)
 					}
 				}
-				p := u.attached(0, "web", mixed)
-				u.must(n.StopAgent(u.ctx))
+				p := u.Attached(0, "web", mixed)
+				u.Must(n.StopAgent(u.Ctx))
 				stop := u.standIn(spoken)
-				u.refused(p.Check(u.ctx), conf.CodeTryAgain, words)
-				u.refused(n.Status(u.ctx), conf.CodeNotAvailable, words)
-				refused := u.pod(0, "refused", mixed)
-				_, err := refused.Add(u.ctx)
-				u.refused(err, conf.CodeTryAgain, words)
-				u.del(p) // what is made goes without an agent's word
+				u.refused(p.Check(u.Ctx), conf.CodeTryAgain, words)
+				u.refused(n.Status(u.Ctx), conf.CodeNotAvailable, words)
+				refused := u.Pod(0, "refused", mixed)
+				u.refused(u.TryAdd(refused), conf.CodeTryAgain, words)
+				u.Del(p) // what is made goes without an agent's word
 				stop()
 				u.starts(n, version)
 				u.gone(p, refused)
@@ -225,22 +218,20 @@ func TestVersionsTooFarApart(t *testing.T) {
 
 // ask sends a request to the first node's agent and returns its answer.
 func (u *upgrade) ask(r agentapi.Request) (answer agentapi.Response) {
-	u.t.Helper()
 	conn, err := net.Dial("unix", u.Nodes[0].AgentSocket)
-	u.must(err)
+	u.Must(err)
 	defer conn.Close()
-	u.must(agentapi.Write(conn, r))
-	u.must(agentapi.NewReader(conn).Read(&answer))
+	u.Must(agentapi.Write(conn, r))
+	u.Must(agentapi.NewReader(conn).Read(&answer))
 	return answer
 }
 
 // standIn serves the first node's agent socket, and answers everything in a version of the protocol, until stop.
 func (u *upgrade) standIn(version int) (stop func()) {
-	u.t.Helper()
 	socket := u.Nodes[0].AgentSocket
-	u.must(os.RemoveAll(socket))
+	u.Must(os.RemoveAll(socket))
 	l, err := net.Listen("unix", socket)
-	u.must(err)
+	u.Must(err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -257,7 +248,7 @@ func (u *upgrade) standIn(version int) (stop func()) {
 		}
 	}()
 	return func() {
-		u.must(l.Close())
+		u.Must(l.Close())
 		<-ended
 	}
 }
@@ -269,20 +260,19 @@ func TestNextProtocol(t *testing.T) {
 	const next = "N+1"
 	u := newUpgrade(t, lab.Options{CNIVersion: "1.1.0"})
 	n, slow := u.Nodes[0], u.slow()
-	dir, err := lab.BuildNext(u.ctx, agentapi.Version)
-	u.must(err)
+	dir, err := lab.BuildNext(u.Ctx, agentapi.Version)
+	u.Must(err)
 	u.dirs[next] = dir
 	for _, tt := range []struct{ plugin, agent string }{{next, next}, {next, newer}, {newer, next}, {next, older}, {older, next}} {
 		t.Run("plugin "+tt.plugin+", agent "+tt.agent, func(t *testing.T) {
 			u := u.in(t)
 			u.chains(tt.plugin)
 			u.serves(tt.agent)
-			p := u.attached(0, "web", mixed)
+			p := u.Attached(0, "web", mixed)
 			u.whole(p, mixed)
-			u.must(errors.Join(p.Check(u.ctx), n.Status(u.ctx)))
-			bad := u.pod(0, "bad", "none") // a refusal is passed on, too
-			_, err := bad.Add(u.ctx)
-			u.refused(err, conf.CodeNetworkNotFound, "network shop/none is not found")
+			u.Must(errors.Join(p.Check(u.Ctx), n.Status(u.Ctx)))
+			bad := u.Pod(0, "bad", "none") // a refusal is passed on, too
+			u.refused(u.TryAdd(bad), conf.CodeNetworkNotFound, "network shop/none is not found")
 			u.gone(p, bad)
 		})
 	}

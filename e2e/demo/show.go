@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dsnet/try"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -27,16 +28,14 @@ func (d *demo) status(p *lab.Pod) ([]nadv1.NetworkStatus, error) {
 }
 
 // table prints what each pod has, from its network-status.
-func (d *demo) table(context.Context) error {
+func (d *demo) table(context.Context) (err error) {
+	defer try.Handle(&err)
 	step("what the pods have, from their network-status")
 	fmt.Println()
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "      POD\tNODE\tINTERFACE\tNETWORK\tIP\tMAC\tPORT")
 	for _, p := range d.all {
-		status, err := d.status(p)
-		if err != nil {
-			return err
-		}
+		status := try.E1(d.status(p))
 		for _, s := range status {
 			port := "-" // Flannel's
 			if !s.Default {
@@ -45,15 +44,14 @@ func (d *demo) table(context.Context) error {
 			fmt.Fprintf(t, "      %s\t%s\t%s\t%s\t%s\t%s\t%s\n", p, p.Node.Name, s.Interface, s.Name, strings.Join(s.IPs, " "), s.Mac, port)
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	try.E(t.Flush())
 	fmt.Println()
 	return nil
 }
 
 // reach pings across the nodes, and where isolation must stop it.
-func (d *demo) reach(ctx context.Context) error {
+func (d *demo) reach(ctx context.Context) (err error) {
+	defer try.Handle(&err)
 	step("who reaches whom, between nodes")
 	fmt.Println()
 	web0, web1, db0 := d.all[0], d.all[1], d.all[2]
@@ -73,13 +71,8 @@ func (d *demo) reach(ctx context.Context) error {
 		{db0, "net1", web0, 2, 0, false},
 		{web0, "net1", web1, 2, 0, false},
 	} {
-		status, err := d.status(c.to)
-		if err != nil {
-			return err
-		}
-		if err := d.ping(ctx, c.from, c.by, c.to, status[c.at], status[c.at].IPs[c.ip], c.passes); err != nil {
-			return err
-		}
+		status := try.E1(d.status(c.to))
+		try.E(d.ping(ctx, c.from, c.by, c.to, status[c.at], status[c.at].IPs[c.ip], c.passes))
 	}
 	fmt.Println()
 	return nil

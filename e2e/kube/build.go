@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -33,21 +35,17 @@ func Main(m interface{ Run() int }, opts ...lab.EnterOption) {
 func Enter(opts ...lab.EnterOption) { lab.Enter(append(opts, lab.Around(prepare))...) }
 
 // prepare does what has to be done outside of the lab's namespaces.
-func prepare(ctx context.Context) (func() error, error) {
-	bin, err := Build(ctx, os.Stderr)
-	if err != nil {
-		return nil, err
-	}
-	groups, err := claimGroups()
-	if err != nil {
-		return nil, err
-	}
+func prepare(ctx context.Context) (_ func() error, err error) {
+	defer try.Handle(&err)
+	bin := try.E1(Build(ctx, os.Stderr))
+	groups := try.E1(claimGroups())
 	return groups.remove, errors.Join(os.Setenv(binEnv, bin), os.Setenv(groupEnv, groups.name))
 }
 
 // Build brings the programs of a cluster up to date, in the cache folder, and returns their folder. What takes
 // minutes is told to progress. Builds of several processes take turns.
-func Build(ctx context.Context, progress io.Writer) (string, error) {
+func Build(ctx context.Context, progress io.Writer) (_ string, err error) {
+	defer try.Handle(&err)
 	if dir := os.Getenv(binEnv); dir != "" {
 		return dir, nil
 	}
@@ -56,93 +54,62 @@ func Build(ctx context.Context, progress io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	big, err := buildKubelab(ctx, filepath.Join(root, "e2e", "kubebin"), cache, progress)
-	if err != nil {
-		return "", err
-	}
+	big := try.E1(buildKubelab(ctx, filepath.Join(root, "e2e", "kubebin"), cache, progress))
 	// The small ones change with the clone: they are built each time, beside a link to the big one.
 	dir := filepath.Join(cache, "bin-"+digest([]byte(root)))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	if err := lab.GoBuild(ctx, root, "-ldflags=-s -w", "-o", dir+"/", "./e2e/podtool", "./e2e/kube/nodeinit", "./e2e/recorder"); err != nil {
-		return "", err
-	}
+	try.E(os.MkdirAll(dir, 0o755))
+	try.E(lab.GoBuild(ctx, root, "-ldflags=-s -w", "-o", dir+"/", "./e2e/podtool", "./e2e/kube/nodeinit", "./e2e/recorder"))
 	// By the name of kubectl it is kubectl.
 	for _, name := range []string{kubelab, "kubectl"} {
 		link := filepath.Join(dir, name)
 		if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err
 		}
-		if err := os.Link(big, link); err != nil {
-			return "", err
-		}
+		try.E(os.Link(big, link))
 	}
 	return dir, nil
 }
 
 // takeCache returns the module's folder and one of the cache, for one process at a time.
 func takeCache(name string) (root, cache string, unlock func(), err error) {
-	if root, err = lab.ModuleRoot(); err != nil {
-		return "", "", nil, err
-	}
-	all, err := lab.CacheDir()
-	if err != nil {
-		return "", "", nil, err
-	}
+	defer try.Handle(&err)
+	root = try.E1(lab.ModuleRoot())
+	all := try.E1(lab.CacheDir())
 	cache = filepath.Join(all, name)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", "", nil, err
-	}
+	try.E(os.MkdirAll(cache, 0o755))
 	unlock, err = lab.LockFile(filepath.Join(cache, "build.lock"))
 	return root, cache, unlock, err
 }
 
 // buildKubelab makes the program once per set of sources and versions, and forgets those of other sets.
-func buildKubelab(ctx context.Context, source, cache string, progress io.Writer) (string, error) {
-	flags, err := linkFlags(source)
-	if err != nil {
-		return "", err
-	}
-	key, err := sourceKey(source, flags)
-	if err != nil {
-		return "", err
-	}
+func buildKubelab(ctx context.Context, source, cache string, progress io.Writer) (_ string, err error) {
+	defer try.Handle(&err)
+	flags := try.E1(linkFlags(source))
+	key := try.E1(sourceKey(source, flags))
 	dir := filepath.Join(cache, key)
 	path := filepath.Join(dir, kubelab)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
+	try.E(os.MkdirAll(dir, 0o755))
 	began := time.Now()
 	fmt.Fprintln(progress, "building Kubernetes, etcd and Flannel: some ten minutes on two cores, once per version")
 	tmp := path + ".new"
-	if err := compile(ctx, source, flags, tmp, progress); err != nil {
-		return "", err
-	}
+	try.E(compile(ctx, source, flags, tmp, progress))
 	fmt.Fprintf(progress, "built in %v\n", time.Since(began).Round(time.Second))
-	if err := os.Rename(tmp, path); err != nil {
-		return "", err
-	}
+	try.E(os.Rename(tmp, path))
 	return path, forgetOthers(cache, key)
 }
 
 // sourceKey names a version of everything that goes into the program.
-func sourceKey(source, flags string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(source, "*"))
-	if err != nil {
-		return "", err
-	}
+func sourceKey(source, flags string) (_ string, err error) {
+	defer try.Handle(&err)
+	files := try.E1(filepath.Glob(filepath.Join(source, "*")))
 	slices.Sort(files)
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH, flags)
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return "", err
-		}
+		b := try.E1(os.ReadFile(file))
 		fmt.Fprintf(sum, "%s %d\n", filepath.Base(file), len(b))
 		sum.Write(b)
 	}
@@ -150,7 +117,8 @@ func sourceKey(source, flags string) (string, error) {
 }
 
 // compile runs go build and tells from time to time how many packages are done.
-func compile(ctx context.Context, source, flags, output string, progress io.Writer) error {
+func compile(ctx context.Context, source, flags, output string, progress io.Writer) (err error) {
+	defer try.Handle(&err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	run := func(args ...string) *exec.Cmd {
@@ -167,13 +135,8 @@ func compile(ctx context.Context, source, flags, output string, progress io.Writ
 	}
 	total := strings.Count(string(all), "\n")
 	build := run("build", "-v", "-buildvcs=false", "-ldflags="+flags, "-o", output, ".")
-	out, err := build.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := build.Start(); err != nil {
-		return err
-	}
+	out := try.E1(build.StderrPipe())
+	try.E(build.Start())
 	said := report(out, total, progress)
 	if err := build.Wait(); err != nil {
 		return fmt.Errorf("go build in %s: %w\n%s", source, err, strings.Join(said, "\n"))

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -99,17 +101,14 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) up(ctx context.Context) (err error) {
+	defer try.Handle(&err)
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	c.own = c.Lab.Dir + ".nodes"
 	c.Kubeconfig = c.kubeconfig("admin")
 	// The lab's name has its namespace in the inner process alone, the group's part before it is the machine's.
-	if c.groups, err = openGroups(filepath.Join(os.Getenv(groupEnv), c.Name)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(c.dir(), 0o755); err != nil {
-		return err
-	}
+	c.groups = try.E1(openGroups(filepath.Join(os.Getenv(groupEnv), c.Name)))
+	try.E(os.Mkdir(c.dir(), 0o755))
 	for _, n := range c.Lab.Nodes {
 		c.Nodes = append(c.Nodes, &Node{Node: n, cluster: c})
 	}
@@ -119,19 +118,13 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 	for _, n := range c.Nodes {
 		all.Go(func() error { return n.boot(ctx) })
 	}
-	if err := all.Wait(); err != nil {
-		return err
-	}
-	if err := c.Apply(ctx, baseManifests); err != nil {
-		return err
-	}
+	try.E(all.Wait())
+	try.E(c.Apply(ctx, baseManifests))
 	c.step("starting kubelet, Flannel and kube-proxy on the nodes")
 	for _, n := range c.Nodes {
 		all.Go(func() error { return n.join(ctx) })
 	}
-	if err := all.Wait(); err != nil {
-		return err
-	}
+	try.E(all.Wait())
 	c.step("waiting for the nodes to be Ready")
 	return errors.Join(c.waitNodes(ctx), c.WaitAccount(ctx, "default"))
 }

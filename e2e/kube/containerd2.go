@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -31,7 +33,8 @@ func WithContainerd2() lab.EnterOption {
 
 // buildContainerd2 makes the programs once per set of versions, and forgets those of other sets. The folder appears
 // by a rename: it is there whole or not at all.
-func buildContainerd2(ctx context.Context, progress io.Writer) (string, error) {
+func buildContainerd2(ctx context.Context, progress io.Writer) (_ string, err error) {
+	defer try.Handle(&err)
 	if dir := os.Getenv(containerd2Env); dir != "" {
 		return dir, nil
 	}
@@ -42,25 +45,16 @@ func buildContainerd2(ctx context.Context, progress io.Writer) (string, error) {
 	defer unlock()
 	source := filepath.Join(root, "e2e", "containerd2")
 	const flags = "-s -w"
-	key, err := sourceKey(source, flags)
-	if err != nil {
-		return "", err
-	}
+	key := try.E1(sourceKey(source, flags))
 	dir := filepath.Join(cache, key)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
 	fmt.Fprintln(progress, "building containerd 2: a minute or two on two cores, once per version")
 	tmp := dir + ".new"
-	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
-		return "", err
-	}
-	if err := lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", tmp+"/", "tool"); err != nil {
-		return "", err
-	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return "", err
-	}
+	try.E(errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)))
+	try.E(lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", tmp+"/", "tool"))
+	try.E(os.Rename(tmp, dir))
 	return dir, forgetOthers(cache, key)
 }
 
@@ -102,7 +96,8 @@ disabled_plugins = [
 `
 
 // installContainerd2 puts containerd 2 in the place of the machine's, on this node alone.
-func (n *Node) installContainerd2(context.Context) error {
+func (n *Node) installContainerd2(context.Context) (err error) {
+	defer try.Handle(&err)
 	if !n.cluster.containerd2 {
 		return nil
 	}
@@ -111,18 +106,10 @@ func (n *Node) installContainerd2(context.Context) error {
 		return errors.New("Options.Containerd2 without its programs: give WithContainerd2 to kube.Main or kube.Enter")
 	}
 	for _, name := range containerd2Programs {
-		b, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			return err
-		}
+		b := try.E1(os.ReadFile(filepath.Join(from, name)))
 		// Where the machine has it is where the node's commands look for it.
-		place, err := exec.LookPath(name)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(os.Remove(n.Path(place)), os.WriteFile(n.Path(place), b, 0o755)); err != nil {
-			return err
-		}
+		place := try.E1(exec.LookPath(name))
+		try.E(errors.Join(os.Remove(n.Path(place)), os.WriteFile(n.Path(place), b, 0o755)))
 	}
 	return nil
 }

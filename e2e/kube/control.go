@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -38,14 +40,11 @@ var (
 	apiServerAtOthers   = identity{name: "front-proxy-client"}
 )
 
-func (c *Cluster) startControlPlane(ctx context.Context) error {
-	if err := c.writePKI(); err != nil {
-		return err
-	}
+func (c *Cluster) startControlPlane(ctx context.Context) (err error) {
+	defer try.Handle(&err)
+	try.E(c.writePKI())
 	for _, start := range []func(context.Context) error{c.startEtcd, c.startAPIServer, c.connect} {
-		if err := start(ctx); err != nil {
-			return err
-		}
+		try.E(start(ctx))
 	}
 	var both errgroup.Group
 	both.Go(func() error { return c.startControllers(ctx) })
@@ -97,15 +96,10 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 }
 
 func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
-	c.forward, err = newForwarder(ctx, c.CentralNetNS(), lab.CentralIP+":"+apiPort)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(c.pki.writeKubeconfig(c.Kubeconfig, "https://"+c.forward.addr(), admin),
-		c.pki.writeKubeconfig(c.kubeconfig(adminOnNode), apiURL, admin))
-	if err != nil {
-		return err
-	}
+	defer try.Handle(&err)
+	c.forward = try.E1(newForwarder(ctx, c.CentralNetNS(), lab.CentralIP+":"+apiPort))
+	try.E(errors.Join(c.pki.writeKubeconfig(c.Kubeconfig, "https://"+c.forward.addr(), admin),
+		c.pki.writeKubeconfig(c.kubeconfig(adminOnNode), apiURL, admin)))
 	c.APIServer, err = c.central(ctx, "kube-apiserver", c.answers("/readyz"),
 		"--etcd-servers="+etcdURL, "--advertise-address="+lab.CentralIP, "--secure-port="+apiPort,
 		"--service-cluster-ip-range="+serviceCIDR, "--allow-privileged", "--profiling=false",

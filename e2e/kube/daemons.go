@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
@@ -126,21 +128,14 @@ func (n *Node) startContainerd(ctx context.Context) (err error) {
 }
 
 // installFlannel does what the init containers of Flannel's DaemonSet do.
-func (n *Node) installFlannel(context.Context) error {
+func (n *Node) installFlannel(context.Context) (err error) {
+	defer try.Handle(&err)
 	dir := n.cluster.Binaries().CNI
-	plugins, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
+	plugins := try.E1(os.ReadDir(dir))
 	for _, p := range plugins {
-		if err := n.InstallPlugin(filepath.Join(dir, p.Name())); err != nil {
-			return err
-		}
+		try.E(n.InstallPlugin(filepath.Join(dir, p.Name())))
 	}
-	list, err := flannelConfList(n.CNIVersion)
-	if err != nil {
-		return err
-	}
+	list := try.E1(flannelConfList(n.CNIVersion))
 	return n.InstallConfList("10-flannel.conflist", list)
 }
 
@@ -177,25 +172,20 @@ func (n *Node) register(ctx context.Context) error {
 	return err
 }
 
-func (n *Node) startKubelet(ctx context.Context) error {
+func (n *Node) startKubelet(ctx context.Context) (err error) {
+	defer try.Handle(&err)
 	pki := n.cluster.pki
 	user := identity{name: "system:node:" + n.Name, groups: []string{"system:nodes"}}
 	server := user
 	server.hosts = []string{n.Name, n.IP.String()}
-	pair, err := pki.ca.issue(server)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(
+	pair := try.E1(pki.ca.issue(server))
+	try.E(errors.Join(
 		n.writeFile("/etc/kubernetes/ca.crt", string(pki.ca.cert)),
 		pair.write(n.Path("/etc/kubernetes"), "kubelet"),
 		os.MkdirAll(n.Path("/etc/kubernetes/manifests"), 0o755),
 		pki.writeKubeconfig(n.Path("/etc/kubernetes/kubelet.conf"), apiURL, user),
 		n.writeFile("/etc/kubernetes/kubelet.yaml", fmt.Sprintf(kubeletConfig, n.IP, n.groups.name)),
-	)
-	if err != nil {
-		return err
-	}
+	))
 	n.Kubelet, err = n.daemon(ctx, "kubelet", nil, n.cluster.program(kubelab), "kubelet",
 		"--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.conf",
 		"--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")

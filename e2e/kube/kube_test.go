@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -54,17 +55,13 @@ func holdCluster() error {
 
 // Who uses the lab after a program that was killed removes what that could not: its control groups.
 func TestKilled(t *testing.T) {
+	defer try.F(t.Fatal)
 	before := worldOf(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holdEnv+"=yes")
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := try.E1(cmd.StdoutPipe())
+	try.E(cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
 		t.Fatalf("the held cluster did not come up: %q, %v", line, err)
@@ -73,9 +70,7 @@ func TestKilled(t *testing.T) {
 		t.Error("a cluster without control groups")
 	}
 	t.Run("Outside", func(t *testing.T) { testOutside(t, cmd.Process.Pid) })
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	try.E(cmd.Process.Kill())
 	if err := cmd.Wait(); err == nil {
 		t.Error("the killed program succeeded")
 	}
@@ -88,24 +83,18 @@ func TestKilled(t *testing.T) {
 // Who is outside of a kept cluster's namespaces uses kubectl and its plugins there with the own files: the test's temporary
 // folder is hidden in the cluster by a folder of its own.
 func testOutside(t *testing.T, pid int) {
-	inside, err := lab.Inside(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer try.F(t.Fatal)
+	inside := try.E1(lab.Inside(pid))
 	dir, plugins := t.TempDir(), t.TempDir()
 	for name, path := range map[string]string{"relative": "relative.yaml", "absolute": filepath.Join(dir, "absolute.yaml")} {
 		yaml := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: default}}", name)
-		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(yaml), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try.E(os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(yaml), 0o600))
 		if out := onNode(t, inside, dir, plugins, "kubectl", "apply", "-f", path); out != "configmap/"+name+" created\n" {
 			t.Errorf("kubectl apply -f %s: %s", path, out)
 		}
 	}
 	plugin := "#!/bin/sh\nexec kubectl get configmap \"$1\" --output=name\n" // the cluster is found without flags
-	if err := os.WriteFile(filepath.Join(plugins, "kubectl-multinet"), []byte(plugin), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	try.E(os.WriteFile(filepath.Join(plugins, "kubectl-multinet"), []byte(plugin), 0o700))
 	if out := onNode(t, inside, dir, plugins, "kubectl", "multinet", "relative"); out != "configmap/relative\n" {
 		t.Errorf("a plugin of kubectl: %s", out)
 	}
@@ -166,6 +155,7 @@ spec:
 `
 
 func TestTwoNodes(t *testing.T) {
+	defer try.F(t.Fatal)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	before := worldOf(t)
@@ -174,12 +164,8 @@ func TestTwoNodes(t *testing.T) {
 	t.Logf("two nodes Ready after %v", time.Since(began).Round(time.Millisecond))
 
 	began = time.Now()
-	if err := c.Apply(ctx, podYAML("a", "node1", false)+"---\n"+podYAML("b", "node2", false)+"---\n"+podYAML("host", "node2", true)+"---\n"+rights); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitReady(ctx, "default/a", "default/b", "default/host"); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.Apply(ctx, podYAML("a", "node1", false)+"---\n"+podYAML("b", "node2", false)+"---\n"+podYAML("host", "node2", true)+"---\n"+rights))
+	try.E(c.WaitReady(ctx, "default/a", "default/b", "default/host"))
 	t.Logf("three pods Ready after %v", time.Since(began).Round(time.Millisecond))
 
 	t.Run("Flannel", func(t *testing.T) { testFlannel(t, c) })
@@ -193,19 +179,15 @@ func TestTwoNodes(t *testing.T) {
 	t.Run("Machine", func(t *testing.T) { testMachine(t, c) })
 
 	began = time.Now()
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.Close())
 	t.Logf("down in %v", time.Since(began).Round(time.Millisecond))
 	assertGone(t, before)
 }
 
 func podIP(t *testing.T, c *Cluster, pod string) string {
+	defer try.F(t.Fatal)
 	t.Helper()
-	p, err := c.Pod(t.Context(), pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := try.E1(c.Pod(t.Context(), pod))
 	return p.Status.PodIP
 }
 
@@ -240,6 +222,7 @@ func testFlannel(t *testing.T, c *Cluster) {
 }
 
 func testExec(t *testing.T, c *Cluster) {
+	defer try.F(t.Fatal)
 	var network struct {
 		Links []struct {
 			Name      string
@@ -247,9 +230,7 @@ func testExec(t *testing.T, c *Cluster) {
 			Addresses []string
 		}
 	}
-	if err := json.Unmarshal([]byte(inPod(t, c, "default/a", "ip")), &network); err != nil {
-		t.Fatal(err)
-	}
+	try.E(json.Unmarshal([]byte(inPod(t, c, "default/a", "ip")), &network))
 	want := podIP(t, c, "default/a") + "/24"
 	for _, l := range network.Links {
 		if l.Name == "eth0" && l.MTU == 1450 && slices.Contains(l.Addresses, want) {
@@ -280,15 +261,13 @@ func testInCluster(t *testing.T, c *Cluster) {
 }
 
 func testNetworks(t *testing.T, c *Cluster) {
+	defer try.F(t.Fatal)
 	ctx := t.Context()
-	err := c.Apply(ctx, `apiVersion: k8s.cni.cncf.io/v1
+	try.E(c.Apply(ctx, `apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: blue, namespace: default}
 spec: {config: '{"type":"ovn-multinet"}'}
-`)
-	if err != nil {
-		t.Fatal(err)
-	}
+`))
 	if out, err := c.Kubectl(ctx, "get", "net-attach-def", "blue", "-o", "jsonpath={.spec.config}"); err != nil || out != `{"type":"ovn-multinet"}` {
 		t.Errorf("the network's config is %s, %v", out, err)
 	}
@@ -306,13 +285,11 @@ func testOVS(t *testing.T, c *Cluster) {
 
 // The pod's namespace is found from outside; without its first process the pod gets another sandbox.
 func testSandbox(t *testing.T, c *Cluster) {
+	defer try.F(t.Fatal)
 	ctx := t.Context()
 	n := c.Nodes[0]
-	path, err := n.PodNetNS(ctx, "default/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = ns.WithNetNSPath(path, func(ns.NetNS) error {
+	path := try.E1(n.PodNetNS(ctx, "default/a"))
+	try.E(ns.WithNetNSPath(path, func(ns.NetNS) error {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -322,56 +299,31 @@ func testSandbox(t *testing.T, c *Cluster) {
 			t.Errorf("eth0 in %s has %v, want %s", path, addrs, want)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := n.SandboxID(ctx, "default/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.KillPause(ctx, "default/a"); err != nil {
-		t.Fatal(err)
-	}
-	err = lab.Eventually(ctx, func() error {
+	}))
+	old := try.E1(n.SandboxID(ctx, "default/a"))
+	try.E(n.KillPause(ctx, "default/a"))
+	try.E(lab.Eventually(ctx, func() error {
 		id, err := n.SandboxID(ctx, "default/a")
 		if err == nil && id == old {
 			err = fmt.Errorf("sandbox %s is still there", id)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitReady(ctx, "default/a"); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	try.E(c.WaitReady(ctx, "default/a"))
 }
 
 // kubelet and containerd come back, and pods with them.
 func testRestart(t *testing.T, c *Cluster) {
+	defer try.F(t.Fatal)
 	ctx := t.Context()
 	n := c.Nodes[0]
-	old, err := n.SandboxID(ctx, "default/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.RestartContainerd(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.RestartKubelet(ctx); err != nil {
-		t.Fatal(err)
-	}
+	old := try.E1(n.SandboxID(ctx, "default/a"))
+	try.E(n.RestartContainerd(ctx))
+	try.E(n.RestartKubelet(ctx))
 	const image = "localhost/own:lab"
-	if err := c.LoadImage(ctx, image, map[string]string{"/opt/tool/podtool": c.program(podtool)}, []string{"/opt/tool/podtool"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Apply(ctx, strings.ReplaceAll(podYAML("c", "node1", false), PodtoolImage, image)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitReady(ctx, "default/a", "default/c"); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.LoadImage(ctx, image, map[string]string{"/opt/tool/podtool": c.program(podtool)}, []string{"/opt/tool/podtool"}))
+	try.E(c.Apply(ctx, strings.ReplaceAll(podYAML("c", "node1", false), PodtoolImage, image)))
+	try.E(c.WaitReady(ctx, "default/a", "default/c"))
 	if id, err := n.SandboxID(ctx, "default/a"); err != nil || id != old {
 		t.Errorf("the sandbox was %s, is %s, %v", old, id, err)
 	}
@@ -381,13 +333,12 @@ func testRestart(t *testing.T, c *Cluster) {
 }
 
 func testDeletion(t *testing.T, c *Cluster) {
+	defer try.F(t.Fatal)
 	ctx := t.Context()
 	if out, err := c.Kubectl(ctx, "delete", "pod", "a", "b", "c", "host", "--wait=false"); err != nil {
 		t.Fatal(out, err)
 	}
-	if err := c.WaitGone(ctx, "default/a", "default/b", "default/c", "default/host"); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.WaitGone(ctx, "default/a", "default/b", "default/c", "default/host"))
 	for _, n := range c.Nodes {
 		err := lab.Eventually(ctx, func() error {
 			names, err := n.PodNetNamespaces()
@@ -420,40 +371,23 @@ func testMachine(t *testing.T, c *Cluster) {
 type world struct{ processes, mounts, files, groups []string }
 
 func worldOf(t *testing.T) world {
+	defer try.F(t.Fatal)
 	t.Helper()
 	w := world{}
 	for _, pattern := range []string{"/run/ovn-multinet/*", "/run/netns/*", "/etc/cni/*", "/opt/cni/*", "/var/lib/cni/*", "/var/lib/kubelet/*"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := try.E1(filepath.Glob(pattern))
 		w.files = append(w.files, found...)
 	}
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	processes := try.E1(filepath.Glob("/proc/[0-9]*"))
 	w.processes = processes
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := try.E1(os.ReadFile("/proc/self/mounts"))
 	w.mounts = strings.Split(string(mounts), "\n")
-	g, err := openGroups("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := pidNamespace("self")
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := try.E1(openGroups(""))
+	namespace := try.E1(pidNamespace("self"))
 	for _, root := range g.roots {
 		// This program's, and those of programs that it started.
 		for _, pattern := range []string{os.Getenv(groupEnv) + "/*/", groupPrefix + namespace + "-*"} {
-			found, err := filepath.Glob(filepath.Join(root, pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := try.E1(filepath.Glob(filepath.Join(root, pattern)))
 			for _, f := range found {
 				if info, err := os.Stat(f); err == nil && info.IsDir() {
 					w.groups = append(w.groups, f)

@@ -4,19 +4,16 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dsnet/try"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // writeKubeconfig writes how one of the cluster's parts reaches the API server, and who it is.
-func (p pki) writeKubeconfig(path, server string, id identity) error {
-	pair, err := p.ca.issue(id)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
+func (p pki) writeKubeconfig(path, server string, id identity) (err error) {
+	defer try.Handle(&err)
+	pair := try.E1(p.ca.issue(id))
+	try.E(os.MkdirAll(filepath.Dir(path), 0o755))
 	config := clientcmdapi.NewConfig()
 	config.Clusters["lab"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: p.ca.cert}
 	config.AuthInfos[id.name] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key}

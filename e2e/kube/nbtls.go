@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -20,26 +22,16 @@ const (
 // and controllers a Secret each with tls.crt, tls.key and ca.crt. Their certificates are for clients alone, the server's
 // names its address.
 func (c *Cluster) ServeNBOverTLS(ctx context.Context, namespace string) (endpoint, manifests string, err error) {
-	ca, err := newAuthority("ovn")
-	if err != nil {
-		return "", "", err
-	}
-	server, err := ca.issue(identity{name: "ovnnb", hosts: []string{lab.CentralIP}})
-	if err != nil {
-		return "", "", err
-	}
+	defer try.Handle(&err)
+	ca := try.E1(newAuthority("ovn"))
+	server := try.E1(ca.issue(identity{name: "ovnnb", hosts: []string{lab.CentralIP}}))
 	var secrets []string
 	for _, name := range []string{AgentNBSecret, ControllerNBSecret} {
-		client, err := ca.issue(identity{name: name})
-		if err != nil {
-			return "", "", err
-		}
+		client := try.E1(ca.issue(identity{name: name}))
 		secrets = append(secrets, secretOf(namespace, name, client, ca))
 	}
 	for name, pair := range map[string]keyPair{"nb-ca": ca.keyPair, "nb": server} {
-		if err := pair.write(c.pkiDir(), name); err != nil {
-			return "", "", err
-		}
+		try.E(pair.write(c.pkiDir(), name))
 	}
 	file := func(name string) string { return filepath.Join(c.pkiDir(), name) }
 	endpoint, err = c.Lab.ServeNBOverTLS(ctx, file("nb.key"), file("nb.crt"), file("nb-ca.crt"))

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -81,17 +82,12 @@ func (n *Node) addRouteToPods(context.Context) error {
 }
 
 func (n *Node) startHolder(ctx context.Context) (err error) {
-	if n.groups, err = openGroups(filepath.Join(n.cluster.groups.name, n.Name)); err != nil {
-		return err
-	}
-	if err := n.groups.make(); err != nil {
-		return err
-	}
+	defer try.Handle(&err)
+	n.groups = try.E1(openGroups(filepath.Join(n.cluster.groups.name, n.Name)))
+	try.E(n.groups.make())
 	dir := filepath.Join(n.cluster.own, n.Name)
-	if err := n.makeOwnFolders(); err != nil {
-		return err
-	}
-	spec, err := json.Marshal(map[string]any{
+	try.E(n.makeOwnFolders())
+	spec := try.E1(json.Marshal(map[string]any{
 		"Hostname": n.Name,
 		"Dir":      dir,
 		"Own":      ownFolders,
@@ -103,10 +99,7 @@ func (n *Node) startHolder(ctx context.Context) (err error) {
 		"ReadOnly": []string{"/proc/sys/kernel", "/proc/sys/vm"},
 		"Files":    kubeletSysctls,
 		"Ready":    readyFile,
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	n.Holder, err = n.cluster.Lab.Run(ctx, lab.Spec{
 		Name: n.Name + "/" + nodeinit, Log: n.logPath(nodeinit),
 		Args: []string{n.cluster.program(nodeinit), string(spec)},
@@ -215,20 +208,14 @@ func (n *Node) InstallConfList(name string, content []byte) error {
 }
 
 // InstallPlugin puts a CNI plugin into /opt/cni/bin.
-func (n *Node) InstallPlugin(from string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
+func (n *Node) InstallPlugin(from string) (err error) {
+	defer try.Handle(&err)
+	b := try.E1(os.ReadFile(from))
 	const dir = "/opt/cni/bin"
-	if err := os.MkdirAll(n.Path(dir), 0o755); err != nil {
-		return err
-	}
+	try.E(os.MkdirAll(n.Path(dir), 0o755))
 	// The one that is there may run.
 	hidden := n.Path(filepath.Join(dir, "."+filepath.Base(from)))
-	if err := os.WriteFile(hidden, b, 0o755); err != nil {
-		return err
-	}
+	try.E(os.WriteFile(hidden, b, 0o755))
 	return os.Rename(hidden, n.Path(filepath.Join(dir, filepath.Base(from))))
 }
 

@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 // keyPair is a certificate with its key, in PEM as in files.
@@ -69,15 +71,10 @@ func (a *authority) issue(id identity) (keyPair, error) {
 }
 
 // newPair makes a key and has it signed, by itself when there is no authority.
-func newPair(template *x509.Certificate, by *authority) (keyPair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return keyPair{}, err
-	}
-	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		return keyPair{}, err
-	}
+func newPair(template *x509.Certificate, by *authority) (_ keyPair, err error) {
+	defer try.Handle(&err)
+	key := try.E1(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template.SerialNumber = try.E1(rand.Int(rand.Reader, big.NewInt(1<<62)))
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(30*24*time.Hour)
 	issuer, signer := template, crypto.Signer(key)
 	if by != nil {
@@ -87,14 +84,8 @@ func newPair(template *x509.Certificate, by *authority) (keyPair, error) {
 	if err != nil {
 		return keyPair{}, fmt.Errorf("sign a certificate for %s: %w", template.Subject, err)
 	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		return keyPair{}, err
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return keyPair{}, err
-	}
+	parsed := try.E1(x509.ParseCertificate(der))
+	keyDER := try.E1(x509.MarshalECPrivateKey(key))
 	return keyPair{
 		cert:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		key:    pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
@@ -129,12 +120,9 @@ type pki struct {
 }
 
 func newPKI() (p pki, err error) {
-	if p.ca, err = newAuthority("kubernetes"); err != nil {
-		return p, err
-	}
-	if p.frontProxy, err = newAuthority("front-proxy"); err != nil {
-		return p, err
-	}
+	defer try.Handle(&err)
+	p.ca = try.E1(newAuthority("kubernetes"))
+	p.frontProxy = try.E1(newAuthority("front-proxy"))
 	p.accounts, err = p.ca.issue(identity{name: "service-accounts"})
 	return p, err
 }

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
@@ -18,21 +20,13 @@ const ProductEnv = "OVN_MULTINET_PRODUCT"
 // InstallProduct runs the product as its users do: its images by its manifests, with this lab's NB in the ConfigMap
 // and its certificates in the Secrets. Settings are further lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
 // returns when the plugin is chained on every node.
-func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) error {
-	p, err := c.current(ctx, settings)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) (err error) {
+	defer try.Handle(&err)
+	p := try.E1(c.current(ctx, settings))
 	c.step("installing ovn-multinet by its manifests")
-	if err := c.loadProduct(ctx, p); err != nil {
-		return err
-	}
-	if err := c.Rollout(ctx, p); err != nil {
-		return err
-	}
-	if err := c.WaitRollout(ctx); err != nil {
-		return err
-	}
+	try.E(c.loadProduct(ctx, p))
+	try.E(c.Rollout(ctx, p))
+	try.E(c.WaitRollout(ctx))
 	for _, n := range c.Nodes {
 		err := lab.Eventually(ctx, func() error {
 			_, err := os.Stat(n.Path("/etc/cni/net.d/05-ovn-multinet.conflist"))
@@ -92,18 +86,11 @@ func (c *Cluster) rolledOut(ctx context.Context, what string) error {
 }
 
 // productManifests fills in what is the operator's: where NB is, and the certificates for it.
-func (c *Cluster) productManifests(ctx context.Context, settings []string) (string, error) {
-	text, err := images.Manifests()
-	if err != nil {
-		return "", err
-	}
-	if text, err = c.allowDelegates(text); err != nil {
-		return "", err
-	}
-	endpoint, secrets, err := c.ServeNBOverTLS(ctx, "ovn-multinet")
-	if err != nil {
-		return "", err
-	}
+func (c *Cluster) productManifests(ctx context.Context, settings []string) (_ string, err error) {
+	defer try.Handle(&err)
+	text := try.E1(images.Manifests())
+	text = try.E1(c.allowDelegates(text))
+	endpoint, secrets := try.E2(c.ServeNBOverTLS(ctx, "ovn-multinet"))
 	const empty = `OVN_MULTINET_NB_ENDPOINTS: ""`
 	if strings.Count(text, empty) != 1 {
 		return "", fmt.Errorf("the manifests do not have %q once", empty)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -22,16 +23,13 @@ import (
 // TestReboot reboots a node with its disk as it was, then with its OVS database wiped, then both nodes at once. A node
 // comes back as it was after its first boot, and has of the time before what was on its disk.
 func TestReboot(t *testing.T) {
+	defer try.F(t.Fatal)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	before := worldOf(t)
 	c := Start(t, Options{Nodes: 2})
-	if err := c.Apply(ctx, podYAML("a", "node1", false)+"---\n"+podYAML("b", "node2", false)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitReady(ctx, "default/a", "default/b"); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.Apply(ctx, podYAML("a", "node1", false)+"---\n"+podYAML("b", "node2", false)))
+	try.E(c.WaitReady(ctx, "default/a", "default/b"))
 	for _, round := range []struct {
 		name  string
 		o     RebootOptions
@@ -63,13 +61,9 @@ func TestReboot(t *testing.T) {
 			}
 		})
 	}
-	if err := c.Nodes[0].PowerOff(ctx); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.Nodes[0].PowerOff(ctx))
 	isOff(t, c.Nodes[0])
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try.E(c.Close())
 	assertGone(t, before)
 }
 
@@ -118,15 +112,12 @@ var (
 func (m *machine) pod() string { return map[int]string{1: "default/a", 2: "default/b"}[m.Index] }
 
 func mark(t *testing.T, ctx context.Context, n *Node) *machine {
+	defer try.F(t.Fatal)
 	t.Helper()
 	m := &machine{Node: n, t: t, nics: nicsOf(t, n)}
 	var err error
-	if m.sandbox, err = n.SandboxID(ctx, m.pod()); err != nil {
-		t.Fatal(err)
-	}
-	if m.process, err = n.daemon(ctx, "sleep", nil, "sleep", "1000"); err != nil {
-		t.Fatal(err)
-	}
+	m.sandbox = try.E1(n.SandboxID(ctx, m.pod()))
+	m.process = try.E1(n.daemon(ctx, "sleep", nil, "sleep", "1000"))
 	m.group = filepath.Join(n.groups.roots[0], n.groups.name, markName)
 	errs := []error{os.Mkdir(m.group, 0o755)}
 	for _, dir := range slices.Concat(kept, lost) {
@@ -143,9 +134,7 @@ func mark(t *testing.T, ctx context.Context, n *Node) *machine {
 		errs = append(errs, err)
 	}
 	_, err = n.VSCtl(ctx, "set", "Bridge", "br-phy", "external_ids:mark=kept")
-	if err := errors.Join(append(errs, err)...); err != nil {
-		t.Fatal(err)
-	}
+	try.E(errors.Join(append(errs, err)...))
 	return m
 }
 
@@ -175,6 +164,7 @@ func nicsOf(t *testing.T, n *Node) map[string]string {
 
 // isAnew holds a node that has booted against what it was, and waits for its pod.
 func (m *machine) isAnew(ctx context.Context, wiped bool) {
+	defer try.F(m.t.Fatal)
 	m.t.Helper()
 	if m.process.Running() {
 		m.t.Errorf("%s: a process outlived the reboot", m.Name)
@@ -213,9 +203,7 @@ func (m *machine) isAnew(ctx context.Context, wiped bool) {
 		}
 		return err
 	})
-	if err = errors.Join(err, m.cluster.WaitReady(ctx, m.pod())); err != nil {
-		m.t.Fatal(err)
-	}
+	try.E(errors.Join(err, m.cluster.WaitReady(ctx, m.pod())))
 	if _, err := m.Run(ctx, "sh", "-c", "rm "+strings.Join(kept, markName+" ")+markName+" && rmdir /var/mounted"); err != nil {
 		m.t.Error(err)
 	}

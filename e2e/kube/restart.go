@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -34,27 +36,17 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 // LoseSandbox takes a pod away on its node so that no runtime ever calls DEL for it: its processes end, its network
 // namespace goes, and containerd, which is restarted, has no record of it. kubelet has to be stopped; pod is
 // namespace/name.
-func (n *Node) LoseSandbox(ctx context.Context, pod string) error {
-	p, err := n.cluster.Pod(ctx, pod)
-	if err != nil {
-		return err
-	}
-	netns, err := n.PodNetNS(ctx, pod)
-	if err != nil {
-		return err
-	}
+func (n *Node) LoseSandbox(ctx context.Context, pod string) (err error) {
+	defer try.Handle(&err)
+	p := try.E1(n.cluster.Pod(ctx, pod))
+	netns := try.E1(n.PodNetNS(ctx, pod))
 	ctr := func(args ...string) (string, error) {
 		return n.Run(ctx, append([]string{"ctr", "--namespace", "k8s.io"}, args...)...)
 	}
-	out, err := ctr("containers", "list", "--quiet", fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s`, p.UID))
-	if err != nil {
-		return err
-	}
+	out := try.E1(ctr("containers", "list", "--quiet", fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s`, p.UID)))
 	ids := strings.Fields(out)
 	for _, id := range ids {
-		if _, err := ctr("tasks", "kill", "--signal", "SIGKILL", id); err != nil {
-			return err
-		}
+		try.E1(ctr("tasks", "kill", "--signal", "SIGKILL", id))
 	}
 	inNode := filepath.Join("/run/netns", filepath.Base(netns))
 	for _, step := range []func() (string, error){

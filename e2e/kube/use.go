@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dsnet/try"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -264,32 +265,21 @@ type sandbox struct {
 var errNoSandbox = errors.New("it has no sandbox there")
 
 // sandbox returns the running one of a pod, which is namespace/name.
-func (n *Node) sandbox(ctx context.Context, pod string) (*sandbox, error) {
-	p, err := n.cluster.Pod(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
+func (n *Node) sandbox(ctx context.Context, pod string) (_ *sandbox, err error) {
+	defer try.Handle(&err)
+	p := try.E1(n.cluster.Pod(ctx, pod))
 	uid := string(p.UID)
 	if mirrored := p.Annotations[corev1.MirrorPodAnnotationKey]; mirrored != "" {
 		uid = mirrored // a static pod has another UID on its node than in the API
 	}
 	filter := fmt.Sprintf(`labels."io.cri-containerd.kind"==sandbox,labels."io.kubernetes.pod.uid"==%s`, uid)
-	ids, err := n.Run(ctx, "ctr", "--namespace", "k8s.io", "containers", "list", "--quiet", filter)
-	if err != nil {
-		return nil, err
-	}
-	running, err := n.Run(ctx, "ctr", "--namespace", "k8s.io", "tasks", "list")
-	if err != nil {
-		return nil, err
-	}
+	ids := try.E1(n.Run(ctx, "ctr", "--namespace", "k8s.io", "containers", "list", "--quiet", filter))
+	running := try.E1(n.Run(ctx, "ctr", "--namespace", "k8s.io", "tasks", "list"))
 	for _, id := range strings.Fields(ids) {
 		if !isRunning(running, id) {
 			continue
 		}
-		info, err := n.Run(ctx, "ctr", "--namespace", "k8s.io", "containers", "info", id)
-		if err != nil {
-			return nil, err
-		}
+		info := try.E1(n.Run(ctx, "ctr", "--namespace", "k8s.io", "containers", "info", id))
 		s := &sandbox{}
 		return s, json.Unmarshal([]byte(info), s)
 	}

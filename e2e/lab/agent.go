@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 )
 
@@ -64,19 +66,11 @@ func (l *Lab) StartAgents(ctx context.Context) error {
 
 // connectedTo tells whether the process's namespace has an established TCP connection of the process to the
 // port: that the process itself holds it, its open sockets say.
-func (p *Process) connectedTo(port string) error {
-	sockets, err := p.sockets()
-	if err != nil {
-		return err
-	}
-	want, err := strconv.Atoi(port)
-	if err != nil {
-		return err
-	}
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", p.Pid()))
-	if err != nil {
-		return err
-	}
+func (p *Process) connectedTo(port string) (err error) {
+	defer try.Handle(&err)
+	sockets := try.E1(p.sockets())
+	want := try.E1(strconv.Atoi(port))
+	table := try.E1(os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", p.Pid())))
 	const established = "01"
 	for line := range strings.Lines(string(table)) {
 		f := strings.Fields(line) // number, local, remote, state, ..., inode at 9

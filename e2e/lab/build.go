@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/dsnet/try"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,35 +101,26 @@ func ModuleRoot() (string, error) {
 }
 
 // buildOurs keeps a folder per clone, as two clones build different things.
-func buildOurs(ctx context.Context, cache string) (string, error) {
-	root, err := ModuleRoot()
-	if err != nil {
-		return "", err
-	}
+func buildOurs(ctx context.Context, cache string) (_ string, err error) {
+	defer try.Handle(&err)
+	root := try.E1(ModuleRoot())
 	if _, err := os.Stat(filepath.Join(root, "cmd")); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	dir := filepath.Join(cache, "bin", digest([]byte(root)))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
+	try.E(os.MkdirAll(dir, 0o755))
 	return dir, GoBuild(ctx, root, "-tags", "failpoint,grpcnotrace", "-o", dir+"/", "./cmd/...", "./e2e/recorder")
 }
 
 // buildCNI makes the plugins once per set of versions. The folder appears by a rename: it is there whole or
 // not at all.
-func buildCNI(ctx context.Context, cache string) (string, error) {
-	root, err := ModuleRoot()
-	if err != nil {
-		return "", err
-	}
+func buildCNI(ctx context.Context, cache string) (_ string, err error) {
+	defer try.Handle(&err)
+	root := try.E1(ModuleRoot())
 	var key bytes.Buffer
 	modules := []string{filepath.Join(root, "e2e", "flannelcni"), filepath.Join(root, "e2e", "cniplugins")}
 	for _, m := range modules {
-		b, err := os.ReadFile(filepath.Join(m, "go.mod"))
-		if err != nil {
-			return "", err
-		}
+		b := try.E1(os.ReadFile(filepath.Join(m, "go.mod")))
 		key.Write(b)
 	}
 	dir := filepath.Join(cache, "cni", digest(key.Bytes()))
@@ -136,16 +128,10 @@ func buildCNI(ctx context.Context, cache string) (string, error) {
 		return dir, nil
 	}
 	tmp := dir + ".new"
-	if err := os.RemoveAll(tmp); err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(tmp, 0o755); err != nil {
-		return "", err
-	}
+	try.E(os.RemoveAll(tmp))
+	try.E(os.MkdirAll(tmp, 0o755))
 	for _, m := range modules {
-		if err := GoBuild(ctx, m, "-o", tmp+"/", "tool"); err != nil {
-			return "", err
-		}
+		try.E(GoBuild(ctx, m, "-o", tmp+"/", "tool"))
 	}
 	return dir, os.Rename(tmp, dir)
 }

@@ -5,73 +5,127 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// GeneveCount counts the Geneve packets on a node's NIC of the underlay, in both directions, from its start on.
-type GeneveCount struct {
-	socket  int
-	packets int
+// Capture has the packets of an interface, from its start on. A packet that was sent or answered has been captured.
+type Capture struct {
+	socket int
+
+	mu      sync.Mutex
+	packets []packet
 }
 
-// CountGeneve starts to count. A packet that was sent is counted at once.
-func (n *Node) CountGeneve() (*GeneveCount, error) {
-	c := &GeneveCount{socket: -1}
-	err := n.Do(func() error {
-		nic, err := net.InterfaceByName("eth1")
+// packet is an Ethernet frame without its addresses, as the kernel hands the frame over: without a VLAN tag.
+type packet struct {
+	sent  bool
+	kind  uint16 // EtherType
+	bytes []byte
+}
+
+func capture(netns, link string) (*Capture, error) {
+	c := &Capture{socket: -1}
+	err := inNetNS(netns, func() error {
+		nic, err := net.InterfaceByName(link)
 		if err != nil {
 			return err
 		}
-		// Of no protocol until it is bound: it must not hear the node's other interfaces.
+		// The socket has no protocol before it is bound: it must not hear other interfaces.
 		c.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}
-		return unix.Bind(c.socket, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: nic.Index})
+		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+		return unix.Bind(c.socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: nic.Index})
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("count packets of %s: %w", n.Name, err), c.Close())
+		return nil, errors.Join(fmt.Errorf("capture on %s of %s: %w", link, netns, err), c.Close())
 	}
 	return c, nil
 }
 
-func networkOrder(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
-}
-
-// Packets is their number until now.
-func (c *GeneveCount) Packets() (int, error) {
-	packet := make([]byte, 1<<16)
+// read reads what has come, and returns all packets since the start. c.mu is held.
+func (c *Capture) read() ([]packet, error) {
+	const header = 14
+	frame := make([]byte, 1<<16)
 	for {
-		size, _, err := unix.Recvfrom(c.socket, packet, 0)
+		n, from, err := unix.Recvfrom(c.socket, frame, 0)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return c.packets, nil
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return c.packets, err
-		case isGeneve(packet[:size]):
-			c.packets++
+			return nil, err
+		case n >= header:
+			link, ok := from.(*unix.SockaddrLinklayer)
+			c.packets = append(c.packets, packet{
+				sent: ok && link.Pkttype == unix.PACKET_OUTGOING,
+				kind: binary.BigEndian.Uint16(frame[header-2:]), bytes: slices.Clone(frame[header:n]),
+			})
 		}
 	}
 }
 
-// isGeneve tells whether an Ethernet frame is IPv4's, UDP's and to the port of RFC 8926.
-func isGeneve(frame []byte) bool {
-	const ethernet, port = 14, 6081
-	if len(frame) < ethernet+20 || binary.BigEndian.Uint16(frame[12:]) != unix.ETH_P_IP {
-		return false
+// Sources returns the addresses that echo requests came from until now, each once, sorted.
+func (c *Capture) Sources() (all []netip.Addr, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	packets, err := c.read()
+	for _, p := range packets {
+		if from, ok := p.echoRequest(); ok && !p.sent {
+			all = append(all, from)
+		}
 	}
-	ip := frame[ethernet:]
-	header := int(ip[0]&0x0f) * 4
-	return ip[9] == unix.IPPROTO_UDP && len(ip) >= header+8 && binary.BigEndian.Uint16(ip[header+2:]) == port
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all), err
 }
 
-// Close ends the count.
-func (c *GeneveCount) Close() error {
+// Geneve returns the number of Geneve packets until now, in both directions.
+func (c *Capture) Geneve() (count int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	packets, err := c.read()
+	for _, p := range packets {
+		const port = 6081 // RFC 8926
+		if payload := p.ipv4(unix.IPPROTO_UDP); len(payload) >= 8 && binary.BigEndian.Uint16(payload[2:]) == port {
+			count++
+		}
+	}
+	return count, err
+}
+
+// ipv4 is the payload of an IPv4 packet of a protocol.
+func (p packet) ipv4(protocol byte) []byte {
+	if p.kind != unix.ETH_P_IP || len(p.bytes) < 20 || p.bytes[9] != protocol {
+		return nil
+	}
+	header := int(p.bytes[0]&0x0f) * 4
+	return p.bytes[min(header, len(p.bytes)):]
+}
+
+// echoRequest is the source of a request of ICMP or ICMPv6 for an echo. Such a request has no extension headers here.
+func (p packet) echoRequest() (from netip.Addr, ok bool) {
+	const request4, request6, header6 = 8, 128, 40
+	if icmp := p.ipv4(unix.IPPROTO_ICMP); len(icmp) > 0 && icmp[0] == request4 {
+		return netip.AddrFrom4([4]byte(p.bytes[12:])), true
+	}
+	if p.kind == unix.ETH_P_IPV6 && len(p.bytes) > header6 && p.bytes[6] == unix.IPPROTO_ICMPV6 && p.bytes[header6] == request6 {
+		return netip.AddrFrom16([16]byte(p.bytes[8:])), true
+	}
+	return from, false
+}
+
+// Close ends the capture.
+func (c *Capture) Close() error {
 	if c.socket < 0 {
 		return nil
 	}
 	return unix.Close(c.socket)
 }
+
+// Capture captures the tunnels between nodes.
+func (n *Node) Capture() (*Capture, error) { return capture(n.NetNS, "eth1") }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 const (
@@ -53,16 +55,11 @@ func (l *Lab) SBCtl(ctx context.Context, args ...string) (string, error) {
 }
 
 func (l *Lab) startCentral(ctx context.Context) (err error) {
+	defer try.Handle(&err)
 	dir := filepath.Join(l.Dir, "central")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	if l.NB, err = l.startDB(ctx, "nb", l.NBSocket(), nbPort); err != nil {
-		return err
-	}
-	if l.SB, err = l.startDB(ctx, "sb", l.SBSocket(), sbPort); err != nil {
-		return err
-	}
+	try.E(os.Mkdir(dir, 0o755))
+	l.NB = try.E1(l.startDB(ctx, "nb", l.NBSocket(), nbPort))
+	l.SB = try.E1(l.startDB(ctx, "sb", l.SBSocket(), sbPort))
 	l.Northd, err = l.run(ctx, &Process{
 		Name: "ovn-northd", netns: l.central, env: daemonEnv(dir), log: filepath.Join(dir, "ovn-northd.log"),
 		args: append([]string{"ovn-northd", "--ovnnb-db=unix:" + l.NBSocket(), "--ovnsb-db=unix:" + l.SBSocket(),

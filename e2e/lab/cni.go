@@ -17,6 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+	"github.com/dsnet/try"
 )
 
 // annotationsCapability has containerd (1.6 and up) and CRI-O pass the pod's annotations.
@@ -90,20 +91,13 @@ func (n *Node) ForgetRuns() {
 }
 
 // runtime is libcni as a runtime on the node uses it, for one call.
-func (n *Node) runtime(c *call) (*libcni.CNIConfig, *libcni.NetworkConfigList, error) {
-	b, err := n.ConfList()
-	if err != nil {
-		return nil, nil, err
-	}
+func (n *Node) runtime(c *call) (_ *libcni.CNIConfig, _ *libcni.NetworkConfigList, err error) {
+	defer try.Handle(&err)
+	b := try.E1(n.ConfList())
 	if c.onlyOurs {
-		if b, err = n.onlyOurs(c.prevResult); err != nil {
-			return nil, nil, err
-		}
+		b = try.E1(n.onlyOurs(c.prevResult))
 	}
-	list, err := libcni.NetworkConfFromBytes(b)
-	if err != nil {
-		return nil, nil, err
-	}
+	list := try.E1(libcni.NetworkConfFromBytes(b))
 	cache := n.cacheDir()
 	if c.noCache {
 		cache = n.emptyCacheDir()

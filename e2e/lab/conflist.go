@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/dsnet/try"
 )
 
 // PluginType is the name of our plugin.
@@ -15,26 +17,20 @@ const PluginType = "ovn-multinet"
 const networkName = "cbr0"
 
 // writeFlannelFiles writes what flanneld leaves on a node: subnet.env, and the conflist it ships.
-func (n *Node) writeFlannelFiles(context.Context) error {
+func (n *Node) writeFlannelFiles(context.Context) (err error) {
+	defer try.Handle(&err)
 	gateway := n.PodCIDR.IP.To4()
 	env := fmt.Sprintf("FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=%d.%d.%d.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=%t\n",
 		gateway[0], gateway[1], gateway[2],
 		// true as in Flannel's own manifests: the bridge plugin then leaves masquerading to flanneld.
 		true)
-	b, err := json.MarshalIndent(n.conflist(n.flannelPlugins()), "", "  ")
-	if err != nil {
-		return err
-	}
+	b := try.E1(json.MarshalIndent(n.conflist(n.flannelPlugins()), "", "  "))
 	for path, content := range map[string][]byte{
 		n.subnetFile(): []byte(env),
 		filepath.Join(n.Dir, "net.d", "10-flannel.conflist"): append(b, '\n'),
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			return err
-		}
+		try.E(os.MkdirAll(filepath.Dir(path), 0o755))
+		try.E(os.WriteFile(path, content, 0o644))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +59,8 @@ func runInit() int {
 	}
 }
 
-func privateWorld() error {
+func privateWorld() (err error) {
+	defer try.Handle(&err)
 	// Nothing that is mounted here may show outside.
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -67,22 +69,15 @@ func privateWorld() error {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
 	for _, dir := range []string{"/run", "/var/lib/cni"} {
-		if err := mountPrivate(dir); err != nil {
-			return err
-		}
+		try.E(mountPrivate(dir))
 	}
 	for _, dir := range []string{runDir + "/tmp", netnsDir} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+		try.E(os.MkdirAll(dir, 0o755))
 	}
 	if err := unix.Sethostname([]byte("ovn-multinet-lab")); err != nil {
 		return fmt.Errorf("set the hostname: %w", err)
 	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
+	lo := try.E1(netlink.LinkByName("lo"))
 	return netlink.LinkSetUp(lo)
 }
 
@@ -109,27 +104,21 @@ func mountTmpfs(dir string) error {
 	return nil
 }
 
-func coverFolder(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
+func coverFolder(dir string) (err error) {
+	defer try.Handle(&err)
+	entries := try.E1(os.ReadDir(dir))
 	old, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", dir, err)
 	}
 	defer unix.Close(old)
-	if err := mountTmpfs(dir); err != nil {
-		return err
-	}
+	try.E(mountTmpfs(dir))
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
 		}
 		from, to := fmt.Sprintf("/proc/self/fd/%d/%s", old, e.Name()), filepath.Join(dir, e.Name())
-		if err := os.Mkdir(to, 0o755); err != nil {
-			return err
-		}
+		try.E(os.Mkdir(to, 0o755))
 		if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("bind %s back: %w", to, err)
 		}

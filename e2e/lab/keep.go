@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 // keptEnv marks the process that keeps a lab up in the background, by its name.
@@ -34,30 +36,20 @@ func (k Kept) Is() bool { return os.Getenv(keptEnv) == k.Name }
 
 // Start starts the program once more, in a session of its own, and prints what it prints until the lab is to be left
 // alone.
-func (k Kept) Start() error {
+func (k Kept) Start() (err error) {
+	defer try.Handle(&err)
 	if pid, err := k.PID(); err == nil {
 		return fmt.Errorf("one is up already (pid %d): take it down first", pid)
 	}
-	pidFile, logFile, err := k.files()
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	out, err := os.Create(logFile)
-	if err != nil {
-		return err
-	}
+	pidFile, logFile := try.E2(k.files())
+	self := try.E1(os.Executable())
+	out := try.E1(os.Create(logFile))
 	defer out.Close()
 	cmd := exec.Command(self, k.Args...)
 	cmd.Env = append(os.Environ(), keptEnv+"="+k.Name)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+	try.E(cmd.Start())
 	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
 		return errors.Join(err, cmd.Process.Kill())
 	}
@@ -72,18 +64,13 @@ func (k Kept) files() (pid, log string, err error) {
 }
 
 // follow prints a growing file until the line that says that the lab stays, or the end of its writer.
-func (k Kept) follow(path string, ended <-chan error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
+func (k Kept) follow(path string, ended <-chan error) (err error) {
+	defer try.Handle(&err)
+	f := try.E1(os.Open(path))
 	defer f.Close()
 	var text strings.Builder
 	for over := false; ; {
-		n, err := io.Copy(io.MultiWriter(os.Stdout, &text), f)
-		if err != nil {
-			return err
-		}
+		n := try.E1(io.Copy(io.MultiWriter(os.Stdout, &text), f))
 		if _, rest, ok := strings.Cut(text.String(), k.Line); ok && strings.HasSuffix(rest, "\n\n") {
 			return nil
 		}
@@ -101,19 +88,14 @@ func (k Kept) follow(path string, ended <-chan error) error {
 var errNotKept = errors.New("none is up")
 
 // PID is the process that keeps the lab up: the recorded one, if it still is this program.
-func (k Kept) PID() (int, error) {
-	pidFile, _, err := k.files()
-	if err != nil {
-		return 0, err
-	}
+func (k Kept) PID() (_ int, err error) {
+	defer try.Handle(&err)
+	pidFile, _ := try.E2(k.files())
 	text, err := os.ReadFile(pidFile)
 	if err != nil {
 		return 0, errNotKept
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return 0, err
-	}
+	pid := try.E1(strconv.Atoi(strings.TrimSpace(string(text))))
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil || !strings.Contains(string(environ), keptEnv+"="+k.Name+"\x00") {
 		return 0, errNotKept
@@ -179,30 +161,23 @@ func childOf(pid int) (int, error) {
 }
 
 // Down ends the process that keeps the lab up, and with it the lab. Without one it does nothing.
-func (k Kept) Down() error {
+func (k Kept) Down() (err error) {
+	defer try.Handle(&err)
 	pid, err := k.PID()
 	if err != nil {
 		fmt.Println("No lab is up.")
 		return nil
 	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		return err
-	}
+	try.E(syscall.Kill(pid, syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(context.Background(), keptPatience)
 	defer cancel()
-	err = Eventually(ctx, func() error {
+	try.E(Eventually(ctx, func() error {
 		if _, err := k.PID(); err == nil {
 			return fmt.Errorf("the lab (pid %d) is still up", pid)
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	pidFile, logFile, err := k.files()
-	if err != nil {
-		return err
-	}
+	}))
+	pidFile, logFile := try.E2(k.files())
 	fmt.Println("The lab is down, nothing is left.")
 	return errors.Join(os.Remove(pidFile), os.Remove(logFile))
 }

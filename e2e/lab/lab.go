@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dsnet/try"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -70,11 +71,10 @@ type Lab struct {
 	datapath        string // of all bridges, as Open vSwitch calls its type
 	step            func(format string, args ...any)
 
-	mu      sync.Mutex
-	procs   []*Process
-	watches []*BindingWatch
-	netns   map[string]bool
-	closed  bool
+	mu     sync.Mutex
+	procs  []*Process
+	netns  map[string]bool
+	closed bool
 }
 
 var labCount atomic.Int64
@@ -117,25 +117,17 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	return l, nil
 }
 
-func (l *Lab) up(ctx context.Context, o Options) error {
+func (l *Lab) up(ctx context.Context, o Options) (err error) {
+	defer try.Handle(&err)
 	ctx, cancel := context.WithTimeout(ctx, upPatience)
 	defer cancel()
-	if err := os.Mkdir(l.Manifests, 0o755); err != nil {
-		return err
-	}
-	if err := l.makeFabric(); err != nil {
-		return err
-	}
+	try.E(os.Mkdir(l.Manifests, 0o755))
+	try.E(l.makeFabric())
 	if o.Physical != "" {
-		if err := l.startTor(ctx); err != nil {
-			return err
-		}
+		try.E(l.startTor(ctx))
 	}
 	for i := range o.Nodes {
-		n, err := l.newNode(i+1, o)
-		if err != nil {
-			return err
-		}
+		n := try.E1(l.newNode(i+1, o))
 		l.Nodes = append(l.Nodes, n)
 	}
 	l.step("starting OVN's central databases and %d nodes", o.Nodes)
@@ -147,9 +139,7 @@ func (l *Lab) up(ctx context.Context, o Options) error {
 	for _, n := range l.Nodes {
 		all.Go(func() error { return n.start(ctx, central) })
 	}
-	if err := all.Wait(); err != nil {
-		return err
-	}
+	try.E(all.Wait())
 	l.step("waiting for the tunnels between the nodes")
 	for _, n := range l.Nodes {
 		all.Go(func() error { return n.waitForTunnels(ctx) })
@@ -158,18 +148,12 @@ func (l *Lab) up(ctx context.Context, o Options) error {
 }
 
 func (l *Lab) makeFabric() (err error) {
-	if l.fabric, err = l.makeNetNS("fabric"); err != nil {
-		return err
-	}
-	if l.central, err = l.makeNetNS("central"); err != nil {
-		return err
-	}
-	err = inNetNS(l.fabric, func() error {
+	defer try.Handle(&err)
+	l.fabric = try.E1(l.makeNetNS("fabric"))
+	l.central = try.E1(l.makeNetNS("central"))
+	try.E(inNetNS(l.fabric, func() error {
 		return errors.Join(addBridge("nodes", nodeNetMTU), addBridge("underlay", underlayMTU))
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	addr := &net.IPNet{IP: net.ParseIP(centralIP).To4(), Mask: net.CIDRMask(16, 32)}
 	return addNIC(l.fabric, l.central, nic{name: "eth0", port: "central", via: "nodes", mtu: nodeNetMTU, addr: addr})
 }
@@ -225,7 +209,7 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	procs, watches := l.procs, l.watches
+	procs := l.procs
 	l.mu.Unlock()
 
 	var ours, theirs []*Process
@@ -238,9 +222,6 @@ func (l *Lab) Close() error {
 	}
 	// Ours first, so that they do not log the loss of databases that go away on purpose.
 	errs := []error{stopAll(ours)}
-	for _, w := range watches {
-		errs = append(errs, w.Close())
-	}
 	errs = append(errs, stopAll(theirs))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,14 +268,10 @@ func (l *Lab) KeepLogs(dir string) (string, error) {
 	})
 }
 
-func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
+func copyFile(from, to string) (err error) {
+	defer try.Handle(&err)
+	b := try.E1(os.ReadFile(from))
+	try.E(os.MkdirAll(filepath.Dir(to), 0o755))
 	return os.WriteFile(to, b, 0o644)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"github.com/dsnet/try"
 )
 
 // Link is an interface as the kernel has it.
@@ -42,15 +44,11 @@ func (l Link) IPs() []string {
 }
 
 // Links reads the pod's interfaces but for lo, by name.
-func (p *Pod) Links(ctx context.Context) (map[string]Link, error) {
-	out, err := p.Exec(ctx, "ip", "-json", "addr")
-	if err != nil {
-		return nil, err
-	}
+func (p *Pod) Links(ctx context.Context) (_ map[string]Link, err error) {
+	defer try.Handle(&err)
+	out := try.E1(p.Exec(ctx, "ip", "-json", "addr"))
 	var list []Link
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		return nil, err
-	}
+	try.E(json.Unmarshal([]byte(out), &list))
 	byName := map[string]Link{}
 	for _, l := range list {
 		if l.Name != "lo" {

@@ -5,45 +5,40 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 )
 
 // Machine is an endpoint on a node's integration bridge that is nobody's pod: a VM, as others plug it. Its logical
 // port is its owner's to make.
 type Machine struct {
-	Name  string // of its logical port, and of its host end
-	Node  *Node
-	NetNS string // path
+	Name string // of its logical port, and of its host-side veth
+	Node *Node
+	host
 }
 
 // NewMachine plugs one, with an interface eth0 that has these addresses, written like 10.1.255.9/16.
 func (n *Node) NewMachine(ctx context.Context, name, mac string, addrs ...string) (*Machine, error) {
-	netns, err := n.lab.makeNetNS("machine-" + name)
+	h, err := n.lab.newHost("machine-"+name, name, filepath.Join(n.Dir, "machines"))
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{Name: name, Node: n, NetNS: netns}
+	m := &Machine{Name: name, Node: n, host: h}
 	if err := m.plug(ctx, mac, addrs); err != nil {
 		return nil, errors.Join(fmt.Errorf("plug machine %s: %w", name, err), m.Close(ctx))
 	}
 	return m, nil
 }
 
-func (m *Machine) plug(ctx context.Context, mac string, addrs []string) error {
-	hardware, err := net.ParseMAC(mac)
-	if err != nil {
-		return err
-	}
-	target, err := ns.GetNS(m.NetNS)
-	if err != nil {
-		return err
-	}
+func (m *Machine) plug(ctx context.Context, mac string, addrs []string) (err error) {
+	defer try.Handle(&err)
+	hardware := try.E1(net.ParseMAC(mac))
+	target := try.E1(ns.GetNS(m.NetNS))
 	defer target.Close()
-	err = m.Node.Do(func() error {
+	try.E(m.Node.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = m.Name
 		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerHardwareAddr: hardware, PeerNamespace: netlink.NsFd(target.Fd())}
@@ -51,11 +46,8 @@ func (m *Machine) plug(ctx context.Context, mac string, addrs []string) error {
 			return err
 		}
 		return setUp(m.Name, nodeNetMTU)
-	})
-	if err != nil {
-		return err
-	}
-	err = target.Do(func(ns.NetNS) error {
+	}))
+	try.E(target.Do(func(ns.NetNS) error {
 		errs := []error{setUp("eth0", nodeNetMTU)}
 		for _, text := range addrs {
 			addr, err := netlink.ParseIPNet(text)
@@ -65,37 +57,14 @@ func (m *Machine) plug(ctx context.Context, mac string, addrs []string) error {
 			errs = append(errs, err)
 		}
 		return errors.Join(errs...)
-	})
-	if err != nil {
-		return err
-	}
-	if err := checksumsOff(m.NetNS, "eth0"); err != nil {
-		return err
-	}
+	}))
+	try.E(checksumsOff(m.NetNS, "eth0"))
 	_, err = m.Node.VSCtl(ctx, "add-port", integrationBridge, m.Name, "--", "set", "Interface", m.Name, "external_ids:iface-id="+m.Name)
 	return err
 }
 
 // String is the machine's name as the tests' errors write it.
 func (m *Machine) String() string { return "machine " + m.Name }
-
-// Exec runs a command in the machine and returns what it wrote to both its streams.
-func (m *Machine) Exec(ctx context.Context, command ...string) (string, error) {
-	out, err := runIn(m.NetNS, exec.CommandContext(ctx, command[0], command[1:]...))
-	if err != nil {
-		return out, fmt.Errorf("in %s: %v: %w: %s", m, command, err, out)
-	}
-	return out, nil
-}
-
-// Start runs a command in the machine until it is stopped or the lab is closed.
-func (m *Machine) Start(ctx context.Context, command ...string) (*Process, error) {
-	name := filepath.Base(command[0])
-	return m.Node.lab.run(ctx, &Process{
-		Name: m.Name + "/" + name, netns: m.NetNS, args: command,
-		log: filepath.Join(m.Node.Dir, "machines", m.Name+"."+name+".log"),
-	})
-}
 
 // Close unplugs the machine. Its logical port stays.
 func (m *Machine) Close(ctx context.Context) error {

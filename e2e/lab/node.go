@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dsnet/try"
 	"github.com/google/uuid"
 	"github.com/vishvananda/netlink"
 )
@@ -32,8 +33,7 @@ const (
 // Node is one machine of the lab.
 type Node struct {
 	Name     string
-	Index    int    // 1 and up
-	NetNS    string // path
+	Index    int // 1 and up
 	Dir      string
 	SystemID string // OVN's chassis name; never the node's name
 	IP       net.IP // on the node network
@@ -57,7 +57,7 @@ type Node struct {
 	PrimaryOnly bool                       // leave our entry out
 	PluginConf  func(entry map[string]any) // change our entry; may be nil
 
-	lab      *Lab
+	host
 	physical string // the provider's network that br-ex is for; "" without br-ex
 	agentRan bool   // when the power went off
 	mu       sync.Mutex
@@ -66,7 +66,7 @@ type Node struct {
 
 func (l *Lab) newNode(index int, o Options) (*Node, error) {
 	n := &Node{
-		lab: l, Index: index, Name: fmt.Sprintf("node%d", index),
+		host: host{lab: l, name: fmt.Sprintf("node%d", index)}, Index: index, Name: fmt.Sprintf("node%d", index),
 		SystemID: "chassis-" + uuid.NewString(),
 		IP:       net.IPv4(172, 31, 1, byte(index)).To4(),
 		EncapIP:  net.IPv4(172, 30, 1, byte(index)).To4(),
@@ -160,17 +160,11 @@ func (n *Node) addRoutes(context.Context) error {
 }
 
 func (n *Node) startOVS(ctx context.Context) (err error) {
+	defer try.Handle(&err)
 	dir := filepath.Dir(n.OVSSocket)
-	if err := createOVSDB(ctx, dir); err != nil {
-		return err
-	}
-	n.OVSDB, err = n.run(ctx, "ovsdb-server", accepts(n.OVSSocket), ovsdbArgs(n.OVSSocket)...)
-	if err != nil {
-		return err
-	}
-	if err := n.configureOVS(ctx); err != nil {
-		return err
-	}
+	try.E(createOVSDB(ctx, dir))
+	n.OVSDB = try.E1(n.run(ctx, "ovsdb-server", accepts(n.OVSSocket), ovsdbArgs(n.OVSSocket)...))
+	try.E(n.configureOVS(ctx))
 	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, vswitchdArgs(n.OVSSocket, n.lab.datapath)...)
 	return err
 }
@@ -300,6 +294,3 @@ func (n *Node) RecomputeFlows(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Do calls f on a thread that is in the node's network namespace.
-func (n *Node) Do(f func() error) error { return inNetNS(n.NetNS, f) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -15,10 +14,9 @@ var errNoOutside = errors.New("the lab has no outside world: set Options.Physica
 
 // Outside is a machine of the provider's network, that OVN knows nothing of.
 type Outside struct {
-	Name  string
-	VLAN  int    // of its access port; 0 is untagged
-	NetNS string // path
-	lab   *Lab
+	Name string
+	VLAN int // of its access port; 0 is untagged
+	host
 }
 
 // Outside plugs a machine into the switch outside, with an interface eth0 that has these addresses, written like
@@ -27,15 +25,15 @@ func (l *Lab) Outside(ctx context.Context, name string, vlan int, addrs ...strin
 	if l.tor == nil {
 		return nil, errNoOutside
 	}
-	netns, err := l.makeNetNS("outside-" + name)
+	h, err := l.newHost("outside-"+name, name, filepath.Join(l.Dir, "outside"))
 	if err != nil {
 		return nil, err
 	}
-	o := &Outside{Name: name, VLAN: vlan, NetNS: netns, lab: l}
+	o := &Outside{Name: name, VLAN: vlan, host: h}
 	// Of VLAN 0 is an access port too, else it would be a trunk and hear all VLANs.
-	err = l.tor.plug(ctx, name, netns, "eth0", fmt.Sprintf("tag=%d", vlan), "vlan_mode=access")
+	err = l.tor.plug(ctx, name, o.NetNS, "eth0", fmt.Sprintf("tag=%d", vlan), "vlan_mode=access")
 	if err == nil {
-		err = inNetNS(netns, func() error { return addAddrs("eth0", addrs) })
+		err = o.Do(func() error { return addAddrs("eth0", addrs) })
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("plug %s: %w", o, err), o.Close())
@@ -58,24 +56,6 @@ func addAddrs(name string, addrs []string) error {
 
 // String is the machine's name as the tests' errors write it.
 func (o *Outside) String() string { return "outside machine " + o.Name }
-
-// Exec runs a command in the machine and returns what it wrote to both its streams.
-func (o *Outside) Exec(ctx context.Context, command ...string) (string, error) {
-	out, err := runIn(o.NetNS, exec.CommandContext(ctx, command[0], command[1:]...))
-	if err != nil {
-		return out, fmt.Errorf("in %s: %v: %w: %s", o, command, err, out)
-	}
-	return out, nil
-}
-
-// Start runs a command in the machine until it is stopped or the lab is closed.
-func (o *Outside) Start(ctx context.Context, command ...string) (*Process, error) {
-	name := filepath.Base(command[0])
-	return o.lab.run(ctx, &Process{
-		Name: o.Name + "/" + name, netns: o.NetNS, args: command,
-		log: filepath.Join(o.lab.Dir, "outside", o.Name+"."+name+".log"),
-	})
-}
 
 // Route has the machine reach dst, a prefix or "default", by way of a neighbour. It takes the place of an earlier one.
 func (o *Outside) Route(ctx context.Context, dst, via string) error {

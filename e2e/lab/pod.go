@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/dsnet/try"
 	"github.com/google/uuid"
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/yaml"
@@ -28,7 +28,7 @@ type Pod struct {
 	Annotations, Labels  map[string]string
 	Node                 *Node
 	Sandbox              string // container id: 64 hex digits
-	NetNS                string // path below /run/netns
+	host
 }
 
 // NewPod writes a pod's manifest and makes a sandbox for it: a container id and a network namespace with lo
@@ -56,7 +56,7 @@ func (p *Pod) makeSandbox() (err error) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id)
 	p.Sandbox = hex.EncodeToString(id)
-	p.NetNS, err = p.Node.lab.makeNetNS("pod-" + p.Sandbox[:16])
+	p.host, err = p.Node.lab.newHost("pod-"+p.Sandbox[:16], p.String(), filepath.Join(p.Node.Dir, "pods"))
 	return err
 }
 
@@ -120,16 +120,11 @@ func (p *Pod) runtimeConf(c *call) *libcni.RuntimeConf {
 }
 
 // Add attaches the sandbox: the whole chain, or our plugin alone with [OnlyOurs].
-func (p *Pod) Add(ctx context.Context, opts ...CallOption) (*types100.Result, error) {
+func (p *Pod) Add(ctx context.Context, opts ...CallOption) (_ *types100.Result, err error) {
+	defer try.Handle(&err)
 	c := newCall(opts)
-	cni, list, err := p.Node.runtime(c)
-	if err != nil {
-		return nil, err
-	}
-	result, err := cni.AddNetworkList(ctx, list, p.runtimeConf(c))
-	if err != nil {
-		return nil, err
-	}
+	cni, list := try.E2(p.Node.runtime(c))
+	result := try.E1(cni.AddNetworkList(ctx, list, p.runtimeConf(c)))
 	return types100.NewResultFromResult(result)
 }
 
@@ -226,27 +221,6 @@ func (p *Pod) hostEnds() (names []string, err error) {
 		return err
 	})
 	return names, err
-}
-
-// Do calls f on a thread that is in the pod's network namespace.
-func (p *Pod) Do(f func() error) error { return inNetNS(p.NetNS, f) }
-
-// Exec runs a command in the pod's network namespace and returns what it wrote to both its streams.
-func (p *Pod) Exec(ctx context.Context, command ...string) (string, error) {
-	out, err := runIn(p.NetNS, exec.CommandContext(ctx, command[0], command[1:]...))
-	if err != nil {
-		return out, fmt.Errorf("in pod %s: %v: %w: %s", p, command, err, out)
-	}
-	return out, nil
-}
-
-// Start runs a command in the pod's network namespace until it is stopped or the lab is closed.
-func (p *Pod) Start(ctx context.Context, command ...string) (*Process, error) {
-	name := filepath.Base(command[0])
-	return p.Node.lab.run(ctx, &Process{
-		Name: p.String() + "/" + name, netns: p.NetNS, args: command,
-		log: filepath.Join(p.Node.Dir, "pods", fmt.Sprintf("%s.%s.%s.log", p.Namespace, p.Name, name)),
-	})
 }
 
 // Close does what the end of a pod does: Del, the namespace, the manifest.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 // stopPatience is how long a process has to end after SIGTERM when the context sets no bound.
@@ -63,16 +65,14 @@ func (p *Process) start(ctx context.Context) error {
 	return nil
 }
 
-func (p *Process) launch() error {
+func (p *Process) launch() (err error) {
+	defer try.Handle(&err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running() {
 		return errors.New("it runs already")
 	}
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
+	log := try.E1(os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644))
 	defer log.Close()
 	cmd := exec.Command(p.args[0], p.args[1:]...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -83,9 +83,7 @@ func (p *Process) launch() error {
 	if fork == nil {
 		fork = func(cmd *exec.Cmd) error { return startIn(p.netns, cmd) }
 	}
-	if err := fork(cmd); err != nil {
-		return err
-	}
+	try.E(fork(cmd))
 	done := make(chan struct{})
 	p.cmd, p.done, p.err = cmd, done, nil
 	go func() {

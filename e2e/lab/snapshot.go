@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 )
 
@@ -58,23 +59,15 @@ func (s Snapshot) Diff(o Snapshot) string {
 	return diff.String()
 }
 
-func (n *Node) snapshot(ctx context.Context) ([]string, error) {
-	lines, err := dumpDB(ctx, n.Name+" ovs", n.OVSSocket, "Open_vSwitch", keepOVS)
-	if err != nil {
-		return nil, err
-	}
-	links, err := n.links()
-	if err != nil {
-		return nil, err
-	}
+func (n *Node) snapshot(ctx context.Context) (_ []string, err error) {
+	defer try.Handle(&err)
+	lines := try.E1(dumpDB(ctx, n.Name+" ovs", n.OVSSocket, "Open_vSwitch", keepOVS))
+	links := try.E1(n.links())
 	lines = append(lines, links...)
 	for what, dir := range map[string]string{
 		"state": n.StateDir, "lease": n.leaseDir(), "flannel": n.flannelState(), "libcni": n.cacheDir(),
 	} {
-		files, err := listFiles(n.Name+" "+what, dir)
-		if err != nil {
-			return nil, err
-		}
+		files := try.E1(listFiles(n.Name+" "+what, dir))
 		lines = append(lines, files...)
 	}
 	return lines, nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/dsnet/try"
 )
 
 // The way of a node to the outside world, with Options.Physical.
@@ -36,22 +38,14 @@ func (l *Lab) startTor(ctx context.Context) error {
 	return nil
 }
 
-func (t *tor) start(ctx context.Context) error {
+func (t *tor) start(ctx context.Context) (err error) {
+	defer try.Handle(&err)
 	dir := filepath.Dir(t.socket)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	if err := createOVSDB(ctx, dir); err != nil {
-		return err
-	}
-	if err := t.run(ctx, "ovsdb-server", accepts(t.socket), ovsdbArgs(t.socket)); err != nil {
-		return err
-	}
-	_, err := t.vsctl(ctx, "--no-wait", "--", "init", "--", "add-br", torBridge,
-		"--", "set", "Bridge", torBridge, "datapath_type="+userspace)
-	if err != nil {
-		return err
-	}
+	try.E(os.Mkdir(dir, 0o755))
+	try.E(createOVSDB(ctx, dir))
+	try.E(t.run(ctx, "ovsdb-server", accepts(t.socket), ovsdbArgs(t.socket)))
+	try.E1(t.vsctl(ctx, "--no-wait", "--", "init", "--", "add-br", torBridge,
+		"--", "set", "Bridge", torBridge, "datapath_type="+userspace))
 	return t.run(ctx, "ovs-vswitchd", hasLink(t.netns, torBridge), vswitchdArgs(t.socket, userspace))
 }
 
@@ -93,11 +87,3 @@ func (t *tor) unplug(ctx context.Context, port string) error {
 
 // trunk is the switch's port to a node.
 func (n *Node) trunk() string { return fmt.Sprintf("trunk%d", n.Index) }
-
-// CaptureTrunk captures what the node sends to the outside world, as it is on the wire.
-func (n *Node) CaptureTrunk() (*Capture, error) {
-	if n.lab.tor == nil {
-		return nil, errNoOutside
-	}
-	return capture(n.lab.tor.netns, n.trunk())
-}

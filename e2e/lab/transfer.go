@@ -7,22 +7,22 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 // TransferSize is how many bytes Transfer sends.
 const TransferSize = 1 << 20
 
 // Transfer sends a megabyte over TCP to an address of a pod and compares what arrives.
-func Transfer(from, to *Pod, ip string) error {
+func Transfer(from, to *Pod, ip string) (err error) {
+	defer try.Handle(&err)
 	const patience = time.Minute // an emulated machine is slow
 	var l net.Listener
-	err := to.Do(func() (err error) {
+	try.E(to.Do(func() (err error) {
 		l, err = net.Listen("tcp", net.JoinHostPort(ip, "0"))
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer l.Close()
 	sent := make([]byte, TransferSize)
 	_, _ = rand.Read(sent)
@@ -42,13 +42,10 @@ func Transfer(from, to *Pod, ip string) error {
 		received <- err
 	}()
 	var conn net.Conn
-	err = from.Do(func() (err error) {
+	try.E(from.Do(func() (err error) {
 		conn, err = net.DialTimeout("tcp", l.Addr().String(), patience)
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	_, err = conn.Write(sent)
 	return errors.Join(err, conn.Close(), <-received)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dsnet/try"
 )
 
 // holdEnv has the test binary keep a lab up until it is killed, instead of running tests.
@@ -67,21 +69,14 @@ func TestEndOfOneEndsAll(t *testing.T) {
 }
 
 func hold(t *testing.T) *exec.Cmd {
+	defer try.F(t.Fatal)
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := try.E1(os.Executable())
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), holdEnv+"=yes")
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := try.E1(cmd.StdoutPipe())
+	try.E(cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if lines.Text() == "held" {
@@ -97,6 +92,7 @@ func hold(t *testing.T) *exec.Cmd {
 type world struct{ processes, netns, mounts, files []string }
 
 func worldOf(t *testing.T) world {
+	defer try.F(t.Fatal)
 	t.Helper()
 	w := world{files: glob(t, runDir+"/*"), netns: glob(t, netnsDir+"/*")}
 	for _, dir := range glob(t, "/proc/[0-9]*") {
@@ -106,10 +102,7 @@ func worldOf(t *testing.T) world {
 		}
 		w.processes = append(w.processes, strings.Join(strings.Fields(string(stat))[:2], " "))
 	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := try.E1(os.ReadFile("/proc/self/mounts"))
 	w.mounts = strings.Split(string(mounts), "\n")
 	return w
 }
@@ -135,16 +128,15 @@ func assertGone(t *testing.T, before world) {
 }
 
 func glob(t *testing.T, pattern string) []string {
+	defer try.F(t.Fatal)
 	t.Helper()
-	found, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := try.E1(filepath.Glob(pattern))
 	return found
 }
 
 // descendants of a process, parents before children.
 func descendants(t *testing.T, of int) []int {
+	defer try.F(t.Fatal)
 	t.Helper()
 	var found []int
 	for _, file := range glob(t, fmt.Sprintf("/proc/%d/task/*/children", of)) {
@@ -153,10 +145,7 @@ func descendants(t *testing.T, of int) []int {
 			continue // the thread ended meanwhile
 		}
 		for _, child := range strings.Fields(string(b)) {
-			pid, err := strconv.Atoi(child)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pid := try.E1(strconv.Atoi(child))
 			found = append(append(found, pid), descendants(t, pid)...)
 		}
 	}

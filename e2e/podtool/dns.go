@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/dsnet/try"
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -15,20 +16,15 @@ import (
 var answer = [4]byte{192, 0, 2, 53}
 
 // serveDNS answers every question for an address over UDP.
-func serveDNS(args []string) error {
+func serveDNS(args []string) (err error) {
+	defer try.Handle(&err)
 	flags := flag.NewFlagSet("dns", flag.ExitOnError)
 	port := flags.Int("port", 53, "where to listen")
 	_ = flags.Parse(args)
-	conn, err := net.ListenPacket("udp", fmt.Sprintf(":%d", *port))
-	if err != nil {
-		return err
-	}
+	conn := try.E1(net.ListenPacket("udp", fmt.Sprintf(":%d", *port)))
 	buf := make([]byte, 1500)
 	for {
-		n, from, err := conn.ReadFrom(buf)
-		if err != nil {
-			return err
-		}
+		n, from := try.E2(conn.ReadFrom(buf))
 		var m dnsmessage.Message
 		if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
 			continue

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 func serve(args []string) error {
@@ -65,18 +67,13 @@ func get(args []string) error {
 // serviceAccount is where kubelet puts what a pod needs to reach the API server.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-func api(args []string) error {
+func api(args []string) (err error) {
+	defer try.Handle(&err)
 	if len(args) != 1 || !strings.HasPrefix(args[0], "/") {
 		return errors.New("wants one path, such as /version")
 	}
-	token, err := os.ReadFile(filepath.Join(serviceAccount, "token"))
-	if err != nil {
-		return err
-	}
-	ca, err := os.ReadFile(filepath.Join(serviceAccount, "ca.crt"))
-	if err != nil {
-		return err
-	}
+	token := try.E1(os.ReadFile(filepath.Join(serviceAccount, "token")))
+	ca := try.E1(os.ReadFile(filepath.Join(serviceAccount, "ca.crt")))
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
 		return errors.New("no certificate is in ca.crt")
@@ -89,22 +86,15 @@ func api(args []string) error {
 	return printAnswer(client, "https://"+host+args[0], strings.TrimSpace(string(token)))
 }
 
-func printAnswer(client *http.Client, url, token string) error {
-	request, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
+func printAnswer(client *http.Client, url, token string) (err error) {
+	defer try.Handle(&err)
+	request := try.E1(http.NewRequest(http.MethodGet, url, nil))
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return err
-	}
+	answer := try.E1(client.Do(request))
 	defer answer.Body.Close()
-	if _, err := io.Copy(os.Stdout, answer.Body); err != nil {
-		return err
-	}
+	try.E1(io.Copy(os.Stdout, answer.Body))
 	if answer.StatusCode != http.StatusOK {
 		return errors.New(answer.Status)
 	}

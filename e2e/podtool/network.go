@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -34,20 +35,15 @@ type route struct {
 
 func printNetwork([]string) error { return writeNetwork(os.Stdout) }
 
-func writeNetwork(w io.Writer) error {
+func writeNetwork(w io.Writer) (err error) {
+	defer try.Handle(&err)
 	n := network{Links: []link{}, Routes: []route{}}
-	links, err := netlink.LinkList()
-	if err != nil {
-		return err
-	}
+	links := try.E1(netlink.LinkList())
 	names := map[int]string{}
 	for _, l := range links {
 		a := l.Attrs()
 		names[a.Index] = a.Name
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
-			return err
-		}
+		addrs := try.E1(netlink.AddrList(l, netlink.FAMILY_ALL))
 		entry := link{Name: a.Name, Type: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU,
 			Up: a.Flags&net.FlagUp != 0, Addresses: []string{}}
 		for _, addr := range addrs {
@@ -55,10 +51,7 @@ func writeNetwork(w io.Writer) error {
 		}
 		n.Links = append(n.Links, entry)
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return err
-	}
+	routes := try.E1(netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE))
 	for _, r := range routes {
 		entry := route{Dst: r.Dst.String(), Dev: names[r.LinkIndex]}
 		if r.Gw != nil {

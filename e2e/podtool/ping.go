@@ -11,6 +11,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/dsnet/try"
 )
 
 // icmp is what differs between the two families.
@@ -77,7 +79,8 @@ func (p icmp) open(device string) (net.PacketConn, error) {
 	return config.ListenPacket(context.Background(), p.network, "")
 }
 
-func (p icmp) echo(conn net.PacketConn, to netip.Addr, seq uint16, wait time.Duration) error {
+func (p icmp) echo(conn net.PacketConn, to netip.Addr, seq uint16, wait time.Duration) (err error) {
+	defer try.Handle(&err)
 	id := uint16(os.Getpid()) ^ uint16(time.Now().UnixNano())
 	message := make([]byte, 64)
 	message[0] = p.request
@@ -86,18 +89,11 @@ func (p icmp) echo(conn net.PacketConn, to netip.Addr, seq uint16, wait time.Dur
 	if p.checksum {
 		binary.BigEndian.PutUint16(message[2:], checksum(message))
 	}
-	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
-		return err
-	}
-	if _, err := conn.WriteTo(message, &net.IPAddr{IP: to.WithZone("").AsSlice(), Zone: to.Zone()}); err != nil {
-		return err
-	}
+	try.E(conn.SetDeadline(time.Now().Add(wait)))
+	try.E1(conn.WriteTo(message, &net.IPAddr{IP: to.WithZone("").AsSlice(), Zone: to.Zone()}))
 	answer := make([]byte, 1500)
 	for {
-		n, from, err := conn.ReadFrom(answer)
-		if err != nil {
-			return err
-		}
+		n, from := try.E2(conn.ReadFrom(answer))
 		if n < 8 || answer[0] != p.reply || binary.BigEndian.Uint16(answer[4:]) != id || binary.BigEndian.Uint16(answer[6:]) != seq {
 			continue // somebody else's
 		}

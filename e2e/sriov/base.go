@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
@@ -56,25 +58,14 @@ func prepare(ctx context.Context) (*base, error) {
 
 func treeIn(dir string) tree { return tree{trixie.Tree(filepath.Join(dir, "tree"))} }
 
-func makeBase(ctx context.Context, work string) error {
+func makeBase(ctx context.Context, work string) (err error) {
+	defer try.Handle(&err)
 	t := treeIn(work)
-	versions, err := t.Fetch(ctx, packages...)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(work, "versions"), []byte(strings.Join(versions, "\n")+"\n"), 0o644); err != nil {
-		return err
-	}
-	if err := t.writeImage(ctx, filepath.Join(work, "image.cpio")); err != nil {
-		return err
-	}
-	kernel, _, err := t.kernel()
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(kernel, filepath.Join(work, "vmlinuz")); err != nil {
-		return err
-	}
+	versions := try.E1(t.Fetch(ctx, packages...))
+	try.E(os.WriteFile(filepath.Join(work, "versions"), []byte(strings.Join(versions, "\n")+"\n"), 0o644))
+	try.E(t.writeImage(ctx, filepath.Join(work, "image.cpio")))
+	kernel, _ := try.E2(t.kernel())
+	try.E(os.Rename(kernel, filepath.Join(work, "vmlinuz")))
 	// What QEMU does not need of the tree.
 	return t.Without("boot", "usr/lib/modules", "usr/share/doc", "usr/share/locale", "usr/share/man", "usr/lib/python3", "usr/lib/python3.13")
 }

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
@@ -67,11 +69,9 @@ func (t tree) kernel() (image, folder string, err error) {
 }
 
 // writeImage writes the part of the guest's first file system that does not change from run to run.
-func (t tree) writeImage(ctx context.Context, to string) error {
-	f, err := os.Create(to)
-	if err != nil {
-		return err
-	}
+func (t tree) writeImage(ctx context.Context, to string) (err error) {
+	defer try.Handle(&err)
+	f := try.E1(os.Create(to))
 	defer f.Close()
 	a := newArchive(f)
 	for _, dir := range []string{"dev", "proc", "sys", "run", "tmp", "root", "etc", "var/lib/cni", "var/run"} {
@@ -86,48 +86,33 @@ func (t tree) writeImage(ctx context.Context, to string) error {
 	}
 	a.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\n"))
 	a.file("etc/group", 0o644, []byte("root:x:0:\n"))
-	if err := t.addPrograms(a); err != nil {
-		return err
-	}
-	if err := t.addModules(ctx, a); err != nil {
-		return err
-	}
+	try.E(t.addPrograms(a))
+	try.E(t.addModules(ctx, a))
 	return errors.Join(a.close(), f.Close())
 }
 
-func (t tree) addPrograms(a *archive) error {
+func (t tree) addPrograms(a *archive) (err error) {
+	defer try.Handle(&err)
 	// Found by name, not by need: iptables' extensions.
-	plugins, err := filepath.Glob(t.Path(trixie.Libraries + "/xtables/*.so"))
-	if err != nil {
-		return err
-	}
+	plugins := try.E1(filepath.Glob(t.Path(trixie.Libraries + "/xtables/*.so")))
 	for _, p := range plugins {
 		name := path.Join(trixie.Libraries, "xtables", filepath.Base(p))
-		if err := t.addFile(a, name, name); err != nil {
-			return err
-		}
+		try.E(t.addFile(a, name, name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
-		if err := t.addFile(a, name, programs[name]); err != nil {
-			return err
-		}
+		try.E(t.addFile(a, name, programs[name]))
 	}
 	return t.addFile(a, "usr/lib64/ld-linux-x86-64.so.2", "usr/lib64/ld-linux-x86-64.so.2")
 }
 
 // addFile adds a file, and if it is a program or a library, what it is linked with.
-func (t tree) addFile(a *archive, name, from string) error {
+func (t tree) addFile(a *archive, name, from string) (err error) {
+	defer try.Handle(&err)
 	if a.have[name] {
 		return nil
 	}
-	content, err := os.ReadFile(t.Path(from))
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(t.Path(from))
-	if err != nil {
-		return err
-	}
+	content := try.E1(os.ReadFile(t.Path(from)))
+	info := try.E1(os.Stat(t.Path(from)))
 	a.file(name, info.Mode(), content)
 	if !bytes.HasPrefix(content, []byte(elf.ELFMAG)) {
 		return nil
@@ -152,21 +137,16 @@ func (t tree) addFile(a *archive, name, from string) error {
 }
 
 // addModules adds the modules, not compressed, as modules/<name>.ko, and the order to load them in.
-func (t tree) addModules(ctx context.Context, a *archive) error {
+func (t tree) addModules(ctx context.Context, a *archive) (err error) {
+	defer try.Handle(&err)
 	m := &moduleSet{tree: t, archive: a, files: map[string]string{}}
-	if err := m.find(); err != nil {
-		return err
-	}
+	try.E(m.find())
 	for _, name := range modules {
-		if err := m.add(ctx, name); err != nil {
-			return err
-		}
+		try.E(m.add(ctx, name))
 	}
 	order := strings.Join(m.order, "\n") + "\n"
 	for _, name := range lateModules {
-		if err := m.add(ctx, name); err != nil {
-			return err
-		}
+		try.E(m.add(ctx, name))
 	}
 	a.file("modules/order", 0o644, []byte(order))
 	return nil
@@ -186,15 +166,10 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-func (m *moduleSet) find() error {
-	_, folder, err := m.tree.kernel()
-	if err != nil {
-		return err
-	}
-	list, err := os.ReadFile(filepath.Join(folder, "modules.builtin"))
-	if err != nil {
-		return err
-	}
+func (m *moduleSet) find() (err error) {
+	defer try.Handle(&err)
+	_, folder := try.E2(m.tree.kernel())
+	list := try.E1(os.ReadFile(filepath.Join(folder, "modules.builtin")))
 	for _, file := range strings.Fields(string(list)) {
 		m.builtin = append(m.builtin, moduleName(file))
 	}
@@ -236,19 +211,14 @@ func (m *moduleSet) add(ctx context.Context, name string) error {
 }
 
 // moduleNeeds reads what a module says of itself.
-func moduleNeeds(content []byte) ([]string, error) {
-	e, err := elf.NewFile(bytes.NewReader(content))
-	if err != nil {
-		return nil, err
-	}
+func moduleNeeds(content []byte) (_ []string, err error) {
+	defer try.Handle(&err)
+	e := try.E1(elf.NewFile(bytes.NewReader(content)))
 	section := e.Section(".modinfo")
 	if section == nil {
 		return nil, errors.New("it has no information")
 	}
-	info, err := section.Data()
-	if err != nil {
-		return nil, err
-	}
+	info := try.E1(section.Data())
 	for field := range bytes.SplitSeq(info, []byte{0}) {
 		if list, ok := strings.CutPrefix(string(field), "depends="); ok && list != "" {
 			return strings.Split(list, ","), nil

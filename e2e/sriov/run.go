@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/e2e/sriov/guest/wire"
 	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
@@ -29,16 +31,11 @@ type options struct {
 // vfs of each physical function; igb has up to seven.
 const vfs = 4
 
-func (o options) main(ctx context.Context) (int, error) {
+func (o options) main(ctx context.Context) (_ int, err error) {
+	defer try.Handle(&err)
 	began := time.Now()
-	b, err := prepare(ctx)
-	if err != nil {
-		return 0, err
-	}
-	initrd, err := o.initrd(ctx, b)
-	if err != nil {
-		return 0, err
-	}
+	b := try.E1(prepare(ctx))
+	initrd := try.E1(o.initrd(ctx, b))
 	defer initrd.Close()
 	fmt.Printf("the guest: %s; built in %.1f s\n", b.versions, time.Since(began).Seconds())
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it took more than %v", o.timeout))
@@ -52,22 +49,14 @@ func (o options) main(ctx context.Context) (int, error) {
 }
 
 // initrd is the guest's first file system: the cached part, and after it what this run adds.
-func (o options) initrd(ctx context.Context, b *base) (*os.File, error) {
-	files, err := build(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (o options) initrd(ctx context.Context, b *base) (_ *os.File, err error) {
+	defer try.Handle(&err)
+	files := try.E1(build(ctx))
 	if o.sriovCNI != "" {
 		files["e2e/cni/sriov"] = o.sriovCNI
 	}
-	order, err := json.Marshal(o.order())
-	if err != nil {
-		return nil, err
-	}
-	f, err := memoryFile("initrd")
-	if err != nil {
-		return nil, err
-	}
+	order := try.E1(json.Marshal(o.order()))
+	f := try.E1(memoryFile("initrd"))
 	if err := errors.Join(appendFile(f, b.image), appendRun(f, files, order)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -120,32 +109,18 @@ func (o options) order() wire.Order {
 var unused = []string{"kubectl-multinet", "ovn-multinet-install"}
 
 // build brings what the guest runs of ours up to date. It returns the files by their names in the guest.
-func build(ctx context.Context) (map[string]string, error) {
-	bins, err := lab.Build(ctx, lab.BuildOptions{})
-	if err != nil {
-		return nil, err
-	}
-	root, err := lab.ModuleRoot()
-	if err != nil {
-		return nil, err
-	}
+func build(ctx context.Context) (_ map[string]string, err error) {
+	defer try.Handle(&err)
+	bins := try.E1(lab.Build(ctx, lab.BuildOptions{}))
+	root := try.E1(lab.ModuleRoot())
 	// Beside the project's own, which is a folder per clone.
 	dir := bins.Ours + "-sriov"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
+	try.E(os.MkdirAll(dir, 0o755))
 	files := map[string]string{"init": filepath.Join(dir, "guest"), "e2e/scenarios": filepath.Join(dir, "scenarios")}
-	if err := lab.GoBuild(ctx, root, "-o", files["init"], "./e2e/sriov/guest"); err != nil {
-		return nil, err
-	}
-	if err := buildTest(ctx, root, files["e2e/scenarios"]); err != nil {
-		return nil, err
-	}
+	try.E(lab.GoBuild(ctx, root, "-o", files["init"], "./e2e/sriov/guest"))
+	try.E(buildTest(ctx, root, files["e2e/scenarios"]))
 	for folder, from := range map[string]string{"e2e/bin": bins.Ours, "e2e/cni": bins.CNI} {
-		entries, err := os.ReadDir(from)
-		if err != nil {
-			return nil, err
-		}
+		entries := try.E1(os.ReadDir(from))
 		for _, e := range entries {
 			if slices.Contains(unused, e.Name()) {
 				continue

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/dsnet/try"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -27,24 +28,17 @@ type apt struct {
 }
 
 // newApt makes its folder, with the suite at the mirror as its only source.
-func newApt(ctx context.Context, dir string) (*apt, error) {
+func newApt(ctx context.Context, dir string) (_ *apt, err error) {
+	defer try.Handle(&err)
 	if _, err := os.Stat(keyring); err != nil {
 		return nil, fmt.Errorf("the keys of Debian's archive (package debian-archive-keyring): %w", err)
 	}
 	a := &apt{dir: dir}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial", "machine/partial"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			return nil, err
-		}
+		try.E(os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
-	mirrors, err := a.mirrors(ctx)
-	if err != nil {
-		return nil, err
-	}
-	acquire, err := acquireSettings(ctx)
-	if err != nil {
-		return nil, err
-	}
+	mirrors := try.E1(a.mirrors(ctx))
+	acquire := try.E1(acquireSettings(ctx))
 	var refused error
 	for _, mirror := range mirrors {
 		err := a.use(ctx, mirror, acquire)
@@ -58,19 +52,15 @@ func newApt(ctx context.Context, dir string) (*apt, error) {
 
 // mirrors lists where the machine gets Debian from. Its lists may never have been fetched: then they are, into our
 // folder.
-func (a *apt) mirrors(ctx context.Context) ([]string, error) {
+func (a *apt) mirrors(ctx context.Context) (_ []string, err error) {
+	defer try.Handle(&err)
 	for _, lists := range []string{"", filepath.Join(a.dir, "machine")} {
 		var args []string
 		if lists != "" {
 			args = []string{"-o", "Dir::State::lists=" + lists, "-o", "APT::Sandbox::User=root"}
-			if _, err := Output(ctx, "apt-get", append(args, "-q", "update")...); err != nil {
-				return nil, err
-			}
+			try.E1(Output(ctx, "apt-get", append(args, "-q", "update")...))
 		}
-		out, err := Output(ctx, "apt-get", append(args, "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages")...)
-		if err != nil {
-			return nil, err
-		}
+		out := try.E1(Output(ctx, "apt-get", append(args, "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages")...))
 		var found []string
 		seen := map[string]bool{}
 		for line := range strings.Lines(out) {
@@ -140,18 +130,12 @@ func (a *apt) get(ctx context.Context, args ...string) (string, error) {
 
 // unpack fetches the packages, with what they need, and unpacks them all into one tree. It returns their names and
 // versions.
-func (a *apt) unpack(ctx context.Context, tree string, packages []string) ([]string, error) {
+func (a *apt) unpack(ctx context.Context, tree string, packages []string) (_ []string, err error) {
+	defer try.Handle(&err)
 	args := append([]string{"install", "--download-only", "--no-install-recommends"}, packages...)
-	if _, err := a.get(ctx, args...); err != nil {
-		return nil, err
-	}
-	files, err := filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(tree, 0o755); err != nil {
-		return nil, err
-	}
+	try.E1(a.get(ctx, args...))
+	files := try.E1(filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb")))
+	try.E(os.MkdirAll(tree, 0o755))
 	var all errgroup.Group
 	all.SetLimit(runtime.NumCPU())
 	var versions []string

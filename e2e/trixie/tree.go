@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -75,62 +77,38 @@ var own embed.FS
 // Cached returns the folder of that name in the cache, as the recipe makes it: the source files of the caller. If it is
 // not there, build makes it in a folder that then gets the name, so it is there whole or not at all. Folders of other
 // recipes are deleted. Several processes take turns.
-func Cached(name string, recipe embed.FS, build func(dir string) error) (string, error) {
-	cache, err := lab.CacheDir()
-	if err != nil {
-		return "", err
-	}
+func Cached(name string, recipe embed.FS, build func(dir string) error) (_ string, err error) {
+	defer try.Handle(&err)
+	cache := try.E1(lab.CacheDir())
 	cache = filepath.Join(cache, name)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := lab.LockFile(filepath.Join(cache, "lock"))
-	if err != nil {
-		return "", err
-	}
+	try.E(os.MkdirAll(cache, 0o755))
+	unlock := try.E1(lab.LockFile(filepath.Join(cache, "lock")))
 	defer unlock()
-	key, err := keyOf(own, recipe)
-	if err != nil {
-		return "", err
-	}
+	key := try.E1(keyOf(own, recipe))
 	dir := filepath.Join(cache, key)
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		return dir, err
 	}
-	old, err := filepath.Glob(filepath.Join(cache, "*"))
-	if err != nil {
-		return "", err
-	}
+	old := try.E1(filepath.Glob(filepath.Join(cache, "*")))
 	for _, path := range old {
 		if filepath.Base(path) != "lock" {
-			if err := os.RemoveAll(path); err != nil {
-				return "", err
-			}
+			try.E(os.RemoveAll(path))
 		}
 	}
 	work := filepath.Join(cache, "new")
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		return "", err
-	}
-	if err := build(work); err != nil {
-		return "", err
-	}
+	try.E(os.MkdirAll(work, 0o755))
+	try.E(build(work))
 	return dir, os.Rename(work, dir)
 }
 
 // keyOf names a recipe by what is in its files.
-func keyOf(recipes ...embed.FS) (string, error) {
+func keyOf(recipes ...embed.FS) (_ string, err error) {
+	defer try.Handle(&err)
 	sum := sha256.New()
 	for _, recipe := range recipes {
-		files, err := fs.ReadDir(recipe, ".")
-		if err != nil {
-			return "", err
-		}
+		files := try.E1(fs.ReadDir(recipe, "."))
 		for _, f := range files {
-			text, err := recipe.ReadFile(f.Name())
-			if err != nil {
-				return "", err
-			}
+			text := try.E1(recipe.ReadFile(f.Name()))
 			sum.Write(text)
 		}
 	}

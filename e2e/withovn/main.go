@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
@@ -36,7 +38,8 @@ func main() {
 }
 
 // run does not come back when the command was started.
-func run(args []string) error {
+func run(args []string) (err error) {
+	defer try.Handle(&err)
 	if len(args) < 2 || args[0] != version {
 		return fmt.Errorf("usage: withovn %s COMMAND [ARGUMENTS]", version)
 	}
@@ -44,49 +47,30 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("fetch OVN %s: %w", version, err)
 	}
-	if err := enter(trixie.Tree(filepath.Join(dir, "tree"))); err != nil {
-		return err
-	}
-	if err := os.Setenv("PATH", filepath.Join(dir, "bin")+":"+os.Getenv("PATH")); err != nil {
-		return err
-	}
-	program, err := exec.LookPath(args[1])
-	if err != nil {
-		return err
-	}
+	try.E(enter(trixie.Tree(filepath.Join(dir, "tree"))))
+	try.E(os.Setenv("PATH", filepath.Join(dir, "bin")+":"+os.Getenv("PATH")))
+	program := try.E1(exec.LookPath(args[1]))
 	return fmt.Errorf("%s: %w", program, syscall.Exec(program, args[1:], os.Environ()))
 }
 
 // prepare fetches the packages and writes a script for each of their programs.
-func prepare(dir string) error {
+func prepare(dir string) (err error) {
+	defer try.Handle(&err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	tree := trixie.Tree(filepath.Join(dir, "tree"))
 	fmt.Fprintf(os.Stderr, "withovn: fetching OVN %s, once\n", version)
-	versions, err := tree.Fetch(ctx, packages...)
-	if err != nil {
-		return err
-	}
+	versions := try.E1(tree.Fetch(ctx, packages...))
 	if all := strings.Join(versions, ", "); !strings.Contains(all, "ovn-host "+version+".") {
 		return fmt.Errorf("another version is in Debian's trixie: %s", all)
 	}
 	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		return err
-	}
+	try.E(os.Mkdir(bin, 0o755))
 	for _, pattern := range []string{"usr/bin/ov[ns]*", "usr/sbin/ov[ns]*", "usr/lib/openvswitch-switch/ovs-vswitchd"} {
-		programs, err := filepath.Glob(tree.Path(pattern))
-		if err != nil {
-			return err
-		}
+		programs := try.E1(filepath.Glob(tree.Path(pattern)))
 		for _, path := range programs {
-			program, err := filepath.Rel(string(tree), path)
-			if err != nil {
-				return err
-			}
-			if err := tree.WriteScript(filepath.Join(bin, filepath.Base(path)), program); err != nil {
-				return err
-			}
+			program := try.E1(filepath.Rel(string(tree), path))
+			try.E(tree.WriteScript(filepath.Join(bin, filepath.Base(path)), program))
 		}
 	}
 	return tree.Without("usr/share/doc", "usr/share/man", "usr/share/locale")

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dsnet/try"
+
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
@@ -62,28 +64,18 @@ func shell() error {
 }
 
 // kubectl enters nothing but the network of a node: files are the caller's.
-func kubectl(args []string) error {
-	programs, err := programs()
-	if err != nil {
-		return err
-	}
-	pid, err := kept.Inside()
-	if err != nil {
-		return err
-	}
+func kubectl(args []string) (err error) {
+	defer try.Handle(&err)
+	programs := try.E1(programs())
+	pid := try.E1(kept.Inside())
 	return lab.Exec(nil, kube.OnNode(fmt.Sprintf("/proc/%d/root", pid), kept.Name, programs, args...)...)
 }
 
 // programs are the folders of kubectl and of its plugin kubectl-multinet.
-func programs() ([]string, error) {
-	bin, err := kube.Build(context.Background(), os.Stderr)
-	if err != nil {
-		return nil, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func programs() (_ []string, err error) {
+	defer try.Handle(&err)
+	bin := try.E1(kube.Build(context.Background(), os.Stderr))
+	self := try.E1(os.Executable())
 	return []string{bin, cmp.Or(os.Getenv(kube.ProductEnv), filepath.Join(filepath.Dir(self), "product"))}, nil
 }
 

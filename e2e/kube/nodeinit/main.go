@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/dsnet/try"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,19 +33,16 @@ func main() {
 	}
 }
 
-func run() error {
+func run() (err error) {
+	defer try.Handle(&err)
 	if os.Getpid() != 1 || len(os.Args) != 2 {
 		return errors.New("is not for people to run: wants a new PID namespace and a node in JSON")
 	}
 	var n node
-	if err := json.Unmarshal([]byte(os.Args[1]), &n); err != nil {
-		return err
-	}
+	try.E(json.Unmarshal([]byte(os.Args[1]), &n))
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM)
-	if err := n.setUp(); err != nil {
-		return err
-	}
+	try.E(n.setUp())
 	for s := range signals {
 		if s == syscall.SIGTERM {
 			return nil
@@ -66,43 +64,33 @@ func reap() {
 // machine is where the node sees the machine's files while it is set up.
 const machine = "/.machine"
 
-func (n *node) setUp() error {
+func (n *node) setUp() (err error) {
+	defer try.Handle(&err)
 	if err := unix.Sethostname([]byte(n.Hostname)); err != nil {
 		return fmt.Errorf("set the hostname: %w", err)
 	}
-	if err := n.enterRoot(); err != nil {
-		return err
-	}
+	try.E(n.enterRoot())
 	steps := []func() error{n.mountKernel, n.mountOwn, n.mountBinds, n.mountReadOnly, n.mountFiles}
 	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
+		try.E(step())
 	}
 	if err := unix.Unmount(machine, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the machine's files: %w", err)
 	}
 	// kubelet and containers pass mounts on to each other.
-	if err := mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return err
-	}
+	try.E(mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""))
 	return os.WriteFile(n.Ready, nil, 0o644)
 }
 
 // enterRoot makes the machine's root folder the lower layer of the node's: what the node writes stays in Dir.
-func (n *node) enterRoot() error {
-	if err := mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
-		return err
-	}
+func (n *node) enterRoot() (err error) {
+	defer try.Handle(&err)
+	try.E(mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""))
 	upper, work, root := filepath.Join(n.Dir, "upper"), filepath.Join(n.Dir, "work"), filepath.Join(n.Dir, "root")
 	for _, dir := range []string{upper + machine, work, root} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+		try.E(os.MkdirAll(dir, 0o755))
 	}
-	if err := mount("overlay", root, "overlay", 0, "lowerdir=/,upperdir="+upper+",workdir="+work); err != nil {
-		return err
-	}
+	try.E(mount("overlay", root, "overlay", 0, "lowerdir=/,upperdir="+upper+",workdir="+work))
 	if err := unix.PivotRoot(root, root+machine); err != nil {
 		return fmt.Errorf("change the root: %w", err)
 	}
@@ -149,30 +137,22 @@ func bind(from, to string) error {
 	return mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-func (n *node) mountReadOnly() error {
+func (n *node) mountReadOnly() (err error) {
+	defer try.Handle(&err)
 	for _, dir := range n.ReadOnly {
-		if err := mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
-			return err
-		}
-		if err := mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-			return err
-		}
+		try.E(mount(dir, dir, "", unix.MS_BIND, ""))
+		try.E(mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	}
 	return nil
 }
 
-func (n *node) mountFiles() error {
+func (n *node) mountFiles() (err error) {
+	defer try.Handle(&err)
 	for path, content := range n.Files {
 		from := filepath.Join(machine, n.Dir, "files", path)
-		if err := os.MkdirAll(filepath.Dir(from), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(from, []byte(content+"\n"), 0o644); err != nil {
-			return err
-		}
-		if err := mount(from, path, "", unix.MS_BIND, ""); err != nil {
-			return err
-		}
+		try.E(os.MkdirAll(filepath.Dir(from), 0o755))
+		try.E(os.WriteFile(from, []byte(content+"\n"), 0o644))
+		try.E(mount(from, path, "", unix.MS_BIND, ""))
 	}
 	return nil
 }

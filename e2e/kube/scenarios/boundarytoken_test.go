@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,28 +40,26 @@ type thief struct {
 
 // steal gets a token as kubelet does: bound to a pod, or to nothing when pod is nil.
 func (w *world) steal(account string, pod *corev1.Pod) *thief {
-	w.t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}
 	}
-	token, err := w.Client.CoreV1().ServiceAccounts(ours).CreateToken(w.ctx, account, request, metav1.CreateOptions{})
-	w.must(err)
+	token, err := w.Client.CoreV1().ServiceAccounts(ours).CreateToken(w.Ctx, account, request, metav1.CreateOptions{})
+	w.Must(err)
 	config := rest.AnonymousClientConfig(w.REST)
 	config.BearerToken = token.Status.Token
 	config.QPS, config.Burst = -1, -1
 	core, err := kubernetes.NewForConfig(config)
-	w.must(err)
+	w.Must(err)
 	nads, err := nadclient.NewForConfig(config)
-	w.must(err)
+	w.Must(err)
 	return &thief{world: w, core: core, nads: nads}
 }
 
 // cannot wants the API server to refuse an attempt, and its reason to have the words.
 func (s *thief) cannot(what, words string, err error) {
-	s.t.Helper()
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), words) {
-		s.t.Errorf("%s: %v; want a refusal with %q", what, err, words)
+		s.T.Errorf("%s: %v; want a refusal with %q", what, err, words)
 		return
 	}
 	s.refused++
@@ -71,7 +68,7 @@ func (s *thief) cannot(what, words string, err error) {
 // patch tries a merge patch of a pod, or of its status.
 func (s *thief) patch(pod, body string, subresources ...string) error {
 	_, namespace, name := at(pod)
-	_, err := s.core.CoreV1().Pods(namespace).Patch(s.ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
+	_, err := s.core.CoreV1().Pods(namespace).Patch(s.Ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
 	return err
 }
 
@@ -80,13 +77,13 @@ func (s *thief) patch(pod, body string, subresources ...string) error {
 func TestBoundaryNodeToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		pod("own", "node1", "blue")+pod("victim", "node2", "blue")+victimService))
-	w.must(w.WaitReady(w.ctx, "default/own", "default/victim")) // with their network-status: the agents' own patches pass
+	w.Must(w.WaitReady(w.Ctx, "default/own", "default/victim")) // with their network-status: the agents' own patches pass
 	before := map[string]string{"own": w.owned("own"), "victim": w.owned("victim")}
 	s := w.steal("agent", w.agentPod(w.Nodes[0]))
-	w.must(lab.Eventually(w.ctx, func() error { // the API server reads new policies a moment after they were applied
-		_, err := s.core.CoreV1().Pods("default").Patch(w.ctx, "own", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+	w.Must(lab.Eventually(w.Ctx, func() error { // the API server reads new policies a moment after they were applied
+		_, err := s.core.CoreV1().Pods("default").Patch(w.Ctx, "own", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
 		if err == nil {
 			err = errors.New("the policies are not in force yet")
@@ -118,16 +115,12 @@ spec: {selector: {app: shop}, ports: [{port: 80, targetPort: 8080}]}
 
 // owned is what of a pod the token could be after.
 func (w *world) owned(name string) string {
-	w.t.Helper()
-	p, err := w.Pod(w.ctx, "default/"+name)
-	w.must(err)
-	text, err := json.Marshal([]any{p.Labels, p.Annotations, p.Finalizers, p.OwnerReferences, p.Spec, p.Status.Phase, p.Status.PodIPs, p.Status.Reason})
-	w.must(err)
+	p := w.getPod("default/" + name)
+	text := w.JSON([]any{p.Labels, p.Annotations, p.Finalizers, p.OwnerReferences, p.Spec, p.Status.Phase, p.Status.PodIPs, p.Status.Reason})
 	return string(text)
 }
 
 func (s *thief) attackPods() {
-	s.t.Helper()
 	const (
 		onlyThatNode = `changes pods of that node only`
 		noAnnotation = "no annotation of a pod but"
@@ -163,7 +156,6 @@ func (s *thief) attackPods() {
 
 // attackByOtherPatches: the kind of patch makes no difference, and neither does a write of the whole.
 func (s *thief) attackByOtherPatches() {
-	s.t.Helper()
 	const label = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"own","labels":{"app":"shop"}}}`
 	pods := s.core.CoreV1().Pods("default")
 	yes := true
@@ -176,44 +168,42 @@ func (s *thief) attackByOtherPatches() {
 		if kind == types.ApplyPatchType {
 			o.FieldManager, o.Force = "thief", &yes
 		}
-		_, err := pods.Patch(s.ctx, "own", kind, []byte(body), o, "status")
+		_, err := pods.Patch(s.Ctx, "own", kind, []byte(body), o, "status")
 		s.cannot("label its own pod by "+string(kind), "neither labels", err)
 	}
-	p, err := s.Pod(s.ctx, "default/own")
-	s.must(err)
+	p := s.getPod("default/own")
 	p.Labels = map[string]string{"app": "shop"}
-	_, err = pods.UpdateStatus(s.ctx, p, metav1.UpdateOptions{})
+	_, err := pods.UpdateStatus(s.Ctx, p, metav1.UpdateOptions{})
 	s.cannot("update its own pod's status", "cannot update resource", err)
 }
 
 // attackOthers: everything else is not for its ServiceAccount at all.
 func (s *thief) attackOthers() {
-	s.t.Helper()
 	const patch = `{"metadata":{"labels":{"a":"b"}}}`
 	get, options := metav1.GetOptions{}, metav1.PatchOptions{}
 	core := s.core.CoreV1()
-	slices, err := s.Client.DiscoveryV1().EndpointSlices("default").List(s.ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=shop"})
-	s.must(err)
+	slices, err := s.Client.DiscoveryV1().EndpointSlices("default").List(s.Ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=shop"})
+	s.Must(err)
 	for _, slice := range slices.Items {
-		_, err = s.core.DiscoveryV1().EndpointSlices("default").Patch(s.ctx, slice.Name, types.MergePatchType, []byte(patch), options)
+		_, err = s.core.DiscoveryV1().EndpointSlices("default").Patch(s.Ctx, slice.Name, types.MergePatchType, []byte(patch), options)
 		s.cannot("patch an EndpointSlice", "cannot patch resource", err)
 	}
-	_, err = core.Services("default").Patch(s.ctx, "shop", types.MergePatchType, []byte(patch), options)
+	_, err = core.Services("default").Patch(s.Ctx, "shop", types.MergePatchType, []byte(patch), options)
 	s.cannot("patch a Service", "cannot patch resource", err)
-	_, err = core.Nodes().Patch(s.ctx, "node2", types.MergePatchType, []byte(patch), options)
+	_, err = core.Nodes().Patch(s.Ctx, "node2", types.MergePatchType, []byte(patch), options)
 	s.cannot("patch a node", "cannot patch resource", err)
-	_, err = core.Nodes().Patch(s.ctx, "node2", types.MergePatchType, []byte(patch), options, "status")
+	_, err = core.Nodes().Patch(s.Ctx, "node2", types.MergePatchType, []byte(patch), options, "status")
 	s.cannot("patch a node's status", "cannot patch resource", err)
-	s.cannot("delete a pod", "cannot delete resource", core.Pods("default").Delete(s.ctx, "victim", metav1.DeleteOptions{}))
-	_, err = core.Secrets(ours).Get(s.ctx, "ovn-multinet-nb-controller", get)
+	s.cannot("delete a pod", "cannot delete resource", core.Pods("default").Delete(s.Ctx, "victim", metav1.DeleteOptions{}))
+	_, err = core.Secrets(ours).Get(s.Ctx, "ovn-multinet-nb-controller", get)
 	s.cannot("read the controllers' key", "cannot get resource", err)
-	_, err = core.Secrets(ours).Get(s.ctx, "ovn-multinet-nb-agent", get)
+	_, err = core.Secrets(ours).Get(s.Ctx, "ovn-multinet-nb-agent", get)
 	s.cannot("read the agents' key", "cannot get resource", err)
-	_, err = core.ServiceAccounts(ours).CreateToken(s.ctx, "controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	_, err = core.ServiceAccounts(ours).CreateToken(s.Ctx, "controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	s.cannot("make a token", "cannot create resource", err)
-	_, err = s.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions("default").Patch(s.ctx, "blue", types.MergePatchType, []byte(patch), options)
+	_, err = s.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions("default").Patch(s.Ctx, "blue", types.MergePatchType, []byte(patch), options)
 	s.cannot("patch a network", "cannot patch resource", err)
-	_, err = s.core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Patch(s.ctx, "ovn-multinet-agent-pods", types.MergePatchType, []byte(patch), options)
+	_, err = s.core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Patch(s.Ctx, "ovn-multinet-agent-pods", types.MergePatchType, []byte(patch), options)
 	s.cannot("patch a policy", "cannot patch resource", err)
 }
 
@@ -229,7 +219,6 @@ func event(node, pod string) *corev1.Event {
 }
 
 func (s *thief) attackEvents() {
-	s.t.Helper()
 	const source = "names ovn-multinet, and the node of its agent, as its source"
 	for _, a := range []struct {
 		what, words string
@@ -250,58 +239,54 @@ func (s *thief) attackEvents() {
 	} {
 		e := event("node1", "own")
 		a.change(e)
-		_, err := s.core.CoreV1().Events("default").Create(s.ctx, e, metav1.CreateOptions{})
+		_, err := s.core.CoreV1().Events("default").Create(s.Ctx, e, metav1.CreateOptions{})
 		s.cannot("an Event "+a.what, a.words, err)
 	}
-	_, err := s.core.EventsV1().Events("default").Create(s.ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+	_, err := s.core.EventsV1().Events("default").Create(s.Ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
 	s.cannot("an Event of the other API", "cannot create resource", err)
 	// Events of others: kubelet's, and those of another node's agent.
-	list, err := s.Client.CoreV1().Events("default").List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=victim"})
-	s.must(err)
+	list, err := s.Client.CoreV1().Events("default").List(s.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=victim"})
+	s.Must(err)
 	others := map[string]bool{}
 	for _, e := range list.Items {
 		others[e.Source.Component] = true
 		for _, body := range []string{`{"message":"x"}`, `{"source":{"component":"ovn-multinet","host":"node1"},"reportingComponent":"ovn-multinet","reportingInstance":"node1"}`} {
-			_, err := s.core.CoreV1().Events("default").Patch(s.ctx, e.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+			_, err := s.core.CoreV1().Events("default").Patch(s.Ctx, e.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
 			s.cannot("patch an Event of "+e.Source.Component, "", err)
 		}
 	}
 	if !others["kubelet"] || !others["ovn-multinet"] {
-		s.t.Errorf("pod victim has Events of %v, want those of kubelet and of node2's agent among them", others)
+		s.T.Errorf("pod victim has Events of %v, want those of kubelet and of node2's agent among them", others)
 	}
 }
 
 // attackUnbound: a token that names no node is refused what an agent may do.
 func (s *thief) attackUnbound() {
-	s.t.Helper()
 	other := s.steal("agent", nil)
 	const words = "does not name the node that it was issued for"
 	s.cannot("a network-status by a token without a node", words, other.patch("own", `{"metadata":{"annotations":{"`+statusKey+`":"[]"}}}`, "status"))
-	_, err := other.core.CoreV1().Events("default").Create(s.ctx, event("", "own"), metav1.CreateOptions{})
+	_, err := other.core.CoreV1().Events("default").Create(s.Ctx, event("", "own"), metav1.CreateOptions{})
 	s.cannot("an Event by a token without a node", words, err)
 }
 
 // agentCan: what agents do passes, by the product's own code.
 func (s *thief) agentCan() {
-	s.t.Helper()
 	kube, err := source.NewKube(s.core, s.nads, "node1", source.Changes{}, slog.New(slog.DiscardHandler))
-	s.must(err)
-	p, err := s.Pod(s.ctx, "default/own")
-	s.must(err)
+	s.Must(err)
+	p := s.getPod("default/own")
 	own := &source.Pod{Namespace: "default", Name: "own", UID: string(p.UID)}
 	was := p.Annotations[statusKey]
 	for _, status := range []string{"[]", was} {
-		s.must(kube.SetStatus(s.ctx, own, []byte(status)))
-		p, err := s.Pod(s.ctx, "default/own")
-		s.must(err)
+		s.Must(kube.SetStatus(s.Ctx, own, []byte(status)))
+		p := s.getPod("default/own")
 		if p.Annotations[statusKey] != status {
-			s.t.Errorf("network-status is %q, want %q", p.Annotations[statusKey], status)
+			s.T.Errorf("network-status is %q, want %q", p.Annotations[statusKey], status)
 		}
 	}
-	e, err := s.core.CoreV1().Events("default").Create(s.ctx, event("node1", "own"), metav1.CreateOptions{})
-	s.must(err)
-	_, err = s.core.CoreV1().Events("default").Patch(s.ctx, e.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})
-	s.must(err)
+	e, err := s.core.CoreV1().Events("default").Create(s.Ctx, event("node1", "own"), metav1.CreateOptions{})
+	s.Must(err)
+	_, err = s.core.CoreV1().Events("default").Patch(s.Ctx, e.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})
+	s.Must(err)
 }
 
 // TestBoundaryControllerToken: the controller's token changes nothing of a network but its state and our finalizer, and
@@ -309,17 +294,17 @@ func (s *thief) agentCan() {
 func TestBoundaryControllerToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	w.eventOf("blue", "Normal", "NetworkReady", "")
-	list, err := w.Client.CoreV1().Pods(ours).List(w.ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-controller"})
-	w.must(err)
+	list, err := w.Client.CoreV1().Pods(ours).List(w.Ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-controller"})
+	w.Must(err)
 	s := w.steal("controller", &list.Items[0])
 	api := s.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions("default")
 	patch := func(body string, dry ...string) error {
-		_, err := api.Patch(w.ctx, "blue", types.MergePatchType, []byte(body), metav1.PatchOptions{DryRun: dry})
+		_, err := api.Patch(w.Ctx, "blue", types.MergePatchType, []byte(body), metav1.PatchOptions{DryRun: dry})
 		return err
 	}
-	w.must(lab.Eventually(w.ctx, func() error {
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		if err := patch(`{"metadata":{"labels":{"a":"b"}}}`, metav1.DryRunAll); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("the policies are not in force yet: %w", err)
 		}
@@ -336,38 +321,37 @@ func TestBoundaryControllerToken(t *testing.T) {
 	s.cannot("own a network", nothingElse, patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"x"}]}}`))
 	s.cannot("give a network devices", noAnnotation, patch(`{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/resourceName":"a/b"}}}`))
 	s.cannot("hold a network by another finalizer", noFinalizer, patch(`{"metadata":{"finalizers":["ovn-multinet/network","a/b"]}}`))
-	_, err = api.Create(w.ctx, &nadv1.NetworkAttachmentDefinition{ObjectMeta: metav1.ObjectMeta{Name: "red"}}, metav1.CreateOptions{})
+	_, err = api.Create(w.Ctx, &nadv1.NetworkAttachmentDefinition{ObjectMeta: metav1.ObjectMeta{Name: "red"}}, metav1.CreateOptions{})
 	s.cannot("make a network", "cannot create resource", err)
-	s.cannot("delete a network", "cannot delete resource", api.Delete(w.ctx, "blue", metav1.DeleteOptions{}))
-	_, err = s.core.CoreV1().Events("default").Create(w.ctx, event("", "own"), metav1.CreateOptions{})
+	s.cannot("delete a network", "cannot delete resource", api.Delete(w.Ctx, "blue", metav1.DeleteOptions{}))
+	_, err = s.core.CoreV1().Events("default").Create(w.Ctx, event("", "own"), metav1.CreateOptions{})
 	s.cannot("an Event of a pod", "writes Events of a NetworkAttachmentDefinition only", err)
 	s.attackLeases()
 	s.cannot("patch a pod's status", "cannot patch resource", s.patch("own", `{}`, "status"))
-	_, err = s.core.CoreV1().Secrets(ours).Get(w.ctx, "ovn-multinet-nb-agent", metav1.GetOptions{})
+	_, err = s.core.CoreV1().Secrets(ours).Get(w.Ctx, "ovn-multinet-nb-agent", metav1.GetOptions{})
 	s.cannot("read the agents' key", "cannot get resource", err)
 
 	kube, err := source.NewKube(s.core, s.nads, "", source.Changes{}, slog.New(slog.DiscardHandler))
-	w.must(err)
+	w.Must(err)
 	blue := &netmodel.NAD{Namespace: "default", Name: "blue"}
 	for _, held := range []bool{false, true} { // the controller writes the state too
-		w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			return kube.SetNetworkState(w.ctx, blue, fmt.Sprintf(`{"state":"held %t by the test"}`, held), held)
+		w.Must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			return kube.SetNetworkState(w.Ctx, blue, fmt.Sprintf(`{"state":"held %t by the test"}`, held), held)
 		}))
 	}
 	t.Attr("boundary.controller-token-refused", fmt.Sprint(s.refused))
 }
 
 func (s *thief) attackLeases() {
-	s.t.Helper()
 	other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: ours}}
-	_, err := s.Client.CoordinationV1().Leases(ours).Create(s.ctx, other, metav1.CreateOptions{})
-	s.must(err)
+	_, err := s.Client.CoordinationV1().Leases(ours).Create(s.Ctx, other, metav1.CreateOptions{})
+	s.Must(err)
 	leases := s.core.CoordinationV1().Leases(ours)
-	_, err = leases.Get(s.ctx, "other", metav1.GetOptions{})
+	_, err = leases.Get(s.Ctx, "other", metav1.GetOptions{})
 	s.cannot("read another Lease", "cannot get resource", err)
-	_, err = leases.Update(s.ctx, other, metav1.UpdateOptions{})
+	_, err = leases.Update(s.Ctx, other, metav1.UpdateOptions{})
 	s.cannot("take another Lease", "cannot update resource", err)
-	_, err = s.core.CoordinationV1().Leases("kube-system").Get(s.ctx, "kube-scheduler", metav1.GetOptions{})
+	_, err = s.core.CoordinationV1().Leases("kube-system").Get(s.Ctx, "kube-scheduler", metav1.GetOptions{})
 	s.cannot("read the scheduler's Lease", "cannot get resource", err)
 }
 
@@ -382,7 +366,7 @@ func TestBoundaryInstallerHasNoToken(t *testing.T) {
 		for container, has := range want {
 			root := w.rootOf(n, p, container)
 			for _, file := range []string{"/var/run/secrets/kubernetes.io/serviceaccount/token", "/etc/ovn-multinet/nb/tls.key"} {
-				_, err := n.Run(w.ctx, "cat", root+file)
+				_, err := n.Run(w.Ctx, "cat", root+file)
 				if (err == nil) != has {
 					t.Errorf("%s of %s on %s: %v, want it there: %v", file, container, n.Name, err, has)
 				}
@@ -393,20 +377,18 @@ func TestBoundaryInstallerHasNoToken(t *testing.T) {
 
 // rootOf is the path, on the node, of a running container's files with all that is mounted there.
 func (w *world) rootOf(n *kube.Node, p *corev1.Pod, container string) string {
-	w.t.Helper()
 	id := ""
 	for _, c := range p.Status.ContainerStatuses {
 		if c.Name == container {
 			_, id, _ = strings.Cut(c.ContainerID, "://")
 		}
 	}
-	tasks, err := n.Run(w.ctx, "ctr", "--namespace", "k8s.io", "tasks", "list")
-	w.must(err)
+	tasks := w.on(n, "ctr", "--namespace", "k8s.io", "tasks", "list")
 	for line := range strings.Lines(tasks) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == id && f[2] == "RUNNING" {
 			return "/proc/" + f[1] + "/root"
 		}
 	}
-	w.t.Fatalf("container %s of %s does not run on %s", container, p.Name, n.Name)
+	w.T.Fatalf("container %s of %s does not run on %s", container, p.Name, n.Name)
 	return ""
 }

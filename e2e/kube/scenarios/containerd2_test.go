@@ -27,29 +27,27 @@ import (
 // before the agent was ready does it start pods, and from then on it does without the agent.
 func TestContainerd2(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	c := kube.Start(t, kube.Options{Nodes: 1, CNIVersion: "1.1.0", Containerd2: true})
-	w := &world{Cluster: c, t: t, ctx: ctx}
+	w := bareWorld(t, kube.Options{Nodes: 1, CNIVersion: "1.1.0", Containerd2: true}, usual)
+	ctx, c := w.Ctx, w.Cluster
 	node, err := c.Client.CoreV1().Nodes().Get(ctx, "node1", metav1.GetOptions{})
-	w.must(err)
+	w.Must(err)
 	if runtime := node.Status.NodeInfo.ContainerRuntimeVersion; !strings.HasPrefix(runtime, "containerd://2.") {
 		t.Fatalf("the node runs %s", runtime)
 	}
-	w.must(record(c.Nodes[0]))
-	w.must(w.InstallProduct(ctx))
-	w.must(w.Apply(ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
+	w.Must(record(c.Nodes[0]))
+	w.Must(w.InstallProduct(ctx))
+	w.Must(w.Apply(ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 
 	w.booted()
 	w.agentReady()
 	w.agentAway()
 
 	w.schedule("null")
-	w.must(w.Delete(ctx, pod("a", "node1", "blue")+pod("plain", "node1", "")))
-	w.must(w.WaitGone(ctx, "default/a", "default/plain"))
-	w.must(lab.Eventually(ctx, w.nothingLeft))
+	w.Must(w.Delete(ctx, pod("a", "node1", "blue")+pod("plain", "node1", "")))
+	w.Must(w.WaitGone(ctx, "default/a", "default/plain"))
+	w.Must(lab.Eventually(ctx, w.nothingLeft))
 	for _, name := range []string{"a", "plain"} {
-		w.must(lab.Eventually(ctx, func() error {
+		w.Must(lab.Eventually(ctx, func() error {
 			if len(w.callsOf("DEL", name)) == 0 {
 				return fmt.Errorf("no DEL of pod %s", name)
 			}
@@ -69,13 +67,11 @@ func TestContainerd2(t *testing.T) {
 
 // booted is the node after its boot and before its agent's: the conflist is there, /run is empty.
 func (w *world) booted() {
-	w.t.Helper()
 	n := w.Nodes[0]
 	w.schedule(`"nowhere"`)
-	files, err := filepath.Glob(n.Path("/run/ovn-multinet/*"))
-	w.must(err)
+	files := w.Glob(n.Path("/run/ovn-multinet/*"))
 	for _, file := range files {
-		w.must(os.Remove(file))
+		w.Must(os.Remove(file))
 	}
 	const says = "the agent at /run/ovn-multinet/agent.sock was not ready yet since boot"
 	w.waitReadiness(corev1.ConditionFalse, "NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: "+says)
@@ -84,26 +80,25 @@ func (w *world) booted() {
 		Msg  string
 	}
 	last := w.lastOf("STATUS", "")
-	w.must(json.Unmarshal(last.stdout, &answer))
+	w.Must(json.Unmarshal(last.stdout, &answer))
 	if last.exit == "0" || answer.Code != 50 || answer.Msg != says {
-		w.t.Errorf("STATUS ended with %s and said %s, want code 50: %s", last.exit, last.stdout, says)
+		w.T.Errorf("STATUS ended with %s and said %s, want code 50: %s", last.exit, last.stdout, says)
 	}
-	w.must(w.Apply(w.ctx, pod("a", "node1", "blue")))
+	w.Must(w.Apply(w.Ctx, pod("a", "node1", "blue")))
 	w.eventOf("a", "Warning", "NetworkNotReady", says)
 	if adds := w.callsOf("ADD", "a"); len(adds) != 0 {
-		w.t.Errorf("%d ADDs before the network was ready", len(adds))
+		w.T.Errorf("%d ADDs before the network was ready", len(adds))
 	}
 }
 
 // agentReady: the agent comes up on a node without a network, and the pod that waited gets its interfaces.
 func (w *world) agentReady() {
-	w.t.Helper()
 	w.schedule("null")
 	w.waitReadiness(corev1.ConditionTrue, "")
-	w.must(w.WaitReady(w.ctx, "default/a"))
+	w.Must(w.WaitReady(w.Ctx, "default/a"))
 	w.consistent("a", []string{"eth0", "net1"})
 	if got := w.passedOn("a").RuntimeConfig.Annotations["k8s.v1.cni.cncf.io/networks"]; got != "blue" {
-		w.t.Errorf("the runtime handed the networks %q, want blue", got)
+		w.T.Errorf("the runtime handed the networks %q, want blue", got)
 	}
 }
 
@@ -118,27 +113,25 @@ type given struct {
 
 // passedOn sees that a pod's ADD printed the primary's result to the byte, and returns what it was given.
 func (w *world) passedOn(pod string) (g given) {
-	w.t.Helper()
 	add := w.lastOf("ADD", pod)
-	w.must(json.Unmarshal(add.stdin, &g))
+	w.Must(json.Unmarshal(add.stdin, &g))
 	if g.CNIVersion != "1.1.0" {
-		w.t.Errorf("the plugin was called with cniVersion %q", g.CNIVersion)
+		w.T.Errorf("the plugin was called with cniVersion %q", g.CNIVersion)
 	}
 	if got := bytes.TrimSpace(add.stdout); add.exit != "0" || len(got) == 0 || !bytes.Equal(got, g.PrevResult) {
-		w.t.Errorf("ADD of pod %s ended with %s and printed %s; the primary's result was %s", pod, add.exit, got, g.PrevResult)
+		w.T.Errorf("ADD of pod %s ended with %s and printed %s; the primary's result was %s", pod, add.exit, got, g.PrevResult)
 	}
 	return g
 }
 
 // agentAway: with the agent gone the runtime goes on asking, and the node stays in service.
 func (w *world) agentAway() {
-	w.t.Helper()
 	since := w.readiness().LastTransitionTime
 	w.schedule(`"nowhere"`)
 	before := len(w.callsOf("STATUS", ""))
 	const more = 3
 	var status []call
-	w.must(lab.Eventually(w.ctx, func() error {
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		status = w.callsOf("STATUS", "")[before:]
 		if len(status) < more {
 			return fmt.Errorf("STATUS was called %d times without the agent, want %d", len(status), more)
@@ -147,34 +140,32 @@ func (w *world) agentAway() {
 	}))
 	for _, call := range status {
 		if call.exit != "0" {
-			w.t.Errorf("STATUS without the agent ended with %s: %s", call.exit, call.stdout)
+			w.T.Errorf("STATUS without the agent ended with %s: %s", call.exit, call.stdout)
 		}
 	}
-	w.must(w.Apply(w.ctx, pod("plain", "node1", "")))
-	w.must(w.WaitReady(w.ctx, "default/plain"))
+	w.Must(w.Apply(w.Ctx, pod("plain", "node1", "")))
+	w.Must(w.WaitReady(w.Ctx, "default/plain"))
 	if links := w.links("plain"); len(links) != 1 {
-		w.t.Errorf("a plain pod has %v", links)
+		w.T.Errorf("a plain pod has %v", links)
 	}
 	w.passedOn("plain")
 	if now := w.readiness(); now.Status != corev1.ConditionTrue || !now.LastTransitionTime.Equal(&since) {
-		w.t.Errorf("the node was Ready since %v, is %+v", since, now)
+		w.T.Errorf("the node was Ready since %v, is %+v", since, now)
 	}
 }
 
 // schedule has the agent run on nodes with this label only, as JSON; null is on all. It returns when the agent does
 // run, or does not.
 func (w *world) schedule(label string) {
-	w.t.Helper()
-	_, err := w.Kubectl(w.ctx, "--namespace", "ovn-multinet", "patch", "daemonset", "agent",
+	_, err := w.Kubectl(w.Ctx, "--namespace", "ovn-multinet", "patch", "daemonset", "agent",
 		"--patch", `{"spec":{"template":{"spec":{"nodeSelector":{"agents":`+label+`}}}}}`)
-	w.must(err)
-	_, err = w.Kubectl(w.ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=90s", "daemonset/agent")
-	w.must(err)
+	w.Must(err)
+	w.kubectl("--namespace", "ovn-multinet", "rollout", "status", "--timeout=90s", "daemonset/agent")
 	if label == "null" {
 		return
 	}
-	w.must(lab.Eventually(w.ctx, func() error {
-		list, err := w.Client.CoreV1().Pods("ovn-multinet").List(w.ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-agent"})
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		list, err := w.Client.CoreV1().Pods("ovn-multinet").List(w.Ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-agent"})
 		if err == nil && len(list.Items) > 0 {
 			err = errors.New("the agent is still there")
 		}
@@ -184,9 +175,8 @@ func (w *world) schedule(label string) {
 
 // readiness is what kubelet says of the node.
 func (w *world) readiness() corev1.NodeCondition {
-	w.t.Helper()
-	n, err := w.Client.CoreV1().Nodes().Get(w.ctx, w.Nodes[0].Name, metav1.GetOptions{})
-	w.must(err)
+	n, err := w.Client.CoreV1().Nodes().Get(w.Ctx, w.Nodes[0].Name, metav1.GetOptions{})
+	w.Must(err)
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c
@@ -196,10 +186,9 @@ func (w *world) readiness() corev1.NodeCondition {
 }
 
 func (w *world) waitReadiness(want corev1.ConditionStatus, words string) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
 	defer cancel()
-	w.must(lab.Eventually(ctx, func() error {
+	w.Must(lab.Eventually(ctx, func() error {
 		if c := w.readiness(); c.Status != want || !strings.Contains(c.Message, words) {
 			return fmt.Errorf("Ready is %s: %s; want %s: %s", c.Status, c.Message, want, words)
 		}
@@ -241,10 +230,9 @@ type call struct {
 
 // calls returns what is over, in the order of its begin.
 func (w *world) calls() []call {
-	w.t.Helper()
 	dir := os.DirFS(w.Nodes[0].Path(callsDir))
 	entries, err := fs.ReadDir(dir, ".")
-	w.must(err)
+	w.Must(err)
 	var calls []call
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
@@ -253,7 +241,7 @@ func (w *world) calls() []call {
 		part := map[string][]byte{}
 		for _, name := range []string{"args", "exit", "stdin", "stdout"} {
 			part[name], err = fs.ReadFile(dir, e.Name()+"/"+name)
-			w.must(err)
+			w.Must(err)
 		}
 		calls = append(calls, call{
 			command: strings.TrimPrefix(filepath.Ext(e.Name()), "."),
@@ -265,7 +253,6 @@ func (w *world) calls() []call {
 
 // callsOf returns the calls of a command; for a pod, or for none.
 func (w *world) callsOf(command, pod string) []call {
-	w.t.Helper()
 	var found []call
 	for _, call := range w.calls() {
 		if call.command == command && (pod == "" || slices.Contains(strings.Split(call.args, ";"), "K8S_POD_NAME="+pod)) {
@@ -277,10 +264,9 @@ func (w *world) callsOf(command, pod string) []call {
 
 // lastOf is the last of a command's calls, of which there has to be one.
 func (w *world) lastOf(command, pod string) call {
-	w.t.Helper()
 	calls := w.callsOf(command, pod)
 	if len(calls) == 0 {
-		w.t.Fatalf("no %s %s among the calls of the plugin", command, pod)
+		w.T.Fatalf("no %s %s among the calls of the plugin", command, pod)
 	}
 	return calls[len(calls)-1]
 }

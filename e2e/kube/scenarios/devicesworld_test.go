@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -47,10 +45,8 @@ type deviceWorld struct {
 
 func newDeviceWorld(t *testing.T) *deviceWorld {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	c := kube.Start(t, kube.Options{Nodes: 2, AllowedDelegates: []string{"recorder"}})
-	d := &deviceWorld{world: &world{Cluster: c, t: t, ctx: ctx}, node: c.Node("node1")}
+	d := &deviceWorld{world: bareWorld(t, kube.Options{Nodes: 2, AllowedDelegates: []string{"recorder"}}, usual)}
+	d.node = d.Node("node1")
 	o := deviceplugin.Options{Resource: resource, Dir: d.node.Path(kubeletRuns + "/device-plugins"), InfoDir: d.node.Path(devInfo + "/dp")}
 	for _, id := range offered {
 		info := fmt.Sprintf(`{"type":"pci","version":"1.1.0","pci":{"pci-address":%q}}`, address(id))
@@ -58,25 +54,25 @@ func newDeviceWorld(t *testing.T) *deviceWorld {
 	}
 	var err error
 	d.plugin, err = deviceplugin.Start(o)
-	d.must(err)
+	d.Must(err)
 	t.Cleanup(func() {
 		if err := d.plugin.Stop(); err != nil {
 			t.Errorf("stop the device plugin: %v", err)
 		}
 	})
-	d.must(d.node.InstallRecorder())
-	d.must(d.InstallProduct(ctx))
+	d.Must(d.node.InstallRecorder())
+	d.Must(d.InstallProduct(d.Ctx))
 	recorder := fmt.Sprintf(`{"cniVersion":"1.0.0","type":"recorder","capabilities":{"deviceID":true},"log":"%s",`+
 		`"result":{"cniVersion":"1.0.0"},"fail":{"DEL":{"code":119,"msg":"%s"}},"while":"%s"}`, calledLog, stuck, stuckFile)
 	ofResource := strings.Replace(nad("vf", recorder), "metadata: {", "metadata: {annotations: {k8s.v1.cni.cncf.io/resourceName: "+resource+"}, ", 1)
-	d.must(d.Apply(ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+ofResource))
+	d.Must(d.Apply(d.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+ofResource))
 	return d
 }
 
 // run runs a part, which begins with what the parts before have left: after one that failed none is tried.
 func (d *deviceWorld) run(name string, part func(*deviceWorld)) {
-	if d.t.Failed() {
-		d.t.FailNow()
+	if d.T.Failed() {
+		d.T.FailNow()
 	}
 	d.world.run(name, func(w *world) {
 		sub := *d
@@ -108,21 +104,19 @@ spec:
 
 // kubelet asks kubelet's pod-resources API.
 func (d *deviceWorld) kubelet(ask func(podresources.PodResourcesListerClient) error) {
-	d.t.Helper()
 	conn, err := grpc.NewClient("unix:"+d.node.Path(kubeletRuns+"/pod-resources/kubelet.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	d.must(err)
+	d.Must(err)
 	defer conn.Close()
-	d.must(ask(podresources.NewPodResourcesListerClient(conn)))
+	d.Must(ask(podresources.NewPodResourcesListerClient(conn)))
 }
 
 // given are the devices that kubelet says the containers of a pod have, in the pod's order, each's sorted. It is nil for a pod
 // that kubelet does not know.
 func (d *deviceWorld) given(pod string) [][]string {
-	d.t.Helper()
 	var list *podresources.ListPodResourcesResponse
 	d.kubelet(func(c podresources.PodResourcesListerClient) (err error) {
-		list, err = c.List(d.ctx, &podresources.ListPodResourcesRequest{})
+		list, err = c.List(d.Ctx, &podresources.ListPodResourcesRequest{})
 		return err
 	})
 	for _, p := range list.GetPodResources() {
@@ -150,11 +144,10 @@ func (d *deviceWorld) given(pod string) [][]string {
 
 // offering waits until kubelet has all devices to give, those that pods have among them.
 func (d *deviceWorld) offering() {
-	d.t.Helper()
-	d.must(lab.Eventually(d.ctx, func() error {
+	d.Must(lab.Eventually(d.Ctx, func() error {
 		var answer *podresources.AllocatableResourcesResponse
 		d.kubelet(func(c podresources.PodResourcesListerClient) (err error) {
-			answer, err = c.GetAllocatableResources(d.ctx, &podresources.AllocatableResourcesRequest{})
+			answer, err = c.GetAllocatableResources(d.Ctx, &podresources.AllocatableResourcesRequest{})
 			return err
 		})
 		var ids []string
@@ -192,21 +185,19 @@ func (c *called) env(key string) string {
 
 // calls are the delegate's for a pod.
 func (d *deviceWorld) calls(command, pod string) (calls []called) {
-	d.t.Helper()
-	text, err := os.ReadFile(d.node.Path(calledLog))
-	d.must(err)
+	text := d.Read(d.node.Path(calledLog))
 	for line := range strings.Lines(string(text)) {
 		var c called
-		d.must(json.Unmarshal([]byte(line), &c))
+		d.Must(json.Unmarshal([]byte(line), &c))
 		args := strings.Split(c.env("CNI_ARGS"), ";")
 		if c.Command != command || !slices.Contains(args, "K8S_POD_NAME="+pod) {
 			continue
 		}
 		if !slices.Contains(args, "IgnoreUnknown=1") {
-			d.t.Errorf("%s of pod %s with CNI_ARGS %q", command, pod, args)
+			d.T.Errorf("%s of pod %s with CNI_ARGS %q", command, pod, args)
 		}
 		if s := c.Stdin; s.PCIBusID != s.DeviceID || s.RuntimeConfig.DeviceID != s.DeviceID {
-			d.t.Errorf("%s of pod %s has several devices: %+v", command, pod, s)
+			d.T.Errorf("%s of pod %s has several devices: %+v", command, pod, s)
 		}
 		calls = append(calls, c)
 	}
@@ -215,12 +206,11 @@ func (d *deviceWorld) calls(command, pod string) (calls []called) {
 
 // devicesOf are those that the delegate was told in its calls for a pod, by interface. All calls for one say the same.
 func (d *deviceWorld) devicesOf(command, pod string) map[string]string {
-	d.t.Helper()
 	devices := map[string]string{}
 	for _, c := range d.calls(command, pod) {
 		ifName := c.env("CNI_IFNAME")
 		if before, again := devices[ifName]; again && before != c.Stdin.DeviceID {
-			d.t.Errorf("%s of %s of pod %s: device %s, before %s", command, ifName, pod, c.Stdin.DeviceID, before)
+			d.T.Errorf("%s of %s of pod %s: device %s, before %s", command, ifName, pod, c.Stdin.DeviceID, before)
 		}
 		devices[ifName] = c.Stdin.DeviceID
 	}
@@ -229,9 +219,8 @@ func (d *deviceWorld) devicesOf(command, pod string) map[string]string {
 
 // undone waits until the delegate was asked to take all that it made for a pod away, each with its own device.
 func (d *deviceWorld) undone(pod string) {
-	d.t.Helper()
 	want := d.devicesOf("ADD", pod)
-	d.must(lab.Eventually(d.ctx, func() error {
+	d.Must(lab.Eventually(d.Ctx, func() error {
 		if got := d.devicesOf("DEL", pod); !maps.Equal(got, want) {
 			return fmt.Errorf("DEL of pod %s has the devices %v, ADD had %v", pod, got, want)
 		}
@@ -241,9 +230,8 @@ func (d *deviceWorld) undone(pod string) {
 
 // files are those for device information: of the device plugin in "dp", of attachments in "cni".
 func (d *deviceWorld) files(folder string) (names []string) {
-	d.t.Helper()
 	entries, err := os.ReadDir(d.node.Path(devInfo + "/" + folder))
-	d.must(err)
+	d.Must(err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -253,9 +241,7 @@ func (d *deviceWorld) files(folder string) (names []string) {
 // informed holds what a pod's network-status says of devices, and the files that say it to others, against the devices that
 // the pod's interfaces have.
 func (d *deviceWorld) informed(pod string, devices map[string]string) {
-	d.t.Helper()
-	id, err := d.node.SandboxID(d.ctx, "default/"+pod)
-	d.must(err)
+	id := d.sandboxID(d.node, "default/"+pod)
 	for _, s := range d.status(pod) {
 		said := ""
 		if s.DeviceInfo != nil && s.DeviceInfo.Pci != nil {
@@ -265,10 +251,10 @@ func (d *deviceWorld) informed(pod string, devices map[string]string) {
 		path := d.node.Path(fmt.Sprintf("%s/cni/%s-%s-device.json", devInfo, id, s.Interface))
 		text, err := os.ReadFile(path)
 		if has != (err == nil) {
-			d.t.Errorf("%s of pod %s: file of its device: %v", s.Interface, pod, err)
+			d.T.Errorf("%s of pod %s: file of its device: %v", s.Interface, pod, err)
 		}
 		if want := address(device); has && (said != want || !strings.Contains(string(text), want)) || !has && said != "" {
-			d.t.Errorf("%s of pod %s has device %q; its status says %q, the file %s", s.Interface, pod, device, said, text)
+			d.T.Errorf("%s of pod %s has device %q; its status says %q, the file %s", s.Interface, pod, device, said, text)
 		}
 	}
 }
@@ -286,15 +272,14 @@ func sorted(given [][]string, interfaces ...string) map[string]string {
 
 // has holds what the delegate was told for a pod against what kubelet gave to the pod, as its n-th of so many interfaces.
 func (d *deviceWorld) has(pod string, interfaces ...string) {
-	d.t.Helper()
 	given := d.given(pod)
 	want, got := sorted(given, interfaces...), d.devicesOf("ADD", pod)
 	if len(want) != len(interfaces) || !maps.Equal(got, want) {
-		d.t.Errorf("pod %s has the devices %v, kubelet gave %q, so want %v", pod, got, given, want)
+		d.T.Errorf("pod %s has the devices %v, kubelet gave %q, so want %v", pod, got, given, want)
 	}
 	for _, container := range given {
 		if asked := d.plugin.Allocated(); !slices.ContainsFunc(asked, func(ids []string) bool { return slices.Equal(ids, container) }) {
-			d.t.Errorf("pod %s: kubelet gave %q to a container, and asked the device plugin for %q", pod, container, asked)
+			d.T.Errorf("pod %s: kubelet gave %q to a container, and asked the device plugin for %q", pod, container, asked)
 		}
 	}
 	d.informed(pod, got)

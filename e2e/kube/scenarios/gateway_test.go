@@ -36,23 +36,22 @@ data:
 func TestGatewayAndLayer3(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, kube.Options{Nodes: 2, Physical: "provider"})
-	outside, err := w.Outside(w.ctx, "host", 42, "192.0.2.9/24")
-	w.must(err)
-	w.must(w.Apply(w.ctx, gatewayConfig))
+	outside, err := w.Outside(w.Ctx, "host", 42, "192.0.2.9/24")
+	w.Must(err)
+	w.Must(w.Apply(w.Ctx, gatewayConfig))
 	for _, args := range []string{
 		"label node node2 edge=yes",
 		"-n ovn-multinet rollout restart deployment/controller",
 		"-n ovn-multinet rollout status --timeout=120s deployment/controller",
 	} {
-		_, err := w.Kubectl(w.ctx, strings.Fields(args)...)
-		w.must(err)
+		w.kubectl(strings.Fields(args)...)
 	}
 	const routes = `"routes":[{"dst":"10.40.0.0/15"},{"dst":"192.0.2.0/24"}]`
-	w.must(w.Apply(w.ctx, nad("wide", `{"type":"ovn-multinet","router":"/core","topology":"layer3","subnets":"10.40.0.0/16/24",`+routes+`}`)+
+	w.Must(w.Apply(w.Ctx, nad("wide", `{"type":"ovn-multinet","router":"/core","topology":"layer3","subnets":"10.40.0.0/16/24",`+routes+`}`)+
 		nad("flat", `{"type":"ovn-multinet","router":"/core","subnets":"10.41.0.0/24",`+routes+`}`)))
 	pods := pod("a", "node1", "wide") + pod("b", "node2", "wide") + pod("c", "node1", "flat")
-	w.must(w.Apply(w.ctx, pods))
-	w.must(w.WaitReady(w.ctx, "default/a", "default/b", "default/c"))
+	w.Must(w.Apply(w.Ctx, pods))
+	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b", "default/c"))
 
 	blocks := map[netip.Prefix]string{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -69,10 +68,10 @@ func TestGatewayAndLayer3(t *testing.T) {
 	}
 	for _, from := range []string{"a", "b", "c"} {
 		w.reaches(from, "net1", "192.0.2.9")
-		w.must(w.seenOutside(outside, from))
+		w.Must(w.seenOutside(outside, from))
 	}
-	w.must(w.Delete(w.ctx, pods))
-	w.must(w.WaitGone(w.ctx, "default/a", "default/b", "default/c"))
+	w.Must(w.Delete(w.Ctx, pods))
+	w.Must(w.WaitGone(w.Ctx, "default/a", "default/b", "default/c"))
 	for _, name := range []string{"wide", "flat"} {
 		w.deleteNAD(name)
 		w.nadGone(name, "default/"+name)

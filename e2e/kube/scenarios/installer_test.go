@@ -30,11 +30,9 @@ const (
 // installerWorld is a cluster with the product on it, a network and time for many pods.
 func installerWorld(t *testing.T, o kube.Options) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
-	t.Cleanup(cancel)
-	w := &world{Cluster: kube.Start(t, o), t: t, ctx: ctx}
-	w.must(w.InstallProduct(ctx, "OVN_MULTINET_RECONCILE_PERIOD: 2s"))
-	w.must(w.Apply(ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
+	w := bareWorld(t, o, 12*time.Minute)
+	w.Must(w.InstallProduct(w.Ctx, "OVN_MULTINET_RECONCILE_PERIOD: 2s"))
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	return w
 }
 
@@ -48,27 +46,25 @@ func TestInstaller(t *testing.T) {
 	w.run("agent and installer away", (*world).agentAndInstallerAway)
 	w.run("the primary comes late", (*world).primaryLate)
 	w.run("a higher version", (*world).versionRaised)
-	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+	w.Must(lab.Eventually(w.Ctx, w.nothingLeft))
 }
 
 // startsBoth starts a pod without networks and one with, and sees that both have what is theirs.
 func (w *world) startsBoth(name, node string) {
-	w.t.Helper()
 	plain, with := name+"-plain", name+"-blue"
 	manifests := pod(plain, node, "") + pod(with, node, "blue")
-	w.must(w.Apply(w.ctx, manifests))
-	w.must(w.WaitReady(w.ctx, "default/"+plain, "default/"+with))
+	w.Must(w.Apply(w.Ctx, manifests))
+	w.Must(w.WaitReady(w.Ctx, "default/"+plain, "default/"+with))
 	w.hasLinks(plain, 1)
 	w.hasLinks(with, 2)
-	w.must(w.Delete(w.ctx, manifests))
-	w.must(w.WaitGone(w.ctx, "default/"+plain, "default/"+with))
+	w.Must(w.Delete(w.Ctx, manifests))
+	w.Must(w.WaitGone(w.Ctx, "default/"+plain, "default/"+with))
 }
 
 // hasLinks wants a pod to have so many interfaces.
 func (w *world) hasLinks(pod string, want int) {
-	w.t.Helper()
 	if links := w.links(pod); len(links) != want {
-		w.t.Errorf("pod %s has %v, want %d interfaces", pod, links, want)
+		w.T.Errorf("pod %s has %v, want %d interfaces", pod, links, want)
 	}
 }
 
@@ -107,14 +103,13 @@ func (w *world) confListOf(n *kube.Node) (l confList, err error) {
 // primaryRewritten: Flannel's init container writes its file at each start, and each time ours is what it has to be.
 func (w *world) primaryRewritten() {
 	n := w.Nodes[0]
-	first, err := os.ReadFile(n.Path(kube.PrimaryConfList))
-	w.must(err)
+	first := w.Read(n.Path(kube.PrimaryConfList))
 	before, err := w.confListOf(n)
-	w.must(err)
+	w.Must(err)
 	other := bytes.Replace(first, []byte(`"name"`), []byte(`"disableCheck": true, "name"`), 1)
 	for range 2 {
-		w.must(n.RewritePrimary(other))
-		w.must(lab.Eventually(w.ctx, func() error {
+		w.Must(n.RewritePrimary(other))
+		w.Must(lab.Eventually(w.Ctx, func() error {
 			l, err := w.confListOf(n)
 			if err == nil && !l.DisableCheck {
 				err = errors.New("our conflist does not follow")
@@ -122,8 +117,8 @@ func (w *world) primaryRewritten() {
 			return err
 		}))
 		w.startsBoth("rewritten", n.Name)
-		w.must(n.RewritePrimary(first))
-		w.must(lab.Eventually(w.ctx, func() error {
+		w.Must(n.RewritePrimary(first))
+		w.Must(lab.Eventually(w.Ctx, func() error {
 			l, err := w.confListOf(n)
 			if err == nil && l.text != before.text {
 				err = fmt.Errorf("our conflist is %s, was %s", l.text, before.text)
@@ -136,15 +131,14 @@ func (w *world) primaryRewritten() {
 
 // filesOf wants a folder of a node to have exactly these.
 func (w *world) filesOf(n *kube.Node, dir string, want ...string) {
-	w.t.Helper()
 	entries, err := os.ReadDir(n.Path(dir))
-	w.must(err)
+	w.Must(err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		w.t.Errorf("%s of %s has %q, want %q", dir, n.Name, got, want)
+		w.T.Errorf("%s of %s has %q, want %q", dir, n.Name, got, want)
 	}
 }
 
@@ -152,10 +146,9 @@ func (w *world) filesOf(n *kube.Node, dir string, want ...string) {
 // start: to none of them is the plugin missing or busy.
 func (w *world) pluginExchanged() {
 	n := w.Nodes[0]
-	own, err := os.ReadFile(n.Path(ourPlugin))
-	w.must(err)
+	own := w.Read(n.Path(ourPlugin))
 	ended := make(chan int)
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.Ctx)
 	defer cancel()
 	go func() { ended <- w.exchange(ctx, n, own) }()
 	const pods = 6
@@ -167,13 +160,13 @@ func (w *world) pluginExchanged() {
 	}
 	cancel()
 	if times := <-ended; times < pods {
-		w.t.Errorf("the plugin was exchanged %d times while %d pods started", times, pods)
+		w.T.Errorf("the plugin was exchanged %d times while %d pods started", times, pods)
 	}
-	events, err := w.Client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	events, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	for _, e := range events.Items {
 		if strings.HasPrefix(e.InvolvedObject.Name, "during-") && e.Reason == "FailedCreatePodSandBox" {
-			w.t.Errorf("pod %s: %s", e.InvolvedObject.Name, e.Message)
+			w.T.Errorf("pod %s: %s", e.InvolvedObject.Name, e.Message)
 		}
 	}
 }
@@ -186,10 +179,10 @@ func (w *world) exchange(ctx context.Context, n *kube.Node, own []byte) (times i
 	for ctx.Err() == nil {
 		other := append(bytes.Clone(own), byte(times)) // what is behind its end is nothing to a program
 		if err := errors.Join(os.WriteFile(hidden, other, 0o755), os.Rename(hidden, path)); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 			return times
 		}
-		err := lab.Eventually(w.ctx, func() error {
+		err := lab.Eventually(w.Ctx, func() error {
 			now, err := os.Stat(path)
 			if err == nil && now.Size() != int64(len(own)) {
 				err = errors.New("the installer does not put its plugin back")
@@ -197,7 +190,7 @@ func (w *world) exchange(ctx context.Context, n *kube.Node, own []byte) (times i
 			return err
 		})
 		if err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 			return times
 		}
 		times++
@@ -207,10 +200,9 @@ func (w *world) exchange(ctx context.Context, n *kube.Node, own []byte) (times i
 
 // installed is which files a node has of ours, by inode.
 func (w *world) installed(n *kube.Node) (all [2]os.FileInfo) {
-	w.t.Helper()
 	for i, path := range []string{ourConflist, ourPlugin} {
 		info, err := os.Stat(n.Path(path))
-		w.must(err)
+		w.Must(err)
 		all[i] = info
 	}
 	return all
@@ -218,21 +210,19 @@ func (w *world) installed(n *kube.Node) (all [2]os.FileInfo) {
 
 // untouched wants them to be the same as before.
 func (w *world) untouched(n *kube.Node, before [2]os.FileInfo) {
-	w.t.Helper()
 	for i, now := range w.installed(n) {
 		if !os.SameFile(now, before[i]) || !now.ModTime().Equal(before[i].ModTime()) {
-			w.t.Errorf("%s of %s is another one", now.Name(), n.Name)
+			w.T.Errorf("%s of %s is another one", now.Name(), n.Name)
 		}
 	}
 }
 
 // agentPod is the pod of agent and installer on a node.
 func (w *world) agentPod(n *kube.Node) *corev1.Pod {
-	w.t.Helper()
-	list, err := w.Client.CoreV1().Pods(ours).List(w.ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-agent", FieldSelector: "spec.nodeName=" + n.Name})
-	w.must(err)
+	list, err := w.Client.CoreV1().Pods(ours).List(w.Ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-agent", FieldSelector: "spec.nodeName=" + n.Name})
+	w.Must(err)
 	if len(list.Items) != 1 {
-		w.t.Fatalf("%d agents on %s", len(list.Items), n.Name)
+		w.T.Fatalf("%d agents on %s", len(list.Items), n.Name)
 	}
 	return &list.Items[0]
 }
@@ -249,9 +239,9 @@ func (w *world) containersKilled() {
 				restarts = s.RestartCount
 			}
 		}
-		w.must(n.Signal(w.ctx, ours+"/"+p.Name, container, "SIGKILL"))
+		w.Must(n.Signal(w.Ctx, ours+"/"+p.Name, container, "SIGKILL"))
 		w.startsBoth(container+"-killed", n.Name)
-		w.must(w.WaitRestarted(w.ctx, ours+"/"+p.Name, container, restarts))
+		w.Must(w.WaitRestarted(w.Ctx, ours+"/"+p.Name, container, restarts))
 		w.untouched(n, before)
 		w.startsBoth(container+"-again", n.Name)
 	}
@@ -266,7 +256,7 @@ func (w *world) agentAndInstallerAway() {
 	w.untouched(n, before)
 	w.made("away-plain", pod("away-plain", n.Name, ""))
 	w.hasLinks("away-plain", 1)
-	w.must(w.Apply(w.ctx, pod("away-blue", n.Name, "blue")))
+	w.Must(w.Apply(w.Ctx, pod("away-blue", n.Name, "blue")))
 	w.sandboxFails("away-blue", "agent at /run/ovn-multinet/agent.sock: ")
 	w.schedule("null")
 	w.made("away-blue", pod("away-blue", n.Name, "blue"))
@@ -278,29 +268,28 @@ func (w *world) agentAndInstallerAway() {
 // pod that waited has its networks, or is told that it has not.
 func (w *world) primaryLate() {
 	n := w.Nodes[0]
-	primary, err := os.ReadFile(n.Path(kube.PrimaryConfList))
-	w.must(err)
+	primary := w.Read(n.Path(kube.PrimaryConfList))
 	before := w.installed(n)
-	w.must(os.Remove(n.Path(kube.PrimaryConfList)))
+	w.Must(os.Remove(n.Path(kube.PrimaryConfList)))
 	w.startsBoth("without-file", n.Name)
 	w.untouched(n, before)
 
 	p := w.agentPod(n)
-	w.must(os.Remove(n.Path(ourConflist)))
-	w.must(lab.Eventually(w.ctx, func() error {
-		log, err := w.Logs(w.ctx, ours+"/"+p.Name, "installer")
+	w.Must(os.Remove(n.Path(ourConflist)))
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		log, err := w.Logs(w.Ctx, ours+"/"+p.Name, "installer")
 		if err == nil && !strings.Contains(log, "there is no CNI configuration of a primary network yet") {
 			err = fmt.Errorf("the installer does not wait: %s", log)
 		}
 		return err
 	}))
-	w.must(w.Apply(w.ctx, pod("waits", n.Name, "blue")))
+	w.Must(w.Apply(w.Ctx, pod("waits", n.Name, "blue")))
 	w.eventOf("waits", "Warning", "NetworkNotReady", "cni")
 	if _, err := os.Stat(n.Path(ourConflist)); !errors.Is(err, fs.ErrNotExist) {
-		w.t.Errorf("our conflist without the primary's: %v", err)
+		w.T.Errorf("our conflist without the primary's: %v", err)
 	}
-	w.must(n.RewritePrimary(primary))
-	w.must(lab.Eventually(w.ctx, func() error { _, err := w.confListOf(n); return err }))
+	w.Must(n.RewritePrimary(primary))
+	w.Must(lab.Eventually(w.Ctx, func() error { _, err := w.confListOf(n); return err }))
 	w.made("waits", pod("waits", n.Name, "blue"))
 	if len(w.links("waits")) == 1 { // the runtime was faster than the installer
 		w.eventOf("waits", "Warning", "NetworksMissing", "")
@@ -312,14 +301,14 @@ func (w *world) primaryLate() {
 // back, it is as it was.
 func (w *world) versionRaised() {
 	before, err := w.confListOf(w.Nodes[0])
-	w.must(err)
+	w.Must(err)
 	for _, c := range []struct{ patch, version string }{
 		{`{"op":"add","path":"/spec/template/spec/containers/1/args/2","value":"--cni-version=1.0.0"}`, "1.0.0"},
 		{`{"op":"remove","path":"/spec/template/spec/containers/1/args/2"}`, "0.3.1"},
 	} {
-		w.must(w.PatchAgents(w.ctx, "["+c.patch+"]"))
+		w.Must(w.PatchAgents(w.Ctx, "["+c.patch+"]"))
 		for _, n := range w.Nodes {
-			w.must(lab.Eventually(w.ctx, func() error {
+			w.Must(lab.Eventually(w.Ctx, func() error {
 				l, err := w.confListOf(n)
 				if want := strings.Replace(before.text, `"cniVersion": "0.3.1"`, fmt.Sprintf(`"cniVersion": %q`, c.version), 1); err == nil && l.text != want {
 					err = fmt.Errorf("our conflist of %s is %s, want %s", n.Name, l.text, want)
@@ -337,13 +326,13 @@ func TestRaisedForContainerd2(t *testing.T) {
 	t.Parallel()
 	w := installerWorld(t, kube.Options{Nodes: 1, Containerd2: true})
 	n := w.Nodes[0]
-	w.must(record(n))
+	w.Must(record(n))
 	w.startsBoth("low", n.Name)
 	if asked := w.callsOf("STATUS", ""); len(asked) != 0 {
 		t.Errorf("STATUS was called %d times by a conflist of 0.3.1", len(asked))
 	}
-	w.must(w.PatchAgents(w.ctx, `[{"op":"add","path":"/spec/template/spec/containers/1/args/-","value":"--cni-version=1.1.0"}]`))
-	w.must(lab.Eventually(w.ctx, func() error {
+	w.Must(w.PatchAgents(w.Ctx, `[{"op":"add","path":"/spec/template/spec/containers/1/args/-","value":"--cni-version=1.1.0"}]`))
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		if len(w.callsOf("STATUS", "")) == 0 {
 			return errors.New("no STATUS yet")
 		}
@@ -352,8 +341,8 @@ func TestRaisedForContainerd2(t *testing.T) {
 	if status := w.lastOf("STATUS", ""); status.exit != "0" {
 		t.Errorf("STATUS ended with %s: %s", status.exit, status.stdout)
 	}
-	w.must(w.Apply(w.ctx, pod("high", n.Name, "blue")))
-	w.must(w.WaitReady(w.ctx, "default/high"))
+	w.Must(w.Apply(w.Ctx, pod("high", n.Name, "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/high"))
 	if got := w.passedOn("high").CNIVersion; got != "1.1.0" {
 		t.Errorf("the plugin was called with version %s", got)
 	}

@@ -19,10 +19,10 @@ import (
 func TestLives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
-	w.must(w.Apply(w.ctx, pod("peer", "node2", networks)))
-	w.must(w.WaitReady(w.ctx, "default/peer"))
+	w.Must(w.Apply(w.Ctx, pod("peer", "node2", networks)))
+	w.Must(w.WaitReady(w.Ctx, "default/peer"))
 	for _, c := range []struct {
 		name string
 		run  func(*world)
@@ -38,26 +38,24 @@ func TestLives(t *testing.T) {
 	} {
 		w.run(c.name, c.run)
 	}
-	w.must(w.Delete(w.ctx, pod("peer", "node2", networks)))
-	w.must(w.WaitGone(w.ctx, "default/peer"))
-	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+	w.Must(w.Delete(w.Ctx, pod("peer", "node2", networks)))
+	w.Must(w.WaitGone(w.Ctx, "default/peer"))
+	w.Must(lab.Eventually(w.Ctx, w.nothingLeft))
 }
 
 // made brings a pod up that goes with the test.
 func (w *world) made(name, manifest string) {
-	w.t.Helper()
 	id, _, _ := at(name)
-	w.must(w.Apply(w.ctx, manifest))
-	w.t.Cleanup(func() {
-		w.must(w.Delete(w.ctx, manifest))
-		w.must(w.WaitGone(w.ctx, id))
+	w.Must(w.Apply(w.Ctx, manifest))
+	w.T.Cleanup(func() {
+		w.Must(w.Delete(w.Ctx, manifest))
+		w.Must(w.WaitGone(w.Ctx, id))
 	})
-	w.must(w.WaitReady(w.ctx, id))
+	w.Must(w.WaitReady(w.Ctx, id))
 }
 
 // reachesPeer pings the peer on the other node, on both networks.
 func (w *world) reachesPeer(name string) {
-	w.t.Helper()
 	peer := w.links("peer")
 	for _, ifName := range []string{"net1", "net2"} {
 		for _, ip := range peer[ifName].ips() {
@@ -70,24 +68,23 @@ func (w *world) sandboxMadeAgain() {
 	w.made("a", pod("a", "node1", networks))
 	before := w.links("a")
 	n := w.Node("node1")
-	old, err := n.SandboxID(w.ctx, "default/a")
-	w.must(err)
-	w.must(n.KillPause(w.ctx, "default/a"))
-	w.must(lab.Eventually(w.ctx, func() error {
-		if id, err := n.SandboxID(w.ctx, "default/a"); err != nil || id == old {
+	old := w.sandboxID(n, "default/a")
+	w.Must(n.KillPause(w.Ctx, "default/a"))
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if id, err := n.SandboxID(w.Ctx, "default/a"); err != nil || id == old {
 			return fmt.Errorf("sandbox %.12s: %v", id, err)
 		}
 		return nil
 	}))
-	w.must(w.WaitReady(w.ctx, "default/a"))
-	w.must(lab.Eventually(w.ctx, func() error {
-		_, err := w.Exec(w.ctx, "default/a", "main", "/podtool", "ip")
+	w.Must(w.WaitReady(w.Ctx, "default/a"))
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		_, err := w.Exec(w.Ctx, "default/a", "main", "/podtool", "ip")
 		return err
 	}))
 	w.consistent("a", []string{"eth0", "net1", "net2"})
 	for _, ifName := range []string{"net1", "net2"} {
 		if got, want := fmt.Sprint(w.links("a")[ifName].ips()), fmt.Sprint(before[ifName].ips()); got != want {
-			w.t.Errorf("%s has %s after its sandbox was made again, had %s", ifName, got, want)
+			w.T.Errorf("%s has %s after its sandbox was made again, had %s", ifName, got, want)
 		}
 	}
 	w.reachesPeer("a")
@@ -95,11 +92,9 @@ func (w *world) sandboxMadeAgain() {
 
 func (w *world) agentRestarted() {
 	w.made("a", pod("a", "node1", networks))
-	_, err := w.Kubectl(w.ctx, "--namespace", "ovn-multinet", "rollout", "restart", "daemonset/agent")
-	w.must(err)
+	w.kubectl("--namespace", "ovn-multinet", "rollout", "restart", "daemonset/agent")
 	w.made("during", pod("during", "node1", networks))
-	_, err = w.Kubectl(w.ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=60s", "daemonset/agent")
-	w.must(err)
+	w.kubectl("--namespace", "ovn-multinet", "rollout", "status", "--timeout=60s", "daemonset/agent")
 	w.reachesPeer("a")
 	w.reachesPeer("during")
 }
@@ -107,8 +102,8 @@ func (w *world) agentRestarted() {
 func (w *world) runtimeRestarted() {
 	w.made("a", pod("a", "node1", networks))
 	n := w.Node("node1")
-	w.must(n.RestartContainerd(w.ctx))
-	w.must(n.RestartKubelet(w.ctx))
+	w.Must(n.RestartContainerd(w.Ctx))
+	w.Must(n.RestartKubelet(w.Ctx))
 	w.made("after", pod("after", "node1", networks))
 	w.reachesPeer("a")
 	w.reachesPeer("after")
@@ -137,16 +132,16 @@ func (w *world) initContainer() {
 func (w *world) staticPod() {
 	path := w.Node("node1").Path("/etc/kubernetes/manifests/static.yaml")
 	manifest := strings.TrimSuffix(strings.Replace(pod("static", "node1", networks), "  nodeName: node1\n", "", 1), "---\n")
-	w.must(os.WriteFile(path, []byte(manifest), 0o644))
-	w.t.Cleanup(func() {
-		w.must(os.Remove(path))
-		w.must(w.WaitGone(w.ctx, "default/static-node1"))
+	w.Must(os.WriteFile(path, []byte(manifest), 0o644))
+	w.T.Cleanup(func() {
+		w.Must(os.Remove(path))
+		w.Must(w.WaitGone(w.Ctx, "default/static-node1"))
 	})
-	w.must(lab.Eventually(w.ctx, func() error {
-		_, err := w.Pod(w.ctx, "default/static-node1")
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		_, err := w.Pod(w.Ctx, "default/static-node1")
 		return err
 	}))
-	w.must(w.WaitReady(w.ctx, "default/static-node1"))
+	w.Must(w.WaitReady(w.Ctx, "default/static-node1"))
 	w.consistent("static-node1", []string{"eth0", "net1", "net2"})
 	w.reachesPeer("static-node1")
 }
@@ -160,26 +155,26 @@ func (w *world) herd() {
 		names = append(names, "default/"+name)
 		manifests.WriteString(pod(name, fmt.Sprintf("node%d", i%2+1), networks))
 	}
-	w.must(w.Apply(w.ctx, manifests.String()))
-	w.must(w.WaitReady(w.ctx, names...))
-	list, err := w.Client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
-	w.must(err)
+	w.Must(w.Apply(w.Ctx, manifests.String()))
+	w.Must(w.WaitReady(w.Ctx, names...))
+	list, err := w.Client.CoreV1().Pods("default").List(w.Ctx, metav1.ListOptions{})
+	w.Must(err)
 	seen := map[string]string{}
 	for _, p := range list.Items {
 		for _, s := range statusOf(w, &p)[1:] {
 			for _, ip := range s.IPs {
 				if other := seen[ip]; other != "" {
-					w.t.Errorf("%s and %s both have %s", p.Name, other, ip)
+					w.T.Errorf("%s and %s both have %s", p.Name, other, ip)
 				}
 				seen[ip] = p.Name
 			}
 		}
 	}
 	if len(seen) != 51*3 { // the peer too; blue has one family, green two
-		w.t.Errorf("%d addresses are in use, want %d", len(seen), 51*3)
+		w.T.Errorf("%d addresses are in use, want %d", len(seen), 51*3)
 	}
-	w.must(w.Delete(w.ctx, manifests.String()))
-	w.must(w.WaitGone(w.ctx, names...))
+	w.Must(w.Delete(w.Ctx, manifests.String()))
+	w.Must(w.WaitGone(w.Ctx, names...))
 }
 
 // TestStatusOfOthersSurvives: our patch of the one annotation does not undo what others write into a pod's status at
@@ -187,17 +182,16 @@ func (w *world) herd() {
 func TestStatusOfOthersSurvives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	// A claim that its writer says is not needed: kubelet starts the pod once that stands in the status.
-	w.must(w.Apply(w.ctx, strings.Replace(pod("a", "node1", "blue"), "spec:", "spec:\n  resourceClaims: [{name: claim, resourceClaimTemplateName: none}]", 1)))
+	w.Must(w.Apply(w.Ctx, strings.Replace(pod("a", "node1", "blue"), "spec:", "spec:\n  resourceClaims: [{name: claim, resourceClaimTemplateName: none}]", 1)))
 	written := make(chan error, 1)
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.Ctx)
 	defer cancel()
 	go func() { written <- w.writeClaims(ctx, "a") }()
-	w.must(w.WaitReady(w.ctx, "default/a"))
-	w.must(<-written)
-	p, err := w.Pod(w.ctx, "default/a")
-	w.must(err)
+	w.Must(w.WaitReady(w.Ctx, "default/a"))
+	w.Must(<-written)
+	p := w.getPod("default/a")
 	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ResourceClaimStatuses[0].Name != "claim" {
 		t.Errorf("resourceClaimStatuses are %v, want the one that was written", p.Status.ResourceClaimStatuses)
 	}

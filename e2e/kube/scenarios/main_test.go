@@ -22,10 +22,10 @@ const networks = "blue,green"
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)+
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64","mtu":1400}`)))
-	w.must(w.Apply(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
-	w.must(w.WaitReady(w.ctx, "default/a", "default/b", "default/plain"))
+	w.Must(w.Apply(w.Ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
+	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b", "default/plain"))
 	for _, name := range []string{"a", "b"} {
 		w.consistent(name, []string{"eth0", "net1", "net2"})
 	}
@@ -48,9 +48,9 @@ func TestMainJob(t *testing.T) {
 		}
 	}
 	w.eventOf("a", "Normal", "NetworksAttached", "net1 on default/blue "+w.links("a")["net1"].ips()[0])
-	w.must(w.Delete(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
-	w.must(w.WaitGone(w.ctx, "default/a", "default/b", "default/plain"))
-	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+	w.Must(w.Delete(w.Ctx, pod("a", "node1", networks)+pod("b", "node2", networks)+pod("plain", "node1", "")))
+	w.Must(w.WaitGone(w.Ctx, "default/a", "default/b", "default/plain"))
+	w.Must(lab.Eventually(w.Ctx, w.nothingLeft))
 }
 
 // TestNADAfterPod: kubelet's retry heals a pod that was there before its network, and until then the pod's Events say
@@ -58,32 +58,31 @@ func TestMainJob(t *testing.T) {
 func TestNADAfterPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.must(w.Apply(w.ctx, pod("early", "node1", "late")))
+	w.Must(w.Apply(w.Ctx, pod("early", "node1", "late")))
 	w.eventOf("early", "Warning", "FailedCreatePodSandBox", "network default/late is not found")
-	w.must(w.Apply(w.ctx, nad("late", `{"type":"ovn-multinet","subnets":"10.3.0.0/24"}`)))
-	w.must(w.WaitReady(w.ctx, "default/early"))
+	w.Must(w.Apply(w.Ctx, nad("late", `{"type":"ovn-multinet","subnets":"10.3.0.0/24"}`)))
+	w.Must(w.WaitReady(w.Ctx, "default/early"))
 	w.consistent("early", []string{"eth0", "net1"})
 }
 
 // consistent holds a pod's network-status against its kernel and its pod IP against Flannel's.
 func (w *world) consistent(name string, want []string) {
-	w.t.Helper()
 	links, status := w.links(name), w.status(name)
 	if len(links) != len(want) || len(status) != len(want) {
-		w.t.Fatalf("pod %s has %d links, %d entries in its status, want %d", name, len(links), len(status), len(want))
+		w.T.Fatalf("pod %s has %d links, %d entries in its status, want %d", name, len(links), len(status), len(want))
 	}
 	for i, ifName := range want {
 		s, l := status[i], links[ifName]
 		if s.Interface != ifName || s.Mac != l.MAC || !slices.Equal(s.IPs, l.ips()) || s.Default != (i == 0) {
-			w.t.Errorf("pod %s: status %+v, kernel %+v", name, s, l)
+			w.T.Errorf("pod %s: status %+v, kernel %+v", name, s, l)
 		}
 		if i > 0 {
 			w.inOVN(name, s, l)
 		}
 	}
 	// kubelet tells the API of a new sandbox's address a moment after its start.
-	w.must(lab.Eventually(w.ctx, func() error {
-		p, err := w.Pod(w.ctx, "default/"+name)
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		p, err := w.Pod(w.Ctx, "default/"+name)
 		if err == nil && (len(p.Status.PodIPs) != 1 || p.Status.PodIP != links["eth0"].ips()[0]) {
 			err = fmt.Errorf("pod %s has the IPs %v in the API, want Flannel's alone, %v", name, p.Status.PodIPs, links["eth0"].ips())
 		}
@@ -93,38 +92,33 @@ func (w *world) consistent(name string, want []string) {
 
 // inOVN holds an interface against its port in NB, its plug on the pod's node and that node's journal.
 func (w *world) inOVN(name string, s nadv1.NetworkStatus, l link) {
-	w.t.Helper()
 	if s.Mtu != l.MTU {
-		w.t.Errorf("pod %s: %s has MTU %d, its status says %d", name, l.Name, l.MTU, s.Mtu)
+		w.T.Errorf("pod %s: %s has MTU %d, its status says %d", name, l.Name, l.MTU, s.Mtu)
 	}
 	// A static pod's own name has the node's at its end, for the runtime too.
 	port := "default/" + name + "/" + s.Interface
-	out, err := w.NBCtl(w.ctx, "--bare", "--columns=addresses", "find", "Logical_Switch_Port", "name="+port)
-	w.must(err)
+	out := w.nbctl("--bare", "--columns=addresses", "find", "Logical_Switch_Port", "name="+port)
 	if want := strings.Join(append([]string{l.MAC}, l.ips()...), " "); strings.TrimSpace(out) != want {
-		w.t.Errorf("port %s in NB has %q, want %q", port, strings.TrimSpace(out), want)
+		w.T.Errorf("port %s in NB has %q, want %q", port, strings.TrimSpace(out), want)
 	}
-	p, err := w.Pod(w.ctx, "default/"+name)
-	w.must(err)
+	p := w.getPod("default/" + name)
 	n := w.Node(p.Spec.NodeName)
-	out, err = n.VSCtl(w.ctx, "--bare", "--columns=external_ids", "find", "Interface", "external_ids:iface-id="+port)
-	w.must(err)
+	out, err := n.VSCtl(w.Ctx, "--bare", "--columns=external_ids", "find", "Interface", "external_ids:iface-id="+port)
+	w.Must(err)
 	if !strings.Contains(out, "ovn-installed=true") {
-		w.t.Errorf("plug of %s on %s: %q", port, n.Name, out)
+		w.T.Errorf("plug of %s on %s: %q", port, n.Name, out)
 	}
-	id, err := n.SandboxID(w.ctx, "default/"+name)
-	w.must(err)
+	id := w.sandboxID(n, "default/"+name)
 	if _, err := os.Stat(n.Path("/var/lib/cni/ovn-multinet/attached/" + id + "@eth0")); err != nil {
-		w.t.Errorf("journal of %s: %v", name, err)
+		w.T.Errorf("journal of %s: %v", name, err)
 	}
 }
 
 // eventOf waits for an Event of a pod or NAD whose message has the words.
 func (w *world) eventOf(name, kind, reason, words string) {
-	w.t.Helper()
 	_, namespace, name := at(name)
-	w.must(lab.Eventually(w.ctx, func() error {
-		list, err := w.Client.CoreV1().Events(namespace).List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		list, err := w.Client.CoreV1().Events(namespace).List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 		if err != nil {
 			return err
 		}
@@ -142,7 +136,7 @@ func (w *world) eventOf(name, kind, reason, words string) {
 // onlyNodes wants of the table of claims that it has nothing but the row of NB's owner, and what nodes say of themselves, each
 // node of the cluster.
 func (w *world) onlyNodes() error {
-	nodes, err := w.Client.CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
+	nodes, err := w.Client.CoreV1().Nodes().List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -150,7 +144,7 @@ func (w *world) onlyNodes() error {
 	for _, n := range nodes.Items {
 		want = append(want, "ovn-multinet node "+n.Name)
 	}
-	out, err := w.NBCtl(w.ctx, "--format=csv", "--no-headings", "--data=bare", "--columns=name", "list", "Copp")
+	out, err := w.NBCtl(w.Ctx, "--format=csv", "--no-headings", "--data=bare", "--columns=name", "list", "Copp")
 	if err != nil {
 		return err
 	}
@@ -164,7 +158,7 @@ func (w *world) onlyNodes() error {
 
 // nothingLeft looks for what pods could leave: ports in NB, plugs in OVS, journals.
 func (w *world) nothingLeft() error {
-	out, err := w.NBCtl(w.ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
+	out, err := w.NBCtl(w.Ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
 	if err != nil || strings.TrimSpace(out) != "" {
 		return fmt.Errorf("ports in NB: %q, %v", out, err)
 	}
@@ -172,11 +166,11 @@ func (w *world) nothingLeft() error {
 		return err
 	}
 	for _, n := range w.Nodes {
-		out, err := n.VSCtl(w.ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:iface-id!=""`)
+		out, err := n.VSCtl(w.Ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:iface-id!=""`)
 		if err != nil || strings.TrimSpace(out) != "" {
 			return fmt.Errorf("plugs on %s: %q, %v", n.Name, out, err)
 		}
-		out, err = n.Run(w.ctx, "find", "/var/lib/cni/ovn-multinet", "-type", "f")
+		out, err = n.Run(w.Ctx, "find", "/var/lib/cni/ovn-multinet", "-type", "f")
 		if err != nil || strings.TrimSpace(out) != "" {
 			return fmt.Errorf("journal on %s: %q, %v", n.Name, out, err)
 		}

@@ -33,17 +33,16 @@ const patience = 90 * time.Second
 
 // longer gives a test of many parts its time on a busy machine.
 func (w *world) longer(most time.Duration) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), most)
-	w.t.Cleanup(cancel)
-	w.ctx = ctx
+	ctx, cancel := context.WithTimeout(w.T.Context(), most)
+	w.T.Cleanup(cancel)
+	w.Ctx = ctx
 }
 
 // until waits for a state.
 func (w *world) until(is func() error) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	ctx, cancel := context.WithTimeout(w.Ctx, patience)
 	defer cancel()
-	w.must(lab.Eventually(ctx, is))
+	w.Must(lab.Eventually(ctx, is))
 }
 
 // stream is a pod that pings another one all the time, from the test's own process: what happens to kubelet or to the
@@ -69,12 +68,10 @@ const pingEvery = 20 * time.Millisecond
 
 // stream starts one from a pod's interface to an address, which it reaches already.
 func (w *world) stream(from, ifName, to string) *stream {
-	w.t.Helper()
 	id, _, _ := at(from)
-	p, err := w.Pod(w.ctx, id)
-	w.must(err)
-	path, err := w.Node(p.Spec.NodeName).PodNetNS(w.ctx, id)
-	w.must(err)
+	p := w.getPod(id)
+	path, err := w.Node(p.Spec.NodeName).PodNetNS(w.Ctx, id)
+	w.Must(err)
 	s := &stream{
 		name: from + " by " + ifName + " to " + to, to: netip.MustParseAddr(to), id: uint16(os.Getpid()),
 		open: map[uint64]bool{}, stop: make(chan struct{}),
@@ -87,14 +84,14 @@ func (w *world) stream(from, ifName, to string) *stream {
 		var err error
 		return errors.Join(raw.Control(func(fd uintptr) { err = syscall.BindToDevice(int(fd), ifName) }), err)
 	}}
-	w.must(ns.WithNetNSPath(path, func(ns.NetNS) (err error) {
-		s.conn, err = config.ListenPacket(w.ctx, network, "")
+	w.Must(ns.WithNetNSPath(path, func(ns.NetNS) (err error) {
+		s.conn, err = config.ListenPacket(w.Ctx, network, "")
 		return err
 	}))
 	s.finished.Go(s.send)
 	s.finished.Go(s.receive)
-	w.t.Cleanup(s.close)
-	w.must(s.comesBack(w.ctx))
+	w.T.Cleanup(s.close)
+	w.Must(s.comesBack(w.Ctx))
 	return s
 }
 
@@ -297,7 +294,7 @@ func (w *world) sandboxOf(p *corev1.Pod) (string, error) {
 	if id, ok := known.Load(p.UID); ok {
 		return id.(string), nil
 	}
-	id, err := w.Node(p.Spec.NodeName).SandboxID(w.ctx, p.Namespace+"/"+p.Name)
+	id, err := w.Node(p.Spec.NodeName).SandboxID(w.Ctx, p.Namespace+"/"+p.Name)
 	if err == nil && podIsReady(p) {
 		known.Store(p.UID, id)
 	}
@@ -317,7 +314,7 @@ func (w *world) wanted(others []string) ([]string, error) {
 		lines = append(lines, "claim ovn-multinet node "+n.Name)
 	}
 	lines = append(lines, others...)
-	pods, err := w.Client.CoreV1().Pods("").List(w.ctx, metav1.ListOptions{})
+	pods, err := w.Client.CoreV1().Pods("").List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -369,7 +366,7 @@ func networksOf(annotation string) (names []string, err error) {
 
 // there lists what there is.
 func (w *world) there() ([]string, error) {
-	ports, err := tableOf(w.NBCtl(w.ctx, "--format=json", "--columns=name,external_ids", "list", "Logical_Switch_Port"))
+	ports, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name,external_ids", "list", "Logical_Switch_Port"))
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +375,7 @@ func (w *world) there() ([]string, error) {
 		ids := r.ids("external_ids")
 		lines = append(lines, strings.TrimSpace("port "+r.text("name")+" of "+ids["ovn-multinet/sandbox"]+" "+ids["ovn-multinet/pod-uid"]+" "+ids["ovn-multinet/node"]))
 	}
-	claims, err := tableOf(w.NBCtl(w.ctx, "--format=json", "--columns=name,external_ids", "list", "Copp"))
+	claims, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name,external_ids", "list", "Copp"))
 	if err != nil {
 		return nil, err
 	}
@@ -404,7 +401,7 @@ func (w *world) there() ([]string, error) {
 // thereOn lists what there is on a node: the database of Open vSwitch, what ovs-vswitchd makes of it, the kernel's links, the
 // plugin's files.
 func (w *world) thereOn(n *kube.Node) (lines []string, err error) {
-	plugs, err := tableOf(n.VSCtl(w.ctx, "--no-wait", "--format=json", "--columns=name,external_ids,ofport,error", "list", "Interface"))
+	plugs, err := tableOf(n.VSCtl(w.Ctx, "--no-wait", "--format=json", "--columns=name,external_ids,ofport,error", "list", "Interface"))
 	if err != nil {
 		return nil, err
 	}
@@ -416,7 +413,7 @@ func (w *world) thereOn(n *kube.Node) (lines []string, err error) {
 			lines = append(lines, "error of "+r.text("name")+": "+r.text("error"))
 		}
 	}
-	out, err := n.Run(w.ctx, "ovs-ofctl", "show", "unix:/run/openvswitch/br-int.mgmt")
+	out, err := n.Run(w.Ctx, "ovs-ofctl", "show", "unix:/run/openvswitch/br-int.mgmt")
 	if err != nil {
 		return nil, err
 	}

@@ -37,16 +37,14 @@ type state struct {
 }
 
 func (w *world) nads(namespace string) nadtyped.NetworkAttachmentDefinitionInterface {
-	w.t.Helper()
 	client, err := nadclient.NewForConfig(w.REST)
-	w.must(err)
+	w.Must(err)
 	return client.K8sCniCncfIoV1().NetworkAttachmentDefinitions(namespace)
 }
 
 func (w *world) nad(name string) (*nadv1.NetworkAttachmentDefinition, error) {
-	w.t.Helper()
 	_, namespace, name := at(name)
-	return w.nads(namespace).Get(w.ctx, name, metav1.GetOptions{})
+	return w.nads(namespace).Get(w.Ctx, name, metav1.GetOptions{})
 }
 
 // stateOf reads a NAD's annotation; without one it is the zero state.
@@ -59,9 +57,8 @@ func stateOf(n *nadv1.NetworkAttachmentDefinition) (s state, err error) {
 
 // becomes waits for the state of a NAD's network: ready, or not for a reason with the words. It returns the NAD.
 func (w *world) becomes(name string, ready bool, words string) *nadv1.NetworkAttachmentDefinition {
-	w.t.Helper()
 	var n *nadv1.NetworkAttachmentDefinition
-	w.must(lab.Eventually(w.ctx, func() (err error) {
+	w.Must(lab.Eventually(w.Ctx, func() (err error) {
 		if n, err = w.nad(name); err != nil {
 			return err
 		}
@@ -72,22 +69,20 @@ func (w *world) becomes(name string, ready bool, words string) *nadv1.NetworkAtt
 		return err
 	}))
 	if !slices.Contains(n.Finalizers, finalizer) {
-		w.t.Errorf("%s has the finalizers %q, want %s among them", name, n.Finalizers, finalizer)
+		w.T.Errorf("%s has the finalizers %q, want %s among them", name, n.Finalizers, finalizer)
 	}
 	return n
 }
 
 // deleteNAD asks for a NAD's end and does not wait for it.
 func (w *world) deleteNAD(name string) {
-	w.t.Helper()
 	_, namespace, name := at(name)
-	w.must(w.nads(namespace).Delete(w.ctx, name, metav1.DeleteOptions{}))
+	w.Must(w.nads(namespace).Delete(w.Ctx, name, metav1.DeleteOptions{}))
 }
 
 // nadGone waits for the end of a NAD, and sees that its network's switch has gone before.
 func (w *world) nadGone(name, network string) {
-	w.t.Helper()
-	w.must(lab.Eventually(w.ctx, func() error {
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		n, err := w.nad(name)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -98,15 +93,13 @@ func (w *world) nadGone(name, network string) {
 		return err
 	}))
 	if rows := w.rows("Logical_Switch", "name", "name="+network); len(rows) > 0 {
-		w.t.Errorf("%s is gone, but its logical switch is not", name)
+		w.T.Errorf("%s is gone, but its logical switch is not", name)
 	}
 }
 
 // rows lists the words in a column of the rows in NB that have what is asked for, sorted.
 func (w *world) rows(table, column string, conditions ...string) []string {
-	w.t.Helper()
-	out, err := w.NBCtl(w.ctx, append([]string{"--bare", "--columns=" + column, "find", table}, conditions...)...)
-	w.must(err)
+	out := w.nbctl(append([]string{"--bare", "--columns=" + column, "find", table}, conditions...)...)
 	words := strings.Fields(out)
 	slices.Sort(words)
 	return words
@@ -114,7 +107,6 @@ func (w *world) rows(table, column string, conditions ...string) []string {
 
 // sandboxFails waits for kubelet's Event of a pod that is not brought up.
 func (w *world) sandboxFails(name, words string) {
-	w.t.Helper()
 	w.eventOf(name, "Warning", "FailedCreatePodSandBox", words)
 }
 
@@ -127,11 +119,10 @@ type history struct {
 
 // follow records a NAD's history until the end of the test.
 func (w *world) follow(name string) *history {
-	w.t.Helper()
 	_, namespace, short := at(name)
-	watching, err := w.nads(namespace).Watch(w.ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", short).String()})
-	w.must(err)
-	w.t.Cleanup(watching.Stop)
+	watching, err := w.nads(namespace).Watch(w.Ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", short).String()})
+	w.Must(err)
+	w.T.Cleanup(watching.Stop)
 	h := &history{}
 	go func() {
 		for e := range watching.ResultChan() {
@@ -162,11 +153,10 @@ func entry(n *nadv1.NetworkAttachmentDefinition) string {
 
 // hasHistory holds a NAD's whole history, up to how it is now, against the wanted one.
 func (w *world) hasHistory(name string, h *history, want ...string) {
-	w.t.Helper()
 	n, err := w.nad(name)
-	w.must(err)
+	w.Must(err)
 	var got []string
-	w.must(lab.Eventually(w.ctx, func() error {
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		got = slices.Clone(h.entries)
@@ -176,7 +166,7 @@ func (w *world) hasHistory(name string, h *history, want ...string) {
 		return nil
 	}))
 	if !slices.Equal(got, want) {
-		w.t.Errorf("%s was written as %q, want %q", name, got, want)
+		w.T.Errorf("%s was written as %q, want %q", name, got, want)
 	}
 }
 
@@ -185,9 +175,8 @@ func TestNetworks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "OVN_MULTINET_JOINING_NAMESPACES: friends")
 	for _, namespace := range []string{"shop", "friends", "strangers"} {
-		_, err := w.Kubectl(w.ctx, "create", "namespace", namespace)
-		w.must(err)
-		w.must(w.WaitAccount(w.ctx, namespace))
+		w.kubectl("create", "namespace", namespace)
+		w.Must(w.WaitAccount(w.Ctx, namespace))
 	}
 	w.run("refused and healed", (*world).refusedAndHealed)
 	w.run("updated with pods on it", (*world).updatedWithPods)
@@ -195,7 +184,7 @@ func TestNetworks(t *testing.T) {
 	w.run("foreign port", (*world).foreignPort)
 	w.run("router", (*world).router)
 	w.run("shared by name", (*world).sharedByName)
-	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+	w.Must(lab.Eventually(w.Ctx, w.nothingLeft))
 	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Router_Port"} {
 		if names := w.rows(table, "name"); len(names) > 0 {
 			t.Errorf("%s in NB without a NAD: %q", table, names)
@@ -207,36 +196,34 @@ func TestNetworks(t *testing.T) {
 // written once for each thing that there is to say.
 func (w *world) refusedAndHealed() {
 	h := w.follow("typo")
-	w.must(w.Apply(w.ctx, nad("typo", `{"type":"ovn-multinet","subnet":"10.4.0.0/24"}`)))
+	w.Must(w.Apply(w.Ctx, nad("typo", `{"type":"ovn-multinet","subnet":"10.4.0.0/24"}`)))
 	const line = `network default/typo: unknown key "subnet", did you mean "subnets"?`
 	w.becomes("typo", false, line)
 	w.eventOf("typo", "Warning", "NetworkRefused", line)
 	pods := pod("early", "node1", "typo") + pod("other", "node2", "typo")
-	w.must(w.Apply(w.ctx, pods))
+	w.Must(w.Apply(w.Ctx, pods))
 	w.sandboxFails("early", line)
 
-	w.must(w.Apply(w.ctx, nad("typo", `{"type":"ovn-multinet","subnets":"10.4.0.0/24"}`)))
+	w.Must(w.Apply(w.Ctx, nad("typo", `{"type":"ovn-multinet","subnets":"10.4.0.0/24"}`)))
 	healed := w.becomes("typo", true, "")
 	w.eventOf("typo", "Normal", "NetworkReady", "")
-	w.must(w.WaitReady(w.ctx, "default/early", "default/other"))
+	w.Must(w.WaitReady(w.Ctx, "default/early", "default/other"))
 	w.consistent("early", []string{"eth0", "net1"})
 	w.reaches("early", "net1", w.links("other")["net1"].ips()[0])
 
 	// New controllers look at every NAD and have nothing to say of this one.
-	_, err := w.Kubectl(w.ctx, "--namespace=ovn-multinet", "rollout", "restart", "deployment/controller")
-	w.must(err)
-	_, err = w.Kubectl(w.ctx, "--namespace=ovn-multinet", "rollout", "status", "--timeout=60s", "deployment/controller")
-	w.must(err)
-	w.must(w.Apply(w.ctx, nad("after", `{"type":"ovn-multinet"}`)))
+	w.kubectl("--namespace=ovn-multinet", "rollout", "restart", "deployment/controller")
+	w.kubectl("--namespace=ovn-multinet", "rollout", "status", "--timeout=60s", "deployment/controller")
+	w.Must(w.Apply(w.Ctx, nad("after", `{"type":"ovn-multinet"}`)))
 	w.becomes("after", true, "")
 	if now := w.becomes("typo", true, ""); now.ResourceVersion != healed.ResourceVersion {
-		w.t.Errorf("a NAD with nothing new was written: resource version %s, before %s", now.ResourceVersion, healed.ResourceVersion)
+		w.T.Errorf("a NAD with nothing new was written: resource version %s, before %s", now.ResourceVersion, healed.ResourceVersion)
 	}
 	const held = "[" + finalizer + "]"
 	w.hasHistory("typo", h, "nothing []", "refused "+held, "refused "+held, "ready "+held) // made, told, edited, told
 
-	w.must(w.Delete(w.ctx, pods))
-	w.must(w.WaitGone(w.ctx, "default/early", "default/other"))
+	w.Must(w.Delete(w.Ctx, pods))
+	w.Must(w.WaitGone(w.Ctx, "default/early", "default/other"))
 	w.deleteNAD("typo")
 	w.deleteNAD("after")
 	w.nadGone("typo", "default/typo")
@@ -246,28 +233,28 @@ func (w *world) refusedAndHealed() {
 // updatedWithPods: a change that would cut pods off is refused, and what was in force stays in force, for new pods
 // too; one that leaves them as they are is taken.
 func (w *world) updatedWithPods() {
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		pod("a", "node1", "blue")+pod("b", "node2", "blue")))
-	w.must(w.WaitReady(w.ctx, "default/a", "default/b"))
+	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b"))
 	b := w.links("b")["net1"].ips()[0]
 	done := w.keepsReaching("a", "net1", b)
 
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.5.0.0/16"}`)))
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.5.0.0/16"}`)))
 	const line = "subnets: 10.1.0.0/16 cannot become 10.5.0.0/16"
 	w.becomes("blue", false, line)
 	w.eventOf("blue", "Warning", "NetworkRefused", line)
 	w.made("c", pod("c", "node1", "blue"))
 	if ip := w.links("c")["net1"].ips()[0]; !strings.HasPrefix(ip, "10.1.") {
-		w.t.Errorf("a pod got %s of a subnet that was refused", ip)
+		w.T.Errorf("a pod got %s of a subnet that was refused", ip)
 	}
 	w.reaches("c", "net1", b)
 	w.toolShows("blue", line, b)
 
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)))
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)))
 	w.becomes("blue", true, "")
 	w.made("d", pod("d", "node1", "blue"))
 	if routes, want := w.routes("d"), "10.99.0.0/16 via 10.1.0.1 dev net1"; !slices.Contains(routes, want) {
-		w.t.Errorf("a new pod has the routes %q, want %q among them", routes, want)
+		w.T.Errorf("a new pod has the routes %q, want %q among them", routes, want)
 	}
 	w.reaches("d", "net1", b)
 	done()
@@ -276,9 +263,7 @@ func (w *world) updatedWithPods() {
 // toolShows asks `kubectl multinet`, which finds database and certificates in the cluster, for the network and its three
 // pods, of which b has the address.
 func (w *world) toolShows(name, reason, b string) {
-	w.t.Helper()
-	text, err := w.Multinet(w.ctx, "network", "show", name, "-o", "json")
-	w.must(err)
+	text := w.multinet("network", "show", name, "-o", "json")
 	var n struct {
 		Name, Reason string
 		Ready        bool
@@ -292,22 +277,22 @@ func (w *world) toolShows(name, reason, b string) {
 			Up                   bool
 		}
 	}
-	w.must(json.Unmarshal([]byte(text), &n))
+	w.Must(json.Unmarshal([]byte(text), &n))
 	if n.Name != "default/"+name || n.Ready || !strings.Contains(n.Reason, reason) {
-		w.t.Errorf("the tool says %+v", n)
+		w.T.Errorf("the tool says %+v", n)
 	}
 	if got, want := fmt.Sprint(n.Subnets), "[{10.1.0.0/16 3 65530}]"; got != want {
-		w.t.Errorf("the tool counts %s, want %s", got, want)
+		w.T.Errorf("the tool counts %s, want %s", got, want)
 	}
 	var pods []string
 	for _, p := range n.Ports {
 		pods = append(pods, fmt.Sprint(p.Namespace, "/", p.Pod, " ", p.Node, " ", p.Up))
 		if p.Pod == "b" && !slices.Equal(p.Addresses, []string{b}) {
-			w.t.Errorf("the tool says that b has %q, it has %s", p.Addresses, b)
+			w.T.Errorf("the tool says that b has %q, it has %s", p.Addresses, b)
 		}
 	}
 	if want := []string{"default/a node1 true", "default/b node2 true", "default/c node1 true"}; !slices.Equal(pods, want) {
-		w.t.Errorf("the tool lists %q, want %q", pods, want)
+		w.T.Errorf("the tool lists %q, want %q", pods, want)
 	}
 }
 
@@ -318,11 +303,11 @@ func (w *world) deletedWithPods() {
 	w.becomes("blue", false, "pod default/a")
 	w.becomes("blue", false, "pod default/b")
 	w.eventOf("blue", "Warning", "NetworkInUse", "pod default/a")
-	w.must(w.Apply(w.ctx, pod("late", "node2", "blue")))
+	w.Must(w.Apply(w.Ctx, pod("late", "node2", "blue")))
 	w.sandboxFails("late", "network default/blue is being deleted")
 	done()
-	w.must(w.Delete(w.ctx, pod("late", "node2", "blue")+pod("b", "node2", "blue")))
-	w.must(lab.Eventually(w.ctx, func() error {
+	w.Must(w.Delete(w.Ctx, pod("late", "node2", "blue")+pod("b", "node2", "blue")))
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		n, err := w.nad("blue")
 		if err != nil {
 			return err
@@ -332,25 +317,23 @@ func (w *world) deletedWithPods() {
 		}
 		return nil
 	}))
-	w.must(w.Delete(w.ctx, pod("a", "node1", "blue")))
+	w.Must(w.Delete(w.Ctx, pod("a", "node1", "blue")))
 	w.nadGone("blue", "default/blue")
 }
 
 // foreignPort: a machine outside Kubernetes holds a network as a pod does, and its owner may have it gone all the same.
 func (w *world) foreignPort() {
-	w.must(w.Apply(w.ctx, nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16"}`)))
+	w.Must(w.Apply(w.Ctx, nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16"}`)))
 	w.becomes("green", true, "")
 	w.made("g", pod("g", "node1", "green"))
-	_, err := w.NBCtl(w.ctx, "lsp-add", "default/green", "printer")
-	w.must(err)
+	w.nbctl("lsp-add", "default/green", "printer")
 	w.deleteNAD("green")
 	w.becomes("green", false, "port printer (not ours)")
 	w.becomes("green", false, "pod default/g")
-	_, err = w.Kubectl(w.ctx, "annotate", "network-attachment-definition", "green", forceAnnotation+"=true")
-	w.must(err)
+	w.kubectl("annotate", "network-attachment-definition", "green", forceAnnotation+"=true")
 	w.nadGone("green", "default/green")
 	if ports := w.rows("Logical_Switch_Port", "name"); len(ports) > 0 {
-		w.t.Errorf("ports outlived their network: %q", ports)
+		w.T.Errorf("ports outlived their network: %q", ports)
 	}
 }
 
@@ -363,31 +346,31 @@ func (w *world) router() {
 		nad("shop/back", fmt.Sprintf(routed, "10.22.0.0/24", "10.21.0.0/24", "")) +
 		nad("alone", `{"type":"ovn-multinet","subnets":"10.23.0.0/24","routes":[{"dst":"10.21.0.0/24"},{"dst":"10.22.0.0/24"}]}`)
 	pods := pod("front", "node1", "front") + pod("shop/back", "node2", "back") + pod("alone", "node1", "alone")
-	w.must(w.Apply(w.ctx, nads+pods))
-	w.must(w.WaitReady(w.ctx, "default/front", "shop/back", "default/alone"))
+	w.Must(w.Apply(w.Ctx, nads+pods))
+	w.Must(w.WaitReady(w.Ctx, "default/front", "shop/back", "default/alone"))
 	front, back := w.links("front")["net1"].ips()[0], w.links("shop/back")["net1"].ips()[0]
 	w.reaches("front", "net1", back)
 	w.reaches("shop/back", "net1", front)
 	// A port that OVN does not know as a router's answers no ARP for the gateway.
 	for _, ip := range []string{front, back} {
-		if err := w.ping(w.ctx, "alone", "net1", ip, 1, time.Second); err == nil {
-			w.t.Errorf("a pod on a network without a router reaches %s", ip)
+		if err := w.ping(w.Ctx, "alone", "net1", ip, 1, time.Second); err == nil {
+			w.T.Errorf("a pod on a network without a router reaches %s", ip)
 		}
 	}
 	ports := w.rows("Logical_Router_Port", "name")
 	if want := []string{"default/trade:default/front", "default/trade:shop/back"}; !slices.Equal(ports, want) {
-		w.t.Errorf("ports of routers are %q, want %q", ports, want)
+		w.T.Errorf("ports of routers are %q, want %q", ports, want)
 	}
-	w.must(w.Delete(w.ctx, pods))
-	w.must(w.Delete(w.ctx, nads)) // waits for their end
+	w.Must(w.Delete(w.Ctx, pods))
+	w.Must(w.Delete(w.Ctx, nads)) // waits for their end
 }
 
 // sharedByName: NADs of ovn-kubernetes' type with one name are one network, as far as they agree and are let.
 func (w *world) sharedByName() {
 	const east, west = `{"type":"ovn-k8s-cni-overlay","name":"tenant","subnets":"10.31.0.0/16"}`, `{"type":"ovn-k8s-cni-overlay","name":"tenant","subnets":"10.32.0.0/16"}`
-	w.must(w.Apply(w.ctx, nad("east", east)))
+	w.Must(w.Apply(w.Ctx, nad("east", east)))
 	w.becomes("east", true, "")
-	w.must(w.Apply(w.ctx, nad("friends/too", east)+nad("west", west)+nad("strangers/too", east)))
+	w.Must(w.Apply(w.Ctx, nad("friends/too", east)+nad("west", west)+nad("strangers/too", east)))
 	w.becomes("friends/too", true, "")
 	const differs, stranger = "subnets: 10.32.0.0/16 is not 10.31.0.0/16", "namespace strangers may not join it"
 	for name, words := range map[string]string{"west": differs, "strangers/too": stranger} {
@@ -395,11 +378,11 @@ func (w *world) sharedByName() {
 		w.eventOf(name, "Warning", "NetworkRefused", words)
 	}
 	pods := pod("e", "node1", "east") + pod("friends/f", "node2", "too") + pod("w", "node1", "west") + pod("strangers/s", "node2", "too")
-	w.must(w.Apply(w.ctx, pods))
-	w.must(w.WaitReady(w.ctx, "default/e", "friends/f"))
+	w.Must(w.Apply(w.Ctx, pods))
+	w.Must(w.WaitReady(w.Ctx, "default/e", "friends/f"))
 	w.reaches("e", "net1", w.links("friends/f")["net1"].ips()[0])
 	w.sandboxFails("w", "network default/west: refused: it differs from default/east")
 	w.sandboxFails("strangers/s", "network strangers/too: refused: network tenant is of namespace default, and "+stranger)
-	w.must(w.Delete(w.ctx, pods))
-	w.must(w.Delete(w.ctx, nad("east", east)+nad("friends/too", east)+nad("west", west)+nad("strangers/too", east)))
+	w.Must(w.Delete(w.Ctx, pods))
+	w.Must(w.Delete(w.Ctx, nad("east", east)+nad("friends/too", east)+nad("west", west)+nad("strangers/too", east)))
 }

@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -30,16 +29,14 @@ const held = `[{"name":"blue","ips":["10.1.200.77/16"]},{"name":"green"}]`
 // before that what no DEL is ever called for.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	t.Cleanup(cancel)
-	w := &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w := bareWorld(t, kube.Options{Nodes: 2}, 10*time.Minute)
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64","excludeSubnets":"10.2.255.0/24"}`)+pod("early", "node2", networks)))
-	w.must(w.WaitReady(w.ctx, "default/early"))
+	w.Must(w.WaitReady(w.Ctx, "default/early"))
 	// Pods that are gone are not for the controller to find here.
-	w.must(w.InstallProduct(w.ctx, "OVN_MULTINET_RECONCILE_PERIOD: 6s", "OVN_MULTINET_ORPHAN_PERIOD: 1h"))
-	w.must(w.Apply(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
-	w.must(w.WaitReady(w.ctx, "default/a", "default/b"))
+	w.Must(w.InstallProduct(w.Ctx, "OVN_MULTINET_RECONCILE_PERIOD: 6s", "OVN_MULTINET_ORPHAN_PERIOD: 1h"))
+	w.Must(w.Apply(w.Ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
+	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b"))
 	for _, c := range []struct {
 		name string
 		part func(*world)
@@ -57,7 +54,7 @@ func TestOutages(t *testing.T) {
 			t.FailNow() // what comes after would only fail of the same
 		}
 	}
-	w.must(w.Delete(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
+	w.Must(w.Delete(w.Ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
 	w.until(w.nothingLeft)
 }
 
@@ -65,16 +62,16 @@ func TestOutages(t *testing.T) {
 // it is made again.
 func (w *world) thereBefore() {
 	w.eventOf("early", "Warning", "NetworksMissing", "the pod started while ovn-multinet was not chained on this node, and has none of its networks; delete it")
-	list, err := w.Client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=early,reason=NetworksMissing"})
-	w.must(err)
+	list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=early,reason=NetworksMissing"})
+	w.Must(err)
 	if len(list.Items) != 1 || list.Items[0].Count > 1 || list.Items[0].Series != nil {
-		w.t.Errorf("pod early was told more than once: %+v", list.Items)
+		w.T.Errorf("pod early was told more than once: %+v", list.Items)
 	}
 	if links := w.links("early"); len(links) != 1 {
-		w.t.Errorf("pod early has %v, want the primary network's interface alone", links)
+		w.T.Errorf("pod early has %v, want the primary network's interface alone", links)
 	}
-	w.must(w.Delete(w.ctx, pod("early", "node2", networks)))
-	w.must(w.WaitGone(w.ctx, "default/early"))
+	w.Must(w.Delete(w.Ctx, pod("early", "node2", networks)))
+	w.Must(w.WaitGone(w.Ctx, "default/early"))
 	w.made("early", pod("early", "node2", networks))
 	w.consistent("early", []string{"eth0", "net1", "net2"})
 	w.until(func() error { return w.exact() })
@@ -87,26 +84,23 @@ func (w *world) delNeverComes() {
 	n1, n2 := w.Node("node1"), w.Node("node2")
 	others := []string{"port machine of", "node1 switched machine"}
 	before := w.machineBeside(n1)
-	w.must(w.Apply(w.ctx, pod("unwritten", "node1", "green")+pod("lost", "node2", "green")))
-	w.must(w.WaitReady(w.ctx, "default/unwritten", "default/lost"))
+	w.Must(w.Apply(w.Ctx, pod("unwritten", "node1", "green")+pod("lost", "node2", "green")))
+	w.Must(w.WaitReady(w.Ctx, "default/unwritten", "default/lost"))
 	w.until(func() error { return w.exact(others...) })
-	unwritten, err := n1.SandboxID(w.ctx, "default/unwritten")
-	w.must(err)
-	lost, err := n2.SandboxID(w.ctx, "default/lost")
-	w.must(err)
+	unwritten := w.sandboxID(n1, "default/unwritten")
+	lost := w.sandboxID(n2, "default/lost")
 
-	w.must(os.Remove(n1.Path(filepath.Join(onNode, "attached", unwritten+"@eth0"))))
+	w.Must(os.Remove(n1.Path(filepath.Join(onNode, "attached", unwritten+"@eth0"))))
 	w.eventOf("unwritten", "Warning", "JournalLost", "the node's journal of this pod's networks is lost")
 	// An operator reaches an agent by kubelet: until that is back, this one looks at nothing.
 	agent := w.agentOn("node2")
 	w.signal(agent, "SIGSTOP")
-	w.must(n2.Kubelet.Stop(w.ctx))
-	w.must(n2.LoseSandbox(w.ctx, "default/lost"))
+	w.Must(n2.Kubelet.Stop(w.Ctx))
+	w.Must(n2.LoseSandbox(w.Ctx, "default/lost"))
 	for _, name := range []string{"unwritten", "lost"} {
-		_, err := w.Kubectl(w.ctx, "delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
-		w.must(err)
+		w.kubectl("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 	}
-	w.must(n2.Kubelet.Restart(w.ctx))
+	w.Must(n2.Kubelet.Restart(w.Ctx))
 	w.signal(agent, "SIGCONT")
 	const soon = "goes when it is seen again"
 	w.told(n1, unwritten, "default/unwritten", "default/unwritten/net1", agentapi.HostVeth(unwritten, "net1"), soon)
@@ -115,26 +109,23 @@ func (w *world) delNeverComes() {
 	// What is in the journal is the plugin's, at its next call.
 	w.told(n2, lost, "default/lost", "-", "-", "waits for the plugin's next call")
 	w.toldOfAll(lost)
-	w.must(w.Apply(w.ctx, pod("next", "node2", "green")))
-	w.must(w.WaitReady(w.ctx, "default/next"))
-	w.must(w.Delete(w.ctx, pod("next", "node2", "green")))
+	w.Must(w.Apply(w.Ctx, pod("next", "node2", "green")))
+	w.Must(w.WaitReady(w.Ctx, "default/next"))
+	w.Must(w.Delete(w.Ctx, pod("next", "node2", "green")))
 	w.until(func() error { return w.exact(others...) })
 	if after := w.rowsOfMachine(n1); after != before {
-		w.t.Errorf("rows of others are\n%s\nwere\n%s", after, before)
+		w.T.Errorf("rows of others are\n%s\nwere\n%s", after, before)
 	}
-	_, err = w.NBCtl(w.ctx, "lsp-del", "machine")
-	w.must(err)
+	w.nbctl("lsp-del", "machine")
 }
 
 // machineBeside plugs a machine that is nobody's pod, on a pod's network, and returns its rows.
 func (w *world) machineBeside(n *kube.Node) string {
-	w.t.Helper()
 	const mac, ip = "02:00:00:00:02:09", "10.2.255.9"
-	_, err := w.NBCtl(w.ctx, "lsp-add", "default/green", "machine", "--", "lsp-set-addresses", "machine", mac+" "+ip)
-	w.must(err)
-	m, err := n.NewMachine(w.ctx, "machine", mac, ip+"/16")
-	w.must(err)
-	w.t.Cleanup(func() { w.must(m.Close(w.ctx)) })
+	w.nbctl("lsp-add", "default/green", "machine", "--", "lsp-set-addresses", "machine", mac+" "+ip)
+	m, err := n.NewMachine(w.Ctx, "machine", mac, ip+"/16")
+	w.Must(err)
+	w.T.Cleanup(func() { w.Must(m.Close(w.Ctx)) })
 	w.until(func() error {
 		if rows := w.rowsOfMachine(n); !strings.Contains(rows, "ovn-installed=true") {
 			return fmt.Errorf("the machine has no flows:\n%s", rows)
@@ -145,17 +136,14 @@ func (w *world) machineBeside(n *kube.Node) string {
 }
 
 func (w *world) rowsOfMachine(n *kube.Node) string {
-	w.t.Helper()
-	port, err := w.NBCtl(w.ctx, "--bare", "--columns=_uuid,name,addresses,external_ids", "find", "Logical_Switch_Port", "name=machine")
-	w.must(err)
-	plug, err := n.VSCtl(w.ctx, "--bare", "--columns=_uuid,name,external_ids", "find", "Interface", "name=machine")
-	w.must(err)
+	port := w.nbctl("--bare", "--columns=_uuid,name,addresses,external_ids", "find", "Logical_Switch_Port", "name=machine")
+	plug, err := n.VSCtl(w.Ctx, "--bare", "--columns=_uuid,name,external_ids", "find", "Interface", "name=machine")
+	w.Must(err)
 	return port + "\n" + plug
 }
 
 // told has an operator ask what of containers that are gone would go from a node: that of one pod.
 func (w *world) told(n *kube.Node, sandbox, pod, ports, hostEnds, state string) {
-	w.t.Helper()
 	head := []string{"CONTAINER", "POD", "REASON", "PORTS", "HOST ENDS", "OTHER PLUGINS", "STATE"}
 	line := []string{sandbox[:12], pod, "pod " + pod + " is gone", ports, hostEnds, "-", state}
 	var first, second string
@@ -165,7 +153,7 @@ func (w *world) told(n *kube.Node, sandbox, pod, ports, hostEnds, state string) 
 	}
 	want := strings.TrimSpace(first) + "\n" + strings.TrimSpace(second)
 	w.until(func() error {
-		got, err := w.Multinet(w.ctx, "gc", "--node", n.Name, "--dry-run")
+		got, err := w.Multinet(w.Ctx, "gc", "--node", n.Name, "--dry-run")
 		if err == nil && strings.TrimSpace(got) != want {
 			err = fmt.Errorf("kubectl multinet gc says\n%s\nwant\n%s", got, want)
 		}
@@ -175,20 +163,17 @@ func (w *world) told(n *kube.Node, sandbox, pod, ports, hostEnds, state string) 
 
 // toldOfAll has an operator ask all nodes: of one container is something left, on the second node.
 func (w *world) toldOfAll(sandbox string) {
-	w.t.Helper()
-	text, err := w.Multinet(w.ctx, "gc", "--dry-run")
-	w.must(err)
+	text := w.multinet("gc", "--dry-run")
 	const nothing = "nothing is left on this node of containers that are gone"
 	for _, section := range []string{"node node1\n" + nothing + "\nnode node2\nCONTAINER ", "\n" + sandbox[:12] + " "} {
 		if !strings.Contains(text, section) {
-			w.t.Errorf("kubectl multinet gc of all nodes says\n%s\nwant in it\n%s", text, section)
+			w.T.Errorf("kubectl multinet gc of all nodes says\n%s\nwant in it\n%s", text, section)
 		}
 	}
-	text, err = w.Multinet(w.ctx, "gc", "--dry-run", "--output", "json")
-	w.must(err)
+	text = w.multinet("gc", "--dry-run", "--output", "json")
 	var all map[string][]agentapi.StaleSandbox
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 || len(all["node1"]) != 0 || len(all["node2"]) != 1 || all["node2"][0].ContainerID != sandbox {
-		w.t.Errorf("kubectl multinet gc of all nodes, as JSON: %v: %s", err, text)
+		w.T.Errorf("kubectl multinet gc of all nodes, as JSON: %v: %s", err, text)
 	}
 }
 
@@ -203,42 +188,39 @@ type outage struct {
 // without sees what an outage does. Plain pods start as if nothing were wrong. One with networks fails in words that say what is
 // missing, and heals by kubelet's own retry. Pods are deleted at once; what is left of them goes when it can.
 func (w *world) without(o outage) {
-	w.t.Helper()
 	old, plain, late := pod("old", "node1", held), pod("plain", "node1", ""), pod("late", "node1", networks)
-	w.must(w.Apply(w.ctx, old))
-	w.must(w.WaitReady(w.ctx, "default/old"))
-	sandbox, err := w.Node("node1").SandboxID(w.ctx, "default/old")
-	w.must(err)
+	w.Must(w.Apply(w.Ctx, old))
+	w.Must(w.WaitReady(w.Ctx, "default/old"))
+	sandbox, err := w.Node("node1").SandboxID(w.Ctx, "default/old")
+	w.Must(err)
 	o.down()
-	w.must(w.Apply(w.ctx, plain+late))
-	w.must(w.Client.CoreV1().Pods("default").Delete(w.ctx, "old", metav1.DeleteOptions{}))
-	w.must(w.WaitGone(w.ctx, "default/old"))
-	w.must(w.WaitReady(w.ctx, "default/plain"))
+	w.Must(w.Apply(w.Ctx, plain+late))
+	w.Must(w.Client.CoreV1().Pods("default").Delete(w.Ctx, "old", metav1.DeleteOptions{}))
+	w.Must(w.WaitGone(w.Ctx, "default/old"))
+	w.Must(w.WaitReady(w.Ctx, "default/plain"))
 	n := w.Node("node1")
 	if _, err := os.Stat(n.Path(filepath.Join(onNode, "attached", sandbox+"@eth0"))); !os.IsNotExist(err) {
-		w.t.Errorf("the journal has the pod that is gone: %v", err)
+		w.T.Errorf("the journal has the pod that is gone: %v", err)
 	}
 	if _, err := os.Stat(n.Path(filepath.Join(onNode, "release", sandbox+"@eth0"))); err != nil {
-		w.t.Errorf("nobody has to release what the pod had that is gone: %v", err)
+		w.T.Errorf("nobody has to release what the pod had that is gone: %v", err)
 	}
 	w.eventOf("late", "Warning", "FailedCreatePodSandBox", o.words)
 	if o.during != nil {
 		o.during(sandbox)
 	}
 	o.up()
-	w.must(w.WaitReady(w.ctx, "default/late"))
+	w.Must(w.WaitReady(w.Ctx, "default/late"))
 	w.consistent("late", []string{"eth0", "net1", "net2"})
 	w.until(func() error { return w.exact() })
-	w.must(w.Delete(w.ctx, plain+late))
+	w.Must(w.Delete(w.Ctx, plain+late))
 }
 
 // chained are the files by which a node's runtime calls the plugin.
 func (w *world) chained(n *kube.Node) string {
-	w.t.Helper()
 	text := ""
 	for _, path := range []string{"/etc/cni/net.d/05-ovn-multinet.conflist", "/opt/cni/bin/ovn-multinet"} {
-		b, err := os.ReadFile(n.Path(path))
-		w.must(err)
+		b := w.Read(n.Path(path))
 		text += string(b)
 	}
 	return text
@@ -249,8 +231,7 @@ func (w *world) agentsAway() {
 	n := w.Node("node1")
 	before := w.chained(n)
 	patch := func(text string) {
-		_, err := w.Kubectl(w.ctx, "--namespace", ours, "patch", "daemonset", "agent", "--type=json", "--patch", text)
-		w.must(err)
+		w.kubectl("--namespace", ours, "patch", "daemonset", "agent", "--type=json", "--patch", text)
 	}
 	w.without(outage{
 		words: "agent at /run/ovn-multinet/agent.sock: dial unix /run/ovn-multinet/agent.sock: connect: connection refused; is the ovn-multinet agent running on this node?",
@@ -260,7 +241,7 @@ func (w *world) agentsAway() {
 		},
 		during: func(sandbox string) {
 			if w.chained(n) != before {
-				w.t.Error("conflist or plugin went with the installer, or changed")
+				w.T.Error("conflist or plugin went with the installer, or changed")
 			}
 			w.stillHeld(sandbox)
 		},
@@ -283,18 +264,17 @@ var agents = metav1.ListOptions{LabelSelector: "app=ovn-multinet-agent"}
 
 // stillHeld sees that all is there yet of the pod that was deleted, but for its links.
 func (w *world) stillHeld(sandbox string) {
-	w.t.Helper()
 	for ifName, network := range map[string]string{"net1": "default/blue", "net2": "default/green"} {
 		port := w.rows("Logical_Switch_Port", "name", "external_ids:ovn-multinet/sandbox="+sandbox, "external_ids:ovn-multinet/network="+network)
 		if fmt.Sprint(port) != "[default/old/"+ifName+"]" {
-			w.t.Errorf("NB has the ports %q on %s of the pod that is gone, want it as it was", port, network)
+			w.T.Errorf("NB has the ports %q on %s of the pod that is gone, want it as it was", port, network)
 		}
 		end := agentapi.HostVeth(sandbox, ifName)
-		if out, err := w.Node("node1").VSCtl(w.ctx, "--no-wait", "get", "Interface", end, "external_ids:sandbox"); err != nil || !strings.Contains(out, sandbox) {
-			w.t.Errorf("Open vSwitch has %q of host end %s, %v; want it as it was", out, end, err)
+		if out, err := w.Node("node1").VSCtl(w.Ctx, "--no-wait", "get", "Interface", end, "external_ids:sandbox"); err != nil || !strings.Contains(out, sandbox) {
+			w.T.Errorf("Open vSwitch has %q of host end %s, %v; want it as it was", out, end, err)
 		}
-		if _, err := w.Node("node1").Exec(w.ctx, "ip", "link", "show", end); err == nil {
-			w.t.Errorf("link %s is there yet", end)
+		if _, err := w.Node("node1").Exec(w.Ctx, "ip", "link", "show", end); err == nil {
+			w.T.Errorf("link %s is there yet", end)
 		}
 	}
 }
@@ -309,23 +289,23 @@ func (w *world) agentStopped() {
 		down:  func() { w.signal(agent, "SIGSTOP") },
 		during: func(sandbox string) {
 			w.stillHeld(sandbox)
-			w.must(w.Apply(w.ctx, taker))
+			w.Must(w.Apply(w.Ctx, taker))
 			w.eventOf("taker", "Warning", "FailedCreatePodSandBox", "interface net1: address 10.1.200.77 of network default/blue is in use by default/old (interface net1)")
 		},
 		up: func() { w.signal(agent, "SIGCONT") },
 	})
-	w.must(w.WaitReady(w.ctx, "default/taker"))
+	w.Must(w.WaitReady(w.Ctx, "default/taker"))
 	if ips := w.links("taker")["net1"].ips(); fmt.Sprint(ips) != "[10.1.200.77]" {
-		w.t.Errorf("the pod that waited for its address has %v", ips)
+		w.T.Errorf("the pod that waited for its address has %v", ips)
 	}
-	w.must(w.Delete(w.ctx, taker))
+	w.Must(w.Delete(w.Ctx, taker))
 }
 
 func (w *world) nbDown() {
 	w.without(outage{
 		words: "is OVN's Northbound database up and reachable from this node?",
-		down:  func() { w.must(w.NB.Stop(w.ctx)) },
-		up:    func() { w.must(w.NB.Restart(w.ctx)) },
+		down:  func() { w.Must(w.NB.Stop(w.Ctx)) },
+		up:    func() { w.Must(w.NB.Restart(w.Ctx)) },
 	})
 }
 
@@ -333,8 +313,8 @@ func (w *world) ovsDown() {
 	n := w.Node("node1")
 	w.without(outage{
 		words: "is Open vSwitch running on this node",
-		down:  func() { w.must(n.OVSDB.Stop(w.ctx)) },
-		up:    func() { w.must(n.OVSDB.Restart(w.ctx)) },
+		down:  func() { w.Must(n.OVSDB.Stop(w.Ctx)) },
+		up:    func() { w.Must(n.OVSDB.Restart(w.Ctx)) },
 	})
 }
 
@@ -345,25 +325,24 @@ func (w *world) apiDown() {
 	write := func(name string) (path string) {
 		path = n.Path("/etc/kubernetes/manifests/" + name + ".yaml")
 		text := strings.TrimSuffix(strings.Replace(pod(name, "node1", networks), "  nodeName: node1\n", "", 1), "---\n")
-		w.must(os.WriteFile(path, []byte(text), 0o644))
+		w.Must(os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	gone := write("static")
-	w.must(lab.Eventually(w.ctx, func() error {
-		_, err := w.Pod(w.ctx, "default/static-node1")
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		_, err := w.Pod(w.Ctx, "default/static-node1")
 		return err
 	}))
-	w.must(w.WaitReady(w.ctx, "default/static-node1"))
-	sandbox, err := n.SandboxID(w.ctx, "default/static-node1")
-	w.must(err)
+	w.Must(w.WaitReady(w.Ctx, "default/static-node1"))
+	sandbox := w.sandboxID(n, "default/static-node1")
 	log, err := os.Stat(n.Kubelet.LogPath())
-	w.must(err)
-	w.must(w.APIServer.Kill())
-	w.must(os.Remove(gone))
+	w.Must(err)
+	w.Must(w.APIServer.Kill())
+	w.Must(os.Remove(gone))
 	made := write("other")
-	w.t.Cleanup(func() {
-		w.must(os.Remove(made))
-		w.must(w.WaitGone(w.ctx, "default/other-node1"))
+	w.T.Cleanup(func() {
+		w.Must(os.Remove(made))
+		w.Must(w.WaitGone(w.Ctx, "default/other-node1"))
 	})
 	w.until(func() error {
 		all, err := w.there()
@@ -381,15 +360,15 @@ func (w *world) apiDown() {
 		}
 		return err
 	})
-	w.must(w.APIServer.Restart(w.ctx))
-	w.must(lab.Eventually(w.ctx, func() error {
-		_, err := w.Pod(w.ctx, "default/other-node1")
+	w.Must(w.APIServer.Restart(w.Ctx))
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		_, err := w.Pod(w.Ctx, "default/other-node1")
 		return err
 	}))
-	w.must(w.WaitReady(w.ctx, "default/other-node1"))
+	w.Must(w.WaitReady(w.Ctx, "default/other-node1"))
 	w.consistent("other-node1", []string{"eth0", "net1", "net2"})
 	w.until(func() error {
-		if _, err := w.Pod(w.ctx, "default/static-node1"); !apierrors.IsNotFound(err) {
+		if _, err := w.Pod(w.Ctx, "default/static-node1"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the API has the static pod that is gone yet: %v", err)
 		}
 		return w.exact()

@@ -59,10 +59,10 @@ func TestReboots(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "OVN_MULTINET_RECONCILE_PERIOD: 2s")
 	manifests := pod("a", "node1", networks) + pod("b", "node2", networks) + pod("plain1", "node1", "") + pod("plain2", "node2", "") + webSet
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
-	w.must(w.Apply(w.ctx, manifests))
-	w.must(w.WaitReady(w.ctx, ids(cast)...))
+	w.Must(w.Apply(w.Ctx, manifests))
+	w.Must(w.WaitReady(w.Ctx, ids(cast)...))
 	w.allThere()
 	wiped := kube.RebootOptions{WipeOVS: true}
 	var dead []string // sandboxes
@@ -81,9 +81,9 @@ func TestReboots(t *testing.T) {
 		w.run(c.name, c.run)
 	}
 	w.settles()
-	w.must(w.Delete(w.ctx, manifests))
-	w.must(w.WaitGone(w.ctx, ids(cast)...))
-	w.must(lab.Eventually(w.ctx, w.nothingLeft))
+	w.Must(w.Delete(w.Ctx, manifests))
+	w.Must(w.WaitGone(w.Ctx, ids(cast)...))
+	w.Must(lab.Eventually(w.Ctx, w.nothingLeft))
 }
 
 func ids(names []string) []string {
@@ -98,7 +98,7 @@ func ids(names []string) []string {
 func (w *world) reboots(times int, o kube.RebootOptions, nodes []*kube.Node, dead ...string) {
 	for range times {
 		before := w.before(nodes)
-		w.must(w.Reboot(w.ctx, o, nodes...))
+		w.Must(w.Reboot(w.Ctx, o, nodes...))
 		w.back(before)
 		w.allThere(dead...)
 	}
@@ -113,17 +113,14 @@ type life struct {
 
 // before notes the lives of the pods on nodes that are about to lose their power.
 func (w *world) before(nodes []*kube.Node) map[string]life {
-	w.t.Helper()
 	lives := map[string]life{}
 	for _, name := range cast {
-		p, err := w.Pod(w.ctx, "default/"+name)
-		w.must(err)
+		p := w.getPod("default/" + name)
 		n := w.Node(p.Spec.NodeName)
 		if !slices.Contains(nodes, n) {
 			continue
 		}
-		id, err := n.SandboxID(w.ctx, "default/"+name)
-		w.must(err)
+		id := w.sandboxID(n, "default/"+name)
 		lives[name] = life{sandbox: id, restarts: p.Status.ContainerStatuses[0].RestartCount, addresses: w.addresses(name)}
 	}
 	return lives
@@ -138,18 +135,16 @@ func (w *world) addresses(name string) string {
 
 // back waits until kubelet has brought pods up again, in another sandbox, and holds their addresses against what they had.
 func (w *world) back(before map[string]life) {
-	w.t.Helper()
 	for name, had := range before {
 		// What the API says before kubelet has looked is of the time before.
-		w.must(w.WaitRestarted(w.ctx, "default/"+name, "main", had.restarts))
-		w.must(w.WaitReady(w.ctx, "default/"+name))
-		p, err := w.Pod(w.ctx, "default/"+name)
-		w.must(err)
-		if id, err := w.Node(p.Spec.NodeName).SandboxID(w.ctx, "default/"+name); err != nil || id == had.sandbox {
-			w.t.Errorf("the sandbox of %s is %s, was %s: %v", name, id, had.sandbox, err)
+		w.Must(w.WaitRestarted(w.Ctx, "default/"+name, "main", had.restarts))
+		w.Must(w.WaitReady(w.Ctx, "default/"+name))
+		p := w.getPod("default/" + name)
+		if id, err := w.Node(p.Spec.NodeName).SandboxID(w.Ctx, "default/"+name); err != nil || id == had.sandbox {
+			w.T.Errorf("the sandbox of %s is %s, was %s: %v", name, id, had.sandbox, err)
 		}
 		if got := w.addresses(name); got != had.addresses {
-			w.t.Errorf("pod %s has %s after the reboot, had %s", name, got, had.addresses)
+			w.T.Errorf("pod %s has %s after the reboot, had %s", name, got, had.addresses)
 		}
 	}
 }
@@ -157,7 +152,6 @@ func (w *world) back(before map[string]life) {
 // allThere wants the whole cast with its networks, each pod reaching its like on the other node, and nothing else, but for
 // what kubelet has not had taken away yet of dead sandboxes.
 func (w *world) allThere(dead ...string) {
-	w.t.Helper()
 	w.settles(dead...)
 	for _, name := range wired {
 		w.consistent(name, []string{"eth0", "net1", "net2"})
@@ -173,17 +167,16 @@ func (w *world) allThere(dead ...string) {
 
 // settles waits until pods have exactly what they are to have, and says what there is else.
 func (w *world) settles(dead ...string) {
-	w.t.Helper()
 	var last error
-	err := lab.Eventually(w.ctx, func() error {
+	err := lab.Eventually(w.Ctx, func() error {
 		err := w.exactly(dead...)
-		if w.ctx.Err() == nil { // or it was the look that ended
+		if w.Ctx.Err() == nil { // or it was the look that ended
 			last = err
 		}
 		return err
 	})
 	if err != nil {
-		w.t.Fatal(cmp.Or(last, err))
+		w.T.Fatal(cmp.Or(last, err))
 	}
 }
 
@@ -231,12 +224,12 @@ func without(lines, others []string) []string {
 
 // wantedLeases are host-local's for the pods that there are.
 func (w *world) wantedLeases() (lines []string, err error) {
-	pods, err := w.Client.CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
+	pods, err := w.Client.CoreV1().Pods("default").List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range pods.Items {
-		id, err := w.Node(p.Spec.NodeName).SandboxID(w.ctx, "default/"+p.Name)
+		id, err := w.Node(p.Spec.NodeName).SandboxID(w.Ctx, "default/"+p.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -269,8 +262,8 @@ func (w *world) leases() (lines []string, err error) {
 // StatefulSet comes back as another pod of the name.
 func (w *world) deletedWhileOff(n *kube.Node) (dead []string) {
 	doomed := pod("deleted", n.Name, networks) + pod("forced", n.Name, networks) + pod("forced-plain", n.Name, "")
-	w.must(w.Apply(w.ctx, doomed))
-	w.must(w.WaitReady(w.ctx, "default/deleted", "default/forced", "default/forced-plain"))
+	w.Must(w.Apply(w.Ctx, doomed))
+	w.Must(w.WaitReady(w.Ctx, "default/deleted", "default/forced", "default/forced-plain"))
 	before := w.before([]*kube.Node{n})
 	web := "web-0"
 	if _, here := before[web]; !here {
@@ -278,25 +271,23 @@ func (w *world) deletedWhileOff(n *kube.Node) (dead []string) {
 	}
 	forced := []string{"forced", "forced-plain", web}
 	for _, name := range forced {
-		id, err := n.SandboxID(w.ctx, "default/"+name)
-		w.must(err)
+		id := w.sandboxID(n, "default/"+name)
 		dead = append(dead, id)
 	}
-	old, err := w.Pod(w.ctx, "default/"+web)
-	w.must(err)
-	w.must(n.PowerOff(w.ctx))
+	old := w.getPod("default/" + web)
+	w.Must(n.PowerOff(w.Ctx))
 	pods := w.Client.CoreV1().Pods("default")
-	w.must(pods.Delete(w.ctx, "deleted", metav1.DeleteOptions{}))
+	w.Must(pods.Delete(w.Ctx, "deleted", metav1.DeleteOptions{}))
 	for _, name := range forced {
-		w.must(pods.Delete(w.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		w.Must(pods.Delete(w.Ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	}
-	w.must(n.PowerOn(w.ctx))
-	w.must(w.WaitGone(w.ctx, "default/deleted", "default/forced", "default/forced-plain"))
+	w.Must(n.PowerOn(w.Ctx))
+	w.Must(w.WaitGone(w.Ctx, "default/deleted", "default/forced", "default/forced-plain"))
 	delete(before, web)
 	w.back(before)
-	w.must(w.WaitReady(w.ctx, "default/"+web))
-	if now, err := w.Pod(w.ctx, "default/"+web); err != nil || now.UID == old.UID {
-		w.t.Errorf("%s is not another pod: %v", web, err)
+	w.Must(w.WaitReady(w.Ctx, "default/"+web))
+	if now, err := w.Pod(w.Ctx, "default/"+web); err != nil || now.UID == old.UID {
+		w.T.Errorf("%s is not another pod: %v", web, err)
 	}
 	w.allThere(dead...)
 	return dead
@@ -305,12 +296,12 @@ func (w *world) deletedWhileOff(n *kube.Node) (dead []string) {
 // bootsWithoutNB: a plain pod needs nothing of NB. The ADD of a pod with networks waits for it.
 func (w *world) bootsWithoutNB(n *kube.Node, dead ...string) {
 	before := w.before([]*kube.Node{n})
-	w.must(n.PowerOff(w.ctx))
-	w.must(w.NB.Stop(w.ctx))
-	w.must(n.PowerOn(w.ctx))
+	w.Must(n.PowerOff(w.Ctx))
+	w.Must(w.NB.Stop(w.Ctx))
+	w.Must(n.PowerOn(w.Ctx))
 	w.back(only(before, plain))
-	w.must(lab.Eventually(w.ctx, func() error { return w.addsUnderWay(n, before, len(only(before, wired))) }))
-	w.must(w.NB.Restart(w.ctx))
+	w.Must(lab.Eventually(w.Ctx, func() error { return w.addsUnderWay(n, before, len(only(before, wired))) }))
+	w.Must(w.NB.Restart(w.Ctx))
 	w.back(before)
 	w.allThere(dead...)
 }

@@ -43,10 +43,10 @@ func TestRestarts(t *testing.T) {
 	// At first nobody cleans up behind: every DEL takes away all that there was.
 	w := newWorld(t, "OVN_MULTINET_RECONCILE_PERIOD: 1h", "OVN_MULTINET_ORPHAN_PERIOD: 1h")
 	w.longer(10 * time.Minute)
-	w.must(w.Apply(w.ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
-	w.must(w.Apply(w.ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
-	w.must(w.WaitReady(w.ctx, "default/a", "default/b"))
+	w.Must(w.Apply(w.Ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
+	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b"))
 	before := w.lives("a", "b")
 	a, b := w.links("a"), w.links("b")
 	m := &matrix{world: w}
@@ -63,29 +63,26 @@ func TestRestarts(t *testing.T) {
 	if after := w.lives("a", "b"); after != before {
 		t.Errorf("pods are\n%swere\n%s", after, before)
 	}
-	w.must(w.Delete(w.ctx, pod("made", "node2", networks)))
-	w.must(w.WaitGone(w.ctx, "default/made"))
+	w.Must(w.Delete(w.Ctx, pod("made", "node2", networks)))
+	w.Must(w.WaitGone(w.Ctx, "default/made"))
 	w.until(func() error { return w.exact() })
 }
 
 // next runs a part of the test, and is the end if that fails: who comes after it would only fail of the same.
 func (m *matrix) next(name string, part func(*matrix)) {
-	m.t.Helper()
 	m.run(name, func(w *world) { part(&matrix{world: w, ovn: m.ovn, flannel: m.flannel}) })
-	if m.t.Failed() {
-		m.t.FailNow()
+	if m.T.Failed() {
+		m.T.FailNow()
 	}
 }
 
 // lives says which pods these are, with their sandboxes and the starts of their containers.
 func (w *world) lives(pods ...string) string {
-	w.t.Helper()
 	text := ""
 	for _, name := range pods {
-		p, err := w.Pod(w.ctx, "default/"+name)
-		w.must(err)
-		sandbox, err := w.Node(p.Spec.NodeName).SandboxID(w.ctx, "default/"+name)
-		w.must(err)
+		p := w.getPod("default/" + name)
+		sandbox, err := w.Node(p.Spec.NodeName).SandboxID(w.Ctx, "default/"+name)
+		w.Must(err)
 		text += fmt.Sprintf("%s %s %s %d\n", name, p.UID, sandbox, p.Status.ContainerStatuses[0].RestartCount)
 	}
 	return text
@@ -110,25 +107,25 @@ func (m *matrix) inARow(which int) {
 	}
 	// From here on a packet may be lost: a userspace datapath drops some while it takes a port in or out.
 	manifest := pod("new", "node1", networks)
-	m.must(m.Apply(m.ctx, manifest))
-	m.must(m.WaitReady(m.ctx, "default/new"))
+	m.Must(m.Apply(m.Ctx, manifest))
+	m.Must(m.WaitReady(m.Ctx, "default/new"))
 	m.until(func() error { return m.exact() })
 	m.reaches("new", "net1", m.ovn[0].to.String())
-	m.must(m.Delete(m.ctx, manifest))
+	m.Must(m.Delete(m.Ctx, manifest))
 	m.until(func() error { return m.exact() })
 }
 
 // inTheMiddle ends a part, and while it is away a pod is made, or the one that was made before is deleted.
 func (m *matrix) inTheMiddle(which int) {
 	p := m.parts("node2")[which]
-	_, err := m.Pod(m.ctx, "default/made")
+	_, err := m.Pod(m.Ctx, "default/made")
 	absent := apierrors.IsNotFound(err)
 	manifest := pod("made", "node2", networks)
 	change := func() {
 		if absent {
-			m.must(m.Apply(m.ctx, manifest))
+			m.Must(m.Apply(m.Ctx, manifest))
 		} else {
-			m.must(m.Client.CoreV1().Pods("default").Delete(m.ctx, "made", metav1.DeleteOptions{}))
+			m.Must(m.Client.CoreV1().Pods("default").Delete(m.Ctx, "made", metav1.DeleteOptions{}))
 		}
 	}
 	if p.api {
@@ -140,9 +137,9 @@ func (m *matrix) inTheMiddle(which int) {
 	}
 	p.back()
 	if absent {
-		m.must(m.WaitReady(m.ctx, "default/made"))
+		m.Must(m.WaitReady(m.Ctx, "default/made"))
 	} else {
-		m.must(m.WaitGone(m.ctx, "default/made"))
+		m.Must(m.WaitGone(m.Ctx, "default/made"))
 	}
 	m.settle()
 	m.until(func() error { return m.exact() })
@@ -150,32 +147,30 @@ func (m *matrix) inTheMiddle(which int) {
 
 // lookOften has the agents find soon what no DEL comes for: a runtime that is killed during an ADD forgets the sandbox.
 func (m *matrix) lookOften() {
-	_, err := m.Kubectl(m.ctx, "--namespace", ours, "patch", "configmap", "ovn-multinet", "--type=merge", "--patch",
+	_, err := m.Kubectl(m.Ctx, "--namespace", ours, "patch", "configmap", "ovn-multinet", "--type=merge", "--patch",
 		`{"data":{"OVN_MULTINET_RECONCILE_PERIOD":"2s"}}`)
-	m.must(err)
-	m.must(m.Client.CoreV1().Pods(ours).DeleteCollection(m.ctx, metav1.DeleteOptions{}, agents))
+	m.Must(err)
+	m.Must(m.Client.CoreV1().Pods(ours).DeleteCollection(m.Ctx, metav1.DeleteOptions{}, agents))
 	m.runningOf("the agent", agents, len(m.Nodes))
 }
 
 // settle sees that packets arrive again; what was lost until now does not count.
 func (m *matrix) settle() {
-	m.t.Helper()
-	m.must(m.flannel.comesBack(m.ctx))
+	m.Must(m.flannel.comesBack(m.Ctx))
 	for _, s := range m.ovn {
-		m.must(s.comesBack(m.ctx))
+		m.Must(s.comesBack(m.Ctx))
 	}
 }
 
 // unhurt sees that no packet was lost, or that packets arrive again.
 func (m *matrix) unhurt(p part) {
-	m.t.Helper()
 	keep := []*stream{m.flannel}
 	if !p.cuts {
 		keep = append(keep, m.ovn...)
 	}
 	for _, s := range keep {
-		if err := s.lostNothing(m.ctx); err != nil {
-			m.t.Errorf("%s: %v", p.name, err)
+		if err := s.lostNothing(m.Ctx); err != nil {
+			m.T.Errorf("%s: %v", p.name, err)
 		}
 	}
 	m.settle()
@@ -194,8 +189,8 @@ func (m *matrix) parts(node string) []part {
 		m.process("SB", false, m.SB),
 		m.process("kubelet", false, n.Kubelet),
 		{
-			name: "containerd", kill: func() { m.must(n.KillContainerd()) }, stop: func() { m.must(n.Containerd.Stop(m.ctx)) },
-			back: func() { m.must(n.StartContainerd(m.ctx)) },
+			name: "containerd", kill: func() { m.Must(n.KillContainerd()) }, stop: func() { m.Must(n.Containerd.Stop(m.Ctx)) },
+			back: func() { m.Must(n.StartContainerd(m.Ctx)) },
 		},
 		m.apiServer(),
 		m.container("agent", n, "agent"),
@@ -210,17 +205,17 @@ func (m *matrix) process(name string, cuts bool, processes ...*lab.Process) part
 		name: name, cuts: cuts,
 		kill: func() {
 			for _, p := range processes {
-				m.must(p.Kill())
+				m.Must(p.Kill())
 			}
 		},
 		stop: func() {
 			for _, p := range processes {
-				m.must(p.Stop(m.ctx))
+				m.Must(p.Stop(m.Ctx))
 			}
 		},
 		back: func() {
 			for _, p := range processes {
-				m.must(p.Restart(m.ctx))
+				m.Must(p.Restart(m.Ctx))
 			}
 		},
 	}
@@ -234,16 +229,14 @@ func (m *matrix) apiServer() part {
 
 // agentOn is the agent's pod on a node, when it runs.
 func (w *world) agentOn(node string) *corev1.Pod {
-	w.t.Helper()
 	return w.runningOf("the agent", metav1.ListOptions{LabelSelector: agents.LabelSelector, FieldSelector: "spec.nodeName=" + node}, 1)[0]
 }
 
 // runningOf waits until so many pods of the product's, and no other ones, run.
 func (w *world) runningOf(what string, which metav1.ListOptions, count int) []*corev1.Pod {
-	w.t.Helper()
 	var pods []*corev1.Pod
 	w.until(func() error {
-		list, err := w.Client.CoreV1().Pods(ours).List(w.ctx, which)
+		list, err := w.Client.CoreV1().Pods(ours).List(w.Ctx, which)
 		if err != nil {
 			return err
 		}
@@ -282,11 +275,11 @@ func (m *matrix) container(name string, n *kube.Node, container string) part {
 		name: name,
 		kill: func() {
 			before = m.agentOn(n.Name)
-			m.must(n.Signal(m.ctx, ours+"/"+before.Name, container, "SIGKILL"))
+			m.Must(n.Signal(m.Ctx, ours+"/"+before.Name, container, "SIGKILL"))
 		},
 		stop: func() {
 			before = m.agentOn(n.Name)
-			m.must(m.Client.CoreV1().Pods(ours).Delete(m.ctx, before.Name, metav1.DeleteOptions{}))
+			m.Must(m.Client.CoreV1().Pods(ours).Delete(m.Ctx, before.Name, metav1.DeleteOptions{}))
 		},
 		back: func() {
 			m.until(func() error {
@@ -324,7 +317,7 @@ func (m *matrix) controllers() []part {
 			stop: func() {
 				picked()
 				for _, p := range ended {
-					m.must(m.Client.CoreV1().Pods(ours).Delete(m.ctx, p.Name, metav1.DeleteOptions{}))
+					m.Must(m.Client.CoreV1().Pods(ours).Delete(m.Ctx, p.Name, metav1.DeleteOptions{}))
 				}
 			},
 			back: func() {
@@ -345,7 +338,7 @@ func (m *matrix) controllers() []part {
 
 // startedAgain wants a pod's first container to have been started since, or the pod to be gone.
 func (w *world) startedAgain(before *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, 10*time.Second)
 	defer cancel()
 	list, err := w.Client.CoreV1().Pods(before.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + before.Name})
 	if err != nil {

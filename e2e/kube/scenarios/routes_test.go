@@ -34,8 +34,8 @@ spec:
 func (w *world) defaultRouteMoved() {
 	servers := strings.Replace(pod("servers", "node2", ""), "  namespace: default", "  namespace: default\n  labels: {app: servers}", 1)
 	servers = strings.Replace(servers, "  - name: main", "  - {name: names, image: localhost/podtool:lab, imagePullPolicy: Never, args: [dns]}\n  - name: main", 1)
-	w.must(w.Apply(w.ctx, services))
-	w.t.Cleanup(func() { w.must(w.Delete(w.ctx, services)) })
+	w.Must(w.Apply(w.Ctx, services))
+	w.T.Cleanup(func() { w.Must(w.Delete(w.Ctx, services)) })
 	w.made("servers", servers)
 	moved := pod("moved", "node1", `[{"name":"blue","default-route":["10.1.0.1"]}]`)
 	moved = strings.Replace(moved, "spec:\n", "spec:\n  dnsPolicy: None\n  dnsConfig: {nameservers: [10.96.2.53]}\n", 1)
@@ -45,7 +45,7 @@ func (w *world) defaultRouteMoved() {
 	isDefault := func(r string) bool { return strings.HasPrefix(r, "default ") || strings.HasPrefix(r, "0.0.0.0/0 ") }
 	if defaults := slices.DeleteFunc(slices.Clone(routes), func(r string) bool { return !isDefault(r) }); len(defaults) != 1 ||
 		!strings.HasSuffix(defaults[0], " via 10.1.0.1 dev net1") {
-		w.t.Errorf("default routes are %q, of %q", defaults, routes)
+		w.T.Errorf("default routes are %q, of %q", defaults, routes)
 	}
 	peer := w.links("peer")["eth0"].ips()[0]
 	for _, c := range []struct {
@@ -57,8 +57,8 @@ func (w *world) defaultRouteMoved() {
 		{"a name", "192.0.2.53", []string{"lookup", "some.name.example."}},
 		{"the API server", "gitVersion", []string{"api", "/version"}},
 	} {
-		w.must(lab.Eventually(w.ctx, func() error { // a service is there when kube-proxy has seen it
-			out, err := w.Exec(w.ctx, "default/moved", "main", append([]string{"/podtool"}, c.command...)...)
+		w.Must(lab.Eventually(w.Ctx, func() error { // a service is there when kube-proxy has seen it
+			out, err := w.Exec(w.Ctx, "default/moved", "main", append([]string{"/podtool"}, c.command...)...)
 			if err != nil || !strings.Contains(out, c.want) {
 				return fmt.Errorf("%s: %q, %v; want %s", c.what, out, err, c.want)
 			}

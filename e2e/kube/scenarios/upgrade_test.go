@@ -36,22 +36,21 @@ type upgraded struct {
 // other takes away.
 func TestUpgradeAndRollback(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	u := &upgraded{world: &world{Cluster: kube.Start(t, kube.Options{Nodes: 2}), t: t, ctx: ctx}}
+	u := &upgraded{world: bareWorld(t, kube.Options{Nodes: 2}, usual)}
+	ctx := u.Ctx
 	previous, current, err := u.Products(ctx, "OVN_MULTINET_RECONCILE_PERIOD: 1s")
-	u.must(err)
+	u.Must(err)
 	// The operator changes a setting at once, so that the conflist is another one with each version.
 	const flag = `"--allowed-delegates=`
 	if n := strings.Count(current.Manifests, flag); n != 1 {
 		t.Fatalf("the manifests have %s %d times", flag, n)
 	}
 	current.Manifests = strings.Replace(current.Manifests, flag, flag+onlyCurrent+",", 1)
-	u.must(u.Rollout(ctx, previous))
-	u.must(u.WaitRollout(ctx))
+	u.Must(u.Rollout(ctx, previous))
+	u.Must(u.WaitRollout(ctx))
 	u.watchConflists()
 	u.installed(previous)
-	u.must(u.Apply(ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+	u.Must(u.Apply(ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
 	u.start("a", "b", "first-a", "first-b")
 	u.pingAll("a", "b")
@@ -67,10 +66,10 @@ func TestUpgradeAndRollback(t *testing.T) {
 		t.Errorf("what is written of the pods that ran all the while:\n%s\nwas:\n%s", strings.Join(now, "\n"), strings.Join(steady, "\n"))
 	}
 	for _, p := range u.pings {
-		u.must(p.proc.Stop(ctx))
+		u.Must(p.proc.Stop(ctx))
 	}
 	u.end("a", "b", "fourth-a", "fourth-b")
-	u.must(lab.Eventually(ctx, u.nothingLeft))
+	u.Must(lab.Eventually(ctx, u.nothingLeft))
 	for _, w := range u.conflist {
 		w.check(t)
 		if w.events < 3 {
@@ -92,46 +91,41 @@ func node(name string) string {
 
 // start brings pods with both networks up.
 func (u *upgraded) start(names ...string) {
-	u.t.Helper()
 	u.begin(names...)
 	u.ready(names...)
 }
 
 func (u *upgraded) begin(names ...string) {
-	u.t.Helper()
 	for _, name := range names {
-		u.must(u.Apply(u.ctx, pod(name, node(name), networks)))
+		u.Must(u.Apply(u.Ctx, pod(name, node(name), networks)))
 	}
 }
 
 func (u *upgraded) ready(names ...string) {
-	u.t.Helper()
 	for _, name := range names {
-		u.must(u.WaitReady(u.ctx, "default/"+name))
+		u.Must(u.WaitReady(u.Ctx, "default/"+name))
 		u.consistent(name, []string{"eth0", "net1", "net2"})
 	}
 }
 
 func (u *upgraded) end(names ...string) {
-	u.t.Helper()
 	var manifests, ids []string
 	for _, name := range names {
 		manifests, ids = append(manifests, pod(name, node(name), networks)), append(ids, "default/"+name)
 	}
-	u.must(u.Delete(u.ctx, strings.Join(manifests, "")))
-	u.must(u.WaitGone(u.ctx, ids...))
+	u.Must(u.Delete(u.Ctx, strings.Join(manifests, "")))
+	u.Must(u.WaitGone(u.Ctx, ids...))
 }
 
 // changes installs another version while no pod comes or goes: those that run lose nothing. Then that version makes pods and
 // takes away what the other made.
 func (u *upgraded) changes(to *kube.Product, made, gone string) {
-	u.t.Helper()
 	before := u.lost()
-	u.must(u.Rollout(u.ctx, to))
-	u.must(u.WaitRollout(u.ctx))
+	u.Must(u.Rollout(u.Ctx, to))
+	u.Must(u.WaitRollout(u.Ctx))
 	u.installed(to)
 	if after := u.lost(); !slices.Equal(after, before) {
-		u.t.Errorf("requests without an answer, over the change to the version with the tag %s: %v, were %v", to.Tag, after, before)
+		u.T.Errorf("requests without an answer, over the change to the version with the tag %s: %v, were %v", to.Tag, after, before)
 	}
 	u.start(made+"-a", made+"-b")
 	u.handsOver(made, gone)
@@ -139,10 +133,9 @@ func (u *upgraded) changes(to *kube.Product, made, gone string) {
 
 // changesUnderPods does that while pods start, on nodes of either version.
 func (u *upgraded) changesUnderPods(to *kube.Product, made, gone string) {
-	u.t.Helper()
-	u.must(u.Rollout(u.ctx, to))
+	u.Must(u.Rollout(u.Ctx, to))
 	u.begin(made+"-a", made+"-b")
-	u.must(u.WaitRollout(u.ctx))
+	u.Must(u.WaitRollout(u.Ctx))
 	u.installed(to)
 	u.ready(made+"-a", made+"-b")
 	u.handsOver(made, gone)
@@ -150,7 +143,6 @@ func (u *upgraded) changesUnderPods(to *kube.Product, made, gone string) {
 
 // handsOver has the pods go that an earlier version made. Then everything is there once.
 func (u *upgraded) handsOver(made, gone string) {
-	u.t.Helper()
 	u.consistent("a", []string{"eth0", "net1", "net2"})
 	u.consistent("b", []string{"eth0", "net1", "net2"})
 	u.end(gone+"-a", gone+"-b")
@@ -160,17 +152,15 @@ func (u *upgraded) handsOver(made, gone string) {
 		p.whole(u)
 	}
 	for _, w := range u.conflist {
-		w.check(u.t)
+		w.check(u.T)
 	}
 }
 
 // installed wants a version on every node: its images in the product's pods, its plugin to the byte, and our conflist.
 func (u *upgraded) installed(p *kube.Product) {
-	u.t.Helper()
-	want, err := os.ReadFile(filepath.Join(p.Bin, "ovn-multinet"))
-	u.must(err)
+	want := u.Read(filepath.Join(p.Bin, "ovn-multinet"))
 	for _, n := range u.Nodes {
-		u.must(lab.Eventually(u.ctx, func() error {
+		u.Must(lab.Eventually(u.Ctx, func() error {
 			have, err := os.ReadFile(n.Path("/opt/cni/bin/ovn-multinet"))
 			if err == nil && !bytes.Equal(have, want) {
 				err = fmt.Errorf("the plugin on %s is not that of the images with the tag %s", n.Name, p.Tag)
@@ -184,8 +174,8 @@ func (u *upgraded) installed(p *kube.Product) {
 			return err
 		}))
 	}
-	u.must(lab.Eventually(u.ctx, func() error {
-		pods, err := u.Client.CoreV1().Pods("ovn-multinet").List(u.ctx, metav1.ListOptions{})
+	u.Must(lab.Eventually(u.Ctx, func() error {
+		pods, err := u.Client.CoreV1().Pods("ovn-multinet").List(u.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -207,14 +197,12 @@ func (u *upgraded) installed(p *kube.Product) {
 
 // rowsOf is what both databases have of pods, without what ovn-controller keeps there of its own work.
 func (u *upgraded) rowsOf(names ...string) (rows []string) {
-	u.t.Helper()
 	for _, name := range names {
 		for _, ifName := range []string{"net1", "net2"} {
 			port := "default/" + name + "/" + ifName
-			out, err := u.NBCtl(u.ctx, "--columns=_uuid,name,addresses,port_security,options,external_ids", "list", "Logical_Switch_Port", port)
-			u.must(err)
-			plug, err := u.Node(node(name)).VSCtl(u.ctx, "--columns=_uuid,name,ofport,mac_in_use", "find", "Interface", "external_ids:iface-id="+port)
-			u.must(err)
+			out := u.nbctl("--columns=_uuid,name,addresses,port_security,options,external_ids", "list", "Logical_Switch_Port", port)
+			plug, err := u.Node(node(name)).VSCtl(u.Ctx, "--columns=_uuid,name,ofport,mac_in_use", "find", "Interface", "external_ids:iface-id="+port)
+			u.Must(err)
 			rows = append(rows, out, plug)
 		}
 	}
@@ -223,7 +211,6 @@ func (u *upgraded) rowsOf(names ...string) (rows []string) {
 
 // only wants the ports, plugs and journals of these pods and of no other, and nothing left to be released.
 func (u *upgraded) only(names ...string) {
-	u.t.Helper()
 	var want []string
 	on := map[string]int{}
 	for _, name := range names {
@@ -231,20 +218,20 @@ func (u *upgraded) only(names ...string) {
 		on[node(name)]++
 	}
 	slices.Sort(want)
-	u.must(lab.Eventually(u.ctx, func() error {
-		out, err := u.NBCtl(u.ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
+	u.Must(lab.Eventually(u.Ctx, func() error {
+		out, err := u.NBCtl(u.Ctx, "--bare", "--columns=name", "list", "Logical_Switch_Port")
 		got := strings.Fields(out)
 		slices.Sort(got)
 		if err != nil || !slices.Equal(got, want) {
 			return fmt.Errorf("ports in NB: %q, want %q, %v", got, want, err)
 		}
 		for _, n := range u.Nodes {
-			out, err := n.VSCtl(u.ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:iface-id!=""`)
+			out, err := n.VSCtl(u.Ctx, "--bare", "--columns=name", "find", "Interface", `external_ids:iface-id!=""`)
 			if plugs := len(strings.Fields(out)); err != nil || plugs != 2*on[n.Name] {
 				return fmt.Errorf("%d plugs on %s, want %d, %v", plugs, n.Name, 2*on[n.Name], err)
 			}
 			for folder, files := range map[string]int{"attached": on[n.Name], "release": 0} {
-				out, err := n.Run(u.ctx, "find", "/var/lib/cni/ovn-multinet/"+folder, "-type", "f", "-not", "-name", "*.lock")
+				out, err := n.Run(u.Ctx, "find", "/var/lib/cni/ovn-multinet/"+folder, "-type", "f", "-not", "-name", "*.lock")
 				if got := len(strings.Fields(out)); err != nil || got != files {
 					return fmt.Errorf("%s on %s: %q, want %d files, %v", folder, n.Name, out, files, err)
 				}
@@ -256,13 +243,12 @@ func (u *upgraded) only(names ...string) {
 
 // noWarnings wants no Event of ours that tells a pod's owner of trouble: an agent that is new on a node finds what is there.
 func (u *upgraded) noWarnings() {
-	u.t.Helper()
-	list, err := u.Client.CoreV1().Events("default").List(u.ctx, metav1.ListOptions{})
-	u.must(err)
+	list, err := u.Client.CoreV1().Events("default").List(u.Ctx, metav1.ListOptions{})
+	u.Must(err)
 	for _, e := range list.Items {
 		if e.Type == "Warning" && strings.Contains(e.Reason+e.ReportingController+e.Source.Component, "ultinet") ||
 			e.Reason == "NetworksMissing" || e.Reason == "JournalLost" {
-			u.t.Errorf("%s has the Event %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+			u.T.Errorf("%s has the Event %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
 		}
 	}
 }
@@ -275,18 +261,17 @@ type steadyPing struct {
 
 // pingAll has two pods ping all addresses of each other's further interfaces, by the machine's own ping in their namespaces.
 func (u *upgraded) pingAll(a, b string) {
-	u.t.Helper()
 	for _, pair := range [][2]string{{a, b}, {b, a}} {
 		from, n := pair[0], u.Node(node(pair[0]))
-		netns, err := n.PodNetNS(u.ctx, "default/"+from)
-		u.must(err)
+		netns, err := n.PodNetNS(u.Ctx, "default/"+from)
+		u.Must(err)
 		for _, ifName := range []string{"net1", "net2"} {
 			for _, ip := range u.links(pair[1])[ifName].ips() {
 				u.reaches(from, ifName, ip)
 				what := fmt.Sprintf("ping from %s to %s", from, ip)
-				proc, err := u.Run(u.ctx, lab.Spec{Name: what, NetNS: netns, Args: []string{"ping", "-n", "-i", "0.05", ip},
+				proc, err := u.Run(u.Ctx, lab.Spec{Name: what, NetNS: netns, Args: []string{"ping", "-n", "-i", "0.05", ip},
 					Log: filepath.Join(n.Dir, fmt.Sprintf("ping-%s-%s.log", from, ip))})
-				u.must(err)
+				u.Must(err)
 				u.pings = append(u.pings, &steadyPing{what, proc})
 			}
 		}
@@ -301,21 +286,19 @@ const drops = 4
 
 // answers waits for some more answers, and returns the numbers of all until then.
 func (p *steadyPing) answers(u *upgraded) (seqs []int) {
-	u.t.Helper()
 	read := func() (seqs []int) {
-		text, err := os.ReadFile(p.proc.LogPath())
-		u.must(err)
+		text := u.Read(p.proc.LogPath())
 		for _, m := range answeredPing.FindAllSubmatch(text, -1) {
 			seq, err := strconv.Atoi(string(m[1]))
-			u.must(err)
+			u.Must(err)
 			seqs = append(seqs, seq)
 		}
 		return seqs
 	}
 	before := len(read())
-	ctx, cancel := context.WithTimeout(u.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(u.Ctx, 20*time.Second)
 	defer cancel()
-	u.must(lab.Eventually(ctx, func() error {
+	u.Must(lab.Eventually(ctx, func() error {
 		if seqs = read(); len(seqs) < before+5 {
 			return fmt.Errorf("%s: %d answers, %d some time ago", p.what, len(seqs), before)
 		}
@@ -326,7 +309,6 @@ func (p *steadyPing) answers(u *upgraded) (seqs []int) {
 
 // lost counts, ping by ping, the requests until now that have no answer.
 func (u *upgraded) lost() (lost []int) {
-	u.t.Helper()
 	for _, p := range u.pings {
 		seqs := p.answers(u)
 		lost = append(lost, slices.Max(seqs)-len(seqs))
@@ -336,11 +318,10 @@ func (u *upgraded) lost() (lost []int) {
 
 // whole wants that no more answers in a row are missing than drops.
 func (p *steadyPing) whole(u *upgraded) {
-	u.t.Helper()
 	last := 0
 	for _, seq := range p.answers(u) {
 		if seq > last+drops+1 {
-			u.t.Errorf("%s: after answer %d came answer %d", p.what, last, seq)
+			u.T.Errorf("%s: after answer %d came answer %d", p.what, last, seq)
 		}
 		last = max(last, seq)
 	}
@@ -382,14 +363,13 @@ type conflistWatch struct {
 
 // watchConflists starts one on every node.
 func (u *upgraded) watchConflists() {
-	u.t.Helper()
 	for _, n := range u.Nodes {
 		path := n.Path(conflistPath)
-		u.must(lab.Eventually(u.ctx, func() error { return wholeConflist(path) }))
+		u.Must(lab.Eventually(u.Ctx, func() error { return wholeConflist(path) }))
 		watcher, err := fsnotify.NewWatcher()
-		u.must(err)
-		u.t.Cleanup(func() { _ = watcher.Close() })
-		u.must(watcher.Add(filepath.Dir(path)))
+		u.Must(err)
+		u.T.Cleanup(func() { _ = watcher.Close() })
+		u.Must(watcher.Add(filepath.Dir(path)))
 		w := &conflistWatch{watcher: watcher}
 		u.conflist = append(u.conflist, w)
 		go func() {
@@ -416,7 +396,7 @@ func (w *conflistWatch) note(node, path string, op fsnotify.Op) {
 	}
 }
 
-func (w *conflistWatch) check(t *testing.T) {
+func (w *conflistWatch) check(t testing.TB) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()

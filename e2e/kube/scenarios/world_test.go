@@ -18,6 +18,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
 func TestMain(m *testing.M) {
@@ -26,10 +27,12 @@ func TestMain(m *testing.M) {
 
 // world is a cluster with the product installed.
 type world struct {
+	labtest.Test
 	*kube.Cluster
-	t   *testing.T
-	ctx context.Context
 }
+
+// usual bounds each scenario.
+const usual = 5 * time.Minute
 
 // newWorld takes further lines of the product's ConfigMap.
 func newWorld(t *testing.T, settings ...string) *world {
@@ -39,27 +42,72 @@ func newWorld(t *testing.T, settings ...string) *world {
 
 func newWorldOf(t *testing.T, o kube.Options, settings ...string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	w := &world{Cluster: kube.Start(t, o), t: t, ctx: ctx}
-	w.must(w.InstallProduct(ctx, settings...))
+	w := bareWorld(t, o, usual)
+	w.Must(w.InstallProduct(w.Ctx, settings...))
 	return w
 }
 
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+// bareWorld is a cluster without the product.
+func bareWorld(t *testing.T, o kube.Options, limit time.Duration) *world {
+	t.Helper()
+	return &world{labtest.New(t, limit), kube.Start(t, o)}
 }
 
 // run runs a part of a test on the same cluster.
 func (w *world) run(name string, part func(*world)) {
-	w.t.Run(name, func(t *testing.T) {
-		sub := *w
-		sub.t = t
-		part(&sub)
+	w.Part(name, func(t *testing.T) {
+		part(&world{labtest.Test{T: labtest.Traced(t), Ctx: w.Ctx}, w.Cluster})
 	})
+}
+
+func (w *world) kubectl(args ...string) string {
+	out, err := w.Kubectl(w.Ctx, args...)
+	w.Must(err)
+	return out
+}
+
+func (w *world) multinet(args ...string) string {
+	out, err := w.Multinet(w.Ctx, args...)
+	w.Must(err)
+	return out
+}
+
+func (w *world) nbctl(args ...string) string {
+	out, err := w.NBCtl(w.Ctx, args...)
+	w.Must(err)
+	return out
+}
+
+// exec runs a command in a container of a pod.
+func (w *world) exec(pod, container string, command ...string) string {
+	out, err := w.Exec(w.Ctx, pod, container, command...)
+	w.Must(err)
+	return out
+}
+
+// on runs a command on a node.
+func (w *world) on(n *kube.Node, command ...string) string {
+	out, err := n.Run(w.Ctx, command...)
+	w.Must(err)
+	return out
+}
+
+func (w *world) getPod(pod string) *corev1.Pod {
+	p, err := w.Pod(w.Ctx, pod)
+	w.Must(err)
+	return p
+}
+
+func (w *world) sandboxID(n *kube.Node, pod string) string {
+	id, err := n.SandboxID(w.Ctx, pod)
+	w.Must(err)
+	return id
+}
+
+func (w *world) logs(pod, container string) string {
+	text, err := w.Logs(w.Ctx, pod, container)
+	w.Must(err)
+	return text
 }
 
 // at is namespace/name of what is given as that or as a name in the default namespace.
@@ -111,12 +159,10 @@ type link struct {
 
 // links reads a pod's interfaces by exec, by name.
 func (w *world) links(name string) map[string]link {
-	w.t.Helper()
 	id, _, _ := at(name)
-	out, err := w.Exec(w.ctx, id, "main", "/podtool", "ip")
-	w.must(err)
+	out := w.exec(id, "main", "/podtool", "ip")
 	var net struct{ Links []link }
-	w.must(json.Unmarshal([]byte(out), &net))
+	w.Must(json.Unmarshal([]byte(out), &net))
 	byName := map[string]link{}
 	for _, l := range net.Links {
 		// Link-local addresses are the kernel's own.
@@ -130,14 +176,12 @@ func (w *world) links(name string) map[string]link {
 
 // routes reads a pod's routes by exec, as "DST via GATEWAY dev INTERFACE".
 func (w *world) routes(name string) []string {
-	w.t.Helper()
 	id, _, _ := at(name)
-	out, err := w.Exec(w.ctx, id, "main", "/podtool", "ip")
-	w.must(err)
+	out := w.exec(id, "main", "/podtool", "ip")
 	var net struct {
 		Routes []struct{ Dst, Via, Dev string }
 	}
-	w.must(json.Unmarshal([]byte(out), &net))
+	w.Must(json.Unmarshal([]byte(out), &net))
 	var routes []string
 	for _, r := range net.Routes {
 		routes = append(routes, fmt.Sprintf("%s via %s dev %s", r.Dst, r.Via, r.Dev))
@@ -147,16 +191,14 @@ func (w *world) routes(name string) []string {
 
 // agentLog is what the agent of a node has logged.
 func (w *world) agentLog(node string) string {
-	w.t.Helper()
-	list, err := w.Client.CoreV1().Pods("ovn-multinet").List(w.ctx, metav1.ListOptions{
+	list, err := w.Client.CoreV1().Pods("ovn-multinet").List(w.Ctx, metav1.ListOptions{
 		LabelSelector: "app=ovn-multinet-agent", FieldSelector: "spec.nodeName=" + node,
 	})
-	w.must(err)
+	w.Must(err)
 	if len(list.Items) != 1 {
-		w.t.Fatalf("%d agents on %s", len(list.Items), node)
+		w.T.Fatalf("%d agents on %s", len(list.Items), node)
 	}
-	log, err := w.Logs(w.ctx, "ovn-multinet/"+list.Items[0].Name, "agent")
-	w.must(err)
+	log := w.logs("ovn-multinet/"+list.Items[0].Name, "agent")
 	return log
 }
 
@@ -172,29 +214,25 @@ func (l link) ips() []string {
 
 // status reads a pod's network-status from the API.
 func (w *world) status(name string) []nadv1.NetworkStatus {
-	w.t.Helper()
-	p, err := w.Pod(w.ctx, "default/"+name)
-	w.must(err)
+	p := w.getPod("default/" + name)
 	return statusOf(w, p)
 }
 
 func statusOf(w *world, p *corev1.Pod) []nadv1.NetworkStatus {
-	w.t.Helper()
 	var status []nadv1.NetworkStatus
-	w.must(json.Unmarshal([]byte(p.Annotations["k8s.v1.cni.cncf.io/network-status"]), &status))
+	w.Must(json.Unmarshal([]byte(p.Annotations["k8s.v1.cni.cncf.io/network-status"]), &status))
 	return status
 }
 
 // reaches pings until the other node's flows are there.
 func (w *world) reaches(from, ifName, ip string) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 	defer cancel()
 	err := lab.Eventually(ctx, func() error {
 		return w.ping(ctx, from, ifName, ip, 1, time.Second)
 	})
 	if err != nil {
-		w.t.Errorf("%s does not reach %s by %s: %v", from, ip, ifName, err)
+		w.T.Errorf("%s does not reach %s by %s: %v", from, ip, ifName, err)
 	}
 }
 
@@ -210,12 +248,11 @@ func (w *world) ping(ctx context.Context, from, ifName, ip string, count int, wa
 
 // keepsReaching pings without a pause until what it returns is called, which fails the test if a ping was lost.
 func (w *world) keepsReaching(from, ifName, ip string) (done func()) {
-	w.t.Helper()
 	w.reaches(from, ifName, ip)
 	stop, lost := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
-			err := w.ping(w.ctx, from, ifName, ip, 2, 5*time.Second)
+			err := w.ping(w.Ctx, from, ifName, ip, 2, 5*time.Second)
 			select {
 			case <-stop:
 				lost <- err
@@ -229,10 +266,9 @@ func (w *world) keepsReaching(from, ifName, ip string) (done func()) {
 		}
 	}()
 	return func() {
-		w.t.Helper()
 		close(stop)
 		if err := <-lost; err != nil {
-			w.t.Errorf("%s did not reach %s by %s all the time: %v", from, ip, ifName, err)
+			w.T.Errorf("%s did not reach %s by %s all the time: %v", from, ip, ifName, err)
 		}
 	}
 }

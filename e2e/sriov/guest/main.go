@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -33,24 +34,14 @@ func main() {
 	time.Sleep(time.Minute) // the machine ends meanwhile
 }
 
-func run() (int, error) {
-	if err := mountAll(); err != nil {
-		return 0, err
-	}
-	text, err := os.ReadFile("/" + wire.OrderFile)
-	if err != nil {
-		return 0, err
-	}
+func run() (_ int, err error) {
+	defer try.Handle(&err)
+	try.E(mountAll())
+	text := try.E1(os.ReadFile("/" + wire.OrderFile))
 	var order wire.Order
-	if err := json.Unmarshal(text, &order); err != nil {
-		return 0, err
-	}
-	if err := loadAll(); err != nil {
-		return 0, err
-	}
-	if err := makeVFs(order.VFs); err != nil {
-		return 0, err
-	}
+	try.E(json.Unmarshal(text, &order))
+	try.E(loadAll())
+	try.E(makeVFs(order.VFs))
 	return command(order)
 }
 
@@ -70,15 +61,11 @@ func mountAll() error {
 }
 
 // loadAll loads the modules in the order that their needs ask for.
-func loadAll() error {
-	order, err := os.ReadFile("/modules/order")
-	if err != nil {
-		return err
-	}
+func loadAll() (err error) {
+	defer try.Handle(&err)
+	order := try.E1(os.ReadFile("/modules/order"))
 	for _, name := range strings.Fields(string(order)) {
-		if err := load(name); err != nil {
-			return err
-		}
+		try.E(load(name))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsnet/try"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 )
@@ -21,11 +22,9 @@ const patience = 2 * time.Minute
 
 // makeVFs makes virtual functions on each physical one and names all of them: pf0, pf1, and pf0v0 and on. The driver of the
 // virtual functions is loaded last: one that finds its device without a link does not look again.
-func makeVFs(count int) error {
-	functions, err := filepath.Glob(devices + "/*/sriov_totalvfs")
-	if err != nil {
-		return err
-	}
+func makeVFs(count int) (err error) {
+	defer try.Handle(&err)
+	functions := try.E1(filepath.Glob(devices + "/*/sriov_totalvfs"))
 	slices.Sort(functions)
 	if len(functions) == 0 {
 		return errors.New("no device here can have virtual functions")
@@ -33,13 +32,9 @@ func makeVFs(count int) error {
 	var names []string
 	for i, f := range functions {
 		names = append(names, fmt.Sprintf("pf%d", i))
-		if err := rename(filepath.Dir(f), names[i]); err != nil {
-			return err
-		}
+		try.E(rename(filepath.Dir(f), names[i]))
 	}
-	if err := carriers(names); err != nil {
-		return err
-	}
+	try.E(carriers(names))
 	var all errgroup.Group // the kernel waits a second for each
 	for i, f := range functions {
 		all.Go(func() error {
@@ -50,31 +45,24 @@ func makeVFs(count int) error {
 			return nil
 		})
 	}
-	if err := all.Wait(); err != nil {
-		return err
-	}
+	try.E(all.Wait())
 	// The links go down meanwhile.
-	if err := carriers(names); err != nil {
-		return err
-	}
-	if err := load("igbvf"); err != nil {
-		return err
-	}
+	try.E(carriers(names))
+	try.E(load("igbvf"))
 	for i, f := range functions {
 		for v := range count {
 			dir := filepath.Join(filepath.Dir(f), fmt.Sprintf("virtfn%d", v))
-			if err := rename(dir, fmt.Sprintf("%sv%d", names[i], v)); err != nil {
-				return err
-			}
+			try.E(rename(dir, fmt.Sprintf("%sv%d", names[i], v)))
 		}
 	}
 	return nil
 }
 
 // rename waits for the interface of a device and gives it a name.
-func rename(dir, name string) error {
+func rename(dir, name string) (err error) {
+	defer try.Handle(&err)
 	var old string
-	err := wait(func() error {
+	try.E(wait(func() error {
 		entries, err := os.ReadDir(filepath.Join(dir, "net"))
 		if err == nil && len(entries) != 1 {
 			err = fmt.Errorf("%s has %d interfaces", dir, len(entries))
@@ -83,39 +71,26 @@ func rename(dir, name string) error {
 			old = entries[0].Name()
 		}
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	link, err := netlink.LinkByName(old)
-	if err != nil {
-		return err
-	}
+	}))
+	link := try.E1(netlink.LinkByName(old))
 	return netlink.LinkSetName(link, name)
 }
 
 // carriers sets interfaces up and waits for the link of each.
-func carriers(names []string) error {
+func carriers(names []string) (err error) {
+	defer try.Handle(&err)
 	for _, name := range names {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetUp(link); err != nil {
-			return err
-		}
+		link := try.E1(netlink.LinkByName(name))
+		try.E(netlink.LinkSetUp(link))
 	}
 	for _, name := range names {
-		err := wait(func() error {
+		try.E(wait(func() error {
 			text, err := os.ReadFile(filepath.Join("/sys/class/net", name, "carrier"))
 			if err == nil && strings.TrimSpace(string(text)) != "1" {
 				err = fmt.Errorf("%s has no link", name)
 			}
 			return err
-		})
-		if err != nil {
-			return err
-		}
+		}))
 	}
 	return nil
 }

@@ -24,13 +24,11 @@ type vfInfo struct {
 }
 
 func (w *world) info(physical string, v vf) vfInfo {
-	w.t.Helper()
-	out, err := w.Nodes[0].Exec(w.ctx, "ip", "-json", "link", "show", physical)
-	w.must(err)
+	out := w.Exec(w.Nodes[0], "ip", "-json", "link", "show", physical)
 	var links []struct {
 		VFs []vfInfo `json:"vfinfo_list"`
 	}
-	w.must(json.Unmarshal([]byte(out), &links))
+	w.Must(json.Unmarshal([]byte(out), &links))
 	return links[0].VFs[v.Number]
 }
 
@@ -61,11 +59,11 @@ func TestCard(t *testing.T) {
 			before := w.info("pf0", v)
 			w.fast("fast0", pf0, tt.keys)
 			p := w.fastPod("web", pf0, v, `[{"name":"fast0","ips":["192.0.2.1/24"]`+tt.element+`},{"name":"blue"}]`)
-			equal(w.t, tt.name, tt.got(w.info("pf0", v)), tt.want)
-			w.end(p)
-			equal(w.t, "afterwards", w.info("pf0", v), before)
+			equal(w.T, tt.name, tt.got(w.info("pf0", v)), tt.want)
+			w.End(p)
+			equal(w.T, "afterwards", w.info("pf0", v), before)
 			w.isBack(v)
-			w.asBefore()
+			w.AsBefore()
 		})
 	}
 }
@@ -78,14 +76,13 @@ func vlanReach(w *world) {
 	a := w.fastPod("a", pf0, w.vfs[0][0], `[{"name":"tagged0","ips":["192.0.2.1/24"]}]`)
 	b := w.fastPod("b", pf1, w.vfs[1][0], `[{"name":"tagged1","ips":["192.0.2.2/24"]}]`)
 	c := w.fastPod("c", pf1, w.vfs[1][1], `[{"name":"plain1","ips":["192.0.2.3/24"]}]`)
-	w.mustReach(a, "192.0.2.2")
+	w.MustReach(a, "192.0.2.2")
 	for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
-		if out, err := c.Exec(w.ctx, "ping", "-c", "1", "-W", "2", addr); err == nil {
-			w.t.Errorf("the pod without a VLAN reaches %s: %s", addr, out)
+		if out, err := c.Exec(w.Ctx, "ping", "-c", "1", "-W", "2", addr); err == nil {
+			w.T.Errorf("the pod without a VLAN reaches %s: %s", addr, out)
 		}
 	}
-	w.end(a, b, c)
-	w.asBefore()
+	w.Over(a, b, c)
 }
 
 // TestVFIO gives a pod a virtual function that has no driver of the kernel's network, but one for programs in the pod: no
@@ -94,38 +91,37 @@ func TestVFIO(t *testing.T) {
 	withEach(t, func(w *world) {
 		v := w.vfs[1][3]
 		w.bind(v, "vfio-pci")
-		w.definition("dpdk", pf1, w.fastPlugin("dpdk", ""))
+		w.NAD("dpdk", w.fastPlugin("dpdk", ""), resourceAnnotation, pf1)
 		w.deviceInfo(pf1, v)
-		p := w.pod(0, "dpdk", "dpdk,blue")
+		p := w.Pod(0, "dpdk", "dpdk,blue")
 		w.given(p, pf1, v)
-		w.add(p)
-		equal(w.t, "interfaces", len(w.links(p)), 2)
-		s := w.status(p)
-		equal(w.t, "networks", []string{s[1].Name, s[2].Name}, []string{"shop/dpdk", "shop/blue"})
+		w.Add(p)
+		equal(w.T, "interfaces", len(w.Links(p)), 2)
+		s := w.Status(p)
+		equal(w.T, "networks", []string{s[1].Name, s[2].Name}, []string{"shop/dpdk", "shop/blue"})
 		if s[1].DeviceInfo == nil || s[1].DeviceInfo.Pci == nil || s[1].DeviceInfo.Pci.PciAddress != v.Address {
-			w.t.Errorf("device information %+v", s[1].DeviceInfo)
+			w.T.Errorf("device information %+v", s[1].DeviceInfo)
 		}
 		w.ends(p) // the sriov plugin forgets by DEL that there was no interface
 		driver, err := v.driver()
-		w.must(err)
-		equal(w.t, "driver afterwards", driver, "vfio-pci")
+		w.Must(err)
+		equal(w.T, "driver afterwards", driver, "vfio-pci")
 		w.bind(v, "igbvf")
 		w.rename(v)
-		w.asBefore()
+		w.AsBefore()
 	})
 }
 
 // bind gives a virtual function another driver, and waits for the interface if it is one of the kernel's network.
 func (w *world) bind(v vf, driver string) {
-	w.t.Helper()
 	for _, step := range []struct{ file, text string }{
 		{filepath.Join(pciDevices, v.Address, "driver_override"), driver},
 		{filepath.Join(pciDevices, v.Address, "driver/unbind"), v.Address},
 		{"/sys/bus/pci/drivers_probe", v.Address},
 	} {
-		w.must(os.WriteFile(step.file, []byte(step.text), 0))
+		w.Must(os.WriteFile(step.file, []byte(step.text), 0))
 	}
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		got, err := v.driver()
 		if err == nil && got != driver {
 			err = errors.New("the driver is still " + got)

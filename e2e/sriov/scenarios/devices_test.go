@@ -83,15 +83,13 @@ func (w *world) with(plugin string) *world {
 
 // run runs a part of a scenario in the same world.
 func (w *world) run(name string, part func(w *world)) {
-	w.t.Helper()
 	plugin := w.plugin
-	w.t.Run(name, func(t *testing.T) { part(newWorld(t).with(plugin)) })
+	w.Part(name, func(t *testing.T) { part(newWorld(t).with(plugin)) })
 }
 
 // fast writes a NAD whose plugin gives a pod a device of a resource; keys are more of its configuration, each after a comma.
 func (w *world) fast(name, resource, keys string) {
-	w.t.Helper()
-	w.definition(name, resource, w.fastPlugin(name, `,"ipam":{"type":"static"}`+keys))
+	w.NAD(name, w.fastPlugin(name, `,"ipam":{"type":"static"}`+keys), resourceAnnotation, resource)
 }
 
 func (w *world) fastPlugin(name, keys string) string {
@@ -109,45 +107,40 @@ func (w *world) given(p *lab.Pod, resource string, devices ...vf) {
 
 // fastPod attaches a pod with one virtual function on its first network, and all that networks says beside it.
 func (w *world) fastPod(name, resource string, v vf, networks string) *lab.Pod {
-	w.t.Helper()
-	p := w.pod(0, name, networks)
+	p := w.Pod(0, name, networks)
 	w.given(p, resource, v)
-	w.add(p)
+	w.Add(p)
 	w.has(p, "net1", v)
 	return p
 }
 
 // has asserts that a pod's interface is that virtual function, and that the host has it no more.
 func (w *world) has(p *lab.Pod, ifName string, v vf) {
-	w.t.Helper()
-	out, err := p.Exec(w.ctx, "ethtool", "-i", ifName)
-	w.must(err)
+	out := w.Exec(p, "ethtool", "-i", ifName)
 	if !strings.Contains(out, "bus-info: "+v.Address+"\n") || !strings.Contains(out, "driver: igbvf\n") {
-		w.t.Errorf("%s of %s is not %s:\n%s", ifName, p, v.Address, out)
+		w.T.Errorf("%s of %s is not %s:\n%s", ifName, p, v.Address, out)
 	}
 	host, err := v.inHost()
-	w.must(err)
-	equal(w.t, v.Address+" in the host", host, "")
+	w.Must(err)
+	equal(w.T, v.Address+" in the host", host, "")
 }
 
 // isBack asserts that the host has the virtual function under its own name.
 func (w *world) isBack(v vf) {
-	w.t.Helper()
 	host, err := v.inHost()
-	w.must(err)
-	equal(w.t, v.Address+" in the host", host, v.Name)
+	w.Must(err)
+	equal(w.T, v.Address+" in the host", host, v.Name)
 }
 
 // refused asserts an error's code and words.
 func (w *world) refused(err error, code uint, words ...string) {
-	w.t.Helper()
 	var e *types.Error
 	if !errors.As(err, &e) || e.Code != code {
-		w.t.Fatalf("got error %v, want code %d", err, code)
+		w.T.Fatalf("got error %v, want code %d", err, code)
 	}
 	for _, word := range words {
 		if !strings.Contains(e.Msg+" "+e.Details, word) {
-			w.t.Errorf("the error does not say %q: %s; %s", word, e.Msg, e.Details)
+			w.T.Errorf("the error does not say %q: %s; %s", word, e.Msg, e.Details)
 		}
 	}
 }

@@ -15,53 +15,47 @@ import (
 // from pod to pod, those between nodes through a tunnel, and nothing is left.
 func TestMainJob(t *testing.T) {
 	w := newWorld(t)
-	a := w.attached(0, "a", "blue,green")
-	near := w.attached(0, "near", "blue")
-	far := w.attached(1, "far", `[{"name":"blue"},{"name":"green","interface":"data0","ips":["10.2.7.7","fd02::77"]}]`)
+	a := w.Attached(0, "a", "blue,green")
+	near := w.Attached(0, "near", "blue")
+	far := w.Attached(1, "far", `[{"name":"blue"},{"name":"green","interface":"data0","ips":["10.2.7.7","fd02::77"]}]`)
 	for _, n := range w.Nodes {
-		datapath, err := n.VSCtl(w.ctx, "--bare", "--columns=datapath_type", "find", "Bridge", "name=br-int")
-		w.must(err)
+		datapath := w.VSCtl(n, "--bare", "--columns=datapath_type", "find", "Bridge", "name=br-int")
 		equal(t, "datapath of "+n.Name, datapath, "system")
 	}
-	equal(t, "MTU: underlay less Geneve", w.links(a)["net1"].MTU, 1600-58)
-	equal(t, "addresses", w.links(far)["data0"].IPs(), []string{"10.2.7.7", "fd02::77"})
-	features, err := a.Exec(w.ctx, "ethtool", "-k", "net1")
-	w.must(err)
+	equal(t, "MTU: underlay less Geneve", w.Links(a)["net1"].MTU, 1600-58)
+	equal(t, "addresses", w.Links(far)["data0"].IPs(), []string{"10.2.7.7", "fd02::77"})
+	features := w.Exec(a, "ethtool", "-k", "net1")
 	if !strings.Contains(features, "tx-checksumming: on") {
 		t.Errorf("the kernel's datapath needs no checksums of pods:\n%s", features)
 	}
 
 	before := w.tunnelled(w.Nodes[0])
-	w.mustReach(near, w.links(a)["net1"].IPs()...)
-	w.must(lab.Transfer(near, a, w.links(a)["net1"].IPs()[0]))
+	w.MustReach(near, w.Links(a)["net1"].IPs()...)
+	w.Must(lab.Transfer(near, a, w.Links(a)["net1"].IPs()[0]))
 	if sent := w.tunnelled(w.Nodes[0]) - before; sent > lab.TransferSize/2 {
 		t.Errorf("%d bytes left the node for a pod that is on it", sent)
 	}
-	w.mustReach(a, w.links(far)["net1"].IPs()...)
-	for _, ip := range append(w.links(far)["net1"].IPs(), w.links(far)["data0"].IPs()...) {
-		w.mustReach(a, ip)
-		w.must(lab.Transfer(a, far, ip))
+	w.MustReach(a, w.Links(far)["net1"].IPs()...)
+	for _, ip := range append(w.Links(far)["net1"].IPs(), w.Links(far)["data0"].IPs()...) {
+		w.MustReach(a, ip)
+		w.Must(lab.Transfer(a, far, ip))
 	}
 	if sent := w.tunnelled(w.Nodes[0]) - before; sent < 3*lab.TransferSize {
 		t.Errorf("%d bytes through the tunnel between the nodes, which three megabytes are not", sent)
 	}
-	_, err = a.Exec(w.ctx, "ping", "-c1", "-W5", "-M", "do", "-s", fmt.Sprint(1542-28), w.links(far)["net1"].IPs()[0])
-	w.must(err)
-	w.mustReach(a, w.links(far)["eth0"].IPs()...) // Flannel's
-	w.end(a, near, far)
-	w.asBefore()
+	w.Exec(a, "ping", "-c1", "-W5", "-M", "do", "-s", fmt.Sprint(1542-28), w.Links(far)["net1"].IPs()[0])
+	w.MustReach(a, w.Links(far)["eth0"].IPs()...) // Flannel's
+	w.Over(a, near, far)
 }
 
 // tunnelled counts the bytes that a node has sent through its tunnels.
 func (w *world) tunnelled(n *lab.Node) int {
-	w.t.Helper()
-	out, err := n.Exec(w.ctx, "ip", "-json", "-s", "link", "show", "genev_sys_6081")
-	w.must(err)
+	out := w.Exec(n, "ip", "-json", "-s", "link", "show", "genev_sys_6081")
 	var links []struct {
 		Stats struct {
 			TX struct{ Bytes int }
 		} `json:"stats64"`
 	}
-	w.must(json.Unmarshal([]byte(out), &links))
+	w.Must(json.Unmarshal([]byte(out), &links))
 	return links[0].Stats.TX.Bytes
 }

@@ -25,13 +25,12 @@ func TestReturnWithoutNB(t *testing.T) {
 		w.fast("fast0", pf0, "")
 		v := w.vfs[0][0]
 		p := w.fastPod("web", pf0, v, oneAndBlue)
-		w.must(w.NB.Stop(w.ctx))
-		w.end(p)
+		w.Must(w.NB.Stop(w.Ctx))
+		w.End(p)
 		w.isBack(v)
 		next := w.fastPod("next", pf0, v, `[{"name":"fast0","ips":["192.0.2.1/24"]}]`)
-		w.must(w.NB.Restart(w.ctx))
-		w.end(next)
-		w.asBefore()
+		w.Must(w.NB.Restart(w.Ctx))
+		w.Over(next)
 	})
 }
 
@@ -42,10 +41,10 @@ func TestReturnWithoutNetNS(t *testing.T) {
 		w.fast("fast0", pf0, "")
 		v := w.vfs[0][0]
 		p := w.fastPod("web", pf0, v, oneAndBlue)
-		w.must(p.RemoveNetNS())
-		w.must(p.Del(w.ctx))
-		w.must(p.RemoveManifest())
-		w.eventually(func() error {
+		w.Must(p.RemoveNetNS())
+		w.Must(p.Del(w.Ctx))
+		w.Must(p.RemoveManifest())
+		w.Eventually(func() error {
 			name, err := v.inHost()
 			if err == nil && name == "" {
 				err = errors.New("the virtual function is not back")
@@ -53,20 +52,18 @@ func TestReturnWithoutNetNS(t *testing.T) {
 			return err
 		})
 		next := w.fastPod("next", pf0, v, oneAndBlue)
-		w.end(next)
+		w.End(next)
 		w.rename(v)
-		w.asBefore()
+		w.AsBefore()
 	})
 }
 
 // rename gives a virtual function its own name back, as the node's administrator would.
 func (w *world) rename(v vf) {
-	w.t.Helper()
 	name, err := v.inHost()
-	w.must(err)
+	w.Must(err)
 	if name != v.Name {
-		_, err := w.Nodes[0].Exec(w.ctx, "ip", "link", "set", name, "down", "name", v.Name)
-		w.must(err)
+		w.Exec(w.Nodes[0], "ip", "link", "set", name, "down", "name", v.Name)
 	}
 }
 
@@ -74,15 +71,14 @@ func (w *world) rename(v vf) {
 func TestReturnByGC(t *testing.T) {
 	withEach(t, func(w *world) {
 		w.Nodes[0].CNIVersion = "1.1.0"
-		w.t.Cleanup(func() { w.Nodes[0].CNIVersion = "1.0.0" })
+		w.T.Cleanup(func() { w.Nodes[0].CNIVersion = "1.0.0" })
 		w.fast("fast0", pf0, "")
 		lost := w.fastPod("lost", pf0, w.vfs[0][0], oneAndBlue)
 		kept := w.fastPod("kept", pf0, w.vfs[0][1], `[{"name":"fast0","ips":["192.0.2.2/24"]}]`)
-		w.must(w.Nodes[0].GC(w.ctx, []*lab.Pod{kept}))
+		w.Must(w.Nodes[0].GC(w.Ctx, []*lab.Pod{kept}))
 		w.isBack(w.vfs[0][0])
 		w.has(kept, "net1", w.vfs[0][1])
-		w.end(lost, kept)
-		w.asBefore()
+		w.Over(lost, kept)
 	})
 }
 
@@ -94,69 +90,64 @@ func TestPluginKilled(t *testing.T) {
 		w.fast("fast0", pf0, "")
 		for _, point := range []string{"delegate-begun", "delegate-made"} {
 			w.run("ADD at "+point, func(w *world) {
-				p := w.pod(0, "web", oneAndBlue)
+				p := w.Pod(0, "web", oneAndBlue)
 				w.given(p, pf0, v)
-				_, err := p.Add(w.ctx, lab.WithEnv(failpoint.Env+"="+point))
-				w.killed(err)
+				w.killed(w.TryAdd(p, lab.WithEnv(failpoint.Env+"="+point)))
 				w.ends(p)
 				w.isBack(v)
-				w.asBefore()
+				w.AsBefore()
 			})
 		}
 		w.run("ADD while the delegate runs", func(w *world) { w.killWhileDelegateRuns(v) })
 		w.run("DEL at delegate-gone", func(w *world) {
 			p := w.fastPod("web", pf0, v, oneAndBlue)
-			w.killed(p.Del(w.ctx, lab.WithEnv(failpoint.Env+"=delegate-gone")))
+			w.killed(p.Del(w.Ctx, lab.WithEnv(failpoint.Env+"=delegate-gone")))
 			w.ends(p)
 			w.isBack(v)
-			w.asBefore()
+			w.AsBefore()
 		})
 		next := w.fastPod("next", pf0, v, oneAndBlue)
-		w.end(next)
-		w.asBefore()
+		w.Over(next)
 	})
 }
 
 // ends takes a pod away that may not have the device's interface. The plugins cannot be told to take away what is not there:
 // they say so until the pod's namespace is gone, and have their last DEL with a later pod's.
 func (w *world) ends(p *lab.Pod) {
-	w.t.Helper()
-	err := p.Del(w.ctx)
+	err := p.Del(w.Ctx)
 	if err == nil {
-		w.end(p)
+		w.End(p)
 		return
 	}
 	if !strings.Contains(err.Error(), "delegate "+w.plugin) || !strings.Contains(err.Error(), "Link not found") {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.eventually(func() error { return p.Del(w.ctx) })
-	w.end(p)
-	w.end(w.attached(0, "later", "blue"))
+	w.Eventually(func() error { return p.Del(w.Ctx) })
+	w.End(p)
+	w.End(w.Attached(0, "later", "blue"))
 }
 
 func (w *world) killed(err error) {
-	w.t.Helper()
 	if err == nil || !strings.Contains(err.Error(), "killed") {
-		w.t.Fatalf("not killed: %v", err)
+		w.T.Fatalf("not killed: %v", err)
 	}
 }
 
 // killWhileDelegateRuns has the delegate's second plugin hang when the first has moved the device.
 func (w *world) killWhileDelegateRuns(v vf) {
-	w.t.Helper()
 	log := filepath.Join(w.Nodes[0].Dir, "hang.log")
 	defer os.Remove(log)
-	w.definition("hangs", pf0, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"hangs","plugins":[%s,{"type":"recorder","log":"%s","hang":"ADD"}]}`,
-		w.fastPlugin("hangs", `,"ipam":{"type":"static"}`), log))
-	p := w.pod(0, "web", `[{"name":"hangs","ips":["192.0.2.1/24"]},{"name":"blue"}]`)
+	w.NAD("hangs", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"hangs","plugins":[%s,{"type":"recorder","log":"%s","hang":"ADD"}]}`,
+		w.fastPlugin("hangs", `,"ipam":{"type":"static"}`), log), resourceAnnotation, pf0)
+	p := w.Pod(0, "web", `[{"name":"hangs","ips":["192.0.2.1/24"]},{"name":"blue"}]`)
 	w.given(p, pf0, v)
 	called := make(chan error, 1)
 	go func() {
-		_, err := p.Add(w.ctx)
+		_, err := p.Add(w.Ctx)
 		called <- err
 	}()
 	var call struct{ PID int }
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		text, err := os.ReadFile(log)
 		if err == nil {
 			err = json.Unmarshal(text, &call)
@@ -164,28 +155,26 @@ func (w *world) killWhileDelegateRuns(v vf) {
 		return err
 	})
 	w.has(p, "net1", v)
-	w.must(syscall.Kill(w.ancestor(call.PID, lab.PluginType), syscall.SIGKILL))
+	w.Must(syscall.Kill(w.ancestor(call.PID, lab.PluginType), syscall.SIGKILL))
 	w.killed(<-called)
-	w.end(p)
+	w.End(p)
 	w.isBack(v)
-	w.asBefore()
+	w.AsBefore()
 }
 
 // ancestor is the process above another that runs a program of that name.
 func (w *world) ancestor(pid int, program string) int {
-	w.t.Helper()
 	for pid > 1 {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		w.must(err)
+		text := w.Read(fmt.Sprintf("/proc/%d/stat", pid))
 		head, tail, _ := strings.Cut(string(text), ") ")
 		if _, name, _ := strings.Cut(head, "("); name == program {
 			return pid
 		}
 		var state string
-		_, err = fmt.Sscan(tail, &state, &pid)
-		w.must(err)
+		_, err := fmt.Sscan(tail, &state, &pid)
+		w.Must(err)
 	}
-	w.t.Fatalf("no process above is %s", program)
+	w.T.Fatalf("no process above is %s", program)
 	return 0
 }
 
@@ -197,20 +186,20 @@ func TestAgentKilled(t *testing.T) {
 		v, n := w.vfs[0][0], w.Nodes[0]
 		for _, point := range []string{"plan-made", "flows-installed", "unplugged"} {
 			w.run(point, func(w *world) {
-				p := w.pod(0, "web", oneAndBlue)
+				p := w.Pod(0, "web", oneAndBlue)
 				w.given(p, pf0, v)
-				ended, err := n.AcrossKill(w.ctx, point, func() error {
-					_, err := p.Add(w.ctx)
+				ended, err := n.AcrossKill(w.Ctx, point, func() error {
+					_, err := p.Add(w.Ctx)
 					if err == nil {
-						err = p.Del(w.ctx)
+						err = p.Del(w.Ctx)
 					}
 					return err
 				})
 				w.killed(ended)
-				w.must(err)
-				w.end(p)
+				w.Must(err)
+				w.End(p)
 				w.isBack(v)
-				w.asBefore()
+				w.AsBefore()
 			})
 		}
 	})

@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,23 +13,15 @@ import (
 	"testing"
 	"time"
 
-	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
-
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-const (
-	// patience bounds each scenario. What takes a second on a machine takes ten on one that is emulated by a busy one.
-	patience = 5 * time.Minute
-	// soon bounds what is to come about by itself after a call.
-	soon = time.Minute
-)
+// patience bounds each scenario. What takes a second on a machine takes ten on one that is emulated by a busy one.
+const patience = 5 * time.Minute
 
-const (
-	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
-)
+const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 
 // allowed is what the node's operator lets delegates run in the scenarios.
 var allowed = []string{"host-device", "sriov", "recorder"}
@@ -43,10 +34,7 @@ var nads = map[string]string{
 
 // world is the guest's lab with agents and controller, as it was before any pod.
 type world struct {
-	*lab.Lab
-	t    *testing.T
-	ctx  context.Context
-	base lab.Snapshot
+	*labtest.World
 
 	vfs     [2][]vf           // of the two physical functions, on the first node
 	kubelet *lab.PodResources // of the first node
@@ -63,11 +51,12 @@ var theWorld struct {
 // newWorld brings it up with the first scenario.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
 	own := theWorld.world
 	w := &own
-	w.t, w.ctx = t, ctx
+	w.World = &labtest.World{Test: labtest.New(t, patience)}
+	if before := theWorld.World; before != nil {
+		w.Lab, w.Base = before.Lab, before.Base
+	}
 	t.Cleanup(func() {
 		if !t.Failed() || w.Lab == nil {
 			return
@@ -82,10 +71,10 @@ func newWorld(t *testing.T) *world {
 		theWorld.world = *w
 	})
 	switch {
-	case w.base == nil:
+	case w.Base == nil:
 		t.Fatal("the world did not come up")
 	case len(theWorld.failed) > 0:
-		if diff := w.base.Diff(w.snapshot()); diff != "" {
+		if diff := w.Base.Diff(w.Snapshot()); diff != "" {
 			t.Fatalf("one of %v did not leave the world as it was:\n%s", theWorld.failed, diff)
 		}
 	}
@@ -93,32 +82,29 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) up() {
-	w.t.Helper()
 	var err error
-	w.Lab, err = lab.New(w.ctx, lab.Options{
+	w.Lab, err = lab.New(w.Ctx, lab.Options{
 		Name: "sriov", Nodes: 2, KernelDatapath: true, NodeHere: true,
 		PluginConf: func(_ *lab.Node, entry map[string]any) {
 			entry["allowedDelegates"], entry["allowedIPAM"] = allowed, []string{"static"}
 		},
 	})
-	w.must(err)
+	w.Must(err)
 	for i := range w.vfs {
 		w.vfs[i], err = findVFs(fmt.Sprintf("pf%d", i))
-		w.must(err)
+		w.Must(err)
 	}
 	// It ends with the guest.
 	w.kubelet, _, err = w.Nodes[0].ServePodResources()
-	w.must(err)
-	w.must(w.StartController(w.ctx))
-	w.must(w.StartAgents(w.ctx))
-	w.must(w.Announced(w.ctx))
+	w.Must(err)
+	w.Start()
 	for name, config := range nads {
-		w.definition(name, "", config)
+		w.NAD(name, config)
 	}
 	for name := range nads {
-		w.eventually(func() error { return w.ready(name) })
+		w.Eventually(func() error { return w.ready(name) })
 	}
-	w.base = w.snapshot()
+	w.Base = w.Snapshot()
 }
 
 // ready tells whether the controller has made a network.
@@ -149,120 +135,13 @@ func (w *world) tellLogs() {
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
 			lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.Contains(line, "level=DEBUG") })
-			w.t.Logf("%s: %v\n%s", path, err, strings.Join(lines[max(0, len(lines)-15):], "\n"))
+			w.T.Logf("%s: %v\n%s", path, err, strings.Join(lines[max(0, len(lines)-15):], "\n"))
 		}
-	}
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// definition writes a NAD into namespace shop, for devices of a resource if one is named.
-func (w *world) definition(name, resource, config string) {
-	w.t.Helper()
-	annotations := ""
-	if resource != "" {
-		annotations = fmt.Sprintf("\n  annotations:\n    %s: %s", resourceAnnotation, resource)
-	}
-	w.must(w.WriteManifest(name+".yaml", fmt.Sprintf(
-		"apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  namespace: shop\n  name: %s%s\nspec:\n  config: '%s'\n",
-		name, annotations, config)))
-}
-
-func (w *world) snapshot() lab.Snapshot {
-	w.t.Helper()
-	s, err := w.Snapshot(w.ctx)
-	w.must(err)
-	return s
-}
-
-func (w *world) eventually(cond func() error) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, soon)
-	defer cancel()
-	w.must(lab.Eventually(ctx, cond))
-}
-
-// asBefore waits until the world is as it was before any pod: what a DEL leaves to the agent is done soon after.
-func (w *world) asBefore() {
-	w.t.Helper()
-	w.eventually(func() error {
-		if diff := w.base.Diff(w.snapshot()); diff != "" {
-			return fmt.Errorf("the world is not as before:\n%s", diff)
-		}
-		return nil
-	})
-}
-
-// pod makes a pod on the i-th node. It is not attached yet.
-func (w *world) pod(i int, name, networks string) *lab.Pod {
-	w.t.Helper()
-	p, err := w.Nodes[i].NewPod(w.ctx, "shop", name, map[string]string{networksAnnotation: networks})
-	w.must(err)
-	return p
-}
-
-func (w *world) add(p *lab.Pod, opts ...lab.CallOption) {
-	w.t.Helper()
-	_, err := p.Add(w.ctx, opts...)
-	w.must(err)
-}
-
-// attached makes a pod and attaches it.
-func (w *world) attached(i int, name, networks string) *lab.Pod {
-	w.t.Helper()
-	p := w.pod(i, name, networks)
-	w.add(p)
-	return p
-}
-
-// end takes pods away altogether.
-func (w *world) end(pods ...*lab.Pod) {
-	w.t.Helper()
-	for _, p := range pods {
-		w.must(p.Close(w.ctx))
-	}
-}
-
-// links reads a pod's interfaces, by name.
-func (w *world) links(p *lab.Pod) map[string]lab.Link {
-	w.t.Helper()
-	links, err := p.Links(w.ctx)
-	w.must(err)
-	return links
-}
-
-// status reads a pod's network-status from beside its manifest.
-func (w *world) status(p *lab.Pod) []nadv1.NetworkStatus {
-	w.t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.Manifests, p.UID+".status.json"))
-	w.must(err)
-	var file struct {
-		Status []nadv1.NetworkStatus `json:"network-status"`
-	}
-	w.must(json.Unmarshal(text, &file))
-	return file.Status
-}
-
-// mustReach gives the network the moment that it may still need.
-func (w *world) mustReach(p *lab.Pod, addrs ...string) {
-	w.t.Helper()
-	for _, addr := range addrs {
-		w.eventually(func() error {
-			_, err := p.Exec(w.ctx, "ping", "-c", "1", "-W", "2", addr)
-			return err
-		})
 	}
 }
 
 // equal compares and says what of.
 func equal[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
-	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
-		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
-	}
+	labtest.Equal(t, what, got, want)
 }
