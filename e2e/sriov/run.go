@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +16,6 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/e2e/sriov/guest/wire"
 	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 )
 
@@ -28,8 +27,10 @@ type options struct {
 	sriovCNI string // path of the sriov plugin; "" for none
 }
 
-// vfs of each physical function; igb has up to seven.
-const vfs = 4
+// first is the guest's first process.
+//
+//go:embed init.sh
+var first []byte
 
 func (o options) main(ctx context.Context) (_ int, err error) {
 	defer try.Handle(&err)
@@ -55,9 +56,8 @@ func (o options) initrd(ctx context.Context, b *base) (_ *os.File, err error) {
 	if o.sriovCNI != "" {
 		files["e2e/cni/sriov"] = o.sriovCNI
 	}
-	order := try.E1(json.Marshal(o.order()))
 	f := try.E1(memoryFile("initrd"))
-	if err := errors.Join(appendFile(f, b.image), appendRun(f, files, order)); err != nil {
+	if err := errors.Join(appendFile(f, b.image), appendRun(f, files, o.order())); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -83,26 +83,29 @@ func appendRun(to io.Writer, files map[string]string, order []byte) error {
 		}
 		a.file(name, 0o755, content)
 	}
-	a.file(wire.OrderFile, 0o644, order)
+	a.file("init", 0o755, first)
+	a.file("e2e/order", 0o644, order)
 	return a.close()
 }
 
-func (o options) order() wire.Order {
-	order := wire.Order{VFs: vfs, Env: []string{
-		"HOME=/root", "PATH=/usr/local/bin:/usr/bin:/usr/sbin", "OVN_MULTINET_BIN=/e2e/bin", "OVN_MULTINET_LAB_CNI=/e2e/cni",
-	}}
+// order is a script that runs in the guest once the virtual functions are there.
+func (o options) order() []byte {
+	words := []string{
+		"exec", "env", "-i", "HOME=/root", "PATH=/usr/local/bin:/usr/bin:/usr/sbin",
+		"OVN_MULTINET_BIN=/e2e/bin", "OVN_MULTINET_LAB_CNI=/e2e/cni",
+	}
 	if o.sriovCNI != "" {
-		order.Env = append(order.Env, "SRIOV_CNI=/e2e/cni/sriov")
+		words = append(words, "SRIOV_CNI=/e2e/cni/sriov")
 	}
 	if o.shell != "" {
-		order.Command = []string{"/usr/bin/busybox", "sh", "-c", o.shell}
-		return order
+		words = append(words, "/usr/bin/busybox", "sh", "-c", o.shell)
+	} else {
+		words = append(words, "/e2e/scenarios", "-test.v", "-test.timeout="+o.timeout.String(), "-test.run="+o.run)
 	}
-	order.Command = []string{"/e2e/scenarios", "-test.v", "-test.timeout=" + o.timeout.String()}
-	if o.run != "" {
-		order.Command = append(order.Command, "-test.run="+o.run)
+	for i, word := range words {
+		words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
-	return order
+	return []byte(strings.Join(words, " ") + " 2>&1\n")
 }
 
 // unused programs of ours need not take the guest's memory.
@@ -116,8 +119,7 @@ func build(ctx context.Context) (_ map[string]string, err error) {
 	// Beside the project's own, which is a folder per clone.
 	dir := bins.Ours + "-sriov"
 	try.E(os.MkdirAll(dir, 0o755))
-	files := map[string]string{"init": filepath.Join(dir, "guest"), "e2e/scenarios": filepath.Join(dir, "scenarios")}
-	try.E(lab.GoBuild(ctx, root, "-o", files["init"], "./e2e/sriov/guest"))
+	files := map[string]string{"e2e/scenarios": filepath.Join(dir, "scenarios")}
 	try.E(buildTest(ctx, root, files["e2e/scenarios"]))
 	for folder, from := range map[string]string{"e2e/bin": bins.Ours, "e2e/cni": bins.CNI} {
 		entries := try.E1(os.ReadDir(from))
