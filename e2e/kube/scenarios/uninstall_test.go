@@ -71,7 +71,7 @@ func (w *world) refusesNew() {
 		w.Must(w.WaitReady(w.Ctx, "default/plain-"+n.Name))
 		w.hasLinks("plain-"+n.Name, 1)
 		w.refusedWith(11, name, n)
-		w.says(n, "waiting for 1 containers with networks to end")
+		w.says(n, "waiting for 1 sandboxes with networks to end")
 		w.Must(w.Delete(w.Ctx, pod("plain-"+n.Name, n.Name, "")))
 	}
 	w.Must(w.Delete(w.Ctx, pod("refused-node1", "node1", "blue"))) // its node's agent will not answer for a while
@@ -137,7 +137,7 @@ func (w *world) podsEnd(pods string) {
 	w.Must(stopped.Signal(w.Ctx, agent, "agent", "SIGSTOP"))
 	w.Must(w.Delete(w.Ctx, pods))
 	w.Must(w.WaitGone(w.Ctx, "default/a", "default/b"))
-	w.says(stopped, "the agent has still to release the networks of 1 containers")
+	w.says(stopped, "the agent still has to release the ports of 1 sandboxes")
 	w.isThere(stopped, ourConflist, false)
 	w.isThere(stopped, ourPlugin, true)
 	w.uninstalled(other)
