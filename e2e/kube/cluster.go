@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -49,19 +50,18 @@ type Options struct {
 // Cluster is a running Kubernetes on the nodes of a lab.
 type Cluster struct {
 	*lab.Lab
-	Kubeconfig string // the admin's; for use in the program's own network namespace
+	Kubeconfig string // the admin's, with the API server's address as the nodes and the central namespace reach it
 	Client     kubernetes.Interface
 	REST       *rest.Config
 	Nodes      []*Node
 
 	Etcd, APIServer, Controllers, Scheduler *lab.Process
 
-	bin     string // folder of the programs that Build makes
-	own     string // the nodes' own files; apart from the lab's, as they are many
-	groups  groups
-	pki     pki
-	forward *forwarder
-	step    func(format string, args ...any)
+	bin    string // folder of the programs that Build makes
+	own    string // the nodes' own files; apart from the lab's, as they are many
+	groups groups
+	pki    pki
+	step   func(format string, args ...any)
 
 	containerd2      bool
 	allowedDelegates []string
@@ -105,7 +105,7 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	c.own = c.Lab.Dir + ".nodes"
-	c.Kubeconfig = c.kubeconfig("admin")
+	c.Kubeconfig = c.kubeconfig(adminOnNode)
 	// The lab's name has its namespace in the inner process alone, the group's part before it is the machine's.
 	c.groups = try.E1(openGroups(filepath.Join(os.Getenv(groupEnv), c.Name)))
 	try.E(os.Mkdir(c.dir(), 0o755))
@@ -130,22 +130,22 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 }
 
 // connect makes the clients of the admin.
-func (c *Cluster) connect(context.Context) (err error) {
+func (c *Cluster) connect() (err error) {
 	if c.REST, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
 		return err
 	}
 	// The lab's tests are one of few clients of the API server: it is not for them to be slow.
 	c.REST.QPS, c.REST.Burst = -1, -1
+	c.REST.Dial = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		// A socket stays in the namespace of the thread that made it.
+		err = ns.WithNetNSPath(c.CentralNetNS(), func(ns.NetNS) (err error) {
+			conn, err = net.Dial(network, address)
+			return err
+		})
+		return conn, err
+	}
 	c.Client, err = kubernetes.NewForConfig(c.REST)
 	return err
-}
-
-func (c *Cluster) adminHTTP() (*http.Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	return rest.HTTPClientFor(config)
 }
 
 func (c *Cluster) program(name string) string { return filepath.Join(c.bin, name) }
@@ -162,9 +162,6 @@ func (c *Cluster) Close() error {
 	}
 	all.Go(func() error { return kill(c.Scheduler, c.Controllers, c.APIServer, c.Etcd) })
 	errs := []error{all.Wait()}
-	if c.forward != nil {
-		errs = append(errs, c.forward.close())
-	}
 	return errors.Join(append(errs, c.groups.remove(), c.Lab.Close(), os.RemoveAll(c.own))...)
 }
 

@@ -31,31 +31,18 @@ func WithContainerd2() lab.EnterOption {
 	})
 }
 
-// buildContainerd2 makes the programs once per set of versions, and forgets those of other sets. The folder appears
-// by a rename: it is there whole or not at all.
+// buildContainerd2 makes the programs once per set of versions.
 func buildContainerd2(ctx context.Context, progress io.Writer) (_ string, err error) {
 	defer try.Handle(&err)
 	if dir := os.Getenv(containerd2Env); dir != "" {
 		return dir, nil
 	}
-	root, cache, unlock, err := takeCache("containerd2")
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	source := filepath.Join(root, "e2e", "containerd2")
+	source := filepath.Join(try.E1(lab.ModuleRoot()), "e2e", "containerd2")
 	const flags = "-s -w"
-	key := try.E1(sourceKey(source, flags))
-	dir := filepath.Join(cache, key)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	fmt.Fprintln(progress, "building containerd 2: a minute or two on two cores, once per version")
-	tmp := dir + ".new"
-	try.E(errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)))
-	try.E(lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", tmp+"/", "tool"))
-	try.E(os.Rename(tmp, dir))
-	return dir, forgetOthers(cache, key)
+	return lab.Cached("containerd2", try.E1(sourceKey(source, flags)), func(dir string) error {
+		fmt.Fprintln(progress, "building containerd 2: a minute or two on two cores, once per version")
+		return lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", dir+"/", "tool")
+	})
 }
 
 // WrappersDir is a folder of a node with containerd 2: a CNI plugin there is found before that of its name in

@@ -3,8 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -43,7 +41,7 @@ var (
 func (c *Cluster) startControlPlane(ctx context.Context) (err error) {
 	defer try.Handle(&err)
 	try.E(c.writePKI())
-	for _, start := range []func(context.Context) error{c.startEtcd, c.startAPIServer, c.connect} {
+	for _, start := range []func(context.Context) error{c.startEtcd, c.startAPIServer} {
 		try.E(start(ctx))
 	}
 	var both errgroup.Group
@@ -97,9 +95,7 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 
 func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	defer try.Handle(&err)
-	c.forward = try.E1(newForwarder(ctx, c.CentralNetNS(), lab.CentralIP+":"+apiPort))
-	try.E(errors.Join(c.pki.writeKubeconfig(c.Kubeconfig, "https://"+c.forward.addr(), admin),
-		c.pki.writeKubeconfig(c.kubeconfig(adminOnNode), apiURL, admin)))
+	try.E(errors.Join(c.pki.writeKubeconfig(c.Kubeconfig, apiURL, admin), c.connect()))
 	c.APIServer, err = c.central(ctx, "kube-apiserver", c.answers("/readyz"),
 		"--etcd-servers="+etcdURL, "--advertise-address="+lab.CentralIP, "--secure-port="+apiPort,
 		"--service-cluster-ip-range="+serviceCIDR, "--allow-privileged", "--profiling=false",
@@ -124,24 +120,8 @@ func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 
 // answers is a readiness check: the API server answers 200 at path.
 func (c *Cluster) answers(path string) func(context.Context) error {
-	client, err := c.adminHTTP()
 	return func(ctx context.Context) error {
-		if err != nil {
-			return err
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.forward.addr()+path, nil)
-		if err != nil {
-			return err
-		}
-		answer, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s answers %s", path, answer.Status)
-		}
-		return nil
+		return c.Client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error()
 	}
 }
 

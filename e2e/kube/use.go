@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	clientwatch "k8s.io/client-go/tools/watch"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
 // Kubectl runs kubectl as the admin and returns what it wrote to its standard output, trimmed.
@@ -33,7 +35,10 @@ func (c *Cluster) kubectl(ctx context.Context, stdin io.Reader, args ...string) 
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.program(kubelab), append([]string{"kubectl", "--kubeconfig=" + c.Kubeconfig}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
-	err := cmd.Run()
+	err := lab.StartIn(c.CentralNetNS(), cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	out := strings.TrimSpace(stdout.String())
 	if err != nil {
 		return out, fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
@@ -44,7 +49,7 @@ func (c *Cluster) kubectl(ctx context.Context, stdin io.Reader, args ...string) 
 // Multinet runs `kubectl multinet` of the installed product on the first node, as the cluster's admin.
 func (c *Cluster) Multinet(ctx context.Context, args ...string) (string, error) {
 	program := filepath.Join(os.Getenv(ProductEnv), "kubectl-multinet")
-	return c.Nodes[0].Exec(ctx, append([]string{program}, append(args, "--kubeconfig", c.kubeconfig(adminOnNode))...)...)
+	return c.Nodes[0].Exec(ctx, append([]string{program}, append(args, "--kubeconfig", c.Kubeconfig)...)...)
 }
 
 // Apply makes objects what the YAML says, whoever changed them before.

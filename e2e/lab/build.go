@@ -51,7 +51,7 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	}
 	defer unlock()
 	if bins.CNI == "" {
-		if bins.CNI, err = buildCNI(ctx, cache); err != nil {
+		if bins.CNI, err = buildCNI(ctx); err != nil {
 			return bins, err
 		}
 	}
@@ -112,28 +112,45 @@ func buildOurs(ctx context.Context, cache string) (_ string, err error) {
 	return dir, GoBuild(ctx, root, "-tags", "failpoint,grpcnotrace", "-o", dir+"/", "./cmd/...", "./e2e/recorder")
 }
 
-// buildCNI makes the plugins once per set of versions. The folder appears by a rename: it is there whole or
-// not at all.
-func buildCNI(ctx context.Context, cache string) (_ string, err error) {
+// buildCNI makes the plugins once per set of versions.
+func buildCNI(ctx context.Context) (_ string, err error) {
 	defer try.Handle(&err)
 	root := try.E1(ModuleRoot())
-	var key bytes.Buffer
+	var key []byte
 	modules := []string{filepath.Join(root, "e2e", "flannelcni"), filepath.Join(root, "e2e", "cniplugins")}
 	for _, m := range modules {
-		b := try.E1(os.ReadFile(filepath.Join(m, "go.mod")))
-		key.Write(b)
+		key = append(key, try.E1(os.ReadFile(filepath.Join(m, "go.mod")))...)
 	}
-	dir := filepath.Join(cache, "cni", digest(key.Bytes()))
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+	return Cached("cni", digest(key), func(dir string) error {
+		var errs []error
+		for _, m := range modules {
+			errs = append(errs, GoBuild(ctx, m, "-o", dir+"/", "tool"))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Cached returns the folder of this name and key in the cache. If the folder is not there, build makes it, whole or not at
+// all, and the folders of other keys are deleted. Processes take turns.
+func Cached(name, key string, build func(dir string) error) (_ string, err error) {
+	defer try.Handle(&err)
+	cache := filepath.Join(try.E1(CacheDir()), name)
+	try.E(os.MkdirAll(cache, 0o755))
+	unlock := try.E1(LockFile(filepath.Join(cache, "lock")))
+	defer unlock()
+	dir := filepath.Join(cache, key)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return dir, err
 	}
-	tmp := dir + ".new"
-	try.E(os.RemoveAll(tmp))
-	try.E(os.MkdirAll(tmp, 0o755))
-	for _, m := range modules {
-		try.E(GoBuild(ctx, m, "-o", tmp+"/", "tool"))
+	for _, old := range try.E1(os.ReadDir(cache)) {
+		if old.IsDir() {
+			try.E(os.RemoveAll(filepath.Join(cache, old.Name())))
+		}
 	}
-	return dir, os.Rename(tmp, dir)
+	work := filepath.Join(cache, "new")
+	try.E(os.Mkdir(work, 0o755))
+	try.E(build(work))
+	return dir, os.Rename(work, dir)
 }
 
 // GoBuild runs go build in the folder of a module; what it makes is linked statically.

@@ -1,6 +1,6 @@
 #!/usr/bin/busybox sh
 # The first process of the guest: makes the virtual functions, runs /e2e/order and reports its code.
-# ash runs busybox's own programs without a search.
+# The shell runs the programs of busybox without a search.
 
 # end CODE: report the code by QEMU's isa-debug-exit, which ends the machine. 64 marks a code of ours.
 end() {
@@ -38,7 +38,7 @@ carriers() {
 	for name in $names; do await carrier "$name"; done
 }
 
-mount -t proc proc /proc
+/usr/bin/busybox mount -t proc proc /proc # the shell finds its own programs by /proc/self/exe
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /run

@@ -74,31 +74,13 @@ func (t Tree) Without(names ...string) error {
 //go:embed apt.go tree.go
 var own embed.FS
 
-// Cached returns the folder of that name in the cache, as the recipe makes it: the source files of the caller. If it is
-// not there, build makes it in a folder that then gets the name, so it is there whole or not at all. Folders of other
-// recipes are deleted. Several processes take turns.
-func Cached(name string, recipe embed.FS, build func(dir string) error) (_ string, err error) {
-	defer try.Handle(&err)
-	cache := try.E1(lab.CacheDir())
-	cache = filepath.Join(cache, name)
-	try.E(os.MkdirAll(cache, 0o755))
-	unlock := try.E1(lab.LockFile(filepath.Join(cache, "lock")))
-	defer unlock()
-	key := try.E1(keyOf(own, recipe))
-	dir := filepath.Join(cache, key)
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		return dir, err
+// Cached is [lab.Cached] with a key of the recipe: the source files of the caller.
+func Cached(name string, recipe embed.FS, build func(dir string) error) (string, error) {
+	key, err := keyOf(own, recipe)
+	if err != nil {
+		return "", err
 	}
-	old := try.E1(filepath.Glob(filepath.Join(cache, "*")))
-	for _, path := range old {
-		if filepath.Base(path) != "lock" {
-			try.E(os.RemoveAll(path))
-		}
-	}
-	work := filepath.Join(cache, "new")
-	try.E(os.MkdirAll(work, 0o755))
-	try.E(build(work))
-	return dir, os.Rename(work, dir)
+	return lab.Cached(name, key, build)
 }
 
 // keyOf names a recipe by what is in its files.
