@@ -154,7 +154,7 @@ func (w *world) tookAway(p *lab.Pod, reason string, lost bool) {
 		}
 		return fmt.Errorf("the agent's log does not say that it took away what %s had", p)
 	})
-	if !strings.Contains(said, `reason="`+reason+`"`) || strings.Contains(said, "the plugin's journal has lost this container") != lost || strings.Contains(said, "level=WARN") != lost {
+	if !strings.Contains(said, `reason="`+reason+`"`) || strings.Contains(said, "the plugin's journal has lost this sandbox") != lost || strings.Contains(said, "level=WARN") != lost {
 		w.T.Errorf("the agent's log says %s, want reason %q and a journal that is lost: %t", said, reason, lost)
 	}
 }
