@@ -352,7 +352,7 @@ func TestWishesOnLayer3(t *testing.T) {
 		{"no prefix length", fmt.Sprintf(ips, "IN"), ""},
 		{"the block's prefix length", fmt.Sprintf(ips, "IN/24"), ""},
 		{"the network's prefix length", fmt.Sprintf(ips, "IN/16"), "interface net2: ips: IN/16 has not the prefix length of its subnet BLOCK"},
-		{"of another node", fmt.Sprintf(ips, "OUT"), "interface net2: address OUT is outside node node1's blocks BLOCK of network shop/l3"},
+		{"of another node", fmt.Sprintf(ips, "OUT"), "interface net2: address OUT is outside node node1's subnets BLOCK of network shop/l3"},
 		{"of no node", fmt.Sprintf(ips, "10.1.0.7"), "interface net2: address 10.1.0.7 is outside the subnets 10.128.0.0/16 of network shop/l3"},
 		{"the gateway's", fmt.Sprintf(ips, "GW"), "interface net2: address GW is the gateway of network shop/l3"},
 		{"its default route", `[{"name":"blue"},{"name":"l3","ips":["IN"],"default-route":[]}]`, ""},

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// canonicalJSON is a network's configuration with its defaults, in one order: what is alike reads alike. It is a
-// spec.config itself.
+// canonicalJSON is a network's configuration with its defaults, in one order: equal networks have equal texts. The text
+// is a valid spec.config.
 type canonicalJSON struct {
 	Type           string       `json:"type"`
 	Name           string       `json:"name,omitempty"`
@@ -33,8 +33,8 @@ type canonicalJSON struct {
 	VLAN           int          `json:"vlanID,omitempty"`
 }
 
-// Canonical writes the configuration out in full. ParseNetwork with the same NAD reads the same network back. A node's
-// view has the configuration of the whole.
+// Canonical is the whole configuration with its defaults. ParseNetwork with the same NAD returns the same network. A
+// node's view has the configuration of the whole network.
 func (n *Network) Canonical() string {
 	if n.whole != nil {
 		return n.whole.Canonical()
@@ -43,23 +43,23 @@ func (n *Network) Canonical() string {
 	slices.SortFunc(exclude, comparePrefixes)
 	slices.SortFunc(routes, func(a, b conf.Route) int { return comparePrefixes(a.Dst, b.Dst) })
 	c := canonicalJSON{
-		Type: conf.NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","), MTU: n.MTU,
-		Physical: n.Physical, VLAN: n.VLAN,
+		Type: conf.NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","),
+		MTU: n.MTU, Physical: n.Physical, VLAN: n.VLAN,
 	}
 	if n.SharedName != "" {
-		c.Type, c.Name = conf.OverlayType, n.SharedName // which has no other keys
+		c.Type, c.Name = conf.OverlayType, n.SharedName // this type has no other keys
 	} else {
-		c.Gateway, c.Router, c.SNAT, c.Routes, c.PortSecurity = joinWords(n.Gateways, ","), n.Router, n.SNAT, routes, &n.PortSecurity
-		c.RouterGuests = n.guestsText()
+		c.Gateway, c.Router, c.RouterGuests, c.SNAT = joinWords(n.Gateways, ","), n.Router, n.guestsText(), n.SNAT
+		c.Routes, c.PortSecurity = routes, &n.PortSecurity
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
-		panic("conf: " + err.Error()) // strings, numbers and addresses: it cannot be
+		panic("netmodel: " + err.Error()) // impossible: strings, numbers and addresses
 	}
 	return string(text)
 }
 
-// guestsText writes the guests in one order.
+// guestsText is the sorted list of the guests.
 func (n *Network) guestsText() []guestJSON {
 	var list []guestJSON
 	for _, g := range n.Guests {
@@ -71,7 +71,7 @@ func (n *Network) guestsText() []guestJSON {
 	return list
 }
 
-// Revision names the configuration: two that are alike have the same.
+// Revision is a hash of the configuration: equal configurations have the same revision.
 func (n *Network) Revision() string {
 	sum := sha256.Sum256([]byte(n.Canonical()))
 	return hex.EncodeToString(sum[:8])
@@ -81,7 +81,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// CheckEqual names the first key in which two configurations of a network differ; nil when they are alike.
+// CheckEqual compares two configurations of a network. The error names the first key that differs.
 func (n *Network) CheckEqual(other *Network) error {
 	var a, b canonicalJSON
 	for _, c := range []struct {
@@ -97,11 +97,13 @@ func (n *Network) CheckEqual(other *Network) error {
 		return strings.TrimSuffix(string(text), "null")
 	}
 	for _, k := range []struct{ key, a, b string }{
-		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology}, {"subnets", a.Subnets, b.Subnets},
-		{"excludeSubnets", a.ExcludeSubnets, b.ExcludeSubnets}, {"gateway", a.Gateway, b.Gateway}, {"router", a.Router, b.Router},
+		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology},
+		{"subnets", a.Subnets, b.Subnets}, {"excludeSubnets", a.ExcludeSubnets, b.ExcludeSubnets},
+		{"gateway", a.Gateway, b.Gateway}, {"router", a.Router, b.Router},
 		{"routerGuests", word(a.RouterGuests), word(b.RouterGuests)},
-		{"snat", word(a.SNAT), word(b.SNAT)}, {"routes", word(a.Routes), word(b.Routes)}, {"physicalNetworkName", a.Physical, b.Physical},
-		{"vlanID", word(a.VLAN), word(b.VLAN)}, {"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
+		{"snat", word(a.SNAT), word(b.SNAT)}, {"routes", word(a.Routes), word(b.Routes)},
+		{"physicalNetworkName", a.Physical, b.Physical}, {"vlanID", word(a.VLAN), word(b.VLAN)},
+		{"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
 	} {
 		if k.a != k.b {
 			return fmt.Errorf("%s: %s is not %s", k.key, cmp.Or(k.b, "(none)"), cmp.Or(k.a, "(none)"))
@@ -110,9 +112,10 @@ func (n *Network) CheckEqual(other *Network) error {
 	return nil
 }
 
-// CheckChange tells whether pods that are on the network go on as they are when its configuration becomes another; if not,
-// the error names the key. excludeSubnets, routes, mtu and portSecurity are for new pods; a router, its guests and snat come
-// and go beside them; a subnet may grow. A wire stays: the ports' row keys are made from it.
+// CheckChange refuses a change of the configuration that would disturb the pods on the network. The error names the
+// key. A change of excludeSubnets, routes, mtu and portSecurity concerns new pods only. A router, its guests and snat
+// do not concern the ports. A subnet may grow. The VLAN of a physical network stays: the ports' row keys are made from
+// it.
 func (n *Network) CheckChange(to *Network) error {
 	if n.Topology != to.Topology {
 		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)
@@ -133,19 +136,20 @@ func (n *Network) CheckChange(to *Network) error {
 			return fmt.Errorf("subnets: %s cannot become %s, which does not hold all of it", subnet, grown)
 		}
 		if n.Topology == Layer3 && n.NodeSubnetBits[i] != to.NodeSubnetBits[j] {
-			return fmt.Errorf("subnets: the nodes' blocks of %s cannot become /%d, they are /%d", subnet, to.NodeSubnetBits[j], n.NodeSubnetBits[i])
+			return fmt.Errorf("subnets: the node subnets of %s cannot become /%d, they are /%d",
+				subnet, to.NodeSubnetBits[j], n.NodeSubnetBits[i])
 		}
 		if was, is := n.Gateway(i), to.Gateway(j); was != is {
 			hint := ""
-			if to.SharedName == "" { // which has no such key
+			if to.SharedName == "" { // a shared network has no such key
 				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", was)
 			}
 			return fmt.Errorf("gateway: %s cannot become %s%s", was, is, hint)
 		}
 	}
-	if n.Topology == Layer3 { // where a MAC is of a node's switch, whose blocks stay as they are
+	if n.Topology == Layer3 { // a MAC belongs to a node switch, and its node subnets stay
 		if len(to.Subnets) != len(n.Subnets) {
-			return fmt.Errorf("subnets: %s cannot become %s, nodes have their blocks", n.subnetsText(), to.subnetsText())
+			return fmt.Errorf("subnets: %s cannot become %s, nodes have their subnets", n.subnetsText(), to.subnetsText())
 		}
 		return nil
 	}
@@ -159,10 +163,10 @@ func vlanWord(vlan int) string {
 	return strconv.Itoa(vlan)
 }
 
-// checkMACs refuses what would let a new lease's MAC be one that is in use: MACs hold the lower 32 bits of the lease,
-// which is unambiguous as long as leases are of one family, and in IPv6 of one set of upper 96 bits.
+// checkMACs refuses a change after which a new lease could have a MAC that is in use. A MAC contains the lower 32 bits
+// of the lease. That is unique while all leases are of one family, and in IPv6 have the same upper 96 bits.
 func (n *Network) checkMACs(to *Network) error {
-	if len(to.Subnets) == 0 { // so n has none either
+	if len(to.Subnets) == 0 { // then n has none either
 		return nil
 	}
 	first := to.Subnets[0]

@@ -13,27 +13,27 @@ import (
 )
 
 // A logical router belongs to a namespace ("shop/core") or to the whole cluster ("/core"). This file decides which
-// networks may join a router: networks of the router's namespace, and networks of the namespaces that the owner lists as
-// guests. Where the controller's --config describes the router, the operator must list the namespace there too.
+// networks may join a router: networks of the router's namespace, and networks of the namespaces that the owner lists
+// as guests. Where the controller's --config describes the router, the operator must list the namespace there too.
 
-// label is RFC 1123's form of a label: names of routers have it, and so have names of namespaces.
+// label is RFC 1123's form of a label. Names of routers and of namespaces have this form.
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 const labelForm = "lower-case letters, digits and '-', at most 63"
 
-// anyNamespace stands for every namespace that the operator does not list by its name.
+// anyNamespace is every namespace that the operator does not list by name.
 const anyNamespace = "*"
 
-// maxGuests bounds what one network may list, and each guest's subnets: each pass over a guest reads the list.
+// maxGuests bounds the guests of one network, and the subnets of each guest: each check of a guest reads the list.
 const maxGuests = 64
 
-// Guest is a namespace whose networks may join a router of another namespace, with subnets within these.
+// Guest is a namespace whose networks may join a router of another namespace, with subnets within Subnets.
 type Guest struct {
 	Namespace string
 	Subnets   []netip.Prefix
 }
 
-// Grant is what the operator allows a namespace's networks on a router.
+// Grant is what the operator's --config allows to the networks of a namespace on a router.
 type Grant struct {
 	Subnets        []netip.Prefix // each subnet of a network must be within one of them
 	SNAT           bool           // a network may have "snat"
@@ -52,14 +52,14 @@ func (n *Network) IsGuest() bool {
 	return owner != "" && owner != n.Namespace
 }
 
-// WithoutRouter is the network as it is when it may not be on its router.
+// WithoutRouter returns a copy of the network without its router.
 func (n *Network) WithoutRouter() *Network {
 	alone := *n
 	alone.Router, alone.SNAT, alone.Guests = "", nil, nil
 	return &alone
 }
 
-// routerName makes the full name of a router from what a network of the namespace calls it.
+// routerName returns the full name of a router from the name that a network of the namespace uses.
 func routerName(namespace, text string) (string, error) {
 	owner, name, full := strings.Cut(text, "/")
 	if !full {
@@ -85,7 +85,7 @@ func (n *Network) setRouter(raw *networkJSON) error {
 		return nil
 	}
 	if n.Topology == Localnet {
-		return errors.New("router: a localnet network has the routers of the provider's network, and none of ours")
+		return errors.New("router: a localnet network has the routers of its physical network, and none of ours")
 	}
 	var err error
 	if n.Router, err = routerName(n.Namespace, raw.Router); err != nil {
@@ -142,7 +142,7 @@ func (n *Network) setGuests(list []json.RawMessage) error {
 	return nil
 }
 
-// parseWithin reads the subnets that others' subnets have to be within.
+// parseWithin parses the subnets that a guest's subnets must be within.
 func parseWithin(key, text string) ([]netip.Prefix, error) {
 	words := splitList(text)
 	if len(words) == 0 {
@@ -163,7 +163,7 @@ func parseWithin(key, text string) ([]netip.Prefix, error) {
 	return list, nil
 }
 
-// outside returns the first of the network's subnets that is within none of the list.
+// outside returns the first of the network's subnets that is within none of the list's subnets.
 func (n *Network) outside(list []netip.Prefix) (subnet netip.Prefix, found bool) {
 	i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool {
 		return !slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Bits() <= s.Bits() && p.Contains(s.Addr()) })
@@ -174,7 +174,7 @@ func (n *Network) outside(list []netip.Prefix) (subnet netip.Prefix, found bool)
 	return n.Subnets[i], true
 }
 
-// someOf writes the first of a list, for an error of one line.
+// someOf writes the beginning of a list, for an error of one line.
 func someOf(list []netip.Prefix) string {
 	const most = 4
 	if len(list) > most {
@@ -183,8 +183,8 @@ func someOf(list []netip.Prefix) string {
 	return joinWords(list, ",")
 }
 
-// CheckGuest tells whether the owner of the network's router lets the network join: guests is what the owner's networks
-// on the router list.
+// CheckGuest refuses a network that the owner of its router does not list as a guest. guests are the guests that the
+// owner's networks on the router list.
 func (n *Network) CheckGuest(guests []Guest) error {
 	var within []netip.Prefix
 	for _, g := range guests {
@@ -198,14 +198,15 @@ func (n *Network) CheckGuest(guests []Guest) error {
 	}
 	where := fmt.Sprintf("in spec.config of a network of namespace %s that is on the router", RouterNamespace(n.Router))
 	if len(within) == 0 {
-		const form = `router: namespace %s may not join router %s: write "routerGuests": [{"namespace": %q, "subnets": %q}] %s`
+		const form = `router: namespace %s may not join router %s: ` +
+			`write "routerGuests": [{"namespace": %q, "subnets": %q}] %s`
 		return fmt.Errorf(form, n.Namespace, n.Router, n.Namespace, joinWords(n.Subnets, ","), where)
 	}
-	return fmt.Errorf(`router: namespace %s may bring %s to router %s, not %s: add it to "subnets" of %s in "routerGuests" %s`,
-		n.Namespace, someOf(within), n.Router, subnet, n.Namespace, where)
+	const form = `router: namespace %s may bring %s to router %s, not %s: add it to "subnets" of %s in "routerGuests" %s`
+	return fmt.Errorf(form, n.Namespace, someOf(within), n.Router, subnet, n.Namespace, where)
 }
 
-// CheckClusterRouter refuses a router of the whole cluster that the controller's --config does not describe.
+// CheckClusterRouter refuses a router of the whole cluster if the controller's --config does not describe it.
 func (n *Network) CheckClusterRouter() error {
 	if n.Router == "" || RouterNamespace(n.Router) != "" {
 		return nil
@@ -214,7 +215,8 @@ func (n *Network) CheckClusterRouter() error {
 		`the operator describes it under "routers" in the controller's --config`, n.Router)
 }
 
-// CheckJoin tells whether the operator lets a network join the router: one line that says why not, and what to write.
+// CheckJoin refuses a network that the operator does not allow on the router. The error says what the operator can
+// write.
 func (r *Router) CheckJoin(n *Network) error {
 	entry := n.Namespace
 	g, listed := r.Namespaces[entry]
@@ -229,8 +231,8 @@ func (r *Router) CheckJoin(n *Network) error {
 			n.Namespace, r.Name, n.Namespace, joinWords(n.Subnets, ","), where)
 	}
 	if subnet, found := n.outside(g.Subnets); found {
-		return fmt.Errorf(`router: namespace %s may bring %s to router %s, not %s: the operator adds it to "subnets" of %s %s`,
-			n.Namespace, someOf(g.Subnets), r.Name, subnet, entry, where)
+		const form = `router: namespace %s may bring %s to router %s, not %s: the operator adds it to "subnets" of %s %s`
+		return fmt.Errorf(form, n.Namespace, someOf(g.Subnets), r.Name, subnet, entry, where)
 	}
 	if n.SNAT != nil && !g.SNAT {
 		return fmt.Errorf(`snat: leave it out, or the operator writes "maySetSNAT: true" for %s %s`, entry, where)

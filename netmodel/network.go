@@ -16,36 +16,35 @@ import (
 const (
 	Layer2   = "layer2"   // one logical switch
 	Layer3   = "layer3"   // a logical switch on each node, joined by a router
-	Localnet = "localnet" // a logical switch that is a network of the provider's too
+	Localnet = "localnet" // a logical switch that is connected to a physical network
 )
 
-// Network is one OVN network, as its NAD describes it, with the defaults filled in.
+// Network is an OVN network as its NAD describes it, with defaults. A Network is immutable.
 type Network struct {
 	Namespace      string // the NAD's
 	Name           string // the NAD's
-	SharedName     string // of conf.OverlayType: the name that several NADs may have in common
+	SharedName     string // of conf.OverlayType: the name that several NADs may share
 	Topology       string
 	Subnets        []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
-	NodeSubnetBits []int          // of Layer3: the prefix lengths of a node's blocks of the subnets
+	NodeSubnetBits []int          // of Layer3: the prefix length of the node subnets of each subnet
 	Exclude        []netip.Prefix
-	Gateways       []netip.Addr // one per subnet, in their order; of Layer3 none, for each block has its own
-	Router         string       // the full name of the logical router that it names; "": none, or that of a Layer3 network alone
-	Guests         []Guest      // which other namespaces may join the router, of a network of the router's own namespace
-	SNAT           *bool        // whether the router's gateway hides the pods' addresses; nil: as the gateway does
+	Gateways       []netip.Addr // one per subnet, in the same order; of Layer3 none: each node subnet has its own
+	Router         string       // the full name of the logical router in the configuration; "": none
+	Guests         []Guest      // other namespaces that may join the router, on a network of the router's namespace
+	SNAT           *bool        // whether the router's gateway hides the pods' addresses; nil: the gateway's default
 	Routes         []conf.Route // put into each pod
-	MTU            int          // 0: what the underlay allows
-	Physical       string       // of Localnet: the name of the provider's network in ovn-bridge-mappings
+	MTU            int          // 0: the largest that the underlay allows
+	Physical       string       // of Localnet: the name of the physical network in ovn-bridge-mappings
 	VLAN           int          // of Localnet; 0: untagged
 
 	PortSecurity bool
 
-	// Node is whose view of a Layer3 network this is: see ForNode.
+	// Node is the node if this is a node's view of a Layer3 network: see ForNode.
 	Node  string
-	whole *Network // of which it is a view
+	whole *Network // the network of the view
 }
 
-// ID is the network's identity in OVN: "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share, which has no
-// slash.
+// ID is the network's identity in OVN: "<namespace>/<NAD>", or the name that several NADs share, which has no slash.
 func (n *Network) ID() string {
 	if n.SharedName != "" {
 		return n.SharedName
@@ -56,7 +55,7 @@ func (n *Network) ID() string {
 // NAD names the NAD that describes the network: "<namespace>/<name>".
 func (n *Network) NAD() string { return n.Namespace + "/" + n.Name }
 
-// Gateway returns the i-th subnet's, the zero Addr when it has none.
+// Gateway is the gateway of the i-th subnet; the zero Addr if it has none.
 func (n *Network) Gateway(i int) netip.Addr {
 	if i >= len(n.Gateways) {
 		return netip.Addr{}
@@ -64,12 +63,12 @@ func (n *Network) Gateway(i int) netip.Addr {
 	return n.Gateways[i]
 }
 
-// Pool returns what may be leased of the i-th subnet, without those addresses.
+// Pool is the set of addresses of the i-th subnet that can be leased, without the given ones.
 func (n *Network) Pool(i int, without ...netip.Addr) Pool {
 	return newPool(n.Subnets[i], n.Exclude, slices.Concat(n.Gateways, without))
 }
 
-// SubnetOf returns the index of the subnet that holds the address, -1 when none does.
+// SubnetOf is the index of the subnet that contains the address; -1 if none does.
 func (n *Network) SubnetOf(a netip.Addr) int {
 	return slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 }
@@ -99,10 +98,10 @@ type networkJSON struct {
 	Role               string          `json:"role"`
 }
 
-// correctNAD is what to do about an error in a NAD.
+// correctNAD tells the user what to do about an error in a NAD.
 const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 
-// Bounds on what one NAD may say: no network of the field comes near them, and the work for one network stays bounded.
+// Bounds on one NAD. They bound the work for one network, and real networks are far below them.
 const (
 	MaxExclude = 256 // prefixes in excludeSubnets
 	MaxRoutes  = 256 // the same as of a pod's own routes
@@ -120,7 +119,10 @@ func ParseAccepted(namespace, name string, config []byte) (*Network, error) {
 	return parseWith(namespace, name, config, parseKind)
 }
 
-func parseWith(namespace, name string, config []byte, parse func(namespace, name, kind string, config []byte) (*Network, error)) (*Network, error) {
+// parseOf parses a configuration of that type.
+type parseOf func(namespace, name, kind string, config []byte) (*Network, error)
+
+func parseWith(namespace, name string, config []byte, parse parseOf) (*Network, error) {
 	kind, _, err := kindAndName(config)
 	var n *Network
 	if err == nil {
@@ -191,8 +193,8 @@ func parseKind(namespace, name, kind string, config []byte) (n *Network, err err
 	return n, nil
 }
 
-// refuseUnserved names the keys that are known and have no behaviour yet: ignoring one would give the user a
-// network that is not what was asked for.
+// refuseUnserved refuses the keys that are known and not served yet. To ignore such a key would make another network
+// than the user asked for.
 func (raw *networkJSON) refuseUnserved() error {
 	if err := checkRole(raw.Role); err != nil {
 		return err
@@ -200,12 +202,13 @@ func (raw *networkJSON) refuseUnserved() error {
 	return refuse([]keyValue{{"allowPersistentIPs", raw.AllowPersistentIPs}, {"args", raw.Args}})
 }
 
-// checkRole refuses every role but that of all networks here.
+// checkRole refuses every role but "secondary".
 func checkRole(role string) error {
 	if role == "" || role == "secondary" {
 		return nil
 	}
-	return fmt.Errorf("role: %.64q is not served, only \"secondary\": a pod's first interface stays with the primary network", role)
+	return fmt.Errorf("role: %.64q is not served, only \"secondary\": "+
+		"a pod's first interface stays with the primary network", role)
 }
 
 type keyValue struct {
@@ -213,7 +216,7 @@ type keyValue struct {
 	value json.RawMessage
 }
 
-// refuse names the first key that asks for something. The values are compact JSON.
+// refuse refuses the first key whose value is not a zero value. The values are compact JSON.
 func refuse(keys []keyValue) error {
 	for _, k := range keys {
 		switch string(k.value) {
@@ -225,12 +228,13 @@ func refuse(keys []keyValue) error {
 	return nil
 }
 
-// special holds the addresses that no network can share: RFC 6890 (0.0.0.0/8, loopback, link-local, the limited
+// special are the addresses that cannot be a network's: RFC 6890 (0.0.0.0/8, loopback, link-local, the limited
 // broadcast) and multicast.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
-	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"),
+	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
 func (n *Network) setTopology(raw *networkJSON) error {
@@ -281,7 +285,7 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 		}
 	}
 	if n.Topology == Layer3 && len(n.Subnets) == 0 {
-		return errors.New(`subnets: a layer3 network needs some to give each node its block, like "10.128.0.0/16/24"`)
+		return errors.New(`subnets: a layer3 network needs some to give each node its subnet, like "10.128.0.0/16/24"`)
 	}
 	return nil
 }
@@ -289,7 +293,7 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 func (n *Network) setGateways(raw *networkJSON) error {
 	if n.Topology == Layer3 {
 		if raw.Gateway != "" {
-			return errors.New("gateway: leave it out, on a layer3 network it is the first address of each node's block")
+			return errors.New("gateway: leave it out, on a layer3 network it is the first address of each node subnet")
 		}
 		return nil
 	}
@@ -332,7 +336,7 @@ func (n *Network) setExclude(raw *networkJSON) error {
 	}
 	for i, subnet := range n.Subnets {
 		none := n.Pool(i).Size() == 0
-		if n.Topology == Layer3 { // whose pools are those of its blocks
+		if n.Topology == Layer3 { // the pools are those of the node subnets
 			none = slices.Contains(n.Exclude, subnet)
 		}
 		if none {
@@ -358,15 +362,16 @@ func (n *Network) setMTU(raw *networkJSON) error {
 	return nil
 }
 
-// CheckFixed tells whether a pod may ask for the address: one line that says why not.
+// CheckFixed refuses an address that no pod may request.
 func (n *Network) CheckFixed(a netip.Addr) error {
 	i := n.SubnetOf(a)
 	if i < 0 {
 		where := "the subnets"
 		if n.Node != "" {
-			where = "node " + n.Node + "'s blocks"
+			where = "node " + n.Node + "'s subnets"
 		}
-		return fmt.Errorf("address %s is outside %s %s of network %s", a, where, cmp.Or(joinWords(n.Subnets, ","), "(none)"), n.ID())
+		subnets := cmp.Or(joinWords(n.Subnets, ","), "(none)")
+		return fmt.Errorf("address %s is outside %s %s of network %s", a, where, subnets, n.ID())
 	}
 	if err := checkHost(n.Subnets[i], a); err != nil {
 		return err
@@ -382,8 +387,8 @@ func (n *Network) CheckFixed(a netip.Addr) error {
 	return nil
 }
 
-// checkHost refuses the addresses of a subnet that no host may have: RFC 1122 section 3.2.1.3 (network and
-// broadcast), RFC 4291 section 2.6.1 (subnet-router anycast).
+// checkHost refuses the addresses of a subnet that no host may have: RFC 1122 section 3.2.1.3 (network and broadcast)
+// and RFC 4291 section 2.6.1 (subnet-router anycast).
 func checkHost(subnet netip.Prefix, a netip.Addr) error {
 	if a == subnet.Addr() {
 		return fmt.Errorf("address %s is the network address of %s", a, subnet)
@@ -394,7 +399,7 @@ func checkHost(subnet netip.Prefix, a netip.Addr) error {
 	return nil
 }
 
-// parseAddr refuses zones, which may be any text and mean nothing beyond one machine.
+// parseAddr parses an address and refuses a zone, which has no meaning outside one machine.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
@@ -415,7 +420,7 @@ func splitList(s string) []string {
 	return parts
 }
 
-// joinWords writes a list as the keys of a network take it.
+// joinWords writes a list as the keys of a network have it.
 func joinWords[T fmt.Stringer](list []T, separator string) string {
 	words := make([]string, len(list))
 	for i, v := range list {

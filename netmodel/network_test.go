@@ -287,7 +287,7 @@ func TestParseLocalnetRefuses(t *testing.T) {
 	odd := func(shown string) string {
 		return "physicalNetworkName: " + shown + " is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64"
 	}
-	const missing = "physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network"
+	const missing = "physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the physical network"
 	tests := []struct {
 		name string
 		keys string
@@ -314,8 +314,8 @@ func TestParseLocalnetRefuses(t *testing.T) {
 		{"a VLAN in a string", phys + `,"vlanID":"7"`, `"vlanID" does not take a JSON string`},
 		{"half a VLAN", phys + `,"vlanID":7.5`, `"vlanID" does not take a JSON number 7.5`},
 		{"blocks", phys + `,"subnets":"10.1.0.0/16/24"`, `subnets: "10.1.0.0/16/24" is not a network like 10.1.0.0/16`},
-		{"a router of ours", phys + `,"subnets":"10.1.0.0/16","router":"r1"`, "router: a localnet network has the routers of the provider's network, and none of ours"},
-		{"snat and a router of ours", phys + `,"subnets":"10.1.0.0/16","router":"r1","snat":true`, "router: a localnet network has the routers of the provider's network, and none of ours"},
+		{"a router of ours", phys + `,"subnets":"10.1.0.0/16","router":"r1"`, "router: a localnet network has the routers of its physical network, and none of ours"},
+		{"snat and a router of ours", phys + `,"subnets":"10.1.0.0/16","router":"r1","snat":true`, "router: a localnet network has the routers of its physical network, and none of ours"},
 		{"snat", phys + `,"subnets":"10.1.0.0/16","snat":false`, `snat: it is the router's gateway that does it, and there is no "router"`},
 
 		{"a provider's network of layer2", `"physicalNetworkName":"phys"`, `physicalNetworkName: it is for topology "localnet"`},

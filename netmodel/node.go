@@ -1,6 +1,6 @@
 package netmodel
 
-// Node is a node of the cluster, as far as it matters here. Its labels are not to be changed.
+// Node is a node of the cluster, with what the project uses of it. Nobody may change the labels.
 type Node struct {
 	Name   string
 	Labels map[string]string

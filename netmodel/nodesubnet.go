@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// A network of Layer3 gives each node one block of each subnet, for the pods there.
+// A layer3 network gives each node one node subnet of each subnet, for the pods of the node.
 
-// Prefix lengths of blocks where the subnet does not say, as in ovn-kubernetes.
+// Default prefix lengths of node subnets, as in ovn-kubernetes.
 const (
 	nodeSubnetBits4 = 24
 	nodeSubnetBits6 = 64
@@ -33,7 +33,8 @@ func cutNodeSubnetBits(s string) (subnet string, bits int, err error) {
 	}
 	bits, err = strconv.Atoi(s[at+1:])
 	if err != nil || bits < 1 || strconv.Itoa(bits) != s[at+1:] { // Atoi takes +24 and 024
-		return "", 0, fmt.Errorf("subnets: %.64q is not like 10.128.0.0/16/24, a subnet and the prefix length of each node's block", s)
+		const form = "subnets: %.64q is not like 10.128.0.0/16/24, a subnet and the prefix length of each node subnet"
+		return "", 0, fmt.Errorf(form, s)
 	}
 	return s[:at], bits, nil
 }
@@ -41,15 +42,15 @@ func cutNodeSubnetBits(s string) (subnet string, bits int, err error) {
 func checkNodeSubnetBits(subnet netip.Prefix, bits int) error {
 	switch {
 	case bits < subnet.Bits():
-		return fmt.Errorf("subnets: %s has no blocks of /%d; write the prefix length of a node's block behind it, like %s/%d",
-			subnet, bits, subnet, min(subnet.Bits()+8, subnet.Addr().BitLen()-2))
+		const form = "subnets: %s has no node subnets of /%d; write the prefix length of a node subnet behind it, like %s/%d"
+		return fmt.Errorf(form, subnet, bits, subnet, min(subnet.Bits()+8, subnet.Addr().BitLen()-2))
 	case bits-subnet.Bits() > 32:
-		return fmt.Errorf("subnets: %s has more than 2^32 blocks of /%d", subnet, bits)
+		return fmt.Errorf("subnets: %s has more than 2^32 node subnets of /%d", subnet, bits)
 	}
 	return nil
 }
 
-// subnetsText writes the subnets as the key has them.
+// subnetsText writes the subnets as the key "subnets" has them.
 func (n *Network) subnetsText() string {
 	words := make([]string, len(n.Subnets))
 	for i, s := range n.Subnets {
@@ -61,12 +62,12 @@ func (n *Network) subnetsText() string {
 	return strings.Join(words, ",")
 }
 
-// Blocks is how many blocks the i-th subnet has.
+// NodeSubnetCount is the number of node subnets in the i-th subnet.
 func (n *Network) NodeSubnetCount(i int) uint64 {
 	return 1 << (n.NodeSubnetBits[i] - n.Subnets[i].Bits())
 }
 
-// Block returns one of them; k must be below Blocks.
+// NodeSubnet is the k-th node subnet of the i-th subnet; k must be below NodeSubnetCount.
 func (n *Network) NodeSubnet(i int, k uint64) netip.Prefix {
 	subnet, bits := n.Subnets[i], n.NodeSubnetBits[i]
 	b := subnet.Addr().AsSlice()
@@ -78,20 +79,20 @@ func (n *Network) NodeSubnet(i int, k uint64) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// SkipExcluded counts the blocks from the k-th on of which excludeSubnets leaves no address to lease, up to the first block
-// that has one. It does not go round: the count ends at the last block of the subnet.
+// SkipExcluded counts the node subnets, from the k-th on, in which excludeSubnets leaves no address to lease. It stops
+// at the first node subnet with an address to lease, and at the end of the subnet.
 func (n *Network) SkipExcluded(i int, k uint64) uint64 {
 	passed, _ := n.skipExcluded(i, k)
 	return passed
 }
 
-// skipExcluded goes from one excluded range to the next: it takes two steps for each at most, however many blocks a
-// range covers.
+// skipExcluded goes from one excluded range to the next. It needs at most two steps for each range, however many node
+// subnets the range covers.
 func (n *Network) skipExcluded(i int, k uint64) (passed uint64, steps int) {
 	ranges, size := mergedSpans(n.Exclude, n.Subnets[i]), n.NodeSubnetCount(i)
 	for at := k; at < size; steps++ {
 		block := n.NodeSubnet(i, at)
-		first, last := block.Addr().Next().Next(), lastLeasable(block) // the block's first address is the gateway
+		first, last := block.Addr().Next().Next(), lastLeasable(block) // the first address is the gateway
 		j, found := slices.BinarySearchFunc(ranges, first, func(s Span, a netip.Addr) int { return s.First.Compare(a) })
 		if !found {
 			j--
@@ -104,7 +105,7 @@ func (n *Network) skipExcluded(i int, k uint64) (passed uint64, steps int) {
 	return size - k, steps
 }
 
-// blockOf is the index of the block that holds an address of the i-th subnet.
+// nodeSubnetOf is the index of the node subnet that contains an address of the i-th subnet.
 func (n *Network) nodeSubnetOf(i int, a netip.Addr) (k uint64) {
 	b := a.AsSlice()
 	for at := n.Subnets[i].Bits(); at < n.NodeSubnetBits[i]; at++ {
@@ -113,7 +114,7 @@ func (n *Network) nodeSubnetOf(i int, a netip.Addr) (k uint64) {
 	return k
 }
 
-// mergedSpans are the prefixes within a subnet as ranges: ascending, disjoint, and no two next to each other.
+// mergedSpans are the prefixes within a subnet as ranges: ascending, disjoint and not adjacent.
 func mergedSpans(prefixes []netip.Prefix, subnet netip.Prefix) []Span {
 	var merged []Span
 	for _, p := range slices.SortedFunc(slices.Values(prefixes), comparePrefixes) {
@@ -132,7 +133,7 @@ func mergedSpans(prefixes []netip.Prefix, subnet netip.Prefix) []Span {
 	return merged
 }
 
-// Switch is the name of the logical switch that pods of the network are on.
+// SwitchName is the name of the logical switch that pods of the network are on.
 func (n *Network) SwitchName() string {
 	if n.Node == "" {
 		return n.ID()
@@ -140,8 +141,8 @@ func (n *Network) SwitchName() string {
 	return n.ID() + "@" + n.Node // a sign that is in no name of a namespace, NAD or node
 }
 
-// RouterName is the name of the router that joins the blocks; "" when the network has none. A network without a "router"
-// has one to itself, whose name no "router" can have.
+// RouterName is the name of the network's logical router; "" if it has none. A layer3 network without a "router" has a
+// router of its own, with a name that no "router" can have.
 func (n *Network) RouterName() string {
 	if n.Topology == Layer3 && n.Router == "" {
 		return n.ID() + ":router"
@@ -149,10 +150,10 @@ func (n *Network) RouterName() string {
 	return n.Router
 }
 
-// NodeSubnetsText lists a node's blocks, of its view.
+// NodeSubnetsText lists the node subnets of a node's view.
 func (n *Network) NodeSubnetsText() string { return joinWords(n.Subnets, ",") }
 
-// ParseNodeSubnets reads what NodeSubnetsText wrote; nil when they are no blocks of the network.
+// ParseNodeSubnets parses the text of NodeSubnetsText; nil if they are not node subnets of the network.
 func (n *Network) ParseNodeSubnets(text string) []netip.Prefix {
 	words := strings.Split(text, ",")
 	if len(words) != len(n.NodeSubnetBits) {
@@ -169,16 +170,16 @@ func (n *Network) ParseNodeSubnets(text string) []netip.Prefix {
 	return blocks
 }
 
-// ForNode is the network as the pods of a node have it, where its blocks are the subnets and the first address of each the
-// gateway. The rest of the network is behind that.
-func (n *Network) ForNode(node string, blocks []netip.Prefix) *Network {
+// ForNode returns the node's view of a layer3 network. The subnets of the view are the node subnets; the first address
+// of each is its gateway, and the route to the rest of the network.
+func (n *Network) ForNode(node string, nodeSubnets []netip.Prefix) *Network {
 	v := *n
-	v.Node, v.whole, v.Subnets, v.Gateways, v.Routes = node, n, blocks, nil, nil
-	for _, b := range blocks {
+	v.Node, v.whole, v.Subnets, v.Gateways, v.Routes = node, n, nodeSubnets, nil, nil
+	for _, b := range nodeSubnets {
 		v.Gateways = append(v.Gateways, b.Addr().Next())
 	}
 	for i, subnet := range n.Subnets {
-		if subnet != blocks[i] {
+		if subnet != nodeSubnets[i] {
 			v.Routes = append(v.Routes, conf.Route{Dst: subnet, GW: v.Gateways[i]})
 		}
 	}
@@ -189,7 +190,8 @@ func (n *Network) ForNode(node string, blocks []netip.Prefix) *Network {
 	return &v
 }
 
-// NodeSubnetsOf returns the block of each subnet that one of the addresses is in; the zero Prefix where none is.
+// NodeSubnetsOf returns, for each subnet, the node subnet that contains one of the addresses; the zero Prefix if none
+// does.
 func (n *Network) NodeSubnetsOf(addrs []netip.Addr) []netip.Prefix {
 	blocks := make([]netip.Prefix, len(n.Subnets))
 	for _, a := range addrs {

@@ -7,7 +7,7 @@ import (
 	"regexp"
 )
 
-// physicalName is what ovn-bridge-mappings can name: its syntax knows no quotes.
+// physicalName matches the names that ovn-bridge-mappings can have: its syntax has no quotes.
 var physicalName = regexp.MustCompile(`^[^\pZ\pC,:"]{1,64}$`)
 
 func (n *Network) setPhysical(raw *networkJSON) error {
@@ -21,7 +21,7 @@ func (n *Network) setPhysical(raw *networkJSON) error {
 		return nil
 	}
 	n.Physical = raw.PhysicalNetwork
-	if n.SharedName != "" { // ovn-kubernetes takes the network's name then
+	if n.SharedName != "" { // ovn-kubernetes uses the network's name by default
 		n.Physical = cmp.Or(n.Physical, n.SharedName)
 	}
 	var err error
@@ -29,13 +29,16 @@ func (n *Network) setPhysical(raw *networkJSON) error {
 	return err
 }
 
-// checkPhysical checks what a provider's network is called and its VLAN: 0 and 4095 are reserved (IEEE 802.1Q).
+// checkPhysical checks the name of a physical network and its VLAN: 0 and 4095 are reserved (IEEE 802.1Q).
 func checkPhysical(name string, vlanID *int) (vlan int, err error) {
 	if name == "" {
-		return 0, errors.New("physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network")
+		return 0, errors.New("physicalNetworkName is missing: " +
+			"the name that the nodes' ovn-bridge-mappings give the physical network")
 	}
 	if !physicalName.MatchString(name) {
-		return 0, fmt.Errorf("physicalNetworkName: %.64q is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64", name)
+		const form = "physicalNetworkName: %.64q is no name for ovn-bridge-mappings: " +
+			"no blanks, commas, colons or quotes, at most 64"
+		return 0, fmt.Errorf(form, name)
 	}
 	if vlanID == nil {
 		return 0, nil
@@ -46,38 +49,37 @@ func checkPhysical(name string, vlanID *int) (vlan int, err error) {
 	return *vlanID, nil
 }
 
-// PhysicalVLAN is one VLAN of a physical network: all that is on it is in one broadcast domain, whichever network of ours, and
-// whoever outside.
+// PhysicalVLAN is one VLAN of a physical network. It is one broadcast domain of all our networks on it and of
+// everything outside.
 type PhysicalVLAN struct {
 	Physical string // a name in the nodes' ovn-bridge-mappings
 	VLAN     int    // 0: untagged
 }
 
-// String names the wire in messages.
-func (w PhysicalVLAN) String() string {
-	if w.VLAN == 0 {
-		return "physical network " + w.Physical + ", untagged"
+// String names the VLAN in messages.
+func (v PhysicalVLAN) String() string {
+	if v.VLAN == 0 {
+		return "physical network " + v.Physical + ", untagged"
 	}
-	return fmt.Sprintf("physical network %s, VLAN %d", w.Physical, w.VLAN)
+	return fmt.Sprintf("physical network %s, VLAN %d", v.Physical, v.VLAN)
 }
 
-// AddressBook names the address book of the wire. No network has such an ID: an ID with a slash begins with a
-// namespace, which has no colon, and an ID without a slash has no colon.
-func (w PhysicalVLAN) AddressBook() string { return fmt.Sprintf("physical:%s:%d", w.Physical, w.VLAN) }
+// AddressBook names the address book of the VLAN. No network has such an ID: an ID with a slash begins with a
+// namespace, and a namespace has no colon; an ID without a slash has no colon either.
+func (v PhysicalVLAN) AddressBook() string { return fmt.Sprintf("physical:%s:%d", v.Physical, v.VLAN) }
 
-// PhysicalVLAN returns the wire of a Localnet network; ok is false for the other topologies.
-func (n *Network) PhysicalVLAN() (w PhysicalVLAN, ok bool) {
+// PhysicalVLAN is the VLAN that a localnet network is on; ok is false for the other topologies.
+func (n *Network) PhysicalVLAN() (v PhysicalVLAN, ok bool) {
 	return PhysicalVLAN{n.Physical, n.VLAN}, n.Topology == Localnet
 }
 
-// AddressBook names what the network's addresses and MACs are unique in: the network itself, or its wire, which other
-// networks may be on.
+// AddressBook names the address book of the network: its own, or that of its VLAN, which other networks may be on too.
 func (n *Network) AddressBook() string {
-	if w, ok := n.PhysicalVLAN(); ok {
-		return w.AddressBook()
+	if v, ok := n.PhysicalVLAN(); ok {
+		return v.AddressBook()
 	}
 	return n.ID()
 }
 
-// PhysicalVLAN returns the wire that the router's gateway is on.
+// PhysicalVLAN is the VLAN that the router's gateway is on.
 func (r *Router) PhysicalVLAN() PhysicalVLAN { return PhysicalVLAN{r.Physical, r.VLAN} }

@@ -12,18 +12,18 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// PhysicalGrants say which namespaces may use which VLANs of which physical networks, as the section physicalNetworks
-// of the controller's --config has them: by the name of the physical network. Nothing is granted by default.
+// PhysicalGrants are the section physicalNetworks of the controller's --config, by physical network: the namespaces
+// that may use its VLANs. Nothing is granted by default.
 type PhysicalGrants map[string][]physicalGrant
 
 type physicalGrant struct {
 	vlans      []vlanRange
 	namespaces []string
-	// unchecked says that networks of the namespaces may switch port security off.
+	// unchecked says that the namespaces' networks may have portSecurity: false.
 	unchecked bool
 }
 
-// vlanRange is a range of VLANs, 0 to 0 for the untagged network.
+// vlanRange is a range of VLANs; 0 to 0 is the untagged network.
 type vlanRange struct{ first, last int }
 
 // physicalGrantJSON is one element of the list of a physical network.
@@ -33,11 +33,11 @@ type physicalGrantJSON struct {
 	PortSecurity *bool           `json:"portSecurity"`
 }
 
-// untagged is the word for the network without a VLAN.
+// untagged stands for the network without a VLAN.
 const untagged = "untagged"
 
-// ParsePhysicalGrants reads the section physicalNetworks of the controller's --config, from JSON. Every error names the
-// physical network and the key.
+// ParsePhysicalGrants parses the section physicalNetworks of the controller's --config, from JSON. Every error names
+// the physical network and the key.
 func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
 	var c controllerJSON
 	if err := conf.DecodeObject(config, &c, nil); err != nil {
@@ -123,8 +123,8 @@ func vlanNumber(s string) (n int, ok bool) {
 	return n, err == nil && strconv.Itoa(n) == s
 }
 
-// Check tells whether NADs of the namespace may describe the network. If not, the error is one line with the sentence
-// of the --config that would grant the network.
+// Check refuses a network on a physical network that is not granted to the namespace. The error has the text for the
+// --config that would grant it.
 func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	w, ok := n.PhysicalVLAN()
 	if !ok {
@@ -151,7 +151,8 @@ func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	if granted {
 		what = "portSecurity: false on " + what
 	}
-	sentence := fmt.Sprintf("physicalNetworks: {%q: [{vlans: %s, namespaces: [%s]%s}]}", w.Physical, vlans, namespace, more)
+	const form = "physicalNetworks: {%q: [{vlans: %s, namespaces: [%s]%s}]}"
+	sentence := fmt.Sprintf(form, w.Physical, vlans, namespace, more)
 	return conf.Errorf(conf.CodeNotAllowed, "the operator grants physical networks in the controller's --config",
 		"%s, is not granted to namespace %s; the operator's --config would have to say %s", what, namespace, sentence)
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Pool is what may be leased of one subnet: the subnet without its network and broadcast address, its gateway
-// and what the operator excludes. In IPv6 it reaches only over the subnet's first 2^32 addresses: a lease has
-// 32 bits of its row's key to itself.
+// Pool is the set of addresses of one subnet that can be leased: the subnet without its network and broadcast address,
+// its gateway and the excluded subnets. Of an IPv6 subnet it has only the first 2^32 addresses, because a lease has 32
+// bits of its row's key.
 type Pool struct {
 	Subnet netip.Prefix
 	spans  []Span   // ascending, disjoint
@@ -20,7 +20,7 @@ type Pool struct {
 // Span is a closed range of addresses.
 type Span struct{ First, Last netip.Addr }
 
-// newPool takes the subnet less the excluded ranges.
+// newPool makes the pool of a subnet.
 func newPool(subnet netip.Prefix, excluded []netip.Prefix, gateways []netip.Addr) Pool {
 	first, last := subnet.Addr().Next(), lastLeasable(subnet)
 	cuts := make([]Span, 0, len(excluded)+len(gateways))
@@ -70,7 +70,7 @@ func (p Pool) Spans() []Span { return slices.Clone(p.spans) }
 // At returns the i-th address of the pool; i must be below Size.
 func (p Pool) At(i uint64) netip.Addr {
 	if i >= p.size {
-		panic("conf: address index beyond the pool")
+		panic("netmodel: address index beyond the pool")
 	}
 	at, exact := slices.BinarySearch(p.begins, i)
 	if !exact {
@@ -79,7 +79,7 @@ func (p Pool) At(i uint64) netip.Addr {
 	return addTo(p.spans[at].First, i-p.begins[at])
 }
 
-// Contains tells whether the address may be leased.
+// Contains tells whether the address can be leased.
 func (p Pool) Contains(a netip.Addr) bool {
 	at, found := slices.BinarySearchFunc(p.spans, a, func(s Span, a netip.Addr) int { return s.First.Compare(a) })
 	return found || at > 0 && a.Compare(p.spans[at-1].Last) <= 0
@@ -87,7 +87,8 @@ func (p Pool) Contains(a netip.Addr) bool {
 
 func (s Span) size() uint64 { return low64(s.Last) - low64(s.First) + 1 }
 
-// lastLeasable leaves out the broadcast address of IPv4, and of IPv6 all beyond the first 2^32 addresses.
+// lastLeasable is the last address that can be leased: in IPv4 without the broadcast address, in IPv6 of the first 2^32
+// addresses.
 func lastLeasable(subnet netip.Prefix) netip.Addr {
 	last := LastAddr(subnet)
 	if last.Is4() {

@@ -32,7 +32,8 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 			return fmt.Errorf("routes[%d].dst: %s is the network's own subnet, pods reach it without a route", i, dst)
 		}
 		if j := n.SubnetOf(dst.Addr()); n.Topology == Layer3 && j >= 0 && dst.Bits() > n.Subnets[j].Bits() {
-			return fmt.Errorf("routes[%d].dst: %s is of the network's own subnet %s, pods reach it without a route", i, dst, n.Subnets[j])
+			return fmt.Errorf("routes[%d].dst: %s is of the network's own subnet %s, pods reach it without a route",
+				i, dst, n.Subnets[j])
 		}
 		gw, err := n.routeGateway(dst, r.GW)
 		if err != nil {
@@ -47,11 +48,11 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 	return nil
 }
 
-// routeGateway checks the next hop of a route; without one the network's own gateway of that family is meant.
+// routeGateway checks the next hop of a route. The default is the network's gateway of the same family.
 func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) {
 	if n.Topology == Layer3 {
 		if gw != "" {
-			return netip.Addr{}, errors.New("leave it out, on a layer3 network it is the gateway of each node's block")
+			return netip.Addr{}, errors.New("leave it out, on a layer3 network it is the gateway of each node subnet")
 		}
 		if !slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == dst.Addr().Is4() }) {
 			return netip.Addr{}, fmt.Errorf("the network has no subnet of the family of %s", dst)

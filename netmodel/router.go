@@ -13,52 +13,54 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Router is a logical router as the controller's --config describes it: of the whole cluster, or of a namespace and with a
-// gateway to a provider's network. Other routers of namespaces need no description.
+// Router is a logical router that the controller's --config describes: a router of the whole cluster, or a router of a
+// namespace that has a gateway to a physical network. Other routers of namespaces need no description.
 type Router struct {
 	Name       string           // the full name: "/core", or "<namespace>/core"
-	Namespaces map[string]Grant // whose networks may join, by namespace; "*" stands for those that are not listed
-	// What follows is the gateway's; all of it is empty without one.
+	Namespaces map[string]Grant // the namespaces whose networks may join; "*": all that are not listed
+	// The following fields describe the gateway. They are empty if there is no gateway.
 
-	// Join are the subnets between router and gateway, of the families of External: their first two addresses are theirs.
+	// Join are the subnets between router and gateway, of the families of External. Router and gateway have their first
+	// two addresses.
 	Join []netip.Prefix
-	// External are the gateway's addresses, each with its subnet's prefix length; at most one per family, IPv4 first.
+	// External are the gateway's addresses with the prefix lengths of their subnets; at most one per family, IPv4 first.
 	External []netip.Prefix
 	NextHops []netip.Addr // one per External; the zero Addr: none
 	Physical string
 	VLAN     int
 	Nodes    string // a label selector
-	SNAT     bool   // of networks that do not say
+	SNAT     bool   // the default of networks
 }
 
-// HasGateway tells whether the router has a gateway to a provider's network.
+// HasGateway tells whether the router has a gateway to a physical network.
 func (r *Router) HasGateway() bool { return len(r.External) > 0 }
 
-// RouterJoin and GatewayJoin are the addresses of router and gateway on the switch between them.
+// RouterJoin is the router's address on the switch between router and gateway.
 func (r *Router) RouterJoin(i int) netip.Prefix { return nth(r.Join[i], 1) }
 
-// GatewayJoin is the gateway's.
+// GatewayJoin is the gateway's address on that switch.
 func (r *Router) GatewayJoin(i int) netip.Prefix { return nth(r.Join[i], 2) }
 
 func nth(p netip.Prefix, n uint64) netip.Prefix {
 	return netip.PrefixFrom(addTo(p.Addr(), n), p.Bits())
 }
 
-// CheckSubnet tells whether a network's subnet may be on the router: one line that says why not.
+// CheckSubnet refuses a network's subnet that overlaps a subnet of the router.
 func (r *Router) CheckSubnet(subnet netip.Prefix) error {
 	for i := range r.Join {
 		if r.Join[i].Overlaps(subnet) {
 			return fmt.Errorf("router: subnet %s overlaps joinSubnet %s of router %s", subnet, r.Join[i], r.Name)
 		}
 		if r.External[i].Overlaps(subnet) {
-			return fmt.Errorf("router: subnet %s overlaps externalSubnet %s of router %s", subnet, r.External[i].Masked(), r.Name)
+			return fmt.Errorf("router: subnet %s overlaps externalSubnet %s of router %s",
+				subnet, r.External[i].Masked(), r.Name)
 		}
 	}
 	return nil
 }
 
-// Subnets between router and gateway where the configuration does not say: of RFC 6598, and of RFC 4193. They are in no
-// other network's way, for only the two have addresses there.
+// defaultJoin are the default subnets between router and gateway, of RFC 6598 and RFC 4193. Only router and gateway
+// have addresses there.
 var defaultJoin = []netip.Prefix{netip.MustParsePrefix("100.64.0.0/24"), netip.MustParsePrefix("fd98::/64")}
 
 type controllerJSON struct {
@@ -79,13 +81,15 @@ type routerJSON struct {
 	SNAT            *bool  `json:"snat"`
 }
 
-// hasGateway tells whether any key of a gateway is given.
+// hasGateway tells whether the configuration has any key of a gateway.
 func (raw *routerJSON) hasGateway() bool {
-	text := raw.JoinSubnet + raw.ExternalSubnet + raw.ExternalAddress + raw.NextHop + raw.PhysicalNetwork + raw.GatewayNodes
+	text := raw.JoinSubnet + raw.ExternalSubnet + raw.ExternalAddress + raw.NextHop +
+		raw.PhysicalNetwork + raw.GatewayNodes
 	return text != "" || raw.VLANID != nil || raw.SNAT != nil
 }
 
-// ParseRouters reads the controller's --config, from JSON, into routers by name. Every error names the router and the key.
+// ParseRouters parses the section routers of the controller's --config, in JSON, into routers by name. Every error
+// names the router and the key.
 func ParseRouters(config []byte) (map[string]*Router, error) {
 	var c controllerJSON
 	if err := conf.DecodeObject(config, &c, nil); err != nil {
@@ -112,7 +116,7 @@ func ParseRouters(config []byte) (map[string]*Router, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// checkRouterName wants the full name of a router.
+// checkRouterName refuses what is not the full name of a router.
 func checkRouterName(name string) error {
 	if label.MatchString(name) {
 		const form = `routers: whose router is %q? Write "/%s" for one of the whole cluster, or "<namespace>/%s"`
@@ -140,7 +144,7 @@ func parseRouter(name string, text []byte) (*Router, error) {
 		Name: name, Namespaces: grants,
 		Nodes: raw.GatewayNodes, SNAT: raw.SNAT == nil || *raw.SNAT, Physical: raw.PhysicalNetwork,
 	}
-	if strings.TrimSpace(r.Nodes) == "" { // which would be all nodes
+	if strings.TrimSpace(r.Nodes) == "" { // an empty selector selects all nodes
 		return nil, errors.New("gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway=")
 	}
 	if r.VLAN, err = checkPhysical(r.Physical, raw.VLANID); err != nil {
@@ -154,7 +158,7 @@ func parseRouter(name string, text []byte) (*Router, error) {
 	return r, nil
 }
 
-// checkBeside refuses an address that another gateway has on the same network.
+// checkBeside refuses an address that another gateway has on the same VLAN of a physical network.
 func (r *Router) checkBeside(other *Router) error {
 	if r.Physical != other.Physical || r.VLAN != other.VLAN {
 		return nil
@@ -167,7 +171,7 @@ func (r *Router) checkBeside(other *Router) error {
 	return nil
 }
 
-// parseSubnets reads a list of subnets, at most one of a family, IPv4 first.
+// parseSubnets parses a list of subnets, at most one of each family, IPv4 first.
 func parseSubnets(key, text string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for _, s := range splitList(text) {
@@ -194,7 +198,7 @@ func parseSubnets(key, text string) ([]netip.Prefix, error) {
 
 func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }
 
-// hostsIn reads a list of addresses, at most one in each subnet, into the subnets' order.
+// hostsIn parses a list of addresses, at most one in each subnet, in the order of the subnets.
 func hostsIn(key, text string, subnets []netip.Prefix) ([]netip.Addr, error) {
 	hosts := make([]netip.Addr, len(subnets))
 	for _, s := range splitList(text) {
@@ -223,7 +227,7 @@ func (r *Router) setExternal(raw *routerJSON) error {
 		return err
 	}
 	if len(subnets) == 0 {
-		return errors.New("externalSubnet is missing: the provider's network, like 192.0.2.0/24")
+		return errors.New("externalSubnet is missing: the subnet of the physical network, like 192.0.2.0/24")
 	}
 	hosts, err := hostsIn("externalAddress", raw.ExternalAddress, subnets)
 	if err != nil {
@@ -231,7 +235,7 @@ func (r *Router) setExternal(raw *routerJSON) error {
 	}
 	for i, a := range hosts {
 		if !a.IsValid() {
-			return fmt.Errorf("externalAddress: none is in %s; give the gateway one that nobody else has", subnets[i])
+			return fmt.Errorf("externalAddress: none is in %s; give the gateway an address that nobody else has", subnets[i])
 		}
 		r.External = append(r.External, netip.PrefixFrom(a, subnets[i].Bits()))
 	}

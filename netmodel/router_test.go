@@ -140,7 +140,7 @@ func TestParseRoutersRefuses(t *testing.T) {
 		{"blank gatewayNodes", of("gatewayNodes", `" "`), "router /core: gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway="},
 		{"no gatewayNodes", router("/core", without("gatewayNodes")), "router /core: gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway="},
 		{"gatewayNodes is a list", of("gatewayNodes", `["node-a"]`), `router /core: "gatewayNodes" does not take a JSON array`},
-		{"no provider's network", router("/core", without("physicalNetworkName")), "router /core: physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the provider's network"},
+		{"no provider's network", router("/core", without("physicalNetworkName")), "router /core: physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the physical network"},
 		{"a mapping", of("physicalNetworkName", `"phys:br-ex"`), `router /core: physicalNetworkName: "phys:br-ex" is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64`},
 		{"VLAN 0", of("vlanID", "0"), "router /core: vlanID: 0 is not between 1 and 4094; leave it out for an untagged network"},
 		{"VLAN 4095", of("vlanID", "4095"), "router /core: vlanID: 4095 is not between 1 and 4094; leave it out for an untagged network"},
@@ -148,7 +148,7 @@ func TestParseRoutersRefuses(t *testing.T) {
 		{"a VLAN in a string", of("vlanID", `"7"`), `router /core: "vlanID" does not take a JSON string`},
 		{"snat is a string", of("snat", `"no"`), `router /core: "snat" does not take a JSON string`},
 
-		{"no externalSubnet", router("/core", without("externalSubnet")), "router /core: externalSubnet is missing: the provider's network, like 192.0.2.0/24"},
+		{"no externalSubnet", router("/core", without("externalSubnet")), "router /core: externalSubnet is missing: the subnet of the physical network, like 192.0.2.0/24"},
 		{"externalSubnet of words", of("externalSubnet", `"x"`), `router /core: externalSubnet: "x" is not a network like 10.1.0.0/16`},
 		{"externalSubnet with host bits", of("externalSubnet", `"192.0.2.5/24"`), "router /core: externalSubnet: 192.0.2.5/24 has host bits set, did you mean 192.0.2.0/24?"},
 		{"externalSubnet of two addresses", of("externalSubnet", `"192.0.2.4/31"`), "router /core: externalSubnet: 192.0.2.4/31 leaves no room for two addresses"},
@@ -157,8 +157,8 @@ func TestParseRoutersRefuses(t *testing.T) {
 		{"two externalSubnets of IPv4", of("externalSubnet", `"192.0.2.0/24,198.51.100.0/24"`), "router /core: externalSubnet: 192.0.2.0/24 and 198.51.100.0/24 are of one family, only one of each is served"},
 		{"two externalSubnets of IPv6", of("externalSubnet", `"2001:db8::/64,192.0.2.0/24,2001:db8:1::/64"`), "router /core: externalSubnet: 2001:db8::/64 and 2001:db8:1::/64 are of one family, only one of each is served"},
 
-		{"no externalAddress", router("/core", without("externalAddress")), "router /core: externalAddress: none is in 192.0.2.0/24; give the gateway one that nobody else has"},
-		{"externalAddress of one family", router("/core", both+`"externalAddress":"192.0.2.5"`), "router /core: externalAddress: none is in 2001:db8::/64; give the gateway one that nobody else has"},
+		{"no externalAddress", router("/core", without("externalAddress")), "router /core: externalAddress: none is in 192.0.2.0/24; give the gateway an address that nobody else has"},
+		{"externalAddress of one family", router("/core", both+`"externalAddress":"192.0.2.5"`), "router /core: externalAddress: none is in 2001:db8::/64; give the gateway an address that nobody else has"},
 		{"externalAddress of words", of("externalAddress", `"x"`), `router /core: externalAddress: "x" is not an IP address`},
 		{"externalAddress with a length", of("externalAddress", `"192.0.2.5/24"`), `router /core: externalAddress: "192.0.2.5/24" is not an IP address`},
 		{"externalAddress elsewhere", of("externalAddress", `"198.51.100.5"`), "router /core: externalAddress: 198.51.100.5 is not in externalSubnet 192.0.2.0/24"},

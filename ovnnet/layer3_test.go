@@ -145,8 +145,8 @@ func TestLayer3ChangesThatPodsForbid(t *testing.T) {
 	const with = ", with 1 port on the network"
 	for _, tt := range []struct{ name, from, to, reason string }{
 		{"another subnet", layer3, `"topology":"layer3","subnets":"10.129.0.0/16/24"`, "subnets: 10.128.0.0/16 cannot become 10.129.0.0/16, which does not hold all of it"},
-		{"other blocks", layer3, `"topology":"layer3","subnets":"10.128.0.0/16/25"`, "subnets: the nodes' blocks of 10.128.0.0/16 cannot become /25, they are /24"},
-		{"a family more", layer3, layer3All, "subnets: 10.128.0.0/16/24 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their blocks"},
+		{"other blocks", layer3, `"topology":"layer3","subnets":"10.128.0.0/16/25"`, "subnets: the node subnets of 10.128.0.0/16 cannot become /25, they are /24"},
+		{"a family more", layer3, layer3All, "subnets: 10.128.0.0/16/24 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their subnets"},
 		{"a family less", layer3All, layer3, "subnets: fd01::/48 cannot be taken away"},
 		{"layer2 of the same subnet", layer3, `"subnets":"10.128.0.0/16"` + onR1, "topology: layer3 cannot become layer2"},
 		{"layer2 at a block's gateway", layer3All, `"subnets":"10.128.0.0/16,fd01::/48","gateway":"10.128.171.1"` + onR1, "topology: layer3 cannot become layer2"},

@@ -202,7 +202,7 @@ func TestParseOverlayRefuses(t *testing.T) {
 		{"prevResult", overlay(`"prevResult":{"ips":[]}`), `"prevResult" is not served yet, leave it out`},
 		{"physicalNetworkName of layer2", overlay(`"physicalNetworkName":"phys"`), `physicalNetworkName: it is for topology "localnet"`},
 		{"vlanID of layer2", overlay(`"vlanID":100`), `vlanID: it is for topology "localnet"`},
-		{"layer3 without subnets", overlay(`"topology":"layer3"`), "subnets: a layer3 network needs some to give each node its block"},
+		{"layer3 without subnets", overlay(`"topology":"layer3"`), "subnets: a layer3 network needs some to give each node its subnet"},
 		{"blocks of layer2", overlay(`"topology":"layer2","subnets":"10.1.0.0/16/24"`), `subnets: "10.1.0.0/16/24" is not a network like 10.1.0.0/16`},
 		{"mtu of another kind", overlay(`"mtu":""`), `"mtu" does not take a JSON string`},
 		{"a VLAN below the least", overlay(`"topology":"localnet","vlanID":-1`), "vlanID: -1 is not between 1 and 4094"},

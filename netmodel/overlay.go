@@ -18,8 +18,8 @@ func checkShared(name string) error {
 	return nil
 }
 
-// overlayJSON is the spec.config of ovn-kubernetes' NADs. Its generators write every key, so a zero or empty value
-// means that the key is absent. What configures its own plugin is read and has no effect.
+// overlayJSON is the spec.config of ovn-kubernetes' NADs. Their generators write every key, so a zero or empty value
+// means that the key is absent. The keys that configure ovn-kubernetes' own plugin have no effect.
 type overlayJSON struct {
 	CNIVersion string `json:"cniVersion"`
 	Name       string `json:"name"`
@@ -62,7 +62,7 @@ type overlayJSON struct {
 	Timeout       json.RawMessage `json:"cniRequestTimeout"`
 }
 
-// ownKey returns a key that only networks of conf.NetworkType have; "" when there is none.
+// ownKey returns a key of the configuration that only conf.NetworkType has; "" if there is none.
 func ownKey(config []byte) string {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(config, &keys) != nil {
@@ -76,7 +76,7 @@ func ownKey(config []byte) string {
 	return ""
 }
 
-// decodeOverlay reads an ovn-kubernetes NAD into the form of ours.
+// decodeOverlay reads the spec.config of an ovn-kubernetes NAD.
 func (raw *networkJSON) decodeOverlay(config []byte) error {
 	var o overlayJSON
 	if key := ownKey(config); key != "" {
@@ -88,7 +88,7 @@ func (raw *networkJSON) decodeOverlay(config []byte) error {
 	if err := checkShared(o.Name); err != nil {
 		return err
 	}
-	if err := checkRole(o.Role); err != nil { // before the keys that only primary networks have
+	if err := checkRole(o.Role); err != nil { // before the keys of primary networks
 		return err
 	}
 	if err := refuse([]keyValue{
@@ -108,7 +108,7 @@ func (raw *networkJSON) decodeOverlay(config []byte) error {
 	return nil
 }
 
-// unlessZero returns a number as a key of our own type has it; nil for zero, which means that the key is absent.
+// unlessZero returns nil for zero, which means that the key is absent.
 func unlessZero(number int) *int {
 	if number == 0 {
 		return nil
