@@ -19,6 +19,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 	"github.com/ovn-multinet/ovn-multinet/sriov"
+	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
 // Source is where the agent's pods and networks come from.
@@ -71,7 +72,7 @@ func New(
 	}
 	return &Agent{
 		node:    n,
-		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: sriov.InfoDir,
+		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: deviceinfo.DevicePluginDir,
 		large: semaphore.NewWeighted(maxLarge), planTimeout: planTimeout,
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, networks),
 	}, nil

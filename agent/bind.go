@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
+	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
 // flowsTimeout bounds the wait for flows. They take 10 ms on a small network, and seconds behind an old northd with
@@ -152,7 +153,7 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 				"interface %s: network %s: result: %w", d.Name, d.Network, err)
 		}
 		if m.Device = at(r.Devices, i); m.Device != nil {
-			if err := nad.CheckDevice(m.Device); err != nil {
+			if err := deviceinfo.Validate(m.Device); err != nil {
 				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins wrote it",
 					"interface %s: network %s: device information: %w", d.Name, d.Network, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/sriov"
+	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
 // giveDevices gives each attachment to a network of a resource one of the devices that kubelet gave to the pod, and
@@ -44,7 +45,7 @@ func (a *Agent) giveDevices(
 	devices := map[int]*agentapi.Device{}
 	for n, i := range places {
 		at, d := &attachments[i], sriov.Device{Resource: requests[n].Resource, ID: ids[n]}
-		info, err := sriov.Info(a.infoDir, d, nad.CheckDevice)
+		info, err := deviceinfo.OfDevice(a.infoDir, d.Resource, d.ID)
 		if err == nil {
 			err = at.Delegate.SetDevice(d.ID)
 		}

@@ -25,7 +25,8 @@ type Response struct {
 	Version int             `json:"version"`
 	Error   *Error          `json:"error,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
-	// Garbage are containers that are gone for good and of which something is left that only the plugin can take away, a few of them.
+	// Garbage are containers that are gone for good and of which something is left that only the plugin can take
+	// away, a few of them.
 	Garbage []Garbage `json:"dead,omitempty"`
 }
 
@@ -91,8 +92,8 @@ func CheckVersion(version int) error {
 		"protocol version %d is not understood, only %d", version, Version)
 }
 
-// AnswerVersion is the version in which a request is answered: its own if that is understood, as the peer may be older, or else
-// ours, from which a peer sees that it has to speak an older one.
+// AnswerVersion is the version in which a request is answered: its own if that is understood, as the peer may be
+// older, or else ours, from which a peer sees that it has to speak an older one.
 func AnswerVersion(request int) int {
 	if CheckVersion(request) == nil {
 		return request

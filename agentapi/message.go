@@ -2,7 +2,6 @@ package agentapi
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -51,19 +50,20 @@ type PlanRequest struct {
 	// Annotations are the pod's that concern us, as they were when the sandbox was made. nil: the runtime does not
 	// hand them, the agent is to look.
 	Annotations map[string]string `json:"annotations"`
-	// AllowedDelegates are the plugins that the node's conflist lets us run. nil: the plugin, an older one, does not say.
+	// AllowedDelegates are the plugins that the node's conflist lets us run. nil: the plugin, an older one, does
+	// not say.
 	AllowedDelegates []string `json:"allowedDelegates"`
 	// Sharing: the plugin reads plans whose delegates share a conflist. Older plugins do not say so.
 	Sharing bool `json:"sharing,omitempty"`
-	// AllowedIPAM are the plugins that it lets those run for addresses. nil: the plugin, an older one, knows one list for both, and
-	// no plugin may be run for addresses.
+	// AllowedIPAM are the plugins that it lets those run for addresses. nil: the plugin, an older one, knows one
+	// list for both, and no plugin may be run for addresses.
 	AllowedIPAM []string `json:"allowedIPAM"`
 	// Draining: the node gives no networks any more.
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Draining is the answer to a pod with networks on a node that gives none any more: the plugin's if it knows the annotations, the
-// agent's if not.
+// Draining is the answer to a pod with networks on a node that gives none any more: the plugin's if it knows the
+// annotations, the agent's if not.
 func Draining() error {
 	return conf.Errorf(conf.CodeTryAgain, "let the pod run on another node, or remove its annotation",
 		"ovn-multinet is being uninstalled from this node, which gives no networks any more")
@@ -224,7 +224,8 @@ type GCResult struct {
 type StaleSandbox struct {
 	Sandbox
 	Why string `json:"why"`
-	// Ports are in NB, HostVeths in Open vSwitch, Delegates, "interface on network", in the plugin's journal, which Journal tells of.
+	// Ports are in NB, HostVeths in Open vSwitch, Delegates, "interface on network", in the plugin's journal, which
+	// Journal tells of.
 	Ports     []string `json:"ports,omitempty"`
 	HostVeths []string `json:"hostEnds,omitempty"`
 	Journal   bool     `json:"journal,omitempty"`
@@ -233,15 +234,16 @@ type StaleSandbox struct {
 	Collected bool `json:"taken,omitempty"`
 }
 
-// Garbage is a container that is gone for good. Its entry in the plugin's journal is there, with what it had of other plugins, or
-// its host ends are.
+// Garbage is a container that is gone for good. Its entry in the plugin's journal is there, with what it had of
+// other plugins, or its host ends are.
 type Garbage struct {
 	Sandbox
 	HostVeths []string `json:"hostEnds,omitempty"`
 }
 
-// ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty. With All
-// it gives up those of every container, or of every container of the namespace if there is one; the answer is a FailedDELs.
+// ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty.
+// With All it gives up those of every container, or of every container of the namespace if there is one; the answer
+// is a FailedDELs.
 type ForgetRequest struct {
 	Sandbox
 	All bool `json:"all,omitempty"`
@@ -339,13 +341,6 @@ const HostVethPrefix = "mn"
 func HostVeth(containerID, ifName string) string {
 	sum := sha256.Sum256([]byte(containerID + "/" + ifName))
 	return HostVethPrefix + hex.EncodeToString(sum[:6])
-}
-
-// LinkGroup is the group that the host ends of one attachment are in, by which they go with one request. It keeps
-// off the small numbers that people use, and off the sign.
-func LinkGroup(s *Sandbox) uint32 {
-	sum := sha256.Sum256([]byte(s.ID()))
-	return binary.BigEndian.Uint32(sum[:])&0x3fffffff | 0x40000000
 }
 
 // ReadyMarker is the file beside the agent's socket that the agent makes when it is ready for the first time since

@@ -135,36 +135,6 @@ func TestHostEnd(t *testing.T) {
 	}
 }
 
-func TestLinkGroup(t *testing.T) {
-	seen := map[uint32]string{}
-	twice := 0
-	for container := range 2000 {
-		s := Sandbox{ContainerID: fmt.Sprintf("%064x", container), Interface: "eth0"}
-		group := LinkGroup(&s)
-		if group < 1<<30 || group >= 1<<31 {
-			t.Fatalf("group %#x of %s", group, s.ID())
-		}
-		if seen[group] != "" {
-			twice++
-		}
-		seen[group] = s.ID()
-	}
-	if twice > 1 { // 2000 of 2^30: one pair in 500 runs
-		t.Errorf("%d groups are shared", twice)
-	}
-	one, other := Sandbox{ContainerID: "c", Interface: "eth0"}, Sandbox{ContainerID: "c", Interface: "eth1"}
-	if LinkGroup(&one) == LinkGroup(&other) {
-		t.Error("two attachments of one container are one group")
-	}
-	again := Sandbox{ContainerID: "c", Interface: "eth0", Pod: "p", UID: "u"}
-	if LinkGroup(&one) != LinkGroup(&again) {
-		t.Error("the group depends on more than container and interface")
-	}
-	if got, want := LinkGroup(&Sandbox{ContainerID: "c1", Interface: "eth0"}), uint32(1727641828); got != want {
-		t.Errorf("group %d, want %d: links of pods that run are in it", got, want)
-	}
-}
-
 func TestNamesOfFiles(t *testing.T) {
 	if got := sandbox.ID(); got != "c1@eth0" {
 		t.Errorf("ID %s", got)

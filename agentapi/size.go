@@ -13,12 +13,12 @@ import (
 // maxMessage bounds a message, in bytes: 64 interfaces with all their addresses are far below it.
 const maxMessage = 4 << 20
 
-// MaxPlan bounds a plan before its ports are written, in bytes of JSON. It leaves the ports and what is around a plan in a
-// message room.
+// MaxPlan bounds a plan before its ports are written, in bytes of JSON. It leaves the ports and what is around a
+// plan in a message room.
 const MaxPlan = 3 << 20
 
-// MaxResults bounds what the delegates of a pod report together, in bytes: network-status is made of it, and Kubernetes takes
-// 256 kB of annotations.
+// MaxResults bounds what the delegates of a pod report together, in bytes: network-status is made of it, and
+// Kubernetes takes 256 kB of annotations.
 const MaxResults = 256 << 10
 
 // ErrTooLarge says that a message is over its bound.
@@ -40,8 +40,8 @@ func errLongMessage(size int) error {
 // planJSON is a Plan in its form on the wire and in the journal.
 type planJSON Plan
 
-// MarshalJSON writes a conflist that several delegates have once: the others name the first one by its place. Where no two
-// are alike, and in the form of Apart, it is the form that older programs read.
+// MarshalJSON writes a conflist that several delegates have once: the others name the first one by its place. Where
+// no two are alike, and in the form of Apart, it is the form that older programs read.
 func (p Plan) MarshalJSON() ([]byte, error) {
 	if p.apart {
 		return json.Marshal(planJSON(p))
@@ -56,8 +56,8 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wire)
 }
 
-// firstOf is the place of the first delegate that has the same conflist as the i-th. An absent conflist, which JSON writes as
-// null, is not shared.
+// firstOf is the place of the first delegate that has the same conflist as the i-th. An absent conflist, which JSON
+// writes as null, is not shared.
 func firstOf(all []Delegate, i int) int {
 	if c := all[i].Conflist; len(c) == 0 || string(c) == "null" {
 		return i

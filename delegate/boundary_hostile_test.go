@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/hostile"
 )
 
-// The plugin does not trust the agent: of 10,000 hostile configurations that reach it unchecked, none has a plugin run that the
-// node does not list. What would be given to a plugin is read here as a plugin written in Go reads it.
+// The plugin does not trust the agent: of 10,000 hostile configurations that reach it unchecked, none has a plugin
+// run that the node does not list. What would be given to a plugin is read here as a plugin written in Go reads it.
 func TestBoundaryHostileConflists(t *testing.T) {
 	delegates, ipam := delegateconf.Shipped()
 	allowed := &delegateconf.Allowed{Delegates: delegates, IPAM: ipam}

@@ -69,16 +69,3 @@ func TestBoundaryRequestIsCheckedAgain(t *testing.T) {
 		}
 	}
 }
-
-// The schema of the shipped plugins holds for an ADD, and keeps no DEL of what is there already.
-func TestBoundarySchemaIsForAdd(t *testing.T) {
-	n := newNode(t)
-	n.call.conf.AllowedDelegates = []string{"vrf", "alpha"}
-	n.must(os.Symlink(filepath.Join(n.bin, "alpha"), filepath.Join(n.bin, "vrf")))
-	e := n.attachments("c1", of(`{"type":"alpha"},{"type":"vrf"}`, ""))
-	wantError(t, n.call.delegates().check(e.Plan), conf.CodeInvalidConfig, `interface net1: network shop/ext: plugins[1]: plugin "vrf": "vrfname" is missing`)
-	e.Begun = 1
-	if left, _, err := n.call.delegates().del(t.Context(), e); err != nil || len(left) > 0 {
-		t.Errorf("DEL of an attachment of another version: %v, left %v", err, left)
-	}
-}

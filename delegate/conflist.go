@@ -14,20 +14,20 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 )
 
-// conflist is a delegate's configuration. libcni reads every number as a float, so it is given stubs of the plugins'
-// configurations; the executor puts each plugin's own keys in again, to the letter (CNI specification, section 1,
+// conflist is a delegate's configuration. libcni reads every number as a float, so libcni gets stubs of the plugins'
+// configurations. The executor replaces each stub with the plugin's own keys, unchanged (CNI specification, section 1,
 // "Plugin configuration objects": unknown fields are preserved).
 type conflist struct {
 	stubs   *libcni.NetworkConfigList
 	plugins []map[string]json.RawMessage
-	// programs are what each plugin has run.
+	// programs are the programs that each plugin runs.
 	programs []*delegateconf.Programs
 }
 
-// stubKey numbers a plugin's configuration in its list, between libcni and the executor.
+// stubKey is the key of a stub with the place of the plugin in the list.
 const stubKey = "ovn-multinet/plugin"
 
-// correctNAD says what to do about a configuration that is refused.
+// correctNAD is the details text of a refused configuration.
 const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 
 // readConflist reads what the agent made of a NetworkAttachmentDefinition. Refuse ambiguous keys and keys that only
@@ -86,8 +86,8 @@ func (c *conflist) addStub(i int, p map[string]json.RawMessage) error {
 	return nil
 }
 
-// checkShipped holds the configuration of the list's plugin i against the schema that the shipped plugins have. It is for ADD
-// alone: what another version attached must go.
+// checkShipped checks the configuration of the list's plugin i by the schema of the shipped plugins. Only ADD calls
+// it: a DEL must also delete what another version attached.
 func (c *conflist) checkShipped(i int) error {
 	text, err := json.Marshal(c.plugins[i])
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *conflist) checkShipped(i int) error {
 	return nil
 }
 
-// holdsOnlyNetns tells whether all that the list's plugins make is in the pod's network namespace.
+// holdsOnlyNetns tells whether the list's plugins make nothing outside the pod's network namespace.
 func (c *conflist) holdsOnlyNetns() bool {
 	for _, p := range c.programs {
 		if !delegateconf.HoldsOnlyNetns(p.Type) || p.IPAM != "" && !delegateconf.HoldsOnlyNetns(p.IPAM) {
@@ -109,9 +109,9 @@ func (c *conflist) holdsOnlyNetns() bool {
 	return len(c.programs) > 0
 }
 
-// request is the configuration that a plugin of the list gets: its own keys, less capabilities, which are for the runtime
-// that we are here, and those that libcni put into the stub (CNI specification, section 4, "Deriving request configuration
-// from plugin configuration"). prev, if there is one, takes the place of the result that libcni kept.
+// request is the configuration that a plugin of the list gets (CNI specification, section 4, "Deriving request
+// configuration from plugin configuration"): the plugin's own keys without capabilities, which are for the runtime,
+// and the keys that libcni put into the stub. prev, if not nil, replaces the result from libcni's cache.
 func (c *conflist) request(stub []byte, prev json.RawMessage) ([]byte, error) {
 	var from map[string]json.RawMessage
 	if err := json.Unmarshal(stub, &from); err != nil {

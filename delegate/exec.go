@@ -20,28 +20,27 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
 )
 
-// executor runs delegates' binaries for libcni: only those that the operator allows, each in a process group of its
-// own that ends with us and with the deadline.
+// executor runs delegates' programs for libcni: only programs that the operator allows, each in its own process group,
+// which ends with our process and at the deadline.
 type executor struct {
 	version.PluginDecoder
 	allowed *delegateconf.Allowed
-	// list is the configuration whose plugins are run, prev the result that they are given instead of libcni's; nil:
-	// libcni's.
+	// list is the configuration whose plugins run. prev is the result that they get instead of libcni's; nil: libcni's.
 	list *conflist
 	prev json.RawMessage
-	// note tells of a program that ran without control groups, and why.
+	// note logs why a program ran without a control group.
 	note func(why error)
 }
 
 const (
-	// busyTries bounds how often a binary is tried again that is being written just now.
+	// busyTries bounds the attempts to run a program that is being written.
 	busyTries = 5
 	busyPause = 100 * time.Millisecond
-	// callTime bounds one call of a plugin, within what the whole operation has.
+	// callTime bounds one call of a plugin, within the time of the whole operation.
 	callTime = 30 * time.Second
 )
 
-// FindInPath is the last look at a plugin's type before it is run.
+// FindInPath is the last check of a plugin's type before the plugin runs.
 func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
 	if err := delegateconf.CheckAllowed(plugin, e.allowed.Delegates); err != nil {
 		return "", err
@@ -49,7 +48,7 @@ func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
 	return installed(plugin, paths)
 }
 
-// find tells whether the programs of a plugin's configuration may be run and are installed.
+// find tells whether the programs of a plugin's configuration are allowed and installed.
 func (e *executor) find(p *delegateconf.Programs, paths []string) error {
 	if err := e.allowed.Check(p); err != nil {
 		return err
@@ -65,11 +64,12 @@ func (e *executor) find(p *delegateconf.Programs, paths []string) error {
 	return nil
 }
 
-// installed returns where a plugin's program is.
+// installed returns the path of a plugin's program.
 func installed(plugin string, paths []string) (string, error) {
 	path, err := invoke.FindInPath(plugin, paths)
 	if err != nil {
-		return "", conf.Errorf(conf.CodeDelegateFailed, "install the plugin on this node, in the runtime's folder of CNI plugins", "delegate %s: %w", plugin, err)
+		return "", conf.Errorf(conf.CodeDelegateFailed, "install the plugin on this node, in the runtime's folder of CNI plugins",
+			"delegate %s: %w", plugin, err)
 	}
 	return path, nil
 }
@@ -96,14 +96,16 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		switch {
 		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
 			select {
-			case <-ctx.Done(): // the next try says so
+			case <-ctx.Done(): // the next attempt returns this error
 			case <-time.After(busyPause):
 			}
 			continue
 		case ctx.Err() != nil:
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed", "delegate %s: %w", name, context.Cause(ctx))
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "it and all that it started were killed",
+				"delegate %s: %w", name, context.Cause(ctx))
 		case out != nil && out.Over:
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON", "delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
+			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON",
+				"delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
 		case errors.Is(err, cniexec.ErrNoGroup):
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "make the node's control groups below /sys/fs/cgroup writable for the container runtime",
 				"delegate %s: %w", name, err)
@@ -114,20 +116,20 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault",
 				"delegate %s: it reached the limit of %s", name, out.Limit)
 		case err != nil:
-			return nil, complaint(name, err, out.Stdout, out.Stderr)
+			return nil, ownError(name, err, out.Stdout, out.Stderr)
 		}
 		return out.Stdout, nil
 	}
 }
 
-// deletes tells whether a plugin is called to delete something (CNI specification, section 2). That is done without
-// control groups rather than not at all.
+// deletes tells whether a plugin is called to delete something (CNI specification, section 2). Such a call also runs
+// without a control group.
 func deletes(environ []string) bool {
 	return slices.Contains(environ, "CNI_COMMAND=DEL") || slices.Contains(environ, "CNI_COMMAND=GC")
 }
 
-// checkRequest is the last look at what a plugin is given: these very bytes, read as the plugin reads them, have it run what the
-// operator allows and no more.
+// checkRequest is the last check of a plugin's input. It reads the same bytes in the same way as the plugin, which
+// must run only programs that the operator allows.
 func (e *executor) checkRequest(name string, stdin []byte) error {
 	p, err := delegateconf.ReadPrograms(stdin)
 	if err == nil && p.Type != name {
@@ -139,12 +141,12 @@ func (e *executor) checkRequest(name string, stdin []byte) error {
 	return e.allowed.Check(p)
 }
 
-// complaint is a delegate's own error, with its own code if it has one (CNI specification, section 5, "Error").
-func complaint(name string, err error, stdout, stderr []byte) error {
+// ownError is a delegate's error, with the delegate's code if there is one (CNI specification, section 5, "Error").
+func ownError(name string, err error, stdout, stderr []byte) error {
 	var own types.Error
 	if json.Unmarshal(stdout, &own) == nil && (own.Code != 0 || own.Msg != "") {
 		code := own.Code
-		if code == 0 || code == types.ErrInternal { // what skel makes of an error without a code
+		if code == 0 || code == types.ErrInternal { // skel's code for an error without a code
 			code = conf.CodeDelegateFailed
 		}
 		return conf.Errorf(code, cmp.Or(own.Details, "it said no more"), "delegate %s: %s", name, oneLine(own.Msg))
@@ -159,5 +161,5 @@ func complaint(name string, err error, stdout, stderr []byte) error {
 	return conf.Errorf(conf.CodeDelegateFailed, err.Error(), "delegate %s: %s", name, said)
 }
 
-// oneLine keeps of a delegate's words what fits into an Event.
+// oneLine shortens a delegate's text for an Event.
 func oneLine(s string) string { return conf.OneLine(s, 512) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -145,6 +146,37 @@ func TestOnlyWhatIsAllowedIsFound(t *testing.T) {
 			}
 		} else if !conf.HasCode(err, tt.code) || path != "" {
 			t.Errorf("%q: %s, %v; want code %d", tt.name, path, err, tt.code)
+		}
+	}
+}
+
+// TestUncodedTroubleIsTheDelegates: what libcni says itself, of a result or of a plugin that is not there, is a
+// plain error. It is the delegate's; an error that has a code keeps it.
+// Conformance: F-20
+func TestUncodedTroubleIsTheDelegates(t *testing.T) {
+	const text = "decoding version from network config: unexpected end of JSON input"
+	if code, msg, details := conf.Describe(delegateError(errors.New(text))); code != conf.CodeDelegateFailed || msg != text || details == "" {
+		t.Errorf("%d %s (%s)", code, msg, details)
+	}
+	coded := fmt.Errorf("plugin failed (add): %w", conf.Errorf(119, "look at it", "delegate x: no such wire"))
+	if code, _, details := conf.Describe(delegateError(coded)); code != 119 || details != "look at it" {
+		t.Errorf("a delegate's own code became %d (%s)", code, details)
+	}
+}
+
+// A delegate's own words are one short line, in every part of the answer.
+func TestBoundaryWordsOfADelegate(t *testing.T) {
+	long := strings.Repeat("x\n\x1b[2J", 20000)
+	text, err := json.Marshal(map[string]any{"code": 77, "msg": long, "details": long})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, said := range map[string]error{
+		"its error": ownError("alpha", fmt.Errorf("exit status 1"), text, nil), "its standard error": ownError("alpha", fmt.Errorf("exit status 1"), nil, []byte(long)),
+	} {
+		_, msg, details := conf.Describe(said)
+		if len(msg) > 600 || len(details) > conf.MaxMessage || strings.ContainsAny(msg+details, "\n\x1b") || !strings.HasPrefix(msg, "delegate alpha: x ?[2Jx") {
+			t.Errorf("%s: %d bytes %.80q, details %d bytes %.80q", name, len(msg), msg, len(details), details)
 		}
 	}
 }

@@ -24,8 +24,8 @@ import (
 //	release/.forget-ID       the mark of an operator: the delegates of this entry are not tried again
 //	results/                 libcni's cache: what a delegate's DEL gets as prevResult
 //
-// The plugin writes attached/ and the pending releases, the agent writes the marks of operators. A file is written whole
-// or not at all, and it is on the disk before the plugin begins what the file describes.
+// The plugin writes attached/ and the pending releases, the agent writes the marks of operators. A file is written
+// whole or not at all, and it is on the disk before the plugin begins what the file describes.
 type Dir string
 
 // The folders below the state folder.
@@ -48,8 +48,8 @@ func (d Dir) Entry(s *agentapi.Sandbox) string { return d.entry(s.ID()) }
 // FailedMark is the file that marks the failed DEL of a sandbox.
 func (d Dir) FailedMark(s *agentapi.Sandbox) string { return d.entry(s.ID()) + FailedSuffix }
 
-// ForgetMark is the file by which an operator tells the plugin to forget the delegates of a sandbox. Its name begins with
-// a dot, so that an agent that does not know such marks does not take it for a pending release.
+// ForgetMark is the file by which an operator tells the plugin to forget the delegates of a sandbox. Its name
+// begins with a dot, so that an agent that does not know such marks does not take it for a pending release.
 func (d Dir) ForgetMark(s *agentapi.Sandbox) string {
 	return filepath.Join(string(d), ReleaseDir, ForgetPrefix+s.ID())
 }
@@ -101,7 +101,8 @@ func (d Dir) HasEntry(s *agentapi.Sandbox) bool { return exists(d.Entry(s)) }
 // HasFailedMark tells whether the DEL of a sandbox is marked as failed.
 func (d Dir) HasFailedMark(s *agentapi.Sandbox) bool { return exists(d.FailedMark(s)) }
 
-// HasContainer tells whether one of a container's interfaces has an entry. If the folder cannot be read, it may have one.
+// HasContainer tells whether one of a container's interfaces has an entry. If the folder cannot be read, it may
+// have one.
 func (d Dir) HasContainer(containerID string) bool {
 	return d.anyOf(EntryDir, containerID, func(path string) bool {
 		_, ok := ParseID(filepath.Base(path))

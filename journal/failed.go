@@ -68,8 +68,8 @@ func (d Dir) Forgotten(e *Entry) bool {
 	return e.FailedAttempts > 0 && exists(d.ForgetMark(&e.Sandbox))
 }
 
-// NextFailed returns a sandbox whose DEL is marked as failed, nil if there is none: one that is to be forgotten, else the
-// one whose last attempt is the oldest. It does not return own.
+// NextFailed returns a sandbox whose DEL is marked as failed, nil if there is none: one that is to be forgotten,
+// else the one whose last attempt is the oldest. It does not return own.
 func (d Dir) NextFailed(own *agentapi.Sandbox) (next *agentapi.Sandbox, forgotten bool) {
 	files, err := os.ReadDir(filepath.Join(string(d), EntryDir))
 	if err != nil {

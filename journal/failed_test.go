@@ -83,8 +83,8 @@ func TestBoundaryFailedDELsAreLimitedFairly(t *testing.T) {
 	}
 }
 
-// A file of release/ is what older plugins write, or an entry of the journal that was renamed, or nothing that says more
-// than its name.
+// A file of release/ is what older plugins write, or an entry of the journal that was renamed, or nothing that says
+// more than its name.
 func TestBoundaryReleasesOfEveryForm(t *testing.T) {
 	const port = `{"name":"shop/web/net1","uuid":"p-1","claims":["c-1"]}`
 	for _, tt := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Lock serialises the calls for one sandbox. Runtimes overlap such calls: a DEL begins while the ADD that timed out still
-// runs.
+// Lock serialises the calls for one sandbox. Runtimes overlap such calls: a DEL begins while the ADD that timed out
+// still runs.
 type Lock struct {
 	file   *os.File // nil: the disk had no inode for the file
 	folder *os.File

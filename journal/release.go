@@ -46,9 +46,9 @@ func ParseRelease(id string, text []byte) (r *agentapi.Release, damaged bool) {
 }
 
 // HandOver makes a pending release of an entry whose links are deleted. It returns nil if the agent has nothing to
-// release. failed are the places of the delegates whose DEL failed: they alone stay in the entry. If the disk refuses the
-// file in release/, HandOver calls ask, which sends the same message to the agent and tells whether all is released. If
-// it is not, the entry stays as it is.
+// release. failed are the places of the delegates whose DEL failed: they alone stay in the entry. If the disk
+// refuses the file in release/, HandOver calls ask, which sends the same message to the agent and tells whether all
+// is released. If it is not, the entry stays as it is.
 func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) (*agentapi.Release, error) {
 	r := e.Release()
 	if r != nil {
@@ -74,8 +74,9 @@ func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) 
 	return r, d.Write(e)
 }
 
-// putRelease writes a pending release. If nothing of the entry has to stay, whole, it renames the entry, which a full
-// disk permits. The entry on the disk may lack the plan, or be damaged: then the agent looks for the ports by their owner.
+// putRelease writes a pending release. If nothing of the entry has to stay, whole, it renames the entry, which a
+// full disk permits. The entry on the disk may lack the plan, or be damaged: then the agent looks for the ports by
+// their owner.
 func (d Dir) putRelease(r *agentapi.Release, whole bool) error {
 	path := d.release(r.ID())
 	// An older pending release of the sandbox may list ports that r does not list. An empty file stands for a release
@@ -103,8 +104,8 @@ func emptyFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// PendingReleases lists the files of pending releases; their names are IDs. It deletes marks of operators whose entry is
-// gone: a killed plugin may have deleted the entry alone.
+// PendingReleases lists the files of pending releases; their names are IDs. It deletes marks of operators whose
+// entry is gone: a killed plugin may have deleted the entry alone.
 func (d Dir) PendingReleases() ([]fs.DirEntry, error) {
 	files, err := os.ReadDir(filepath.Join(string(d), ReleaseDir))
 	if err != nil {
@@ -130,8 +131,8 @@ func (d Dir) deleteOldMark(name string) {
 	}
 }
 
-// ReadRelease reads a pending release by its ID, nil if there is none. err says that the file cannot be read. A file that
-// is damaged or cannot be read still names the sandbox: the agent looks for its ports by their owner.
+// ReadRelease reads a pending release by its ID, nil if there is none. err says that the file cannot be read. A
+// file that is damaged or cannot be read still names the sandbox: the agent looks for its ports by their owner.
 func (d Dir) ReadRelease(id string) (r *agentapi.Release, damaged bool, err error) {
 	text, err := os.ReadFile(d.release(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,8 +142,8 @@ func (d Dir) ReadRelease(id string) (r *agentapi.Release, damaged bool, err erro
 	return r, damaged || err != nil, err
 }
 
-// DeleteRelease deletes a pending release; it is no error if there is none. Only the agent calls it, when everything in the
-// release is released.
+// DeleteRelease deletes a pending release; it is no error if there is none. Only the agent calls it, when
+// everything in the release is released.
 func (d Dir) DeleteRelease(id string) error {
 	if err := os.Remove(d.release(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

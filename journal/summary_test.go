@@ -93,7 +93,8 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// Before the first ADD there is no journal, which is no error. A journal that cannot be listed is: what it holds is not free.
+// Before the first ADD there is no journal, which is no error. A journal that cannot be listed is: what it holds is
+// not free.
 func TestSummariesFails(t *testing.T) {
 	if got, damaged, err := Dir(filepath.Join(t.TempDir(), "none")).Summaries(); got != nil || damaged != nil || err != nil {
 		t.Errorf("without a folder: %+v, %q, %v", got, damaged, err)

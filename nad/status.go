@@ -21,7 +21,7 @@ type Attached struct {
 	MTU       int
 	Addresses []netip.Prefix
 	Result    *types100.Result
-	// Device is what those plugins say of the device, as CheckDevice has it; nil: nothing.
+	// Device is what those plugins say of the device, valid by deviceinfo.Validate; nil: nothing.
 	Device json.RawMessage
 	// Gateways of the pod's default routes, when they go by this interface.
 	Gateways []netip.Addr

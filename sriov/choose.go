@@ -2,11 +2,11 @@ package sriov
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
 // Want is an attachment that takes a device.
@@ -20,13 +20,11 @@ type Want struct {
 // Device names a device: its ID is its plugin's own, and unique in a resource.
 type Device struct{ Resource, ID string }
 
-// pciAddress is as Linux writes it: domain, bus, device, function.
-var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
-
-// key is the same for two names of one device: a PCI address is one on the whole node, whichever resource it is offered as.
+// key is the same for two names of one device: a PCI address is one on the whole node, whichever resource it is
+// offered as.
 func (d Device) key() string {
-	if id := strings.ToLower(d.ID); pciAddress.MatchString(id) {
-		return id
+	if deviceinfo.IsPCIAddress(d.ID) {
+		return strings.ToLower(d.ID)
 	}
 	return d.Resource + " " + d.ID
 }
@@ -37,8 +35,8 @@ type Held map[string]string
 // Add notes who has a device.
 func (h Held) Add(d Device, holder string) { h[d.key()] = holder }
 
-// Choose gives each attachment a device of those that the pod was given: those that ask for a certain one theirs, then the
-// n-th of the rest to the n-th of the others. A device that is held is not given.
+// Choose gives each attachment a device of those that the pod was given: those that ask for a certain one theirs,
+// then the n-th of the rest to the n-th of the others. A device that is held is not given.
 func Choose(wants []Want, given map[string][]string, held Held) ([]string, error) {
 	chosen, taken := make([]string, len(wants)), map[string]bool{}
 	for i, w := range wants {

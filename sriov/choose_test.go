@@ -152,8 +152,9 @@ func randomPod(seed uint64) (wants []Want, given map[string][]string, held Held)
 	return wants, given, held
 }
 
-// Whatever is asked for and held: no device goes to two attachments, none that is held goes to anybody, each attachment gets one
-// of its own resource that is the pod's, and the same one when it is asked again. Where that cannot be, the error says so.
+// Whatever is asked for and held: no device goes to two attachments, none that is held goes to anybody, each
+// attachment gets one of its own resource that is the pod's, and the same one when it is asked again. Where that
+// cannot be, the error says so.
 func FuzzChoose(f *testing.F) {
 	for seed := range uint64(500) {
 		f.Add(seed)
@@ -193,8 +194,8 @@ func FuzzChoose(f *testing.F) {
 	})
 }
 
-// enough tells of pods without certain wishes whether each resource has more free devices than attachments, even if all the
-// others' were taken from it.
+// enough tells of pods without certain wishes whether each resource has more free devices than attachments, even if
+// all the others' were taken from it.
 func enough(wants []Want, given map[string][]string, held Held) bool {
 	for _, w := range wants {
 		free := map[string]bool{}

@@ -1,3 +1,3 @@
-// Package sriov owns which device a pod was given: it asks kubelet, chooses one for each attachment, and reads what a device
-// plugin says of it. It may not read annotations, and touches no device.
+// Package sriov owns the choice of devices: it asks kubelet which devices a pod has, and chooses one for each
+// attachment. It may not read annotations, and touches no device.
 package sriov

@@ -22,18 +22,18 @@ type Kubelet struct{ Socket string }
 const (
 	// askTimeout bounds one question: kubelet answers from memory, but may be starting.
 	askTimeout = 5 * time.Second
-	// askAgainFor is how long a kubelet is asked again that is asked too often at the moment: it takes a hundred questions a
-	// second, of all who ask.
+	// askAgainFor is how long a kubelet is asked again that is asked too often at the moment: it takes a hundred
+	// questions a second, of all who ask.
 	askAgainFor = 20 * time.Second
 	// maxAnswer is kubelet's own limit on an answer.
 	maxAnswer = 16 << 20
 )
 
-// Devices returns the devices that kubelet gave to all containers of a pod, by resource, each once and sorted: an order that
-// stays when kubelet lists them in another.
+// Devices returns the devices that kubelet gave to all containers of a pod, by resource, each once and sorted: an
+// order that stays when kubelet lists them in another.
 //
-// The method is List, which every kubelet that has the API serves. Get answers for one pod alone, but is an option of younger
-// ones.
+// The method is List, which every kubelet that has the API serves. Get answers for one pod alone, but is an option
+// of younger ones.
 func (k *Kubelet) Devices(ctx context.Context, namespace, pod string) (map[string][]string, error) {
 	// A connection of its own: the question is rare, and kubelet makes its socket anew at each start.
 	conn, err := grpc.NewClient("unix:"+k.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -266,7 +266,7 @@ func TestCheck(t *testing.T) {
 			{"net1", func(l netlink.Link) error {
 				return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "other"))
 			}, "Link not found"},
-			{"other", netlink.LinkDel, "host end"},
+			{"other", netlink.LinkDel, "host-side veth"},
 		} {
 			n.inPod(damage.link, damage.do)
 			code, stdout := n.call("CHECK", n.stdin(wanted, prevResult))
@@ -328,7 +328,7 @@ func TestInterfaceIsThere(t *testing.T) {
 	}
 	before := links()
 	code, stdout := n.call("ADD", n.stdin(wanted, prevResult))
-	if r := n.refused("ADD", code, stdout); r.Code != conf.CodeInvalidConfig || r.Msg != "interface net1: the pod has an interface of that name already" {
+	if r := n.refused("ADD", code, stdout); r.Code != conf.CodeInvalidConfig || r.Msg != "interface net1: the pod already has an interface of that name" {
 		t.Errorf("got code %d, %q", r.Code, r.Msg)
 	}
 	if after := links(); !slices.Equal(after, before) {

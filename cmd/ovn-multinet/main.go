@@ -6,8 +6,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/ovn-multinet/ovn-multinet/delegate"
 	"github.com/ovn-multinet/ovn-multinet/internal/version"
+	"github.com/ovn-multinet/ovn-multinet/plugin"
 )
 
 func main() {
@@ -16,5 +16,5 @@ func main() {
 		fmt.Println("ovn-multinet version", version.String())
 		return
 	}
-	os.Exit(delegate.Main())
+	os.Exit(plugin.Main())
 }

@@ -19,7 +19,7 @@ var light = map[string]struct {
 }{
 	"ovn-multinet": {module + "/delegate", []string{
 		"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",
-		"github.com/k8snetworkplumbingwg", module + "/ovndb", module + "/nad", module + "/agent", module + "/source",
+		"github.com/k8snetworkplumbingwg", "google.golang.org", module + "/netmodel", module + "/ovndb", module + "/nad", module + "/agent", module + "/source",
 	}},
 	"ovn-multinet-install": {module + "/install", []string{
 		"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",

@@ -129,8 +129,8 @@ func TestBoundaryProcessesEndWithTheCall(t *testing.T) {
 	}
 }
 
-// TestBoundaryForkBomb: a program that starts itself, twice as often each time, ends at the limit with all of it. It ends by
-// itself too when nothing stops it.
+// TestBoundaryForkBomb: a program that starts itself, twice as often each time, ends at the limit with all of it.
+// It ends by itself too when nothing stops it.
 func TestBoundaryForkBomb(t *testing.T) {
 	hasGroups(t)
 	file := filepath.Join(t.TempDir(), "pids")
@@ -249,8 +249,8 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// TestBoundaryKilledCaller: a caller that is killed takes the program with it; what left the program's process group ends with
-// the next call, and so do the control groups.
+// TestBoundaryKilledCaller: a caller that is killed takes the program with it; what left the program's process
+// group ends with the next call, and so do the control groups.
 func TestBoundaryKilledCaller(t *testing.T) {
 	hasGroups(t)
 	dir := t.TempDir()

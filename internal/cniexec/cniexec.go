@@ -1,6 +1,6 @@
-// Package cniexec owns how a CNI plugin's program is run: in a process group and, where a limit is asked for, in control groups of
-// its own, which end with the call, with the deadline and with an output that has a bound; it may not know what the program is
-// asked or says.
+// Package cniexec owns how a CNI plugin's program is run: in a process group and, where a limit is asked for, in
+// control groups of its own, which end with the call, with the deadline and with an output that has a bound; it may
+// not know what the program is asked or says.
 package cniexec
 
 import (
@@ -36,10 +36,10 @@ type Output struct {
 	Unlimited      error  // why it ran without control groups, on a node that has controllers; an ErrNoGroup
 }
 
-// Run runs a program with its standard input. limits hold the program and all that it starts; nil: none. What the program leaves
-// running is killed when the program ends: its process group and, where this node has them, its control groups. Run holds its
-// thread: the kernel sends the program its parent-death signal when the thread ends that forked it. A program that did not start
-// has no output: nil.
+// Run runs a program with its standard input. limits hold the program and all that it starts; nil: none. What the
+// program leaves running is killed when the program ends: its process group and, where this node has them, its
+// control groups. Run holds its thread: the kernel sends the program its parent-death signal when the thread ends
+// that forked it. A program that did not start has no output: nil.
 func Run(ctx context.Context, path string, stdin []byte, environ []string, limits *Limits) (*Output, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -102,8 +102,8 @@ func (c *call) run() error {
 // record them as this process's own.
 var forking sync.Mutex
 
-// start forks the program in its control groups, with its limits from its first instruction on. copied waits until all that the
-// program printed is copied; it is for after the program's end.
+// start forks the program in its control groups, with its limits from its first instruction on. copied waits until
+// all that the program printed is copied; it is for after the program's end.
 func (c *call) start(limits *Limits, stdout, stderr io.Writer) (copied func(), err error) {
 	var ours, theirs []*os.File
 	defer func() {

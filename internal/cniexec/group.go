@@ -15,10 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A call has a control group of its own in each hierarchy that limits tasks or memory: one hierarchy with version 2, two with
-// version 1. All are below groupsName at the root of the hierarchy, the one place where root may make groups with controllers
-// whatever the container runtime's own group has in it. The caller holds a lock on the group: a group without a lock was left by a
-// caller that was killed. The next call kills what is in it, and a call that finds it empty removes it.
+// A call has a control group of its own in each hierarchy that limits tasks or memory: one hierarchy with version
+// 2, two with version 1. All are below groupsName at the root of the hierarchy, the one place where root may make
+// groups with controllers whatever the container runtime's own group has in it. The caller holds a lock on the
+// group: a group without a lock was left by a caller that was killed. The next call kills what is in it, and a call
+// that finds it empty removes it.
 const groupPrefix = "call-"
 
 // groupsName is a variable for the tests alone.

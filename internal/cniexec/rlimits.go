@@ -19,7 +19,8 @@ func (l *Limits) tasksInWords() string { return fmt.Sprintf("%d processes and th
 
 func (l *Limits) memoryInWords() string { return fmt.Sprintf("%d MiB of memory", l.Memory>>20) }
 
-// Rlimits bound each process by itself, with or without control groups. RLIMIT_NPROC is none of them: it does not bind root.
+// Rlimits bound each process by itself, with or without control groups. RLIMIT_NPROC is none of them: it does not
+// bind root.
 type Rlimits struct {
 	Data     uint64 // bytes of private memory that it can write
 	CPU      uint64 // seconds
@@ -27,7 +28,8 @@ type Rlimits struct {
 	Files    uint64 // that it has open
 }
 
-// DelegateLimits are those of a delegate: far above what CNI plugins take, which is some 10 MiB in 2 processes of 10 threads.
+// DelegateLimits are those of a delegate: far above what CNI plugins take, which is some 10 MiB in 2 processes of
+// 10 threads.
 var DelegateLimits = Limits{
 	Tasks: 512, Memory: 256 << 20, Each: Rlimits{Data: 1 << 30, CPU: 60, FileSize: 1 << 30, Files: 1024},
 }
@@ -41,8 +43,8 @@ func (r *Rlimits) all() map[int]uint64 {
 // rlimits are limits of this process, by their number.
 type rlimits map[int]unix.Rlimit
 
-// lend gives the limits to this process, whose children inherit them, until they are restored. Only the soft limits: without
-// CAP_SYS_RESOURCE this process would not get its hard ones back.
+// lend gives the limits to this process, whose children inherit them, until they are restored. Only the soft
+// limits: without CAP_SYS_RESOURCE this process would not get its hard ones back.
 func (r *Rlimits) lend() rlimits {
 	before := rlimits{}
 	for number, limit := range r.all() {

@@ -1,5 +1,5 @@
-// Package plainfile owns the writing of whole files and the reading of files from folders that others write to as well; it may not know
-// what is in them.
+// Package plainfile owns the writing of whole files and the reading of files from folders that others write to as
+// well; it may not know what is in them.
 package plainfile
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns what is in a plain file of at most limit bytes, nil when there is no file. A link is not followed and a pipe
-// not waited for: both are errors, as is a larger file.
+// Read returns what is in a plain file of at most limit bytes, nil when there is no file. A link is not followed
+// and a pipe not waited for: both are errors, as is a larger file.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {

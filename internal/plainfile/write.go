@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file whole: it writes a temporary file in the same folder, syncs it, renames it into place and syncs
-// the folder. After a power cut there is the old file, the new one, or none if there was none. The temporary file has one
-// name for each path, so only one writer may write a path at a time; the file of a killed writer is overwritten.
+// Write replaces a file whole: it writes a temporary file in the same folder, syncs it, renames it into place and
+// syncs the folder. After a power cut there is the old file, the new one, or none if there was none. The temporary
+// file has one name for each path, so only one writer may write a path at a time; the file of a killed writer is
+// overwritten.
 func Write(path string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(Temporary(path), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {

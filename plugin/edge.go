@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Funcs are the plugin's answers at the edge: every error, a panic too, becomes a CNI error with its code, and
-// every call leaves one line in the log that the configuration names.
+// Funcs are the functions for the skeleton. Every error, also a panic, becomes a CNI error with its code. Every
+// call writes one line into the log that the configuration names.
 func (p *Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{
 		Add: edge("ADD", p.Add), Del: edge("DEL", p.Del), Check: edge("CHECK", p.Check),
@@ -27,7 +27,7 @@ func edge(cmd string, run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		began := time.Now()
 		err := withoutPanic(run, args)
-		_ = withoutPanic(func(*skel.CmdArgs) error { // it reads the configuration too
+		_ = withoutPanic(func(*skel.CmdArgs) error { // it also reads the configuration
 			record(cmd, args, began, err)
 			return nil
 		}, args)
@@ -48,12 +48,12 @@ func withoutPanic(run func(*skel.CmdArgs) error, args *skel.CmdArgs) (err error)
 	return run(args)
 }
 
-// firstFrames keeps of a stack what fits into an event.
+// firstFrames shortens a stack for an Event.
 func firstFrames(stack []byte) string {
 	return string(stack[:min(len(stack), 1500)])
 }
 
-// record writes the call's line. The log is a courtesy: what goes wrong with it must not fail a pod.
+// record writes the line of a call. An error of the log must not fail a pod.
 func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
 	c, confErr := newCall(args, conf.Lenient)
 	if confErr != nil {
@@ -69,12 +69,12 @@ func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
 	})
 }
 
-// note writes a further line about a sandbox, which need not be the call's own.
+// note writes a further line about a sandbox, which may be another one than the call's.
 func (c *call) note(s *agentapi.Sandbox, message string, args ...any) {
 	c.log("note", s, func(log *slog.Logger) { log.Warn(message, args...) })
 }
 
-// log has something written into the log that the configuration names.
+// log calls write with the log that the configuration names.
 func (c *call) log(cmd string, s *agentapi.Sandbox, write func(*slog.Logger)) {
 	if c.conf.LogFile == "" {
 		return

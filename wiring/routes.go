@@ -1,7 +1,6 @@
-package delegate
+package wiring
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,17 +13,16 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
-// setRoutes finishes a pod's routes when all its interfaces are there, and returns the gateways of the default routes that
-// were moved off the primary interface, one of a family.
-func setRoutes(netns, primary string, p *agentapi.Plan) (moved []netip.Addr, err error) {
+// SetRoutes makes the routes that need all interfaces of the pod. It returns the gateways of the default routes that it
+// moved off the primary interface, at most one of each family.
+func SetRoutes(netns, primary string, p *agentapi.Plan) (moved []netip.Addr, err error) {
 	if p.Default == nil && len(p.Routes) == 0 && len(p.Delegates) == 0 {
 		return nil, nil
 	}
 	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
-		if err := dropDefaults(p); err != nil {
+		if err := deleteDefaults(p); err != nil {
 			return err
 		}
 		if p.Default != nil {
@@ -52,22 +50,22 @@ func addRoute(r agentapi.Route) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()})
 }
 
-// dropDefaults takes away the default routes that delegates made and nobody asked for: which of two counts would be
-// chance.
-func dropDefaults(p *agentapi.Plan) error {
+// deleteDefaults deletes the default routes that delegates made and nobody requested: the kernel would use an arbitrary
+// one of several.
+func deleteDefaults(p *agentapi.Plan) error {
 	for _, d := range p.Delegates {
 		if p.Default != nil && p.Default.Interface == d.Name {
 			continue
 		}
-		if err := dropDefaultsOf(d.Name); err != nil {
+		if err := deleteDefaultsOf(d.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dropDefaultsOf deletes the default routes of an interface. Not every attachment is one.
-func dropDefaultsOf(name string) error {
+// deleteDefaultsOf deletes the default routes of an interface. An attachment may have no interface.
+func deleteDefaultsOf(name string) error {
 	link, err := netlinksafe.LinkByName(name)
 	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
 		return nil
@@ -125,7 +123,7 @@ func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err 
 			return nil, err
 		}
 		gateway, given := gatewayOf(d, family, own)
-		if given || !gateway.IsValid() { // one of this family that nobody asked for would be a second one
+		if given || !gateway.IsValid() { // the plugins' own default route is not the requested one
 			if err := deleteRoutes(own); err != nil {
 				return nil, err
 			}
@@ -133,7 +131,7 @@ func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err 
 		if !gateway.IsValid() {
 			continue
 		}
-		if err := leave(first, family, d.Keep); err != nil {
+		if err := deletePrimaryDefaults(first, family, d.Keep); err != nil {
 			return nil, err
 		}
 		if given {
@@ -150,7 +148,7 @@ func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err 
 	return moved, nil
 }
 
-// gatewayOf is the one asked for, or the one of the route that the interface's own plugins made.
+// gatewayOf is the requested gateway, or else the gateway of the route that the interface's own plugins made.
 func gatewayOf(d *agentapi.Default, family int, own []netlink.Route) (gateway netip.Addr, given bool) {
 	for _, g := range d.Gateways {
 		if g.Is4() == (family == netlink.FAMILY_V4) {
@@ -175,9 +173,9 @@ func anywhere(gateway netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// leave takes the primary interface's default routes of a family away, but for the networks that stay reachable by
-// their gateway.
-func leave(first netlink.Link, family int, keep []netip.Prefix) error {
+// deletePrimaryDefaults deletes the default routes of a family from the primary interface. The networks of keep stay
+// reachable by the same gateways.
+func deletePrimaryDefaults(first netlink.Link, family int, keep []netip.Prefix) error {
 	routes, err := defaultRoutes(first, family)
 	if err != nil {
 		return err
@@ -187,83 +185,13 @@ func leave(first netlink.Link, family int, keep []netip.Prefix) error {
 			if k.Addr().Is4() != (family == netlink.FAMILY_V4) {
 				continue
 			}
-			kept := old // with its metric, MTU and source: two default routes of different metrics stay apart
+			kept := old // with its metric, MTU and source: two default routes of different metrics stay distinct
 			kept.Dst = ipNet(k)
-			kept.Flags &= int(netlink.FLAG_ONLINK) // the other flags are what the kernel tells of a route's state
+			kept.Flags &= int(netlink.FLAG_ONLINK) // the other flags report the state of a route
 			if err := netlink.RouteReplace(&kept); err != nil {
 				return fmt.Errorf("keep %s on %s: %w", k, first.Attrs().Name, err)
 			}
 		}
 	}
 	return deleteRoutes(routes)
-}
-
-// settleResults makes the delegates' results say where default routes go now: that of the interface that has them names
-// their gateways, the others' have none.
-func settleResults(e *journal.Entry, moved []netip.Addr) error {
-	for i := range e.Results {
-		d := &e.Plan.Delegates[i]
-		var gateways []netip.Addr
-		if e.Plan.Default != nil && e.Plan.Default.Interface == d.Name {
-			gateways = moved
-		}
-		var err error
-		e.Results[i], err = editRoutes(e.Results[i], func(routes []route) []route {
-			return withDefaults(slices.DeleteFunc(routes, route.isDefault), gateways)
-		})
-		if err != nil {
-			return named(d, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it", "result: %w", err))
-		}
-	}
-	return nil
-}
-
-// moveInResult makes the primary network's result say where the default routes go; all else stays as it was.
-func moveInResult(result json.RawMessage, moved []netip.Addr) (json.RawMessage, error) {
-	if len(moved) == 0 {
-		return result, nil
-	}
-	return editRoutes(result, func(routes []route) []route { return withDefaults(routes, moved) })
-}
-
-// withDefaults has the default routes of the gateways' families go by them.
-func withDefaults(routes []route, gateways []netip.Addr) []route {
-	for _, gateway := range gateways {
-		dst := anywhere(gateway).String()
-		routes = slices.DeleteFunc(routes, func(r route) bool { return r.to(dst) })
-		routes = append(routes, route{"dst": json.RawMessage(`"` + dst + `"`), "gw": json.RawMessage(`"` + gateway.String() + `"`)})
-	}
-	return routes
-}
-
-// route is one of a result's, of which all is kept that is not looked at.
-type route map[string]json.RawMessage
-
-func (r route) to(dst string) bool { return string(r["dst"]) == `"`+dst+`"` }
-
-func (r route) isDefault() bool { return r.to("0.0.0.0/0") || r.to("::/0") }
-
-// editRoutes changes a result's routes. Versions before 0.3 have none of their own.
-func editRoutes(result json.RawMessage, edit func([]route) []route) (json.RawMessage, error) {
-	var r map[string]json.RawMessage
-	if err := json.Unmarshal(result, &r); err != nil {
-		return nil, err
-	}
-	if r == nil {
-		return result, nil // a plugin may give none
-	}
-	var routes []route
-	if r["routes"] != nil {
-		if err := json.Unmarshal(r["routes"], &routes); err != nil {
-			return nil, err
-		}
-	}
-	if routes = edit(routes); len(routes) == 0 && r["routes"] == nil {
-		return result, nil
-	}
-	var err error
-	if r["routes"], err = json.Marshal(routes); err != nil {
-		return nil, err
-	}
-	return json.Marshal(r)
 }

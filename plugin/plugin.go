@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"context"
@@ -14,40 +14,43 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/delegate"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
+	"github.com/ovn-multinet/ovn-multinet/wiring"
 )
 
-// Plugin answers CNI calls. Its world is Stdout and what the arguments of a call name.
+// Plugin answers CNI calls. It writes to Stdout and to what the arguments of a call name.
 type Plugin struct {
 	Stdout io.Writer
 }
 
-// How long a call waits for an agent that is not there, and for one that is but does not answer. kubelet repeats
-// DEL, so it must be cheap; what it leaves is in release/.
+// How long a call waits for an agent that does not run, and for one that does not answer. kubelet repeats DEL, so
+// DEL must be cheap; what the agent does not release now stays in release/.
 const (
 	addPatience    = 15 * time.Second
 	delPatience    = time.Second
 	releaseTimeout = time.Second
-	otherTimeout   = 2 * time.Second // for what another container left
+	otherTimeout   = 2 * time.Second // for another sandbox
 	undoTimeout    = 10 * time.Second
-	delTimeout     = 30 * time.Second // for the lock, above all
+	delTimeout     = 30 * time.Second // most of it for the lock
 	statusTimeout  = 2 * time.Second
 )
 
 // call is one CNI call.
 type call struct {
-	args    *skel.CmdArgs
-	conf    *conf.Plugin
-	sandbox agentapi.Sandbox
-	journal journal.Dir
-	devices string // the folder of device information
-	// garbage is what stale sandboxes left, as the agent says.
+	args      *skel.CmdArgs
+	conf      *conf.Plugin
+	sandbox   agentapi.Sandbox
+	journal   journal.Dir
+	deviceDir string // of CNI plugins' device information
+	// garbage are the stale sandboxes that the agent told of.
 	garbage []agentapi.Garbage
 }
 
-// newCall reads what a call is about. An ADD is strict with its configuration; what takes away must work with that
-// of another version too.
+// newCall reads the input of a call. ADD is strict with its configuration; DEL and GC must also work with the
+// configuration of another version.
 func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
 	c, err := conf.ParsePlugin(args.StdinData, strict)
 	if err != nil {
@@ -55,7 +58,7 @@ func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
 	}
 	k8s := kubernetesArgs(args.Args)
 	return &call{
-		args: args, conf: c, journal: journal.Dir(c.StateDir), devices: deviceDir,
+		args: args, conf: c, journal: journal.Dir(c.StateDir), deviceDir: deviceinfo.CNIDir,
 		sandbox: agentapi.Sandbox{
 			ContainerID: args.ContainerID, Interface: args.IfName, Conflist: c.Name,
 			Namespace: k8s["K8S_POD_NAMESPACE"], Pod: k8s["K8S_POD_NAME"], UID: k8s["K8S_POD_UID"],
@@ -63,7 +66,12 @@ func newCall(args *skel.CmdArgs, strict conf.Strictness) (*call, error) {
 	}, nil
 }
 
-// kubernetesArgs splits CNI_ARGS, "K=V;K=V". What others put there is not ours to judge.
+// runner runs the delegates of the call.
+func (c *call) runner() *delegate.Runner {
+	return delegate.NewRunner(c.conf, &c.sandbox, c.args.Path, c.deviceDir, c.note)
+}
+
+// kubernetesArgs splits CNI_ARGS, "K=V;K=V". Keys of others are not checked.
 func kubernetesArgs(text string) map[string]string {
 	args := map[string]string{}
 	for pair := range strings.SplitSeq(text, ";") {
@@ -73,13 +81,13 @@ func kubernetesArgs(text string) map[string]string {
 	return args
 }
 
-// Add is CNI's ADD: the pod's further interfaces are made, and the result is the one that the chain has so far.
+// Add is CNI's ADD: it makes the pod's further interfaces and prints the primary result.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {
 		return err
 	}
-	if err := checkNetns(args.Netns); err != nil {
+	if err := wiring.CheckNetns(args.Netns); err != nil {
 		return err
 	}
 	prev := c.conf.RawResult
@@ -89,10 +97,10 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	}
 	moved, err := c.add()
 	if err != nil {
-		c.finishOther() // what it holds may be what was missing
+		c.collectGarbage() // it may hold what this ADD lacked
 		return err
 	}
-	result, err := moveInResult(prev, moved)
+	result, err := wiring.CorrectPrimaryResult(prev, moved)
 	if err != nil {
 		return conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it", "prevResult: %w", err)
 	}
@@ -100,7 +108,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	return err
 }
 
-// add returns the gateways of the default routes that were moved off the primary interface.
+// add returns the gateways of the default routes that it moved off the primary interface.
 func (c *call) add() (moved []netip.Addr, err error) {
 	wanted := c.conf.Annotations == nil || len(conf.NetworkAnnotations(c.conf.Annotations)) > 0
 	if !wanted {
@@ -118,12 +126,12 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	if err := c.journal.Prepare(); err != nil {
 		return nil, err
 	}
-	held, err := c.journal.Lock(ctx, &c.sandbox)
+	lock, err := c.journal.Lock(ctx, &c.sandbox)
 	if err != nil {
 		return nil, err
 	}
-	defer held.Unlock()
-	// What an earlier call left: one that was killed half way, or one that the runtime repeats.
+	defer lock.Unlock()
+	// An existing entry was left by a killed call or belongs to a repeated ADD. Roll it back first.
 	if old, err := c.read(&c.sandbox); err != nil {
 		return nil, err
 	} else if old != nil {
@@ -131,7 +139,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 			return nil, fmt.Errorf("undo the earlier ADD of this container: %w", err)
 		}
 	}
-	// Of what was there before, nothing counts on: a mark may be of an entry that went while it was made.
+	// Delete leftovers: a forget mark may refer to an entry that was deleted meanwhile.
 	if err := c.journal.Delete(&c.sandbox); err != nil {
 		return nil, err
 	}
@@ -150,7 +158,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	return nil, errors.Join(err, c.undo(e))
 }
 
-// attach carries out the steps of an ADD whose intent is in the journal. e gets the plan as soon as there is one.
+// attach carries out the steps of an ADD whose intent is in the journal. It puts the plan into e as soon as it has one.
 func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
@@ -170,7 +178,7 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 		return nil, c.journal.Delete(&c.sandbox)
 	}
 	e.Plan = p
-	if err := errors.Join(p.Check(c.args.IfName), c.delegates().check(p)); err != nil {
+	if err := errors.Join(p.Check(c.args.IfName), c.runner().CheckPlan(p)); err != nil {
 		return nil, err
 	}
 	if err := c.journal.Write(e); err != nil {
@@ -181,7 +189,7 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 		return nil, err
 	}
 	bind := agentapi.BindRequest{Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
-	if p.Default != nil { // also where a delegate's own plugins chose the gateway
+	if p.Default != nil { // the gateway may be one that the delegate's own plugins chose
 		routes := *p.Default
 		routes.Gateways = moved
 		bind.Plan.Default = &routes
@@ -193,19 +201,19 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 	return moved, nil
 }
 
-// make is the work in the pod's namespace: our own interfaces, all at once, then the delegates', then the routes that
-// need both.
+// make does the work in the pod's namespace: the interfaces on OVN networks, then the delegates, then the routes
+// that need both.
 func (c *call) make(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	if len(e.Plan.Interfaces) > 0 {
-		if err := wire(c.args.Netns, &c.sandbox, e.Plan); err != nil {
+		if err := wiring.Create(c.args.Netns, &c.sandbox, e.Plan); err != nil {
 			return nil, err
 		}
 	}
 	failpoint.Hit("wired")
-	if err := c.delegates().add(ctx, e); err != nil {
+	if err := c.runner().Add(ctx, e); err != nil {
 		return nil, err
 	}
-	if e.Routes, err = saveRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil {
+	if e.Routes, err = wiring.SaveRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil {
 		return nil, err
 	}
 	if e.Routes != nil {
@@ -213,22 +221,22 @@ func (c *call) make(ctx context.Context, e *journal.Entry) (moved []netip.Addr, 
 			return nil, err
 		}
 	}
-	if moved, err = setRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil || len(e.Results) == 0 {
+	if moved, err = wiring.SetRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil || len(e.Results) == 0 {
 		return moved, err
 	}
-	if err := settleResults(e, moved); err != nil {
+	if err := wiring.CorrectResults(e.Plan, e.Results, moved); err != nil {
 		return nil, err
 	}
 	return moved, c.journal.Write(e)
 }
 
-// undo takes away what an attachment made, in reverse, and hands the rest to the agent. It has its own time: that
-// of the ADD may be over.
+// undo rolls back an attachment in reverse order, and gives its ports to the agent to release. It has its own
+// timeout: that of the ADD may be over.
 func (c *call) undo(e *journal.Entry) error {
-	// A DEL restores nothing: the plugins before us delete their interface, and the path may be of another pod's
-	// namespace by now.
+	// A DEL does not restore routes: the plugins before us delete their interface, and the path may lead to the
+	// namespace of another pod by now.
 	if e.Routes != nil && e.NetNS == c.args.Netns {
-		if err := restoreRoutes(e.NetNS, e.Sandbox.Interface, e.Plan, e.Routes); err != nil {
+		if err := wiring.RestoreRoutes(e.NetNS, e.Sandbox.Interface, e.Plan, e.Routes); err != nil {
 			c.note(&e.Sandbox, "cannot restore the routes of the primary interface", "err", err)
 		}
 		e.Routes = nil
@@ -238,31 +246,31 @@ func (c *call) undo(e *journal.Entry) error {
 	return c.detach(ctx, e)
 }
 
-// leftBehind is the error of delegates that are left to later calls.
-type leftBehind struct{ error }
+// laterError is the error of delegates that later calls of the plugin try again.
+type laterError struct{ error }
 
-func (e *leftBehind) Unwrap() error { return e.error }
+func (e *laterError) Unwrap() error { return e.error }
 
-// detach undoes an attachment. An error means that there is something left of it in the journal.
+// detach deletes an attachment. If it returns an error, the entry is still in the journal.
 func (c *call) detach(ctx context.Context, e *journal.Entry) error {
-	var left []int
+	var failed []int
 	var abandoned []string
-	var complaint error
+	var failure error
 	if c.journal.Forgotten(e) {
-		c.delegates().giveUp(e)
+		c.runner().Forget(e)
 	} else {
-		left, abandoned, complaint = c.delegates().del(ctx, e)
+		failed, abandoned, failure = c.runner().Del(ctx, e)
 	}
-	if complaint != nil {
-		e.LastError = oneLine(strings.ReplaceAll(complaint.Error(), "\n", "; "))
+	if failure != nil {
+		e.LastError = conf.OneLine(strings.ReplaceAll(failure.Error(), "\n", "; "), 512)
 	}
-	if err := unwire(&e.Sandbox, e.Plan); err != nil {
-		return errors.Join(complaint, err) // the journal stays: a retry begins here again
+	if err := wiring.Delete(&e.Sandbox, e.Plan); err != nil {
+		return errors.Join(failure, err) // the entry stays: a retry begins here again
 	}
 	failpoint.Hit("unwired")
-	release, err := c.journal.HandOver(e, left, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
+	release, err := c.journal.HandOver(e, failed, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
 	if err != nil {
-		return errors.Join(complaint, err)
+		return errors.Join(failure, err)
 	}
 	failpoint.Hit("handed-over")
 	if release == nil && len(abandoned) > 0 { // for the agent's log
@@ -272,14 +280,14 @@ func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 		release.Abandoned = abandoned
 		c.askRelease(ctx, release)
 	}
-	if len(left) > 0 && e.FailedAttempts >= journal.MaxAttempts {
-		return &leftBehind{complaint}
+	if len(failed) > 0 && e.FailedAttempts >= journal.MaxAttempts {
+		return &laterError{failure}
 	}
-	return complaint
+	return failure
 }
 
-// askRelease tells the agent. One that is missing or late finds the file: nothing is lost, so nothing is said. done tells
-// that the agent has released everything already.
+// askRelease sends a release to the agent. An agent that does not answer finds the file in release/, so errors are
+// ignored. done tells that the agent has released everything already.
 func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
 	defer cancel()
@@ -291,18 +299,19 @@ func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done 
 	return err == nil && released.Done
 }
 
-// Del is CNI's DEL, from the journal alone. Without an entry there is nothing of ours, which is success. An error of ours
-// keeps the plugins before us from their DEL, so it is worth only what a retry can heal: what is left behind is none.
+// Del is CNI's DEL, from the journal alone. Without an entry there is nothing to delete, which is success. Our
+// error stops the DEL of the plugins before us in the chain. So Del returns only errors that a retry of the runtime
+// can resolve.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Lenient)
 	if err != nil {
 		return err
 	}
 	if c.journal.HasEntry(&c.sandbox) {
-		defer c.finishOther()
+		defer c.collectGarbage()
 	}
 	err = c.del(c.sandbox, delTimeout)
-	if _, ok := errors.AsType[*leftBehind](err); ok {
+	if _, ok := errors.AsType[*laterError](err); ok {
 		return nil
 	}
 	return err
@@ -311,38 +320,38 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 func (c *call) del(s agentapi.Sandbox, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	// A plain pod's DEL ends here, without a lock. An ADD that runs now wrote its intent before all else.
+	// For a plain pod, DEL ends here, without a lock. A running ADD has its lock before it does anything else.
 	if !c.journal.HasEntry(&s) && !c.journal.HasLock(&s) {
 		return nil
 	}
-	held, err := c.journal.LockForDelete(ctx, &s)
+	lock, err := c.journal.LockForDelete(ctx, &s)
 	if err != nil {
 		return err
 	}
-	defer held.Unlock()
+	defer lock.Unlock()
 	e, err := c.read(&s)
 	if err != nil {
 		return err
 	}
 	if e == nil {
-		return c.journal.Delete(&s) // what a call that was killed left beside the entry
+		return c.journal.Delete(&s) // what a killed call left beside the entry
 	}
 	return c.detach(ctx, e)
 }
 
-// read returns what is to be undone, nil for nothing. The agent finds the ports of an entry that is damaged by their
-// owner; its delegates are in libcni's cache too.
+// read returns the entry of a sandbox, nil if there is none. For a damaged entry, the agent finds the ports by
+// their owner, and libcni's cache has the delegates.
 func (c *call) read(s *agentapi.Sandbox) (*journal.Entry, error) {
 	e, err := c.journal.Read(s)
 	if e != nil && e.Damaged {
-		err = c.delegates().recall(e)
+		err = c.runner().Recall(e)
 	}
 	return e, err
 }
 
-// finishOther takes up one other container: one that no runtime asks for any more, as the agent says, or one whose delegates
-// would not go when its runtime asked. What fails is tried again by a later call.
-func (c *call) finishOther() {
+// collectGarbage deletes what one other sandbox left: a stale one that the agent told of, or one whose DEL is marked as
+// failed. A later call tries again what fails.
+func (c *call) collectGarbage() {
 	for i := range c.garbage {
 		d := &c.garbage[i]
 		_, isFile := journal.ParseID(d.ID())
@@ -354,21 +363,22 @@ func (c *call) finishOther() {
 		case len(d.HostVeths) == 0:
 			continue
 		default:
-			_ = unwireLost(d)
+			_ = wiring.DeleteVeths(d.HostVeths)
 		}
 		return
 	}
-	// Those that an operator gave up cost no call of a plugin, so all of them are taken up; of the others one is.
-	givenUp := false
+	// A sandbox that is to be forgotten costs no call of a delegate, so all of them are deleted. Of the others, one
+	// is tried.
+	forgot := false
 	for end := time.Now().Add(otherTimeout); time.Now().Before(end); {
 		other, forgotten := c.journal.NextFailed(&c.sandbox)
-		if other == nil || !forgotten && givenUp {
+		if other == nil || !forgotten && forgot {
 			return
 		}
 		if err := c.del(*other, otherTimeout); !forgotten || err != nil {
 			return
 		}
-		givenUp = true
+		forgot = true
 	}
 }
 
@@ -377,7 +387,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Check is CNI's CHECK: the kernel here, ports and plugs by the agent.
+// Check is CNI's CHECK: the plugin checks the kernel and the delegates, the agent the ports and OVS ports.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {
@@ -390,15 +400,15 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if e.Plan == nil {
 		return conf.Errorf(conf.CodeTryAgain, "the runtime should DEL this container", "the ADD of container %.12s did not finish", c.sandbox.ContainerID)
 	}
-	if err := checkNetns(args.Netns); err != nil {
+	if err := wiring.CheckNetns(args.Netns); err != nil {
 		return err
 	}
-	if err := inspect(args.Netns, &c.sandbox, e.Plan); err != nil {
+	if err := wiring.Check(args.Netns, &c.sandbox, e.Plan); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
-	if err := c.delegates().checkAll(ctx, e); err != nil {
+	if err := c.runner().Check(ctx, e); err != nil {
 		return err
 	}
 	if len(e.Plan.Interfaces) == 0 {
@@ -409,7 +419,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	return agent.Call(ctx, agentapi.OpCheck, agentapi.CheckRequest{Sandbox: e.Sandbox, Plan: *e.Plan}, nil)
 }
 
-// GC is CNI's GC: every attachment of this conflist that the runtime does not list is undone.
+// GC is CNI's GC: it deletes every attachment of this conflist that the runtime does not list as valid.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Lenient)
 	if err != nil {
@@ -433,11 +443,12 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
-	return errors.Join(append(errs, c.delegates().gc(ctx, entries, gone))...)
+	return errors.Join(append(errs, c.runner().GC(ctx, entries, gone))...)
 }
 
-// Status is CNI's STATUS: not ready until the agent was ready once since boot. A later outage of the agent must
-// not take the node out: pods without further networks start all the same. strictStatus has it so nevertheless.
+// Status is CNI's STATUS: an error until the agent was ready once since boot. A later outage of the agent is no
+// error, because pods without further networks can still start. With strictStatus in the configuration, it is an
+// error.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"bytes"
@@ -130,7 +130,8 @@ func (n *node) withPort(e *journal.Entry) *journal.Entry {
 	return e
 }
 
-// A DEL on a full disk succeeds, without an agent too: nothing is written, and what is to be released waits for the agent.
+// A DEL on a full disk succeeds, without an agent too: nothing is written, and what is to be released waits for the
+// agent.
 func TestBoundaryDelOnAFullDisk(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -273,8 +274,8 @@ func TestBoundaryAddOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that becomes full in the middle of an ADD fails it, and everything is undone: the ports are released by the plan
-// that the plugin has in memory, or by their owner, if the agent is away.
+// A disk that becomes full in the middle of an ADD fails it, and everything is undone: the ports are released by
+// the plan that the plugin has in memory, or by their owner, if the agent is away.
 func TestBoundaryDiskFullInTheMiddleOfAnAdd(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"bytes"
@@ -64,7 +64,8 @@ func newRetried(t *testing.T, kind string, kept bool, fails ...string) *retried 
 	return n
 }
 
-// again is what a runtime does for one try: ADD, and DEL whatever came of the ADD, and the end of the network namespace.
+// again is what a runtime does for one try: ADD, and DEL whatever came of the ADD, and the end of the network
+// namespace.
 func (n *retried) again() (added error) {
 	n.t.Helper()
 	n.tries++
@@ -162,8 +163,8 @@ func TestBoundaryForgetLiftsTheLimit(t *testing.T) {
 	n.wantState("after it")
 }
 
-// An entry is dropped if its network namespace is gone and none of its plugins can hold anything outside: the operator's
-// log says so, and the agent's. Else it stays.
+// An entry is dropped if its network namespace is gone and none of its plugins can hold anything outside: the
+// operator's log says so, and the agent's. Else it stays.
 func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name, plugins string
@@ -213,15 +214,15 @@ func TestBoundaryDroppedIsWhatHoldsNothing(t *testing.T) {
 				!asked[0].Planned || len(asked[0].Ports) > 0 {
 				t.Errorf("the agent heard %+v", asked)
 			}
-			if text, _ := os.ReadFile(log); !strings.Contains(string(text), "gave up a network of another plugin") || !strings.Contains(string(text), "containerID=c1") {
+			if text, _ := os.ReadFile(log); !strings.Contains(string(text), "abandoned a delegate") || !strings.Contains(string(text), "containerID=c1") {
 				t.Errorf("the log has %s", text)
 			}
 		})
 	}
 }
 
-// The agent cannot tell which device the container of a damaged entry has, and may give it to another one. Then the DEL of
-// the first, from libcni's cache, does not take it away from the second.
+// The agent cannot tell which device the container of a damaged entry has, and may give it to another one. Then the
+// DEL of the first, from libcni's cache, does not take it away from the second.
 func TestBoundaryDamagedEntryTakesNoDeviceAway(t *testing.T) {
 	for _, tt := range []struct {
 		name, other string // the device that another container has

@@ -1,8 +1,7 @@
-package delegate
+package plugin
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -52,19 +51,5 @@ func TestAPanicOfACommandIsAnError(t *testing.T) {
 	var e *types.Error
 	if !errors.As(err, &e) || e.Code != conf.CodeInternal || !strings.HasPrefix(e.Msg, "panic: ") || !strings.Contains(e.Details, "please report it") {
 		t.Errorf("got %#v, want a CNI error with code %d", err, conf.CodeInternal)
-	}
-}
-
-// TestUncodedTroubleIsTheDelegates: what libcni says itself, of a result or of a plugin that is not there, is a plain error.
-// It is the delegate's; an error that has a code keeps it.
-// Conformance: F-20
-func TestUncodedTroubleIsTheDelegates(t *testing.T) {
-	const text = "decoding version from network config: unexpected end of JSON input"
-	if code, msg, details := conf.Describe(delegateError(errors.New(text))); code != conf.CodeDelegateFailed || msg != text || details == "" {
-		t.Errorf("%d %s (%s)", code, msg, details)
-	}
-	coded := fmt.Errorf("plugin failed (add): %w", conf.Errorf(119, "look at it", "delegate x: no such wire"))
-	if code, _, details := conf.Describe(delegateError(coded)); code != 119 || details != "look at it" {
-		t.Errorf("a delegate's own code became %d (%s)", code, details)
 	}
 }

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 )
 
-// What delegates report is bounded for all of a pod together: journal, agent and network-status hold it. What was made until
-// then is undone.
+// What delegates report is bounded for all of a pod together: journal, agent and network-status hold it. What was
+// made until then is undone.
 func TestBoundaryResultsTogether(t *testing.T) {
 	n := newNode(t)
 	n.write("result alpha", `{"cniVersion":"1.1.0","dns":{"domain":"`+strings.Repeat("x", 100<<10)+`"}}`)
@@ -34,8 +34,8 @@ func TestBoundaryResultsTogether(t *testing.T) {
 	}
 }
 
-// The plugin says that it reads shared conflists, and its bind is without configurations: neither request grows with what tenants
-// write into NADs. The journal has each conflist once.
+// The plugin says that it reads shared conflists, and its bind is without configurations: neither request grows
+// with what tenants write into NADs. The journal has each conflist once.
 func TestBoundaryRequestsOfThePlugin(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
@@ -85,21 +85,4 @@ func TestBoundaryRequestsOfThePlugin(t *testing.T) {
 	n.called()
 	n.must((&Plugin{}).Del(n.args))
 	n.wantCalled("DEL", "DEL alpha net3", "DEL alpha net2", "DEL alpha net1")
-}
-
-// A delegate's own words are one short line, in every part of the answer.
-func TestBoundaryWordsOfADelegate(t *testing.T) {
-	long := strings.Repeat("x\n\x1b[2J", 20000)
-	text, err := json.Marshal(map[string]any{"code": 77, "msg": long, "details": long})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, said := range map[string]error{
-		"its error": complaint("alpha", fmt.Errorf("exit status 1"), text, nil), "its standard error": complaint("alpha", fmt.Errorf("exit status 1"), nil, []byte(long)),
-	} {
-		_, msg, details := conf.Describe(said)
-		if len(msg) > 600 || len(details) > conf.MaxMessage || strings.ContainsAny(msg+details, "\n\x1b") || !strings.HasPrefix(msg, "delegate alpha: x ?[2Jx") {
-			t.Errorf("%s: %d bytes %.80q, details %d bytes %.80q", name, len(msg), msg, len(details), details)
-		}
-	}
 }

@@ -1,6 +1,8 @@
-package delegate
+package wiring
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -23,17 +25,17 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 )
 
-// wire makes a plan's interfaces: each veth with its pod end directly in the pod's namespace (creating it in the
-// host and moving it costs an RCU grace period under the kernel's networking lock), then the pod ends' addresses
-// and routes.
-func wire(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
+// Create makes the interfaces of a plan: the veths, then the addresses and routes of the pod-side veths. Each pod-side
+// veth is created directly in the pod's namespace. To create it on the host and move it would cost an RCU grace period
+// under the kernel's networking lock.
+func Create(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	pod, err := ns.GetNS(netns)
 	if err != nil {
-		return conf.Errorf(conf.CodeEnvironment, "the runtime gave a network namespace that is not there", "CNI_NETNS %s: %w", netns, err)
+		return conf.Errorf(conf.CodeEnvironment, "the runtime gave a network namespace that does not exist", "CNI_NETNS %s: %w", netns, err)
 	}
 	defer pod.Close()
 	for i := range p.Interfaces {
-		if err := makeVeth(pod, s, &p.Interfaces[i]); err != nil {
+		if err := createVeth(pod, s, &p.Interfaces[i]); err != nil {
 			return err
 		}
 		failpoint.Hit("veth-made")
@@ -48,7 +50,7 @@ func wire(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	})
 }
 
-func makeVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error {
+func createVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error {
 	mac, err := net.ParseMAC(i.MAC)
 	if err != nil {
 		return err
@@ -56,7 +58,7 @@ func makeVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = agentapi.HostVeth(s.ContainerID, i.Name)
 	attrs.MTU = i.MTU
-	attrs.Group = agentapi.LinkGroup(s)
+	attrs.Group = linkGroup(s)
 	attrs.Flags = net.FlagUp
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = i.Name
@@ -66,10 +68,10 @@ func makeVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error {
 	err = netlink.LinkAdd(veth)
 	if errors.Is(err, unix.EEXIST) {
 		return conf.Errorf(conf.CodeInvalidConfig, "choose another name in the pod's annotation "+conf.NetworksAnnotation,
-			"interface %s: the pod has an interface of that name already", i.Name)
+			"interface %s: the pod already has an interface of that name", i.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("interface %s: make veth: %w", i.Name, err)
+		return fmt.Errorf("interface %s: create veth: %w", i.Name, err)
 	}
 	return nil
 }
@@ -92,7 +94,8 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 	for _, a := range i.Addresses {
 		addr := &netlink.Addr{IPNet: ipNet(a)}
 		if a.Addr().Is6() {
-			// OVN has seen to it that the address is nobody else's: no DAD (RFC 4862, section 5.4), usable at once.
+			// The lease excludes duplicates, so duplicate address detection (RFC 4862, section 5.4) is not needed
+			// and the address is usable at once.
 			addr.Flags = unix.IFA_F_NODAD
 		}
 		if err := netlink.AddrAdd(link, addr); err != nil {
@@ -115,8 +118,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// setIPv6 sets the sysctls of an interface: no router advertisement is accepted (the address is a lease and the
-// routes are the network's), and duplicate address detection is off, also for the link-local address.
+// setIPv6 sets the sysctls of an interface. It accepts no router advertisements: its address is a lease, and its
+// routes are those of the network. Duplicate address detection is off, also for the link-local address.
 func setIPv6(name string, wanted bool) error {
 	dir := filepath.Join("/proc/sys/net/ipv6/conf", name)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && !wanted {
@@ -134,8 +137,8 @@ func setIPv6(name string, wanted bool) error {
 	return nil
 }
 
-// checksumToSoftware is `ethtool -K name tx off`: a userspace datapath reads packets from the veth as they are,
-// and the kernel has left the checksum for a hardware that is not there.
+// checksumToSoftware is `ethtool -K name tx off`. The kernel leaves checksums to hardware that a veth does not
+// have, and a userspace datapath reads the packets without them.
 func checksumToSoftware(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -157,9 +160,9 @@ func checksumToSoftware(name string) error {
 	return nil
 }
 
-// unwire deletes an attachment's host ends, and their pod ends with them. All of them go with one request by their
-// group, in a fraction of the time that one by one takes, when the group holds nothing but host ends of ours.
-func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
+// Delete deletes the veths of a sandbox. If their link group has no other link, it deletes all of them by one
+// request for the group, in a fraction of the time that single requests take. p is nil if the plan is not known.
+func Delete(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	if p != nil && len(p.Interfaces) == 1 {
 		return deleteLink(agentapi.HostVeth(s.ContainerID, p.Interfaces[0].Name))
 	}
@@ -167,7 +170,7 @@ func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	group := agentapi.LinkGroup(s)
+	group := linkGroup(s)
 	var ours []string
 	alone := true
 	for _, l := range links {
@@ -175,7 +178,7 @@ func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 		if a.Group != group {
 			continue
 		}
-		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostVethPrefix) && isHostEnd(s, p, a.Name) {
+		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostVethPrefix) && isHostVeth(s, p, a.Name) {
 			ours = append(ours, a.Name)
 		} else {
 			alone = false
@@ -191,10 +194,10 @@ func unwire(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	return errors.Join(errs...)
 }
 
-// unwireLost deletes the host ends of a container that the journal has lost.
-func unwireLost(d *agentapi.Garbage) error {
+// DeleteVeths deletes host-side veths by their names, those of sandboxes that the journal has lost.
+func DeleteVeths(names []string) error {
 	var errs []error
-	for _, name := range d.HostVeths {
+	for _, name := range names {
 		if strings.HasPrefix(name, agentapi.HostVethPrefix) {
 			errs = append(errs, deleteLink(name))
 		}
@@ -202,8 +205,8 @@ func unwireLost(d *agentapi.Garbage) error {
 	return errors.Join(errs...)
 }
 
-// isHostEnd tells whether the plan made the link. Without a plan its group and its prefix have to do.
-func isHostEnd(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
+// isHostVeth tells whether a host-side veth is of the plan. Without a plan, the link's group and prefix decide.
+func isHostVeth(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
 	return p == nil || slices.ContainsFunc(p.Interfaces, func(i agentapi.Interface) bool {
 		return agentapi.HostVeth(s.ContainerID, i.Name) == name
 	})
@@ -215,7 +218,7 @@ func deleteLink(name string) error {
 		err = netlink.LinkDel(link)
 	}
 	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent || errors.Is(err, unix.ENODEV) {
-		return nil // its peer went first, with the pod's namespace
+		return nil // the kernel deleted it with the pod's namespace
 	}
 	if err != nil {
 		return fmt.Errorf("delete link %s: %w", name, err)
@@ -223,8 +226,8 @@ func deleteLink(name string) error {
 	return nil
 }
 
-// deleteGroup is `ip link del group N`, which the netlink library has not: RTM_DELLINK with IFLA_GROUP and neither
-// index nor name.
+// deleteGroup is `ip link del group N`, which the netlink library does not have: RTM_DELLINK with IFLA_GROUP and
+// neither index nor name.
 func deleteGroup(group uint32) error {
 	req := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -235,30 +238,9 @@ func deleteGroup(group uint32) error {
 	return nil
 }
 
-// netnsGone tells whether a pod's network namespace does not exist any more, by the path that the ADD was given. If the
-// path goes by a process, that process may be one of the node's by now.
-func netnsGone(path string) bool {
-	if path == "" {
-		return false // nobody knows which it was
-	}
-	var at unix.Statfs_t
-	err := unix.Statfs(path, &at)
-	return errors.Is(err, os.ErrNotExist) || err == nil && (at.Type != unix.NSFS_MAGIC || isNodeNetns(path))
-}
-
-// isNodeNetns tells whether a path is of the network namespace that the plugin runs in, which is the node's.
-func isNodeNetns(path string) bool {
-	var own, at unix.Stat_t
-	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat(path, &at) == nil &&
-		own.Dev == at.Dev && own.Ino == at.Ino
-}
-
-// checkNetns refuses a CNI_NETNS that is the node's: what is meant for a pod would change the node's interfaces and
-// routes.
-func checkNetns(path string) error {
-	if !isNodeNetns(path) {
-		return nil
-	}
-	return conf.Errorf(conf.CodeEnvironment, "the runtime must name the network namespace of the pod; "+
-		"for a pod in the host's network it calls no CNI plugin", "CNI_NETNS %s is the network namespace of the node itself", path)
+// linkGroup is the group of the host-side veths of a sandbox, by which one request deletes them. It avoids the small
+// numbers that people use, and the sign bit.
+func linkGroup(s *agentapi.Sandbox) uint32 {
+	sum := sha256.Sum256([]byte(s.ID()))
+	return binary.BigEndian.Uint32(sum[:])&0x3fffffff | 0x40000000
 }

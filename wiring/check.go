@@ -1,4 +1,4 @@
-package delegate
+package wiring
 
 import (
 	"fmt"
@@ -11,11 +11,11 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// inspect compares an attachment's links and addresses in the kernel with its plan.
-func inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
+// Check compares the links and addresses that the kernel has with the plan.
+func Check(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	for _, i := range p.Interfaces {
 		if _, err := netlinksafe.LinkByName(agentapi.HostVeth(s.ContainerID, i.Name)); err != nil {
-			return differs(i.Name, fmt.Errorf("host end: %w", err))
+			return differs(i.Name, fmt.Errorf("host-side veth: %w", err))
 		}
 	}
 	pod, err := ns.GetNS(netns)
@@ -25,7 +25,7 @@ func inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	defer pod.Close()
 	return pod.Do(func(ns.NetNS) error {
 		for i := range p.Interfaces {
-			if err := inspectPodEnd(&p.Interfaces[i]); err != nil {
+			if err := checkPodVeth(&p.Interfaces[i]); err != nil {
 				return differs(p.Interfaces[i].Name, err)
 			}
 		}
@@ -38,7 +38,7 @@ func differs(ifName string, err error) error {
 		"interface %s is not as it was made: %w", ifName, err)
 }
 
-func inspectPodEnd(i *agentapi.Interface) error {
+func checkPodVeth(i *agentapi.Interface) error {
 	link, err := netlinksafe.LinkByName(i.Name)
 	if err != nil {
 		return err
@@ -50,14 +50,14 @@ func inspectPodEnd(i *agentapi.Interface) error {
 	if err != nil {
 		return err
 	}
-	there := map[netip.Addr]bool{}
+	present := map[netip.Addr]bool{}
 	for _, a := range addrs {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			there[ip.Unmap()] = true
+			present[ip.Unmap()] = true
 		}
 	}
 	for _, a := range i.Addresses {
-		if !there[a.Addr()] {
+		if !present[a.Addr()] {
 			return fmt.Errorf("it lacks address %s", a)
 		}
 	}

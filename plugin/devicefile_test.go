@@ -1,13 +1,10 @@
-package delegate
+package plugin
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -20,104 +17,11 @@ const (
 	wrote = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","vhost-net":"/dev/vhost-net"}}`
 )
 
-// informed is a delegate whose device plugin says something of its device.
-func informed(info string) *agentapi.Delegate {
-	d := &agentapi.Delegate{Name: "net1", Device: &agentapi.Device{Resource: "a.example/vf", ID: "0000:18:02.5"}}
-	if info != "" {
-		d.Device.Info = []byte(info)
-	}
-	return d
-}
-
-// What the device plugin said is in the file before the first plugin is called, whatever was there before, and whether or not a
-// plugin takes the file: the status has it from there.
-// Conformance: D-4 D-5
-func TestPrepareDevice(t *testing.T) {
-	put := func(t *testing.T, path, text string) {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link := func(target string) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			put(t, filepath.Join(filepath.Dir(path), "other"), "another's")
-			if err := os.Symlink(target, path); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	tests := []struct {
-		name   string
-		takes  bool // a plugin takes the file
-		device *agentapi.Delegate
-		before func(t *testing.T, path string)
-		want   string // "": there is no file
-	}{
-		{"said", false, informed(said), func(*testing.T, string) {}, said},
-		{"said, and a plugin takes it", true, informed(said), func(*testing.T, string) {}, said},
-		{"said, in the place of a shorter one", false, informed(said), func(t *testing.T, path string) { put(t, path, "{}") }, said},
-		{"said, in the place of a longer one", false, informed(said), func(t *testing.T, path string) { put(t, path, said+said) }, said},
-		{"said, in the place of a link", false, informed(said), link("other"), said},
-		{"said, in the place of a link to nothing", false, informed(said), link("nowhere"), said},
-		{"nothing said, and a plugin takes it", true, informed(""), func(t *testing.T, path string) { put(t, path, said) }, ""},
-		{"nothing said, in the place of a link", true, informed(""), link("other"), ""},
-		{"no device, and a plugin takes it", true, &agentapi.Delegate{}, func(t *testing.T, path string) { put(t, path, said) }, ""},
-		{"another's file", false, informed(""), func(t *testing.T, path string) { put(t, path, said) }, said},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "devinfo", "cni", "c1-net1-device.json")
-			tt.before(t, path)
-			if err := wanting(tt.takes).prepareDevice(tt.device, path); err != nil {
-				t.Fatal(err)
-			}
-			if tt.want == "" {
-				if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("a file is there: %v", err)
-				}
-			} else if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
-				t.Errorf("no plain file: %v, %v", info, err)
-			} else if text, err := os.ReadFile(path); err != nil || string(text) != tt.want {
-				t.Errorf("got %s, %v; want %s", text, err, tt.want)
-			}
-			// What a link led to is as it was.
-			other := filepath.Join(filepath.Dir(path), "other")
-			if text, err := os.ReadFile(other); err == nil && string(text) != "another's" {
-				t.Errorf("another file became %s", text)
-			}
-			if exists(filepath.Join(filepath.Dir(path), "nowhere")) {
-				t.Error("a link was followed")
-			}
-		})
-	}
-}
-
-// Whatever runs in the pod's name may read the file; a folder in its place is an error of the network's.
-// Conformance: D-5
-func TestPrepareDeviceFile(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o022)) // runtimes', and not the tester's
-	path := filepath.Join(t.TempDir(), "devinfo", "cni", "c1-net1-device.json")
-	if err := wanting(false).prepareDevice(informed(said), path); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o444 != 0o444 || info.Mode().Perm()&0o022 != 0 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	err := wanting(false).prepareDevice(informed(said), path)
-	if want := "device information: remove " + path + ": directory not empty"; err == nil || err.Error() != want || !conf.HasCode(err, conf.CodeDelegateFailed) {
-		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
 // devices has the node's device information in a folder of the test's.
 func (n *node) devices() string {
 	n.t.Helper()
-	n.call.devices = filepath.Join(n.dir, "devinfo", "cni")
-	return n.call.devices
+	n.call.deviceDir = filepath.Join(n.dir, "devinfo", "cni")
+	return n.call.deviceDir
 }
 
 // withDevice is an attachment to alpha and beta, of which the first has a device that something is said of.
@@ -130,13 +34,13 @@ func (n *node) withDevice(capabilities string) *journal.Entry {
 
 func (n *node) wantDevices(what string, want ...string) {
 	n.t.Helper()
-	if got := files(n.t, n.call.devices); !slices.Equal(got, want) {
+	if got := files(n.t, n.call.deviceDir); !slices.Equal(got, want) {
 		n.t.Errorf("%s: files %q, want %q", what, got, want)
 	}
 }
 
-// A device's information lasts as long as its attachment: from before the first plugin's ADD until after the last one's DEL, over
-// a DEL that fails, and goes into the status.
+// A device's information lasts as long as its attachment: from before the first plugin's ADD until after the last
+// one's DEL, over a DEL that fails, and goes into the status.
 // Conformance: D-6 D-7
 func TestDeviceFileOfAnAttachment(t *testing.T) {
 	n := newNode(t)
@@ -146,7 +50,7 @@ func TestDeviceFileOfAnAttachment(t *testing.T) {
 	look := strings.Replace(recorder, "cat >", "cat '"+path+"' > \"$call.device\"\ncat >", 1)
 	n.must(os.WriteFile(filepath.Join(n.bin, "alpha"), []byte(look), 0o755))
 	e := n.withDevice("")
-	n.must(n.call.delegates().add(t.Context(), e))
+	n.must(n.call.runner().Add(t.Context(), e))
 	n.must(n.call.journal.Write(e))
 	n.wantDevices("ADD", "c1-net1-device.json")
 	if got := []string{string(e.Devices[0]), string(e.Devices[1])}; !slices.Equal(got, []string{said, ""}) {
@@ -174,7 +78,7 @@ func TestDeviceFileThatAPluginWrites(t *testing.T) {
 	write := strings.Replace(n.read("bin/alpha"), "cat >", "[ $CNI_COMMAND = ADD ] && printf %s '"+wrote+"' > '"+path+"'\ncat >", 1)
 	n.must(os.WriteFile(filepath.Join(n.bin, "alpha"), []byte(write), 0o755))
 	e := n.withDevice(`,"capabilities":{"CNIDeviceInfoFile":true}`)
-	n.must(n.call.delegates().add(t.Context(), e))
+	n.must(n.call.runner().Add(t.Context(), e))
 	if got := string(e.Devices[0]); got != wrote {
 		t.Errorf("for the status: %s, want %s", got, wrote)
 	}
@@ -193,7 +97,7 @@ func TestDeviceFileThatAPluginSpoils(t *testing.T) {
 	spoil := strings.Replace(n.read("bin/alpha"), "cat >", "[ $CNI_COMMAND = ADD ] && rm '"+path+"' && ln -s /etc/passwd '"+path+"'\ncat >", 1)
 	n.must(os.WriteFile(filepath.Join(n.bin, "alpha"), []byte(spoil), 0o755))
 	e := n.withDevice("")
-	err := n.call.delegates().add(t.Context(), e)
+	err := n.call.runner().Add(t.Context(), e)
 	wantError(t, err, conf.CodeDelegateFailed, "interface net1: network shop/ext: device information: open "+path+": too many levels of symbolic links")
 	n.must(n.call.undo(e))
 	n.wantCalled("ADD", "ADD alpha net1", "DEL alpha net1")
@@ -205,7 +109,7 @@ func TestDeviceFileOfTheForgotten(t *testing.T) {
 	n := newNode(t)
 	n.devices()
 	e := n.withDevice("")
-	n.must(n.call.delegates().add(t.Context(), e))
+	n.must(n.call.runner().Add(t.Context(), e))
 	n.must(n.call.journal.Write(e))
 	n.fails("DEL", "alpha")
 	wantError(t, n.call.del(e.Sandbox, delTimeout), 119, "alpha cannot DEL")
@@ -217,13 +121,13 @@ func TestDeviceFileOfTheForgotten(t *testing.T) {
 	n.wantState("DEL")
 }
 
-// Of an entry that is damaged nobody can tell whether it had a device: the file goes, and the plugins are told at DEL what they
-// were told at ADD, as libcni has it.
+// Of an entry that is damaged nobody can tell whether it had a device: the file goes, and the plugins are told at
+// DEL what they were told at ADD, as libcni has it.
 func TestDeviceFileOfADamagedEntry(t *testing.T) {
 	n := newNode(t)
 	n.devices()
 	e := n.withDevice("")
-	n.must(n.call.delegates().add(t.Context(), e))
+	n.must(n.call.runner().Add(t.Context(), e))
 	n.must(os.WriteFile(n.call.journal.Entry(&e.Sandbox), []byte(`{"version":1,"sand`), 0o600))
 	n.called()
 	n.must(n.call.del(e.Sandbox, delTimeout))
@@ -239,4 +143,9 @@ func TestDeviceFileOfADamagedEntry(t *testing.T) {
 			}
 		}
 	}
+}
+
+// informed is a delegate whose device plugin wrote information.
+func informed(info string) *agentapi.Delegate {
+	return &agentapi.Delegate{Name: "net1", Device: &agentapi.Device{Resource: "a.example/vf", ID: "0000:18:02.5", Info: []byte(info)}}
 }

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"cmp"
@@ -17,12 +17,12 @@ import (
 // supported are the versions of the CNI specification that the plugin speaks.
 var supported = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// Main answers the call that the process was started for, by the CNI library's skeleton, and returns its exit code. It adds
-// what the skeleton leaves out of answers (CNI specification, section 5).
+// Main answers the call of the process by the CNI library's skeleton and returns the exit code. It adds what the
+// skeleton omits from answers (CNI specification, section 5).
 func Main() (exit int) {
 	asked := ""
 	plugin := &Plugin{Stdout: os.Stdout}
-	err := skel.PluginMainFuncsWithError(heeding(plugin.Funcs(), &asked), versions{version.PluginSupports(supported...)},
+	err := skel.PluginMainFuncsWithError(noteVersion(plugin.Funcs(), &asked), versions{version.PluginSupports(supported...)},
 		"ovn-multinet: further interfaces for pods, on OVN networks")
 	if err == nil {
 		return 0
@@ -33,24 +33,24 @@ func Main() (exit int) {
 	return 1
 }
 
-// heeding notes which version a call is of.
-func heeding(f skel.CNIFuncs, asked *string) skel.CNIFuncs {
-	heed := func(run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+// noteVersion stores the CNI version of a call in asked.
+func noteVersion(f skel.CNIFuncs, asked *string) skel.CNIFuncs {
+	note := func(run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
 			*asked = versionOf(args.StdinData)
 			return run(args)
 		}
 	}
 	del := func(args *skel.CmdArgs) error {
-		// After a DEL the skeleton refuses a CNI_NETNS that is the node's own, so no retry would ever succeed. Our DEL goes
-		// by the journal and enters no namespace.
+		// After a DEL the skeleton refuses a CNI_NETNS that is the node's own, so no retry would ever succeed. Our
+		// DEL uses the journal and enters no namespace.
 		args.NetnsOverride = "1"
 		return f.Del(args)
 	}
-	return skel.CNIFuncs{Add: heed(f.Add), Del: heed(del), Check: heed(f.Check), GC: heed(f.GC), Status: heed(f.Status)}
+	return skel.CNIFuncs{Add: note(f.Add), Del: note(del), Check: note(f.Check), GC: note(f.GC), Status: note(f.Status)}
 }
 
-// versionOf is the cniVersion of what a runtime gives, "" when there is none.
+// versionOf is the cniVersion of a runtime's input, "" if there is none.
 func versionOf(stdin []byte) string {
 	var c struct {
 		CNIVersion string `json:"cniVersion"`
@@ -59,13 +59,13 @@ func versionOf(stdin []byte) string {
 	return c.CNIVersion
 }
 
-// versions answers VERSION in the version that was asked in ("VERSION Success"), which the skeleton does not read.
+// versions answers VERSION in the version of the request ("VERSION Success"), which the skeleton does not read.
 type versions struct{ version.PluginInfo }
 
 // Encode writes the answer.
 func (v versions) Encode(w io.Writer) error {
 	asked := ""
-	// Someone who asks by hand, at a terminal, has nothing to say.
+	// A terminal gives no request.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice == 0 {
 		stdin, err := io.ReadAll(os.Stdin)
 		if err != nil {
@@ -78,7 +78,7 @@ func (v versions) Encode(w io.Writer) error {
 	})
 }
 
-// printError adds to an error ("Error") the version, and the name of a variable whose value the skeleton does not take.
+// printError adds the version to an error ("Error"), and the name of a variable whose value the skeleton refuses.
 func printError(w io.Writer, e *types.Error, asked string) error {
 	if e.Code == types.ErrInvalidEnvironmentVariables && !strings.Contains(e.Msg, "CNI_") {
 		if utils.ValidateContainerID(os.Getenv("CNI_CONTAINERID")) != nil {

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +20,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
-// These tests hold the plugin, and what it does as a runtime to the plugins that it calls, against the CNI specification.
+// These tests hold the plugin, and what it does as a runtime to the plugins that it calls, against the CNI
+// specification.
 
 // recorder is a plugin that writes down how it is called, and answers what lies in its folder.
 const recorder = `#!/bin/sh
@@ -124,7 +124,7 @@ func (n *node) attachments(container string, conflists ...string) *journal.Entry
 func (n *node) attached(container string, conflists ...string) *journal.Entry {
 	n.t.Helper()
 	e := n.attachments(container, conflists...)
-	n.must(n.call.delegates().add(n.t.Context(), e))
+	n.must(n.call.runner().Add(n.t.Context(), e))
 	n.must(n.call.journal.Write(e))
 	n.called()
 	return e
@@ -143,12 +143,12 @@ func of(plugins, keys string) string {
 func (n *node) operations() {
 	n.t.Helper()
 	e := n.attachments("c1", both)
-	n.must(n.call.delegates().add(n.t.Context(), e))
+	n.must(n.call.runner().Add(n.t.Context(), e))
 	n.must(n.call.journal.Write(e))
 	n.wantCalled("ADD", "ADD alpha net1", "ADD beta net1")
 	n.call.args = n.argsOf("c1", "")
 	n.call.args.Netns, n.call.args.Args = "", "" // what counts is what the ADD was given
-	n.must(n.call.delegates().checkAll(n.t.Context(), e))
+	n.must(n.call.runner().Check(n.t.Context(), e))
 	n.wantCalled("CHECK", "CHECK alpha net1", "CHECK beta net1")
 	n.must((&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]`)))
 	n.wantCalled("GC", "GC alpha", "GC beta")
@@ -300,8 +300,8 @@ func TestFailedAdd(t *testing.T) {
 	}
 }
 
-// TestFailedDel: a list ends where its DEL fails, the error is returned and a later DEL goes on with what is left; one of
-// another attachment is done all the same (section 3, "Deleting an attachment").
+// TestFailedDel: a list ends where its DEL fails, the error is returned and a later DEL goes on with what is left;
+// one of another attachment is done all the same (section 3, "Deleting an attachment").
 // Conformance: N-142 N-143 C-34 C-41 C-97 C-100 C-129
 func TestFailedDel(t *testing.T) {
 	n := newNode(t)
@@ -333,8 +333,8 @@ func TestDelWithoutResult(t *testing.T) {
 	}
 }
 
-// A runtime may name a namespace by a process that has ended, and whose number a process of the node has by now. No plugin is
-// told of the node's namespace, in which it would delete the interfaces of the node.
+// A runtime may name a namespace by a process that has ended, and whose number a process of the node has by now. No
+// plugin is told of the node's namespace, in which it would delete the interfaces of the node.
 func TestDelInTheNodesNamespace(t *testing.T) {
 	for name, del := range map[string]func(*node) error{
 		"DEL": func(n *node) error { return (&Plugin{}).Del(n.args) },
@@ -380,7 +380,7 @@ func TestCheckOfDelegates(t *testing.T) {
 			if tt.fails {
 				n.fails("CHECK", "alpha")
 			}
-			err := n.call.delegates().checkAll(t.Context(), e)
+			err := n.call.runner().Check(t.Context(), e)
 			if tt.fails {
 				wantError(t, err, 119, "interface net1: network shop/ext", "alpha cannot CHECK")
 			} else {
@@ -403,8 +403,8 @@ func TestCheckOfNothing(t *testing.T) {
 	n.wantCalled("CHECK of what is gone")
 }
 
-// TestGC: what the runtime does not list gets its DEL, the plugins of all networks hear what is valid, and an error ends
-// nothing (sections 1, "disableGC", 2, "GC", and 3, "Garbage-collecting a network").
+// TestGC: what the runtime does not list gets its DEL, the plugins of all networks hear what is valid, and an error
+// ends nothing (sections 1, "disableGC", 2, "GC", and 3, "Garbage-collecting a network").
 // Conformance: C-6 C-68 C-71 C-72 C-73 C-74 C-108 C-109 C-128 C-129
 func TestGC(t *testing.T) {
 	n := newNode(t)
@@ -434,10 +434,10 @@ func TestMissingPlugin(t *testing.T) {
 	e := n.attachments("c1", of(`{"type":"missing"}`, ""))
 	e.Begun = 1
 	n.must(n.call.journal.Write(e))
-	d := n.call.delegates()
-	_, _, del := d.del(t.Context(), e)
+	d := n.call.runner()
+	_, _, del := d.Del(t.Context(), e)
 	for what, err := range map[string]error{
-		"ADD": d.add(t.Context(), e), "CHECK": d.checkAll(t.Context(), e), "DEL": del,
+		"ADD": d.Add(t.Context(), e), "CHECK": d.Check(t.Context(), e), "DEL": del,
 		"GC": (&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]`)),
 	} {
 		t.Run(what, func(t *testing.T) { wantError(t, err, conf.CodeDelegateFailed, "delegate missing:") })
@@ -450,7 +450,7 @@ func TestIPAMIsChecked(t *testing.T) {
 	n := newNode(t)
 	for kind, code := range map[string]uint{"beta": 0, "../beta": conf.CodeInvalidConfig, "/bin/sh": conf.CodeInvalidConfig, "gamma": conf.CodeNotAllowed} {
 		e := n.attachments("c1", of(`{"type":"alpha","ipam":{"type":"`+kind+`"}}`, ""))
-		if err := n.call.delegates().check(e.Plan); code == 0 {
+		if err := n.call.runner().CheckPlan(e.Plan); code == 0 {
 			n.must(err)
 		} else {
 			wantError(t, err, code, "interface net1: network shop/ext:", kind)
@@ -474,18 +474,15 @@ func TestContainersApart(t *testing.T) {
 	}
 }
 
-// TestMovedDefaultInTheResult: the result is the one before, with the default route where it goes now (section 5, "ADD
-// Success").
-// Conformance: C-30 C-137 C-138 C-139
-func TestMovedDefaultInTheResult(t *testing.T) {
-	const before = `{"cniVersion":"1.0.0","dns":{"nameservers":["192.0.2.53"]},"interfaces":[{"name":"eth0","x":1}],"ips":[{"address":"10.244.1.2/24","gateway":"10.244.1.1"}],"routes":[%s{"dst":"10.96.0.0/12","mtu":1400}%s],"x-unknown":12345678901234567890}`
-	prev := fmt.Sprintf(before, `{"dst":"0.0.0.0/0","gw":"10.244.1.1"},`, "")
-	for want, moved := range map[string][]netip.Addr{
-		prev: nil,
-		fmt.Sprintf(before, "", `,{"dst":"0.0.0.0/0","gw":"10.1.0.1"}`): {netip.MustParseAddr("10.1.0.1")},
-	} {
-		if got, err := moveInResult(json.RawMessage(prev), moved); err != nil || string(got) != want {
-			t.Errorf("%v: %v\ngot  %s\nwant %s", moved, err, got, want)
-		}
+// The schema of the shipped plugins holds for an ADD, and keeps no DEL of what is there already.
+func TestBoundarySchemaIsForAdd(t *testing.T) {
+	n := newNode(t)
+	n.call.conf.AllowedDelegates = []string{"vrf", "alpha"}
+	n.must(os.Symlink(filepath.Join(n.bin, "alpha"), filepath.Join(n.bin, "vrf")))
+	e := n.attachments("c1", of(`{"type":"alpha"},{"type":"vrf"}`, ""))
+	wantError(t, n.call.runner().CheckPlan(e.Plan), conf.CodeInvalidConfig, `interface net1: network shop/ext: plugins[1]: plugin "vrf": "vrfname" is missing`)
+	e.Begun = 1
+	if left, _, err := n.call.runner().Del(t.Context(), e); err != nil || len(left) > 0 {
+		t.Errorf("DEL of an attachment of another version: %v, left %v", err, left)
 	}
 }

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"errors"
@@ -22,8 +22,8 @@ func deadOf(containers ...string) (all []agentapi.Garbage) {
 	return all
 }
 
-// A call takes up one container of others: the first that the agent says is dead and that it has something of, else one that
-// would not go.
+// A call takes up one container of others: the first that the agent says is dead and that it has something of, else
+// one that would not go.
 func TestFinishOther(t *testing.T) {
 	tests := []struct {
 		name string
@@ -55,7 +55,7 @@ func TestFinishOther(t *testing.T) {
 			n.called()
 			all := files(t, n.state, "attached")
 			n.call.garbage = tt.dead
-			n.call.finishOther()
+			n.call.collectGarbage()
 			var want []string
 			for i := map[string]int{"c2": 1, "c3": 2, "c4": 3}[tt.want]; i > 0; i-- {
 				want = append(want, "DEL alpha net"+string(rune('0'+i)))
@@ -89,7 +89,7 @@ func TestDeadIsNoPath(t *testing.T) {
 		}
 		before := tree()
 		n.call.garbage = deadOf(id)
-		n.call.finishOther()
+		n.call.collectGarbage()
 		n.wantCalled("DELs of " + id)
 		if after := tree(); !slices.Equal(after, before) {
 			t.Errorf("%s: files changed from %q to %q", id, before, after)
@@ -105,7 +105,7 @@ func TestDeadThatWillNotGo(t *testing.T) {
 	n.fails("DEL", "alpha")
 	n.called()
 	n.call.garbage = deadOf("c2")
-	n.call.finishOther()
+	n.call.collectGarbage()
 	n.wantCalled("DELs", "DEL alpha net1")
 	if a := n.readAttached("c2"); a.FailedAttempts != 1 || !strings.Contains(a.LastError, "alpha cannot DEL") {
 		t.Errorf("the entry has %d complaints, %q", a.FailedAttempts, a.LastError)
@@ -114,7 +114,7 @@ func TestDeadThatWillNotGo(t *testing.T) {
 	held, err := n.call.journal.Lock(t.Context(), pointer("c2"))
 	n.must(err)
 	defer held.Unlock()
-	n.call.finishOther()
+	n.call.collectGarbage()
 	n.wantCalled("DELs while another call runs")
 }
 
@@ -131,7 +131,7 @@ func TestHostEndsOfALostJournal(t *testing.T) {
 		n.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	}
 	n.call.garbage = []agentapi.Garbage{{Sandbox: sandbox("c9"), HostVeths: []string{"eth7", gone, ours, "lo"}}}
-	n.call.finishOther()
+	n.call.collectGarbage()
 	links, err := netlink.LinkList()
 	n.must(err)
 	var names []string

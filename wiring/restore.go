@@ -1,4 +1,4 @@
-package delegate
+package wiring
 
 import (
 	"bytes"
@@ -16,9 +16,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// saveRoutes returns the routes of the primary interface that setRoutes may change. Each is the kernel's own message:
-// sent back, it makes the same route again, with attributes that this program does not know. Nil: none will change.
-func saveRoutes(netns, primary string, p *agentapi.Plan) (saved [][]byte, err error) {
+// SaveRoutes returns the routes of the primary interface that SetRoutes may change. Each is a message of the
+// kernel. Sent back, it makes the same route, also with attributes that this program does not know. Nil: no route
+// will change.
+func SaveRoutes(netns, primary string, p *agentapi.Plan) (saved [][]byte, err error) {
 	changed := changedOn(primary, p)
 	if len(changed) == 0 {
 		return nil, nil
@@ -37,9 +38,9 @@ func saveRoutes(netns, primary string, p *agentapi.Plan) (saved [][]byte, err er
 	return saved, nil
 }
 
-// restoreRoutes gives the primary interface its routes back, when the attachment that has changed them is undone. The
-// interface that had the default routes may stay, if its plugin refuses to delete it, so it loses them first.
-func restoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) error {
+// RestoreRoutes restores the routes of the primary interface that SaveRoutes returned. It first deletes the default
+// routes of the interface that got them: this interface stays if its delegate's DEL fails.
+func RestoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) error {
 	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(primary)
 		if err != nil {
@@ -47,10 +48,10 @@ func restoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) erro
 		}
 		var errs []error
 		if p.Default != nil {
-			errs = append(errs, dropDefaultsOf(p.Default.Interface))
+			errs = append(errs, deleteDefaultsOf(p.Default.Interface))
 		}
 		changed := changedOn(primary, p)
-		delete(changed, anywhere(netip.IPv4Unspecified())) // setRoutes adds no default route to this interface
+		delete(changed, anywhere(netip.IPv4Unspecified())) // SetRoutes adds no default route to this interface
 		delete(changed, anywhere(netip.IPv6Unspecified()))
 		now, err := routesTo(changed, link)
 		errs = append(errs, err)
@@ -69,8 +70,8 @@ func restoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) erro
 	})
 }
 
-// changedOn returns the destinations whose routes on the primary interface setRoutes may change: those of the pod's own
-// routes, and of the default routes that move with the networks that stay.
+// changedOn returns the destinations whose routes on the primary interface SetRoutes may change: those of the pod's own
+// routes, and, if default routes move, the default routes and the networks to keep.
 func changedOn(primary string, p *agentapi.Plan) map[netip.Prefix]bool {
 	changed := map[netip.Prefix]bool{}
 	for _, r := range p.Routes {
@@ -106,7 +107,7 @@ func routesTo(dsts map[netip.Prefix]bool, link netlink.Link) ([][]byte, error) {
 	return routes, nil
 }
 
-// dumpTries is how often a list of routes is asked for that changes while the kernel tells it.
+// dumpTries bounds the attempts to list routes that change during the dump.
 const dumpTries = 5
 
 func dumpRoutes() (messages [][]byte, err error) {
@@ -121,8 +122,8 @@ func dumpRoutes() (messages [][]byte, err error) {
 	return messages, err
 }
 
-// parseRoute reads destination and interface of an IP route in the main table. A route that is no such one, or that has
-// several next hops, has no interface.
+// parseRoute reads destination and interface of an IP route in the main table. For other routes, and for routes with
+// several next hops, the interface is 0.
 func parseRoute(message []byte) (dst netip.Prefix, index int, err error) {
 	header := nl.DeserializeRtMsg(message)
 	addr := netip.IPv4Unspecified()
@@ -148,7 +149,8 @@ func parseRoute(message []byte) (dst netip.Prefix, index int, err error) {
 	return netip.PrefixFrom(addr, int(header.Dst_len)), index, nil
 }
 
-// sendRoute has the kernel make or delete a route that it told of. What it says of a route's state, it does not take.
+// sendRoute sends a route back to the kernel, to make or delete it. It clears the flags that report a route's
+// state: the kernel does not accept them.
 func sendRoute(what, flags int, message []byte) error {
 	header := nl.DeserializeRtMsg(slices.Clone(message))
 	header.Flags &= unix.RTNH_F_ONLINK | unix.RTNH_F_PERVASIVE

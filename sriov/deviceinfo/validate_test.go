@@ -1,14 +1,16 @@
-package nad
+package deviceinfo
 
 import (
 	"strings"
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
 // Conformance: N-126 D-1
-func TestCheckDevice(t *testing.T) {
+func TestValidate(t *testing.T) {
 	pci := func(address string) string {
 		return `{"type":"pci","version":"1.1.0","pci":{"pci-address":"` + address + `"}}`
 	}
@@ -46,7 +48,7 @@ func TestCheckDevice(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := CheckDevice([]byte(tt.text)); err != nil {
+			if err := Validate([]byte(tt.text)); err != nil {
 				got = err.Error()
 			}
 			if got != tt.want {
@@ -57,15 +59,15 @@ func TestCheckDevice(t *testing.T) {
 }
 
 // What passes can stand in network-status, and nothing makes it panic.
-func FuzzCheckDevice(f *testing.F) {
+func FuzzValidate(f *testing.F) {
 	f.Add([]byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5"}}`))
 	f.Add([]byte(`{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vdpa3","driver":"vhost","path":"/dev/x"}}`))
 	f.Add([]byte(`{"type":"memif","version":"1.1.0","memif":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if CheckDevice(text) != nil {
+		if Validate(text) != nil {
 			return
 		}
-		status := Status("cbr0", "eth0", &types100.Result{}, []Attached{{Network: "shop/ext", Interface: "net1", Device: text}})
+		status := nad.Status("cbr0", "eth0", &types100.Result{}, []nad.Attached{{Network: "shop/ext", Interface: "net1", Device: text}})
 		if got := string(status[1].DeviceInfo); got != string(text) {
 			t.Errorf("status has %s of %s", got, text)
 		}

@@ -1,4 +1,4 @@
-package delegate
+package plugin
 
 import (
 	"encoding/json"
@@ -66,7 +66,7 @@ func TestJournalIsReadByTheAgent(t *testing.T) {
 	if got := n.readAttached("c1"); !reflect.DeepEqual(got.Plan.Delegates, e.Plan.Outline().Delegates) || got.FailedAttempts != 0 || got.LastError != "" || got.Forgotten || got.Written.IsZero() {
 		t.Errorf("%+v, want the plan %+v", got, e.Plan)
 	}
-	n.must(n.call.delegates().add(t.Context(), e))
+	n.must(n.call.runner().Add(t.Context(), e))
 	n.must(n.call.journal.Write(e))
 	n.fails("DEL", "alpha")
 	for tries := 1; tries <= journal.MaxAttempts; tries++ {
@@ -110,8 +110,8 @@ func TestComplaintsAreShort(t *testing.T) {
 	}
 }
 
-// Delegates that an operator gave up are not asked again, and nothing of them is left: not the entry, not libcni's results, not
-// the mark.
+// Delegates that an operator gave up are not asked again, and nothing of them is left: not the entry, not libcni's
+// results, not the mark.
 func TestForgottenGoes(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -256,8 +256,8 @@ func TestForgottenBesideOVN(t *testing.T) {
 	}
 }
 
-// CNI_ARGS have it once, whatever the runtime and the network say: some plugins refuse the runtime's pod without it, and what
-// is there twice is whichever the plugin takes.
+// CNI_ARGS have it once, whatever the runtime and the network say: some plugins refuse the runtime's pod without
+// it, and what is there twice is whichever the plugin takes.
 func TestIgnoreUnknown(t *testing.T) {
 	for given, want := range map[string]string{
 		"": "IgnoreUnknown=1;IP=192.0.2.9",
@@ -271,8 +271,8 @@ func TestIgnoreUnknown(t *testing.T) {
 		n := newNode(t)
 		e := n.attachments("c1", of(`{"type":"alpha"}`, ""))
 		e.Args = given
-		n.must(n.call.delegates().add(t.Context(), e))
-		_, _, errs := n.call.delegates().del(t.Context(), e)
+		n.must(n.call.runner().Add(t.Context(), e))
+		_, _, errs := n.call.runner().Del(t.Context(), e)
 		n.must(errs)
 		for _, command := range []string{"ADD", "DEL"} {
 			if env := n.read(command + " alpha net1.env"); !strings.Contains(env, "\nCNI_ARGS="+want+"\n") && !strings.HasPrefix(env, "CNI_ARGS="+want+"\n") {
@@ -287,7 +287,7 @@ func TestDeviceIDAsCapability(t *testing.T) {
 	n := newNode(t)
 	e := n.attachments("c1", of(`{"type":"alpha","capabilities":{"deviceID":true},"deviceID":"d1","pciBusID":"d1"},{"type":"beta"}`, ""))
 	e.Plan.Delegates[0].Capabilities = map[string]json.RawMessage{"deviceID": json.RawMessage(`"d1"`)}
-	n.must(n.call.delegates().add(t.Context(), e))
+	n.must(n.call.runner().Add(t.Context(), e))
 	n.must(n.call.journal.Write(e))
 	n.must((&Plugin{}).Del(n.args))
 	for call, want := range map[string]string{"ADD alpha net1": `{"deviceID":"d1"}`, "DEL alpha net1": `{"deviceID":"d1"}`, "ADD beta net1": "", "DEL beta net1": ""} {

@@ -1,0 +1,37 @@
+package wiring
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
+
+// NetnsGone tells whether a pod's network namespace no longer exists, by the path that the ADD got. If the path leads
+// through a process ID, that ID may belong to a process of the node by now.
+func NetnsGone(path string) bool {
+	if path == "" {
+		return false // the path is not known
+	}
+	var at unix.Statfs_t
+	err := unix.Statfs(path, &at)
+	return errors.Is(err, os.ErrNotExist) || err == nil && (at.Type != unix.NSFS_MAGIC || IsNodeNetns(path))
+}
+
+// IsNodeNetns tells whether a path leads to the network namespace that the plugin runs in, which is the node's.
+func IsNodeNetns(path string) bool {
+	var own, at unix.Stat_t
+	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat(path, &at) == nil &&
+		own.Dev == at.Dev && own.Ino == at.Ino
+}
+
+// CheckNetns refuses a CNI_NETNS that is the node's: the call would change the node's interfaces and routes.
+func CheckNetns(path string) error {
+	if !IsNodeNetns(path) {
+		return nil
+	}
+	return conf.Errorf(conf.CodeEnvironment, "the runtime must name the network namespace of the pod; "+
+		"for a pod in the host's network it calls no CNI plugin", "CNI_NETNS %s is the network namespace of the node itself", path)
+}
