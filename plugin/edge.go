@@ -42,7 +42,8 @@ func edge(cmd string, run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 func withoutPanic(run func(*skel.CmdArgs) error, args *skel.CmdArgs) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, please report it: "+firstFrames(debug.Stack()), "panic: %v", cause)
+			err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, please report it: "+firstFrames(debug.Stack()),
+				"panic: %v", cause)
 		}
 	}()
 	return run(args)

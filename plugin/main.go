@@ -22,7 +22,8 @@ var supported = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 func Main() (exit int) {
 	asked := ""
 	plugin := &Plugin{Stdout: os.Stdout}
-	err := skel.PluginMainFuncsWithError(noteVersion(plugin.Funcs(), &asked), versions{version.PluginSupports(supported...)},
+	err := skel.PluginMainFuncsWithError(noteVersion(plugin.Funcs(), &asked),
+		versions{version.PluginSupports(supported...)},
 		"ovn-multinet: further interfaces for pods, on OVN networks")
 	if err == nil {
 		return 0

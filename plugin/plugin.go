@@ -92,7 +92,8 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	}
 	prev := c.conf.RawResult
 	if len(prev) == 0 {
-		return conf.Errorf(conf.CodeInvalidConfig, "ovn-multinet is chained: put it last into the plugins of the node's conflist",
+		return conf.Errorf(conf.CodeInvalidConfig,
+			"ovn-multinet is chained: put it last into the plugins of the node's conflist",
 			"there is no prevResult, so no plugin ran before this one")
 	}
 	moved, err := c.add()
@@ -163,7 +164,8 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
 	request := agentapi.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
-		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...), AllowedIPAM: append([]string{}, c.conf.AllowedIPAM...)}
+		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...),
+		AllowedIPAM:      append([]string{}, c.conf.AllowedIPAM...)}
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.NetworkAnnotations(c.conf.Annotations)
 	}
@@ -188,7 +190,9 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 	if moved, err = c.make(ctx, e); err != nil {
 		return nil, err
 	}
-	bind := agentapi.BindRequest{Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices}
+	bind := agentapi.BindRequest{
+		Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices,
+	}
 	if p.Default != nil { // the gateway may be one that the delegate's own plugins chose
 		routes := *p.Default
 		routes.Gateways = moved
@@ -398,7 +402,8 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	if e.Plan == nil {
-		return conf.Errorf(conf.CodeTryAgain, "the runtime should DEL this container", "the ADD of container %.12s did not finish", c.sandbox.ContainerID)
+		return conf.Errorf(conf.CodeTryAgain, "the runtime should DEL this container",
+			"the ADD of container %.12s did not finish", c.sandbox.ContainerID)
 	}
 	if err := wiring.CheckNetns(args.Netns); err != nil {
 		return err

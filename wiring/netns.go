@@ -33,5 +33,6 @@ func CheckNetns(path string) error {
 		return nil
 	}
 	return conf.Errorf(conf.CodeEnvironment, "the runtime must name the network namespace of the pod; "+
-		"for a pod in the host's network it calls no CNI plugin", "CNI_NETNS %s is the network namespace of the node itself", path)
+		"for a pod in the host's network it calls no CNI plugin",
+		"CNI_NETNS %s is the network namespace of the node itself", path)
 }

@@ -43,10 +43,13 @@ func withDefaults(routes []route, gateways []netip.Addr) []route {
 	for _, gateway := range gateways {
 		dst := anywhere(gateway).String()
 		routes = slices.DeleteFunc(routes, func(r route) bool { return r.to(dst) })
-		routes = append(routes, route{"dst": json.RawMessage(`"` + dst + `"`), "gw": json.RawMessage(`"` + gateway.String() + `"`)})
+		routes = append(routes, route{"dst": quoted(dst), "gw": quoted(gateway.String())})
 	}
 	return routes
 }
+
+// quoted is the JSON of an address, which has nothing to escape.
+func quoted(address string) json.RawMessage { return json.RawMessage(`"` + address + `"`) }
 
 // route is a route of a result. Keys that this program does not read stay in it.
 type route map[string]json.RawMessage

@@ -85,7 +85,9 @@ func deleteDefaultsOf(name string) error {
 
 // defaultRoutes lists a link's default routes in the main table.
 func defaultRoutes(link netlink.Link, family int) ([]netlink.Route, error) {
-	routes, err := netlinksafe.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	routes, err := netlinksafe.RouteListFiltered(family,
+		&netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +137,10 @@ func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err 
 			return nil, err
 		}
 		if given {
-			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(anywhere(gateway)), Gw: gateway.AsSlice()}); err != nil {
-				return nil, conf.Errorf(conf.CodeInvalidConfig, "the gateway must be on the network of the interface", "via %s: %w", gateway, err)
+			route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(anywhere(gateway)), Gw: gateway.AsSlice()}
+			if err := netlink.RouteAdd(route); err != nil {
+				return nil, conf.Errorf(conf.CodeInvalidConfig, "the gateway must be on the network of the interface",
+					"via %s: %w", gateway, err)
 			}
 		}
 		moved = append(moved, gateway)

@@ -31,7 +31,8 @@ import (
 func Create(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	pod, err := ns.GetNS(netns)
 	if err != nil {
-		return conf.Errorf(conf.CodeEnvironment, "the runtime gave a network namespace that does not exist", "CNI_NETNS %s: %w", netns, err)
+		return conf.Errorf(conf.CodeEnvironment, "the runtime gave a network namespace that does not exist",
+			"CNI_NETNS %s: %w", netns, err)
 	}
 	defer pod.Close()
 	for i := range p.Interfaces {
