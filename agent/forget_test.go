@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
 // leftIn is an entry of the journal whose delegates would not go.
@@ -224,5 +226,100 @@ func TestReleaseFolderIsClosed(t *testing.T) {
 	r.start()
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// scans counts the transactions in which NB looks through all ports for a sandbox's.
+func (r *rig) scans(sandbox string) (count func() int) {
+	n := 0
+	r.proxy.Before(func(tr ovndbtest.Transact) {
+		if text := fmt.Sprintf("%v", tr.Ops); !tr.Writes && strings.Contains(text, "Logical_Switch_Port") {
+			n++
+		}
+	})
+	return func() int { r.proxy.Before(nil); return n }
+}
+
+// failed are n attachments of a pod's earlier sandboxes whose delegates' DEL failed.
+func (r *rig) failed(n int, namespace, pod, uid string) {
+	r.t.Helper()
+	for i := range n {
+		a := r.leftIn(fmt.Sprint("f", namespace, pod, i), "eth0")
+		a.Sandbox.Namespace, a.Sandbox.Pod, a.Sandbox.UID = namespace, pod, uid
+		r.writeAttached(a)
+	}
+}
+
+// Too many failed DELs of a pod, or of its namespace, refuse it another attachment with delegates before anything is
+// written. Its OVN networks alone it may have, and so may others with delegates.
+func TestBoundaryFailedDELsRefuseTheNext(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		prepare  func(r *rig)
+		networks string
+		want     string
+	}{
+		{"the pod's", func(r *rig) { r.failed(journal.MaxFailedOfPod, "shop", "web", "u-1") }, "blue,ext", "pod shop/web has 4 earlier sandboxes with a failed delegate DEL; a pod may have at most 4"},
+		{"the namespace's", func(r *rig) { r.failed(journal.MaxFailedOfNamespace, "shop", "other", "u-2") }, "ext", "namespace shop has 32 sandboxes with a failed delegate DEL on this node"},
+		{"no delegates", func(r *rig) { r.failed(journal.MaxFailedOfPod, "shop", "web", "u-1") }, "blue", ""},
+		{"another namespace's", func(r *rig) { r.failed(2*journal.MaxFailedOfNamespace, "depot", "web", "u-1") }, "blue,ext", ""},
+		{"given up", func(r *rig) {
+			r.failed(journal.MaxFailedOfPod, "shop", "web", "u-1")
+			r.must(r.call(agentapi.OpForget, agentapi.ForgetRequest{All: true}, nil))
+		}, "blue,ext", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.source.nads["ext"] = testNAD{Config: ext}
+			r.start()
+			tt.prepare(r)
+			r.proxy.Reset()
+			p, err := r.planFor("c1", tt.networks)
+			if tt.want != "" {
+				r.wantRefused(err, conf.CodeDelegateFailed, tt.want)
+				if got := r.proxy.Counts(); got.Committed > 0 || got.Refused > 0 {
+					t.Errorf("NB was asked: %+v", got)
+				}
+				return
+			}
+			r.must(err)
+			if got := len(p.Interfaces) + len(p.Delegates); got != strings.Count(tt.networks, ",")+1 {
+				t.Errorf("the plan has %d attachments", got)
+			}
+		})
+	}
+}
+
+// One word of an operator gives up all of a node, or all of a namespace, and no attachment that is in no trouble.
+func TestBoundaryForgetAll(t *testing.T) {
+	for _, tt := range []struct {
+		namespace string
+		want      []string
+	}{
+		{"", []string{".forget-fdepotweb0@eth0", ".forget-fshopweb0@eth0", ".forget-fshopweb1@eth0"}},
+		{"shop", []string{".forget-fshopweb0@eth0", ".forget-fshopweb1@eth0"}},
+		{"none", nil},
+	} {
+		t.Run("namespace "+tt.namespace, func(t *testing.T) {
+			r := newRig(t)
+			r.start()
+			r.failed(2, "shop", "web", "u-1")
+			r.failed(1, "depot", "web", "u-1")
+			r.writeAttached(r.attachedTo("live", "d7"))
+			request := agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{Namespace: tt.namespace}, All: true}
+			var answer agentapi.FailedDELs
+			r.must(r.call(agentapi.OpForget, request, &answer))
+			if got := r.release(); !slices.Equal(got, tt.want) && len(got)+len(tt.want) > 0 {
+				t.Errorf("release/ has %q, want %q", got, tt.want)
+			}
+			if len(answer.Attachments) != len(tt.want) || strings.Count(r.log.String(), "an operator had a failed DEL forgotten") != len(tt.want) {
+				t.Errorf("the answer is %+v, the log %s", answer, r.log.String())
+			}
+			var again json.RawMessage
+			r.must(r.call(agentapi.OpForget, request, &again))
+			if string(again) != `{"attachments":[]}` {
+				t.Errorf("a second time: %s", again)
+			}
+		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -115,73 +114,6 @@ func wantIn(t *testing.T, i agentapi.Interface, block netip.Prefix, routes strin
 	t.Helper()
 	if len(i.Addresses) != 1 || i.Addresses[0].Masked() != block || fmt.Sprint(i.Routes) != routes {
 		t.Errorf("interface %+v, want an address of %s and the routes %s", i, block, routes)
-	}
-}
-
-// A node's first pod costs a look and the claim more than one on a layer2 network, the others nothing. An agent that
-// begins anew finds what the node has.
-func TestBlockIsAskedForOnce(t *testing.T) {
-	r := newLayer3(t)
-	r.has(l3)
-	r.start()
-	first, err := r.planFor("c1", on("x1"))
-	r.must(err)
-	r.wantCounts(2, 0, 1)
-	block := netip.MustParsePrefix(r.blocks()["node1"])
-	wantIn(t, first.Interfaces[0], block, way(block))
-	if first.Interfaces[0].MTU != 1400 || block.Bits() != 24 {
-		t.Errorf("MTU %d and block %s, want 1400 and a /24", first.Interfaces[0].MTU, block)
-	}
-
-	second, err := r.planFor("c2", on("x2"))
-	r.must(err)
-	r.wantCounts(1, 0, 0)
-	wantIn(t, second.Interfaces[0], block, way(block))
-
-	r.restart()
-	third, err := r.planFor("c3", on("x3"))
-	r.must(err)
-	r.wantCounts(1, 0, 1)
-	wantIn(t, third.Interfaces[0], block, way(block))
-	r.wantPods("shop/web/x1", "shop/web/x2", "shop/web/x3")
-	if got := r.blocks(); len(got) != 1 || got["node1"] != block.String() {
-		t.Errorf("blocks %v, want %s of node1 alone", got, block)
-	}
-}
-
-// Twenty pods at once on a node that has nothing yet: one asks, the others get what it was given.
-func TestPodsAtOnceOnAFreshNode(t *testing.T) {
-	r := newLayer3(t)
-	r.has(l3)
-	r.start()
-	claims, looks := 0, 0
-	held := make(chan struct{})
-	letGo := sync.OnceFunc(func() { close(held) })
-	defer letGo()
-	r.proxy.Before(func(tx ovndbtest.Transact) {
-		if claimsBlock(tx) {
-			claims++
-		} else if tx.Ops[0]["op"] == "select" && tx.Ops[0]["table"] == "Logical_Switch" {
-			looks++
-			<-held
-		}
-	})
-	answers := r.beginPlans(20, on("x%d"))
-	r.eventually("waited, all but one", func() bool { return r.agent.subnets.reading.usersOf("shop/l3") == 20 })
-	letGo()
-	plans := answers()
-	r.proxy.Before(nil)
-	if got := r.proxy.Counts(); claims != 1 || looks != 1 || got.Committed != 21 {
-		t.Errorf("%d claims, %d looks at switches, %d transactions committed; want 1, 1, 21", claims, looks, got.Committed)
-	}
-	block := netip.MustParsePrefix(r.blocks()["node1"])
-	addresses := map[netip.Prefix]bool{}
-	for _, p := range plans {
-		wantIn(t, p.Interfaces[0], block, way(block))
-		addresses[p.Interfaces[0].Addresses[0]] = true
-	}
-	if len(addresses) != 20 || len(r.pods()) != 20 {
-		t.Errorf("%d addresses, ports %v; want 20", len(addresses), r.pods())
 	}
 }
 

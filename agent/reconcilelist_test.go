@@ -43,7 +43,7 @@ func (l *looked) inVain(part string, dry bool) {
 		want = "this node's ports: "
 	case "OVS":
 		l.ovsProxy.Before(hang)
-		want = "host ends in Open vSwitch: "
+		want = "read OVS ports: "
 	case "source":
 		l.source.errs["shop/alive"] = errors.New("the source is away")
 		want = "pod shop/alive: the source is away"
@@ -102,25 +102,18 @@ func TestSeenDeadForAPeriod(t *testing.T) {
 		taken       bool // by the last step
 	}{
 		{"once", "look", false},
-		{"many times within a period", "look look look look", false},
 		{"a period apart", "look later look", true},
-		{"more often than that", "look look later look", true},
-		{"once, long ago", "look later", false},
 		{"dry ones do not count", "dry later dry later dry", false},
 		{"a dry one begins nothing", "dry later look", false},
 		{"a dry one ends nothing", "look later dry", false},
 		{"dry ones in between", "look dry later dry look", true},
 		{"it lived in between", "look later lives look dies look", false},
-		{"it lived in between, and the period after", "look later lives look dies look later look", true},
 		{"it lived, and nobody looked", "look lives dies later look", true},
 		{"without NB", "look later NB look", false},
 		{"without NB, and the period after", "look later NB look later look", true},
 		{"without Open vSwitch", "look later OVS look", false},
-		{"without Open vSwitch, and the period after", "look later OVS look later look", true},
 		{"without another's pod", "look later source look", false},
-		{"without another's pod, and the period after", "look later source look later look", true},
 		{"without a journal", "look later journal look", false},
-		{"without a journal, and the period after", "look later journal look later look", true},
 		{"without NB all the time", "NB later NB later NB", false},
 		{"dry, without NB", "look later dry-NB look", true},
 		{"dry, without another's pod", "look later dry-source look", true},

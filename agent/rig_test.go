@@ -5,10 +5,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,7 +21,6 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -296,28 +293,6 @@ func (r *rig) eventually(what string, is func() bool) {
 	}
 }
 
-// TestClean: a plugin that hears of a clean plan asks for no release.
-func TestClean(t *testing.T) {
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tt := range []struct {
-		name string
-		ctx  context.Context
-		err  error
-		want bool
-	}{
-		{"refused before anything is written", t.Context(), netmodel.ErrNotFound, true},
-		{"the database's word is missing", t.Context(), fmt.Errorf("plan: %w", ovndb.ErrUnknownOutcome), false},
-		{"the time was over", over, netmodel.ErrNotFound, false},
-		{"the answer was too large, and the release failed", t.Context(),
-			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, agentapi.ErrTooLarge), errors.New("no database")), false},
-	} {
-		if got := clean(tt.ctx, tt.err); got != tt.want {
-			t.Errorf("%s: clean is %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
 // usersOf is how many have a lock or wait for it.
 func (l *locks) usersOf(what string) int {
 	l.mu.Lock()
@@ -370,52 +345,6 @@ func (r *rig) ports() map[string]string {
 	return out
 }
 
-// TestPluginGoneBeforeItsPlan: nobody else knows of the ports, so the agent releases them.
-func TestPluginGoneBeforeItsPlan(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	conn, err := net.Dial("unix", r.conf.Socket)
-	r.must(err)
-	// The ports are written after the plugin has gone.
-	r.proxy.Before(func(tr ovndbtest.Transact) {
-		if tr.Writes {
-			_ = conn.Close()
-		}
-	})
-	body, err := json.Marshal(agentapi.PlanRequest{Sandbox: r.sandbox("c1"), Annotations: map[string]string{conf.NetworksAnnotation: "blue"}})
-	r.must(err)
-	r.must(agentapi.Write(conn, agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: body}))
-	r.eventually("released", func() bool { c := r.proxy.Counts(); return c.Committed >= 1 && len(r.ports()) == 0 })
-}
-
-// TestReleaseLeftBehind: what a DEL could not tell an agent is done at the agent's start.
-func TestReleaseLeftBehind(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	p, err := r.plan("c1")
-	r.must(err)
-	if got := r.ports(); len(got) != 2 || got["shop/web/net1"] != "c1" {
-		t.Fatalf("ports %v", got)
-	}
-	r.must(r.stop())
-	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []agentapi.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
-	for name, c := range map[string]struct{ file, text string }{
-		"whole":   {"c1@eth0", string(marshal(t, release))},
-		"damaged": {"c1@eth0", `{"version":1,"sand`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r.t = t
-			path := filepath.Join(r.conf.StateDir, journal.ReleaseDir, c.file)
-			r.must(os.WriteFile(path, []byte(c.text), 0o600))
-			r.start()
-			r.eventually("released", func() bool { return len(r.ports()) == 0 && !exists(path) })
-			_, err := r.plan("c1") // for the next round
-			r.must(err)
-			r.must(r.stop())
-		})
-	}
-}
-
 func marshal(t *testing.T, v any) []byte {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -423,150 +352,4 @@ func marshal(t *testing.T, v any) []byte {
 		t.Fatal(err)
 	}
 	return text
-}
-
-// TestReleaseWaitsForNB: a DEL is answered although NB hangs; the file stays until NB has agreed. A plan of the same
-// sandbox in between must not lose its ports to the late release.
-func TestReleaseWaitsForNB(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	p, err := r.plan("c1")
-	r.must(err)
-	path := filepath.Join(r.conf.StateDir, journal.ReleaseDir, "c1@eth0")
-	release := agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1"), Planned: true, Ports: []agentapi.Port{p.Interfaces[0].Port, p.Interfaces[1].Port}}
-	r.must(os.WriteFile(path, marshal(t, release), 0o600))
-	r.nb.Pause()
-	var done agentapi.Released
-	r.must(r.call(agentapi.OpRelease, release, &done))
-	if done.Done || !exists(path) {
-		t.Errorf("answered %+v while NB hangs, file there: %t", done, exists(path))
-	}
-	planned := make(chan error, 1)
-	go func() {
-		_, err := r.plan("c1")
-		planned <- err
-	}()
-	r.nb.Resume()
-	r.must(<-planned)
-	r.eventually("done with the release", func() bool { return !exists(path) })
-	// Whatever is still to come of the old release has come once its lock is free.
-	unlock, err := r.agent.sandboxes.take(t.Context(), "c1")
-	r.must(err)
-	defer unlock()
-	if got := r.ports(); len(got) != 2 {
-		t.Errorf("ports %v: the old release took the new ports", got)
-	}
-}
-
-// TestRefusals are the answers to requests that cannot be served.
-func TestRefusals(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	for _, c := range []struct {
-		name string
-		req  agentapi.Request
-		code uint
-		word string
-	}{
-		{"newer protocol", agentapi.Request{Version: 99, Op: agentapi.OpPlan}, conf.CodeTryAgain, "version 99"},
-		{"unknown operation", agentapi.Request{Version: agentapi.Version, Op: "dance"}, conf.CodeTryAgain, `"dance"`},
-		{"no body", agentapi.Request{Version: agentapi.Version, Op: agentapi.OpBind, Body: json.RawMessage(`[]`)}, conf.CodeDecoding, "bind"},
-		{"unknown pod", agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"gone"}`)}, conf.CodePodGone, "shop/gone"},
-		{"another UID", agentapi.Request{Version: agentapi.Version, Op: agentapi.OpPlan, Body: json.RawMessage(`{"containerID":"c9","namespace":"shop","pod":"web","uid":"u-0"}`)}, conf.CodePodGone, "another one"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			conn, err := net.Dial("unix", r.conf.Socket)
-			r.must(err)
-			defer conn.Close()
-			r.must(agentapi.Write(conn, c.req))
-			var answer agentapi.Response
-			r.must(agentapi.NewReader(conn).Read(&answer))
-			if answer.Error == nil || answer.Error.Code != c.code || !strings.Contains(answer.Error.Msg, c.word) {
-				t.Errorf("answer %+v, want code %d and %q", answer.Error, c.code, c.word)
-			}
-		})
-	}
-	if got := r.ports(); len(got) != 0 {
-		t.Errorf("ports %v were made", got)
-	}
-}
-
-// TestPanicIsAnError: one broken request does not end the agent.
-// Conformance: F-21
-func TestPanicIsAnError(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	r.source.panics = true
-	_, err := r.plan("c1")
-	if !conf.HasCode(err, conf.CodeInternal) || !strings.Contains(err.Error(), "panic") {
-		t.Errorf("got %v", err)
-	}
-	r.source.panics = false
-	if _, err := r.plan("c1"); err != nil {
-		t.Errorf("after it: %v", err)
-	}
-	n := testutil.ToFloat64(r.agent.metrics.requests.WithLabelValues("plan", "999"))
-	if n != 1 {
-		t.Errorf("%v panics are counted, want 1", n)
-	}
-}
-
-// TestSocket is for root alone, has one agent, and is taken over from one that is dead.
-func TestSocket(t *testing.T) {
-	r := newRig(t)
-	// What an agent that was killed leaves.
-	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.conf.Socket, Net: "unix"})
-	r.must(err)
-	old.SetUnlinkOnClose(false)
-	r.must(old.Close())
-	r.start()
-	info, err := os.Stat(r.conf.Socket)
-	r.must(err)
-	if info.Mode().Perm() != 0o600 {
-		t.Errorf("socket has mode %v", info.Mode())
-	}
-	if _, err := listen(r.conf.Socket); err == nil || !strings.Contains(err.Error(), "another agent") {
-		t.Errorf("a second agent got the socket: %v", err)
-	}
-}
-
-// TestNothingRunsOn: the end of an agent is the end of all that it started.
-func TestNothingRunsOn(t *testing.T) {
-	r := newRig(t)
-	before := runtime.NumGoroutine()
-	for range 3 {
-		r.start()
-		if _, err := r.plan("c1"); err != nil {
-			t.Fatal(err)
-		}
-		conn, err := net.Dial("unix", r.conf.Socket) // a plugin that hangs must not hold the agent
-		r.must(err)
-		defer conn.Close()
-		r.must(r.stop())
-	}
-	r.eventually("as many goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
-}
-
-// TestNotReadyWithoutBridge: STATUS is not to say yes before the node can take ports.
-func TestNotReadyWithoutBridge(t *testing.T) {
-	r := newRig(t)
-	r.ovs.VSCtl("--no-wait", "del-br", "br-int")
-	ready := make(chan struct{})
-	go func() {
-		defer close(ready)
-		r.eventually("serving", func() bool { return exists(r.conf.Socket) })
-		_, err := r.plan("c1")
-		if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "br-int") {
-			t.Errorf("a plan without the bridge: %v", err)
-		}
-		if exists(agentapi.ReadyMarker(r.conf.Socket)) {
-			t.Error("marked as ready without the bridge")
-		}
-		r.ovs.VSCtl("--no-wait", "add-br", "br-int")
-	}()
-	r.start() // returns once ready
-	<-ready
-	if _, err := r.plan("c1"); err != nil && !errors.Is(err, agentapi.ErrClean) {
-		t.Error(err)
-	}
 }

@@ -5,39 +5,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
-
-// However short the period is, one look takes nothing away.
-func TestReconcileOfTheFirstLook(t *testing.T) {
-	l := newLooked(t)
-	l.agent.reconciler.stale.Period = time.Nanosecond
-	l.dying("c1")
-	l.wantSaid("first", l.look(false), "c1"+namespaceGone)
-	l.wantSaid("second", l.look(false), "!c1"+namespaceGone)
-}
-
-// Two ticks of a clock that are a little nearer to each other than its period are a period apart, and two looks that
-// are much nearer are not.
-func TestTicksArePeriods(t *testing.T) {
-	for name, c := range map[string]struct {
-		less time.Duration
-		want string
-	}{"a little": {50 * time.Millisecond, "!c1" + namespaceGone}, "much": {time.Minute, "c1" + namespaceGone}} {
-		t.Run(name, func(t *testing.T) {
-			l := newLooked(t)
-			l.dying("c1")
-			l.look(false)
-			l.passed += l.conf.ReconcilePeriod - c.less
-			l.wantSaid(name, l.look(false), c.want)
-		})
-	}
-}
 
 // An ADD that ended before it heard of its plan has an entry without one: it tells whose it is, and nothing else.
 func TestIntentsOfTheDead(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -387,95 +386,6 @@ func TestBoundaryNothingIsRestoredBehindADEL(t *testing.T) {
 				t.Errorf("ports %v, want none", rows)
 			}
 		})
-	}
-}
-
-// An ADD that ends between the list and the repair has added OVS ports that the list does not have. They stay as they
-// are.
-func TestBoundaryAPodThatHasJustStartedKeepsItsPorts(t *testing.T) {
-	if !nettest.InOwn(t) {
-		return
-	}
-	l := newLosing(t)
-	l.runs("c1", "blue", "green")
-	all, err := l.agent.reconciler.pass(t.Context(), false)
-	l.must(err)
-	for _, m := range all {
-		m.ovsPorts = nil // as they were listed before the ADD's end
-	}
-	before := l.ovsRows()
-	l.ovsProxy.Reset()
-	_, err = l.agent.reconciler.repairer.pass(t.Context(), all)
-	l.must(err)
-	if after := l.ovsRows(); !slices.Equal(before, after) {
-		t.Errorf("the host ends are the rows %q, want %q", after, before)
-	}
-	if n := l.ovsProxy.Counts().Committed; n != 0 {
-		t.Errorf("%d committed transactions of Open vSwitch, want none", n)
-	}
-}
-
-// An Interface row that lost its external_ids gets them again, without ovn-controller's; the other host end is not
-// touched.
-func TestBoundaryLostInterfaceIDs(t *testing.T) {
-	if !nettest.InOwn(t) {
-		return
-	}
-	for name, args := range map[string][]string{
-		"all":      {"clear", "Interface", agentapi.HostVeth("c1", "net2"), "external_ids"},
-		"ours":     {"remove", "Interface", agentapi.HostVeth("c1", "net2"), "external_ids", "sandbox"},
-		"and more": {"set", "Interface", agentapi.HostVeth("c1", "net2"), "external_ids={iface-id=other}"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLosing(t)
-			l.runs("c1", "blue", "green")
-			rows, plugged := l.ovsRows(), l.plugged()
-			l.ovs.VSCtl(append([]string{"--no-wait"}, args...)...)
-			l.ovsProxy.Reset()
-			for range 2 {
-				l.repairs()
-			}
-			wantEqual(t, "OVS ports", l.plugged(), plugged)
-			if after := l.ovsRows(); !slices.Equal(rows, after) {
-				t.Errorf("the host ends are the rows %q, want %q", after, rows)
-			}
-			if n := l.ovsProxy.Counts().Committed; n != 1 {
-				t.Errorf("%d committed transactions of Open vSwitch, want 1", n)
-			}
-		})
-	}
-}
-
-// ovsRows are the keys of Open vSwitch's rows of ports and interfaces.
-func (l *looked) ovsRows() (keys []string) {
-	l.t.Helper()
-	for _, table := range []string{"Port", "Interface"} {
-		keys = append(keys, strings.Fields(l.ovs.VSCtl("--bare", "--columns=_uuid", "list", table))...)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// A layer3 network that NB lost with all nodes' blocks: the node gets those again that its pods have addresses of.
-func TestBoundaryLostBlocksComeBack(t *testing.T) {
-	r := newLayer3(t)
-	n := r.has(l3)
-	first := r.share(n, "node1")
-	r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
-	for _, a := range []string{"10.128.7.9", "10.128.200.3"} {
-		view, err := r.networks.Share(t.Context(), n, "node1", netip.MustParseAddr(a))
-		r.must(err)
-		want := netip.PrefixFrom(netip.MustParseAddr(a), 24).Masked()
-		if view.Subnets[0] != want || want == first {
-			t.Errorf("a node with address %s got block %s, want %s, which is not the one that it begins with", a, view.Subnets[0], want)
-		}
-		r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
-	}
-	r.give(n, "10.128.7.0/24")
-	view, err := r.networks.Share(t.Context(), n, "node1", netip.MustParseAddr("10.128.7.9"))
-	r.must(err)
-	if view.Subnets[0].Addr() == netip.MustParseAddr("10.128.7.0") {
-		t.Errorf("a node got the block %s that another node has", view.Subnets[0])
 	}
 }
 
