@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// The row that names the owner of the database also tells whether the database is the one that it was. The row has an identity of
-// its own since it was made, and an age that the leading controller counts up. A row that was made anew belongs to a database that
-// was wiped, and a row that is younger than before belongs to a backup that was restored.
+// The row that names the owner of the database also shows whether the database was replaced. The row has an identity
+// of its own, and an age that the leader increases. A row with another identity belongs to a database that was wiped.
+// A row with a lower age belongs to a backup that was restored.
 
 // Keys of external_ids of that row.
 const (
@@ -23,19 +23,19 @@ const (
 	ageMark  = "ovn-multinet/age"
 )
 
-// countEvery is the time between two counts. A backup that is restored within that time of its making is not told from the database:
-// the passes that run anyway find out what it lacks.
+// countEvery is the time between two increases of the age. A backup that is restored within this time of its making
+// cannot be told from the database: the regular passes find the rows that it lacks.
 const countEvery = 5 * time.Minute
 
-// ownerRow is what the row says.
+// ownerRow is the content of the row.
 type ownerRow struct {
 	cluster string // "": no owner
 	made    string
 	age     int64
-	ids     map[string]string // all external_ids: other hands may have added some
+	ids     map[string]string // all external_ids: others may have added some
 }
 
-// next is the row when the cluster has it, one count later.
+// next is the row with the cluster as the owner and the next age.
 func (r *ownerRow) next(cluster string) ownerRow {
 	next := ownerRow{cluster: cluster, made: r.made, age: r.age + 1, ids: map[string]string{}}
 	if r.cluster != cluster || r.made == "" {
@@ -46,19 +46,19 @@ func (r *ownerRow) next(cluster string) ownerRow {
 	return next
 }
 
-// OnReplaced has f called whenever the database turns out to be another one than before: it was wiped, or a backup of it was
-// restored. The probe finds that out, and each look at the owner, which waits for f.
+// OnReplaced sets the function that is called when the database was replaced: it was wiped, or a backup was restored.
+// The probe finds that out, and each read of the owner, which waits for f.
 func (d *DB) OnReplaced(f func()) {
 	d.age.mu.Lock()
 	defer d.age.mu.Unlock()
 	d.age.replaced = f
 }
 
-// readOwner looks the row up.
+// readOwner reads the row.
 var readOwner = Select(nb.CoppTable, ClusterKey, "external_ids")
 
-// readOwner takes the row out of the result, and notes whether the database is still the same. before is what was seen
-// before the result was asked for.
+// readOwner decodes the row in a result, and finds out whether the database was replaced. before is the version that
+// was known before the result was requested.
 func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool, row ownerRow) {
 	if there = len(result.Rows) > 0; there {
 		ids, _ := result.Rows[0]["external_ids"].(ovsdb.OvsMap)
@@ -75,7 +75,7 @@ func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool
 	return there, row
 }
 
-// version is what tells one state of the row from another.
+// version identifies a state of the row.
 type version struct {
 	made string
 	age  int64
@@ -84,9 +84,9 @@ type version struct {
 // age is what this process knows of the row.
 type age struct {
 	mu       sync.Mutex
-	replaced func() // nil: nobody wants to know
+	replaced func() // nil: not set
 	seen     version
-	count    time.Time // when this process counted last
+	count    time.Time // when this process last increased the age
 }
 
 func (a *age) last() version {
@@ -95,11 +95,11 @@ func (a *age) last() version {
 	return a.seen
 }
 
-// observe compares the row with what was seen of it before this look began. Looks overlap: where another look has seen
-// something else meanwhile, which of the two rows is the older one is not known, and the next look tells.
+// observe compares the row with the version that was known before this read began. Reads overlap: if another read saw
+// another version meanwhile, the order of the two is unknown, and the next read decides.
 func (a *age) observe(before, now version) {
 	if now.made == "" {
-		return // the row that a controller makes next is another one
+		return // the row has no identity yet
 	}
 	a.mu.Lock()
 	replaced := a.replaced
@@ -115,7 +115,7 @@ func (a *age) observe(before, now version) {
 	}
 }
 
-// due tells whether the leading controller is to count.
+// due tells whether the leader has to increase the age.
 func (a *age) due() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

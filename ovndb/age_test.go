@@ -2,8 +2,8 @@ package ovndb
 
 import "testing"
 
-// Looks at the owner's row overlap. A look that ends late with an old row is no replaced database, and each replacement is
-// told once.
+// Looks at the owner's row overlap. A look that ends late with an old row is no replaced database, and each
+// replacement is told once.
 func TestBoundaryLooksOverlap(t *testing.T) {
 	type look struct{ before, now version }
 	at := func(made string, age int64) version { return version{made, age} }

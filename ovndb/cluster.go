@@ -17,7 +17,7 @@ import (
 // One Northbound database belongs to one cluster: the row at ClusterKey names it. Every transaction that writes
 // asserts that row, and every row that is written carries the identity of the cluster.
 
-// ClusterMark is the key of external_ids that has the identity of the cluster that wrote the row.
+// ClusterMark is the key of external_ids with the identity of the cluster that wrote the row.
 const ClusterMark = "ovn-multinet/cluster"
 
 // ClusterKey is the key of the row that names the owner of the database. It is a row of the table Copp: rows of that
@@ -62,7 +62,7 @@ func (d *DB) identify(ctx context.Context, cfg Config) bool {
 		}
 		d.unknown.Store(&err)
 		if !said && ctx.Err() == nil {
-			cfg.Log.Warn("the identity of this cluster is not known yet, trying on", "err", err)
+			cfg.Log.Warn("the identity of this cluster is not known yet; trying again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -72,11 +72,11 @@ func (d *DB) identify(ctx context.Context, cfg Config) bool {
 	}
 }
 
-// maxTakes bounds the attempts of Take: only another controller's write at the same moment makes one fail.
+// maxTakes bounds the attempts of Take: only a write of another controller at the same moment makes one fail.
 const maxTakes = 10
 
 // Take makes the cluster of this process the owner of the database when the database has no owner, or when its owner
-// is adopt. It also counts the row's age up. The error is a *NotOwner when another cluster owns the database.
+// is adopt. It also increases the age in the row. The error is a *NotOwner when another cluster owns the database.
 func (d *DB) Take(ctx context.Context, adopt string) error {
 	if err := d.WaitConnected(ctx); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (d *DB) Take(ctx context.Context, adopt string) error {
 		}
 		// The next read tells which of several controllers was first.
 	}
-	last = cmp.Or(last, errors.New("it changes all the time"))
+	last = cmp.Or(last, errors.New("the row changes all the time"))
 	return fmt.Errorf("%s database: cannot write the row of its owner: %w", d.name, last)
 }
 
@@ -132,8 +132,8 @@ func (d *DB) owner(ctx context.Context) (there bool, row ownerRow, err error) {
 	return there, row, nil
 }
 
-// Owned asks the server whether the database belongs to this cluster; a *NotOwner says that it does not. Without an
-// identity it asks nothing.
+// Owned reads whether the database belongs to this cluster; a *NotOwner says that it does not. Without an identity it
+// reads nothing.
 func (d *DB) Owned(ctx context.Context) error {
 	if err := d.WaitConnected(ctx); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (d *DB) guarded(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Operat
 		} else if row.cluster != d.cluster {
 			return nil, &NotOwner{d.name, row.cluster, d.cluster}
 		}
-		// A controller of this cluster took the database since.
+		// A controller of this cluster has taken the database meanwhile.
 	}
 	return nil, &NotOwner{d.name, "", d.cluster}
 }
@@ -182,8 +182,8 @@ func writes(ops []ovsdb.Operation) bool {
 	})
 }
 
-// stamp writes the identity of this cluster into the external_ids of the rows that are inserted or updated, and into those that a
-// guard wants whole: Rows hid the identity from whoever read them.
+// stamp writes the identity of this cluster into the external_ids of inserted and updated rows, and into those that a
+// guard compares as a whole: Rows hid the identity from the caller.
 func (d *DB) stamp(ops []ovsdb.Operation) []ovsdb.Operation {
 	ops = slices.Clone(ops)
 	for i := range ops {
@@ -213,7 +213,7 @@ func (d *DB) stamped(row ovsdb.Row, ids ovsdb.OvsMap) ovsdb.Row {
 	return row
 }
 
-// hideOwn takes the identity of this cluster out of a row that was read, so that rows compare as the callers know them.
+// hideOwn removes the identity of this cluster from a row that was read, so that callers compare rows without it.
 func (d *DB) hideOwn(row ovsdb.Row) {
 	if ids, ok := row["external_ids"].(ovsdb.OvsMap); ok && d.cluster != "" && ids.GoMap[ClusterMark] == d.cluster {
 		delete(ids.GoMap, ClusterMark)

@@ -72,8 +72,8 @@ func ownerIs(cluster string) string {
 	return "ovn-multinet cluster map[ovn-multinet/cluster:" + cluster + "]"
 }
 
-// Every kind of write is refused where NB has no owner or another one, and leaves nothing behind; reads and guards alone
-// are not.
+// Every kind of write is refused where NB has no owner or another one, and leaves nothing behind; reads and guards
+// alone are not.
 func TestBoundaryEachWriteAssertsTheOwner(t *testing.T) {
 	s := startWithPort(t)
 	db := connectOf(t, "ours", s.Endpoint())
@@ -121,8 +121,8 @@ func TestBoundaryEachWriteAssertsTheOwner(t *testing.T) {
 	}
 }
 
-// In a database of its own a write costs the one transaction that it did, and what callers see has the indexes of their
-// operations.
+// In a database of its own a write costs the one transaction that it did, and what callers see has the indexes of
+// their operations.
 func TestBoundaryOwnersGuardIsNotSeen(t *testing.T) {
 	s := startWithPort(t)
 	p := ovndbtest.StartProxy(t, s.Endpoint())
@@ -294,8 +294,8 @@ func TestBoundaryTakeMendsTheRow(t *testing.T) {
 	}
 }
 
-// Rows carry the identity of the cluster that wrote them. Readers of that cluster do not see it, so that rows compare as
-// they did; others do.
+// Rows carry the identity of the cluster that wrote them. Readers of that cluster do not see it, so that rows compare
+// as they did; others do.
 func TestBoundaryRowsCarryTheCluster(t *testing.T) {
 	s := ovndbtest.StartNB(t)
 	db := connectOf(t, "ours", s.Endpoint())
@@ -399,8 +399,8 @@ func TestBoundaryWriteAfterTake(t *testing.T) {
 	}
 }
 
-// A guard that wants the external_ids of a row as they were read holds, although the identity of the cluster is hidden from whoever
-// reads them.
+// A guard that wants the external_ids of a row as they were read holds, although the identity of the cluster is hidden
+// from whoever reads them.
 func TestBoundaryGuardOfWholeExternalIDs(t *testing.T) {
 	s := ovndbtest.StartNB(t)
 	db := connectOf(t, "ours", s.Endpoint())

@@ -19,23 +19,23 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// Config says which database to speak to and how.
+// Config names a database and says how to connect to it.
 type Config struct {
 	Name      string // for logs and errors: "NB", "OVS"
 	Endpoints []string
 	TLS       *tls.Config
-	// Certificate is the file that TLS has our certificate from, for errors.
+	// Certificate is the file of our certificate in TLS, for errors.
 	Certificate string
 	Model       model.ClientDBModel
-	// LeaderOnly keeps to the leader of a clustered database: a write through a follower takes twice as long.
+	// LeaderOnly connects only to the leader of a clustered database: a write through a follower takes twice as long.
 	LeaderOnly bool
-	// Monitor lists what to keep a copy of; none for NB, where every monitor costs the server a scan. One
-	// Monitor call per database: libovsdb purges its cache once per monitor on a reconnect.
+	// Monitor lists the tables and columns to keep a copy of; none for NB, where each monitor costs the server a scan.
+	// There is one Monitor call per database, because libovsdb purges its cache once per monitor when it reconnects.
 	Monitor []client.MonitorOption
-	// Cluster returns the identity of this cluster: every write then asserts that the database belongs to it. It is asked
-	// until it knows; nothing is sent before. nil: writes assert nothing.
+	// Cluster returns the identity of this cluster: every write then asserts that the database belongs to the cluster. It
+	// is called until it succeeds, and nothing is sent before. nil: writes assert nothing.
 	Cluster func(ctx context.Context) (string, error)
-	// Probe is how often a silent server is asked whether it is there; 0: every 10 s.
+	// Probe is the time between two probes of the server; 0: 10 s.
 	Probe time.Duration
 	Log   *slog.Logger
 }
@@ -45,24 +45,24 @@ type DB struct {
 	name      string
 	client    client.Client
 	endpoints *endpoints
-	connected chan struct{} // closed once the first connection stands
-	// model and mapper turn generated models into rows and back. Those of libovsdb's cache are replaced at every
-	// reconnect without a lock; these stay as they were at the first.
+	connected chan struct{} // closed when the first connection is up
+	// model and mapper turn generated models into rows and back. libovsdb replaces those of its cache at each reconnect
+	// without a lock; these are from the first connection.
 	model  model.DatabaseModel
 	mapper mapper.Mapper
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	// cluster is the identity of this cluster, "" without one. It is written before connected is closed. unknown says why it
-	// is not known yet.
+	// cluster is the identity of this cluster, "" without one. It is set before connected is closed. unknown is why the
+	// identity is not known yet.
 	cluster string
 	unknown atomic.Pointer[error]
 	age     age
 
 	mu      sync.Mutex
-	session context.Context // that transactions run in; it ends when the server turns out to be gone
+	session context.Context // of transactions; it ends when a probe finds that the server does not answer
 }
 
-// Time for one attempt to connect, and the pause between two. OVN's raft takes 1-3 s to a new leader.
+// The time for one attempt to connect, and the pause before the next one. OVN's raft has a new leader after 1 to 3 s.
 const (
 	connectTimeout = 5 * time.Second
 	connectPause   = 200 * time.Millisecond
@@ -70,11 +70,11 @@ const (
 
 const defaultProbe = 10 * time.Second
 
-// NoticedWithin is how long [DB.Connected] may go on saying yes when the server is gone without a word: a node that lost its
-// power, or a process that hangs. The end of a server's process closes the connection at once.
+// NoticedWithin is how long [DB.Connected] may still return true when the server does not answer and the connection is
+// not closed: its node lost its power, or its process hangs. When the process ends, the kernel closes the connection.
 const NoticedWithin = defaultProbe + connectTimeout
 
-// Open starts connecting and returns at once; a database that is down now is found when it comes up.
+// Open begins to connect and returns at once. A database that is down is found when it comes up.
 func Open(cfg Config) (*DB, error) {
 	log := logr.FromSlogHandler(cfg.Log.With("db", cfg.Name).Handler())
 	opts := []client.Option{
@@ -107,7 +107,7 @@ func Open(cfg Config) (*DB, error) {
 	return d, nil
 }
 
-// connect tries until the first connection stands; from then on libovsdb reconnects.
+// connect tries until the first connection is up; from then on libovsdb reconnects.
 func (d *DB) connect(ctx context.Context, cfg Config) {
 	for said := false; ; said = true {
 		err := d.tryConnect(ctx, cfg)
@@ -117,7 +117,7 @@ func (d *DB) connect(ctx context.Context, cfg Config) {
 			return
 		}
 		if !said {
-			cfg.Log.Warn("database not reachable, trying on", "db", cfg.Name, "endpoints", cfg.Endpoints, "err", err)
+			cfg.Log.Warn("database not reachable; trying again", "db", cfg.Name, "endpoints", cfg.Endpoints, "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -146,9 +146,9 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// probe finds a server that is gone without a word (a node that lost its power). libovsdb can do it too
-// (WithInactivityCheck), but as of v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect
-// while a transaction waits for its answer.
+// probe finds a server that does not answer while the connection stays open. libovsdb has such a probe
+// (WithInactivityCheck), but v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect while
+// a transaction waits for its answer.
 func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Duration) {
 	for {
 		for d.answers(ctx, every) {
@@ -157,16 +157,16 @@ func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Durat
 		if ctx.Err() != nil {
 			return
 		}
-		d.mu.Lock() // what begins now is for the next connection, which libovsdb makes
+		d.mu.Lock() // transactions that begin now are for the next connection, which libovsdb makes
 		d.client.Disconnect()
 		d.session, end = context.WithCancel(ctx)
 		d.mu.Unlock()
 	}
 }
 
-// answers asks the server after a while whether it is there, with a transaction that reads the row of the owner, if there is
-// one: libovsdb's Echo looks at an answer that comes too late while it is being written. A connection that is known to be down is
-// not asked.
+// answers waits, and then probes the server with a transaction, which reads the row of the owner if this process has a
+// cluster. libovsdb's Echo has a data race with an answer that comes too late. While the connection is down, nothing
+// is sent.
 func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -208,17 +208,19 @@ func (d *DB) WaitConnected(ctx context.Context) error {
 	return err
 }
 
-// Connected tells whether the connection stands, as far as is known: see [NoticedWithin].
+// Connected tells whether the connection is up, as far as is known: see [NoticedWithin]. It waits for a running
+// attempt to connect.
 func (d *DB) Connected() bool {
 	select {
 	case <-d.connected:
-		return d.client.Connected()
+		// libovsdb's Connected stays true after the server has closed the connection; the endpoint does not.
+		return d.client.Connected() && d.client.CurrentEndpoint() != ""
 	default:
 		return false
 	}
 }
 
-// Answers asks the server whether it is there now, and whether its database belongs to this cluster.
+// Answers returns an error unless the server answers now and its database belongs to this cluster.
 func (d *DB) Answers(ctx context.Context) error {
 	_, err := d.Transact(ctx, nil)
 	if err == nil {
@@ -235,10 +237,10 @@ func (d *DB) Answers(ctx context.Context) error {
 	return fmt.Errorf("%s database does not answer", d.name)
 }
 
-// Client is libovsdb's client, for its copy of what Config.Monitor names. Use it only after WaitConnected.
+// Client is libovsdb's client, which has the copy that Config.Monitor asks for. Use it only after WaitConnected.
 func (d *DB) Client() client.Client { return d.client }
 
-// Refused is the database's own no to a transaction: nothing of it was done.
+// Refused says that the database refused a transaction: nothing was written.
 type Refused struct {
 	Index   int    // of the operation; the number of operations when the commit as a whole was refused
 	Reason  string // RFC 7047 section 3.1 and ovsdb-server(7), like "timed out", "duplicate uuid"
@@ -247,8 +249,8 @@ type Refused struct {
 
 // Reasons that callers tell apart.
 const (
-	ReasonTimedOut   = "timed out"            // a wait did not hold
-	ReasonDuplicate  = "duplicate uuid"       // an inserted row's key is there already
+	ReasonTimedOut   = "timed out"            // the condition of a wait was false
+	ReasonDuplicate  = "duplicate uuid"       // the key of an inserted row exists
 	ReasonConstraint = "constraint violation" // at the commit: an index, such as a port's name
 )
 
@@ -256,12 +258,12 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("refused at operation %d: %s: %s", r.Index, r.Reason, r.Details)
 }
 
-// ErrUnknownOutcome says that the connection was lost after a transaction was sent: it may have been committed or not.
+// ErrUnknownOutcome says that the connection was lost after a transaction was sent: it may be committed or not.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// Transact runs the operations as one transaction. The error is a *Refused when the database said no, an *Unreachable
-// when nothing was sent, and wraps ErrUnknownOutcome when the database said nothing. A transaction that writes is a
-// *NotOwner when the database does not belong to this cluster.
+// Transact runs the operations as one transaction. The error is a *Refused when the database refused it, an
+// *Unreachable when nothing was sent, and wraps ErrUnknownOutcome when the answer was lost. A write to a database that
+// does not belong to this cluster is a *NotOwner.
 func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if err := d.WaitConnected(ctx); err != nil {
 		return nil, err
@@ -289,15 +291,16 @@ func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 		if r.Error == "" {
 			continue
 		}
-		// What the server says of itself and not of our operations (RFC 7047 section 3.1 has no closed list:
-		// "cluster error", "I/O error", …) leaves the outcome open.
+		// The outcome is unknown after an error of the server itself, and not of our operations: "cluster error", "I/O
+		// error" and others (RFC 7047, section 3.1, has no closed list).
 		if i >= len(ops) && r.Error != ReasonConstraint && r.Error != "referential integrity violation" {
 			return nil, fmt.Errorf("%s database: %w: %s: %s", d.name, ErrUnknownOutcome, r.Error, r.Details)
 		}
 		return nil, &Refused{Index: i, Reason: r.Error, Details: r.Details}
 	}
 	if len(results) < len(ops) {
-		return nil, fmt.Errorf("%s database: %w: %d results for %d operations", d.name, ErrUnknownOutcome, len(results), len(ops))
+		return nil, fmt.Errorf("%s database: %w: %d results for %d operations",
+			d.name, ErrUnknownOutcome, len(results), len(ops))
 	}
 	return results, nil
 }

@@ -102,25 +102,11 @@ func TestPausedServerIsAnUnknownOutcome(t *testing.T) {
 // made anew.
 func TestProbeFindsAHangingServer(t *testing.T) {
 	s := startWithPort(t)
-	model, err := nb.FullDatabaseModel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := ovndbtest.StartProxy(t, s.Endpoint())
-	db, err := ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: []string{p.Endpoint()}, Model: model, Probe: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
 	ctx := withTimeout(t, 2*time.Minute)
-	if err := db.WaitConnected(ctx); err != nil {
-		t.Fatal(err)
-	}
+	db := probing(t, ctx, ovndbtest.StartProxy(t, s.Endpoint()).Endpoint(), 50*time.Millisecond)
 	s.Pause()
 	begin := time.Now()
-	_, err = db.Transact(ctx, insertPort(t, db, nobody, "second"))
+	_, err := db.Transact(ctx, insertPort(t, db, nobody, "second"))
 	if !errors.Is(err, ovndb.ErrUnknownOutcome) || ctx.Err() != nil {
 		t.Errorf("error %v after %v, want an unknown outcome", err, time.Since(begin))
 	}
@@ -130,6 +116,43 @@ func TestProbeFindsAHangingServer(t *testing.T) {
 	}
 	if err != nil {
 		t.Errorf("after it went on: %v", err)
+	}
+}
+
+// probing is a connection that is up, with a time between two probes.
+func probing(t *testing.T, ctx context.Context, endpoint string, period time.Duration) *ovndb.DB {
+	t.Helper()
+	model, err := nb.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: []string{endpoint}, Model: model, Probe: period, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if err := db.WaitConnected(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// The end of the server ends the connection at once: no probe is needed to notice it.
+func TestConnectedUntilTheServerEnds(t *testing.T) {
+	s := startWithPort(t)
+	ctx := withTimeout(t, 2*time.Minute)
+	db := probing(t, ctx, s.Endpoint(), time.Hour)
+	if !db.Connected() {
+		t.Error("not connected after WaitConnected")
+	}
+	s.Kill()
+	for db.Connected() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond) // polls: nothing announces the end of the connection
+	}
+	if db.Connected() {
+		t.Error("still connected to a server that has ended")
 	}
 }
 

@@ -32,8 +32,8 @@ func TestKeysStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// Open vSwitch's C library takes the first 32 bits of a UUID as its hash: rows whose keys share them share one bucket. The
-// keys of one network share no first word at all, and those of many networks share about as few as random keys do.
+// Open vSwitch's C library takes the first 32 bits of a UUID as its hash: rows whose keys share them share one bucket.
+// The keys of one network share no first word at all, and those of many networks share about as few as random keys do.
 func TestKeysSpread(t *testing.T) {
 	addresses := func(book string, n int) []string {
 		var keys []string

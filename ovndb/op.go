@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// The guards. The database refuses the transaction at a guard's index when what it asserts does not hold. Their
-// odd form (until "!=" for absence) has a reason: libovsdb drops an empty "rows", and the server then refuses.
+// A guard is an operation that asserts something: if that is false, the database refuses the transaction at the index
+// of the guard. Absence is asserted with until "!=", because libovsdb omits an empty "rows", which the server refuses.
 
 // Present asserts that the row exists.
 func Present(table, uuid string) ovsdb.Operation { return wait(table, uuid, ovsdb.WaitConditionEqual) }
@@ -36,10 +36,12 @@ func HasMap(table, uuid, column string, pairs map[string]string) ovsdb.Operation
 	return op
 }
 
-// AllWith asserts that the rows whose map column has the pair are these.
+// AllWith asserts that these rows, and no others, have the pair in a map column.
 func AllWith(table, column, key, value string, uuids []string) ovsdb.Operation {
 	op := wait(table, "", ovsdb.WaitConditionEqual)
-	op.Where = []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, Map(map[string]string{key: value}))}
+	op.Where = []ovsdb.Condition{
+		ovsdb.NewCondition(column, ovsdb.ConditionIncludes, Map(map[string]string{key: value})),
+	}
 	op.Rows = make([]ovsdb.Row, len(uuids))
 	for i, uuid := range uuids {
 		op.Rows[i] = ovsdb.Row{"_uuid": ovsdb.UUID{GoUUID: uuid}}
@@ -47,7 +49,7 @@ func AllWith(table, column, key, value string, uuids []string) ovsdb.Operation {
 	return op
 }
 
-// AtLeast waits, up to a time, until a number of the row is not less.
+// AtLeast waits, at most so long, until a column of the row has at least the value.
 func AtLeast(table, uuid, column string, value int, atMost time.Duration) ovsdb.Operation {
 	op, ms := wait(table, uuid, ovsdb.WaitConditionEqual), int(atMost.Milliseconds())
 	op.Timeout = &ms
@@ -63,7 +65,7 @@ func wait(table, uuid string, until ovsdb.WaitCondition) ovsdb.Operation {
 	}
 }
 
-// Select reads the row with the key. By _uuid is the one look-up whose cost does not grow with the table.
+// Select reads the row with the key. Only this query has a cost that does not grow with the table.
 func Select(table, uuid string, columns ...string) ovsdb.Operation {
 	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: byUUID(uuid), Columns: columns}
 }
@@ -89,13 +91,15 @@ func Link(table, uuid, column string, members ...string) ovsdb.Operation {
 	return mutate(table, byUUID(uuid), column, ovsdb.MutateOperationInsert, members)
 }
 
-// Unlink takes a row key out of the set column of whichever row has it: the parent need not be known.
+// Unlink removes a row key from the set column of the row that has it: the caller need not know the parent.
 func Unlink(table, column, member string) ovsdb.Operation {
 	where := []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, UUIDs([]string{member}))}
 	return mutate(table, where, column, ovsdb.MutateOperationDelete, []string{member})
 }
 
-func mutate(table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string) ovsdb.Operation {
+func mutate(
+	table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string,
+) ovsdb.Operation {
 	return ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Where: where,
 		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, how, UUIDs(members))}}
 }
@@ -131,8 +135,8 @@ func byUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
 
-// Insert makes the insert operation of a generated model. The model's UUID is the key that the row gets, or a name for
-// it within the transaction. It takes the server's schema: use it only after WaitConnected.
+// Insert makes the insert operation of a generated model. The model's UUID is the key of the row, or its name within
+// the transaction. Insert needs the server's schema: use it only after WaitConnected.
 func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 	select {
 	case <-d.connected:
@@ -151,7 +155,7 @@ func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 	if err != nil {
 		return ovsdb.Operation{}, err
 	}
-	delete(columns, "_uuid") // the operation has it
+	delete(columns, "_uuid") // the operation has the key
 	op := ovsdb.Operation{Op: ovsdb.OperationInsert, Table: info.Metadata.TableName, Row: columns}
 	if name := key.(string); ovsdb.IsNamedUUID(name) {
 		op.UUIDName = name
@@ -161,8 +165,8 @@ func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 	return op, nil
 }
 
-// Columns is the wire form of all columns of a generated model but its key and those left out. Sets are in one order, so
-// that rows that are alike are deeply equal. Like Insert it takes the server's schema.
+// Columns is the wire form of all columns of a generated model except its key and those in without. Sets are sorted,
+// so equal rows are deeply equal. Like Insert, it needs the server's schema.
 func (d *DB) Columns(row model.Model, without ...string) (ovsdb.Row, error) {
 	info, err := d.model.NewModelInfo(row)
 	if err != nil {
@@ -172,7 +176,7 @@ func (d *DB) Columns(row model.Model, without ...string) (ovsdb.Row, error) {
 	for name, column := range info.Metadata.TableSchema.Columns {
 		value, err := info.FieldByColumn(name)
 		if err != nil || slices.Contains(without, name) {
-			continue // the model has no such field, or it is not asked for
+			continue // the model has no such field, or the column is in without
 		}
 		wire, err := ovsdb.NativeToOvs(column, value)
 		if err != nil {
@@ -186,7 +190,7 @@ func (d *DB) Columns(row model.Model, without ...string) (ovsdb.Row, error) {
 	return columns, nil
 }
 
-// Rows decodes the rows of a select's result into generated models.
+// Rows decodes the rows in the result of a select into generated models.
 func Rows[T any](d *DB, result ovsdb.OperationResult) ([]*T, error) {
 	rows := make([]*T, 0, len(result.Rows))
 	for i := range result.Rows {

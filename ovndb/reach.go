@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Unreachable says that the connection to a database did not stand, so nothing was sent. libovsdb keeps to itself why
-// it cannot connect again, so a DB whose callers wait looks at the endpoints itself.
+// Unreachable says that the connection to a database was down, so nothing was sent. libovsdb does not tell why it
+// cannot reconnect, so a DB checks the endpoints itself while callers wait.
 type Unreachable struct {
 	Database string
 	Failures []Failure // of each endpoint; none: not known
-	ended    error     // of the caller's context; nil: TLS failed at each endpoint, for which nobody needs to wait longer
+	ended    error     // of the caller's context; nil: TLS failed at each endpoint, so waiting is of no use
 }
 
 // Failure is why one endpoint cannot be used.
 type Failure struct {
 	Endpoint string
-	TLS      bool // certificates, keys or protocols do not fit: it does not pass by itself
+	TLS      bool // certificates, keys or protocols do not fit: only a change of the files helps
 	Err      error
 }
 
@@ -40,17 +40,18 @@ func (e *Unreachable) Error() string {
 	return text + ": " + strings.Join(words, "; ")
 }
 
-// Unwrap returns the end of the caller's context, if that is why the wait ended.
+// Unwrap returns the error of the caller's context, if the wait ended with it.
 func (e *Unreachable) Unwrap() error { return e.ended }
 
-// TLS tells whether it is TLS that fails, at one endpoint at least.
+// TLS tells whether TLS fails at one endpoint at least.
 func (e *Unreachable) TLS() bool { return slices.ContainsFunc(e.Failures, Failure.isTLS) }
 
 func (f Failure) isTLS() bool   { return f.TLS }
 func (f Failure) passing() bool { return !f.TLS }
 
-// lookEvery is the time between two looks at the endpoints, and before the first: most connections are back by then.
-const lookEvery = time.Second
+// checkPeriod is the time between two checks of the endpoints, and before the first one: most connections are up again
+// by then.
+const checkPeriod = time.Second
 
 // await waits until up is closed. It ends early when TLS fails at each endpoint.
 func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
@@ -60,9 +61,9 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 	default:
 	}
 	e := &Unreachable{Database: d.name}
-	next := time.NewTimer(lookEvery)
+	next := time.NewTimer(checkPeriod)
 	defer next.Stop()
-	looked := make(chan []Failure, 1)
+	checked := make(chan []Failure, 1)
 	for {
 		select {
 		case <-up:
@@ -72,22 +73,21 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 			return e
 		case <-next.C:
 			since := time.Now()
-			go func() { looked <- d.endpoints.look(since) }()
-		case e.Failures = <-looked:
+			go func() { checked <- d.endpoints.check(since) }()
+		case e.Failures = <-checked:
 			if len(e.Failures) > 0 && !slices.ContainsFunc(e.Failures, Failure.passing) {
 				return e
 			}
-			next.Reset(lookEvery)
+			next.Reset(checkPeriod)
 		}
 	}
 }
 
-// awaitUp waits until the connection stands. libovsdb would wait too, but would not say afterwards that it sent
-// nothing.
+// awaitUp waits until the connection is up. libovsdb would wait too, but would not tell that it sent nothing.
 func (d *DB) awaitUp(ctx context.Context) error {
 	up := make(chan struct{})
 	go func() {
-		for !d.up() { // it waits for an attempt to connect that goes on
+		for !d.Connected() {
 			select {
 			case <-ctx.Done():
 				return
@@ -99,27 +99,23 @@ func (d *DB) awaitUp(ctx context.Context) error {
 	return d.await(ctx, up)
 }
 
-// upEvery is the time between two looks whether the connection stands again.
+// upEvery is the time between two checks whether the connection is up again.
 const upEvery = 20 * time.Millisecond
 
-// up tells whether the connection stands. libovsdb's Connected alone does not: it says so too of a connection that the
-// server ended.
-func (d *DB) up() bool { return d.Connected() && d.client.CurrentEndpoint() != "" }
-
-// endpoints are where a database is.
+// endpoints are the addresses of a database.
 type endpoints struct {
 	all         []string
 	tls         *tls.Config
 	certificate string // the file, for errors
 
 	mu    sync.Mutex
-	began time.Time // of the last look
+	began time.Time // of the last check
 	found []Failure
 }
 
-// look connects to each endpoint once and returns what fails; nothing when one of them answers. It looks for one caller
-// at a time: those that come meanwhile share the next look.
-func (p *endpoints) look(since time.Time) []Failure {
+// check connects to each endpoint once and returns the failures; none when one endpoint answers. One check runs at a
+// time: callers that come meanwhile get the result of the next one.
+func (p *endpoints) check(since time.Time) []Failure {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.began.After(since) {
@@ -129,11 +125,11 @@ func (p *endpoints) look(since time.Time) []Failure {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	failures := make([]Failure, len(p.all))
-	var looks sync.WaitGroup
+	var tries sync.WaitGroup
 	for i, endpoint := range p.all {
-		looks.Go(func() { failures[i] = p.try(ctx, endpoint) })
+		tries.Go(func() { failures[i] = p.try(ctx, endpoint) })
 	}
-	looks.Wait()
+	tries.Wait()
 	p.found = failures
 	if slices.ContainsFunc(failures, func(f Failure) bool { return f.Err == nil }) {
 		p.found = nil
@@ -141,8 +137,8 @@ func (p *endpoints) look(since time.Time) []Failure {
 	return p.found
 }
 
-// try connects to an endpoint and asks the server for an echo (RFC 7047, section 4.1.11): by TLS 1.3 a server tells
-// that it does not accept a certificate in place of its first answer.
+// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11): with TLS 1.3, a server that does not
+// accept the certificate says so instead of its first answer.
 func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"

@@ -93,8 +93,8 @@ var expired = func(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 }
 
-// Trouble with certificates is named with the endpoint, the reason and the file, to a caller who comes first and to one
-// whose connection stood before. It is not waited out.
+// Trouble with certificates is named with the endpoint, the reason and the file, to a caller who comes first and to
+// one whose connection stood before. It is not waited out.
 func TestTLSTroubleIsNamed(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -195,7 +195,7 @@ func TestTLSTroubleOfSeveralEndpoints(t *testing.T) {
 
 // Callers who wait at the same time share their looks at the endpoints: a database that comes back is not met by a
 // herd.
-func TestWaitingCallersShareALook(t *testing.T) {
+func TestWaitingCallersShareACheck(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestWaitingCallersShareALook(t *testing.T) {
 	var looks sync.WaitGroup
 	for range 50 {
 		looks.Go(func() {
-			if failures := e.Look(since); len(failures) != 1 || failures[0].TLS {
+			if failures := e.Check(since); len(failures) != 1 || failures[0].TLS {
 				t.Errorf("failures %v, want one that is none of TLS", failures)
 			}
 		})

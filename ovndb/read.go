@@ -7,10 +7,10 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// readPage is how many rows one transaction reads: the server does nothing else meanwhile.
+// readPage is how many rows one transaction reads: the server serves no other client meanwhile.
 const readPage = 500
 
-// ReadByKey reads the rows that have the keys, page by page. Keys without a row are passed over.
+// ReadByKey reads the rows that have the keys, page by page. Keys without a row are ignored.
 func ReadByKey[T any](ctx context.Context, d *DB, table string, keys []string, columns ...string) ([]*T, error) {
 	var all []*T
 	for page := range slices.Chunk(keys, readPage) {

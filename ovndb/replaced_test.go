@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
-// A database that was wiped, or restored from an older backup, is found out by the probe, once; a server that was restarted on the
-// same database is no news.
+// A database that was wiped, or restored from an older backup, is found out by the probe, once; a server that was
+// restarted on the same database is no news.
 func TestBoundaryReplacedDatabase(t *testing.T) {
 	s := ovndbtest.StartNB(t)
 	leader := connectOf(t, "ours", s.Endpoint())

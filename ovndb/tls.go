@@ -13,22 +13,22 @@ import (
 	"sync"
 )
 
-// TLSConfig says who we are to the server, and who the server has to be.
+// TLSConfig has our certificate, and says which certificates of a server are valid.
 type TLSConfig struct {
 	Certificate, PrivateKey, CACert string // PEM files
-	// ServerNames are the names of which the server's certificate must have one. None: the host of an endpoint, unless
-	// the certificate names no host.
+	// ServerNames are names; the server's certificate must have one of them. None: it must have the host of an endpoint,
+	// unless the certificate names no host.
 	ServerNames []string
-	Endpoints   []string // ssl:HOST:PORT; others are passed over
+	Endpoints   []string // ssl:HOST:PORT; others are ignored
 	Log         *slog.Logger
 }
 
-// TLS makes the configuration of a mutual TLS connection. The files are read again at each handshake, so files that
-// are rotated take effect with the next connection.
+// TLS makes the configuration of a mutual TLS connection. Each handshake reads the files again, so rotated files take
+// effect with the next connection.
 //
-// The server's certificate must be signed by the authority, must be usable by a server (RFC 5280, section 4.2.1.12) and
-// must have a server name. Without ServerNames there is one exception: certificates that ovs-pki(8) makes do not name a
-// host, so they pass by the authority's signature alone, as with OVS's own clients, and the log warns once.
+// The server's certificate must be signed by the authority, must be usable by a server (RFC 5280, section 4.2.1.12)
+// and must have a server name. Without ServerNames there is one exception: certificates that ovs-pki(8) makes do not
+// name a host, so they pass by the authority's signature alone, as with OVS's own clients, and the log warns once.
 func TLS(c TLSConfig) (*tls.Config, error) {
 	load := func() (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(c.Certificate, c.PrivateKey)
@@ -59,8 +59,9 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 			named, err := c.verifyName(state.PeerCertificates[0])
 			if err == nil && !named {
 				warn.Do(func() {
-					c.Log.Warn("the server's certificate does not name the server's host: any certificate of the same authority could be the server's; "+
-						"set the name in the certificate as --nb-server-name", "certificate", state.PeerCertificates[0].Subject.CommonName)
+					c.Log.Warn("the server's certificate does not name the server's host: any certificate of the same authority "+
+						"could be the server's; set the name in the certificate as --nb-server-name",
+						"certificate", state.PeerCertificates[0].Subject.CommonName)
 				})
 			}
 			return err
@@ -89,29 +90,32 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 		between.AddCert(c)
 	}
 	// A certificate without the extension, such as ovs-pki's, passes; one for clients alone does not.
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	return err
 }
 
-// verifyName tells whether the certificate has a server name; without one it is refused, unless it names no host at all
-// and no name is demanded.
+// verifyName tells whether the certificate has a server name. A certificate without one is refused, unless it names no
+// host at all and the configuration has no ServerNames.
 func (c *TLSConfig) verifyName(cert *x509.Certificate) (named bool, err error) {
-	want := c.ServerNames
-	if len(want) == 0 {
-		want = hosts(c.Endpoints)
+	valid := c.ServerNames
+	if len(valid) == 0 {
+		valid = hosts(c.Endpoints)
 	}
-	if slices.ContainsFunc(want, func(name string) bool { return hasName(cert, name) }) {
+	if slices.ContainsFunc(valid, func(name string) bool { return hasName(cert, name) }) {
 		return true, nil
 	}
 	if len(c.ServerNames) == 0 && !namesHost(cert) {
 		return false, nil
 	}
-	return false, fmt.Errorf("the server's certificate is for %s and not for %s: if it is the right server, set one of its names as --nb-server-name",
-		strings.Join(namesOf(cert), ", "), strings.Join(want, ", "))
+	return false, fmt.Errorf("the server's certificate is for %s and not for %s: "+
+		"if it is the right server, set one of its names as --nb-server-name",
+		strings.Join(namesOf(cert), ", "), strings.Join(valid, ", "))
 }
 
-// hasName tells whether a certificate is for a name or an address. One without alternative names goes by its common name,
-// as older certificates of ovs-pki do.
+// hasName tells whether a certificate is for a name or an address. Without alternative names its common name decides,
+// as in older certificates of ovs-pki.
 func hasName(cert *x509.Certificate, name string) bool {
 	if cert.VerifyHostname(name) == nil {
 		return true
@@ -119,16 +123,17 @@ func hasName(cert *x509.Certificate, name string) bool {
 	return !hasAlternatives(cert) && name != "" && cert.Subject.CommonName == name
 }
 
-// namesHost tells whether a certificate names a host. ovs-pki's do not: their one alternative name repeats the common
-// name, which is a label, and they name no usage. A name with a dot is a host's, unless it has a space, as in
-// "a.example id:1", which ovs-pki --unique makes.
+// namesHost tells whether a certificate names a host. Certificates of ovs-pki do not: their one alternative name is
+// their common name, which is a label, and they have no key usage. A name with a dot is the name of a host, unless it
+// has a space, as in "a.example id:1", which ovs-pki --unique makes.
 func namesHost(cert *x509.Certificate) bool {
 	if !hasAlternatives(cert) {
 		return false
 	}
 	cn := cert.Subject.CommonName
-	label := (!strings.Contains(cn, ".") || strings.Contains(cn, " ")) && len(cert.IPAddresses) == 0 && len(cert.URIs) == 0 && len(cert.EmailAddresses) == 0 &&
-		len(cert.ExtKeyUsage) == 0 && len(cert.UnknownExtKeyUsage) == 0 &&
+	label := (!strings.Contains(cn, ".") || strings.Contains(cn, " ")) &&
+		len(cert.IPAddresses)+len(cert.URIs)+len(cert.EmailAddresses) == 0 &&
+		len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) == 0 &&
 		slices.Equal(cert.DNSNames, []string{cn})
 	return !label
 }
@@ -137,7 +142,7 @@ func hasAlternatives(cert *x509.Certificate) bool {
 	return len(cert.DNSNames)+len(cert.IPAddresses)+len(cert.URIs)+len(cert.EmailAddresses) > 0
 }
 
-// namesOf is what a certificate could be known by, for an error.
+// namesOf are the names of a certificate, for an error.
 func namesOf(cert *x509.Certificate) []string {
 	names := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
@@ -149,7 +154,7 @@ func namesOf(cert *x509.Certificate) []string {
 	return names
 }
 
-// hosts are those of ssl endpoints.
+// hosts are the hosts of ssl endpoints.
 func hosts(endpoints []string) []string {
 	var list []string
 	for _, e := range endpoints {

@@ -32,8 +32,8 @@ func named(cn string, alternatives []string, usages ...x509.ExtKeyUsage) func(*x
 	}
 }
 
-// TestBoundaryServerCertificate: of one authority's certificates, the ones that are no server's, or another server's, do
-// not pass for the Northbound database's. A real ovsdb-server poses with each.
+// TestBoundaryServerCertificate: of one authority's certificates, the ones that are no server's, or another server's,
+// do not pass for the Northbound database's. A real ovsdb-server poses with each.
 func TestBoundaryServerCertificate(t *testing.T) {
 	const server, client = x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	const here = "127.0.0.1"

@@ -17,8 +17,8 @@ import (
 const networkPatience = 5 * time.Second
 
 // NotAccepted says that the accepted configuration of a network is not that of the NAD: the NAD was changed, and the
-// controller has not seen the change yet or has refused it. Nothing was written. Config is the accepted configuration, a
-// spec.config.
+// controller has not seen the change yet or has refused it. Nothing was written. Config is the accepted configuration,
+// a spec.config.
 type NotAccepted struct {
 	NAD    string
 	Config string
@@ -55,9 +55,9 @@ func (n *NB) switchIDs(ctx context.Context, key string) (exists bool, ids map[st
 	return true, switches[0].ExternalIDs, nil
 }
 
-// accepted asserts that the network's switch exists and takes ports of this NAD with this configuration, and, of a node
-// switch, that it has this node subnet. Without the guard, the mutation of a switch that is gone "succeeds", and the
-// database deletes the row of the port.
+// accepted asserts that the network's switch exists and takes ports of this NAD with this configuration, and, of a
+// node switch, that it has this node subnet. Without the guard, the mutation of a switch that is gone "succeeds", and
+// the database deletes the row of the port.
 func accepted(n *netmodel.Network) ovsdb.Operation {
 	ids := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
 	if n.Node != "" {
@@ -68,8 +68,8 @@ func accepted(n *netmodel.Network) ovsdb.Operation {
 	return op
 }
 
-// AwaitNetwork waits until the controller has made a network from its NAD. The error is a *NotAccepted when the accepted
-// configuration differs from the NAD.
+// AwaitNetwork waits until the controller has made a network from its NAD. The error is a *NotAccepted when the
+// accepted configuration differs from the NAD.
 func (n *NB) AwaitNetwork(ctx context.Context, request *Request) error {
 	wait := networkWait{nb: n}
 	err := wait.await(ctx, request)

@@ -49,7 +49,8 @@ var notThere = []struct {
 	{"a switch, with the reason", true, "subnets: cannot become that", []bool{false, true}, []string{"shop/blue", "refused: subnets: cannot become that"}},
 }
 
-// A network that is not accepted is waited for once, and then it is an error. A call that ends before is told the same.
+// A network that is not accepted is waited for once, and then it is an error. A call that ends before is told the
+// same.
 func TestNetworkIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	for _, tt := range notThere {
@@ -155,7 +156,8 @@ func TestAcceptedJustNow(t *testing.T) {
 	w.wantPorts(t, o, ports)
 }
 
-// The NAD was changed and the network is what it was: nobody gets a port by the new one, and the error says what counts.
+// The NAD was changed and the network is what it was: nobody gets a port by the new one, and the error says what
+// counts.
 func TestAnotherConfigurationIsInForce(t *testing.T) {
 	tests := []struct {
 		name    string

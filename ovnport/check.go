@@ -21,17 +21,18 @@ func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []ne
 	}
 	row := ports[key]
 	if row == nil || row.ExternalIDs[keySandbox] != sandbox {
-		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "its port %s is not this sandbox's in the Northbound database", key)
+		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod",
+			"its port %s does not belong to this sandbox in the Northbound database", key)
 	}
-	want := []string{mac}
+	expected := []string{mac}
 	for _, a := range addresses {
-		want = append(want, a.Addr().String())
+		expected = append(expected, a.Addr().String())
 	}
-	var got []string
-	if len(row.Addresses) > 0 { // a second element is "unknown"
-		got = strings.Fields(row.Addresses[0])
+	var stored []string
+	if len(row.Addresses) > 0 { // the second address is "unknown"
+		stored = strings.Fields(row.Addresses[0])
 	}
-	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+	if slices.Sort(expected); !slices.Equal(slices.Sorted(slices.Values(stored)), expected) {
 		return conf.Errorf(conf.CodeNotAsMade, "someone changed it there; recreate the pod",
 			"its port %s has the addresses %q in the Northbound database, not its own", row.Name, row.Addresses)
 	}
@@ -46,7 +47,8 @@ func (v *OVS) Check(ctx context.Context, sandbox string, p OVSPort) error {
 		err = v.db.Client().Get(ctx, iface)
 	}
 	if errors.Is(err, client.ErrNotFound) {
-		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod", "its host-side veth %s is not in Open vSwitch", p.HostVeth)
+		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod",
+			"its host-side veth %s is not in Open vSwitch", p.HostVeth)
 	}
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "%w", err)

@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("with the addresses %v: %v", addresses, check("c1"))
 		}
 	}
-	wantCode(t, check("c2"), conf.CodeNotAsMade, p.UUID, "is not this sandbox's")
+	wantCode(t, check("c2"), conf.CodeNotAsMade, p.UUID, "does not belong to this sandbox")
 	for _, addresses := range []any{mac + " 10.1.0.8 fd01::7", mac + " 10.1.0.7", "0a:58:0a:01:00:08 10.1.0.7 fd01::7", "unknown", ovndbtest.Set[string]()} {
 		set(addresses)
 		wantCode(t, check("c1"), conf.CodeNotAsMade, "shop/web-0/net1", "not its own")

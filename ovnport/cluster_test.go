@@ -47,8 +47,8 @@ func (w *world) takenBy(t testing.TB, cluster, adopt string) *ovnport.NB {
 	return n
 }
 
-// An agent writes nothing into an NB that is not its cluster's, and says so with a code; in its own, a pod's ports are one
-// transaction and no more.
+// An agent writes nothing into an NB that is not its cluster's, and says so with a code; in its own, a pod's ports are
+// one transaction and no more.
 func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 	w := newWorld(t)
 	n, m := w.network(t, "blue", netDual), w.network(t, "red", net4)
@@ -97,8 +97,8 @@ func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// A cluster that has adopted an NB releases no port of the one before by a list: neither the controller's look for orphans
-// nor an agent's for what its node has. A DEL, which names a sandbox, does.
+// A cluster that has adopted an NB releases no port of the one before by a list: neither the controller's look for
+// orphans nor an agent's for what its node has. A DEL, which names a sandbox, does.
 func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", netDual)

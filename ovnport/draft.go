@@ -137,8 +137,8 @@ func (d *draft) foreignLeaseMAC() error {
 		"interface %s: MAC %s is not the one of its own address", d.request.Interface, d.request.MAC)
 }
 
-// addMACClaim claims a fixed MAC. A MAC with the form of a MAC that is made from a lease is only for the port with that
-// lease: nothing would keep this MAC from a pod that gets the lease later.
+// addMACClaim claims a fixed MAC. A MAC with the form of a MAC that is made from a lease is only for the port with
+// that lease: nothing would keep this MAC from a pod that gets the lease later.
 func (d *draft) addMACClaim() error {
 	request := &d.request
 	made, wide := d.leaseMAC()
@@ -156,8 +156,8 @@ func (d *draft) addMACClaim() error {
 	return nil
 }
 
-// adopt gives the draft the reservations of a row of its name, if they satisfy the request. So a pod keeps its addresses
-// in a new sandbox.
+// adopt gives the draft the reservations of a row of its name, if they satisfy the request. So a pod keeps its
+// addresses in a new sandbox.
 func (d *draft) adopt(row *nb.LogicalSwitchPort) bool {
 	if row.ExternalIDs[keyNetwork] != d.request.Network.ID() || len(row.Addresses) == 0 {
 		return false

@@ -13,8 +13,8 @@ import (
 // with other pods (in a nearly full subnet, for example) makes the database refuse again.
 const maxAttempts = 64
 
-// Supersedes tells whether the calling sandbox may take a port over from an older owner of the same name; nil means yes.
-// The caller reads the live pod for that.
+// Supersedes tells whether the calling sandbox may take a port over from an older owner of the same name; nil means
+// yes. The caller reads the live pod for that.
 type Supersedes func(ctx context.Context, older Owner) error
 
 // Ensure gives a pod its ports: all of them in one transaction, or none. A second call for the same sandbox finds them
@@ -74,8 +74,8 @@ func (n *NB) newEnsureCall(o Owner, drafts []*draft, supersedes Supersedes) *ens
 	return &ensureCall{NB: n, owner: o, supersedes: supersedes, drafts: drafts, network: networkWait{nb: n}}
 }
 
-// separateReservations gives a dynamic reservation its next candidate as long as another reservation of the pod has the
-// same key. Two fixed ones with the same key are an error: the database would refuse each attempt.
+// separateReservations gives a dynamic reservation its next candidate as long as another reservation of the pod has
+// the same key. Two fixed ones with the same key are an error: the database would refuse each attempt.
 func (e *ensureCall) separateReservations() error {
 	for _, d := range e.drafts {
 		for i := range d.reservations {

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
 )
 
-// AwaitFlows waits until ovn-controller has installed the flows of every OVS port. The error has code 106 and names the
-// program that is behind.
+// AwaitFlows waits until ovn-controller has installed the flows of every OVS port. The error has code 106 and names
+// the program that is behind.
 func (v *OVS) AwaitFlows(ctx context.Context, ports []OVSPort) error {
 	v.listen.Do(func() {
 		v.db.Client().Cache().AddEventHandler(&cache.EventHandlerFuncs{
@@ -101,9 +101,11 @@ func (n *NB) Explain(ctx context.Context, sandbox string, e *NoFlows) error {
 		return conf.Errorf(conf.CodePodGone, "a newer sandbox of the pod has taken it over",
 			"port %s does not belong to this sandbox any more", e.Port.PortName)
 	case row.Up == nil:
-		return conf.Errorf(conf.CodeNoFlows, "is ovn-northd running and connected?", "%w: ovn-northd is behind, it has not seen the port", e)
+		return conf.Errorf(conf.CodeNoFlows, "is ovn-northd running and connected?",
+			"%w: ovn-northd is behind, it has not seen the port", e)
 	default:
-		return conf.Errorf(conf.CodeNoFlows, "is ovn-controller running on this node and connected to the Southbound database?",
+		return conf.Errorf(conf.CodeNoFlows,
+			"is ovn-controller running on this node and connected to the Southbound database?",
 			"%w: ovn-controller of this node is behind", e)
 	}
 }

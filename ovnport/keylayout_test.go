@@ -117,8 +117,8 @@ func BenchmarkKeyLayout(b *testing.B) {
 	})
 }
 
-// BenchmarkNorthd compares how long ovn-northd takes from one more port in NB to its Port_Binding, with 10,000 ports on
-// one network. Measure at least 20 ports: -benchtime=20x.
+// BenchmarkNorthd compares how long ovn-northd takes from one more port in NB to its Port_Binding, with 10,000 ports
+// on one network. Measure at least 20 ports: -benchtime=20x.
 func BenchmarkNorthd(b *testing.B) {
 	spread, shared := keyLayouts(b, 10_000)
 	southbound := map[*keyLayout]*ovndbtest.Server{}

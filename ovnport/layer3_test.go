@@ -122,8 +122,8 @@ func TestPortsAreOnTheirNodesSwitch(t *testing.T) {
 	w.wantOn(t, views[1], second...)
 }
 
-// A node's part is not what its agent knows: nothing is written, whatever else the pod asks for, and the caller is told to
-// look again. Nothing is waited for.
+// A node's part is not what its agent knows: nothing is written, whatever else the pod asks for, and the caller is
+// told to look again. Nothing is waited for.
 func TestNodesPartIsNotAsItWas(t *testing.T) {
 	const nad = "shop/l3"
 	tests := []struct {
@@ -182,8 +182,8 @@ func TestOtherMarksOfANodesPart(t *testing.T) {
 	w.wantOn(t, views[0], ports...)
 }
 
-// A pod that comes back under its name on another node gets an address of that node's block: what the older one has there
-// goes, and with it the claims.
+// A pod that comes back under its name on another node gets an address of that node's block: what the older one has
+// there goes, and with it the claims.
 func TestPodComesFromAnotherNode(t *testing.T) {
 	w := newWorld(t)
 	views := w.layer3(t, netBlocksDual, 2)
@@ -211,8 +211,8 @@ func TestBlockIsFull(t *testing.T) {
 	w.wantOn(t, views[1], mustEnsure(t, w.nb, on(2, "late", "sandbox-late"), want(views[1], "net1"))...)
 }
 
-// Addresses are the network's: one that is held is held on all nodes. A MAC that is made from a lease is the switch's: two
-// nodes may have the same, for the lower bits of their blocks' addresses are alike.
+// Addresses are the network's: one that is held is held on all nodes. A MAC that is made from a lease is the switch's:
+// two nodes may have the same, for the lower bits of their blocks' addresses are alike.
 func TestWhatNodesShare(t *testing.T) {
 	w := newWorld(t)
 	views := w.layer3(t, netBlocks6, 2)

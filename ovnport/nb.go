@@ -17,7 +17,7 @@ type NB struct {
 	db *ovndb.DB
 }
 
-// NewNB takes the connection that all pods of a node share.
+// NewNB takes the connection, which all pods of a node use.
 func NewNB(db *ovndb.DB) *NB { return &NB{db: db} }
 
 // Answers returns an error unless the database answers now.

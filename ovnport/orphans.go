@@ -32,7 +32,9 @@ type orphan struct{ key, sandbox string }
 
 // NewOrphans takes list, which lists all pods and nodes. list fails when it cannot read all of them, and what it reads
 // is no older than its call. mayWrite is asked before each release.
-func NewOrphans(nb *NB, list func(ctx context.Context) (Gone, error), mayWrite func() error, log *slog.Logger) *Orphans {
+func NewOrphans(
+	nb *NB, list func(ctx context.Context) (Gone, error), mayWrite func() error, log *slog.Logger,
+) *Orphans {
 	return &Orphans{nb: nb, list: list, mayWrite: mayWrite, log: log}
 }
 

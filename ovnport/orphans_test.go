@@ -206,7 +206,8 @@ func TestOrphanChangesHandsBeforeItsRelease(t *testing.T) {
 	w.wantPorts(t, newer, taken) // and the other orphan is gone
 }
 
-// A pod that is made while the pods are listed may be in the nodes are not listed yet: its port is not in the list of ports either.
+// A pod that is made while the pods are listed may be in the nodes are not listed yet: its port is not in the list of
+// ports either.
 func TestOrphansListPortsFirst(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", netDual)

@@ -39,7 +39,8 @@ func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort) error {
 	}
 	failpoint.Hit("ovs-committed")
 	if err != nil {
-		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?", "add ports to bridge %s: %w", v.bridge, err)
+		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?",
+			"add ports to bridge %s: %w", v.bridge, err)
 	}
 	return nil
 }
@@ -187,15 +188,16 @@ func (v *OVS) clearOlder(ctx context.Context, ports []OVSPort) ([]ovsdb.Operatio
 	return ops, nil
 }
 
-// deletion is of OVS ports that are gone from the database, and perhaps not yet from ovs-vswitchd: ovs-vswitchd has closed
-// them when cur_cfg has reached the value that next_cfg was raised to (ovs-vsctl(8) waits for its changes in this way).
+// deletion is of OVS ports that are gone from the database, and perhaps not yet from ovs-vswitchd: ovs-vswitchd has
+// closed them when cur_cfg has reached the value that next_cfg was raised to (ovs-vsctl(8) waits for its changes in
+// this way).
 type deletion struct {
 	root string
 	cfg  int
 }
 
-// Delete deletes every OVS port of a sandbox. It reads the rows from the database: the copy is empty for a moment after a
-// reconnect.
+// Delete deletes every OVS port of a sandbox. It reads the rows from the database: the copy is empty for a moment
+// after a reconnect.
 func (v *OVS) Delete(ctx context.Context, sandbox string) error {
 	results, err := v.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid"),
@@ -239,9 +241,9 @@ func (v *OVS) Delete(ctx context.Context, sandbox string) error {
 	return nil
 }
 
-// AwaitDeleted waits until ovs-vswitchd has closed the OVS ports that this agent deleted of the sandbox. New links have the
-// same names: if ovs-vswitchd is behind, it applies the pending change of an old link to the new one, and sets that down,
-// or keeps the old link in the place of the new one.
+// AwaitDeleted waits until ovs-vswitchd has closed the OVS ports that this agent deleted of the sandbox. New links
+// have the same names: if ovs-vswitchd is behind, it applies the pending change of an old link to the new one, and
+// sets that down, or keeps the old link in the place of the new one.
 func (v *OVS) AwaitDeleted(ctx context.Context, sandbox string) error {
 	v.mu.Lock()
 	d, ok := v.deletions[sandbox]

@@ -29,8 +29,8 @@ func (n *node) plug(t *testing.T, o ovnport.Owner, interfaces ...string) (all []
 	return all
 }
 
-// foreign makes interfaces that are nobody's of ours: of OVN, of the node, of another project that uses OVN's words, and ones
-// that have only a part of ours.
+// foreign makes interfaces that are nobody's of ours: of OVN, of the node, of another project that uses OVN's words,
+// and ones that have only a part of ours.
 func (n *node) foreign(t *testing.T) {
 	t.Helper()
 	n.tunnel(t, "ovn-2", "chassis-2@192.0.2.2", "up")
@@ -85,7 +85,8 @@ func TestPlugged(t *testing.T) {
 	}
 }
 
-// The names that Open vSwitch has may be anybody's: one that is not a port's of ours names no pod, and is ours all the same.
+// The names that Open vSwitch has may be anybody's: one that is not a port's of ours names no pod, and is ours all the
+// same.
 func TestPluggedUnderOddNames(t *testing.T) {
 	for name, want := range map[string]ovnport.OwnedOVSPort{
 		"shop/web-1/net1": {Namespace: "shop", Pod: "web-1"},
@@ -166,8 +167,8 @@ func leased(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.OwnedPort) {
 	return all
 }
 
-// A node's leases are found with their claims and their owners, among those of other nodes and among ports of others, by one
-// question.
+// A node's leases are found with their claims and their owners, among those of other nodes and among ports of others,
+// by one question.
 func TestLeasesOf(t *testing.T) {
 	w := newWorld(t)
 	n, m := w.network(t, "blue", netDual), w.network(t, "red", net4)

@@ -15,7 +15,8 @@ func ExplainNotOwner(err error) error {
 	case !ok:
 		return err
 	case no.Owner == "":
-		return conf.Errorf(conf.CodeTryAgain, "ovn-multinet-controller takes NB when it leads: is it running, what does its log say?", "%w", no)
+		return conf.Errorf(conf.CodeTryAgain,
+			"ovn-multinet-controller takes NB when it leads: is it running, what does its log say?", "%w", no)
 	}
 	return conf.Errorf(conf.CodeTryAgain,
 		"give the agent the NB of its own cluster (--nb-endpoints); where its cluster takes the place of cluster "+no.Owner+

@@ -89,7 +89,8 @@ func holder(row *nb.LogicalSwitchPort) string {
 	if row.ExternalIDs[keySandbox] == "" {
 		return "port " + row.Name + ", which is not ours"
 	}
-	return row.ExternalIDs[keyNamespace] + "/" + row.ExternalIDs[keyPod] + " (interface " + row.ExternalIDs[keyInterface] + ")"
+	ids := row.ExternalIDs
+	return ids[keyNamespace] + "/" + ids[keyPod] + " (interface " + ids[keyInterface] + ")"
 }
 
 // portRow is the row of a port. northd handles static addresses, with port security of the same addresses, without a
@@ -97,12 +98,12 @@ func holder(row *nb.LogicalSwitchPort) string {
 func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	words := []string{d.mac().String()}
 	claims := make([]string, 0, len(d.reservations)-1)
-	for i, p := range d.reservations {
-		if p.addr.IsValid() {
-			words = append(words, p.addr.Addr().String())
+	for i, r := range d.reservations {
+		if r.addr.IsValid() {
+			words = append(words, r.addr.Addr().String())
 		}
 		if i > 0 {
-			claims = append(claims, p.key)
+			claims = append(claims, r.key)
 		}
 	}
 	addresses := strings.Join(words, " ")
@@ -128,10 +129,12 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 
 // claimRow is the row of the claim on the i-th reservation of a port.
 func claimRow(o *Owner, d *draft, i int) *nb.Copp {
-	p := &d.reservations[i]
+	r := &d.reservations[i]
 	row := &nb.Copp{
-		UUID: p.key, Name: "ovn-multinet " + d.request.Network.ID() + " " + p.String(),
-		ExternalIDs: map[string]string{keyNetwork: d.request.Network.ID(), keyPort: d.key(), keyPortName: d.name, keyNode: o.Node},
+		UUID: r.key, Name: "ovn-multinet " + d.request.Network.ID() + " " + r.String(),
+		ExternalIDs: map[string]string{
+			keyNetwork: d.request.Network.ID(), keyPort: d.key(), keyPortName: d.name, keyNode: o.Node,
+		},
 	}
 	mark, value := bookMark(d.request.Network)
 	row.ExternalIDs[mark] = value

@@ -17,8 +17,8 @@ type Keys struct {
 	Claims []string `json:"claims,omitempty"`
 }
 
-// Release deletes the ports that belong to the sandbox, with their claims, in one transaction. It is no error if a port
-// is gone or belongs to another sandbox by now.
+// Release deletes the ports that belong to the sandbox, with their claims, in one transaction. It is no error if a
+// port is gone or belongs to another sandbox by now.
 func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 	for range maxAttempts {
 		if len(ports) == 0 {
@@ -43,8 +43,8 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 	return fmt.Errorf("ports of sandbox %.12s were not released in %d attempts", sandbox, maxAttempts)
 }
 
-// deleteOps removes each port from the switch that has it; the database deletes the row with its last reference. A claim
-// is deleted only if it names the port.
+// deleteOps removes each port from the switch that has it; the database deletes the row with its last reference. A
+// claim is deleted only if it names the port.
 func deleteOps(sandbox string, ports []Keys) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, p := range ports {
@@ -84,8 +84,8 @@ func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Ke
 	return ours, nil
 }
 
-// ReleaseSandbox releases every port of a sandbox whose keys are unknown: its ADD ended before the plugin received them.
-// The server scans all ports.
+// ReleaseSandbox releases every port of a sandbox whose keys are unknown: its ADD ended before the plugin received
+// them. The server scans all ports.
 func (n *NB) ReleaseSandbox(ctx context.Context, sandbox string) error {
 	find := []ovsdb.Operation{
 		ovndb.SelectWith(nb.LogicalSwitchPortTable, "external_ids", keySandbox, sandbox, "_uuid", "external_ids"),

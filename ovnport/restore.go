@@ -17,7 +17,7 @@ import (
 const readPage = 250
 
 // Incomplete returns the names of the sandbox's ports that NB has lost, at least in part: the row is missing, another
-// sandbox owns it, or the row of a claim is missing. Incomplete looks rows up by key; the server scans no table.
+// sandbox owns it, or the row of a claim is missing. Incomplete reads rows by key; the server scans no table.
 func (n *NB) Incomplete(ctx context.Context, sandbox string, ports []Port) (map[string]bool, error) {
 	var keys []string
 	for _, p := range ports {
@@ -60,10 +60,10 @@ var ErrSuperseded = errors.New("another sandbox of the pod has the port")
 // ErrNetworkChanged says that the accepted configuration gives the port other keys than it had.
 var ErrNetworkChanged = errors.New("the network is not what it was when the port was made")
 
-// Restore inserts rows of a port that NB has lost: its database was restored from a backup, rebuilt, or changed by hand.
-// request has the accepted network, and all addresses and the MAC that the port had; had is the port with its keys. The
-// rows get the same keys. The error is an *InUse when an address has another holder by now. supersedes returns an error,
-// such as ErrSuperseded, if an older owner of the port's name keeps the row.
+// Restore inserts rows of a port that NB has lost: its database was restored from a backup, rebuilt, or changed by
+// hand. request has the accepted network, and all addresses and the MAC that the port had; had is the port with its
+// keys. The rows get the same keys. The error is an *InUse when an address has another holder by now. supersedes
+// returns an error, such as ErrSuperseded, if an older owner of the port's name keeps the row.
 func (n *NB) Restore(ctx context.Context, o Owner, request Request, had Port, supersedes Supersedes) error {
 	d, err := newDraft(&o, request)
 	if err != nil {

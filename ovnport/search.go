@@ -84,15 +84,16 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// Ensure writes the first candidates without a look-up. After blindTries of them were in use, the next one is likely to be
-// in use too, so candidates are looked up in batches first: 64 look-ups by key cost little more than one.
+// Ensure writes the first candidates without a read. After blindTries of them were in use, the next one is likely to
+// be in use too, so candidates are read in batches first: 64 reads by key cost little more than one.
 const (
 	blindTries = 2
 	batchSize  = 64
 )
 
-// nextCandidate gives a dynamic reservation its next candidate. The size of the answer does not depend on the number of
-// ports, unless two candidates and a whole batch are in use: the subnet is nearly full then, and its ports are read.
+// nextCandidate gives a dynamic reservation its next candidate. The size of the answer does not depend on the number
+// of ports, unless two candidates and a whole batch are in use: the subnet is nearly full then, and its ports are
+// read.
 func (e *ensureCall) nextCandidate(ctx context.Context, d *draft, r *reservation) error {
 	if r.search.exhausted() {
 		return e.readBook(ctx, d, r)
@@ -164,8 +165,8 @@ func (e *ensureCall) readBook(ctx context.Context, d *draft, r *reservation) err
 		}
 	}
 	for _, claim := range claims {
-		// A claim whose port is gone does not count: Ensure deletes the claim when it tries the address. A shared claim names
-		// no port.
+		// A claim whose port is gone does not count: Ensure deletes the claim when it tries the address. A shared claim
+		// names no port.
 		if port := claim.ExternalIDs[keyPort]; port == "" || used[port] {
 			used[claim.UUID] = true
 		}

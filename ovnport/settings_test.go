@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// The node's settings are not told from the old copy while its database is down: the error says who is away, before the call's
-// time is over. After a restart they are told again.
+// The node's settings are not told from the old copy while its database is down: the error says who is away, before
+// the call's time is over. After a restart they are told again.
 func TestSettingsWithoutADatabase(t *testing.T) {
 	s := ovndbtest.StartOVS(t)
 	s.VSCtl("add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// settle finds out why the database refused the transaction, and changes the drafts for the next attempt. An error says
-// why another attempt is of no use.
+// settle finds out why the database refused the transaction, and changes the drafts for the next attempt. An error
+// says why another attempt is of no use.
 func (e *ensureCall) settle(ctx context.Context, refused *ovndb.Refused, t *txn) error {
 	if request := t.networks[refused.Index]; request != nil {
 		return e.network.await(ctx, request)
@@ -89,8 +89,9 @@ func (e *ensureCall) settleDraft(
 	return nil
 }
 
-// settleClaim reads the port of a claim that is in the way. The port may be an older port of the draft's name. The port
-// may be gone, deleted by hand for example, also if another port has its key now: then the claim is stale and deleted.
+// settleClaim reads the port of a claim that is in the way. The port may be an older port of the draft's name. The
+// port may be gone, deleted by hand for example, also if another port has its key now: then the claim is stale and
+// deleted.
 func (e *ensureCall) settleClaim(ctx context.Context, d *draft, claim *nb.Copp) (settled bool, err error) {
 	key := claim.ExternalIDs[keyPort]
 	ports, _, err := e.read(ctx, []string{key})

@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// The owner of a pod reads that it is TLS, where, and what to do, while the pod's call has time left. Nothing was sent,
-// so nothing is to be released.
+// The owner of a pod reads that it is TLS, where, and what to do, while the pod's call has time left. Nothing was
+// sent, so nothing is to be released.
 func TestEnsureWithoutTLS(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

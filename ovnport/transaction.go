@@ -73,7 +73,8 @@ func (e *ensureCall) insertClaim(t *txn, d *draft, i int) error {
 	return nil
 }
 
-// takeOver makes this sandbox the owner of an older sandbox's port. Addresses and claims stay; the claims name this node.
+// takeOver makes this sandbox the owner of an older sandbox's port. Addresses and claims stay; the claims name this
+// node.
 func (e *ensureCall) takeOver(t *txn, d *draft) {
 	row := portRow(&e.owner, d)
 	t.add(owned(d.key(), d.stored.ExternalIDs[keySandbox]),

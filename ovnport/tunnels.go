@@ -10,12 +10,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
 )
 
-// Alive returns the chassis that this node's tunnels reach by BFD. OVN has tunnels watched only between the nodes that
-// may have a gateway and those that use it.
+// Alive returns the chassis that answer by BFD on this node's tunnels. OVN runs BFD only between the nodes that may
+// have a gateway and the nodes that use it.
 func (v *OVS) Alive(ctx context.Context) (map[string]bool, error) {
-	up := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: vswitch.InterfaceTable, Columns: []string{"name"}, Where: []ovsdb.Condition{
-		ovsdb.NewCondition("bfd_status", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{"state": "up"}))}}
-	results, err := v.db.Transact(ctx, []ovsdb.Operation{up})
+	results, err := v.db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(vswitch.InterfaceTable, "bfd_status", "state", "up", "name"),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func (v *OVS) Alive(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The port of a tunnel is called like its interface and says whose it is.
+	// The Port row of a tunnel has the name of its interface, and names the chassis at the other end.
 	ops := make([]ovsdb.Operation, len(tunnels))
 	for i, t := range tunnels {
 		ops[i] = ovsdb.Operation{Op: ovsdb.OperationSelect, Table: vswitch.PortTable, Columns: []string{"external_ids"},
@@ -40,7 +40,7 @@ func (v *OVS) Alive(ctx context.Context) (map[string]bool, error) {
 			return nil, err
 		}
 		for _, p := range ports {
-			// "<chassis>@<address>", with more behind it in later versions.
+			// "<chassis>@<address>"; later versions append more.
 			if id := p.ExternalIDs["ovn-chassis-id"]; strings.Contains(id, "@") {
 				alive[id[:strings.LastIndex(id, "@")]] = true
 			}

@@ -132,7 +132,8 @@ func TestBoundaryFixedOnAWire(t *testing.T) {
 	})
 }
 
-// What a gateway has on the wire no pod gets: a fixed address is refused with the claimants' names, a dynamic one passes it.
+// What a gateway has on the wire no pod gets: a fixed address is refused with the claimants' names, a dynamic one
+// passes it.
 func TestBoundaryPodDoesNotGetAGatewaysAddress(t *testing.T) {
 	w := newWorld(t)
 	n := w.onWire(t, "shop", "a", 100, `,"subnets":"10.50.0.0/29","gateway":"10.50.0.6"`) // .1 to .5 are left

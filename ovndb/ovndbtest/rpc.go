@@ -54,7 +54,8 @@ func call(socket, method string, params []any, result any) error {
 	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return err
 	}
-	if err := json.NewEncoder(conn).Encode(map[string]any{"method": method, "params": params, "id": "ovndbtest"}); err != nil {
+	request := map[string]any{"method": method, "params": params, "id": "ovndbtest"}
+	if err := json.NewEncoder(conn).Encode(request); err != nil {
 		return err
 	}
 	for dec := json.NewDecoder(conn); ; {

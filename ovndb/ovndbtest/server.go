@@ -234,13 +234,15 @@ func (s *Server) Endpoint() string { return "unix:" + s.Socket }
 // NBCtl runs ovn-nbctl on the server and returns what it prints.
 func (s *Server) NBCtl(args ...string) string {
 	s.t.Helper()
-	return run(s.t, Need(s.t, "ovn-nbctl"), append([]string{"--no-leader-only", "--timeout=20", "--db=" + s.Endpoint()}, args...)...)
+	options := []string{"--no-leader-only", "--timeout=20", "--db=" + s.Endpoint()}
+	return run(s.t, Need(s.t, "ovn-nbctl"), append(options, args...)...)
 }
 
 // VSCtl runs ovs-vsctl on the server, without waiting for an ovs-vswitchd, and returns what it prints.
 func (s *Server) VSCtl(args ...string) string {
 	s.t.Helper()
-	return run(s.t, Need(s.t, "ovs-vsctl"), append([]string{"--no-wait", "--timeout=20", "--db=" + s.Endpoint()}, args...)...)
+	options := []string{"--no-wait", "--timeout=20", "--db=" + s.Endpoint()}
+	return run(s.t, Need(s.t, "ovs-vsctl"), append(options, args...)...)
 }
 
 // Transact runs operations over a connection of its own; a refused one ends the test.
