@@ -21,7 +21,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// objects reads all manifests of a kind; a key that the kind does not have is an error.
+// objects returns all manifests of a kind. A key that the kind does not have is an error.
 func objects[T any](t *testing.T, kind string) []T {
 	t.Helper()
 	text, err := Manifests()
@@ -115,8 +115,8 @@ func TestLabelsOfTheManifests(t *testing.T) {
 	}
 }
 
-// TestBoundaryTokenMounts: Kubernetes mounts no token by itself on the nodes, and of the containers there only the
-// agent has one, and the key for NB.
+// TestBoundaryTokenMounts: on the nodes Kubernetes mounts no token by itself, and only the agent's container has a
+// token and the key for NB.
 func TestBoundaryTokenMounts(t *testing.T) {
 	pod := objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
@@ -141,7 +141,7 @@ func TestBoundaryTokenMounts(t *testing.T) {
 			t.Errorf("container %s has %q, want %q", c.Name, got, want)
 		}
 	}
-	// docs/operations.md patches the key's volume, and the installer's arguments, by their places.
+	// docs/operations.md has patches of the key's volume and of the installer's arguments, by index.
 	if name := pod.Volumes[8].Name; name != "nb" {
 		t.Errorf("the volume with index 8 is %s, want nb", name)
 	}
@@ -150,7 +150,7 @@ func TestBoundaryTokenMounts(t *testing.T) {
 	}
 }
 
-// TestBoundaryKeysForNB: agents and controllers have Secrets of their own, and neither can have the other's.
+// TestBoundaryKeysForNB: agents and controllers have different Secrets, and neither mounts the Secret of the other.
 func TestBoundaryKeysForNB(t *testing.T) {
 	for name, spec := range map[string]corev1.PodSpec{
 		"agent":      objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec,
@@ -177,7 +177,7 @@ func TestBoundaryKeysForNB(t *testing.T) {
 	}
 }
 
-// TestBoundaryContainers: no container of ours has a capability, may gain one, or writes to its own root.
+// TestBoundaryContainers: no container has a capability, can gain one, or can write to its own root.
 func TestBoundaryContainers(t *testing.T) {
 	pods := []corev1.PodSpec{
 		objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec,
@@ -201,7 +201,7 @@ func TestBoundaryContainers(t *testing.T) {
 	}
 }
 
-// TestBoundaryHostFolders: which folders of the host a container may write to is decided here, and read nowhere else.
+// TestBoundaryHostFolders: each container can write only to these folders of the host.
 func TestBoundaryHostFolders(t *testing.T) {
 	pod := objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec
 	path := map[string]string{}
@@ -230,8 +230,8 @@ func TestBoundaryHostFolders(t *testing.T) {
 	}
 }
 
-// users are what the API server calls the programs, by their names. The manifests have the ServiceAccounts of these
-// programs and no others.
+// users returns the API server's user name of each program. The manifests have the ServiceAccounts of these programs
+// and no others.
 func users(t *testing.T) map[string]string {
 	t.Helper()
 	agent, controller := objects[appsv1.DaemonSet](t, "DaemonSet")[0], objects[appsv1.Deployment](t, "Deployment")[0]
@@ -250,7 +250,7 @@ func users(t *testing.T) map[string]string {
 	return users
 }
 
-// allOf are all versions of the resources, and all that can be done with them.
+// allOf matches all versions of the resources, and all operations.
 func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
 	rule := admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.OperationAll},
@@ -259,9 +259,9 @@ func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule}}}
 }
 
-// TestBoundaryPolicies: each policy denies, fails closed, is for our accounts and for all that they could do with its
-// resources, and has the keys that the programs write. What they refuse is seen in e2e, where an API server evaluates
-// them.
+// TestBoundaryPolicies: each policy denies and fails closed. It applies to our accounts and to all operations on its
+// resources, and it names the keys that the programs write. The tests in e2e show what an API server refuses by these
+// policies.
 func TestBoundaryPolicies(t *testing.T) {
 	bound := map[string]bool{}
 	for _, b := range objects[admissionv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
@@ -324,7 +324,7 @@ func TestBoundaryPolicies(t *testing.T) {
 	}
 }
 
-// TestBoundaryRoles: what each ServiceAccount may do, whole: a new right is seen here and is then held against the
+// TestBoundaryRoles lists all rights of each ServiceAccount. Who adds a right must change this list, and check the
 // policies.
 func TestBoundaryRoles(t *testing.T) {
 	roles, bindings := map[string]string{}, map[string]string{}
@@ -359,7 +359,7 @@ func TestBoundaryRoles(t *testing.T) {
 	})
 }
 
-// rightsInWords writes rules as "resource.group[names] verbs", a resource of the core API without group.
+// rightsInWords returns rules as "resource.group[names] verbs"; a resource of the core API has no group.
 func rightsInWords(rules []rbacv1.PolicyRule) string {
 	var all []string
 	for _, r := range rules {
@@ -375,7 +375,7 @@ func rightsInWords(rules []rbacv1.PolicyRule) string {
 	return strings.Join(all, "; ")
 }
 
-// boundInWords writes which role a binding gives to whom, a ServiceAccount by the name of its user.
+// boundInWords returns the role and the subjects of a binding. A ServiceAccount has its user name.
 func boundInWords(role rbacv1.RoleRef, subjects []rbacv1.Subject) string {
 	var who []string
 	for _, s := range subjects {
@@ -388,7 +388,7 @@ func boundInWords(role rbacv1.RoleRef, subjects []rbacv1.Subject) string {
 	return role.Kind + " " + role.Name + " for " + strings.Join(who, ", ")
 }
 
-// wantSame names what is missing, what is too much, and what differs.
+// wantSame reports each entry that differs.
 func wantSame(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	all := maps.Clone(got)

@@ -16,14 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// mounted is a folder that kubelet makes of a ConfigMap with one file.
+// mounted is a folder like the one that kubelet makes for a ConfigMap with one file.
 type mounted struct {
 	dir      string
 	versions int
 }
 
-// write does what kubelet does when the ConfigMap changes: the new content is in a folder of its own, and a link to
-// the folder is exchanged by a rename. The file itself is a link that never changes.
+// write changes the file as kubelet does when the ConfigMap changes: the new content is in a new folder, and a rename
+// replaces the link to the folder. The file itself is a link that never changes.
 func (m *mounted) write(t *testing.T, text string) {
 	t.Helper()
 	m.versions++
@@ -52,7 +52,7 @@ func (m *mounted) write(t *testing.T, text string) {
 
 func (m *mounted) file() string { return filepath.Join(m.dir, "controller.yaml") }
 
-// following is a file that is followed. changes gets the names of the routers of each change.
+// following is a running File.Follow. changes receives the names of the routers after each change.
 type following struct {
 	log      chan string
 	changes  chan string
@@ -84,14 +84,14 @@ func follow(t *testing.T, path string) *following {
 	return out
 }
 
-// at is a time that has come.
+// at returns a timer that has expired already.
 func at(time.Duration) <-chan time.Time {
 	now := make(chan time.Time)
 	close(now)
 	return now
 }
 
-// lines sends each line of a log.
+// lines receives each line of a log.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
@@ -101,7 +101,7 @@ func (l lines) Write(b []byte) (int, error) {
 
 var _ io.Writer = lines(nil)
 
-// next waits for one of those.
+// next waits for the next text of a channel.
 func next(t *testing.T, from <-chan string) string {
 	t.Helper()
 	select {
@@ -122,7 +122,7 @@ func (f *following) invalid(t *testing.T) float64 {
 	return families[0].GetMetric()[0].GetGauge().GetValue()
 }
 
-// A changed ConfigMap counts without a restart; while it is invalid, what it said before does.
+// A change of the ConfigMap takes effect without a restart. An invalid change has no effect.
 func TestConfigIsFollowed(t *testing.T) {
 	m := &mounted{dir: t.TempDir()}
 	m.write(t, edge)
@@ -152,7 +152,7 @@ func TestConfigIsFollowed(t *testing.T) {
 	}
 }
 
-// The metric says how things stand now.
+// The metric is 1 exactly while the file is invalid.
 func TestConfigInvalidIsCounted(t *testing.T) {
 	m := &mounted{dir: t.TempDir()}
 	m.write(t, edge)
@@ -175,7 +175,7 @@ func TestConfigInvalidIsCounted(t *testing.T) {
 	}
 }
 
-// A file that is written in place is empty for a moment: that withdraws nothing.
+// An editor that writes the file in place empties it for a moment. This must not withdraw the routers.
 func TestConfigBeingWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "controller.yaml")
 	write := func(text string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// The section stands beside the routers in one file; what is wrong with either is said in one line.
+// The file has grants beside routers. An error in either part is one line.
 func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 	const section = "physicalNetworks:\n  provider:\n  - {vlans: \"100,200-299\", namespaces: [shop, web]}\n  - {vlans: untagged, namespaces: [infra]}\n"
 	for _, tt := range []struct{ name, text, want, granted string }{

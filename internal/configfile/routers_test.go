@@ -68,8 +68,8 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the file is said in one line, with the flag, the file and what is in it: it ends the
-// controller.
+// Every error in the file is one line with the flag, the file and the reason: it is the last line of a controller that
+// does not start.
 func TestRoutersRefuses(t *testing.T) {
 	with := func(line string) string { return edge + "    " + line + "\n" }
 	tests := []struct{ name, text, want string }{

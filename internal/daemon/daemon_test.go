@@ -22,7 +22,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 )
 
-// flags are those that agent and controller share.
+// flags are the flags that agent and controller share.
 type flags struct {
 	nb                    conf.NB
 	kubeconfig, manifests string
@@ -80,7 +80,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// freeAddress is one that nobody listens on.
+// freeAddress returns an address on which no process listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,7 +125,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// What a controller waits for is told where its readiness is asked for.
+// /readyz answers the reason why a controller is not ready.
 func TestBoundaryServeReadiness(t *testing.T) {
 	address := freeAddress(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -165,7 +165,7 @@ func TestBoundaryServeReadiness(t *testing.T) {
 	}
 }
 
-// get returns the metrics, "" when nobody listens.
+// get returns the metrics, or "" if no process listens.
 func get(t *testing.T, address string) string {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
