@@ -16,21 +16,21 @@ import (
 // redialPause is the pause between two attempts to reach an agent that is being restarted.
 const redialPause = 50 * time.Millisecond
 
-// Client is the plugin's end of the socket.
+// Client sends the plugin's requests to the agent.
 type Client struct {
 	Socket string
-	// Patience is how long a missing agent is waited for.
+	// Patience bounds the wait for an agent that does not run.
 	Patience time.Duration
 
-	// Garbage is what the last answer said of containers that are gone.
+	// Garbage are the stale sandboxes of the last answer.
 	Garbage []Garbage
 
 	conn    net.Conn
 	reader  *Reader
-	version int // that the agent understood; 0: ours until it says otherwise
+	version int // that the agent understands; 0: not known, use ours
 }
 
-// Close ends the connection; the agent drops what it is doing for it.
+// Close ends the connection. The agent cancels the request of the connection.
 func (c *Client) Close() {
 	if c.conn != nil {
 		_ = c.conn.Close()
@@ -49,7 +49,7 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 				return err
 			}
 			if spoken := cmp.Or(c.version, Version); response.Error != nil && response.Version < spoken {
-				c.version = response.Version // it is older than we are, and refused to guess
+				c.version = response.Version // an older agent refused our version
 				continue
 			}
 			c.Garbage = response.Garbage
@@ -68,7 +68,7 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 			if repeated {
 				return missing
 			}
-			return clean{missing} // nobody ever heard the request
+			return clean{missing} // no agent received the request
 		}
 		select {
 		case <-ctx.Done():
@@ -77,7 +77,7 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 	}
 }
 
-// tooLong says that a request or its answer is over the bound of a message. Neither gets shorter when it is repeated.
+// tooLong is the error of a request or answer over the bound of a message. A repetition would not be shorter.
 func tooLong(op string, err error, sent bool) error {
 	refused := conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
 		"%s between plugin and agent: %w", op, err)

@@ -25,8 +25,7 @@ type Response struct {
 	Version int             `json:"version"`
 	Error   *Error          `json:"error,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
-	// Garbage are containers that are gone for good and of which something is left that only the plugin can take
-	// away, a few of them.
+	// Garbage are some of the stale sandboxes that have something only the plugin can delete.
 	Garbage []Garbage `json:"dead,omitempty"`
 }
 
@@ -83,7 +82,7 @@ func Write(w io.Writer, message any) error {
 	return err
 }
 
-// CheckVersion refuses a peer that speaks a version we do not.
+// CheckVersion refuses a peer whose version we do not understand.
 func CheckVersion(version int) error {
 	if version == Version || version == Version-1 && version > 0 {
 		return nil
@@ -92,8 +91,8 @@ func CheckVersion(version int) error {
 		"protocol version %d is not understood, only %d", version, Version)
 }
 
-// AnswerVersion is the version in which a request is answered: its own if that is understood, as the peer may be
-// older, or else ours, from which a peer sees that it has to speak an older one.
+// AnswerVersion is the version of the answer to a request: that of the request if we understand it, because the peer
+// may be older, otherwise ours, from which the peer learns that it has to use an older version.
 func AnswerVersion(request int) int {
 	if CheckVersion(request) == nil {
 		return request

@@ -14,31 +14,31 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Version is the protocol's. Each side understands its own and the one before, and says which it speaks in every
-// message.
+// Version is the version of the protocol. Each side understands its own version and the previous one. Every message
+// has a version.
 const Version = 1
 
 // The operations that a plugin asks its agent for.
 const (
-	OpPlan       = "plan"    // PlanRequest → Plan: ports are written, nothing is wired
-	OpBind       = "bind"    // BindRequest → nothing: host ends are plugged, flows are there, status is written
-	OpRelease    = "release" // Release → Released: ports and plugs are taken away
-	OpCheck      = "check"   // CheckRequest → nothing: ports and plugs are as planned
-	OpStatus     = "status"  // StatusRequest → nothing: the node can take ports now
-	OpFailedDELs = "left"    // FailedDELsRequest → FailedDELs: an operator asks which delegates would not go
-	OpGC         = "gc"      // GCRequest → GCResult: an operator asks what is left of containers that are gone, or has it taken away
-	OpForget     = "forget"  // ForgetRequest → FailedDEL: an operator gives those of a container up; of all, → FailedDELs
+	OpPlan       = "plan"    // PlanRequest → Plan: writes the ports in NB
+	OpBind       = "bind"    // BindRequest → nothing: adds the OVS ports, waits for the flows, writes the status
+	OpRelease    = "release" // Release → Released: deletes the OVS ports, releases the ports
+	OpCheck      = "check"   // CheckRequest → nothing: compares ports and OVS ports with the plan
+	OpStatus     = "status"  // StatusRequest → nothing: tells whether an ADD could be served now
+	OpFailedDELs = "left"    // FailedDELsRequest → FailedDELs: lists failed DELs for an operator
+	OpGC         = "gc"      // GCRequest → GCResult: lists stale sandboxes for an operator, or deletes what they have
+	OpForget     = "forget"  // ForgetRequest → FailedDEL: has the delegates of a sandbox forgotten; of all sandboxes: → FailedDELs
 )
 
-// Sandbox says for whom a plugin was called. Every message carries it whole, so that an agent that was restarted
-// in between can serve it.
+// Sandbox identifies the sandbox of a CNI call. Every message has all of it, so that an agent that was restarted in
+// between can serve the message.
 type Sandbox struct {
 	ContainerID string `json:"containerID"`
 	Interface   string `json:"interface"` // the primary one, CNI_IFNAME
 	Conflist    string `json:"conflist"`  // its name
 	Namespace   string `json:"namespace"`
 	Pod         string `json:"pod"`
-	UID         string `json:"uid,omitempty"` // empty with runtimes that do not tell
+	UID         string `json:"uid,omitempty"` // empty if the runtime does not pass it
 }
 
 // ID names the sandbox's attachment in files: a container ID has no "@" (CNI specification, section 2).
@@ -47,38 +47,38 @@ func (s *Sandbox) ID() string { return s.ContainerID + "@" + s.Interface }
 // PlanRequest asks for a plan.
 type PlanRequest struct {
 	Sandbox
-	// Annotations are the pod's that concern us, as they were when the sandbox was made. nil: the runtime does not
-	// hand them, the agent is to look.
+	// Annotations are the pod's annotations for us, as they were when the sandbox was made. nil: the runtime does
+	// not pass them, and the agent reads them.
 	Annotations map[string]string `json:"annotations"`
-	// AllowedDelegates are the plugins that the node's conflist lets us run. nil: the plugin, an older one, does
-	// not say.
+	// AllowedDelegates are the plugins that the node's conflist allows us to run. nil: an older plugin sent the
+	// request.
 	AllowedDelegates []string `json:"allowedDelegates"`
-	// Sharing: the plugin reads plans whose delegates share a conflist. Older plugins do not say so.
+	// Sharing: the plugin understands plans whose delegates share a conflist. Older plugins do not.
 	Sharing bool `json:"sharing,omitempty"`
-	// AllowedIPAM are the plugins that it lets those run for addresses. nil: the plugin, an older one, knows one
-	// list for both, and no plugin may be run for addresses.
+	// AllowedIPAM are the IPAM plugins that the conflist allows those plugins to run. nil: an older plugin sent the
+	// request; no IPAM plugin is allowed.
 	AllowedIPAM []string `json:"allowedIPAM"`
-	// Draining: the node gives no networks any more.
+	// Draining: ovn-multinet is being uninstalled from the node.
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Draining is the answer to a pod with networks on a node that gives none any more: the plugin's if it knows the
-// annotations, the agent's if not.
+// Draining is the error for a pod with networks on a node from which ovn-multinet is being uninstalled. The plugin
+// returns it if it knows the annotations, otherwise the agent.
 func Draining() error {
 	return conf.Errorf(conf.CodeTryAgain, "let the pod run on another node, or remove its annotation",
 		"ovn-multinet is being uninstalled from this node, which gives no networks any more")
 }
 
-// Plan is what to wire for one pod.
+// Plan is what the plugin has to make for one pod.
 type Plan struct {
 	Interfaces []Interface `json:"interfaces"`
 	// Delegates are attachments that other CNI plugins make, after the interfaces and in this order.
 	Delegates []Delegate `json:"delegates,omitempty"`
 	// Default moves the pod's default routes; nil: they stay.
 	Default *Default `json:"default,omitempty"`
-	// Routes are put in when all interfaces are there.
+	// Routes are made when all interfaces exist.
 	Routes []Route `json:"routes,omitempty"`
-	// ChecksumOff: the integration bridge is a userspace datapath, to which a pod must not leave its checksums.
+	// ChecksumOff: the integration bridge has a userspace datapath, which does not complete the checksums of packets.
 	ChecksumOff bool `json:"checksumOff,omitempty"`
 	// apart: see Apart.
 	apart bool
@@ -100,39 +100,40 @@ type Interface struct {
 type Delegate struct {
 	Name    string `json:"name"` // of the interface
 	Network string `json:"network"`
-	// Conflist is the configuration, a list, as the plugins get it.
+	// Conflist is the configuration list.
 	Conflist json.RawMessage `json:"conflist"`
-	// Shares is the place of an earlier delegate that has the same Conflist. It is set in the form on the wire alone.
+	// Shares is the place of an earlier delegate with the same Conflist. Only the encoded form has it.
 	Shares *int `json:"shares,omitempty"`
 	// Capabilities go into runtimeConfig, Args into CNI_ARGS.
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 	Args         [][2]string                `json:"args,omitempty"`
-	// Device is the one that the pod was given for it, nil: none.
+	// Device is the pod's device for this attachment, nil: none.
 	Device *Device `json:"device,omitempty"`
 	// Position is the attachment's in the pod's annotation.
 	Position int `json:"position"`
-	// Warning is what the pod's owner is to hear of it.
+	// Warning is a warning for the pod's owner.
 	Warning string `json:"warning,omitempty"`
 }
 
-// Device is one of a device plugin's. Its ID is in the delegate's configuration already.
+// Device is a device of a device plugin. The delegate's configuration already has its ID.
 type Device struct {
 	Resource string `json:"resource"`
 	ID       string `json:"id"`
-	// Info is what the device plugin says of it (Device Information Specification), nil: nothing.
+	// Info is the device information that the device plugin wrote, nil: none.
 	Info json.RawMessage `json:"info,omitempty"`
 }
 
-// Default is which attachment has the pod's default routes instead of the primary network.
+// Default says which attachment gets the pod's default routes instead of the primary network.
 type Default struct {
 	Interface string `json:"interface"`
-	// Gateways are one of a family. None: those that the attachment's own plugins make.
+	// Gateways has at most one gateway of each family. Empty: the gateways of the default routes that the attachment's
+	// own plugins make.
 	Gateways []netip.Addr `json:"gateways,omitempty"`
-	// Keep are networks that stay reachable by the primary network's gateway.
+	// Keep are destinations that stay reachable by the primary network's gateway.
 	Keep []netip.Prefix `json:"keep,omitempty"`
 }
 
-// Route is a route that a pod asks for.
+// Route is a route that the pod's annotation requests.
 type Route struct {
 	conf.Route
 	Interface string `json:"interface"`
@@ -145,54 +146,55 @@ type Port struct {
 	Claims []string `json:"claims,omitempty"`
 }
 
-// BindRequest asks for the plan's host ends to be plugged.
+// BindRequest asks the agent to add the OVS ports of a plan.
 type BindRequest struct {
 	Sandbox
 	Plan    Plan            `json:"plan"`    // an Outline
 	Primary json.RawMessage `json:"primary"` // the primary network's CNI result, for the network-status
 	// Results are the delegates' CNI results, in their order.
 	Results []json.RawMessage `json:"results,omitempty"`
-	// Devices are what their plugins say of their devices (Device Information Specification), null: nothing.
+	// Devices are the device information of the delegates, null: none.
 	Devices []json.RawMessage `json:"devices,omitempty"`
 }
 
-// Release says what a sandbox had. It is a message, and it is the file in release/ that outlives a missing agent:
-// nothing in it can be executed.
+// Release says which ports a sandbox had. It is a message, and a file in release/ for an agent that does not answer
+// now. Nothing in it can be executed.
 type Release struct {
 	Version int `json:"version"`
 	Sandbox
-	// Planned tells whether Ports is all there is. If not, the ADD ended before it heard of its ports, and they are
-	// looked for by their owner.
+	// Planned tells whether Ports has all ports. If not, the ADD ended before it received its plan, and the agent
+	// looks for the ports by their owner.
 	Planned bool   `json:"planned"`
 	Ports   []Port `json:"ports,omitempty"`
-	// Dropped are delegates that the plugin gave up without a DEL that succeeded, with the reason. The agent logs them.
-	// They are in the message alone, not in the file.
+	// Abandoned are delegates that the plugin abandoned without a successful DEL, with the reason. The agent logs them.
+	// Only the message has them, not the file.
 	Abandoned []string `json:"dropped,omitempty"`
 }
 
 // ReleaseDir is the folder below the state folder that holds these files.
 const ReleaseDir = "release"
 
-// Released is the answer: whether all is gone now, or will be once the databases answer again.
+// Released is the answer: whether everything is released now, or will be when the databases answer again.
 type Released struct {
 	Done bool `json:"done"`
 }
 
-// CheckRequest asks whether everything is as planned.
+// CheckRequest asks whether ports and OVS ports are as planned.
 type CheckRequest struct {
 	Sandbox
 	Plan Plan `json:"plan"`
 }
 
-// FailedDELsRequest asks which attachments have delegates that would not go. It is for no sandbox.
+// FailedDELsRequest asks for the failed DELs of the node. It is for no sandbox.
 type FailedDELsRequest struct{ Sandbox }
 
-// FailedDELs is the answer.
+// FailedDELs are the failed DELs of the node.
 type FailedDELs struct {
 	Attachments []FailedDEL `json:"attachments"`
 }
 
-// FailedDEL is an attachment with delegates whose DEL failed. They are tried again, and hold their devices until then.
+// FailedDEL is a journal entry with delegates whose DEL failed. Later calls try them again. Until then, their
+// devices stay allocated.
 type FailedDEL struct {
 	Sandbox
 	Delegates      []FailedDelegate `json:"delegates"`
@@ -202,48 +204,49 @@ type FailedDEL struct {
 	Forgotten      bool             `json:"forgotten,omitempty"`
 }
 
-// FailedDelegate is one of them.
+// FailedDelegate is a delegate of a FailedDEL.
 type FailedDelegate struct {
 	Interface string `json:"interface"`
 	Network   string `json:"network"`
 	Device    string `json:"device,omitempty"`
 }
 
-// GCRequest asks what is left of containers that are gone. It is for no sandbox.
+// GCRequest asks for the stale sandboxes of the node, and without DryRun has the agent delete what they have. It is
+// for no sandbox.
 type GCRequest struct {
 	Sandbox
 	DryRun bool `json:"dryRun"`
 }
 
-// GCResult is the answer.
+// GCResult are the stale sandboxes of the node.
 type GCResult struct {
 	Sandboxes []StaleSandbox `json:"containers"`
 }
 
-// StaleSandbox is what is left of a container that is gone.
+// StaleSandbox is what the node still has of a stale sandbox.
 type StaleSandbox struct {
 	Sandbox
 	Why string `json:"why"`
-	// Ports are in NB, HostVeths in Open vSwitch, Delegates, "interface on network", in the plugin's journal, which
-	// Journal tells of.
+	// Ports are in NB, HostVeths in Open vSwitch. Journal tells whether the journal has an entry, Delegates are its
+	// delegates as "interface on network".
 	Ports     []string `json:"ports,omitempty"`
 	HostVeths []string `json:"hostEnds,omitempty"`
 	Journal   bool     `json:"journal,omitempty"`
 	Delegates []string `json:"delegates,omitempty"`
-	// Taken: ports and host ends are gone now. Without, they go when they are seen again.
+	// Collected: ports and OVS ports are deleted now. If not, a later reconcile pass deletes them.
 	Collected bool `json:"taken,omitempty"`
 }
 
-// Garbage is a container that is gone for good. Its entry in the plugin's journal is there, with what it had of
-// other plugins, or its host ends are.
+// Garbage is what a stale sandbox left for the plugin to delete: its journal entry with the delegates, or, if the
+// journal has lost the entry, its host-side veths.
 type Garbage struct {
 	Sandbox
 	HostVeths []string `json:"hostEnds,omitempty"`
 }
 
-// ForgetRequest gives the delegates of a container up. Its ID may be the beginning of one, its interface empty.
-// With All it gives up those of every container, or of every container of the namespace if there is one; the answer
-// is a FailedDELs.
+// ForgetRequest has the plugin forget the delegates of a sandbox with a failed DEL. The container ID may be the
+// beginning of one, the interface may be empty. With All, it is for every such sandbox, or for every one of the
+// namespace if there is one; the answer is FailedDELs.
 type ForgetRequest struct {
 	Sandbox
 	All bool `json:"all,omitempty"`
@@ -252,8 +255,8 @@ type ForgetRequest struct {
 // StatusRequest asks whether an ADD could be served now; its sandbox has a conflist alone.
 type StatusRequest struct{ Sandbox }
 
-// Check tells whether a plan is one that a plugin may carry out: the agent is not trusted with names that reach
-// the kernel. primary is the interface that the pod has already.
+// Check tells whether the plugin may carry out a plan. The plugin does not trust the agent with names that reach the
+// kernel. primary is the interface that the pod already has.
 func (p *Plan) Check(primary string) error {
 	seen := map[string]bool{primary: true, "lo": true}
 	take := func(name string) error {
@@ -284,7 +287,7 @@ func (p *Plan) Check(primary string) error {
 	return p.checkRoutes(seen)
 }
 
-// checkRoutes sees that routes are well formed and go to interfaces of the plan.
+// checkRoutes tells whether routes are well formed and use interfaces of the plan.
 func (p *Plan) checkRoutes(interfaces map[string]bool) error {
 	for _, r := range p.Routes {
 		if !interfaces[r.Interface] || !validRoute(r.Route) {
@@ -334,15 +337,15 @@ func (n *Interface) check() error {
 	return nil
 }
 
-// HostVethPrefix begins the name of every host end.
+// HostVethPrefix begins the name of every host-side veth.
 const HostVethPrefix = "mn"
 
-// HostVeth is the name of the host end of a pod's interface: a hash, for the kernel has 15 characters.
+// HostVeth is the name of the host-side veth of a pod's interface: a hash, because the kernel allows 15 characters.
 func HostVeth(containerID, ifName string) string {
 	sum := sha256.Sum256([]byte(containerID + "/" + ifName))
 	return HostVethPrefix + hex.EncodeToString(sum[:6])
 }
 
-// ReadyMarker is the file beside the agent's socket that the agent makes when it is ready for the first time since
-// boot: the folder is on a tmpfs.
+// ReadyMarker is the file that the agent makes beside its socket when it is ready for the first time since boot. The
+// folder is on a tmpfs.
 func ReadyMarker(socket string) string { return filepath.Join(filepath.Dir(socket), "ready") }
