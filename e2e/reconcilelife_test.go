@@ -241,7 +241,7 @@ func TestGCCommand(t *testing.T) {
 
 	w.Must(w.NB.Kill())
 	out, err = w.gc()
-	if err == nil || !strings.HasPrefix(out, "ovn-multinetd: ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, "nothing is taken away by a list with gaps; do OVN's Northbound database, Open vSwitch and the source of pods answer?") {
+	if err == nil || !strings.HasPrefix(out, "ovn-multinetd: ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, "an incomplete list deletes nothing; do OVN's Northbound database, Open vSwitch and the source of pods answer?") {
 		t.Errorf("gc without NB: %v: %s", err, out)
 	}
 	w.Must(w.NB.Restart(w.Ctx))
