@@ -151,7 +151,8 @@ func addFolders(t *tar.Writer, dir string, made map[string]bool) error {
 }
 
 func addFile(t *tar.Writer, name string, content []byte, mode int64) error {
-	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}
+	if err := t.WriteHeader(header); err != nil {
 		return err
 	}
 	_, err := t.Write(content)

@@ -37,11 +37,18 @@ func main() {
 	daemon.NBFlags(flags, &c.NB)
 	daemon.ClusterFlag(flags, &c.ClusterID)
 	flags.StringVar(&c.AdoptCluster, "adopt-cluster", "", "ID of the former cluster; take NB over if that cluster owns it")
-	flags.StringVar(&c.LeaseNamespace, "leader-election-namespace", "", "namespace of the Lease; empty: that of the pod it runs in")
-	flags.StringVar(&c.Config, "config", "", "YAML file with the routers of the whole cluster, the routers with a gateway to a provider's network, and the grants of physical networks; empty: none")
-	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil, "namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
-	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute, "how often to look for ports whose pod or node is gone; what is seen twice is released")
-	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM, "prefix length of the widest IPv4 subnet (on layer3: block) with excludeSubnets; OVN's own address allocator costs northd memory and time by the width")
+	flags.StringVar(&c.LeaseNamespace, "leader-election-namespace", "",
+		"namespace of the Lease; empty: that of the pod it runs in")
+	flags.StringVar(&c.Config, "config", "",
+		"YAML file with the routers of the whole cluster, the routers with a gateway to a physical network, "+
+			"and the grants of physical networks; empty: none")
+	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil,
+		"namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
+	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute,
+		"how often to look for ports whose pod or node is gone; what is seen twice is released")
+	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM,
+		"prefix length of the widest IPv4 subnet (on layer3: node subnet) with excludeSubnets; "+
+			"OVN's own address allocator costs northd memory and time by the width")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	os.Exit(program.Main(cmd))
 }

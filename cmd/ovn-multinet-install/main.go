@@ -1,5 +1,5 @@
-// Command ovn-multinet-install puts the plugin and its conflist onto a node and keeps the conflist in step with the primary
-// network's conflist.
+// Command ovn-multinet-install puts the plugin and its conflist onto a node and keeps the conflist in step with the
+// primary network's conflist.
 package main
 
 import (
