@@ -324,8 +324,8 @@ func TestBoundaryPolicies(t *testing.T) {
 	}
 }
 
-// TestBoundaryRoles lists all rights of each ServiceAccount. Who adds a right must change this list, and check the
-// policies.
+// TestBoundaryRoles lists all rights of each ServiceAccount. A change that adds a right must change this list, and the
+// policies if RBAC cannot limit the right.
 func TestBoundaryRoles(t *testing.T) {
 	roles, bindings := map[string]string{}, map[string]string{}
 	for _, r := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
