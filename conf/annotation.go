@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Annotations of a pod that concern us: the first two are multi-net-spec 1.3's (sections 4 and 3.4), ours have the
+// Annotations of a pod that we read. The first two are of multi-net-spec 1.3 (sections 4 and 3.4); ours have the
 // prefix.
 const (
 	NetworksAnnotation       = "k8s.v1.cni.cncf.io/networks"
@@ -17,7 +17,7 @@ const (
 	RoutesAnnotation         = AnnotationPrefix + "routes"
 )
 
-// NetworkAnnotations returns those of a pod's annotations that concern us. If there are none, the pod is a plain one.
+// NetworkAnnotations returns the annotations of a pod that we read. A pod without any has no attachments.
 func NetworkAnnotations(annotations map[string]string) map[string]string {
 	own := map[string]string{}
 	for key, value := range annotations {
@@ -28,18 +28,19 @@ func NetworkAnnotations(annotations map[string]string) map[string]string {
 	return own
 }
 
-// MaxAnnotation bounds the value of each annotation that is read, in bytes.
+// MaxAnnotation bounds the value of each annotation, in bytes.
 const MaxAnnotation = 64 << 10
 
-// maxKey is the longest key that the Kubernetes API takes: a prefix of 253 bytes, a slash and a name of 63.
+// maxKey is the length of the longest key that the Kubernetes API accepts: a prefix of 253 bytes, a slash and a name of
+// 63.
 const maxKey = 253 + 1 + 63
 
-// oversized stands in the place of an annotation that is too long to be kept.
+// oversized replaces the value of an annotation that is too long.
 const oversized = "\x00%d bytes"
 
-// TrimAnnotations returns what a source keeps in memory of a pod's annotations. nad.ParseRequests and nad.ParseRouting give the same
-// answer for the kept annotations as for all. A value over MaxAnnotation is replaced by its size. Of the unknown keys,
-// which are refused whatever their value, only the first is kept.
+// TrimAnnotations returns what a source keeps in memory of a pod's annotations. nad.ParseRequests and nad.ParseRouting
+// give the same answer for these annotations as for all. The size of a value replaces a value over MaxAnnotation.
+// Unknown keys are refused whatever their value, so only the first is kept.
 func TrimAnnotations(annotations map[string]string) map[string]string {
 	kept := map[string]string{}
 	unknown := false
@@ -64,7 +65,7 @@ func TrimAnnotations(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// CheckAnnotation refuses the value of an annotation that is over MaxAnnotation, also where a source has not kept it.
+// CheckAnnotation refuses the value of an annotation that is over MaxAnnotation, also if a source has replaced it.
 func CheckAnnotation(value string) error {
 	size := len(value)
 	if words, ok := strings.CutSuffix(value, " bytes"); ok && strings.HasPrefix(words, "\x00") {

@@ -11,7 +11,8 @@ var clusterID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}$`)
 // CheckClusterID refuses a text that cannot be the identity of a cluster.
 func CheckClusterID(text string) error {
 	if !clusterID.MatchString(text) {
-		return fmt.Errorf("%.80q is no identity of a cluster: give a UUID, or up to 63 letters, digits, '_', '.' and '-'", text)
+		const form = "%.80q is no identity of a cluster: give a UUID, or up to 63 letters, digits, '_', '.' and '-'"
+		return fmt.Errorf(form, text)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ const (
 	OverlayType = "ovn-k8s-cni-overlay"
 )
 
-// IsOVN tells whether a spec.config of this type describes an OVN network. Every other type is another CNI plugin.
+// IsOVN tells whether a spec.config of this type describes an OVN network. Every other type is a CNI plugin's name.
 func IsOVN(kind string) bool { return kind == NetworkType || kind == OverlayType }
 
 // ErrNoType says that a CNI configuration has no "type".

@@ -19,7 +19,7 @@ type NB struct {
 	ServerNames []string
 }
 
-// DefaultPodResources is where kubelet makes it.
+// DefaultPodResources is the path of kubelet's socket.
 const DefaultPodResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 // Agent is the agent's configuration, from its flags.
@@ -33,16 +33,17 @@ type Agent struct {
 	NB         NB
 	OVSSocket  string
 	Bridge     string
-	// PodResources is kubelet's socket that tells which devices it gave to a pod. It is asked for networks of devices only.
+	// PodResources is kubelet's socket that tells which devices it gave to a pod. It is asked for networks of devices
+	// only.
 	PodResources string
 	NADConfDir   string   // of networks whose NAD has no spec.config; "": none
 	Isolated     bool     // pods use NADs of their own namespace only, and those of Global
 	Global       []string // namespaces
-	Compatible   bool     // ips and mac go into CNI_ARGS where no capability is declared
-	// KeepOnPrimary are the pods', services' and API server's networks: a pod whose default route goes elsewhere
-	// reaches them by its first interface still.
+	Compatible   bool     // ips and mac go into CNI_ARGS if no plugin declares the capability
+	// KeepOnPrimary are the networks of pods, services and the API server. A pod with another default route still
+	// reaches them by its first interface.
 	KeepOnPrimary []netip.Prefix
-	// ReconcilePeriod is the time between two looks for what is left of containers that are gone.
+	// ReconcilePeriod is the time between two reconcile passes.
 	ReconcilePeriod time.Duration
 	MetricsAddr     string
 	LogLevel        string
@@ -53,12 +54,12 @@ type Controller struct {
 	Kubeconfig     string
 	Manifests      string
 	ClusterID      string // "": the source of pods and NADs knows it
-	AdoptCluster   string // the cluster whose NB this one takes over; "": none
+	AdoptCluster   string // the cluster whose NB this cluster takes over; "": none
 	NB             NB
 	LeaseNamespace string        // "": that of the pod it runs in
 	Config         string        // a YAML file: routers with a gateway, grants of physical networks; "": none
-	JoinNamespaces []string      // whose NADs may join a network of another namespace by its name
-	OrphanPeriod   time.Duration // between two looks for ports whose pod or node is gone
+	JoinNamespaces []string      // their NADs may join a network of another namespace by its name
+	OrphanPeriod   time.Duration // between two garbage collections of orphans
 	WidestIPAM     int           // prefix length of the widest subnet that OVN's own address allocator serves
 	MetricsAddr    string
 	LogLevel       string
@@ -85,7 +86,10 @@ func (a *Agent) Validate() error {
 	if a.NodeName == "" {
 		return fmt.Errorf("--node-name is empty: give the name of this node as the pods' spec.nodeName has it")
 	}
-	for _, f := range []struct{ flag, path string }{{"socket", a.Socket}, {"state-dir", a.StateDir}, {"ovs-socket", a.OVSSocket}, {"pod-resources-socket", a.PodResources}} {
+	for _, f := range []struct{ flag, path string }{
+		{"socket", a.Socket}, {"state-dir", a.StateDir},
+		{"ovs-socket", a.OVSSocket}, {"pod-resources-socket", a.PodResources},
+	} {
 		if !filepath.IsAbs(f.path) {
 			return fmt.Errorf("--%s: %q is not an absolute path", f.flag, f.path)
 		}
@@ -129,7 +133,8 @@ func (c *Controller) Validate() error {
 		return fmt.Errorf("--orphan-period: %v is no period, give a time like 1m", c.OrphanPeriod)
 	}
 	if c.WidestIPAM < 1 || c.WidestIPAM > 30 {
-		return fmt.Errorf("--widest-ipam-subnet: %d is no prefix length of an IPv4 subnet, give one from 1 to 30", c.WidestIPAM)
+		const form = "--widest-ipam-subnet: %d is no prefix length of an IPv4 subnet, give one from 1 to 30"
+		return fmt.Errorf(form, c.WidestIPAM)
 	}
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err
@@ -163,7 +168,9 @@ func (n *NB) Validate() error {
 	for _, e := range n.Endpoints {
 		scheme, rest, ok := strings.Cut(e, ":")
 		if !ok || rest == "" || !slices.Contains([]string{"tcp", "ssl", "unix"}, scheme) {
-			return fmt.Errorf("--nb-endpoints: %q is not like tcp:192.0.2.1:6641, ssl:192.0.2.1:6641 or unix:/run/ovn/ovnnb_db.sock", e)
+			const form = "--nb-endpoints: %q is not like tcp:192.0.2.1:6641, ssl:192.0.2.1:6641 or " +
+				"unix:/run/ovn/ovnnb_db.sock"
+			return fmt.Errorf(form, e)
 		}
 		tls = tls || scheme == "ssl"
 	}
@@ -177,7 +184,8 @@ func (n *NB) Validate() error {
 		return fmt.Errorf("--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert")
 	}
 	if !tls && files != 0 {
-		return fmt.Errorf("--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, --nb-endpoints has none")
+		return fmt.Errorf("--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, " +
+			"--nb-endpoints has none")
 	}
 	if !tls && len(n.ServerNames) != 0 {
 		return fmt.Errorf("--nb-server-name is for ssl: endpoints, --nb-endpoints has none")

@@ -12,7 +12,7 @@ const (
 	CodeEnvironment     uint = 4   // CNI: a CNI_* variable is missing or wrong
 	CodeDecoding        uint = 6   // CNI: content that does not parse
 	CodeInvalidConfig   uint = 7   // CNI: the network's or the pod's configuration is wrong
-	CodeTryAgain        uint = 11  // CNI: passing trouble, the runtime should call again
+	CodeTryAgain        uint = 11  // CNI: a temporary error, the runtime should call again
 	CodeNotAvailable    uint = 50  // CNI: the plugin cannot serve ADD
 	CodeLimited         uint = 51  // CNI: the plugin cannot serve ADD, running pods may be cut off
 	CodeInternal        uint = 999 // CNI: what skel gives to errors without a code
@@ -24,11 +24,10 @@ const (
 	CodeNoFlows         uint = 106
 	CodePodGone         uint = 107
 	CodeDelegateFailed  uint = 108
-	CodeNotAsMade       uint = 109 // what CHECK finds
+	CodeNotAsMade       uint = 109 // CHECK found a difference
 )
 
-// Codes is the table of every code with its meaning, in the order of the numbers, for the documentation
-// and for the test that keeps both alike.
+// Codes are all codes with their meanings, in ascending order. A test compares them with the documentation.
 var Codes = []struct {
 	Code    uint
 	Meaning string
@@ -69,8 +68,8 @@ func (e *Error) Error() string { return e.err.Error() }
 // Unwrap returns the wrapped message, and through it the cause.
 func (e *Error) Unwrap() error { return e.err }
 
-// Describe returns code, one-line message and details of an error for the CNI result: the message is that of
-// the whole chain of wraps, code and details are those of the first Error in it. Message and details have at most MaxMessage
+// Describe returns code, one-line message and details of an error for the CNI result: the message is that of the whole
+// chain of wraps, code and details are those of the first Error in it. Message and details have at most MaxMessage
 // bytes each.
 func Describe(err error) (code uint, msg, details string) {
 	msg = Brief(err)

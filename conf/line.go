@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds on texts that may hold words of tenants, in bytes.
+// Bounds on texts that tenants may influence, in bytes.
 const (
 	MaxMessage = 2 << 10 // an error's message, and its details
-	MaxReason  = 1 << 10 // the reason in a network's state, and the message of an Event: what the API takes of one
+	MaxReason  = 1 << 10 // the reason in a network's state, and the message of an Event: the API's limit
 	MaxName    = 40      // a name or value that an error quotes
 )
 
-// OneLine makes a text that a tenant may have written fit for a log, an error or an Event: one line of printable characters and
-// at most limit bytes. A longer text ends in "…". What OneLine returns it returns unchanged.
+// OneLine makes a text that a tenant may have written fit for a log, an error or an Event: one line of printable
+// characters and at most limit bytes. A longer text ends in "…". What OneLine returns it returns unchanged.
 func OneLine(text string, limit int) string {
 	const ellipsis = "…"
 	var out strings.Builder

@@ -14,7 +14,7 @@ import (
 // Nearest returns the known word with the smallest edit distance to the given one, "" when none is near.
 // Case is ignored, so that vlanid finds vlanID.
 func Nearest(word string, known []string) string {
-	word = word[:min(len(word), maxWord)] // before all else: a tenant's word may have a megabyte
+	word = word[:min(len(word), maxWord)] // first: a tenant's word may have a megabyte
 	best, limit := "", len(word)/2+1
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < limit {
@@ -24,10 +24,10 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// maxWord is how much of a word is looked at and shown: tenants choose them.
+// maxWord bounds how much of a tenant's word is compared and shown.
 const maxWord = 64
 
-// UnknownKey is the text for a key that is not known: it suggests the nearest one that is.
+// UnknownKey is the error text for an unknown key. It suggests the nearest known key.
 func UnknownKey(key string, known []string) string {
 	if near := Nearest(key, known); near != "" {
 		return fmt.Sprintf("unknown key %.64q, did you mean %q?", key, near)
@@ -35,7 +35,7 @@ func UnknownKey(key string, known []string) string {
 	return fmt.Sprintf("unknown key %.64q", key)
 }
 
-// distance is Levenshtein's, of words cut to maxWord bytes.
+// distance is the Levenshtein distance of two words, cut to maxWord bytes.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), maxWord)], b[:min(len(b), maxWord)]
 	row := make([]int, len(b)+1)
@@ -108,7 +108,7 @@ func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	return JSONError(json.Unmarshal(exact, into))
 }
 
-// twice returns a key that a valid JSON object has twice, "" when there is none.
+// twice returns a key that occurs twice in a valid JSON object; "" if there is none.
 func twice(object []byte) string {
 	seen := map[string]bool{}
 	dec := json.NewDecoder(bytes.NewReader(object))

@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// AnnotationsCapability is the key under which container runtimes hand a plugin the pod's annotations.
+// AnnotationsCapability is the capability by which container runtimes give the pod's annotations to a plugin.
 const AnnotationsCapability = "io.kubernetes.cri.pod-annotations"
 
 // Defaults of the plugin's conf.
@@ -20,20 +20,20 @@ const (
 	DefaultTimeout     = 60 * time.Second
 )
 
-// Plugin is our entry of the node's conflist: the last one, chained after the primary network's.
+// Plugin is our entry of the node's conflist, the last one, after the plugins of the primary network.
 type Plugin struct {
 	types.PluginConf
 	AgentSocket      string
 	StateDir         string
 	AllowedDelegates []string
-	AllowedIPAM      []string        // what delegates may run for their addresses
+	AllowedIPAM      []string        // the plugins that delegates may run for addresses
 	LogFile          string          // empty: no log of its own
 	Timeout          time.Duration   // of one ADD as a whole
-	Draining         bool            // the node gives no networks any more
-	StrictStatus     bool            // STATUS fails while agent, NB or Open vSwitch are away
-	RawResult        json.RawMessage // the result of the chain so far, as it came
-	// Annotations are the pod's, as the runtime handed them. nil: it handed none, which differs from an
-	// empty map.
+	Draining         bool            // the node refuses new attachments
+	StrictStatus     bool            // STATUS fails while agent, NB or Open vSwitch do not answer
+	RawResult        json.RawMessage // prevResult, byte for byte
+	// Annotations are the pod's annotations from the runtime. nil: the runtime gave none, which differs from an empty
+	// map.
 	Annotations map[string]string
 }
 
@@ -60,16 +60,16 @@ type pluginJSON struct {
 	} `json:"runtimeConfig"`
 }
 
-// Strictness says what becomes of keys that are not known.
+// Strictness says what to do with unknown keys.
 type Strictness bool
 
-// Strict refuses them; Lenient passes over them.
+// Strict refuses unknown keys; Lenient ignores them.
 const (
 	Strict  Strictness = true
 	Lenient Strictness = false
 )
 
-// ParsePlugin reads the plugin's conf from what the runtime puts on its standard input.
+// ParsePlugin parses the plugin's configuration, which the runtime writes to the plugin's standard input.
 func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	var raw pluginJSON
 	// The runtime adds keys of its own for GC (CNI 1.1, "cni.dev/valid-attachments").
@@ -79,13 +79,14 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 			"plugin configuration: %w", err)
 	}
 	p := &Plugin{
-		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, AllowedDelegates: raw.AllowedDelegates, AllowedIPAM: raw.AllowedIPAM,
-		LogFile: raw.LogFile, Timeout: DefaultTimeout, StrictStatus: raw.StrictStatus, Draining: raw.Draining, Annotations: raw.RuntimeConfig.Annotations,
+		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, LogFile: raw.LogFile, Timeout: DefaultTimeout,
+		AllowedDelegates: raw.AllowedDelegates, AllowedIPAM: raw.AllowedIPAM,
+		StrictStatus: raw.StrictStatus, Draining: raw.Draining, Annotations: raw.RuntimeConfig.Annotations,
 	}
 	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
 		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
 	}
-	// The result is handed on as it came, to the byte, and not as it would be written here.
+	// The plugin prints the result byte for byte, so it must not be encoded again.
 	var verbatim struct {
 		PrevResult json.RawMessage `json:"prevResult"`
 	}
@@ -114,7 +115,9 @@ func (p *Plugin) validate(timeout string) error {
 		}
 		p.Timeout = d
 	}
-	for _, f := range []struct{ key, path string }{{"agentSocket", p.AgentSocket}, {"stateDir", p.StateDir}, {"logFile", p.LogFile}} {
+	for _, f := range []struct{ key, path string }{
+		{"agentSocket", p.AgentSocket}, {"stateDir", p.StateDir}, {"logFile", p.LogFile},
+	} {
 		if f.path != "" && (!filepath.IsAbs(f.path) || filepath.Clean(f.path) != f.path) {
 			return bad("%s: %q is not a clean absolute path", f.key, f.path)
 		}
@@ -132,8 +135,8 @@ func (p *Plugin) validate(timeout string) error {
 	return nil
 }
 
-// CheckInterfaceName tells whether Linux takes the name for an interface (dev_valid_name) and OVN as part of a
-// port's name.
+// CheckInterfaceName refuses a name that Linux does not accept for an interface (dev_valid_name), or OVN in the name of
+// a port.
 func CheckInterfaceName(name string) error {
 	if name == "" || len(name) > 15 {
 		return fmt.Errorf("interface name %.20q is not of 1 to 15 characters", name)

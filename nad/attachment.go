@@ -13,36 +13,39 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// Attachment is one network of a pod: what the pod asked for, and the network as its NAD describes it. It is either an
-// OVN network or other plugins'.
+// Attachment is one further network of a pod: the request, and the network that its NAD describes. Either Network or
+// Delegate is set.
 type Attachment struct {
 	Request
 	Network  *netmodel.Network
 	Delegate *Delegate
-	// Resource is the one that a device of the pod's belongs to which the attachment takes; "": none.
+	// Resource is the resource whose device the attachment takes; "": none.
 	Resource string
-	// Refusal is what the controller says against the network, for the error of one that is not there.
+	// Refusal is the controller's reason against the network, for the error if the network does not exist.
 	Refusal string
-	// Routes are the network's, on the first of the pod's interfaces on it: the kernel takes a route once.
+	// Routes are the network's routes, on the pod's first interface on the network: the kernel accepts a route once.
 	Routes []conf.Route
 }
 
 // Rules are what an operator decides about attachments.
 type Rules struct {
-	// Isolated lets pods use the NADs of their own namespace only, and those of the namespaces in Global.
+	// Isolated allows pods only the NADs of their own namespace and of the namespaces in Global.
 	Isolated bool
 	Global   []string
-	// Allowed are the plugins that may be run on the pod's node; nil: that is seen to elsewhere.
+	// Allowed are the plugins that the pod's node allows; nil: the caller does not check them.
 	Allowed []string
-	// AllowedIPAM are those that they may run for addresses; nil: that is seen to elsewhere.
+	// AllowedIPAM are the allowed plugins for addresses; nil: the caller does not check them.
 	AllowedIPAM []string
-	// Compatible passes ips and mac in CNI_ARGS to plugins that declare no capability for them.
+	// Compatible passes ips and mac in CNI_ARGS if no plugin declares the capability.
 	Compatible bool
 }
 
+// GetNAD returns a NAD, or netmodel.ErrNotFound.
+type GetNAD = func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
+
 // Resolve reads the NADs of the requests of a pod in the namespace, each once, and checks every selection against
 // its network. get answers netmodel.ErrNotFound for a NAD that does not exist.
-func Resolve(ctx context.Context, namespace string, requests []Request, rules Rules, get func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)) ([]Attachment, error) {
+func Resolve(ctx context.Context, namespace string, requests []Request, rules Rules, get GetNAD) ([]Attachment, error) {
 	definitions := map[string]*definition{}
 	attachments := make([]Attachment, 0, len(requests))
 	for _, s := range requests {
@@ -72,8 +75,8 @@ func Resolve(ctx context.Context, namespace string, requests []Request, rules Ru
 	return attachments, assignRoutes(attachments)
 }
 
-// ApplyNodeSubnets puts the pod's node's view in the place of each layer3 network, which view answers with, and holds the pod's
-// wishes against it.
+// ApplyNodeSubnets puts the pod's node's view in the place of each layer3 network, which view answers with, and holds
+// the pod's wishes against it.
 func ApplyNodeSubnets(attachments []Attachment, view func(*Attachment) (*netmodel.Network, error)) error {
 	views := map[*netmodel.Network]*netmodel.Network{}
 	for i := range attachments {
@@ -100,17 +103,18 @@ func ApplyNodeSubnets(attachments []Attachment, view func(*Attachment) (*netmode
 	return assignRoutes(attachments)
 }
 
-// allow holds a NAD's namespace against the pod's.
+// allow refuses a NAD of a namespace that the pod may not use.
 func (r *Rules) allow(namespace string, s *Request) error {
 	if !r.Isolated || s.Namespace == namespace || slices.Contains(r.Global, s.Namespace) {
 		return nil
 	}
-	return conf.Errorf(conf.CodeNotAllowed, "use a network of the pod's own namespace, or ask the operator to list namespace "+s.Namespace+
-		" in the agent's --global-namespaces, or to set --namespace-isolation=false",
+	return conf.Errorf(conf.CodeNotAllowed,
+		"use a network of the pod's own namespace, or ask the operator to list namespace "+s.Namespace+
+			" in the agent's --global-namespaces, or to set --namespace-isolation=false",
 		"network %s is not for pods of namespace %s", s, namespace)
 }
 
-// complete holds the pod's wishes against the network.
+// complete checks the request against the network.
 func (a *Attachment) complete(of *definition, rules *Rules) error {
 	def := of.nad
 	err := a.setResource(def)
@@ -125,7 +129,8 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 	}
 	a.Delegate, err = of.delegate(&a.Request, rules.Compatible)
 	if _, asked := errors.AsType[*notCapable](err); asked {
-		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or declare it in the NetworkAttachmentDefinition if its plugin can do that",
+		return conf.Errorf(conf.CodeInvalidConfig,
+			correctPod+", or declare it in the NetworkAttachmentDefinition if its plugin can do that",
 			"interface %s: network %s: %w", a.Interface, &a.Request, err)
 	}
 	if err != nil {
@@ -148,25 +153,29 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 // resourceName is that of an extended resource (Kubernetes' qualified names: a DNS subdomain and a name).
 var resourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// setResource takes over whose devices the network's attachments take, and holds the pod's own choice of one against it.
+// setResource takes over whose devices the network's attachments take, and holds the pod's own choice of one against
+// it.
 func (a *Attachment) setResource(def *netmodel.NAD) error {
 	switch {
 	case def.Resource == "" && a.DeviceID == "":
 	case def.Resource == "":
-		return conf.Errorf(conf.CodeInvalidConfig, correctPod+", or name the resource in the NetworkAttachmentDefinition's annotation "+netmodel.ResourceNameAnnotation,
+		return conf.Errorf(conf.CodeInvalidConfig,
+			correctPod+", or name the resource in the NetworkAttachmentDefinition's annotation "+netmodel.ResourceNameAnnotation,
 			"deviceID on network %s: it is a network of no resource, so no device of it is the pod's", &a.Request)
 	case a.Network != nil:
-		return conf.Errorf(conf.CodeInvalidConfig, "remove the annotation from the NetworkAttachmentDefinition, or make the network one of another plugin",
+		return conf.Errorf(conf.CodeInvalidConfig,
+			"remove the annotation from the NetworkAttachmentDefinition, or make the network one of another plugin",
 			"network %s: annotation %s: an OVN port takes no device", &a.Request, netmodel.ResourceNameAnnotation)
 	case !resourceName.MatchString(def.Resource):
 		return conf.Errorf(conf.CodeInvalidConfig, "correct the NetworkAttachmentDefinition's annotation",
-			"network %s: annotation %s: %q is no resource like example.com/name", &a.Request, netmodel.ResourceNameAnnotation, clip(def.Resource))
+			"network %s: annotation %s: %q is no resource like example.com/name",
+			&a.Request, netmodel.ResourceNameAnnotation, clip(def.Resource))
 	}
 	a.Resource = def.Resource
 	return nil
 }
 
-// invalid says that a network's configuration is no good, and where it stands.
+// invalid is the error for an invalid configuration of a network, with the place of the configuration.
 func invalid(def *netmodel.NAD, s *Request, err error) error {
 	where, correct := "spec.config", correctNAD
 	if def.File != "" {
@@ -204,7 +213,7 @@ func assignRoutes(attachments []Attachment) error {
 	return nil
 }
 
-// definition is a NAD that was read.
+// definition is a NAD that Resolve has read.
 type definition struct {
 	nad     *netmodel.NAD
 	network *netmodel.Network // nil: it is for other plugins
@@ -227,16 +236,18 @@ func (d *definition) delegate(s *Request, compatible bool) (*Delegate, error) {
 	return made, err
 }
 
-func read(ctx context.Context, s Request, get func(context.Context, string, string) (*netmodel.NAD, error)) (*definition, error) {
+func read(ctx context.Context, s Request, get GetNAD) (*definition, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
 	if errors.Is(err, netmodel.ErrNotFound) {
-		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or "+correctPod, "network %s is not found", &s)
+		return nil, conf.Errorf(conf.CodeNetworkNotFound, "create the NetworkAttachmentDefinition, or "+correctPod,
+			"network %s is not found", &s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network %s: %w", &s, err)
 	}
 	if def.Deleting {
-		return nil, conf.Errorf(conf.CodeNetworkNotFound, "choose another network, or create this one again when it is gone", "network %s is being deleted", &s)
+		return nil, conf.Errorf(conf.CodeNetworkNotFound,
+			"choose another network, or create this network again when it is deleted", "network %s is being deleted", &s)
 	}
 	kind, err := def.Kind()
 	if err != nil {
@@ -256,7 +267,7 @@ func read(ctx context.Context, s Request, get func(context.Context, string, stri
 	return known, nil
 }
 
-// check holds the pod's wishes against an OVN network.
+// check checks the request against an OVN network.
 func (a *Attachment) check() error {
 	for _, w := range []struct {
 		key   string
@@ -272,7 +283,7 @@ func (a *Attachment) check() error {
 			return fmt.Errorf("%s on network %s: %s", w.key, a.Network.ID(), w.why)
 		}
 	}
-	a.IPs = slices.Clone(a.IPs) // the selection's stay as they were asked for
+	a.IPs = slices.Clone(a.IPs) // the request stays as it was
 	for i, ip := range a.IPs {
 		if len(a.Network.Subnets) == 0 {
 			if ip.Bits() < 0 {
@@ -284,7 +295,7 @@ func (a *Attachment) check() error {
 			return err
 		}
 		if a.Network.Topology == netmodel.Layer3 && a.Network.Node == "" {
-			continue // of which of its blocks comes later
+			continue // the node subnet is not known yet
 		}
 		subnet := a.Network.Subnets[a.Network.SubnetOf(ip.Addr())]
 		if ip.Bits() >= 0 && ip.Bits() != subnet.Bits() {

@@ -24,22 +24,22 @@ type Delegate struct {
 	Capabilities map[string]json.RawMessage
 	// Args go into CNI_ARGS, for plugins that take ips and mac no other way.
 	Args [][2]string
-	// Warning is what the pod's owner should hear of it.
+	// Warning is for the pod's owner.
 	Warning string
-	// programs are all that would be run, by the list's plugins.
+	// programs are the programs that each plugin of the list runs.
 	programs []*delegateconf.Programs
 	list     object
 	configs  []object
-	// offered are the capabilities that one of the plugins declares.
+	// offered are the capabilities that at least one plugin declares.
 	offered map[string]bool
 }
 
-// deviceKeys are the names by which plugins take a device in their configuration: sriov and others the first, host-device
-// the second.
+// deviceKeys are the names by which plugins take a device in their configuration: sriov and others the first,
+// host-device the second.
 var deviceKeys = []string{"deviceID", "pciBusID"}
 
-// SetDevice puts the device that the pod was given into the list: into its first plugin's configuration, whatever that says
-// itself, and as the capability deviceID (CNI's conventions).
+// SetDevice puts the device that the pod was given into the list: into its first plugin's configuration, whatever that
+// says itself, and as the capability deviceID (CNI's conventions).
 func (d *Delegate) SetDevice(id string) error {
 	text, err := json.Marshal(id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *Delegate) SetDevice(id string) error {
 	return d.write()
 }
 
-// write makes the list's text anew.
+// write encodes the list.
 func (d *Delegate) write() (err error) {
 	if d.list["plugins"], err = json.Marshal(d.configs); err != nil {
 		return err
@@ -64,18 +64,18 @@ func (d *Delegate) write() (err error) {
 	return err
 }
 
-// cniVersions are those of the specification that a configuration may have.
+// cniVersions are the versions of the specification that a configuration may have.
 var cniVersions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// impliedVersion is that of a configuration without one: the oldest whose results list interfaces, and which every
-// plugin of today speaks.
+// impliedVersion is the version of a configuration without one: the oldest version whose results list interfaces. Every
+// plugin supports it today.
 const impliedVersion = "0.3.1"
 
 // Bounds on what a NAD may hold.
 const (
 	maxPlugins = 32
-	// MaxConfigs bounds the configurations of all delegates of a pod together, in bytes: a plan with them fits into a message,
-	// and an agent can hold several. One that attachments share counts once.
+	// MaxConfigs bounds the configurations of all delegates of a pod together, in bytes: a plan with them fits into a
+	// message, and an agent can hold several. One that attachments share counts once.
 	MaxConfigs = 1 << 20
 )
 
@@ -88,7 +88,7 @@ var ofList = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disa
 // object is a JSON object whose keys keep their values as they were written.
 type object map[string]json.RawMessage
 
-// delegateOf reads the spec.config of a NAD, a configuration or a list of them, and puts what the pod asks for into it.
+// delegateOf reads the spec.config of a NAD, for one plugin or a list, and adds what the pod requests.
 func delegateOf(def *netmodel.NAD, s *Request, compatible bool) (*Delegate, error) {
 	if size := def.Config.Size(); size > netmodel.MaxDelegateConfig {
 		return nil, conf.TooLarge(size, netmodel.MaxDelegateConfig)
@@ -138,13 +138,15 @@ func CheckConfigsSize(attachments []Attachment) error {
 	return nil
 }
 
-// ConfigsTooLarge says that the configurations of a pod's networks, up to the one that is named around it, are over MaxConfigs.
+// ConfigsTooLarge says that the configurations of a pod's networks, up to the one that is named around it, are over
+// MaxConfigs.
 func ConfigsTooLarge(size int) error {
-	return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
+	return conf.Errorf(conf.CodeInvalidConfig,
+		"name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
 		"the configurations of the pod's networks up to this one: %w", conf.TooLarge(size, MaxConfigs))
 }
 
-// readList takes both forms of a configuration as a list.
+// readList reads both forms of a configuration as a list.
 func readList(text []byte) (list object, plugins []object, err error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		return nil, nil, fmt.Errorf("%s, where a CNI configuration is wanted", clip(string(text)))
@@ -254,9 +256,11 @@ func (o object) boolean(key string) error {
 }
 
 // checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,
-// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it. first says that
-// no plugin stands before it.
-func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool, first bool) (*delegateconf.Programs, error) {
+// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it. first
+// says that no plugin stands before it.
+func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool, first bool) (
+	*delegateconf.Programs, error,
+) {
 	if p == nil {
 		return nil, errors.New("null, where a plugin's configuration is wanted")
 	}
@@ -348,7 +352,8 @@ func (d *Delegate) ask(s *Request, offered map[string]bool, compatible bool) err
 			d.Capabilities[w.capability] = value
 		case compatible && w.arg != "":
 			d.Args = append(d.Args, [2]string{w.arg, w.argValue})
-			words := []string{w.key + " is passed as " + w.arg + " in CNI_ARGS, since no plugin of network " + s.String() + " declares the capability"}
+			words := []string{fmt.Sprintf("%s is passed as %s in CNI_ARGS, since no plugin of network %s declares the capability",
+				w.key, w.arg, s)}
 			if d.Warning != "" {
 				words = append([]string{d.Warning}, words...)
 			}

@@ -106,9 +106,9 @@ func TestApplyNodeSubnetsRefuses(t *testing.T) {
 	ips := func(list string) string { return `[{"name":"blue"},{"name":"l3","ips":[` + list + `]}]` }
 	tests := []struct{ name, text, want string }{
 		{"of another node's block", ips(`"10.128.4.7"`),
-			"interface net2: address 10.128.4.7 is outside node node1's blocks 10.128.3.0/24,fd03:0:0:3::/64 of network shop/l3"},
+			"interface net2: address 10.128.4.7 is outside node node1's subnets 10.128.3.0/24,fd03:0:0:3::/64 of network shop/l3"},
 		{"one of two of another node's", ips(`"10.128.3.7","fd03:0:0:4::7"`),
-			"interface net2: address fd03:0:0:4::7 is outside node node1's blocks 10.128.3.0/24,fd03:0:0:3::/64 of network shop/l3"},
+			"interface net2: address fd03:0:0:4::7 is outside node node1's subnets 10.128.3.0/24,fd03:0:0:3::/64 of network shop/l3"},
 		{"of no node's", ips(`"10.127.3.7"`), "interface net2: address 10.127.3.7 is outside the subnets 10.128.0.0/16,fd03::/48 of network shop/l3"},
 		{"the network's prefix length", ips(`"10.128.3.7/16"`), "interface net2: ips: 10.128.3.7/16 has not the prefix length of its subnet 10.128.3.0/24"},
 		{"the block's own address", ips(`"10.128.3.0"`), "interface net2: address 10.128.3.0 is the network address of 10.128.3.0/24"},

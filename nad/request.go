@@ -12,13 +12,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Bounds on what a tenant may ask for: no pod of the field comes near them, and work stays bounded.
+// Bounds on what a tenant may request. They bound the work, and real pods are far below them.
 const (
 	maxNetworks = 64
 	maxIPs      = 16
 )
 
-// Request is one element of the networks annotation, checked.
+// Request is one attachment request of a pod, checked. The specification calls it a network selection element.
 type Request struct {
 	Namespace string // of the NAD
 	Name      string // of the NAD
@@ -37,25 +37,28 @@ type Request struct {
 	DeviceID string
 }
 
-// String names the selection in errors, as in "shop/blue".
+// String names the request's NAD in errors, as in "shop/blue".
 func (s *Request) String() string { return s.Namespace + "/" + s.Name }
 
 // ParseRequests reads a pod's annotations into its list of networks, in their order; podNamespace is where names
 // without one are looked up, primary the interface that the pod has already. Every error has code 7.
 func ParseRequests(annotations map[string]string, podNamespace, primary string) ([]Request, error) {
 	if _, given := annotations[conf.DefaultNetworkAnnotation]; given {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "the first interface stays with the node's primary CNI plugin; remove the annotation",
+		return nil, conf.Errorf(conf.CodeInvalidConfig,
+			"the first interface stays with the node's primary CNI plugin; remove the annotation",
 			"annotation %s is not supported", conf.DefaultNetworkAnnotation)
 	}
 	for key := range annotations {
 		if strings.HasPrefix(key, conf.AnnotationPrefix) && key != conf.RoutesAnnotation {
-			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation", "annotation %s is not known", conf.OneLine(key, maxKey))
+			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation",
+				"annotation %s is not known", conf.OneLine(key, maxKey))
 		}
 	}
 	text, given := annotations[conf.NetworksAnnotation]
 	if !given || strings.TrimSpace(text) == "" {
 		if _, routes := annotations[conf.RoutesAnnotation]; routes {
-			return nil, conf.Errorf(conf.CodeInvalidConfig, "name its networks in "+conf.NetworksAnnotation+", or remove the annotation",
+			return nil, conf.Errorf(conf.CodeInvalidConfig,
+				"name its networks in "+conf.NetworksAnnotation+", or remove the annotation",
 				"annotation %s: the pod has no networks to route by", conf.RoutesAnnotation)
 		}
 		return nil, nil
@@ -65,7 +68,8 @@ func ParseRequests(annotations map[string]string, podNamespace, primary string) 
 		err = nameInterfaces(requests, primary)
 	}
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", conf.NetworksAnnotation, err)
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation",
+			"annotation %s: %w", conf.NetworksAnnotation, err)
 	}
 	return requests, nil
 }
@@ -181,13 +185,14 @@ func (s *Request) checkNames() error {
 	if len(s.Name) > 253 || !dnsName.MatchString(s.Name) {
 		return fmt.Errorf("%q cannot be the name of a NetworkAttachmentDefinition", clip(s.Name))
 	}
-	if s.Namespace != "" && (len(s.Namespace) > 63 || !dnsName.MatchString(s.Namespace) || strings.Contains(s.Namespace, ".")) {
+	label := len(s.Namespace) <= 63 && dnsName.MatchString(s.Namespace) && !strings.Contains(s.Namespace, ".")
+	if s.Namespace != "" && !label {
 		return fmt.Errorf("%q cannot be the name of a namespace", clip(s.Namespace))
 	}
 	return nil
 }
 
-// nameInterfaces fills in net1, net2, … by position and sees that no name is asked for twice.
+// nameInterfaces sets the default names net1, net2, … by position, and refuses a name that occurs twice.
 func nameInterfaces(requests []Request, primary string) error {
 	owner := map[string]int{}
 	for i := range requests {
@@ -205,14 +210,15 @@ func nameInterfaces(requests []Request, primary string) error {
 			return fmt.Errorf("element %d (%s): interface %q is taken, the pod has it already", i, s, s.Interface)
 		}
 		if first, taken := owner[s.Interface]; taken {
-			return fmt.Errorf("element %d (%s): interface %q is asked for by element %d (%s) too", i, s, s.Interface, first, &requests[first])
+			return fmt.Errorf("element %d (%s): interface %q is asked for by element %d (%s) too",
+				i, s, s.Interface, first, &requests[first])
 		}
 		owner[s.Interface] = i
 	}
 	return nil
 }
 
-// maxKey is more than Kubernetes takes as the key of an annotation.
+// maxKey is more than the longest key of an annotation in Kubernetes.
 const maxKey = 320
 
 // clip keeps a tenant's text short in errors.

@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// requestJSON is an element in the JSON form (multi-net-spec 1.3, section 4.1.2.1).
+// requestJSON is a request in the JSON form (multi-net-spec 1.3, section 4.1.2.1).
 type requestJSON struct {
 	Name           string            `json:"name"`
 	Namespace      string            `json:"namespace"`
@@ -61,7 +61,9 @@ func parseRequest(element []byte) (Request, error) {
 	if err := s.checkNames(); err != nil {
 		return Request{}, err
 	}
-	for _, step := range []func(*requestJSON) error{s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs, s.setDeviceID} {
+	for _, step := range []func(*requestJSON) error{
+		s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs, s.setDeviceID,
+	} {
 		if err := step(&raw); err != nil {
 			return Request{}, err
 		}
@@ -69,10 +71,10 @@ func parseRequest(element []byte) (Request, error) {
 	return s, nil
 }
 
-// given tells whether a key is there. JSON's null is as good as leaving it out, for all keys alike.
+// given tells whether a key has a value. For every key, null means that the key is absent.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// refuseUnserved names the keys that have no behaviour yet.
+// refuseUnserved refuses the keys that are not served yet.
 func (raw *requestJSON) refuseUnserved() error {
 	if given(raw.IPAMClaim) {
 		return errors.New("\"ipam-claim-reference\" is not served yet, leave it out")
@@ -105,8 +107,8 @@ func (s *Request) setIPs(raw *requestJSON) error {
 	return nil
 }
 
-// parseIP reads an address with or without its prefix length. Zones and IPv4 in IPv6 notation are refused: the
-// same address must not have two spellings.
+// parseIP parses an address with or without its prefix length. It refuses zones and IPv4 in IPv6 notation: an address
+// must have one spelling.
 func parseIP(text string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
 		return p, nil
@@ -281,10 +283,11 @@ func (s *Request) setBandwidth(raw *requestJSON) error {
 	return nil
 }
 
-// maxBurst is the most that the reference plugin takes: its token bucket counts bytes in 32 bits.
+// maxBurst is the limit of the reference plugin: its token bucket counts bytes in 32 bits.
 const maxBurst = 1<<32 - 1
 
-// burstOr gives a rate without a burst, which plugins refuse, what it passes in a second.
+// burstOr is the burst of a rate. The default is what the rate passes in a second; plugins refuse a rate without a
+// burst.
 func burstOr(burst, rate uint64) uint64 {
 	if burst != 0 {
 		return burst
@@ -292,7 +295,7 @@ func burstOr(burst, rate uint64) uint64 {
 	return min(rate, maxBurst)
 }
 
-// deviceID is what a device plugin may name a device, as far as it can be told apart in one line.
+// deviceID matches the name of a device: printable, without blanks.
 var deviceID = regexp.MustCompile(`^[!-~]{1,253}$`)
 
 func (s *Request) setDeviceID(raw *requestJSON) error {

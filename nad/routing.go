@@ -10,7 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Routing is what a pod asks for beside its networks' own routes.
+// Routing is what a pod requests beside the routes of its networks.
 type Routing struct {
 	// Default is the attachment that has the pod's default routes, nil: the primary network. Gateways are one of a
 	// family; none: those that the attachment's plugins make.
@@ -19,7 +19,7 @@ type Routing struct {
 	Routes   []PodRoute
 }
 
-// AllGateways are the gateways of all that the pod asks for: none of them can be an address of its own.
+// AllGateways are the gateways of all requested routes. None of them can be an address of the pod.
 func (r *Routing) AllGateways() []netip.Addr {
 	all := slices.Clone(r.Gateways)
 	for _, route := range r.Routes {
@@ -34,7 +34,7 @@ type PodRoute struct {
 	Interface string
 }
 
-// maxRoutes bounds what a pod may ask for.
+// maxRoutes bounds the routes of a pod.
 const maxRoutes = 256
 
 // podRouteJSON is an element of the annotation conf.RoutesAnnotation.
@@ -44,8 +44,8 @@ type podRouteJSON struct {
 	Interface string `json:"interface"`
 }
 
-// ParseRouting reads what a pod with these attachments asks for. A route of the pod takes the place of a network's to the same
-// destination.
+// ParseRouting reads what a pod with these attachments asks for. A route of the pod takes the place of a network's to
+// the same destination.
 func ParseRouting(annotations map[string]string, attachments []Attachment, primary string) (*Routing, error) {
 	r := &Routing{}
 	if err := r.setDefault(attachments); err != nil {
@@ -56,14 +56,16 @@ func ParseRouting(annotations map[string]string, attachments []Attachment, prima
 		return r, nil
 	}
 	if err := r.setRoutes(text, attachments, primary); err != nil {
-		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "annotation %s: %w", conf.RoutesAnnotation, err)
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation",
+			"annotation %s: %w", conf.RoutesAnnotation, err)
 	}
 	podRoutes := make(map[netip.Prefix]bool, len(r.Routes))
 	for _, p := range r.Routes {
 		podRoutes[p.Dst] = true
 	}
 	for i := range attachments {
-		attachments[i].Routes = slices.DeleteFunc(slices.Clone(attachments[i].Routes), func(own conf.Route) bool { return podRoutes[own.Dst] })
+		routes := slices.Clone(attachments[i].Routes)
+		attachments[i].Routes = slices.DeleteFunc(routes, func(own conf.Route) bool { return podRoutes[own.Dst] })
 	}
 	return r, nil
 }
@@ -80,10 +82,11 @@ func (r *Routing) setDefault(attachments []Attachment) error {
 		}
 		r.Default, r.Gateways = a, a.DefaultRoute
 		if a.Network == nil {
-			continue // what its plugins make of it shows when they have run
+			continue // only the plugins' result shows their gateways
 		}
 		if len(a.Network.Gateways) == 0 && len(a.DefaultRoute) == 0 {
-			return fmt.Errorf("interface %s: default-route: network %s has no subnets and so no gateway", a.Interface, a.Network.ID())
+			return fmt.Errorf("interface %s: default-route: network %s has no subnets and so no gateway",
+				a.Interface, a.Network.ID())
 		}
 		if len(a.DefaultRoute) == 0 {
 			r.Gateways = a.Network.Gateways
@@ -97,7 +100,7 @@ func (r *Routing) setDefault(attachments []Attachment) error {
 	return nil
 }
 
-// reaches tells whether a gateway is on the attachment's link.
+// reaches refuses a gateway that is not on the attachment's link.
 func (a *Attachment) reaches(g netip.Addr) error {
 	on := slices.ContainsFunc(a.Network.Subnets, func(s netip.Prefix) bool { return s.Contains(g) }) ||
 		slices.ContainsFunc(a.IPs, func(p netip.Prefix) bool { return p.Bits() >= 0 && p.Masked().Contains(g) })
@@ -116,7 +119,7 @@ func (r *Routing) setRoutes(text string, attachments []Attachment, primary strin
 	}
 	var elements []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &elements); err != nil || elements == nil {
-		return errors.New("it is a list of objects, like [{\"dst\":\"10.2.0.0/16\",\"gw\":\"10.1.0.1\",\"interface\":\"net1\"}]")
+		return errors.New(`it is a list of objects, like [{"dst":"10.2.0.0/16","gw":"10.1.0.1","interface":"net1"}]`)
 	}
 	if len(elements) > maxRoutes {
 		return fmt.Errorf("%d routes are more than %d", len(elements), maxRoutes)
@@ -144,7 +147,8 @@ func parseRoute(element []byte, attachments []Attachment, primary string) (PodRo
 		return PodRoute{}, fmt.Errorf("dst: %q is not a network like 10.2.0.0/16", clip(raw.Dst))
 	}
 	if dst.Bits() == 0 {
-		return PodRoute{}, fmt.Errorf("dst: %s is the default route, ask for it with default-route in %s", dst, conf.NetworksAnnotation)
+		return PodRoute{}, fmt.Errorf("dst: %s is the default route, ask for it with default-route in %s",
+			dst, conf.NetworksAnnotation)
 	}
 	route := PodRoute{Route: conf.Route{Dst: dst}, Interface: raw.Interface}
 	if raw.GW != "" {
@@ -158,7 +162,7 @@ func parseRoute(element []byte, attachments []Attachment, primary string) (PodRo
 	return route, route.complete(attachments, primary)
 }
 
-// complete finds interface and gateway where one of them is left out.
+// complete sets the interface or the gateway if the user has omitted one of them.
 func (r *PodRoute) complete(attachments []Attachment, primary string) error {
 	if r.Interface == "" {
 		if !r.GW.IsValid() {
@@ -187,7 +191,8 @@ func (r *PodRoute) complete(attachments []Attachment, primary string) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("\"gw\" is missing, network %s has no gateway of the family of %s", attachments[i].Network.ID(), r.Dst)
+		return fmt.Errorf("\"gw\" is missing, network %s has no gateway of the family of %s",
+			attachments[i].Network.ID(), r.Dst)
 	}
 	return attachments[i].reaches(r.GW)
 }

@@ -13,7 +13,7 @@ import (
 // StatusAnnotation is where network-status goes (multi-net-spec 1.3, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Attached is an interface that a pod was given: on an OVN network, or by other plugins with their result.
+// Attached is an interface that a pod has got: on an OVN network, or from delegates, with their result.
 type Attached struct {
 	Network   string // <namespace>/<NAD>
 	Interface string
@@ -21,14 +21,15 @@ type Attached struct {
 	MTU       int
 	Addresses []netip.Prefix
 	Result    *types100.Result
-	// Device is what those plugins say of the device, valid by deviceinfo.Validate; nil: nothing.
+	// Device is the delegates' device information, which deviceinfo.Validate has accepted; nil: none.
 	Device json.RawMessage
 	// Gateways of the pod's default routes, when they go by this interface.
 	Gateways []netip.Addr
 }
 
-// NetworkStatus is an entry of network-status (multi-net-spec 1.3, section 5.3). It is not the library's: that leaves out
-// "default" where it is false, knows no "default-route", and drops what a plugin wrote beside the known keys of device-info.
+// NetworkStatus is an entry of network-status (multi-net-spec 1.3, section 5.3). It is not the library's: that leaves
+// out "default" where it is false, knows no "default-route", and drops what a plugin wrote beside the known keys of
+// device-info.
 type NetworkStatus struct {
 	Name         string          `json:"name"`
 	Interface    string          `json:"interface,omitempty"`
@@ -42,7 +43,7 @@ type NetworkStatus struct {
 	DefaultRoute []string        `json:"default-route,omitempty"`
 }
 
-// Status builds a pod's network-status: the primary network's entry, then one per attachment, in their order.
+// Status builds a pod's network-status: the entry of the primary network, then one per attachment, in their order.
 func Status(primaryNetwork, primaryInterface string, primary *types100.Result, made []Attached) []NetworkStatus {
 	first := resultStatus(primaryNetwork, primaryInterface, primary)
 	first.Default = true

@@ -17,8 +17,8 @@ import (
 )
 
 // Cluster returns the function that tells the identity of this cluster: id if it is given, else the identity of the
-// folder of manifests if that is given, else the cluster's. The folder is asked at once, for what it lacks does not come
-// by itself; the API server may be away for a while.
+// folder of manifests if that is given, else the cluster's. The folder is asked at once, for what it lacks does not
+// come by itself; the API server may be away for a while.
 func Cluster(id, manifests string, core kubernetes.Interface) (func(ctx context.Context) (string, error), error) {
 	if id == "" && manifests == "" {
 		return func(ctx context.Context) (string, error) { return clusterOf(ctx, core) }, nil

@@ -13,7 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// maxFinalizers bounds the finalizers of a NAD that are kept, in bytes. Others than ours are rare, and have short names.
+// maxFinalizers bounds the finalizers of a NAD that are kept, in bytes. Others than ours are rare, and have short
+// names.
 const maxFinalizers = 1 << 10
 
 // knownNAD is what an informer keeps of a NAD: about 1 kB, and the text of an OVN network.
@@ -115,8 +116,8 @@ func created(n *nadv1.NetworkAttachmentDefinition) int64 {
 	return n.CreationTimestamp.Unix()
 }
 
-// furtherStatus stands for a network-status that names interfaces beside the primary one: nad.HasAttachments is all that is asked of
-// it.
+// furtherStatus stands for a network-status that names interfaces beside the primary one: nad.HasAttachments is all
+// that is asked of it.
 const furtherStatus = "[{}]"
 
 // maxMirror is more than the hash of a static pod has.

@@ -219,7 +219,8 @@ func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
 	return pods, nil
 }
 
-// maxGets is how many objects are asked for at once. While one is read it takes several times its size, which is up to 1.5 MiB.
+// maxGets is how many objects are asked for at once. While one is read it takes several times its size, which is up to
+// 1.5 MiB.
 const maxGets = 8
 
 // get asks the API for one object.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lists read lists of objects whose size tenants decide. Each object is handed to keep before the next one is decoded, so
-// that a caller holds one whole object at a time and never the whole list, whatever the API server sends at once.
+// lists read lists of objects whose size tenants decide. Each object is handed to keep before the next one is decoded,
+// so that a caller holds one whole object at a time and never the whole list, whatever the API server sends at once.
 type lists struct {
 	pods func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error)
 	nads func(ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition)) (metav1.ListMeta, error)

@@ -30,8 +30,8 @@ const (
 	networkSuffix = ".network.json"
 )
 
-// Manifests is a flat folder of YAML files with Pods, NADs and Nodes, several documents to a file, watched. All agents of
-// a host and the controller share it.
+// Manifests is a flat folder of YAML files with Pods, NADs and Nodes, several documents to a file, watched. All agents
+// of a host and the controller share it.
 type Manifests struct {
 	dir string
 	log *slog.Logger
