@@ -15,7 +15,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nodesubnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 	"github.com/ovn-multinet/ovn-multinet/sriov"
@@ -63,10 +64,10 @@ func New(
 	if err != nil {
 		return nil, err
 	}
-	nb, networks, dir := ovnport.NewNB(nbdb), ovnnet.New(nbdb, nil), journal.Dir(cfg.StateDir)
+	nb, dir := ovnport.NewNB(nbdb), journal.Dir(cfg.StateDir)
 	n := &node{
 		conf: cfg, source: src, nbdb: nbdb, nb: nb, ovs: ovs, journal: dir, log: log,
-		subnets:   newNodeSubnets(networks, nb, cfg.NodeName, log),
+		subnets:   newNodeSubnets(nodesubnet.New(nbdb), nb, cfg.NodeName, log),
 		sandboxes: newLocks(),
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),
 	}
@@ -74,7 +75,7 @@ func New(
 		node:    n,
 		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: deviceinfo.DevicePluginDir,
 		large: semaphore.NewWeighted(maxLarge), planTimeout: planTimeout,
-		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, networks),
+		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
 	}, nil
 }
 

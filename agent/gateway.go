@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -27,7 +27,7 @@ const (
 // not say where a gateway is, and only a node's own OVN knows which nodes it reaches.
 type gateways struct {
 	*node
-	networks *ovnnet.Networks
+	failover *gateway.Node
 
 	active    map[string]int // by router: in how many passes in a row this node was the active one
 	known     string         // the chassis that NB knows
@@ -36,8 +36,8 @@ type gateways struct {
 	announced time.Time
 }
 
-func newGateways(n *node, networks *ovnnet.Networks) *gateways {
-	return &gateways{node: n, networks: networks, active: map[string]int{}}
+func newGateways(n *node, failover *gateway.Node) *gateways {
+	return &gateways{node: n, failover: failover, active: map[string]int{}}
 }
 
 // run makes passes until the end of ctx.
@@ -92,7 +92,7 @@ func (g *gateways) announce(ctx context.Context) (chassis string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return settings.Chassis, g.networks.Announce(ctx, g.conf.NodeName, settings.Chassis)
+	return settings.Chassis, g.failover.Announce(ctx, g.conf.NodeName, settings.Chassis)
 }
 
 // passActive counts for each gateway in how many passes in a row this node was the active one without being the
@@ -105,7 +105,7 @@ func (g *gateways) passActive(ctx context.Context) (member bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	turns, err := g.networks.TurnsOf(ctx, settings.Chassis)
+	turns, err := g.failover.FailoversOf(ctx, settings.Chassis)
 	if err != nil || len(turns) == 0 {
 		return false, err
 	}
@@ -122,7 +122,7 @@ func (g *gateways) passActive(ctx context.Context) (member bool, err error) {
 			g.active[t.Router] = passes
 			continue
 		}
-		made, err := g.networks.MakeFirst(ctx, t, settings.Chassis)
+		made, err := g.failover.MakeFirst(ctx, t, settings.Chassis)
 		if err != nil {
 			return true, err
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 )
 
 // keeper is an agent that does not run: it looks at its gateways when the test says so, at the time that the test
@@ -43,11 +43,11 @@ func (r *layer3) gateway(router string, names ...string) {
 	routers, err := netmodel.ParseRouters([]byte(fmt.Sprintf(`{"routers":{%q:{"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10",
 		"physicalNetworkName":"ext","gatewayNodes":"gw=yes"}}}`, router)))
 	r.must(err)
-	chassis := []ovnnet.Chassis{}
+	chassis := []gateway.Chassis{}
 	for _, name := range names {
-		chassis = append(chassis, ovnnet.Chassis{Node: "node-" + name, Name: name})
+		chassis = append(chassis, gateway.Chassis{Node: "node-" + name, Name: name})
 	}
-	_, err = r.networks.EnsureGateway(r.t.Context(), routers[router], chassis)
+	_, err = r.networks.Gateways.Ensure(r.t.Context(), routers[router], chassis)
 	r.must(err)
 	for i, name := range names {
 		r.nb.Transact(r.t, ovndbtest.Op{"op": "update", "table": "HA_Chassis", "where": []any{[]any{"_uuid", "==", memberKey(router, name)}},
@@ -229,7 +229,7 @@ func TestLooksAreInARow(t *testing.T) {
 			k.gateway("shop/r1", "first", "chassis-1", "third")
 		}},
 		{"the gateway is gone for a look", func(k *keeper) {
-			k.must(k.networks.DropGateways(k.t.Context()))
+			k.must(k.networks.Gateways.DeleteUnused(k.t.Context()))
 			k.look()
 			k.gateway("shop/r1", "first", "chassis-1", "third")
 		}},

@@ -25,7 +25,7 @@ const l3 = `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/16/
 // share gives a node its block, as that node's agent would.
 func (r *layer3) share(n *netmodel.Network, node string) netip.Prefix {
 	r.t.Helper()
-	view, err := r.networks.Share(r.t.Context(), n, node)
+	view, err := r.networks.Subnets.Ensure(r.t.Context(), n, node)
 	r.must(err)
 	return view.Subnets[0]
 }
@@ -38,7 +38,7 @@ func (r *layer3) give(n *netmodel.Network, block string) {
 		if r.share(n, node).String() == block {
 			return
 		}
-		r.must(r.networks.DropNode(r.t.Context(), n.ID(), node))
+		r.must(r.networks.DeleteNodeSwitch(r.t.Context(), n.ID(), node))
 	}
 }
 
@@ -141,7 +141,7 @@ func TestNodeHasAnotherBlock(t *testing.T) {
 			was := r.blocks()["node1"]
 			r.must(r.call(agentapi.OpRelease, agentapi.Release{Version: agentapi.Version, Sandbox: r.sandbox("c1")}, &agentapi.Released{}))
 			r.eventually("released", func() bool { return len(r.pods()) == 0 })
-			r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
+			r.must(r.networks.DeleteNodeSwitch(t.Context(), n.ID(), "node1"))
 			tt.change(r, n, was)
 			r.proxy.Reset()
 			p, err := r.planFor("c2", on("x2"))
@@ -171,7 +171,7 @@ func TestNodeLosesItsBlockAllTheTime(t *testing.T) {
 	r.proxy.Before(func(tx ovndbtest.Transact) {
 		if insertsPod(tx) {
 			attempts++
-			r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
+			r.must(r.networks.DeleteNodeSwitch(t.Context(), n.ID(), "node1"))
 		}
 	})
 	_, err := r.planFor("c1", "l3,blue")

@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
 // What pods get on a network of the provider's, what an agent says of its node in NB, and the rig with a controller.
@@ -26,7 +26,7 @@ import (
 // layer3 is a rig with the controller's hands.
 type layer3 struct {
 	*rig
-	networks *ovnnet.Networks
+	networks *nbtest.Client
 }
 
 func newLayer3(t *testing.T) *layer3 {
@@ -37,7 +37,7 @@ func newLayer3(t *testing.T) *layer3 {
 	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: []string{r.nb.Endpoint()}, Model: model, Log: slog.New(slog.DiscardHandler)})
 	r.must(err)
 	t.Cleanup(db.Close)
-	return &layer3{rig: r, networks: ovnnet.New(db, nil)}
+	return &layer3{rig: r, networks: nbtest.NewClient(db, nil)}
 }
 
 // ensure is the controller: it accepts shop/l3 as it is configured now.

@@ -14,26 +14,27 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nodesubnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 // nodeSubnets knows this node's subnets of layer3 networks. It reads the subnets of a network once: each port's
 // transaction asserts that they are still this node's.
 type nodeSubnets struct {
-	networks *ovnnet.Networks
-	nb       *ovnport.NB
-	node     string
-	log      *slog.Logger
-	reading  *locks // by network
+	nbSubnets *nodesubnet.Subnets
+	nb        *ovnport.NB
+	node      string
+	log       *slog.Logger
+	reading   *locks // by network
 
 	mu    sync.Mutex
 	known map[string]string // by network, as netmodel.Network.NodeSubnetsText
 }
 
-func newNodeSubnets(networks *ovnnet.Networks, nb *ovnport.NB, node string, log *slog.Logger) *nodeSubnets {
+func newNodeSubnets(nbSubnets *nodesubnet.Subnets, nb *ovnport.NB, node string, log *slog.Logger) *nodeSubnets {
 	return &nodeSubnets{
-		networks: networks, nb: nb, node: node, log: log, reading: newLocks(), known: map[string]string{},
+		nbSubnets: nbSubnets, nb: nb, node: node, log: log, reading: newLocks(), known: map[string]string{},
 	}
 }
 
@@ -77,7 +78,7 @@ func (s *nodeSubnets) networkOnNode(ctx context.Context, at *nad.Attachment) (*n
 		if err == nil {
 			return view, nil
 		}
-		if errors.Is(err, ovnnet.ErrNotAccepted) {
+		if errors.Is(err, nodesubnet.ErrNotAccepted) {
 			// Pods of a network that is not accepted yet wait together: the lock of the network is free meanwhile.
 			request := &ovnport.Request{Interface: at.Interface, Network: n, Refusal: at.Refusal}
 			if err = s.nb.AwaitNetwork(ctx, request); err == nil {
@@ -110,7 +111,7 @@ func (s *nodeSubnets) get(ctx context.Context, n *netmodel.Network, has ...netip
 	if view := s.view(n); view != nil {
 		return view, nil
 	}
-	view, err := s.networks.Share(ctx, n, s.node, has...)
+	view, err := s.nbSubnets.Ensure(ctx, n, s.node, has...)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func noNodeSubnet(n *netmodel.Network, err error) error {
 		return err
 	}
 	todo := "is OVN's Northbound database up and reachable from this node?"
-	if _, refused := errors.AsType[*ovnnet.Refused](err); refused {
+	if _, refused := errors.AsType[*nbrows.Refused](err); refused {
 		todo = "ask the operator; the ADD succeeds when the cause is corrected"
 	}
 	return conf.Errorf(conf.CodeTryAgain, todo, "network %s: no subnet of it for this node: %w", n.ID(), err)

@@ -81,18 +81,18 @@ func TestBoundaryLostBlocksComeBack(t *testing.T) {
 	r := newLayer3(t)
 	n := r.has(l3)
 	first := r.share(n, "node1")
-	r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
+	r.must(r.networks.DeleteNodeSwitch(t.Context(), n.ID(), "node1"))
 	for _, a := range []string{"10.128.7.9", "10.128.200.3"} {
-		view, err := r.networks.Share(t.Context(), n, "node1", netip.MustParseAddr(a))
+		view, err := r.networks.Subnets.Ensure(t.Context(), n, "node1", netip.MustParseAddr(a))
 		r.must(err)
 		want := netip.PrefixFrom(netip.MustParseAddr(a), 24).Masked()
 		if view.Subnets[0] != want || want == first {
 			t.Errorf("a node with address %s got block %s, want %s, which is not the one that it begins with", a, view.Subnets[0], want)
 		}
-		r.must(r.networks.DropNode(t.Context(), n.ID(), "node1"))
+		r.must(r.networks.DeleteNodeSwitch(t.Context(), n.ID(), "node1"))
 	}
 	r.give(n, "10.128.7.0/24")
-	view, err := r.networks.Share(t.Context(), n, "node1", netip.MustParseAddr("10.128.7.9"))
+	view, err := r.networks.Subnets.Ensure(t.Context(), n, "node1", netip.MustParseAddr("10.128.7.9"))
 	r.must(err)
 	if view.Subnets[0].Addr() == netip.MustParseAddr("10.128.7.0") {
 		t.Errorf("a node got the block %s that another node has", view.Subnets[0])

@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nodesubnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -112,7 +112,7 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 		case err == nil:
 			delete(incomplete, n.Port.Name)
 			delete(told, n.Port.Name)
-		case errors.Is(err, errNotAccepted), errors.Is(err, ovnnet.ErrNotAccepted), raced:
+		case errors.Is(err, errNotAccepted), errors.Is(err, nodesubnet.ErrNotAccepted), raced:
 			pending = true
 		case errors.Is(err, ovnport.ErrSuperseded):
 			delete(told, n.Port.Name)

@@ -1,4 +1,3 @@
-// Package ovnnet owns the networks: it keeps OVN's logical switches and routers in step with the
-// NetworkAttachmentDefinitions, which is the controller's work, and tells what is there; it may not touch the
-// interfaces of pods and knows no Kubernetes.
+// Package ovnnet owns the logical switches of OVN networks and their connection to routers: it makes the rows of a
+// network what the accepted configuration says. It may not touch the ports of pods, and it knows no Kubernetes.
 package ovnnet

@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
 // mayJoin refuses a network on a router that it may not join: the operator's list decides where --config describes the
@@ -24,7 +25,7 @@ func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ov
 		return nil, err
 	}
 	if err := network.CheckGuest(c.guests); err != nil {
-		return nil, refusedf("%v", err)
+		return nil, nbrows.Refusedf("%v", err)
 	}
 	return c.guards, nil
 }
@@ -32,11 +33,11 @@ func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ov
 // listed refuses a network on a router for which the operator does not list it.
 func (n *Networks) listed(network *netmodel.Network) error {
 	check := network.CheckClusterRouter
-	if r := n.routers[network.Router]; r != nil {
+	if r := n.gateways.Router(network.Router); r != nil {
 		check = func() error { return r.CheckJoin(network) }
 	}
 	if err := check(); err != nil {
-		return refusedf("%v", err)
+		return nbrows.Refusedf("%v", err)
 	}
 	return nil
 }
@@ -60,13 +61,13 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 	for _, id := range on.networks(netmodel.RouterNamespace(router)) {
 		keys = append(keys, ovndb.SwitchKey(id))
 	}
-	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, keys, "_uuid", "external_ids")
+	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.Db, nb.LogicalSwitchTable, keys, "_uuid", "external_ids")
 	if err != nil {
 		return nil, err
 	}
 	c := &consent{}
 	for _, sw := range switches {
-		owner := inForce(sw)
+		owner := nbrows.AcceptedConfig(sw)
 		if owner == nil || owner.Router != router || len(owner.Guests) == 0 {
 			continue
 		}
@@ -91,7 +92,7 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 // Expel detaches a network from its router if the network may not be there any more: its pods keep their ports and reach
 // each other. network is the accepted configuration, accepted are the NADs whose ports it takes. A guest of a network that
 // this cluster has adopted and not looked at yet stays: that look decides.
-func (n *Networks) Expel(ctx context.Context, network *netmodel.Network, accepted []string) (reason *Refused, err error) {
+func (n *Networks) DetachForbidden(ctx context.Context, network *netmodel.Network, accepted []string) (reason *nbrows.Refused, err error) {
 	no := n.listed(network)
 	if no == nil && network.IsGuest() {
 		c, err := n.consentOf(ctx, network.Router)
@@ -99,55 +100,13 @@ func (n *Networks) Expel(ctx context.Context, network *netmodel.Network, accepte
 			return nil, err
 		}
 		if err := network.CheckGuest(slices.Concat(c.guests, c.former)); err != nil {
-			no = refusedf("%v", err)
+			no = nbrows.Refusedf("%v", err)
 		}
 	}
 	if no == nil {
 		return nil, nil
 	}
-	reason, _ = errors.AsType[*Refused](no)
+	reason, _ = errors.AsType[*nbrows.Refused](no)
 	_, err = n.Ensure(ctx, network.WithoutRouter(), accepted)
 	return reason, err
-}
-
-// noteGuest keeps the router of another namespace that a network is on.
-func (c *Controller) noteGuest(id string, inForce *netmodel.Network) {
-	delete(c.guests, id)
-	if inForce != nil && inForce.IsGuest() {
-		c.guests[id] = inForce.Router
-	}
-}
-
-// expel detaches a network from a router where it may not be any more. standing is then what is left.
-func (c *Controller) expel(ctx context.Context, i item, standing *Standing) error {
-	network := standing.InForce
-	if network == nil || network.Router == "" {
-		return nil
-	}
-	reason, err := c.networks.Expel(ctx, network, standing.Accepted)
-	if err != nil || reason == nil {
-		return err
-	}
-	c.log.Warn("network is detached from its router", "network", i.id, "router", network.Router, "reason", reason)
-	standing.InForce = network.WithoutRouter()
-	delete(c.guests, i.id)
-	c.routerChanged(i, network.Router)
-	return nil
-}
-
-// routerChanged has the networks looked at that a change of a network on the router may concern: networks that are refused
-// on that router, and guests, whose consent the owner's network may have withdrawn. The look at a guest counts as one for
-// the tenant of this change, so that no guest delays the look by changes of its own.
-func (c *Controller) routerChanged(i item, router string) {
-	c.wake(router)
-	if router == "" || netmodel.RouterNamespace(router) != namespaceOf(i.id) {
-		return
-	}
-	for guest, of := range c.guests {
-		if of == router {
-			look := item{kindNetwork, guest, i.tenant}
-			delete(c.waits, look)
-			c.queue.Add(look)
-		}
-	}
 }

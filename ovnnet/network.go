@@ -2,7 +2,6 @@ package ovnnet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,81 +9,25 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Refused says that a network cannot become what its NAD says. What is there stays as it is.
-type Refused struct{ Reason string }
-
-func (e *Refused) Error() string { return e.Reason }
-
-func refusedf(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }
-
-// Networks writes logical switches and routers into OVN's Northbound database.
+// Networks writes the logical switches and routers of networks into OVN's Northbound database.
 type Networks struct {
-	db *ovndb.DB
-	// routers are those that the controller's --config describes, by their full names.
-	routers map[string]*netmodel.Router
+	*nbrows.Store
+	gateways *gateway.Gateways
 	// widestIPAM is the prefix length of the widest subnet that OVN's own allocator serves.
 	widestIPAM int
-	// mayWrite is asked before every write: a controller that does not lead any more must not.
-	mayWrite func() error
-	// written, if not nil, is told of each transaction that was committed.
-	written func()
 }
 
-// New takes the connection to NB, and the routers that the operator describes, by their full names.
-func New(db *ovndb.DB, routers map[string]*netmodel.Router) *Networks {
-	return &Networks{db: db, routers: routers, widestIPAM: conf.DefaultWidestIPAM, mayWrite: func() error { return nil }}
-}
-
-// withGateway returns the router of that full name if it has a gateway.
-func (n *Networks) withGateway(router string) *netmodel.Router {
-	if r := n.routers[router]; r != nil && r.HasGateway() {
-		return r
-	}
-	return nil
-}
-
-func (n *Networks) write(ctx context.Context, ops []ovsdb.Operation) error {
-	if err := n.mayWrite(); err != nil {
-		return err
-	}
-	_, err := n.db.Transact(ctx, ops)
-	if err == nil && n.written != nil {
-		n.written()
-	}
-	return err
-}
-
-// raced tells whether the database refused a write because something changed since it was read.
-func raced(err error) bool {
-	refused, ok := errors.AsType[*ovndb.Refused](err)
-	return ok && (refused.Reason == ovndb.ReasonDuplicate || refused.Reason == ovndb.ReasonTimedOut)
-}
-
-// maxRaces bounds how often one change is begun anew because rows were not as they had been read a moment before.
-const maxRaces = 50
-
-// races counts them.
-type races int
-
-func (r *races) again(what string) error {
-	if *r++; *r > maxRaces {
-		return fmt.Errorf("%s is not as it was read each time anew: gave up after %d attempts", what, maxRaces)
-	}
-	return nil
-}
-
-// inTheWay makes the database's no to a name that another row has an answer for people.
-func inTheWay(err error) error {
-	if r, ok := errors.AsType[*ovndb.Refused](err); ok && r.Reason == ovndb.ReasonConstraint {
-		return refusedf("a row that is not ours is in the way: %s", r.Details)
-	}
-	return err
+// New makes the writer of networks. gateways has the operator's routers. widestIPAM is the prefix length of the widest
+// subnet that OVN's own allocator serves.
+func New(s *nbrows.Store, gateways *gateway.Gateways, widestIPAM int) *Networks {
+	return &Networks{Store: s, gateways: gateways, widestIPAM: widestIPAM}
 }
 
 // Ensure makes the network's rows, or brings them up to date, all in one transaction; a router that is not there yet
@@ -96,19 +39,19 @@ func (n *Networks) Ensure(ctx context.Context, network *netmodel.Network, nads [
 	if len(nads) > 0 {
 		owner, _, _ = strings.Cut(nads[0], "/")
 	}
-	return n.EnsureFor(ctx, network, owner, nads)
+	return n.EnsureOwned(ctx, network, owner, nads)
 }
 
 // EnsureFor is Ensure of a network that a namespace owns. The owner is written where the network is shared by name; a
 // network that is there stays its owner's.
-func (n *Networks) EnsureFor(ctx context.Context, network *netmodel.Network, owner string, nads []string) (changed bool, err error) {
+func (n *Networks) EnsureOwned(ctx context.Context, network *netmodel.Network, owner string, nads []string) (changed bool, err error) {
 	want := n.wanted(network, nads)
 	n.markIPAM(want.own, network)
-	if shared(network.ID()) && owner != "" {
-		want.own.sw.ExternalIDs[keyOwner] = owner
+	if IsShared(network.ID()) && owner != "" {
+		want.own.Row.ExternalIDs[nbrows.KeyOwner] = owner
 	}
-	for tries := races(0); ; {
-		if err := tries.again("network " + network.ID()); err != nil {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("network " + network.ID()); err != nil {
 			return false, err
 		}
 		have, err := n.read(ctx, network.ID(), network, want)
@@ -116,7 +59,7 @@ func (n *Networks) EnsureFor(ctx context.Context, network *netmodel.Network, own
 			return false, err
 		}
 		if is := ownerOf(have.own); is != "" && is != owner {
-			return false, refusedf("namespace %s has just become the owner of network %s", is, network.ID())
+			return false, nbrows.Refusedf("namespace %s has just become the owner of network %s", is, network.ID())
 		}
 		n.wantNodes(have, want, network, nads)
 		if err := n.boundIPAM(have, want, network); err != nil {
@@ -131,39 +74,39 @@ func (n *Networks) EnsureFor(ctx context.Context, network *netmodel.Network, own
 		} else if made {
 			continue
 		}
-		if ops := n.dropNodes(have, want); len(ops) > 0 {
+		if ops := n.deleteNodes(have, want); len(ops) > 0 {
 			// By itself, for what takes their place may have the same keys.
-			if err := n.write(ctx, append(guards, ops...)); err != nil && !raced(err) {
+			if err := n.Write(ctx, append(guards, ops...)); err != nil && !nbrows.Raced(err) {
 				return false, err
 			}
 			continue
 		}
-		ops, err := n.change(&have.rows, want)
-		ops = append(ops, have.dropStrays()...)
+		ops, err := n.change(&have.networkRows, want)
+		ops = append(ops, have.deleteStrayPorts()...)
 		if err != nil || len(ops) == 0 {
 			return false, err
 		}
-		err = n.write(ctx, append(guards, ops...))
-		if raced(err) {
+		err = n.Write(ctx, append(guards, ops...))
+		if nbrows.Raced(err) {
 			continue
 		}
 		if was := have.router(); err == nil && was != network.RouterName() {
-			err = n.dropRouter(ctx, was)
+			err = n.DeleteUnusedRouter(ctx, was)
 		}
-		return err == nil, inTheWay(err)
+		return err == nil, nbrows.AsRefused(err)
 	}
 }
 
 // ensureRouters makes the network's router, and that's gateway, if they are not there yet.
-func (n *Networks) ensureRouters(ctx context.Context, have *found, network *netmodel.Network) (made bool, err error) {
+func (n *Networks) ensureRouters(ctx context.Context, have *present, network *netmodel.Network) (made bool, err error) {
 	if name := network.RouterName(); name != "" && !have.routerThere {
 		if network.IsGuest() {
-			return false, refusedf("router: %s is not there, it is made with the first network of its own namespace", name)
+			return false, nbrows.Refusedf("router: %s is not there, it is made with the first network of its own namespace", name)
 		}
-		return true, n.ensureRouter(ctx, name)
+		return true, n.EnsureRouter(ctx, name)
 	}
-	if r := n.withGateway(network.Router); r != nil && !have.gatewayThere {
-		_, err := n.EnsureGateway(ctx, r, nil)
+	if r := n.gateways.WithGateway(network.Router); r != nil && !have.gatewayThere {
+		_, err := n.gateways.Ensure(ctx, r, nil)
 		return true, err
 	}
 	return false, nil
@@ -171,53 +114,53 @@ func (n *Networks) ensureRouters(ctx context.Context, have *found, network *netm
 
 // wantNodes adds the parts of the nodes that have blocks, as they ought to be. Blocks that are none of the network's are
 // not wanted.
-func (n *Networks) wantNodes(have *found, want *rows, network *netmodel.Network, nads []string) {
-	want.nodes = map[string]*part{}
-	was := inForceOf(have.own)
+func (n *Networks) wantNodes(have *present, want *networkRows, network *netmodel.Network, nads []string) {
+	want.nodes = map[string]*nbrows.Switch{}
+	was := acceptedOf(have.own)
 	if was != nil && was.CheckChange(network) != nil {
 		return
 	}
 	for key, p := range have.nodes {
-		if blocks := network.ParseNodeSubnets(p.sw.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
-			want.nodes[key] = wantedPart(network.ForNode(p.sw.ExternalIDs[keyNode], blocks), nads)
+		if blocks := network.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+			want.nodes[key] = nbrows.NewSwitch(network.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], blocks), nads)
 		}
 	}
 }
 
-func ownerOf(p *part) string {
-	if p.sw == nil {
+func ownerOf(p *nbrows.Switch) string {
+	if p.Row == nil {
 		return ""
 	}
-	return p.sw.ExternalIDs[keyOwner]
+	return p.Row.ExternalIDs[nbrows.KeyOwner]
 }
 
-func inForceOf(p *part) *netmodel.Network {
-	if p == nil || p.sw == nil {
+func acceptedOf(p *nbrows.Switch) *netmodel.Network {
+	if p == nil || p.Row == nil {
 		return nil
 	}
-	return inForce(p.sw)
+	return nbrows.AcceptedConfig(p.Row)
 }
 
-func (n *Networks) dropNodes(have *found, want *rows) []ovsdb.Operation {
-	b := &batch{db: n.db}
+func (n *Networks) deleteNodes(have *present, want *networkRows) []ovsdb.Operation {
+	b := &nbrows.Batch{Db: n.Db}
 	for _, key := range slices.Sorted(maps.Keys(have.nodes)) {
 		if want.nodes[key] == nil {
-			b.drop(have.nodes[key])
+			b.DeleteSwitch(have.nodes[key])
 		}
 	}
-	return b.ops
+	return b.Ops
 }
 
 // judge tells whether the network may become what is wanted, and returns what has to be asserted with it.
-func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *netmodel.Network) ([]ovsdb.Operation, error) {
+func (n *Networks) judge(ctx context.Context, have *present, want *networkRows, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	guards := have.guards()
-	if cut := n.cuts(have, want, network); cut != nil {
-		ports, err := n.ports(ctx, &have.rows)
+	if cut := n.disrupts(have, want, network); cut != nil {
+		ports, err := n.ports(ctx, &have.networkRows)
 		if err != nil {
 			return nil, err
 		}
 		if len(ports.others) > 0 {
-			return nil, refusedf("%v, with %s on the network", cut, count(len(ports.others), "port"))
+			return nil, nbrows.Refusedf("%v, with %s on the network", cut, count(len(ports.others), "port"))
 		}
 		guards = append(guards, ports.unchanged()...)
 	}
@@ -226,14 +169,14 @@ func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *
 		return nil, err
 	}
 	guards = append(guards, joins...)
-	if r := n.withGateway(network.Router); r != nil {
+	if r := n.gateways.WithGateway(network.Router); r != nil {
 		for _, subnet := range network.Subnets {
 			if err := r.CheckSubnet(subnet); err != nil {
-				return nil, refusedf("%v", err)
+				return nil, nbrows.Refusedf("%v", err)
 			}
 		}
 	}
-	if network.RouterName() == "" || !have.attaches(want) {
+	if network.RouterName() == "" || !have.changesRouter(want) {
 		return guards, nil
 	}
 	guard, err := n.overlaps(ctx, network)
@@ -244,27 +187,27 @@ func (n *Networks) judge(ctx context.Context, have *found, want *rows, network *
 }
 
 // cuts says why machines that are on the network could not go on as they are; nil when they do.
-func (n *Networks) cuts(have *found, want *rows, network *netmodel.Network) error {
-	if was := inForceOf(have.own); was != nil {
+func (n *Networks) disrupts(have *present, want *networkRows, network *netmodel.Network) error {
+	if was := acceptedOf(have.own); was != nil {
 		if err := was.CheckChange(network); err != nil {
 			return err
 		}
 	}
 	for key, p := range have.nodes {
 		if want.nodes[key] == nil {
-			return fmt.Errorf("logical switch %s has the blocks %q, which are none of the network's", p.sw.Name, p.sw.ExternalIDs[ovndb.BlocksKey])
+			return fmt.Errorf("logical switch %s has the blocks %q, which are none of the network's", p.Row.Name, p.Row.ExternalIDs[ovndb.BlocksKey])
 		}
 	}
 	return nil
 }
 
 // attaches tells whether the network's part of a router changes: a port of layer2, a route to a layer3 network's whole.
-func (have *found) attaches(want *rows) bool {
-	if !samePort(have.own.port, want.own.port) && want.own.port != nil {
+func (have *present) changesRouter(want *networkRows) bool {
+	if !nbrows.SamePort(have.own.RouterPort, want.own.RouterPort) && want.own.RouterPort != nil {
 		return true
 	}
 	for key, r := range want.routes {
-		if old := have.routes[key]; r.Nexthop == discard && (old == nil || old.IPPrefix != r.IPPrefix || old.ExternalIDs[keyRouter] != r.ExternalIDs[keyRouter]) {
+		if old := have.routes[key]; r.Nexthop == nbrows.Discard && (old == nil || old.IPPrefix != r.IPPrefix || old.ExternalIDs[nbrows.KeyRouter] != r.ExternalIDs[nbrows.KeyRouter]) {
 			return true
 		}
 	}
@@ -279,25 +222,25 @@ func count(n int, what string) string {
 }
 
 // router is the one that the network is attached to; "" when there is none.
-func (have *found) router() string {
-	if have.own.port != nil {
-		return have.own.port.ExternalIDs[keyRouter]
+func (have *present) router() string {
+	if have.own.RouterPort != nil {
+		return have.own.RouterPort.ExternalIDs[nbrows.KeyRouter]
 	}
-	for _, f := range families {
-		if r := have.routes[routeKey(have.id, discard, f)]; r != nil {
-			return r.ExternalIDs[keyRouter]
+	for _, f := range nbrows.Families {
+		if r := have.routes[nbrows.RouteKey(have.id, nbrows.Discard, f)]; r != nil {
+			return r.ExternalIDs[nbrows.KeyRouter]
 		}
 	}
 	return ""
 }
 
 // guards assert of a layer3 network that no node has got blocks since it was read, nor lost them.
-func (have *found) guards() []ovsdb.Operation {
+func (have *present) guards() []ovsdb.Operation {
 	if !have.layer3 {
 		return nil
 	}
-	if len(have.marked) == 0 { // the wait has no form that says "none"; the switch's row itself is inserted then
+	if len(have.switchKeys) == 0 { // the wait has no form that says "none"; the switch's row itself is inserted then
 		return nil
 	}
-	return []ovsdb.Operation{ovndb.AllWith(nb.LogicalSwitchTable, "external_ids", keyNetwork, have.id, have.marked)}
+	return []ovsdb.Operation{ovndb.AllWith(nb.LogicalSwitchTable, "external_ids", nbrows.KeyNetwork, have.id, have.switchKeys)}
 }

@@ -2,19 +2,14 @@ package ovnnet_test
 
 import (
 	"maps"
-	"net/netip"
 	"reflect"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
-
-// keyOf is the row key of an address of shop/blue.
-func keyOf(address string) string { return ovndb.AddressKey("shop/blue", netip.MustParseAddr(address)) }
-
-const config4 = `{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/24","gateway":"10.1.0.1","portSecurity":true}`
 
 // ids are the marks of shop/blue's switch that its one NAD is accepted on.
 func ids(n *netmodel.Network, gateways string) string {
@@ -27,58 +22,58 @@ func ids(n *netmodel.Network, gateways string) string {
 func TestEnsureMakesTheSwitch(t *testing.T) {
 	tests := []struct{ name, keys, other, gateways string }{
 		{"MAC only", "", "", ""},
-		{"IPv4", net4, "", "10.1.0.1"},
-		{"the gateway elsewhere", net4 + `,"gateway":"10.1.0.100","excludeSubnets":"10.1.0.192/26"`,
+		{"IPv4", nbtest.Net4, "", "10.1.0.1"},
+		{"the gateway elsewhere", nbtest.Net4 + `,"gateway":"10.1.0.100","excludeSubnets":"10.1.0.192/26"`,
 			"exclude_ips=10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.191 subnet=10.1.0.0/24", "10.1.0.100"},
-		{"what users exclude is left to OVN", net4 + `,"excludeSubnets":"10.1.0.64/26,10.1.0.4/32"`,
+		{"what users exclude is left to OVN", nbtest.Net4 + `,"excludeSubnets":"10.1.0.64/26,10.1.0.4/32"`,
 			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 10.1.0.5..10.1.0.63 10.1.0.128..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1"},
 		{"one address is no range", `"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.4/30"`,
 			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 subnet=10.1.0.0/29", "10.1.0.1"},
 		{"one address is left of two", `"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.2/31,10.1.0.4/31"`,
 			"exclude_ips=10.1.0.1 10.1.0.6 subnet=10.1.0.0/29", "10.1.0.1"},
-		{"IPv6", net6, "", "fd01::1"},
-		{"both", netDual + `,"gateway":"fd01::ff"`, "", "10.1.0.1 fd01::ff"},
+		{"IPv6", nbtest.Net6, "", "fd01::1"},
+		{"both", nbtest.NetDual + `,"gateway":"fd01::ff"`, "", "10.1.0.1 fd01::ff"},
 	}
-	w := newWorld(t)
+	w := nbtest.NewWorld(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w.clear(t)
-			w.proxy.Reset()
-			n := network(t, "blue", tt.keys)
-			if !ensure(t, w.networks, n) {
+			w.Clear(t)
+			w.Proxy.Reset()
+			n := nbtest.Network(t, "blue", tt.keys)
+			if !nbtest.Ensure(t, w.Networks, n) {
 				t.Error("changed is false")
 			}
-			w.wantCommitted(t, 1)
-			want := fields{"name": "shop/blue", "external_ids": ids(n, tt.gateways)}
+			w.WantCommitted(t, 1)
+			want := nbtest.Fields{"name": "shop/blue", "external_ids": ids(n, tt.gateways)}
 			if tt.other != "" {
 				want["other_config"] = tt.other
 			}
-			w.wantRows(t, map[string]map[string]fields{"Logical_Switch": {blueKey: want}})
+			w.WantRows(t, map[string]map[string]nbtest.Fields{"Logical_Switch": {nbtest.BlueKey: want}})
 		})
 	}
 }
 
 // What agents and operators read in a switch's external_ids, letter by letter.
 func TestEnsureWritesWhatIsInForce(t *testing.T) {
-	w := newWorld(t)
-	n := network(t, "blue", net4)
-	if _, err := w.networks.Ensure(withLimit(t), n, []string{"shop/blue", "dev/blue"}); err != nil {
+	w := nbtest.NewWorld(t)
+	n := nbtest.Network(t, "blue", nbtest.Net4)
+	if _, err := w.Networks.Ensure(nbtest.WithLimit(t), n, []string{"shop/blue", "dev/blue"}); err != nil {
 		t.Fatal(err)
 	}
 	const revision = "1498d08f8321b8e6"
-	want := "gateway_ip=10.1.0.1 ovn-multinet/config=" + config4 +
+	want := "gateway_ip=10.1.0.1 ovn-multinet/config=" + nbtest.Config4 +
 		" ovn-multinet/nad:dev/blue=" + revision + " ovn-multinet/nad:shop/blue=" + revision + " ovn-multinet/network=shop/blue"
-	if got := w.rows(t)["Logical_Switch"][blueKey]["external_ids"]; got != want {
+	if got := w.Rows(t)["Logical_Switch"][nbtest.BlueKey]["external_ids"]; got != want {
 		t.Errorf("external_ids %s,\nwant         %s", got, want)
 	}
 
 	// A NAD that is not accepted any more is taken away.
-	w.proxy.Reset()
-	if !ensure(t, w.networks, n) {
+	w.Proxy.Reset()
+	if !nbtest.Ensure(t, w.Networks, n) {
 		t.Error("changed is false")
 	}
-	w.wantCommitted(t, 1)
-	if got := w.rows(t)["Logical_Switch"][blueKey]["external_ids"]; got != ids(n, "10.1.0.1") {
+	w.WantCommitted(t, 1)
+	if got := w.Rows(t)["Logical_Switch"][nbtest.BlueKey]["external_ids"]; got != ids(n, "10.1.0.1") {
 		t.Errorf("external_ids %s,\nwant         %s", got, ids(n, "10.1.0.1"))
 	}
 }
@@ -97,33 +92,33 @@ type end struct {
 func ends() []end {
 	wide := ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0xbe, 0x81, 0x61, 0x82})
 	return []end{
-		{name: "IPv4", keys: net4, gateways: "10.1.0.1",
+		{name: "IPv4", keys: nbtest.Net4, gateways: "10.1.0.1",
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24", lease: "10.1.0.1"},
-		{name: "dual stack", keys: netDual, gateways: "10.1.0.1 fd01::1",
+		{name: "dual stack", keys: nbtest.NetDual, gateways: "10.1.0.1 fd01::1",
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24 fd01::1/64", lease: "10.1.0.1",
-			claims: map[string]string{keyOf("fd01::1"): "address fd01::1"}, claimKeysInOrder: keyOf("fd01::1")},
-		{name: "IPv6 alone", keys: net6, gateways: "fd01::1",
+			claims: map[string]string{nbtest.KeyOf("fd01::1"): "address fd01::1"}, claimKeysInOrder: nbtest.KeyOf("fd01::1")},
+		{name: "IPv6 alone", keys: nbtest.Net6, gateways: "fd01::1",
 			mac: "0a:58:00:00:00:01", networks: "fd01::1/64", lease: "fd01::1"},
-		{name: "IPv6 with a wide gateway", keys: net6 + `,"gateway":"fd01::1:0:5"`, gateways: "fd01::1:0:5",
+		{name: "IPv6 with a wide gateway", keys: nbtest.Net6 + `,"gateway":"fd01::1:0:5"`, gateways: "fd01::1:0:5",
 			mac: "0a:59:be:81:61:82", networks: "fd01::1:0:5/64", lease: "fd01::1:0:5",
 			claims: map[string]string{wide: "MAC 0a:59:be:81:61:82"}, claimKeysInOrder: wide},
-		{name: "a wide gateway beside IPv4", keys: netDual + `,"gateway":"10.1.0.7,fd01::1:0:5","excludeSubnets":"10.1.0.128/25"`, gateways: "10.1.0.7 fd01::1:0:5",
+		{name: "a wide gateway beside IPv4", keys: nbtest.NetDual + `,"gateway":"10.1.0.7,fd01::1:0:5","excludeSubnets":"10.1.0.128/25"`, gateways: "10.1.0.7 fd01::1:0:5",
 			other: "exclude_ips=10.1.0.7 10.1.0.1..10.1.0.6 10.1.0.8..10.1.0.127 subnet=10.1.0.0/24",
 			mac:   "0a:58:0a:01:00:07", networks: "10.1.0.7/24 fd01::1:0:5/64", lease: "10.1.0.7",
-			claims: map[string]string{keyOf("fd01::1:0:5"): "address fd01::1:0:5"}, claimKeysInOrder: keyOf("fd01::1:0:5")},
+			claims: map[string]string{nbtest.KeyOf("fd01::1:0:5"): "address fd01::1:0:5"}, claimKeysInOrder: nbtest.KeyOf("fd01::1:0:5")},
 	}
 }
 
 // rows are all that the network has.
-func (e end) rows(n *netmodel.Network) map[string]map[string]fields {
-	lease, portKey, routerKey := keyOf(e.lease), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
+func (e end) rows(n *netmodel.Network) map[string]map[string]nbtest.Fields {
+	lease, portKey, routerKey := nbtest.KeyOf(e.lease), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
 	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=shop/r1"
 	endMarks := marks
 	if e.claimKeysInOrder != "" {
 		endMarks = "ovn-multinet/claims=" + e.claimKeysInOrder + " " + marks
 	}
-	rows := map[string]map[string]fields{
-		"Logical_Switch": {blueKey: {"name": "shop/blue", "external_ids": ids(n, e.gateways), "ports": lease}},
+	rows := map[string]map[string]nbtest.Fields{
+		"Logical_Switch": {nbtest.BlueKey: {"name": "shop/blue", "external_ids": ids(n, e.gateways), "ports": lease}},
 		"Logical_Router": {routerKey: {"name": "shop/r1", "external_ids": "ovn-multinet/router=shop/r1", "ports": portKey}},
 		"Logical_Router_Port": {portKey: {"name": "shop/r1:shop/blue", "mac": e.mac, "networks": e.networks,
 			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + lease + " ovn-multinet/router=shop/r1"}},
@@ -131,37 +126,37 @@ func (e end) rows(n *netmodel.Network) map[string]map[string]fields {
 			"options": "router-port=shop/r1:shop/blue", "external_ids": endMarks}},
 	}
 	if e.other != "" {
-		rows["Logical_Switch"][blueKey]["other_config"] = e.other
+		rows["Logical_Switch"][nbtest.BlueKey]["other_config"] = e.other
 	}
 	for key, what := range e.claims {
 		if rows["Copp"] == nil {
-			rows["Copp"] = map[string]fields{}
+			rows["Copp"] = map[string]nbtest.Fields{}
 		}
-		rows["Copp"][key] = fields{"name": "ovn-multinet shop/blue " + what, "external_ids": "ovn-multinet/network=shop/blue " +
+		rows["Copp"][key] = nbtest.Fields{"name": "ovn-multinet shop/blue " + what, "external_ids": "ovn-multinet/network=shop/blue " +
 			"ovn-multinet/port-name=shop/blue:shop/r1 ovn-multinet/port=" + lease}
 	}
 	return rows
 }
 
 func TestEnsureMakesTheRouter(t *testing.T) {
-	w := newWorld(t)
+	w := nbtest.NewWorld(t)
 	for _, e := range ends() {
 		t.Run(e.name, func(t *testing.T) {
-			w.clear(t)
-			w.proxy.Reset()
-			n := network(t, "blue", e.keys+onR1)
-			if !ensure(t, w.networks, n) {
+			w.Clear(t)
+			w.Proxy.Reset()
+			n := nbtest.Network(t, "blue", e.keys+nbtest.OnR1)
+			if !nbtest.Ensure(t, w.Networks, n) {
 				t.Error("changed is false")
 			}
-			w.wantCommitted(t, 2) // the router's own, and all the rest
-			w.wantRows(t, e.rows(n))
+			w.WantCommitted(t, 2) // the router's own, and all the rest
+			w.WantRows(t, e.rows(n))
 		})
 	}
 	t.Run("the router is there", func(t *testing.T) {
-		w.proxy.Reset()
-		ensure(t, w.networks, network(t, "red", `"subnets":"10.2.0.0/24,fd02::/64"`+onR1))
-		w.wantCommitted(t, 1)
-		if got := w.names(t, "Logical_Router_Port"); got != "shop/r1:shop/blue shop/r1:shop/red" {
+		w.Proxy.Reset()
+		nbtest.Ensure(t, w.Networks, nbtest.Network(t, "red", `"subnets":"10.2.0.0/24,fd02::/64"`+nbtest.OnR1))
+		w.WantCommitted(t, 1)
+		if got := w.Names(t, "Logical_Router_Port"); got != "shop/r1:shop/blue shop/r1:shop/red" {
 			t.Errorf("router ports %q", got)
 		}
 	})
@@ -169,19 +164,19 @@ func TestEnsureMakesTheRouter(t *testing.T) {
 
 // A row that is as it should be is not written: northd would compute everything anew.
 func TestEnsureWritesNothingForNothing(t *testing.T) {
-	w := newWorld(t)
-	for _, keys := range []string{"", net4, net6, net4 + onR1, netDual + onR1, net6 + `,"gateway":"fd01::1:0:5"` + onR1} {
+	w := nbtest.NewWorld(t)
+	for _, keys := range []string{"", nbtest.Net4, nbtest.Net6, nbtest.Net4 + nbtest.OnR1, nbtest.NetDual + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::1:0:5"` + nbtest.OnR1} {
 		t.Run(keys, func(t *testing.T) {
-			w.clear(t)
-			n := network(t, "blue", keys)
-			ensure(t, w.networks, n)
-			before := w.versions(t)
-			w.proxy.Reset()
-			if ensure(t, w.networks, n) {
+			w.Clear(t)
+			n := nbtest.Network(t, "blue", keys)
+			nbtest.Ensure(t, w.Networks, n)
+			before := w.Versions(t)
+			w.Proxy.Reset()
+			if nbtest.Ensure(t, w.Networks, n) {
 				t.Error("changed is true the second time")
 			}
-			w.wantCommitted(t, 0)
-			if after := w.versions(t); !maps.Equal(before, after) {
+			w.WantCommitted(t, 0)
+			if after := w.Versions(t); !maps.Equal(before, after) {
 				t.Errorf("rows %v became %v", before, after)
 			}
 		})
@@ -189,11 +184,11 @@ func TestEnsureWritesNothingForNothing(t *testing.T) {
 }
 
 func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
-	w := newWorld(t)
-	n := network(t, "blue", netDual+onR1)
-	ensure(t, w.networks, n)
-	want := w.rows(t)
-	lease, portKey, routerKey := keyOf("10.1.0.1"), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
+	w := nbtest.NewWorld(t)
+	n := nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1)
+	nbtest.Ensure(t, w.Networks, n)
+	want := w.Rows(t)
+	lease, portKey, routerKey := nbtest.KeyOf("10.1.0.1"), ovndb.RouterPortKey("shop/blue"), ovndb.RouterKey("shop/r1")
 	marks := func(extra ...string) any {
 		m := map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/router": "shop/r1"}
 		for i := 0; i < len(extra); i += 2 {
@@ -206,10 +201,10 @@ func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 		name, table, key string
 		columns          ovndbtest.Op
 	}{
-		{"switch, name", "Logical_Switch", blueKey, ovndbtest.Op{"name": "renamed"}},
-		{"switch, other_config", "Logical_Switch", blueKey, ovndbtest.Op{"other_config": ovndbtest.Map(map[string]string{"subnet": "10.9.0.0/24"})}},
-		{"switch, external_ids", "Logical_Switch", blueKey, ovndbtest.Op{"external_ids": onlyMark}},
-		{"switch, ports", "Logical_Switch", blueKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
+		{"switch, name", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"name": "renamed"}},
+		{"switch, other_config", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"other_config": ovndbtest.Map(map[string]string{"subnet": "10.9.0.0/24"})}},
+		{"switch, external_ids", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"external_ids": onlyMark}},
+		{"switch, ports", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
 		{"router, ports", "Logical_Router", routerKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
 		{"router port, name", "Logical_Router_Port", portKey, ovndbtest.Op{"name": "renamed"}},
 		{"router port, mac", "Logical_Router_Port", portKey, ovndbtest.Op{"mac": "02:00:00:00:00:01"}},
@@ -222,25 +217,25 @@ func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 		{"switch's end, addresses", "Logical_Switch_Port", lease, ovndbtest.Op{"addresses": "unknown"}},
 		{"switch's end, options", "Logical_Switch_Port", lease, ovndbtest.Op{"options": ovndbtest.Map(nil)}},
 		{"switch's end, external_ids", "Logical_Switch_Port", lease, ovndbtest.Op{"external_ids": marks()}},
-		{"claim, external_ids", "Copp", keyOf("fd01::1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/port-name": "shop/blue:shop/r1"})}},
-		{"the switch is gone", "Logical_Switch", blueKey, nil},
+		{"claim, external_ids", "Copp", nbtest.KeyOf("fd01::1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/port-name": "shop/blue:shop/r1"})}},
+		{"the switch is gone", "Logical_Switch", nbtest.BlueKey, nil},
 		{"the router is gone", "Logical_Router", routerKey, nil},
-		{"the claim is gone", "Copp", keyOf("fd01::1"), nil},
+		{"the claim is gone", "Copp", nbtest.KeyOf("fd01::1"), nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.columns == nil {
-				w.remove(t, tt.table, tt.key)
+				w.Remove(t, tt.table, tt.key)
 			} else {
-				w.change(t, tt.table, tt.key, tt.columns)
+				w.Change(t, tt.table, tt.key, tt.columns)
 			}
-			if reflect.DeepEqual(w.rows(t), want) {
+			if reflect.DeepEqual(w.Rows(t), want) {
 				t.Fatal("nothing was changed")
 			}
-			if !ensure(t, w.networks, n) {
+			if !nbtest.Ensure(t, w.Networks, n) {
 				t.Error("changed is false")
 			}
-			w.wantRows(t, want)
+			w.WantRows(t, want)
 		})
 	}
 }

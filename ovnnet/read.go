@@ -11,40 +11,39 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
 // found are a network's rows as they are, and what else there is of what it needs.
-type found struct {
-	rows
+type present struct {
+	networkRows
 	id           string
 	layer3       bool     // nodes were looked for
-	strays       []string // then: router ports of nodes whose switch someone took
-	marked       []string // and: all switches that have the network's mark, whosever they are
+	strayPorts   []string // then: router ports of nodes whose switch someone took
+	switchKeys   []string // and: all switches that have the network's mark, whosever they are
 	routerThere  bool
 	gatewayThere bool
 }
 
-// Columns of a switch that are read: not its ports, which may be many.
-var switchColumns = []string{"_uuid", "name", "other_config", "external_ids"}
-
 // read returns the rows of the network of that ID as they are; network and want are nil where it is to be no more. A row
 // that is in the way and not ours is an error.
-func (n *Networks) read(ctx context.Context, id string, network *netmodel.Network, want *rows) (*found, error) {
-	have := &found{id: id, rows: rows{
-		own: &part{}, wire: &wireClaims{},
-		nodes: map[string]*part{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
+func (n *Networks) read(ctx context.Context, id string, network *netmodel.Network, want *networkRows) (*present, error) {
+	have := &present{id: id, networkRows: networkRows{
+		own: &nbrows.Switch{}, claims: &nbrows.BookClaims{},
+		nodes: map[string]*nbrows.Switch{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
 	}}
 	if err := n.readOwn(ctx, have); err != nil {
 		return nil, err
 	}
-	was := inForceOf(have.own)
+	was := acceptedOf(have.own)
 	have.layer3 = network != nil && network.Topology == netmodel.Layer3 || was != nil && was.Topology == netmodel.Layer3 ||
-		was == nil && (network == nil || have.own.sw != nil) // it may have been
+		was == nil && (network == nil || have.own.Row != nil) // it may have been
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
-		func() error { return n.readEnds(ctx, have, was, want) },
-		func() error { return n.readWireOf(ctx, have, want) },
+		func() error { return n.readRouterEnds(ctx, have, was, want) },
+		func() error { return n.readClaims(ctx, have, want) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -55,14 +54,14 @@ func (n *Networks) read(ctx context.Context, id string, network *netmodel.Networ
 }
 
 // readOwn reads what has its key by the network's name.
-func (n *Networks) readOwn(ctx context.Context, have *found) error {
+func (n *Networks) readOwn(ctx context.Context, have *present) error {
 	var routes, nats []string
-	for _, f := range families {
-		routes = append(routes, routeKey(have.id, discard, f), routeKey(have.id, back, f))
-		nats = append(nats, natKey(have.id, f))
+	for _, f := range nbrows.Families {
+		routes = append(routes, nbrows.RouteKey(have.id, nbrows.Discard, f), nbrows.RouteKey(have.id, nbrows.Back, f))
+		nats = append(nats, nbrows.NatKey(have.id, f))
 	}
 	ops := []ovsdb.Operation{
-		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id), switchColumns...),
+		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id), nbrows.SwitchColumns...),
 		ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(have.id)),
 		ovndb.Select(nb.LogicalSwitchPortTable, ovndb.PartKey("localnet", have.id)),
 	}
@@ -72,129 +71,103 @@ func (n *Networks) readOwn(ctx context.Context, have *found) error {
 	for _, key := range nats {
 		ops = append(ops, ovndb.Select(nb.NATTable, key))
 	}
-	results, err := n.db.Transact(ctx, ops)
+	results, err := n.Db.Transact(ctx, ops)
 	if err != nil {
 		return err
 	}
 	own := have.own
-	errs := []error{one(n.db, results[0], &own.sw), one(n.db, results[1], &own.port), one(n.db, results[2], &own.provider)}
+	errs := []error{nbrows.One(n.Db, results[0], &own.Row), nbrows.One(n.Db, results[1], &own.RouterPort), nbrows.One(n.Db, results[2], &own.Localnet)}
 	for i, key := range routes {
-		errs = append(errs, into(n.db, results[3+i], key, have.routes))
+		errs = append(errs, nbrows.Into(n.Db, results[3+i], key, have.routes))
 	}
 	for i, key := range nats {
-		errs = append(errs, into(n.db, results[3+len(routes)+i], key, have.nats))
+		errs = append(errs, nbrows.Into(n.Db, results[3+len(routes)+i], key, have.nats))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if own.sw != nil && own.sw.ExternalIDs[keyNetwork] != have.id {
-		return refusedf("logical switch %s is not ours", own.sw.UUID)
+	if own.Row != nil && own.Row.ExternalIDs[nbrows.KeyNetwork] != have.id {
+		return nbrows.Refusedf("logical switch %s is not ours", own.Row.UUID)
 	}
 	return have.checkPort(own)
 }
 
-func (have *found) checkPort(p *part) error {
-	if p.port != nil && p.port.ExternalIDs[keyNetwork] != have.id {
-		return refusedf("logical router port %s is not ours", p.port.UUID)
+func (have *present) checkPort(p *nbrows.Switch) error {
+	if p.RouterPort != nil && p.RouterPort.ExternalIDs[nbrows.KeyNetwork] != have.id {
+		return nbrows.Refusedf("logical router port %s is not ours", p.RouterPort.UUID)
 	}
 	return nil
 }
 
-// one decodes a select's only row; nil when there is none.
-func one[T any](db *ovndb.DB, result ovsdb.OperationResult, into **T) error {
-	list, err := ovndb.Rows[T](db, result)
-	if err == nil && len(list) > 0 {
-		*into = list[0]
-	}
-	return err
-}
-
-func into[T any](db *ovndb.DB, result ovsdb.OperationResult, key string, rows map[string]*T) error {
-	var row *T
-	err := one(db, result, &row)
-	if row != nil {
-		rows[key] = row
-	}
-	return err
-}
-
-func (n *Networks) readRouters(ctx context.Context, have *found, network *netmodel.Network) error {
+func (n *Networks) readRouters(ctx context.Context, have *present, network *netmodel.Network) error {
 	if network == nil || network.RouterName() == "" {
 		return nil
 	}
 	name := network.RouterName()
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+	results, err := n.Db.Transact(ctx, append([]ovsdb.Operation{
 		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(name), "_uuid", "name", "external_ids"),
-		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(name), "_uuid", "external_ids"),
-		ovndb.Select(nb.LogicalRouterPortTable, portKey(name, partJoin)),
-		ovndb.Select(nb.LogicalRouterPortTable, portKey(name, partExternal)),
-	})
+	}, gateway.SelectCurrent(name)...))
 	if err != nil {
 		return err
 	}
-	var router, gateway *nb.LogicalRouter
-	var join, external *nb.LogicalRouterPort
-	if err := errors.Join(one(n.db, results[0], &router), one(n.db, results[1], &gateway), one(n.db, results[2], &join), one(n.db, results[3], &external)); err != nil {
+	var router *nb.LogicalRouter
+	if err := nbrows.One(n.Db, results[0], &router); err != nil {
 		return err
 	}
-	if router != nil && router.ExternalIDs[keyRouter] != name {
-		return refusedf("router: logical router %s is not ours", router.UUID)
+	if router != nil && router.ExternalIDs[nbrows.KeyRouter] != name {
+		return nbrows.Refusedf("router: logical router %s is not ours", router.UUID)
 	}
 	have.routerThere = router != nil && router.Name == name
-	if r := n.withGateway(name); r != nil && gateway != nil {
-		// A gateway that is still the one of another configuration has other addresses than the network's routes lead to.
-		want := wantedGateway(r).ports
-		have.gatewayThere = samePort(join, want[portKey(name, partJoin)]) && samePort(external, want[portKey(name, partExternal)])
-	}
-	return nil
+	have.gatewayThere, err = n.gateways.IsCurrent(name, results[1:])
+	return err
 }
 
 // readNodes reads the switches of the nodes that have blocks. The server scans its switches for it.
-func (n *Networks) readNodes(ctx context.Context, have *found) error {
+func (n *Networks) readNodes(ctx context.Context, have *present) error {
 	if !have.layer3 {
 		return nil
 	}
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", keyNetwork, have.id, switchColumns...),
-		ovndb.SelectWith(nb.LogicalRouterPortTable, "external_ids", keyNetwork, have.id, "_uuid"),
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", nbrows.KeyNetwork, have.id, nbrows.SwitchColumns...),
+		ovndb.SelectWith(nb.LogicalRouterPortTable, "external_ids", nbrows.KeyNetwork, have.id, "_uuid"),
 	})
 	if err != nil {
 		return err
 	}
-	switches, err := ovndb.Rows[nb.LogicalSwitch](n.db, results[0])
+	switches, err := ovndb.Rows[nb.LogicalSwitch](n.Db, results[0])
 	if err != nil {
 		return err
 	}
-	routerPorts, err := ovndb.Rows[nb.LogicalRouterPort](n.db, results[1])
+	routerPorts, err := ovndb.Rows[nb.LogicalRouterPort](n.Db, results[1])
 	if err != nil {
 		return err
 	}
 	known := map[string]bool{ovndb.RouterPortKey(have.id): true}
 	var ops []ovsdb.Operation
-	var parts []*part
+	var parts []*nbrows.Switch
 	for _, sw := range switches {
-		have.marked = append(have.marked, sw.UUID)
-		if node := sw.ExternalIDs[keyNode]; node != "" && sw.UUID == nodeSwitchKey(have.id, node) {
-			p := &part{sw: sw}
+		have.switchKeys = append(have.switchKeys, sw.UUID)
+		if node := sw.ExternalIDs[nbrows.KeyNode]; node != "" && sw.UUID == nbrows.NodeSwitchKey(have.id, node) {
+			p := &nbrows.Switch{Row: sw}
 			have.nodes[sw.UUID] = p
 			parts = append(parts, p)
-			known[ovndb.RouterPortKey(nodeSwitch(have.id, node))] = true
-			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(nodeSwitch(have.id, node))))
+			known[ovndb.RouterPortKey(nbrows.NodeSwitch(have.id, node))] = true
+			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(nbrows.NodeSwitch(have.id, node))))
 		}
 	}
 	for _, port := range routerPorts {
 		if !known[port.UUID] {
-			have.strays = append(have.strays, port.UUID)
+			have.strayPorts = append(have.strayPorts, port.UUID)
 		}
 	}
 	for i := 0; i < len(parts); i += readPage {
 		page := parts[i:min(i+readPage, len(parts))]
-		results, err := n.db.Transact(ctx, ops[i:i+len(page)])
+		results, err := n.Db.Transact(ctx, ops[i:i+len(page)])
 		if err != nil {
 			return err
 		}
 		for j, p := range page {
-			if err := errors.Join(one(n.db, results[j], &p.port), have.checkPort(p)); err != nil {
+			if err := errors.Join(nbrows.One(n.Db, results[j], &p.RouterPort), have.checkPort(p)); err != nil {
 				return err
 			}
 		}
@@ -205,55 +178,50 @@ func (n *Networks) readNodes(ctx context.Context, have *found) error {
 // readPage is how many rows one transaction looks up: the server does nothing else meanwhile.
 const readPage = 250
 
-// nodeSwitch is netmodel.Network.Switch of a view whose blocks are not known.
-func nodeSwitch(id, node string) string { return id + "@" + node }
-
-func nodeSwitchKey(id, node string) string { return ovndb.SwitchKey(nodeSwitch(id, node)) }
-
 // readBlocks adds the claims on the nodes' blocks.
-func (n *Networks) readBlocks(ctx context.Context, have *found, parts []*part) error {
-	owner := map[string]*part{}
+func (n *Networks) readBlocks(ctx context.Context, have *present, parts []*nbrows.Switch) error {
+	owner := map[string]*nbrows.Switch{}
 	var keys []string
 	for _, p := range parts {
-		for _, key := range blockKeys(have.id, p.sw) {
+		for _, key := range nbrows.SubnetClaimKeys(have.id, p.Row) {
 			owner[key] = p
 			keys = append(keys, key)
 		}
 	}
-	claims, err := ovndb.ReadByKey[nb.Copp](ctx, n.db, nb.CoppTable, keys)
+	claims, err := ovndb.ReadByKey[nb.Copp](ctx, n.Db, nb.CoppTable, keys)
 	if err != nil {
 		return err
 	}
 	for _, c := range claims {
 		p := owner[c.UUID]
-		p.blocks = append(p.blocks, c)
+		p.SubnetClaims = append(p.SubnetClaims, c)
 	}
 	return nil
 }
 
 // readEnds adds the switches' ends of their ports on routers and the claims of those, as they are and at the keys where
 // they ought to be; a pod's port there is an error.
-func (n *Networks) readEnds(ctx context.Context, have *found, was *netmodel.Network, want *rows) error {
-	ask := &asking{of: map[string]*part{}}
-	for _, p := range append(have.parts(), have.own) {
-		if p.port != nil {
-			ask.add(p, p.port.ExternalIDs[keyPort])
+func (n *Networks) readRouterEnds(ctx context.Context, have *present, was *netmodel.Network, want *networkRows) error {
+	ask := &lookups{of: map[string]*nbrows.Switch{}}
+	for _, p := range append(have.switches(), have.own) {
+		if p.RouterPort != nil {
+			ask.add(p, p.RouterPort.ExternalIDs[nbrows.KeyPort])
 		}
 	}
 	if want != nil {
 		ask.addEnd(have.own, want.own)
 	}
 	if was != nil { // also where the configuration in force puts them: others may have taken the rows that lead there
-		ask.addEnd(have.own, wantedPart(was, nil))
+		ask.addEnd(have.own, nbrows.NewSwitch(was, nil))
 		for _, p := range have.nodes {
-			if blocks := was.ParseNodeSubnets(p.sw.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
-				ask.addEnd(p, wantedPart(was.ForNode(p.sw.ExternalIDs[keyNode], blocks), nil))
+			if blocks := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], blocks), nil))
 			}
 		}
 	}
 	for done := 0; done < len(ask.keys); {
 		page := ask.keys[done:min(done+readPage, len(ask.keys))]
-		results, err := n.db.Transact(ctx, lookUp(page))
+		results, err := n.Db.Transact(ctx, nbrows.SelectHolders(page))
 		if err != nil {
 			return err
 		}
@@ -261,7 +229,7 @@ func (n *Networks) readEnds(ctx context.Context, have *found, was *netmodel.Netw
 		for i, key := range page {
 			var port *nb.LogicalSwitchPort
 			var claim *nb.Copp
-			if err := errors.Join(one(n.db, results[2*i], &port), one(n.db, results[2*i+1], &claim)); err != nil {
+			if err := errors.Join(nbrows.One(n.Db, results[2*i], &port), nbrows.One(n.Db, results[2*i+1], &claim)); err != nil {
 				return err
 			}
 			p := ask.of[key]
@@ -276,12 +244,12 @@ func (n *Networks) readEnds(ctx context.Context, have *found, was *netmodel.Netw
 }
 
 // asking are keys that are looked up, each for a part.
-type asking struct {
+type lookups struct {
 	keys []string
-	of   map[string]*part
+	of   map[string]*nbrows.Switch
 }
 
-func (a *asking) add(p *part, keys ...string) {
+func (a *lookups) add(p *nbrows.Switch, keys ...string) {
 	for _, key := range keys {
 		if key != "" && a.of[key] == nil {
 			a.of[key] = p
@@ -290,41 +258,47 @@ func (a *asking) add(p *part, keys ...string) {
 	}
 }
 
-func (a *asking) addEnd(p, like *part) {
-	if like.end != nil {
-		a.add(p, like.end.UUID)
-		a.add(p, strings.Fields(like.end.ExternalIDs[keyClaims])...)
+func (a *lookups) addEnd(p, like *nbrows.Switch) {
+	if like.ToRouter != nil {
+		a.add(p, like.ToRouter.UUID)
+		a.add(p, strings.Fields(like.ToRouter.ExternalIDs[nbrows.KeyClaims])...)
 	}
-}
-
-func lookUp(keys []string) []ovsdb.Operation {
-	var ops []ovsdb.Operation
-	for _, key := range keys {
-		ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key), ovndb.Select(nb.CoppTable, key))
-	}
-	return ops
 }
 
 // take sorts a row at one of our keys into a part, and returns the keys of claims that hang on it.
-func (have *found) take(p *part, port *nb.LogicalSwitchPort, claim *nb.Copp) ([]string, error) {
+func (have *present) take(p *nbrows.Switch, port *nb.LogicalSwitchPort, claim *nb.Copp) ([]string, error) {
 	switch {
-	case port != nil && port.ExternalIDs[keyRouter] != "" && port.ExternalIDs[keyNetwork] == have.id:
-		p.end = port
-		return strings.Fields(port.ExternalIDs[keyClaims]), nil
+	case port != nil && port.ExternalIDs[nbrows.KeyRouter] != "" && port.ExternalIDs[nbrows.KeyNetwork] == have.id:
+		p.ToRouter = port
+		return strings.Fields(port.ExternalIDs[nbrows.KeyClaims]), nil
 	case port != nil:
-		return nil, refusedf("gateway: its address is held by port %s", port.Name)
+		return nil, nbrows.Refusedf("gateway: its address is held by port %s", port.Name)
 	case claim != nil && isRoutersClaim(claim, have.id):
-		if !slices.ContainsFunc(p.claims, func(c *nb.Copp) bool { return c.UUID == claim.UUID }) {
-			p.claims = append(p.claims, claim)
+		if !slices.ContainsFunc(p.Claims, func(c *nb.Copp) bool { return c.UUID == claim.UUID }) {
+			p.Claims = append(p.Claims, claim)
 		}
 	case claim != nil:
-		return nil, refusedf("gateway: its address is held by port %s", claim.ExternalIDs[keyPortName])
+		return nil, nbrows.Refusedf("gateway: its address is held by port %s", claim.ExternalIDs[nbrows.KeyPortName])
 	}
 	return nil, nil
 }
 
 // isRoutersClaim goes by what a router's port on the network, or on a node's part of it, is called.
 func isRoutersClaim(claim *nb.Copp, id string) bool {
-	rest, ok := strings.CutPrefix(claim.ExternalIDs[keyPortName], id)
+	rest, ok := strings.CutPrefix(claim.ExternalIDs[nbrows.KeyPortName], id)
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
+}
+
+// readWireOf adds the claims of a network that is to have those that are wanted. The claims of a network that is
+// deleted are searched for then.
+func (n *Networks) readClaims(ctx context.Context, have *present, want *networkRows) (err error) {
+	if want == nil {
+		return nil
+	}
+	var noted map[string]string
+	if sw := have.own.Row; sw != nil {
+		noted = sw.ExternalIDs
+	}
+	have.claims.Rows, err = n.ReadClaims(ctx, noted, want.claims)
+	return err
 }

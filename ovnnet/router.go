@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
 // overlaps refuses a subnet that meets another one on the same router, and returns the assertion that what is on the
@@ -30,22 +31,22 @@ func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]o
 		}
 		for _, subnet := range network.Subnets {
 			if other.Overlaps(subnet) {
-				return refusedf("router: subnet %s overlaps %s of %s on router %s", subnet, other.Masked(), what, name)
+				return nbrows.Refusedf("router: subnet %s overlaps %s of %s on router %s", subnet, other.Masked(), what, name)
 			}
 		}
 		return nil
 	}
 	for _, r := range on.routes {
-		if r.Nexthop != discard {
+		if r.Nexthop != nbrows.Discard {
 			continue
 		}
-		if err := check(r.IPPrefix, r.ExternalIDs[keyNetwork], "a route"); err != nil {
+		if err := check(r.IPPrefix, r.ExternalIDs[nbrows.KeyNetwork], "a route"); err != nil {
 			return nil, err
 		}
 	}
 	for _, port := range on.ports {
 		for _, text := range port.Networks {
-			if err := check(text, port.ExternalIDs[keyNetwork], "port "+port.Name); err != nil {
+			if err := check(text, port.ExternalIDs[nbrows.KeyNetwork], "port "+port.Name); err != nil {
 				return nil, err
 			}
 		}
@@ -63,29 +64,29 @@ type onRouter struct {
 
 func (n *Networks) readOnRouter(ctx context.Context, name string) (*onRouter, error) {
 	key := ovndb.RouterKey(name)
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes")})
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes")})
 	if err != nil {
 		return nil, err
 	}
 	on := &onRouter{router: &nb.LogicalRouter{}}
-	if err := one(n.db, results[0], &on.router); err != nil {
+	if err := nbrows.One(n.Db, results[0], &on.router); err != nil {
 		return nil, err
 	}
 	on.router.UUID = key
 	on.ports, err = ovndb.ReadByKey[nb.LogicalRouterPort](
-		ctx, n.db, nb.LogicalRouterPortTable, on.router.Ports, "_uuid", "name", "networks", "external_ids")
+		ctx, n.Db, nb.LogicalRouterPortTable, on.router.Ports, "_uuid", "name", "networks", "external_ids")
 	if err != nil {
 		return nil, err
 	}
 	on.routes, err = ovndb.ReadByKey[nb.LogicalRouterStaticRoute](
-		ctx, n.db, nb.LogicalRouterStaticRouteTable, on.router.StaticRoutes)
+		ctx, n.Db, nb.LogicalRouterStaticRouteTable, on.router.StaticRoutes)
 	return on, err
 }
 
 // unchanged asserts that the router has this still.
 func (on *onRouter) unchanged() []ovsdb.Operation {
 	return []ovsdb.Operation{
-		holdsPorts(nb.LogicalRouterTable, on.router.UUID, on.router.Ports), holdsRoutes(on.router.UUID, on.router.StaticRoutes),
+		nbrows.HoldsPorts(nb.LogicalRouterTable, on.router.UUID, on.router.Ports), nbrows.HoldsRoutes(on.router.UUID, on.router.StaticRoutes),
 	}
 }
 
@@ -93,8 +94,8 @@ func (on *onRouter) unchanged() []ovsdb.Operation {
 func (on *onRouter) networks(namespace string) []string {
 	ids := map[string]bool{}
 	add := func(marks map[string]string) {
-		if of, _, own := strings.Cut(marks[keyNetwork], "/"); own && of == namespace {
-			ids[marks[keyNetwork]] = true
+		if of, _, own := strings.Cut(marks[nbrows.KeyNetwork], "/"); own && of == namespace {
+			ids[marks[nbrows.KeyNetwork]] = true
 		}
 	}
 	for _, port := range on.ports {
@@ -103,58 +104,5 @@ func (on *onRouter) networks(namespace string) []string {
 	for _, route := range on.routes {
 		add(route.ExternalIDs)
 	}
-	return sortedKeys(ids)
-}
-
-// holdsPorts asserts that a row's ports are these, holdsRoutes that a router's routes are.
-func holdsPorts(table, key string, ports []string) ovsdb.Operation {
-	return holds(table, key, "ports", ports)
-}
-
-func holdsRoutes(key string, routes []string) ovsdb.Operation {
-	return holds(nb.LogicalRouterTable, key, "static_routes", routes)
-}
-
-func holds(table, key, column string, members []string) ovsdb.Operation {
-	op := ovndb.Present(table, key)
-	op.Columns, op.Rows = []string{column}, []ovsdb.Row{{column: ovndb.UUIDs(members)}}
-	return op
-}
-
-// ensureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that
-// need it at once, one makes it and both go on.
-func (n *Networks) ensureRouter(ctx context.Context, name string) error {
-	row, err := n.db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{keyRouter: name}})
-	if err != nil {
-		return err
-	}
-	if err = n.write(ctx, []ovsdb.Operation{row}); raced(err) {
-		key := ovndb.RouterKey(name)
-		err = n.write(ctx, []ovsdb.Operation{
-			ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", keyRouter, name),
-			ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
-		})
-	}
-	if raced(err) { // it is gone again: whoever needs it looks again
-		return nil
-	}
-	return err
-}
-
-// dropRouter deletes a logical router of ours that has nothing left: neither a port nor a route of a layer3 network.
-func (n *Networks) dropRouter(ctx context.Context, name string) error {
-	if name == "" {
-		return nil
-	}
-	key := ovndb.RouterKey(name)
-	err := n.write(ctx, []ovsdb.Operation{
-		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", keyRouter, name),
-		holdsPorts(nb.LogicalRouterTable, key, nil),
-		holdsRoutes(key, nil),
-		ovndb.Delete(nb.LogicalRouterTable, key),
-	})
-	if raced(err) { // it has some, or is gone
-		return nil
-	}
-	return err
+	return nbrows.SortedKeys(ids)
 }

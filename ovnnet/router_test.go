@@ -7,33 +7,34 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
 // However a network became what it is, its rows are those of one that was never anything else, and nothing of what it
 // was is left.
 func TestEnsureFromAnyToAny(t *testing.T) {
 	all := []string{
-		"", net4, netDual, net4 + onR1, net4 + `,"router":"r2"`, netDual + onR1, netDual + `,"gateway":"10.1.0.9,fd01::9"` + onR1,
-		`"subnets":"10.0.0.0/8"` + onR1, net6 + onR1, net6 + `,"gateway":"fd01::1:0:5"` + onR1, net6 + `,"gateway":"fd01::2:0:5","router":"r2"`,
+		"", nbtest.Net4, nbtest.NetDual, nbtest.Net4 + nbtest.OnR1, nbtest.Net4 + `,"router":"r2"`, nbtest.NetDual + nbtest.OnR1, nbtest.NetDual + `,"gateway":"10.1.0.9,fd01::9"` + nbtest.OnR1,
+		`"subnets":"10.0.0.0/8"` + nbtest.OnR1, nbtest.Net6 + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::1:0:5"` + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::2:0:5","router":"r2"`,
 	}
-	w := newWorld(t)
+	w := nbtest.NewWorld(t)
 	for _, from := range all {
 		for _, to := range all {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				w.clear(t)
-				ensure(t, w.networks, network(t, "blue", to))
-				want := w.rows(t)
-				w.clear(t)
-				ensure(t, w.networks, network(t, "blue", from))
-				w.proxy.Reset()
-				if changed := ensure(t, w.networks, network(t, "blue", to)); changed != (from != to) {
+				w.Clear(t)
+				nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", to))
+				want := w.Rows(t)
+				w.Clear(t)
+				nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", from))
+				w.Proxy.Reset()
+				if changed := nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", to)); changed != (from != to) {
 					t.Errorf("changed is %t", changed)
 				}
 				// The rows are one transaction; a router that is new is another, and one that is not used any more.
-				if got := w.proxy.Counts(); got.Committed > 3 || got.Refused > 0 {
+				if got := w.Proxy.Counts(); got.Committed > 3 || got.Refused > 0 {
 					t.Errorf("transactions: %+v", got)
 				}
-				w.wantRows(t, want)
+				w.WantRows(t, want)
 			})
 		}
 	}
@@ -41,30 +42,30 @@ func TestEnsureFromAnyToAny(t *testing.T) {
 
 // Pods on a network keep their ports whatever its router does.
 func TestRouterComesAndGoesBesidePods(t *testing.T) {
-	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", net4))
-	w.pod(t, "blue", "10.1.0.7", "web-0", "net1")
+	w := nbtest.NewWorld(t)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
+	w.Pod(t, "blue", "10.1.0.7", "web-0", "net1")
 	steps := []struct {
 		name, keys, routers, networks, ports string
 		committed                            int
 	}{
-		{"attach", net4 + onR1, "shop/r1", "10.1.0.1/24", "shop/blue:shop/r1 shop/web-0/net1", 2},
-		{"move", net4 + `,"router":"r2"`, "shop/r2", "10.1.0.1/24", "shop/blue:shop/r2 shop/web-0/net1", 3},
+		{"attach", nbtest.Net4 + nbtest.OnR1, "shop/r1", "10.1.0.1/24", "shop/blue:shop/r1 shop/web-0/net1", 2},
+		{"move", nbtest.Net4 + `,"router":"r2"`, "shop/r2", "10.1.0.1/24", "shop/blue:shop/r2 shop/web-0/net1", 3},
 		{"grow", `"subnets":"10.1.0.0/16","router":"r2"`, "shop/r2", "10.1.0.1/16", "shop/blue:shop/r2 shop/web-0/net1", 1},
 		{"detach", `"subnets":"10.1.0.0/16"`, "", "", "shop/web-0/net1", 2},
 	}
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
-			w.proxy.Reset()
-			ensure(t, w.networks, network(t, "blue", tt.keys))
-			w.wantCommitted(t, tt.committed)
-			if got := w.names(t, "Logical_Router"); got != tt.routers {
+			w.Proxy.Reset()
+			nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", tt.keys))
+			w.WantCommitted(t, tt.committed)
+			if got := w.Names(t, "Logical_Router"); got != tt.routers {
 				t.Errorf("routers %q, want %q", got, tt.routers)
 			}
-			if got := w.rows(t)["Logical_Router_Port"][ovndb.RouterPortKey("shop/blue")]["networks"]; got != tt.networks {
+			if got := w.Rows(t)["Logical_Router_Port"][ovndb.RouterPortKey("shop/blue")]["networks"]; got != tt.networks {
 				t.Errorf("the router's port has networks %q, want %q", got, tt.networks)
 			}
-			if got := w.names(t, "Logical_Switch_Port"); got != tt.ports {
+			if got := w.Names(t, "Logical_Switch_Port"); got != tt.ports {
 				t.Errorf("ports %q, want %q", got, tt.ports)
 			}
 		})
@@ -73,25 +74,25 @@ func TestRouterComesAndGoesBesidePods(t *testing.T) {
 
 // A router is there as long as a network is on it.
 func TestRouterGoesWithItsLastPort(t *testing.T) {
-	w := newWorld(t)
-	blue, red := network(t, "blue", net4+onR1), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1)
-	ensure(t, w.networks, blue)
-	ensure(t, w.networks, red)
-	ensure(t, w.networks, network(t, "blue", net4))
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/red" {
+	w := nbtest.NewWorld(t)
+	blue, red := nbtest.Network(t, "blue", nbtest.Net4+nbtest.OnR1), nbtest.Network(t, "red", `"subnets":"10.2.0.0/24"`+nbtest.OnR1)
+	nbtest.Ensure(t, w.Networks, blue)
+	nbtest.Ensure(t, w.Networks, red)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
+	if got := w.Names(t, "Logical_Router") + ", " + w.Names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/red" {
 		t.Errorf("with a network on it: router and ports %q", got)
 	}
-	ensure(t, w.networks, blue)
-	if err := w.networks.Remove(withLimit(t), "shop/red", false); err != nil {
+	nbtest.Ensure(t, w.Networks, blue)
+	if err := w.Networks.Delete(nbtest.WithLimit(t), "shop/red", false); err != nil {
 		t.Error(err)
 	}
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue" {
+	if got := w.Names(t, "Logical_Router") + ", " + w.Names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue" {
 		t.Errorf("with a network on it: router and ports %q", got)
 	}
-	if err := w.networks.Remove(withLimit(t), "shop/blue", false); err != nil {
+	if err := w.Networks.Delete(nbtest.WithLimit(t), "shop/blue", false); err != nil {
 		t.Error(err)
 	}
-	w.wantRows(t, map[string]map[string]fields{})
+	w.WantRows(t, map[string]map[string]nbtest.Fields{})
 }
 
 // dropsRouter tells whether a transaction deletes a router.
@@ -103,32 +104,32 @@ func dropsRouter(tx ovndbtest.Transact) bool {
 func TestRouterIsNotDroppedUnderOthers(t *testing.T) {
 	tests := []struct {
 		name      string
-		meanwhile func(t *testing.T, w *world)
+		meanwhile func(t *testing.T, w *nbtest.World)
 		want      string
 	}{
-		{"a network came", func(t *testing.T, w *world) {
-			ensure(t, w.other(t), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1))
+		{"a network came", func(t *testing.T, w *nbtest.World) {
+			nbtest.Ensure(t, w.Other(t), nbtest.Network(t, "red", `"subnets":"10.2.0.0/24"`+nbtest.OnR1))
 		}, "shop/r1 with shop/r1:shop/red"},
-		{"someone took it over", func(t *testing.T, w *world) {
-			w.change(t, "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
+		{"someone took it over", func(t *testing.T, w *nbtest.World) {
+			w.Change(t, "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"external_ids": ovndbtest.Map(nil)})
 		}, "shop/r1 with "},
-		{"someone deleted it", func(t *testing.T, w *world) { w.remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }, " with "},
+		{"someone deleted it", func(t *testing.T, w *nbtest.World) { w.Remove(t, "Logical_Router", ovndb.RouterKey("shop/r1")) }, " with "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			ensure(t, w.networks, network(t, "blue", net4+onR1))
+			w := nbtest.NewWorld(t)
+			nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4+nbtest.OnR1))
 			called := 0
-			w.proxy.Before(func(tx ovndbtest.Transact) {
+			w.Proxy.Before(func(tx ovndbtest.Transact) {
 				if dropsRouter(tx) {
 					called++
 					tt.meanwhile(t, w)
 				}
 			})
-			if !ensure(t, w.networks, network(t, "blue", net4)) {
+			if !nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4)) {
 				t.Error("changed is false")
 			}
-			if got := w.names(t, "Logical_Router") + " with " + w.names(t, "Logical_Router_Port"); got != tt.want || called != 1 {
+			if got := w.Names(t, "Logical_Router") + " with " + w.Names(t, "Logical_Router_Port"); got != tt.want || called != 1 {
 				t.Errorf("routers and ports %q, want %q; asked %d times to drop one, want 1", got, tt.want, called)
 			}
 		})
@@ -137,19 +138,19 @@ func TestRouterIsNotDroppedUnderOthers(t *testing.T) {
 
 // A controller may have ended before it came to a router.
 func TestDropUnusedRouters(t *testing.T) {
-	w := newWorld(t)
-	ensure(t, w.networks, network(t, "blue", net4+`,"router":"used"`))
-	w.put(t, "Logical_Router", ovndb.RouterKey("unused"), "unused", map[string]string{"ovn-multinet/router": "unused"})
-	w.put(t, "Logical_Router", ovndb.RouterKey("theirs"), "theirs", nil)
-	w.put(t, "Logical_Router", ovndb.RouterKey("x"), "another-mark", map[string]string{"ovn-multinet/router": "y"})
-	w.put(t, "Logical_Router", "11111111-0000-4000-8000-000000000001", "copied-mark", map[string]string{"ovn-multinet/router": "unused"})
+	w := nbtest.NewWorld(t)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4+`,"router":"used"`))
+	w.Put(t, "Logical_Router", ovndb.RouterKey("unused"), "unused", map[string]string{"ovn-multinet/router": "unused"})
+	w.Put(t, "Logical_Router", ovndb.RouterKey("theirs"), "theirs", nil)
+	w.Put(t, "Logical_Router", ovndb.RouterKey("x"), "another-mark", map[string]string{"ovn-multinet/router": "y"})
+	w.Put(t, "Logical_Router", "11111111-0000-4000-8000-000000000001", "copied-mark", map[string]string{"ovn-multinet/router": "unused"})
 	for _, committed := range []int{1, 0} {
-		w.proxy.Reset()
-		if err := w.networks.DropUnusedRouters(withLimit(t)); err != nil {
+		w.Proxy.Reset()
+		if err := w.Networks.DeleteUnusedRouters(nbtest.WithLimit(t)); err != nil {
 			t.Error(err)
 		}
-		w.wantCommitted(t, committed)
-		if got := w.names(t, "Logical_Router"); got != "another-mark copied-mark shop/used theirs" {
+		w.WantCommitted(t, committed)
+		if got := w.Names(t, "Logical_Router"); got != "another-mark copied-mark shop/used theirs" {
 			t.Errorf("routers %q", got)
 		}
 	}
@@ -157,16 +158,16 @@ func TestDropUnusedRouters(t *testing.T) {
 
 // Two networks of one router that is new, at once: one makes it, both are on it.
 func TestRouterOfTwoNetworksAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.meanwhile(t, "Logical_Router", func() { ensure(t, w.other(t), network(t, "red", `"subnets":"10.2.0.0/24"`+onR1)) })
-	if !ensure(t, w.networks, network(t, "blue", net4+onR1)) {
+	w := nbtest.NewWorld(t)
+	w.Meanwhile(t, "Logical_Router", func() { nbtest.Ensure(t, w.Other(t), nbtest.Network(t, "red", `"subnets":"10.2.0.0/24"`+nbtest.OnR1)) })
+	if !nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4+nbtest.OnR1)) {
 		t.Error("changed is false")
 	}
-	if got := w.names(t, "Logical_Router") + ", " + w.names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue shop/r1:shop/red" {
+	if got := w.Names(t, "Logical_Router") + ", " + w.Names(t, "Logical_Router_Port"); got != "shop/r1, shop/r1:shop/blue shop/r1:shop/red" {
 		t.Errorf("routers and ports %q", got)
 	}
 	// What both ends say of each other is what OVN goes by.
-	for key, port := range w.rows(t)["Logical_Switch_Port"] {
+	for key, port := range w.Rows(t)["Logical_Switch_Port"] {
 		if name, _ := strings.CutSuffix(port["name"], ":shop/r1"); port["options"] != "router-port=shop/r1:"+name {
 			t.Errorf("port %s: %v", key, port)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
 const (
@@ -15,17 +15,6 @@ const (
 	// What gwFull's gateway has beside what networks have in it.
 	hop6 = " ::/0 via 2001:db8::1"
 )
-
-// wantGatewayHas compares what the gateway of r1 knows of networks.
-func (w *world) wantGatewayHas(t *testing.T, routes, nats string) {
-	t.Helper()
-	if got := w.routes(t, gwRouter); got != routes {
-		t.Errorf("routes %q, want %q", got, routes)
-	}
-	if got := w.nats(t, gwRouter); got != nats {
-		t.Errorf("NAT %q, want %q", got, nats)
-	}
-}
 
 // A network on a router with a gateway is found from there, and hidden where it or the gateway says so.
 func TestNetworkBehindAGateway(t *testing.T) {
@@ -37,35 +26,35 @@ func TestNetworkBehindAGateway(t *testing.T) {
 		natAll  = "10.1.0.0/24 as 192.0.2.10 fd01::/64 as 2001:db8::10"
 	)
 	tests := []struct{ name, gateway, keys, routes, nats string }{
-		{"both families", gwFull, netDual, backAll, natAll},
-		{"IPv4", gwFull, net4, back4 + hop6, "10.1.0.0/24 as 192.0.2.10"},
-		{"IPv6", gwFull, net6, hops[:len(hops)-1] + hop6 + " fd01::/64 via fd88::1", "fd01::/64 as 2001:db8::10"},
-		{"snat of the network off", gwFull, netDual + off, backAll, ""},
-		{"snat of the network on", gwFull, netDual + on, backAll, natAll},
-		{"snat of the gateway off", gwFull + off, netDual, backAll, ""},
-		{"snat of the gateway off, of the network on", gwFull + off, netDual + on, backAll, natAll},
-		{"snat of the gateway off, of the network too", gwFull + off, netDual + off, backAll, ""},
-		{"a family that the gateway lacks", `"joinSubnet":"100.88.0.0/24",` + gw4, netDual, back4, "10.1.0.0/24 as 192.0.2.10"},
-		{"no family that the gateway has", `"joinSubnet":"100.88.0.0/24",` + gw4, net6, hops[:len(hops)-1], ""},
-		{"the whole of a layer3 network", gwFull, `"topology":"layer3","subnets":"10.1.0.0/24/28,fd01::/64/80"`, backAll, natAll},
+		{"both families", nbtest.GwFull, nbtest.NetDual, backAll, natAll},
+		{"IPv4", nbtest.GwFull, nbtest.Net4, back4 + hop6, "10.1.0.0/24 as 192.0.2.10"},
+		{"IPv6", nbtest.GwFull, nbtest.Net6, hops[:len(hops)-1] + hop6 + " fd01::/64 via fd88::1", "fd01::/64 as 2001:db8::10"},
+		{"snat of the network off", nbtest.GwFull, nbtest.NetDual + off, backAll, ""},
+		{"snat of the network on", nbtest.GwFull, nbtest.NetDual + on, backAll, natAll},
+		{"snat of the gateway off", nbtest.GwFull + off, nbtest.NetDual, backAll, ""},
+		{"snat of the gateway off, of the network on", nbtest.GwFull + off, nbtest.NetDual + on, backAll, natAll},
+		{"snat of the gateway off, of the network too", nbtest.GwFull + off, nbtest.NetDual + off, backAll, ""},
+		{"a family that the gateway lacks", `"joinSubnet":"100.88.0.0/24",` + nbtest.Gw4, nbtest.NetDual, back4, "10.1.0.0/24 as 192.0.2.10"},
+		{"no family that the gateway has", `"joinSubnet":"100.88.0.0/24",` + nbtest.Gw4, nbtest.Net6, hops[:len(hops)-1], ""},
+		{"the whole of a layer3 network", nbtest.GwFull, `"topology":"layer3","subnets":"10.1.0.0/24/28,fd01::/64/80"`, backAll, natAll},
 	}
-	w := newWorld(t)
+	w := nbtest.NewWorld(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w.clear(t)
-			n := w.routed(t, tt.gateway)
-			ensureGateway(t, n, tt.gateway, oneNode)
-			blue := network(t, "blue", tt.keys+onR1)
-			w.proxy.Reset()
-			ensure(t, n, blue)
-			w.wantCommitted(t, 1) // all of it at once
-			w.wantGatewayHas(t, tt.routes, tt.nats)
-			before := w.versions(t)
-			if ensure(t, n, blue) {
+			w.Clear(t)
+			n := w.Routed(t, tt.gateway)
+			nbtest.EnsureGateway(t, n, tt.gateway, nbtest.OneNode)
+			blue := nbtest.Network(t, "blue", tt.keys+nbtest.OnR1)
+			w.Proxy.Reset()
+			nbtest.Ensure(t, n, blue)
+			w.WantCommitted(t, 1) // all of it at once
+			w.WantGatewayHas(t, tt.routes, tt.nats)
+			before := w.Versions(t)
+			if nbtest.Ensure(t, n, blue) {
 				t.Error("changed is true the second time")
 			}
-			w.wantCommitted(t, 0)
-			if after := w.versions(t); !maps.Equal(before, after) {
+			w.WantCommitted(t, 0)
+			if after := w.Versions(t); !maps.Equal(before, after) {
 				t.Errorf("rows %v became %v", before, after)
 			}
 		})
@@ -73,17 +62,17 @@ func TestNetworkBehindAGateway(t *testing.T) {
 }
 
 func TestNetworksRowsInAGateway(t *testing.T) {
-	w := newWorld(t)
-	n := w.routed(t, gwFull)
-	ensureGateway(t, n, gwFull, oneNode)
-	ensure(t, n, network(t, "blue", net4+onR1))
+	w := nbtest.NewWorld(t)
+	n := w.Routed(t, nbtest.GwFull)
+	nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+	nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.Net4+nbtest.OnR1))
 	const ids = "ovn-multinet/network=shop/blue ovn-multinet/router=shop/r1"
 	back, nat := ovndb.PartKey("route back4", "shop/blue"), ovndb.PartKey("snat4", "shop/blue")
-	rows := w.rows(t)
-	if got := rows["Logical_Router_Static_Route"][back]; !maps.Equal(got, fields{"ip_prefix": "10.1.0.0/24", "nexthop": "100.88.0.1", "external_ids": ids}) {
+	rows := w.Rows(t)
+	if got := rows["Logical_Router_Static_Route"][back]; !maps.Equal(got, nbtest.Fields{"ip_prefix": "10.1.0.0/24", "nexthop": "100.88.0.1", "external_ids": ids}) {
 		t.Errorf("route %v", got)
 	}
-	if got := rows["NAT"][nat]; !maps.Equal(got, fields{"type": "snat", "logical_ip": "10.1.0.0/24", "external_ip": "192.0.2.10", "external_ids": ids}) {
+	if got := rows["NAT"][nat]; !maps.Equal(got, nbtest.Fields{"type": "snat", "logical_ip": "10.1.0.0/24", "external_ip": "192.0.2.10", "external_ids": ids}) {
 		t.Errorf("NAT %v", got)
 	}
 }
@@ -91,21 +80,21 @@ func TestNetworksRowsInAGateway(t *testing.T) {
 // Rows in the gateway follow a network wherever it goes, as if it had never been elsewhere.
 func TestNetworkMovesBesideGateways(t *testing.T) {
 	routers := map[string]*netmodel.Router{
-		"shop/r1": gatewayConf(t, "shop/r1", gwFull),
-		"shop/r2": gatewayConf(t, "shop/r2", `"joinSubnet":"100.89.0.0/24",`+gw4),
+		"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull),
+		"shop/r2": nbtest.GatewayConf(t, "shop/r2", `"joinSubnet":"100.89.0.0/24",`+nbtest.Gw4),
 	}
 	all := []string{
-		netDual, netDual + onR1, netDual + `,"router":"r2"`, netDual + `,"router":"r3"`, netDual + onR1 + `,"snat":false`, net4 + onR1, net6 + onR1,
-		`"subnets":"10.0.0.0/8,fd01::/64"` + onR1, `"topology":"layer3","subnets":"10.128.0.0/16/24"` + onR1,
+		nbtest.NetDual, nbtest.NetDual + nbtest.OnR1, nbtest.NetDual + `,"router":"r2"`, nbtest.NetDual + `,"router":"r3"`, nbtest.NetDual + nbtest.OnR1 + `,"snat":false`, nbtest.Net4 + nbtest.OnR1, nbtest.Net6 + nbtest.OnR1,
+		`"subnets":"10.0.0.0/8,fd01::/64"` + nbtest.OnR1, `"topology":"layer3","subnets":"10.128.0.0/16/24"` + nbtest.OnR1,
 		`"topology":"layer3","subnets":"10.128.0.0/16/24"`, `"topology":"localnet","physicalNetworkName":"p"`,
 	}
-	w := newWorld(t)
-	n := connectFor(t, w.Endpoint(), routers)
+	w := nbtest.NewWorld(t)
+	n := nbtest.ConnectFor(t, w.Endpoint(), routers)
 	begin := func(t *testing.T) {
 		t.Helper()
-		w.clear(t)
+		w.Clear(t)
 		for _, r := range routers {
-			if _, err := n.EnsureGateway(withLimit(t), r, oneNode); err != nil {
+			if _, err := n.Gateways.Ensure(nbtest.WithLimit(t), r, nbtest.OneNode); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,19 +103,19 @@ func TestNetworkMovesBesideGateways(t *testing.T) {
 		for _, to := range all {
 			t.Run(from+" to "+to, func(t *testing.T) {
 				begin(t)
-				ensure(t, n, network(t, "blue", to))
-				want := w.rows(t)
+				nbtest.Ensure(t, n, nbtest.Network(t, "blue", to))
+				want := w.Rows(t)
 				begin(t)
-				empty := w.rows(t)
-				ensure(t, n, network(t, "blue", from))
-				if changed := ensure(t, n, network(t, "blue", to)); changed != (from != to) {
+				empty := w.Rows(t)
+				nbtest.Ensure(t, n, nbtest.Network(t, "blue", from))
+				if changed := nbtest.Ensure(t, n, nbtest.Network(t, "blue", to)); changed != (from != to) {
 					t.Errorf("changed is %t", changed)
 				}
-				w.wantRows(t, want)
-				if err := n.Remove(withLimit(t), "shop/blue", false); err != nil {
+				w.WantRows(t, want)
+				if err := n.Delete(nbtest.WithLimit(t), "shop/blue", false); err != nil {
 					t.Error(err)
 				}
-				w.wantRows(t, empty)
+				w.WantRows(t, empty)
 			})
 		}
 	}
@@ -134,33 +123,33 @@ func TestNetworkMovesBesideGateways(t *testing.T) {
 
 // A network does not wait for its router's gateway, nor for its nodes: it makes it. The nodes come later.
 func TestNetworkMakesItsGateway(t *testing.T) {
-	w := newWorld(t)
-	n := w.routed(t, gwFull)
-	ensureGateway(t, n, gwFull, oneNode)
-	ensure(t, n, network(t, "blue", netDual+onR1))
-	want := w.rows(t)
-	w.clear(t)
-	ensure(t, n, network(t, "blue", netDual+onR1))
-	if got := w.rows(t)["HA_Chassis_Group"][gwGroup]; got["name"] != "shop/r1:gateway" || got["ha_chassis"] != "" {
+	w := nbtest.NewWorld(t)
+	n := w.Routed(t, nbtest.GwFull)
+	nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+	nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+	want := w.Rows(t)
+	w.Clear(t)
+	nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+	if got := w.Rows(t)["HA_Chassis_Group"][nbtest.GwGroup]; got["name"] != "shop/r1:gateway" || got["ha_chassis"] != "" {
 		t.Errorf("the group is %v", got)
 	}
-	ensureGateway(t, n, gwFull, oneNode)
-	w.wantRows(t, want)
+	nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+	w.WantRows(t, want)
 
 	// One that someone took away is made again, and has what the network has in it; who is not asked for nodes keeps them.
-	w.remove(t, "Logical_Router", gwRouter)
-	ensure(t, n, network(t, "blue", netDual+onR1))
-	w.wantRows(t, want)
+	w.Remove(t, "Logical_Router", nbtest.GwRouter)
+	nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+	w.WantRows(t, want)
 }
 
 // What others do to a network's rows in routers is put right.
 func TestNetworksRowsInRoutersAreMended(t *testing.T) {
-	w := newWorld(t)
-	n := w.routed(t, gwFull)
-	ensureGateway(t, n, gwFull, oneNode)
-	green := network(t, "green", `"topology":"layer3","subnets":"10.128.0.0/16/24"`+onR1)
-	ensure(t, n, green)
-	want := w.rows(t)
+	w := nbtest.NewWorld(t)
+	n := w.Routed(t, nbtest.GwFull)
+	nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+	green := nbtest.Network(t, "green", `"topology":"layer3","subnets":"10.128.0.0/16/24"`+nbtest.OnR1)
+	nbtest.Ensure(t, n, green)
+	want := w.Rows(t)
 	back, discard := ovndb.PartKey("route back4", "shop/green"), ovndb.PartKey("route discard4", "shop/green")
 	nat := ovndb.PartKey("snat4", "shop/green")
 	none := ovndbtest.Set[any]()
@@ -173,31 +162,31 @@ func TestNetworksRowsInRoutersAreMended(t *testing.T) {
 		{"route back, marks", "Logical_Router_Static_Route", back, ovndbtest.Op{"external_ids": ovndbtest.Map(nil)}},
 		{"route back that discards", "Logical_Router_Static_Route", back, ovndbtest.Op{"nexthop": "discard"}},
 		{"discard route, next hop", "Logical_Router_Static_Route", discard, ovndbtest.Op{"nexthop": "10.128.0.1"}},
-		{"routes of the gateway", "Logical_Router", gwRouter, ovndbtest.Op{"static_routes": none}},
+		{"routes of the gateway", "Logical_Router", nbtest.GwRouter, ovndbtest.Op{"static_routes": none}},
 		{"routes of the router", "Logical_Router", ovndb.RouterKey("shop/r1"), ovndbtest.Op{"static_routes": none}},
-		{"NAT of the gateway", "Logical_Router", gwRouter, ovndbtest.Op{"nat": none}},
+		{"NAT of the gateway", "Logical_Router", nbtest.GwRouter, ovndbtest.Op{"nat": none}},
 		{"NAT, type", "NAT", nat, ovndbtest.Op{"type": "dnat_and_snat"}},
 		{"NAT, address", "NAT", nat, ovndbtest.Op{"external_ip": "192.0.2.99"}},
 		{"NAT, subnet", "NAT", nat, ovndbtest.Op{"logical_ip": "10.128.0.0/24"}},
 		{"NAT, marks", "NAT", nat, ovndbtest.Op{"external_ids": ovndbtest.Map(nil)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w.change(t, tt.table, tt.key, tt.columns)
-			ensure(t, n, green)
-			ensureGateway(t, n, gwFull, oneNode) // whose own routes went with the network's
-			w.wantRows(t, want)
+			w.Change(t, tt.table, tt.key, tt.columns)
+			nbtest.Ensure(t, n, green)
+			nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode) // whose own routes went with the network's
+			w.WantRows(t, want)
 		})
 	}
 }
 
 // A subnet that the gateway has a use for is no network's.
 func TestNetworkThatMeetsItsGateway(t *testing.T) {
-	w := newWorld(t)
-	n := w.routed(t, gwFull)
-	ensureGateway(t, n, gwFull, oneNode)
-	ensure(t, n, network(t, "blue", `"subnets":"10.1.0.0/24"`+onR1))
+	w := nbtest.NewWorld(t)
+	n := w.Routed(t, nbtest.GwFull)
+	nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+	nbtest.Ensure(t, n, nbtest.Network(t, "blue", `"subnets":"10.1.0.0/24"`+nbtest.OnR1))
 	through := *w
-	through.networks = n
+	through.Networks = n
 	for _, tt := range []struct{ name, keys, reason string }{
 		{"the join subnet", `"subnets":"100.88.0.128/25"`, "router: subnet 100.88.0.128/25 overlaps joinSubnet 100.88.0.0/24 of router shop/r1"},
 		{"the IPv6 join subnet", `"subnets":"10.2.0.0/24,fd88::/48"`, "router: subnet fd88::/48 overlaps joinSubnet fd88::/64 of router shop/r1"},
@@ -206,21 +195,21 @@ func TestNetworkThatMeetsItsGateway(t *testing.T) {
 			"router: subnet 100.64.0.0/10 overlaps joinSubnet 100.88.0.0/24 of router shop/r1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before := w.versions(t)
-			through.wantRefused(t, network(t, "red", tt.keys+onR1), tt.reason)
-			if after := w.versions(t); !maps.Equal(before, after) {
+			before := w.Versions(t)
+			through.WantRefused(t, nbtest.Network(t, "red", tt.keys+nbtest.OnR1), tt.reason)
+			if after := w.Versions(t); !maps.Equal(before, after) {
 				t.Errorf("rows %v became %v", before, after)
 			}
 		})
 	}
 	t.Run("growth into it", func(t *testing.T) {
-		ensure(t, n, network(t, "red", `"subnets":"100.89.0.0/24","gateway":"100.89.0.1"`+onR1))
-		through.wantRefused(t, network(t, "red", `"subnets":"100.88.0.0/15","gateway":"100.89.0.1"`+onR1),
+		nbtest.Ensure(t, n, nbtest.Network(t, "red", `"subnets":"100.89.0.0/24","gateway":"100.89.0.1"`+nbtest.OnR1))
+		through.WantRefused(t, nbtest.Network(t, "red", `"subnets":"100.88.0.0/15","gateway":"100.89.0.1"`+nbtest.OnR1),
 			"router: subnet 100.88.0.0/15 overlaps joinSubnet 100.88.0.0/24 of router shop/r1")
 	})
 	t.Run("a router without a gateway", func(t *testing.T) {
-		ensure(t, n, network(t, "grey", `"subnets":"100.88.0.0/24","router":"r2"`))
-		if got := w.names(t, "Logical_Router_Port"); got != "shop/r1:external shop/r1:gateway shop/r1:join shop/r1:shop/blue shop/r1:shop/red shop/r2:shop/grey" {
+		nbtest.Ensure(t, n, nbtest.Network(t, "grey", `"subnets":"100.88.0.0/24","router":"r2"`))
+		if got := w.Names(t, "Logical_Router_Port"); got != "shop/r1:external shop/r1:gateway shop/r1:join shop/r1:shop/blue shop/r1:shop/red shop/r2:shop/grey" {
 			t.Errorf("router ports %q", got)
 		}
 	})
@@ -228,48 +217,48 @@ func TestNetworkThatMeetsItsGateway(t *testing.T) {
 
 // The gateway goes between a network's look and its write: it is made again, not left half.
 func TestNetworkIsRacedByItsGateway(t *testing.T) {
-	for name, do := range map[string]func(t *testing.T, n *ovnnet.Networks, w *world){
-		"it went": func(t *testing.T, _ *ovnnet.Networks, w *world) {
-			if err := w.other(t).DropGateways(withLimit(t)); err != nil {
+	for name, do := range map[string]func(t *testing.T, n *nbtest.Client, w *nbtest.World){
+		"it went": func(t *testing.T, _ *nbtest.Client, w *nbtest.World) {
+			if err := w.Other(t).Gateways.DeleteUnused(nbtest.WithLimit(t)); err != nil {
 				t.Error(err)
 			}
 		},
-		"it lost its router": func(t *testing.T, _ *ovnnet.Networks, w *world) { w.remove(t, "Logical_Router", gwRouter) },
-		"the network is made by another": func(t *testing.T, n *ovnnet.Networks, _ *world) {
-			ensure(t, n, network(t, "blue", netDual+onR1))
+		"it lost its router": func(t *testing.T, _ *nbtest.Client, w *nbtest.World) { w.Remove(t, "Logical_Router", nbtest.GwRouter) },
+		"the network is made by another": func(t *testing.T, n *nbtest.Client, _ *nbtest.World) {
+			nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			n, other := w.routed(t, gwFull), connectFor(t, w.Endpoint(), map[string]*netmodel.Router{"shop/r1": gatewayConf(t, "shop/r1", gwFull)})
-			ensureGateway(t, n, gwFull, oneNode)
-			ensure(t, n, network(t, "blue", netDual+onR1))
-			want := w.rows(t)
-			w.mustRemove(t, "shop/blue", false)
-			w.meanwhile(t, "NAT", func() { do(t, other, w) })
-			ensure(t, n, network(t, "blue", netDual+onR1))
-			ensureGateway(t, n, gwFull, oneNode)
-			w.wantRows(t, want)
+			w := nbtest.NewWorld(t)
+			n, other := w.Routed(t, nbtest.GwFull), nbtest.ConnectFor(t, w.Endpoint(), map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull)})
+			nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+			nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+			want := w.Rows(t)
+			w.MustRemove(t, "shop/blue", false)
+			w.Meanwhile(t, "NAT", func() { do(t, other, w) })
+			nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+			nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+			w.WantRows(t, want)
 		})
 	}
 }
 
 // A gateway that is still that of another configuration is brought up to date first: routes of networks lead to its addresses.
 func TestGatewayOfAnotherConfiguration(t *testing.T) {
-	w := newWorld(t)
-	n := w.routed(t, gwFull)
-	ensureGateway(t, n, gwFull, oneNode)
-	ensure(t, n, network(t, "blue", netDual+onR1))
-	want := w.rows(t)
+	w := nbtest.NewWorld(t)
+	n := w.Routed(t, nbtest.GwFull)
+	nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode)
+	nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+	want := w.Rows(t)
 	for _, name := range []string{"external addresses", "external subnets", "IPv4 alone", "IPv6 alone", "join subnets"} {
 		t.Run(name, func(t *testing.T) {
-			keys := gatewayChanges()[name]
-			w.clear(t)
-			old := w.routed(t, keys)
-			ensureGateway(t, old, keys, oneNode)
-			ensure(t, old, network(t, "blue", netDual+onR1))
-			ensure(t, n, network(t, "blue", netDual+onR1))
-			w.wantRows(t, want)
+			keys := nbtest.GatewayChanges()[name]
+			w.Clear(t)
+			old := w.Routed(t, keys)
+			nbtest.EnsureGateway(t, old, keys, nbtest.OneNode)
+			nbtest.Ensure(t, old, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+			nbtest.Ensure(t, n, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1))
+			w.WantRows(t, want)
 		})
 	}
 }

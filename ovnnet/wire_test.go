@@ -11,7 +11,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
 // onExt is the wire of r1's gateway, as gwFull has it.
@@ -31,38 +32,38 @@ func TestBoundaryGatewayOfAPodsAddress(t *testing.T) {
 		name, keys, address, what string
 		of                        string // a router's gateway, or a network
 	}{
-		{"a router's external address", gwFull, "192.0.2.10", "address 192.0.2.10", "shop/r1"},
-		{"a router's external address, IPv6", gwFull, "2001:db8::10", "address 2001:db8::10", "shop/r1"},
-		{"its next hop", gwFull, "192.0.2.1", "address 192.0.2.1", "shop/r1"},
+		{"a router's external address", nbtest.GwFull, "192.0.2.10", "address 192.0.2.10", "shop/r1"},
+		{"a router's external address, IPv6", nbtest.GwFull, "2001:db8::10", "address 2001:db8::10", "shop/r1"},
+		{"its next hop", nbtest.GwFull, "192.0.2.1", "address 192.0.2.1", "shop/r1"},
 		{"a network's gateway", onExt + "," + green, "192.0.2.1", "address 192.0.2.1", ""},
 	} {
 		for _, claim := range []bool{false, true} {
-			t.Run(sprint("%s, a claim: %t", tt.name, claim), func(t *testing.T) {
-				w := newWorld(t)
-				red := network(t, "red", onExt+`,"subnets":"192.0.2.0/25","gateway":"192.0.2.126"`)
-				ensure(t, w.networks, red)
+			t.Run(nbtest.Sprint("%s, a claim: %t", tt.name, claim), func(t *testing.T) {
+				w := nbtest.NewWorld(t)
+				red := nbtest.Network(t, "red", onExt+`,"subnets":"192.0.2.0/25","gateway":"192.0.2.126"`)
+				nbtest.Ensure(t, w.Networks, red)
 				if claim {
-					w.put(t, "Copp", extKey(tt.address), "ovn-multinet web/x", map[string]string{
-						"ovn-multinet/port": strange, "ovn-multinet/port-name": "web/web-0/net1", "ovn-multinet/address-book": extBook})
+					w.Put(t, "Copp", extKey(tt.address), "ovn-multinet web/x", map[string]string{
+						"ovn-multinet/port": nbtest.Strange, "ovn-multinet/port-name": "web/web-0/net1", "ovn-multinet/address-book": extBook})
 				} else {
-					w.putPort(t, "Logical_Switch", ovndb.SwitchKey(red.ID()), extKey(tt.address), ovndbtest.Op{"name": "web/web-0/net1"})
+					w.PutPort(t, "Logical_Switch", ovndb.SwitchKey(red.ID()), extKey(tt.address), ovndbtest.Op{"name": "web/web-0/net1"})
 				}
 				var err error
 				if tt.of == "shop/r1" {
 					ensureRouterAlone(t, w)
 				}
-				before := w.versions(t)
+				before := w.Versions(t)
 				want := held(tt.what)
 				if tt.of == "shop/r1" {
 					want = "router shop/r1: " + want
-					_, err = w.networks.EnsureGateway(withLimit(t), gatewayConf(t, "shop/r1", tt.keys), oneNode)
+					_, err = w.Networks.Gateways.Ensure(nbtest.WithLimit(t), nbtest.GatewayConf(t, "shop/r1", tt.keys), nbtest.OneNode)
 				} else {
-					_, err = w.networks.Ensure(withLimit(t), network(t, "green", tt.keys), []string{"shop/green"})
+					_, err = w.Networks.Ensure(nbtest.WithLimit(t), nbtest.Network(t, "green", tt.keys), []string{"shop/green"})
 				}
-				if refused, ok := errors.AsType[*ovnnet.Refused](err); !ok || refused.Reason != want {
+				if refused, ok := errors.AsType[*nbrows.Refused](err); !ok || refused.Reason != want {
 					t.Errorf("got  %v,\nwant %s", err, want)
 				}
-				if after := w.versions(t); !maps.Equal(before, after) {
+				if after := w.Versions(t); !maps.Equal(before, after) {
 					t.Errorf("rows %v became %v", before, after)
 				}
 			})
@@ -70,33 +71,33 @@ func TestBoundaryGatewayOfAPodsAddress(t *testing.T) {
 	}
 }
 
-func ensureRouterAlone(t *testing.T, w *world) {
+func ensureRouterAlone(t *testing.T, w *nbtest.World) {
 	t.Helper()
-	w.put(t, "Logical_Router", ovndb.RouterKey("shop/r1"), "shop/r1", map[string]string{"ovn-multinet/router": "shop/r1"})
+	w.Put(t, "Logical_Router", ovndb.RouterKey("shop/r1"), "shop/r1", map[string]string{"ovn-multinet/router": "shop/r1"})
 }
 
 // Two gateways share an address of the provider's router, but no MAC of their own.
 func TestBoundaryGatewaysMACIsNotShared(t *testing.T) {
-	const v6 = gwPhysical + "," + gwNodes + `,"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10","nextHop":"2001:db8::1"`
-	w := newWorld(t)
-	ensureGateway(t, w.networks, v6, oneNode)
-	claims := w.rows(t)["Copp"]
-	w.clear(t)
+	const v6 = nbtest.GwPhysical + "," + nbtest.GwNodes + `,"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10","nextHop":"2001:db8::1"`
+	w := nbtest.NewWorld(t)
+	nbtest.EnsureGateway(t, w.Networks, v6, nbtest.OneNode)
+	claims := w.Rows(t)["Copp"]
+	w.Clear(t)
 	for key, claim := range claims { // of another gateway's: on the next hop, on its address, on its MAC
 		if strings.Contains(claim["name"], "address 2001:db8::10") {
 			continue
 		}
-		w.put(t, "Copp", key, claim["name"], map[string]string{ovndb.BookKey: ext(claim, ovndb.BookKey), "ovn-multinet/claimant:router shop/r2": "gateway"})
+		w.Put(t, "Copp", key, claim["name"], map[string]string{ovndb.BookKey: nbtest.Ext(claim, ovndb.BookKey), "ovn-multinet/claimant:router shop/r2": "gateway"})
 	}
-	before := w.versions(t)
+	before := w.Versions(t)
 	delete(before, "Logical_Router "+ovndb.RouterKey("shop/r1"))
-	_, err := w.networks.EnsureGateway(withLimit(t), gatewayConf(t, "shop/r1", v6), oneNode)
-	refused, ok := errors.AsType[*ovnnet.Refused](err)
+	_, err := w.Networks.Gateways.Ensure(nbtest.WithLimit(t), nbtest.GatewayConf(t, "shop/r1", v6), nbtest.OneNode)
+	refused, ok := errors.AsType[*nbrows.Refused](err)
 	if !ok || !strings.HasPrefix(refused.Reason, "router shop/r1: gateway: MAC ") ||
 		!strings.HasSuffix(refused.Reason, " on physical network provider, untagged is held by router shop/r2 (gateway); choose another external address") {
 		t.Errorf("error %v", err)
 	}
-	after := w.versions(t)
+	after := w.Versions(t)
 	delete(after, "Logical_Router "+ovndb.RouterKey("shop/r1")) // which has a transaction of its own
 	if !maps.Equal(before, after) {
 		t.Errorf("rows %v became %v", before, after)
@@ -107,37 +108,37 @@ func TestBoundaryGatewaysMACIsNotShared(t *testing.T) {
 // row with it.
 func TestBoundarySharedClaim(t *testing.T) {
 	const hop = "192.0.2.1"
-	w := newWorld(t)
-	n := w.routed(t, gwFull)
+	w := nbtest.NewWorld(t)
+	n := w.Routed(t, nbtest.GwFull)
 	come := map[string]func(t *testing.T){
-		"network shop/green": func(t *testing.T) { ensure(t, n, network(t, "green", onExt+`,"subnets":"192.0.2.0/24"`)) },
+		"network shop/green": func(t *testing.T) { nbtest.Ensure(t, n, nbtest.Network(t, "green", onExt+`,"subnets":"192.0.2.0/24"`)) },
 		"network shop/red": func(t *testing.T) {
-			ensure(t, n, network(t, "red", onExt+`,"subnets":"192.0.2.0/25","excludeSubnets":"192.0.2.8/29","gateway":"192.0.2.1"`))
+			nbtest.Ensure(t, n, nbtest.Network(t, "red", onExt+`,"subnets":"192.0.2.0/25","excludeSubnets":"192.0.2.8/29","gateway":"192.0.2.1"`))
 		},
-		"router shop/r1": func(t *testing.T) { ensureGateway(t, n, gwFull, oneNode) },
+		"router shop/r1": func(t *testing.T) { nbtest.EnsureGateway(t, n, nbtest.GwFull, nbtest.OneNode) },
 	}
 	leave := map[string]func(t *testing.T){
-		"network shop/green": func(t *testing.T) { w.mustRemove(t, "shop/green", false) },
-		"network shop/red":   func(t *testing.T) { w.mustRemove(t, "shop/red", false) },
+		"network shop/green": func(t *testing.T) { w.MustRemove(t, "shop/green", false) },
+		"network shop/red":   func(t *testing.T) { w.MustRemove(t, "shop/red", false) },
 		"router shop/r1": func(t *testing.T) {
-			if err := w.networks.DropGateways(withLimit(t)); err != nil {
+			if err := w.Networks.Gateways.DeleteUnused(nbtest.WithLimit(t)); err != nil {
 				t.Error(err)
 			}
 		},
 	}
 	wantShared := func(t *testing.T, who []string) {
 		t.Helper()
-		var want fields
+		var want nbtest.Fields
 		if len(who) > 0 {
-			want = wireClaims(extBook, strings.Join(slices.Sorted(slices.Values(who)), ","), hop)[extKey(hop)]
+			want = nbtest.BookClaims(extBook, strings.Join(slices.Sorted(slices.Values(who)), ","), hop)[extKey(hop)]
 		}
-		if got := w.rows(t)["Copp"][extKey(hop)]; !maps.Equal(got, want) {
+		if got := w.Rows(t)["Copp"][extKey(hop)]; !maps.Equal(got, want) {
 			t.Errorf("the claim is %v,\nwant %v", got, want)
 		}
 	}
 	all := slices.Sorted(maps.Keys(come))
 	for _, order := range [][]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		t.Run(sprint("%v", order), func(t *testing.T) {
+		t.Run(nbtest.Sprint("%v", order), func(t *testing.T) {
 			var there []string
 			for _, i := range order {
 				come[all[i]](t)
@@ -149,32 +150,32 @@ func TestBoundarySharedClaim(t *testing.T) {
 				there = slices.DeleteFunc(there, func(who string) bool { return who == all[i] })
 				wantShared(t, there)
 			}
-			w.wantRows(t, map[string]map[string]fields{})
+			w.WantRows(t, map[string]map[string]nbtest.Fields{})
 		})
 	}
 }
 
 // Claimants that come and go at once lose no claim and leave none.
 func TestBoundarySharedClaimIsRaced(t *testing.T) {
-	w := newWorld(t)
+	w := nbtest.NewWorld(t)
 	var all sync.WaitGroup
 	for i := range 6 {
-		n, name := w.other(t), sprint("n%d", i)
+		n, name := w.Other(t), nbtest.Sprint("n%d", i)
 		all.Go(func() {
 			for range 5 {
-				ensure(t, n, network(t, name, onExt+`,"subnets":"192.0.2.0/24"`))
-				if err := n.Remove(withLimit(t), "shop/"+name, false); err != nil {
+				nbtest.Ensure(t, n, nbtest.Network(t, name, onExt+`,"subnets":"192.0.2.0/24"`))
+				if err := n.Delete(nbtest.WithLimit(t), "shop/"+name, false); err != nil {
 					t.Error(err)
 				}
 			}
 			if i < 2 {
-				ensure(t, n, network(t, name, onExt+`,"subnets":"192.0.2.0/24"`))
+				nbtest.Ensure(t, n, nbtest.Network(t, name, onExt+`,"subnets":"192.0.2.0/24"`))
 			}
 		})
 	}
 	all.Wait()
-	want := wireClaims(extBook, "network shop/n0,network shop/n1", "192.0.2.1")
-	if got := w.rows(t)["Copp"]; len(got) != 1 || !maps.Equal(got[extKey("192.0.2.1")], want[extKey("192.0.2.1")]) {
+	want := nbtest.BookClaims(extBook, "network shop/n0,network shop/n1", "192.0.2.1")
+	if got := w.Rows(t)["Copp"]; len(got) != 1 || !maps.Equal(got[extKey("192.0.2.1")], want[extKey("192.0.2.1")]) {
 		t.Errorf("claims %v,\nwant   %v", got, want)
 	}
 }
@@ -183,21 +184,21 @@ func TestBoundarySharedClaimIsRaced(t *testing.T) {
 func TestBoundaryGatewayIsRacedByAPod(t *testing.T) {
 	for _, table := range []string{"Logical_Switch_Port", "Copp"} {
 		t.Run(table, func(t *testing.T) {
-			w := newWorld(t)
-			red := network(t, "red", onExt)
-			ensure(t, w.networks, red)
-			w.meanwhile(t, "HA_Chassis_Group", func() {
+			w := nbtest.NewWorld(t)
+			red := nbtest.Network(t, "red", onExt)
+			nbtest.Ensure(t, w.Networks, red)
+			w.Meanwhile(t, "HA_Chassis_Group", func() {
 				if table == "Copp" {
-					w.put(t, "Copp", extKey("192.0.2.10"), "x", map[string]string{"ovn-multinet/port-name": "web/web-0/net1"})
+					w.Put(t, "Copp", extKey("192.0.2.10"), "x", map[string]string{"ovn-multinet/port-name": "web/web-0/net1"})
 				} else {
-					w.putPort(t, "Logical_Switch", ovndb.SwitchKey(red.ID()), extKey("192.0.2.10"), ovndbtest.Op{"name": "web/web-0/net1"})
+					w.PutPort(t, "Logical_Switch", ovndb.SwitchKey(red.ID()), extKey("192.0.2.10"), ovndbtest.Op{"name": "web/web-0/net1"})
 				}
 			})
-			_, err := w.networks.EnsureGateway(withLimit(t), gatewayConf(t, "shop/r1", gwFull), oneNode)
-			if _, ok := errors.AsType[*ovnnet.Refused](err); !ok || !strings.Contains(err.Error(), "is held by port web/web-0/net1") {
+			_, err := w.Networks.Gateways.Ensure(nbtest.WithLimit(t), nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull), nbtest.OneNode)
+			if _, ok := errors.AsType[*nbrows.Refused](err); !ok || !strings.Contains(err.Error(), "is held by port web/web-0/net1") {
 				t.Errorf("got %v", err)
 			}
-			if got := w.names(t, "HA_Chassis_Group"); got != "" {
+			if got := w.Names(t, "HA_Chassis_Group"); got != "" {
 				t.Errorf("the gateway is there: %s", got)
 			}
 		})
@@ -206,44 +207,44 @@ func TestBoundaryGatewayIsRacedByAPod(t *testing.T) {
 
 // A configuration that changes moves the claims; what others took of the claimant's own rows hides none.
 func TestBoundaryClaimsFollowTheConfiguration(t *testing.T) {
-	other := strings.NewReplacer("192.0.2.10", "192.0.2.20", `"vlanID":42`, `"vlanID":43`).Replace(gwFull)
-	v6 := gwPhysical + "," + gwNodes + `,"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10"`
+	other := strings.NewReplacer("192.0.2.10", "192.0.2.20", `"vlanID":42`, `"vlanID":43`).Replace(nbtest.GwFull)
+	v6 := nbtest.GwPhysical + "," + nbtest.GwNodes + `,"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10"`
 	for _, tt := range []struct{ name, from, to string }{
-		{"other addresses on another VLAN", gwFull, other}, {"one family less", gwFull, gw4}, {"one more", gw4, gwFull},
-		{"a MAC that is claimed", gwFull, v6}, {"a MAC that is not claimed any more", v6, gwFull},
+		{"other addresses on another VLAN", nbtest.GwFull, other}, {"one family less", nbtest.GwFull, nbtest.Gw4}, {"one more", nbtest.Gw4, nbtest.GwFull},
+		{"a MAC that is claimed", nbtest.GwFull, v6}, {"a MAC that is not claimed any more", v6, nbtest.GwFull},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			ensureGateway(t, w.networks, tt.to, oneNode)
-			want := w.rows(t)["Copp"]
-			w.clear(t)
-			ensureGateway(t, w.networks, tt.from, oneNode)
-			ensureGateway(t, w.networks, tt.to, oneNode)
-			if got := w.rows(t)["Copp"]; sprint("%v", got) != sprint("%v", want) {
+			w := nbtest.NewWorld(t)
+			nbtest.EnsureGateway(t, w.Networks, tt.to, nbtest.OneNode)
+			want := w.Rows(t)["Copp"]
+			w.Clear(t)
+			nbtest.EnsureGateway(t, w.Networks, tt.from, nbtest.OneNode)
+			nbtest.EnsureGateway(t, w.Networks, tt.to, nbtest.OneNode)
+			if got := w.Rows(t)["Copp"]; nbtest.Sprint("%v", got) != nbtest.Sprint("%v", want) {
 				t.Errorf("claims %v,\nwant   %v", got, want)
 			}
-			w.remove(t, "Logical_Router", gwRouter)
-			ensureGateway(t, w.networks, tt.from, oneNode)
-			ensureGateway(t, w.networks, tt.to, oneNode)
-			if got := w.rows(t)["Copp"]; sprint("%v", got) != sprint("%v", want) {
+			w.Remove(t, "Logical_Router", nbtest.GwRouter)
+			nbtest.EnsureGateway(t, w.Networks, tt.from, nbtest.OneNode)
+			nbtest.EnsureGateway(t, w.Networks, tt.to, nbtest.OneNode)
+			if got := w.Rows(t)["Copp"]; nbtest.Sprint("%v", got) != nbtest.Sprint("%v", want) {
 				t.Errorf("after the gateway was deleted by hand: claims %v,\nwant   %v", got, want)
 			}
 		})
 	}
 	t.Run("a network whose switch is deleted by hand", func(t *testing.T) {
-		w := newWorld(t)
-		ensure(t, w.networks, network(t, "blue", onExt+","+net4))
-		w.remove(t, "Logical_Switch", blueKey)
-		w.mustRemove(t, "shop/blue", false)
-		w.wantRows(t, map[string]map[string]fields{})
+		w := nbtest.NewWorld(t)
+		nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", onExt+","+nbtest.Net4))
+		w.Remove(t, "Logical_Switch", nbtest.BlueKey)
+		w.MustRemove(t, "shop/blue", false)
+		w.WantRows(t, map[string]map[string]nbtest.Fields{})
 	})
 	t.Run("a claim is deleted by hand", func(t *testing.T) {
-		w := newWorld(t)
-		blue := network(t, "blue", onExt+","+net4)
-		ensure(t, w.networks, blue)
-		want := w.rows(t)
-		w.remove(t, "Copp", extKey("10.1.0.1"))
-		ensure(t, w.networks, blue)
-		w.wantRows(t, want)
+		w := nbtest.NewWorld(t)
+		blue := nbtest.Network(t, "blue", onExt+","+nbtest.Net4)
+		nbtest.Ensure(t, w.Networks, blue)
+		want := w.Rows(t)
+		w.Remove(t, "Copp", extKey("10.1.0.1"))
+		nbtest.Ensure(t, w.Networks, blue)
+		w.WantRows(t, want)
 	})
 }

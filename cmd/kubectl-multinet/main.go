@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -15,7 +17,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -131,7 +132,7 @@ func (o *options) networks(ctx context.Context) (list []show.Network, namespace 
 	if err := db.WaitConnected(ctx); err != nil {
 		return nil, "", fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
 	}
-	views, err := ovnnet.New(db, nil).Views(ctx)
+	views, err := view.Read(ctx, db)
 	if err != nil {
 		return nil, "", err
 	}

@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -67,7 +69,7 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	db := open(ctx, t, server)
-	networks, ports := ovnnet.New(db, nil), ovnport.NewNB(db)
+	networks, ports := nbtest.NewClient(db, nil), ovnport.NewNB(db)
 	blue := network(t, "shop", "blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","router":"core","mtu":1300,
 		"excludeSubnets":"10.1.0.128/25","routes":[{"dst":"10.2.0.0/24"}]}`)
 	red := network(t, "infra", "red", `{"type":"ovn-multinet"}`)
@@ -104,7 +106,7 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	networks := ovnnet.New(db, routers)
+	networks := nbtest.NewClient(db, routers)
 	wide := network(t, "infra", "wide", `{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/22/24","router":"edge","routes":[{"dst":"192.0.2.0/24"}]}`)
 	vlan := network(t, "infra", "vlan", `{"type":"ovn-multinet","topology":"localnet","physicalNetworkName":"provider","vlanID":7}`)
 	for _, n := range []*netmodel.Network{wide, vlan} {
@@ -112,12 +114,12 @@ func fillOutside(t *testing.T, server *ovndbtest.Server) {
 			t.Fatal(err)
 		}
 	}
-	nodes := []ovnnet.Chassis{{Node: "node-a", Name: "chassis-a"}, {Node: "node-b", Name: "chassis-b"}}
-	if _, err := networks.EnsureGateway(ctx, routers["infra/edge"], nodes); err != nil {
+	nodes := []gateway.Chassis{{Node: "node-a", Name: "chassis-a"}, {Node: "node-b", Name: "chassis-b"}}
+	if _, err := networks.Gateways.Ensure(ctx, routers["infra/edge"], nodes); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range nodes {
-		view, err := networks.Share(ctx, wide, node.Node)
+		view, err := networks.Subnets.Ensure(ctx, wide, node.Node)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/controller"
+
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -20,7 +22,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/leader"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -55,7 +56,7 @@ func main() {
 
 // networks is the source of NADs, pods and nodes.
 type networks interface {
-	ovnnet.Source
+	controller.Source
 	Inventory(ctx context.Context) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
@@ -88,31 +89,32 @@ func run(ctx context.Context, c conf.Controller) error {
 		return err
 	}
 	defer db.Close()
-	all, owner := ovnnet.New(db, config.Routers), ovnnet.NewOwner(db, c.AdoptCluster, log)
-	all.SetWidestIPAM(c.WidestIPAM)
-	controller := ovnnet.NewController(all, c.JoinNamespaces, log)
-	controller.GrantPhysical(config.Physical)
-	registry := prometheus.NewRegistry()
-	controller.Register(registry)
+	queue, owner := controller.NewQueue(log), controller.NewNBOwner(db, c.AdoptCluster, log)
+	metrics, registry := controller.NewMetrics(queue, db), prometheus.NewRegistry()
+	metrics.Register(registry)
 	file.Register(registry)
-	db.OnReplaced(controller.NBReplaced)
-	src, elect, err := open(c, k, source.Changes{NAD: controller.Changed, Nodes: controller.NodesChanged}, log)
+	db.OnReplaced(queue.NBReplaced)
+	src, elect, err := open(c, k, source.Changes{NAD: queue.NADChanged, Nodes: queue.NodesChanged}, log)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
 	g.Go(func() error {
-		return file.Follow(ctx, log, func(now configfile.Config) { controller.Configure(now.Routers, now.Physical) })
+		return file.Follow(ctx, log, func(now configfile.Config) { queue.Configure(now.Routers, now.Physical) })
 	})
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
 			return owner.Lead(ctx, leading, func(ctx context.Context) error {
+				work := controller.New(controller.Config{
+					NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
+					JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
+				})
 				orphans := ovnport.NewOrphans(ovnport.NewNB(db), listGone(src), leading, log)
-				leavers := ovnnet.NewLeavers(all, src.GoneNodes, leading, log)
+				leavers := controller.NewStaleNodes(db, src.GoneNodes, leading, log)
 				g, ctx := errgroup.WithContext(ctx)
-				g.Go(func() error { return controller.Run(ctx, src, leading) })
+				g.Go(func() error { return work.Run(ctx) })
 				g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
 				g.Go(func() error { leavers.Run(ctx, c.OrphanPeriod); return nil })
 				return g.Wait()

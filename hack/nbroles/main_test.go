@@ -25,13 +25,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -71,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	w.controller = w.open(ovndb.Config{Endpoints: []string{w.Endpoint()}})
 	w.network, err = netmodel.ParseNetwork("shop", "blue", []byte(`{"type":"ovn-multinet","subnets":"10.1.0.0/16,fd01::/64"}`))
 	w.must(err)
-	_, err = ovnnet.New(w.controller, nil).Ensure(ctx, w.network, []string{w.network.NAD()})
+	_, err = nbtest.NewClient(w.controller, nil).Ensure(ctx, w.network, []string{w.network.NAD()})
 	w.must(err)
 	return w
 }
@@ -181,12 +183,12 @@ func (w *world) stand() (a, b *ovndb.DB, own, victim ovnport.Port) {
 	w.t.Helper()
 	a, b = w.agent("node-a"), w.agent("node-b")
 	own, victim = w.add(a, owner("node-a", "own", "s1")), w.add(b, owner("node-b", "victim", "s2"))
-	w.must(ovnnet.New(a, nil).Announce(w.ctx, "node-a", "chassis-a"))
-	w.must(ovnnet.New(b, nil).Announce(w.ctx, "node-b", "chassis-b"))
+	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, "node-a", "chassis-a"))
+	w.must(nbtest.NewClient(b, nil).Node.Announce(w.ctx, "node-b", "chassis-b"))
 	routers, err := netmodel.ParseRouters([]byte(`{"routers":{"/core":{"namespaces":{"shop":{"subnets":"0.0.0.0/0"}},"gatewayNodes":"g=","physicalNetworkName":"provider",
 		"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1"}}}`))
 	w.must(err)
-	_, err = ovnnet.New(w.controller, routers).EnsureGateway(w.ctx, routers["/core"], []ovnnet.Chassis{
+	_, err = nbtest.NewClient(w.controller, routers).Gateways.Ensure(w.ctx, routers["/core"], []gateway.Chassis{
 		{Node: "node-a", Name: "chassis-a"}, {Node: "node-b", Name: "chassis-b"}})
 	w.must(err)
 	w.NBCtl("ls-add", "operators", "--", "acl-add", "operators", "to-lport", "1", "ip", "drop", "--", "pg-add", "group",
@@ -331,15 +333,15 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 		}
 		w.must(port.Release(w.ctx, sandbox, []ovnport.Keys{{UUID: p.UUID, Claims: p.Claims}}))
 	}
-	w.must(ovnnet.New(a, nil).Announce(w.ctx, "node-a", "chassis-new"))
+	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, "node-a", "chassis-new"))
 	moved := 0
 	for chassis, db := range map[string]*ovndb.DB{"chassis-a": a, "chassis-b": b} {
-		turns, err := ovnnet.New(db, nil).TurnsOf(w.ctx, chassis)
+		turns, err := nbtest.NewClient(db, nil).Node.FailoversOf(w.ctx, chassis)
 		w.must(err)
 		if len(turns) != 1 {
 			w.t.Fatalf("%s has the turns %+v, want one: of the router's gateway", chassis, turns)
 		}
-		made, err := ovnnet.New(db, nil).MakeFirst(w.ctx, &turns[0], chassis)
+		made, err := nbtest.NewClient(db, nil).Node.MakeFirst(w.ctx, &turns[0], chassis)
 		w.must(err)
 		if made {
 			moved++
@@ -391,9 +393,9 @@ func (w *world) doesNotWork(a *ovndb.DB) {
 	w.t.Helper()
 	wide, err := netmodel.ParseNetwork("shop", "wide", []byte(`{"type":"ovn-multinet","topology":"layer3","subnets":"10.128.0.0/22/24"}`))
 	w.must(err)
-	_, err = ovnnet.New(w.controller, nil).Ensure(w.ctx, wide, []string{wide.NAD()})
+	_, err = nbtest.NewClient(w.controller, nil).Ensure(w.ctx, wide, []string{wide.NAD()})
 	w.must(err)
-	_, err = ovnnet.New(a, nil).Share(w.ctx, wide, "node-a")
+	_, err = nbtest.NewClient(a, nil).Subnets.Ensure(w.ctx, wide, "node-a")
 	w.permissionError("a node's first pod on a layer3 network", err)
 	_, err = ovnport.NewNB(a).Ensure(w.ctx, owner("node-a", "victim", "s9"), []ovnport.Request{{Interface: "net1", Network: w.network}},
 		func(context.Context, ovnport.Owner) error { return nil })

@@ -17,7 +17,13 @@ var arrows = map[string][]string{
 	"sriov":              {"conf", "sriov/deviceinfo"},
 	"sriov/deviceinfo":   {"conf", "internal/plainfile"},
 	"ovnport":            {"netmodel", "conf", "ovndb/...", "internal/failpoint", "internal/stale"},
-	"ovnnet":             {"netmodel", "conf", "ovndb/...", "internal/failpoint", "internal/stale"},
+	"controller":         {"netmodel", "conf", "ovndb/...", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "internal/stale"},
+	"ovnnet":             {"netmodel", "conf", "ovndb/...", "ovnnet/nbrows", "ovnnet/gateway"},
+	"ovnnet/nbrows":      {"netmodel", "conf", "ovndb/..."},
+	"ovnnet/gateway":     {"netmodel", "ovndb/...", "ovnnet/nbrows"},
+	"ovnnet/nodesubnet":  {"netmodel", "conf", "ovndb/...", "ovnnet/nbrows"},
+	"ovnnet/view":        {"netmodel", "ovndb/...", "ovnnet/gateway", "ovnnet/nbrows"},
+	"ovnnet/nbtest":      {"netmodel", "conf", "ovndb/...", "ovndb/ovndbtest", "ovnnet/..."},
 	"ovndb":              {"ovndb/..."},
 	"ovndb/nb":           {},
 	"ovndb/vswitch":      {},
@@ -27,7 +33,7 @@ var arrows = map[string][]string{
 	"wiring":             {"agentapi", "conf", "internal/failpoint"},
 	"delegate":           {"agentapi", "conf", "delegateconf", "journal", "wiring", "sriov/deviceinfo", "internal/cniexec", "internal/failpoint", "internal/plainfile"},
 	"plugin":             {"agentapi", "conf", "journal", "wiring", "delegate", "sriov/deviceinfo", "internal/failpoint"},
-	"agent":              {"netmodel", "conf", "nad", "agentapi", "journal", "sriov", "sriov/deviceinfo", "ovnport", "ovnnet", "ovndb/...", "source", "internal/failpoint", "internal/stale"},
+	"agent":              {"netmodel", "conf", "nad", "agentapi", "journal", "sriov", "sriov/deviceinfo", "ovnport", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/nbrows", "ovndb/...", "source", "internal/failpoint", "internal/stale"},
 	"install":            {"conf", "agentapi", "journal", "internal/cniexec", "internal/plainfile"},
 	"internal/cniexec":   {},
 	"internal/failpoint": {},
@@ -35,7 +41,7 @@ var arrows = map[string][]string{
 	"internal/nettest":   {},
 	"internal/plainfile": {},
 	"internal/stale":     {},
-	"internal/show":      {"netmodel", "conf", "ovnnet", "agentapi"},
+	"internal/show":      {"netmodel", "conf", "ovnnet/view", "agentapi"},
 	"internal/arch":      {},
 	"examples":           {},
 
@@ -45,15 +51,15 @@ var arrows = map[string][]string{
 	"internal/program":    {"conf", "internal/version"},
 	"internal/version":    {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet", "internal/daemon", "internal/program", "internal/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet/view", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
-	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "ovnnet", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
+	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/program"},
-	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "ovnnet", "ovnport", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
+	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "ovnport", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
 }
 
 // testOnly are packages that product code may not import.
-var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "internal/arch", "internal/hostile", "internal/nettest"}
+var testOnly = []string{"e2e", "hack", "images", "ovndb/ovndbtest", "ovnnet/nbtest", "internal/arch", "internal/hostile", "internal/nettest"}
 
 func TestArrows(t *testing.T) {
 	for _, p := range packages(t) {
@@ -99,7 +105,10 @@ var never = map[string][]string{
 	"plugin":           {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http"},
 	"agent":            {"github.com/vishvananda", "github.com/containernetworking/plugins", "os/exec"},
 	"ovnport":          {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
-	"ovnnet":           {"k8s.io/api", "k8s.io/client-go/kubernetes", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
+	"controller":       {"k8s.io/api", "k8s.io/client-go/kubernetes", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
+	"ovnnet":           {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
+	"ovnnet/nbrows":    {"k8s.io", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
+	"ovnnet/gateway":   {"k8s.io/api", "k8s.io/client-go/kubernetes", "github.com/k8snetworkplumbingwg", "github.com/vishvananda"},
 	"ovndb":            {"k8s.io", "github.com/vishvananda"},
 	"source":           {"github.com/ovn-kubernetes", "github.com/vishvananda", "github.com/containernetworking"},
 	"sriov":            {"github.com/ovn-kubernetes"},

@@ -53,7 +53,7 @@ var notYet = []string{
 	"nad",
 	"netmodel",
 	"ovndb",
-	"ovnnet",
+	"controller", "ovnnet", "ovnnet/nbrows", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/view",
 	"source",
 	"sriov",
 	"CHANGELOG.md",

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
+
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
 // Network is one network, as it is printed.
@@ -92,7 +93,7 @@ type Port struct {
 
 // Networks joins NADs and what is in the database into a list by name. What is in force counts; a network that is
 // nowhere in the database is shown as its NAD has it.
-func Networks(nads []*netmodel.NAD, views []ovnnet.View) []Network {
+func Networks(nads []*netmodel.NAD, views []view.Network) []Network {
 	byName := map[string]*Network{}
 	for i := range views {
 		v := &views[i]
@@ -131,7 +132,7 @@ func empty(name string) *Network {
 }
 
 // idOf tells which network a NAD is of; one that cannot be read any more is of the one that has accepted it.
-func idOf(nad *netmodel.NAD, views []ovnnet.View) string {
+func idOf(nad *netmodel.NAD, views []view.Network) string {
 	id, err := nad.NetworkID()
 	if err == nil {
 		return id
@@ -159,7 +160,7 @@ func nadOf(nad *netmodel.NAD) NAD {
 	return n
 }
 
-func (n *Network) fill(v *ovnnet.View) {
+func (n *Network) fill(v *view.Network) {
 	if v.Config != nil {
 		n.configure(v.Config)
 	}
@@ -223,7 +224,7 @@ func blocksOf(c *netmodel.Network) []netip.Prefix {
 }
 
 // addBlock adds a node's block of one of the subnets.
-func (n *Network) addBlock(u *ovnnet.Usage) {
+func (n *Network) addBlock(u *view.Usage) {
 	for i := range n.Subnets {
 		if s := &n.Subnets[i]; s.Blocks != nil && s.Subnet.Contains(u.Subnet.Addr()) {
 			// What is excluded counts only where a node has the block.

@@ -1,0 +1,31 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+)
+
+// withdrawUngranted withdraws the NADs of a localnet network whose grant is gone: ports that are on the network stay, new
+// ones do not come.
+func (c *Controller) withdrawUngranted(ctx context.Context, id string, s *ovnnet.Stored) error {
+	if s.Config == nil {
+		return nil
+	}
+	granted := func(nad string) bool {
+		namespace, _, _ := strings.Cut(nad, "/")
+		return c.physical.Check(namespace, s.Config) == nil
+	}
+	lost := slices.DeleteFunc(slices.Clone(s.NADs), granted)
+	if len(lost) == 0 {
+		return nil
+	}
+	if err := c.networks.Withdraw(ctx, id, lost); err != nil {
+		return err
+	}
+	c.log.Info("network takes no new ports, its physical network is not granted any more", "network", id, "nads", lost)
+	s.NADs = slices.DeleteFunc(s.NADs, func(nad string) bool { return !granted(nad) })
+	return nil
+}

@@ -1,0 +1,96 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxNADs is how many NADs of one network a namespace may have: each of them is part of each look at the network. Those
+// beyond it, all but the oldest ones, are part of no look at the network.
+const maxNADs = 64
+
+// membership says which network each NAD was last of, and which NADs each network has.
+type membership struct {
+	of      map[string]string
+	created map[string]int64
+	nads    map[string]map[string][]aged // by network and namespace, the oldest first
+}
+
+// aged is a NAD and when it was created.
+type aged struct {
+	created int64
+	nad     string
+}
+
+func newMembership() *membership {
+	return &membership{of: map[string]string{}, created: map[string]int64{}, nads: map[string]map[string][]aged{}}
+}
+
+// place finds a NAD among those of its namespace.
+func (m *membership) place(network, nad string) (int, bool) {
+	return slices.BinarySearchFunc(m.nads[network][namespaceOf(nad)], aged{m.created[nad], nad}, func(a, b aged) int {
+		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.nad, b.nad))
+	})
+}
+
+// set puts a NAD on a network; "": on none. It returns the NAD of the network that is beyond maxNADs since then; "": none.
+func (m *membership) set(nad, network string, created int64) (out string) {
+	namespace, within := namespaceOf(nad), ""
+	if list := m.nads[network][namespace]; len(list) >= maxNADs {
+		within = list[maxNADs-1].nad
+	}
+	m.remove(nad)
+	if network == "" {
+		return ""
+	}
+	m.of[nad], m.created[nad] = network, created
+	if m.nads[network] == nil {
+		m.nads[network] = map[string][]aged{}
+	}
+	i, _ := m.place(network, nad)
+	m.nads[network][namespace] = slices.Insert(m.nads[network][namespace], i, aged{created, nad})
+	if within != "" && m.beyond(within) {
+		return within
+	}
+	return ""
+}
+
+func (m *membership) remove(nad string) {
+	network, namespace := m.of[nad], namespaceOf(nad)
+	if i, there := m.place(network, nad); there {
+		m.nads[network][namespace] = slices.Delete(m.nads[network][namespace], i, i+1)
+		if len(m.nads[network][namespace]) == 0 {
+			delete(m.nads[network], namespace)
+		}
+		if len(m.nads[network]) == 0 {
+			delete(m.nads, network)
+		}
+	}
+	delete(m.of, nad)
+	delete(m.created, nad)
+}
+
+// beyond tells whether a NAD is beyond maxNADs of its namespace on its network.
+func (m *membership) beyond(nad string) bool {
+	i, there := m.place(m.of[nad], nad)
+	return there && i >= maxNADs
+}
+
+// nadsOf lists a network's NADs, but for those beyond maxNADs of a namespace.
+func (m *membership) nadsOf(network string) (nads []string) {
+	for _, list := range m.nads[network] {
+		for _, a := range list[:min(len(list), maxNADs)] {
+			nads = append(nads, a.nad)
+		}
+	}
+	slices.Sort(nads)
+	return nads
+}
+
+// tooMany is the error of a NAD beyond maxNADs.
+func tooMany(nad, network string) error {
+	return fmt.Errorf("namespace %s has more than %d NetworkAttachmentDefinitions of network %s, and this is not one of "+
+		"the oldest: delete some", namespaceOf(nad), maxNADs, network)
+}

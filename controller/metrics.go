@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+)
+
+// Metrics are the controller's. They count from the start of the process.
+type Metrics struct {
+	passes       *prometheus.CounterVec
+	transactions prometheus.Counter
+	refused      *prometheus.GaugeVec
+	queue        *Queue
+	db           *ovndb.DB
+	codes        map[string]string // of the NADs that refused counts; only the worker touches it
+	// leading tells whether the controller leads; nil: its work has not begun, or has ended.
+	leading atomic.Pointer[func() error]
+}
+
+// NewMetrics makes the metrics of a controller that works off the queue.
+func NewMetrics(queue *Queue, db *ovndb.DB) *Metrics {
+	return &Metrics{queue: queue, db: db,
+		codes: map[string]string{},
+		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ovn_multinet_controller_passes_total", Help: "Reconcile passes, by what was compared (nad, network, gateway or all) and result.",
+		}, []string{"kind", "result"}),
+		transactions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ovn_multinet_controller_nb_transactions_total", Help: "Transactions committed to OVN's Northbound database for networks, routers and gateways.",
+		}),
+		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ovn_multinet_controller_refused_nads", Help: "NetworkAttachmentDefinitions that are refused as they are written, by CNI error code.",
+		}, []string{"code"}),
+	}
+}
+
+// Register adds the metrics to a registry.
+func (m *Metrics) Register(registry prometheus.Registerer) {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	registry.MustRegister(m.passes, m.transactions, m.refused,
+		gauge("ovn_multinet_controller_leader", "Whether this controller leads, and NB belongs to its cluster.", func() float64 {
+			leading := m.leading.Load()
+			return oneIf(leading != nil && (*leading)() == nil)
+		}),
+		gauge("ovn_multinet_controller_queue_depth", "What waits for its turn to be compared.", func() float64 {
+			return float64(m.queue.items.Len())
+		}),
+		gauge("ovn_multinet_controller_nb_connected", "Whether the connection to OVN's Northbound database stands.", func() float64 {
+			return oneIf(m.db.Connected())
+		}))
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// pass counts what was compared.
+func (m *Metrics) pass(kind string, err error) {
+	result := "done"
+	if err != nil {
+		result = "failed"
+	}
+	m.passes.WithLabelValues(kind, result).Inc()
+}
+
+// verdict counts a NAD among those that are refused, or not any more. err is why it is refused; nil: it is not.
+func (m *Metrics) verdict(nad string, err error) {
+	code := ""
+	if err != nil {
+		code = strconv.FormatUint(uint64(codeOf(err)), 10)
+	}
+	was := m.codes[nad]
+	if was == code {
+		return
+	}
+	if was != "" {
+		m.refused.WithLabelValues(was).Dec()
+		delete(m.codes, nad)
+	}
+	if code != "" {
+		m.refused.WithLabelValues(code).Inc()
+		m.codes[nad] = code
+	}
+}
+
+// codeOf is the code that a new pod of a refused NAD gets: where the database is in the NAD's way, it is to try again.
+func codeOf(err error) uint {
+	if e, ok := errors.AsType[*conf.Error](err); ok {
+		return e.Code
+	}
+	return conf.CodeTryAgain
+}

@@ -1,0 +1,165 @@
+package controller_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+)
+
+// registered has a controller's metrics on a registry.
+func registered(c *tested) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	c.metrics.Register(registry)
+	return registry
+}
+
+// scrape reads the samples that are not 0, one a line, without the prefix that all have.
+func scrape(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			if value := m.GetGauge().GetValue() + m.GetCounter().GetValue(); value != 0 {
+				lines = append(lines, fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(family.GetName(), "ovn_multinet_controller_"), strings.Join(labels, ","), value))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// sampleOf returns one sample as scrape writes it, "" when it is 0.
+func sampleOf(t *testing.T, registry *prometheus.Registry, sample string) string {
+	t.Helper()
+	for line := range strings.Lines(scrape(t, registry)) {
+		if value, ok := strings.CutPrefix(line, sample+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func TestMetricsOfRefusedNADs(t *testing.T) {
+	w, a := nbtest.NewWorld(t), newAPI()
+	c := newController(w.Networks, a, leads, quiet)
+	registry := registered(c)
+	r := runController(t, w, c)
+	refused := func() string {
+		var lines []string
+		for line := range strings.Lines(scrape(t, registry)) {
+			if text, ok := strings.CutPrefix(line, "refused_nads"); ok {
+				lines = append(lines, strings.TrimSpace(text))
+			}
+		}
+		return strings.Join(lines, " ")
+	}
+	r.apply("shop/blue", nbtest.Spec(nbtest.Net4+nbtest.OnR1))
+	r.wantState(t, "shop/blue", "ready, held")
+	steps := []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"a mistake", func() { r.apply("shop/typo", nbtest.Spec(`"mtu":1`)) }, "{code=7} 1"},
+		{"what is no JSON", func() { r.apply("shop/blue", nbtest.Spec("x")) }, "{code=7} 2"},
+		{"no grant", func() { r.apply("shop/v42", nbtest.Spec(nbtest.Localnet("phys", `,"vlanID":42`))) }, "{code=102} 1 {code=7} 2"},
+		{"something in the way", func() { r.apply("shop/red", nbtest.Spec(nbtest.Net4+nbtest.OnR1)) }, "{code=102} 1 {code=11} 1 {code=7} 2"},
+		{"another mistake in the same NAD", func() { r.apply("shop/typo", nbtest.Spec(nbtest.Localnet("phys", ""))) }, "{code=102} 2 {code=11} 1 {code=7} 1"},
+		{"mended", func() { r.apply("shop/blue", nbtest.Spec(nbtest.Net4+nbtest.OnR1)) }, "{code=102} 2 {code=11} 1"},
+		{"another plugin's", func() { r.apply("shop/v42", `{"type":"bridge"}`) }, "{code=102} 1 {code=11} 1"},
+		{"deleted", func() { r.deleteNAD(t, "shop/typo") }, "{code=11} 1"},
+		{"what was in the way is gone", func() { r.deleteNAD(t, "shop/blue") }, ""},
+		{"a mistake in a network with a port", func() {
+			w.PodAt(t, "shop/red", nbtest.Strange, "web-0", "net1")
+			r.apply("shop/red", nbtest.Spec("x"))
+		}, "{code=7} 1"},
+		{"which is being deleted", func() { r.deleteNAD(t, "shop/red") }, ""},
+	}
+	for _, step := range steps {
+		step.do()
+		t.Log(step.name)
+		eventually(t, step.want, refused)
+	}
+}
+
+// A controller that only compares commits nothing; passes that fail are told apart.
+func TestMetricsOfPasses(t *testing.T) {
+	w, a := nbtest.NewWorld(t), newAPI()
+	c := newController(w.Networks, a, leads, quiet)
+	registry := registered(c)
+	r := runController(t, w, c)
+	eventually(t, "1", func() string { return sampleOf(t, registry, "passes_total{kind=all,result=done}") })
+	if got := sampleOf(t, registry, "nb_transactions_total{}"); got != "" {
+		t.Errorf("%s transactions without a network", got)
+	}
+	r.apply("shop/blue", nbtest.Spec(nbtest.Net4))
+	r.wantState(t, "shop/blue", "ready, held")
+	if got := sampleOf(t, registry, "nb_transactions_total{}"); got != "1" {
+		t.Errorf("%q transactions for one network, want 1", got)
+	}
+	r.with(func() { a.failing["shop/none"] = errors.New("the API is away") })
+	c.NADChanged("shop", "none")
+	eventually(t, "true", func() string {
+		return fmt.Sprint(sampleOf(t, registry, "passes_total{kind=nad,result=failed}") != "")
+	})
+}
+
+// Who waits for the Lease, lost it or has ended does not lead.
+func TestMetricsOfTheLeader(t *testing.T) {
+	for _, end := range []string{"it lost the Lease", "it ended"} {
+		t.Run(end, func(t *testing.T) {
+			w, a := nbtest.NewWorld(t), newAPI()
+			var lost atomic.Bool
+			c := newController(w.Networks, a, func() error {
+				if lost.Load() {
+					return errors.New("lost")
+				}
+				return nil
+			}, quiet)
+			registry := registered(c)
+			if got := scrape(t, registry); got != "nb_connected{} 1" {
+				t.Errorf("before it leads: %s", got)
+			}
+			r := runController(t, w, c)
+			eventually(t, "1", func() string { return sampleOf(t, registry, "leader{}") })
+			if end == "it ended" {
+				r.stop()
+			} else {
+				lost.Store(true)
+			}
+			if got := sampleOf(t, registry, "leader{}"); got != "" {
+				t.Errorf("leader %s, but %s", got, end)
+			}
+		})
+	}
+}
+
+// What waits for its turn is the depth of the queue.
+func TestMetricsOfTheQueue(t *testing.T) {
+	w := nbtest.NewWorld(t)
+	c := newController(w.Networks, newAPI(), leads, quiet)
+	registry := registered(c)
+	for i := range 3 {
+		c.NADChanged("shop", fmt.Sprint("n", i%2)) // one twice
+	}
+	if got := sampleOf(t, registry, "queue_depth{}"); got != "2" {
+		t.Errorf("%q wait, want 2", got)
+	}
+	runController(t, w, c)
+	eventually(t, "", func() string { return sampleOf(t, registry, "queue_depth{}") })
+}

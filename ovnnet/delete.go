@@ -1,0 +1,246 @@
+package ovnnet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// InUse says that a network was left alone because machines are on it. It takes no new ports.
+type InUse struct {
+	By   []string // some of them: pods, and ports that are not ours
+	More int      // ports beside theirs
+}
+
+func (e *InUse) Error() string {
+	text := "used by " + strings.Join(e.By, ", ")
+	if e.More > 0 {
+		text += " and " + count(e.More, "more port")
+	}
+	return text
+}
+
+// ports are those of a network's switches.
+type ports struct {
+	of     []switchPorts
+	others []string // all but the router's and the provider's
+}
+
+type switchPorts struct {
+	key string
+	all []string
+}
+
+// unchanged asserts that the switches have these ports still.
+func (p *ports) unchanged() []ovsdb.Operation {
+	ops := make([]ovsdb.Operation, len(p.of))
+	for i, sw := range p.of {
+		ops[i] = nbrows.HoldsPorts(nb.LogicalSwitchTable, sw.key, sw.all)
+	}
+	return ops
+}
+
+func (n *Networks) ports(ctx context.Context, have *networkRows) (*ports, error) {
+	p := &ports{}
+	for part := range slices.Chunk(have.switches(), readPage) {
+		var ops []ovsdb.Operation
+		for _, one := range part {
+			ops = append(ops, ovndb.Select(nb.LogicalSwitchTable, one.Row.UUID, "ports"))
+		}
+		results, err := n.Db.Transact(ctx, ops)
+		if err != nil {
+			return nil, err
+		}
+		for i, result := range results {
+			sw := &nb.LogicalSwitch{}
+			if err := nbrows.One(n.Db, result, &sw); err != nil {
+				return nil, err
+			}
+			p.of = append(p.of, switchPorts{part[i].Row.UUID, sw.Ports})
+			p.others = append(p.others, part[i].Others(sw.Ports)...)
+		}
+	}
+	return p, nil
+}
+
+// Remove takes away a network that is no more: first it takes no new ports, then, when there are none, its rows go, in
+// one transaction that asserts that there are none (the database would collect them without a word). With ports it
+// stays, with InUse, unless force says that they go too. A network that is gone or not ours is success.
+func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("network " + id); err != nil {
+			return err
+		}
+		have, err := n.read(ctx, id, nil, nil)
+		if _, foreign := errors.AsType[*nbrows.Refused](err); foreign {
+			if ours, err := n.isOurs(ctx, id); err != nil || !ours {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if have.gone() {
+			left, err := n.ClaimsOf(ctx, "network "+id)
+			if err != nil || len(left) == 0 {
+				return err
+			}
+		}
+		ports, err := n.ports(ctx, &have.networkRows)
+		if err != nil {
+			return err
+		}
+		if len(ports.others) > 0 && !force {
+			if err = n.withdrawAll(ctx, have); err == nil {
+				inUse, err := n.inUse(ctx, ports.others)
+				switch {
+				case err != nil:
+					return err
+				case len(inUse.By) > 0:
+					return inUse
+				}
+				continue // they went since they were listed
+			}
+		} else {
+			err = n.deleteRows(ctx, have, ports, force)
+		}
+		if !nbrows.Raced(err) {
+			return err
+		}
+	}
+}
+
+// gone tells whether nothing of a network is left. What others took of it, its switch too, does not hide the rest.
+func (have *present) gone() bool {
+	return len(have.switches()) == 0 && have.own.RouterPort == nil && len(have.routes)+len(have.nats)+len(have.strayPorts) == 0
+}
+
+func (have *present) deleteStrayPorts() []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	for _, key := range have.strayPorts {
+		ops = append(ops, ovndb.Unlink(nb.LogicalRouterTable, "ports", key))
+	}
+	return ops
+}
+
+func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "external_ids")})
+	if err != nil {
+		return false, err
+	}
+	var sw *nb.LogicalSwitch
+	err = nbrows.One(n.Db, results[0], &sw)
+	return sw != nil && sw.ExternalIDs[nbrows.KeyNetwork] == id, err
+}
+
+// Withdraw makes a network take no new ports of the NADs. Ports that are there stay.
+func (n *Networks) Withdraw(ctx context.Context, id string, nads []string) error {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("network " + id); err != nil {
+			return err
+		}
+		have, err := n.read(ctx, id, nil, nil)
+		if err != nil {
+			return err
+		}
+		withdrawn := func(nad string) bool { return slices.Contains(nads, nad) }
+		if err := n.withdraw(ctx, have, withdrawn); !nbrows.Raced(err) {
+			return err
+		}
+	}
+}
+
+// fence makes a network take no new ports: every NAD is withdrawn, on every switch.
+func (n *Networks) withdrawAll(ctx context.Context, have *present) error {
+	return n.withdraw(ctx, have, func(string) bool { return true })
+}
+
+// withdraw takes the revisions of those NADs off every switch of the network.
+func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(nad string) bool) error {
+	var ops []ovsdb.Operation
+	for _, p := range have.switches() {
+		if !slices.ContainsFunc(nbrows.AcceptedNADs(p.Row), withdrawn) {
+			continue
+		}
+		ids := maps.Clone(p.Row.ExternalIDs)
+		maps.DeleteFunc(ids, func(key, _ string) bool {
+			nad, is := strings.CutPrefix(key, ovndb.AcceptedPrefix)
+			return is && withdrawn(nad)
+		})
+		ops = append(ops, nbrows.Unchanged(p.Row), ovndb.Update(nb.LogicalSwitchTable, p.Row.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	return n.Write(ctx, append(have.guards(), ops...))
+}
+
+// named is how many of a network's users are named.
+const named = 5
+
+func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
+	// The same ones each time, so that the text changes only when they do.
+	keys = slices.Sorted(slices.Values(keys))
+	e := &InUse{More: max(0, len(keys)-named)}
+	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.Db, nb.LogicalSwitchPortTable, keys[:min(len(keys), named)], "name", "external_ids")
+	if err != nil {
+		return nil, err
+	}
+	for _, port := range ports {
+		by := "port " + port.Name + " (not ours)"
+		if x := port.ExternalIDs; x[nbrows.KeySandbox] != "" {
+			by = "pod " + x[nbrows.KeyNamespace] + "/" + x[nbrows.KeyPod]
+		}
+		if !slices.Contains(e.By, by) {
+			e.By = append(e.By, by)
+		}
+	}
+	return e, nil
+}
+
+// delete takes the network's rows away, and with force every port's.
+func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, force bool) error {
+	b := &nbrows.Batch{Db: n.Db}
+	b.Add(have.guards()...)
+	if have.own.Row != nil {
+		b.Add(nbrows.Unchanged(have.own.Row))
+	} else {
+		b.Add(ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id)))
+	}
+	if !force {
+		b.Add(ports.unchanged()...)
+	}
+	b.Add(have.deleteStrayPorts()...)
+	for key := range have.routes {
+		b.Add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", key))
+	}
+	for key := range have.nats {
+		b.Add(ovndb.Unlink(nb.LogicalRouterTable, "nat", key))
+	}
+	claims := ovndb.Delete(nb.CoppTable, "")
+	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{nbrows.KeyNetwork: have.id}))}
+	b.Add(claims)
+	if err := n.ReleaseClaims(ctx, b, "network "+have.id); err != nil {
+		return err
+	}
+	for _, p := range append(have.switches(), have.own) {
+		if p.RouterPort != nil {
+			b.Add(ovndb.Unlink(nb.LogicalRouterTable, "ports", p.RouterPort.UUID))
+		}
+	}
+	for _, p := range have.switches() {
+		b.Add(ovndb.Delete(nb.LogicalSwitchTable, p.Row.UUID))
+	}
+	if err := n.Write(ctx, b.Ops); err != nil {
+		return err
+	}
+	return n.DeleteUnusedRouter(ctx, have.router())
+}

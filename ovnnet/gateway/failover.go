@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// Node is what the agent of a node does for gateways: it writes which chassis the node is, and keeps a gateway on the
+// node that took it over.
+type Node struct{ *nbrows.Store }
+
+// NewNode takes the connection to NB.
+func NewNode(db *ovndb.DB) *Node { return &Node{nbrows.NewStore(db)} }
+
+// Turn is the order in which nodes have the gateway of a router: the first that is alive has it.
+type Failover struct {
+	Router string
+	nodes  []*nb.HAChassis
+}
+
+// TurnsOf returns those of the gateways that a chassis may have.
+func (n *Node) FailoversOf(ctx context.Context, chassis string) ([]Failover, error) {
+	mine := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: nb.HAChassisTable, Columns: []string{"external_ids"},
+		Where: []ovsdb.Condition{ovsdb.NewCondition("chassis_name", ovsdb.ConditionEqual, chassis)}}
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{mine})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := ovndb.Rows[nb.HAChassis](n.Db, results[0])
+	if err != nil {
+		return nil, err
+	}
+	var turns []Failover
+	for _, row := range rows {
+		router := row.ExternalIDs[nbrows.KeyRouter]
+		if router == "" {
+			continue // not ours
+		}
+		groups, err := ovndb.ReadByKey[nb.HAChassisGroup](ctx, n.Db, nb.HAChassisGroupTable, []string{groupKey(router)})
+		if err != nil {
+			return nil, err
+		}
+		if len(groups) == 0 {
+			continue
+		}
+		members, err := ovndb.ReadByKey[nb.HAChassis](ctx, n.Db, nb.HAChassisTable, groups[0].HaChassis)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(members, func(a, b *nb.HAChassis) int { return cmp.Compare(b.Priority, a.Priority) })
+		turns = append(turns, Failover{router, members})
+	}
+	return turns, nil
+}
+
+// TookOver tells whether the chassis has the gateway in the place of one before it, when it reaches those that are alive.
+// It decides as ovn-controller does: one that reaches nobody has lost the others, and not they the world.
+func (t *Failover) TookOver(chassis string, alive map[string]bool) bool {
+	for i, m := range t.nodes {
+		if m.ChassisName == chassis {
+			return i > 0 && len(alive) > 0
+		}
+		if alive[m.ChassisName] {
+			return false
+		}
+	}
+	return false
+}
+
+// MakeFirst puts a chassis before all others, as long as the order is what it was: when the one before comes back, the
+// gateway stays where it is. Otherwise that one would take it as soon as its tunnels stand, which is before it has flows.
+func (n *Node) MakeFirst(ctx context.Context, t *Failover, chassis string) (made bool, err error) {
+	b := &nbrows.Batch{Db: n.Db}
+	var first *nb.HAChassis
+	for _, m := range t.nodes {
+		was := ovndb.Present(nb.HAChassisTable, m.UUID)
+		was.Columns, was.Rows = []string{"priority"}, []ovsdb.Row{{"priority": m.Priority}}
+		b.Add(was)
+		if m.ChassisName == chassis {
+			first = m
+		}
+	}
+	if first == nil || first == t.nodes[0] {
+		return false, nil
+	}
+	order := append([]*nb.HAChassis{first}, slices.DeleteFunc(slices.Clone(t.nodes), func(m *nb.HAChassis) bool { return m == first })...)
+	before := map[string]int{}
+	for _, m := range order {
+		before[m.UUID] = m.Priority
+	}
+	first.Priority = order[1].Priority + 1
+	number(order, nil)
+	for _, m := range order {
+		if m.Priority != before[m.UUID] {
+			b.Add(ovndb.Update(nb.HAChassisTable, m.UUID, ovsdb.Row{"priority": m.Priority}))
+		}
+	}
+	err = n.Write(ctx, b.Ops)
+	if nbrows.Raced(err) { // another look decides
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,477 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// gatewayRows are those of a router's gateway: the way from the router over the join switch to the gateway, a router of
+// its own, and from there over the external switch to the provider's network. Rows have the keys of their parts.
+type gatewayRows struct {
+	gateway        *nb.LogicalRouter
+	join, external *nb.LogicalSwitch
+	ports          map[string]*nb.LogicalRouterPort
+	ends           map[string]*nb.LogicalSwitchPort
+	routes         map[string]*nb.LogicalRouterStaticRoute
+	group          *nb.HAChassisGroup
+	chassis        map[string]*nb.HAChassis
+	wire           *nbrows.BookClaims
+}
+
+// The parts of a gateway. As names of rows they stand behind the router's name and a colon, which is in no router's name.
+const (
+	partJoin        = "join"     // the switch, and the router's port on it
+	partGatewayJoin = "gateway"  // the gateway, and its port on the join switch
+	partExternal    = "external" // the switch, and the gateway's port on it
+	partProvider    = "provider" // the external switch's way out
+	routeDefault    = "default"  // of the router, to the gateway
+	routeNextHop    = "nexthop"  // of the gateway, to the provider's router
+	keyGatewayNodes = "ovn-multinet/gateway-nodes"
+	haChassisGroup  = "ha-chassis-group"
+)
+
+func portKey(router, part string) string { return ovndb.PartKey("gateway port "+part, router) }
+
+func endKey(router, part string) string { return ovndb.PartKey("gateway end "+part, router) }
+
+func switchPartKey(router, part string) string { return ovndb.PartKey("gateway switch "+part, router) }
+
+func gatewayRouteKey(router, kind, family string) string {
+	return ovndb.PartKey("gateway route "+kind+family, router)
+}
+
+func groupKey(router string) string { return ovndb.PartKey(haChassisGroup, router) }
+
+// wantedGateway is what a gateway ought to have, but for its nodes.
+func wanted(r *netmodel.Router) *gatewayRows {
+	marks := func() map[string]string { return map[string]string{nbrows.KeyRouter: r.Name} }
+	g := &gatewayRows{
+		gateway:  &nb.LogicalRouter{UUID: ovndb.GatewayKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
+		join:     &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partJoin), Name: r.Name + ":join", ExternalIDs: marks()},
+		external: &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partExternal), Name: r.Name + ":external", ExternalIDs: marks()},
+		ports:    map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
+		routes: map[string]*nb.LogicalRouterStaticRoute{},
+		group:  &nb.HAChassisGroup{UUID: groupKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
+	}
+	g.gateway.ExternalIDs[keyGatewayNodes] = r.Nodes
+	g.wire = nbrows.ClaimsOfRouter(r)
+	g.wire.Mark(g.gateway.ExternalIDs)
+	var routerJoin, gatewayJoin []netip.Prefix
+	for i := range r.Join {
+		routerJoin, gatewayJoin = append(routerJoin, r.RouterJoin(i)), append(gatewayJoin, r.GatewayJoin(i))
+		f, any := nbrows.Family(r.Join[i].Addr()), "0.0.0.0/0"
+		if f == "6" {
+			any = "::/0"
+		}
+		g.route(r.Name, routeDefault, f, any, r.GatewayJoin(i).Addr())
+		g.route(r.Name, routeNextHop, f, any, r.NextHops[i])
+	}
+	g.connect(r.Name, partJoin, routerJoin)
+	g.connect(r.Name, partGatewayJoin, gatewayJoin)
+	port := g.connect(r.Name, partExternal, r.External)
+	group := g.group.UUID
+	port.HaChassisGroup = &group
+	key := endKey(r.Name, partProvider)
+	g.ends[key] = nbrows.ProviderRow(key, r.Name+":"+partProvider, r.Physical, r.VLAN, marks())
+	return g
+}
+
+// connect makes a port of router or gateway, with a switch's end of it. The MAC is made of the address, as a pod's is.
+func (g *gatewayRows) connect(router, part string, addresses []netip.Prefix) *nb.LogicalRouterPort {
+	subnet := addresses[0].Masked()
+	if part == partExternal { // the MAC is one of the wire's
+		subnet = netip.Prefix{}
+	}
+	mac, _ := ovndb.LeaseMAC(subnet, addresses[0].Addr())
+	port := &nb.LogicalRouterPort{
+		UUID: portKey(router, part), Name: router + ":" + part, MAC: mac.String(), ExternalIDs: map[string]string{nbrows.KeyRouter: router},
+	}
+	for _, a := range addresses {
+		port.Networks = append(port.Networks, a.String())
+	}
+	g.ports[port.UUID] = port
+	end := &nb.LogicalSwitchPort{
+		UUID: endKey(router, part), Name: router + ":" + part + ":switch", Type: "router", Addresses: []string{"router"},
+		Options: map[string]string{"router-port": port.Name}, ExternalIDs: map[string]string{nbrows.KeyRouter: router},
+	}
+	g.ends[end.UUID] = end
+	return port
+}
+
+func (g *gatewayRows) route(router, kind, family, to string, via netip.Addr) {
+	if via.IsValid() {
+		key := gatewayRouteKey(router, kind, family)
+		g.routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: to, Nexthop: via.String(), ExternalIDs: map[string]string{nbrows.KeyRouter: router}}
+	}
+}
+
+// gatewayHolders returns, by row key, the router or switch that refers to each of a gateway's rows.
+func gatewayHolders(router string) map[string]nbrows.Holder {
+	main, gateway := ovndb.RouterKey(router), ovndb.GatewayKey(router)
+	join, external := switchPartKey(router, partJoin), switchPartKey(router, partExternal)
+	holders := map[string]nbrows.Holder{
+		portKey(router, partJoin):        nbrows.InRouter(main, "ports"),
+		portKey(router, partGatewayJoin): nbrows.InRouter(gateway, "ports"),
+		portKey(router, partExternal):    nbrows.InRouter(gateway, "ports"),
+		endKey(router, partJoin):         nbrows.InSwitch(join),
+		endKey(router, partGatewayJoin):  nbrows.InSwitch(join),
+		endKey(router, partExternal):     nbrows.InSwitch(external),
+		endKey(router, partProvider):     nbrows.InSwitch(external),
+	}
+	for _, f := range nbrows.Families {
+		holders[gatewayRouteKey(router, routeDefault, f)] = nbrows.InRouter(main, "static_routes")
+		holders[gatewayRouteKey(router, routeNextHop, f)] = nbrows.InRouter(gateway, "static_routes")
+	}
+	return holders
+}
+
+// Gateways writes the gateways of routers into OVN's Northbound database.
+type Gateways struct {
+	*nbrows.Store
+	// routers are the routers that the controller's --config describes, by their full names.
+	routers map[string]*netmodel.Router
+}
+
+// NewGateways takes the routers that the operator describes, by their full names.
+func New(s *nbrows.Store, routers map[string]*netmodel.Router) *Gateways {
+	return &Gateways{s, routers}
+}
+
+// Configure replaces the routers that the operator describes.
+func (n *Gateways) Configure(routers map[string]*netmodel.Router) { n.routers = routers }
+
+// Router returns the router of a full name that the operator describes, nil: none.
+func (n *Gateways) Router(name string) *netmodel.Router { return n.routers[name] }
+
+// WithGateway lists the names of the routers that have a gateway.
+func (n *Gateways) Names() []string {
+	var names []string
+	for name, r := range n.routers {
+		if r.HasGateway() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// WithGateway returns the router of that full name if it has a gateway.
+func (n *Gateways) WithGateway(router string) *netmodel.Router {
+	if r := n.routers[router]; r != nil && r.HasGateway() {
+		return r
+	}
+	return nil
+}
+
+// SelectCurrent returns the operations that read what isCurrent compares.
+func SelectCurrent(router string) []ovsdb.Operation {
+	return []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "external_ids"),
+		ovndb.Select(nb.LogicalRouterPortTable, portKey(router, partJoin)),
+		ovndb.Select(nb.LogicalRouterPortTable, portKey(router, partExternal)),
+	}
+}
+
+// IsCurrent tells, from the results of selectCurrent, whether the gateway of a router exists and has the addresses of the
+// operator's configuration. The routes of networks lead to these addresses.
+func (n *Gateways) IsCurrent(router string, results []ovsdb.OperationResult) (bool, error) {
+	var gateway *nb.LogicalRouter
+	var join, external *nb.LogicalRouterPort
+	err := errors.Join(nbrows.One(n.Db, results[0], &gateway), nbrows.One(n.Db, results[1], &join), nbrows.One(n.Db, results[2], &external))
+	r := n.WithGateway(router)
+	if err != nil || r == nil || gateway == nil {
+		return false, err
+	}
+	want := wanted(r).ports
+	return nbrows.SamePort(join, want[portKey(router, partJoin)]) && nbrows.SamePort(external, want[portKey(router, partExternal)]), nil
+}
+
+// Chassis is a node in OVN's words.
+type Chassis struct{ Node, Name string }
+
+// EnsureGateway makes the gateway of a router, or brings it up to date, all in one transaction. The nodes take it in turn:
+// see order; nil leaves them as they are.
+func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chassis) (changed bool, err error) {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("the gateway of router " + r.Name); err != nil {
+			return changed, err
+		}
+		have, err := n.read(ctx, r.Name)
+		if err != nil {
+			return changed, err
+		}
+		if !have.routerThere {
+			if err := n.EnsureRouter(ctx, r.Name); err != nil {
+				return changed, err
+			}
+			continue
+		}
+		want := wanted(r)
+		if err := n.checkNetworks(ctx, r, have, want); err != nil {
+			return changed, err
+		}
+		var noted map[string]string
+		if have.gateway != nil {
+			noted = have.gateway.ExternalIDs
+		}
+		have.wire = &nbrows.BookClaims{}
+		have.wire.Rows, err = n.ReadClaims(ctx, noted, want.wire)
+		if refused, ok := errors.AsType[*nbrows.Refused](err); ok {
+			return changed, nbrows.Refusedf("router %s: %s", r.Name, refused.Reason)
+		}
+		if err != nil {
+			return changed, err
+		}
+		members := have.order(r.Name, nodes)
+		if nodes == nil {
+			members = have.chassis
+		}
+		want.setMembers(members)
+		ops, err := n.change(r.Name, have, want)
+		if err != nil || len(ops) == 0 {
+			return false, err
+		}
+		if err = n.Write(ctx, ops); !nbrows.Raced(err) {
+			return err == nil, nbrows.AsRefused(err)
+		}
+	}
+}
+
+// checkNetworks refuses a gateway in whose subnets a network of the router is already. One that comes later is refused.
+func (n *Gateways) checkNetworks(ctx context.Context, r *netmodel.Router, have *present, want *gatewayRows) error {
+	key := portKey(r.Name, partJoin)
+	if nbrows.SamePort(have.ports[key], want.ports[key]) && nbrows.SamePort(have.ports[portKey(r.Name, partExternal)], want.ports[portKey(r.Name, partExternal)]) {
+		return nil
+	}
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(r.Name), "ports")})
+	if err != nil {
+		return err
+	}
+	router := &nb.LogicalRouter{}
+	if err := nbrows.One(n.Db, results[0], &router); err != nil {
+		return err
+	}
+	ports, err := ovndb.ReadByKey[nb.LogicalRouterPort](ctx, n.Db, nb.LogicalRouterPortTable, router.Ports)
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		for _, text := range port.Networks {
+			subnet, err := netip.ParsePrefix(text)
+			if err != nil || port.UUID == key {
+				continue
+			}
+			if err := r.CheckSubnet(subnet.Masked()); err != nil {
+				return nbrows.Refusedf("port %s: %v", port.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
+	g.chassis, g.group.HaChassis = members, nil
+	for key := range members {
+		g.group.HaChassis = append(g.group.HaChassis, key)
+	}
+	slices.Sort(g.group.HaChassis)
+}
+
+// foundGateway is a gateway as it is.
+type present struct {
+	gatewayRows
+	routerThere bool
+}
+
+func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
+	have := &present{gatewayRows: gatewayRows{
+		ports: map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
+		routes: map[string]*nb.LogicalRouterStaticRoute{}, chassis: map[string]*nb.HAChassis{},
+	}}
+	if err := n.Db.WaitConnected(ctx); err != nil {
+		return nil, err
+	}
+	var main *nb.LogicalRouter
+	ops := []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "name", "external_ids"),
+		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "name", "options", "external_ids"),
+		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partJoin), nbrows.SwitchColumns...),
+		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partExternal), nbrows.SwitchColumns...),
+		ovndb.Select(nb.HAChassisGroupTable, groupKey(router)),
+	}
+	decode := []func(ovsdb.OperationResult) error{
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &main) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.gateway) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.join) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.external) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.group) },
+	}
+	for key, in := range gatewayHolders(router) {
+		switch {
+		case in.Column == "static_routes":
+			ops = append(ops, ovndb.Select(nb.LogicalRouterStaticRouteTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.routes) })
+		case in.Table == nb.LogicalRouterTable:
+			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.ports) })
+		default:
+			ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.ends) })
+		}
+	}
+	results, err := n.Db.Transact(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range decode {
+		if err := d(results[i]); err != nil {
+			return nil, err
+		}
+	}
+	if main != nil && main.ExternalIDs[nbrows.KeyRouter] != router {
+		return nil, nbrows.Refusedf("router: logical router %s is not ours", main.UUID)
+	}
+	have.routerThere = main != nil && main.Name == router
+	if err := have.checkMarks(router); err != nil {
+		return nil, err
+	}
+	return have, n.readMembers(ctx, have)
+}
+
+// checkMarks refuses rows at a gateway's keys that are not ours.
+func (have *present) checkMarks(router string) error {
+	foreign := func(what, key string, ids map[string]string) error {
+		if ids[nbrows.KeyRouter] == router {
+			return nil
+		}
+		return nbrows.Refusedf("router %s: gateway: %s %s is not ours", router, what, key)
+	}
+	var errs []error
+	if g := have.gateway; g != nil {
+		errs = append(errs, foreign("logical router", g.UUID, g.ExternalIDs))
+	}
+	for _, sw := range []*nb.LogicalSwitch{have.join, have.external} {
+		if sw != nil {
+			errs = append(errs, foreign("logical switch", sw.UUID, sw.ExternalIDs))
+		}
+	}
+	if g := have.group; g != nil {
+		errs = append(errs, foreign("HA chassis group", g.UUID, g.ExternalIDs))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Gateways) readMembers(ctx context.Context, have *present) error {
+	if have.group == nil {
+		return nil
+	}
+	members, err := ovndb.ReadByKey[nb.HAChassis](ctx, n.Db, nb.HAChassisTable, have.group.HaChassis)
+	for _, m := range members {
+		have.chassis[m.UUID] = m
+	}
+	return err
+}
+
+// changeGateway lists the operations that make of a gateway's rows what they ought to be.
+func (n *Gateways) change(router string, have *present, want *gatewayRows) ([]ovsdb.Operation, error) {
+	b := &nbrows.Batch{Db: n.Db}
+	nbrows.Put(b, nb.LogicalRouterTable, want.gateway.UUID, have.gateway, want.gateway)
+	nbrows.Put(b, nb.LogicalSwitchTable, want.join.UUID, have.join, want.join)
+	nbrows.Put(b, nb.LogicalSwitchTable, want.external.UUID, have.external, want.external)
+	for _, key := range nbrows.SortedKeys(want.chassis) { // those that are not wanted any more go with their places in the group
+		nbrows.Put(b, nb.HAChassisTable, key, have.chassis[key], want.chassis[key])
+	}
+	nbrows.Put(b, nb.HAChassisGroupTable, want.group.UUID, have.group, want.group)
+	holders := gatewayHolders(router)
+	for _, key := range nbrows.SortedKeys(holders) {
+		in := holders[key]
+		switch {
+		case in.Column == "static_routes":
+			nbrows.PutIn(b, nb.LogicalRouterStaticRouteTable, key, have.routes[key], want.routes[key], in, in)
+		case in.Table == nb.LogicalRouterTable:
+			nbrows.PutIn(b, nb.LogicalRouterPortTable, key, have.ports[key], want.ports[key], in, in)
+		default:
+			nbrows.PutIn(b, nb.LogicalSwitchPortTable, key, have.ends[key], want.ends[key], in, in)
+		}
+	}
+	b.SetBookClaims(have.wire.Rows, want.wire)
+	if len(b.Ops) > 0 && have.gateway != nil { // as in change
+		b.Ops = slices.Insert(b.Ops, 0, ovndb.Present(nb.LogicalRouterTable, want.gateway.UUID))
+	}
+	return b.Ops, b.Err
+}
+
+// DropGateways takes the gateways away of routers that have none any more.
+func (n *Gateways) DeleteUnused(ctx context.Context) error {
+	routers, err := n.Routers(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	names := map[string]bool{}
+	for _, r := range routers {
+		name := r.ExternalIDs[nbrows.KeyRouter]
+		if r.UUID == ovndb.GatewayKey(name) || slices.Contains(r.Ports, portKey(name, partJoin)) {
+			names[name] = true
+		}
+	}
+	switches, err := n.Switches(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sw := range switches { // others may have taken the gateway itself
+		name := sw.ExternalIDs[nbrows.KeyRouter]
+		if sw.UUID == switchPartKey(name, partJoin) || sw.UUID == switchPartKey(name, partExternal) {
+			names[name] = true
+		}
+	}
+	for _, name := range nbrows.SortedKeys(names) {
+		if name != "" && n.WithGateway(name) == nil {
+			errs = append(errs, n.delete(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dropGateway deletes what holds the gateway's rows; the database collects the others, the networks' among them.
+func (n *Gateways) delete(ctx context.Context, router string) error {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("the gateway of router " + router); err != nil {
+			return err
+		}
+		if err := n.deleteOnce(ctx, router); !nbrows.Raced(err) {
+			return err
+		}
+	}
+}
+
+func (n *Gateways) deleteOnce(ctx context.Context, router string) error {
+	b := &nbrows.Batch{Db: n.Db}
+	if err := n.ReleaseClaims(ctx, b, "router "+router); err != nil {
+		return err
+	}
+	b.Add(ovndb.Unlink(nb.LogicalRouterTable, "ports", portKey(router, partJoin)))
+	for _, f := range nbrows.Families {
+		b.Add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", gatewayRouteKey(router, routeDefault, f)))
+	}
+	b.Add(
+		ovndb.Delete(nb.LogicalRouterTable, ovndb.GatewayKey(router)),
+		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partJoin)),
+		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partExternal)),
+		// Before they are collected, rows that refer to the group are counted.
+		ovndb.Delete(nb.LogicalRouterPortTable, portKey(router, partExternal)),
+		ovndb.Delete(nb.HAChassisGroupTable, groupKey(router)),
+	)
+	if err := n.Write(ctx, b.Ops); err != nil {
+		return err
+	}
+	return n.DeleteUnusedRouter(ctx, router)
+}

@@ -1,0 +1,88 @@
+package nbrows
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+)
+
+// allSwitches lists the switches but those of another cluster.
+func (n *Store) Switches(ctx context.Context) ([]*nb.LogicalSwitch, error) {
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	switches, err := ovndb.Rows[nb.LogicalSwitch](n.Db, results[0])
+	return slices.DeleteFunc(switches, func(sw *nb.LogicalSwitch) bool { return ovndb.OtherCluster(sw.ExternalIDs) != "" }), err
+}
+
+// allRouters lists the routers but those of another cluster.
+func (n *Store) Routers(ctx context.Context) ([]*nb.LogicalRouter, error) {
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalRouterTable, Columns: []string{"_uuid", "external_ids", "ports", "static_routes"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	routers, err := ovndb.Rows[nb.LogicalRouter](n.Db, results[0])
+	return slices.DeleteFunc(routers, func(r *nb.LogicalRouter) bool { return ovndb.OtherCluster(r.ExternalIDs) != "" }), err
+}
+
+// HoldsPorts asserts that a row's ports are these, holdsRoutes that a router's routes are.
+func HoldsPorts(table, key string, ports []string) ovsdb.Operation {
+	return holds(table, key, "ports", ports)
+}
+
+func HoldsRoutes(key string, routes []string) ovsdb.Operation {
+	return holds(nb.LogicalRouterTable, key, "static_routes", routes)
+}
+
+func holds(table, key, column string, members []string) ovsdb.Operation {
+	op := ovndb.Present(table, key)
+	op.Columns, op.Rows = []string{column}, []ovsdb.Row{{column: ovndb.UUIDs(members)}}
+	return op
+}
+
+// EnsureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that
+// need it at once, one makes it and both go on.
+func (n *Store) EnsureRouter(ctx context.Context, name string) error {
+	row, err := n.Db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{KeyRouter: name}})
+	if err != nil {
+		return err
+	}
+	if err = n.Write(ctx, []ovsdb.Operation{row}); Raced(err) {
+		key := ovndb.RouterKey(name)
+		err = n.Write(ctx, []ovsdb.Operation{
+			ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
+			ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
+		})
+	}
+	if Raced(err) { // it is gone again: whoever needs it looks again
+		return nil
+	}
+	return err
+}
+
+// dropRouter deletes a logical router of ours that has nothing left: neither a port nor a route of a layer3 network.
+func (n *Store) DeleteUnusedRouter(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	key := ovndb.RouterKey(name)
+	err := n.Write(ctx, []ovsdb.Operation{
+		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
+		HoldsPorts(nb.LogicalRouterTable, key, nil),
+		HoldsRoutes(key, nil),
+		ovndb.Delete(nb.LogicalRouterTable, key),
+	})
+	if Raced(err) { // it has some, or is gone
+		return nil
+	}
+	return err
+}

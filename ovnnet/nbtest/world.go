@@ -1,0 +1,352 @@
+package nbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// Limit bounds everything that tests wait for. A test of a mutation waits in vain, so not for long.
+var Limit = limit()
+
+func limit() time.Duration {
+	if os.Getenv("OVN_MULTINET_MUTATION") != "" {
+		return 10 * time.Second
+	}
+	return 3 * time.Minute
+}
+
+// BlueKey is the row key of shop/blue's switch: it is the same everywhere and for ever.
+var BlueKey = ovndb.SwitchKey("shop/blue")
+
+// World is a Northbound database, and a client whose transactions are counted.
+type World struct {
+	*ovndbtest.Server
+	Proxy    *ovndbtest.Proxy
+	Networks *Client // through the proxy
+}
+
+func NewWorld(t *testing.T) *World {
+	t.Helper()
+	s := ovndbtest.StartNB(t)
+	p := ovndbtest.StartProxy(t, s.Endpoint())
+	return &World{Server: s, Proxy: p, Networks: Connect(t, p.Endpoint())}
+}
+
+// Other is another controller's client, past the proxy.
+func (w *World) Other(t *testing.T) *Client {
+	t.Helper()
+	return Connect(t, w.Endpoint())
+}
+
+func Connect(t *testing.T, endpoint string) *Client {
+	t.Helper()
+	return ConnectFor(t, endpoint, nil)
+}
+
+// Routed is a controller's client, through the proxy, whose configuration has router r1 with those keys.
+func (w *World) Routed(t *testing.T, keys string) *Client {
+	t.Helper()
+	return ConnectFor(t, w.Proxy.Endpoint(), map[string]*netmodel.Router{"shop/r1": GatewayConf(t, "shop/r1", keys)})
+}
+
+// Anybody is what a router's configuration says that lets every network join.
+const Anybody = `"namespaces":{"*":{"subnets":"0.0.0.0/0,::/0","maySetSNAT":true,"mayDisablePortSecurity":true}}`
+
+// GatewayConf reads one router of a controller's configuration, which lets every network join.
+func GatewayConf(t *testing.T, name, keys string) *netmodel.Router {
+	t.Helper()
+	return RouterConf(t, name, Anybody+","+keys)
+}
+
+// RouterConf reads one router of a controller's configuration.
+func RouterConf(t *testing.T, name, keys string) *netmodel.Router {
+	t.Helper()
+	routers, err := netmodel.ParseRouters([]byte(Sprint(`{"routers":{%q:{%s}}}`, name, keys)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return routers[name]
+}
+
+func ConnectFor(t *testing.T, endpoint string, routers map[string]*netmodel.Router) *Client {
+	t.Helper()
+	model, err := nb.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: []string{endpoint}, Model: model, LeaderOnly: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if err := db.WaitConnected(WithLimit(t)); err != nil {
+		t.Fatal(err)
+	}
+	return NewClient(db, routers)
+}
+
+func WithLimit(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Subnets of most tests; on a router, names of networks that have them do not overlap.
+const (
+	Net4    = `"subnets":"10.1.0.0/24"`
+	Net6    = `"subnets":"fd01::/64"`
+	NetDual = `"subnets":"10.1.0.0/24,fd01::/64"`
+	OnR1    = `,"router":"r1"`
+)
+
+// Spec writes a spec.config of ours.
+func Spec(keys string) string {
+	if keys != "" {
+		keys = "," + keys
+	}
+	return `{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet"` + keys + `}`
+}
+
+func Network(t *testing.T, name, keys string) *netmodel.Network {
+	t.Helper()
+	n, err := netmodel.ParseNetwork("shop", name, []byte(Spec(keys)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Ensure brings a network of its one NAD in step and returns whether anything was written.
+func Ensure(t *testing.T, n *Client, network *netmodel.Network) bool {
+	t.Helper()
+	changed, err := n.Ensure(WithLimit(t), network, []string{network.NAD()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+// WantRefused has Ensure refuse, for that reason.
+func (w *World) WantRefused(t *testing.T, network *netmodel.Network, reason string) {
+	t.Helper()
+	changed, err := w.Networks.Ensure(WithLimit(t), network, []string{network.NAD()})
+	if refused, ok := errors.AsType[*nbrows.Refused](err); !ok || changed || refused.Reason != reason {
+		t.Errorf("changed %t, error %v;\nwant it refused: %s", changed, err, reason)
+	}
+}
+
+// tables are those that networks and gateways have rows in.
+var tables = []string{
+	"Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route", "NAT",
+	"HA_Chassis_Group", "HA_Chassis", "Copp",
+}
+
+// Fields are the columns of a row that are not empty, each as one text: a set's members sorted, a map's pairs too.
+type Fields map[string]string
+
+// Rows reads the tables: by table and row key.
+func (w *World) Rows(t *testing.T) map[string]map[string]Fields {
+	t.Helper()
+	out := map[string]map[string]Fields{}
+	for table, list := range w.DumpTables(t, tables...) {
+		for _, row := range list {
+			f := Fields{}
+			for column, v := range row {
+				if text := line(v); text != "" && column != "_uuid" && column != "_version" {
+					f[column] = text
+				}
+			}
+			if out[table] == nil {
+				out[table] = map[string]Fields{}
+			}
+			out[table][row["_uuid"].(string)] = f
+		}
+	}
+	return out
+}
+
+func line(v any) string {
+	var words []string
+	switch v := v.(type) {
+	case []any:
+		words = ovndbtest.Strings(v)
+	case map[string]string:
+		for key, value := range v {
+			words = append(words, key+"="+value)
+		}
+	default:
+		return fmt.Sprint(v)
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// Versions lists every row with what the server numbers its changes by.
+func (w *World) Versions(t *testing.T) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for table, list := range w.DumpTables(t, tables...) {
+		for _, row := range list {
+			out[table+" "+row["_uuid"].(string)] = row["_version"]
+		}
+	}
+	return out
+}
+
+// WantRows compares all rows.
+func (w *World) WantRows(t *testing.T, want map[string]map[string]Fields) {
+	t.Helper()
+	got := w.Rows(t)
+	if reflect.DeepEqual(got, want) {
+		return
+	}
+	for _, table := range tables {
+		for _, key := range slices.Sorted(maps.Keys(got[table])) {
+			if !maps.Equal(got[table][key], want[table][key]) {
+				t.Errorf("%s %s\nis   %v\nwant %v", table, key, got[table][key], want[table][key])
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(want[table])) {
+			if got[table][key] == nil {
+				t.Errorf("%s %s is not there, want %v", table, key, want[table][key])
+			}
+		}
+	}
+}
+
+// Names lists the names of a table's rows, sorted.
+func (w *World) Names(t *testing.T, table string) string {
+	t.Helper()
+	var out []string
+	for _, row := range w.Rows(t)[table] {
+		out = append(out, row["name"])
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func (w *World) Switches(t *testing.T) string {
+	t.Helper()
+	return w.Names(t, "Logical_Switch")
+}
+
+// Clear empties the database.
+func (w *World) Clear(t *testing.T) {
+	t.Helper()
+	var ops []ovndbtest.Op
+	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Router_Port", "HA_Chassis_Group", "Copp"} {
+		ops = append(ops, ovndbtest.Op{"op": "delete", "table": table, "where": []any{}})
+	}
+	w.Transact(t, ops...)
+}
+
+func ByKey(key string) []any { return []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}} }
+
+// Change sets columns of a row as an operator does by hand.
+func (w *World) Change(t *testing.T, table, key string, columns ovndbtest.Op) {
+	t.Helper()
+	if w.Transact(t, ovndbtest.Op{"op": "update", "table": table, "where": ByKey(key), "row": columns})[0].Count != 1 {
+		t.Fatalf("%s has no row %s", table, key)
+	}
+}
+
+func (w *World) Remove(t *testing.T, table, key string) {
+	t.Helper()
+	if w.Transact(t, ovndbtest.Op{"op": "delete", "table": table, "where": ByKey(key)})[0].Count != 1 {
+		t.Fatalf("%s has no row %s", table, key)
+	}
+}
+
+// Put inserts a row of a table that is not collected.
+func (w *World) Put(t *testing.T, table, key, name string, ids map[string]string) {
+	t.Helper()
+	w.Transact(t, ovndbtest.Op{"op": "insert", "table": table, "uuid": key,
+		"row": ovndbtest.Op{"name": name, "external_ids": ovndbtest.Map(ids)}})
+}
+
+// PutPort inserts a port and gives it to a switch or router.
+func (w *World) PutPort(t *testing.T, table, parent, key string, row ovndbtest.Op) {
+	t.Helper()
+	results := w.Transact(t,
+		ovndbtest.Op{"op": "insert", "table": table + "_Port", "uuid": key, "row": row},
+		ovndbtest.Op{"op": "mutate", "table": table, "where": ByKey(parent),
+			"mutations": []any{[]any{"ports", "insert", ovndbtest.UUID(key)}}})
+	if results[1].Count != 1 {
+		t.Fatalf("%s has no row %s", table, parent)
+	}
+}
+
+// Pod puts a pod's port on a network of shop's; the address is its lease.
+func (w *World) Pod(t *testing.T, name, address, pod, ifName string) {
+	t.Helper()
+	id := "shop/" + name
+	w.PodAt(t, id, ovndb.AddressKey(id, netip.MustParseAddr(address)), pod, ifName)
+}
+
+func (w *World) PodAt(t *testing.T, id, key, pod, ifName string) {
+	t.Helper()
+	w.PutPort(t, "Logical_Switch", ovndb.SwitchKey(id), key, ovndbtest.Op{
+		"name": "shop/" + pod + "/" + ifName, "external_ids": ovndbtest.Map(map[string]string{
+			"ovn-multinet/network": id, "ovn-multinet/namespace": "shop", "ovn-multinet/pod": pod, "ovn-multinet/sandbox": "s1"})})
+}
+
+// Machine puts a port on a switch that is not ours: of a machine outside Kubernetes.
+func (w *World) Machine(t *testing.T, id, key, name string) {
+	t.Helper()
+	w.PutPort(t, "Logical_Switch", ovndb.SwitchKey(id), key, ovndbtest.Op{"name": name})
+}
+
+// DropPorts takes all ports of a switch or router away.
+func (w *World) DropPorts(t *testing.T, table, key string) {
+	t.Helper()
+	w.Change(t, table, key, ovndbtest.Op{"ports": []any{"set", []any{}}})
+}
+
+// WantCommitted compares what the proxy saw committed since its last Reset, and begins anew.
+func (w *World) WantCommitted(t *testing.T, want int) {
+	t.Helper()
+	if got := w.Proxy.Counts(); got.Committed != want || got.Refused != 0 {
+		t.Errorf("transactions: %d committed, %d refused; want %d, 0", got.Committed, got.Refused, want)
+	}
+	w.Proxy.Reset()
+}
+
+// Meanwhile has do called once, before the first transaction that writes to a row of the table is forwarded; "": of any.
+func (w *World) Meanwhile(t *testing.T, table string, do func()) {
+	t.Helper()
+	var first sync.Once
+	done := false
+	w.Proxy.Before(func(tx ovndbtest.Transact) {
+		if tx.Writes && slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool {
+			return (table == "" || op["table"] == table) && op["op"] != "wait"
+		}) {
+			first.Do(func() {
+				done = true
+				do()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		w.Proxy.Before(nil)
+		if !done {
+			t.Error("no transaction came that writes to " + table)
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package ovnnet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// NodeRows lists, of this cluster, the switches that nodes have on layer3 networks, and what nodes say of themselves.
+func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Copp, error) {
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindNode),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := ovndb.Rows[nb.LogicalSwitch](n.Db, results[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	var switches []*nb.LogicalSwitch
+	for _, sw := range all {
+		id, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]
+		if node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node) && ovndb.OtherCluster(sw.ExternalIDs) == "" {
+			switches = append(switches, sw)
+		}
+	}
+	nodes, err := ovndb.Rows[nb.Copp](n.Db, results[1])
+	nodes = slices.DeleteFunc(nodes, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) != "" })
+	return switches, nodes, err
+}
+
+// DropNode takes a node's part of a layer3 network away, with its blocks. With pods on it it stays; that is an error
+// of type *InUse.
+func (n *Networks) DeleteNodeSwitch(ctx context.Context, id, node string) error {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("network " + id); err != nil {
+			return err
+		}
+		have, err := n.readNodeSwitch(ctx, id, node)
+		if err != nil || have == nil {
+			return err
+		}
+		ports, err := n.ports(ctx, &networkRows{own: have})
+		if err != nil {
+			return err
+		}
+		if len(ports.others) > 0 {
+			return fmt.Errorf("logical switch %s: %w", have.Row.Name, &InUse{By: []string{count(len(ports.others), "port")}})
+		}
+		b := &nbrows.Batch{Db: n.Db}
+		b.Add(ports.unchanged()...)
+		b.DeleteSwitch(have)
+		if err := n.Write(ctx, b.Ops); !nbrows.Raced(err) {
+			return err
+		}
+	}
+}
+
+func (n *Networks) readNodeSwitch(ctx context.Context, id, node string) (*nbrows.Switch, error) {
+	have, err := n.read(ctx, id, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return have.nodes[nbrows.NodeSwitchKey(id, node)], nil
+}

@@ -1,0 +1,9 @@
+package nodesubnet_test
+
+import (
+	"net/netip"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+)
+
+func blockKey(block string) string { return ovndb.BlockKey("shop/blue", netip.MustParsePrefix(block)) }

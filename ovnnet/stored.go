@@ -1,0 +1,103 @@
+package ovnnet
+
+import (
+	"context"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// Accepted lists the networks that have a logical switch of this cluster, each with the NADs whose ports it takes.
+func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	switches, err := ovndb.Rows[nb.LogicalSwitch](n.Db, results[0])
+	if err != nil {
+		return nil, err
+	}
+	networks := map[string][]string{}
+	for _, sw := range switches {
+		switch id, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]; {
+		case id == "", ovndb.OtherCluster(sw.ExternalIDs) != "":
+		case sw.UUID == ovndb.SwitchKey(id):
+			networks[id] = nbrows.AcceptedNADs(sw)
+		case node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node) && networks[id] == nil:
+			networks[id] = nil // its own may be gone
+		}
+	}
+	return networks, nil
+}
+
+// DropUnusedRouters deletes our routers that nothing is on: of a controller that ended between a network's last
+// transaction and its router's.
+func (n *Networks) DeleteUnusedRouters(ctx context.Context) error {
+	routers, err := n.Routers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range routers {
+		if name := r.ExternalIDs[nbrows.KeyRouter]; name != "" && r.UUID == ovndb.RouterKey(name) && len(r.Ports)+len(r.StaticRoutes) == 0 {
+			if err := n.DeleteUnusedRouter(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Standing is what NB says of a network.
+type Stored struct {
+	Exists bool              // the network has a switch
+	Owner  string            // of a network that is shared by name: the namespace that made it; "": the row does not say
+	Config *netmodel.Network // the accepted configuration; nil when the row does not say
+	NADs   []string          // the NADs whose ports the network takes
+}
+
+// Router is the router that the network is attached to; "": none.
+func (s *Stored) Router() string {
+	if s.Config == nil {
+		return ""
+	}
+	return s.Config.RouterName()
+}
+
+// Standing reads what NB says of a network.
+func (n *Networks) Stored(ctx context.Context, id string) (*Stored, error) {
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var sw *nb.LogicalSwitch
+	if err := nbrows.One(n.Db, results[0], &sw); err != nil || sw == nil || sw.ExternalIDs[nbrows.KeyNetwork] != id {
+		return &Stored{}, err
+	}
+	return &Stored{Exists: true, Owner: sw.ExternalIDs[nbrows.KeyOwner], Config: nbrows.AcceptedConfig(sw), NADs: nbrows.AcceptedNADs(sw)}, nil
+}
+
+// shared tells whether a network belongs to all NADs of its name, and not to one NAD.
+func IsShared(id string) bool { return !strings.Contains(id, "/") }
+
+// SettleOwner finds the owner of a shared network when somebody has deleted the owner from its row by hand: the namespace
+// of an accepted NAD, if possible of one that does not just join.
+func (s *Stored) SettleOwner(mayJoin func(namespace string) bool) {
+	if s.Owner != "" {
+		return
+	}
+	for _, nad := range s.NADs {
+		namespace, _, _ := strings.Cut(nad, "/")
+		if s.Owner == "" || mayJoin(s.Owner) && !mayJoin(namespace) {
+			s.Owner = namespace
+		}
+	}
+}
