@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/stale"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -24,7 +25,7 @@ type StaleNodes struct {
 	// count takes a census of all nodes, or fails; the answer tells of a node whether it is gone for good.
 	count func(ctx context.Context) (gone func(node string) bool, err error)
 	log   *slog.Logger
-	seen  map[string]bool // rows, of the round before
+	seen  stale.Tracker[string] // row keys
 }
 
 // NewLeavers takes what counts nodes: it must fail when it cannot list all of them, and what it counts must be no older
@@ -52,8 +53,7 @@ func (l *StaleNodes) Run(ctx context.Context, period time.Duration) {
 
 // Round looks once.
 func (l *StaleNodes) Pass(ctx context.Context) error {
-	before := l.seen
-	l.seen = nil
+	pass := l.seen.Begin()
 	// The rows first: a node that is newer than the list of nodes has none among them.
 	switches, nodes, err := l.networks.NodeRows(ctx)
 	if err != nil {
@@ -63,18 +63,11 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen := map[string]bool{}
 	var errs []error // one network's hold up no other's
-	twice := func(key, node string) bool {
-		if !gone(node) {
-			return false
-		}
-		seen[key] = true
-		return before[key]
-	}
+	confirmed := func(key, node string) bool { return gone(node) && pass.Saw(key) }
 	for _, sw := range switches {
 		network, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]
-		if !twice(sw.UUID, node) {
+		if !confirmed(sw.UUID, node) {
 			continue
 		}
 		err := l.networks.DeleteNodeSwitch(ctx, network, node)
@@ -90,11 +83,11 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 	}
 	for _, row := range nodes {
 		node := row.ExternalIDs[nbrows.KeyNode]
-		if !twice(row.UUID, node) {
+		if !confirmed(row.UUID, node) {
 			continue
 		}
 		errs = append(errs, l.networks.Write(ctx, []ovsdb.Operation{ovndb.Delete(nb.CoppTable, row.UUID)}))
 	}
-	l.seen = seen
+	pass.End()
 	return errors.Join(errs...)
 }
