@@ -16,13 +16,11 @@ const maxLine = 120
 var longLines = []string{
 	"agentapi",
 	"cmd/kubectl-multinet",
-	"conf",
 	"delegate",
 	"install",
 	"internal/cniexec",
 	"internal/show",
 	"journal",
-	"nad",
 	"ovnnet",
 	"source",
 	"sriov",
