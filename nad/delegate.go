@@ -352,8 +352,8 @@ func (d *Delegate) ask(s *Request, offered map[string]bool, compatible bool) err
 			d.Capabilities[w.capability] = value
 		case compatible && w.arg != "":
 			d.Args = append(d.Args, [2]string{w.arg, w.argValue})
-			words := []string{fmt.Sprintf("%s is passed as %s in CNI_ARGS, since no plugin of network %s declares the capability",
-				w.key, w.arg, s)}
+			const form = "%s is passed as %s in CNI_ARGS, since no plugin of network %s declares the capability"
+			words := []string{fmt.Sprintf(form, w.key, w.arg, s)}
 			if d.Warning != "" {
 				words = append([]string{d.Warning}, words...)
 			}
