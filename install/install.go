@@ -225,6 +225,9 @@ func same(path string, text []byte, mode os.FileMode) os.FileInfo {
 	if is, err := io.ReadAll(f); err != nil || !bytes.Equal(is, text) || f.Chmod(mode) != nil {
 		return nil
 	}
-	info, _ := f.Stat()
+	info, err := f.Stat()
+	if err != nil || info.Mode() != mode { // another process has changed the mode meanwhile: check the file again
+		return nil
+	}
 	return info
 }
