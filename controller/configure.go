@@ -1,6 +1,7 @@
 package controller
 
-// configure applies the configuration that Queue.Configure was given last. It returns false if that is applied already.
+// configure applies the operator's configuration from the last call of Queue.Configure. It returns false if that
+// configuration is already applied.
 func (c *Controller) configure() bool {
 	next := c.changes.next.Swap(nil)
 	if next == nil {
@@ -8,11 +9,11 @@ func (c *Controller) configure() bool {
 	}
 	c.gateways.Configure(next.routers)
 	c.physical = next.physical
-	clear(c.nodes) // the nodes of gateways are logged anew
+	clear(c.nodes) // log the nodes of all gateways again
 	return true
 }
 
-// queueGateways has all gateways compared.
+// queueGateways queues all gateways.
 func (c *Controller) queueGateways() {
 	for _, name := range c.gateways.Names() {
 		c.queue.Add(gatewayItem(name))

@@ -20,38 +20,38 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Source is where the controller finds the NADs.
+// Source is the controller's source of NADs and nodes.
 type Source interface {
-	// NAD returns one; netmodel.ErrNotFound when there is none for certain.
+	// NAD returns one NAD. It returns netmodel.ErrNotFound only if the NAD certainly does not exist.
 	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
-	// SetNetworkState writes the state of a NAD's network ("": takes it away) and puts our finalizer on the NAD or
-	// takes it off. netmodel.ErrNotFound says that the NAD is gone.
+	// SetNetworkState writes the state onto a NAD; an empty state deletes the annotation. It also adds our finalizer to
+	// the NAD if held is true, and removes the finalizer otherwise. If the NAD is gone, the error is netmodel.ErrNotFound.
 	SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error
-	// NetworkEvent tells the NAD's owner; it does not wait.
+	// NetworkEvent records an Event for the NAD. It does not wait for the API server.
 	NetworkEvent(n *netmodel.NAD, warning bool, reason, message string)
-	// Nodes lists all nodes, or fails; nil: the source says nothing of nodes.
+	// Nodes returns all nodes or an error, never a part of the nodes. It returns nil if the source knows no nodes.
 	Nodes(ctx context.Context) ([]netmodel.Node, error)
 }
 
-// Config is all that a controller works with.
+// Config has everything that a controller needs.
 type Config struct {
 	NB      *ovndb.DB
 	Source  Source
 	Queue   *Queue
 	Metrics *Metrics
-	// Routers (by their full names) and Physical are the operator's configuration. Queue.Configure replaces them.
+	// Routers, by their full names, and Physical are the operator's configuration. Queue.Configure replaces them.
 	Routers  map[string]*netmodel.Router
 	Physical netmodel.PhysicalGrants
 	// JoiningNamespaces are the namespaces whose NADs may join a network of another namespace by its name.
 	JoiningNamespaces []string
-	// WidestIPAM is the prefix length of the widest subnet that OVN's own allocator serves.
+	// WidestIPAM is the prefix length of the widest subnet that OVN's own allocator may serve.
 	WidestIPAM int
 	// Leading is called before each write. It returns an error if this controller does not lead.
 	Leading func() error
 	Log     *slog.Logger
 }
 
-// Controller keeps logical switches and routers in step with the NADs.
+// Controller makes the logical switches and routers in NB what the NADs and the operator's configuration describe.
 type Controller struct {
 	networks *ovnnet.Networks
 	gateways *gateway.Gateways
@@ -63,38 +63,37 @@ type Controller struct {
 	source   Source
 	leading  func() error
 	states   *states
-	// members says which network each NAD was last of, inUse why a network that is being deleted still exists, nodes
-	// what was last logged of each gateway's nodes, seen how each NAD was last read, refused which networks are tried
-	// again, and pace how often each namespace's networks may change. Only the worker uses them.
-	members *membership
-	inUse   map[string]*usage
-	nodes   map[string]string
-	seen    map[string]*lastRead
-	refused map[string]*refusal
-	pace    *pace
-	waits   map[item]bool // the networks that were read and wait for the budget of a tenant
-	writes  int           // committed to the database
+	// Only the worker uses the following fields.
+	members *membership          // the network that each NAD described at its last pass
+	inUse   map[string]*usage    // by network: networks that wait for the end of their last port
+	nodes   map[string]string    // by router: the last log line about the nodes of its gateway
+	seen    map[string]*lastRead // by NAD: the NAD as its last pass read it
+	refused map[string]*refusal  // by network: refused networks, which are tried again
+	pace    *pace                // the budgets of the namespaces
+	waits   map[item]bool        // networks that were read and wait for the budget of a namespace
+	writes  int                  // the number of transactions that this controller committed
 	now     func() time.Time
-	guests  map[string]string // the networks on a router of another namespace, with that router
+	guests  map[string]string // by network: the router of another namespace that the network is on
 	metrics *Metrics
 }
 
 const (
-	// What could not be brought in step is tried again after this time at first, and this at the latest.
+	// A failed pass is repeated after retryFirst. The time doubles with each failure, up to retryLast.
 	retryFirst = 50 * time.Millisecond
 	retryLast  = 10 * time.Second
-	// oneChange bounds the work on one network.
+	// oneChange is the deadline of one pass, and of one write of a state.
 	oneChange = 30 * time.Second
-	// A network that is being deleted is looked at for the end of its last port after this time at first, and when no port
-	// goes, this at the latest.
+	// inUseEvery is the time until the controller first checks again whether a network that is being deleted still has
+	// ports. While no port is deleted, the time doubles with each check.
 	inUseEvery = time.Second
-	// refusedEvery is the time after which a network is first tried again that something in the database is in the way of.
+	// refusedEvery is the time until a refused network is first tried again.
 	refusedEvery = 5 * time.Second
-	// gatewayEvery is how often a gateway is looked at: which of its nodes has it, and whether they are still those.
+	// gatewayEvery is the time between two passes over a gateway. A pass compares the nodes with the label, and their
+	// chassis, with the gateway's HA_Chassis_Group.
 	gatewayEvery = 2 * time.Second
 )
 
-// NewController makes a controller. Run starts its work.
+// New makes a controller. Run starts its work.
 func New(c Config) *Controller {
 	controller := &Controller{
 		mayJoin: c.JoiningNamespaces, physical: c.Physical, log: c.Log, changes: c.Queue, queue: c.Queue.items,
@@ -109,13 +108,13 @@ func New(c Config) *Controller {
 	return controller
 }
 
-// Run works off the queue until the end of ctx. At its start it also compares every network in the database, for NADs
-// that changed while no controller ran. A controller runs once.
+// Run works off the queue until the end of ctx. It begins with a pass over every gateway and every network in NB,
+// because NADs may have changed while no controller led. Call Run only once.
 func (c *Controller) Run(ctx context.Context) error {
 	c.metrics.leading.Store(&c.leading)
 	defer c.metrics.leading.Store(nil)
 	c.configure()
-	c.queueGateways() // first, for networks have rows in them
+	c.queueGateways() // before the networks, because networks have rows on gateways
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
 	writing.Go(func() { c.states.run(ctx) })
@@ -133,10 +132,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// lookAtAll puts everything into the queue that is in the database, and itself for a while later: NADs may have changed
-// while no controller ran, and others may have changed rows.
+// reconcileAll queues all networks in NB, all known NADs and their networks, because NADs may have changed while no
+// controller led, and other programs may have changed rows. It also deletes unused gateways and routers, and queues the
+// next pass over everything.
 func (c *Controller) reconcileAll(ctx context.Context) error {
-	unused := c.gateways.DeleteUnused(ctx) // what holds one up holds up no network
+	unused := c.gateways.DeleteUnused(ctx) // an error must not delay the networks
 	if err := c.networks.DeleteUnusedRouters(ctx); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *Controller) reconcileAll(ctx context.Context) error {
 	for id, nads := range networks {
 		for _, nad := range nads {
 			if c.members.of[nad] == "" {
-				c.members.set(nad, id, 0) // it comes before those that are not accepted
+				c.members.set(nad, id, 0) // age 0: accepted NADs count as the oldest
 			}
 			c.queue.Add(nadItem(nad))
 		}
@@ -160,13 +160,13 @@ func (c *Controller) reconcileAll(ctx context.Context) error {
 		}
 	}
 	c.pace.prune()
-	clear(c.waits) // what a network may have may be less than before
+	clear(c.waits) // a waiting network may have lost a grant or a guest's place: read it again
 	c.queue.AddAfter(everything, nbrows.ReconcileEvery)
 	return unused
 }
 
-// tenantOf is the namespace that a look at a network is for when no NAD asks for it: its own, or that of a NAD whose ports
-// the network takes.
+// tenantOf returns the tenant of a pass over a network that no NAD requests: the namespace in the network's name, or
+// the namespace of a NAD that the network accepts, or nobodys.
 func tenantOf(network string, nads []string) string {
 	if namespace, _, own := strings.Cut(network, "/"); own {
 		return namespace
@@ -177,6 +177,7 @@ func tenantOf(network string, nads []string) string {
 	return nobodys
 }
 
+// reconcile makes the pass over one item of the queue, and queues the item again if the pass fails.
 func (c *Controller) reconcile(ctx context.Context, i item) {
 	ctx, cancel := context.WithTimeout(ctx, oneChange)
 	defer cancel()
@@ -207,7 +208,8 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 	c.queue.AddRateLimited(i)
 }
 
-// syncNAD finds out which network a NAD is of, and has that one looked at, and the one that it was of before.
+// reconcileNAD reads from the NAD which network it describes. It queues that network and, if the NAD described another
+// network before, also that one.
 func (c *Controller) reconcileNAD(ctx context.Context, id string) error {
 	nad, err := c.nad(ctx, id)
 	if err != nil {
@@ -230,12 +232,12 @@ func (c *Controller) reconcileNAD(ctx context.Context, id string) error {
 		created = nad.Created
 		switch {
 		case err != nil && nad.Deleting:
-			// Which network it was is all that counts now.
+			// The NAD is deleted: only the network that it described before matters.
 			if is = was; is == "" {
 				c.releaseNAD(nad, "")
 			}
 		case err != nil && (was != "" || nad.HasFinalizer || conf.IsOVN(kind)):
-			// Which network it is cannot be told; one that it was stays as it is.
+			// The NAD does not say which network it describes. The network that it described before stays as it is.
 			c.states.set(nad, &netmodel.NetworkState{Reason: err.Error()}, nad.HasFinalizer)
 			c.metrics.verdict(id, err)
 			return nil
@@ -247,7 +249,7 @@ func (c *Controller) reconcileNAD(ctx context.Context, id string) error {
 	if was != "" && !wasBeyond && (was != is || c.members.beyond(id)) {
 		c.queue.Add(item{kindNetwork, was, namespaceOf(id)})
 	}
-	if out != "" && out != id { // it has to be told, which is no news of it
+	if out != "" && out != id { // the other NAD did not change, but needs a new state: do not skip its pass
 		delete(c.seen, out)
 		c.queue.Add(nadItem(out))
 	}
@@ -256,7 +258,7 @@ func (c *Controller) reconcileNAD(ctx context.Context, id string) error {
 		c.metrics.verdict(id, nil)
 	case !c.members.beyond(id):
 		c.queue.Add(item{kindNetwork, is, namespaceOf(id)})
-	case nad.Deleting: // no look at the network lets it go
+	case nad.Deleting: // passes over the network do not read this NAD, so none of them releases it
 		c.members.set(id, "", 0)
 		c.releaseNAD(nad, is)
 	default:
@@ -265,7 +267,7 @@ func (c *Controller) reconcileNAD(ctx context.Context, id string) error {
 	return nil
 }
 
-// nad returns a NAD, nil when there is none.
+// nad reads a NAD from the source; nil if it does not exist.
 func (c *Controller) nad(ctx context.Context, id string) (*netmodel.NAD, error) {
 	namespace, name, _ := strings.Cut(id, "/")
 	nad, err := c.source.NAD(ctx, namespace, name)
@@ -275,9 +277,9 @@ func (c *Controller) nad(ctx context.Context, id string) (*netmodel.NAD, error) 
 	return nad, err
 }
 
-// lookAt withdraws what a network may not have any more, and then brings the network in step with its NADs. Only the
-// latter waits for the tenant's budget. A network that waits is not read again until then, however often its NADs are
-// edited: whatever may withdraw something, deletes the entry in waits.
+// reconcileNetwork first withdraws what the network may no longer have, and then applies its NADs. Only the second step
+// waits for the budget of the tenant. While a network waits, edits of its NADs do not make the controller read the
+// network again. Every event that may withdraw something from the network must delete its entry in waits.
 func (c *Controller) reconcileNetwork(ctx context.Context, i item) error {
 	if wait := c.pace.wait(i.tenant); wait > 0 && c.waits[i] {
 		c.queue.AddAfter(i, wait)
@@ -300,8 +302,8 @@ func (c *Controller) reconcileNetwork(ctx context.Context, i item) error {
 	return err
 }
 
-// withdraw reads what NB says of a network, and takes from the network what it may not have any more. standing is what is
-// left.
+// withdrawForbidden reads the network from NB. It withdraws the NADs that have no grant, and detaches the network from
+// a router that it may not use. standing is what NB stores after that.
 func (c *Controller) withdrawForbidden(ctx context.Context, i item) (standing *ovnnet.Stored, err error) {
 	if standing, err = c.networks.Stored(ctx, i.id); err != nil {
 		return nil, err
@@ -313,7 +315,8 @@ func (c *Controller) withdrawForbidden(ctx context.Context, i item) (standing *o
 	return standing, c.detachForbidden(ctx, i, standing)
 }
 
-// syncNetwork brings one network in step with its NADs. standing is what NB says of the network.
+// applyNADs elects the network's configuration among its NADs and ensures its rows, or deletes the network if no NAD
+// holds it any more. Then it reports the states of the NADs. standing is what NB stores of the network.
 func (c *Controller) applyNADs(ctx context.Context, i item, standing *ovnnet.Stored) error {
 	id := i.id
 	standing.SettleOwner(c.mayJoinOther)
@@ -321,7 +324,7 @@ func (c *Controller) applyNADs(ctx context.Context, i item, standing *ovnnet.Sto
 	if err != nil {
 		return err
 	}
-	// One that is invalid holds a network only if the network takes its ports.
+	// An invalid NAD holds the network only if the network accepts that NAD.
 	held := slices.ContainsFunc(members, func(m *member) bool {
 		return c.mayDescribe(standing, id, &m.nad) && (m.network != nil || slices.Contains(standing.NADs, m.nad.ID()))
 	})
@@ -329,14 +332,16 @@ func (c *Controller) applyNADs(ctx context.Context, i item, standing *ovnnet.Sto
 		return c.endNetwork(ctx, i, standing, members, leaving)
 	}
 	delete(c.inUse, id)
-	for _, m := range leaving { // the others hold the network
+	for _, m := range leaving { // other NADs hold the network
 		c.releaseNAD(&m.nad, id)
 	}
 	inForce := standing.Config
 	if network := elect(members, standing.Owner, inForce, standing.NADs, c.mayJoinOther); network != nil {
-		// A NAD that was accepted and is spoilt or changed since keeps its pods on what stays in force.
+		// If the accepted configuration stays, a NAD that was accepted and is now invalid or different keeps its revision
+		// on the switch: its pods still get the accepted configuration.
 		kept := func(m *member) bool {
-			return inForce != nil && inForce.Revision() == network.Revision() && !m.barred && slices.Contains(standing.NADs, m.nad.ID())
+			return inForce != nil && inForce.Revision() == network.Revision() &&
+				!m.barred && slices.Contains(standing.NADs, m.nad.ID())
 		}
 		if err := c.ensure(ctx, i, network, standing, members, kept); err != nil {
 			return err
@@ -348,19 +353,22 @@ func (c *Controller) applyNADs(ctx context.Context, i item, standing *ovnnet.Sto
 	return nil
 }
 
+// mayJoinOther tells whether the NADs of a namespace may join networks of other namespaces.
 func (c *Controller) mayJoinOther(namespace string) bool {
 	return slices.Contains(c.mayJoin, namespace)
 }
 
-// mayHave tells whether a network may be what a NAD says, and goes when the NAD does. A shared network that is there is
-// its owner's, and of those that join it.
+// mayDescribe tells whether a NAD has a say in a network: the network exists as long as such a NAD does. If a shared
+// network exists in NB, only the NADs of its owner and of joining namespaces have a say.
 func (c *Controller) mayDescribe(s *ovnnet.Stored, id string, nad *netmodel.NAD) bool {
-	return !ovnnet.IsShared(id) || !s.Exists || s.Owner != "" && (nad.Namespace == s.Owner || c.mayJoinOther(nad.Namespace))
+	return !ovnnet.IsShared(id) || !s.Exists ||
+		s.Owner != "" && (nad.Namespace == s.Owner || c.mayJoinOther(nad.Namespace))
 }
 
-// membersOf returns the NADs of a network, and those of them that are being deleted. NADs that the network takes ports of
-// are asked for even if nobody has told of them yet.
-func (c *Controller) membersOf(ctx context.Context, id string, s *ovnnet.Stored) (members, leaving []*member, err error) {
+// membersOf reads the NADs of a network, with their configurations and grants. leaving are the NADs that are being
+// deleted, members are all others. A NAD without a grant counts as invalid.
+func (c *Controller) membersOf(ctx context.Context, id string, s *ovnnet.Stored) (
+	members, leaving []*member, err error) {
 	nads, err := c.nadsOf(ctx, id, s.NADs)
 	if err != nil {
 		return nil, nil, err
@@ -372,7 +380,7 @@ func (c *Controller) membersOf(ctx context.Context, id string, s *ovnnet.Stored)
 			continue
 		}
 		if is, err := nad.NetworkID(); err == nil && is != id {
-			continue // it is another network's since just now, which comes next
+			continue // the NAD was edited just now and describes another network: its own pass follows
 		}
 		if m.network, m.err = nad.Network(); m.network != nil {
 			if m.err = c.physical.Check(nad.Namespace, m.network); m.err != nil {
@@ -384,8 +392,11 @@ func (c *Controller) membersOf(ctx context.Context, id string, s *ovnnet.Stored)
 	return members, leaving, nil
 }
 
-// ensure makes a network's rows; standing is what is there.
-func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Network, standing *ovnnet.Stored, members []*member, kept func(*member) bool) error {
+// ensure writes the network's rows, with the revisions of the NADs that are accepted or kept. If NB's content forbids
+// the configuration, ensure notes this refusal in the members and queues another attempt. standing is what NB stores of
+// the network.
+func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Network, standing *ovnnet.Stored,
+	members []*member, kept func(*member) bool) error {
 	owner := standing.Owner
 	var nads []string
 	for _, m := range members {
@@ -401,9 +412,9 @@ func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Netwo
 		c.log.Info("network is in step", "network", network.ID())
 	}
 	refused, ok := errors.AsType[*nbrows.Refused](err)
-	if changed || err != nil && !ok { // an error may hide a commit
+	if changed || err != nil && !ok { // after any other error the transaction may be committed
 		c.noteGuest(i.id, network)
-		c.routerChanged(i, standing.Router()) // where it was, it may be in the way no more
+		c.routerChanged(i, standing.Router()) // its subnets may no longer be in the way of others there
 		c.routerChanged(i, network.RouterName())
 	}
 	if !ok {
@@ -421,7 +432,7 @@ func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Netwo
 	return nil
 }
 
-// report writes the state of a NAD's network.
+// report queues the state of a NAD: accepted, or refused with the reason.
 func (c *Controller) report(m *member) {
 	state := &netmodel.NetworkState{Ready: m.err == nil}
 	if m.err != nil {
@@ -431,7 +442,8 @@ func (c *Controller) report(m *member) {
 	c.metrics.verdict(m.nad.ID(), m.err)
 }
 
-// nadsOf reads a network's NADs, also those that the network takes ports of and nobody has told of yet.
+// nadsOf reads the NADs of a network. It also reads the accepted NADs of which the source has not reported anything
+// yet.
 func (c *Controller) nadsOf(ctx context.Context, network string, accepted []string) ([]*netmodel.NAD, error) {
 	ids := c.members.nadsOf(network)
 	for _, id := range accepted {

@@ -1,4 +1,5 @@
-// Package controller owns the work of the controller: the queue of changes with its fair turns and budgets, the election
-// among the NADs of one network, the states that are written onto NADs, the identity of the cluster that NB belongs to,
-// and the garbage collection of what deleted nodes have. It writes rows through package ovnnet only.
+// Package controller owns the work of the leading controller: the queue of changes with its turns and budgets, the
+// election among the NADs of one network, the states of NADs, the check of NB's owner, and the garbage collection of
+// the rows of deleted nodes. It writes the rows of networks, routers and gateways only through package ovnnet and its
+// subpackages.
 package controller

@@ -12,18 +12,24 @@ import (
 // member is one NAD of a network.
 type member struct {
 	nad     netmodel.NAD
-	network *netmodel.Network // nil: it is not valid
-	err     error             // why it is not accepted
-	barred  bool              // its namespace may not join the network
+	network *netmodel.Network // the configuration in the NAD; nil: the NAD is invalid
+	err     error             // why the NAD is not accepted
+	barred  bool              // the NAD's namespace may not join the network
 }
 
-// elect decides what a network is that several NADs describe (of ours, one does). The configuration is the accepted one
-// as long as a NAD says so, else its owner's; those that say something else are not accepted, and neither are those in
-// another namespace than the owner unless the operator lets that namespace join. While the network is there its owner is
-// the namespace that made it, and what only a joining NAD says never takes the place of the accepted configuration. Of a
-// network that is not there yet (owner "") the owner is the namespace of the first NAD: those accepted so far come first,
-// one that only joins comes last, then the oldest comes first. It returns nil when no NAD is valid.
-func elect(members []*member, owner string, inForce *netmodel.Network, accepted []string, mayJoin func(namespace string) bool) *netmodel.Network {
+// elect chooses the configuration of a network among its NADs. It returns nil if no NAD is valid, or if no
+// configuration is accepted yet and no valid NAD may decide. Several NADs describe the same network only if they share
+// it by name.
+//
+// The accepted configuration stays as long as one NAD has it. After that the owner's configuration is chosen.
+// A NAD of a joining namespace alone never replaces the accepted configuration. elect notes in each NAD that is not
+// accepted the reason: it differs from the chosen configuration, or its namespace is not the owner and may not join.
+//
+// The owner of an existing network is the namespace that made it. A network that does not exist yet has no owner ("").
+// Its owner is the namespace of the first valid NAD. In this order accepted NADs come first. Among the others, NADs of
+// joining namespaces come last, and older NADs come before newer ones.
+func elect(members []*member, owner string, inForce *netmodel.Network, accepted []string,
+	mayJoin func(namespace string) bool) *netmodel.Network {
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(
 			falseFirst(!slices.Contains(accepted, a.nad.ID()), !slices.Contains(accepted, b.nad.ID())),
@@ -53,7 +59,8 @@ func elect(members []*member, owner string, inForce *netmodel.Network, accepted 
 	return chosen
 }
 
-// choose returns the configuration that counts, and says which NAD describes it; nil: there is none.
+// choose returns the configuration that elect accepts, and by, the words for its origin in messages. It returns nil if
+// there is neither an accepted configuration nor a NAD that may vote.
 func choose(mayVote []*member, owner string, inForce *netmodel.Network) (chosen *netmodel.Network, by string) {
 	for _, m := range mayVote {
 		if inForce != nil && m.network.Revision() == inForce.Revision() {
@@ -64,17 +71,19 @@ func choose(mayVote []*member, owner string, inForce *netmodel.Network) (chosen 
 	switch {
 	case i >= 0:
 		return mayVote[i].network, mayVote[i].nad.ID()
-	case inForce != nil || len(mayVote) == 0: // no valid NAD of the owner is there: nobody else decides for it
+	case inForce != nil || len(mayVote) == 0: // the owner has no valid NAD: no other namespace decides
 		return inForce, "the accepted configuration of namespace " + owner
 	}
 	return mayVote[0].network, mayVote[0].nad.ID()
 }
 
+// mayNotJoin is the error of a NAD whose namespace may not join the network.
 func mayNotJoin(m *member, owner string) error {
-	return fmt.Errorf("network %s is of namespace %s, and namespace %s may not join it: let it with the controller's --joining-namespaces",
-		m.network.ID(), owner, m.nad.Namespace)
+	return fmt.Errorf("network %s is of namespace %s, and namespace %s may not join it: "+
+		"let it with the controller's --joining-namespaces", m.network.ID(), owner, m.nad.Namespace)
 }
 
+// falseFirst compares two values for a sort that puts false before true.
 func falseFirst(a, b bool) int {
 	switch {
 	case a == b:

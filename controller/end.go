@@ -11,14 +11,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
-// leave lets a NAD go.
+// releaseNAD queues the removal of our state and finalizer from a NAD.
 func (c *Controller) releaseNAD(nad *netmodel.NAD, network string) {
-	c.log.Info("network no more", "network", network, "nad", nad.ID())
+	c.log.Info("NAD describes the network no longer", "network", network, "nad", nad.ID())
 	c.states.set(nad, nil, false)
 }
 
-// end deletes a network that no permitted NAD describes any more. Then other namespaces may use its name. Until then, the
-// states of their NADs name the owner.
+// endNetwork deletes a network that no NAD holds any more. After the deletion, other namespaces may use the network's
+// name. Until then, the states of their NADs name the owner.
 func (c *Controller) endNetwork(ctx context.Context, i item, s *ovnnet.Stored, members, leaving []*member) error {
 	err := c.deleteNetwork(ctx, i, s, leaving)
 	inUse, held := errors.AsType[*ovnnet.InUse](err)
@@ -27,7 +27,8 @@ func (c *Controller) endNetwork(ctx context.Context, i item, s *ovnnet.Stored, m
 	}
 	for _, m := range members {
 		if held && m.network != nil {
-			m.err = fmt.Errorf("%w; it is held until its last port is gone, %w", mayNotJoin(m, cmp.Or(s.Owner, "(unknown)")), inUse)
+			m.err = fmt.Errorf("%w; it is held until its last port is gone, %w",
+				mayNotJoin(m, cmp.Or(s.Owner, "(unknown)")), inUse)
 		}
 		if m.err != nil {
 			c.report(m)
@@ -41,8 +42,10 @@ func (c *Controller) endNetwork(ctx context.Context, i item, s *ovnnet.Stored, m
 	return nil
 }
 
-// remove takes a network away, and then lets its NADs go. Only the owner's NAD takes the ports with it: pods of others may
-// be on a shared network.
+// deleteNetwork deletes a network's rows, and then releases its NADs. While the network has ports, the error is an
+// *ovnnet.InUse, and the NADs that describe the network keep their finalizer. A NAD with ForceDelete deletes the
+// network with its ports. On a shared network only a NAD of the owner can do this, because pods of other namespaces may
+// be on it.
 func (c *Controller) deleteNetwork(ctx context.Context, i item, s *ovnnet.Stored, leaving []*member) error {
 	id := i.id
 	force := slices.ContainsFunc(leaving, func(m *member) bool {
@@ -51,7 +54,7 @@ func (c *Controller) deleteNetwork(ctx context.Context, i item, s *ovnnet.Stored
 	err := c.networks.Delete(ctx, id, force)
 	inUse, held := errors.AsType[*ovnnet.InUse](err)
 	if len(s.NADs) > 0 || !held {
-		c.routerChanged(i, s.Router()) // a network that is being deleted gives no consent
+		c.routerChanged(i, s.Router()) // its consent to guests ends when its deletion begins
 	}
 	if err != nil && !held {
 		return err

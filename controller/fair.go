@@ -6,37 +6,40 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// operators is the tenant of what the operator's configuration asks for, such as gateways: every other turn is theirs, and
-// no namespace can add any. They do not have every turn, for gateways come back by themselves, and where nodes cannot be
-// listed each look at one takes its time.
+// operators is the tenant of the items that the operator's configuration requests, such as gateways. No namespace can
+// add such items, and they have every second turn. They do not have every turn, because each pass over a gateway queues
+// the next one, and a pass may take a second while the nodes cannot be listed.
 const operators = ""
 
-// nobodys is the tenant of networks whose last NAD is gone and whose name holds no namespace.
+// nobodys is the tenant of networks that have no NAD any more and no namespace in their name.
 const nobodys = "(none)"
 
-// fairQueue stores the items of a work queue by tenant, which is a namespace. Tenants take turns, one item a turn:
-// of a tenant that adds a thousand items, any other tenant waits for one.
+// fairQueue stores the items of a work queue by tenant. A tenant is a namespace, operators or nobodys. Tenants take
+// turns, with one item in each turn. So if one tenant adds a thousand items, every other tenant waits for one of them
+// only.
 type fairQueue[T comparable] struct {
 	tenant func(T) string
-	turns  []string // tenants that have items, but for operators
+	turns  []string // the tenants that have items, in the order of their turns, without operators
 	items  map[string][]T
 	count  int
-	others bool // the next turn is not the operators', if others have items
+	others bool // the next turn belongs to the tenants in turns, if there are any
 }
 
-// newFairQueue makes a work queue whose tenants take turns. What fails is tried again after growing times.
+// newFairQueue makes a work queue whose tenants take turns. tenant returns the tenant of an item. AddRateLimited adds
+// an item after a time that doubles with each failure, from retryFirst to retryLast.
 func newFairQueue[T comparable](tenant func(T) string) workqueue.TypedRateLimitingInterface[T] {
 	store := &fairQueue[T]{tenant: tenant, items: map[string][]T{}}
 	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Queue: store})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[T]{Queue: queue})
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryFirst, retryLast)
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: delaying})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limits,
+		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: delaying})
 }
 
-// Touch is called for an item that is in the queue already; its turn stays as it is.
+// Touch does nothing: an item that is added again while it is in the queue keeps its turn.
 func (q *fairQueue[T]) Touch(T) {}
 
-// Push adds an item behind those of its tenant.
+// Push adds an item behind the other items of its tenant.
 func (q *fairQueue[T]) Push(i T) {
 	t := q.tenant(i)
 	if len(q.items[t]) == 0 && t != operators {
@@ -49,7 +52,7 @@ func (q *fairQueue[T]) Push(i T) {
 // Len is the number of items of all tenants.
 func (q *fairQueue[T]) Len() int { return q.count }
 
-// Pop takes the first item of the tenant whose turn it is.
+// Pop removes and returns the first item of the tenant that has the turn.
 func (q *fairQueue[T]) Pop() T {
 	t := operators
 	if len(q.turns) > 0 && (q.others || len(q.items[operators]) == 0) {
@@ -69,7 +72,7 @@ func (q *fairQueue[T]) Pop() T {
 	return i
 }
 
-// namespaceOf is the tenant of a NAD.
+// namespaceOf returns the namespace of a NAD, which is also its tenant.
 func namespaceOf(nad string) string {
 	namespace, _, _ := strings.Cut(nad, "/")
 	return namespace

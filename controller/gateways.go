@@ -12,11 +12,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 )
 
-// syncGateway brings a router's gateway in step with the nodes that are chosen for it, and comes back.
+// reconcileGateway ensures the rows of a router's gateway on the nodes that have the gateway's label, and queues the
+// next pass over the gateway.
 func (c *Controller) reconcileGateway(ctx context.Context, router string) error {
 	r := c.gateways.WithGateway(router)
 	if r == nil {
-		return nil // the operator has taken it out of the configuration
+		return nil // the operator has deleted the gateway from the configuration
 	}
 	chosen, err := labels.Parse(r.Nodes)
 	if err != nil {
@@ -32,7 +33,7 @@ func (c *Controller) reconcileGateway(ctx context.Context, router string) error 
 			names = append(names, node.Name)
 		}
 	}
-	var chassis []gateway.Chassis // nil, where nobody says which nodes there are: those that the gateway has stay
+	var chassis []gateway.Chassis // nil if the source knows no nodes: the gateway keeps its present nodes
 	if nodes != nil {
 		if chassis, err = c.gateways.ChassisOf(ctx, names); err != nil {
 			return err
@@ -46,14 +47,15 @@ func (c *Controller) reconcileGateway(ctx context.Context, router string) error 
 	return nil
 }
 
-// nodesNow does not wait long: all networks wait with it.
+// nodesNow lists the nodes. It waits at most one second, because the worker makes no other pass meanwhile.
 func (c *Controller) nodesNow(ctx context.Context) ([]netmodel.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return c.source.Nodes(ctx)
 }
 
-// tellNodes logs which nodes a gateway has, when that changes.
+// logNodes logs the nodes of a gateway if they have changed. names are the nodes with the label, chassis are the nodes
+// among them whose chassis is known.
 func (c *Controller) logNodes(router string, names []string, chassis []gateway.Chassis) {
 	var without []string
 	for _, name := range names {
@@ -68,9 +70,11 @@ func (c *Controller) logNodes(router string, names []string, chassis []gateway.C
 	c.nodes[router] = text
 	switch {
 	case len(names) == 0:
-		c.log.Warn("no node has the label of a gateway: nobody gets out by it", "router", router, "gatewayNodes", c.gateways.Router(router).Nodes)
+		c.log.Warn("no node has the label of a gateway: its networks have no way out",
+			"router", router, "gatewayNodes", c.gateways.Router(router).Nodes)
 	case len(without) > 0:
-		c.log.Warn("nodes of a gateway whose agent has not said which chassis they are: is ovn-multinetd running there?", "router", router, "nodes", without)
+		c.log.Warn("the chassis of some nodes of a gateway are unknown: is ovn-multinetd running on these nodes?",
+			"router", router, "nodes", without)
 	default:
 		c.log.Info("gateway is in step", "router", router, "nodes", names)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
-// withdrawUngranted withdraws the NADs of a localnet network whose grant is gone: ports that are on the network stay, new
-// ones do not come.
+// withdrawUngranted withdraws the NADs of a localnet network that have no grant any more. The present ports stay, and
+// no new port is leased.
 func (c *Controller) withdrawUngranted(ctx context.Context, id string, s *ovnnet.Stored) error {
 	if s.Config == nil {
 		return nil
@@ -25,7 +25,8 @@ func (c *Controller) withdrawUngranted(ctx context.Context, id string, s *ovnnet
 	if err := c.networks.Withdraw(ctx, id, lost); err != nil {
 		return err
 	}
-	c.log.Info("network takes no new ports, its physical network is not granted any more", "network", id, "nads", lost)
+	c.log.Info("network takes no new ports, its physical network is not granted any more",
+		"network", id, "nads", lost)
 	s.NADs = slices.DeleteFunc(s.NADs, func(nad string) bool { return !granted(nad) })
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
-// noteGuest keeps the router of another namespace that a network is on.
+// noteGuest notes whether a network is a guest on a router of another namespace. inForce is the accepted configuration.
 func (c *Controller) noteGuest(id string, inForce *netmodel.Network) {
 	delete(c.guests, id)
 	if inForce != nil && inForce.IsGuest() {
@@ -15,7 +15,7 @@ func (c *Controller) noteGuest(id string, inForce *netmodel.Network) {
 	}
 }
 
-// expel detaches a network from a router where it may not be any more. standing is then what is left.
+// detachForbidden detaches a network from its router if the network may not be there any more, and updates standing.
 func (c *Controller) detachForbidden(ctx context.Context, i item, standing *ovnnet.Stored) error {
 	network := standing.Config
 	if network == nil || network.Router == "" {
@@ -32,9 +32,10 @@ func (c *Controller) detachForbidden(ctx context.Context, i item, standing *ovnn
 	return nil
 }
 
-// routerChanged has the networks looked at that a change of a network on the router may concern: networks that are refused
-// on that router, and guests, whose consent the owner's network may have withdrawn. The look at a guest counts as one for
-// the tenant of this change, so that no guest delays the look by changes of its own.
+// routerChanged queues the networks that a change of network i on the router may concern. These are the refused
+// networks of that router. If network i is in the router's own namespace, they are also the guests on the router,
+// because the change may withdraw the consent to them. The pass over a guest has the tenant of this change, so that a
+// guest cannot delay the pass by spending its own budget.
 func (c *Controller) routerChanged(i item, router string) {
 	c.retryOnRouter(router)
 	if router == "" || netmodel.RouterNamespace(router) != namespaceOf(i.id) {

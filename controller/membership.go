@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// maxNADs is how many NADs of one network a namespace may have: each of them is part of each look at the network. Those
-// beyond it, all but the oldest ones, are part of no look at the network.
+// maxNADs is how many NADs of one network a namespace may have, because each pass over the network reads all of them.
+// Only the oldest maxNADs NADs are read. The newer ones are beyond the limit, and are refused.
 const maxNADs = 64
 
-// membership says which network each NAD was last of, and which NADs each network has.
+// membership stores which network each NAD described at its last pass, and the NADs of each network.
 type membership struct {
-	of      map[string]string
-	created map[string]int64
-	nads    map[string]map[string][]aged // by network and namespace, the oldest first
+	of      map[string]string            // by NAD: the network
+	created map[string]int64             // by NAD: the time of its creation
+	nads    map[string]map[string][]aged // by network and namespace: the NADs, the oldest first
 }
 
-// aged is a NAD and when it was created.
+// aged is a NAD with the time of its creation.
 type aged struct {
 	created int64
 	nad     string
@@ -28,14 +28,15 @@ func newMembership() *membership {
 	return &membership{of: map[string]string{}, created: map[string]int64{}, nads: map[string]map[string][]aged{}}
 }
 
-// place finds a NAD among those of its namespace.
+// place returns the index of a NAD in the list of its network and namespace, and whether the list contains it.
 func (m *membership) place(network, nad string) (int, bool) {
 	return slices.BinarySearchFunc(m.nads[network][namespaceOf(nad)], aged{m.created[nad], nad}, func(a, b aged) int {
 		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.nad, b.nad))
 	})
 }
 
-// set puts a NAD on a network; "": on none. It returns the NAD of the network that is beyond maxNADs since then; "": none.
+// set notes which network a NAD describes; "" means none. If another NAD comes to be beyond maxNADs by this, set
+// returns that NAD, otherwise "".
 func (m *membership) set(nad, network string, created int64) (out string) {
 	namespace, within := namespaceOf(nad), ""
 	if list := m.nads[network][namespace]; len(list) >= maxNADs {
@@ -57,6 +58,7 @@ func (m *membership) set(nad, network string, created int64) (out string) {
 	return ""
 }
 
+// remove deletes a NAD from the membership.
 func (m *membership) remove(nad string) {
 	network, namespace := m.of[nad], namespaceOf(nad)
 	if i, there := m.place(network, nad); there {
@@ -72,13 +74,13 @@ func (m *membership) remove(nad string) {
 	delete(m.created, nad)
 }
 
-// beyond tells whether a NAD is beyond maxNADs of its namespace on its network.
+// beyond tells whether maxNADs older NADs of the same namespace describe the NAD's network.
 func (m *membership) beyond(nad string) bool {
 	i, there := m.place(m.of[nad], nad)
 	return there && i >= maxNADs
 }
 
-// nadsOf lists a network's NADs, but for those beyond maxNADs of a namespace.
+// nadsOf lists the NADs of a network without those that are beyond maxNADs.
 func (m *membership) nadsOf(network string) (nads []string) {
 	for _, list := range m.nads[network] {
 		for _, a := range list[:min(len(list), maxNADs)] {

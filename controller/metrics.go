@@ -11,15 +11,16 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-// Metrics are the controller's. They count from the start of the process.
+// Metrics are the metrics of the controller. Their counters begin with the process, also if the controller does not
+// lead.
 type Metrics struct {
 	passes       *prometheus.CounterVec
 	transactions prometheus.Counter
 	refused      *prometheus.GaugeVec
 	queue        *Queue
 	db           *ovndb.DB
-	codes        map[string]string // of the NADs that refused counts; only the worker touches it
-	// leading tells whether the controller leads; nil: its work has not begun, or has ended.
+	codes        map[string]string // by refused NAD: its code in refused; only the worker uses this map
+	// leading returns an error if the controller does not lead. It is nil before and after Controller.Run.
 	leading atomic.Pointer[func() error]
 }
 
@@ -28,13 +29,16 @@ func NewMetrics(queue *Queue, db *ovndb.DB) *Metrics {
 	return &Metrics{queue: queue, db: db,
 		codes: map[string]string{},
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ovn_multinet_controller_passes_total", Help: "Reconcile passes, by what was compared (nad, network, gateway or all) and result.",
+			Name: "ovn_multinet_controller_passes_total",
+			Help: "Reconcile passes, by what was compared (nad, network, gateway or all) and result.",
 		}, []string{"kind", "result"}),
 		transactions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ovn_multinet_controller_nb_transactions_total", Help: "Transactions committed to OVN's Northbound database for networks, routers and gateways.",
+			Name: "ovn_multinet_controller_nb_transactions_total",
+			Help: "Transactions committed to OVN's Northbound database for networks, routers and gateways.",
 		}),
 		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ovn_multinet_controller_refused_nads", Help: "NetworkAttachmentDefinitions that are refused as they are written, by CNI error code.",
+			Name: "ovn_multinet_controller_refused_nads",
+			Help: "NetworkAttachmentDefinitions that are refused as they are written, by CNI error code.",
 		}, []string{"code"}),
 	}
 }
@@ -45,18 +49,21 @@ func (m *Metrics) Register(registry prometheus.Registerer) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	registry.MustRegister(m.passes, m.transactions, m.refused,
-		gauge("ovn_multinet_controller_leader", "Whether this controller leads, and NB belongs to its cluster.", func() float64 {
-			leading := m.leading.Load()
-			return oneIf(leading != nil && (*leading)() == nil)
-		}),
-		gauge("ovn_multinet_controller_queue_depth", "What waits for its turn to be compared.", func() float64 {
+		gauge("ovn_multinet_controller_leader", "Whether this controller leads, and NB belongs to its cluster.",
+			func() float64 {
+				leading := m.leading.Load()
+				return oneIf(leading != nil && (*leading)() == nil)
+			}),
+		gauge("ovn_multinet_controller_queue_depth", "Items in the queue that wait for their pass.", func() float64 {
 			return float64(m.queue.items.Len())
 		}),
-		gauge("ovn_multinet_controller_nb_connected", "Whether the connection to OVN's Northbound database stands.", func() float64 {
-			return oneIf(m.db.Connected())
-		}))
+		gauge("ovn_multinet_controller_nb_connected", "Whether the connection to OVN's Northbound database stands.",
+			func() float64 {
+				return oneIf(m.db.Connected())
+			}))
 }
 
+// oneIf returns 1 for true and 0 for false, which is how gauges show a condition.
 func oneIf(is bool) float64 {
 	if is {
 		return 1
@@ -64,7 +71,7 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// pass counts what was compared.
+// pass counts a reconcile pass over an item of the kind. err is the error of the pass.
 func (m *Metrics) pass(kind string, err error) {
 	result := "done"
 	if err != nil {
@@ -73,7 +80,7 @@ func (m *Metrics) pass(kind string, err error) {
 	m.passes.WithLabelValues(kind, result).Inc()
 }
 
-// verdict counts a NAD among those that are refused, or not any more. err is why it is refused; nil: it is not.
+// verdict updates the number of refused NADs. err is why the NAD is refused; nil means that it is not refused.
 func (m *Metrics) verdict(nad string, err error) {
 	code := ""
 	if err != nil {
@@ -93,7 +100,8 @@ func (m *Metrics) verdict(nad string, err error) {
 	}
 }
 
-// codeOf is the code that a new pod of a refused NAD gets: where the database is in the NAD's way, it is to try again.
+// codeOf returns the error code that a new pod gets if it requests the refused NAD. If only rows in NB are in the way
+// of the NAD, the code is conf.CodeTryAgain.
 func codeOf(err error) uint {
 	if e, ok := errors.AsType[*conf.Error](err); ok {
 		return e.Code

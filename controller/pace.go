@@ -7,41 +7,44 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Each change of a network's rows is a recompute of northd, 0.5 to 1 s at 10,000 ports, during which every pod
-// waits. But changes that come together are one recompute. So a namespace changes its networks in rounds: many
-// changes within a short time, and then none until its next round. In the long run a namespace takes a fifth of
-// northd's time at most.
+// Each change of a network's rows makes northd compute everything again. This takes 0.5 to 1 s at 10,000 ports, and
+// every pod waits meanwhile. But changes that come together cost only one recompute. So a namespace gets budgets. A
+// budget allows many changes within a short time; after it the namespace waits for its next budget. In the long run a
+// namespace uses at most a fifth of northd's time.
 const (
-	// roundLasts is how long a round takes, and roundWrites how many changes it has: so many are made in that time.
+	// One budget allows `roundWrites` changes within `roundLasts`. The controller needs about this time for them.
 	roundLasts  = 2 * time.Second
 	roundWrites = 100
-	// roundEvery is the time for each further round. roundsAtOnce rounds may follow each other without a pause: a
-	// person who edits, and a rollout of a thousand networks, do not wait.
+	// A namespace gets one budget every `roundEvery`, and can save up to `roundsAtOnce` budgets. So a person who edits
+	// does not wait, and neither does a rollout of a thousand networks.
 	roundEvery   = 10 * time.Second
 	roundsAtOnce = 10
 )
 
-// pace counts the rounds of namespaces. Only the controller's worker uses it.
+// pace stores the budgets of the namespaces. Only the controller's worker uses it.
 type pace struct {
 	log     *slog.Logger
 	now     func() time.Time
 	tenants map[string]*rounds
 }
 
+// rounds are the budgets of one namespace.
 type rounds struct {
-	budget *rate.Limiter
-	ends   time.Time // of the round that is open
-	left   int       // changes in it
-	told   time.Time // until when the log says that the namespace waits
+	budget *rate.Limiter // the saved budgets, one token each
+	ends   time.Time     // the end of the open budget
+	left   int           // how many changes the open budget still allows
+	told   time.Time     // when the log may say again that the namespace waits
 }
 
 func newPace(log *slog.Logger) *pace {
 	return &pace{log: log, now: time.Now, tenants: map[string]*rounds{}}
 }
 
+// open tells whether the namespace has begun a budget that still allows a change.
 func (r *rounds) open(now time.Time) bool { return r.left > 0 && now.Before(r.ends) }
 
-// wait is how long a tenant's next change of a network has to wait.
+// wait returns how long a tenant's next change of a network has to wait. It logs that the tenant waits, once for each
+// wait.
 func (p *pace) wait(tenant string) time.Duration {
 	r, now := p.tenants[tenant], p.now()
 	if r == nil || r.open(now) {
@@ -59,7 +62,7 @@ func (p *pace) wait(tenant string) time.Duration {
 	return wait
 }
 
-// wrote counts one change.
+// wrote charges one change to the tenant, and begins a new budget if none is open. The operator has no limit.
 func (p *pace) wrote(tenant string) {
 	if tenant == operators {
 		return
@@ -76,7 +79,7 @@ func (p *pace) wrote(tenant string) {
 	r.left--
 }
 
-// prune drops the tenants whose budget is whole again.
+// prune deletes the tenants that have saved all their budgets again: a new entry would be equal.
 func (p *pace) prune() {
 	now := p.now()
 	for tenant, r := range p.tenants {

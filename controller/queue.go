@@ -9,12 +9,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// Queue collects what the controller has to compare. It takes changes from the start of the process on; only the leader
-// works them off.
+// Queue collects the items that need a reconcile pass. It accepts changes from the start of the process on. Only the
+// leader works them off.
 type Queue struct {
 	items workqueue.TypedRateLimitingInterface[item]
 	log   *slog.Logger
-	// next is the operator's configuration that the controller has not applied yet; nil: none.
+	// next is the operator's configuration that the controller has to apply; nil if the last one is applied.
 	next atomic.Pointer[settings]
 }
 
@@ -23,15 +23,15 @@ func NewQueue(log *slog.Logger) *Queue {
 	return &Queue{items: newFairQueue(func(i item) string { return i.tenant }), log: log}
 }
 
-// item is what has to be compared: a NAD that may have changed, a network, the gateway of a router, or everything. The
-// tenant is the namespace whose NAD asks for the comparison.
+// item is the subject of one reconcile pass: a NAD that may have changed, a network, the gateway of a router, or
+// another kind from the list below. tenant is the namespace whose NAD requests the pass, operators or nobodys.
 type item struct{ kind, id, tenant string }
 
 func nadItem(id string) item { return item{kindNAD, id, namespaceOf(id)} }
 
 func gatewayItem(router string) item { return item{kindGateway, router, operators} }
 
-// everything is the item of all networks.
+// everything is the item of the pass over all networks.
 var everything = item{kind: kindAll}
 
 const (
@@ -39,7 +39,7 @@ const (
 	kindNetwork = "network"
 	kindGateway = "gateway"
 	kindAll     = "all"
-	// The worker alone knows the operator's routers.
+	// These two items make the worker queue further items, because only the worker knows the operator's routers.
 	kindNodes  = "nodes"
 	kindConfig = "config"
 )
@@ -50,20 +50,20 @@ type settings struct {
 	physical netmodel.PhysicalGrants
 }
 
-// NADChanged says that the NAD namespace/name is new, different or gone.
+// NADChanged queues the NAD namespace/name, which is new, changed or gone.
 func (q *Queue) NADChanged(namespace, name string) { q.items.Add(nadItem(namespace + "/" + name)) }
 
-// NodesChanged says that a node is new or gone, or has other labels.
+// NodesChanged queues all gateways, because a node is new or gone or has other labels.
 func (q *Queue) NodesChanged() { q.items.Add(item{kind: kindNodes}) }
 
-// NBReplaced says that NB's database was wiped, or that a backup of it was restored. All networks are compared at once.
+// NBReplaced queues all gateways and networks, because NB was wiped or restored from a backup.
 func (q *Queue) NBReplaced() {
 	q.log.Warn("OVN's Northbound database was wiped or restored from a backup: checking all networks")
 	q.NodesChanged()
 	q.items.Add(everything)
 }
 
-// Configure replaces the operator's configuration. All gateways and networks are compared with the new one.
+// Configure replaces the operator's configuration, and queues all gateways and networks.
 func (q *Queue) Configure(routers map[string]*netmodel.Router, grants netmodel.PhysicalGrants) {
 	q.next.Store(&settings{routers, grants})
 	q.items.Add(item{kind: kindConfig})

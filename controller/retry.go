@@ -8,19 +8,20 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// refusal is a network that something in the database is in the way of.
+// refusal describes a refused network: rows in NB are in the way of its configuration.
 type refusal struct {
 	tenant   string
-	router   string // that the network would be attached to; "": none
-	revision string
-	last     time.Time // when it was refused last
-	times    int
+	router   string    // the router that the network would be on; "": none
+	revision string    // the refused configuration
+	last     time.Time // the last attempt
+	times    int       // the number of attempts at this revision
 }
 
-// refuse has a network tried again later. What is in the way may go without a word to the controller, such as the ports of a
-// network that is to change: so the times between two attempts grow up to longest. A change on its router may free the network
-// sooner: see wake. The attempts are for the tenant whose network it is, whichever tenant's NAD caused this one: so there is
-// one series of attempts.
+// refuse queues another attempt at a refused network. The controller does not hear when the obstacle is gone, for
+// example when the last port of a network is deleted that has to change. So it tries again, and the time between two
+// attempts grows up to longest. A change on the network's router may end the refusal sooner, see retryOnRouter. tenant
+// is the owner of the network, whichever namespace's NAD requested this pass, so that there is only one series of
+// attempts.
 func (c *Controller) refuse(id, tenant string, network *netmodel.Network) {
 	r, revision := c.refused[id], network.Revision()
 	if r == nil || r.revision != revision {
@@ -32,14 +33,15 @@ func (c *Controller) refuse(id, tenant string, network *netmodel.Network) {
 	r.times++
 }
 
-// Bounds on the time between two attempts at a network that waits. A namespace gets waitingPerSecond attempts a second for all of its
-// networks together, however many of them wait.
+// The time between two attempts at a waiting network grows up to waitingLast. But all waiting networks of a namespace
+// together get at most waitingPerSecond attempts a second. A network waits if it is refused, or is deleted and has
+// ports.
 const (
 	waitingLast      = 15 * time.Second
 	waitingPerSecond = 10
 )
 
-// longest is the longest time between two attempts at one of a namespace's networks that wait.
+// longest returns the longest time between two attempts at one waiting network of the tenant.
 func (c *Controller) longest(tenant string) time.Duration {
 	waiting := 0
 	for _, r := range c.refused {
@@ -55,7 +57,7 @@ func (c *Controller) longest(tenant string) time.Duration {
 	return min(max(waitingLast, time.Duration(waiting)*time.Second/waitingPerSecond), nbrows.ReconcileEvery)
 }
 
-// growing is the time after so many attempts: twice as long each time.
+// growing returns the time until the next attempt: first, doubled with each earlier attempt, and at most last.
 func growing(first time.Duration, times int, last time.Duration) time.Duration {
 	wait := first
 	for ; times > 0 && wait < last; times-- {
@@ -64,7 +66,8 @@ func growing(first time.Duration, times int, last time.Duration) time.Duration {
 	return min(wait, last)
 }
 
-// wake has the networks tried again that are refused on a router, each no more often than refusedEvery.
+// retryOnRouter queues the refused networks of a router. The attempt at a network is not earlier than refusedEvery
+// after its last attempt.
 func (c *Controller) retryOnRouter(router string) {
 	if router == "" {
 		return
@@ -76,15 +79,15 @@ func (c *Controller) retryOnRouter(router string) {
 	}
 }
 
-// usage is a network that is being deleted and has ports.
+// usage describes a network that is being deleted and still has ports.
 type usage struct {
 	tenant string
-	text   string
-	times  int // that it was found so
+	text   string // which ports it has
+	times  int    // how many passes found the same ports
 }
 
-// stillUsed has a network looked at again for the end of its last port: soon while ports go, less often when none
-// does. As with refuse, the tenant is that of the network.
+// stillUsed queues another pass over a network that is being deleted and still has ports. The pass comes soon while
+// ports are deleted, and later if none is. As for refuse, tenant is the owner of the network.
 func (c *Controller) stillUsed(id, tenant string, inUse *ovnnet.InUse) {
 	u, text := c.inUse[id], inUse.Error()
 	if u == nil || u.text != text {

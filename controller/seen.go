@@ -8,32 +8,33 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// editEvery is the least time between two edits of one NAD that are worked off: those in between count as one. The
-// first edit, a new NAD and a deletion do not wait.
+// editEvery is the shortest time between two passes over one NAD that is edited again and again. All edits within this
+// time get one pass. The first edit, a new NAD and a deletion do not wait.
 const editEvery = time.Second
 
-// seen is a NAD as the controller last looked at it.
+// lastRead is a NAD as its last pass read it.
 type lastRead struct {
-	owners [sha256.Size]byte // of what its owner writes
-	state  string            // and what the controller does
-	held   bool
-	edited time.Time // when an edit of it was last worked off
+	owners [sha256.Size]byte // the hash of what the NAD's owner writes, see ownersPart
+	state  string            // our state in the annotation
+	held   bool              // whether the NAD has our finalizer
+	edited time.Time         // the last pass because of an edit
 }
 
-// ownersPart is a hash of what a NAD's owner writes, or asks for.
+// ownersPart returns a hash of the NAD without our state and finalizer: of all that the NAD's owner decides.
 func ownersPart(nad *netmodel.NAD) [sha256.Size]byte {
 	of := *nad
 	of.State, of.HasFinalizer, of.Config = "", false, nil
 	text, err := json.Marshal(of)
 	if err != nil {
-		panic("ovnnet: " + err.Error()) // strings, numbers and booleans: it cannot be
+		panic("controller: " + err.Error()) // impossible: the NAD has only strings, numbers and booleans
 	}
 	config := nad.Config.Digest()
 	return sha256.Sum256(append(text, config[:]...))
 }
 
-// news tells whether a NAD has to be worked off: not when the controller's own write of its state is all that is
-// new. wait is how long an edit that follows another one waits.
+// changed tells whether a NAD needs a pass. It needs none if only the controller's own write of the state is new. It
+// also needs none yet if an edit follows another edit within editEvery: wait is then the time until the pass, otherwise
+// 0.
 func (c *Controller) changed(nad *netmodel.NAD) (news bool, wait time.Duration) {
 	id, now := nad.ID(), c.now()
 	s, owners := c.seen[id], ownersPart(nad)

@@ -18,30 +18,33 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Leavers gives back what nodes have that left the cluster: their blocks of layer3 networks, and what they said of
-// themselves. It acts on what it has seen twice, a period apart, and leaves a switch alone as long as a pod's port is on it.
+// StaleNodes deletes the rows of nodes that are gone from the cluster: their node switches of layer3 networks, with the
+// claims of their node subnets, and the rows with their chassis. It deletes a row only if two passes in a row found the
+// node gone, and keeps a node switch as long as a pod's port is on it.
 type StaleNodes struct {
 	networks *ovnnet.Networks
-	// count takes a census of all nodes, or fails; the answer tells of a node whether it is gone for good.
+	// count lists all nodes. The function that it returns tells whether a node is gone.
 	count func(ctx context.Context) (gone func(node string) bool, err error)
 	log   *slog.Logger
-	seen  stale.Tracker[string] // row keys
+	seen  stale.Tracker[string] // the row keys that passes found stale
 }
 
-// NewLeavers takes what counts nodes: it must fail when it cannot list all of them, and what it counts must be no older
-// than its call. leading is asked before each write.
-func NewStaleNodes(db *ovndb.DB, count func(ctx context.Context) (func(node string) bool, error), leading func() error, log *slog.Logger) *StaleNodes {
+// NewStaleNodes makes a StaleNodes. count lists the nodes: it must return an error if it cannot list all of them, and
+// its list must not be older than the call. leading is called before each write; it returns an error if this controller
+// does not lead.
+func NewStaleNodes(db *ovndb.DB, count func(ctx context.Context) (func(node string) bool, error),
+	leading func() error, log *slog.Logger) *StaleNodes {
 	s := nbrows.NewLeadersStore(db, leading, func() {})
 	return &StaleNodes{networks: ovnnet.New(s, gateway.New(s, nil), conf.DefaultWidestIPAM), count: count, log: log}
 }
 
-// Run looks once a period until the end of ctx.
+// Run makes a pass now and one every period, until the end of ctx.
 func (l *StaleNodes) Run(ctx context.Context, period time.Duration) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		if err := l.Pass(ctx); err != nil && ctx.Err() == nil {
-			l.log.Warn("look for what nodes have that are gone: nothing more is given back", "err", err)
+			l.log.Warn("garbage collection of the rows of deleted nodes failed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -51,10 +54,10 @@ func (l *StaleNodes) Run(ctx context.Context, period time.Duration) {
 	}
 }
 
-// Round looks once.
+// Pass makes one reconcile pass: it deletes the rows that this pass and the previous pass found stale.
 func (l *StaleNodes) Pass(ctx context.Context) error {
 	pass := l.seen.Begin()
-	// The rows first: a node that is newer than the list of nodes has none among them.
+	// Read the rows before the nodes: then each node that created one of these rows and exists is in the list of nodes.
 	switches, nodes, err := l.networks.NodeRows(ctx)
 	if err != nil {
 		return err
@@ -63,7 +66,7 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error // one network's hold up no other's
+	var errs []error // an error of one network must not delay the other networks
 	confirmed := func(key, node string) bool { return gone(node) && pass.Saw(key) }
 	for _, sw := range switches {
 		network, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]
@@ -72,14 +75,15 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 		}
 		err := l.networks.DeleteNodeSwitch(ctx, network, node)
 		if inUse, ok := errors.AsType[*ovnnet.InUse](err); ok {
-			l.log.Debug("a node that is gone keeps its blocks", "node", node, "network", network, "reason", inUse)
+			l.log.Debug("the node switch of a deleted node still has ports", "node", node, "network", network, "reason", inUse)
 			continue
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("network %s: %w", network, err))
 			continue
 		}
-		l.log.Info("gave back the blocks of a node that is gone", "node", node, "network", network, "blocks", sw.ExternalIDs[ovndb.BlocksKey])
+		l.log.Info("node switch of a deleted node is deleted",
+			"node", node, "network", network, "subnets", sw.ExternalIDs[ovndb.BlocksKey])
 	}
 	for _, row := range nodes {
 		node := row.ExternalIDs[nbrows.KeyNode]

@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// states writes what the controller says of networks, beside its work: a slow API keeps no network waiting.
+// states writes the states of NADs, in a goroutine of its own: a slow API server delays no network.
 type states struct {
 	source  Source
 	leading func() error
@@ -22,28 +22,29 @@ type states struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu   sync.Mutex
-	next map[string]*verdict // by NAD; the latest counts
-	last map[string]written  // by NAD
+	next map[string]*verdict // by NAD: the latest verdict that is not written yet
+	last map[string]written  // by NAD: the latest write
 }
 
-// written is what was last written, or begun to be, on a NAD.
+// written is the latest write onto a NAD. It is noted before the write begins.
 type written struct {
 	state string
-	held  bool
+	held  bool // with our finalizer
 }
 
-// verdict is what is to be written on a NAD.
+// verdict is what the controller wants to write onto a NAD.
 type verdict struct {
 	nad   netmodel.NAD
-	state *netmodel.NetworkState // nil: nothing, it is no network of ours
-	held  bool
+	state *netmodel.NetworkState // nil: delete the state, the NAD describes no network of ours
+	held  bool                   // with our finalizer
 }
 
 func newStates(source Source, leading func() error, log *slog.Logger) *states {
-	return &states{source: source, leading: leading, log: log, next: map[string]*verdict{}, last: map[string]written{}, queue: newFairQueue(namespaceOf)}
+	return &states{source: source, leading: leading, log: log,
+		next: map[string]*verdict{}, last: map[string]written{}, queue: newFairQueue(namespaceOf)}
 }
 
-// wrote tells whether a NAD's state and finalizer are as they were written here last.
+// wrote tells whether a NAD's state and finalizer are those of the latest write.
 func (s *states) wrote(nad *netmodel.NAD) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,26 +52,27 @@ func (s *states) wrote(nad *netmodel.NAD) bool {
 	return ok && last == written{nad.State, nad.HasFinalizer}
 }
 
-// forget is for a NAD that is gone.
+// forget deletes what is stored of a NAD that is gone.
 func (s *states) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.last, id)
 }
 
-// set has a verdict written, unless the NAD says so already.
+// set queues a verdict for a NAD. It replaces an earlier verdict that is not written yet.
 func (s *states) set(nad *netmodel.NAD, state *netmodel.NetworkState, held bool) {
-	if state != nil { // whose reason may hold words of tenants
+	if state != nil { // its reason may contain text of tenants
 		state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
 	}
 	v := &verdict{*nad, state, held}
-	v.nad.Config = nil // may be large, and is not written
+	v.nad.Config = nil // it may be large, and is not needed
 	s.mu.Lock()
 	s.next[nad.ID()] = v
 	s.mu.Unlock()
 	s.queue.Add(nad.ID())
 }
 
+// run writes the queued verdicts until the end of ctx.
 func (s *states) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, s.queue.ShutDown)()
 	for {
@@ -89,6 +91,7 @@ func (s *states) run(ctx context.Context) {
 	}
 }
 
+// work writes one verdict, and queues it again if the write fails.
 func (s *states) work(ctx context.Context, id string, v *verdict) {
 	ctx, cancel := context.WithTimeout(ctx, oneChange)
 	defer cancel()
@@ -106,7 +109,8 @@ func (s *states) work(ctx context.Context, id string, v *verdict) {
 	s.queue.AddRateLimited(id)
 }
 
-// write compares with the NAD as it is now: an earlier verdict may be in it since.
+// write writes a verdict onto its NAD and records an Event, unless the NAD has this state and finalizer already. It
+// compares the verdict with the NAD as it is now, because an earlier verdict may have been written meanwhile.
 func (s *states) write(ctx context.Context, v *verdict) error {
 	if err := s.leading(); err != nil {
 		return err
@@ -115,7 +119,8 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 	if err != nil {
 		return err
 	}
-	held := v.held && (now.HasFinalizer || !now.Deleting) // the API puts no finalizer on what is being deleted
+	// The API server refuses a new finalizer on an object that is being deleted.
+	held := v.held && (now.HasFinalizer || !now.Deleting)
 	text, news := "", false
 	if v.state != nil {
 		if text, news = stateText(now, v.state); !news && now.HasFinalizer == held {
@@ -125,7 +130,7 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 		return nil
 	}
 	s.mu.Lock()
-	s.last[v.nad.ID()] = written{text, held} // before the write: the source may tell of it at once
+	s.last[v.nad.ID()] = written{text, held} // before the write: the source may report the change at once
 	s.mu.Unlock()
 	if err := s.source.SetNetworkState(ctx, now, text, held); err != nil {
 		return err
@@ -142,14 +147,15 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 	return nil
 }
 
-// withNextStep adds to the reason of an Event where the states of networks are listed: `kubectl get` does not show them. The
-// Event has at most conf.MaxReason bytes.
+// withNextStep adds to the reason of an Event which command lists the states of networks, because `kubectl get` does
+// not show them. The result has at most conf.MaxReason bytes.
 func withNextStep(reason string) string {
 	const next = " (kubectl multinet network list shows the state of all networks)"
 	return conf.OneLine(reason, conf.MaxReason-len(next)) + next
 }
 
-// stateText is the state as it is written; news says that it differs from what the NAD has in more than its time.
+// stateText returns the text of the state for the annotation. news tells whether the state differs from the NAD's
+// present state; if only the time differs, stateText returns the present text.
 func stateText(nad *netmodel.NAD, state *netmodel.NetworkState) (text string, news bool) {
 	was, ok := nad.NetworkState()
 	if ok && was.Ready == state.Ready && was.Reason == state.Reason {
@@ -159,7 +165,7 @@ func stateText(nad *netmodel.NAD, state *netmodel.NetworkState) (text string, ne
 	now.Since = time.Now().UTC().Truncate(time.Second)
 	encoded, err := json.Marshal(now)
 	if err != nil {
-		return nad.State, false // two strings and a time: it cannot be
+		return nad.State, false // impossible: the state has only a boolean, a string and a time
 	}
 	return string(encoded), true
 }

@@ -24,7 +24,7 @@ var longLines = []string{
 	"ovnnet",
 	"source",
 	"sriov",
-	"controller", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/nbtest", "ovnnet/nodesubnet", "ovnnet/view",
+	"ovnnet/gateway", "ovnnet/nbrows", "ovnnet/nbtest", "ovnnet/nodesubnet", "ovnnet/view",
 }
 
 func TestLinesAreShort(t *testing.T) {
