@@ -109,10 +109,11 @@ func (d *deviceWorld) container(pod string) string {
 
 // left is what kubectl multinet lists.
 type left struct {
-	ContainerID, Namespace, Pod, LastError string
-	FailedAttempts                         int
-	Forgotten                              bool
-	Delegates                              []struct{ Interface, Network, Device string }
+	ContainerID, Namespace, Pod string
+	LastError                   string `json:"complaint"`
+	FailedAttempts              int    `json:"complaints"`
+	Forgotten                   bool
+	Delegates                   []struct{ Interface, Network, Device string }
 }
 
 // givenUp: an operator looks at what would not go and gives it up, and the next pod gets the devices.
