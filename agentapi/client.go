@@ -27,10 +27,10 @@ type Client struct {
 
 	conn    net.Conn
 	reader  *Reader
-	version int // that the agent understands; 0: not known, use ours
+	version int // the version that the agent understands; 0: not known, so use ours
 }
 
-// Close ends the connection. The agent cancels the request of the connection.
+// Close ends the connection. The agent then cancels the request of this connection.
 func (c *Client) Close() {
 	if c.conn != nil {
 		_ = c.conn.Close()
@@ -38,8 +38,8 @@ func (c *Client) Close() {
 	}
 }
 
-// Call sends a request and reads the answer into out, which may be nil. An agent that goes away in mid call is
-// asked again when it is back: every operation may be repeated.
+// Call sends a request and reads the answer into out, which may be nil. If the agent ends during the call, Call sends
+// the request again when the agent runs again: every operation may be repeated.
 func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 	repeated := false
 	for giveUp := time.Now().Add(c.Patience); ; {
@@ -64,7 +64,8 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 			return tooLong(op, err, repeated)
 		}
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(giveUp) {
-			missing := conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?", "agent at %s: %w", c.Socket, err)
+			missing := conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?",
+				"agent at %s: %w", c.Socket, err)
 			if repeated {
 				return missing
 			}
@@ -77,9 +78,11 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 	}
 }
 
-// tooLong is the error of a request or answer over the bound of a message. A repetition would not be shorter.
+// tooLong is the error of a request or an answer that is longer than a message may be. Another attempt would not make
+// it shorter.
 func tooLong(op string, err error, sent bool) error {
-	refused := conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
+	refused := conf.Errorf(conf.CodeInvalidConfig,
+		"name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
 		"%s between plugin and agent: %w", op, err)
 	if sent {
 		return refused
@@ -87,7 +90,7 @@ func tooLong(op string, err error, sent bool) error {
 	return clean{refused}
 }
 
-// try makes one attempt; sent tells whether the request may have reached an agent.
+// try makes one attempt. sent tells whether the request may have reached an agent.
 func (c *Client) try(ctx context.Context, op string, body any) (response *Response, sent bool, err error) {
 	if c.conn == nil {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
@@ -108,7 +111,9 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 	if err != nil {
 		return nil, false, err
 	}
-	if err := Write(c.conn, Request{Version: cmp.Or(c.version, Version), Op: op, Timeout: timeout, Body: text}); err != nil {
+	if err := Write(c.conn, Request{
+		Version: cmp.Or(c.version, Version), Op: op, Timeout: timeout, Body: text,
+	}); err != nil {
 		return nil, !errors.Is(err, ErrTooLarge), err
 	}
 	response = &Response{}

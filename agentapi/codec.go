@@ -14,8 +14,8 @@ import (
 type Request struct {
 	Version int    `json:"version"`
 	Op      string `json:"op"`
-	// Timeout is how long the plugin will wait for the answer, in milliseconds. The agent ends a little earlier, so
-	// that its error says what was waited for.
+	// Timeout is how long the plugin will wait for the answer, in milliseconds. The agent ends the request a little
+	// earlier, so that its error names the step that did not finish.
 	Timeout int64           `json:"timeout,omitempty"`
 	Body    json.RawMessage `json:"body"`
 }
@@ -25,16 +25,16 @@ type Response struct {
 	Version int             `json:"version"`
 	Error   *Error          `json:"error,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
-	// Garbage are some of the stale sandboxes that have something only the plugin can delete.
+	// Garbage are some of the stale sandboxes with something that only the plugin can delete.
 	Garbage []Garbage `json:"dead,omitempty"`
 }
 
-// Error is an error with its CNI code, on its way to the plugin.
+// Error is an error with its CNI code, in a message to the plugin.
 type Error struct {
 	Code    uint   `json:"code"`
 	Msg     string `json:"msg"`
 	Details string `json:"details,omitempty"`
-	// Clean: the request left nothing behind, there is nothing to release.
+	// Clean: the request created nothing, so there is nothing to release.
 	Clean bool `json:"clean,omitempty"`
 }
 
@@ -69,7 +69,7 @@ func (r *Reader) Read(into any) error {
 	return nil
 }
 
-// Write writes one message with one write. A message over the bound is an ErrTooLarge, and nothing is written.
+// Write writes one message with one write. A message that is too large is an ErrTooLarge; then nothing is written.
 func Write(w io.Writer, message any) error {
 	line, err := json.Marshal(message)
 	if err != nil {
@@ -87,12 +87,13 @@ func CheckVersion(version int) error {
 	if version == Version || version == Version-1 && version > 0 {
 		return nil
 	}
-	return conf.Errorf(conf.CodeTryAgain, "plugin and agent are more than one version apart: finish the upgrade of this node",
+	return conf.Errorf(conf.CodeTryAgain,
+		"plugin and agent are more than one version apart: finish the upgrade of this node",
 		"protocol version %d is not understood, only %d", version, Version)
 }
 
-// AnswerVersion is the version of the answer to a request: that of the request if we understand it, because the peer
-// may be older, otherwise ours, from which the peer learns that it has to use an older version.
+// AnswerVersion is the version of the answer to a request. It is the version of the request if we understand that
+// version, because the peer may be older. Otherwise it is our own version: it tells the peer to use an older version.
 func AnswerVersion(request int) int {
 	if CheckVersion(request) == nil {
 		return request
@@ -106,16 +107,17 @@ func NewError(err error) *Error {
 	return &Error{Code: code, Msg: msg, Details: details}
 }
 
-// ErrClean is in an error of the agent that says that nothing was left behind.
+// ErrClean marks the error of a request that created nothing.
 var ErrClean = errors.New("nothing was made")
 
-// clean marks an error with ErrClean and leaves its text alone.
+// clean marks an error with ErrClean and does not change its text.
 type clean struct{ error }
 
 func (c clean) Unwrap() []error { return []error{c.error, ErrClean} }
 
-// Err turns the message back into an error; nil into nil. repeated says that the request was sent before, to an
-// agent that went away over it: then this answer says nothing of what that one left.
+// Err turns the message back into an error; nil stays nil. repeated says that an earlier attempt sent the request to
+// an agent that ended before its answer. Err then ignores Clean: the answer does not say what the earlier attempt
+// created.
 func (e *Error) Err(repeated bool) error {
 	if e == nil {
 		return nil

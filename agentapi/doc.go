@@ -1,3 +1,3 @@
-// Package agentapi owns the protocol between plugin and agent: the messages, their codec and the plugin's client.
-// It may use only the standard library and the CNI types, because the plugin links it.
+// Package agentapi owns the protocol between plugin and agent: the messages, their codec and the plugin's client. It
+// may import only the standard library, the CNI types and package conf, because the plugin links it.
 package agentapi

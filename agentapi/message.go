@@ -18,7 +18,7 @@ import (
 // has a version.
 const Version = 1
 
-// The operations that a plugin asks its agent for.
+// The operations that a plugin requests from its agent.
 const (
 	OpPlan       = "plan"    // PlanRequest → Plan: writes the ports in NB
 	OpBind       = "bind"    // BindRequest → nothing: adds the OVS ports, waits for the flows, writes the status
@@ -27,28 +27,28 @@ const (
 	OpStatus     = "status"  // StatusRequest → nothing: tells whether an ADD could be served now
 	OpFailedDELs = "left"    // FailedDELsRequest → FailedDELs: lists failed DELs for an operator
 	OpGC         = "gc"      // GCRequest → GCResult: lists stale sandboxes for an operator, or deletes what they have
-	OpForget     = "forget"  // ForgetRequest → FailedDEL: has the delegates of a sandbox forgotten; of all sandboxes: → FailedDELs
+	OpForget     = "forget"  // ForgetRequest → FailedDEL, with All → FailedDELs: has delegates forgotten
 )
 
-// Sandbox identifies the sandbox of a CNI call. Every message has all of it, so that an agent that was restarted in
-// between can serve the message.
+// Sandbox identifies the sandbox of a CNI call. Every message has all fields, so that an agent that was restarted
+// between two messages can serve the second one.
 type Sandbox struct {
 	ContainerID string `json:"containerID"`
-	Interface   string `json:"interface"` // the primary one, CNI_IFNAME
-	Conflist    string `json:"conflist"`  // its name
+	Interface   string `json:"interface"` // the primary interface, CNI_IFNAME
+	Conflist    string `json:"conflist"`  // the name of the conflist
 	Namespace   string `json:"namespace"`
 	Pod         string `json:"pod"`
 	UID         string `json:"uid,omitempty"` // empty if the runtime does not pass it
 }
 
-// ID names the sandbox's attachment in files: a container ID has no "@" (CNI specification, section 2).
+// ID is the name of the sandbox in file names. A container ID contains no "@" (CNI specification, section 2).
 func (s *Sandbox) ID() string { return s.ContainerID + "@" + s.Interface }
 
 // PlanRequest asks for a plan.
 type PlanRequest struct {
 	Sandbox
-	// Annotations are the pod's annotations for us, as they were when the sandbox was made. nil: the runtime does
-	// not pass them, and the agent reads them.
+	// Annotations are the pod's annotations for us, as they were when the sandbox was created. nil: the runtime does not
+	// pass them, so the agent reads them.
 	Annotations map[string]string `json:"annotations"`
 	// AllowedDelegates are the plugins that the node's conflist allows us to run. nil: an older plugin sent the
 	// request.
@@ -63,28 +63,28 @@ type PlanRequest struct {
 }
 
 // Draining is the error for a pod with networks on a node from which ovn-multinet is being uninstalled. The plugin
-// returns it if it knows the annotations, otherwise the agent.
+// returns it if it knows the annotations. Otherwise the agent returns it.
 func Draining() error {
 	return conf.Errorf(conf.CodeTryAgain, "let the pod run on another node, or remove its annotation",
 		"ovn-multinet is being uninstalled from this node, which gives no networks any more")
 }
 
-// Plan is what the plugin has to make for one pod.
+// Plan is what the plugin has to create for one pod.
 type Plan struct {
 	Interfaces []Interface `json:"interfaces"`
-	// Delegates are attachments that other CNI plugins make, after the interfaces and in this order.
+	// Delegates are the attachments that other CNI plugins make. They run in this order, after the interfaces exist.
 	Delegates []Delegate `json:"delegates,omitempty"`
-	// Default moves the pod's default routes; nil: they stay.
+	// Default moves the pod's default routes; nil: they stay on the primary interface.
 	Default *Default `json:"default,omitempty"`
-	// Routes are made when all interfaces exist.
+	// Routes are added when all interfaces exist.
 	Routes []Route `json:"routes,omitempty"`
 	// ChecksumOff: the integration bridge has a userspace datapath, which does not complete the checksums of packets.
 	ChecksumOff bool `json:"checksumOff,omitempty"`
-	// apart: see Apart.
+	// apart is set by Apart.
 	apart bool
 }
 
-// Interface is one interface on an OVN network, and the port behind it.
+// Interface is one interface on an OVN network, with its port.
 type Interface struct {
 	Name      string         `json:"name"`
 	Network   string         `json:"network"`
@@ -93,23 +93,23 @@ type Interface struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	Routes    []conf.Route   `json:"routes,omitempty"`
 	Port      Port           `json:"port"`
-	Position  int            `json:"position"` // in the pod's annotation
+	Position  int            `json:"position"` // the index of the attachment in the pod's annotation
 }
 
 // Delegate is one attachment that other CNI plugins make.
 type Delegate struct {
-	Name    string `json:"name"` // of the interface
+	Name    string `json:"name"` // the name of the interface
 	Network string `json:"network"`
 	// Conflist is the configuration list.
 	Conflist json.RawMessage `json:"conflist"`
-	// Shares is the place of an earlier delegate with the same Conflist. Only the encoded form has it.
+	// Shares is the index of an earlier delegate with the same Conflist. Only the encoded form has it.
 	Shares *int `json:"shares,omitempty"`
 	// Capabilities go into runtimeConfig, Args into CNI_ARGS.
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 	Args         [][2]string                `json:"args,omitempty"`
-	// Device is the pod's device for this attachment, nil: none.
+	// Device is the pod's device for this attachment; nil: there is none.
 	Device *Device `json:"device,omitempty"`
-	// Position is the attachment's in the pod's annotation.
+	// Position is the index of the attachment in the pod's annotation.
 	Position int `json:"position"`
 	// Warning is a warning for the pod's owner.
 	Warning string `json:"warning,omitempty"`
@@ -119,15 +119,15 @@ type Delegate struct {
 type Device struct {
 	Resource string `json:"resource"`
 	ID       string `json:"id"`
-	// Info is the device information that the device plugin wrote, nil: none.
+	// Info is the device information that the device plugin wrote; nil: there is none.
 	Info json.RawMessage `json:"info,omitempty"`
 }
 
 // Default says which attachment gets the pod's default routes instead of the primary network.
 type Default struct {
 	Interface string `json:"interface"`
-	// Gateways has at most one gateway of each family. Empty: the gateways of the default routes that the attachment's
-	// own plugins make.
+	// Gateways has at most one gateway of each family. If it is empty, the gateways are those of the default routes that
+	// the attachment's own plugins make.
 	Gateways []netip.Addr `json:"gateways,omitempty"`
 	// Keep are destinations that stay reachable by the primary network's gateway.
 	Keep []netip.Prefix `json:"keep,omitempty"`
@@ -139,7 +139,7 @@ type Route struct {
 	Interface string `json:"interface"`
 }
 
-// Port is the key of a port's row and those of its claims.
+// Port names the row of a port and the rows of its claims.
 type Port struct {
 	Name   string   `json:"name"`
 	UUID   string   `json:"uuid"`
@@ -149,43 +149,44 @@ type Port struct {
 // BindRequest asks the agent to add the OVS ports of a plan.
 type BindRequest struct {
 	Sandbox
-	Plan    Plan            `json:"plan"`    // an Outline
+	Plan    Plan            `json:"plan"`    // the plan's Outline
 	Primary json.RawMessage `json:"primary"` // the primary network's CNI result, for the network-status
-	// Results are the delegates' CNI results, in their order.
+	// Results are the CNI results of the delegates, in the order of the delegates.
 	Results []json.RawMessage `json:"results,omitempty"`
-	// Devices are the device information of the delegates, null: none.
+	// Devices are the device information of each delegate; null: the delegate has none.
 	Devices []json.RawMessage `json:"devices,omitempty"`
 }
 
-// Release says which ports a sandbox had. It is a message, and a file in release/ for an agent that does not answer
-// now. Nothing in it can be executed.
+// Release names the ports of a sandbox that the agent has to release. It is a message, and also the content of a file
+// in release/, for an agent that does not answer now. It contains nothing that could be executed.
 type Release struct {
 	Version int `json:"version"`
 	Sandbox
-	// Planned tells whether Ports has all ports. If not, the ADD ended before it received its plan, and the agent
-	// looks for the ports by their owner.
+	// Planned tells whether Ports has all ports. If it does not, the ADD ended before it received its plan, and the
+	// agent finds the ports by their owner.
 	Planned bool   `json:"planned"`
 	Ports   []Port `json:"ports,omitempty"`
-	// Abandoned are delegates that the plugin abandoned without a successful DEL, with the reason. The agent logs them.
-	// Only the message has them, not the file.
+	// Abandoned are the delegates that the plugin abandoned without a successful DEL, each with the reason. The agent
+	// logs them. Only the message has them; the file does not.
 	Abandoned []string `json:"dropped,omitempty"`
 }
 
-// ReleaseDir is the folder below the state folder that holds these files.
+// ReleaseDir is the folder of the files of pending releases, below the state folder.
 const ReleaseDir = "release"
 
-// Released is the answer: whether everything is released now, or will be when the databases answer again.
+// Released is the answer to a Release. Done tells whether everything is released now. If not, the agent releases the
+// rest when the databases answer again.
 type Released struct {
 	Done bool `json:"done"`
 }
 
-// CheckRequest asks whether ports and OVS ports are as planned.
+// CheckRequest asks whether the ports and OVS ports are as the plan says.
 type CheckRequest struct {
 	Sandbox
 	Plan Plan `json:"plan"`
 }
 
-// FailedDELsRequest asks for the failed DELs of the node. It is for no sandbox.
+// FailedDELsRequest asks for the failed DELs of the node. It names no sandbox.
 type FailedDELsRequest struct{ Sandbox }
 
 // FailedDELs are the failed DELs of the node.
@@ -193,14 +194,14 @@ type FailedDELs struct {
 	Attachments []FailedDEL `json:"attachments"`
 }
 
-// FailedDEL is a journal entry with delegates whose DEL failed. Later calls try them again. Until then, their
-// devices stay allocated.
+// FailedDEL is a journal entry with delegates whose DEL failed. Later calls of the plugin try these DELs again. Until
+// a DEL succeeds, the device of its delegate stays allocated.
 type FailedDEL struct {
 	Sandbox
 	Delegates      []FailedDelegate `json:"delegates"`
 	FailedAttempts int              `json:"complaints"`
 	LastError      string           `json:"complaint"`
-	Since          time.Time        `json:"since"` // of the last attempt
+	Since          time.Time        `json:"since"` // the time of the last attempt
 	Forgotten      bool             `json:"forgotten,omitempty"`
 }
 
@@ -211,8 +212,8 @@ type FailedDelegate struct {
 	Device    string `json:"device,omitempty"`
 }
 
-// GCRequest asks for the stale sandboxes of the node, and without DryRun has the agent delete what they have. It is
-// for no sandbox.
+// GCRequest asks for the stale sandboxes of the node. Without DryRun, the agent also deletes what they have. The
+// request names no sandbox.
 type GCRequest struct {
 	Sandbox
 	DryRun bool `json:"dryRun"`
@@ -223,40 +224,40 @@ type GCResult struct {
 	Sandboxes []StaleSandbox `json:"containers"`
 }
 
-// StaleSandbox is what the node still has of a stale sandbox.
+// StaleSandbox is a stale sandbox and what the node still has of it.
 type StaleSandbox struct {
 	Sandbox
 	Why string `json:"why"`
-	// Ports are in NB, HostVeths in Open vSwitch. Journal tells whether the journal has an entry, Delegates are its
-	// delegates as "interface on network".
+	// Ports are in NB, HostVeths are in Open vSwitch. Journal tells whether the journal has an entry. Delegates are the
+	// delegates of the entry, as "interface on network".
 	Ports     []string `json:"ports,omitempty"`
 	HostVeths []string `json:"hostEnds,omitempty"`
 	Journal   bool     `json:"journal,omitempty"`
 	Delegates []string `json:"delegates,omitempty"`
-	// Collected: ports and OVS ports are deleted now. If not, a later reconcile pass deletes them.
+	// Collected: the ports and OVS ports are deleted. If not, a later reconcile pass deletes them.
 	Collected bool `json:"taken,omitempty"`
 }
 
-// Garbage is what a stale sandbox left for the plugin to delete: its journal entry with the delegates, or, if the
-// journal has lost the entry, its host-side veths.
+// Garbage is what the plugin has to delete for a stale sandbox: the journal entry with its delegates, or, if the
+// journal has lost the entry, the host-side veths.
 type Garbage struct {
 	Sandbox
 	HostVeths []string `json:"hostEnds,omitempty"`
 }
 
-// ForgetRequest has the plugin forget the delegates of a sandbox with a failed DEL. The container ID may be the
-// beginning of one, the interface may be empty. With All, it is for every such sandbox, or for every one of the
-// namespace if there is one; the answer is FailedDELs.
+// ForgetRequest tells the plugin to forget the delegates of a sandbox with a failed DEL. The container ID may be
+// shortened to its first characters, and the interface may be empty. With All, the request is for every such sandbox,
+// or, if it names a namespace, for every such sandbox of this namespace. The answer to All is FailedDELs.
 type ForgetRequest struct {
 	Sandbox
 	All bool `json:"all,omitempty"`
 }
 
-// StatusRequest asks whether an ADD could be served now; its sandbox has a conflist alone.
+// StatusRequest asks whether an ADD could be served now. Its Sandbox has only a conflist.
 type StatusRequest struct{ Sandbox }
 
 // Check tells whether the plugin may carry out a plan. The plugin does not trust the agent with names that reach the
-// kernel. primary is the interface that the pod already has.
+// kernel. primary is the pod's primary interface, which exists already.
 func (p *Plan) Check(primary string) error {
 	seen := map[string]bool{primary: true, "lo": true}
 	take := func(name string) error {
@@ -287,7 +288,7 @@ func (p *Plan) Check(primary string) error {
 	return p.checkRoutes(seen)
 }
 
-// checkRoutes tells whether routes are well formed and use interfaces of the plan.
+// checkRoutes checks that the routes are well formed and use interfaces of the plan.
 func (p *Plan) checkRoutes(interfaces map[string]bool) error {
 	for _, r := range p.Routes {
 		if !interfaces[r.Interface] || !validRoute(r.Route) {
@@ -314,7 +315,8 @@ func (p *Plan) checkRoutes(interfaces map[string]bool) error {
 }
 
 func validRoute(r conf.Route) bool {
-	return r.Dst.IsValid() && r.GW.IsValid() && r.Dst.Addr().BitLen() == r.GW.BitLen() && !r.Dst.Addr().Is4In6() && !r.GW.Is4In6() && r.GW.Zone() == ""
+	return r.Dst.IsValid() && r.GW.IsValid() && r.Dst.Addr().BitLen() == r.GW.BitLen() && !r.Dst.Addr().Is4In6() &&
+		!r.GW.Is4In6() && r.GW.Zone() == ""
 }
 
 func (n *Interface) check() error {
@@ -337,15 +339,16 @@ func (n *Interface) check() error {
 	return nil
 }
 
-// HostVethPrefix begins the name of every host-side veth.
+// HostVethPrefix is the beginning of the name of every host-side veth.
 const HostVethPrefix = "mn"
 
-// HostVeth is the name of the host-side veth of a pod's interface: a hash, because the kernel allows 15 characters.
+// HostVeth is the name of the host-side veth of a pod's interface. It is a hash, because the kernel allows only 15
+// characters.
 func HostVeth(containerID, ifName string) string {
 	sum := sha256.Sum256([]byte(containerID + "/" + ifName))
 	return HostVethPrefix + hex.EncodeToString(sum[:6])
 }
 
-// ReadyMarker is the file that the agent makes beside its socket when it is ready for the first time since boot. The
-// folder is on a tmpfs.
+// ReadyMarker is the file that the agent creates next to its socket when it is ready for the first time since boot.
+// The folder is on a tmpfs, so the file does not survive a boot.
 func ReadyMarker(socket string) string { return filepath.Join(filepath.Dir(socket), "ready") }

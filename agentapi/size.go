@@ -10,26 +10,27 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// maxMessage bounds a message, in bytes: 64 interfaces with all their addresses are far below it.
+// maxMessage is the largest size of a message, in bytes. 64 interfaces with all their addresses need far less.
 const maxMessage = 4 << 20
 
-// MaxPlan bounds a plan before its ports are written, in bytes of JSON. It leaves the ports and what is around a
-// plan in a message room.
+// MaxPlan is the largest size of a plan before its ports are written, in bytes of JSON. The rest of a message is for
+// the ports and for the other fields.
 const MaxPlan = 3 << 20
 
-// MaxResults bounds what the delegates of a pod report together, in bytes: network-status is made of it, and
-// Kubernetes takes 256 kB of annotations.
+// MaxResults is the largest size of all results of a pod's delegates together, in bytes. The network-status is made
+// of these results, and Kubernetes accepts 256 kB of annotations.
 const MaxResults = 256 << 10
 
-// ErrTooLarge says that a message is over its bound.
+// ErrTooLarge says that a message is too large.
 var ErrTooLarge = errors.New("a message over its bound")
 
-// tooLarge is ErrTooLarge with a text of its own.
+// tooLarge is an ErrTooLarge with its own text.
 type tooLarge struct{ error }
 
 func (t tooLarge) Unwrap() error { return ErrTooLarge }
 
-// errLongMessage refuses a message that the caller has not sent yet, or has only read a part of.
+// errLongMessage is the error of a message that is too large. size is 0 if the caller has read only a part of the
+// message.
 func errLongMessage(size int) error {
 	if size == 0 {
 		return tooLarge{fmt.Errorf("message of more than %d bytes", maxMessage)}
@@ -37,11 +38,11 @@ func errLongMessage(size int) error {
 	return tooLarge{fmt.Errorf("message: %w", conf.TooLarge(size, maxMessage))}
 }
 
-// planJSON is a Plan in its form on the wire and in the journal.
+// planJSON is the form of a Plan in messages and in the journal.
 type planJSON Plan
 
-// MarshalJSON writes a conflist that several delegates have once: the others name the first one by its place. Where
-// no two are alike, and in the form of Apart, it is the form that older programs read.
+// MarshalJSON writes a conflist once if several delegates have the same one: the later delegates have the index of
+// the first one instead. If all conflists differ, or after Apart, the text has the form that older programs read.
 func (p Plan) MarshalJSON() ([]byte, error) {
 	if p.apart {
 		return json.Marshal(planJSON(p))
@@ -56,18 +57,19 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wire)
 }
 
-// firstOf is the place of the first delegate that has the same conflist as the i-th. An absent conflist, which JSON
+// firstOf is the index of the first delegate that has the same conflist as delegate i. An absent conflist, which JSON
 // writes as null, is not shared.
 func firstOf(all []Delegate, i int) int {
 	if c := all[i].Conflist; len(c) == 0 || string(c) == "null" {
 		return i
 	}
 	return slices.IndexFunc(all[:i+1], func(d Delegate) bool {
-		return len(d.Conflist) == len(all[i].Conflist) && (&d.Conflist[0] == &all[i].Conflist[0] || bytes.Equal(d.Conflist, all[i].Conflist))
+		return len(d.Conflist) == len(all[i].Conflist) &&
+			(&d.Conflist[0] == &all[i].Conflist[0] || bytes.Equal(d.Conflist, all[i].Conflist))
 	})
 }
 
-// UnmarshalJSON reads either form. Delegates that share a conflist share its memory.
+// UnmarshalJSON reads both forms. Delegates that share a conflist share its memory.
 func (p *Plan) UnmarshalJSON(text []byte) error {
 	var wire planJSON
 	if err := json.Unmarshal(text, &wire); err != nil {
@@ -79,7 +81,8 @@ func (p *Plan) UnmarshalJSON(text []byte) error {
 			continue
 		}
 		if *d.Shares < 0 || *d.Shares >= i {
-			return fmt.Errorf("plan: interface %.15q shares the configuration of delegate %d, which does not come before it", d.Name, *d.Shares)
+			return fmt.Errorf("plan: interface %.15q shares the configuration of delegate %d, which does not come before it",
+				d.Name, *d.Shares)
 		}
 		d.Conflist, d.Shares = wire.Delegates[*d.Shares].Conflist, nil
 	}
@@ -87,10 +90,10 @@ func (p *Plan) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Apart has the plan written with every delegate's own conflist, for a plugin that knows no other form.
+// Apart makes MarshalJSON write every delegate's own conflist, for a plugin that cannot read the other form.
 func (p *Plan) Apart() { p.apart = true }
 
-// CheckSize refuses a plan that is over MaxPlan, in the form that it is sent in.
+// CheckSize refuses a plan that is larger than MaxPlan in the form in which it is sent.
 func (p *Plan) CheckSize() error {
 	together := *p
 	together.apart = false
@@ -100,18 +103,19 @@ func (p *Plan) CheckSize() error {
 	}
 	size := len(text)
 	for i := range p.Delegates {
-		if p.apart && firstOf(p.Delegates, i) < i { // counted without being made
+		if p.apart && firstOf(p.Delegates, i) < i { // count the copy without making it
 			size += len(p.Delegates[i].Conflist)
 		}
 	}
 	if size <= MaxPlan {
 		return nil
 	}
-	return conf.Errorf(conf.CodeInvalidConfig, "name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
+	return conf.Errorf(conf.CodeInvalidConfig,
+		"name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
 		"the plan for the pod's networks: %w", conf.TooLarge(size, MaxPlan))
 }
 
-// Outline is the plan without what configures its delegates.
+// Outline is the plan without the configurations and the device information of its delegates.
 func (p *Plan) Outline() *Plan {
 	outline := *p
 	outline.Delegates = slices.Clone(p.Delegates)

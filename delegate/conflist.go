@@ -24,14 +24,14 @@ type conflist struct {
 	programs []*delegateconf.Programs
 }
 
-// stubKey is the key of a stub with the place of the plugin in the list.
+// stubKey is the key of a stub that has the index of the plugin in the list.
 const stubKey = "ovn-multinet/plugin"
 
-// correctNAD is the details text of a refused configuration.
+// correctNAD is the details text of the error for a refused configuration.
 const correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 
-// readConflist reads what the agent made of a NetworkAttachmentDefinition. Refuse ambiguous keys and keys that only
-// the runtime may set. The agent checks this too, but an older agent may not.
+// readConflist reads the conflist that the agent made from a NetworkAttachmentDefinition. It refuses ambiguous keys
+// and keys that only the runtime may set. The agent refuses them too, but an older agent may not.
 func readConflist(d *agentapi.Delegate) (*conflist, error) {
 	var text struct {
 		Name         string                       `json:"name"`
@@ -50,7 +50,8 @@ func readConflist(d *agentapi.Delegate) (*conflist, error) {
 		return nil, invalid(err)
 	}
 	c := &conflist{plugins: text.Plugins, stubs: &libcni.NetworkConfigList{
-		Name: text.Name, CNIVersion: text.CNIVersion, DisableCheck: text.DisableCheck, DisableGC: text.DisableGC, Bytes: d.Conflist,
+		Name: text.Name, CNIVersion: text.CNIVersion, DisableCheck: text.DisableCheck, DisableGC: text.DisableGC,
+		Bytes: d.Conflist,
 	}}
 	for i, p := range text.Plugins {
 		if err := c.addStub(i, p); err != nil {
@@ -111,7 +112,7 @@ func (c *conflist) holdsOnlyNetns() bool {
 
 // request is the configuration that a plugin of the list gets (CNI specification, section 4, "Deriving request
 // configuration from plugin configuration"): the plugin's own keys without capabilities, which are for the runtime,
-// and the keys that libcni put into the stub. prev, if not nil, replaces the result from libcni's cache.
+// and the keys that libcni put into the stub. If prev is not nil, it replaces the result from libcni's cache.
 func (c *conflist) request(stub []byte, prev json.RawMessage) ([]byte, error) {
 	var from map[string]json.RawMessage
 	if err := json.Unmarshal(stub, &from); err != nil {

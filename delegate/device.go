@@ -35,7 +35,7 @@ func (c *conflist) prepareDevice(d *agentapi.Delegate, path string) error {
 	return deviceinfo.Prepare(path, info)
 }
 
-// readDevice returns the content of the file after the plugins ran, nil if there is no file.
+// readDevice returns the content of the file after the plugins have run; nil: there is no file.
 func (c *conflist) readDevice(d *agentapi.Delegate, path string) (json.RawMessage, error) {
 	if !c.hasDeviceFile(d) {
 		return nil, nil

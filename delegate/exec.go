@@ -20,12 +20,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
 )
 
-// executor runs delegates' programs for libcni: only programs that the operator allows, each in its own process group,
-// which ends with our process and at the deadline.
+// executor runs delegates' programs for libcni. It runs only programs that the operator allows, each in its own
+// process group, which ends with our process or at the deadline.
 type executor struct {
 	version.PluginDecoder
 	allowed *delegateconf.Allowed
-	// list is the configuration whose plugins run. prev is the result that they get instead of libcni's; nil: libcni's.
+	// list is the configuration whose plugins run. prev is the previous result that they get instead of the result from
+	// libcni's cache; nil: they get the result from the cache.
 	list *conflist
 	prev json.RawMessage
 	// note logs why a program ran without a control group.
@@ -33,10 +34,10 @@ type executor struct {
 }
 
 const (
-	// busyTries bounds the attempts to run a program that is being written.
+	// busyTries limits the attempts to run a program that another process is writing.
 	busyTries = 5
 	busyPause = 100 * time.Millisecond
-	// callTime bounds one call of a plugin, within the time of the whole operation.
+	// callTime limits one call of a plugin, within the time of the whole operation.
 	callTime = 30 * time.Second
 )
 
@@ -68,13 +69,14 @@ func (e *executor) find(p *delegateconf.Programs, paths []string) error {
 func installed(plugin string, paths []string) (string, error) {
 	path, err := invoke.FindInPath(plugin, paths)
 	if err != nil {
-		return "", conf.Errorf(conf.CodeDelegateFailed, "install the plugin on this node, in the runtime's folder of CNI plugins",
+		return "", conf.Errorf(conf.CodeDelegateFailed,
+			"install the plugin on this node, in the runtime's folder of CNI plugins",
 			"delegate %s: %w", plugin, err)
 	}
 	return path, nil
 }
 
-// ExecPlugin runs a binary with the configuration on its standard input.
+// ExecPlugin runs a program with the configuration on its standard input.
 func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	stdin, err := e.list.request(stdin, e.prev)
 	if err != nil {
@@ -107,13 +109,16 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 			return nil, conf.Errorf(conf.CodeDelegateFailed, "a CNI result is a few kB of JSON",
 				"delegate %s: it printed more than %d bytes", name, cniexec.MaxOutput)
 		case errors.Is(err, cniexec.ErrNoGroup):
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "make the node's control groups below /sys/fs/cgroup writable for the container runtime",
+			return nil, conf.Errorf(conf.CodeDelegateFailed,
+				"make the node's control groups below /sys/fs/cgroup writable for the container runtime",
 				"delegate %s: %w", name, err)
 		case err != nil && out == nil:
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "check whether the node has run out of processes, open files or memory",
+			return nil, conf.Errorf(conf.CodeDelegateFailed,
+				"check whether the node has run out of processes, open files or memory",
 				"delegate %s: %w", name, err)
 		case err != nil && out.Limit != "":
-			return nil, conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault",
+			return nil, conf.Errorf(conf.CodeDelegateFailed,
+				"the plugin or its configuration in the NetworkAttachmentDefinition is at fault",
 				"delegate %s: it reached the limit of %s", name, out.Limit)
 		case err != nil:
 			return nil, ownError(name, err, out.Stdout, out.Stderr)
@@ -122,8 +127,8 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	}
 }
 
-// deletes tells whether a plugin is called to delete something (CNI specification, section 2). Such a call also runs
-// without a control group.
+// deletes tells whether a plugin is called to delete something (CNI specification, section 2). Such a call runs even
+// if the node cannot make a control group for it.
 func deletes(environ []string) bool {
 	return slices.Contains(environ, "CNI_COMMAND=DEL") || slices.Contains(environ, "CNI_COMMAND=GC")
 }

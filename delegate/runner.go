@@ -22,7 +22,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/wiring"
 )
 
-// Runner runs the plugins of delegates for one call of ours.
+// Runner runs the plugins of delegates for one CNI call.
 type Runner struct {
 	cni       *libcni.CNIConfig
 	exec      *executor
@@ -35,22 +35,24 @@ type Runner struct {
 // Note writes a line about a sandbox into the plugin's log.
 type Note func(s *agentapi.Sandbox, message string, args ...any)
 
-// NewRunner returns the runner of a call for a sandbox. path is CNI_PATH, deviceDir the folder of CNI plugins' device
-// information.
+// NewRunner returns the runner for a CNI call of a sandbox. path is CNI_PATH. deviceDir is the folder with the device
+// information of CNI plugins.
 func NewRunner(c *conf.Plugin, s *agentapi.Sandbox, path, deviceDir string, note Note) *Runner {
 	state := journal.Dir(c.StateDir)
-	e := &executor{allowed: &delegateconf.Allowed{Delegates: c.AllowedDelegates, IPAM: c.AllowedIPAM}, note: func(why error) {
-		note(s, "ran a network's plugin without the limits of all its processes together", "err", why)
-	}}
+	e := &executor{
+		allowed: &delegateconf.Allowed{Delegates: c.AllowedDelegates, IPAM: c.AllowedIPAM},
+		note: func(why error) {
+			note(s, "ran a network's plugin without the limits of all its processes together", "err", why)
+		},
+	}
 	return &Runner{
 		cni:  libcni.NewCNIConfigWithCacheDir(filepath.SplitList(path), state.Results(), e),
 		exec: e, journal: state, deviceDir: deviceDir, conflist: c.Name, note: note,
 	}
 }
 
-// CheckPlan tells whether all programs of a plan's delegates are allowed and installed: the plugins of each list,
-// and the IPAM plugins that those run. The agent has compared the plan with the same lists; the conflist of this
-// node decides.
+// CheckPlan tells whether all programs of a plan's delegates are allowed and installed: the plugins of each list, and
+// the IPAM plugins that they run. The agent has checked the plan too, but the conflist of this node decides.
 func (r *Runner) CheckPlan(p *agentapi.Plan) error {
 	for i := range p.Delegates {
 		list, err := readConflist(&p.Delegates[i])
@@ -73,15 +75,17 @@ func named(d *agentapi.Delegate, err error) error {
 	return fmt.Errorf("interface %s: network %s: %w", d.Name, d.Network, err)
 }
 
-// runtime is what the plugins of a delegate get: the same at DEL as at ADD, except for a namespace that is gone (CNI
-// specification, section 2, DEL). No plugin gets the namespace of the node: it would delete the node's interfaces.
+// runtime returns the parameters for the plugins of a delegate. A DEL gets the same ones as the ADD, except for a
+// network namespace that is gone (CNI specification, section 2, DEL). No plugin gets the namespace of the node: the
+// plugin would delete the node's interfaces.
 func (r *Runner) runtime(e *journal.Entry, p *agentapi.Delegate) *libcni.RuntimeConf {
-	rt := &libcni.RuntimeConf{ContainerID: e.Sandbox.ContainerID, NetNS: e.NetNS, IfName: p.Name, CapabilityArgs: map[string]any{}}
+	rt := &libcni.RuntimeConf{ContainerID: e.Sandbox.ContainerID, NetNS: e.NetNS, IfName: p.Name,
+		CapabilityArgs: map[string]any{}}
 	if !exists(rt.NetNS) || wiring.IsNodeNetns(rt.NetNS) {
 		rt.NetNS = ""
 	}
-	// Some plugins refuse keys that they do not know, and the keys of the runtime's pod are such (CNI's conventions,
-	// "CNI_ARGS").
+	// Some plugins refuse keys that they do not know. The runtime's keys for the pod may be unknown to them (CNI's
+	// conventions, "CNI_ARGS").
 	rt.Args = append(rt.Args, [2]string{ignoreUnknown, "1"})
 	for pair := range strings.SplitSeq(e.Args, ";") {
 		if key, value, ok := strings.Cut(pair, "="); ok && key != ignoreUnknown {
@@ -100,16 +104,17 @@ func (r *Runner) runtime(e *journal.Entry, p *agentapi.Delegate) *libcni.Runtime
 	return rt
 }
 
-// ignoreUnknown is the key of CNI_ARGS by which a plugin ignores keys that it does not know.
+// ignoreUnknown is the key of CNI_ARGS that makes a plugin ignore keys that it does not know.
 const ignoreUnknown = "IgnoreUnknown"
 
-// uses has the executor run the plugins of a list, with prev as their previous result.
+// uses sets the list whose plugins the executor runs, and their previous result. It returns the stubs for libcni.
 func (r *Runner) uses(list *conflist, prev json.RawMessage) *libcni.NetworkConfigList {
 	r.exec.list, r.exec.prev = list, prev
 	return list.stubs
 }
 
-// Add runs the ADDs of a plan's delegates in their order. Each is in the journal before it is begun.
+// Add runs the ADDs of a plan's delegates in their order. It writes each delegate into the journal before the ADD
+// begins.
 func (r *Runner) Add(ctx context.Context, e *journal.Entry) error {
 	for i := range e.Plan.Delegates {
 		p := &e.Plan.Delegates[i]
@@ -146,7 +151,8 @@ func (r *Runner) Add(ctx context.Context, e *journal.Entry) error {
 	return nil
 }
 
-// checkResults bounds what the delegates report together: the journal and the agent hold all of it.
+// checkResults limits the size of all results of the delegates together, because the journal and the agent store all
+// of them.
 func checkResults(e *journal.Entry) error {
 	size := 0
 	for i := range e.Results {
@@ -159,17 +165,18 @@ func checkResults(e *journal.Entry) error {
 		"the results of the pod's networks up to this one: %w", conf.TooLarge(size, agentapi.MaxResults))
 }
 
-// delegateError gives a code to libcni's own errors.
+// delegateError gives a CNI code to libcni's own errors.
 func delegateError(err error) error {
 	if _, ok := errors.AsType[*conf.Error](err); ok {
 		return err
 	}
-	return conf.Errorf(conf.CodeDelegateFailed, "the plugin or its configuration in the NetworkAttachmentDefinition is at fault", "%w", err)
+	return conf.Errorf(conf.CodeDelegateFailed,
+		"the plugin or its configuration in the NetworkAttachmentDefinition is at fault", "%w", err)
 }
 
 // Del runs the DELs of the delegates whose ADD was begun, the last one first. A failed DEL does not stop the others
-// (multi-net-spec 1.3, section 7.2). Del returns the places of the delegates whose DEL failed, and tells of the
-// delegates that it abandoned.
+// (multi-net-spec 1.3, section 7.2). Del returns the indexes of the delegates whose DEL failed, and the reasons for
+// the delegates that it abandoned.
 func (r *Runner) Del(ctx context.Context, e *journal.Entry) (failed []int, abandoned []string, err error) {
 	var errs []error
 	begun := e.BegunDelegates()
@@ -186,10 +193,12 @@ func (r *Runner) Del(ctx context.Context, e *journal.Entry) (failed []int, aband
 			err = r.cni.DelNetworkList(ctx, r.uses(list, nil), rt)
 		}
 		if holder != "" {
-			abandoned = append(abandoned, r.abandon(e, p, list, fmt.Errorf("its entry is damaged, and container %.12s has its device by now", holder)))
+			abandoned = append(abandoned, r.abandon(e, p, list,
+				fmt.Errorf("its entry is damaged, and container %.12s has its device by now", holder)))
 		}
 		if err != nil && list != nil && wiring.NetnsGone(e.NetNS) && list.holdsOnlyNetns() {
-			abandoned = append(abandoned, r.abandon(e, p, list, fmt.Errorf("its network namespace is gone, and it holds nothing outside: %w", err)))
+			abandoned = append(abandoned, r.abandon(e, p, list,
+				fmt.Errorf("its network namespace is gone, and it holds nothing outside: %w", err)))
 			err = nil
 		}
 		if err == nil {
@@ -205,8 +214,8 @@ func (r *Runner) Del(ctx context.Context, e *journal.Entry) (failed []int, aband
 	return failed, abandoned, errors.Join(errs...)
 }
 
-// abandon deletes the result of an attachment without a successful DEL. It logs the reason, and returns it for the
-// agent's log.
+// abandon deletes the stored result of an attachment without a successful DEL. It logs the reason, and returns the
+// reason for the agent's log.
 func (r *Runner) abandon(e *journal.Entry, p *agentapi.Delegate, list *conflist, why error) string {
 	why = named(p, why)
 	r.note(&e.Sandbox, "abandoned a delegate", "err", why)
@@ -214,9 +223,9 @@ func (r *Runner) abandon(e *journal.Entry, p *agentapi.Delegate, list *conflist,
 	return oneLine(why.Error())
 }
 
-// holderOf returns the container that has the device of a list now, by the journal, "" if none has. The agent does
-// not know the devices of a damaged entry. It may have allocated this one to another container, which would lose
-// the device by the DEL.
+// holderOf returns the container that has the device of a list now, by the journal; "": no container has it. The
+// agent does not know the devices of a damaged entry, so the agent may have allocated the device to another
+// container. A DEL would remove the device from that container.
 func (r *Runner) holderOf(e *journal.Entry, list *conflist) (container string, err error) {
 	var id string
 	if len(list.plugins) == 0 || json.Unmarshal(list.plugins[0]["deviceID"], &id) != nil || id == "" {
@@ -240,7 +249,7 @@ func (r *Runner) holderOf(e *journal.Entry, list *conflist) (container string, e
 	return "", nil
 }
 
-// Forget deletes what is stored of the delegates whose ADD was begun, without a DEL: an operator says that no DEL
+// Forget deletes the stored data of the delegates whose ADD was begun, without a DEL: an operator says that no DEL
 // will ever succeed.
 func (r *Runner) Forget(e *journal.Entry) {
 	begun := e.BegunDelegates()
@@ -252,7 +261,7 @@ func (r *Runner) Forget(e *journal.Entry) {
 	}
 }
 
-// Check runs CHECK of every delegate whose configuration has a version with CHECK.
+// Check runs CHECK of every delegate whose CNI version has CHECK.
 func (r *Runner) Check(ctx context.Context, e *journal.Entry) error {
 	for i := range e.Plan.Delegates {
 		p := &e.Plan.Delegates[i]
@@ -265,7 +274,7 @@ func (r *Runner) Check(ctx context.Context, e *journal.Entry) error {
 		}
 		rt := r.runtime(e, p)
 		r.restore(list, rt, e.Result(i))
-		// The routes may differ from those that the plugins made.
+		// The routes may differ from the routes that the plugins made.
 		if err := r.cni.CheckNetworkList(ctx, r.uses(list, e.Result(i)), rt); err != nil {
 			return named(p, delegateError(err))
 		}
@@ -273,14 +282,15 @@ func (r *Runner) Check(ctx context.Context, e *journal.Entry) error {
 	return nil
 }
 
-// hasCheck: CHECK came with version 0.4.0.
+// hasCheck tells whether a CNI version has CHECK. 0.4.0 was the first one.
 func hasCheck(version string) bool {
-	return version != "" && !strings.HasPrefix(version, "0.1.") && !strings.HasPrefix(version, "0.2.") && !strings.HasPrefix(version, "0.3.")
+	return version != "" && !strings.HasPrefix(version, "0.1.") && !strings.HasPrefix(version, "0.2.") &&
+		!strings.HasPrefix(version, "0.3.")
 }
 
-// GC runs GC of the networks of this conflist's delegates: their plugins delete what belongs to no valid
-// attachment. gone tells which entries are not valid. Attachments of all other entries are valid, because other
-// conflists may have the same networks.
+// GC runs GC of the networks of this conflist's delegates: their plugins delete what belongs to no valid attachment.
+// gone tells which entries are not valid. The attachments of all other entries are valid, because other conflists may
+// have the same networks.
 func (r *Runner) GC(ctx context.Context, entries []*journal.Entry, gone func(*journal.Entry) bool) error {
 	lists := map[string]*conflist{}
 	attachments := map[string][]types.GCAttachment{}
@@ -302,7 +312,8 @@ func (r *Runner) GC(ctx context.Context, entries []*journal.Entry, gone func(*jo
 			}
 			if !gone(e) {
 				name := list.stubs.Name
-				attachments[name] = append(attachments[name], types.GCAttachment{ContainerID: e.Sandbox.ContainerID, IfName: p.Name})
+				attachments[name] = append(attachments[name],
+					types.GCAttachment{ContainerID: e.Sandbox.ContainerID, IfName: p.Name})
 			}
 		}
 	}
@@ -317,15 +328,15 @@ func (r *Runner) GC(ctx context.Context, entries []*journal.Entry, gone func(*jo
 }
 
 // withoutCache is libcni with a folder of results that does not exist. libcni's GC begins with a DEL of all results
-// of the CNI name that are not in the list of valid attachments. It uses the configuration of the GC, which may be
-// another NAD's. The DELs by the journal, each with its own configuration, have run already.
+// of the CNI name that are not in the list of valid attachments. These DELs would get the configuration of the GC,
+// which may belong to another NAD. The DELs by the journal, each with its own configuration, have already run.
 func (r *Runner) withoutCache() *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(r.cni.Path, filepath.Join(r.journal.Results(), "none"), r.exec)
 }
 
 // restore writes the result of an ADD into libcni's cache if the cache has lost it: libcni does not write files
-// atomically. Without prevResult a plugin may not delete all that it made. libcni also reads a result without what
-// libcni adds.
+// atomically. Without prevResult, a plugin may not delete everything that it made. libcni also reads a file that has
+// only the result, without the fields that libcni adds.
 func (r *Runner) restore(list *conflist, rt *libcni.RuntimeConf, result json.RawMessage) {
 	if result == nil {
 		return
@@ -347,7 +358,10 @@ func (r *Runner) Recall(e *journal.Entry) error {
 		return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)
 	}
 	for _, a := range cached {
-		p := agentapi.Delegate{Name: a.IfName, Network: a.Network, Conflist: a.Config, Args: a.CniArgs, Capabilities: map[string]json.RawMessage{}}
+		p := agentapi.Delegate{
+			Name: a.IfName, Network: a.Network, Conflist: a.Config, Args: a.CniArgs,
+			Capabilities: map[string]json.RawMessage{},
+		}
 		for key, value := range a.CapabilityArgs {
 			if p.Capabilities[key], err = json.Marshal(value); err != nil {
 				return fmt.Errorf("results of container %.12s: %w", e.Sandbox.ContainerID, err)

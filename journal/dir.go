@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Dir is the path of the state folder. ID is the name of a sandbox (agentapi.Sandbox.ID). Below the folder are:
+// Dir is the path of the state folder. ID is the name of a sandbox (agentapi.Sandbox.ID). The folder has these files:
 //
 //	attached/ID              the entry of a sandbox: what a DEL has to undo
 //	attached/ID.lock         the lock of the sandbox, held by a running call of the plugin
@@ -35,7 +35,7 @@ const (
 	resultDir  = "results"
 )
 
-// What begins or ends the names of locks and marks.
+// The beginnings and ends of the names of locks and marks.
 const (
 	LockSuffix   = ".lock"
 	FailedSuffix = ".left"
@@ -48,8 +48,8 @@ func (d Dir) Entry(s *agentapi.Sandbox) string { return d.entry(s.ID()) }
 // FailedMark is the file that marks the failed DEL of a sandbox.
 func (d Dir) FailedMark(s *agentapi.Sandbox) string { return d.entry(s.ID()) + FailedSuffix }
 
-// ForgetMark is the file by which an operator tells the plugin to forget the delegates of a sandbox. Its name
-// begins with a dot, so that an agent that does not know such marks does not take it for a pending release.
+// ForgetMark is the file by which an operator tells the plugin to forget the delegates of a sandbox. Its name begins
+// with a dot, so that an agent that does not know such marks does not read it as a pending release.
 func (d Dir) ForgetMark(s *agentapi.Sandbox) string {
 	return filepath.Join(string(d), ReleaseDir, ForgetPrefix+s.ID())
 }
@@ -81,17 +81,18 @@ func (d Dir) Prepare() error {
 	return nil
 }
 
-// PrepareReleases makes the folder of pending releases, and closes it to others.
+// PrepareReleases makes the folder of pending releases, and denies other users access to it.
 func (d Dir) PrepareReleases() error {
 	dir := filepath.Join(string(d), ReleaseDir)
 	return errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700))
 }
 
-// ParseID tells whether the name of a file in EntryDir is the name of an entry, and returns the sandbox's container and
-// interface.
+// ParseID tells whether the name of a file in EntryDir is the name of an entry. It returns the container and the
+// interface of the sandbox.
 func ParseID(name string) (s agentapi.Sandbox, ok bool) {
 	containerID, ifName, ok := strings.Cut(name, "@")
-	ok = ok && !strings.HasPrefix(name, ".") && !strings.HasSuffix(name, LockSuffix) && !strings.HasSuffix(name, FailedSuffix)
+	ok = ok && !strings.HasPrefix(name, ".") && !strings.HasSuffix(name, LockSuffix) &&
+		!strings.HasSuffix(name, FailedSuffix)
 	return agentapi.Sandbox{ContainerID: containerID, Interface: ifName}, ok
 }
 
@@ -101,8 +102,8 @@ func (d Dir) HasEntry(s *agentapi.Sandbox) bool { return exists(d.Entry(s)) }
 // HasFailedMark tells whether the DEL of a sandbox is marked as failed.
 func (d Dir) HasFailedMark(s *agentapi.Sandbox) bool { return exists(d.FailedMark(s)) }
 
-// HasContainer tells whether one of a container's interfaces has an entry. If the folder cannot be read, it may
-// have one.
+// HasContainer tells whether one of a container's interfaces has an entry. If the folder cannot be read, the answer
+// is yes.
 func (d Dir) HasContainer(containerID string) bool {
 	return d.anyOf(EntryDir, containerID, func(path string) bool {
 		_, ok := ParseID(filepath.Base(path))
@@ -110,14 +111,15 @@ func (d Dir) HasContainer(containerID string) bool {
 	})
 }
 
-// Locked tells whether a call of the plugin holds a lock of a container. If the folder cannot be read, one may.
+// Locked tells whether a call of the plugin holds a lock of a container. If the folder cannot be read, the answer is
+// yes.
 func (d Dir) Locked(containerID string) bool {
 	return d.anyOf(EntryDir, containerID, func(path string) bool {
 		return strings.HasSuffix(path, LockSuffix) && locked(path)
 	})
 }
 
-// HasPendingRelease tells whether a container has a pending release. If the folder cannot be read, it may have one.
+// HasPendingRelease tells whether a container has a pending release. If the folder cannot be read, the answer is yes.
 func (d Dir) HasPendingRelease(containerID string) bool {
 	return d.anyOf(ReleaseDir, containerID, func(string) bool { return true })
 }
@@ -139,11 +141,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// journalError gives a full disk the code of an error that passes.
+// journalError gives CodeTryAgain to the error of a full disk, because the error is temporary.
 func journalError(err error) error {
 	if diskFull(err) {
-		return conf.Errorf(conf.CodeTryAgain, "the node's disk has no space or no inodes left for ovn-multinet's state folder: free some; "+
-			"the runtime tries again by itself", "journal: %w", err)
+		return conf.Errorf(conf.CodeTryAgain,
+			"the node's disk has no space or no inodes left for ovn-multinet's state folder: free some; "+
+				"the runtime tries again by itself", "journal: %w", err)
 	}
 	return fmt.Errorf("journal: %w", err)
 }

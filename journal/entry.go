@@ -18,34 +18,34 @@ import (
 type Summary struct {
 	Sandbox agentapi.Sandbox `json:"sandbox"`
 	Plan    *agentapi.Plan   `json:"plan,omitempty"` // nil: the ADD ended before it received its plan
-	// FailedAttempts counts the failed attempts to delete its delegates, LastError is the error of the last attempt.
+	// FailedAttempts counts the failed attempts to delete the delegates. LastError is the error of the last attempt.
 	FailedAttempts int    `json:"complaints,omitempty"`
 	LastError      string `json:"complaint,omitempty"`
-	// Written is when the file was written.
+	// Written is the time when the file was written.
 	Written time.Time `json:"-"`
 	// Forgotten: an operator told the plugin to forget the delegates.
 	Forgotten bool `json:"-"`
 }
 
-// Entry is what the plugin keeps of one sandbox: the intent of an ADD at first, later with the plan.
+// Entry is what the plugin stores about one sandbox. First it has the intent of an ADD, later the plan too.
 type Entry struct {
 	Version int `json:"version"`
 	Summary
-	// Begun counts the plan's delegates whose ADD was begun. Results are the results of those that succeeded.
+	// Begun counts the plan's delegates whose ADD was begun. Results are the results of the ADDs that succeeded.
 	Begun   int               `json:"begun,omitempty"`
 	Results []json.RawMessage `json:"results,omitempty"`
-	// Devices are the device information of the delegates, null for delegates without.
+	// Devices are the device information of the delegates; null: the delegate has none.
 	Devices []json.RawMessage `json:"devices,omitempty"`
-	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD. The delegates get them again when the runtime does not name
-	// the pod, in GC.
+	// NetNS and Args are CNI_NETNS and CNI_ARGS of the ADD. The delegates get them again in a DEL: when a GC causes the
+	// DEL, the runtime does not name the pod.
 	NetNS string `json:"netns,omitempty"`
 	Args  string `json:"args,omitempty"`
 	// Routes are the routes of the primary interface before the plugin changed them; nil: it did not change them.
 	Routes [][]byte `json:"routes,omitzero"`
-	// Damaged: the file cannot be read or does not parse. Only the sandbox is known; the agent looks for its ports by
+	// Damaged: the file cannot be read or does not parse. Only the sandbox is known, and the agent finds its ports by
 	// their owner.
 	Damaged bool `json:"-"`
-	// Recalled are the delegates of a damaged entry, as far as libcni's cache has them.
+	// Recalled are the delegates of a damaged entry that libcni's cache has.
 	Recalled []agentapi.Delegate `json:"-"`
 }
 
@@ -64,7 +64,7 @@ func (e *Entry) BegunDelegates() []agentapi.Delegate {
 	return e.Plan.Delegates[:max(0, min(e.Begun, len(e.Plan.Delegates)))]
 }
 
-// Result is the result of a delegate's ADD, nil if there is none.
+// Result is the result of the ADD of delegate i; nil: there is none.
 func (e *Entry) Result(i int) json.RawMessage {
 	if i >= len(e.Results) || string(e.Results[i]) == "null" {
 		return nil
@@ -72,15 +72,16 @@ func (e *Entry) Result(i int) json.RawMessage {
 	return e.Results[i]
 }
 
-// Read returns the entry of a sandbox, nil if there is none.
+// Read returns the entry of a sandbox; nil: there is none.
 func (d Dir) Read(s *agentapi.Sandbox) (*Entry, error) {
 	text, err := os.ReadFile(d.Entry(s))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, conf.Errorf(conf.CodeTryAgain, "look at the node's disk; if it has lost the file for good, delete the file, "+
-			"and look for what the container's other plugins left", "journal: %w", err)
+		return nil, conf.Errorf(conf.CodeTryAgain,
+			"look at the node's disk; if it has lost the file for good, delete the file, "+
+				"and look for what the container's other plugins left", "journal: %w", err)
 	}
 	return parseEntry(text, s), nil
 }
@@ -97,7 +98,7 @@ func damagedEntry(s *agentapi.Sandbox) *Entry {
 	return &Entry{Version: entryVersion, Summary: Summary{Sandbox: *s}, Damaged: true}
 }
 
-// Write writes an entry. It needs the sandbox's lock, as all that changes an entry.
+// Write writes an entry. The caller must have the sandbox's lock, as for every change of an entry.
 func (d Dir) Write(e *Entry) error {
 	e.Version = entryVersion
 	if err := writeJSON(d.Entry(&e.Sandbox), e); err != nil {
@@ -106,8 +107,8 @@ func (d Dir) Write(e *Entry) error {
 	return nil
 }
 
-// Delete deletes the entry of a sandbox with its marks, and temporary files that a killed call left. It is no error if
-// they do not exist.
+// Delete deletes the entry of a sandbox with its marks, and temporary files of a killed call. It is no error if they
+// do not exist.
 func (d Dir) Delete(s *agentapi.Sandbox) error {
 	entry, release := d.Entry(s), d.release(s.ID())
 	for _, path := range []string{
@@ -153,9 +154,9 @@ func (d Dir) sandboxes() (all []agentapi.Sandbox, files []fs.DirEntry, err error
 	return all, files, err
 }
 
-// Summaries returns the summaries of all entries, with the Outline of each plan: the configurations of all delegates of
-// a node would be more than the agent can hold. It returns the IDs of damaged entries. One damaged entry does not hide
-// the others.
+// Summaries returns the summaries of all entries, with the Outline of each plan: the configurations of all delegates
+// of a node would need too much memory in the agent. It also returns the IDs of damaged entries. One damaged entry
+// does not hide the others.
 func (d Dir) Summaries() (all []Summary, damaged []string, err error) {
 	sandboxes, files, err := d.sandboxes()
 	if err != nil {
@@ -180,8 +181,8 @@ func (d Dir) Summaries() (all []Summary, damaged []string, err error) {
 	return all, damaged, nil
 }
 
-// Summary returns the summary of one entry, with the Outline of its plan. An error that is not fs.ErrNotExist says
-// that the entry is damaged.
+// Summary returns the summary of one entry, with the Outline of its plan. Every error except fs.ErrNotExist says that
+// the entry is damaged.
 func (d Dir) Summary(s *agentapi.Sandbox) (*Summary, error) {
 	text, err := os.ReadFile(d.Entry(s))
 	if err != nil {

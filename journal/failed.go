@@ -10,20 +10,20 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// MaxAttempts is how often the runtime tries a failed DEL. After that, later calls of the plugin try it.
+// MaxAttempts is how often the runtime tries a failed DEL. After these attempts, later calls of the plugin try it.
 const MaxAttempts = 3
 
-// A node keeps this many entries with a failed DEL. The limits of a pod and of a namespace are reached long before the
-// limit of the node, so that one tenant cannot use up what other tenants may need.
+// The largest numbers of entries with a failed DEL on a node. The limits of a pod and of a namespace are reached long
+// before the limit of the node, so that one tenant cannot use up what other tenants may need.
 const (
 	MaxFailedOfPod       = 4
 	MaxFailedOfNamespace = 32
 	MaxFailedOfNode      = 512
 )
 
-// CheckFailed tells whether a pod with delegates may have another entry, by the entries of the node. It counts the
-// entries with a failed DEL that no operator has told the plugin to forget. At the node's limit it refuses only the
-// namespaces that have such entries.
+// CheckFailed tells whether a pod with delegates may have another entry. It counts the node's entries with a failed
+// DEL that no operator has told the plugin to forget. At the limit of the node, it refuses only the namespaces that
+// have such entries.
 func CheckFailed(all []Summary, s *agentapi.Sandbox) error {
 	pod, namespace, node := 0, 0, 0
 	for i := range all {
@@ -43,7 +43,8 @@ func CheckFailed(all []Summary, s *agentapi.Sandbox) error {
 	const failed = "with a failed delegate DEL"
 	switch {
 	case pod >= MaxFailedOfPod:
-		return tooMany("pod %s/%s has %d earlier sandboxes "+failed+"; a pod may have at most %d", s.Namespace, s.Pod, pod, MaxFailedOfPod)
+		return tooMany("pod %s/%s has %d earlier sandboxes "+failed+"; a pod may have at most %d",
+			s.Namespace, s.Pod, pod, MaxFailedOfPod)
 	case namespace >= MaxFailedOfNamespace:
 		return tooMany("namespace %s has %d sandboxes "+failed+" on this node; a namespace may have at most %d",
 			s.Namespace, namespace, MaxFailedOfNamespace)
@@ -56,11 +57,12 @@ func CheckFailed(all []Summary, s *agentapi.Sandbox) error {
 
 func tooMany(format string, args ...any) error {
 	return conf.Errorf(conf.CodeDelegateFailed,
-		"kubectl multinet forget lists them with the reason; correct the network's plugin, or have them forgotten by that command",
+		"kubectl multinet forget lists them with the reason; "+
+			"correct the network's plugin, or have them forgotten by that command",
 		format, args...)
 }
 
-// Forget marks the entry of a sandbox: the plugin deletes it without another attempt at its delegates.
+// Forget marks the entry of a sandbox. The plugin then deletes the entry without another DEL of its delegates.
 func (d Dir) Forget(s *agentapi.Sandbox) error { return os.WriteFile(d.ForgetMark(s), nil, 0o600) }
 
 // Forgotten tells whether an operator has told the plugin to forget the delegates of an entry whose DEL has failed.
@@ -68,8 +70,9 @@ func (d Dir) Forgotten(e *Entry) bool {
 	return e.FailedAttempts > 0 && exists(d.ForgetMark(&e.Sandbox))
 }
 
-// NextFailed returns a sandbox whose DEL is marked as failed, nil if there is none: one that is to be forgotten,
-// else the one whose last attempt is the oldest. It does not return own.
+// NextFailed returns a sandbox whose DEL is marked as failed; nil: there is none. It prefers a sandbox that an
+// operator has told the plugin to forget, and then the sandbox whose last attempt is the oldest. It does not return
+// own.
 func (d Dir) NextFailed(own *agentapi.Sandbox) (next *agentapi.Sandbox, forgotten bool) {
 	files, err := os.ReadDir(filepath.Join(string(d), EntryDir))
 	if err != nil {
@@ -83,7 +86,7 @@ func (d Dir) NextFailed(own *agentapi.Sandbox) (next *agentapi.Sandbox, forgotte
 			continue
 		}
 		s := &agentapi.Sandbox{ContainerID: containerID, Interface: ifName}
-		if !d.HasEntry(s) { // a killed call deleted the entry alone
+		if !d.HasEntry(s) { // a killed call deleted only the entry
 			_ = os.Remove(d.FailedMark(s))
 			continue
 		}

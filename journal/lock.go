@@ -14,15 +14,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Lock serialises the calls for one sandbox. Runtimes overlap such calls: a DEL begins while the ADD that timed out
+// Lock serialises the calls for one sandbox. Runtimes overlap such calls: a DEL may begin while an ADD that timed out
 // still runs.
 type Lock struct {
 	file   *os.File // nil: the disk had no inode for the file
 	folder *os.File
 }
 
-// Lock waits for the lock of a sandbox until the end of ctx. Unlock deletes the lock's file, so a call that waited for
-// a deleted file begins again. Besides, each call holds a shared lock of the folder.
+// Lock waits for the lock of a sandbox until the end of ctx. Unlock deletes the lock's file, so a call that waited
+// for a deleted file begins again. Each call also takes a shared lock of the folder.
 func (d Dir) Lock(ctx context.Context, s *agentapi.Sandbox) (*Lock, error) {
 	path := d.lock(s.ID())
 	for {
@@ -45,8 +45,8 @@ func (d Dir) Lock(ctx context.Context, s *agentapi.Sandbox) (*Lock, error) {
 	}
 }
 
-// LockForDelete is Lock for calls that delete. They must succeed on a disk that has no free inode for the lock's file:
-// there they take the exclusive lock of the folder, which excludes all other calls of the node.
+// LockForDelete is Lock for calls that delete. They must succeed on a disk that has no free inode for the lock's
+// file. On such a disk they take the exclusive lock of the folder, which excludes all other calls of the node.
 func (d Dir) LockForDelete(ctx context.Context, s *agentapi.Sandbox) (*Lock, error) {
 	l, err := d.Lock(ctx, s)
 	if !diskFull(err) {
@@ -77,8 +77,8 @@ func stillRunning(who, path string, err error) error {
 	return conf.Errorf(conf.CodeTryAgain, who, "lock %s: %w", path, err)
 }
 
-// flock waits in a goroutine, because flock(2) has no deadline. At the end of ctx the goroutine stays, and closes the
-// file when it gets the lock.
+// flock waits in a goroutine, because flock(2) has no deadline. After the end of ctx, the goroutine waits on, and
+// closes the file when it gets the lock.
 func flock(ctx context.Context, f *os.File, how int) error {
 	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err == nil {
 		return nil
@@ -114,7 +114,7 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// Unlock deletes the file while the lock is held, then releases the lock.
+// Unlock deletes the file while the lock is held, and then releases the lock.
 func (l *Lock) Unlock() {
 	for _, f := range []*os.File{l.file, l.folder} {
 		if f == nil {
@@ -127,7 +127,7 @@ func (l *Lock) Unlock() {
 	}
 }
 
-// locked tells whether a process holds the lock of a file. If the file cannot be opened, one may.
+// locked tells whether a process holds the lock of a file. If the file cannot be opened, the answer is yes.
 func locked(path string) bool {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

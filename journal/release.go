@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 )
 
-// Release is what the agent has to release of an entry, nil: nothing.
+// Release is what the agent has to release for an entry; nil: nothing.
 func (e *Summary) Release() *agentapi.Release {
 	if e.Plan != nil && len(e.Plan.Interfaces) == 0 {
 		return nil
@@ -27,8 +27,8 @@ func (e *Summary) Release() *agentapi.Release {
 	return r
 }
 
-// ParseRelease reads a pending release. Its text is a Release, or an entry that a DEL has renamed, or empty. If it is
-// empty or damaged, the agent looks for the sandbox's ports by their owner.
+// ParseRelease reads a pending release. Its text is a Release, or an entry that a DEL has renamed, or empty. If the
+// text is empty or damaged, the agent finds the sandbox's ports by their owner.
 func ParseRelease(id string, text []byte) (r *agentapi.Release, damaged bool) {
 	r = &agentapi.Release{}
 	if json.Unmarshal(text, r) == nil && r.ID() == id {
@@ -45,10 +45,10 @@ func ParseRelease(id string, text []byte) (r *agentapi.Release, damaged bool) {
 	return &agentapi.Release{Sandbox: agentapi.Sandbox{ContainerID: containerID, Interface: ifName}}, len(text) > 0
 }
 
-// HandOver makes a pending release of an entry whose links are deleted. It returns nil if the agent has nothing to
-// release. failed are the places of the delegates whose DEL failed: they alone stay in the entry. If the disk
-// refuses the file in release/, HandOver calls ask, which sends the same message to the agent and tells whether all
-// is released. If it is not, the entry stays as it is.
+// HandOver turns an entry whose links are deleted into a pending release. It returns nil if the agent has nothing to
+// release. failed are the indexes of the delegates whose DEL failed: only these delegates stay in the entry. If the
+// disk refuses the file in release/, HandOver calls ask, which sends the same message to the agent and tells whether
+// everything is released. If not everything is released, the entry does not change.
 func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) (*agentapi.Release, error) {
 	r := e.Release()
 	if r != nil {
@@ -74,13 +74,13 @@ func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) 
 	return r, d.Write(e)
 }
 
-// putRelease writes a pending release. If nothing of the entry has to stay, whole, it renames the entry, which a
-// full disk permits. The entry on the disk may lack the plan, or be damaged: then the agent looks for the ports by
-// their owner.
+// putRelease writes a pending release. If nothing of the entry has to stay (whole), putRelease renames the entry,
+// which works on a full disk too. The entry on the disk may have no plan, or may be damaged: then the agent finds the
+// ports by their owner.
 func (d Dir) putRelease(r *agentapi.Release, whole bool) error {
 	path := d.release(r.ID())
-	// An older pending release of the sandbox may list ports that r does not list. An empty file stands for a release
-	// by owner, and emptying a file needs no space.
+	// An older pending release of the sandbox may have ports that r does not have. An empty file means a release by
+	// owner, and to empty a file needs no space.
 	err := emptyFile(path)
 	if err == nil {
 		r.Planned, r.Ports = false, nil
@@ -104,8 +104,8 @@ func emptyFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// PendingReleases lists the files of pending releases; their names are IDs. It deletes marks of operators whose
-// entry is gone: a killed plugin may have deleted the entry alone.
+// PendingReleases lists the files of pending releases; their names are IDs. It deletes forget marks whose entry does
+// not exist: a killed plugin may have deleted only the entry.
 func (d Dir) PendingReleases() ([]fs.DirEntry, error) {
 	files, err := os.ReadDir(filepath.Join(string(d), ReleaseDir))
 	if err != nil {
@@ -131,8 +131,8 @@ func (d Dir) deleteOldMark(name string) {
 	}
 }
 
-// ReadRelease reads a pending release by its ID, nil if there is none. err says that the file cannot be read. A
-// file that is damaged or cannot be read still names the sandbox: the agent looks for its ports by their owner.
+// ReadRelease reads a pending release by its ID; nil: there is none. err says that the file cannot be read. If the
+// file is damaged or cannot be read, r still has the sandbox, and the agent finds its ports by their owner.
 func (d Dir) ReadRelease(id string) (r *agentapi.Release, damaged bool, err error) {
 	text, err := os.ReadFile(d.release(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,8 +142,8 @@ func (d Dir) ReadRelease(id string) (r *agentapi.Release, damaged bool, err erro
 	return r, damaged || err != nil, err
 }
 
-// DeleteRelease deletes a pending release; it is no error if there is none. Only the agent calls it, when
-// everything in the release is released.
+// DeleteRelease deletes a pending release. It is no error if there is none. Only the agent calls it, after it has
+// released everything in the release.
 func (d Dir) DeleteRelease(id string) error {
 	if err := os.Remove(d.release(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

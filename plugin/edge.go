@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Funcs are the functions for the skeleton. Every error, also a panic, becomes a CNI error with its code. Every
-// call writes one line into the log that the configuration names.
+// Funcs are the functions for the CNI library's skeleton. Every error and every panic becomes a CNI error with a
+// code. Every call writes one line into the log file of the configuration.
 func (p *Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{
 		Add: edge("ADD", p.Add), Del: edge("DEL", p.Del), Check: edge("CHECK", p.Check),
@@ -27,7 +27,7 @@ func edge(cmd string, run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		began := time.Now()
 		err := withoutPanic(run, args)
-		_ = withoutPanic(func(*skel.CmdArgs) error { // it also reads the configuration
+		_ = withoutPanic(func(*skel.CmdArgs) error { // record also reads the configuration
 			record(cmd, args, began, err)
 			return nil
 		}, args)
@@ -54,7 +54,7 @@ func firstFrames(stack []byte) string {
 	return string(stack[:min(len(stack), 1500)])
 }
 
-// record writes the line of a call. An error of the log must not fail a pod.
+// record writes the log line of a call. An error of the log file must not make a pod fail.
 func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
 	c, confErr := newCall(args, conf.Lenient)
 	if confErr != nil {
@@ -70,12 +70,12 @@ func record(cmd string, args *skel.CmdArgs, began time.Time, err error) {
 	})
 }
 
-// note writes a further line about a sandbox, which may be another one than the call's.
+// note writes a further log line about a sandbox. It may be another sandbox than the call's own.
 func (c *call) note(s *agentapi.Sandbox, message string, args ...any) {
 	c.log("note", s, func(log *slog.Logger) { log.Warn(message, args...) })
 }
 
-// log calls write with the log that the configuration names.
+// log calls write with a logger for the log file that the configuration names.
 func (c *call) log(cmd string, s *agentapi.Sandbox, write func(*slog.Logger)) {
 	if c.conf.LogFile == "" {
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// supported are the versions of the CNI specification that the plugin speaks.
+// supported are the versions of the CNI specification that the plugin supports.
 var supported = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// Main answers the call of the process by the CNI library's skeleton and returns the exit code. It adds what the
-// skeleton omits from answers (CNI specification, section 5).
+// Main answers the CNI call of this process through the skeleton of the CNI library, and returns the exit code. It
+// adds the fields that the skeleton omits from answers (CNI specification, section 5).
 func Main() (exit int) {
 	asked := ""
 	plugin := &Plugin{Stdout: os.Stdout}
@@ -43,15 +43,15 @@ func noteVersion(f skel.CNIFuncs, asked *string) skel.CNIFuncs {
 		}
 	}
 	del := func(args *skel.CmdArgs) error {
-		// After a DEL the skeleton refuses a CNI_NETNS that is the node's own, so no retry would ever succeed. Our
-		// DEL uses the journal and enters no namespace.
+		// After a DEL, the skeleton refuses a CNI_NETNS that is the node's network namespace, so no retry would ever
+		// succeed. Our DEL uses the journal and enters no network namespace.
 		args.NetnsOverride = "1"
 		return f.Del(args)
 	}
 	return skel.CNIFuncs{Add: note(f.Add), Del: note(del), Check: note(f.Check), GC: note(f.GC), Status: note(f.Status)}
 }
 
-// versionOf is the cniVersion of a runtime's input, "" if there is none.
+// versionOf is the cniVersion of a runtime's input; "": there is none.
 func versionOf(stdin []byte) string {
 	var c struct {
 		CNIVersion string `json:"cniVersion"`
@@ -60,13 +60,14 @@ func versionOf(stdin []byte) string {
 	return c.CNIVersion
 }
 
-// versions answers VERSION in the version of the request ("VERSION Success"), which the skeleton does not read.
+// versions answers VERSION in the CNI version of the request ("VERSION Success"). The skeleton does not read this
+// version.
 type versions struct{ version.PluginInfo }
 
 // Encode writes the answer.
 func (v versions) Encode(w io.Writer) error {
 	asked := ""
-	// A terminal gives no request.
+	// A terminal sends no request.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice == 0 {
 		stdin, err := io.ReadAll(os.Stdin)
 		if err != nil {
@@ -79,7 +80,8 @@ func (v versions) Encode(w io.Writer) error {
 	})
 }
 
-// printError adds the version to an error ("Error"), and the name of a variable whose value the skeleton refuses.
+// printError adds the CNI version to an error ("Error"). If the skeleton refuses the value of a variable, printError
+// adds the name of the variable.
 func printError(w io.Writer, e *types.Error, asked string) error {
 	if e.Code == types.ErrInvalidEnvironmentVariables && !strings.Contains(e.Msg, "CNI_") {
 		if utils.ValidateContainerID(os.Getenv("CNI_CONTAINERID")) != nil {

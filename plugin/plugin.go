@@ -21,20 +21,21 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/wiring"
 )
 
-// Plugin answers CNI calls. It writes to Stdout and to what the arguments of a call name.
+// Plugin answers CNI calls. It writes to Stdout, and to the files that the arguments and the configuration of a call
+// name.
 type Plugin struct {
 	Stdout io.Writer
 }
 
-// How long a call waits for an agent that does not run, and for one that does not answer. kubelet repeats DEL, so
-// DEL must be cheap; what the agent does not release now stays in release/.
+// The patience limits the wait for an agent that does not run. The timeouts limit whole operations. kubelet repeats a
+// failed DEL, so a DEL must be cheap. Ports that the agent does not release in time stay in a pending release.
 const (
 	addPatience    = 15 * time.Second
 	delPatience    = time.Second
 	releaseTimeout = time.Second
-	otherTimeout   = 2 * time.Second // for another sandbox
+	otherTimeout   = 2 * time.Second // to delete what another sandbox left
 	undoTimeout    = 10 * time.Second
-	delTimeout     = 30 * time.Second // most of it for the lock
+	delTimeout     = 30 * time.Second // most of it to wait for the lock
 	statusTimeout  = 2 * time.Second
 )
 
@@ -44,8 +45,8 @@ type call struct {
 	conf      *conf.Plugin
 	sandbox   agentapi.Sandbox
 	journal   journal.Dir
-	deviceDir string // of CNI plugins' device information
-	// garbage are the stale sandboxes that the agent told of.
+	deviceDir string // the folder with the device information of CNI plugins
+	// garbage are the stale sandboxes that the agent reported.
 	garbage []agentapi.Garbage
 }
 
@@ -71,7 +72,7 @@ func (c *call) runner() *delegate.Runner {
 	return delegate.NewRunner(c.conf, &c.sandbox, c.args.Path, c.deviceDir, c.note)
 }
 
-// kubernetesArgs splits CNI_ARGS, "K=V;K=V". Keys of others are not checked.
+// kubernetesArgs splits CNI_ARGS, "K=V;K=V". It does not check other keys than ours.
 func kubernetesArgs(text string) map[string]string {
 	args := map[string]string{}
 	for pair := range strings.SplitSeq(text, ";") {
@@ -98,7 +99,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	}
 	moved, err := c.add()
 	if err != nil {
-		c.collectGarbage() // it may hold what this ADD lacked
+		c.collectGarbage() // the garbage may have an address or a device that this ADD needs
 		return err
 	}
 	result, err := wiring.CorrectPrimaryResult(prev, moved)
@@ -109,7 +110,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) error {
 	return err
 }
 
-// add returns the gateways of the default routes that it moved off the primary interface.
+// add makes the interfaces. It returns the gateways of the default routes that it moved off the primary interface.
 func (c *call) add() (moved []netip.Addr, err error) {
 	wanted := c.conf.Annotations == nil || len(conf.NetworkAnnotations(c.conf.Annotations)) > 0
 	if !wanted {
@@ -159,7 +160,8 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	return nil, errors.Join(err, c.undo(e))
 }
 
-// attach carries out the steps of an ADD whose intent is in the journal. It puts the plan into e as soon as it has one.
+// attach carries out the steps of an ADD whose intent is in the journal. It puts the plan into e when the agent has
+// sent the plan.
 func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
@@ -193,7 +195,7 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 	bind := agentapi.BindRequest{
 		Sandbox: c.sandbox, Plan: *p.Outline(), Primary: c.conf.RawResult, Results: e.Results, Devices: e.Devices,
 	}
-	if p.Default != nil { // the gateway may be one that the delegate's own plugins chose
+	if p.Default != nil { // the delegate's own plugins may have chosen the gateway
 		routes := *p.Default
 		routes.Gateways = moved
 		bind.Plan.Default = &routes
@@ -234,11 +236,11 @@ func (c *call) make(ctx context.Context, e *journal.Entry) (moved []netip.Addr, 
 	return moved, c.journal.Write(e)
 }
 
-// undo rolls back an attachment in reverse order, and gives its ports to the agent to release. It has its own
-// timeout: that of the ADD may be over.
+// undo rolls back an entry in reverse order, and lets the agent release its ports. undo has its own timeout, because
+// the time of the ADD may be over.
 func (c *call) undo(e *journal.Entry) error {
-	// A DEL does not restore routes: the plugins before us delete their interface, and the path may lead to the
-	// namespace of another pod by now.
+	// A DEL does not restore routes: the plugins before us delete the primary interface, and the path may by now lead to
+	// the network namespace of another pod.
 	if e.Routes != nil && e.NetNS == c.args.Netns {
 		if err := wiring.RestoreRoutes(e.NetNS, e.Sandbox.Interface, e.Plan, e.Routes); err != nil {
 			c.note(&e.Sandbox, "cannot restore the routes of the primary interface", "err", err)
@@ -250,12 +252,12 @@ func (c *call) undo(e *journal.Entry) error {
 	return c.detach(ctx, e)
 }
 
-// laterError is the error of delegates that later calls of the plugin try again.
+// laterError is the error of failed DELs that later calls of the plugin try again.
 type laterError struct{ error }
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// detach deletes an attachment. If it returns an error, the entry is still in the journal.
+// detach deletes what an entry has. If detach returns an error, the entry is still in the journal.
 func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 	var failed []int
 	var abandoned []string
@@ -269,7 +271,7 @@ func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 		e.LastError = conf.OneLine(strings.ReplaceAll(failure.Error(), "\n", "; "), 512)
 	}
 	if err := wiring.Delete(&e.Sandbox, e.Plan); err != nil {
-		return errors.Join(failure, err) // the entry stays: a retry begins here again
+		return errors.Join(failure, err) // the entry stays, and a retry begins from the start
 	}
 	failpoint.Hit("unwired")
 	release, err := c.journal.HandOver(e, failed, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
@@ -290,8 +292,8 @@ func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 	return failure
 }
 
-// askRelease sends a release to the agent. An agent that does not answer finds the file in release/, so errors are
-// ignored. done tells that the agent has released everything already.
+// askRelease sends a release to the agent. It ignores errors: an agent that does not answer finds the file in
+// release/. done tells whether the agent has released everything already.
 func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
 	defer cancel()
@@ -303,8 +305,8 @@ func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done 
 	return err == nil && released.Done
 }
 
-// Del is CNI's DEL, from the journal alone. Without an entry there is nothing to delete, which is success. Our
-// error stops the DEL of the plugins before us in the chain. So Del returns only errors that a retry of the runtime
+// Del is CNI's DEL. It uses only the journal. Without an entry there is nothing to delete, which is success. Our
+// error stops the DEL of the plugins before us in the chain, so Del returns only errors that a retry of the runtime
 // can resolve.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Lenient)
@@ -324,7 +326,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 func (c *call) del(s agentapi.Sandbox, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	// For a plain pod, DEL ends here, without a lock. A running ADD has its lock before it does anything else.
+	// For a plain pod, DEL ends here, without a lock. A running ADD takes its lock before it does anything else.
 	if !c.journal.HasEntry(&s) && !c.journal.HasLock(&s) {
 		return nil
 	}
@@ -338,13 +340,13 @@ func (c *call) del(s agentapi.Sandbox, within time.Duration) error {
 		return err
 	}
 	if e == nil {
-		return c.journal.Delete(&s) // what a killed call left beside the entry
+		return c.journal.Delete(&s) // marks and temporary files of a killed call
 	}
 	return c.detach(ctx, e)
 }
 
-// read returns the entry of a sandbox, nil if there is none. For a damaged entry, the agent finds the ports by
-// their owner, and libcni's cache has the delegates.
+// read returns the entry of a sandbox; nil: there is none. If the entry is damaged, the agent finds the ports by
+// their owner, and read finds the delegates in libcni's cache.
 func (c *call) read(s *agentapi.Sandbox) (*journal.Entry, error) {
 	e, err := c.journal.Read(s)
 	if e != nil && e.Damaged {
@@ -353,8 +355,8 @@ func (c *call) read(s *agentapi.Sandbox) (*journal.Entry, error) {
 	return e, err
 }
 
-// collectGarbage deletes what one other sandbox left: a stale one that the agent told of, or one whose DEL is marked as
-// failed. A later call tries again what fails.
+// collectGarbage deletes what one other sandbox left: a stale sandbox that the agent reported, or a sandbox whose DEL
+// is marked as failed. If this fails, a later call tries it again.
 func (c *call) collectGarbage() {
 	for i := range c.garbage {
 		d := &c.garbage[i]
@@ -371,8 +373,8 @@ func (c *call) collectGarbage() {
 		}
 		return
 	}
-	// A sandbox that is to be forgotten costs no call of a delegate, so all of them are deleted. Of the others, one
-	// is tried.
+	// To forget a sandbox runs no delegate, so all sandboxes with a forget mark are deleted. Of the other sandboxes,
+	// only one is tried.
 	forgot := false
 	for end := time.Now().Add(otherTimeout); time.Now().Before(end); {
 		other, forgotten := c.journal.NextFailed(&c.sandbox)
@@ -391,7 +393,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Check is CNI's CHECK: the plugin checks the kernel and the delegates, the agent the ports and OVS ports.
+// Check is CNI's CHECK: the plugin checks the kernel and the delegates, and the agent checks the ports and OVS ports.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {
@@ -451,9 +453,8 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	return errors.Join(append(errs, c.runner().GC(ctx, entries, gone))...)
 }
 
-// Status is CNI's STATUS: an error until the agent was ready once since boot. A later outage of the agent is no
-// error, because pods without further networks can still start. With strictStatus in the configuration, it is an
-// error.
+// Status is CNI's STATUS. It is an error until the agent was ready once since boot. A later outage of the agent is no
+// error, because pods without further networks can still start. It is an error if the configuration has strictStatus.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {

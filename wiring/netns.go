@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// NetnsGone tells whether a pod's network namespace no longer exists, by the path that the ADD got. If the path leads
-// through a process ID, that ID may belong to a process of the node by now.
+// NetnsGone tells whether a pod's network namespace no longer exists. path is the path that the ADD got. If the path
+// contains a process ID, this ID may by now belong to a process of the node.
 func NetnsGone(path string) bool {
 	if path == "" {
 		return false // the path is not known
@@ -27,7 +27,8 @@ func IsNodeNetns(path string) bool {
 		own.Dev == at.Dev && own.Ino == at.Ino
 }
 
-// CheckNetns refuses a CNI_NETNS that is the node's: the call would change the node's interfaces and routes.
+// CheckNetns refuses a CNI_NETNS that is the node's network namespace: the call would change the node's interfaces
+// and routes.
 func CheckNetns(path string) error {
 	if !IsNodeNetns(path) {
 		return nil

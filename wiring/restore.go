@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// SaveRoutes returns the routes of the primary interface that SetRoutes may change. Each is a message of the
-// kernel. Sent back, it makes the same route, also with attributes that this program does not know. Nil: no route
-// will change.
+// SaveRoutes returns the routes of the primary interface that SetRoutes may change. Each route is a netlink message
+// from the kernel. The same message, sent to the kernel, adds the same route, even with attributes that this program
+// does not know. Nil: SetRoutes will change no route.
 func SaveRoutes(netns, primary string, p *agentapi.Plan) (saved [][]byte, err error) {
 	changed := changedOn(primary, p)
 	if len(changed) == 0 {
@@ -38,8 +38,8 @@ func SaveRoutes(netns, primary string, p *agentapi.Plan) (saved [][]byte, err er
 	return saved, nil
 }
 
-// RestoreRoutes restores the routes of the primary interface that SaveRoutes returned. It first deletes the default
-// routes of the interface that got them: this interface stays if its delegate's DEL fails.
+// RestoreRoutes restores the routes of the primary interface that SaveRoutes returned. First it deletes the default
+// routes of the interface that got them, because this interface stays if the DEL of its delegate fails.
 func RestoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) error {
 	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(primary)
@@ -61,7 +61,7 @@ func RestoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) erro
 			}
 		}
 		for _, route := range saved {
-			// Appended, routes of one destination and metric keep their order.
+			// With NLM_F_APPEND, routes with the same destination and metric keep their order.
 			if err := sendRoute(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, route); !errors.Is(err, unix.EEXIST) {
 				errs = append(errs, err)
 			}
@@ -70,8 +70,8 @@ func RestoreRoutes(netns, primary string, p *agentapi.Plan, saved [][]byte) erro
 	})
 }
 
-// changedOn returns the destinations whose routes on the primary interface SetRoutes may change: those of the pod's own
-// routes, and, if default routes move, the default routes and the networks to keep.
+// changedOn returns the destinations whose routes on the primary interface SetRoutes may change: the destinations of
+// the pod's own routes, and, if default routes move, the default routes and the networks to keep.
 func changedOn(primary string, p *agentapi.Plan) map[netip.Prefix]bool {
 	changed := map[netip.Prefix]bool{}
 	for _, r := range p.Routes {
@@ -107,7 +107,7 @@ func routesTo(dsts map[netip.Prefix]bool, link netlink.Link) ([][]byte, error) {
 	return routes, nil
 }
 
-// dumpTries bounds the attempts to list routes that change during the dump.
+// dumpTries limits the attempts to list routes that change during the dump.
 const dumpTries = 5
 
 func dumpRoutes() (messages [][]byte, err error) {
@@ -122,8 +122,8 @@ func dumpRoutes() (messages [][]byte, err error) {
 	return messages, err
 }
 
-// parseRoute reads destination and interface of an IP route in the main table. For other routes, and for routes with
-// several next hops, the interface is 0.
+// parseRoute reads the destination and the interface of an IP route in the main table. For other routes, and for
+// routes with several next hops, the interface is 0.
 func parseRoute(message []byte) (dst netip.Prefix, index int, err error) {
 	header := nl.DeserializeRtMsg(message)
 	addr := netip.IPv4Unspecified()
@@ -149,8 +149,8 @@ func parseRoute(message []byte) (dst netip.Prefix, index int, err error) {
 	return netip.PrefixFrom(addr, int(header.Dst_len)), index, nil
 }
 
-// sendRoute sends a route back to the kernel, to make or delete it. It clears the flags that report a route's
-// state: the kernel does not accept them.
+// sendRoute sends a route to the kernel, to add or delete the route. It clears the flags that report the state of a
+// route, because the kernel does not accept them.
 func sendRoute(what, flags int, message []byte) error {
 	header := nl.DeserializeRtMsg(slices.Clone(message))
 	header.Flags &= unix.RTNH_F_ONLINK | unix.RTNH_F_PERVASIVE

@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// CorrectResults makes the results of a plan's delegates tell the default routes as SetRoutes left them: the result
-// of the interface that has them names their gateways, the other results have none.
+// CorrectResults writes the default routes as they are after SetRoutes into the results of a plan's delegates. The
+// result of the interface that has the default routes gets their gateways. The other results get no default route.
 func CorrectResults(p *agentapi.Plan, results []json.RawMessage, moved []netip.Addr) error {
 	for i := range results {
 		d := &p.Delegates[i]
@@ -30,7 +30,7 @@ func CorrectResults(p *agentapi.Plan, results []json.RawMessage, moved []netip.A
 	return nil
 }
 
-// CorrectPrimaryResult makes the primary result tell the default routes as SetRoutes left them. Everything else stays.
+// CorrectPrimaryResult writes the default routes that SetRoutes moved into the primary result. Everything else stays.
 func CorrectPrimaryResult(result json.RawMessage, moved []netip.Addr) (json.RawMessage, error) {
 	if len(moved) == 0 {
 		return result, nil
@@ -48,7 +48,7 @@ func withDefaults(routes []route, gateways []netip.Addr) []route {
 	return routes
 }
 
-// quoted is the JSON of an address, which has nothing to escape.
+// quoted is the JSON of an address, in which nothing needs an escape.
 func quoted(address string) json.RawMessage { return json.RawMessage(`"` + address + `"`) }
 
 // route is a route of a result. Keys that this program does not read stay in it.
@@ -58,7 +58,7 @@ func (r route) to(dst string) bool { return string(r["dst"]) == `"`+dst+`"` }
 
 func (r route) isDefault() bool { return r.to("0.0.0.0/0") || r.to("::/0") }
 
-// editRoutes changes the routes of a result. Results before version 0.3 have no routes of their own.
+// editRoutes changes the routes of a result. Results of versions before 0.3 have no list of routes at the top level.
 func editRoutes(result json.RawMessage, edit func([]route) []route) (json.RawMessage, error) {
 	var r map[string]json.RawMessage
 	if err := json.Unmarshal(result, &r); err != nil {

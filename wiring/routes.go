@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// SetRoutes makes the routes that need all interfaces of the pod. It returns the gateways of the default routes that it
-// moved off the primary interface, at most one of each family.
+// SetRoutes adds the routes that need all interfaces of the pod. It returns the gateways of the default routes that
+// it moved off the primary interface, at most one of each family.
 func SetRoutes(netns, primary string, p *agentapi.Plan) (moved []netip.Addr, err error) {
 	if p.Default == nil && len(p.Routes) == 0 && len(p.Delegates) == 0 {
 		return nil, nil
@@ -50,8 +50,8 @@ func addRoute(r agentapi.Route) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()})
 }
 
-// deleteDefaults deletes the default routes that delegates made and nobody requested: the kernel would use an arbitrary
-// one of several.
+// deleteDefaults deletes the default routes that delegates made and nobody requested. With several default routes,
+// the kernel would use an arbitrary one.
 func deleteDefaults(p *agentapi.Plan) error {
 	for _, d := range p.Delegates {
 		if p.Default != nil && p.Default.Interface == d.Name {
@@ -64,7 +64,7 @@ func deleteDefaults(p *agentapi.Plan) error {
 	return nil
 }
 
-// deleteDefaultsOf deletes the default routes of an interface. An attachment may have no interface.
+// deleteDefaultsOf deletes the default routes of an interface. It is no error if the attachment has no interface.
 func deleteDefaultsOf(name string) error {
 	link, err := netlinksafe.LinkByName(name)
 	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
@@ -109,7 +109,7 @@ func deleteRoutes(routes []netlink.Route) error {
 	return nil
 }
 
-// moveDefaults moves the default routes of the families for which there is a gateway.
+// moveDefaults moves the default routes of the families that have a gateway.
 func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err error) {
 	link, err := netlinksafe.LinkByName(d.Interface)
 	if err != nil {
@@ -152,7 +152,8 @@ func moveDefaults(primary string, d *agentapi.Default) (moved []netip.Addr, err 
 	return moved, nil
 }
 
-// gatewayOf is the requested gateway, or else the gateway of the route that the interface's own plugins made.
+// gatewayOf is the requested gateway, or, without one, the gateway of the route that the interface's own plugins
+// made.
 func gatewayOf(d *agentapi.Default, family int, own []netlink.Route) (gateway netip.Addr, given bool) {
 	for _, g := range d.Gateways {
 		if g.Is4() == (family == netlink.FAMILY_V4) {
@@ -177,7 +178,7 @@ func anywhere(gateway netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// deletePrimaryDefaults deletes the default routes of a family from the primary interface. The networks of keep stay
+// deletePrimaryDefaults deletes the default routes of a family from the primary interface. The networks in keep stay
 // reachable by the same gateways.
 func deletePrimaryDefaults(first netlink.Link, family int, keep []netip.Prefix) error {
 	routes, err := defaultRoutes(first, family)

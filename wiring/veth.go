@@ -25,9 +25,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 )
 
-// Create makes the interfaces of a plan: the veths, then the addresses and routes of the pod-side veths. Each pod-side
-// veth is created directly in the pod's namespace. To create it on the host and move it would cost an RCU grace period
-// under the kernel's networking lock.
+// Create creates the interfaces of a plan: the veths, then the addresses and routes of the pod-side veths. Each
+// pod-side veth is created directly in the pod's network namespace. To create the veth on the node and then move it
+// would cost an RCU grace period under the kernel's networking lock.
 func Create(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	pod, err := ns.GetNS(netns)
 	if err != nil {
@@ -77,7 +77,7 @@ func createVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error 
 	return nil
 }
 
-// configure runs in the pod's namespace.
+// configure configures a pod-side veth. It runs in the pod's network namespace.
 func configure(i *agentapi.Interface, checksumOff bool) error {
 	link, err := netlinksafe.LinkByName(i.Name)
 	if err != nil {
@@ -119,8 +119,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// setIPv6 sets the sysctls of an interface. It accepts no router advertisements: its address is a lease, and its
-// routes are those of the network. Duplicate address detection is off, also for the link-local address.
+// setIPv6 sets the sysctls of an interface. The interface accepts no router advertisements: its address is a lease,
+// and its routes are the routes of the network. Duplicate address detection is off, also for the link-local address.
 func setIPv6(name string, wanted bool) error {
 	dir := filepath.Join("/proc/sys/net/ipv6/conf", name)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && !wanted {
@@ -138,8 +138,8 @@ func setIPv6(name string, wanted bool) error {
 	return nil
 }
 
-// checksumToSoftware is `ethtool -K name tx off`. The kernel leaves checksums to hardware that a veth does not
-// have, and a userspace datapath reads the packets without them.
+// checksumToSoftware is `ethtool -K name tx off`. The kernel otherwise expects hardware to complete the checksums. A
+// veth has no such hardware, and a userspace datapath reads the packets without their checksums.
 func checksumToSoftware(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -161,8 +161,8 @@ func checksumToSoftware(name string) error {
 	return nil
 }
 
-// Delete deletes the veths of a sandbox. If their link group has no other link, it deletes all of them by one
-// request for the group, in a fraction of the time that single requests take. p is nil if the plan is not known.
+// Delete deletes the veths of a sandbox. If their link group has no other link, Delete deletes all of them by one
+// request for the group, which is much faster than single requests. p is nil if the plan is not known.
 func Delete(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	if p != nil && len(p.Interfaces) == 1 {
 		return deleteLink(agentapi.HostVeth(s.ContainerID, p.Interfaces[0].Name))
@@ -195,7 +195,7 @@ func Delete(s *agentapi.Sandbox, p *agentapi.Plan) error {
 	return errors.Join(errs...)
 }
 
-// DeleteVeths deletes host-side veths by their names, those of sandboxes that the journal has lost.
+// DeleteVeths deletes host-side veths by their names. Their sandboxes are no longer in the journal.
 func DeleteVeths(names []string) error {
 	var errs []error
 	for _, name := range names {
@@ -206,7 +206,8 @@ func DeleteVeths(names []string) error {
 	return errors.Join(errs...)
 }
 
-// isHostVeth tells whether a host-side veth is of the plan. Without a plan, the link's group and prefix decide.
+// isHostVeth tells whether a host-side veth belongs to the plan. Without a plan, the answer is yes: the link group
+// and the prefix of the name have decided.
 func isHostVeth(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
 	return p == nil || slices.ContainsFunc(p.Interfaces, func(i agentapi.Interface) bool {
 		return agentapi.HostVeth(s.ContainerID, i.Name) == name
@@ -227,8 +228,8 @@ func deleteLink(name string) error {
 	return nil
 }
 
-// deleteGroup is `ip link del group N`, which the netlink library does not have: RTM_DELLINK with IFLA_GROUP and
-// neither index nor name.
+// deleteGroup is `ip link del group N`, which the netlink library does not have: RTM_DELLINK with IFLA_GROUP, and
+// with neither an index nor a name.
 func deleteGroup(group uint32) error {
 	req := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -239,7 +240,7 @@ func deleteGroup(group uint32) error {
 	return nil
 }
 
-// linkGroup is the group of the host-side veths of a sandbox, by which one request deletes them. It avoids the small
+// linkGroup is the group of a sandbox's host-side veths, so that one request can delete them. It avoids the small
 // numbers that people use, and the sign bit.
 func linkGroup(s *agentapi.Sandbox) uint32 {
 	sum := sha256.Sum256([]byte(s.ID()))

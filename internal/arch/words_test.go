@@ -47,7 +47,6 @@ var wordRules = map[string]struct {
 var notYet = []string{
 	"agentapi",
 	"cmd/kubectl-multinet",
-	"delegate",
 	"internal/cniexec",
 	"internal/show",
 	"nad",

@@ -1,6 +1,6 @@
-// Package cniexec owns how a CNI plugin's program is run: in a process group and, where a limit is asked for, in
-// control groups of its own, which end with the call, with the deadline and with an output that has a bound; it may
-// not know what the program is asked or says.
+// Package cniexec owns how the program of a CNI plugin is run: in its own process group and, if the call has limits,
+// in its own control groups; until the end of the call or the deadline; and with a limit for its output. It may not
+// know what the program is asked or what it answers.
 package cniexec
 
 import (
@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// MaxOutput bounds what a plugin may print: a result is a few kB.
+	// MaxOutput is the most that a plugin may print, in bytes: a result is a few kB.
 	MaxOutput = 1 << 20
-	// maxComplaint is what is kept of its standard error.
+	// maxComplaint is how much of the plugin's standard error is kept, in bytes.
 	maxComplaint = 4 << 10
-	// afterDeath is how long the pipes of killed processes are waited for.
+	// afterDeath is how long to wait for the pipes of killed processes.
 	afterDeath = time.Second
 )
 
 // Output is what a program printed.
 type Output struct {
 	Stdout, Stderr []byte
-	Over           bool   // it printed more than MaxOutput, and was killed for it
-	Limit          string // which of its Limits it reached, in words; "": none
-	Unlimited      error  // why it ran without control groups, on a node that has controllers; an ErrNoGroup
+	Over           bool   // the program printed more than MaxOutput, so it was killed
+	Limit          string // the limit that the program reached, in words; "": none
+	Unlimited      error  // why it ran without control groups on a node that has controllers; an ErrNoGroup
 }
 
-// Run runs a program with its standard input. limits hold the program and all that it starts; nil: none. What the
-// program leaves running is killed when the program ends: its process group and, where this node has them, its
-// control groups. Run holds its thread: the kernel sends the program its parent-death signal when the thread ends
-// that forked it. A program that did not start has no output: nil.
+// Run runs a program with its standard input. limits bound the program and all that it starts; nil: there are none.
+// When the program ends, Run kills what is still running in its process group and, if this node has them, in its
+// control groups. Run locks its thread: the kernel sends the program its parent-death signal when the thread that
+// forked it ends. The output of a program that did not start is nil.
 func Run(ctx context.Context, path string, stdin []byte, environ []string, limits *Limits) (*Output, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -67,14 +67,14 @@ type call struct {
 	cmd     *exec.Cmd
 	groups  groups
 	outside atomic.Bool // this process is not in the groups
-	// unlimited is why there are no groups although this node has controllers.
+	// unlimited is why the call has no groups although this node has controllers.
 	unlimited error
 
 	mu  sync.Mutex
-	pid int // the program's process ID, and its process group's; 0: the ID is not the program's yet, or no more
+	pid int // the ID of the program's process and process group; 0: it has not started, or was reaped
 }
 
-// kill kills the program with all that it started, as far as that is in its groups.
+// kill kills the program and all that it started, except for processes that are not in its groups any more.
 func (c *call) kill() error {
 	if c.outside.Load() {
 		c.groups.kill()
@@ -87,7 +87,7 @@ func (c *call) kill() error {
 	return syscall.Kill(-c.pid, syscall.SIGKILL)
 }
 
-// run starts the program. The lock has a kill that comes meanwhile wait for the process ID.
+// run starts the program. The lock makes a concurrent kill wait for the process ID.
 func (c *call) run() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,12 +98,12 @@ func (c *call) run() error {
 	return nil
 }
 
-// Hold this lock while this process is inside a call's groups. A concurrent call would fork into the wrong groups and
-// record them as this process's own.
+// Hold this lock while this process is in the groups of a call. A concurrent call would fork into the wrong groups,
+// and would take them for this process's own groups.
 var forking sync.Mutex
 
-// start forks the program in its control groups, with its limits from its first instruction on. copied waits until
-// all that the program printed is copied; it is for after the program's end.
+// start forks the program in its control groups. Its limits apply from its first instruction on. Call copied after
+// the end of the program: it waits until the whole output of the program is copied.
 func (c *call) start(limits *Limits, stdout, stderr io.Writer) (copied func(), err error) {
 	var ours, theirs []*os.File
 	defer func() {
@@ -126,7 +126,7 @@ func (c *call) start(limits *Limits, stdout, stderr io.Writer) (copied func(), e
 	if err := c.fork(limits); err != nil {
 		return nil, err
 	}
-	// Copying begins after the fork, for too much output kills the program.
+	// Copying begins after the fork, because too much output kills the program.
 	var copies sync.WaitGroup
 	for i, to := range []io.Writer{stdout, stderr} {
 		copies.Go(func() {
@@ -135,7 +135,7 @@ func (c *call) start(limits *Limits, stdout, stderr io.Writer) (copied func(), e
 		})
 	}
 	return func() {
-		for _, r := range ours { // a process outside of all groups may have the other end
+		for _, r := range ours { // a process outside all groups may still have the other end open
 			_ = r.SetReadDeadline(time.Now().Add(afterDeath))
 		}
 		copies.Wait()
@@ -154,7 +154,7 @@ func (c *call) fork(limits *Limits) error {
 	}
 	leave, err := c.groups.join()
 	if err != nil {
-		c.groups = nil // this process may still be in one: the next call removes them
+		c.groups = nil // this process may still be in one of them; the next call removes them
 		return err
 	}
 	if err = c.run(); err == nil && limits != nil {
@@ -172,7 +172,8 @@ func (c *call) fork(limits *Limits) error {
 	return err
 }
 
-// wait waits for the program's end and kills what the program left running, before its process ID can be another's.
+// wait waits for the end of the program and kills what is still running in its groups, before the kernel may give its
+// process ID to another process.
 func (c *call) wait() error {
 	for {
 		err := unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -184,8 +185,8 @@ func (c *call) wait() error {
 	return c.reap()
 }
 
-// reap takes the program's status from the kernel, which may then give the process ID to another process: nothing is
-// killed by that ID from here on.
+// reap takes the program's status from the kernel. The kernel may then give the process ID to another process, so
+// reap first clears the ID: nothing is killed by it any more.
 func (c *call) reap() error {
 	c.mu.Lock()
 	c.pid = 0
@@ -193,12 +194,12 @@ func (c *call) reap() error {
 	return c.cmd.Wait()
 }
 
-// capped keeps the first bytes of what is written.
+// capped keeps the first bytes that are written to it.
 type capped struct {
 	kept  []byte
 	limit int
 	over  bool
-	full  func() // nil: what is over is dropped
+	full  func() // is called when more is written; nil: the rest is ignored
 }
 
 func (c *capped) Write(b []byte) (int, error) {

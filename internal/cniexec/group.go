@@ -15,22 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A call has a control group of its own in each hierarchy that limits tasks or memory: one hierarchy with version
-// 2, two with version 1. All are below groupsName at the root of the hierarchy, the one place where root may make
-// groups with controllers whatever the container runtime's own group has in it. The caller holds a lock on the
-// group: a group without a lock was left by a caller that was killed. The next call kills what is in it, and a call
+// A call has its own control group in each hierarchy that limits tasks or memory: one hierarchy with version 2, two
+// with version 1. All groups are below groupsName at the root of the hierarchy. This is the only place where root may
+// always make groups with controllers, whatever groups the container runtime has. The caller locks the folder of its
+// group. A group without a lock belongs to a caller that was killed: the next call kills its processes, and a call
 // that finds it empty removes it.
 const groupPrefix = "call-"
 
-// groupsName is a variable for the tests alone.
+// groupsName is a variable only for the tests.
 var groupsName = "ovn-multinet"
 
 // hierarchy is a tree of control groups.
 type hierarchy struct {
-	mount       string // folder of its root
-	own         string // folder of the group that this process is in
+	mount       string // the folder of its root
+	own         string // the folder of the group that this process is in
 	v2          bool
-	controllers []string // those that we limit by it
+	controllers []string // the controllers that we use in this hierarchy
 }
 
 // group is a control group of one call.
@@ -40,15 +40,15 @@ type group struct {
 	lock *os.File
 }
 
-// groups are those of one call.
+// groups are the groups of one call.
 type groups []*group
 
-// wanted are the controllers that a call's limits need.
+// wanted are the controllers that the limits of a call need.
 var wanted = []string{"pids", "memory"}
 
-// hierarchies finds them in the texts of /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)).
+// hierarchies finds the hierarchies in the texts of /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)).
 func hierarchies(mountinfo, cgroup string) (found []*hierarchy) {
-	own := map[string]string{} // by controller, "" for version 2
+	own := map[string]string{} // this process's group by controller; "": of version 2
 	for line := range strings.Lines(cgroup) {
 		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
 			for c := range strings.SplitSeq(parts[1], ",") {
@@ -98,9 +98,9 @@ func hierarchies(mountinfo, cgroup string) (found []*hierarchy) {
 	return found
 }
 
-// findOwn notes the folder of this process's group; root is the part of the hierarchy that is mounted.
+// findOwn stores the folder of this process's group. root is the part of the hierarchy that is mounted.
 func (h *hierarchy) findOwn(path, root string) bool {
-	if path == "" || strings.HasPrefix(path, "/..") { // outside of what this process may see (cgroup_namespaces(7))
+	if path == "" || strings.HasPrefix(path, "/..") { // this process may not see the group (cgroup_namespaces(7))
 		return false
 	}
 	rel, err := filepath.Rel(root, path)
@@ -111,11 +111,11 @@ func (h *hierarchy) findOwn(path, root string) bool {
 	return true
 }
 
-// ErrNoGroup says that this node has a controller for a limit, and that no control group can be made there.
+// ErrNoGroup says that this node has a controller for a limit, but no control group can be made.
 var ErrNoGroup = errors.New("no control group can be made for its limits")
 
-// newGroups makes the groups of a call, as far as this node has controllers for them. If one that it has cannot be
-// used, there is no group at all.
+// newGroups makes the groups of a call for all controllers that this node has. If one of these controllers cannot be
+// used, newGroups makes no group at all.
 func newGroups(l *Limits) (made groups, err error) {
 	if l.Tasks == 0 && l.Memory == 0 {
 		return nil, nil
@@ -131,7 +131,7 @@ func newGroups(l *Limits) (made groups, err error) {
 	for _, h := range hierarchies(string(mountinfo), string(cgroup)) {
 		g, err := h.newGroup(l.files)
 		if err != nil {
-			made.remove(context.Background()) // nobody is in them
+			made.remove(context.Background()) // no process is in them
 			return nil, fmt.Errorf("%w: %w", ErrNoGroup, err)
 		}
 		made = append(made, g)
@@ -139,29 +139,31 @@ func newGroups(l *Limits) (made groups, err error) {
 	return made, nil
 }
 
-// limitFile is a file of a group that takes a limit.
+// limitFile is a file of a group that sets a limit.
 type limitFile struct {
 	name, value string
 	optional    bool
 }
 
-// files are those of a controller.
+// files are the files of a controller.
 func (l *Limits) files(controller string, v2 bool) []limitFile {
 	memory := strconv.FormatInt(l.Memory, 10)
 	switch {
 	case controller == "pids":
 		return []limitFile{{name: "pids.max", value: strconv.Itoa(l.Tasks)}}
 	case v2:
-		return []limitFile{{name: "memory.max", value: memory}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
+		return []limitFile{
+			{name: "memory.max", value: memory}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true},
+		}
 	}
 	return []limitFile{{name: "memory.limit_in_bytes", value: memory}, {"memory.memsw.limit_in_bytes", memory, true}}
 }
 
-// newGroup makes a group with its limits, and removes those that others left.
+// newGroup makes a group with its limits, and removes the stale groups of other calls.
 func (h *hierarchy) newGroup(files func(controller string, v2 bool) []limitFile) (*group, error) {
 	g := &group{hierarchy: *h}
 	var err error
-	for range 5 { // the folder of groups goes with the last group in it
+	for range 5 { // another call may delete the folder of groups with its last group
 		if err = g.create(); err == nil {
 			break
 		}
@@ -172,7 +174,7 @@ func (h *hierarchy) newGroup(files func(controller string, v2 bool) []limitFile)
 	for _, c := range h.controllers {
 		for _, f := range files(c, h.v2) {
 			if err := os.WriteFile(filepath.Join(g.dir, f.name), []byte(f.value), 0); err != nil && !f.optional {
-				groups{g}.remove(context.Background()) // nobody is in it
+				groups{g}.remove(context.Background()) // no process is in it
 				return nil, err
 			}
 		}
@@ -203,7 +205,7 @@ func (g *group) create() error {
 	return nil
 }
 
-// enable gives the controllers to the groups in a folder; version 1 has no such thing.
+// enable enables the controllers for the groups in a folder. Version 1 does not need this.
 func (g *group) enable(dir string) error {
 	if !g.v2 {
 		return nil
@@ -224,7 +226,7 @@ func (g *group) enable(dir string) error {
 	return nil
 }
 
-// lockFolder locks a folder for as long as the file is open, and no process that is started inherits it.
+// lockFolder locks a folder until the file is closed. No program that is started inherits the file.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -232,7 +234,7 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		_, err = os.Stat(dir) // who swept it held the lock before
+		_, err = os.Stat(dir) // another call may have removed the folder before this lock
 	}
 	if err != nil {
 		f.Close()
@@ -241,8 +243,8 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep kills what callers that are gone left in their groups, and removes the groups that are empty. It does not wait
-// for the processes' end: a later call removes the others.
+// sweep kills the processes in stale groups, and removes the groups that are empty. It does not wait for the end of
+// the processes: a later call removes their groups.
 func (g *group) sweep(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
 	if err != nil {
@@ -258,7 +260,7 @@ func (g *group) sweep(parent string) {
 	}
 }
 
-// join has this process, and so what it forks, in the groups until leave.
+// join puts this process, and therefore each process that it forks, into the groups. leave ends this.
 func (gs groups) join() (leave func() error, err error) {
 	joined := gs[:0:0]
 	leave = func() (err error) {
@@ -276,7 +278,7 @@ func (gs groups) join() (leave func() error, err error) {
 	return leave, nil
 }
 
-// limit tells whether one of the groups limits that.
+// limit tells whether one of the groups has the controller.
 func (gs groups) limit(controller string) bool {
 	return slices.ContainsFunc(gs, func(g *group) bool { return slices.Contains(g.controllers, controller) })
 }
@@ -287,11 +289,11 @@ func (gs groups) kill() {
 	}
 }
 
-// removePatience bounds how long the end of killed processes is waited for; a later call tries again.
+// removePatience is how long to wait for the end of killed processes. A later call tries again.
 const removePatience = 5 * time.Second
 
-// remove kills what is in the groups and removes them. When ctx is over, what was killed by that end has a moment
-// more.
+// remove kills the processes in the groups and removes the groups. If ctx ends, remove waits only a moment longer for
+// the end of the processes.
 func (gs groups) remove(ctx context.Context) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), removePatience)
 	defer cancel()
@@ -302,11 +304,13 @@ func (gs groups) remove(ctx context.Context) {
 	}
 }
 
-// over says in words which limit the call ran into, "" for none.
+// over returns the limit that the call reached, in words; "": none.
 func (gs groups) over(l *Limits) string {
 	for _, g := range gs {
 		for _, f := range []struct{ file, key, words string }{
-			{"memory.events", "oom_kill", l.memoryInWords()}, {"memory.oom_control", "oom_kill", l.memoryInWords()}, {"pids.events", "max", l.tasksInWords()},
+			{"memory.events", "oom_kill", l.memoryInWords()},
+			{"memory.oom_control", "oom_kill", l.memoryInWords()},
+			{"pids.events", "max", l.tasksInWords()},
 		} {
 			text, _ := os.ReadFile(filepath.Join(g.dir, f.file))
 			for line := range strings.Lines(string(text)) {
@@ -319,8 +323,8 @@ func (gs groups) over(l *Limits) string {
 	return ""
 }
 
-// kill sends SIGKILL to all processes in the group. Without cgroup.kill (version 1, Linux before 5.14) the group
-// takes no further process from now on, so that kill gets them all when it is repeated.
+// kill sends SIGKILL to all processes in the group. If there is no cgroup.kill (version 1, Linux before 5.14), kill
+// first forbids new processes in the group, so that repeated calls of kill reach all of them.
 func (g *group) kill() {
 	if g.v2 && os.WriteFile(filepath.Join(g.dir, "cgroup.kill"), []byte("1"), 0) == nil {
 		return
@@ -328,13 +332,14 @@ func (g *group) kill() {
 	_ = os.WriteFile(filepath.Join(g.dir, "pids.max"), []byte("0"), 0)
 	text, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 	for word := range strings.FieldsSeq(string(text)) {
-		if pid, err := strconv.Atoi(word); err == nil && pid > 0 { // 0 is one of another PID namespace
+		if pid, err := strconv.Atoi(word); err == nil && pid > 0 { // 0: a process of another PID namespace
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}
 }
 
-// remove kills what is in the group and removes it, and the folder of groups if it is the last one there.
+// remove kills the processes in the group and removes the group. If the group is the last one, remove also removes
+// the folder of groups.
 func (g *group) remove(ctx context.Context) {
 	defer g.lock.Close()
 	for ; ; time.Sleep(time.Millisecond) {

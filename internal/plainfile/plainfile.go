@@ -1,5 +1,5 @@
-// Package plainfile owns the writing of whole files and the reading of files from folders that others write to as
-// well; it may not know what is in them.
+// Package plainfile owns the writing of whole files, and the reading of files from folders that other programs write
+// to. It may not know what the files contain.
 package plainfile
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns what is in a plain file of at most limit bytes, nil when there is no file. A link is not followed
-// and a pipe not waited for: both are errors, as is a larger file.
+// Read returns the content of a plain file of at most limit bytes; nil: there is no file. Read does not follow a link
+// and does not wait for a pipe: both are errors, and a larger file is an error too.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {

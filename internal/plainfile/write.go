@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file whole: it writes a temporary file in the same folder, syncs it, renames it into place and
-// syncs the folder. After a power cut there is the old file, the new one, or none if there was none. The temporary
-// file has one name for each path, so only one writer may write a path at a time; the file of a killed writer is
-// overwritten.
+// Write replaces a whole file: it writes a temporary file in the same folder, syncs it, renames it and syncs the
+// folder. After a power cut there is the old file or the new file, or no file if there was no old one. The temporary
+// file has one name for each path, so only one writer may write a path at a time. The temporary file of a killed
+// writer is overwritten.
 func Write(path string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(Temporary(path), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
@@ -26,12 +26,12 @@ func Write(path string, text []byte, mode os.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Temporary is the name under which Write writes a file.
+// Temporary is the name of the temporary file of Write.
 func Temporary(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
 }
 
-// SyncDir has the disk write the names in a folder.
+// SyncDir makes the disk write the names in a folder.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
