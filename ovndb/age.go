@@ -24,18 +24,18 @@ const (
 )
 
 // countEvery is the time between two increases of the age. A backup that is restored within this time of its making
-// cannot be told from the database: the regular passes find the rows that it lacks.
+// cannot be distinguished from the database itself: the regular reconcile passes find the rows that it lacks.
 const countEvery = 5 * time.Minute
 
-// ownerRow is the content of the row.
+// ownerRow is the content of the row of the owner.
 type ownerRow struct {
 	cluster string // "": no owner
 	made    string
 	age     int64
-	ids     map[string]string // all external_ids: others may have added some
+	ids     map[string]string // all external_ids; other programs may have added some
 }
 
-// next is the row with the cluster as the owner and the next age.
+// next returns the row with the cluster as the owner and with the next age.
 func (r *ownerRow) next(cluster string) ownerRow {
 	next := ownerRow{cluster: cluster, made: r.made, age: r.age + 1, ids: map[string]string{}}
 	if r.cluster != cluster || r.made == "" {
@@ -47,18 +47,18 @@ func (r *ownerRow) next(cluster string) ownerRow {
 }
 
 // OnReplaced sets the function that is called when the database was replaced: it was wiped, or a backup was restored.
-// The probe finds that out, and each read of the owner, which waits for f.
+// The probe and every read of the owner detect that, and wait for the end of f.
 func (d *DB) OnReplaced(f func()) {
 	d.age.mu.Lock()
 	defer d.age.mu.Unlock()
 	d.age.replaced = f
 }
 
-// readOwner reads the row.
+// readOwner is the operation that reads the row of the owner.
 var readOwner = Select(nb.CoppTable, ClusterKey, "external_ids")
 
-// readOwner decodes the row in a result, and finds out whether the database was replaced. before is the version that
-// was known before the result was requested.
+// readOwner decodes the row in a result, and detects whether the database was replaced. before is the version that
+// was known before the read began.
 func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool, row ownerRow) {
 	if there = len(result.Rows) > 0; there {
 		ids, _ := result.Rows[0]["external_ids"].(ovsdb.OvsMap)
@@ -75,13 +75,13 @@ func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool
 	return there, row
 }
 
-// version identifies a state of the row.
+// version identifies a state of the row of the owner.
 type version struct {
 	made string
 	age  int64
 }
 
-// age is what this process knows of the row.
+// age is what this process knows about the row of the owner.
 type age struct {
 	mu       sync.Mutex
 	replaced func() // nil: not set

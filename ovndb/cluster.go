@@ -24,8 +24,8 @@ const ClusterMark = "ovn-multinet/cluster"
 // table need no parent, have unique names, and are not copied to the Southbound database.
 var ClusterKey = rowKey("cluster", "", nil, 0)
 
-// OtherCluster returns the identity of the other cluster that wrote a row; "" when this cluster or an older version
-// wrote the row. Rows hides the identity of this cluster.
+// OtherCluster returns the identity of the other cluster that wrote a row; "": this cluster or an older version wrote
+// the row. Rows hides the identity of this cluster.
 func OtherCluster(externalIDs map[string]string) string { return externalIDs[ClusterMark] }
 
 // NotOwner is the error of a write to a database that does not belong to the cluster of this process. Nothing was
@@ -46,7 +46,7 @@ func (e *NotOwner) Error() string {
 // identityPause is the time between two attempts to learn the identity of the cluster.
 const identityPause = time.Second
 
-// identify asks for the identity of the cluster until the identity is known; false: ctx ended before.
+// identify asks for the identity of the cluster until the identity is known. It returns false if ctx ends first.
 func (d *DB) identify(ctx context.Context, cfg Config) bool {
 	if cfg.Cluster == nil {
 		return true
@@ -72,7 +72,7 @@ func (d *DB) identify(ctx context.Context, cfg Config) bool {
 	}
 }
 
-// maxTakes bounds the attempts of Take: only a write of another controller at the same moment makes one fail.
+// maxTakes limits the attempts of Take. An attempt fails only if another controller writes at the same moment.
 const maxTakes = 10
 
 // Take makes the cluster of this process the owner of the database when the database has no owner, or when its owner
@@ -132,8 +132,8 @@ func (d *DB) owner(ctx context.Context) (there bool, row ownerRow, err error) {
 	return there, row, nil
 }
 
-// Owned reads whether the database belongs to this cluster; a *NotOwner says that it does not. Without an identity it
-// reads nothing.
+// Owned reads whether the database belongs to this cluster. If it does not, the error is a *NotOwner. If this process
+// has no cluster, Owned reads nothing.
 func (d *DB) Owned(ctx context.Context) error {
 	if err := d.WaitConnected(ctx); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (d *DB) Owned(ctx context.Context) error {
 	return err
 }
 
-// guarded runs a transaction that writes, with the assertion that the database belongs to this cluster before it.
-// The results and the index in a *Refused are those of the caller's operations.
+// guarded runs a transaction that writes. It first asserts that the database belongs to this cluster. The results and
+// the index in a *Refused are those of the caller's operations.
 func (d *DB) guarded(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	guard := Holds(nb.CoppTable, ClusterKey, "external_ids", ClusterMark, d.cluster)
 	all := append([]ovsdb.Operation{guard}, d.stamp(ops)...)
@@ -182,8 +182,8 @@ func writes(ops []ovsdb.Operation) bool {
 	})
 }
 
-// stamp writes the identity of this cluster into the external_ids of inserted and updated rows, and into those that a
-// guard compares as a whole: Rows hid the identity from the caller.
+// stamp writes the identity of this cluster into the external_ids of inserted and updated rows. It also writes the
+// identity into external_ids that a guard compares as a whole, because Rows hid the identity from the caller.
 func (d *DB) stamp(ops []ovsdb.Operation) []ovsdb.Operation {
 	ops = slices.Clone(ops)
 	for i := range ops {

@@ -24,16 +24,16 @@ type Config struct {
 	Name      string // for logs and errors: "NB", "OVS"
 	Endpoints []string
 	TLS       *tls.Config
-	// Certificate is the file of our certificate in TLS, for errors.
+	// Certificate is the file of our TLS certificate, for errors.
 	Certificate string
 	Model       model.ClientDBModel
 	// LeaderOnly connects only to the leader of a clustered database: a write through a follower takes twice as long.
 	LeaderOnly bool
-	// Monitor lists the tables and columns to keep a copy of; none for NB, where each monitor costs the server a scan.
-	// There is one Monitor call per database, because libovsdb purges its cache once per monitor when it reconnects.
+	// Monitor lists the tables and columns to copy. NB has none, because each monitor costs the server a scan. There is
+	// one Monitor call per database, because libovsdb purges its cache once per monitor when it reconnects.
 	Monitor []client.MonitorOption
-	// Cluster returns the identity of this cluster: every write then asserts that the database belongs to the cluster. It
-	// is called until it succeeds, and nothing is sent before. nil: writes assert nothing.
+	// Cluster returns the identity of this cluster. If it is set, every write asserts that the database belongs to the
+	// cluster. It is called until it succeeds, and nothing is sent before. nil: writes assert nothing.
 	Cluster func(ctx context.Context) (string, error)
 	// Probe is the time between two probes of the server; 0: 10 s.
 	Probe time.Duration
@@ -46,20 +46,20 @@ type DB struct {
 	client    client.Client
 	endpoints *endpoints
 	connected chan struct{} // closed when the first connection is up
-	// model and mapper turn generated models into rows and back. libovsdb replaces those of its cache at each reconnect
-	// without a lock; these are from the first connection.
+	// model and mapper turn generated models into rows and rows into models. libovsdb replaces its own ones at each
+	// reconnect without a lock; these are from the first connection.
 	model  model.DatabaseModel
 	mapper mapper.Mapper
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	// cluster is the identity of this cluster, "" without one. It is set before connected is closed. unknown is why the
-	// identity is not known yet.
+	// cluster is the identity of this cluster; "": there is none. It is set before connected is closed. unknown is the
+	// reason why the identity is not known yet.
 	cluster string
 	unknown atomic.Pointer[error]
 	age     age
 
 	mu      sync.Mutex
-	session context.Context // of transactions; it ends when a probe finds that the server does not answer
+	session context.Context // the context of transactions; it ends when the server does not answer a probe
 }
 
 // The time for one attempt to connect, and the pause before the next one. OVN's raft has a new leader after 1 to 3 s.
@@ -70,11 +70,12 @@ const (
 
 const defaultProbe = 10 * time.Second
 
-// NoticedWithin is how long [DB.Connected] may still return true when the server does not answer and the connection is
-// not closed: its node lost its power, or its process hangs. When the process ends, the kernel closes the connection.
+// NoticedWithin is how long [DB.Connected] may still return true when the server does not answer but the connection
+// is open: the server's node has lost its power, or the process hangs. When the process ends, the kernel closes the
+// connection.
 const NoticedWithin = defaultProbe + connectTimeout
 
-// Open begins to connect and returns at once. A database that is down is found when it comes up.
+// Open begins to connect and returns at once. If the database is down, Open connects when it is up.
 func Open(cfg Config) (*DB, error) {
 	log := logr.FromSlogHandler(cfg.Log.With("db", cfg.Name).Handler())
 	opts := []client.Option{
@@ -107,7 +108,7 @@ func Open(cfg Config) (*DB, error) {
 	return d, nil
 }
 
-// connect tries until the first connection is up; from then on libovsdb reconnects.
+// connect tries until the first connection is up. From then on, libovsdb reconnects.
 func (d *DB) connect(ctx context.Context, cfg Config) {
 	for said := false; ; said = true {
 		err := d.tryConnect(ctx, cfg)
@@ -146,7 +147,7 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// probe finds a server that does not answer while the connection stays open. libovsdb has such a probe
+// probe detects a server that does not answer while the connection is open. libovsdb has such a probe
 // (WithInactivityCheck), but v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect while
 // a transaction waits for its answer.
 func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Duration) {
@@ -157,16 +158,16 @@ func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Durat
 		if ctx.Err() != nil {
 			return
 		}
-		d.mu.Lock() // transactions that begin now are for the next connection, which libovsdb makes
+		d.mu.Lock() // later transactions use the next connection, which libovsdb makes
 		d.client.Disconnect()
 		d.session, end = context.WithCancel(ctx)
 		d.mu.Unlock()
 	}
 }
 
-// answers waits, and then probes the server with a transaction, which reads the row of the owner if this process has a
-// cluster. libovsdb's Echo has a data race with an answer that comes too late. While the connection is down, nothing
-// is sent.
+// answers waits, and then probes the server with a transaction. If this process has a cluster, the transaction reads
+// the row of the owner. libovsdb's Echo has a data race with an answer that comes too late. While the connection is
+// down, answers sends nothing.
 func (d *DB) answers(ctx context.Context, after time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -208,8 +209,8 @@ func (d *DB) WaitConnected(ctx context.Context) error {
 	return err
 }
 
-// Connected tells whether the connection is up, as far as is known: see [NoticedWithin]. It waits for a running
-// attempt to connect.
+// Connected tells whether the connection is up, as far as this process knows: see [NoticedWithin]. It waits for a
+// running attempt to connect.
 func (d *DB) Connected() bool {
 	select {
 	case <-d.connected:
@@ -237,12 +238,12 @@ func (d *DB) Answers(ctx context.Context) error {
 	return fmt.Errorf("%s database does not answer", d.name)
 }
 
-// Client is libovsdb's client, which has the copy that Config.Monitor asks for. Use it only after WaitConnected.
+// Client is libovsdb's client. It has the copy of the tables in Config.Monitor. Use it only after WaitConnected.
 func (d *DB) Client() client.Client { return d.client }
 
 // Refused says that the database refused a transaction: nothing was written.
 type Refused struct {
-	Index   int    // of the operation; the number of operations when the commit as a whole was refused
+	Index   int    // the operation's index; the number of operations: the whole commit was refused
 	Reason  string // RFC 7047 section 3.1 and ovsdb-server(7), like "timed out", "duplicate uuid"
 	Details string
 }
@@ -261,9 +262,9 @@ func (r *Refused) Error() string {
 // ErrUnknownOutcome says that the connection was lost after a transaction was sent: it may be committed or not.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// Transact runs the operations as one transaction. The error is a *Refused when the database refused it, an
-// *Unreachable when nothing was sent, and wraps ErrUnknownOutcome when the answer was lost. A write to a database that
-// does not belong to this cluster is a *NotOwner.
+// Transact runs the operations as one transaction. The error is a *Refused if the database refused it, and an
+// *Unreachable if nothing was sent. It wraps ErrUnknownOutcome if the answer was lost. For a write to a database that
+// does not belong to this cluster, it is a *NotOwner.
 func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if err := d.WaitConnected(ctx); err != nil {
 		return nil, err
@@ -291,8 +292,8 @@ func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 		if r.Error == "" {
 			continue
 		}
-		// The outcome is unknown after an error of the server itself, and not of our operations: "cluster error", "I/O
-		// error" and others (RFC 7047, section 3.1, has no closed list).
+		// The outcome is unknown after an error that is not an error of our operations but of the server: "cluster error",
+		// "I/O error" and others (RFC 7047, section 3.1, has no closed list).
 		if i >= len(ops) && r.Error != ReasonConstraint && r.Error != "referential integrity violation" {
 			return nil, fmt.Errorf("%s database: %w: %s: %s", d.name, ErrUnknownOutcome, r.Error, r.Details)
 		}

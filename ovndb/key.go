@@ -29,10 +29,10 @@ func RouterKey(router string) string { return rowKey("router", router, nil, 0) }
 // GatewayKey is the row key of a logical router's gateway.
 func GatewayKey(router string) string { return rowKey("gateway", router, nil, 0) }
 
-// PartKey is the row key of a row that a router or a network has once: part says which one.
+// PartKey is the row key of a row of which a router or a network has only one. part names this row.
 func PartKey(part, of string) string { return rowKey(part, of, nil, 0) }
 
-// NodeKey is the row key of the row that a node writes of itself.
+// NodeKey is the row key of the row that a node writes about itself.
 func NodeKey(node string) string { return rowKey("node", node, nil, 0) }
 
 // BlockKey is the row key of the claim on a node subnet.
@@ -40,14 +40,14 @@ func BlockKey(network string, block netip.Prefix) string {
 	return rowKey("block", network, []byte(block.String()), 0)
 }
 
-// RouterPortKey is the row key of a network's port on a logical router. Its peer on the switch has the key of the
-// gateway's address.
+// RouterPortKey is the row key of a network's port on a logical router. The peer of this port, on the switch, has the
+// row key of the gateway's address.
 func RouterPortKey(network string) string {
 	return rowKey("router-port", network, nil, 0)
 }
 
-// AddressKey is the row key of one address of an address book (see netmodel.Network.AddressBook): of the port that
-// leases the address, or of the claim on it. Of an IPv6 address the upper 96 bits go into the hash.
+// AddressKey is the row key of one address of an address book (see netmodel.Network.AddressBook): the key of the port
+// that leases the address, or of the claim on it. The upper 96 bits of an IPv6 address go into the hash.
 func AddressKey(book string, a netip.Addr) string {
 	b := a.AsSlice()
 	low := len(b) - 4
@@ -64,16 +64,16 @@ func MACKey(book string, mac net.HardwareAddr) string {
 }
 
 // leaseMAC is the prefix of MACs that end with the lower 32 bits of a lease. wideMAC is the prefix of MACs that end
-// with a hash of an IPv6 lease whose upper 96 bits are not those of its subnet: another lease may have the same lower
-// 32 bits. Two hashes may be equal, so such a MAC is claimed. On a physical network, which networks with different
-// subnets may use, leaseMAC is only for IPv4 leases.
+// with a hash of an IPv6 lease whose upper 96 bits differ from those of its subnet: another lease may have the same
+// lower 32 bits. Two hashes may be equal, so such a MAC is claimed. Networks with different subnets may use one
+// physical network: there, leaseMAC is only for IPv4 leases.
 var (
 	leaseMAC = []byte{0x0a, 0x58}
 	wideMAC  = []byte{0x0a, 0x59}
 )
 
-// LeaseMAC is the MAC of a port whose lease is an address of the subnet; on a physical network the subnet is the zero
-// Prefix. claimed says that the MAC needs a claim of its own.
+// LeaseMAC is the MAC of a port whose lease is an address of the subnet. On a physical network, the subnet is the
+// zero Prefix. claimed says that the MAC needs its own claim.
 func LeaseMAC(subnet netip.Prefix, a netip.Addr) (mac net.HardwareAddr, claimed bool) {
 	b := a.AsSlice()
 	if a.Is6() && !(subnet.IsValid() && bytes.Equal(b[:12], subnet.Addr().AsSlice()[:12])) {
@@ -83,10 +83,10 @@ func LeaseMAC(subnet netip.Prefix, a netip.Addr) (mac net.HardwareAddr, claimed 
 	return slices.Concat(net.HardwareAddr(leaseMAC), b[len(b)-4:]), false
 }
 
-// IsLeaseMAC tells whether a MAC has the form of a MAC that is made from a lease and belongs to this lease alone.
+// IsLeaseMAC tells whether a MAC has the prefix of a MAC that is made from a lease and belongs to this lease alone.
 func IsLeaseMAC(mac net.HardwareAddr) bool { return bytes.HasPrefix(mac, leaseMAC) }
 
-// Low32MAC makes a MAC of that form from 32 bits; wide: of the form that needs a claim.
+// Low32MAC makes a MAC of this form from 32 bits. wide: it makes a MAC of the form that needs a claim.
 func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 	prefix := leaseMAC
 	if wide {
@@ -95,18 +95,19 @@ func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 	return binary.BigEndian.AppendUint32(slices.Clone(prefix), low)
 }
 
-// ConfigKey is the key of external_ids of a switch with the accepted configuration, in netmodel's canonical form.
+// ConfigKey is the key of a switch's external_ids with the accepted configuration, in netmodel's canonical form.
 const ConfigKey = "ovn-multinet/config"
 
-// BlocksKey is the key of external_ids of a node switch with its node subnets.
+// BlocksKey is the key of a node switch's external_ids with its node subnets.
 const BlocksKey = "ovn-multinet/blocks"
 
-// BookKey is the key of external_ids of switches and claims on a physical network with their address book, which other
-// networks use too.
+// BookKey is the key of external_ids of switches and claims on a physical network with their address book, which
+// other networks use too.
 const BookKey = "ovn-multinet/address-book"
 
-// ClaimantPrefix is the prefix of a key of external_ids of a claim that several networks and routers use, such as the
-// address of a router on a physical network. After it comes the claimant: "network <id>" or "router <name>".
+// ClaimantPrefix is the prefix of a key in the external_ids of a claim that several networks and routers use, such as
+// the address of a router on a physical network. The rest of the key is the claimant: "network <id>" or "router
+// <name>".
 const ClaimantPrefix = "ovn-multinet/claimant:"
 
 // Claimants names the networks and routers that use a claim, in words; "" for the claim of a port.
@@ -120,12 +121,12 @@ func Claimants(externalIDs map[string]string) string {
 	return strings.Join(words, " and ")
 }
 
-// AcceptedPrefix is the prefix of a key of external_ids of a switch with the revision of an accepted NAD. After it
-// comes the NAD: "<namespace>/<name>". A port is inserted only while its NAD is accepted.
+// AcceptedPrefix is the prefix of a key in the external_ids of a switch with the revision of an accepted NAD. The
+// rest of the key is the NAD: "<namespace>/<name>". A port is inserted only while its NAD is accepted.
 const AcceptedPrefix = "ovn-multinet/nad:"
 
-// rowKey makes a key of 122 hashed bits. The lease is put into the first 32 bits by reversible operations, so two
-// leases with the same domain, book and upper bytes never have the same key.
+// rowKey makes a key with 122 hashed bits. Reversible operations put the lease into the first 32 bits, so two leases
+// with the same domain, book and upper bytes never have the same key.
 func rowKey(domain, book string, upper []byte, lease uint32) string {
 	h := sha256.New()
 	h.Write([]byte("ovn-multinet/" + domain + "\x00" + book + "\x00"))

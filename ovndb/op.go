@@ -10,8 +10,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// A guard is an operation that asserts something: if that is false, the database refuses the transaction at the index
-// of the guard. Absence is asserted with until "!=", because libovsdb omits an empty "rows", which the server refuses.
+// A guard is an operation that asserts a condition. If the condition is false, the database refuses the transaction
+// at the index of the guard. Absence is asserted with until "!=", because libovsdb omits an empty "rows", and the
+// server refuses a wait without "rows".
 
 // Present asserts that the row exists.
 func Present(table, uuid string) ovsdb.Operation { return wait(table, uuid, ovsdb.WaitConditionEqual) }
@@ -49,7 +50,7 @@ func AllWith(table, column, key, value string, uuids []string) ovsdb.Operation {
 	return op
 }
 
-// AtLeast waits, at most so long, until a column of the row has at least the value.
+// AtLeast waits until a column of the row has at least the value, but no longer than atMost.
 func AtLeast(table, uuid, column string, value int, atMost time.Duration) ovsdb.Operation {
 	op, ms := wait(table, uuid, ovsdb.WaitConditionEqual), int(atMost.Milliseconds())
 	op.Timeout = &ms
@@ -91,7 +92,7 @@ func Link(table, uuid, column string, members ...string) ovsdb.Operation {
 	return mutate(table, byUUID(uuid), column, ovsdb.MutateOperationInsert, members)
 }
 
-// Unlink removes a row key from the set column of the row that has it: the caller need not know the parent.
+// Unlink removes a row key from the set column of the row that has it. The caller need not know that row.
 func Unlink(table, column, member string) ovsdb.Operation {
 	where := []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, UUIDs([]string{member}))}
 	return mutate(table, where, column, ovsdb.MutateOperationDelete, []string{member})

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// Unreachable says that the connection to a database was down, so nothing was sent. libovsdb does not tell why it
+// Unreachable says that the connection to a database was down, so nothing was sent. libovsdb does not say why it
 // cannot reconnect, so a DB checks the endpoints itself while callers wait.
 type Unreachable struct {
 	Database string
 	Failures []Failure // of each endpoint; none: not known
-	ended    error     // of the caller's context; nil: TLS failed at each endpoint, so waiting is of no use
+	ended    error     // of the caller's context; nil: TLS failed at each endpoint, so waiting cannot help
 }
 
 // Failure is why one endpoint cannot be used.
@@ -49,8 +49,8 @@ func (e *Unreachable) TLS() bool { return slices.ContainsFunc(e.Failures, Failur
 func (f Failure) isTLS() bool   { return f.TLS }
 func (f Failure) passing() bool { return !f.TLS }
 
-// checkPeriod is the time between two checks of the endpoints, and before the first one: most connections are up again
-// by then.
+// checkPeriod is the time between two checks of the endpoints, and the time before the first check: most connections
+// are up again by then.
 const checkPeriod = time.Second
 
 // await waits until up is closed. It ends early when TLS fails at each endpoint.
@@ -83,7 +83,7 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 	}
 }
 
-// awaitUp waits until the connection is up. libovsdb would wait too, but would not tell that it sent nothing.
+// awaitUp waits until the connection is up. libovsdb would wait too, but it would not say that it sent nothing.
 func (d *DB) awaitUp(ctx context.Context) error {
 	up := make(chan struct{})
 	go func() {
@@ -113,8 +113,8 @@ type endpoints struct {
 	found []Failure
 }
 
-// check connects to each endpoint once and returns the failures; none when one endpoint answers. One check runs at a
-// time: callers that come meanwhile get the result of the next one.
+// check connects to each endpoint once and returns the failures; none: one endpoint answers. Only one check runs at a
+// time: concurrent callers get the result of the next check.
 func (p *endpoints) check(since time.Time) []Failure {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +137,8 @@ func (p *endpoints) check(since time.Time) []Failure {
 	return p.found
 }
 
-// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11): with TLS 1.3, a server that does not
-// accept the certificate says so instead of its first answer.
+// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11). With TLS 1.3, a server that does not
+// accept the certificate says so only in place of its first answer.
 func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"

@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// readPage is how many rows one transaction reads: the server serves no other client meanwhile.
+// readPage is how many rows one transaction reads. The server serves no other client during a transaction.
 const readPage = 500
 
 // ReadByKey reads the rows that have the keys, page by page. Keys without a row are ignored.

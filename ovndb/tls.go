@@ -13,11 +13,11 @@ import (
 	"sync"
 )
 
-// TLSConfig has our certificate, and says which certificates of a server are valid.
+// TLSConfig names our certificate, and says which certificates of a server are valid.
 type TLSConfig struct {
 	Certificate, PrivateKey, CACert string // PEM files
-	// ServerNames are names; the server's certificate must have one of them. None: it must have the host of an endpoint,
-	// unless the certificate names no host.
+	// ServerNames are names of which the server's certificate must have one. If there are none, the certificate must
+	// have the host of an endpoint, unless it names no host.
 	ServerNames []string
 	Endpoints   []string // ssl:HOST:PORT; others are ignored
 	Log         *slog.Logger
@@ -96,8 +96,8 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return err
 }
 
-// verifyName tells whether the certificate has a server name. A certificate without one is refused, unless it names no
-// host at all and the configuration has no ServerNames.
+// verifyName tells whether the certificate has a server name. If it has none, it is refused, unless it names no host
+// at all and the configuration has no ServerNames.
 func (c *TLSConfig) verifyName(cert *x509.Certificate) (named bool, err error) {
 	valid := c.ServerNames
 	if len(valid) == 0 {
@@ -114,8 +114,8 @@ func (c *TLSConfig) verifyName(cert *x509.Certificate) (named bool, err error) {
 		strings.Join(namesOf(cert), ", "), strings.Join(valid, ", "))
 }
 
-// hasName tells whether a certificate is for a name or an address. Without alternative names its common name decides,
-// as in older certificates of ovs-pki.
+// hasName tells whether a certificate is for a name or an address. If it has no alternative names, its common name
+// decides, as in older certificates of ovs-pki.
 func hasName(cert *x509.Certificate, name string) bool {
 	if cert.VerifyHostname(name) == nil {
 		return true
@@ -123,7 +123,7 @@ func hasName(cert *x509.Certificate, name string) bool {
 	return !hasAlternatives(cert) && name != "" && cert.Subject.CommonName == name
 }
 
-// namesHost tells whether a certificate names a host. Certificates of ovs-pki do not: their one alternative name is
+// namesHost tells whether a certificate names a host. Certificates of ovs-pki do not: their only alternative name is
 // their common name, which is a label, and they have no key usage. A name with a dot is the name of a host, unless it
 // has a space, as in "a.example id:1", which ovs-pki --unique makes.
 func namesHost(cert *x509.Certificate) bool {

@@ -2,8 +2,8 @@ package ovndbtest
 
 import "testing"
 
-// AttachNB is a server with OVN's Northbound database that someone else started, to read and write it by its own
-// connection.
+// AttachNB returns a Server for an ovsdb-server with OVN's Northbound database that the test has not started. It
+// reads and writes the database over its own connections.
 func AttachNB(t testing.TB, socket string) *Server {
 	return &Server{Socket: socket, t: t, database: "OVN_Northbound"}
 }

@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// Cluster is a raft of ovsdb-servers.
+// Cluster is a raft cluster of ovsdb-servers.
 type Cluster struct {
 	Members []*Server
 	t       testing.TB
 }
 
-// StartNBCluster starts a raft of n members with OVN's Northbound database; all have joined when it returns.
+// StartNBCluster starts a raft cluster of n members with OVN's Northbound database. It returns when all members have
+// joined.
 func StartNBCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	tool := Need(t, "ovsdb-tool")
@@ -42,7 +43,7 @@ func (c *Cluster) Endpoints() []string {
 	return endpoints
 }
 
-// Leader waits until a member that runs is the leader and returns it.
+// Leader waits until a running member is the leader, and returns this member.
 func (c *Cluster) Leader() *Server {
 	c.t.Helper()
 	alive := c.alive()
@@ -75,7 +76,8 @@ func (c *Cluster) alive() *Server {
 
 type raftStatus struct{ connected, leader bool }
 
-// status asks the member how it sees itself (ovsdb-server(5), database _Server); a dead one is neither.
+// status asks the member for its state (ovsdb-server(5), database _Server). A member that does not answer is neither
+// connected nor the leader.
 func (s *Server) status() raftStatus {
 	results, err := transact(s.Socket, "_Server", []Op{{
 		"op": "select", "table": "Database", "where": []any{[]any{"name", "==", s.database}},

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// Counts is what passed a Proxy. Each transaction counts once, when the server's answer to it arrives.
+// Counts is what has passed a Proxy. Each transaction counts once, when the server's answer arrives.
 type Counts struct {
-	Committed int   // wrote and was not refused; also one whose answer was dropped
-	Refused   int   // one of its operations, or its commit, has an error
-	ReadOnly  int   // had nothing but select, wait, comment and assert, and was not refused
+	Committed int   // wrote and was not refused; also if the answer was dropped
+	Refused   int   // one of the operations, or the commit, has an error
+	ReadOnly  int   // had only select, wait, comment and assert, and was not refused
 	Received  int64 // bytes from the server
 }
 
@@ -26,7 +26,7 @@ type Transact struct {
 	Ops    []Op
 }
 
-// Proxy is a man in the middle between clients and an ovsdb-server.
+// Proxy is a proxy between clients and an ovsdb-server.
 type Proxy struct {
 	Socket string // a plain path
 
@@ -44,7 +44,7 @@ type Proxy struct {
 	cutNext  bool
 }
 
-// StartProxy listens on a socket of its own and forwards to the endpoint "unix:PATH". It ends with the test.
+// StartProxy listens on its own socket and forwards to the endpoint "unix:PATH". The proxy ends with the test.
 func StartProxy(t testing.TB, upstreamEndpoint string) *Proxy {
 	t.Helper()
 	path, ok := strings.CutPrefix(upstreamEndpoint, "unix:")
@@ -61,25 +61,25 @@ func StartProxy(t testing.TB, upstreamEndpoint string) *Proxy {
 	return p
 }
 
-// Endpoint is the proxy's address as OVN's tools and ours write it.
+// Endpoint is the proxy's address in the form of OVN's tools and ours.
 func (p *Proxy) Endpoint() string { return "unix:" + p.Socket }
 
-// Counts returns what passed since the start or the last Reset.
+// Counts returns what has passed since the start or the last Reset.
 func (p *Proxy) Counts() Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counts
 }
 
-// Reset begins counting anew.
+// Reset sets the counts to zero.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts, p.seen = Counts{}, 0
 }
 
-// Before has f called before each transaction is forwarded; the transaction waits until f returns. It takes the
-// place of an earlier f; nil ends it.
+// Before sets a function that is called before each transaction is forwarded. The transaction waits until f returns.
+// f replaces an earlier function; nil: no function is called.
 func (p *Proxy) Before(f func(Transact)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *Proxy) CutBeforeNext() {
 	p.cutNext = true
 }
 
-// Cut cuts all connections that stand; new ones are served.
+// Cut cuts all open connections. New connections are served.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *Proxy) accept() {
 			return
 		}
 		server, err := net.Dial("unix", p.upstream)
-		if err != nil { // the server is down; so is the proxy then
+		if err != nil { // the server is down, so the proxy does not serve either
 			client.Close()
 			continue
 		}
@@ -139,7 +139,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep remembers connections to cut; false when the proxy ends.
+// keep stores connections for Cut. It returns false when the proxy ends.
 func (p *Proxy) keep(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *Proxy) keep(conns ...net.Conn) bool {
 	return !p.closed
 }
 
-// session is one client's connection and the one to the server that belongs to it.
+// session is one client's connection with its connection to the server.
 type session struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -166,7 +166,7 @@ func (s *session) run() {
 	var pumps sync.WaitGroup
 	for _, pump := range []func() error{s.up, s.down} {
 		pumps.Go(func() {
-			_ = pump() // an end of either side ends both
+			_ = pump() // the end of one side ends both
 			s.client.Close()
 			s.server.Close()
 		})
@@ -206,11 +206,11 @@ func (s *session) up() error {
 	}
 }
 
-// request notes a transaction and does what was asked for before it is forwarded.
+// request stores a transaction for reply, and does what Before or CutBeforeNext requested.
 func (s *session) request(id string, params []json.RawMessage) error {
 	t := Transact{}
 	if len(params) == 1 {
-		return nil // ovndb's question whether the server is there
+		return nil // ovndb's probe of the server
 	}
 	for _, param := range params[1:] {
 		var op Op

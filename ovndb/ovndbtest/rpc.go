@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Op is one operation of a transaction, as RFC 7047 section 5.2 writes it.
+// Op is one operation of a transaction, in the notation of RFC 7047, section 5.2.
 type Op = map[string]any
 
-// Result is what the server answers to one operation.
+// Result is the server's answer to one operation.
 type Result struct {
 	Rows    []map[string]any `json:"rows"`
 	Count   int              `json:"count"`
@@ -20,10 +20,10 @@ type Result struct {
 	Details string           `json:"details"`
 }
 
-// UUID writes a row key the way operations want it.
+// UUID is the notation of a row key in operations.
 func UUID(key string) any { return []any{"uuid", key} }
 
-// Set writes a set of atoms (see UUID) the way operations want it.
+// Set is the notation of a set of atoms (see UUID) in operations.
 func Set[T any](atoms ...T) any {
 	members := make([]any, len(atoms))
 	for i, a := range atoms {
@@ -32,7 +32,7 @@ func Set[T any](atoms ...T) any {
 	return []any{"set", members}
 }
 
-// Map writes a map of strings the way operations want it.
+// Map is the notation of a map of strings in operations.
 func Map(m map[string]string) any {
 	pairs := make([]any, 0, len(m))
 	for k, v := range m {
@@ -41,10 +41,10 @@ func Map(m map[string]string) any {
 	return []any{"map", pairs}
 }
 
-// callTimeout bounds one request to a server that may hang.
+// callTimeout limits one request to a server that may hang.
 const callTimeout = 2 * time.Minute
 
-// call sends one request over a connection of its own.
+// call sends one request over its own connection.
 func call(socket, method string, params []any, result any) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -77,7 +77,7 @@ func call(socket, method string, params []any, result any) error {
 	}
 }
 
-// transact runs a transaction; the first operation that was refused is the error.
+// transact runs a transaction. The error names the first operation that was refused.
 func transact(socket, database string, ops []Op) ([]Result, error) {
 	params := []any{database}
 	for _, op := range ops {
@@ -103,8 +103,8 @@ func transact(socket, database string, ops []Op) ([]Result, error) {
 	return results, nil
 }
 
-// plain turns OVSDB's notation (RFC 7047 section 5.1) into plain Go: a set becomes a []any, a map of strings a
-// map[string]string, a row key a string.
+// plain turns OVSDB's notation (RFC 7047, section 5.1) into plain Go: a set becomes a []any, a map of strings a
+// map[string]string, and a row key a string.
 func plain(v any) any {
 	pair, ok := v.([]any)
 	if !ok || len(pair) != 2 {
@@ -131,7 +131,8 @@ func plain(v any) any {
 	return v
 }
 
-// Strings reads a column of a dumped row as a set of strings: the notation of a set with one member is that member.
+// Strings reads a column of a dumped row as a set of strings. In OVSDB's notation, a set with one member is only that
+// member.
 func Strings(v any) []string {
 	switch v := v.(type) {
 	case string:

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// The schemas that the packages of OVN and Open vSwitch bring.
+// The schemas in the packages of OVN and Open vSwitch.
 const (
 	nbSchema  = "/usr/share/ovn/ovn-nb.ovsschema"
 	sbSchema  = "/usr/share/ovn/ovn-sb.ovsschema"
 	ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
 )
 
-// startTimeout bounds everything that is waited for here: a server's first answer, a raft's election.
+// startTimeout limits every wait of this package: for a server's first answer or for a raft election.
 const startTimeout = 30 * time.Second
 
 // Server is a real ovsdb-server.
@@ -32,17 +32,17 @@ type Server struct {
 	file     string
 	control  string // the path of its unixctl socket
 	pid      int
-	args     []string        // beside those that every server gets
-	ended    <-chan struct{} // closed when the process ended
+	args     []string        // in addition to the arguments of every server
+	ended    <-chan struct{} // closed when the process has ended
 }
 
-// StartNB starts a standalone ovsdb-server with OVN's Northbound database. It ends with the test.
+// StartNB starts a standalone ovsdb-server with OVN's Northbound database. The server ends with the test.
 func StartNB(t testing.TB) *Server {
 	t.Helper()
 	return startStandalone(t, "OVN_Northbound", nbSchema)
 }
 
-// StartOVS starts an ovsdb-server with Open vSwitch's database and its one Open_vSwitch row in it.
+// StartOVS starts an ovsdb-server with Open vSwitch's database, which has its one row of the table Open_vSwitch.
 func StartOVS(t testing.TB) *Server {
 	t.Helper()
 	s := startStandalone(t, "Open_vSwitch", ovsSchema)
@@ -50,7 +50,7 @@ func StartOVS(t testing.TB) *Server {
 	return s
 }
 
-// StartNorthd starts ovn-northd for an NB, with a Southbound database of its own, which it returns.
+// StartNorthd starts ovn-northd for an NB, and a server with a Southbound database for it, which it returns.
 func StartNorthd(t testing.TB, northbound *Server) (southbound *Server) {
 	t.Helper()
 	southbound = startStandalone(t, "OVN_Southbound", sbSchema)
@@ -90,7 +90,7 @@ func Need(t testing.TB, program string) string {
 	return ""
 }
 
-// NeedFile skips the test when a file of a package is not there.
+// NeedFile skips the test if a file of a package does not exist.
 func NeedFile(t testing.TB, path string) {
 	t.Helper()
 	if _, err := os.Stat(path); err != nil {
@@ -98,7 +98,7 @@ func NeedFile(t testing.TB, path string) {
 	}
 }
 
-// TempDir is t.TempDir with a path short enough for a unix socket (108 bytes).
+// TempDir is t.TempDir with a path that is short enough for a unix socket (108 bytes).
 func TempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ovn-multinet-")
@@ -128,7 +128,7 @@ func (s *Server) start() {
 	args := []string{"--remote=punix:" + s.Socket, "--unixctl=" + s.control, "-vconsole:off", "-vsyslog:off", "-vfile:off"}
 	pid, ended := spawn(s.t, exec.Command(Need(s.t, "ovsdb-server"), append(append(args, s.args...), s.file)...))
 	if s.ended == nil {
-		// Once: one that is started again goes after its clients all the same.
+		// Once: when a server is started again, the cleanup still kills it after its clients.
 		s.t.Cleanup(s.Kill)
 	}
 	s.pid, s.ended = pid, ended
@@ -138,19 +138,19 @@ func (s *Server) start() {
 	})
 }
 
-// spawn starts a process that ends with this one at the latest. ended is closed when it has ended.
+// spawn starts a process that ends with this process at the latest. ended is closed when the process has ended.
 func spawn(t testing.TB, cmd *exec.Cmd) (pid int, ended <-chan struct{}) {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, over := make(chan error), make(chan struct{})
 	go func() {
-		// Pdeathsig is sent when the thread ends that started the process.
+		// The kernel sends Pdeathsig when the thread ends that started the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // a signal ends it as a rule
+			_ = cmd.Wait() // ignore the error: most often a signal ends the process
 			close(over)
 		}
 	}()
@@ -160,7 +160,7 @@ func spawn(t testing.TB, cmd *exec.Cmd) (pid int, ended <-chan struct{}) {
 	return cmd.Process.Pid, over
 }
 
-// until polls what the server itself does not announce.
+// until polls for a state that the server does not announce.
 func (s *Server) until(what string, done func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(startTimeout); !done(); time.Sleep(2 * time.Millisecond) {
@@ -175,14 +175,14 @@ func (s *Server) until(what string, done func() bool) {
 	}
 }
 
-// kill kills a process if it still runs, and waits for its end.
+// kill kills a process that still runs, and waits for its end.
 func kill(ended <-chan struct{}, pid int) {
 	select {
 	case <-ended:
-		return // its pid may be another process's by now
+		return // the pid may belong to another process by now
 	default:
 	}
-	_ = syscall.Kill(pid, syscall.SIGKILL) // also a paused one
+	_ = syscall.Kill(pid, syscall.SIGKILL) // kills a paused process too
 	<-ended
 }
 
@@ -198,7 +198,7 @@ func (s *Server) Restart() {
 	s.start()
 }
 
-// Backup copies the database's file; restore starts the server on the copy.
+// Backup copies the database's file. restore starts the server with the copy.
 func (s *Server) Backup() (restore func()) {
 	s.t.Helper()
 	copied, err := os.ReadFile(s.file)
@@ -215,10 +215,10 @@ func (s *Server) Backup() (restore func()) {
 	}
 }
 
-// Pause stops the process: it still takes connections and answers nothing.
+// Pause stops the process: the kernel still accepts connections, but the server answers nothing.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
@@ -228,7 +228,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Endpoint is the server's address as OVN's tools and ours write it.
+// Endpoint is the server's address in the form of OVN's tools and ours.
 func (s *Server) Endpoint() string { return "unix:" + s.Socket }
 
 // NBCtl runs ovn-nbctl on the server and returns what it prints.
@@ -245,7 +245,7 @@ func (s *Server) VSCtl(args ...string) string {
 	return run(s.t, Need(s.t, "ovs-vsctl"), append(options, args...)...)
 }
 
-// Transact runs operations over a connection of its own; a refused one ends the test.
+// Transact runs operations over its own connection. A refused operation ends the test.
 func (s *Server) Transact(t testing.TB, ops ...Op) []Result {
 	t.Helper()
 	results, err := transact(s.Socket, s.database, ops)
@@ -255,14 +255,14 @@ func (s *Server) Transact(t testing.TB, ops ...Op) []Result {
 	return results
 }
 
-// Dump reads all rows of a table over a connection of its own. Sets are []any but for those of one member, maps
-// are map[string]string, row keys are strings.
+// Dump reads all rows of a table over its own connection. Sets are []any, except sets with one member, which are only
+// the member. Maps are map[string]string, and row keys are strings.
 func (s *Server) Dump(t testing.TB, table string) []map[string]any {
 	t.Helper()
 	return s.DumpTables(t, table)[table]
 }
 
-// DumpTables reads several tables at one moment.
+// DumpTables reads several tables in one transaction.
 func (s *Server) DumpTables(t testing.TB, tables ...string) map[string][]map[string]any {
 	t.Helper()
 	ops := make([]Op, len(tables))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// StartNBTLS is StartNB with a remote over mutual TLS, by cert.pem, key.pem and ca.pem of a folder, and that remote's
-// endpoint.
+// StartNBTLS is StartNB with a remote over mutual TLS. It uses cert.pem, key.pem and ca.pem of a folder, and returns
+// the endpoint of the remote.
 func StartNBTLS(t testing.TB, dir string) (s *Server, endpoint string) {
 	t.Helper()
 	address := freePort(t)
@@ -16,8 +16,8 @@ func StartNBTLS(t testing.TB, dir string) (s *Server, endpoint string) {
 	return s, "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
 }
 
-// StartNBConnections is StartNBTLS by a schema of the test's, with the remotes that are in the database's table
-// Connection. There is none yet: the target is for a row of the test's, and makes the endpoint.
+// StartNBConnections is StartNBTLS with a schema of the test. Its remotes are the rows of the table Connection, which
+// is empty at first. The test may insert a row with the target, which opens the endpoint.
 func StartNBConnections(t testing.TB, dir, schema string) (s *Server, target, endpoint string) {
 	t.Helper()
 	address := freePort(t)
@@ -26,7 +26,7 @@ func StartNBConnections(t testing.TB, dir, schema string) (s *Server, target, en
 	return s, "pssl:" + address, "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
 }
 
-// freePort is PORT:127.0.0.1, as ovsdb-server's remotes have it.
+// freePort is a free PORT:127.0.0.1, in the form of ovsdb-server's remotes.
 func freePort(t testing.TB) string {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
