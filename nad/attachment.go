@@ -43,8 +43,8 @@ type Rules struct {
 // GetNAD returns a NAD, or netmodel.ErrNotFound.
 type GetNAD = func(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 
-// Resolve reads the NADs of the requests of a pod in the namespace, each once, and checks every selection against
-// its network. get answers netmodel.ErrNotFound for a NAD that does not exist.
+// Resolve reads the NADs of the requests of a pod in the namespace, each once, and checks every request against its
+// network. get returns netmodel.ErrNotFound for a NAD that does not exist.
 func Resolve(ctx context.Context, namespace string, requests []Request, rules Rules, get GetNAD) ([]Attachment, error) {
 	definitions := map[string]*definition{}
 	attachments := make([]Attachment, 0, len(requests))
@@ -75,8 +75,8 @@ func Resolve(ctx context.Context, namespace string, requests []Request, rules Ru
 	return attachments, assignRoutes(attachments)
 }
 
-// ApplyNodeSubnets puts the pod's node's view in the place of each layer3 network, which view answers with, and holds
-// the pod's wishes against it.
+// ApplyNodeSubnets replaces each layer3 network by the view of the pod's node, and checks the request against that
+// view. The function view returns it.
 func ApplyNodeSubnets(attachments []Attachment, view func(*Attachment) (*netmodel.Network, error)) error {
 	views := map[*netmodel.Network]*netmodel.Network{}
 	for i := range attachments {
@@ -150,11 +150,10 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 	return nil
 }
 
-// resourceName is that of an extended resource (Kubernetes' qualified names: a DNS subdomain and a name).
+// resourceName matches the name of an extended resource (Kubernetes' qualified names: a DNS subdomain and a name).
 var resourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// setResource takes over whose devices the network's attachments take, and holds the pod's own choice of one against
-// it.
+// setResource sets the resource from the NAD, and checks the device that the pod requests against it.
 func (a *Attachment) setResource(def *netmodel.NAD) error {
 	switch {
 	case def.Resource == "" && a.DeviceID == "":
@@ -175,7 +174,7 @@ func (a *Attachment) setResource(def *netmodel.NAD) error {
 	return nil
 }
 
-// invalid is the error for an invalid configuration of a network, with the place of the configuration.
+// invalid returns the error for an invalid configuration of a network, with the place of the configuration.
 func invalid(def *netmodel.NAD, s *Request, err error) error {
 	where, correct := "spec.config", correctNAD
 	if def.File != "" {
@@ -184,17 +183,17 @@ func invalid(def *netmodel.NAD, s *Request, err error) error {
 	return conf.Errorf(conf.CodeInvalidConfig, correct, "network %s: %s: %w", s, where, err)
 }
 
-// What to do about an error in what users wrote.
+// Hints for errors in texts of users.
 const (
 	correctPod = "correct the pod's annotation " + conf.NetworksAnnotation
 	correctNAD = "correct spec.config of the NetworkAttachmentDefinition"
 )
 
-// assignRoutes gives each network's routes to the first interface on it. Two networks that route one destination
-// are refused: which of them counts would be chance.
+// assignRoutes assigns the routes of each network to the pod's first interface on the network. It refuses two networks
+// with a route to the same destination, because the order of the networks would decide which route the pod uses.
 func assignRoutes(attachments []Attachment) error {
 	by := map[netip.Prefix]*Attachment{}
-	done := map[string]bool{} // several NADs may be of one network
+	done := map[string]bool{} // several NADs may describe one network
 	for i := range attachments {
 		a := &attachments[i]
 		if a.Network == nil || done[a.Network.ID()] {
@@ -216,12 +215,12 @@ func assignRoutes(attachments []Attachment) error {
 // definition is a NAD that Resolve has read.
 type definition struct {
 	nad     *netmodel.NAD
-	network *netmodel.Network // nil: it is for other plugins
-	refusal string            // what the controller says against it
+	network *netmodel.Network // nil: a network of other plugins
+	refusal string            // the controller's reason against the network
 	plain   *Delegate         // of the first attachment that adds nothing to the configuration
 }
 
-// delegate reads the configuration for an attachment. Those that add nothing to it share one.
+// delegate returns the delegate of an attachment. All attachments that add nothing to the configuration share its text.
 func (d *definition) delegate(s *Request, compatible bool) (*Delegate, error) {
 	if len(s.CNIArgs) > 0 {
 		return delegateOf(d.nad, s, compatible)
@@ -283,7 +282,7 @@ func (a *Attachment) check() error {
 			return fmt.Errorf("%s on network %s: %s", w.key, a.Network.ID(), w.why)
 		}
 	}
-	a.IPs = slices.Clone(a.IPs) // the request stays as it was
+	a.IPs = slices.Clone(a.IPs) // do not change the request
 	for i, ip := range a.IPs {
 		if len(a.Network.Subnets) == 0 {
 			if ip.Bits() < 0 {
@@ -306,7 +305,7 @@ func (a *Attachment) check() error {
 	return nil
 }
 
-// checkTogether refuses one address or MAC asked for twice by the same pod on one network.
+// checkTogether refuses an address or MAC that a pod requests twice on one network.
 func checkTogether(attachments []Attachment) error {
 	type asked struct{ network, what string }
 	by := map[asked]*Attachment{}
@@ -327,7 +326,7 @@ func checkTogether(attachments []Attachment) error {
 	return nil
 }
 
-// fixed lists what the pod asks for by itself: no two interfaces on one network can have it.
+// fixed lists the addresses and the MAC that the pod requests. Two interfaces on one network cannot have the same one.
 func (a *Attachment) fixed() []string {
 	var list []string
 	if a.MAC != nil {

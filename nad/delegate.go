@@ -20,11 +20,11 @@ type Delegate struct {
 	// Conflist is the configuration as the plugins get it: a list, with its name and version, and the pod's cni-args
 	// in it.
 	Conflist json.RawMessage
-	// Capabilities are what the pod asks for, by CNI's names, for the plugins that declare them.
+	// Capabilities are the pod's requests, by CNI's names of capabilities, for the plugins that declare them.
 	Capabilities map[string]json.RawMessage
-	// Args go into CNI_ARGS, for plugins that take ips and mac no other way.
+	// Args go into CNI_ARGS, for plugins that accept ips and mac only there.
 	Args [][2]string
-	// Warning is for the pod's owner.
+	// Warning is a text for the pod's owner.
 	Warning string
 	// programs are the programs that each plugin of the list runs.
 	programs []*delegateconf.Programs
@@ -34,18 +34,18 @@ type Delegate struct {
 	offered map[string]bool
 }
 
-// deviceKeys are the names by which plugins take a device in their configuration: sriov and others the first,
-// host-device the second.
+// deviceKeys are the keys of a device in a plugin's configuration: the first of sriov and others, the second of
+// host-device.
 var deviceKeys = []string{"deviceID", "pciBusID"}
 
-// SetDevice puts the device that the pod was given into the list: into its first plugin's configuration, whatever that
-// says itself, and as the capability deviceID (CNI's conventions).
+// SetDevice writes the pod's device into the list: into the configuration of the first plugin, where it replaces
+// another device, and as the capability deviceID (CNI's conventions).
 func (d *Delegate) SetDevice(id string) error {
 	text, err := json.Marshal(id)
 	if err != nil {
 		return err
 	}
-	// Other attachments may share the list.
+	// Write into a copy: other attachments may share the list.
 	d.list, d.configs = maps.Clone(d.list), slices.Clone(d.configs)
 	d.configs[0] = maps.Clone(d.configs[0])
 	for _, key := range deviceKeys { // no other spelling of them passes delegateconf.CheckSameKeys
@@ -71,21 +71,21 @@ var cniVersions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0",
 // plugin supports it today.
 const impliedVersion = "0.3.1"
 
-// Bounds on what a NAD may hold.
+// Bounds on the configurations of delegates.
 const (
 	maxPlugins = 32
 	// MaxConfigs bounds the configurations of all delegates of a pod together, in bytes: a plan with them fits into a
-	// message, and an agent can hold several. One that attachments share counts once.
+	// message, and an agent has memory for several. A configuration that attachments share is counted once.
 	MaxConfigs = 1 << 20
 )
 
-// cniName is a network's name (CNI specification, section 1).
+// cniName matches the name of a network (CNI specification, section 1).
 var cniName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,252}$`)
 
 // ofList are the keys of a list, which a configuration for one plugin may have too.
 var ofList = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC"}
 
-// object is a JSON object whose keys keep their values as they were written.
+// object is a JSON object that keeps the text of each value.
 type object map[string]json.RawMessage
 
 // delegateOf reads the spec.config of a NAD, for one plugin or a list, and adds what the pod requests.
@@ -115,7 +115,7 @@ func delegateOf(def *netmodel.NAD, s *Request, compatible bool) (*Delegate, erro
 	return d, d.ask(s, offered, compatible)
 }
 
-// again makes the delegate of another attachment that adds nothing to the configuration: both share its text.
+// again returns the delegate of another attachment that adds nothing to the configuration. Both share its text.
 func (d *Delegate) again(s *Request, compatible bool) (*Delegate, error) {
 	other := *d
 	other.Capabilities, other.Args, other.Warning = map[string]json.RawMessage{}, nil, ""
@@ -138,8 +138,8 @@ func CheckConfigsSize(attachments []Attachment) error {
 	return nil
 }
 
-// ConfigsTooLarge says that the configurations of a pod's networks, up to the one that is named around it, are over
-// MaxConfigs.
+// ConfigsTooLarge returns the error for a pod whose delegates' configurations are over MaxConfigs. The caller adds the
+// name of the network with which the sum exceeds the bound.
 func ConfigsTooLarge(size int) error {
 	return conf.Errorf(conf.CodeInvalidConfig,
 		"name fewer networks in the pod's annotation "+conf.NetworksAnnotation+", or shorten their spec.config",
@@ -179,7 +179,7 @@ func readList(text []byte) (list object, plugins []object, err error) {
 	return list, plugins, nil
 }
 
-// nameList sees to name and version, which the plugins get from the list (multi-net-spec 1.3, sections 3.4.2 and 7.1).
+// nameList sets the list's name and version, which the plugins get (multi-net-spec 1.3, sections 3.4.2 and 7.1).
 func nameList(list object, name string) error {
 	given, err := list.text("name")
 	if err != nil {
@@ -204,8 +204,8 @@ func nameList(list object, name string) error {
 	return nil
 }
 
-// version is the highest one that the configuration names and libcni speaks (CNI specification, section 1, "Version
-// considerations").
+// version returns the highest version that the configuration names and libcni supports (CNI specification, section 1,
+// "Version considerations").
 func (o object) version() (string, error) {
 	one, err := o.text("cniVersion")
 	if err != nil {
@@ -229,7 +229,7 @@ func (o object) version() (string, error) {
 	return "", fmt.Errorf("cniVersion: %q is none of %s", clip(strings.Join(named, ", ")), strings.Join(cniVersions, ", "))
 }
 
-// text returns a string; absent is "".
+// text returns the string with this key, or "" if the key is absent.
 func (o object) text(key string) (string, error) {
 	var s string
 	if o[key] == nil {
@@ -241,7 +241,7 @@ func (o object) text(key string) (string, error) {
 	return s, nil
 }
 
-// boolean takes "true" for true, as CNI asks of runtimes (CNI specification, section 1: disableCheck).
+// boolean also accepts the string "true", as CNI requires of runtimes (CNI specification, section 1: disableCheck).
 func (o object) boolean(key string) error {
 	switch string(o[key]) {
 	case "", "true", "false":
@@ -255,9 +255,9 @@ func (o object) boolean(key string) error {
 	return nil
 }
 
-// checkPlugin checks one plugin's configuration, notes the capabilities that it declares, and adds the pod's cni-args,
-// which come before the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns what would be run for it. first
-// says that no plugin stands before it.
+// checkPlugin checks one plugin's configuration. It adds the declared capabilities to offered, and the pod's cni-args
+// to the configuration, where they replace the NAD's own (multi-net-spec 1.3, section 4.1.2.1.6.2). It returns the
+// programs that the plugin runs. first says that the plugin is the first of the list.
 func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[string]bool, first bool) (
 	*delegateconf.Programs, error,
 ) {
@@ -319,7 +319,7 @@ func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {
 	return err
 }
 
-// ask turns what the pod asks for into capabilities, each of which one of the plugins at least must declare.
+// ask sets the capabilities from the pod's request. At least one plugin of the list must declare each of them.
 func (d *Delegate) ask(s *Request, offered map[string]bool, compatible bool) error {
 	texts := make([]string, 0, len(s.IPs))
 	for _, ip := range s.IPs {
@@ -365,7 +365,7 @@ func (d *Delegate) ask(s *Request, offered map[string]bool, compatible bool) err
 	return nil
 }
 
-// notCapable says that a pod asks for what none of a network's plugins can do.
+// notCapable returns the error for a request that no plugin of the network can serve.
 type notCapable struct{ key, capability string }
 
 func (e *notCapable) Error() string {

@@ -33,15 +33,15 @@ type Request struct {
 	Bandwidth    *Bandwidth
 	GUID         net.HardwareAddr // Infiniband's, 8 bytes
 	CNIArgs      map[string]json.RawMessage
-	// DeviceID is the device that it must be, of those that the pod was given; "": any.
+	// DeviceID is the requested device, one of the pod's devices; "": any.
 	DeviceID string
 }
 
 // String names the request's NAD in errors, as in "shop/blue".
 func (s *Request) String() string { return s.Namespace + "/" + s.Name }
 
-// ParseRequests reads a pod's annotations into its list of networks, in their order; podNamespace is where names
-// without one are looked up, primary the interface that the pod has already. Every error has code 7.
+// ParseRequests parses a pod's networks annotation into requests, in their order. podNamespace is the namespace of NADs
+// that are named without one. primary is the name of the pod's first interface. Every error has code 7.
 func ParseRequests(annotations map[string]string, podNamespace, primary string) ([]Request, error) {
 	if _, given := annotations[conf.DefaultNetworkAnnotation]; given {
 		return nil, conf.Errorf(conf.CodeInvalidConfig,
@@ -81,7 +81,7 @@ func parse(text, podNamespace string) ([]Request, error) {
 	var requests []Request
 	var err error
 	text = strings.TrimSpace(text)
-	// multi-net-spec 1.3, section 4.1: a value that begins as JSON is JSON, all else is the short form.
+	// multi-net-spec 1.3, section 4.1: a value that begins like JSON is JSON, every other value has the short form.
 	if strings.ContainsAny(text[:1], "[{\"") || text == "null" {
 		requests, err = parseJSON([]byte(text))
 	} else {
@@ -175,7 +175,7 @@ func parseJSON(text []byte) ([]Request, error) {
 	return requests, nil
 }
 
-// dnsName is what Kubernetes takes as the name of a NAD (DNS subdomain, RFC 1123) and of a namespace (label).
+// dnsName matches the name of a NAD (DNS subdomain, RFC 1123) and of a namespace (label) in Kubernetes.
 var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 func (s *Request) checkNames() error {
@@ -218,10 +218,10 @@ func nameInterfaces(requests []Request, primary string) error {
 	return nil
 }
 
-// maxKey is more than the longest key of an annotation in Kubernetes.
+// maxKey is longer than the longest key of an annotation in Kubernetes.
 const maxKey = 320
 
-// clip keeps a tenant's text short in errors.
+// clip shortens a tenant's text for an error.
 func clip(s string) string {
 	if len(s) > conf.MaxName {
 		return strings.ToValidUTF8(s[:conf.MaxName], "") + "…"

@@ -49,7 +49,7 @@ func parseRequest(element []byte) (Request, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
 		return Request{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
 	}
-	// Keys with a dot are other projects' (multi-net-spec 1.3, section 4.1.2.1).
+	// Keys with a dot belong to other projects (multi-net-spec 1.3, section 4.1.2.1).
 	foreign := func(key string) bool { return strings.Contains(key, ".") }
 	if err := conf.DecodeObject(element, &raw, foreign); err != nil {
 		return Request{}, err
@@ -74,7 +74,7 @@ func parseRequest(element []byte) (Request, error) {
 // given tells whether a key has a value. For every key, null means that the key is absent.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// refuseUnserved refuses the keys that are not served yet.
+// refuseUnserved refuses the keys that are known and not served yet.
 func (raw *requestJSON) refuseUnserved() error {
 	if given(raw.IPAMClaim) {
 		return errors.New("\"ipam-claim-reference\" is not served yet, leave it out")
@@ -185,14 +185,14 @@ func (s *Request) setDefaultRoute(raw *requestJSON) error {
 	return nil
 }
 
-// portMappingJSON: section 4.1.2.1.7.
+// portMappingJSON is one entry of the list portMappings (multi-net-spec 1.3, section 4.1.2.1.7).
 type portMappingJSON struct {
 	HostPort      int    `json:"hostPort"`
 	ContainerPort int    `json:"containerPort"`
 	Protocol      string `json:"protocol"`
 }
 
-// maxPortMappings bounds what one attachment may ask for.
+// maxPortMappings bounds the port mappings of one attachment.
 const maxPortMappings = 256
 
 func (s *Request) setPortMappings(raw *requestJSON) error {
@@ -237,7 +237,7 @@ func (s *Request) setPortMappings(raw *requestJSON) error {
 	return nil
 }
 
-// bandwidthJSON: section 4.1.2.1.8.
+// bandwidthJSON is the value of bandwidth (multi-net-spec 1.3, section 4.1.2.1.8).
 type bandwidthJSON struct {
 	IngressRate  *int64 `json:"ingressRate"`
 	IngressBurst *int64 `json:"ingressBurst"`
@@ -286,8 +286,7 @@ func (s *Request) setBandwidth(raw *requestJSON) error {
 // maxBurst is the limit of the reference plugin: its token bucket counts bytes in 32 bits.
 const maxBurst = 1<<32 - 1
 
-// burstOr is the burst of a rate. The default is what the rate passes in a second; plugins refuse a rate without a
-// burst.
+// burstOr returns the burst of a rate. The default is the amount of one second: plugins refuse a rate without a burst.
 func burstOr(burst, rate uint64) uint64 {
 	if burst != 0 {
 		return burst

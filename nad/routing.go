@@ -12,8 +12,8 @@ import (
 
 // Routing is what a pod requests beside the routes of its networks.
 type Routing struct {
-	// Default is the attachment that has the pod's default routes, nil: the primary network. Gateways are one of a
-	// family; none: those that the attachment's plugins make.
+	// Default is the attachment with the pod's default routes; nil: the primary network has them. Gateways has at most
+	// one address of each family; if it is empty, the attachment's plugins make the default routes.
 	Default  *Attachment
 	Gateways []netip.Addr
 	Routes   []PodRoute
@@ -28,7 +28,7 @@ func (r *Routing) AllGateways() []netip.Addr {
 	return all
 }
 
-// PodRoute is a route by one of the pod's interfaces.
+// PodRoute is a route of the pod through one of its interfaces.
 type PodRoute struct {
 	conf.Route
 	Interface string
@@ -37,15 +37,15 @@ type PodRoute struct {
 // maxRoutes bounds the routes of a pod.
 const maxRoutes = 256
 
-// podRouteJSON is an element of the annotation conf.RoutesAnnotation.
+// podRouteJSON is one entry of the annotation conf.RoutesAnnotation.
 type podRouteJSON struct {
 	Dst       string `json:"dst"`
 	GW        string `json:"gw"`
 	Interface string `json:"interface"`
 }
 
-// ParseRouting reads what a pod with these attachments asks for. A route of the pod takes the place of a network's to
-// the same destination.
+// ParseRouting reads the routing that a pod with these attachments requests. A route of the pod replaces a network's
+// route to the same destination.
 func ParseRouting(annotations map[string]string, attachments []Attachment, primary string) (*Routing, error) {
 	r := &Routing{}
 	if err := r.setDefault(attachments); err != nil {
@@ -70,7 +70,7 @@ func ParseRouting(annotations map[string]string, attachments []Attachment, prima
 	return r, nil
 }
 
-// setDefault finds the one attachment that asks for the default routes (multi-net-spec 1.3, section 4.1.2.1.9).
+// setDefault finds the one attachment that requests the default routes (multi-net-spec 1.3, section 4.1.2.1.9).
 func (r *Routing) setDefault(attachments []Attachment) error {
 	for i := range attachments {
 		a := &attachments[i]

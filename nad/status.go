@@ -10,10 +10,10 @@ import (
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 )
 
-// StatusAnnotation is where network-status goes (multi-net-spec 1.3, section 5).
+// StatusAnnotation is the key of the annotation network-status (multi-net-spec 1.3, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Attached is an interface that a pod has got: on an OVN network, or from delegates, with their result.
+// Attached is an interface of a pod, on an OVN network or from delegates. Result is the delegates' result.
 type Attached struct {
 	Network   string // <namespace>/<NAD>
 	Interface string
@@ -21,15 +21,14 @@ type Attached struct {
 	MTU       int
 	Addresses []netip.Prefix
 	Result    *types100.Result
-	// Device is the delegates' device information, which deviceinfo.Validate has accepted; nil: none.
+	// Device is the device information from the delegates. deviceinfo.Validate has accepted it. nil: none.
 	Device json.RawMessage
-	// Gateways of the pod's default routes, when they go by this interface.
+	// Gateways are the gateways of the pod's default routes, if those use this interface.
 	Gateways []netip.Addr
 }
 
-// NetworkStatus is an entry of network-status (multi-net-spec 1.3, section 5.3). It is not the library's: that leaves
-// out "default" where it is false, knows no "default-route", and drops what a plugin wrote beside the known keys of
-// device-info.
+// NetworkStatus is an entry of network-status (multi-net-spec 1.3, section 5.3). We do not use the library's type: it
+// omits "default" if that is false, has no "default-route", and omits the keys of device-info that it does not know.
 type NetworkStatus struct {
 	Name         string          `json:"name"`
 	Interface    string          `json:"interface,omitempty"`
@@ -68,13 +67,13 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 // HasAttachments tells whether a pod's network-status names interfaces beside the primary one.
 func HasAttachments(status string) bool {
 	var all []NetworkStatus
-	_ = json.Unmarshal([]byte(status), &all) // whoever wrote something else there: it names none
+	_ = json.Unmarshal([]byte(status), &all) // an invalid text names no interfaces
 	return slices.ContainsFunc(all, func(s NetworkStatus) bool { return !s.Default })
 }
 
-// resultStatus takes from a result what belongs to the pod's own interface: the one of that name, else the first in the
-// sandbox (multi-net-spec 1.3, section 5.3.2.1). Addresses go by their interface's index; one without an index is the
-// sandbox's (CNI 1.1, section "ADD Success").
+// resultStatus returns the status of the pod's interface from a result: the interface with that name, else the first
+// interface in the sandbox (multi-net-spec 1.3, section 5.3.2.1). An address belongs to the interface with its index.
+// An address without an index belongs to the sandbox (CNI 1.1, section "ADD Success").
 func resultStatus(network, ifName string, r *types100.Result) NetworkStatus {
 	s := NetworkStatus{Name: network, Interface: ifName}
 	own := -1

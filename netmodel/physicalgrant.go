@@ -26,7 +26,7 @@ type physicalGrant struct {
 // vlanRange is a range of VLANs; 0 to 0 is the untagged network.
 type vlanRange struct{ first, last int }
 
-// physicalGrantJSON is one element of the list of a physical network.
+// physicalGrantJSON is one entry of the list of a physical network.
 type physicalGrantJSON struct {
 	VLANs        json.RawMessage `json:"vlans"` // a string
 	Namespaces   []string        `json:"namespaces"`

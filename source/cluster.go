@@ -16,9 +16,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Cluster returns the function that tells the identity of this cluster: id if it is given, else the identity of the
-// folder of manifests if that is given, else the cluster's. The folder is asked at once, for what it lacks does not
-// come by itself; the API server may be away for a while.
+// Cluster returns a function that returns the cluster identity. The identity is id, if id is not empty; else that of
+// the folder of manifests, if manifests is not empty; else that of the Kubernetes cluster. Cluster reads the folder
+// immediately, because waiting does not repair a folder. The function asks the API server at each call, because the
+// server may be unreachable for a while.
 func Cluster(id, manifests string, core kubernetes.Interface) (func(ctx context.Context) (string, error), error) {
 	if id == "" && manifests == "" {
 		return func(ctx context.Context) (string, error) { return clusterOf(ctx, core) }, nil
@@ -32,7 +33,7 @@ func Cluster(id, manifests string, core kubernetes.Interface) (func(ctx context.
 	return func(context.Context) (string, error) { return id, nil }, nil
 }
 
-// clusterOf returns the UID of the namespace kube-system, which lives as long as its cluster does.
+// clusterOf returns the UID of the namespace kube-system. This namespace exists as long as its cluster.
 func clusterOf(ctx context.Context, core kubernetes.Interface) (string, error) {
 	ns, err := core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -41,10 +42,11 @@ func clusterOf(ctx context.Context, core kubernetes.Interface) (string, error) {
 	return string(ns.UID), conf.CheckClusterID(string(ns.UID))
 }
 
-// clusterFile is the file in a folder of manifests with the identity of the folder. It is no manifest.
+// clusterFile is the name of the file in a folder of manifests that has the identity of the folder. The file is not a
+// manifest.
 const clusterFile = ".cluster-id"
 
-// folderOf returns the identity of a folder of manifests. The first program that finds none makes it.
+// folderOf returns the identity of a folder of manifests. If the folder has none, folderOf creates one.
 func folderOf(dir string) (string, error) {
 	path := filepath.Join(dir, clusterFile)
 	id, err := readClusterFile(path)
@@ -68,8 +70,8 @@ func readClusterFile(path string) (string, error) {
 	return id, nil
 }
 
-// makeClusterFile gives the file its name when it is complete. Of several programs at once one makes it, and the others
-// find it.
+// makeClusterFile writes a temporary file and links the complete file to its name. If several programs do this at the
+// same time, the first link succeeds and the other programs use that file.
 func makeClusterFile(dir, path string) error {
 	err := func() error {
 		f, err := os.CreateTemp(dir, clusterFile+"-")

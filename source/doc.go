@@ -1,40 +1,42 @@
-// Package source owns where pods and NetworkAttachmentDefinitions come from, for the agent and for the controller:
-// the Kubernetes API, or a folder of YAML files on a host without Kubernetes; it may touch neither OVN nor the
-// host's network.
+// Package source owns the reading of pods, nodes and NetworkAttachmentDefinitions (NADs) for the agent and the
+// controller, from the Kubernetes API, or from a folder of YAML files on a host without Kubernetes; it may touch
+// neither OVN nor the host's network.
 package source
 
 import (
 	"errors"
 )
 
-// ErrNotFound is the answer for a pod that does not exist; for a NAD it is netmodel.ErrNotFound.
+// ErrNotFound is the error for a pod that does not exist. For a NAD, the error is netmodel.ErrNotFound.
 var ErrNotFound = errors.New("pod not found")
 
-// Pod is a pod, as far as it matters here.
+// Pod has the fields of a pod that agent and controller use.
 type Pod struct {
 	Namespace   string
 	Name        string
 	UID         string
 	NodeName    string
 	Annotations map[string]string
-	// Running: containers of it run and nobody has deleted it. A manifest says so by its status.phase.
+	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
+	// says that the pod runs.
 	Running bool
 }
 
-// Changes are who wants to know of what. Each may be nil. They are called from where the source does its own work: they
-// must neither block nor ask the source.
+// Changes has the functions that a source calls after changes. Each may be nil. The source calls them while it
+// processes a change: they must neither block nor call the source.
 type Changes struct {
-	// NAD is called with the name of every NAD that is new, different or gone.
+	// NAD is called for each NAD that was created, changed or deleted.
 	NAD func(namespace, name string)
-	// Nodes is called when a node is new or gone, or its labels are different.
+	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
 }
 
-// mirrorAnnotation holds, on the API's mirror of a static pod, the UID under which the node knows the pod.
+// mirrorAnnotation is an annotation of the API's mirror of a static pod. Its value is the UID that kubelet and the
+// container runtime use for the static pod.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
-// Is tells whether the pod is the one that a runtime calls by uid. A runtime that tells no UID, and a manifest
-// without one, match by name alone.
+// Is tells whether the pod is the one with the UID that a container runtime gives. If the runtime gives no UID, or the
+// manifest has none, any UID matches.
 func (p *Pod) Is(uid string) bool {
 	return uid == "" || p.UID == "" || p.UID == uid || p.Annotations[mirrorAnnotation] == uid
 }
@@ -42,7 +44,7 @@ func (p *Pod) Is(uid string) bool {
 // key names a pod or NAD.
 type key struct{ namespace, name string }
 
-// EventKind is how an Event about a pod is meant, in Kubernetes' words.
+// EventKind is the type of a Kubernetes Event.
 type EventKind string
 
 // The kinds of Events.

@@ -2,7 +2,7 @@ package source
 
 import "sync"
 
-// ends knows who waits for the end of a pod.
+// ends has the functions to call when pods end.
 type ends struct {
 	mu    sync.Mutex
 	waits map[*wait]bool
@@ -13,7 +13,7 @@ type wait struct {
 	call func()
 }
 
-// when has call called once, when the pod ends. stop ends the wait.
+// when registers a function that tell calls once, after the pod has ended. stop removes the function.
 func (e *ends) when(p *Pod, call func()) (stop func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -29,7 +29,7 @@ func (e *ends) when(p *Pod, call func()) (stop func()) {
 	}
 }
 
-// tell calls those whose pod has ended.
+// tell calls and removes the functions of the pods for which ended returns true.
 func (e *ends) tell(ended func(*Pod) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

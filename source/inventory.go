@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Inventory is every pod and node that there is, at one moment.
+// Inventory has all pods and nodes that exist at one moment.
 type Inventory struct {
 	pods  map[key]*Pod
-	nodes []string // nil: the source knows none
+	nodes []string // nil: the source does not know the nodes
 }
 
 func newInventory(pods []*Pod, nodes []string) *Inventory {
@@ -19,7 +19,7 @@ func newInventory(pods []*Pod, nodes []string) *Inventory {
 	return c
 }
 
-// Gone says why the pod, as the node knew it, is gone for good; "" when it is not.
+// Gone returns the reason why a pod with this UID on this node no longer exists, or "" if it may still exist.
 func (c *Inventory) Gone(namespace, pod, uid, node string) string {
 	p := c.pods[key{namespace, pod}]
 	switch {
@@ -33,7 +33,8 @@ func (c *Inventory) Gone(namespace, pod, uid, node string) string {
 	return ""
 }
 
-// NodeGone tells whether a node is gone for good; one without a name is not, nor is any where the source knows none.
+// NodeGone tells whether a node no longer exists. It returns false for an empty name, and for every node if the source
+// does not know the nodes.
 func (c *Inventory) NodeGone(node string) bool {
 	return c.nodes != nil && node != "" && !slices.Contains(c.nodes, node)
 }

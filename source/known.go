@@ -13,21 +13,22 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// maxFinalizers bounds the finalizers of a NAD that are kept, in bytes. Others than ours are rare, and have short
-// names.
+// maxFinalizers limits the total length of the finalizers that a knownNAD keeps, in bytes. Finalizers of other programs
+// are rare and have short names.
 const maxFinalizers = 1 << 10
 
-// knownNAD is what an informer keeps of a NAD: about 1 kB, and the text of an OVN network.
+// knownNAD is what the informer keeps of a NAD: about 1 kB and, for an OVN network, the text of its configuration.
 type knownNAD struct {
 	metav1.TypeMeta
-	metav1.ObjectMeta // namespace, name, UID and version alone
+	metav1.ObjectMeta // only namespace, name, UID and resource version
 	nad               netmodel.NAD
 	finalizers        []string
-	// someFinalizers: there are more than maxFinalizers, and the API has to be asked for them.
+	// someFinalizers tells that the NAD's finalizers are longer than maxFinalizers. They are not kept here: a caller
+	// that needs them must read the NAD from the API.
 	someFinalizers bool
 }
 
-// DeepCopyObject copies it.
+// DeepCopyObject returns a copy of the NAD.
 func (k *knownNAD) DeepCopyObject() runtime.Object {
 	other := *k
 	k.ObjectMeta.DeepCopyInto(&other.ObjectMeta)
@@ -35,14 +36,14 @@ func (k *knownNAD) DeepCopyObject() runtime.Object {
 	return &other
 }
 
-// knownNADs is a list of them.
+// knownNADs is a list of knownNAD.
 type knownNADs struct {
 	metav1.TypeMeta
 	metav1.ListMeta
 	Items []knownNAD
 }
 
-// DeepCopyObject copies it.
+// DeepCopyObject returns a copy of the list.
 func (k *knownNADs) DeepCopyObject() runtime.Object {
 	other := &knownNADs{TypeMeta: k.TypeMeta, Items: make([]knownNAD, len(k.Items))}
 	k.ListMeta.DeepCopyInto(&other.ListMeta)
@@ -52,7 +53,7 @@ func (k *knownNADs) DeepCopyObject() runtime.Object {
 	return other
 }
 
-// trimNAD is the transform of the informer on NADs.
+// trimNAD is the transform function of the informer of NADs.
 func (k *Kube) trimNAD(obj any) (any, error) {
 	if n, ok := obj.(*nadv1.NetworkAttachmentDefinition); ok {
 		return k.keep(n), nil
@@ -60,7 +61,7 @@ func (k *Kube) trimNAD(obj any) (any, error) {
 	return obj, nil
 }
 
-// keep is what the informer keeps of a NAD. A configuration that has not changed is not parsed again.
+// keep returns what the informer keeps of a NAD. It does not parse an unchanged configuration again.
 func (k *Kube) keep(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
 	var before *netmodel.Config
 	if cached := k.cached(n.Namespace, n.Name); cached != nil {
@@ -69,11 +70,13 @@ func (k *Kube) keep(n *nadv1.NetworkAttachmentDefinition) *knownNAD {
 	return known(n, before)
 }
 
-// known is what is kept of a NAD. before is a configuration that the NAD had; nil: none.
+// known returns what the informer keeps of a NAD. before is the parsed former configuration of the NAD, or nil.
 func known(n *nadv1.NetworkAttachmentDefinition, before *netmodel.Config) *knownNAD {
 	k := &knownNAD{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
-		nad:        *fromNAD(n, configOf(n, before)),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: n.Namespace, Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+		},
+		nad: *fromNAD(n, configOf(n, before)),
 	}
 	size := 0
 	for _, f := range n.Finalizers {
@@ -85,7 +88,7 @@ func known(n *nadv1.NetworkAttachmentDefinition, before *netmodel.Config) *known
 	return k
 }
 
-// configOf parses the configuration of a NAD, unless before was parsed from the same text.
+// configOf parses the configuration of a NAD. If before was parsed from the same text, configOf returns before.
 func configOf(n *nadv1.NetworkAttachmentDefinition, before *netmodel.Config) *netmodel.Config {
 	if before != nil && before.IsOf(n.Spec.Config) {
 		return before
@@ -93,12 +96,12 @@ func configOf(n *nadv1.NetworkAttachmentDefinition, before *netmodel.Config) *ne
 	return netmodel.ParseConfig(namespaceOr(n.Namespace), n.Name, n.Spec.Config, netmodel.KeptConfig)
 }
 
-// wholeConfig parses the configuration of a NAD and keeps the text, for a caller that does not keep the NAD.
+// wholeConfig parses the configuration of a NAD and keeps its text. It is for callers that do not store the NAD.
 func wholeConfig(n *nadv1.NetworkAttachmentDefinition) *netmodel.Config {
 	return netmodel.ParseConfig(namespaceOr(n.Namespace), n.Name, n.Spec.Config, netmodel.MaxDelegateConfig)
 }
 
-// fromNAD is a NAD in our words, with the configuration that was parsed from its text.
+// fromNAD converts a NAD. config is the configuration that was parsed from the text of the NAD.
 func fromNAD(n *nadv1.NetworkAttachmentDefinition, config *netmodel.Config) *netmodel.NAD {
 	return &netmodel.NAD{
 		Namespace: namespaceOr(n.Namespace), Name: n.Name, Config: config, Created: created(n),
@@ -116,14 +119,14 @@ func created(n *nadv1.NetworkAttachmentDefinition) int64 {
 	return n.CreationTimestamp.Unix()
 }
 
-// furtherStatus stands for a network-status that names interfaces beside the primary one: nad.HasAttachments is all
-// that is asked of it.
+// furtherStatus replaces a network-status that has interfaces besides the primary one. Callers only pass the status to
+// nad.HasAttachments.
 const furtherStatus = "[{}]"
 
-// maxMirror is more than the hash of a static pod has.
+// maxMirror is longer than the hash of any static pod, in bytes.
 const maxMirror = 253
 
-// trimPod is the transform of the informer on pods.
+// trimPod is the transform function of the informer of pods.
 func trimPod(obj any) (any, error) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		return knownPod(p), nil
@@ -131,7 +134,8 @@ func trimPod(obj any) (any, error) {
 	return obj, nil
 }
 
-// knownPod keeps of a pod what is asked for later: an agent's memory must not grow with what users write into pods.
+// knownPod returns a copy of a pod with only the fields that callers need: the agent's memory must not grow with the
+// texts that users write into pods.
 func knownPod(p *corev1.Pod) *corev1.Pod {
 	annotations := conf.TrimAnnotations(p.Annotations)
 	if len(annotations) > 0 && nad.HasAttachments(p.Annotations[nad.StatusAnnotation]) {
@@ -143,20 +147,22 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 		phase = corev1.PodRunning
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
-		Status:     corev1.PodStatus{Phase: phase},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations,
+		},
+		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status: corev1.PodStatus{Phase: phase},
 	}
 }
 
-// keepMirror keeps the annotation by which a static pod is told from others of its name.
+// keepMirror copies the annotation that identifies a static pod into annotations.
 func keepMirror(annotations map[string]string, p *corev1.Pod) {
 	if uid, ok := p.Annotations[mirrorAnnotation]; ok && len(uid) <= maxMirror {
 		annotations[mirrorAnnotation] = uid
 	}
 }
 
-// inventoryPod keeps of a pod what an Inventory asks for.
+// inventoryPod converts a pod, with only the fields that an Inventory needs.
 func inventoryPod(p *corev1.Pod) *Pod {
 	counted := &Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Annotations: map[string]string{}}
 	keepMirror(counted.Annotations, p)

@@ -30,35 +30,41 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
-// Kube is the Kubernetes API: informers for what is asked for all the time, and a live GET for what is not there
-// yet or is another pod of the same name.
+// Kube is the source that uses the Kubernetes API. It answers from informers where it can. It sends a GET to the API
+// server if the informer does not have the object yet, or has another pod with the same name.
 type Kube struct {
 	core   kubernetes.Interface
 	nadAPI nadclient.Interface
 	pods   corelisters.PodLister
-	whole  cache.InformerSynced // all pods of the node are in pods
-	ends   ends                 // of pods of the node
+	whole  cache.InformerSynced // tells whether pods has all pods of the node
+	ends   ends                 // for the pods of the node
 	nads   cache.Store          // of *knownNAD
-	nodes  *nodeWatch           // nil: the source of one node's agent
+	nodes  *nodeWatch           // nil in the source of an agent
 	lists  lists
-	gets   *semaphore.Weighted // objects that are asked for live now
+	gets   *semaphore.Weighted // limits the concurrent GETs
 	run    []func(stop <-chan struct{})
 	events record.EventBroadcaster
 	record record.EventRecorder
 	log    *slog.Logger
 }
 
-// component names us in Events.
+// component is the name of this program in Events.
 const component = "ovn-multinet"
 
-// NewKube watches the NADs, and the pods of one node when node is not empty, or else all nodes.
-func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string, changes Changes, log *slog.Logger) (*Kube, error) {
-	k := &Kube{core: core, nadAPI: nadAPI, log: log, events: record.NewBroadcaster(), gets: semaphore.NewWeighted(maxGets)}
+// NewKube returns a source that watches all NADs. It also watches the pods of one node, or all nodes if node is empty.
+func NewKube(
+	core kubernetes.Interface, nadAPI nadclient.Interface, node string, changes Changes, log *slog.Logger,
+) (*Kube, error) {
+	k := &Kube{
+		core: core, nadAPI: nadAPI, log: log, events: record.NewBroadcaster(), gets: semaphore.NewWeighted(maxGets),
+	}
 	k.lists = lists{
 		pods: func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error) {
 			return stream(ctx, core.CoreV1().RESTClient(), "pods", opts, keep)
 		},
-		nads: func(ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition)) (metav1.ListMeta, error) {
+		nads: func(
+			ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition),
+		) (metav1.ListMeta, error) {
 			return stream(ctx, nadAPI.K8sCniCncfIoV1().RESTClient(), "network-attachment-definitions", opts, keep)
 		},
 	}
@@ -75,7 +81,7 @@ func NewKube(core kubernetes.Interface, nadAPI nadclient.Interface, node string,
 	return k, k.watchNADs(changes.NAD)
 }
 
-// watchPods has an informer on the pods of a node.
+// watchPods creates the informer of the pods of a node.
 func (k *Kube) watchPods(node string) error {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
@@ -83,7 +89,9 @@ func (k *Kube) watchPods(node string) error {
 			opts.FieldSelector = ofNode
 			list := &corev1.PodList{}
 			var err error
-			list.ListMeta, err = k.lists.pods(ctx, opts, func(p *corev1.Pod) { list.Items = append(list.Items, *knownPod(p)) })
+			list.ListMeta, err = k.lists.pods(ctx, opts, func(p *corev1.Pod) {
+				list.Items = append(list.Items, *knownPod(p))
+			})
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -96,7 +104,7 @@ func (k *Kube) watchPods(node string) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: k.warnHostNetwork,
 		UpdateFunc: func(old, now any) {
-			if uidOf(old) != uidOf(now) { // the informer has missed a deletion
+			if uidOf(old) != uidOf(now) { // the informer missed a deletion
 				k.tellEnd(old)
 			}
 		},
@@ -105,13 +113,13 @@ func (k *Kube) watchPods(node string) error {
 	return errors.Join(err, informer.SetTransform(trimPod))
 }
 
-// tellEnd tells those who wait for the end of a pod that it has ended.
+// tellEnd calls the functions that wait for the end of a pod.
 func (k *Kube) tellEnd(obj any) {
 	uid := uidOf(obj)
 	k.ends.tell(func(p *Pod) bool { return p.UID == uid })
 }
 
-// uidOf returns the UID of a pod that an informer tells of, as it was known last.
+// uidOf returns the last known UID of the pod in an informer's notification.
 func uidOf(obj any) string {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
@@ -122,18 +130,20 @@ func uidOf(obj any) string {
 	return ""
 }
 
-// WhenGone has call called when the informer hears that the pod was deleted. Of a pod that the informer does not know
-// yet, it will.
+// WhenGone calls a function once, when the informer learns that the pod was deleted. The informer may not know the pod
+// yet: then it learns of the pod first and of the deletion later.
 func (k *Kube) WhenGone(p *Pod, call func()) (stop func()) { return k.ends.when(p, call) }
 
-// watchNADs has an informer on all NADs.
+// watchNADs creates the informer of all NADs.
 func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 	api := k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions("")
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			list := &knownNADs{}
 			var err error
-			list.ListMeta, err = k.lists.nads(ctx, opts, func(n *nadv1.NetworkAttachmentDefinition) { list.Items = append(list.Items, *k.keep(n)) })
+			list.ListMeta, err = k.lists.nads(ctx, opts, func(n *nadv1.NetworkAttachmentDefinition) {
+				list.Items = append(list.Items, *k.keep(n))
+			})
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -162,18 +172,21 @@ func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 	return err
 }
 
-// warnHostNetwork tells the owner of a pod in the host's network that its annotation has no effect: no runtime calls
-// a CNI plugin for it.
+// warnHostNetwork records an Event for a pod in the host's network with a networks annotation: the annotation has no
+// effect, because the runtime does not call CNI plugins for such a pod.
 func (k *Kube) warnHostNetwork(obj any) {
 	p, ok := obj.(*corev1.Pod)
 	if ok && p.Spec.HostNetwork && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
-		k.Event(fromPod(p), Warning, "NetworksIgnored", "the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation")
+		k.Event(fromPod(p), Warning, "NetworksIgnored",
+			"the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation")
 	}
 }
 
-// Event records an Event of a pod. It does not wait: what the API does not take is lost.
+// Event records an Event of a pod. It does not wait: an Event that the API server refuses is lost.
 func (k *Kube) Event(p *Pod, kind EventKind, reason, message string) {
-	ref := &corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	ref := &corev1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID),
+	}
 	k.record.Event(ref, string(kind), reason, conf.OneLine(message, conf.MaxReason))
 }
 
@@ -182,7 +195,7 @@ func objectKey(obj any) string {
 	return k
 }
 
-// Run keeps the informers going, and Events flowing, until the end of ctx.
+// Run runs the informers and sends the Events, until the end of ctx.
 func (k *Kube) Run(ctx context.Context) error {
 	k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.core.CoreV1().Events("")})
 	defer k.events.Shutdown()
@@ -193,7 +206,8 @@ func (k *Kube) Run(ctx context.Context) error {
 	return nil
 }
 
-// Pod returns the pod from the informer, and asks the API when it is not there or is an older one of the name.
+// Pod returns the pod from the informer. If the informer has no such pod, or another pod with the same name, Pod reads
+// the pod from the API.
 func (k *Kube) Pod(ctx context.Context, namespace, name, uid string) (*Pod, error) {
 	if p, err := k.pods.Pods(namespace).Get(name); err == nil && fromPod(p).Is(uid) {
 		return fromPod(p), nil
@@ -201,7 +215,7 @@ func (k *Kube) Pod(ctx context.Context, namespace, name, uid string) (*Pod, erro
 	return k.LivePod(ctx, namespace, name)
 }
 
-// Pods returns the node's pods that are not in the host's network, as soon as the informer has all.
+// Pods returns the node's pods that are not in the host's network. It waits until the informer has all pods.
 func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
 	if !cache.WaitForCacheSync(ctx.Done(), k.whole) {
 		return nil, fmt.Errorf("the list of this node's pods: %w", context.Cause(ctx))
@@ -219,12 +233,14 @@ func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
 	return pods, nil
 }
 
-// maxGets is how many objects are asked for at once. While one is read it takes several times its size, which is up to
-// 1.5 MiB.
+// maxGets is the maximum number of concurrent GETs. The decoding of an object needs several times the memory of the
+// object itself, which has up to 1.5 MiB.
 const maxGets = 8
 
-// get asks the API for one object.
-func get[T any](ctx context.Context, k *Kube, ask func(context.Context, string, metav1.GetOptions) (T, error), name string) (found T, err error) {
+// get reads one object from the API.
+func get[T any](
+	ctx context.Context, k *Kube, ask func(context.Context, string, metav1.GetOptions) (T, error), name string,
+) (found T, err error) {
 	if err := k.gets.Acquire(ctx, 1); err != nil {
 		return found, err
 	}
@@ -232,7 +248,7 @@ func get[T any](ctx context.Context, k *Kube, ask func(context.Context, string, 
 	return ask(ctx, name, metav1.GetOptions{})
 }
 
-// LivePod asks the API.
+// LivePod reads the pod from the API.
 func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error) {
 	p, err := get(ctx, k, k.core.CoreV1().Pods(namespace).Get, name)
 	if apierrors.IsNotFound(err) {
@@ -244,9 +260,9 @@ func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error
 	return fromPod(knownPod(p)), nil
 }
 
-// SetStatus patches the one annotation. The UID in the patch is a precondition: another pod of the name is left
-// alone. The API server answers with a conflict to another UID, and also when other writers came first too often: which
-// one it is, a look at the pod tells, and a pod that is still the same one is patched once more.
+// SetStatus writes the annotation network-status. The UID in the patch is a precondition: another pod with the same
+// name is not changed. The API server answers with a conflict if the UID differs, and also if other writers changed the
+// pod too often meanwhile. After a conflict, SetStatus reads the pod. If the UID is the same, it tries once more.
 func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": p.UID, "annotations": map[string]string{nad.StatusAnnotation: string(status)},

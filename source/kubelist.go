@@ -15,15 +15,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lists read lists of objects whose size tenants decide. Each object is handed to keep before the next one is decoded,
-// so that a caller holds one whole object at a time and never the whole list, whatever the API server sends at once.
+// lists has functions that list objects whose size tenants decide. They pass each object to keep before they decode the
+// next object. So only one complete object is in memory at a time, also if the API server sends all in one answer.
 type lists struct {
 	pods func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error)
-	nads func(ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition)) (metav1.ListMeta, error)
+	nads func(
+		ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition),
+	) (metav1.ListMeta, error)
 }
 
-// stream lists a resource of all namespaces by the client of its API group.
-func stream[T any](ctx context.Context, client rest.Interface, resource string, opts metav1.ListOptions, keep func(*T)) (metav1.ListMeta, error) {
+// stream lists a resource in all namespaces. client is the client of the resource's API group.
+func stream[T any](
+	ctx context.Context, client rest.Interface, resource string, opts metav1.ListOptions, keep func(*T),
+) (metav1.ListMeta, error) {
 	request := client.Get().Resource(resource).SetHeader("Accept", "application/json").
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion)
 	body, err := request.Stream(ctx)
@@ -38,13 +42,14 @@ func stream[T any](ctx context.Context, client rest.Interface, resource string, 
 	return list, nil
 }
 
-// decodeList reads a list in JSON. A list that ends early is an error: the rest of the objects would look as if gone.
+// decodeList reads a list in JSON. A truncated list is an error: callers would conclude that the missing objects were
+// deleted.
 func decodeList[T any](text io.Reader, keep func(*T)) (meta metav1.ListMeta, err error) {
 	decoder := json.NewDecoder(text)
 	if err := expect(decoder, '{'); err != nil {
 		return meta, err
 	}
-	var raw json.RawMessage // its memory is used again for each object
+	var raw json.RawMessage // one buffer for all objects
 	for decoder.More() {
 		key, err := decoder.Token()
 		if err != nil {
@@ -92,7 +97,7 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 	return whole(err)
 }
 
-// whole says of a text that ends that it ended early.
+// whole replaces io.EOF by io.ErrUnexpectedEOF.
 func whole(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// NAD returns the NAD from the informer, and asks the API when it is not there yet.
+// NAD returns the NAD from the informer. If the informer does not have the NAD, NAD reads it from the API.
 func (k *Kube) NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	n, err := k.known(ctx, namespace, name)
 	if err != nil {
@@ -26,7 +26,7 @@ func (k *Kube) NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, 
 	return &d, nil
 }
 
-// LiveNAD asks the API for the NAD with the text of its configuration, which the informer may not have.
+// LiveNAD reads the NAD from the API, with the text of its configuration. The informer may not keep that text.
 func (k *Kube) LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error) {
 	n, err := k.live(ctx, namespace, name)
 	if err != nil {
@@ -46,7 +46,7 @@ func (k *Kube) known(ctx context.Context, namespace, name string) (*knownNAD, er
 	return known(n, nil), nil
 }
 
-// cached returns what the informer has of a NAD, nil when it has none.
+// cached returns the NAD from the informer, or nil.
 func (k *Kube) cached(namespace, name string) *knownNAD {
 	obj, there, err := k.nads.GetByKey(namespace + "/" + name)
 	if !there || err != nil {
@@ -63,11 +63,12 @@ func (k *Kube) live(ctx context.Context, namespace, name string) (*nadv1.Network
 	return n, err
 }
 
-// NADs asks the API for all of them.
+// NADs reads all NADs from the API.
 func (k *Kube) NADs(ctx context.Context) ([]*netmodel.NAD, error) {
 	var all []*netmodel.NAD
 	for next := ""; ; {
-		list, err := k.lists.nads(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(n *nadv1.NetworkAttachmentDefinition) {
+		opts := metav1.ListOptions{Limit: page, Continue: next}
+		list, err := k.lists.nads(ctx, opts, func(n *nadv1.NetworkAttachmentDefinition) {
 			all = append(all, &k.keep(n).nad)
 		})
 		if err != nil {
@@ -79,9 +80,9 @@ func (k *Kube) NADs(ctx context.Context) ([]*netmodel.NAD, error) {
 	}
 }
 
-// SetNetworkState patches the annotation and, where it is not as it should be, our finalizer. The patch is refused when
-// the NAD has changed since it was read: a list of finalizers can only be written whole, and a state that is there
-// already is not told twice.
+// SetNetworkState writes the annotation with the state of the network. It also adds or removes our finalizer, if held
+// differs from the present state. The API server refuses the patch if the NAD has changed since it was read: a patch
+// can only replace the complete list of finalizers, and the same state must not be reported twice.
 func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error {
 	as, err := k.known(ctx, n.Namespace, n.Name)
 	if err != nil {
@@ -96,10 +97,15 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state strin
 		as = known(raw, as.nad.Config)
 		as.finalizers, change = raw.Finalizers, as.nad.HasFinalizer != held
 	}
-	// Another NAD of the name is left alone.
-	metadata := map[string]any{"uid": as.UID, "resourceVersion": as.ResourceVersion, "annotations": map[string]any{netmodel.NetworkStateAnnotation: nullable(state)}}
+	// With the UID, the patch does not change another NAD that has the same name.
+	metadata := map[string]any{
+		"uid": as.UID, "resourceVersion": as.ResourceVersion,
+		"annotations": map[string]any{netmodel.NetworkStateAnnotation: nullable(state)},
+	}
 	if change {
-		finalizers := slices.DeleteFunc(slices.Clone(as.finalizers), func(f string) bool { return f == netmodel.NetworkFinalizer })
+		finalizers := slices.DeleteFunc(slices.Clone(as.finalizers), func(f string) bool {
+			return f == netmodel.NetworkFinalizer
+		})
 		if held {
 			finalizers = append(finalizers, netmodel.NetworkFinalizer)
 		}
@@ -109,14 +115,15 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state strin
 	if err != nil {
 		return err
 	}
-	_, err = k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(n.Namespace).Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = k.nadAPI.K8sCniCncfIoV1().NetworkAttachmentDefinitions(n.Namespace).
+		Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%s: %w", n.ID(), netmodel.ErrNotFound)
 	}
 	return err
 }
 
-// nullable is a value in a merge patch (RFC 7386): null takes the key away.
+// nullable returns a value for a merge patch (RFC 7386). For "" it returns null, which deletes the key.
 func nullable(s string) any {
 	if s == "" {
 		return nil
@@ -124,19 +131,23 @@ func nullable(s string) any {
 	return s
 }
 
-// NetworkEvent records an Event of a NAD. It does not wait: what the API does not take is lost.
+// NetworkEvent records an Event of a NAD. It does not wait: an Event that the API server refuses is lost.
 func (k *Kube) NetworkEvent(n *netmodel.NAD, warning bool, reason, message string) {
-	ref := &corev1.ObjectReference{Kind: "NetworkAttachmentDefinition", APIVersion: nadv1.SchemeGroupVersion.String(), Namespace: n.Namespace, Name: n.Name}
+	ref := &corev1.ObjectReference{
+		Kind: "NetworkAttachmentDefinition", APIVersion: nadv1.SchemeGroupVersion.String(),
+		Namespace: n.Namespace, Name: n.Name,
+	}
 	if cached := k.cached(n.Namespace, n.Name); cached != nil {
 		ref.UID = cached.UID
 	}
 	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
 }
 
-// page is how many objects are listed at once.
+// page is the number of objects in one answer to a list request.
 const page = 500
 
-// Inventory counts pods and nodes, or fails: a part of them would make the rest look gone.
+// Inventory lists all pods and nodes. It never returns an incomplete list: callers would conclude that the missing pods
+// and nodes were deleted.
 func (k *Kube) Inventory(ctx context.Context) (*Inventory, error) {
 	var pods []*Pod
 	for next := ""; ; {
@@ -157,7 +168,7 @@ func (k *Kube) Inventory(ctx context.Context) (*Inventory, error) {
 	return newInventory(pods, nodes), nil
 }
 
-// GoneNodes returns what tells of a node whether it is gone for good, by a list that is as new as this call.
+// GoneNodes lists the nodes now, and returns a function that tells whether a node is missing in that list.
 func (k *Kube) GoneNodes(ctx context.Context) (func(node string) bool, error) {
 	nodes, err := k.nodeNames(ctx)
 	if err != nil {

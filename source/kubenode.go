@@ -17,13 +17,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// nodeWatch is the informer on nodes.
+// nodeWatch is the informer of the nodes.
 type nodeWatch struct {
 	cache.SharedIndexInformer
-	refused atomic.Pointer[error] // why the API last ended a list or a watch
+	refused atomic.Pointer[error] // the last error of a list or a watch
 }
 
-// watchNodes has an informer on all nodes.
+// watchNodes creates the informer of all nodes.
 func (k *Kube) watchNodes(changed func()) error {
 	f := informers.NewSharedInformerFactoryWithOptions(k.core, 0, informers.WithTransform(trimNode))
 	k.nodes = &nodeWatch{SharedIndexInformer: f.Core().V1().Nodes().Informer()}
@@ -39,7 +39,8 @@ func (k *Kube) watchNodes(changed func()) error {
 	return err
 }
 
-// onNodes calls for what is news of nodes. How they are, which every kubelet reports all the time, is none.
+// onNodes calls changed when a node is created or deleted and when its labels change. It ignores the status, which
+// every kubelet reports frequently.
 func onNodes(changed func()) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
@@ -52,17 +53,20 @@ func onNodes(changed func()) cache.ResourceEventHandler {
 	}
 }
 
-// trimNode keeps of a node what is asked for later: its status names every image on it.
+// trimNode is the transform function of the informer of nodes. It removes the status, which names every image on the
+// node.
 func trimNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return obj, nil
 	}
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, Labels: n.Labels}}, nil
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
+	}, nil
 }
 
-// Nodes returns all nodes, sorted by name. Before the API has listed them once it waits for that, and fails at the end
-// of ctx; it needs Run. The answer may be a little behind, as a watch is, but is never a part of them.
+// Nodes returns all nodes, sorted by name. It waits until the informer has listed the nodes once, and fails at the end
+// of ctx. Run must be running. The list may be slightly out of date, but it is always complete.
 func (k *Kube) Nodes(ctx context.Context) ([]netmodel.Node, error) {
 	if k.nodes == nil {
 		return nil, errors.New("list nodes: an agent does not watch them")
@@ -74,7 +78,7 @@ func (k *Kube) Nodes(ctx context.Context) ([]netmodel.Node, error) {
 		return nil, fmt.Errorf("list nodes: %w", ctx.Err())
 	}
 	known := k.nodes.GetStore().List()
-	all := make([]netmodel.Node, 0, len(known)) // not nil: none is an answer too
+	all := make([]netmodel.Node, 0, len(known)) // not nil: an empty list says that the cluster has no nodes
 	for _, obj := range known {
 		all = append(all, fromNode(obj.(*corev1.Node)))
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// networkState is the file with the state of a network.
+// networkState is the content of the file with the state of a network.
 type networkState struct {
 	Namespace string          `json:"namespace"`
 	Name      string          `json:"name"`
@@ -25,8 +25,8 @@ type networkState struct {
 
 func networkFile(namespace, name string) string { return namespace + "." + name + networkSuffix }
 
-// withState adds what the controller wrote of the NAD's network. A NAD that has a state is held: a file that goes
-// without a word cannot be, so that is all that is asked for.
+// withState adds the state that the controller wrote for the network of the NAD. It sets HasFinalizer if there is a
+// state. Manifests have no finalizers: a user can delete a manifest at any time.
 func (m *Manifests) withState(d *netmodel.NAD) (*netmodel.NAD, error) {
 	text, err := os.ReadFile(filepath.Join(m.dir, networkFile(d.Namespace, d.Name)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,7 @@ func (m *Manifests) withState(d *netmodel.NAD) (*netmodel.NAD, error) {
 	return &with, nil
 }
 
-// SetNetworkState writes the state of a network beside its manifest, "" takes it away.
+// SetNetworkState writes the file with the state of a network into the folder. For state "" it deletes the file.
 func (m *Manifests) SetNetworkState(_ context.Context, n *netmodel.NAD, state string, _ bool) error {
 	name := networkFile(n.Namespace, n.Name)
 	var err error
@@ -62,12 +62,13 @@ func (m *Manifests) SetNetworkState(_ context.Context, n *netmodel.NAD, state st
 	return nil
 }
 
-// NetworkEvent writes what would be an Event of the NAD into the log.
+// NetworkEvent logs an event of a NAD.
 func (m *Manifests) NetworkEvent(n *netmodel.NAD, warning bool, reason, message string) {
-	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason, "message", conf.OneLine(message, conf.MaxReason))
+	m.log.Info("event", "network", n.ID(), "kind", eventKind(warning), "reason", reason,
+		"message", conf.OneLine(message, conf.MaxReason))
 }
 
-// NADs lists all of them, with their states. It fails when it cannot tell.
+// NADs returns all NADs with the states of their networks. It fails if a manifest cannot be parsed.
 func (m *Manifests) NADs(_ context.Context) ([]*netmodel.NAD, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
@@ -85,17 +86,19 @@ func (m *Manifests) NADs(_ context.Context) ([]*netmodel.NAD, error) {
 	return all, nil
 }
 
-// Inventory counts the pods, and the nodes if the folder has any.
+// Inventory returns all pods, and the nodes if the folder has manifests of nodes. It fails if a manifest cannot be
+// parsed.
 func (m *Manifests) Inventory(_ context.Context) (*Inventory, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return newInventory(slices.Collect(maps.Values(m.pods)), slices.Sorted(maps.Keys(m.nodes))), nil // of no node: nil
+	nodes := slices.Sorted(maps.Keys(m.nodes)) // nil if there are none
+	return newInventory(slices.Collect(maps.Values(m.pods)), nodes), nil
 }
 
-// complete reads the folder again, and says if a file of it does not parse.
+// complete reads the folder again, and returns an error if a manifest cannot be parsed.
 func (m *Manifests) complete() error {
 	if err := m.scan(); err != nil {
 		return err

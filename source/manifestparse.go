@@ -18,7 +18,7 @@ import (
 // parseNADConfig parses the configuration of a NAD.
 type parseNADConfig func(*nadv1.NetworkAttachmentDefinition) *netmodel.Config
 
-// parse reads all documents of a file.
+// parse reads all YAML documents of a file.
 func (f *file) parse(text []byte, config parseNADConfig) error {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for i := 0; ; i++ {

@@ -23,15 +23,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// What we write into the folder: a pod's network-status as "<pod uid>.status.json", and the state of a network as
-// "<namespace>.<name>.network.json" (a namespace has no dot).
+// The files that we write into the folder: the network-status of a pod as "<pod uid>.status.json", and the state of a
+// network as "<namespace>.<name>.network.json" (a namespace has no dot).
 const (
 	statusSuffix  = ".status.json"
 	networkSuffix = ".network.json"
 )
 
-// Manifests is a flat folder of YAML files with Pods, NADs and Nodes, several documents to a file, watched. All agents
-// of a host and the controller share it.
+// Manifests is the source that watches a folder without subfolders. A YAML file in it has one or several documents with
+// Pods, NADs or Nodes. All agents of a host and the controller use the same folder.
 type Manifests struct {
 	dir string
 	log *slog.Logger
@@ -40,35 +40,36 @@ type Manifests struct {
 	files map[string]*file // by name
 	pods  map[key]*Pod
 	nads  map[key]*netmodel.NAD
-	nodes map[string]netmodel.Node // by name; empty: the folder says nothing of nodes
+	nodes map[string]netmodel.Node // by name; empty: the nodes are unknown
 
 	changes Changes
 	ends    ends
 }
 
-// file is what one file held when it was read.
+// file is the content of one file when it was read.
 type file struct {
 	info os.FileInfo
-	// settled tells whether the file was older than what the clock of a file system distinguishes: if not, a later
-	// change may have left its time as it was.
+	// settled tells whether the file was older than clockTick. The modification time of a younger file may stay the same
+	// after a further change.
 	settled bool
-	// broken files keep what they held before: an editor's half-written file is no word that anything is gone.
+	// broken tells that the file cannot be read or parsed. The lists then have the last valid content: a file that an
+	// editor has written only partially does not mean that a pod or a NAD was deleted.
 	broken bool
 	pods   []*Pod
 	nads   []*netmodel.NAD
 	nodes  []netmodel.Node
 }
 
-// clockTick is more than any file system's clock advances by at once: the kernel's tick, and FAT's two seconds.
+// clockTick is the coarsest resolution of modification times: FAT's two seconds.
 const clockTick = 2 * time.Second
 
-// NewManifests reads the folder, which must be there.
+// NewManifests reads the folder. The folder must exist.
 func NewManifests(dir string, changes Changes, log *slog.Logger) (*Manifests, error) {
 	m := &Manifests{dir: dir, log: log, files: map[string]*file{}, changes: changes}
 	return m, m.scan()
 }
 
-// Run keeps up with the folder until the end of ctx.
+// Run watches the folder until the end of ctx.
 func (m *Manifests) Run(ctx context.Context) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -76,16 +77,16 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 	defer w.Close()
 	for said := false; ; {
-		// Each time, for a watch ends with its folder, and another may be in its place by now.
+		// Add the watch each time: a watch ends when its folder is deleted, and a new folder may have the same path.
 		err := w.Add(m.dir)
 		if err == nil {
-			// What changed before the watch stood, or while events were lost, is found by reading again.
+			// Read the folder again: files may have changed before the watch began or while events were lost.
 			err = m.scan()
 		}
 		var again <-chan time.Time
 		if err != nil {
 			if !said {
-				m.log.Error("read the manifests, what they held before counts on", "err", err)
+				m.log.Error("read the manifests; keeping their last valid content", "err", err)
 			}
 			again = time.After(folderPause)
 		}
@@ -105,10 +106,10 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 }
 
-// folderPause is how long a folder that cannot be read is left alone: nobody tells when it is back.
+// folderPause is the pause before an unreadable folder is read again: no event tells that the folder is readable.
 const folderPause = 200 * time.Millisecond
 
-// drain takes the events of one burst together.
+// drain discards the events that are waiting, so that one scan serves a burst of events.
 func drain(events <-chan fsnotify.Event) {
 	for {
 		select {
@@ -119,7 +120,7 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-// Pod returns the pod as its manifest is now.
+// Pod returns the pod. If no known pod matches, it reads the folder again.
 func (m *Manifests) Pod(_ context.Context, namespace, name, uid string) (*Pod, error) {
 	if p := m.pod(namespace, name); p != nil && p.Is(uid) {
 		return p, nil
@@ -134,7 +135,7 @@ func (m *Manifests) Pods(context.Context) ([]*Pod, error) {
 	return slices.Collect(maps.Values(m.pods)), nil
 }
 
-// LivePod reads the folder again first.
+// LivePod reads the folder again and returns the pod.
 func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, error) {
 	if err := m.scan(); err != nil {
 		return nil, err
@@ -145,10 +146,10 @@ func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, er
 	return nil, m.absent(namespace, name, ErrNotFound)
 }
 
-// WhenGone has call called when the folder has no manifest of the pod any more, or that of another pod of the name.
+// WhenGone calls a function once, when the pod's manifest is deleted or has a pod with another UID.
 func (m *Manifests) WhenGone(p *Pod, call func()) (stop func()) { return m.ends.when(p, call) }
 
-// absent says that something is not there, unless it may be in a file that does not parse.
+// absent returns the error for a missing pod or NAD: notFound, unless the pod or NAD may be in a broken file.
 func (m *Manifests) absent(namespace, name string, notFound error) error {
 	if broken := m.broken(); broken != "" {
 		return fmt.Errorf("%s/%s in %s: it may be in %s, which is not understood", namespace, name, m.dir, broken)
@@ -156,7 +157,7 @@ func (m *Manifests) absent(namespace, name string, notFound error) error {
 	return fmt.Errorf("%s/%s in %s: %w", namespace, name, m.dir, notFound)
 }
 
-// broken names a file that does not parse, "" when there is none.
+// broken returns the name of the first broken file, or "".
 func (m *Manifests) broken() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +175,7 @@ func (m *Manifests) pod(namespace, name string) *Pod {
 	return m.pods[key{namespace, name}]
 }
 
-// NAD returns the NAD; one that is not known yet is looked for in the folder.
+// NAD returns the NAD. If the NAD is not known, it reads the folder again.
 func (m *Manifests) NAD(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 	d := m.nad(namespace, name)
 	if d == nil {
@@ -189,8 +190,8 @@ func (m *Manifests) NAD(_ context.Context, namespace, name string) (*netmodel.NA
 	return m.withState(d)
 }
 
-// LiveNAD reads the NAD's file again, with the text of its configuration. The NAD may move to another file between the
-// scan and the reading: then the folder is scanned once more.
+// LiveNAD reads the NAD's file again and returns the NAD with the text of its configuration. The NAD may move to
+// another file between the scan and the reading: then LiveNAD scans the folder once more.
 func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*netmodel.NAD, error) {
 	for last := false; ; last = true {
 		if err := m.scan(); err != nil {
@@ -209,7 +210,7 @@ func (m *Manifests) LiveNAD(_ context.Context, namespace, name string) (*netmode
 	}
 }
 
-// fileOf names the file that counts for a NAD, the first that has it; "": none has it.
+// fileOf returns the name of the first file that has the NAD, or "".
 func (m *Manifests) fileOf(namespace, name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,7 +222,8 @@ func (m *Manifests) fileOf(namespace, name string) string {
 	return ""
 }
 
-// readNAD reads a NAD from a file, with its whole text. It answers fs.ErrNotExist if the file or the NAD is not there.
+// readNAD reads a NAD from a file, with the text of its configuration. The error is fs.ErrNotExist if the file does not
+// exist or does not have the NAD.
 func (m *Manifests) readNAD(name, namespace, nad string) (*netmodel.NAD, error) {
 	path := filepath.Join(m.dir, name)
 	text, err := os.ReadFile(path)
@@ -239,7 +241,7 @@ func (m *Manifests) readNAD(name, namespace, nad string) (*netmodel.NAD, error) 
 	return m.withState(d)
 }
 
-// findNAD returns the NAD of that name; nil: it is not there.
+// findNAD returns the NAD of that name, or nil.
 func findNAD(nads []*netmodel.NAD, namespace, name string) *netmodel.NAD {
 	i := slices.IndexFunc(nads, func(d *netmodel.NAD) bool { return d.Namespace == namespace && d.Name == name })
 	if i < 0 {
@@ -254,7 +256,7 @@ func (m *Manifests) nad(namespace, name string) *netmodel.NAD {
 	return m.nads[key{namespace, name}]
 }
 
-// podStatus is the file with a pod's network-status.
+// podStatus is the content of the file with the network-status of a pod.
 type podStatus struct {
 	Namespace     string          `json:"namespace"`
 	Name          string          `json:"name"`
@@ -262,7 +264,7 @@ type podStatus struct {
 	NetworkStatus json.RawMessage `json:"network-status"`
 }
 
-// SetStatus writes a pod's network-status beside its manifest.
+// SetStatus writes the file with the network-status of a pod into the folder.
 func (m *Manifests) SetStatus(_ context.Context, p *Pod, status []byte) error {
 	if err := m.write(p.UID+statusSuffix, podStatus{p.Namespace, p.Name, p.UID, status}); err != nil {
 		return fmt.Errorf("network-status: %w", err)
@@ -270,7 +272,7 @@ func (m *Manifests) SetStatus(_ context.Context, p *Pod, status []byte) error {
 	return nil
 }
 
-// write puts a JSON file into the folder, whole or not at all.
+// write writes a JSON file into the folder. Readers never see an incomplete file.
 func (m *Manifests) write(name string, content any) error {
 	text, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -291,13 +293,14 @@ func (m *Manifests) write(name string, content any) error {
 	return nil
 }
 
-// Event writes what would be an Event of the pod into the log: there is nobody else to tell.
+// Event logs an event of a pod.
 func (m *Manifests) Event(p *Pod, kind EventKind, reason, message string) {
-	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason, "message", conf.OneLine(message, conf.MaxReason))
+	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason,
+		"message", conf.OneLine(message, conf.MaxReason))
 }
 
-// scan reads what changed in the folder since the last time. A file that does not parse counts as it was before and is
-// named in the log; its neighbours are not affected.
+// scan reads the files that changed since the last scan. A file that cannot be parsed keeps its last valid content, and
+// the error is logged. Other files are not affected.
 func (m *Manifests) scan() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -306,7 +309,8 @@ func (m *Manifests) scan() error {
 		return fmt.Errorf("manifests: %w", err)
 	}
 	statuses := statusFiles(entries)
-	// A status is written after its pod's or NAD's manifest: if a second look finds that in no manifest, it is gone.
+	// The list of status files is read before the manifests. A status file is written after the manifest of its pod or
+	// NAD. So a listed status file without a manifest belongs to a deleted pod or NAD.
 	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
@@ -322,8 +326,8 @@ func (m *Manifests) scan() error {
 	return nil
 }
 
-// loadAll reads the files that changed. One that goes while this runs may have got another name, so the folder is read
-// again then.
+// loadAll reads the files that changed. A file that disappears meanwhile may have been renamed: then loadAll reads the
+// folder again.
 func (m *Manifests) loadAll() error {
 	const tries = 3
 	for try := 1; ; try++ {
@@ -360,7 +364,7 @@ func statusFiles(entries []fs.DirEntry) []string {
 	return names
 }
 
-// load reads a file, unless it has it as it is; false: the file is gone.
+// load reads a file if the file has changed. It returns false if the file does not exist.
 func (m *Manifests) load(name string) bool {
 	path := filepath.Join(m.dir, name)
 	info, err := os.Stat(path)
@@ -371,7 +375,8 @@ func (m *Manifests) load(name string) bool {
 		m.spoilt(name, &file{}, err)
 		return true
 	}
-	if old := m.files[name]; old != nil && old.settled && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
+	if old := m.files[name]; old != nil && old.settled && os.SameFile(old.info, info) &&
+		old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
 		return true
 	}
 	settled := time.Since(info.ModTime()) > clockTick
@@ -388,7 +393,7 @@ func (m *Manifests) load(name string) bool {
 	return true
 }
 
-// configOf parses the configuration of a NAD, unless the NAD had the same one before.
+// configOf parses the configuration of a NAD. It does not parse an unchanged configuration again.
 func (m *Manifests) configOf(n *nadv1.NetworkAttachmentDefinition) *netmodel.Config {
 	if before := m.nads[key{namespaceOr(n.Namespace), n.Name}]; before != nil {
 		return configOf(n, before.Config)
@@ -396,9 +401,10 @@ func (m *Manifests) configOf(n *nadv1.NetworkAttachmentDefinition) *netmodel.Con
 	return configOf(n, nil)
 }
 
-// spoilt notes a file that cannot be read. What it held before counts on.
+// spoilt marks a file as broken. The file keeps its last valid content.
 func (m *Manifests) spoilt(name string, f *file, err error) {
-	m.log.Error("manifest not understood, what it held before counts on", "file", filepath.Join(m.dir, name), "err", conf.Brief(err))
+	m.log.Error("manifest not understood; keeping its last valid content",
+		"file", filepath.Join(m.dir, name), "err", conf.Brief(err))
 	f.broken = true
 	if old := m.files[name]; old != nil {
 		f.pods, f.nads, f.nodes = old.pods, old.nads, old.nodes
@@ -413,18 +419,24 @@ func namespaceOr(namespace string) string {
 	return namespace
 }
 
-// running tells whether a container of the pod runs: kubelet leaves the phase as it was while it makes a sandbox anew.
+// running tells whether a container of the pod runs and the pod is not being deleted. The phase alone does not tell:
+// it stays Running while kubelet replaces the sandbox.
 func running(p *corev1.Pod) bool {
 	containers := p.Status.ContainerStatuses
 	return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
-		(len(containers) == 0 || slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }))
+		(len(containers) == 0 ||
+			slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }))
 }
 
 func fromPod(p *corev1.Pod) *Pod {
-	return &Pod{Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName, Annotations: p.Annotations, Running: running(p)}
+	return &Pod{
+		Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName,
+		Annotations: p.Annotations, Running: running(p),
+	}
 }
 
-// index builds the maps anew; of two manifests of one name, that in the file that sorts first counts.
+// index builds the maps from the files. If two files have an object of the same kind and name, the object in the file
+// whose name sorts first is used.
 func (m *Manifests) index() {
 	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*netmodel.NAD{}, map[string]netmodel.Node{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
@@ -446,7 +458,7 @@ func (m *Manifests) index() {
 	}
 }
 
-// tellNADs names the NADs that differ from before.
+// tellNADs calls changes.NAD for each NAD that differs from before.
 func (m *Manifests) tellNADs(before map[key]*netmodel.NAD) {
 	if m.changes.NAD == nil {
 		return
@@ -463,10 +475,11 @@ func (m *Manifests) tellNADs(before map[key]*netmodel.NAD) {
 	}
 }
 
+// dropStatuses deletes the status files of pods and NADs that no longer have a manifest.
 func (m *Manifests) dropStatuses(names []string) {
 	for _, f := range m.files {
 		if f.broken {
-			return // whose pods and NADs are there is not known
+			return // the broken file may have any pod or NAD
 		}
 	}
 	alive := map[string]bool{}
@@ -479,7 +492,7 @@ func (m *Manifests) dropStatuses(names []string) {
 	for _, name := range names {
 		if !alive[name] {
 			if err := os.Remove(filepath.Join(m.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				m.log.Warn("drop the status of what is gone", "file", name, "err", err)
+				m.log.Warn("delete a stale status file", "file", name, "err", err)
 			}
 		}
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
-// Want is an attachment that takes a device.
+// Want is an attachment that needs a device.
 type Want struct {
 	Interface string
 	Network   string // for errors
 	Resource  string
-	ID        string // the device that it must be, "": any of the resource's
+	ID        string // the requested device; "": any device of the resource
 }
 
-// Device names a device: its ID is its plugin's own, and unique in a resource.
+// Device names a device. The device plugin chooses the ID; it is unique in a resource.
 type Device struct{ Resource, ID string }
 
-// key is the same for two names of one device: a PCI address is one on the whole node, whichever resource it is
-// offered as.
+// key returns the same string for all names of one device. A PCI address is unique on the node: the same address in two
+// resources means the same device.
 func (d Device) key() string {
 	if deviceinfo.IsPCIAddress(d.ID) {
 		return strings.ToLower(d.ID)
@@ -29,14 +29,15 @@ func (d Device) key() string {
 	return d.Resource + " " + d.ID
 }
 
-// Held are devices that attachments on this node have, each with who that is.
+// Held has the devices that attachments on this node use, each with its holder.
 type Held map[string]string
 
-// Add notes who has a device.
+// Add adds a device and its holder.
 func (h Held) Add(d Device, holder string) { h[d.key()] = holder }
 
-// Choose gives each attachment a device of those that the pod was given: those that ask for a certain one theirs,
-// then the n-th of the rest to the n-th of the others. A device that is held is not given.
+// Choose chooses a device for each attachment, from the devices that kubelet gave to the pod. given has their IDs by
+// resource. Attachments that request a device by its ID are served first. Each other attachment then gets the next free
+// device of its resource. Choose never chooses a device in held.
 func Choose(wants []Want, given map[string][]string, held Held) ([]string, error) {
 	chosen, taken := make([]string, len(wants)), map[string]bool{}
 	for i, w := range wants {
@@ -46,7 +47,8 @@ func Choose(wants []Want, given map[string][]string, held Held) ([]string, error
 		d := Device{w.Resource, w.ID}
 		switch holder, isHeld := held[d.key()]; {
 		case !slices.Contains(given[w.Resource], w.ID):
-			return nil, w.refuse(correct, "device %s of resource %s is not the pod's, which has %s", w.ID, w.Resource, list(given[w.Resource]))
+			return nil, w.refuse(correct, "device %s of resource %s is not the pod's, which has %s",
+				w.ID, w.Resource, list(given[w.Resource]))
 		case isHeld:
 			return nil, w.refuse(whenHeld, "device %s of resource %s is held by %s", w.ID, w.Resource, holder)
 		case taken[d.key()]:
@@ -80,10 +82,11 @@ func Choose(wants []Want, given map[string][]string, held Held) ([]string, error
 
 const (
 	correct  = "correct deviceID in the pod's annotation " + conf.NetworksAnnotation
-	whenHeld = "it is free when that container's network is taken away; if its plugin will never do that: kubectl multinet forget"
+	whenHeld = "it is free when that container's network is taken away; " +
+		"if its plugin will never do that: kubectl multinet forget"
 )
 
-// none says that there is no device left for an attachment.
+// none returns the error for an attachment that gets no device.
 func (w *Want) none(wants []Want, given, held []string) error {
 	n := 0
 	for _, other := range wants {
@@ -99,7 +102,8 @@ func (w *Want) none(wants []Want, given, held []string) error {
 }
 
 func (w *Want) refuse(details, format string, args ...any) error {
-	return conf.Errorf(conf.CodeNoDevice, details, "interface %s: network %s: %w", w.Interface, w.Network, fmt.Errorf(format, args...))
+	return conf.Errorf(conf.CodeNoDevice, details,
+		"interface %s: network %s: %w", w.Interface, w.Network, fmt.Errorf(format, args...))
 }
 
 func list(ids []string) string {

@@ -1,3 +1,3 @@
 // Package sriov owns the choice of devices: it asks kubelet which devices a pod has, and chooses one for each
-// attachment. It may not read annotations, and touches no device.
+// attachment. It may neither read annotations nor touch a device.
 package sriov

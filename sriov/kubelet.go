@@ -20,22 +20,22 @@ import (
 type Kubelet struct{ Socket string }
 
 const (
-	// askTimeout bounds one question: kubelet answers from memory, but may be starting.
+	// askTimeout limits one request. Kubelet answers from memory, but it may be starting.
 	askTimeout = 5 * time.Second
-	// askAgainFor is how long a kubelet is asked again that is asked too often at the moment: it takes a hundred
-	// questions a second, of all who ask.
+	// askAgainFor is how long to retry while kubelet limits the request rate: it accepts 100 requests a second from all
+	// its clients together.
 	askAgainFor = 20 * time.Second
-	// maxAnswer is kubelet's own limit on an answer.
+	// maxAnswer is kubelet's own limit on the size of an answer, in bytes.
 	maxAnswer = 16 << 20
 )
 
-// Devices returns the devices that kubelet gave to all containers of a pod, by resource, each once and sorted: an
-// order that stays when kubelet lists them in another.
+// Devices returns the IDs of the devices that kubelet gave to all containers of a pod, by resource. The IDs are sorted
+// and unique, so the result does not depend on the order in which kubelet lists the devices.
 //
-// The method is List, which every kubelet that has the API serves. Get answers for one pod alone, but is an option
-// of younger ones.
+// Devices uses the method List, which each kubelet with this API has. The method Get returns a single pod, but only
+// newer kubelets have it, and there it is optional.
 func (k *Kubelet) Devices(ctx context.Context, namespace, pod string) (map[string][]string, error) {
-	// A connection of its own: the question is rare, and kubelet makes its socket anew at each start.
+	// Open a new connection for each call: calls are rare, and kubelet creates a new socket at each start.
 	conn, err := grpc.NewClient("unix:"+k.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, k.noAnswer(err)
@@ -63,13 +63,18 @@ func (k *Kubelet) Devices(ctx context.Context, namespace, pod string) (map[strin
 	return devices, nil
 }
 
-func ask(ctx context.Context, client podresources.PodResourcesListerClient) (answer *podresources.ListPodResourcesResponse, err error) {
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(askAgainFor))
+// ask lists the resources of all pods. It retries while kubelet limits the request rate.
+func ask(
+	ctx context.Context, client podresources.PodResourcesListerClient,
+) (answer *podresources.ListPodResourcesResponse, err error) {
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(askAgainFor))
 	var limited error
 	err = backoff.Retry(func() error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		answer, err = client.List(ctx, &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxAnswer))
+		answer, err = client.List(ctx, &podresources.ListPodResourcesRequest{},
+			grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxAnswer))
 		if status.Code(err) == codes.ResourceExhausted {
 			limited = err
 			return err
@@ -77,7 +82,7 @@ func ask(ctx context.Context, client podresources.PodResourcesListerClient) (ans
 		return backoff.Permanent(err)
 	}, backoff.WithContext(pause, ctx))
 	if err != nil && limited != nil && ctx.Err() != nil {
-		err = limited // that the time is over says nothing
+		err = limited // this error says more than the end of ctx
 	}
 	return answer, err
 }

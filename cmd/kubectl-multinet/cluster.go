@@ -23,13 +23,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
-// installed is the namespace, and the name of the ConfigMap, of install.yaml.
+// installed is the name of the namespace and of the ConfigMap in install.yaml.
 const installed = "ovn-multinet"
 
-// nbSecrets have the key for OVN's Northbound database: the controllers' own, or one that all programs share.
+// nbSecrets lists the Secrets with a TLS key for OVN's Northbound database: the controller's own Secret, and the Secret
+// that all programs use together.
 var nbSecrets = []string{"ovn-multinet-nb-controller", "ovn-multinet-nb"}
 
-// clientOptions are kubectl's own.
+// clientOptions are the options that kubectl has too.
 type clientOptions struct{ kubeconfig, context, namespace string }
 
 func (c *clientOptions) flags(flags *pflag.FlagSet) {
@@ -61,8 +62,10 @@ func (c *clientOptions) load() (config *rest.Config, namespace string, err error
 	return config, namespace, nil
 }
 
-// fromCluster reads the NADs, and where the database is unless that was given.
-func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*netmodel.NAD, namespace string, err error) {
+// fromCluster reads the NADs from the cluster. If no NB endpoint was given, it also reads how to connect to NB.
+func (o *options) fromCluster(
+	ctx context.Context, log *slog.Logger,
+) (nads []*netmodel.NAD, namespace string, err error) {
 	config, namespace, err := o.clients.load()
 	if err != nil {
 		if errors.Is(err, errNoCluster) {
@@ -91,7 +94,7 @@ func (o *options) fromCluster(ctx context.Context, log *slog.Logger) (nads []*ne
 	return nads, namespace, err
 }
 
-// findNB takes the database's address and certificates from where agents and controller have them.
+// findNB reads the endpoints and certificates of NB from the ConfigMap and the Secret of ovn-multinet.
 func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 	hint := "give --nb-endpoints"
 	configMap, err := core.CoreV1().ConfigMaps(installed).Get(ctx, installed, metav1.GetOptions{})
@@ -107,14 +110,17 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 	}
 	files, err := nbSecret(ctx, core)
 	if err != nil {
-		return fmt.Errorf("certificates of OVN's Northbound database: %w; %s, --nb-certificate, --nb-private-key and --nb-ca-cert", err, hint)
+		return fmt.Errorf("certificates of OVN's Northbound database: %w; "+
+			"%s, --nb-certificate, --nb-private-key and --nb-ca-cert", err, hint)
 	}
 	dir, err := os.MkdirTemp("", "ovn-multinet-")
 	if err != nil {
 		return err
 	}
 	o.temporary = dir
-	for name, path := range map[string]*string{"tls.crt": &o.nb.Certificate, "tls.key": &o.nb.PrivateKey, "ca.crt": &o.nb.CACert} {
+	for name, path := range map[string]*string{
+		"tls.crt": &o.nb.Certificate, "tls.key": &o.nb.PrivateKey, "ca.crt": &o.nb.CACert,
+	} {
 		*path = filepath.Join(dir, name)
 		if err := os.WriteFile(*path, files.Data[name], 0o600); err != nil {
 			return err
@@ -123,7 +129,8 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 	return nil
 }
 
-// nbSecret returns the first of the Secrets that is there and may be read. If none is, the error is that of the first.
+// nbSecret returns the first of the Secrets that exists and may be read. If there is none, it returns the error of the
+// first Secret.
 func nbSecret(ctx context.Context, core kubernetes.Interface) (*corev1.Secret, error) {
 	var first error
 	for _, name := range nbSecrets {
@@ -141,7 +148,7 @@ func nbSecret(ctx context.Context, core kubernetes.Interface) (*corev1.Secret, e
 	return nil, first
 }
 
-// words splits a list as flags do; none of "".
+// words splits a list at its commas. The result for "" is empty.
 func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }

@@ -21,15 +21,17 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// agentBinary is the agent's, in its image.
+// agentBinary is the path of the agent's program in its image.
 const agentBinary = "/ovn-multinetd"
 
-// agentLabel is that of the agents' pods.
+// agentLabel is the label of the agents' pods.
 const agentLabel = "app=ovn-multinet-agent"
 
-// agents are the agents' pods that run, by their nodes.
+// agents returns the names of the running agents' pods, by node.
 func agents(ctx context.Context, core kubernetes.Interface, selector fields.Selector) (map[string]string, error) {
-	pods, err := core.CoreV1().Pods(installed).List(ctx, metav1.ListOptions{LabelSelector: agentLabel, FieldSelector: selector.String()})
+	pods, err := core.CoreV1().Pods(installed).List(ctx, metav1.ListOptions{
+		LabelSelector: agentLabel, FieldSelector: selector.String(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func agents(ctx context.Context, core kubernetes.Interface, selector fields.Sele
 	return names, nil
 }
 
-// runOnNode runs a command in the agent's container on a node. What it complains about is the error.
+// runOnNode runs a command in the agent's container on a node. If the command fails, the error has its stderr.
 func runOnNode(ctx context.Context, config *rest.Config, node string, command []string, out io.Writer) error {
 	core, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -58,7 +60,8 @@ func runOnNode(ctx context.Context, config *rest.Config, node string, command []
 	return execIn(ctx, config, core, node, names[node], command, out)
 }
 
-// runOnAll runs a command on all nodes with an agent and returns what each said. A node that fails keeps no other from it.
+// runOnAll runs a command on each node with an agent, and returns the outputs by node. After an error on one node, it
+// continues with the next node.
 func runOnAll(ctx context.Context, config *rest.Config, command []string) (said map[string][]byte, err error) {
 	core, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -84,9 +87,13 @@ func runOnAll(ctx context.Context, config *rest.Config, command []string) (said 
 	return said, errors.Join(errs...)
 }
 
-func execIn(ctx context.Context, config *rest.Config, core kubernetes.Interface, node, pod string, command []string, out io.Writer) error {
+// execIn runs a command in the container agent of a pod.
+func execIn(
+	ctx context.Context, config *rest.Config, core kubernetes.Interface, node, pod string, command []string, out io.Writer,
+) error {
+	options := &corev1.PodExecOptions{Container: "agent", Command: command, Stdout: true, Stderr: true}
 	target := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(installed).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: "agent", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(options, scheme.ParameterCodec).URL()
 	executor, err := newExecutor(config, target)
 	if err != nil {
 		return err
@@ -98,12 +105,14 @@ func execIn(ctx context.Context, config *rest.Config, core kubernetes.Interface,
 	case err == nil || said == "":
 		return err
 	case strings.Contains(said, "unknown flag: "), strings.Contains(said, "unknown command "):
-		return fmt.Errorf("node %s: the agent there is older than this command, finish the upgrade of the node (it says: %s)", node, said)
+		return fmt.Errorf(
+			"node %s: the agent there is older than this command, finish the upgrade of the node (it says: %s)", node, said)
 	}
 	return fmt.Errorf("node %s: %s", node, said)
 }
 
-// newExecutor is kubectl's own: API servers before 1.30 speak SPDY alone.
+// newExecutor returns an executor like kubectl's: it tries WebSocket, and then SPDY, because API servers before 1.30
+// support only SPDY.
 func newExecutor(config *rest.Config, target *url.URL) (remotecommand.Executor, error) {
 	old, err := remotecommand.NewSPDYExecutor(config, "POST", target)
 	if err != nil {

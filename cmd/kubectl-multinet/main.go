@@ -1,4 +1,4 @@
-// Command kubectl-multinet answers what operators ask of ovn-multinet: kubectl finds it as `kubectl multinet`.
+// Command kubectl-multinet shows the networks and cleans up nodes for operators; kubectl runs it as `kubectl multinet`.
 package main
 
 import (
@@ -26,25 +26,26 @@ func run() int {
 	root := &cobra.Command{
 		Use:         "kubectl-multinet",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl multinet"},
-		Short:       "Look at ovn-multinet's networks, and at what is left of them on a node.",
-		Long: `Look at ovn-multinet's networks, and at what is left of them on a node.
+		Short:       "Show ovn-multinet's networks, and clean up after stale sandboxes on a node.",
+		Long: `Show ovn-multinet's networks, and clean up after stale sandboxes on a node.
 
-Without --nb-endpoints, OVN's Northbound database is the one that the cluster's ConfigMap ovn-multinet names, with the
-certificates of its Secret ovn-multinet-nb-controller, or ovn-multinet-nb; both are in the namespace ovn-multinet.`,
+Without --nb-endpoints, the ConfigMap ovn-multinet has the endpoints of OVN's Northbound database, and the Secret
+ovn-multinet-nb-controller or ovn-multinet-nb has the certificates. All are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(networkCommand(), forgetCommand(), gcCommand())
 	return program.Main(root)
 }
 
-// options are what every question needs.
+// options are the options of the network commands.
 type options struct {
 	clients   clientOptions
 	manifests string
 	nb        conf.NB
 	output    string
 	timeout   time.Duration
-	// temporary is a folder with the certificates of the cluster's Secret, which are read at each handshake.
+	// temporary is a folder with the certificates of the cluster's Secret. The NB client reads the files at each
+	// handshake.
 	temporary string
 }
 
@@ -56,7 +57,8 @@ func networkCommand() *cobra.Command {
 	}
 	flags := network.PersistentFlags()
 	o.clients.flags(flags)
-	flags.StringVar(&o.manifests, "manifests", "", "folder with YAML manifests of Pods and NetworkAttachmentDefinitions, instead of a cluster")
+	flags.StringVar(&o.manifests, "manifests", "",
+		"folder with YAML manifests of Pods and NetworkAttachmentDefinitions, instead of a cluster")
 	daemon.NBFlags(flags, &o.nb)
 	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for the cluster and for the database")
@@ -84,7 +86,8 @@ func networkCommand() *cobra.Command {
 				}
 				n := show.Find(list, namespace, args[0])
 				if n == nil {
-					return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: kubectl multinet network list", args[0], namespace)
+					return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: "+
+						"kubectl multinet network list", args[0], namespace)
 				}
 				if o.output == "json" {
 					return show.JSON(cmd.OutOrStdout(), n)
@@ -96,14 +99,14 @@ func networkCommand() *cobra.Command {
 	return network
 }
 
-// networks reads all of them, and the namespace that a name without one is of.
+// networks returns all networks, and the namespace for names without a namespace.
 func (o *options) networks(ctx context.Context) (list []show.Network, namespace string, err error) {
 	if o.output != "table" && o.output != "json" {
 		return nil, "", fmt.Errorf("--output: %q is neither table nor json", o.output)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	defer func() { _ = os.RemoveAll(o.temporary) }() // of "": nothing
+	defer func() { _ = os.RemoveAll(o.temporary) }() // deletes nothing if it is ""
 	quiet := slog.New(slog.DiscardHandler)
 	var nads []*netmodel.NAD
 	namespace = o.clients.namespace

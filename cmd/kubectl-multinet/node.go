@@ -14,7 +14,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 )
 
-// nodeCommand is a command of the agent's own, run in its container on a node: there the journal is.
+// nodeCommand has the options of a command of the agent's program. It runs in the agent's container, which has access
+// to the journal of the node.
 type nodeCommand struct {
 	clients clientOptions
 	node    string
@@ -53,7 +54,7 @@ func (n *nodeCommand) run(cmd *cobra.Command, args ...string) error {
 	return err
 }
 
-// rights is what the long texts of these commands end with.
+// rights is the end of the long texts of these commands.
 const rights = `
 
 It runs "ovn-multinetd %s" in the agent's pod on the node, so you need the right to create pods/exec in the namespace
@@ -63,12 +64,13 @@ func forgetCommand() *cobra.Command {
 	var n nodeCommand
 	all := false
 	cmd := &cobra.Command{
-		Use: "forget [--node NODE [CONTAINER | --all [--namespace NAMESPACE]]]", Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
-		Args: cobra.MaximumNArgs(1),
-		Long: `A plugin whose DEL fails is asked again by every later DEL on the node and every ADD there that fails, and the devices of
-its network stay with the container until it succeeds. If it never will, forget gives them up: what the plugin left on the node is
-then yours to clean up, and kubelet may give the devices to other pods. With --all, those of every container of the node are given up,
-with --namespace those of the node's containers of one namespace.` + fmt.Sprintf(rights, "forget"),
+		Use:   "forget [--node NODE [CONTAINER | --all [--namespace NAMESPACE]]]",
+		Short: "List the networks of other plugins that would not go from a node, or give those of a container up",
+		Args:  cobra.MaximumNArgs(1),
+		Long: `Every later DEL on the node, and every failed ADD, tries a failed DEL of a plugin again. Until it succeeds, the
+devices of the network stay with the container. If it never will, forget deletes the journal entry: the operator then
+cleans up what the plugin made on the node, and kubelet may give the devices to other pods. With --all, forget does this
+for every container of the node, with --namespace for the containers of one namespace.` + fmt.Sprintf(rights, "forget"),
 		Example: "  kubectl multinet forget --node worker-1\n  kubectl multinet forget --node worker-1 4f1d27a3\n" +
 			"  kubectl multinet forget --node worker-1 --all --namespace shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,8 +90,8 @@ with --namespace those of the node's containers of one namespace.` + fmt.Sprintf
 		},
 	}
 	n.flags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "give up those of every container of the node")
-	cmd.Flags().Lookup("namespace").Usage = "with --all: of the containers of this namespace alone"
+	cmd.Flags().BoolVar(&all, "all", false, "forget the failed DELs of every container of the node")
+	cmd.Flags().Lookup("namespace").Usage = "with --all: only of the containers of this namespace"
 	return cmd
 }
 
@@ -97,15 +99,18 @@ func gcCommand() *cobra.Command {
 	var n nodeCommand
 	dry := false
 	cmd := &cobra.Command{
-		Use: "gc [--node NODE]", Short: "Take away what is left of containers that are gone, or tell with --dry-run", Args: cobra.NoArgs,
-		Long: `The agent does this by itself once a period, with what it has seen twice. Ports go from OVN's Northbound database and host
-ends from Open vSwitch; what other plugins made is undone at the next call of a runtime on the node.` + fmt.Sprintf(rights, "gc"),
+		Use:   "gc [--node NODE]",
+		Short: "Take away what is left of containers that are gone, or tell with --dry-run",
+		Args:  cobra.NoArgs,
+		Long: `The agent does this by itself once a period, with what it has seen as stale for a whole period. It deletes
+ports from OVN's Northbound database and from Open vSwitch. What other plugins made is deleted at the next call of
+a runtime on the node.` + fmt.Sprintf(rights, "gc"),
 		Example: "  kubectl multinet gc --dry-run\n  kubectl multinet gc --node worker-1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return n.run(cmd, agentBinary, "gc", "--output", n.output, fmt.Sprintf("--dry-run=%t", dry))
 		},
 	}
 	n.flags(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only tell what would go, and why")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only list what would be deleted, and why")
 	return cmd
 }

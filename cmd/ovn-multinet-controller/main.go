@@ -62,7 +62,7 @@ type networks interface {
 	Run(ctx context.Context) error
 }
 
-// elect runs the leader's work as long as it is one.
+// elect takes part in the leader election, and runs lead while this controller is the leader.
 type elect func(ctx context.Context, lead leader.Lead) error
 
 func run(ctx context.Context, c conf.Controller) error {
@@ -124,7 +124,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	return g.Wait()
 }
 
-// clients are those of the Kubernetes API; none where a folder of manifests is the source.
+// clients are the clients of the Kubernetes API. They are nil if a folder of manifests is the source.
 type clients struct {
 	core kubernetes.Interface
 	nads nadclient.Interface
@@ -141,7 +141,7 @@ func open(c conf.Controller, k clients, changes source.Changes, log *slog.Logger
 	}, err
 }
 
-// podNamespace is where a pod finds the name of its namespace.
+// podNamespace is the path of the file with the name of a pod's namespace.
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func leaseNamespace(given string) string {
@@ -154,7 +154,7 @@ func leaseNamespace(given string) string {
 	return "ovn-multinet"
 }
 
-// listGone lists the pods and nodes of the source for the garbage collection of ports.
+// listGone returns a function that lists the pods and nodes, for the garbage collection of ports.
 func listGone(src networks) func(ctx context.Context) (ovnport.Gone, error) {
 	return func(ctx context.Context) (ovnport.Gone, error) {
 		c, err := src.Inventory(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// Left writes a line for each container with delegates whose DEL failed.
+// Left writes a line for each sandbox that has delegates whose DEL failed.
 func Left(w io.Writer, all []agentapi.FailedDEL) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left behind on this node")
@@ -29,7 +29,8 @@ func Left(w io.Writer, all []agentapi.FailedDEL) error {
 		if l.Forgotten {
 			state = "forgotten"
 		}
-		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks), l.FailedAttempts, l.Since.Format(time.DateTime), state, orDash(l.LastError))
+		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks),
+			l.FailedAttempts, l.Since.Format(time.DateTime), state, orDash(l.LastError))
 	}
 	return t.Flush()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// Remains writes a line for each container that is gone and of which something is left.
+// Remains writes a line for each stale sandbox: the sandbox no longer exists, but has ports, veths or delegates.
 func Remains(w io.Writer, all []agentapi.StaleSandbox) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left on this node of containers that are gone")
@@ -19,7 +19,8 @@ func Remains(w io.Writer, all []agentapi.StaleSandbox) error {
 	for i := range all {
 		r := &all[i]
 		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%s\t%s\t%s\t%s\n", r.ContainerID, r.Namespace, r.Pod, r.Why,
-			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostVeths, ",")), orDash(strings.Join(r.Delegates, ", ")), remainderState(r))
+			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostVeths, ",")),
+			orDash(strings.Join(r.Delegates, ", ")), remainderState(r))
 	}
 	return t.Flush()
 }

@@ -1,5 +1,5 @@
-// Package show owns what kubectl multinet prints: it joins what NADs say with what is in the database, and writes it as
-// a table or as JSON; it may change nothing.
+// Package show owns the output of kubectl multinet: it combines the NADs with the rows of the Northbound database (NB),
+// and writes networks and sandboxes as tables or as JSON; it may change nothing.
 package show
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// Network is one network, as it is printed.
+// Network is one network in the output.
 type Network struct {
-	Name           string       `json:"name"` // "<namespace>/<NAD>", or the name that ovn-kubernetes' NADs share
+	Name           string       `json:"name"` // "<namespace>/<NAD>", or the common name of ovn-kubernetes' NADs
 	Ready          bool         `json:"ready"`
-	Reason         string       `json:"reason,omitempty"` // why not
+	Reason         string       `json:"reason,omitempty"` // why the network is not ready
 	Topology       string       `json:"topology,omitempty"`
 	Physical       string       `json:"physicalNetworkName,omitempty"`
 	VLAN           int          `json:"vlanID,omitempty"`
 	Router         string       `json:"router,omitempty"`
 	Gateway        *Gateway     `json:"gateway,omitempty"` // of the router
-	MTU            int          `json:"mtu,omitempty"`     // absent: what the underlay leaves
+	MTU            int          `json:"mtu,omitempty"`     // absent: the underlay decides
 	PortSecurity   *bool        `json:"portSecurity,omitempty"`
 	Subnets        []Subnet     `json:"subnets"`
 	ExcludeSubnets []string     `json:"excludeSubnets,omitempty"`
@@ -33,11 +33,11 @@ type Network struct {
 	NADs           []NAD        `json:"networkAttachmentDefinitions"`
 	Ports          []Port       `json:"ports"`
 
-	perBlock []uint64 // by subnet
+	perBlock []uint64 // leasable addresses of one node subnet, by subnet
 }
 
-// Subnet is a subnet of a network, with how many of its leasable addresses are used and free. Of layer3 it is a node's
-// block, or the whole that has blocks.
+// Subnet is a subnet of a network, with the numbers of its used and free leasable addresses. On a layer3 network it is
+// a node subnet (with Node), or a whole subnet (with Blocks).
 type Subnet struct {
 	Node    string       `json:"node,omitempty"`
 	Subnet  netip.Prefix `json:"subnet"`
@@ -47,31 +47,31 @@ type Subnet struct {
 	Free    uint64       `json:"free"`
 }
 
-// Blocks are how many blocks of a subnet nodes have and how many are left.
+// Blocks has the numbers of used and free node subnets of a subnet.
 type Blocks struct {
 	PrefixLength int    `json:"prefixLength"`
 	Used         uint64 `json:"used"`
 	Free         uint64 `json:"free"`
 }
 
-// Gateway is the way from a router to a provider's network.
+// Gateway is a router's gateway to a physical network.
 type Gateway struct {
 	Addresses []string `json:"addresses"`
 	NextHops  []string `json:"nextHops,omitempty"`
 	Physical  string   `json:"physicalNetworkName"`
 	VLAN      int      `json:"vlanID,omitempty"`
 	Selector  string   `json:"gatewayNodes"`
-	Nodes     []string `json:"nodes"` // the first that is alive has it
+	Nodes     []string `json:"nodes"` // by priority; the first node that is alive is the active node
 	SNAT      []SNAT   `json:"snat"`
 }
 
-// SNAT is a subnet of the network that leaves under another address.
+// SNAT is a subnet of the network whose source addresses the gateway translates.
 type SNAT struct {
 	Subnet string `json:"subnet"`
 	As     string `json:"as"`
 }
 
-// NAD is a NetworkAttachmentDefinition of a network and what the controller says of it.
+// NAD is a NetworkAttachmentDefinition of a network, with the state that the controller wrote.
 type NAD struct {
 	Name   string     `json:"name"`
 	Ready  bool       `json:"ready"`
@@ -79,7 +79,7 @@ type NAD struct {
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// Port is a port on a network. One without a pod is not ours.
+// Port is a port on a network. A port without a pod is not ours.
 type Port struct {
 	Name      string       `json:"name"`
 	Namespace string       `json:"namespace,omitempty"`
@@ -91,8 +91,8 @@ type Port struct {
 	Up        bool         `json:"up"`
 }
 
-// Networks joins NADs and what is in the database into a list by name. What is in force counts; a network that is
-// nowhere in the database is shown as its NAD has it.
+// Networks combines the NADs and the networks in NB. The result is sorted by name. If a network is in NB, the accepted
+// configuration is shown; else the configuration of the NAD.
 func Networks(nads []*netmodel.NAD, views []view.Network) []Network {
 	byName := map[string]*Network{}
 	for i := range views {
@@ -126,12 +126,13 @@ func Networks(nads []*netmodel.NAD, views []view.Network) []Network {
 	return list
 }
 
-// empty has lists for what may be empty: in JSON they are [] then, not null.
+// empty returns a network with empty lists, which JSON shows as [] and not as null.
 func empty(name string) *Network {
 	return &Network{Name: name, Subnets: []Subnet{}, NADs: []NAD{}, Ports: []Port{}}
 }
 
-// idOf tells which network a NAD is of; one that cannot be read any more is of the one that has accepted it.
+// idOf returns the ID of a NAD's network, or "". If the NAD is no longer valid, its network is the network that has
+// accepted the NAD.
 func idOf(nad *netmodel.NAD, views []view.Network) string {
 	id, err := nad.NetworkID()
 	if err == nil {
@@ -181,7 +182,10 @@ func (n *Network) fill(v *view.Network) {
 		}
 	}
 	for _, p := range v.Ports {
-		port := Port{Name: p.Name, Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface, Node: p.Node, Addresses: p.Addresses, Up: p.Up}
+		port := Port{
+			Name: p.Name, Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface, Node: p.Node,
+			Addresses: p.Addresses, Up: p.Up,
+		}
 		if p.MAC != nil {
 			port.MAC = p.MAC.String()
 		}
@@ -206,7 +210,8 @@ func (n *Network) configure(c *netmodel.Network) {
 	}
 }
 
-// perBlock is how many addresses a block of the i-th subnet has for pods: at most as many as are leased of it.
+// perBlock returns the number of leasable addresses of a node subnet of the i-th subnet. The result is small enough
+// that the sum over all node subnets does not overflow.
 func perBlock(c *netmodel.Network, i int) uint64 {
 	whole := *c
 	whole.Exclude = nil
@@ -214,7 +219,7 @@ func perBlock(c *netmodel.Network, i int) uint64 {
 	return min(view.Pool(i).Size(), math.MaxUint64/c.NodeSubnetCount(i))
 }
 
-// blocksOf are the first of each subnet.
+// blocksOf returns the first node subnet of each subnet.
 func blocksOf(c *netmodel.Network) []netip.Prefix {
 	blocks := make([]netip.Prefix, len(c.Subnets))
 	for i := range blocks {
@@ -223,11 +228,11 @@ func blocksOf(c *netmodel.Network) []netip.Prefix {
 	return blocks
 }
 
-// addBlock adds a node's block of one of the subnets.
+// addBlock adds the node subnet of a node.
 func (n *Network) addBlock(u *view.Usage) {
 	for i := range n.Subnets {
 		if s := &n.Subnets[i]; s.Blocks != nil && s.Subnet.Contains(u.Subnet.Addr()) {
-			// What is excluded counts only where a node has the block.
+			// Free subtracts excluded addresses only for node subnets that a node has.
 			s.Used, s.Free = s.Used+u.Used, s.Free-n.perBlock[i]+u.Free
 			s.Blocks.Used, s.Blocks.Free = s.Blocks.Used+1, s.Blocks.Free-1
 		}
@@ -235,7 +240,7 @@ func (n *Network) addBlock(u *view.Usage) {
 	n.Subnets = append(n.Subnets, Subnet{Node: u.Node, Subnet: u.Subnet, Gateway: u.Gateway, Used: u.Used, Free: u.Free})
 }
 
-// judge sums up what the controller says of the NADs.
+// judge sets Ready and Reason from the states of the NADs.
 func (n *Network) judge() {
 	if len(n.NADs) == 0 {
 		n.Reason = "no NetworkAttachmentDefinition is left of it, it goes with its last port"
@@ -253,7 +258,8 @@ func (n *Network) judge() {
 	}
 }
 
-// Find returns the network that a user means by a name: "<namespace>/<NAD>", a NAD of the namespace, or a shared name.
+// Find returns the network with a name, or nil. The name is "<namespace>/<NAD>", the name of a NAD in the namespace, or
+// the common name of several NADs.
 func Find(list []Network, namespace, name string) *Network {
 	ids := []string{name}
 	if !strings.Contains(name, "/") {
@@ -261,7 +267,8 @@ func Find(list []Network, namespace, name string) *Network {
 	}
 	for _, id := range ids {
 		for i := range list {
-			if n := &list[i]; n.Name == id || slices.ContainsFunc(n.NADs, func(nad NAD) bool { return nad.Name == id }) {
+			n := &list[i]
+			if n.Name == id || slices.ContainsFunc(n.NADs, func(nad NAD) bool { return nad.Name == id }) {
 				return n
 			}
 		}

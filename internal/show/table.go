@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// JSON writes any of what this package makes.
+// JSON writes a value of this package as JSON.
 func JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -33,13 +33,14 @@ func List(w io.Writer, list []Network) error {
 		var subnets, used, free []string
 		for _, s := range n.Subnets {
 			if s.Node != "" {
-				continue // the whole is there
+				continue // the whole subnet is in the list too
 			}
 			subnets = append(subnets, s.Subnet.String())
 			used = append(used, strconv.FormatUint(s.Used, 10))
 			free = append(free, strconv.FormatUint(s.Free, 10))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, orDash(n.Topology), words(subnets), orDash(n.Router), len(n.Ports), words(used), words(free), n.state())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, orDash(n.Topology), words(subnets),
+			orDash(n.Router), len(n.Ports), words(used), words(free), n.state())
 	}
 	return t.Flush()
 }
@@ -61,7 +62,7 @@ func words[T any](list []T) string {
 	return orDash(strings.Join(out, ","))
 }
 
-// Details writes all there is to say of one network.
+// Details writes all fields of one network.
 func Details(w io.Writer, n *Network) error {
 	t := table(w)
 	line := func(name string, value any) { fmt.Fprintf(t, "%s:\t%v\n", name, value) }
@@ -121,7 +122,7 @@ func (n *Network) subnets(w io.Writer) {
 	}
 }
 
-// blocks writes the subnets of a layer3 network and under them what nodes have of them.
+// blocks writes the subnets of a layer3 network, and then its node subnets.
 func (n *Network) blocks(w io.Writer) {
 	fmt.Fprintln(w, "\nSUBNET\tBLOCKS\tUSED\tFREE")
 	for _, s := range n.Subnets {
@@ -144,7 +145,7 @@ func onVLAN(physical string, vlan int) string {
 	return physical + ", VLAN " + strconv.Itoa(vlan)
 }
 
-// details writes what there is to say of a gateway.
+// details writes the fields of a gateway.
 func (g *Gateway) details(line func(name string, value any)) {
 	line("Gateway", words(g.Addresses)+" on "+onVLAN(g.Physical, g.VLAN))
 	line("Next hop", words(g.NextHops))
@@ -178,6 +179,7 @@ func (n *Network) ports(w io.Writer) {
 		if p.Pod == "" {
 			pod = "(not ours: " + p.Name + ")"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\n", pod, orDash(p.Interface), orDash(p.Node), words(p.Addresses), orDash(p.MAC), p.Up)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\n",
+			pod, orDash(p.Interface), orDash(p.Node), words(p.Addresses), orDash(p.MAC), p.Up)
 	}
 }

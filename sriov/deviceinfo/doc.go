@@ -1,4 +1,4 @@
-// Package deviceinfo owns the Device Information Specification 1.1.0 (k8snetworkplumbingwg/device-info-spec): what the
-// files of device plugins and CNI plugins must have, and how they are read and written. It may not ask kubelet, and it
-// trusts no file, because every plugin of the node writes into the folders.
+// Package deviceinfo owns the Device Information Specification 1.1.0 (k8snetworkplumbingwg/device-info-spec): it reads,
+// validates and writes the files of device plugins and CNI plugins. It may not ask kubelet. It trusts no file, because
+// every plugin on the node can write into the folders.
 package deviceinfo

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// DevicePluginDir is where device plugins write files (section 4.1).
+	// DevicePluginDir is the folder of the device plugins' files (section 4.1).
 	DevicePluginDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
-	// CNIDir is where CNI plugins, and plugins that run them, write files (section 4.2).
+	// CNIDir is the folder of the files of CNI plugins, and of plugins that run CNI plugins (section 4.2).
 	CNIDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
-	// Capability is the capability by which a CNI plugin asks for the path of its file (section 5.1).
+	// Capability is the capability by which a CNI plugin requests the path of its file (section 5.1).
 	Capability = "CNIDeviceInfoFile"
-	// maxFile bounds a file, in bytes. Usual files have a few hundred.
+	// maxFile is the maximum size of a file, in bytes. Usual files have a few hundred bytes.
 	maxFile = 64 << 10
 )
 
-// OfDevice returns the device information that a device plugin wrote into dir, nil if there is none. A file about
-// another PCI device is refused: it is out of date, or a lie.
+// OfDevice returns the device information that a device plugin wrote into dir, or nil if the file does not exist. A
+// file about another PCI device is an error: the file is out of date or forged.
 func OfDevice(dir, resource, id string) (json.RawMessage, error) {
 	name := strings.ReplaceAll(resource, "/", "-") + "-" + id + "-device.json"
 	if filepath.Base(name) != name {
@@ -68,13 +68,13 @@ func checkAddress(text []byte, id string) error {
 	return err
 }
 
-// File is the file of an attachment in dir (section 4.2.1).
+// File returns the path of an attachment's file in dir (section 4.2.1).
 func File(dir, containerID, ifName string) string {
 	return filepath.Join(dir, containerID+"-"+ifName+"-device.json")
 }
 
-// Prepare deletes the file that an earlier call left, and writes info, nil: nothing, before the attachment's
-// plugins run.
+// Prepare is called before the attachment's plugins run. It deletes the file of an earlier call. It then writes info,
+// unless info is nil.
 func Prepare(path string, info json.RawMessage) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -82,7 +82,7 @@ func Prepare(path string, info json.RawMessage) error {
 	if err := Delete(path); err != nil || info == nil {
 		return err
 	}
-	// O_EXCL does not follow a link that another program makes meanwhile.
+	// With O_EXCL, the open does not follow a symbolic link that another program creates meanwhile.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return invalid(err)
@@ -91,7 +91,8 @@ func Prepare(path string, info json.RawMessage) error {
 	return errors.Join(err, f.Close())
 }
 
-// Read returns the file of an attachment after its plugins ran, nil if there is none.
+// Read returns the content of an attachment's file, or nil if the file does not exist. It is called after the
+// attachment's plugins ran.
 func Read(path string) (json.RawMessage, error) {
 	text, err := plainfile.Read(path, maxFile)
 	if err != nil {
@@ -103,7 +104,7 @@ func Read(path string) (json.RawMessage, error) {
 	return text, nil
 }
 
-// Delete deletes the file of an attachment; it is no error if there is none.
+// Delete deletes the file of an attachment. A missing file is not an error.
 func Delete(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return invalid(err)

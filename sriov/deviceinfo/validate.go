@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// required are the keys that the map of each device type must have, with their values; no values: any string
-// (section 3.1).
+// required has the keys that each device type must have (section 3.1). If a key has no values, it may have any
+// non-empty string.
 var required = map[string][]key{
 	"pci":        {{name: "pci-address", form: pciAddress}},
 	"vdpa":       {{name: "parent-device"}, {name: "driver", values: []string{"vhost", "virtio"}}, {name: "path"}},
@@ -34,13 +34,13 @@ var (
 	version    = regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}$`)
 )
 
-// IsPCIAddress tells whether the ID of a device is a PCI address as Linux writes it, in any case of letters.
+// IsPCIAddress tells whether the ID of a device is a PCI address in Linux' notation, in upper or lower case.
 func IsPCIAddress(id string) bool { return pciAddress.MatchString(id) }
 
-// object is a JSON object. Its keys match as they are written: the keys of a struct would match in any case of letters.
+// object is a JSON object with case-sensitive keys. If we decoded into a struct, the case of the keys would be ignored.
 type object map[string]json.RawMessage
 
-// text returns a string of the object, "" if the key is missing.
+// text returns the string with this key, or "" if the key is missing.
 func (o object) text(name string) (s string, err error) {
 	if o[name] != nil && json.Unmarshal(o[name], &s) != nil {
 		return "", fmt.Errorf("%q is not a string", name)
@@ -48,7 +48,7 @@ func (o object) text(name string) (s string, err error) {
 	return s, nil
 }
 
-// Validate tells whether device information is valid. Further keys are the writer's own.
+// Validate checks device information. It ignores additional keys.
 func Validate(text []byte) error {
 	var info object
 	if err := json.Unmarshal(text, &info); err != nil || info == nil {
@@ -96,7 +96,7 @@ func (k *key) check(device object) error {
 	return nil
 }
 
-// clip keeps the text of another program short in errors.
+// clip shortens the text of another program for an error.
 func clip(s string) string {
 	if len(s) > conf.MaxName {
 		return strings.ToValidUTF8(s[:conf.MaxName], "") + "…"
