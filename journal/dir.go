@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Dir is the path of the state folder. ID is the name of a sandbox (agentapi.Sandbox.ID). The folder has these files:
+// Dir is the path of the state folder. ID is the name of a sandbox (agentapi.Sandbox.ID). The folder contains:
 //
 //	attached/ID              the entry of a sandbox: what a DEL has to undo
 //	attached/ID.lock         the lock of the sandbox, held by a running call of the plugin

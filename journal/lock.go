@@ -77,8 +77,8 @@ func stillRunning(who, path string, err error) error {
 	return conf.Errorf(conf.CodeTryAgain, who, "lock %s: %w", path, err)
 }
 
-// flock waits in a goroutine, because flock(2) has no deadline. After the end of ctx, the goroutine waits on, and
-// closes the file when it gets the lock.
+// flock waits in a goroutine, because flock(2) has no deadline. After the end of ctx, the goroutine keeps waiting,
+// and closes the file when it gets the lock.
 func flock(ctx context.Context, f *os.File, how int) error {
 	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err == nil {
 		return nil

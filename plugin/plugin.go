@@ -72,7 +72,7 @@ func (c *call) runner() *delegate.Runner {
 	return delegate.NewRunner(c.conf, &c.sandbox, c.args.Path, c.deviceDir, c.note)
 }
 
-// kubernetesArgs splits CNI_ARGS, "K=V;K=V". It does not check other keys than ours.
+// kubernetesArgs splits CNI_ARGS, "K=V;K=V". It accepts keys that we do not use.
 func kubernetesArgs(text string) map[string]string {
 	args := map[string]string{}
 	for pair := range strings.SplitSeq(text, ";") {
@@ -257,7 +257,8 @@ type laterError struct{ error }
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// detach deletes what an entry has. If detach returns an error, the entry is still in the journal.
+// detach deletes the delegates and the veths of an entry, and makes the agent release its ports. If detach returns an
+// error, the entry is still in the journal.
 func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 	var failed []int
 	var abandoned []string
@@ -454,7 +455,8 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 }
 
 // Status is CNI's STATUS. It is an error until the agent was ready once since boot. A later outage of the agent is no
-// error, because pods without further networks can still start. It is an error if the configuration has strictStatus.
+// error, because pods without further networks can still start. With strictStatus in the configuration, such an
+// outage is an error.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, conf.Strict)
 	if err != nil {
