@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// change lists the operations that make of a network's rows what they ought to be; none when they are that. The nodes'
-// parts that are not wanted are gone already.
+// change returns the operations that change the present rows of a network into the wanted rows; none if they are equal.
+// The caller has already deleted the node switches that are not wanted.
 func (n *Networks) change(have, want *networkRows) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: n.Db}
 	b.SetSwitch(have.own, want.own)

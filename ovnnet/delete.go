@@ -14,10 +14,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// InUse says that a network was left alone because machines are on it. It takes no new ports.
+// InUse says that a network was withdrawn but not deleted, because it still has ports.
 type InUse struct {
-	By   []string // some of them: pods, and ports that are not ours
-	More int      // ports beside theirs
+	By   []string // some of the users: pods, and ports that are not ours
+	More int      // the number of ports that By does not name
 }
 
 func (e *InUse) Error() string {
@@ -28,18 +28,19 @@ func (e *InUse) Error() string {
 	return text
 }
 
-// ports are those of a network's switches.
+// ports are the ports of a network's switches.
 type ports struct {
 	of     []switchPorts
-	others []string // all but the router's and the provider's
+	others []string // without the ports to the router and to the physical network
 }
 
+// switchPorts are the keys of all ports of the switch with that key.
 type switchPorts struct {
 	key string
 	all []string
 }
 
-// unchanged asserts that the switches have these ports still.
+// unchanged returns the assertions that the switches still have exactly these ports.
 func (p *ports) unchanged() []ovsdb.Operation {
 	ops := make([]ovsdb.Operation, len(p.of))
 	for i, sw := range p.of {
@@ -48,6 +49,7 @@ func (p *ports) unchanged() []ovsdb.Operation {
 	return ops
 }
 
+// ports reads the ports of a network's switches, page by page.
 func (n *Networks) ports(ctx context.Context, have *networkRows) (*ports, error) {
 	p := &ports{}
 	for part := range slices.Chunk(have.switches(), readPage) {
@@ -71,9 +73,10 @@ func (n *Networks) ports(ctx context.Context, have *networkRows) (*ports, error)
 	return p, nil
 }
 
-// Remove takes away a network that is no more: first it takes no new ports, then, when there are none, its rows go, in
-// one transaction that asserts that there are none (the database would collect them without a word). With ports it
-// stays, with InUse, unless force says that they go too. A network that is gone or not ours is success.
+// Delete deletes a network that nobody requests any more. If the network has ports and force is false, Delete withdraws
+// all NADs, keeps the ports and returns an *InUse. Otherwise it deletes all rows in one transaction. Without force this
+// transaction asserts that no port came meanwhile: the database would silently delete the ports with their switch. With
+// force the ports are deleted too. If the network does not exist or is not ours, Delete returns nil.
 func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("network " + id); err != nil {
@@ -107,7 +110,7 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 				case len(inUse.By) > 0:
 					return inUse
 				}
-				continue // they went since they were listed
+				continue // the ports were deleted after they had been listed
 			}
 		} else {
 			err = n.deleteRows(ctx, have, ports, force)
@@ -118,11 +121,14 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 	}
 }
 
-// gone tells whether nothing of a network is left. What others took of it, its switch too, does not hide the rest.
+// gone tells whether no row of the network exists. If somebody has deleted the network's own switch, the result is
+// false as long as other rows exist.
 func (have *present) gone() bool {
-	return len(have.switches()) == 0 && have.own.RouterPort == nil && len(have.routes)+len(have.nats)+len(have.strayPorts) == 0
+	return len(have.switches()) == 0 && have.own.RouterPort == nil &&
+		len(have.routes)+len(have.nats)+len(have.strayPorts) == 0
 }
 
+// deleteStrayPorts returns the operations that delete the router ports of nodes that have no node switch.
 func (have *present) deleteStrayPorts() []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, key := range have.strayPorts {
@@ -131,8 +137,11 @@ func (have *present) deleteStrayPorts() []ovsdb.Operation {
 	return ops
 }
 
+// isOurs tells whether the switch at the network's key exists and names the network.
 func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
-	results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "external_ids")})
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "external_ids"),
+	})
 	if err != nil {
 		return false, err
 	}
@@ -141,7 +150,7 @@ func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
 	return sw != nil && sw.ExternalIDs[nbrows.KeyNetwork] == id, err
 }
 
-// Withdraw makes a network take no new ports of the NADs. Ports that are there stay.
+// Withdraw withdraws the NADs from a network: it takes no new ports of these NADs. Existing ports stay.
 func (n *Networks) Withdraw(ctx context.Context, id string, nads []string) error {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("network " + id); err != nil {
@@ -158,12 +167,12 @@ func (n *Networks) Withdraw(ctx context.Context, id string, nads []string) error
 	}
 }
 
-// fence makes a network take no new ports: every NAD is withdrawn, on every switch.
+// withdrawAll withdraws all NADs from a network: it takes no new ports.
 func (n *Networks) withdrawAll(ctx context.Context, have *present) error {
 	return n.withdraw(ctx, have, func(string) bool { return true })
 }
 
-// withdraw takes the revisions of those NADs off every switch of the network.
+// withdraw deletes the revisions of the withdrawn NADs from every switch of the network.
 func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(nad string) bool) error {
 	var ops []ovsdb.Operation
 	for _, p := range have.switches() {
@@ -175,7 +184,8 @@ func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(n
 			nad, is := strings.CutPrefix(key, ovndb.AcceptedPrefix)
 			return is && withdrawn(nad)
 		})
-		ops = append(ops, nbrows.Unchanged(p.Row), ovndb.Update(nb.LogicalSwitchTable, p.Row.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
+		ops = append(ops, nbrows.Unchanged(p.Row),
+			ovndb.Update(nb.LogicalSwitchTable, p.Row.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
 	}
 	if len(ops) == 0 {
 		return nil
@@ -183,14 +193,16 @@ func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(n
 	return n.Write(ctx, append(have.guards(), ops...))
 }
 
-// named is how many of a network's users are named.
+// named is the number of ports whose users an InUse names.
 const named = 5
 
+// inUse returns an InUse with the users of these ports.
 func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
-	// The same ones each time, so that the text changes only when they do.
+	// Sort the keys: the error names the same users each time, so its text changes only when the ports change.
 	keys = slices.Sorted(slices.Values(keys))
 	e := &InUse{More: max(0, len(keys)-named)}
-	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.Db, nb.LogicalSwitchPortTable, keys[:min(len(keys), named)], "name", "external_ids")
+	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
+		ctx, n.Db, nb.LogicalSwitchPortTable, keys[:min(len(keys), named)], "name", "external_ids")
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +218,7 @@ func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
 	return e, nil
 }
 
-// delete takes the network's rows away, and with force every port's.
+// deleteRows deletes the network's rows, and with force all its ports.
 func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, force bool) error {
 	b := &nbrows.Batch{Db: n.Db}
 	b.Add(have.guards()...)
@@ -226,7 +238,8 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 		b.Add(ovndb.Unlink(nb.LogicalRouterTable, "nat", key))
 	}
 	claims := ovndb.Delete(nb.CoppTable, "")
-	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{nbrows.KeyNetwork: have.id}))}
+	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
+		ovndb.Map(map[string]string{nbrows.KeyNetwork: have.id}))}
 	b.Add(claims)
 	if err := n.ReleaseClaims(ctx, b, "network "+have.id); err != nil {
 		return err

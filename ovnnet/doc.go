@@ -1,3 +1,3 @@
-// Package ovnnet owns the logical switches of OVN networks and their connection to routers: it makes the rows of a
-// network what the accepted configuration says. It may not touch the ports of pods, and it knows no Kubernetes.
+// Package ovnnet owns the logical switches of OVN networks and their connection to routers: it writes the rows of a
+// network as the accepted configuration describes them. It may not touch the ports of pods, and it knows no Kubernetes.
 package ovnnet

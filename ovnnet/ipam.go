@@ -9,16 +9,16 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// markIPAM tells agents the width where they cannot know it.
+// markIPAM writes widestIPAM into the network's own switch if agents need the value and it is not the default.
 func (n *Networks) markIPAM(own *nbrows.Switch, network *netmodel.Network) {
 	if network.Topology == netmodel.Layer3 && len(network.Exclude) > 0 && n.widestIPAM != conf.DefaultWidestIPAM {
 		own.Row.ExternalIDs[nbrows.KeyWidestIPAM] = strconv.Itoa(n.widestIPAM)
 	}
 }
 
-// boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. A network accepted
-// under an earlier bound keeps its ports, but OVN's allocator no longer serves it. Such a network can also leave its
-// router: otherwise it would stay on a router that it may not join any more.
+// boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. A network that was
+// accepted under an earlier bound keeps its ports, but OVN's allocator no longer serves it. Such a network can also be
+// detached from its router: otherwise it would stay on a router that it is no longer allowed to join.
 func (n *Networks) boundIPAM(have *present, want *networkRows, network *netmodel.Network) error {
 	wide := n.tooWide(network)
 	if !wide.IsValid() {
@@ -26,8 +26,9 @@ func (n *Networks) boundIPAM(have *present, want *networkRows, network *netmodel
 	}
 	was, is := acceptedOf(have.own), network.Revision()
 	if was == nil || was.Revision() != is && was.WithoutRouter().Revision() != is {
-		return nbrows.Refusedf("excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+
-			"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
+		return nbrows.Refusedf(
+			"excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+
+				"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
 	}
 	for _, p := range want.switches() {
 		nbrows.NarrowIPAM(p, n.widestIPAM)
@@ -35,8 +36,8 @@ func (n *Networks) boundIPAM(have *present, want *networkRows, network *netmodel
 	return nil
 }
 
-// tooWide returns the subnet, of a layer3 network the first block, that OVN's allocator does not serve for its
-// width; the zero Prefix when there is none.
+// tooWide returns a subnet that is too wide for OVN's allocator; of a layer3 network the first node subnet of that
+// subnet. The zero Prefix means that there is none.
 func (n *Networks) tooWide(network *netmodel.Network) netip.Prefix {
 	for i, subnet := range network.Subnets {
 		on := subnet

@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// mayJoin refuses a network on a router that it may not join: the operator's list decides where --config describes the
-// router, and the networks of the router's namespace decide about another namespace's. It returns the assertion that these
-// networks still consent.
+// mayJoin refuses a network on a router that it may not join. If --config describes the router, the operator's list
+// decides. If the router belongs to another namespace, the networks of that namespace decide, and mayJoin returns the
+// assertions that these networks still consent.
 func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	if err := n.listed(network); err != nil || !network.IsGuest() {
 		return nil, err
@@ -30,7 +30,7 @@ func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ov
 	return c.guards, nil
 }
 
-// listed refuses a network on a router for which the operator does not list it.
+// listed refuses a network on a router of the operator's configuration that does not list the network's namespace.
 func (n *Networks) listed(network *netmodel.Network) error {
 	check := network.CheckClusterRouter
 	if r := n.gateways.Router(network.Router); r != nil {
@@ -42,12 +42,12 @@ func (n *Networks) listed(network *netmodel.Network) error {
 	return nil
 }
 
-// consent is what the networks of a router's namespace that are on the router say of guests.
+// consent lists the guests of a router. The networks of the router's own namespace name them.
 type consent struct {
 	guests []netmodel.Guest
 	guards []ovsdb.Operation // assert that these networks are as they were read
-	// former are the guests that networks with the mark of another cluster list. After an adoption every network has that
-	// mark until its next look.
+	// former are the guests that networks with another cluster's identity name. After an adoption every network has the
+	// old cluster's identity until its next reconcile pass.
 	former []netmodel.Guest
 }
 
@@ -81,18 +81,22 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 		}
 		c.guests = append(c.guests, owner.Guests...)
 		guard := ovndb.Present(nb.LogicalSwitchTable, sw.UUID)
-		guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{
-			ovndb.ConfigKey: sw.ExternalIDs[ovndb.ConfigKey], accepted: sw.ExternalIDs[accepted],
-		})))
+		guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
+			ovndb.Map(map[string]string{
+				ovndb.ConfigKey: sw.ExternalIDs[ovndb.ConfigKey], accepted: sw.ExternalIDs[accepted],
+			})))
 		c.guards = append(c.guards, guard)
 	}
 	return c, nil
 }
 
-// Expel detaches a network from its router if the network may not be there any more: its pods keep their ports and reach
-// each other. network is the accepted configuration, accepted are the NADs whose ports it takes. A guest of a network that
-// this cluster has adopted and not looked at yet stays: that look decides.
-func (n *Networks) DetachForbidden(ctx context.Context, network *netmodel.Network, accepted []string) (reason *nbrows.Refused, err error) {
+// DetachForbidden detaches a network from its router if the network may no longer be on it. The network's pods keep
+// their ports and reach each other. network is the accepted configuration, and accepted are the NADs whose ports the
+// network takes. reason is nil if the network may stay. After an adoption a guest stays until the owner's network,
+// which still has the old cluster's identity, has had a reconcile pass.
+func (n *Networks) DetachForbidden(
+	ctx context.Context, network *netmodel.Network, accepted []string,
+) (reason *nbrows.Refused, err error) {
 	no := n.listed(network)
 	if no == nil && network.IsGuest() {
 		c, err := n.consentOf(ctx, network.Router)

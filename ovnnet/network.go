@@ -24,16 +24,16 @@ type Networks struct {
 	widestIPAM int
 }
 
-// New makes the writer of networks. gateways has the operator's routers. widestIPAM is the prefix length of the widest
-// subnet that OVN's own allocator serves.
+// New returns a Networks. gateways has the routers of the operator's configuration. widestIPAM is the prefix length of
+// the widest subnet that OVN's own allocator serves.
 func New(s *nbrows.Store, gateways *gateway.Gateways, widestIPAM int) *Networks {
 	return &Networks{Store: s, gateways: gateways, widestIPAM: widestIPAM}
 }
 
-// Ensure makes the network's rows, or brings them up to date, all in one transaction; a router that is not there yet
-// takes another, and so does its gateway. The network takes ports of those NADs. Rows that are as they should be are left
-// alone: every changed column of a switch is a recompute for northd. What would cut off or renumber machines on the
-// network is Refused.
+// Ensure creates or updates the rows of a network in one transaction. A missing router and a missing gateway are
+// created before, in transactions of their own. From then on the network takes ports of these NADs. Ensure does not
+// write rows that are already right: northd computes everything again for every changed column of a switch. A change
+// that would disconnect or renumber ports on the network is refused with an error of type *nbrows.Refused.
 func (n *Networks) Ensure(ctx context.Context, network *netmodel.Network, nads []string) (changed bool, err error) {
 	owner := ""
 	if len(nads) > 0 {
@@ -42,9 +42,11 @@ func (n *Networks) Ensure(ctx context.Context, network *netmodel.Network, nads [
 	return n.EnsureOwned(ctx, network, owner, nads)
 }
 
-// EnsureFor is Ensure of a network that a namespace owns. The owner is written where the network is shared by name; a
-// network that is there stays its owner's.
-func (n *Networks) EnsureOwned(ctx context.Context, network *netmodel.Network, owner string, nads []string) (changed bool, err error) {
+// EnsureOwned is Ensure for a network that the namespace owner owns. The owner is stored in the row if several NADs
+// share the network by name. A network that another namespace owns already is refused.
+func (n *Networks) EnsureOwned(
+	ctx context.Context, network *netmodel.Network, owner string, nads []string,
+) (changed bool, err error) {
 	want := n.wanted(network, nads)
 	n.markIPAM(want.own, network)
 	if IsShared(network.ID()) && owner != "" {
@@ -75,7 +77,7 @@ func (n *Networks) EnsureOwned(ctx context.Context, network *netmodel.Network, o
 			continue
 		}
 		if ops := n.deleteNodes(have, want); len(ops) > 0 {
-			// By itself, for what takes their place may have the same keys.
+			// This is a transaction of its own: the rows that replace the deleted rows may have the same keys.
 			if err := n.Write(ctx, append(guards, ops...)); err != nil && !nbrows.Raced(err) {
 				return false, err
 			}
@@ -97,11 +99,12 @@ func (n *Networks) EnsureOwned(ctx context.Context, network *netmodel.Network, o
 	}
 }
 
-// ensureRouters makes the network's router, and that's gateway, if they are not there yet.
+// ensureRouters creates the network's router, or the router's gateway, if it does not exist yet.
 func (n *Networks) ensureRouters(ctx context.Context, have *present, network *netmodel.Network) (made bool, err error) {
 	if name := network.RouterName(); name != "" && !have.routerThere {
 		if network.IsGuest() {
-			return false, nbrows.Refusedf("router: %s is not there, it is made with the first network of its own namespace", name)
+			return false, nbrows.Refusedf(
+				"router: %s is not there, it is made with the first network of its own namespace", name)
 		}
 		return true, n.EnsureRouter(ctx, name)
 	}
@@ -112,8 +115,8 @@ func (n *Networks) ensureRouters(ctx context.Context, have *present, network *ne
 	return false, nil
 }
 
-// wantNodes adds the parts of the nodes that have blocks, as they ought to be. Blocks that are none of the network's are
-// not wanted.
+// wantNodes adds the wanted rows of the existing node switches. A node switch whose node subnets do not belong to the
+// network is not wanted.
 func (n *Networks) wantNodes(have *present, want *networkRows, network *netmodel.Network, nads []string) {
 	want.nodes = map[string]*nbrows.Switch{}
 	was := acceptedOf(have.own)
@@ -127,6 +130,7 @@ func (n *Networks) wantNodes(have *present, want *networkRows, network *netmodel
 	}
 }
 
+// ownerOf returns the network owner that a switch names; "" if the switch does not exist or names none.
 func ownerOf(p *nbrows.Switch) string {
 	if p.Row == nil {
 		return ""
@@ -134,6 +138,7 @@ func ownerOf(p *nbrows.Switch) string {
 	return p.Row.ExternalIDs[nbrows.KeyOwner]
 }
 
+// acceptedOf returns the accepted configuration that a switch stores; nil if there is none.
 func acceptedOf(p *nbrows.Switch) *netmodel.Network {
 	if p == nil || p.Row == nil {
 		return nil
@@ -141,6 +146,7 @@ func acceptedOf(p *nbrows.Switch) *netmodel.Network {
 	return nbrows.AcceptedConfig(p.Row)
 }
 
+// deleteNodes returns the operations that delete the node switches that are not wanted.
 func (n *Networks) deleteNodes(have *present, want *networkRows) []ovsdb.Operation {
 	b := &nbrows.Batch{Db: n.Db}
 	for _, key := range slices.Sorted(maps.Keys(have.nodes)) {
@@ -151,8 +157,11 @@ func (n *Networks) deleteNodes(have *present, want *networkRows) []ovsdb.Operati
 	return b.Ops
 }
 
-// judge tells whether the network may become what is wanted, and returns what has to be asserted with it.
-func (n *Networks) judge(ctx context.Context, have *present, want *networkRows, network *netmodel.Network) ([]ovsdb.Operation, error) {
+// judge refuses a change that is not allowed. For an allowed change it returns the assertions that the change needs in
+// its transaction.
+func (n *Networks) judge(
+	ctx context.Context, have *present, want *networkRows, network *netmodel.Network,
+) ([]ovsdb.Operation, error) {
 	guards := have.guards()
 	if cut := n.disrupts(have, want, network); cut != nil {
 		ports, err := n.ports(ctx, &have.networkRows)
@@ -186,7 +195,7 @@ func (n *Networks) judge(ctx context.Context, have *present, want *networkRows, 
 	return append(guards, guard...), nil
 }
 
-// cuts says why machines that are on the network could not go on as they are; nil when they do.
+// disrupts returns why the change would disconnect or renumber ports on the network; nil if it would not.
 func (n *Networks) disrupts(have *present, want *networkRows, network *netmodel.Network) error {
 	if was := acceptedOf(have.own); was != nil {
 		if err := was.CheckChange(network); err != nil {
@@ -195,25 +204,29 @@ func (n *Networks) disrupts(have *present, want *networkRows, network *netmodel.
 	}
 	for key, p := range have.nodes {
 		if want.nodes[key] == nil {
-			return fmt.Errorf("logical switch %s has the blocks %q, which are none of the network's", p.Row.Name, p.Row.ExternalIDs[ovndb.BlocksKey])
+			return fmt.Errorf("logical switch %s has the node subnets %q, which do not belong to the network",
+				p.Row.Name, p.Row.ExternalIDs[ovndb.BlocksKey])
 		}
 	}
 	return nil
 }
 
-// attaches tells whether the network's part of a router changes: a port of layer2, a route to a layer3 network's whole.
+// changesRouter tells whether the change gives the router a new or other subnet: by the port of the network's own
+// switch, or by the discard route of a layer3 network.
 func (have *present) changesRouter(want *networkRows) bool {
 	if !nbrows.SamePort(have.own.RouterPort, want.own.RouterPort) && want.own.RouterPort != nil {
 		return true
 	}
 	for key, r := range want.routes {
-		if old := have.routes[key]; r.Nexthop == nbrows.Discard && (old == nil || old.IPPrefix != r.IPPrefix || old.ExternalIDs[nbrows.KeyRouter] != r.ExternalIDs[nbrows.KeyRouter]) {
+		if old := have.routes[key]; r.Nexthop == nbrows.Discard && (old == nil || old.IPPrefix != r.IPPrefix ||
+			old.ExternalIDs[nbrows.KeyRouter] != r.ExternalIDs[nbrows.KeyRouter]) {
 			return true
 		}
 	}
 	return false
 }
 
+// count returns the number and the noun: "1 port", "2 ports".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -221,7 +234,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// router is the one that the network is attached to; "" when there is none.
+// router returns the full name of the router that the network is on; "" if there is none.
 func (have *present) router() string {
 	if have.own.RouterPort != nil {
 		return have.own.RouterPort.ExternalIDs[nbrows.KeyRouter]
@@ -234,13 +247,18 @@ func (have *present) router() string {
 	return ""
 }
 
-// guards assert of a layer3 network that no node has got blocks since it was read, nor lost them.
+// guards returns, for a layer3 network, the assertion that its list of switches is still the list that was read: no
+// node switch was created or deleted since.
 func (have *present) guards() []ovsdb.Operation {
 	if !have.layer3 {
 		return nil
 	}
-	if len(have.switchKeys) == 0 { // the wait has no form that says "none"; the switch's row itself is inserted then
+	// OVSDB's wait operation cannot assert that there are no rows. In this case the transaction inserts the network's own
+	// switch or asserts that it is absent.
+	if len(have.switchKeys) == 0 {
 		return nil
 	}
-	return []ovsdb.Operation{ovndb.AllWith(nb.LogicalSwitchTable, "external_ids", nbrows.KeyNetwork, have.id, have.switchKeys)}
+	return []ovsdb.Operation{
+		ovndb.AllWith(nb.LogicalSwitchTable, "external_ids", nbrows.KeyNetwork, have.id, have.switchKeys),
+	}
 }

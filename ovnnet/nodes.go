@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// NodeRows lists, of this cluster, the switches that nodes have on layer3 networks, and what nodes say of themselves.
+// NodeRows returns this cluster's node switches, and the rows in which agents say which chassis their nodes are.
 func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Copp, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
@@ -37,8 +37,8 @@ func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Cop
 	return switches, nodes, err
 }
 
-// DropNode takes a node's part of a layer3 network away, with its blocks. With pods on it it stays; that is an error
-// of type *InUse.
+// DeleteNodeSwitch deletes a node's switch of a layer3 network and the claims on its node subnets. A switch with ports
+// of pods stays, and the error wraps an *InUse.
 func (n *Networks) DeleteNodeSwitch(ctx context.Context, id, node string) error {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("network " + id); err != nil {
@@ -64,6 +64,7 @@ func (n *Networks) DeleteNodeSwitch(ctx context.Context, id, node string) error 
 	}
 }
 
+// readNodeSwitch reads one node switch; nil if it does not exist.
 func (n *Networks) readNodeSwitch(ctx context.Context, id, node string) (*nbrows.Switch, error) {
 	have, err := n.read(ctx, id, nil, nil)
 	if err != nil {

@@ -15,20 +15,22 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// found are a network's rows as they are, and what else there is of what it needs.
+// present are the rows of a network as read from NB, and what was read about the router that the network needs.
 type present struct {
 	networkRows
 	id           string
-	layer3       bool     // nodes were looked for
-	strayPorts   []string // then: router ports of nodes whose switch someone took
-	switchKeys   []string // and: all switches that have the network's mark, whosever they are
-	routerThere  bool
-	gatewayThere bool
+	layer3       bool     // the network is or was a layer3 network: the node switches were read
+	strayPorts   []string // only with layer3: the keys of router ports of nodes whose node switch somebody deleted
+	switchKeys   []string // only with layer3: the keys of all switches that name the network, whoever created them
+	routerThere  bool     // the router exists and has its name
+	gatewayThere bool     // the router's gateway exists and has the configured addresses
 }
 
-// read returns the rows of the network of that ID as they are; network and want are nil where it is to be no more. A row
-// that is in the way and not ours is an error.
-func (n *Networks) read(ctx context.Context, id string, network *netmodel.Network, want *networkRows) (*present, error) {
+// read reads the present rows of the network with that ID. network and want are nil if the network is only withdrawn or
+// deleted. A row at one of our keys that is not ours is an error of type *nbrows.Refused.
+func (n *Networks) read(
+	ctx context.Context, id string, network *netmodel.Network, want *networkRows,
+) (*present, error) {
 	have := &present{id: id, networkRows: networkRows{
 		own: &nbrows.Switch{}, claims: &nbrows.BookClaims{},
 		nodes: map[string]*nbrows.Switch{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
@@ -38,7 +40,7 @@ func (n *Networks) read(ctx context.Context, id string, network *netmodel.Networ
 	}
 	was := acceptedOf(have.own)
 	have.layer3 = network != nil && network.Topology == netmodel.Layer3 || was != nil && was.Topology == netmodel.Layer3 ||
-		was == nil && (network == nil || have.own.Row != nil) // it may have been
+		was == nil && (network == nil || have.own.Row != nil) // the network may have been a layer3 network
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
@@ -53,7 +55,7 @@ func (n *Networks) read(ctx context.Context, id string, network *netmodel.Networ
 	return have, nil
 }
 
-// readOwn reads what has its key by the network's name.
+// readOwn reads the rows whose keys are made from the network's ID alone.
 func (n *Networks) readOwn(ctx context.Context, have *present) error {
 	var routes, nats []string
 	for _, f := range nbrows.Families {
@@ -76,7 +78,11 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 		return err
 	}
 	own := have.own
-	errs := []error{nbrows.One(n.Db, results[0], &own.Row), nbrows.One(n.Db, results[1], &own.RouterPort), nbrows.One(n.Db, results[2], &own.Localnet)}
+	errs := []error{
+		nbrows.One(n.Db, results[0], &own.Row),
+		nbrows.One(n.Db, results[1], &own.RouterPort),
+		nbrows.One(n.Db, results[2], &own.Localnet),
+	}
 	for i, key := range routes {
 		errs = append(errs, nbrows.Into(n.Db, results[3+i], key, have.routes))
 	}
@@ -92,6 +98,7 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 	return have.checkPort(own)
 }
 
+// checkPort refuses a router port at our key that is not the network's.
 func (have *present) checkPort(p *nbrows.Switch) error {
 	if p.RouterPort != nil && p.RouterPort.ExternalIDs[nbrows.KeyNetwork] != have.id {
 		return nbrows.Refusedf("logical router port %s is not ours", p.RouterPort.UUID)
@@ -99,6 +106,7 @@ func (have *present) checkPort(p *nbrows.Switch) error {
 	return nil
 }
 
+// readRouters reads whether the network's router and the router's gateway exist.
 func (n *Networks) readRouters(ctx context.Context, have *present, network *netmodel.Network) error {
 	if network == nil || network.RouterName() == "" {
 		return nil
@@ -122,7 +130,7 @@ func (n *Networks) readRouters(ctx context.Context, have *present, network *netm
 	return err
 }
 
-// readNodes reads the switches of the nodes that have blocks. The server scans its switches for it.
+// readNodes reads the node switches of a layer3 network. The server scans all its switches for this.
 func (n *Networks) readNodes(ctx context.Context, have *present) error {
 	if !have.layer3 {
 		return nil
@@ -175,10 +183,10 @@ func (n *Networks) readNodes(ctx context.Context, have *present) error {
 	return n.readBlocks(ctx, have, parts)
 }
 
-// readPage is how many rows one transaction looks up: the server does nothing else meanwhile.
+// readPage is the number of rows that one transaction looks up. The server does nothing else during a transaction.
 const readPage = 250
 
-// readBlocks adds the claims on the nodes' blocks.
+// readBlocks adds the claims on the node subnets.
 func (n *Networks) readBlocks(ctx context.Context, have *present, parts []*nbrows.Switch) error {
 	owner := map[string]*nbrows.Switch{}
 	var keys []string
@@ -199,8 +207,9 @@ func (n *Networks) readBlocks(ctx context.Context, have *present, parts []*nbrow
 	return nil
 }
 
-// readEnds adds the switches' ends of their ports on routers and the claims of those, as they are and at the keys where
-// they ought to be; a pod's port there is an error.
+// readRouterEnds reads the switches' ports to their router, and the claims of these ports. It looks at the keys that
+// the present rows name, and at the keys that the accepted and the wanted configuration use. A pod's port at one of
+// these keys is an error.
 func (n *Networks) readRouterEnds(ctx context.Context, have *present, was *netmodel.Network, want *networkRows) error {
 	ask := &lookups{of: map[string]*nbrows.Switch{}}
 	for _, p := range append(have.switches(), have.own) {
@@ -211,7 +220,8 @@ func (n *Networks) readRouterEnds(ctx context.Context, have *present, was *netmo
 	if want != nil {
 		ask.addEnd(have.own, want.own)
 	}
-	if was != nil { // also where the configuration in force puts them: others may have taken the rows that lead there
+	// The keys of the accepted configuration are needed too: somebody may have deleted the rows that name these keys.
+	if was != nil {
 		ask.addEnd(have.own, nbrows.NewSwitch(was, nil))
 		for _, p := range have.nodes {
 			if blocks := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
@@ -237,18 +247,19 @@ func (n *Networks) readRouterEnds(ctx context.Context, have *present, was *netmo
 			if err != nil {
 				return err
 			}
-			ask.add(p, more...) // claims of an end that is on its way out
+			ask.add(p, more...) // claims of a port that is going to be deleted
 		}
 	}
 	return nil
 }
 
-// asking are keys that are looked up, each for a part.
+// lookups are row keys to look up, each for one switch.
 type lookups struct {
 	keys []string
 	of   map[string]*nbrows.Switch
 }
 
+// add adds keys that are not empty and not in the list yet.
 func (a *lookups) add(p *nbrows.Switch, keys ...string) {
 	for _, key := range keys {
 		if key != "" && a.of[key] == nil {
@@ -258,6 +269,7 @@ func (a *lookups) add(p *nbrows.Switch, keys ...string) {
 	}
 }
 
+// addEnd adds for p the keys that the switch like uses for its port to the router and for the claims of this port.
 func (a *lookups) addEnd(p, like *nbrows.Switch) {
 	if like.ToRouter != nil {
 		a.add(p, like.ToRouter.UUID)
@@ -265,7 +277,8 @@ func (a *lookups) addEnd(p, like *nbrows.Switch) {
 	}
 }
 
-// take sorts a row at one of our keys into a part, and returns the keys of claims that hang on it.
+// take stores a row at one of our keys in the switch p. It returns the keys of the claims that the row names. A row
+// that belongs to another port is refused.
 func (have *present) take(p *nbrows.Switch, port *nb.LogicalSwitchPort, claim *nb.Copp) ([]string, error) {
 	switch {
 	case port != nil && port.ExternalIDs[nbrows.KeyRouter] != "" && port.ExternalIDs[nbrows.KeyNetwork] == have.id:
@@ -283,14 +296,15 @@ func (have *present) take(p *nbrows.Switch, port *nb.LogicalSwitchPort, claim *n
 	return nil, nil
 }
 
-// isRoutersClaim goes by what a router's port on the network, or on a node's part of it, is called.
+// isRoutersClaim tells whether a claim belongs to a port to a router, of the network's own switch or of a node switch.
+// The names of these ports begin with the network's ID and ":" or "@".
 func isRoutersClaim(claim *nb.Copp, id string) bool {
 	rest, ok := strings.CutPrefix(claim.ExternalIDs[nbrows.KeyPortName], id)
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
 }
 
-// readWireOf adds the claims of a network that is to have those that are wanted. The claims of a network that is
-// deleted are searched for then.
+// readClaims adds the present claims of a localnet network in its address book. For a network that is deleted it reads
+// nothing: deleteRows searches for these claims.
 func (n *Networks) readClaims(ctx context.Context, have *present, want *networkRows) (err error) {
 	if want == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// overlaps refuses a subnet that meets another one on the same router, and returns the assertion that what is on the
-// router is what was looked at.
+// overlaps refuses a network with a subnet that overlaps another subnet on the same router. It returns the assertions
+// that the router still has the ports and routes that were compared.
 func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	name := network.RouterName()
 	on, err := n.readOnRouter(ctx, name)
@@ -54,17 +54,20 @@ func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]o
 	return on.unchanged(), nil
 }
 
-// onRouter is what a router has.
+// onRouter are the ports and routes of a router.
 type onRouter struct {
 	router *nb.LogicalRouter
 	ports  []*nb.LogicalRouterPort
-	// routes show the whole of a layer3 network, of which ports show the blocks that nodes have.
+	// routes contain the whole subnets of layer3 networks. ports contain only the subnets of nodes that have one.
 	routes []*nb.LogicalRouterStaticRoute
 }
 
+// readOnRouter reads the ports and routes of a router. A router that does not exist has none.
 func (n *Networks) readOnRouter(ctx context.Context, name string) (*onRouter, error) {
 	key := ovndb.RouterKey(name)
-	results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes")})
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, key, "ports", "static_routes"),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +86,15 @@ func (n *Networks) readOnRouter(ctx context.Context, name string) (*onRouter, er
 	return on, err
 }
 
-// unchanged asserts that the router has this still.
+// unchanged returns the assertions that the router still has these ports and routes.
 func (on *onRouter) unchanged() []ovsdb.Operation {
 	return []ovsdb.Operation{
-		nbrows.HoldsPorts(nb.LogicalRouterTable, on.router.UUID, on.router.Ports), nbrows.HoldsRoutes(on.router.UUID, on.router.StaticRoutes),
+		nbrows.HoldsPorts(nb.LogicalRouterTable, on.router.UUID, on.router.Ports),
+		nbrows.HoldsRoutes(on.router.UUID, on.router.StaticRoutes),
 	}
 }
 
-// networks are the networks of a namespace that are on the router.
+// networks returns the IDs of a namespace's networks that are on the router.
 func (on *onRouter) networks(namespace string) []string {
 	ids := map[string]bool{}
 	add := func(marks map[string]string) {

@@ -11,20 +11,20 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// rows are those of one network, as they are or as they ought to be.
+// networkRows are the rows of one network, either as read from NB or as they should be.
 type networkRows struct {
-	// own is the network's switch, which carries what is in force. On layer3 it has no ports.
+	// own is the network's own switch. Its row stores the accepted configuration. On layer3 it has no ports.
 	own *nbrows.Switch
-	// nodes are the parts of the nodes that have blocks of a layer3 network, by the keys of their switches.
+	// nodes are the node switches of a layer3 network, by row key.
 	nodes map[string]*nbrows.Switch
-	// routes and nats are the network's in routers, by their keys.
+	// routes and nats are the network's rows in routers and gateways, by row key.
 	routes map[string]*nb.LogicalRouterStaticRoute
 	nats   map[string]*nb.NAT
-	// wire are a localnet network's claims on addresses of its wire.
+	// claims are a localnet network's claims on addresses of its VLAN of the physical network.
 	claims *nbrows.BookClaims
 }
 
-// parts are those that have a switch.
+// switches returns the switches that exist: the network's own switch first, then the node switches by row key.
 func (r *networkRows) switches() []*nbrows.Switch {
 	var list []*nbrows.Switch
 	if r.own.Row != nil {
@@ -36,16 +36,21 @@ func (r *networkRows) switches() []*nbrows.Switch {
 	return list
 }
 
-// wanted is what a network that takes ports of the NADs ought to have, but for its nodes' parts.
+// wanted returns the rows that a network with these accepted NADs should have, without its node switches.
 func (n *Networks) wanted(network *netmodel.Network, nads []string) *networkRows {
-	r := &networkRows{own: nbrows.NewSwitch(network, nads), nodes: map[string]*nbrows.Switch{}, claims: nbrows.ClaimsOfNetwork(network)}
+	r := &networkRows{
+		own: nbrows.NewSwitch(network, nads), nodes: map[string]*nbrows.Switch{}, claims: nbrows.ClaimsOfNetwork(network),
+	}
 	r.claims.Mark(r.own.Row.ExternalIDs)
 	r.routes, r.nats = wantedRoutes(n.gateways, network)
 	return r
 }
 
-// wantedRoutes are a network's routes, in its router and in that's gateway, and what the gateway hides.
-func wantedRoutes(gateways *gateway.Gateways, network *netmodel.Network) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
+// wantedRoutes returns a network's routes, in its router and in the router's gateway, and the network's SNAT rows in
+// the gateway.
+func wantedRoutes(
+	gateways *gateway.Gateways, network *netmodel.Network,
+) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
 	routes, nats := map[string]*nb.LogicalRouterStaticRoute{}, map[string]*nb.NAT{}
 	id, router := network.ID(), network.RouterName()
 	for _, subnet := range network.Subnets {
@@ -53,7 +58,9 @@ func wantedRoutes(gateways *gateway.Gateways, network *netmodel.Network) (map[st
 		f := nbrows.Family(subnet.Addr())
 		if network.Topology == netmodel.Layer3 {
 			key := nbrows.RouteKey(id, nbrows.Discard, f)
-			routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: subnet.String(), Nexthop: "discard", ExternalIDs: maps.Clone(marks)}
+			routes[key] = &nb.LogicalRouterStaticRoute{
+				UUID: key, IPPrefix: subnet.String(), Nexthop: "discard", ExternalIDs: maps.Clone(marks),
+			}
 		}
 		gateway := gateways.WithGateway(network.Router)
 		i := -1
@@ -64,10 +71,16 @@ func wantedRoutes(gateways *gateway.Gateways, network *netmodel.Network) (map[st
 			continue
 		}
 		key := nbrows.RouteKey(id, nbrows.Back, f)
-		routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: subnet.String(), Nexthop: gateway.RouterJoin(i).Addr().String(), ExternalIDs: maps.Clone(marks)}
+		routes[key] = &nb.LogicalRouterStaticRoute{
+			UUID: key, IPPrefix: subnet.String(), Nexthop: gateway.RouterJoin(i).Addr().String(),
+			ExternalIDs: maps.Clone(marks),
+		}
 		if network.SNAT != nil && *network.SNAT || network.SNAT == nil && gateway.SNAT {
 			key := nbrows.NatKey(id, f)
-			nats[key] = &nb.NAT{UUID: key, Type: nb.NATTypeSNAT, LogicalIP: subnet.String(), ExternalIP: gateway.External[i].Addr().String(), ExternalIDs: marks}
+			nats[key] = &nb.NAT{
+				UUID: key, Type: nb.NATTypeSNAT, LogicalIP: subnet.String(),
+				ExternalIP: gateway.External[i].Addr().String(), ExternalIDs: marks,
+			}
 		}
 	}
 	return routes, nats

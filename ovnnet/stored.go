@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Accepted lists the networks that have a logical switch of this cluster, each with the NADs whose ports it takes.
+// List returns the networks that have a logical switch of this cluster, by ID, each with the NADs whose ports it takes.
 func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
@@ -31,21 +31,22 @@ func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 		case sw.UUID == ovndb.SwitchKey(id):
 			networks[id] = nbrows.AcceptedNADs(sw)
 		case node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node) && networks[id] == nil:
-			networks[id] = nil // its own may be gone
+			networks[id] = nil // the network's own switch may be gone
 		}
 	}
 	return networks, nil
 }
 
-// DropUnusedRouters deletes our routers that nothing is on: of a controller that ended between a network's last
-// transaction and its router's.
+// DeleteUnusedRouters deletes our routers that have no ports and no routes. Such a router exists if a controller ended
+// after it had detached or deleted the router's last network, and before it deleted the router.
 func (n *Networks) DeleteUnusedRouters(ctx context.Context) error {
 	routers, err := n.Routers(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range routers {
-		if name := r.ExternalIDs[nbrows.KeyRouter]; name != "" && r.UUID == ovndb.RouterKey(name) && len(r.Ports)+len(r.StaticRoutes) == 0 {
+		if name := r.ExternalIDs[nbrows.KeyRouter]; name != "" && r.UUID == ovndb.RouterKey(name) &&
+			len(r.Ports)+len(r.StaticRoutes) == 0 {
 			if err := n.DeleteUnusedRouter(ctx, name); err != nil {
 				return err
 			}
@@ -54,15 +55,15 @@ func (n *Networks) DeleteUnusedRouters(ctx context.Context) error {
 	return nil
 }
 
-// Standing is what NB says of a network.
+// Stored is what NB stores about a network.
 type Stored struct {
 	Exists bool              // the network has a switch
-	Owner  string            // of a network that is shared by name: the namespace that made it; "": the row does not say
-	Config *netmodel.Network // the accepted configuration; nil when the row does not say
+	Owner  string            // the network owner, if several NADs share the network by name; "": the row does not name one
+	Config *netmodel.Network // the accepted configuration; nil: the row has none that can be parsed
 	NADs   []string          // the NADs whose ports the network takes
 }
 
-// Router is the router that the network is attached to; "": none.
+// Router returns the full name of the router that the accepted configuration names; "": none.
 func (s *Stored) Router() string {
 	if s.Config == nil {
 		return ""
@@ -70,7 +71,7 @@ func (s *Stored) Router() string {
 	return s.Config.RouterName()
 }
 
-// Standing reads what NB says of a network.
+// Stored reads what NB stores about a network.
 func (n *Networks) Stored(ctx context.Context, id string) (*Stored, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "_uuid", "external_ids"),
@@ -82,14 +83,18 @@ func (n *Networks) Stored(ctx context.Context, id string) (*Stored, error) {
 	if err := nbrows.One(n.Db, results[0], &sw); err != nil || sw == nil || sw.ExternalIDs[nbrows.KeyNetwork] != id {
 		return &Stored{}, err
 	}
-	return &Stored{Exists: true, Owner: sw.ExternalIDs[nbrows.KeyOwner], Config: nbrows.AcceptedConfig(sw), NADs: nbrows.AcceptedNADs(sw)}, nil
+	return &Stored{
+		Exists: true, Owner: sw.ExternalIDs[nbrows.KeyOwner],
+		Config: nbrows.AcceptedConfig(sw), NADs: nbrows.AcceptedNADs(sw),
+	}, nil
 }
 
-// shared tells whether a network belongs to all NADs of its name, and not to one NAD.
+// IsShared tells whether a network belongs to all NADs that use its name. The ID of a network of one NAD has a
+// namespace.
 func IsShared(id string) bool { return !strings.Contains(id, "/") }
 
-// SettleOwner finds the owner of a shared network when somebody has deleted the owner from its row by hand: the namespace
-// of an accepted NAD, if possible of one that does not just join.
+// SettleOwner chooses a network owner if somebody has deleted the owner from the row by hand: the namespace of an
+// accepted NAD, if possible a namespace for which mayJoin is false.
 func (s *Stored) SettleOwner(mayJoin func(namespace string) bool) {
 	if s.Owner != "" {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Announce says which chassis a node is. It writes only what is not there already.
+// Announce writes which chassis a node is, if NB does not have this yet.
 func (n *Node) Announce(ctx context.Context, node, chassis string) error {
 	want := &nb.Copp{
 		UUID: ovndb.NodeKey(node), Name: "ovn-multinet node " + node,
@@ -42,7 +42,8 @@ func (n *Node) Announce(ctx context.Context, node, chassis string) error {
 	}
 }
 
-// ChassisOf returns the chassis that the nodes are; a node whose agent has not said so yet is left out.
+// ChassisOf returns the chassis of the nodes, without the nodes whose agents have not announced a chassis yet. The
+// list is never nil.
 func (n *Gateways) ChassisOf(ctx context.Context, nodes []string) ([]Chassis, error) {
 	keys := make([]string, len(nodes))
 	for i, node := range nodes {
@@ -52,7 +53,7 @@ func (n *Gateways) ChassisOf(ctx context.Context, nodes []string) ([]Chassis, er
 	if err != nil {
 		return nil, err
 	}
-	list := []Chassis{} // nil would mean something else to EnsureGateway
+	list := []Chassis{} // not nil: with nil, Ensure would not change the nodes
 	for _, row := range rows {
 		if name := row.ExternalIDs[nbrows.KeyChassis]; name != "" {
 			list = append(list, Chassis{Node: row.ExternalIDs[nbrows.KeyNode], Name: name})
@@ -61,20 +62,24 @@ func (n *Gateways) ChassisOf(ctx context.Context, nodes []string) ([]Chassis, er
 	return list, nil
 }
 
-// Priorities of a gateway's nodes begin in the middle of what OVN knows (0 to 32767), so that there is room on both sides.
+// Priorities of a gateway's nodes begin in the middle of OVN's range (0 to 32767), so there is room on both sides.
 const (
 	firstPriority = 16384
 	lastPriority  = 32767
 )
 
-// order gives each node of a gateway its priority: OVN has the gateway on the highest that is alive. Nodes that have one
-// keep it, new ones come last, in an order of the router's own, so that several gateways are on several nodes.
+// order returns the chassis rows of a gateway, with a priority for each node. OVN puts the gateway on the node with
+// the highest priority that is alive. Nodes that have a priority keep it. New nodes get lower ones, in an order that
+// depends on the router, so that several gateways are on several nodes.
 func (have *present) order(router string, nodes []Chassis) map[string]*nb.HAChassis {
 	var list []*nb.HAChassis
 	fresh := map[string]int{}
 	for _, c := range nodes {
 		key := ovndb.PartKey("ha-chassis "+c.Name, router)
-		row := &nb.HAChassis{UUID: key, ChassisName: c.Name, ExternalIDs: map[string]string{nbrows.KeyRouter: router, nbrows.KeyNode: c.Node}}
+		row := &nb.HAChassis{
+			UUID: key, ChassisName: c.Name,
+			ExternalIDs: map[string]string{nbrows.KeyRouter: router, nbrows.KeyNode: c.Node},
+		}
 		if old := have.chassis[key]; old != nil {
 			row.Priority = old.Priority
 		} else {
@@ -84,7 +89,9 @@ func (have *present) order(router string, nodes []Chassis) map[string]*nb.HAChas
 	}
 	slices.SortFunc(list, func(a, b *nb.HAChassis) int {
 		if fresh[a.UUID]+fresh[b.UUID] > 0 {
-			return cmp.Or(cmp.Compare(fresh[a.UUID], fresh[b.UUID]), cmp.Compare(rank(router, a), rank(router, b)), cmp.Compare(a.UUID, b.UUID))
+			return cmp.Or(
+				cmp.Compare(fresh[a.UUID], fresh[b.UUID]), cmp.Compare(rank(router, a), rank(router, b)),
+				cmp.Compare(a.UUID, b.UUID))
 		}
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.UUID, b.UUID))
 	})
@@ -96,7 +103,8 @@ func (have *present) order(router string, nodes []Chassis) map[string]*nb.HAChas
 	return rows
 }
 
-// number gives new nodes priorities below the others', and all of them new ones when there is no room.
+// number gives new nodes priorities below those of the other nodes. If there is no room, all nodes get new priorities
+// in the same order.
 func number(list []*nb.HAChassis, fresh map[string]int) {
 	room := true
 	for i, c := range list {
@@ -115,7 +123,7 @@ func number(list []*nb.HAChassis, fresh map[string]int) {
 	}
 }
 
-// turn is where a node stands in a router's order.
+// rank is a hash that orders the new nodes of a router's gateway.
 func rank(router string, c *nb.HAChassis) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(router + " " + c.ChassisName))

@@ -12,20 +12,21 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Node is what the agent of a node does for gateways: it writes which chassis the node is, and keeps a gateway on the
-// node that took it over.
+// Node does what a node's agent does for gateways: it writes which chassis the node is, and keeps a gateway on the node
+// that has become the active node.
 type Node struct{ *nbrows.Store }
 
-// NewNode takes the connection to NB.
+// NewNode returns a Node that uses this connection to NB.
 func NewNode(db *ovndb.DB) *Node { return &Node{nbrows.NewStore(db)} }
 
-// Turn is the order in which nodes have the gateway of a router: the first that is alive has it.
+// Failover is the order of the nodes of a router's gateway, by priority: the first node that is alive is the active
+// node.
 type Failover struct {
 	Router string
 	nodes  []*nb.HAChassis
 }
 
-// TurnsOf returns those of the gateways that a chassis may have.
+// FailoversOf returns the orders of all gateways that have the chassis in their HA_Chassis_Group.
 func (n *Node) FailoversOf(ctx context.Context, chassis string) ([]Failover, error) {
 	mine := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: nb.HAChassisTable, Columns: []string{"external_ids"},
 		Where: []ovsdb.Condition{ovsdb.NewCondition("chassis_name", ovsdb.ConditionEqual, chassis)}}
@@ -60,8 +61,9 @@ func (n *Node) FailoversOf(ctx context.Context, chassis string) ([]Failover, err
 	return turns, nil
 }
 
-// TookOver tells whether the chassis has the gateway in the place of one before it, when it reaches those that are alive.
-// It decides as ovn-controller does: one that reaches nobody has lost the others, and not they the world.
+// TookOver tells whether the chassis is active although another chassis has a higher priority. alive are the chassis
+// that this chassis reaches by BFD. The decision is the one of ovn-controller: a chassis that reaches no other chassis
+// has itself lost the network, so it has taken over nothing.
 func (t *Failover) TookOver(chassis string, alive map[string]bool) bool {
 	for i, m := range t.nodes {
 		if m.ChassisName == chassis {
@@ -74,8 +76,9 @@ func (t *Failover) TookOver(chassis string, alive map[string]bool) bool {
 	return false
 }
 
-// MakeFirst puts a chassis before all others, as long as the order is what it was: when the one before comes back, the
-// gateway stays where it is. Otherwise that one would take it as soon as its tunnels stand, which is before it has flows.
+// MakeFirst gives a chassis the highest priority: the gateway stays on it when the failed chassis comes back. Otherwise
+// OVN would move the gateway back as soon as the failed chassis answers BFD, which is before it has flows. The
+// transaction asserts the priorities that were read. If they have changed, MakeFirst writes nothing and returns false.
 func (n *Node) MakeFirst(ctx context.Context, t *Failover, chassis string) (made bool, err error) {
 	b := &nbrows.Batch{Db: n.Db}
 	var first *nb.HAChassis
@@ -90,7 +93,8 @@ func (n *Node) MakeFirst(ctx context.Context, t *Failover, chassis string) (made
 	if first == nil || first == t.nodes[0] {
 		return false, nil
 	}
-	order := append([]*nb.HAChassis{first}, slices.DeleteFunc(slices.Clone(t.nodes), func(m *nb.HAChassis) bool { return m == first })...)
+	order := append([]*nb.HAChassis{first},
+		slices.DeleteFunc(slices.Clone(t.nodes), func(m *nb.HAChassis) bool { return m == first })...)
 	before := map[string]int{}
 	for _, m := range order {
 		before[m.UUID] = m.Priority
@@ -103,7 +107,7 @@ func (n *Node) MakeFirst(ctx context.Context, t *Failover, chassis string) (made
 		}
 	}
 	err = n.Write(ctx, b.Ops)
-	if nbrows.Raced(err) { // another look decides
+	if nbrows.Raced(err) { // the agent's next check decides
 		return false, nil
 	}
 	return err == nil, err

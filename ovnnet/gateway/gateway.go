@@ -14,8 +14,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// gatewayRows are those of a router's gateway: the way from the router over the join switch to the gateway, a router of
-// its own, and from there over the external switch to the provider's network. Rows have the keys of their parts.
+// gatewayRows are the rows of a router's gateway. The way out leads from the router over the join switch to the
+// gateway, which is a logical router of its own, and over the external switch to the physical network. The maps are by
+// row key.
 type gatewayRows struct {
 	gateway        *nb.LogicalRouter
 	join, external *nb.LogicalSwitch
@@ -27,38 +28,46 @@ type gatewayRows struct {
 	wire           *nbrows.BookClaims
 }
 
-// The parts of a gateway. As names of rows they stand behind the router's name and a colon, which is in no router's name.
+// The parts of a gateway, as its row keys and row names have them. The name of a row is the router's name, a colon and
+// the part. A router's name cannot contain a colon.
 const (
-	partJoin        = "join"     // the switch, and the router's port on it
-	partGatewayJoin = "gateway"  // the gateway, and its port on the join switch
-	partExternal    = "external" // the switch, and the gateway's port on it
-	partProvider    = "provider" // the external switch's way out
-	routeDefault    = "default"  // of the router, to the gateway
-	routeNextHop    = "nexthop"  // of the gateway, to the provider's router
+	partJoin        = "join"     // the join switch, and the router's port to it
+	partGatewayJoin = "gateway"  // the gateway, and its port to the join switch
+	partExternal    = "external" // the external switch, and the gateway's port to it
+	partProvider    = "provider" // the external switch's port to the physical network
+	routeDefault    = "default"  // the router's route to the gateway
+	routeNextHop    = "nexthop"  // the gateway's route to the next hop on the physical network
 	keyGatewayNodes = "ovn-multinet/gateway-nodes"
 	haChassisGroup  = "ha-chassis-group"
 )
 
+// portKey returns the row key of a router port of the gateway.
 func portKey(router, part string) string { return ovndb.PartKey("gateway port "+part, router) }
 
+// endKey returns the row key of a switch port of the gateway.
 func endKey(router, part string) string { return ovndb.PartKey("gateway end "+part, router) }
 
+// switchPartKey returns the row key of the join switch or the external switch.
 func switchPartKey(router, part string) string { return ovndb.PartKey("gateway switch "+part, router) }
 
+// gatewayRouteKey returns the row key of a route of the gateway.
 func gatewayRouteKey(router, kind, family string) string {
 	return ovndb.PartKey("gateway route "+kind+family, router)
 }
 
+// groupKey returns the row key of the gateway's HA_Chassis_Group.
 func groupKey(router string) string { return ovndb.PartKey(haChassisGroup, router) }
 
-// wantedGateway is what a gateway ought to have, but for its nodes.
+// wanted returns the rows that a gateway should have, without the chassis of its nodes.
 func wanted(r *netmodel.Router) *gatewayRows {
 	marks := func() map[string]string { return map[string]string{nbrows.KeyRouter: r.Name} }
 	g := &gatewayRows{
-		gateway:  &nb.LogicalRouter{UUID: ovndb.GatewayKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
-		join:     &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partJoin), Name: r.Name + ":join", ExternalIDs: marks()},
-		external: &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partExternal), Name: r.Name + ":external", ExternalIDs: marks()},
-		ports:    map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
+		gateway: &nb.LogicalRouter{UUID: ovndb.GatewayKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
+		join:    &nb.LogicalSwitch{UUID: switchPartKey(r.Name, partJoin), Name: r.Name + ":join", ExternalIDs: marks()},
+		external: &nb.LogicalSwitch{
+			UUID: switchPartKey(r.Name, partExternal), Name: r.Name + ":external", ExternalIDs: marks(),
+		},
+		ports: map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
 		routes: map[string]*nb.LogicalRouterStaticRoute{},
 		group:  &nb.HAChassisGroup{UUID: groupKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
 	}
@@ -85,15 +94,17 @@ func wanted(r *netmodel.Router) *gatewayRows {
 	return g
 }
 
-// connect makes a port of router or gateway, with a switch's end of it. The MAC is made of the address, as a pod's is.
+// connect adds a port of the router or of the gateway, and the switch's port to it. The MAC is made from the address,
+// as for a pod's port.
 func (g *gatewayRows) connect(router, part string, addresses []netip.Prefix) *nb.LogicalRouterPort {
 	subnet := addresses[0].Masked()
-	if part == partExternal { // the MAC is one of the wire's
+	if part == partExternal { // the MAC is on a physical network
 		subnet = netip.Prefix{}
 	}
 	mac, _ := ovndb.LeaseMAC(subnet, addresses[0].Addr())
 	port := &nb.LogicalRouterPort{
-		UUID: portKey(router, part), Name: router + ":" + part, MAC: mac.String(), ExternalIDs: map[string]string{nbrows.KeyRouter: router},
+		UUID: portKey(router, part), Name: router + ":" + part, MAC: mac.String(),
+		ExternalIDs: map[string]string{nbrows.KeyRouter: router},
 	}
 	for _, a := range addresses {
 		port.Networks = append(port.Networks, a.String())
@@ -107,14 +118,17 @@ func (g *gatewayRows) connect(router, part string, addresses []netip.Prefix) *nb
 	return port
 }
 
+// route adds a route of the router or of the gateway, unless its next hop is the zero Addr.
 func (g *gatewayRows) route(router, kind, family, to string, via netip.Addr) {
 	if via.IsValid() {
 		key := gatewayRouteKey(router, kind, family)
-		g.routes[key] = &nb.LogicalRouterStaticRoute{UUID: key, IPPrefix: to, Nexthop: via.String(), ExternalIDs: map[string]string{nbrows.KeyRouter: router}}
+		g.routes[key] = &nb.LogicalRouterStaticRoute{
+			UUID: key, IPPrefix: to, Nexthop: via.String(), ExternalIDs: map[string]string{nbrows.KeyRouter: router},
+		}
 	}
 }
 
-// gatewayHolders returns, by row key, the router or switch that refers to each of a gateway's rows.
+// gatewayHolders returns, by row key, the row that refers to each router port, switch port and route of a gateway.
 func gatewayHolders(router string) map[string]nbrows.Holder {
 	main, gateway := ovndb.RouterKey(router), ovndb.GatewayKey(router)
 	join, external := switchPartKey(router, partJoin), switchPartKey(router, partExternal)
@@ -141,18 +155,18 @@ type Gateways struct {
 	routers map[string]*netmodel.Router
 }
 
-// NewGateways takes the routers that the operator describes, by their full names.
+// New returns Gateways with the routers that the operator's configuration describes, by their full names.
 func New(s *nbrows.Store, routers map[string]*netmodel.Router) *Gateways {
 	return &Gateways{s, routers}
 }
 
-// Configure replaces the routers that the operator describes.
+// Configure replaces the routers that the operator's configuration describes.
 func (n *Gateways) Configure(routers map[string]*netmodel.Router) { n.routers = routers }
 
-// Router returns the router of a full name that the operator describes, nil: none.
+// Router returns the configured router with that full name; nil: none.
 func (n *Gateways) Router(name string) *netmodel.Router { return n.routers[name] }
 
-// WithGateway lists the names of the routers that have a gateway.
+// Names returns the full names of the configured routers that have a gateway.
 func (n *Gateways) Names() []string {
 	var names []string
 	for name, r := range n.routers {
@@ -163,7 +177,7 @@ func (n *Gateways) Names() []string {
 	return names
 }
 
-// WithGateway returns the router of that full name if it has a gateway.
+// WithGateway returns the configured router with that full name if it has a gateway; nil if not.
 func (n *Gateways) WithGateway(router string) *netmodel.Router {
 	if r := n.routers[router]; r != nil && r.HasGateway() {
 		return r
@@ -171,7 +185,7 @@ func (n *Gateways) WithGateway(router string) *netmodel.Router {
 	return nil
 }
 
-// SelectCurrent returns the operations that read what isCurrent compares.
+// SelectCurrent returns the operations that read what IsCurrent compares.
 func SelectCurrent(router string) []ovsdb.Operation {
 	return []ovsdb.Operation{
 		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "external_ids"),
@@ -180,25 +194,27 @@ func SelectCurrent(router string) []ovsdb.Operation {
 	}
 }
 
-// IsCurrent tells, from the results of selectCurrent, whether the gateway of a router exists and has the addresses of the
-// operator's configuration. The routes of networks lead to these addresses.
+// IsCurrent tells, from the results of SelectCurrent, whether the gateway of a router exists and has the addresses of
+// the operator's configuration. The routes of networks use these addresses as next hops.
 func (n *Gateways) IsCurrent(router string, results []ovsdb.OperationResult) (bool, error) {
 	var gateway *nb.LogicalRouter
 	var join, external *nb.LogicalRouterPort
-	err := errors.Join(nbrows.One(n.Db, results[0], &gateway), nbrows.One(n.Db, results[1], &join), nbrows.One(n.Db, results[2], &external))
+	err := errors.Join(
+		nbrows.One(n.Db, results[0], &gateway), nbrows.One(n.Db, results[1], &join), nbrows.One(n.Db, results[2], &external))
 	r := n.WithGateway(router)
 	if err != nil || r == nil || gateway == nil {
 		return false, err
 	}
 	want := wanted(r).ports
-	return nbrows.SamePort(join, want[portKey(router, partJoin)]) && nbrows.SamePort(external, want[portKey(router, partExternal)]), nil
+	return nbrows.SamePort(join, want[portKey(router, partJoin)]) &&
+		nbrows.SamePort(external, want[portKey(router, partExternal)]), nil
 }
 
-// Chassis is a node in OVN's words.
+// Chassis is a node and the name of its chassis in OVN.
 type Chassis struct{ Node, Name string }
 
-// EnsureGateway makes the gateway of a router, or brings it up to date, all in one transaction. The nodes take it in turn:
-// see order; nil leaves them as they are.
+// Ensure creates or updates the gateway of a router in one transaction. nodes are the nodes that may have the gateway;
+// the function order chooses their priorities. With nil the nodes and priorities do not change.
 func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chassis) (changed bool, err error) {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("the gateway of router " + r.Name); err != nil {
@@ -245,13 +261,17 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 	}
 }
 
-// checkNetworks refuses a gateway in whose subnets a network of the router is already. One that comes later is refused.
+// checkNetworks refuses a gateway whose subnets overlap a subnet that is already on the router. A network that comes
+// later is itself refused.
 func (n *Gateways) checkNetworks(ctx context.Context, r *netmodel.Router, have *present, want *gatewayRows) error {
 	key := portKey(r.Name, partJoin)
-	if nbrows.SamePort(have.ports[key], want.ports[key]) && nbrows.SamePort(have.ports[portKey(r.Name, partExternal)], want.ports[portKey(r.Name, partExternal)]) {
+	if nbrows.SamePort(have.ports[key], want.ports[key]) &&
+		nbrows.SamePort(have.ports[portKey(r.Name, partExternal)], want.ports[portKey(r.Name, partExternal)]) {
 		return nil
 	}
-	results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(r.Name), "ports")})
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(r.Name), "ports"),
+	})
 	if err != nil {
 		return err
 	}
@@ -277,6 +297,7 @@ func (n *Gateways) checkNetworks(ctx context.Context, r *netmodel.Router, have *
 	return nil
 }
 
+// setMembers sets the chassis rows, and the group's references to them.
 func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 	g.chassis, g.group.HaChassis = members, nil
 	for key := range members {
@@ -285,12 +306,14 @@ func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 	slices.Sort(g.group.HaChassis)
 }
 
-// foundGateway is a gateway as it is.
+// present are the rows of a gateway as read from NB.
 type present struct {
 	gatewayRows
-	routerThere bool
+	routerThere bool // the router exists and has its name
 }
 
+// read reads the rows of a router's gateway. A row at one of our keys that is not ours is an error of type
+// *nbrows.Refused.
 func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 	have := &present{gatewayRows: gatewayRows{
 		ports: map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
@@ -346,7 +369,7 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 	return have, n.readMembers(ctx, have)
 }
 
-// checkMarks refuses rows at a gateway's keys that are not ours.
+// checkMarks refuses a gateway if a row at one of its keys is not ours.
 func (have *present) checkMarks(router string) error {
 	foreign := func(what, key string, ids map[string]string) error {
 		if ids[nbrows.KeyRouter] == router {
@@ -369,6 +392,7 @@ func (have *present) checkMarks(router string) error {
 	return errors.Join(errs...)
 }
 
+// readMembers reads the chassis rows of the gateway's group.
 func (n *Gateways) readMembers(ctx context.Context, have *present) error {
 	if have.group == nil {
 		return nil
@@ -380,13 +404,14 @@ func (n *Gateways) readMembers(ctx context.Context, have *present) error {
 	return err
 }
 
-// changeGateway lists the operations that make of a gateway's rows what they ought to be.
+// change returns the operations that change the present rows of a gateway into the wanted rows; none if they are equal.
 func (n *Gateways) change(router string, have *present, want *gatewayRows) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: n.Db}
 	nbrows.Put(b, nb.LogicalRouterTable, want.gateway.UUID, have.gateway, want.gateway)
 	nbrows.Put(b, nb.LogicalSwitchTable, want.join.UUID, have.join, want.join)
 	nbrows.Put(b, nb.LogicalSwitchTable, want.external.UUID, have.external, want.external)
-	for _, key := range nbrows.SortedKeys(want.chassis) { // those that are not wanted any more go with their places in the group
+	// The database deletes the chassis rows that are not wanted, because the group does not refer to them any more.
+	for _, key := range nbrows.SortedKeys(want.chassis) {
 		nbrows.Put(b, nb.HAChassisTable, key, have.chassis[key], want.chassis[key])
 	}
 	nbrows.Put(b, nb.HAChassisGroupTable, want.group.UUID, have.group, want.group)
@@ -403,13 +428,15 @@ func (n *Gateways) change(router string, have *present, want *gatewayRows) ([]ov
 		}
 	}
 	b.SetBookClaims(have.wire.Rows, want.wire)
-	if len(b.Ops) > 0 && have.gateway != nil { // as in change
+	if len(b.Ops) > 0 && have.gateway != nil {
+		// A row may be missing because another controller has deleted the gateway since it was read. Without the gateway,
+		// nobody would delete a row that is written now.
 		b.Ops = slices.Insert(b.Ops, 0, ovndb.Present(nb.LogicalRouterTable, want.gateway.UUID))
 	}
 	return b.Ops, b.Err
 }
 
-// DropGateways takes the gateways away of routers that have none any more.
+// DeleteUnused deletes the gateways that the operator's configuration does not describe any more.
 func (n *Gateways) DeleteUnused(ctx context.Context) error {
 	routers, err := n.Routers(ctx)
 	if err != nil {
@@ -427,7 +454,7 @@ func (n *Gateways) DeleteUnused(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, sw := range switches { // others may have taken the gateway itself
+	for _, sw := range switches { // somebody may have deleted the gateway's own row
 		name := sw.ExternalIDs[nbrows.KeyRouter]
 		if sw.UUID == switchPartKey(name, partJoin) || sw.UUID == switchPartKey(name, partExternal) {
 			names[name] = true
@@ -441,7 +468,8 @@ func (n *Gateways) DeleteUnused(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// dropGateway deletes what holds the gateway's rows; the database collects the others, the networks' among them.
+// delete deletes the gateway's root rows. The database deletes the rows that have no reference any more, also the rows
+// of networks in the gateway.
 func (n *Gateways) delete(ctx context.Context, router string) error {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("the gateway of router " + router); err != nil {
@@ -453,6 +481,7 @@ func (n *Gateways) delete(ctx context.Context, router string) error {
 	}
 }
 
+// deleteOnce is one attempt of delete.
 func (n *Gateways) deleteOnce(ctx context.Context, router string) error {
 	b := &nbrows.Batch{Db: n.Db}
 	if err := n.ReleaseClaims(ctx, b, "router "+router); err != nil {
@@ -466,7 +495,8 @@ func (n *Gateways) deleteOnce(ctx context.Context, router string) error {
 		ovndb.Delete(nb.LogicalRouterTable, ovndb.GatewayKey(router)),
 		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partJoin)),
 		ovndb.Delete(nb.LogicalSwitchTable, switchPartKey(router, partExternal)),
-		// Before they are collected, rows that refer to the group are counted.
+		// Delete the port itself too: the database refuses to delete a group while a row refers to it, even if that row has
+		// no reference any more.
 		ovndb.Delete(nb.LogicalRouterPortTable, portKey(router, partExternal)),
 		ovndb.Delete(nb.HAChassisGroupTable, groupKey(router)),
 	)

@@ -11,17 +11,17 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// GatewayView is the gateway of a router.
+// View is the gateway of a router as NB has it.
 type View struct {
-	Addresses []string // on the provider's network, with its subnets' prefix lengths
+	Addresses []string // on the physical network, with the prefix lengths of the external subnets
 	NextHops  []string
-	Physical  string
-	VLAN      int
-	Selector  string   // of its nodes
-	Nodes     []string // the first that is alive has it
+	Physical  string   // the name of the physical network
+	VLAN      int      // 0: none
+	Selector  string   // the label selector of the gateway's nodes
+	Nodes     []string // by priority: the first node that is alive is the active node
 }
 
-// View reads the gateway of a router; nil: it has none of ours.
+// View reads the gateway of a router. It returns nil if the router has no gateway or the rows are not ours.
 func (n *Gateways) View(ctx context.Context, router string) (*View, error) {
 	have, err := n.read(ctx, router)
 	if _, foreign := errors.AsType[*nbrows.Refused](err); foreign {
@@ -52,7 +52,9 @@ func (have *present) view(router string) *View {
 			g.VLAN = *end.Tag
 		}
 	}
-	members := slices.SortedFunc(maps.Values(have.chassis), func(a, b *nb.HAChassis) int { return cmp.Compare(b.Priority, a.Priority) })
+	members := slices.SortedFunc(maps.Values(have.chassis), func(a, b *nb.HAChassis) int {
+		return cmp.Compare(b.Priority, a.Priority)
+	})
 	for _, m := range members {
 		g.Nodes = append(g.Nodes, m.ExternalIDs[nbrows.KeyNode])
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Batch collects operations and the first error in making one.
+// Batch collects operations, and the first error of building an operation.
 type Batch struct {
 	Db  *ovndb.DB
 	Ops []ovsdb.Operation
@@ -26,16 +26,18 @@ func (b *Batch) fail(err error) {
 	}
 }
 
+// insert adds the operation that inserts a row.
 func insert[T any](b *Batch, row *T) {
 	op, err := b.Db.Insert(row)
 	b.fail(err)
 	b.Add(op)
 }
 
-// Columns of rows that hold other rows are not part of what is compared: those are linked one by one.
+// held lists the columns that are not compared. References to other rows are added and deleted one by one, and "up" and
+// "enabled" are not ours to write.
 var held = []string{"ports", "static_routes", "nat", "up", "enabled"}
 
-// differs returns the columns of a row as they ought to be, nil when they are that.
+// differs returns the wanted columns of a row; nil if the present columns are equal.
 func differs[T any](b *Batch, have, want *T) ovsdb.Row {
 	is, err := b.Db.Columns(have, held...)
 	b.fail(err)
@@ -47,7 +49,7 @@ func differs[T any](b *Batch, have, want *T) ovsdb.Row {
 	return ought
 }
 
-// Put makes a row that nothing has to hold.
+// Put inserts or updates a row of a root table: OVSDB keeps the row without a reference to it.
 func Put[T any](b *Batch, table, key string, have, want *T) {
 	if have == nil {
 		insert(b, want)
@@ -56,15 +58,17 @@ func Put[T any](b *Batch, table, key string, have, want *T) {
 	}
 }
 
-// Holder is the row and the column that hold another row. The database collects a row that nothing holds.
+// Holder is the row and the column that refer to another row. The database deletes a row that has no reference.
 type Holder struct{ Table, Key, Column string }
 
-// InRouter is the place of a row in a column of a router, inSwitch that of a port in a switch.
+// InRouter returns the Holder of a row that a column of a router refers to.
 func InRouter(key, column string) Holder { return Holder{nb.LogicalRouterTable, key, column} }
 
+// InSwitch returns the Holder of a port of a switch.
 func InSwitch(key string) Holder { return Holder{nb.LogicalSwitchTable, key, "ports"} }
 
-// PutIn makes a row that another holds, or moves it there; nil: none.
+// PutIn inserts or updates a row that another row refers to, and moves the reference if its holder changes. If want is
+// nil, it removes the reference: then the database deletes the row.
 func PutIn[T any](b *Batch, table, key string, have, want *T, from, to Holder) {
 	if have != nil && (want == nil || from.Key != to.Key) {
 		b.Add(ovndb.Unlink(from.Table, from.Column, key))
@@ -78,7 +82,8 @@ func PutIn[T any](b *Batch, table, key string, have, want *T, from, to Holder) {
 	}
 }
 
-// Unchanged asserts that a switch is as it was read: another controller's change since is not overwritten.
+// Unchanged returns the assertion that a switch still has the configuration and the owner that were read: a later
+// change by another controller is not overwritten.
 func Unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
 	marks := map[string]string{}
 	for _, key := range []string{ovndb.ConfigKey, KeyOwner} {
@@ -91,7 +96,8 @@ func Unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
 	return op
 }
 
-// SetRoute makes a route in the router, or in its gateway.
+// SetRoute inserts, updates or deletes a network's route: a discard route in the router, another route in the router's
+// gateway.
 func (b *Batch) SetRoute(key string, have, want *nb.LogicalRouterStaticRoute) {
 	in := func(r *nb.LogicalRouterStaticRoute) Holder {
 		h := Holder{Table: nb.LogicalRouterTable, Column: "static_routes"}
@@ -107,6 +113,7 @@ func (b *Batch) SetRoute(key string, have, want *nb.LogicalRouterStaticRoute) {
 	PutIn(b, nb.LogicalRouterStaticRouteTable, key, have, want, in(have), in(want))
 }
 
+// SetNAT inserts, updates or deletes a network's NAT row in the gateway.
 func (b *Batch) SetNAT(key string, have, want *nb.NAT) {
 	in := func(r *nb.NAT) Holder {
 		h := Holder{Table: nb.LogicalRouterTable, Column: "nat"}
@@ -118,6 +125,8 @@ func (b *Batch) SetNAT(key string, have, want *nb.NAT) {
 	PutIn(b, nb.NATTable, key, have, want, in(have), in(want))
 }
 
+// SetSwitch changes a present switch, its ports to router and physical network, and its claims into the wanted ones.
+// have is nil if the switch does not exist.
 func (b *Batch) SetSwitch(have, want *Switch) {
 	if have == nil {
 		have = &Switch{}
@@ -131,7 +140,7 @@ func (b *Batch) SetSwitch(have, want *Switch) {
 		}
 	}
 	b.setPort(have, want)
-	b.deleteClaims(have, want) // before another row gets one of their keys
+	b.deleteClaims(have, want) // first, because another row may need the key of a deleted claim
 	b.setEnd(have, want)
 	b.setClaims(have, want)
 	in := Holder{nb.LogicalSwitchTable, want.Row.UUID, "ports"}
@@ -149,18 +158,21 @@ func (b *Batch) SetSwitch(have, want *Switch) {
 	}
 }
 
+// SamePort tells whether two router ports have the same name, MAC, subnets and external_ids.
 func SamePort(a, b *nb.LogicalRouterPort) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Name == b.Name && a.MAC == b.MAC && maps.Equal(a.ExternalIDs, b.ExternalIDs) && sameWords(a.Networks, b.Networks)
+	return a.Name == b.Name && a.MAC == b.MAC && maps.Equal(a.ExternalIDs, b.ExternalIDs) &&
+		sameWords(a.Networks, b.Networks)
 }
 
+// sameWords tells whether two lists are equal apart from their order.
 func sameWords(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// setPort makes the router's end.
+// setPort inserts, updates or deletes the router's port to the switch.
 func (b *Batch) setPort(have, want *Switch) {
 	in := func(port *nb.LogicalRouterPort) Holder {
 		h := Holder{Table: nb.LogicalRouterTable, Column: "ports"}
@@ -170,16 +182,18 @@ func (b *Batch) setPort(have, want *Switch) {
 		return h
 	}
 	if have.RouterPort != nil || want.RouterPort != nil {
-		PutIn(b, nb.LogicalRouterPortTable, ovndb.RouterPortKey(want.Row.Name), have.RouterPort, want.RouterPort, in(have.RouterPort), in(want.RouterPort))
+		PutIn(b, nb.LogicalRouterPortTable, ovndb.RouterPortKey(want.Row.Name), have.RouterPort, want.RouterPort,
+			in(have.RouterPort), in(want.RouterPort))
 	}
 }
 
-// setEnd makes the switch's end.
+// setEnd inserts, updates or deletes the switch's port to the router.
 func (b *Batch) setEnd(have, want *Switch) {
 	const table = nb.LogicalSwitchPortTable
 	moved := have.ToRouter != nil && (want.ToRouter == nil || have.ToRouter.UUID != want.ToRouter.UUID)
 	if moved {
-		// Not left to the database to collect: until then its key would not be free for a claim.
+		// Delete the row itself too. The database would delete it only at the end of the transaction, and until then a
+		// claim could not get its key.
 		b.Add(ovndb.Unlink(nb.LogicalSwitchTable, "ports", have.ToRouter.UUID), ovndb.Delete(table, have.ToRouter.UUID))
 	}
 	switch {
@@ -193,6 +207,7 @@ func (b *Batch) setEnd(have, want *Switch) {
 	}
 }
 
+// findClaim returns the claim with that key; nil if there is none.
 func findClaim(list []*nb.Copp, key string) *nb.Copp {
 	i := slices.IndexFunc(list, func(c *nb.Copp) bool { return c.UUID == key })
 	if i < 0 {
@@ -201,6 +216,7 @@ func findClaim(list []*nb.Copp, key string) *nb.Copp {
 	return list[i]
 }
 
+// deleteClaims deletes the claims of the switch's port to the router that are not wanted.
 func (b *Batch) deleteClaims(have, want *Switch) {
 	for _, c := range have.Claims {
 		if findClaim(want.Claims, c.UUID) == nil {
@@ -209,6 +225,7 @@ func (b *Batch) deleteClaims(have, want *Switch) {
 	}
 }
 
+// setClaims inserts or updates the wanted claims of the switch's port to the router.
 func (b *Batch) setClaims(have, want *Switch) {
 	for _, c := range want.Claims {
 		switch old := findClaim(have.Claims, c.UUID); {
@@ -221,7 +238,7 @@ func (b *Batch) setClaims(have, want *Switch) {
 	}
 }
 
-// drop takes a switch away with all that hangs on it.
+// DeleteSwitch deletes a switch with its ports and claims.
 func (b *Batch) DeleteSwitch(p *Switch) {
 	if p.RouterPort != nil {
 		b.Add(ovndb.Unlink(nb.LogicalRouterTable, "ports", p.RouterPort.UUID))
@@ -232,4 +249,5 @@ func (b *Batch) DeleteSwitch(p *Switch) {
 	b.Add(ovndb.Delete(nb.LogicalSwitchTable, p.Row.UUID))
 }
 
+// SortedKeys returns the keys of a map in order.
 func SortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -16,25 +16,27 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Addresses on a wire that no pod may have: of a localnet network's gateway (the provider's router), and of a router's
-// gateway and its next hop. Several networks and routers may name the same address, so the claim on it is shared: one
-// row of Copp, whose external_ids list the claimants. Every change is conditional on the external_ids that were read,
-// and belongs to the transaction of the claimant's own rows. The last claimant deletes the row.
+// Some addresses of a physical network are not for pods: the gateway of a localnet network (a router of the physical
+// network), and the external address and the next hop of a router's gateway. Several networks and routers may name the
+// same address, so they share the claim on it: one row of Copp, whose external_ids list the claimants. Every change of
+// the row asserts the external_ids that were read, in the transaction that writes the claimant's own rows. The last
+// claimant deletes the row.
 
-// wireClaims are what one claimant claims, or may have claimed: the rows by their keys.
+// BookClaims are the claims of one claimant in an address book, by row key.
 type BookClaims struct {
 	claimant string // "network <id>" or "router <name>"
 	wire     netmodel.PhysicalVLAN
 	Rows     map[string]*nb.Copp
-	names    map[string]string // what the claims are on, for messages
-	mac      string            // the key of the claim on a MAC, which nobody shares; "": none
+	names    map[string]string // by row key: the address or MAC, for messages
+	mac      string            // the key of the claim on a MAC, which has only one claimant; "": none
 }
 
+// newWireClaims returns the claims of a claimant, without any claim yet.
 func newWireClaims(who string, wire netmodel.PhysicalVLAN) *BookClaims {
 	return &BookClaims{claimant: who, wire: wire, Rows: map[string]*nb.Copp{}, names: map[string]string{}}
 }
 
-// wantedOfNetwork are the claims of a localnet network: on its gateways.
+// ClaimsOfNetwork returns the claims that a localnet network should have, on its gateways. Other networks have none.
 func ClaimsOfNetwork(network *netmodel.Network) *BookClaims {
 	w, wire := network.PhysicalVLAN()
 	claims := newWireClaims("network "+network.ID(), w)
@@ -46,8 +48,8 @@ func ClaimsOfNetwork(network *netmodel.Network) *BookClaims {
 	return claims
 }
 
-// wantedOfRouter are the claims of a router's gateway: on its own addresses, on its next hops, and on its MAC where the
-// MAC does not belong to the address alone.
+// ClaimsOfRouter returns the claims that a router's gateway should have: on its external addresses, on its next hops,
+// and on its MAC if another address could have the same MAC.
 func ClaimsOfRouter(r *netmodel.Router) *BookClaims {
 	claims := newWireClaims("router "+r.Name, r.PhysicalVLAN())
 	for i, e := range r.External {
@@ -74,20 +76,22 @@ func (c *BookClaims) add(key, what string) {
 		ExternalIDs: map[string]string{ovndb.BookKey: book, ovndb.ClaimantPrefix + c.claimant: claimedHere}}
 }
 
-// claimedHere is the value beside a claimant's key.
+// claimedHere is the value of a claimant's key in external_ids.
 const claimedHere = "gateway"
 
 func (c *BookClaims) keys() []string { return slices.Sorted(maps.Keys(c.Rows)) }
 
-// Mark notes in a claimant's own row which keys it claims. By this list a claim is found that is not wanted any more.
+// Mark writes the keys of the claims into the external_ids of the claimant's own row. This list finds a claim that is
+// no longer wanted.
 func (c *BookClaims) Mark(externalIDs map[string]string) {
 	if len(c.Rows) > 0 {
 		externalIDs[KeyClaims] = strings.Join(c.keys(), " ")
 	}
 }
 
-// readWire reads the claims that a claimant has, or wants: noted are the external_ids of the claimant's own row, which
-// lists them. Where that row is not there, they are searched for. An address that a port has is Refused.
+// ReadClaims reads the present rows of the claims that a claimant has or should have. noted are the external_ids of
+// the claimant's own row, which lists the claims. If noted is nil, ReadClaims searches for the claims. An address that
+// a port leases or claims is an error of type *Refused, and so is a MAC with another claimant.
 func (n *Store) ReadClaims(
 	ctx context.Context, noted map[string]string, want *BookClaims,
 ) (map[string]*nb.Copp, error) {
@@ -138,7 +142,7 @@ func (n *Store) ReadClaims(
 	return have, nil
 }
 
-// claimed reads all that a claimant claims, whatever is noted of it. The server scans its claims.
+// ClaimsOf reads all claims of a claimant, also those that its own row does not list. The server scans its claims.
 func (n *Store) ClaimsOf(ctx context.Context, who string) (map[string]*nb.Copp, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(nb.CoppTable, "external_ids", ovndb.ClaimantPrefix+who, claimedHere,
@@ -155,8 +159,8 @@ func (n *Store) ClaimsOf(ctx context.Context, who string) (map[string]*nb.Copp, 
 	return have, err
 }
 
-// setWire gives the claimant the claims that are wanted, and takes it off the others. The transaction has to insert or
-// assert the claimant's own row.
+// SetBookClaims adds the claimant to the wanted claims, and removes it from the other present claims. The transaction
+// must also insert or assert the claimant's own row.
 func (b *Batch) SetBookClaims(have map[string]*nb.Copp, want *BookClaims) {
 	for _, key := range SortedKeys(have) {
 		if want.Rows[key] == nil {
@@ -176,13 +180,14 @@ func (b *Batch) SetBookClaims(have map[string]*nb.Copp, want *BookClaims) {
 	}
 }
 
-// unclaim takes a claimant off a claim; the last one's claim goes.
+// unclaim removes a claimant from a claim. A claim without claimants is deleted.
 func (b *Batch) unclaim(row *nb.Copp, who string) {
 	left := maps.Clone(row.ExternalIDs)
 	delete(left, who)
 	b.setClaimants(row, left)
 }
 
+// setClaimants writes the external_ids of a claim, or deletes the claim if they name no claimant.
 func (b *Batch) setClaimants(row *nb.Copp, ids map[string]string) {
 	if maps.Equal(ids, row.ExternalIDs) {
 		return
@@ -195,7 +200,7 @@ func (b *Batch) setClaimants(row *nb.Copp, ids map[string]string) {
 	}
 }
 
-// dropWire takes a claimant off all its claims.
+// ReleaseClaims removes a claimant from all its claims.
 func (n *Store) ReleaseClaims(ctx context.Context, b *Batch, who string) error {
 	rows, err := n.ClaimsOf(ctx, who)
 	for _, key := range SortedKeys(rows) {

@@ -1,3 +1,3 @@
-// Package nbrows owns how the rows of OVN networks, routers and gateways look, and the comparison of wanted and present
-// rows. It decides nothing about networks.
+// Package nbrows owns the form of the rows of OVN networks, routers and gateways, and the comparison of wanted and
+// present rows. It makes no decision about networks.
 package nbrows

@@ -9,15 +9,16 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// OVN has an address allocator of its own (IPAM), for ports with "dynamic" addresses on a switch that has
-// other_config:subnet. northd keeps a bit for each address of that subnet and fills it at each recompute, so only a
-// switch on which the allocator could hand out an address gets one, and only a subnet of bounded width.
+// OVN has its own address allocator (IPAM), for ports with "dynamic" addresses on a switch that has
+// other_config:subnet. northd stores one bit for each address of this subnet and fills these bits at each recompute. So
+// a switch has this key only if the allocator has addresses to allocate, and only if the subnet is not too wide.
 const (
 	ipamSubnet  = "subnet"
 	ipamExclude = "exclude_ips"
 )
 
-// WidestOf is the width that the controller has written into a network's own switch.
+// WidestOf returns the --widest-ipam-subnet that the controller has written into a network's own switch, or the
+// default.
 func WidestOf(own *nb.LogicalSwitch) int {
 	if bits, err := strconv.Atoi(own.ExternalIDs[KeyWidestIPAM]); err == nil {
 		return bits
@@ -25,18 +26,18 @@ func WidestOf(own *nb.LogicalSwitch) int {
 	return conf.DefaultWidestIPAM
 }
 
-// setIPAM has OVN's allocator serve what excludeSubnets leaves of the i-th subnet; without such addresses the
-// allocator has nothing to do.
+// setIPAM makes OVN's allocator serve the addresses of the i-th subnet that excludeSubnets reserves. If there are none,
+// the switch does not get the keys.
 func setIPAM(row *nb.LogicalSwitch, network *netmodel.Network, i int) {
 	subnet := network.Subnets[i]
 	hosts := uint64(1)<<(32-subnet.Bits()) - 2
-	if leased := network.Pool(i).Size() + 1; leased == hosts { // and the gateway
+	if leased := network.Pool(i).Size() + 1; leased == hosts { // + 1 for the gateway
 		return
 	}
 	row.OtherConfig[ipamSubnet], row.OtherConfig[ipamExclude] = subnet.String(), ours(network, i)
 }
 
-// NarrowIPAM takes a subnet that is wider than that from OVN's allocator.
+// NarrowIPAM removes the allocator's keys from a switch whose subnet is wider than the prefix length widest.
 func NarrowIPAM(p *Switch, widest int) {
 	if subnet, err := netip.ParsePrefix(p.Row.OtherConfig[ipamSubnet]); err == nil && subnet.Bits() < widest {
 		delete(p.Row.OtherConfig, ipamSubnet)

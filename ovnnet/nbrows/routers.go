@@ -10,7 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// allSwitches lists the switches but those of another cluster.
+// Switches returns all logical switches except those of another cluster.
 func (n *Store) Switches(ctx context.Context) ([]*nb.LogicalSwitch, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
@@ -19,26 +19,34 @@ func (n *Store) Switches(ctx context.Context) ([]*nb.LogicalSwitch, error) {
 		return nil, err
 	}
 	switches, err := ovndb.Rows[nb.LogicalSwitch](n.Db, results[0])
-	return slices.DeleteFunc(switches, func(sw *nb.LogicalSwitch) bool { return ovndb.OtherCluster(sw.ExternalIDs) != "" }), err
+	return slices.DeleteFunc(switches, func(sw *nb.LogicalSwitch) bool {
+		return ovndb.OtherCluster(sw.ExternalIDs) != ""
+	}), err
 }
 
-// allRouters lists the routers but those of another cluster.
+// Routers returns all logical routers except those of another cluster.
 func (n *Store) Routers(ctx context.Context) ([]*nb.LogicalRouter, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
-		{Op: ovsdb.OperationSelect, Table: nb.LogicalRouterTable, Columns: []string{"_uuid", "external_ids", "ports", "static_routes"}},
+		{
+			Op: ovsdb.OperationSelect, Table: nb.LogicalRouterTable,
+			Columns: []string{"_uuid", "external_ids", "ports", "static_routes"},
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	routers, err := ovndb.Rows[nb.LogicalRouter](n.Db, results[0])
-	return slices.DeleteFunc(routers, func(r *nb.LogicalRouter) bool { return ovndb.OtherCluster(r.ExternalIDs) != "" }), err
+	return slices.DeleteFunc(routers, func(r *nb.LogicalRouter) bool {
+		return ovndb.OtherCluster(r.ExternalIDs) != ""
+	}), err
 }
 
-// HoldsPorts asserts that a row's ports are these, holdsRoutes that a router's routes are.
+// HoldsPorts returns the assertion that a switch or router has exactly these ports.
 func HoldsPorts(table, key string, ports []string) ovsdb.Operation {
 	return holds(table, key, "ports", ports)
 }
 
+// HoldsRoutes returns the assertion that a router has exactly these routes.
 func HoldsRoutes(key string, routes []string) ovsdb.Operation {
 	return holds(nb.LogicalRouterTable, key, "static_routes", routes)
 }
@@ -49,10 +57,12 @@ func holds(table, key, column string, members []string) ovsdb.Operation {
 	return op
 }
 
-// EnsureRouter makes a logical router, or gives it its name again. It has a transaction of its own: of two networks that
-// need it at once, one makes it and both go on.
+// EnsureRouter creates a logical router, or gives the existing router its name again. It uses a transaction of its
+// own: if two networks need the router at the same time, both succeed.
 func (n *Store) EnsureRouter(ctx context.Context, name string) error {
-	row, err := n.Db.Insert(&nb.LogicalRouter{UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{KeyRouter: name}})
+	row, err := n.Db.Insert(&nb.LogicalRouter{
+		UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{KeyRouter: name},
+	})
 	if err != nil {
 		return err
 	}
@@ -63,13 +73,13 @@ func (n *Store) EnsureRouter(ctx context.Context, name string) error {
 			ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
 		})
 	}
-	if Raced(err) { // it is gone again: whoever needs it looks again
+	if Raced(err) { // the router was deleted meanwhile, or is not ours: the caller reads it again
 		return nil
 	}
 	return err
 }
 
-// dropRouter deletes a logical router of ours that has nothing left: neither a port nor a route of a layer3 network.
+// DeleteUnusedRouter deletes a logical router of ours that has neither ports nor routes. An empty name is ignored.
 func (n *Store) DeleteUnusedRouter(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
@@ -81,7 +91,7 @@ func (n *Store) DeleteUnusedRouter(ctx context.Context, name string) error {
 		HoldsRoutes(key, nil),
 		ovndb.Delete(nb.LogicalRouterTable, key),
 	})
-	if Raced(err) { // it has some, or is gone
+	if Raced(err) { // the router has ports or routes, is not ours, or does not exist
 		return nil
 	}
 	return err

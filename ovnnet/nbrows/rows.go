@@ -11,56 +11,63 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// Kubernetes knows nodes, OVN knows chassis. Each node's agent says in NB which chassis its node is, in a row of the table
-// that has claims too.
+// Kubernetes knows nodes, and OVN knows chassis. Each node's agent writes into NB which chassis its node is. This row
+// is in the table of claims (Copp).
 
+// Keys and values of external_ids of this row.
 const (
 	KeyKind    = "ovn-multinet/kind"
 	KindNode   = "node"
 	KeyChassis = "ovn-multinet/chassis"
 )
 
-// Keys of external_ids. A row with neither of the first two is not ours.
+// Keys of external_ids. A row of a network or router that has neither of the first two keys is not ours.
 const (
 	KeyNetwork = "ovn-multinet/network"
 	KeyRouter  = "ovn-multinet/router"
 	keyGateway = "gateway_ip"
-	// Of a network's port on a router: the key of the switch's end. Of that, of a localnet network's switch and of a
-	// router's gateway: the keys of its claims.
-	KeyPort   = "ovn-multinet/port"
+	// KeyPort is in a router's port to a switch, and has the row key of the switch's port to the router. In a claim it has
+	// the row key of the claim's port.
+	KeyPort = "ovn-multinet/port"
+	// KeyClaims has the row keys of claims. It is in a switch's port to a router, in a localnet network's switch and in a
+	// router's gateway.
 	KeyClaims = "ovn-multinet/claims"
-	// Of a claim: the name of its port.
+	// KeyPortName is in a claim, and has the name of the claim's port.
 	KeyPortName = "ovn-multinet/port-name"
-	// Of a pod's port.
+	// These keys are in a pod's port.
 	KeySandbox   = "ovn-multinet/sandbox"
 	KeyNamespace = "ovn-multinet/namespace"
 	KeyPod       = "ovn-multinet/pod"
 	KeyInterface = "ovn-multinet/interface"
-	// Of a pod's port, a node's switch and a node's own row: its name.
+	// KeyNode has the name of a node. It is in a pod's port, a node switch, a claim on a node subnet, and the row that
+	// says which chassis the node is.
 	KeyNode = "ovn-multinet/node"
-	// Of the switch of a network that is shared by name: the namespace that made the network. It stays as long as the switch.
+	// KeyOwner is in the switch of a network that several NADs share by name, and has the namespace that made the network.
+	// It stays as long as the switch.
 	KeyOwner = "ovn-multinet/owner"
-	// Of a layer3 network's own switch: the controller's --widest-ipam-subnet, where the network has excludeSubnets and
-	// the value is not the default. Agents make the nodes' switches by it.
+	// KeyWidestIPAM is in a layer3 network's own switch, and has the controller's --widest-ipam-subnet, if the network has
+	// excludeSubnets and the value is not the default. Agents create node switches by this value.
 	KeyWidestIPAM = "ovn-multinet/widest-ipam-subnet"
 )
 
-// part is one logical switch; nil: no such row. Both ends of its port on a router are there or neither is.
+// Switch is one logical switch with its ports and claims. nil means that a row does not exist. A wanted switch has both
+// ToRouter and RouterPort, or neither.
 type Switch struct {
 	Row          *nb.LogicalSwitch
-	ToRouter     *nb.LogicalSwitchPort // the switch's end: it holds the lease of the first gateway address
-	Claims       []*nb.Copp            // on the further gateway addresses
-	RouterPort   *nb.LogicalRouterPort
-	Localnet     *nb.LogicalSwitchPort // of localnet: the way out
-	SubnetClaims []*nb.Copp            // of a node: claims on its blocks
+	ToRouter     *nb.LogicalSwitchPort // the switch's port to the router: the lease of the first gateway address
+	Claims       []*nb.Copp            // on the further gateway addresses, and on the gateway's MAC
+	RouterPort   *nb.LogicalRouterPort // the router's port to the switch
+	Localnet     *nb.LogicalSwitchPort // on a localnet network: the port to the physical network
+	SubnetClaims []*nb.Copp            // of a node switch: the claims on its node subnets
 }
 
-// wantedPart is a switch: of a network, or of a node's view of it.
+// NewSwitch returns the wanted rows of a network's own switch, or of a node switch if network is a node's view.
 func NewSwitch(network *netmodel.Network, nads []string) *Switch {
 	p := &Switch{Row: switchRow(network, nads)}
 	id, router := network.ID(), network.RouterName()
 	if network.Topology == netmodel.Localnet {
-		p.Localnet = ProviderRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN, map[string]string{KeyNetwork: id})
+		p.Localnet = ProviderRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN,
+			map[string]string{KeyNetwork: id})
 	}
 	if network.Node != "" {
 		for _, block := range network.Subnets {
@@ -80,7 +87,7 @@ func NewSwitch(network *netmodel.Network, nads []string) *Switch {
 	p.RouterPort = &nb.LogicalRouterPort{
 		UUID: ovndb.RouterPortKey(name), Name: router + ":" + name, MAC: mac.String(), ExternalIDs: maps.Clone(marks),
 	}
-	// The colon is in no name of a namespace, pod or interface: a pod's port cannot be called so.
+	// A name of a namespace, pod or interface cannot contain a colon: no pod's port can have this name.
 	p.ToRouter = &nb.LogicalSwitchPort{
 		UUID: ovndb.AddressKey(network.AddressBook(), gateway),
 		Name: name + ":" + router, Type: "router", Addresses: []string{"router"},
@@ -99,6 +106,7 @@ func NewSwitch(network *netmodel.Network, nads []string) *Switch {
 	return p
 }
 
+// claim adds a claim of the switch's port to the router.
 func (p *Switch) claim(key, what string) {
 	id := p.ToRouter.ExternalIDs[KeyNetwork]
 	p.Claims = append(p.Claims, &nb.Copp{UUID: key, Name: "ovn-multinet " + id + " " + what,
@@ -106,21 +114,21 @@ func (p *Switch) claim(key, what string) {
 	p.ToRouter.ExternalIDs[KeyClaims] = strings.TrimSpace(p.ToRouter.ExternalIDs[KeyClaims] + " " + key)
 }
 
-// ProviderRow is the port by which a switch is a provider's network: ovn-controller connects it on each node to the bridge
-// that ovn-bridge-mappings names.
+// ProviderRow returns the localnet port of a switch. On each node ovn-controller connects this port to the bridge that
+// ovn-bridge-mappings names for the physical network.
 func ProviderRow(key, name, physical string, vlan int, marks map[string]string) *nb.LogicalSwitchPort {
 	row := &nb.LogicalSwitchPort{
 		UUID: key, Name: name, Type: "localnet", Addresses: []string{"unknown"},
 		Options: map[string]string{"network_name": physical}, ExternalIDs: marks,
 	}
-	if vlan != 0 { // northd copies the one into the other, but never takes it away again
+	if vlan != 0 { // both columns: northd copies tag_request into tag, but never deletes the tag again
 		row.TagRequest, row.Tag = &vlan, &vlan
 	}
 	return row
 }
 
-// switchRow is the row of a network, or of a node's view of it. OVN's own allocator, which machines outside Kubernetes may
-// use on our switches, must never hand out what we lease.
+// switchRow returns the Logical_Switch row of a network, or of a node's view of a network. Machines outside Kubernetes
+// may use OVN's own allocator on our switches: it must never allocate an address that we lease.
 func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
 	row := &nb.LogicalSwitch{
 		UUID: ovndb.SwitchKey(network.SwitchName()), Name: network.SwitchName(), OtherConfig: map[string]string{},
@@ -149,7 +157,8 @@ func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
 	return row
 }
 
-// ours lists what is not for others: the gateway and all that we lease, as ranges (OVN ignores a CIDR here).
+// ours returns the addresses that OVN's allocator must not use: the gateway and all leasable addresses. It writes
+// ranges, because OVN ignores a CIDR in exclude_ips.
 func ours(network *netmodel.Network, i int) string {
 	words := []string{network.Gateways[i].String()}
 	for _, span := range network.Pool(i).Spans() {
@@ -162,7 +171,7 @@ func ours(network *netmodel.Network, i int) string {
 	return strings.Join(words, " ")
 }
 
-// accepts lists the NADs whose ports a switch takes.
+// AcceptedNADs returns the NADs whose ports a switch takes, sorted.
 func AcceptedNADs(sw *nb.LogicalSwitch) []string {
 	var nads []string
 	for key := range sw.ExternalIDs {
@@ -174,11 +183,11 @@ func AcceptedNADs(sw *nb.LogicalSwitch) []string {
 	return nads
 }
 
-// inForce is the configuration that a switch was made by; nil when its row does not have it.
+// AcceptedConfig returns the accepted configuration that a switch stores; nil if the row has none that can be parsed.
 func AcceptedConfig(sw *nb.LogicalSwitch) *netmodel.Network {
 	text := sw.ExternalIDs[ovndb.ConfigKey]
 	namespace, name, own := strings.Cut(sw.ExternalIDs[KeyNetwork], "/")
-	if !own { // shared by name: of which of its NADs does not matter
+	if !own { // several NADs share the network by name: the name of one NAD is not needed
 		namespace, name = "", ""
 	}
 	network, err := netmodel.ParseAccepted(namespace, name, []byte(text))
@@ -188,17 +197,19 @@ func AcceptedConfig(sw *nb.LogicalSwitch) *netmodel.Network {
 	return network
 }
 
-// The routes of a network, by what they are for. A network has one of each kind and family at most.
+// The kinds of a network's routes. A network has at most one route of each kind and address family.
 const (
-	// discard, in the router of a layer3 network: what is for a block that no node has must not go the default way.
+	// Discard is the route in the router of a layer3 network that discards packets for a node subnet that no node has.
+	// Without it these packets would follow the default route.
 	Discard = "discard"
-	// back, in the gateway of a router: the way to the network.
+	// Back is the route in a router's gateway that leads to the network.
 	Back = "back"
 )
 
-// Families tell the subnets of a network apart in row keys: a subnet that changes keeps its rows.
+// Families are the address families. They are in row keys instead of the subnets: a subnet that changes keeps its rows.
 var Families = []string{"4", "6"}
 
+// Family returns the address family of an address.
 func Family(a netip.Addr) string {
 	if a.Is4() {
 		return "4"
@@ -206,6 +217,8 @@ func Family(a netip.Addr) string {
 	return "6"
 }
 
+// RouteKey returns the row key of a network's route.
 func RouteKey(id, kind, family string) string { return ovndb.PartKey("route "+kind+family, id) }
 
+// NatKey returns the row key of a network's SNAT.
 func NatKey(id, family string) string { return ovndb.PartKey("snat"+family, id) }

@@ -15,17 +15,19 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// lookAgain is how often the controller compares every network with the database, for what others changed there.
+// ReconcileEvery is the time between two reconcile passes over all networks. They find what other programs have changed
+// in NB.
 const ReconcileEvery = 5 * time.Minute
 
-// Refused says that a network cannot become what its NAD says. What is there stays as it is.
+// Refused says why a requested change is not made. The present rows stay as they are.
 type Refused struct{ Reason string }
 
 func (e *Refused) Error() string { return e.Reason }
 
+// Refusedf returns a *Refused with a formatted reason.
 func Refusedf(format string, args ...any) error { return &Refused{fmt.Sprintf(format, args...)} }
 
-// Store reads and writes rows of NB.
+// Store reads rows of NB, and writes them if it may.
 type Store struct {
 	Db *ovndb.DB
 	// mayWrite is called before every write: a controller that has lost its Lease must not write.
@@ -56,26 +58,28 @@ func (n *Store) Write(ctx context.Context, ops []ovsdb.Operation) error {
 	return err
 }
 
-// Raced tells whether the database refused a write because something changed since it was read.
+// Raced tells whether the database refused a write because rows have changed since they were read.
 func Raced(err error) bool {
 	refused, ok := errors.AsType[*ovndb.Refused](err)
 	return ok && (refused.Reason == ovndb.ReasonDuplicate || refused.Reason == ovndb.ReasonTimedOut)
 }
 
-// maxRaces bounds how often one change is begun anew because rows were not as they had been read a moment before.
+// maxAttempts is how often one change is tried. An attempt fails if rows change between reading and writing.
 const maxAttempts = 50
 
-// races counts them.
+// Attempts counts the attempts of one change.
 type Attempts int
 
+// Next counts an attempt. After maxAttempts it returns an error; what names the row or network that keeps changing.
 func (r *Attempts) Next(what string) error {
 	if *r++; *r > maxAttempts {
-		return fmt.Errorf("%s is not as it was read each time anew: gave up after %d attempts", what, maxAttempts)
+		return fmt.Errorf("%s changed between reading and writing in each of %d attempts", what, maxAttempts)
 	}
 	return nil
 }
 
-// inTheWay makes the database's no to a name that another row has an answer for people.
+// AsRefused turns the database's refusal of a name that another row has into a *Refused with a readable reason. It
+// returns other errors as they are.
 func AsRefused(err error) error {
 	if r, ok := errors.AsType[*ovndb.Refused](err); ok && r.Reason == ovndb.ReasonConstraint {
 		return Refusedf("a row that is not ours is in the way: %s", r.Details)
@@ -83,10 +87,10 @@ func AsRefused(err error) error {
 	return err
 }
 
-// Columns of a switch that are read: not its ports, which may be many.
+// SwitchColumns are the columns of a switch that are read. The ports are not among them, because they may be many.
 var SwitchColumns = []string{"_uuid", "name", "other_config", "external_ids"}
 
-// One decodes a select's only row; nil when there is none.
+// One decodes the only row of a select. If there is no row, it does not change *into.
 func One[T any](db *ovndb.DB, result ovsdb.OperationResult, into **T) error {
 	list, err := ovndb.Rows[T](db, result)
 	if err == nil && len(list) > 0 {
@@ -95,6 +99,7 @@ func One[T any](db *ovndb.DB, result ovsdb.OperationResult, into **T) error {
 	return err
 }
 
+// Into decodes the only row of a select into rows[key]. If there is no row, it does not change rows.
 func Into[T any](db *ovndb.DB, result ovsdb.OperationResult, key string, rows map[string]*T) error {
 	var row *T
 	err := One(db, result, &row)
@@ -104,11 +109,13 @@ func Into[T any](db *ovndb.DB, result ovsdb.OperationResult, key string, rows ma
 	return err
 }
 
-// NodeSwitch is netmodel.Network.Switch of a view whose blocks are not known.
+// NodeSwitch returns the name of a node switch. It needs no node subnets, unlike netmodel.Network.SwitchName.
 func NodeSwitch(id, node string) string { return id + "@" + node }
 
+// NodeSwitchKey returns the row key of a node switch.
 func NodeSwitchKey(id, node string) string { return ovndb.SwitchKey(NodeSwitch(id, node)) }
 
+// SelectHolders returns two operations for each key of an address or MAC: they read the port and the claim at this key.
 func SelectHolders(keys []string) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, key := range keys {
@@ -117,14 +124,14 @@ func SelectHolders(keys []string) []ovsdb.Operation {
 	return ops
 }
 
-// Others leaves out the ports that the network has of itself.
+// Others returns the keys without those of the switch's ports to the router and to the physical network.
 func (p *Switch) Others(keys []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		return p.ToRouter != nil && key == p.ToRouter.UUID || p.Localnet != nil && key == p.Localnet.UUID
 	})
 }
 
-// blockKeys are the keys of the claims on the blocks that a node's switch says it has.
+// SubnetClaimKeys returns the row keys of the claims on the node subnets that a node switch lists.
 func SubnetClaimKeys(id string, sw *nb.LogicalSwitch) []string {
 	var keys []string
 	for _, word := range strings.Split(sw.ExternalIDs[ovndb.BlocksKey], ",") {

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 )
 
-// Chassis is a list of nodes, each on the chassis of its name.
+// Chassis returns a list of nodes. The chassis of each node has the node's name.
 func Chassis(nodes ...string) []gateway.Chassis {
 	list := make([]gateway.Chassis, len(nodes))
 	for i, node := range nodes {
@@ -21,8 +21,8 @@ func Chassis(nodes ...string) []gateway.Chassis {
 	return list
 }
 
-// Order lists the chassis of r1's gateway, the highest priority first, and fails when two are alike or OVN does not know
-// one.
+// Order returns the chassis of r1's gateway and their priorities, the highest priority first. It fails if two
+// priorities are equal or a priority is not in OVN's range.
 func (w *World) Order(t *testing.T) (names []string, priorities []int) {
 	t.Helper()
 	rows := w.Rows(t)
@@ -43,7 +43,7 @@ func (w *World) Order(t *testing.T) (names []string, priorities []int) {
 	return names, priorities
 }
 
-// SetPriorities writes priorities as someone does by hand.
+// SetPriorities writes priorities as an operator does by hand.
 func (w *World) SetPriorities(t *testing.T, of map[string]int) {
 	t.Helper()
 	for name, p := range of {

@@ -21,17 +21,17 @@ type Client struct {
 	Widest   int
 }
 
-// NewClient is a client of a controller with these routers, and of agents.
+// NewClient returns a client that is a controller with these routers, and an agent.
 func NewClient(db *ovndb.DB, routers map[string]*netmodel.Router) *Client {
 	return NewClientIPAM(db, routers, conf.DefaultWidestIPAM)
 }
 
-// NewClientIPAM is NewClient of a controller with another --widest-ipam-subnet.
+// NewClientIPAM is NewClient with another --widest-ipam-subnet.
 func NewClientIPAM(db *ovndb.DB, routers map[string]*netmodel.Router, widest int) *Client {
 	s := nbrows.NewStore(db)
 	gateways := gateway.New(s, routers)
 	return &Client{ovnnet.New(s, gateways, widest), gateways, nodesubnet.New(db), gateway.NewNode(db), db, routers, widest}
 }
 
-// WithIPAM is the client of a controller with another --widest-ipam-subnet.
+// WithIPAM returns a client like c with another --widest-ipam-subnet.
 func (c *Client) WithIPAM(widest int) *Client { return NewClientIPAM(c.DB, c.Routers, widest) }

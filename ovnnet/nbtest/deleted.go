@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
-// Lose deletes one row, whatever refers to it.
+// Lose deletes one row and all references to it.
 func (w *World) Lose(t *testing.T, table, key string) {
 	t.Helper()
 	var ops []ovndbtest.Op

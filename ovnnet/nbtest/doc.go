@@ -1,3 +1,3 @@
-// Package nbtest owns the rig of the tests that need OVN's Northbound database: a server, clients of controllers and
-// agents, and what tests expect in the rows.
+// Package nbtest owns the equipment of the tests that need OVN's Northbound database: a server, clients as controllers
+// and agents use them, and the rows that tests expect.
 package nbtest

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Parts of the configuration of r1's gateway, and one that has everything.
+// Pieces of the configuration of r1's gateway. GwFull has all of them.
 const (
 	gwJoin     = `"joinSubnet":"100.88.0.0/24,fd88::/64"`
 	gwExternal = `"externalSubnet":"192.0.2.0/24,2001:db8::/64","externalAddress":"192.0.2.10,2001:db8::10"`
@@ -20,24 +20,28 @@ const (
 	gwVLAN     = `"vlanID":42`
 	GwNodes    = `"gatewayNodes":"gw=yes"`
 	GwFull     = gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + "," + gwVLAN + "," + GwNodes
-	Gw4        = `"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1",` + GwPhysical + "," + GwNodes
+	Gw4        = `"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1",` +
+		GwPhysical + "," + GwNodes
 )
 
-// oneNode is a gateway's only node, twoNodes are two.
+// OneNode and TwoNodes are the nodes of gateways.
 var (
 	OneNode  = []gateway.Chassis{{Node: "n1", Name: "c1"}}
 	TwoNodes = []gateway.Chassis{{Node: "n1", Name: "c1"}, {Node: "n2", Name: "d1"}}
 )
 
+// GwSwitch returns the row key of a switch of r1's gateway.
 func GwSwitch(part string) string { return ovndb.PartKey("gateway switch "+part, "shop/r1") }
 
+// GwMember returns the row key of a chassis in the group of r1's gateway.
 func GwMember(chassis string) string {
 	return ovndb.PartKey("ha-chassis "+chassis, "shop/r1")
 }
 
+// GwGroup and GwRouter are the row keys of the HA_Chassis_Group of r1's gateway, and of the gateway.
 var GwGroup, GwRouter = ovndb.PartKey("ha-chassis-group", "shop/r1"), ovndb.GatewayKey("shop/r1")
 
-// EnsureGateway brings r1's gateway in step and returns whether anything was written.
+// EnsureGateway ensures r1's gateway and returns whether anything was written.
 func EnsureGateway(t *testing.T, n *Client, keys string, nodes []gateway.Chassis) bool {
 	t.Helper()
 	changed, err := n.Gateways.Ensure(WithLimit(t), GatewayConf(t, "shop/r1", keys), nodes)
@@ -47,6 +51,7 @@ func EnsureGateway(t *testing.T, n *Client, keys string, nodes []gateway.Chassis
 	return changed
 }
 
+// KeysInOrder returns the keys as Rows returns a set.
 func KeysInOrder(keys ...string) string {
 	list := make([]any, len(keys))
 	for i, key := range keys {
@@ -55,7 +60,7 @@ func KeysInOrder(keys ...string) string {
 	return line(list)
 }
 
-// Routes lists what a router has: "<destination> via <next hop>", sorted.
+// Routes returns a router's routes as "<destination> via <next hop>", sorted.
 func (w *World) Routes(t *testing.T, router string) string {
 	t.Helper()
 	var list []any
@@ -67,7 +72,7 @@ func (w *World) Routes(t *testing.T, router string) string {
 	return line(list)
 }
 
-// nats lists what a router hides: "<subnet> as <address>", sorted.
+// nats returns a router's SNAT rows as "<subnet> as <address>", sorted.
 func (w *World) nats(t *testing.T, router string) string {
 	t.Helper()
 	var list []any
@@ -82,26 +87,37 @@ func (w *World) nats(t *testing.T, router string) string {
 	return line(list)
 }
 
-// GatewayChanges are configurations that differ from gwFull in one key each.
+// GatewayChanges returns configurations that differ from GwFull, by the name of the difference.
 func GatewayChanges() map[string]string {
 	return map[string]string{
-		"external addresses": gwJoin + `,"externalSubnet":"192.0.2.0/24,2001:db8::/64","externalAddress":"192.0.2.77,2001:db8::77",` + gwHops + "," + GwPhysical + "," + gwVLAN + "," + GwNodes,
-		"external subnets": gwJoin + `,"externalSubnet":"198.51.100.0/25,2001:db8:9::/64","externalAddress":"198.51.100.10,2001:db8:9::10","nextHop":"198.51.100.1,2001:db8:9::1",` +
+		"external addresses": gwJoin +
+			`,"externalSubnet":"192.0.2.0/24,2001:db8::/64","externalAddress":"192.0.2.77,2001:db8::77",` +
+			gwHops + "," + GwPhysical + "," + gwVLAN + "," + GwNodes,
+		"external subnets": gwJoin +
+			`,"externalSubnet":"198.51.100.0/25,2001:db8:9::/64"` +
+			`,"externalAddress":"198.51.100.10,2001:db8:9::10","nextHop":"198.51.100.1,2001:db8:9::1",` +
 			GwPhysical + "," + gwVLAN + "," + GwNodes,
-		"IPv4 alone":             Gw4 + "," + gwVLAN,
-		"IPv6 alone":             `"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10",` + GwPhysical + "," + GwNodes,
-		"another VLAN":           gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + `,"vlanID":43,` + GwNodes,
-		"no VLAN":                gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + "," + GwNodes,
-		"another next hop":       gwJoin + "," + gwExternal + `,"nextHop":"192.0.2.2,2001:db8::2",` + GwPhysical + "," + gwVLAN + "," + GwNodes,
-		"a next hop less":        gwJoin + "," + gwExternal + `,"nextHop":"2001:db8::1",` + GwPhysical + "," + gwVLAN + "," + GwNodes,
-		"join subnets":           `"joinSubnet":"100.99.0.0/28,fd99::/64",` + gwExternal + "," + gwHops + "," + GwPhysical + "," + gwVLAN + "," + GwNodes,
-		"the provider's network": gwJoin + "," + gwExternal + "," + gwHops + `,"physicalNetworkName":"other",` + gwVLAN + "," + GwNodes,
-		"the selector":           gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + "," + gwVLAN + `,"gatewayNodes":"!gw"`,
-		"snat":                   GwFull + `,"snat":false`,
+		"IPv4 alone": Gw4 + "," + gwVLAN,
+		"IPv6 alone": `"externalSubnet":"2001:db8::/64","externalAddress":"2001:db8::10",` +
+			GwPhysical + "," + GwNodes,
+		"another VLAN": gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + `,"vlanID":43,` + GwNodes,
+		"no VLAN":      gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + "," + GwNodes,
+		"another next hop": gwJoin + "," + gwExternal + `,"nextHop":"192.0.2.2,2001:db8::2",` +
+			GwPhysical + "," + gwVLAN + "," + GwNodes,
+		"a next hop less": gwJoin + "," + gwExternal + `,"nextHop":"2001:db8::1",` +
+			GwPhysical + "," + gwVLAN + "," + GwNodes,
+		"join subnets": `"joinSubnet":"100.99.0.0/28,fd99::/64",` + gwExternal + "," + gwHops + "," +
+			GwPhysical + "," + gwVLAN + "," + GwNodes,
+		"the provider's network": gwJoin + "," + gwExternal + "," + gwHops + `,"physicalNetworkName":"other",` +
+			gwVLAN + "," + GwNodes,
+		"the selector": gwJoin + "," + gwExternal + "," + gwHops + "," + GwPhysical + "," + gwVLAN +
+			`,"gatewayNodes":"!gw"`,
+		"snat": GwFull + `,"snat":false`,
 	}
 }
 
-// WantForeign has EnsureGateway refuse for a reason that has those words, and change nothing but for the router's own row.
+// WantForeign fails unless ensuring r1's gateway is refused with a reason that has these words, and changes no row
+// except the router's own row.
 func (w *World) WantForeign(t *testing.T, words ...string) {
 	t.Helper()
 	before := w.Versions(t)

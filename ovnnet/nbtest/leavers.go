@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// WantNodes compares whose parts of networks there are, and which nodes are announced.
+// WantNodes compares the names of all switches, and the nodes that are announced.
 func (w *World) WantNodes(t *testing.T, switches, announced string) {
 	t.Helper()
 	var nodes []any

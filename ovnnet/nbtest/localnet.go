@@ -7,13 +7,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-// Localnet is a spec.config's keys of a network of that physical network, with a VLAN or more keys behind it.
+// Localnet returns the keys of a localnet network on a physical network. more has further keys, and begins with a
+// comma.
 func Localnet(physical, more string) string {
 	return `"topology":"localnet","physicalNetworkName":"` + physical + `"` + more
 }
 
-// wireClaims are the rows that keep addresses of a wire off pods: the claimants are "network <id>" or "router <name>",
-// in their order.
+// BookClaims returns the rows of claims on addresses in an address book. The claimants are "network <id>" or
+// "router <name>", in order and separated by commas.
 func BookClaims(book, claimants string, addresses ...string) map[string]Fields {
 	ids := "ovn-multinet/address-book=" + book
 	for _, who := range strings.Split(claimants, ",") {
@@ -21,7 +22,9 @@ func BookClaims(book, claimants string, addresses ...string) map[string]Fields {
 	}
 	rows := map[string]Fields{}
 	for _, a := range addresses {
-		rows[ovndb.AddressKey(book, netip.MustParseAddr(a))] = Fields{"name": "ovn-multinet " + book + " address " + a, "external_ids": ids}
+		rows[ovndb.AddressKey(book, netip.MustParseAddr(a))] = Fields{
+			"name": "ovn-multinet " + book + " address " + a, "external_ids": ids,
+		}
 	}
 	return rows
 }

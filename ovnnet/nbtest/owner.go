@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
 
-// OpenOf connects to NB as a process of a cluster does.
+// OpenOf connects to NB as a process of that cluster.
 func OpenOf(t *testing.T, endpoint, cluster string) *ovndb.DB {
 	t.Helper()
 	model, err := nb.FullDatabaseModel()
@@ -32,7 +32,7 @@ func OpenOf(t *testing.T, endpoint, cluster string) *ovndb.DB {
 	return db
 }
 
-// TakenBy is a connection of a cluster that NB belongs to from now on.
+// TakenBy connects as a process of a cluster, and takes NB for this cluster. adopt is the cluster that NB belonged to.
 func (w *World) TakenBy(t *testing.T, cluster, adopt string, routers map[string]*netmodel.Router) *Client {
 	t.Helper()
 	db := OpenOf(t, w.Proxy.Endpoint(), cluster)
@@ -42,10 +42,11 @@ func (w *World) TakenBy(t *testing.T, cluster, adopt string, routers map[string]
 	return NewClient(db, routers)
 }
 
+// OwnerRow returns the cluster identity that NB's row names; "" if there is none.
 func (w *World) OwnerRow(t *testing.T) string {
 	t.Helper()
 	for _, word := range strings.Fields(w.Rows(t)["Copp"][ovndb.ClusterKey]["external_ids"]) {
-		if strings.HasPrefix(word, "ovn-multinet/cluster=") { // beside which the row has its age
+		if strings.HasPrefix(word, "ovn-multinet/cluster=") { // the row's external_ids also have its age
 			return word
 		}
 	}

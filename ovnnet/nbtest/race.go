@@ -4,4 +4,5 @@ import (
 	"fmt"
 )
 
+// Sprint is fmt.Sprintf.
 func Sprint(format string, args ...any) string { return fmt.Sprintf(format, args...) }

@@ -7,6 +7,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
+// MustRemove deletes a network, and fails if Delete returns an error.
 func (w *World) MustRemove(t *testing.T, id string, force bool) {
 	t.Helper()
 	if err := w.Networks.Delete(WithLimit(t), id, force); err != nil {
@@ -14,7 +15,7 @@ func (w *World) MustRemove(t *testing.T, id string, force bool) {
 	}
 }
 
-// WantInUse has Remove leave shop/blue alone, for that reason.
+// WantInUse fails unless Delete keeps shop/blue and returns an InUse with that text.
 func (w *World) WantInUse(t *testing.T, text string) {
 	t.Helper()
 	err := w.Networks.Delete(WithLimit(t), "shop/blue", false)
@@ -23,9 +24,10 @@ func (w *World) WantInUse(t *testing.T, text string) {
 	}
 }
 
-// Fenced is the row of shop/blue's switch when it takes no new ports.
+// Fenced is the external_ids of shop/blue's switch when all its NADs are withdrawn.
 const Fenced = "gateway_ip=10.1.0.1 ovn-multinet/config=" + Config4 + " ovn-multinet/network=shop/blue"
 
+// WantFenced compares the external_ids of shop/blue's switch.
 func (w *World) WantFenced(t *testing.T, want string) {
 	t.Helper()
 	if got := w.Rows(t)["Logical_Switch"][BlueKey]["external_ids"]; got != want {
@@ -33,6 +35,7 @@ func (w *World) WantFenced(t *testing.T, want string) {
 	}
 }
 
+// Pods inserts the ports of n pods on shop/blue.
 func (w *World) Pods(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {

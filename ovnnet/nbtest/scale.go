@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// File is the database's, which every commit makes longer.
+// File returns the content of the database's file. Every commit makes the file longer.
 func (w *World) File(t *testing.T) []byte {
 	t.Helper()
 	data, err := os.ReadFile(strings.TrimSuffix(w.Socket, ".sock") + ".db")

@@ -13,12 +13,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
+// Keys of layer3 networks.
 const (
 	Layer3    = `"topology":"layer3","subnets":"10.128.0.0/16/24"`
 	Layer3All = `"topology":"layer3","subnets":"10.128.0.0/16/24,fd01::/48/64"`
 )
 
-// Share gives a node its part of a network.
+// Share ensures the node subnets of a node and returns the node's view of the network.
 func Share(t *testing.T, n *Client, network *netmodel.Network, node string) *netmodel.Network {
 	t.Helper()
 	view, err := n.Subnets.Ensure(WithLimit(t), network, node)
@@ -28,9 +29,10 @@ func Share(t *testing.T, n *Client, network *netmodel.Network, node string) *net
 	return view
 }
 
+// NodeKey returns the row key of a node switch of shop/blue.
 func NodeKey(node string) string { return ovndb.SwitchKey("shop/blue@" + node) }
 
-// part is what a node has of shop/blue on a router: by table and row key.
+// Switch returns the rows of a node switch of shop/blue on a router, by table and row key.
 func Switch(view *netmodel.Network, router string) map[string]map[string]Fields {
 	name, blocks := "shop/blue@"+view.Node, view.NodeSubnetsText()
 	portKey, end := ovndb.RouterPortKey(name), ovndb.AddressKey("shop/blue", view.Gateways[0])
@@ -47,7 +49,8 @@ func Switch(view *netmodel.Network, router string) map[string]map[string]Fields 
 		if i > 0 {
 			key := ovndb.AddressKey("shop/blue", g)
 			claims[key] = Fields{"name": "ovn-multinet shop/blue address " + g.String(),
-				"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port-name=" + name + ":" + router + " ovn-multinet/port=" + end}
+				"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port-name=" + name + ":" + router +
+					" ovn-multinet/port=" + end}
 			endMarks = "ovn-multinet/claims=" + key + " " + marks
 		}
 	}
@@ -56,22 +59,27 @@ func Switch(view *netmodel.Network, router string) map[string]map[string]Fields 
 	return map[string]map[string]Fields{
 		"Logical_Switch": {ovndb.SwitchKey(name): {"name": name, "ports": end,
 			"external_ids": Sprint("gateway_ip=%s ovn-multinet/blocks=%s ovn-multinet/config=%s ovn-multinet/nad:shop/blue=%s "+
-				"ovn-multinet/network=shop/blue ovn-multinet/node=%s", strings.Join(gateways, " "), blocks, view.Canonical(), view.Revision(), view.Node)}},
-		"Logical_Router_Port": {portKey: {"name": router + ":" + name, "mac": Sprint("0a:58:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3]),
-			"networks": line(networks), "external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + end + " ovn-multinet/router=" + router}},
+				"ovn-multinet/network=shop/blue ovn-multinet/node=%s",
+				strings.Join(gateways, " "), blocks, view.Canonical(), view.Revision(), view.Node)}},
+		"Logical_Router_Port": {portKey: {"name": router + ":" + name,
+			"mac":      Sprint("0a:58:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3]),
+			"networks": line(networks),
+			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + end +
+				" ovn-multinet/router=" + router}},
 		"Logical_Switch_Port": {end: {"name": name + ":" + router, "type": "router", "addresses": "router",
 			"options": "router-port=" + router + ":" + name, "external_ids": endMarks}},
 		"Copp": claims,
 	}
 }
 
-// Ext is one of a row's external_ids.
+// Ext returns the value of one key of a row's external_ids.
 func Ext(f Fields, key string) string {
 	_, rest, _ := strings.Cut(" "+f["external_ids"], " "+key+"=")
 	value, _, _ := strings.Cut(rest, " ")
 	return value
 }
 
+// WantNoBlock fails unless Ensure returns the error that no node subnet is free, with that text, and changes no row.
 func (w *World) WantNoBlock(t *testing.T, n *netmodel.Network, node, text string) {
 	t.Helper()
 	before := w.Versions(t)
@@ -84,7 +92,7 @@ func (w *World) WantNoBlock(t *testing.T, n *netmodel.Network, node, text string
 	}
 }
 
-// WantShareRefused has Share refuse for a reason, without a change.
+// WantShareRefused fails unless Ensure refuses with that reason and changes no row.
 func (w *World) WantShareRefused(t *testing.T, n *netmodel.Network, node, reason string) {
 	t.Helper()
 	before := w.Versions(t)

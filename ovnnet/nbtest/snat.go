@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// WantGatewayHas compares what the gateway of r1 knows of networks.
+// WantGatewayHas compares the routes and the SNAT rows of r1's gateway.
 func (w *World) WantGatewayHas(t *testing.T, routes, nats string) {
 	t.Helper()
 	if got := w.Routes(t, GwRouter); got != routes {

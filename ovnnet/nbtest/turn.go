@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
-// GatewayOf makes the gateway of another router than r1, on the chassis of those names.
+// GatewayOf ensures the gateway of a router other than r1, on the chassis with these names.
 func (w *World) GatewayOf(t *testing.T, router string, nodes ...string) {
 	t.Helper()
 	if _, err := w.Other(t).Gateways.Ensure(WithLimit(t), GatewayConf(t, router, GwFull), Chassis(nodes...)); err != nil {
@@ -14,16 +14,17 @@ func (w *World) GatewayOf(t *testing.T, router string, nodes ...string) {
 	}
 }
 
-// Strangers puts a group that is not ours, with one chassis that has these marks.
+// Strangers inserts a group that is not ours, with one chassis that has these external_ids.
 func (w *World) Strangers(t *testing.T, group, chassis string, ids map[string]string) {
 	t.Helper()
 	w.Transact(t,
 		ovndbtest.Op{"op": "insert", "table": "HA_Chassis", "uuid-name": "theirs",
 			"row": ovndbtest.Op{"chassis_name": chassis, "priority": 7, "external_ids": ovndbtest.Map(ids)}},
-		ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group", "row": ovndbtest.Op{"name": group, "ha_chassis": []any{"named-uuid", "theirs"}}})
+		ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group",
+			"row": ovndbtest.Op{"name": group, "ha_chassis": []any{"named-uuid", "theirs"}}})
 }
 
-// PrioritiesOf reads the priorities in r1's gateway.
+// PrioritiesOf returns the priorities in r1's gateway, by chassis.
 func (w *World) PrioritiesOf(t *testing.T) map[string]int {
 	t.Helper()
 	names, priorities := w.Order(t)
@@ -34,7 +35,7 @@ func (w *World) PrioritiesOf(t *testing.T) map[string]int {
 	return of
 }
 
-// WantNotAsked fails when anything was asked of the database, were it to read.
+// WantNotAsked fails if the client has sent any transaction, even one that only reads.
 func (w *World) WantNotAsked(t *testing.T) {
 	t.Helper()
 	if got := w.Proxy.Counts(); got.Committed+got.Refused+got.ReadOnly != 0 {

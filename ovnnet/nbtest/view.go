@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 )
 
-// Views reads them all, by network.
+// Views reads the views of all networks, by the networks' IDs.
 func (w *World) Views(t *testing.T) map[string]view.Network {
 	t.Helper()
 	list, err := view.Read(WithLimit(t), w.Networks.DB)

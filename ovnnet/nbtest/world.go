@@ -22,7 +22,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Limit bounds everything that tests wait for. A test of a mutation waits in vain, so not for long.
+// Limit bounds all waiting of tests. It is short when a mutation is tested: such a test often waits for nothing.
 var Limit = limit()
 
 func limit() time.Duration {
@@ -32,7 +32,7 @@ func limit() time.Duration {
 	return 3 * time.Minute
 }
 
-// BlueKey is the row key of shop/blue's switch: it is the same everywhere and for ever.
+// BlueKey is the row key of shop/blue's switch. It is the same in each database and never changes.
 var BlueKey = ovndb.SwitchKey("shop/blue")
 
 // World is a Northbound database, and a client whose transactions are counted.
@@ -42,6 +42,7 @@ type World struct {
 	Networks *Client // through the proxy
 }
 
+// NewWorld starts a Northbound database and a proxy, and connects a client through the proxy.
 func NewWorld(t *testing.T) *World {
 	t.Helper()
 	s := ovndbtest.StartNB(t)
@@ -49,33 +50,34 @@ func NewWorld(t *testing.T) *World {
 	return &World{Server: s, Proxy: p, Networks: Connect(t, p.Endpoint())}
 }
 
-// Other is another controller's client, past the proxy.
+// Other returns another controller's client, which does not use the proxy.
 func (w *World) Other(t *testing.T) *Client {
 	t.Helper()
 	return Connect(t, w.Endpoint())
 }
 
+// Connect returns a client of the database at that endpoint, without configured routers.
 func Connect(t *testing.T, endpoint string) *Client {
 	t.Helper()
 	return ConnectFor(t, endpoint, nil)
 }
 
-// Routed is a controller's client, through the proxy, whose configuration has router r1 with those keys.
+// Routed returns a controller's client through the proxy. The controller's configuration has router r1 with these keys.
 func (w *World) Routed(t *testing.T, keys string) *Client {
 	t.Helper()
 	return ConnectFor(t, w.Proxy.Endpoint(), map[string]*netmodel.Router{"shop/r1": GatewayConf(t, "shop/r1", keys)})
 }
 
-// Anybody is what a router's configuration says that lets every network join.
+// Anybody are the keys of a router's configuration that let every network join.
 const Anybody = `"namespaces":{"*":{"subnets":"0.0.0.0/0,::/0","maySetSNAT":true,"mayDisablePortSecurity":true}}`
 
-// GatewayConf reads one router of a controller's configuration, which lets every network join.
+// GatewayConf parses one router of a controller's configuration. Every network may join the router.
 func GatewayConf(t *testing.T, name, keys string) *netmodel.Router {
 	t.Helper()
 	return RouterConf(t, name, Anybody+","+keys)
 }
 
-// RouterConf reads one router of a controller's configuration.
+// RouterConf parses one router of a controller's configuration.
 func RouterConf(t *testing.T, name, keys string) *netmodel.Router {
 	t.Helper()
 	routers, err := netmodel.ParseRouters([]byte(Sprint(`{"routers":{%q:{%s}}}`, name, keys)))
@@ -85,13 +87,16 @@ func RouterConf(t *testing.T, name, keys string) *netmodel.Router {
 	return routers[name]
 }
 
+// ConnectFor returns a client of the database at that endpoint, with these configured routers.
 func ConnectFor(t *testing.T, endpoint string, routers map[string]*netmodel.Router) *Client {
 	t.Helper()
 	model, err := nb.FullDatabaseModel()
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: []string{endpoint}, Model: model, LeaderOnly: true, Log: slog.New(slog.DiscardHandler)})
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: []string{endpoint}, Model: model, LeaderOnly: true, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +107,14 @@ func ConnectFor(t *testing.T, endpoint string, routers map[string]*netmodel.Rout
 	return NewClient(db, routers)
 }
 
+// WithLimit returns a context that ends after Limit, or with the test.
 func WithLimit(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Subnets of most tests; on a router, names of networks that have them do not overlap.
+// Keys that most tests use.
 const (
 	Net4    = `"subnets":"10.1.0.0/24"`
 	Net6    = `"subnets":"fd01::/64"`
@@ -116,7 +122,7 @@ const (
 	OnR1    = `,"router":"r1"`
 )
 
-// Spec writes a spec.config of ours.
+// Spec returns a spec.config of our type with these keys.
 func Spec(keys string) string {
 	if keys != "" {
 		keys = "," + keys
@@ -124,6 +130,7 @@ func Spec(keys string) string {
 	return `{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet"` + keys + `}`
 }
 
+// Network parses a network of namespace shop.
 func Network(t *testing.T, name, keys string) *netmodel.Network {
 	t.Helper()
 	n, err := netmodel.ParseNetwork("shop", name, []byte(Spec(keys)))
@@ -133,7 +140,7 @@ func Network(t *testing.T, name, keys string) *netmodel.Network {
 	return n
 }
 
-// Ensure brings a network of its one NAD in step and returns whether anything was written.
+// Ensure ensures a network for its only NAD and returns whether anything was written.
 func Ensure(t *testing.T, n *Client, network *netmodel.Network) bool {
 	t.Helper()
 	changed, err := n.Ensure(WithLimit(t), network, []string{network.NAD()})
@@ -143,7 +150,7 @@ func Ensure(t *testing.T, n *Client, network *netmodel.Network) bool {
 	return changed
 }
 
-// WantRefused has Ensure refuse, for that reason.
+// WantRefused fails unless Ensure refuses the network with that reason.
 func (w *World) WantRefused(t *testing.T, network *netmodel.Network, reason string) {
 	t.Helper()
 	changed, err := w.Networks.Ensure(WithLimit(t), network, []string{network.NAD()})
@@ -152,16 +159,16 @@ func (w *World) WantRefused(t *testing.T, network *netmodel.Network, reason stri
 	}
 }
 
-// tables are those that networks and gateways have rows in.
+// tables are the tables in which networks and gateways have rows.
 var tables = []string{
 	"Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route", "NAT",
 	"HA_Chassis_Group", "HA_Chassis", "Copp",
 }
 
-// Fields are the columns of a row that are not empty, each as one text: a set's members sorted, a map's pairs too.
+// Fields are the columns of a row that are not empty, each as one text. Members of sets and pairs of maps are sorted.
 type Fields map[string]string
 
-// Rows reads the tables: by table and row key.
+// Rows reads all rows of the tables, by table and row key.
 func (w *World) Rows(t *testing.T) map[string]map[string]Fields {
 	t.Helper()
 	out := map[string]map[string]Fields{}
@@ -182,6 +189,7 @@ func (w *World) Rows(t *testing.T) map[string]map[string]Fields {
 	return out
 }
 
+// line returns a value of a column as one text, as described for Fields.
 func line(v any) string {
 	var words []string
 	switch v := v.(type) {
@@ -198,7 +206,7 @@ func line(v any) string {
 	return strings.Join(words, " ")
 }
 
-// Versions lists every row with what the server numbers its changes by.
+// Versions returns the version of every row, by table and row key. The server changes a row's version with each change.
 func (w *World) Versions(t *testing.T) map[string]any {
 	t.Helper()
 	out := map[string]any{}
@@ -231,7 +239,7 @@ func (w *World) WantRows(t *testing.T, want map[string]map[string]Fields) {
 	}
 }
 
-// Names lists the names of a table's rows, sorted.
+// Names returns the names of a table's rows, sorted.
 func (w *World) Names(t *testing.T, table string) string {
 	t.Helper()
 	var out []string
@@ -242,6 +250,7 @@ func (w *World) Names(t *testing.T, table string) string {
 	return strings.Join(out, " ")
 }
 
+// Switches returns the names of all logical switches, sorted.
 func (w *World) Switches(t *testing.T) string {
 	t.Helper()
 	return w.Names(t, "Logical_Switch")
@@ -257,9 +266,10 @@ func (w *World) Clear(t *testing.T) {
 	w.Transact(t, ops...)
 }
 
+// ByKey returns the condition of an operation on the row with that key.
 func ByKey(key string) []any { return []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}} }
 
-// Change sets columns of a row as an operator does by hand.
+// Change updates columns of a row, as an operator does by hand.
 func (w *World) Change(t *testing.T, table, key string, columns ovndbtest.Op) {
 	t.Helper()
 	if w.Transact(t, ovndbtest.Op{"op": "update", "table": table, "where": ByKey(key), "row": columns})[0].Count != 1 {
@@ -267,6 +277,7 @@ func (w *World) Change(t *testing.T, table, key string, columns ovndbtest.Op) {
 	}
 }
 
+// Remove deletes a row of a root table.
 func (w *World) Remove(t *testing.T, table, key string) {
 	t.Helper()
 	if w.Transact(t, ovndbtest.Op{"op": "delete", "table": table, "where": ByKey(key)})[0].Count != 1 {
@@ -274,14 +285,14 @@ func (w *World) Remove(t *testing.T, table, key string) {
 	}
 }
 
-// Put inserts a row of a table that is not collected.
+// Put inserts a row of a root table: the database keeps the row without a reference to it.
 func (w *World) Put(t *testing.T, table, key, name string, ids map[string]string) {
 	t.Helper()
 	w.Transact(t, ovndbtest.Op{"op": "insert", "table": table, "uuid": key,
 		"row": ovndbtest.Op{"name": name, "external_ids": ovndbtest.Map(ids)}})
 }
 
-// PutPort inserts a port and gives it to a switch or router.
+// PutPort inserts a port of a switch or router.
 func (w *World) PutPort(t *testing.T, table, parent, key string, row ovndbtest.Op) {
 	t.Helper()
 	results := w.Transact(t,
@@ -293,33 +304,35 @@ func (w *World) PutPort(t *testing.T, table, parent, key string, row ovndbtest.O
 	}
 }
 
-// Pod puts a pod's port on a network of shop's; the address is its lease.
+// Pod inserts a pod's port on a network of namespace shop. The address is the port's lease.
 func (w *World) Pod(t *testing.T, name, address, pod, ifName string) {
 	t.Helper()
 	id := "shop/" + name
 	w.PodAt(t, id, ovndb.AddressKey(id, netip.MustParseAddr(address)), pod, ifName)
 }
 
+// PodAt inserts a pod's port with that row key on a network.
 func (w *World) PodAt(t *testing.T, id, key, pod, ifName string) {
 	t.Helper()
 	w.PutPort(t, "Logical_Switch", ovndb.SwitchKey(id), key, ovndbtest.Op{
 		"name": "shop/" + pod + "/" + ifName, "external_ids": ovndbtest.Map(map[string]string{
-			"ovn-multinet/network": id, "ovn-multinet/namespace": "shop", "ovn-multinet/pod": pod, "ovn-multinet/sandbox": "s1"})})
+			"ovn-multinet/network": id, "ovn-multinet/namespace": "shop",
+			"ovn-multinet/pod": pod, "ovn-multinet/sandbox": "s1"})})
 }
 
-// Machine puts a port on a switch that is not ours: of a machine outside Kubernetes.
+// Machine inserts a port that is not ours on a network's switch: the port of a machine outside Kubernetes.
 func (w *World) Machine(t *testing.T, id, key, name string) {
 	t.Helper()
 	w.PutPort(t, "Logical_Switch", ovndb.SwitchKey(id), key, ovndbtest.Op{"name": name})
 }
 
-// DropPorts takes all ports of a switch or router away.
+// DropPorts deletes all ports of a switch or router.
 func (w *World) DropPorts(t *testing.T, table, key string) {
 	t.Helper()
 	w.Change(t, table, key, ovndbtest.Op{"ports": []any{"set", []any{}}})
 }
 
-// WantCommitted compares what the proxy saw committed since its last Reset, and begins anew.
+// WantCommitted compares the number of transactions that were committed since the proxy's last Reset, and resets it.
 func (w *World) WantCommitted(t *testing.T, want int) {
 	t.Helper()
 	if got := w.Proxy.Counts(); got.Committed != want || got.Refused != 0 {
@@ -328,7 +341,8 @@ func (w *World) WantCommitted(t *testing.T, want int) {
 	w.Proxy.Reset()
 }
 
-// Meanwhile has do called once, before the first transaction that writes to a row of the table is forwarded; "": of any.
+// Meanwhile calls do once, before the proxy forwards the first transaction that writes to a row of the table; "" means
+// any table.
 func (w *World) Meanwhile(t *testing.T, table string, do func()) {
 	t.Helper()
 	var first sync.Once

@@ -1,3 +1,3 @@
-// Package nodesubnet owns the allocation of node subnets: it gives a node its subnet and its switch of a layer3 network.
-// It may not change what the controller accepted.
+// Package nodesubnet owns the allocation of node subnets: it gives a node its subnets and its node switch of a layer3
+// network. It may not change what the controller has accepted.
 package nodesubnet

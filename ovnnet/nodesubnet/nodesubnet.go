@@ -18,21 +18,27 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// ErrNotAccepted says that a network does not take ports of a NAD now: the NAD changed, or the network goes.
+// ErrNotAccepted says that a network does not take ports of a NAD now: the NAD has changed, or it was withdrawn, or the
+// network does not exist.
 var ErrNotAccepted = errors.New("the network does not take ports of this NetworkAttachmentDefinition as it is now")
 
-// Subnets gives nodes their subnets of layer3 networks.
+// Subnets allocates node subnets.
 type Subnets struct{ *nbrows.Store }
 
-// NewSubnets takes the connection to NB.
+// New returns the Subnets of an agent that uses this connection to NB.
 func New(db *ovndb.DB) *Subnets { return &Subnets{nbrows.NewStore(db)} }
 
-// Share returns a layer3 network as the pods of a node have it. A node that has no blocks of it yet gets some, with its
-// switch and that's port on the network's router, in one transaction: each block is a claim whose key is made of it, so
-// that of two nodes that want one the database refuses the second.
-// A node that has addresses already, since NB has lost its rows, asks for the blocks of those: has.
-func (n *Subnets) Ensure(ctx context.Context, network *netmodel.Network, node string, has ...netip.Addr) (*netmodel.Network, error) {
-	pick := &picker{network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has)}
+// Ensure returns a node's view of a layer3 network: the network as the node's pods have it. A node without node
+// subnets gets them in one transaction, with its node switch and the switch's port on the router. Each node subnet is
+// a claim whose row key is made of the subnet: if two nodes choose the same subnet, the database refuses the second
+// one. has are the addresses that pods of the node have already, because NB has lost its rows: the node asks for their
+// subnets first.
+func (n *Subnets) Ensure(
+	ctx context.Context, network *netmodel.Network, node string, has ...netip.Addr,
+) (*netmodel.Network, error) {
+	pick := &picker{
+		network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has),
+	}
 	for inVain := 0; ; {
 		own, view, err := n.read(ctx, network, node)
 		if view != nil || err != nil {
@@ -61,16 +67,21 @@ func (n *Subnets) Ensure(ctx context.Context, network *netmodel.Network, node st
 		if passed {
 			inVain = 0
 		} else if inVain++; inVain == maxInVain {
-			return nil, nbrows.Refusedf("router %s of network %s is not there; the controller mends it within %v", network.RouterName(), network.ID(), nbrows.ReconcileEvery)
+			return nil, nbrows.Refusedf("router %s of network %s is not there; the controller mends it within %v",
+				network.RouterName(), network.ID(), nbrows.ReconcileEvery)
 		}
 	}
 }
 
-// maxInVain bounds the attempts that the database refuses without a reason to be seen afterwards.
+// maxInVain is the number of attempts in a row that the database may refuse without a visible reason. After them Ensure
+// reports that the router is missing.
 const maxInVain = 5
 
-// shareOf returns the network's own switch, and the node's view if it has one.
-func (n *Subnets) read(ctx context.Context, network *netmodel.Network, node string) (own *nb.LogicalSwitch, view *netmodel.Network, err error) {
+// read returns the network's own switch, and the node's view of the network; view is nil if the node has no node
+// switch.
+func (n *Subnets) read(
+	ctx context.Context, network *netmodel.Network, node string,
+) (own *nb.LogicalSwitch, view *netmodel.Network, err error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()), "_uuid", "external_ids"),
 		ovndb.Select(nb.LogicalSwitchTable, nbrows.NodeSwitchKey(network.ID(), node), "_uuid", "name", "external_ids"),
@@ -89,7 +100,8 @@ func (n *Subnets) read(ctx context.Context, network *netmodel.Network, node stri
 	case own != nil && own.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", own.UUID)
 	case own == nil || !accepted(own):
-		return nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted) // of another cluster, it never will be
+		// If NB belongs to another cluster, the network will never be accepted: Owned returns that error.
+		return nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
 	case sw == nil:
 		return own, nil, nil
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
@@ -97,14 +109,19 @@ func (n *Subnets) read(ctx context.Context, network *netmodel.Network, node stri
 	}
 	blocks := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.BlocksKey])
 	if blocks == nil || !accepted(sw) {
-		// Written in one transaction with the network's own switch: someone else's hand was here.
-		return nil, nil, nbrows.Refusedf("logical switch %s does not say what the network's own says; the controller mends it within %v", sw.Name, nbrows.ReconcileEvery)
+		// The controller writes all switches of a network in one transaction, so another program has changed this one.
+		return nil, nil, nbrows.Refusedf(
+			"logical switch %s does not say what the network's own says; the controller mends it within %v",
+			sw.Name, nbrows.ReconcileEvery)
 	}
 	return own, network.ForNode(node, blocks), nil
 }
 
-// shareOps make a node's part, as long as the network is what was read, with all its NADs, and its router is there.
-func (n *Subnets) insert(network *netmodel.Network, own *nb.LogicalSwitch, want *nbrows.Switch) ([]ovsdb.Operation, error) {
+// insert returns the operations that create a node switch. They assert that the network's own switch still has the
+// configuration and all revisions that were read, and that the router exists.
+func (n *Subnets) insert(
+	network *netmodel.Network, own *nb.LogicalSwitch, want *nbrows.Switch,
+) ([]ovsdb.Operation, error) {
 	marks := map[string]string{ovndb.ConfigKey: own.ExternalIDs[ovndb.ConfigKey]}
 	for _, nad := range nbrows.AcceptedNADs(own) {
 		marks[ovndb.AcceptedPrefix+nad] = own.ExternalIDs[ovndb.AcceptedPrefix+nad]
@@ -121,15 +138,16 @@ func (n *Subnets) insert(network *netmodel.Network, own *nb.LogicalSwitch, want 
 	return b.Ops, b.Err
 }
 
-// picking proposes blocks for a node: it begins at a hash of the node's name, so that nodes that come at once seldom want
-// the same.
+// picker proposes node subnets for a node. It begins at a hash of the node's name: nodes that start at the same time
+// seldom get the same proposal.
 type picker struct {
 	network *netmodel.Network
 	node    string
-	next    []uint64       // by subnet: how many were passed over
-	first   []netip.Prefix // by subnet: proposed before all others; the zero Prefix: none
+	next    []uint64       // by subnet of the network: how many node subnets were skipped
+	first   []netip.Prefix // by subnet of the network: the node subnet to propose first; the zero Prefix: none
 }
 
+// blocks proposes one node subnet of each subnet of the network.
 func (p *picker) blocks() ([]netip.Prefix, error) {
 	blocks := make([]netip.Prefix, len(p.network.Subnets))
 	h := fnv.New64a()
@@ -156,7 +174,7 @@ func (p *picker) blocks() ([]netip.Prefix, error) {
 	return blocks, nil
 }
 
-// pass goes on from the block of the i-th subnet that was proposed last.
+// pass skips the node subnet of the i-th subnet that was proposed last.
 func (p *picker) pass(i int) {
 	if p.first[i].IsValid() {
 		p.first[i] = netip.Prefix{}
@@ -165,7 +183,8 @@ func (p *picker) pass(i int) {
 	p.next[i]++
 }
 
-// passTaken passes over the blocks that someone has. A claim whose switch is gone, by someone's hand, is cleared away.
+// passTaken skips the proposed node subnets that another node has. It deletes a claim whose node switch somebody has
+// deleted. passed tells whether it found a claim on one of the proposed node subnets.
 func (n *Subnets) passTaken(ctx context.Context, pick *picker, want *nbrows.Switch) (passed bool, err error) {
 	for i, block := range want.SubnetClaims {
 		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, block.UUID)})
@@ -191,13 +210,18 @@ func (n *Subnets) passTaken(ctx context.Context, pick *picker, want *nbrows.Swit
 	return passed, n.checkGatewayAddress(ctx, want)
 }
 
-// clearBlock deletes a claim whose node has no switch of the network; left says that it has.
-func (n *Subnets) deleteStaleClaim(ctx context.Context, network *netmodel.Network, claim *nb.Copp) (left bool, err error) {
+// deleteStaleClaim deletes the claim on a node subnet if the claim's node has no node switch. left is true if the node
+// has a node switch: then the claim stays.
+func (n *Subnets) deleteStaleClaim(
+	ctx context.Context, network *netmodel.Network, claim *nb.Copp,
+) (left bool, err error) {
 	name := nbrows.NodeSwitch(network.ID(), claim.ExternalIDs[nbrows.KeyNode])
-	// Its router port, and the claims on its further gateway addresses, are in the block's way too.
+	// The router's port to the deleted node switch, and the claims on its further gateway addresses, would also stop a
+	// new node switch with this node subnet.
 	addresses := ovndb.Delete(nb.CoppTable, "")
-	addresses.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(map[string]string{
-		nbrows.KeyNetwork: network.ID(), nbrows.KeyPortName: name + ":" + network.RouterName()}))}
+	addresses.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
+		ovndb.Map(map[string]string{
+			nbrows.KeyNetwork: network.ID(), nbrows.KeyPortName: name + ":" + network.RouterName()}))}
 	err = n.Write(ctx, []ovsdb.Operation{
 		ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(name)), ovndb.Delete(nb.CoppTable, claim.UUID), addresses,
 		ovndb.Unlink(nb.LogicalRouterTable, "ports", ovndb.RouterPortKey(name)),
@@ -208,7 +232,8 @@ func (n *Subnets) deleteStaleClaim(ctx context.Context, network *netmodel.Networ
 	return false, err
 }
 
-// checkGateway finds a port that holds a block's gateway address: it is of someone else's making.
+// checkGatewayAddress refuses a gateway address of a proposed node subnet that a port has already leased. The lease is
+// not a router's: only a pod or another program can have made this port.
 func (n *Subnets) checkGatewayAddress(ctx context.Context, want *nbrows.Switch) error {
 	keys := []string{want.ToRouter.UUID}
 	keys = append(keys, strings.Fields(want.ToRouter.ExternalIDs[nbrows.KeyClaims])...)

@@ -16,37 +16,36 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// View is a network as it is in the database.
+// Network is a network as NB has it.
 type Network struct {
 	ID       string
-	Accepted []string          // the NADs whose ports it takes
-	Config   *netmodel.Network // in force; nil when its switch does not say
-	Usage    []Usage           // by subnet; of layer3 by node, and by block
-	Ports    []Port            // by name; the router's and the provider's are not among them
-	Gateway  *gateway.View     // that the network's router has; nil: none
-	SNAT     []SNAT            // what the gateway hides of the network
+	Accepted []string          // the NADs whose ports the network takes
+	Config   *netmodel.Network // the accepted configuration; nil: the switch has none that can be parsed
+	Usage    []Usage           // one for each subnet; on a layer3 network one for each node and node subnet
+	Ports    []Port            // sorted by name, without the ports to the router and to the physical network
+	Gateway  *gateway.View     // the gateway of the network's router; nil: none
+	SNAT     []SNAT            // the SNAT rules that the gateway has for the network
 }
 
-// Usage is how full a subnet is, or a node's block of one.
+// Usage is how full a subnet or a node subnet is.
 type Usage struct {
-	Node       string
+	Node       string // of a node subnet
 	Subnet     netip.Prefix
 	Gateway    netip.Addr
-	Used, Free uint64 // of what may be leased
+	Used, Free uint64 // numbers of leasable addresses
 }
 
-// PortView is a port on a network. Namespace is empty for one that is not ours.
+// Port is a port on a network. Namespace is empty if the port is not ours.
 type Port struct {
 	Name                            string
 	Namespace, Pod, Interface, Node string
 	MAC                             net.HardwareAddr
 	Addresses                       []netip.Addr
-	// Up says that ovn-controller has bound it.
+	// Up says that ovn-controller has bound the port.
 	Up bool
 }
 
-// Views reads every network.
-// Views
+// Read reads all networks.
 func Read(ctx context.Context, db *ovndb.DB) ([]Network, error) {
 	n := &reader{nbrows.NewStore(db)}
 	return n.all(ctx)
@@ -68,7 +67,8 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 	var views []Network
 	nodes := map[string][]*nb.LogicalSwitch{}
 	for _, sw := range switches {
-		if id, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]; node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node) {
+		if id, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]; node != "" &&
+			sw.UUID == nbrows.NodeSwitchKey(id, node) {
 			nodes[id] = append(nodes[id], sw)
 		}
 	}
@@ -91,8 +91,11 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 	return views, nil
 }
 
+// view reads one network, by its own switch and its node switches.
 func (n *reader) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.LogicalSwitch) (*Network, error) {
-	v := &Network{ID: sw.ExternalIDs[nbrows.KeyNetwork], Accepted: nbrows.AcceptedNADs(sw), Config: nbrows.AcceptedConfig(sw)}
+	v := &Network{
+		ID: sw.ExternalIDs[nbrows.KeyNetwork], Accepted: nbrows.AcceptedNADs(sw), Config: nbrows.AcceptedConfig(sw),
+	}
 	if err := n.viewPorts(ctx, v, sw.Ports); err != nil {
 		return nil, err
 	}
@@ -117,8 +120,10 @@ func (n *reader) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.Log
 	return v, nil
 }
 
+// viewPorts adds the ports with these keys. A port with a type, such as the port to the router, is left out.
 func (n *reader) viewPorts(ctx context.Context, v *Network, keys []string) error {
-	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.Db, nb.LogicalSwitchPortTable, keys, "name", "type", "addresses", "external_ids", "up")
+	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
+		ctx, n.Db, nb.LogicalSwitchPortTable, keys, "name", "type", "addresses", "external_ids", "up")
 	if err != nil {
 		return err
 	}
@@ -133,7 +138,8 @@ func (n *reader) viewPorts(ctx context.Context, v *Network, keys []string) error
 func portView(port *nb.LogicalSwitchPort) Port {
 	p := Port{Name: port.Name, Up: port.Up != nil && *port.Up}
 	if x := port.ExternalIDs; x[nbrows.KeySandbox] != "" {
-		p.Namespace, p.Pod, p.Interface, p.Node = x[nbrows.KeyNamespace], x[nbrows.KeyPod], x[nbrows.KeyInterface], x[nbrows.KeyNode]
+		p.Namespace, p.Pod, p.Interface, p.Node =
+			x[nbrows.KeyNamespace], x[nbrows.KeyPod], x[nbrows.KeyInterface], x[nbrows.KeyNode]
 	}
 	for _, text := range port.Addresses {
 		for _, word := range strings.Fields(text) {
@@ -147,7 +153,7 @@ func portView(port *nb.LogicalSwitchPort) Port {
 	return p
 }
 
-// count adds how full the network's subnets are, or the blocks of a node's view.
+// count adds the usage of the network's subnets, or of the node subnets if network is a node's view.
 func (v *Network) count(network *netmodel.Network) {
 	for i, subnet := range network.Subnets {
 		pool := network.Pool(i)
@@ -163,10 +169,10 @@ func (v *Network) count(network *netmodel.Network) {
 	}
 }
 
-// SNATView is a subnet that leaves under another address.
+// SNAT is a subnet, and the external address that replaces its source addresses.
 type SNAT struct{ Subnet, As string }
 
-// viewGateway adds the gateway of the network's router, each read once.
+// viewGateway adds the gateway of the network's router. known has the gateways that were read before, by router.
 func (n *reader) viewGateway(ctx context.Context, v *Network, known map[string]*gateway.View) error {
 	if v.Config == nil || v.Config.Router == "" {
 		return nil
@@ -183,7 +189,8 @@ func (n *reader) viewGateway(ctx context.Context, v *Network, known map[string]*
 	if v.Gateway = g; g == nil {
 		return nil
 	}
-	nats, err := ovndb.ReadByKey[nb.NAT](ctx, n.Db, nb.NATTable, []string{nbrows.NatKey(v.ID, "4"), nbrows.NatKey(v.ID, "6")})
+	nats, err := ovndb.ReadByKey[nb.NAT](
+		ctx, n.Db, nb.NATTable, []string{nbrows.NatKey(v.ID, "4"), nbrows.NatKey(v.ID, "6")})
 	for _, nat := range nats {
 		v.SNAT = append(v.SNAT, SNAT{nat.LogicalIP, nat.ExternalIP})
 	}
