@@ -30,7 +30,8 @@ func (n *Networks) mayJoin(ctx context.Context, network *netmodel.Network) ([]ov
 	return c.guards, nil
 }
 
-// listed refuses a network on a router of the operator's configuration that does not list the network's namespace.
+// listed refuses a network on a configured router if the operator does not allow the network there, and a network on a
+// router of the whole cluster that is not configured.
 func (n *Networks) listed(network *netmodel.Network) error {
 	check := network.CheckClusterRouter
 	if r := n.gateways.Router(network.Router); r != nil {

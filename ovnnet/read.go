@@ -19,7 +19,7 @@ import (
 type present struct {
 	networkRows
 	id           string
-	layer3       bool     // the network is or was a layer3 network: the node switches were read
+	layer3       bool     // the network is, or may have been, a layer3 network: the node switches were read
 	strayPorts   []string // only with layer3: the keys of router ports of nodes whose node switch somebody deleted
 	switchKeys   []string // only with layer3: the keys of all switches that name the network, whoever created them
 	routerThere  bool     // the router exists and has its name
