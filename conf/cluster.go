@@ -5,10 +5,10 @@ import (
 	"regexp"
 )
 
-// clusterID is the form of a cluster's identity: a UUID has it.
+// clusterID matches a cluster identity. Every UUID matches.
 var clusterID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}$`)
 
-// CheckClusterID refuses a text that cannot be the identity of a cluster.
+// CheckClusterID refuses a text that cannot be a cluster identity.
 func CheckClusterID(text string) error {
 	if !clusterID.MatchString(text) {
 		const form = "%.80q is no identity of a cluster: give a UUID, or up to 63 letters, digits, '_', '.' and '-'"
@@ -17,7 +17,7 @@ func CheckClusterID(text string) error {
 	return nil
 }
 
-// checkClusterFlag refuses the value of a flag that is given and is no identity.
+// checkClusterFlag refuses the value of a flag that is neither empty nor a cluster identity.
 func checkClusterFlag(flag, value string) error {
 	if value == "" {
 		return nil

@@ -24,7 +24,7 @@ type Route struct {
 	GW  netip.Addr   `json:"gw,omitzero"`
 }
 
-// TooLarge says that a text has more bytes than its limit.
+// TooLarge returns the error for a text that has more bytes than its limit.
 func TooLarge(size, limit int) error { return fmt.Errorf("%d bytes are more than %d", size, limit) }
 
 // ParsePrefix parses a subnet of the operator or of a user: its host bits must be zero. key is named in the error.

@@ -57,7 +57,7 @@ type Error struct {
 	err     error
 }
 
-// Errorf makes an Error with a code and a hint on what to do next; format may wrap a cause with %w.
+// Errorf returns an Error with a code and with details: a hint on what to do next. format may wrap a cause with %w.
 func Errorf(code uint, details, format string, args ...any) *Error {
 	return &Error{Code: code, Details: details, err: fmt.Errorf(format, args...)}
 }
@@ -68,9 +68,9 @@ func (e *Error) Error() string { return e.err.Error() }
 // Unwrap returns the wrapped message, and through it the cause.
 func (e *Error) Unwrap() error { return e.err }
 
-// Describe returns code, one-line message and details of an error for the CNI result: the message is that of the whole
-// chain of wraps, code and details are those of the first Error in it. Message and details have at most MaxMessage
-// bytes each.
+// Describe returns the code, the one-line message and the details of an error for the CNI result. The message is the
+// text of err. The code and the details are those of the first Error in the chain. Message and details have at most
+// MaxMessage bytes each.
 func Describe(err error) (code uint, msg, details string) {
 	msg = Brief(err)
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -42,5 +42,5 @@ func OneLine(text string, limit int) string {
 	return out.String()
 }
 
-// Brief is an error's text for a log.
+// Brief returns an error's text for a log.
 func Brief(err error) string { return OneLine(err.Error(), MaxMessage) }

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the known word with the smallest edit distance to the given one, "" when none is near.
-// Case is ignored, so that vlanid finds vlanID.
+// Nearest returns the known word with the smallest edit distance to the given word, or "" if no known word is near.
+// It ignores case: for vlanid it returns vlanID.
 func Nearest(word string, known []string) string {
 	word = word[:min(len(word), maxWord)] // first: a tenant's word may have a megabyte
 	best, limit := "", len(word)/2+1
@@ -24,10 +24,10 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// maxWord bounds how much of a tenant's word is compared and shown.
+// maxWord is the number of bytes of a tenant's word that are compared and shown.
 const maxWord = 64
 
-// UnknownKey is the error text for an unknown key. It suggests the nearest known key.
+// UnknownKey returns the error text for an unknown key. The text suggests the nearest known key.
 func UnknownKey(key string, known []string) string {
 	if near := Nearest(key, known); near != "" {
 		return fmt.Sprintf("unknown key %.64q, did you mean %q?", key, near)
@@ -35,7 +35,7 @@ func UnknownKey(key string, known []string) string {
 	return fmt.Sprintf("unknown key %.64q", key)
 }
 
-// distance is the Levenshtein distance of two words, cut to maxWord bytes.
+// distance returns the Levenshtein distance of the first maxWord bytes of two words.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), maxWord)], b[:min(len(b), maxWord)]
 	row := make([]int, len(b)+1)
@@ -69,9 +69,9 @@ func Keys(v any) []string {
 	return keys
 }
 
-// DecodeObject decodes one JSON object into a pointer to a struct and is strict where encoding/json is not:
-// the keys must be spelled exactly as the struct's tags, an unknown one is an error that suggests the nearest,
-// none may come twice, and nothing may follow the object. ignore, when not nil, names unknown keys to be passed over.
+// DecodeObject decodes one JSON object into a pointer to a struct. It is stricter than encoding/json: the keys must be
+// spelled exactly like the struct's tags, an unknown key is an error that suggests the nearest known key, no key may
+// occur twice, and nothing may follow the object. If ignore is not nil, it tells which unknown keys are ignored.
 func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	var raw map[string]json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -108,7 +108,7 @@ func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
 	return JSONError(json.Unmarshal(exact, into))
 }
 
-// twice returns a key that occurs twice in a valid JSON object; "" if there is none.
+// twice returns a key that occurs twice in a valid JSON object, or "".
 func twice(object []byte) string {
 	seen := map[string]bool{}
 	dec := json.NewDecoder(bytes.NewReader(object))
@@ -125,7 +125,7 @@ func twice(object []byte) string {
 	return ""
 }
 
-// JSONError says in words of the configuration, not of Go, which key holds the wrong kind of value.
+// JSONError turns an error of encoding/json into one for users: it names the key and uses the words of JSON, not of Go.
 func JSONError(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if e.Field == "" {

@@ -20,7 +20,7 @@ const (
 	DefaultTimeout     = 60 * time.Second
 )
 
-// Plugin is our entry of the node's conflist, the last one, after the plugins of the primary network.
+// Plugin is our entry in the node's conflist. It is the last entry, after the plugins of the primary network.
 type Plugin struct {
 	types.PluginConf
 	AgentSocket      string
@@ -37,7 +37,7 @@ type Plugin struct {
 	Annotations map[string]string
 }
 
-// pluginJSON lists the keys of Plugin beside those of types.PluginConf.
+// pluginJSON has the keys of Plugin that types.PluginConf does not have.
 type pluginJSON struct {
 	CNIVersion       string          `json:"cniVersion"`
 	Name             string          `json:"name"`

@@ -19,7 +19,7 @@ const (
 	KeptConfig = 1 << 10
 )
 
-// Config is the configuration of a NAD, its spec.config. A source parses it once, and everybody else uses the result.
+// Config is the configuration of a NAD, its spec.config. A source parses it once, and all callers use the result.
 // A Config is immutable. A nil Config is an empty text.
 type Config struct {
 	text   string            // "" if it is longer than the source keeps
@@ -73,14 +73,14 @@ func parseConfig(namespace, name, text string, keep int, bounded bool) *Config {
 	return c
 }
 
-// maxKind is how much of a "type" is kept: more than a program's name has.
+// maxKind is the number of bytes of a "type" that a Config keeps. The name of a program is shorter.
 const maxKind = 128
 
 func tooLarge(size int) error {
 	return fmt.Errorf("spec.config: %w", conf.TooLarge(size, MaxNetworkConfig))
 }
 
-// Text is the configuration as written; "" if it is longer than the source keeps.
+// Text returns the configuration as written, or "" if the text is longer than the source keeps.
 func (c *Config) Text() string {
 	if c == nil {
 		return ""
@@ -88,7 +88,7 @@ func (c *Config) Text() string {
 	return c.text
 }
 
-// Size is the size of the text in bytes, also if the source does not keep the text.
+// Size returns the size of the text in bytes, also if the source does not keep the text.
 func (c *Config) Size() int {
 	if c == nil {
 		return 0
@@ -99,7 +99,7 @@ func (c *Config) Size() int {
 // Omitted tells whether the source does not keep the text.
 func (c *Config) Omitted() bool { return c.Size() > len(c.Text()) }
 
-// Digest is a hash of the text.
+// Digest returns a hash of the text.
 func (c *Config) Digest() [sha256.Size]byte {
 	if c == nil {
 		return sha256.Sum256(nil)

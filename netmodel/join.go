@@ -174,7 +174,7 @@ func (n *Network) outside(list []netip.Prefix) (subnet netip.Prefix, found bool)
 	return n.Subnets[i], true
 }
 
-// someOf writes the beginning of a list, for an error of one line.
+// someOf returns the beginning of a list as text, for an error of one line.
 func someOf(list []netip.Prefix) string {
 	const most = 4
 	if len(list) > most {

@@ -30,14 +30,14 @@ type NAD struct {
 	State string
 }
 
-// maxState is more than the longest state that the controller writes: a MaxReason in which JSON escapes every byte.
+// maxState is longer than any state that the controller writes: a reason of MaxReason bytes that JSON escapes all.
 const maxState = 8 << 10
 
-// maxResource is more than the longest valid name of a resource.
+// maxResource is longer than any valid name of a resource.
 const maxResource = 512
 
-// TrimState returns what a source keeps of the annotation with the network's state. Of a text that the controller
-// cannot have written only a hash is kept, which is not a state.
+// TrimState returns what a source keeps of the annotation with the network's state. If the controller cannot have
+// written the text, the source keeps only a hash, which is not a state.
 func TrimState(text string) string {
 	if len(text) <= maxState {
 		return text
@@ -82,8 +82,8 @@ func (n *NAD) Kind() (string, error) {
 	return c.kind, c.kindErr
 }
 
-// NetworkID is the identity of the OVN network that the NAD describes; "" for a network of other plugins. The error
-// says why nobody can tell.
+// NetworkID returns the ID of the OVN network that the NAD describes, or "" for a network of other plugins. The error
+// says why the configuration has no ID.
 func (n *NAD) NetworkID() (string, error) {
 	c := n.config()
 	if c.idErr != nil {
@@ -92,7 +92,7 @@ func (n *NAD) NetworkID() (string, error) {
 	return c.id, nil
 }
 
-// Network is the OVN network that the NAD describes. All callers get the same Network.
+// Network returns the OVN network that the NAD describes. All callers get the same Network.
 func (n *NAD) Network() (*Network, error) {
 	c, err := n.config(), error(nil)
 	if err = c.networkErr; err == nil && c.network == nil {
@@ -104,10 +104,10 @@ func (n *NAD) Network() (*Network, error) {
 	return c.network, nil
 }
 
-// ID is "<namespace>/<name>".
+// ID returns "<namespace>/<name>".
 func (n *NAD) ID() string { return n.Namespace + "/" + n.Name }
 
-// ErrNotFound is what a source of NADs answers for a NAD that does not exist.
+// ErrNotFound is the error of a source for a NAD that does not exist.
 var ErrNotFound = errors.New("not found")
 
 // ResourceNameAnnotation is an annotation of a NAD: the resource whose devices its attachments take (Device Information
@@ -124,7 +124,7 @@ const (
 	ForceDeleteAnnotation  = conf.AnnotationPrefix + "force-delete"
 )
 
-// NetworkState is what the controller says of a network.
+// NetworkState is the state that the controller writes onto the NAD of a network.
 type NetworkState struct {
 	// Ready says that the network is as its NAD describes it.
 	Ready bool `json:"ready"`

@@ -193,8 +193,8 @@ func parseKind(namespace, name, kind string, config []byte) (n *Network, err err
 	return n, nil
 }
 
-// refuseUnserved refuses the keys that are known and not served yet. To ignore such a key would make another network
-// than the user asked for.
+// refuseUnserved refuses the keys that are known and not served yet. If we ignored such a key, the network would not be
+// the one that the user requested.
 func (raw *networkJSON) refuseUnserved() error {
 	if err := checkRole(raw.Role); err != nil {
 		return err
@@ -228,7 +228,7 @@ func refuse(keys []keyValue) error {
 	return nil
 }
 
-// special are the addresses that cannot be a network's: RFC 6890 (0.0.0.0/8, loopback, link-local, the limited
+// special lists the addresses that a network cannot have: RFC 6890 (0.0.0.0/8, loopback, link-local, the limited
 // broadcast) and multicast.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
@@ -346,7 +346,8 @@ func (n *Network) setExclude(raw *networkJSON) error {
 	return nil
 }
 
-// Least MTUs: RFC 791 asks hosts for 576 (68 is the bare minimum), RFC 8200 section 5 for 1280.
+// setMTU sets the MTU, and refuses one below the minimum: RFC 791 requires 576 bytes of hosts (68 is the absolute
+// minimum), RFC 8200 section 5 requires 1280 bytes.
 func (n *Network) setMTU(raw *networkJSON) error {
 	if raw.MTU == nil {
 		return nil

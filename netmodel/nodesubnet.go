@@ -25,7 +25,8 @@ func defaultNodeSubnetBits(subnet netip.Prefix) int {
 	return nodeSubnetBits6
 }
 
-// cutBlockBits takes "10.128.0.0/16/24" apart; bits is 0 without the last part.
+// cutNodeSubnetBits splits "10.128.0.0/16/24" into a subnet and the prefix length of its node subnets. bits is 0 if the
+// text has no second prefix length.
 func cutNodeSubnetBits(s string) (subnet string, bits int, err error) {
 	at := strings.LastIndexByte(s, '/')
 	if strings.Count(s, "/") < 2 {
@@ -133,12 +134,12 @@ func mergedSpans(prefixes []netip.Prefix, subnet netip.Prefix) []Span {
 	return merged
 }
 
-// SwitchName is the name of the logical switch that pods of the network are on.
+// SwitchName returns the name of the logical switch with the ports of the network's pods.
 func (n *Network) SwitchName() string {
 	if n.Node == "" {
 		return n.ID()
 	}
-	return n.ID() + "@" + n.Node // a sign that is in no name of a namespace, NAD or node
+	return n.ID() + "@" + n.Node // no name of a namespace, NAD or node has an @
 }
 
 // RouterName is the name of the network's logical router; "" if it has none. A layer3 network without a "router" has a

@@ -117,7 +117,7 @@ func parseVLANs(raw json.RawMessage) ([]vlanRange, error) {
 	return list, nil
 }
 
-// vlanNumber reads a number in its one form: strconv.Atoi takes +1 and 01 too.
+// vlanNumber parses a number and refuses other spellings of it, such as +1 and 01, which strconv.Atoi accepts.
 func vlanNumber(s string) (n int, ok bool) {
 	n, err := strconv.Atoi(s)
 	return n, err == nil && strconv.Itoa(n) == s

@@ -20,7 +20,7 @@ type Pool struct {
 // Span is a closed range of addresses.
 type Span struct{ First, Last netip.Addr }
 
-// newPool makes the pool of a subnet.
+// newPool returns the pool of a subnet.
 func newPool(subnet netip.Prefix, excluded []netip.Prefix, gateways []netip.Addr) Pool {
 	first, last := subnet.Addr().Next(), lastLeasable(subnet)
 	cuts := make([]Span, 0, len(excluded)+len(gateways))

@@ -116,7 +116,7 @@ func ParseRouters(config []byte) (map[string]*Router, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// checkRouterName refuses what is not the full name of a router.
+// checkRouterName refuses a text that is not the full name of a router.
 func checkRouterName(name string) error {
 	if label.MatchString(name) {
 		const form = `routers: whose router is %q? Write "/%s" for one of the whole cluster, or "<namespace>/%s"`

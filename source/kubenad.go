@@ -35,6 +35,7 @@ func (k *Kube) LiveNAD(ctx context.Context, namespace, name string) (*netmodel.N
 	return fromNAD(n, wholeConfig(n)), nil
 }
 
+// known returns the NAD from the informer, or else from the API.
 func (k *Kube) known(ctx context.Context, namespace, name string) (*knownNAD, error) {
 	if n := k.cached(namespace, name); n != nil {
 		return n, nil

@@ -1,5 +1,5 @@
-// Command ovn-multinet-controller keeps OVN's logical switches and routers in step with the
-// NetworkAttachmentDefinitions, and releases ports whose pod or node is gone for good.
+// Command ovn-multinet-controller makes OVN's logical switches and routers from the NetworkAttachmentDefinitions, and
+// releases ports whose pod or node no longer exists.
 package main
 
 import (
