@@ -346,8 +346,8 @@ func (n *Network) setExclude(raw *networkJSON) error {
 	return nil
 }
 
-// setMTU sets the MTU, and refuses one below the minimum: RFC 791 requires 576 bytes of hosts (68 is the absolute
-// minimum), RFC 8200 section 5 requires 1280 bytes.
+// setMTU sets the MTU. The minimum is 68 with IPv4 (RFC 791; hosts must accept 576) and 1280 with IPv6 (RFC 8200,
+// section 5).
 func (n *Network) setMTU(raw *networkJSON) error {
 	if raw.MTU == nil {
 		return nil
