@@ -210,6 +210,27 @@ func TestWordsOfTheDocs(t *testing.T) {
 	}
 }
 
+// TestGlossaryNamesCode: what the glossary names in code, such as `journal.Entry`, exists.
+func TestGlossaryNamesCode(t *testing.T) {
+	declared := map[string]bool{}
+	for _, p := range packages(t) {
+		for _, f := range p.files {
+			for _, name := range f.declared() {
+				declared[filepath.Base(p.path)+"."+name.Name] = true
+			}
+		}
+	}
+	names := regexp.MustCompile("`([a-z]+\\.[A-Z]\\w+)`").FindAllStringSubmatch(read(t, filepath.Join(root, "docs"))["glossary.md"], -1)
+	for _, name := range names {
+		if !declared[name[1]] {
+			t.Errorf("docs/glossary.md names %s, which does not exist", name[1])
+		}
+	}
+	if len(names) == 0 {
+		t.Error("docs/glossary.md names no code")
+	}
+}
+
 func TestFindWords(t *testing.T) {
 	rules := forbidden(t)
 	for text, want := range map[string]string{
