@@ -55,10 +55,6 @@ var notYet = []string{
 	"controller", "ovnnet", "ovnnet/nbrows", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/view",
 	"source",
 	"sriov",
-	"CHANGELOG.md",
-	"design.md",
-	"errors.md",
-	"sriov.md",
 }
 
 var (
