@@ -17,11 +17,11 @@ import (
 func (a *Agent) giveDevices(
 	ctx context.Context, owner *ovnport.Owner, attachments []nad.Attachment, read readJournal,
 ) (map[int]*agentapi.Device, error) {
-	var requests []sriov.Want
+	var requests []sriov.Request
 	var places []int
 	for i := range attachments {
 		if at := &attachments[i]; at.Resource != "" {
-			requests = append(requests, sriov.Want{
+			requests = append(requests, sriov.Request{
 				Interface: at.Interface, Network: at.String(), Resource: at.Resource, ID: at.DeviceID,
 			})
 			places = append(places, i)
@@ -62,7 +62,7 @@ func (a *Agent) giveDevices(
 
 // allocatedDevices are the devices that the plugin's journal has for other sandboxes. The DEL of such a sandbox may
 // come at any time, and would remove the device from the pod that has it then.
-func (a *Agent) allocatedDevices(container string, read readJournal) (sriov.Held, error) {
+func (a *Agent) allocatedDevices(container string, read readJournal) (sriov.Allocated, error) {
 	j, err := read()
 	if err != nil {
 		return nil, journalError("which devices are free", err)
@@ -72,7 +72,7 @@ func (a *Agent) allocatedDevices(container string, read readJournal) (sriov.Held
 		// another entry has.
 		a.log.Warn("journal entries are damaged; their devices are unknown", "files", j.damaged)
 	}
-	allocated := sriov.Held{}
+	allocated := sriov.Allocated{}
 	for i := range j.attached {
 		e := &j.attached[i]
 		if e.Sandbox.ContainerID == container || e.Plan == nil || e.Forgotten {

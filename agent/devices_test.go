@@ -181,7 +181,7 @@ func TestDevicesThatAreHeld(t *testing.T) {
 		{"none", func(*rig) {}, "vf,vf", "net1 a.example/vf d1; net2 a.example/vf d2", ""},
 		{"another container's", func(r *rig) { r.writeAttached(r.attachedTo("c9", "d1")) }, "vf", "net1 a.example/vf d2", ""},
 		{"another container's, of another resource", func(r *rig) { r.writeAttached(r.attachedTo("c9", vg+" d1")) }, "vf", "net1 a.example/vf d1", ""},
-		{"too many", func(r *rig) { r.writeAttached(r.attachedTo("c9", "d1")) }, "vf,vf,vf", "", "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old"},
+		{"too many", func(r *rig) { r.writeAttached(r.attachedTo("c9", "d1")) }, "vf,vf,vf", "", "no device of resource a.example/vf is free: d1 is allocated to container c9 of pod shop/old"},
 		{"its own", func(r *rig) { r.writeAttached(r.attachedTo("c1", "d1")) }, "vf,vf", "net1 a.example/vf d1; net2 a.example/vf d2", ""},
 		{"one that would not go", func(r *rig) {
 			a := r.attachedTo("c9", "d1")
@@ -205,10 +205,10 @@ func TestDevicesThatAreHeld(t *testing.T) {
 		}, "vf", "net1 a.example/vf d1", ""},
 		{"a certain one", func(r *rig) { r.writeAttached(r.attachedTo("c9", "d1")) }, `[{"name":"vf","deviceID":"d3"}]`, "net1 a.example/vf d3", ""},
 		{"the certain one", func(r *rig) { r.writeAttached(r.attachedTo("0123456789abcdef", "d3")) }, `[{"name":"vf","deviceID":"d3"}]`, "",
-			"device d3 of resource a.example/vf is held by container 0123456789ab of pod shop/old"},
+			"device d3 of resource a.example/vf is allocated to container 0123456789ab of pod shop/old"},
 		{"all", func(r *rig) {
 			r.writeAttached(r.attachedTo("c7", "d3"), r.attachedTo("c8", "d2"), r.attachedTo("c9", "d1"))
-		}, "vf", "", "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old, d2 is held by container c8 of pod shop/old, d3 is held by container c7 of pod shop/old"},
+		}, "vf", "", "no device of resource a.example/vf is free: d1 is allocated to container c9 of pod shop/old, d2 is allocated to container c8 of pod shop/old, d3 is allocated to container c7 of pod shop/old"},
 		{"a damaged one beside", func(r *rig) {
 			r.write(`{"sandbox":{"containerID":"c8"`, journal.EntryDir, "c8@eth0")
 			r.writeAttached(r.attachedTo("c9", "d1"))

@@ -190,7 +190,7 @@ func TestForgetFreesDevices(t *testing.T) {
 	r.start()
 	r.writeAttached(r.leftIn("c9", "eth0"))
 	_, err := r.planFor("c1", "vf")
-	r.wantRefused(err, conf.CodeNoDevice, "no device of resource a.example/vf is free: d1 is held by container c9 of pod shop/old")
+	r.wantRefused(err, conf.CodeNoDevice, "no device of resource a.example/vf is free: d1 is allocated to container c9 of pod shop/old")
 	r.must(r.call(agentapi.OpForget, agentapi.ForgetRequest{Sandbox: agentapi.Sandbox{ContainerID: "c9"}}, nil))
 	p, err := r.planFor("c1", "vf")
 	r.must(err)

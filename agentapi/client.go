@@ -42,7 +42,7 @@ func (c *Client) Close() {
 // the request again when the agent runs again: every operation may be repeated.
 func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 	repeated := false
-	for giveUp := time.Now().Add(c.Patience); ; {
+	for deadline := time.Now().Add(c.Patience); ; {
 		response, sent, err := c.try(ctx, op, body)
 		if err == nil {
 			if err := CheckVersion(response.Version); err != nil {
@@ -63,7 +63,7 @@ func (c *Client) Call(ctx context.Context, op string, body, out any) error {
 		if errors.Is(err, ErrTooLarge) {
 			return tooLong(op, err, repeated)
 		}
-		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(giveUp) {
+		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
 			missing := conf.Errorf(conf.CodeTryAgain, "is the ovn-multinet agent running on this node?",
 				"agent at %s: %w", c.Socket, err)
 			if repeated {

@@ -34,10 +34,10 @@ func TestLayer3IsSpoilt(t *testing.T) {
 			w.DropPorts(t, "Logical_Switch", nbtest.NodeKey("n1"))
 		}, true},
 		{"a block's claim has no marks", func(t *testing.T, w *nbtest.World, v *netmodel.Network) {
-			w.Change(t, "Copp", ovndb.BlockKey("shop/blue", v.Subnets[0]), mark(onlyMark))
+			w.Change(t, "Copp", ovndb.NodeSubnetKey("shop/blue", v.Subnets[0]), mark(onlyMark))
 		}, true},
 		{"a block's claim is gone", func(t *testing.T, w *nbtest.World, v *netmodel.Network) {
-			w.Remove(t, "Copp", ovndb.BlockKey("shop/blue", v.Subnets[1]))
+			w.Remove(t, "Copp", ovndb.NodeSubnetKey("shop/blue", v.Subnets[1]))
 		}, true},
 		{"the node's switch has no blocks", func(t *testing.T, w *nbtest.World, v *netmodel.Network) {
 			w.Change(t, "Logical_Switch", nbtest.NodeKey("n1"), mark(map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/node": "n1"}))

@@ -83,7 +83,7 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 			continue
 		}
 		l.log.Info("node switch of a deleted node is deleted",
-			"node", node, "network", network, "subnets", sw.ExternalIDs[ovndb.BlocksKey])
+			"node", node, "network", network, "subnets", sw.ExternalIDs[ovndb.NodeSubnetsKey])
 	}
 	for _, row := range nodes {
 		node := row.ExternalIDs[nbrows.KeyNode]

@@ -29,7 +29,7 @@ func (w *world) sticky() (log, stuck string) {
 
 // heldBy is how a device is refused that another container has.
 func heldBy(ifName, nad, resource, id string, p *lab.Pod) []string {
-	return []string{fmt.Sprintf("interface %s: network shop/%s: ", ifName, nad), id, "of resource " + resource + " is ", fmt.Sprintf("is held by container %.12s of pod %s", p.Sandbox, p)}
+	return []string{fmt.Sprintf("interface %s: network shop/%s: ", ifName, nad), id, "of resource " + resource + " is ", fmt.Sprintf("is allocated to container %.12s of pod %s", p.Sandbox, p)}
 }
 
 const givenUp = "kubectl multinet forget"

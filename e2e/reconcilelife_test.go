@@ -226,7 +226,7 @@ func TestGCCommand(t *testing.T) {
 	w.Must(p.RemoveNetNS())
 	end := agentapi.HostVeth(p.Sandbox, "net1")
 	before := w.Snapshot()
-	table := "CONTAINER     POD       REASON                         PORTS          HOST ENDS       OTHER PLUGINS     STATE\n" +
+	table := "CONTAINER     POD       REASON                         PORTS          HOST VETH       OTHER PLUGINS     STATE\n" +
 		p.Sandbox[:12] + "  shop/web  its network namespace is gone  shop/web/net1  " + end + "  net2 on shop/rec  goes when it is seen again\n"
 	says(table, "--dry-run")
 	says(table)

@@ -35,8 +35,8 @@ func PartKey(part, of string) string { return rowKey(part, of, nil, 0) }
 // NodeKey is the row key of the row that a node writes about itself.
 func NodeKey(node string) string { return rowKey("node", node, nil, 0) }
 
-// BlockKey is the row key of the claim on a node subnet.
-func BlockKey(network string, block netip.Prefix) string {
+// NodeSubnetKey is the row key of the claim on a node subnet.
+func NodeSubnetKey(network string, block netip.Prefix) string {
 	return rowKey("block", network, []byte(block.String()), 0)
 }
 
@@ -98,8 +98,8 @@ func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 // ConfigKey is the key of a switch's external_ids with the accepted configuration, in netmodel's canonical form.
 const ConfigKey = "ovn-multinet/config"
 
-// BlocksKey is the key of a node switch's external_ids with its node subnets.
-const BlocksKey = "ovn-multinet/blocks"
+// NodeSubnetsKey is the key of a node switch's external_ids with its node subnets.
+const NodeSubnetsKey = "ovn-multinet/blocks"
 
 // BookKey is the key of external_ids of switches and claims on a physical network with their address book, which
 // other networks use too.

@@ -79,7 +79,7 @@ func TestKeysSpread(t *testing.T) {
 			for i := range 1 << 13 {
 				name := fmt.Sprint("shop/n", i)
 				keys = append(keys, SwitchKey(name), RouterKey(name), GatewayKey(name), RouterPortKey(name), NodeKey(name),
-					PartKey("localnet", name), PartKey("route back4", name), BlockKey(name, netip.MustParsePrefix("10.128.0.0/24")))
+					PartKey("localnet", name), PartKey("route back4", name), NodeSubnetKey(name, netip.MustParsePrefix("10.128.0.0/24")))
 			}
 			return keys
 		}, 8},

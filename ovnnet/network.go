@@ -124,7 +124,7 @@ func (n *Networks) wantNodes(have *present, want *networkRows, network *netmodel
 		return
 	}
 	for key, p := range have.nodes {
-		if blocks := network.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+		if blocks := network.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); blocks != nil {
 			want.nodes[key] = nbrows.NewSwitch(network.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], blocks), nads)
 		}
 	}
@@ -205,7 +205,7 @@ func (n *Networks) disrupts(have *present, want *networkRows, network *netmodel.
 	for key, p := range have.nodes {
 		if want.nodes[key] == nil {
 			return fmt.Errorf("logical switch %s has the node subnets %q, which do not belong to the network",
-				p.Row.Name, p.Row.ExternalIDs[ovndb.BlocksKey])
+				p.Row.Name, p.Row.ExternalIDs[ovndb.NodeSubnetsKey])
 		}
 	}
 	return nil

@@ -224,7 +224,7 @@ func (n *Networks) readRouterEnds(ctx context.Context, have *present, was *netmo
 	if was != nil {
 		ask.addEnd(have.own, nbrows.NewSwitch(was, nil))
 		for _, p := range have.nodes {
-			if blocks := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+			if blocks := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); blocks != nil {
 				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], blocks), nil))
 			}
 		}

@@ -61,7 +61,7 @@ func (n *NB) switchIDs(ctx context.Context, key string) (exists bool, ids map[st
 func accepted(n *netmodel.Network) ovsdb.Operation {
 	ids := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
 	if n.Node != "" {
-		ids[ovndb.BlocksKey] = n.NodeSubnetsText()
+		ids[ovndb.NodeSubnetsKey] = n.NodeSubnetsText()
 	}
 	op := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.SwitchName()))
 	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(ids)))

@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
-// Want is an attachment that needs a device.
-type Want struct {
+// Request is an attachment that needs a device.
+type Request struct {
 	Interface string
 	Network   string // for errors
 	Resource  string
@@ -29,43 +29,43 @@ func (d Device) key() string {
 	return d.Resource + " " + d.ID
 }
 
-// Held has the devices that attachments on this node use, each with its holder.
-type Held map[string]string
+// Allocated has the devices that attachments on this node use, each with its holder.
+type Allocated map[string]string
 
 // Add adds a device and its holder.
-func (h Held) Add(d Device, holder string) { h[d.key()] = holder }
+func (h Allocated) Add(d Device, holder string) { h[d.key()] = holder }
 
 // Choose chooses a device for each attachment, from the devices that kubelet gave to the pod. given has their IDs by
 // resource. Attachments that request a device by its ID are served first. Each other attachment then gets the next free
-// device of its resource. Choose never chooses a device in held.
-func Choose(wants []Want, given map[string][]string, held Held) ([]string, error) {
-	chosen, taken := make([]string, len(wants)), map[string]bool{}
-	for i, w := range wants {
+// device of its resource. Choose never chooses a device in allocated.
+func Choose(requests []Request, given map[string][]string, allocated Allocated) ([]string, error) {
+	chosen, taken := make([]string, len(requests)), map[string]bool{}
+	for i, w := range requests {
 		if w.ID == "" {
 			continue
 		}
 		d := Device{w.Resource, w.ID}
-		switch holder, isHeld := held[d.key()]; {
+		switch holder, isAllocated := allocated[d.key()]; {
 		case !slices.Contains(given[w.Resource], w.ID):
 			return nil, w.refuse(correct, "device %s of resource %s is not the pod's, which has %s",
 				w.ID, w.Resource, list(given[w.Resource]))
-		case isHeld:
-			return nil, w.refuse(whenHeld, "device %s of resource %s is held by %s", w.ID, w.Resource, holder)
+		case isAllocated:
+			return nil, w.refuse(whenAllocated, "device %s of resource %s is allocated to %s", w.ID, w.Resource, holder)
 		case taken[d.key()]:
 			return nil, w.refuse(correct, "device %s of resource %s is asked for twice", w.ID, w.Resource)
 		}
 		chosen[i], taken[d.key()] = w.ID, true
 	}
-	for i, w := range wants {
+	for i, w := range requests {
 		if w.ID != "" {
 			continue
 		}
 		var why []string
 		for _, id := range given[w.Resource] {
 			d := Device{w.Resource, id}
-			holder, isHeld := held[d.key()]
-			if isHeld {
-				why = append(why, fmt.Sprintf("%s is held by %s", id, holder))
+			holder, isAllocated := allocated[d.key()]
+			if isAllocated {
+				why = append(why, fmt.Sprintf("%s is allocated to %s", id, holder))
 			} else if !taken[d.key()] {
 				chosen[i], taken[d.key()] = id, true
 				break
@@ -74,34 +74,34 @@ func Choose(wants []Want, given map[string][]string, held Held) ([]string, error
 			}
 		}
 		if chosen[i] == "" {
-			return nil, w.none(wants, given[w.Resource], why)
+			return nil, w.none(requests, given[w.Resource], why)
 		}
 	}
 	return chosen, nil
 }
 
 const (
-	correct  = "correct deviceID in the pod's annotation " + conf.NetworksAnnotation
-	whenHeld = "it is free when that container's network is taken away; " +
+	correct       = "correct deviceID in the pod's annotation " + conf.NetworksAnnotation
+	whenAllocated = "it is free when that container's network is deleted; " +
 		"if its plugin will never do that: kubectl multinet forget"
 )
 
 // none returns the error for an attachment that gets no device.
-func (w *Want) none(wants []Want, given, held []string) error {
+func (w *Request) none(requests []Request, given, allocated []string) error {
 	n := 0
-	for _, other := range wants {
+	for _, other := range requests {
 		if other.Resource == w.Resource {
 			n++
 		}
 	}
-	if len(given) >= n && len(held) > 0 {
-		return w.refuse(whenHeld, "no device of resource %s is free: %s", w.Resource, strings.Join(held, ", "))
+	if len(given) >= n && len(allocated) > 0 {
+		return w.refuse(whenAllocated, "no device of resource %s is free: %s", w.Resource, strings.Join(allocated, ", "))
 	}
 	return w.refuse(fmt.Sprintf("the pod's containers must ask for them: resources.limits: {%s: %d}", w.Resource, n),
 		"the pod has %d of resource %s, and %d of its attachments take one", len(given), w.Resource, n)
 }
 
-func (w *Want) refuse(details, format string, args ...any) error {
+func (w *Request) refuse(details, format string, args ...any) error {
 	return conf.Errorf(conf.CodeNoDevice, details,
 		"interface %s: network %s: %w", w.Interface, w.Network, fmt.Errorf(format, args...))
 }

@@ -100,7 +100,7 @@ func gcCommand() *cobra.Command {
 	dry := false
 	cmd := &cobra.Command{
 		Use:   "gc [--node NODE]",
-		Short: "Take away what is left of containers that are gone, or tell with --dry-run",
+		Short: "Delete what is stale on the nodes, or list it with --dry-run",
 		Args:  cobra.NoArgs,
 		Long: `The agent does this by itself once a period, with what it has seen as stale for a whole period. It deletes
 ports from OVN's Northbound database and from Open vSwitch. What other plugins made is deleted at the next call of

@@ -63,7 +63,7 @@ pods. With --all, forget does this for every container, with --namespace for the
 			if output == "json" {
 				return show.JSON(cmd.OutOrStdout(), failed.Attachments)
 			}
-			return show.Left(cmd.OutOrStdout(), failed.Attachments)
+			return show.FailedDELs(cmd.OutOrStdout(), failed.Attachments)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "forget the failed DELs of every container")

@@ -36,7 +36,7 @@ a runtime.`,
 			if output == "json" {
 				return show.JSON(cmd.OutOrStdout(), result.Sandboxes)
 			}
-			return show.Remains(cmd.OutOrStdout(), result.Sandboxes)
+			return show.StaleSandboxes(cmd.OutOrStdout(), result.Sandboxes)
 		},
 	}
 	cmd.Flags().StringVar(&agent.Socket, "socket", conf.DefaultAgentSocket, "socket that the agent serves")

@@ -152,7 +152,7 @@ func (c *call) fork(limits *Limits) error {
 		before := limits.Each.lend()
 		defer before.restore()
 	}
-	leave, err := c.groups.join()
+	goBack, err := c.groups.join()
 	if err != nil {
 		c.groups = nil // this process may still be in one of them; the next call removes them
 		return err
@@ -160,13 +160,13 @@ func (c *call) fork(limits *Limits) error {
 	if err = c.run(); err == nil && limits != nil {
 		limits.Each.keep(c.cmd.Process.Pid)
 	}
-	if leaveErr := leave(); leaveErr != nil { // killing the groups would kill this process
+	if returnErr := goBack(); returnErr != nil { // killing the groups would kill this process
 		c.groups = nil
 		if err == nil {
 			_ = c.kill()
 			_ = c.reap()
 		}
-		return errors.Join(err, leaveErr)
+		return errors.Join(err, returnErr)
 	}
 	c.outside.Store(true)
 	return err

@@ -193,7 +193,7 @@ func (g *group) create() error {
 	if err := g.enable(parent); err != nil {
 		return err
 	}
-	g.sweep(parent)
+	g.killStale(parent)
 	dir, err := os.MkdirTemp(parent, groupPrefix)
 	if err != nil {
 		return err
@@ -243,27 +243,27 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep kills the processes in stale groups, and removes the groups that are empty. It does not wait for the end of
+// killStale kills the processes in stale groups, and removes the groups that are empty. It does not wait for the end of
 // the processes: a later call removes their groups.
-func (g *group) sweep(parent string) {
+func (g *group) killStale(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, dir := range dirs {
 		if lock, err := lockFolder(dir); err == nil {
-			left := &group{hierarchy: g.hierarchy, dir: dir, lock: lock}
-			left.kill()
+			stale := &group{hierarchy: g.hierarchy, dir: dir, lock: lock}
+			stale.kill()
 			_ = unix.Rmdir(dir)
 			lock.Close()
 		}
 	}
 }
 
-// join puts this process, and therefore each process that it forks, into the groups. leave ends this.
-func (gs groups) join() (leave func() error, err error) {
+// join puts this process, and therefore each process that it forks, into the groups. goBack ends this.
+func (gs groups) join() (goBack func() error, err error) {
 	joined := gs[:0:0]
-	leave = func() (err error) {
+	goBack = func() (err error) {
 		for _, g := range joined {
 			err = errors.Join(err, os.WriteFile(filepath.Join(g.own, "cgroup.procs"), []byte("0"), 0))
 		}
@@ -271,11 +271,11 @@ func (gs groups) join() (leave func() error, err error) {
 	}
 	for _, g := range gs {
 		if err := os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte("0"), 0); err != nil {
-			return nil, errors.Join(err, leave())
+			return nil, errors.Join(err, goBack())
 		}
 		joined = append(joined, g)
 	}
-	return leave, nil
+	return goBack, nil
 }
 
 // limit tells whether one of the groups has the controller.

@@ -33,22 +33,22 @@ type Network struct {
 	NADs           []NAD        `json:"networkAttachmentDefinitions"`
 	Ports          []Port       `json:"ports"`
 
-	perBlock []uint64 // leasable addresses of one node subnet, by subnet
+	perNodeSubnet []uint64 // leasable addresses of one node subnet, by subnet
 }
 
 // Subnet is a subnet of a network, with the numbers of its used and free leasable addresses. On a layer3 network it is
-// a node subnet (with Node), or a whole subnet (with Blocks).
+// a node subnet (with Node), or a whole subnet (with NodeSubnets).
 type Subnet struct {
-	Node    string       `json:"node,omitempty"`
-	Subnet  netip.Prefix `json:"subnet"`
-	Gateway netip.Addr   `json:"gateway,omitzero"`
-	Blocks  *Blocks      `json:"blocks,omitempty"`
-	Used    uint64       `json:"used"`
-	Free    uint64       `json:"free"`
+	Node        string       `json:"node,omitempty"`
+	Subnet      netip.Prefix `json:"subnet"`
+	Gateway     netip.Addr   `json:"gateway,omitzero"`
+	NodeSubnets *NodeSubnets `json:"blocks,omitempty"`
+	Used        uint64       `json:"used"`
+	Free        uint64       `json:"free"`
 }
 
-// Blocks has the numbers of used and free node subnets of a subnet.
-type Blocks struct {
+// NodeSubnets has the numbers of used and free node subnets of a subnet.
+type NodeSubnets struct {
 	PrefixLength int    `json:"prefixLength"`
 	Used         uint64 `json:"used"`
 	Free         uint64 `json:"free"`
@@ -199,9 +199,9 @@ func (n *Network) configure(c *netmodel.Network) {
 	for i, subnet := range c.Subnets {
 		s := Subnet{Subnet: subnet, Gateway: c.Gateway(i), Free: c.Pool(i).Size()}
 		if c.Topology == netmodel.Layer3 {
-			s.Blocks = &Blocks{PrefixLength: c.NodeSubnetBits[i], Free: c.NodeSubnetCount(i)}
-			n.perBlock = append(n.perBlock, perBlock(c, i))
-			s.Free = c.NodeSubnetCount(i) * n.perBlock[i]
+			s.NodeSubnets = &NodeSubnets{PrefixLength: c.NodeSubnetBits[i], Free: c.NodeSubnetCount(i)}
+			n.perNodeSubnet = append(n.perNodeSubnet, perNodeSubnet(c, i))
+			s.Free = c.NodeSubnetCount(i) * n.perNodeSubnet[i]
 		}
 		n.Subnets = append(n.Subnets, s)
 	}
@@ -210,31 +210,31 @@ func (n *Network) configure(c *netmodel.Network) {
 	}
 }
 
-// perBlock returns the number of leasable addresses of a node subnet of the i-th subnet. The result is small enough
-// that the sum over all node subnets does not overflow.
-func perBlock(c *netmodel.Network, i int) uint64 {
+// perNodeSubnet returns the number of leasable addresses of a node subnet of the i-th subnet. The result is small
+// enough that the sum over all node subnets does not overflow.
+func perNodeSubnet(c *netmodel.Network, i int) uint64 {
 	whole := *c
 	whole.Exclude = nil
-	view := whole.ForNode("-", blocksOf(&whole))
+	view := whole.ForNode("-", nodeSubnetsOf(&whole))
 	return min(view.Pool(i).Size(), math.MaxUint64/c.NodeSubnetCount(i))
 }
 
-// blocksOf returns the first node subnet of each subnet.
-func blocksOf(c *netmodel.Network) []netip.Prefix {
-	blocks := make([]netip.Prefix, len(c.Subnets))
-	for i := range blocks {
-		blocks[i] = c.NodeSubnet(i, 0)
+// nodeSubnetsOf returns the first node subnet of each subnet.
+func nodeSubnetsOf(c *netmodel.Network) []netip.Prefix {
+	nodeSubnets := make([]netip.Prefix, len(c.Subnets))
+	for i := range nodeSubnets {
+		nodeSubnets[i] = c.NodeSubnet(i, 0)
 	}
-	return blocks
+	return nodeSubnets
 }
 
 // addBlock adds the node subnet of a node.
 func (n *Network) addBlock(u *view.Usage) {
 	for i := range n.Subnets {
-		if s := &n.Subnets[i]; s.Blocks != nil && s.Subnet.Contains(u.Subnet.Addr()) {
+		if s := &n.Subnets[i]; s.NodeSubnets != nil && s.Subnet.Contains(u.Subnet.Addr()) {
 			// Free subtracts excluded addresses only for node subnets that a node has.
-			s.Used, s.Free = s.Used+u.Used, s.Free-n.perBlock[i]+u.Free
-			s.Blocks.Used, s.Blocks.Free = s.Blocks.Used+1, s.Blocks.Free-1
+			s.Used, s.Free = s.Used+u.Used, s.Free-n.perNodeSubnet[i]+u.Free
+			s.NodeSubnets.Used, s.NodeSubnets.Free = s.NodeSubnets.Used+1, s.NodeSubnets.Free-1
 		}
 	}
 	n.Subnets = append(n.Subnets, Subnet{Node: u.Node, Subnet: u.Subnet, Gateway: u.Gateway, Used: u.Used, Free: u.Free})

@@ -112,8 +112,8 @@ func (n *Network) subnets(w io.Writer) {
 	if len(n.Subnets) == 0 {
 		return
 	}
-	if n.Subnets[0].Blocks != nil {
-		n.blocks(w)
+	if n.Subnets[0].NodeSubnets != nil {
+		n.nodeSubnets(w)
 		return
 	}
 	fmt.Fprintln(w, "\nSUBNET\tGATEWAY\tUSED\tFREE")
@@ -122,17 +122,17 @@ func (n *Network) subnets(w io.Writer) {
 	}
 }
 
-// blocks writes the subnets of a layer3 network, and then its node subnets.
-func (n *Network) blocks(w io.Writer) {
+// nodeSubnets writes the subnets of a layer3 network, and then its node subnets.
+func (n *Network) nodeSubnets(w io.Writer) {
 	fmt.Fprintln(w, "\nSUBNET\tBLOCKS\tUSED\tFREE")
 	for _, s := range n.Subnets {
-		if s.Blocks != nil {
-			fmt.Fprintf(w, "%s\t/%d\t%d\t%d\n", s.Subnet, s.Blocks.PrefixLength, s.Blocks.Used, s.Blocks.Free)
+		if s.NodeSubnets != nil {
+			fmt.Fprintf(w, "%s\t/%d\t%d\t%d\n", s.Subnet, s.NodeSubnets.PrefixLength, s.NodeSubnets.Used, s.NodeSubnets.Free)
 		}
 	}
 	fmt.Fprintln(w, "\nNODE\tBLOCK\tGATEWAY\tUSED\tFREE")
 	for _, s := range n.Subnets {
-		if s.Blocks == nil {
+		if s.NodeSubnets == nil {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", s.Node, s.Subnet, s.Gateway, s.Used, s.Free)
 		}
 	}

@@ -72,7 +72,7 @@ func NewSwitch(network *netmodel.Network, nads []string) *Switch {
 	if network.Node != "" {
 		for _, block := range network.Subnets {
 			p.SubnetClaims = append(p.SubnetClaims, &nb.Copp{
-				UUID: ovndb.BlockKey(id, block), Name: "ovn-multinet " + id + " block " + block.String(),
+				UUID: ovndb.NodeSubnetKey(id, block), Name: "ovn-multinet " + id + " block " + block.String(),
 				ExternalIDs: map[string]string{KeyNetwork: id, KeyNode: network.Node},
 			})
 		}
@@ -142,7 +142,7 @@ func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
 		row.ExternalIDs[ovndb.BookKey] = network.AddressBook()
 	}
 	if network.Node != "" {
-		row.ExternalIDs[KeyNode], row.ExternalIDs[ovndb.BlocksKey] = network.Node, network.NodeSubnetsText()
+		row.ExternalIDs[KeyNode], row.ExternalIDs[ovndb.NodeSubnetsKey] = network.Node, network.NodeSubnetsText()
 	}
 	var gateways []string
 	for i, gateway := range network.Gateways {

@@ -134,9 +134,9 @@ func (p *Switch) Others(keys []string) []string {
 // SubnetClaimKeys returns the row keys of the claims on the node subnets that a node switch lists.
 func SubnetClaimKeys(id string, sw *nb.LogicalSwitch) []string {
 	var keys []string
-	for _, word := range strings.Split(sw.ExternalIDs[ovndb.BlocksKey], ",") {
+	for _, word := range strings.Split(sw.ExternalIDs[ovndb.NodeSubnetsKey], ",") {
 		if block, err := netip.ParsePrefix(word); err == nil {
-			keys = append(keys, ovndb.BlockKey(id, block))
+			keys = append(keys, ovndb.NodeSubnetKey(id, block))
 		}
 	}
 	return keys

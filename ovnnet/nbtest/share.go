@@ -44,7 +44,7 @@ func Switch(view *netmodel.Network, router string) map[string]map[string]Fields 
 	for i, g := range view.Gateways {
 		block := view.Subnets[i]
 		gateways, networks = append(gateways, g.String()), append(networks, netip.PrefixFrom(g, block.Bits()).String())
-		claims[ovndb.BlockKey("shop/blue", block)] = Fields{"name": "ovn-multinet shop/blue block " + block.String(),
+		claims[ovndb.NodeSubnetKey("shop/blue", block)] = Fields{"name": "ovn-multinet shop/blue block " + block.String(),
 			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/node=" + view.Node}
 		if i > 0 {
 			key := ovndb.AddressKey("shop/blue", g)

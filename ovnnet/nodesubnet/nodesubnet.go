@@ -107,7 +107,7 @@ func (n *Subnets) read(
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
 	}
-	blocks := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.BlocksKey])
+	blocks := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.NodeSubnetsKey])
 	if blocks == nil || !accepted(sw) {
 		// The controller writes all switches of a network in one transaction, so another program has changed this one.
 		return nil, nil, nbrows.Refusedf(

@@ -6,4 +6,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-func blockKey(block string) string { return ovndb.BlockKey("shop/blue", netip.MustParsePrefix(block)) }
+func blockKey(block string) string {
+	return ovndb.NodeSubnetKey("shop/blue", netip.MustParsePrefix(block))
+}

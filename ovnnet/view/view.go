@@ -109,7 +109,7 @@ func (n *reader) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.Log
 		if v.Config == nil {
 			continue
 		}
-		if blocks := v.Config.ParseNodeSubnets(part.ExternalIDs[ovndb.BlocksKey]); blocks != nil {
+		if blocks := v.Config.ParseNodeSubnets(part.ExternalIDs[ovndb.NodeSubnetsKey]); blocks != nil {
 			v.count(v.Config.ForNode(part.ExternalIDs[nbrows.KeyNode], blocks))
 		}
 	}

@@ -144,7 +144,7 @@ func (w *world) rowsOfMachine(n *kube.Node) string {
 
 // told has an operator ask what of containers that are gone would go from a node: that of one pod.
 func (w *world) told(n *kube.Node, sandbox, pod, ports, hostEnds, state string) {
-	head := []string{"CONTAINER", "POD", "REASON", "PORTS", "HOST ENDS", "OTHER PLUGINS", "STATE"}
+	head := []string{"CONTAINER", "POD", "REASON", "PORTS", "HOST VETH", "OTHER PLUGINS", "STATE"}
 	line := []string{sandbox[:12], pod, "pod " + pod + " is gone", ports, hostEnds, "-", state}
 	var first, second string
 	for i := range head {

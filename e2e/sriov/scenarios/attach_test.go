@@ -144,7 +144,7 @@ func TestExhaustion(t *testing.T) {
 		holder := w.fastPod("holder", pf0, one, `[{"name":"fast0","ips":["192.0.2.1/24"]}]`)
 		p = w.Pod(0, "late", `[{"name":"fast0","ips":["192.0.2.2/24"]}]`)
 		w.given(p, pf0, one)
-		w.refused(w.TryAdd(p), 105, one.Address+" is held by", "shop/holder")
+		w.refused(w.TryAdd(p), 105, one.Address+" is allocated to", "shop/holder")
 		w.End(p)
 		w.has(holder, "net1", one)
 		w.Over(holder)

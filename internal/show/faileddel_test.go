@@ -36,7 +36,7 @@ func TestLeft(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
-			if err := Left(&out, tt.all); err != nil {
+			if err := FailedDELs(&out, tt.all); err != nil {
 				t.Fatal(err)
 			}
 			if got := out.String(); got != tt.want {
@@ -53,7 +53,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
 func TestLeftThatCannotBeWritten(t *testing.T) {
 	for name, all := range map[string][]agentapi.FailedDEL{"nothing": nil, "one": {{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}}} {
-		if err := Left(full{}, all); err == nil || err.Error() != "no space" {
+		if err := FailedDELs(full{}, all); err == nil || err.Error() != "no space" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

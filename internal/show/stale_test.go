@@ -26,7 +26,7 @@ func TestRemains(t *testing.T) {
 	waits.Journal = true
 	told := waits
 	told.ContainerID, told.Collected = "c7", true
-	const head = "CONTAINER     POD       REASON                         PORTS                        HOST ENDS  OTHER PLUGINS                      STATE\n"
+	const head = "CONTAINER     POD       REASON                         PORTS                        HOST VETH  OTHER PLUGINS                      STATE\n"
 	tests := []struct {
 		name string
 		all  []agentapi.StaleSandbox
@@ -36,17 +36,17 @@ func TestRemains(t *testing.T) {
 		{"nothing, in a list", []agentapi.StaleSandbox{}, "nothing is left on this node of containers that are gone\n"},
 		{"all kinds", []agentapi.StaleSandbox{whole, taken, lost, plug, port, waits, told}, head +
 			"0123456789ab  shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  goes when it is seen again\n" +
-			"c2            shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  taken away; the plugin does the rest at its next call\n" +
-			"c3            shop/db   its network namespace is gone  shop/db/net1                 -          -                                  taken away\n" +
+			"c2            shop/web  pod shop/web is gone           shop/web/net1,shop/web/net2  mn0a,mn0b  net3 on shop/ext, net4 on shop/vf  deleted; the plugin deletes the rest in its next call\n" +
+			"c3            shop/db   its network namespace is gone  shop/db/net1                 -          -                                  deleted\n" +
 			"c4            shop/db   its network namespace is gone  -                            mn0c       -                                  goes when it is seen again\n" +
 			"c5            shop/db   its network namespace is gone  shop/db/net1                 -          -                                  goes when it is seen again\n" +
 			"c6            shop/db   pod shop/db is gone            -                            -          -                                  waits for the plugin's next call\n" +
-			"c7            shop/db   pod shop/db is gone            -                            -          -                                  taken away; the plugin does the rest at its next call\n"},
+			"c7            shop/db   pod shop/db is gone            -                            -          -                                  deleted; the plugin deletes the rest in its next call\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
-			if err := Remains(&out, tt.all); err != nil {
+			if err := StaleSandboxes(&out, tt.all); err != nil {
 				t.Fatal(err)
 			}
 			if got := out.String(); got != tt.want {
@@ -58,7 +58,7 @@ func TestRemains(t *testing.T) {
 
 func TestRemainsThatCannotBeWritten(t *testing.T) {
 	for name, all := range map[string][]agentapi.StaleSandbox{"nothing": nil, "one": {{Sandbox: agentapi.Sandbox{ContainerID: "c1"}}}} {
-		if err := Remains(full{}, all); err == nil || err.Error() != "no space" {
+		if err := StaleSandboxes(full{}, all); err == nil || err.Error() != "no space" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -8,29 +8,29 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// Remains writes a line for each stale sandbox: the sandbox no longer exists, but has ports, veths or delegates.
-func Remains(w io.Writer, all []agentapi.StaleSandbox) error {
+// StaleSandboxes writes a line for each stale sandbox: the sandbox no longer exists, but has ports, veths or delegates.
+func StaleSandboxes(w io.Writer, all []agentapi.StaleSandbox) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left on this node of containers that are gone")
 		return err
 	}
 	t := table(w)
-	fmt.Fprintln(t, "CONTAINER\tPOD\tREASON\tPORTS\tHOST ENDS\tOTHER PLUGINS\tSTATE")
+	fmt.Fprintln(t, "CONTAINER\tPOD\tREASON\tPORTS\tHOST VETH\tOTHER PLUGINS\tSTATE")
 	for i := range all {
 		r := &all[i]
 		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%s\t%s\t%s\t%s\n", r.ContainerID, r.Namespace, r.Pod, r.Why,
 			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostVeths, ",")),
-			orDash(strings.Join(r.Delegates, ", ")), remainderState(r))
+			orDash(strings.Join(r.Delegates, ", ")), stateOf(r))
 	}
 	return t.Flush()
 }
 
-func remainderState(r *agentapi.StaleSandbox) string {
+func stateOf(r *agentapi.StaleSandbox) string {
 	switch {
 	case r.Collected && r.Journal:
-		return "taken away; the plugin does the rest at its next call"
+		return "deleted; the plugin deletes the rest in its next call"
 	case r.Collected:
-		return "taken away"
+		return "deleted"
 	case len(r.Ports) == 0 && len(r.HostVeths) == 0:
 		return "waits for the plugin's next call"
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// Left writes a line for each sandbox that has delegates whose DEL failed.
-func Left(w io.Writer, all []agentapi.FailedDEL) error {
+// FailedDELs writes a line for each sandbox that has delegates whose DEL failed.
+func FailedDELs(w io.Writer, all []agentapi.FailedDEL) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is left behind on this node")
 		return err
