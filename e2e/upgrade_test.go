@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,8 +128,14 @@ func (u *upgrade) whole(p *lab.Pod, networks string) {
 		row := u.portRow(p, ifName)
 		equal(u.T, what+" in NB", []string{row.Addresses, row.PortSecurity, row.ExternalIDs["ovn-multinet/sandbox"], row.Options["requested-chassis"]},
 			[]string{addresses, addresses, p.Sandbox, p.Node.SystemID})
-		ids := u.VSCtl(p.Node, "get", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:iface-id", "external_ids:ovn-installed")
-		equal(u.T, what+" in Open vSwitch", strings.Fields(ids), []string{`"` + p.String() + "/" + ifName + `"`, `"true"`})
+		// The version before may see the flows of an OVS port that it has just replaced, and end its wait too early.
+		u.Must(lab.Eventually(u.Ctx, func() error {
+			ids, err := p.Node.VSCtl(u.Ctx, "get", "Interface", agentapi.HostVeth(p.Sandbox, ifName), "external_ids:iface-id", "external_ids:ovn-installed")
+			if want := []string{`"` + p.String() + "/" + ifName + `"`, `"true"`}; err == nil && !slices.Equal(strings.Fields(ids), want) {
+				err = fmt.Errorf("%s in Open vSwitch: %s, want %q", what, ids, want)
+			}
+			return err
+		}))
 		u.reachBy(p, ifName, u.Links(u.peer)[map[string]string{"blue": "net1", "green": "net2"}[name]].IPs()...)
 	}
 	_, err := os.Stat(filepath.Join(p.Node.StateDir, journal.EntryDir, p.Sandbox+"@eth0"))

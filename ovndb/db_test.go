@@ -144,8 +144,8 @@ func TestConnectedUntilTheServerEnds(t *testing.T) {
 	s := startWithPort(t)
 	ctx := withTimeout(t, 2*time.Minute)
 	db := probing(t, ctx, s.Endpoint(), time.Hour)
-	if !db.Connected() {
-		t.Error("not connected after WaitConnected")
+	if err := db.Answers(ctx); err != nil || !db.Connected() {
+		t.Errorf("after WaitConnected: connected is %v, and the server's answer %v", db.Connected(), err)
 	}
 	s.Kill()
 	for db.Connected() && ctx.Err() == nil {

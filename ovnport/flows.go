@@ -55,11 +55,12 @@ func (v *OVS) awaitInstalled(ctx context.Context, p OVSPort) error {
 	for {
 		iface := &vswitch.Interface{Name: p.HostVeth}
 		err := v.db.Client().Get(ctx, iface)
-		if err == nil && iface.Error != nil && *iface.Error != "" {
+		found := err == nil && (p.row == "" || iface.UUID == p.row) // the copy may still have a row that Add replaced
+		if found && iface.Error != nil && *iface.Error != "" {
 			return conf.Errorf(conf.CodeNoFlows, "see ovs-vswitchd's log on this node",
 				"Open vSwitch does not accept the host-side veth %s: %s", p.HostVeth, *iface.Error)
 		}
-		if err == nil && iface.ExternalIDs["ovn-installed"] == "true" && iface.ExternalIDs["iface-id"] == p.PortName {
+		if found && iface.ExternalIDs["ovn-installed"] == "true" && iface.ExternalIDs["iface-id"] == p.PortName {
 			return nil
 		}
 		select {

@@ -1,11 +1,15 @@
 package ovnport_test
 
 import (
+	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 // caughtUp does what ovs-vswitchd does when it has done what the database asks for; there is none here.
@@ -114,4 +118,37 @@ func TestAwaitUnpluggedInVain(t *testing.T) {
 		chassis = s.Chassis
 	}
 	n.awaitUnplugged(t, "sandbox-1")
+}
+
+// An OVS port that is added again has no flows yet. The copy of the database may still have the deleted row, with its
+// flows: the wait goes by the new row.
+func TestAwaitFlowsOfTheNewRow(t *testing.T) {
+	s := ovndbtest.StartOVS(t)
+	s.VSCtl("add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")
+	proxy := ovndbtest.StartProxy(t, "unix:"+s.Socket)
+	ovs, err := ovnport.OpenOVS(proxy.Socket, "br-int", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ovs.Close)
+	o := owner("web-1", "sandbox-1")
+	ports := []ovnport.OVSPort{{HostVeth: "mn1", PortUUID: "k", PortName: "shop/web-1/net1"}}
+	add := func() {
+		t.Helper()
+		if err := ovs.Add(timeout(t), o, ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	s.VSCtl("set", "Interface", "mn1", "external_ids:ovn-installed=true")
+	if err := ovs.AwaitFlows(timeout(t), ports); err != nil {
+		t.Fatalf("with flows: %v", err)
+	}
+	proxy.StopUpdates()
+	add()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := ovs.AwaitFlows(ctx, ports); err == nil {
+		t.Error("the wait ended by the flows of the deleted row")
+	}
 }

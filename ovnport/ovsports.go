@@ -21,26 +21,32 @@ type OVSPort struct {
 	PortUUID string
 	PortName string
 	MAC      string
+
+	row string // the Interface row that Add inserted; "": any row with the name of the veth
 }
 
 // Add adds all OVS ports of a sandbox to the integration bridge, in one transaction. If an earlier attempt of the same
-// sandbox left OVS ports, Add deletes these first.
+// sandbox left OVS ports, Add deletes these first. Add notes the new rows in ports, for AwaitFlows: the copy of the
+// database may still have the deleted rows, with their flows.
 func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort) error {
 	ops, err := v.addOps(ctx, o, ports)
 	if err != nil {
 		return err
 	}
-	_, err = v.db.Transact(ctx, ops)
+	results, err := v.db.Transact(ctx, ops)
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
 		if err := v.Delete(ctx, o.Sandbox); err != nil {
 			return err
 		}
-		_, err = v.db.Transact(ctx, ops)
+		results, err = v.db.Transact(ctx, ops)
 	}
 	failpoint.Hit("ovs-committed")
 	if err != nil {
 		return conf.Errorf(conf.CodeTryAgain, "is Open vSwitch running on this node?",
 			"add ports to bridge %s: %w", v.bridge, err)
+	}
+	for i := range ports {
+		ports[i].row = results[interfaceOp(i)].UUID.GoUUID
 	}
 	return nil
 }
@@ -137,6 +143,9 @@ func (v *OVS) addOps(ctx context.Context, o Owner, ports []OVSPort) ([]ovsdb.Ope
 	older, err := v.clearOlder(ctx, ports)
 	return append(ops, older...), err
 }
+
+// interfaceOp is the index of the operation that inserts the Interface row of the i-th port: see insertOps.
+func interfaceOp(i int) int { return 1 + 2*i }
 
 func (v *OVS) insertOps(o Owner, bridge string, ports []OVSPort) ([]ovsdb.Operation, error) {
 	ops := []ovsdb.Operation{ovndb.Present(vswitch.BridgeTable, bridge)}

@@ -42,6 +42,7 @@ type Proxy struct {
 	before   func(Transact)
 	dropNext bool
 	cutNext  bool
+	mute     bool
 }
 
 // StartProxy listens on its own socket and forwards to the endpoint "unix:PATH". The proxy ends with the test.
@@ -98,6 +99,19 @@ func (p *Proxy) CutBeforeNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutNext = true
+}
+
+// StopUpdates forwards no notifications of changes from now on: the clients' copies of the database stay as they are.
+func (p *Proxy) StopUpdates() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = true
+}
+
+func (p *Proxy) forwards(method string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.mute || !strings.HasPrefix(method, "update")
 }
 
 // Cut cuts all open connections. New connections are served.
@@ -270,6 +284,9 @@ func (s *session) down() error {
 			if err := s.reply(string(message.ID), message.Result, message.Error != nil); err != nil {
 				return err
 			}
+		}
+		if !s.proxy.forwards(message.Method) {
+			continue
 		}
 		if _, err := s.client.Write(raw); err != nil {
 			return err
