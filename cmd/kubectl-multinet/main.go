@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
-
 	"github.com/spf13/cobra"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -17,6 +15,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 

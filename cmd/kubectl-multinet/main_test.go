@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 

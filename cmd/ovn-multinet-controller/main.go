@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/controller"
-
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -18,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/internal/configfile"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/leader"
@@ -46,7 +45,7 @@ func main() {
 	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil,
 		"namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
 	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute,
-		"how often to look for ports whose pod or node is gone; what is seen twice is released")
+		"time between two passes over the ports, for ports whose pod or node is gone; the second pass releases them")
 	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM,
 		"prefix length of the widest IPv4 subnet (on layer3: node subnet) with excludeSubnets; "+
 			"OVN's own address allocator costs northd memory and time by the width")
@@ -112,11 +111,11 @@ func run(ctx context.Context, c conf.Controller) error {
 					JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
 				})
 				orphans := ovnport.NewOrphans(ovnport.NewNB(db), listGone(src), leading, log)
-				leavers := controller.NewStaleNodes(db, src.GoneNodes, leading, log)
+				nodes := controller.NewStaleNodes(db, src.GoneNodes, leading, log)
 				g, ctx := errgroup.WithContext(ctx)
 				g.Go(func() error { return work.Run(ctx) })
 				g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
-				g.Go(func() error { leavers.Run(ctx, c.OrphanPeriod); return nil })
+				g.Go(func() error { nodes.Run(ctx, c.OrphanPeriod); return nil })
 				return g.Wait()
 			})
 		})

@@ -25,15 +25,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
-
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 )
 
 // Network is one network in the output.

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// present are the rows of a gateway as read from NB.
+type present struct {
+	gatewayRows
+	routerThere bool // the router exists and has its name
+}
+
+// read reads the rows of a router's gateway. A row at one of our keys that is not ours is an error of type
+// *nbrows.Refused.
+func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
+	have := &present{gatewayRows: gatewayRows{
+		ports: map[string]*nb.LogicalRouterPort{}, ends: map[string]*nb.LogicalSwitchPort{},
+		routes: map[string]*nb.LogicalRouterStaticRoute{}, chassis: map[string]*nb.HAChassis{},
+	}}
+	if err := n.Db.WaitConnected(ctx); err != nil {
+		return nil, err
+	}
+	var main *nb.LogicalRouter
+	ops := []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "name", "external_ids"),
+		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "name", "options", "external_ids"),
+		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partJoin), nbrows.SwitchColumns...),
+		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partExternal), nbrows.SwitchColumns...),
+		ovndb.Select(nb.HAChassisGroupTable, groupKey(router)),
+	}
+	decode := []func(ovsdb.OperationResult) error{
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &main) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.gateway) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.join) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.external) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.group) },
+	}
+	for key, in := range gatewayHolders(router) {
+		switch {
+		case in.Column == "static_routes":
+			ops = append(ops, ovndb.Select(nb.LogicalRouterStaticRouteTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.routes) })
+		case in.Table == nb.LogicalRouterTable:
+			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.ports) })
+		default:
+			ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.ends) })
+		}
+	}
+	results, err := n.Db.Transact(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range decode {
+		if err := d(results[i]); err != nil {
+			return nil, err
+		}
+	}
+	if main != nil && main.ExternalIDs[nbrows.KeyRouter] != router {
+		return nil, nbrows.Refusedf("router: logical router %s is not ours", main.UUID)
+	}
+	have.routerThere = main != nil && main.Name == router
+	if err := have.checkMarks(router); err != nil {
+		return nil, err
+	}
+	return have, n.readMembers(ctx, have)
+}
+
+// checkMarks refuses a gateway if a row at one of its keys is not ours.
+func (have *present) checkMarks(router string) error {
+	foreign := func(what, key string, ids map[string]string) error {
+		if ids[nbrows.KeyRouter] == router {
+			return nil
+		}
+		return nbrows.Refusedf("router %s: gateway: %s %s is not ours", router, what, key)
+	}
+	var errs []error
+	if g := have.gateway; g != nil {
+		errs = append(errs, foreign("logical router", g.UUID, g.ExternalIDs))
+	}
+	for _, sw := range []*nb.LogicalSwitch{have.join, have.external} {
+		if sw != nil {
+			errs = append(errs, foreign("logical switch", sw.UUID, sw.ExternalIDs))
+		}
+	}
+	if g := have.group; g != nil {
+		errs = append(errs, foreign("HA chassis group", g.UUID, g.ExternalIDs))
+	}
+	return errors.Join(errs...)
+}
+
+// readMembers reads the chassis rows of the gateway's group.
+func (n *Gateways) readMembers(ctx context.Context, have *present) error {
+	if have.group == nil {
+		return nil
+	}
+	members, err := ovndb.ReadByKey[nb.HAChassis](ctx, n.Db, nb.HAChassisTable, have.group.HaChassis)
+	for _, m := range members {
+		have.chassis[m.UUID] = m
+	}
+	return err
+}
