@@ -287,7 +287,7 @@ func TestPlanOfBothKinds(t *testing.T) {
 
 	// Routes that cannot be are refused before anything is written.
 	_, err = r.planBy("c2", map[string]string{conf.NetworksAnnotation: "blue", conf.RoutesAnnotation: `[{"dst":"0.0.0.0/0","interface":"net1"}]`})
-	wantCoded(t, err, conf.CodeInvalidConfig, "annotation ovn-multinet/routes: element 0: dst: 0.0.0.0/0 is the default route, ask for it with default-route in k8s.v1.cni.cncf.io/networks")
+	wantCoded(t, err, conf.CodeInvalidConfig, "annotation ovn-multinet/routes: entry 0: dst: 0.0.0.0/0 is the default route, ask for it with default-route in k8s.v1.cni.cncf.io/networks")
 	if got := r.ports(); got["shop/web/net2"] != "c1" || len(got) != 1 {
 		t.Errorf("ports %v, want the first sandbox's", got)
 	}

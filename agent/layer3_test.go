@@ -224,7 +224,7 @@ func TestLayer3NetworkDoesNotCome(t *testing.T) {
 			r.nb.NBCtl("remove", "Logical_Switch", "shop/l3", "external_ids", "ovn-multinet/network")
 		}, conf.CodeTryAgain, "network shop/l3: no subnet of it for this node: logical switch " + ovndb.SwitchKey("shop/l3") + " is not ours"},
 		{"other nodes have all of it", tiny, "", func(r *layer3) { n := r.ensure(tiny); r.share(n, "node2"); r.share(n, "node3") },
-			conf.CodeNoAddressLeft, "network shop/l3: no block of 10.128.0.0/24 is left for node node1"},
+			conf.CodeNoAddressLeft, "network shop/l3: no node subnet of 10.128.0.0/24 is free for node node1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

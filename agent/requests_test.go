@@ -79,7 +79,7 @@ func TestInvalidAnnotationFailsThePod(t *testing.T) {
 		{"ips, no address", `"name":"blue","ips":["10.1.0.300"]`, "is not an IP address"},
 		{"mac", `"name":"blue","mac":"02:00:00:00:00"`, "is not a MAC address"},
 		{"interface", `"name":"blue","interface":"a/b"`, "has a character that an interface cannot have"},
-		{"interface, taken", `"name":"blue","interface":"net1"`, `interface "net1" is asked for by element 0`},
+		{"interface, taken", `"name":"blue","interface":"net1"`, `interface "net1" is asked for by entry 0`},
 		{"portMappings", `"name":"ext","portMappings":[{"hostPort":0,"containerPort":1}]`, "is not between 1 and 65535"},
 		{"bandwidth", `"name":"ext","bandwidth":{"ingressBurst":1}`, "bandwidth.ingressBurst needs ingressRate"},
 		{"infiniband-guid", `"name":"ext","infiniband-guid":"24:8a:07"`, "is not a GUID"},

@@ -152,11 +152,11 @@ func TestBoundaryChangesOfANamespaceAreBounded(t *testing.T) {
 				busy[now.now.Unix()] = true
 				now.pass(every)
 			}
-			rounds := roundsAtOnce + int(lasts/roundEvery) + 1
-			if changes > rounds*roundWrites {
-				t.Errorf("%d changes, want %d at most", changes, rounds*roundWrites)
+			rounds := maxBudgets + int(lasts/budgetEvery) + 1
+			if changes > rounds*budgetWrites {
+				t.Errorf("%d changes, want %d at most", changes, rounds*budgetWrites)
 			}
-			if seconds := int(roundLasts/time.Second) + 1; len(busy) > rounds*seconds {
+			if seconds := int(budgetLasts/time.Second) + 1; len(busy) > rounds*seconds {
 				t.Errorf("changes in %d seconds, want %d at most", len(busy), rounds*seconds)
 			}
 			t.Attr("boundary.changes-in-10-min", strconv.Itoa(changes))
@@ -177,7 +177,7 @@ func TestBoundaryChangesOfANamespaceAreBounded(t *testing.T) {
 	}
 	t.Run("the operator's", func(t *testing.T) {
 		p := newPace(slog.New(slog.DiscardHandler))
-		for range 10 * roundsAtOnce * roundWrites {
+		for range 10 * maxBudgets * budgetWrites {
 			p.wrote(operators)
 		}
 		if wait := p.wait(operators); wait != 0 {

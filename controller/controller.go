@@ -25,8 +25,9 @@ type Source interface {
 	// NAD returns one NAD. It returns netmodel.ErrNotFound only if the NAD certainly does not exist.
 	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	// SetNetworkState writes the state onto a NAD; an empty state deletes the annotation. It also adds our finalizer to
-	// the NAD if held is true, and removes the finalizer otherwise. If the NAD is gone, the error is netmodel.ErrNotFound.
-	SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error
+	// the NAD if withFinalizer is true, and removes the finalizer otherwise. If the NAD is gone, the error is
+	// netmodel.ErrNotFound.
+	SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, withFinalizer bool) error
 	// NetworkEvent records an Event for the NAD. It does not wait for the API server.
 	NetworkEvent(n *netmodel.NAD, warning bool, reason, message string)
 	// Nodes returns all nodes or an error, never a part of the nodes. It returns nil if the source knows no nodes.
@@ -325,22 +326,22 @@ func (c *Controller) applyNADs(ctx context.Context, i item, standing *ovnnet.Sto
 		return err
 	}
 	// An invalid NAD holds the network only if the network accepts that NAD.
-	held := slices.ContainsFunc(members, func(m *member) bool {
+	described := slices.ContainsFunc(members, func(m *member) bool {
 		return c.mayDescribe(standing, id, &m.nad) && (m.network != nil || slices.Contains(standing.NADs, m.nad.ID()))
 	})
-	if !held {
+	if !described {
 		return c.endNetwork(ctx, i, standing, members, leaving)
 	}
 	delete(c.inUse, id)
 	for _, m := range leaving { // other NADs hold the network
 		c.releaseNAD(&m.nad, id)
 	}
-	inForce := standing.Config
-	if network := elect(members, standing.Owner, inForce, standing.NADs, c.mayJoinOther); network != nil {
+	current := standing.Config
+	if network := elect(members, standing.Owner, current, standing.NADs, c.mayJoinOther); network != nil {
 		// If the accepted configuration stays, a NAD that was accepted and is now invalid or different keeps its revision
 		// on the switch: its pods still get the accepted configuration.
 		kept := func(m *member) bool {
-			return inForce != nil && inForce.Revision() == network.Revision() &&
+			return current != nil && current.Revision() == network.Revision() &&
 				!m.barred && slices.Contains(standing.NADs, m.nad.ID())
 		}
 		if err := c.ensure(ctx, i, network, standing, members, kept); err != nil {

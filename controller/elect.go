@@ -28,7 +28,7 @@ type member struct {
 // The owner of an existing network is the namespace that made it. A network that does not exist yet has no owner ("").
 // Its owner is the namespace of the first valid NAD. In this order accepted NADs come first. Among the others, NADs of
 // joining namespaces come last, and older NADs come before newer ones.
-func elect(members []*member, owner string, inForce *netmodel.Network, accepted []string,
+func elect(members []*member, owner string, current *netmodel.Network, accepted []string,
 	mayJoin func(namespace string) bool) *netmodel.Network {
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(
@@ -50,7 +50,7 @@ func elect(members []*member, owner string, inForce *netmodel.Network, accepted 
 		m.barred = true
 		m.err = mayNotJoin(m, owner)
 	}
-	chosen, by := choose(mayVote, owner, inForce)
+	chosen, by := choose(mayVote, owner, current)
 	for _, m := range mayVote {
 		if err := chosen.CheckEqual(m.network); err != nil {
 			m.err = fmt.Errorf("it differs from %s, which describes network %s too: %w", by, m.network.ID(), err)
@@ -61,9 +61,9 @@ func elect(members []*member, owner string, inForce *netmodel.Network, accepted 
 
 // choose returns the configuration that elect accepts, and by, the words for its origin in messages. It returns nil if
 // there is neither an accepted configuration nor a NAD that may vote.
-func choose(mayVote []*member, owner string, inForce *netmodel.Network) (chosen *netmodel.Network, by string) {
+func choose(mayVote []*member, owner string, current *netmodel.Network) (chosen *netmodel.Network, by string) {
 	for _, m := range mayVote {
-		if inForce != nil && m.network.Revision() == inForce.Revision() {
+		if current != nil && m.network.Revision() == current.Revision() {
 			return m.network, m.nad.ID()
 		}
 	}
@@ -71,8 +71,8 @@ func choose(mayVote []*member, owner string, inForce *netmodel.Network) (chosen 
 	switch {
 	case i >= 0:
 		return mayVote[i].network, mayVote[i].nad.ID()
-	case inForce != nil || len(mayVote) == 0: // the owner has no valid NAD: no other namespace decides
-		return inForce, "the accepted configuration of namespace " + owner
+	case current != nil || len(mayVote) == 0: // the owner has no valid NAD: no other namespace decides
+		return current, "the accepted configuration of namespace " + owner
 	}
 	return mayVote[0].network, mayVote[0].nad.ID()
 }

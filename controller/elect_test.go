@@ -40,7 +40,7 @@ func TestElect(t *testing.T) {
 	tests := []struct {
 		name    string
 		members []in
-		inForce string
+		current string
 		joining []string
 		before  []string          // accepted so far
 		chosen  string            // subnets; "": none
@@ -71,11 +71,11 @@ func TestElect(t *testing.T) {
 			for _, m := range tt.members {
 				members = append(members, nad(t, m.id, m.created, m.subnets))
 			}
-			var inForce *netmodel.Network
-			if tt.inForce != "" {
-				inForce = nad(t, "x/x", 0, tt.inForce).network
+			var current *netmodel.Network
+			if tt.current != "" {
+				current = nad(t, "x/x", 0, tt.current).network
 			}
-			chosen, got := elect(members, "", inForce, tt.before, func(ns string) bool { return slices.Contains(tt.joining, ns) }), ""
+			chosen, got := elect(members, "", current, tt.before, func(ns string) bool { return slices.Contains(tt.joining, ns) }), ""
 			if chosen != nil {
 				got = chosen.Subnets[0].String()
 			}

@@ -21,13 +21,13 @@ func (c *Controller) releaseNAD(nad *netmodel.NAD, network string) {
 // name. Until then, the states of their NADs name the owner.
 func (c *Controller) endNetwork(ctx context.Context, i item, s *ovnnet.Stored, members, leaving []*member) error {
 	err := c.deleteNetwork(ctx, i, s, leaving)
-	inUse, held := errors.AsType[*ovnnet.InUse](err)
-	if err != nil && !held {
+	inUse, used := errors.AsType[*ovnnet.InUse](err)
+	if err != nil && !used {
 		return err
 	}
 	for _, m := range members {
-		if held && m.network != nil {
-			m.err = fmt.Errorf("%w; it is held until its last port is gone, %w",
+		if used && m.network != nil {
+			m.err = fmt.Errorf("%w; the network stays until its last port is gone, %w",
 				mayNotJoin(m, cmp.Or(s.Owner, "(unknown)")), inUse)
 		}
 		if m.err != nil {
@@ -36,7 +36,7 @@ func (c *Controller) endNetwork(ctx context.Context, i item, s *ovnnet.Stored, m
 			c.queue.Add(i)
 		}
 	}
-	if held {
+	if used {
 		c.stillUsed(i.id, cmp.Or(s.Owner, tenantOf(i.id, nil)), inUse)
 	}
 	return nil
@@ -52,22 +52,22 @@ func (c *Controller) deleteNetwork(ctx context.Context, i item, s *ovnnet.Stored
 		return m.nad.ForceDelete && (!ovnnet.IsShared(id) || m.nad.Namespace == s.Owner)
 	})
 	err := c.networks.Delete(ctx, id, force)
-	inUse, held := errors.AsType[*ovnnet.InUse](err)
-	if len(s.NADs) > 0 || !held {
+	inUse, used := errors.AsType[*ovnnet.InUse](err)
+	if len(s.NADs) > 0 || !used {
 		c.routerChanged(i, s.Router()) // its consent to guests ends when its deletion begins
 	}
-	if err != nil && !held {
+	if err != nil && !used {
 		return err
 	}
 	for _, m := range leaving {
-		if held && c.mayDescribe(s, id, &m.nad) {
+		if used && c.mayDescribe(s, id, &m.nad) {
 			c.states.set(&m.nad, &netmodel.NetworkState{Reason: "being deleted, " + inUse.Error()}, true)
 			c.metrics.verdict(m.nad.ID(), nil)
 		} else {
 			c.releaseNAD(&m.nad, id)
 		}
 	}
-	if !held {
+	if !used {
 		delete(c.inUse, id)
 		delete(c.refused, id)
 		delete(c.guests, id)

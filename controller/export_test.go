@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// SpendBudget has namespaces spend their rounds, and stops the clock of the budget just before the next round is due. goOn
+// SpendBudget has namespaces spend their budgets, and stops the clock just before the next budget is due. goOn
 // lets the clock pass that. It is for a controller that does not run yet.
 func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	var now atomic.Pointer[time.Time]
@@ -18,13 +18,13 @@ func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	set(start)
 	c.pace.now = func() time.Time { return *now.Load() }
 	for _, namespace := range namespaces {
-		for range roundsAtOnce {
+		for range maxBudgets {
 			c.pace.wrote(namespace)
-			c.pace.tenants[namespace].left = 0
+			c.pace.tenants[namespace].remaining = 0
 		}
 	}
-	set(start.Add(roundEvery - 500*time.Millisecond))
-	return func() { set(start.Add(roundEvery)) }
+	set(start.Add(budgetEvery - 500*time.Millisecond))
+	return func() { set(start.Add(budgetEvery)) }
 }
 
 // Activity is what a controller does, and what waits. It is asked of a controller that does not run yet.

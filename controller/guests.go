@@ -7,11 +7,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 )
 
-// noteGuest notes whether a network is a guest on a router of another namespace. inForce is the accepted configuration.
-func (c *Controller) noteGuest(id string, inForce *netmodel.Network) {
+// noteGuest notes whether a network is a guest on a router of another namespace. accepted is the accepted
+// configuration.
+func (c *Controller) noteGuest(id string, accepted *netmodel.Network) {
 	delete(c.guests, id)
-	if inForce != nil && inForce.IsGuest() {
-		c.guests[id] = inForce.Router
+	if accepted != nil && accepted.IsGuest() {
+		c.guests[id] = accepted.Router
 	}
 }
 
@@ -43,9 +44,9 @@ func (c *Controller) routerChanged(i item, router string) {
 	}
 	for guest, of := range c.guests {
 		if of == router {
-			look := item{kindNetwork, guest, i.tenant}
-			delete(c.waits, look)
-			c.queue.Add(look)
+			network := item{kindNetwork, guest, i.tenant}
+			delete(c.waits, network)
+			c.queue.Add(network)
 		}
 	}
 }

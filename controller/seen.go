@@ -14,10 +14,10 @@ const editEvery = time.Second
 
 // lastRead is a NAD as its last pass read it.
 type lastRead struct {
-	owners [sha256.Size]byte // the hash of what the NAD's owner writes, see ownersPart
-	state  string            // our state in the annotation
-	held   bool              // whether the NAD has our finalizer
-	edited time.Time         // the last pass because of an edit
+	owners        [sha256.Size]byte // the hash of what the NAD's owner writes, see ownersPart
+	state         string            // our state in the annotation
+	withFinalizer bool              // whether the NAD has our finalizer
+	edited        time.Time         // the last pass because of an edit
 }
 
 // ownersPart returns a hash of the NAD without our state and finalizer: of all that the NAD's owner decides.
@@ -39,17 +39,17 @@ func (c *Controller) changed(nad *netmodel.NAD) (news bool, wait time.Duration) 
 	id, now := nad.ID(), c.now()
 	s, owners := c.seen[id], ownersPart(nad)
 	if s == nil {
-		c.seen[id] = &lastRead{owners: owners, state: nad.State, held: nad.HasFinalizer}
+		c.seen[id] = &lastRead{owners: owners, state: nad.State, withFinalizer: nad.HasFinalizer}
 		return true, 0
 	}
 	if s.owners == owners {
-		own := (s.state != nad.State || s.held != nad.HasFinalizer) && c.states.wrote(nad)
-		s.state, s.held = nad.State, nad.HasFinalizer
+		own := (s.state != nad.State || s.withFinalizer != nad.HasFinalizer) && c.states.wrote(nad)
+		s.state, s.withFinalizer = nad.State, nad.HasFinalizer
 		return !own, 0
 	}
 	if wait := editEvery - now.Sub(s.edited); wait > 0 && !nad.Deleting {
 		return false, wait
 	}
-	*s = lastRead{owners: owners, state: nad.State, held: nad.HasFinalizer, edited: now}
+	*s = lastRead{owners: owners, state: nad.State, withFinalizer: nad.HasFinalizer, edited: now}
 	return true, 0
 }

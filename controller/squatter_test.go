@@ -17,7 +17,7 @@ import (
 
 const (
 	mayNotJoin = "refused: network tenant is of namespace shop, and namespace evil may not join it: let it with the controller's --joining-namespaces"
-	isHeld     = mayNotJoin + "; it is held until its last port is gone, used by pod shop/web-0, held"
+	isHeld     = mayNotJoin + "; the network stays until its last port is gone, used by pod shop/web-0, held"
 	spoilt     = `"subnets":"10.1.0.0"`
 )
 

@@ -28,15 +28,15 @@ type states struct {
 
 // written is the latest write onto a NAD. It is noted before the write begins.
 type written struct {
-	state string
-	held  bool // with our finalizer
+	state         string
+	withFinalizer bool // with our finalizer
 }
 
 // verdict is what the controller wants to write onto a NAD.
 type verdict struct {
-	nad   netmodel.NAD
-	state *netmodel.NetworkState // nil: delete the state, the NAD describes no network of ours
-	held  bool                   // with our finalizer
+	nad           netmodel.NAD
+	state         *netmodel.NetworkState // nil: delete the state, the NAD describes no network of ours
+	withFinalizer bool                   // with our finalizer
 }
 
 func newStates(source Source, leading func() error, log *slog.Logger) *states {
@@ -60,11 +60,11 @@ func (s *states) forget(id string) {
 }
 
 // set queues a verdict for a NAD. It replaces an earlier verdict that is not written yet.
-func (s *states) set(nad *netmodel.NAD, state *netmodel.NetworkState, held bool) {
+func (s *states) set(nad *netmodel.NAD, state *netmodel.NetworkState, withFinalizer bool) {
 	if state != nil { // its reason may contain text of tenants
 		state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
 	}
-	v := &verdict{*nad, state, held}
+	v := &verdict{*nad, state, withFinalizer}
 	v.nad.Config = nil // it may be large, and is not needed
 	s.mu.Lock()
 	s.next[nad.ID()] = v
@@ -120,19 +120,19 @@ func (s *states) write(ctx context.Context, v *verdict) error {
 		return err
 	}
 	// The API server refuses a new finalizer on an object that is being deleted.
-	held := v.held && (now.HasFinalizer || !now.Deleting)
+	withFinalizer := v.withFinalizer && (now.HasFinalizer || !now.Deleting)
 	text, news := "", false
 	if v.state != nil {
-		if text, news = stateText(now, v.state); !news && now.HasFinalizer == held {
+		if text, news = stateText(now, v.state); !news && now.HasFinalizer == withFinalizer {
 			return nil
 		}
-	} else if now.State == "" && now.HasFinalizer == held {
+	} else if now.State == "" && now.HasFinalizer == withFinalizer {
 		return nil
 	}
 	s.mu.Lock()
-	s.last[v.nad.ID()] = written{text, held} // before the write: the source may report the change at once
+	s.last[v.nad.ID()] = written{text, withFinalizer} // before the write: the source may report the change at once
 	s.mu.Unlock()
-	if err := s.source.SetNetworkState(ctx, now, text, held); err != nil {
+	if err := s.source.SetNetworkState(ctx, now, text, withFinalizer); err != nil {
 		return err
 	}
 	switch {

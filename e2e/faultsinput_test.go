@@ -44,11 +44,11 @@ func TestConfigurationsThatAreNone(t *testing.T) {
 		{"good,blue,half", []string{"interface net3", "shop/half"}},
 		{`[{"name":"good"},{"name":"blue"},{"name":"incapable","portMappings":[{"hostPort":8080,"containerPort":80}]}]`,
 			[]string{"interface net3", "shop/incapable", `no plugin of the network declares the capability "portMappings"`}},
-		{`[null]`, []string{labtest.NetworksAnnotation, "element 0: null"}},
-		{`[{"name":"good"},null]`, []string{labtest.NetworksAnnotation, "element 1: null"}},
+		{`[null]`, []string{labtest.NetworksAnnotation, "entry 0: null"}},
+		{`[{"name":"good"},null]`, []string{labtest.NetworksAnnotation, "entry 1: null"}},
 		{`null`, []string{labtest.NetworksAnnotation, "null"}},
-		{`[[]]`, []string{labtest.NetworksAnnotation, "element 0"}},
-		{`[{"name":null}]`, []string{labtest.NetworksAnnotation, `element 0: "name" is missing`}},
+		{`[[]]`, []string{labtest.NetworksAnnotation, "entry 0"}},
+		{`[{"name":null}]`, []string{labtest.NetworksAnnotation, `entry 0: "name" is missing`}},
 	} {
 		w.part(tt.networks, func(t *testing.T, w *world) {
 			p.Annotations = map[string]string{labtest.NetworksAnnotation: tt.networks}

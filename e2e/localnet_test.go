@@ -340,7 +340,7 @@ func TestBoundaryOneWire(t *testing.T) {
 	w.Must(w.StopController(w.Ctx))
 	controllerConfig(t, w.Lab, strings.Replace(gatewayConfig, "192.0.2.10", "192.0.2.20", 1)+strings.Replace(grantedVLANs, "100,", "42,100,", 1))
 	w.Must(w.StartController(w.Ctx))
-	w.controllerSays("router /core: gateway: address 192.0.2.20 on physical network provider, VLAN 42 is held by port shop/first/net1")
+	w.controllerSays("router /core: gateway: address 192.0.2.20 on physical network provider, VLAN 42 belongs to port shop/first/net1")
 	w.End(first)
 	w.End(pods...)
 	w.endNetworks("v100", "web/v100", "ext")

@@ -179,7 +179,7 @@ func TestRoutingOfANodesPart(t *testing.T) {
 		{"a route of the pod", "l3", `[{"dst":"198.51.100.0/24","interface":"net1"}]`, "[198.51.100.0/24 10.128.3.1 net1]", ""},
 		{"a route of the pod by its gateway", "blue,l3", `[{"dst":"2001:db8::/32","gw":"fd03:0:0:3::9"}]`, "[2001:db8::/32 fd03:0:0:3::9 net2]", ""},
 		{"a route of the pod by another node's", "l3", `[{"dst":"198.51.100.0/24","gw":"10.128.4.9","interface":"net1"}]`, "",
-			"annotation ovn-multinet/routes: element 0: 10.128.4.9 is in none of the subnets of network shop/l3, the pod could not reach it"},
+			"annotation ovn-multinet/routes: entry 0: 10.128.4.9 is in none of the subnets of network shop/l3, the pod could not reach it"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

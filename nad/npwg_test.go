@@ -33,7 +33,7 @@ func TestUnitsOfAName(t *testing.T) {
 			t.Errorf("taken as %s", show(got))
 			continue
 		}
-		wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: element 0: "`+name+`" cannot be the name of a NetworkAttachmentDefinition`)
+		wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: entry 0: "`+name+`" cannot be the name of a NetworkAttachmentDefinition`)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestIPAMClaimIsRefused(t *testing.T) {
 			if err == nil {
 				t.Fatalf("taken as %s", show(got))
 			}
-			wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: element 0: "ipam-claim-reference" is not served yet, leave it out`)
+			wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: entry 0: "ipam-claim-reference" is not served yet, leave it out`)
 		})
 	}
 }
@@ -70,7 +70,7 @@ func TestBandwidthIsNotZero(t *testing.T) {
 			t.Errorf("%s is taken as %+v", bandwidth, got[0].Bandwidth)
 			continue
 		}
-		wantRefusal(t, err, "annotation k8s.v1.cni.cncf.io/networks: element 0: bandwidth."+key+": 0 is not more than 0")
+		wantRefusal(t, err, "annotation k8s.v1.cni.cncf.io/networks: entry 0: bandwidth."+key+": 0 is not more than 0")
 	}
 }
 

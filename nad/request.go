@@ -18,7 +18,7 @@ const (
 	maxIPs      = 16
 )
 
-// Request is one attachment request of a pod, checked. The specification calls it a network selection element.
+// Request is one attachment request of a pod, checked. The specification calls it a `network selection element`.
 type Request struct {
 	Namespace string // of the NAD
 	Name      string // of the NAD
@@ -112,7 +112,7 @@ func parseShort(text string) ([]Request, error) {
 	for i, word := range words {
 		s, err := parseShortRequest(strings.TrimSpace(word))
 		if err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
+			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 		requests = append(requests, s)
 	}
@@ -151,24 +151,24 @@ func parseShortRequest(word string) (Request, error) {
 }
 
 func parseJSON(text []byte) ([]Request, error) {
-	var elements []json.RawMessage
-	if err := json.Unmarshal(text, &elements); err != nil {
+	var entries []json.RawMessage
+	if err := json.Unmarshal(text, &entries); err != nil {
 		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
 			return nil, fmt.Errorf("not valid JSON: %w", err)
 		}
 		return nil, errors.New("the JSON form is a list of objects, like [{\"name\":\"blue\"}]")
 	}
-	if elements == nil {
+	if entries == nil {
 		return nil, errors.New("null, where a list of networks is wanted")
 	}
-	if err := tooMany(len(elements)); err != nil {
+	if err := tooMany(len(entries)); err != nil {
 		return nil, err
 	}
-	requests := make([]Request, 0, len(elements))
-	for i, element := range elements {
-		s, err := parseRequest(element)
+	requests := make([]Request, 0, len(entries))
+	for i, entry := range entries {
+		s, err := parseRequest(entry)
 		if err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
+			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 		requests = append(requests, s)
 	}
@@ -201,16 +201,16 @@ func nameInterfaces(requests []Request, primary string) error {
 			s.Interface = fmt.Sprintf("net%d", i+1)
 		}
 		if err := conf.CheckInterfaceName(s.Interface); err != nil {
-			return fmt.Errorf("element %d (%s): %w", i, s, err)
+			return fmt.Errorf("entry %d (%s): %w", i, s, err)
 		}
 		if strings.Contains(s.Interface, "@") { // ip(8) shows an interface with its peer as name@peer
-			return fmt.Errorf("element %d (%s): interface name %q has an @, write a name without it", i, s, s.Interface)
+			return fmt.Errorf("entry %d (%s): interface name %q has an @, write a name without it", i, s, s.Interface)
 		}
 		if s.Interface == primary || s.Interface == "lo" {
-			return fmt.Errorf("element %d (%s): interface %q is taken, the pod has it already", i, s, s.Interface)
+			return fmt.Errorf("entry %d (%s): interface %q is taken, the pod has it already", i, s, s.Interface)
 		}
 		if first, taken := owner[s.Interface]; taken {
-			return fmt.Errorf("element %d (%s): interface %q is asked for by element %d (%s) too",
+			return fmt.Errorf("entry %d (%s): interface %q is asked for by entry %d (%s) too",
 				i, s, s.Interface, first, &requests[first])
 		}
 		owner[s.Interface] = i

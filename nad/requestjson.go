@@ -44,14 +44,14 @@ type Bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst,omitempty"`
 }
 
-func parseRequest(element []byte) (Request, error) {
+func parseRequest(entry []byte) (Request, error) {
 	var raw requestJSON
-	if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
-		return Request{}, fmt.Errorf("%s, where an object is wanted", clip(string(element)))
+	if !bytes.HasPrefix(bytes.TrimSpace(entry), []byte("{")) {
+		return Request{}, fmt.Errorf("%s, where an object is wanted", clip(string(entry)))
 	}
 	// Keys with a dot belong to other projects (multi-net-spec 1.3, section 4.1.2.1).
 	foreign := func(key string) bool { return strings.Contains(key, ".") }
-	if err := conf.DecodeObject(element, &raw, foreign); err != nil {
+	if err := conf.DecodeObject(entry, &raw, foreign); err != nil {
 		return Request{}, err
 	}
 	if err := raw.refuseUnserved(); err != nil {
@@ -255,9 +255,9 @@ func (s *Request) setBandwidth(raw *requestJSON) error {
 	}
 	s.Bandwidth = &Bandwidth{}
 	for _, v := range []struct {
-		key  string
-		have *int64
-		want *uint64
+		key    string
+		have   *int64
+		target *uint64
 	}{
 		{"ingressRate", b.IngressRate, &s.Bandwidth.IngressRate}, {"ingressBurst", b.IngressBurst, &s.Bandwidth.IngressBurst},
 		{"egressRate", b.EgressRate, &s.Bandwidth.EgressRate}, {"egressBurst", b.EgressBurst, &s.Bandwidth.EgressBurst},
@@ -268,7 +268,7 @@ func (s *Request) setBandwidth(raw *requestJSON) error {
 		if *v.have <= 0 {
 			return fmt.Errorf("bandwidth.%s: %d is not more than 0", v.key, *v.have)
 		}
-		*v.want = uint64(*v.have)
+		*v.target = uint64(*v.have)
 	}
 	switch {
 	case *s.Bandwidth == Bandwidth{}:

@@ -169,7 +169,7 @@ func TestKeysOfARequestRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("taken as %s", showKeys(t, &got[1]))
 			}
-			wantRefusal(t, err, "annotation k8s.v1.cni.cncf.io/networks: element 1: "+tt.want)
+			wantRefusal(t, err, "annotation k8s.v1.cni.cncf.io/networks: entry 1: "+tt.want)
 		})
 	}
 }

@@ -117,29 +117,29 @@ func (r *Routing) setRoutes(text string, attachments []Attachment, primary strin
 	if err := conf.CheckAnnotation(text); err != nil {
 		return err
 	}
-	var elements []json.RawMessage
-	if err := json.Unmarshal([]byte(text), &elements); err != nil || elements == nil {
+	var entries []json.RawMessage
+	if err := json.Unmarshal([]byte(text), &entries); err != nil || entries == nil {
 		return errors.New(`it is a list of objects, like [{"dst":"10.2.0.0/16","gw":"10.1.0.1","interface":"net1"}]`)
 	}
-	if len(elements) > maxRoutes {
-		return fmt.Errorf("%d routes are more than %d", len(elements), maxRoutes)
+	if len(entries) > maxRoutes {
+		return fmt.Errorf("%d routes are more than %d", len(entries), maxRoutes)
 	}
-	for i, element := range elements {
-		route, err := parseRoute(element, attachments, primary)
+	for i, entry := range entries {
+		route, err := parseRoute(entry, attachments, primary)
 		if err != nil {
-			return fmt.Errorf("element %d: %w", i, err)
+			return fmt.Errorf("entry %d: %w", i, err)
 		}
 		if slices.ContainsFunc(r.Routes, func(p PodRoute) bool { return p.Dst == route.Dst }) {
-			return fmt.Errorf("element %d: %s is routed twice", i, route.Dst)
+			return fmt.Errorf("entry %d: %s is routed twice", i, route.Dst)
 		}
 		r.Routes = append(r.Routes, route)
 	}
 	return nil
 }
 
-func parseRoute(element []byte, attachments []Attachment, primary string) (PodRoute, error) {
+func parseRoute(entry []byte, attachments []Attachment, primary string) (PodRoute, error) {
 	var raw podRouteJSON
-	if err := conf.DecodeObject(element, &raw, nil); err != nil {
+	if err := conf.DecodeObject(entry, &raw, nil); err != nil {
 		return PodRoute{}, err
 	}
 	dst, err := netip.ParsePrefix(raw.Dst)

@@ -129,7 +129,7 @@ func (n *Network) CheckChange(to *Network) error {
 	for i, subnet := range n.Subnets {
 		j := slices.IndexFunc(to.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == subnet.Addr().Is4() })
 		if j < 0 {
-			return fmt.Errorf("subnets: %s cannot be taken away", subnet)
+			return fmt.Errorf("subnets: %s cannot be removed", subnet)
 		}
 		grown := to.Subnets[j]
 		if grown.Bits() > subnet.Bits() || !grown.Contains(subnet.Addr()) {

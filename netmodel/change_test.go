@@ -225,9 +225,9 @@ func TestCheckChange(t *testing.T) {
 
 		{"IPv6 comes", v4, both, ""},
 		{"IPv4 comes", v6, both, "subnets: 10.1.0.0/24 cannot be added, only an IPv6 subnet beside an IPv4 one can"},
-		{"IPv6 goes", both, v4, "subnets: fd01::/64 cannot be taken away"},
-		{"IPv4 goes", both, v6, "subnets: 10.1.0.0/24 cannot be taken away"},
-		{"all go", v4, "", "subnets: 10.1.0.0/24 cannot be taken away"},
+		{"IPv6 goes", both, v4, "subnets: fd01::/64 cannot be removed"},
+		{"IPv4 goes", both, v6, "subnets: 10.1.0.0/24 cannot be removed"},
+		{"all go", v4, "", "subnets: 10.1.0.0/24 cannot be removed"},
 		{"MAC only gets subnets", "", v4, "subnets: 10.1.0.0/24 cannot be given to a network that has none"},
 		{"MAC only gets both", "", both, "subnets: 10.1.0.0/24 cannot be given to a network that has none"},
 
@@ -279,9 +279,9 @@ func TestCheckChangeOfNodeSubnets(t *testing.T) {
 		{"other blocks of IPv6", both, `"subnets":"10.128.0.0/16/24,fd01::/48/60"`, "subnets: the node subnets of fd01::/48 cannot become /60, they are /64"},
 		{"IPv6 comes", v4, both, "subnets: 10.128.0.0/16/24 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their subnets"},
 		{"IPv4 comes", v6, both, "subnets: fd01::/48/64 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their subnets"},
-		{"IPv6 goes", both, v4, "subnets: fd01::/48 cannot be taken away"},
-		{"IPv4 goes", both, v6, "subnets: 10.128.0.0/16 cannot be taken away"},
-		{"the family turns", v4, v6, "subnets: 10.128.0.0/16 cannot be taken away"},
+		{"IPv6 goes", both, v4, "subnets: fd01::/48 cannot be removed"},
+		{"IPv4 goes", both, v6, "subnets: 10.128.0.0/16 cannot be removed"},
+		{"the family turns", v4, v6, "subnets: 10.128.0.0/16 cannot be removed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

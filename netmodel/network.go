@@ -177,8 +177,8 @@ func parseKind(namespace, name, kind string, config []byte) (n *Network, err err
 	if err := raw.refuseUnserved(); err != nil {
 		return nil, err
 	}
-	if want := namespace + "/" + name; raw.NetAttachDef != "" && raw.NetAttachDef != want {
-		return nil, fmt.Errorf("netAttachDefName is %.64q, but this is %q", raw.NetAttachDef, want)
+	if id := namespace + "/" + name; raw.NetAttachDef != "" && raw.NetAttachDef != id {
+		return nil, fmt.Errorf("netAttachDefName is %.64q, but this is %q", raw.NetAttachDef, id)
 	}
 	if raw.PortSecurity != nil {
 		n.PortSecurity = *raw.PortSecurity

@@ -160,15 +160,15 @@ func (n *Network) ParseNodeSubnets(text string) []netip.Prefix {
 	if len(words) != len(n.NodeSubnetBits) {
 		return nil
 	}
-	blocks := make([]netip.Prefix, len(words))
+	subnets := make([]netip.Prefix, len(words))
 	for i, w := range words {
 		b, err := netip.ParsePrefix(w)
 		if err != nil || b.Bits() != n.NodeSubnetBits[i] || b.Masked() != b || !n.Subnets[i].Contains(b.Addr()) {
 			return nil
 		}
-		blocks[i] = b
+		subnets[i] = b
 	}
-	return blocks
+	return subnets
 }
 
 // ForNode returns the node's view of a layer3 network. The subnets of the view are the node subnets; the first address
@@ -194,11 +194,11 @@ func (n *Network) ForNode(node string, nodeSubnets []netip.Prefix) *Network {
 // NodeSubnetsOf returns, for each subnet, the node subnet that contains one of the addresses; the zero Prefix if none
 // does.
 func (n *Network) NodeSubnetsOf(addrs []netip.Addr) []netip.Prefix {
-	blocks := make([]netip.Prefix, len(n.Subnets))
+	subnets := make([]netip.Prefix, len(n.Subnets))
 	for _, a := range addrs {
 		if i := n.SubnetOf(a); i >= 0 && i < len(n.NodeSubnetBits) {
-			blocks[i] = netip.PrefixFrom(a, n.NodeSubnetBits[i]).Masked()
+			subnets[i] = netip.PrefixFrom(a, n.NodeSubnetBits[i]).Masked()
 		}
 	}
-	return blocks
+	return subnets
 }

@@ -56,7 +56,7 @@ func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
 		for i, text := range list {
 			grant, err := parsePhysicalGrant(text)
 			if err != nil {
-				return nil, fmt.Errorf("physicalNetworks: %s: element %d: %w", name, i+1, err)
+				return nil, fmt.Errorf("physicalNetworks: %s: entry %d: %w", name, i+1, err)
 			}
 			grants[name] = append(grants[name], grant)
 		}

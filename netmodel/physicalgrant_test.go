@@ -72,7 +72,7 @@ func TestBoundaryPhysicalGrantsSayWhatToWrite(t *testing.T) {
 
 func TestBoundaryPhysicalGrantsRefuse(t *testing.T) {
 	one := func(element string) string { return `{"provider":[` + element + `]}` }
-	const in = "physicalNetworks: provider: element 1: "
+	const in = "physicalNetworks: provider: entry 1: "
 	for _, tt := range []struct{ name, grants, want string }{
 		{"an unknown key", one(`{"vlan":"100","namespaces":["shop"]}`), in + `unknown key "vlan", did you mean "vlans"?`},
 		{"another unknown key", one(`{"vlans":"100","namespace":["shop"]}`), in + `unknown key "namespace", did you mean "namespaces"?`},
@@ -95,7 +95,7 @@ func TestBoundaryPhysicalGrantsRefuse(t *testing.T) {
 		{"every namespace", one(`{"vlans":"100","namespaces":["*"]}`), in + `namespaces: "*" is no namespace's name; list each namespace by its name`},
 		{"a namespace that is none", one(`{"vlans":"100","namespaces":["shop","Web"]}`), in + `namespaces: "Web" is no namespace's name; list each namespace by its name`},
 		{"a null", one(`null`), in + "null where an object is wanted"},
-		{"the second", one(`{"vlans":"1","namespaces":["shop"]},{}`), `physicalNetworks: provider: element 2: vlans is missing: VLANs and ranges like "100,200-299", or "untagged"`},
+		{"the second", one(`{"vlans":"1","namespaces":["shop"]},{}`), `physicalNetworks: provider: entry 2: vlans is missing: VLANs and ranges like "100,200-299", or "untagged"`},
 		{"no list", `{"provider":{"vlans":"100","namespaces":["shop"]}}`, `physicalNetworks: provider: want a list like [{vlans: "100,200-299", namespaces: [shop]}]`},
 		{"a name that is none", `{"a b":[]}`, `physicalNetworks: physicalNetworkName: "a b" is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64`},
 		{"no object", `[]`, `"physicalNetworks" does not take a JSON array`},

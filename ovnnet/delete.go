@@ -92,8 +92,8 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 			return err
 		}
 		if have.gone() {
-			left, err := n.ClaimsOf(ctx, "network "+id)
-			if err != nil || len(left) == 0 {
+			claims, err := n.ClaimsOf(ctx, "network "+id)
+			if err != nil || len(claims) == 0 {
 				return err
 			}
 		}

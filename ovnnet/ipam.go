@@ -19,7 +19,7 @@ func (n *Networks) markIPAM(own *nbrows.Switch, network *netmodel.Network) {
 // boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. A network that was
 // accepted under an earlier bound keeps its ports, but OVN's allocator no longer serves it. Such a network can also be
 // detached from its router: otherwise it would stay on a router that it is no longer allowed to join.
-func (n *Networks) boundIPAM(have *present, want *networkRows, network *netmodel.Network) error {
+func (n *Networks) boundIPAM(have *present, wanted *networkRows, network *netmodel.Network) error {
 	wide := n.tooWide(network)
 	if !wide.IsValid() {
 		return nil
@@ -30,7 +30,7 @@ func (n *Networks) boundIPAM(have *present, want *networkRows, network *netmodel
 			"excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+
 				"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
 	}
-	for _, p := range want.switches() {
+	for _, p := range wanted.switches() {
 		nbrows.NarrowIPAM(p, n.widestIPAM)
 	}
 	return nil

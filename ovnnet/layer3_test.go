@@ -141,7 +141,7 @@ func TestLayer3ChangesThatPodsForbid(t *testing.T) {
 		{"another subnet", nbtest.Layer3, `"topology":"layer3","subnets":"10.129.0.0/16/24"`, "subnets: 10.128.0.0/16 cannot become 10.129.0.0/16, which does not hold all of it"},
 		{"other blocks", nbtest.Layer3, `"topology":"layer3","subnets":"10.128.0.0/16/25"`, "subnets: the node subnets of 10.128.0.0/16 cannot become /25, they are /24"},
 		{"a family more", nbtest.Layer3, nbtest.Layer3All, "subnets: 10.128.0.0/16/24 cannot become 10.128.0.0/16/24,fd01::/48/64, nodes have their subnets"},
-		{"a family less", nbtest.Layer3All, nbtest.Layer3, "subnets: fd01::/48 cannot be taken away"},
+		{"a family less", nbtest.Layer3All, nbtest.Layer3, "subnets: fd01::/48 cannot be removed"},
 		{"layer2 of the same subnet", nbtest.Layer3, `"subnets":"10.128.0.0/16"` + nbtest.OnR1, "topology: layer3 cannot become layer2"},
 		{"layer2 at a block's gateway", nbtest.Layer3All, `"subnets":"10.128.0.0/16,fd01::/48","gateway":"10.128.171.1"` + nbtest.OnR1, "topology: layer3 cannot become layer2"},
 		{"localnet", nbtest.Layer3, `"topology":"localnet","physicalNetworkName":"p"`, "topology: layer3 cannot become localnet"},

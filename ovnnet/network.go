@@ -47,27 +47,27 @@ func (n *Networks) Ensure(ctx context.Context, network *netmodel.Network, nads [
 func (n *Networks) EnsureOwned(
 	ctx context.Context, network *netmodel.Network, owner string, nads []string,
 ) (changed bool, err error) {
-	want := n.wanted(network, nads)
-	n.markIPAM(want.own, network)
+	wanted := n.wanted(network, nads)
+	n.markIPAM(wanted.own, network)
 	if IsShared(network.ID()) && owner != "" {
-		want.own.Row.ExternalIDs[nbrows.KeyOwner] = owner
+		wanted.own.Row.ExternalIDs[nbrows.KeyOwner] = owner
 	}
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("network " + network.ID()); err != nil {
 			return false, err
 		}
-		have, err := n.read(ctx, network.ID(), network, want)
+		have, err := n.read(ctx, network.ID(), network, wanted)
 		if err != nil {
 			return false, err
 		}
 		if is := ownerOf(have.own); is != "" && is != owner {
 			return false, nbrows.Refusedf("namespace %s has just become the owner of network %s", is, network.ID())
 		}
-		n.wantNodes(have, want, network, nads)
-		if err := n.boundIPAM(have, want, network); err != nil {
+		n.addWantedNodes(have, wanted, network, nads)
+		if err := n.boundIPAM(have, wanted, network); err != nil {
 			return false, err
 		}
-		guards, err := n.judge(ctx, have, want, network)
+		guards, err := n.judge(ctx, have, wanted, network)
 		if err != nil {
 			return false, err
 		}
@@ -76,14 +76,14 @@ func (n *Networks) EnsureOwned(
 		} else if made {
 			continue
 		}
-		if ops := n.deleteNodes(have, want); len(ops) > 0 {
+		if ops := n.deleteNodes(have, wanted); len(ops) > 0 {
 			// This is a transaction of its own: the rows that replace the deleted rows may have the same keys.
 			if err := n.Write(ctx, append(guards, ops...)); err != nil && !nbrows.Raced(err) {
 				return false, err
 			}
 			continue
 		}
-		ops, err := n.change(&have.networkRows, want)
+		ops, err := n.change(&have.networkRows, wanted)
 		ops = append(ops, have.deleteStrayPorts()...)
 		if err != nil || len(ops) == 0 {
 			return false, err
@@ -115,17 +115,17 @@ func (n *Networks) ensureRouters(ctx context.Context, have *present, network *ne
 	return false, nil
 }
 
-// wantNodes adds the wanted rows of the existing node switches. A node switch whose node subnets do not belong to the
-// network is not wanted.
-func (n *Networks) wantNodes(have *present, want *networkRows, network *netmodel.Network, nads []string) {
-	want.nodes = map[string]*nbrows.Switch{}
+// addWantedNodes adds the wanted rows of the existing node switches. A node switch whose node subnets do not belong to
+// the network is not wanted.
+func (n *Networks) addWantedNodes(have *present, wanted *networkRows, network *netmodel.Network, nads []string) {
+	wanted.nodes = map[string]*nbrows.Switch{}
 	was := acceptedOf(have.own)
 	if was != nil && was.CheckChange(network) != nil {
 		return
 	}
 	for key, p := range have.nodes {
-		if blocks := network.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); blocks != nil {
-			want.nodes[key] = nbrows.NewSwitch(network.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], blocks), nads)
+		if subnets := network.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
+			wanted.nodes[key] = nbrows.NewSwitch(network.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets), nads)
 		}
 	}
 }
@@ -147,10 +147,10 @@ func acceptedOf(p *nbrows.Switch) *netmodel.Network {
 }
 
 // deleteNodes returns the operations that delete the node switches that are not wanted.
-func (n *Networks) deleteNodes(have *present, want *networkRows) []ovsdb.Operation {
+func (n *Networks) deleteNodes(have *present, wanted *networkRows) []ovsdb.Operation {
 	b := &nbrows.Batch{Db: n.Db}
 	for _, key := range slices.Sorted(maps.Keys(have.nodes)) {
-		if want.nodes[key] == nil {
+		if wanted.nodes[key] == nil {
 			b.DeleteSwitch(have.nodes[key])
 		}
 	}
@@ -160,10 +160,10 @@ func (n *Networks) deleteNodes(have *present, want *networkRows) []ovsdb.Operati
 // judge refuses a change that is not allowed. For an allowed change it returns the assertions that the change needs in
 // its transaction.
 func (n *Networks) judge(
-	ctx context.Context, have *present, want *networkRows, network *netmodel.Network,
+	ctx context.Context, have *present, wanted *networkRows, network *netmodel.Network,
 ) ([]ovsdb.Operation, error) {
 	guards := have.guards()
-	if cut := n.disrupts(have, want, network); cut != nil {
+	if cut := n.disrupts(have, wanted, network); cut != nil {
 		ports, err := n.ports(ctx, &have.networkRows)
 		if err != nil {
 			return nil, err
@@ -185,7 +185,7 @@ func (n *Networks) judge(
 			}
 		}
 	}
-	if network.RouterName() == "" || !have.changesRouter(want) {
+	if network.RouterName() == "" || !have.changesRouter(wanted) {
 		return guards, nil
 	}
 	guard, err := n.overlaps(ctx, network)
@@ -196,14 +196,14 @@ func (n *Networks) judge(
 }
 
 // disrupts returns why the change would disconnect or renumber ports on the network; nil if it would not.
-func (n *Networks) disrupts(have *present, want *networkRows, network *netmodel.Network) error {
+func (n *Networks) disrupts(have *present, wanted *networkRows, network *netmodel.Network) error {
 	if was := acceptedOf(have.own); was != nil {
 		if err := was.CheckChange(network); err != nil {
 			return err
 		}
 	}
 	for key, p := range have.nodes {
-		if want.nodes[key] == nil {
+		if wanted.nodes[key] == nil {
 			return fmt.Errorf("logical switch %s has the node subnets %q, which do not belong to the network",
 				p.Row.Name, p.Row.ExternalIDs[ovndb.NodeSubnetsKey])
 		}
@@ -213,11 +213,11 @@ func (n *Networks) disrupts(have *present, want *networkRows, network *netmodel.
 
 // changesRouter tells whether the change gives the router a new or other subnet: by the port of the network's own
 // switch, or by the discard route of a layer3 network.
-func (have *present) changesRouter(want *networkRows) bool {
-	if !nbrows.SamePort(have.own.RouterPort, want.own.RouterPort) && want.own.RouterPort != nil {
+func (have *present) changesRouter(wanted *networkRows) bool {
+	if !nbrows.SamePort(have.own.RouterPort, wanted.own.RouterPort) && wanted.own.RouterPort != nil {
 		return true
 	}
-	for key, r := range want.routes {
+	for key, r := range wanted.routes {
 		if old := have.routes[key]; r.Nexthop == nbrows.Discard && (old == nil || old.IPPrefix != r.IPPrefix ||
 			old.ExternalIDs[nbrows.KeyRouter] != r.ExternalIDs[nbrows.KeyRouter]) {
 			return true

@@ -54,7 +54,7 @@ type raceTest struct {
 func raceTests() []raceTest {
 	const gateway = `,"gateway":"10.1.0.9"`
 	lease, portKey := nbtest.KeyOf("10.1.0.1"), ovndb.RouterPortKey("shop/blue")
-	const held = "gateway: its address is held by port shop/web-0/net1"
+	const held = "gateway: its address belongs to port shop/web-0/net1"
 	spoil := func(table, key string, columns ovndbtest.Op) func(*testing.T, *nbtest.World) {
 		return func(t *testing.T, w *nbtest.World) { w.Change(t, table, key, columns) }
 	}

@@ -26,10 +26,10 @@ type present struct {
 	gatewayThere bool     // the router's gateway exists and has the configured addresses
 }
 
-// read reads the present rows of the network with that ID. network and want are nil if the network is only withdrawn or
-// deleted. A row at one of our keys that is not ours is an error of type *nbrows.Refused.
+// read reads the present rows of the network with that ID. network and wanted are nil if the network is only withdrawn
+// or deleted. A row at one of our keys that is not ours is an error of type *nbrows.Refused.
 func (n *Networks) read(
-	ctx context.Context, id string, network *netmodel.Network, want *networkRows,
+	ctx context.Context, id string, network *netmodel.Network, wanted *networkRows,
 ) (*present, error) {
 	have := &present{id: id, networkRows: networkRows{
 		own: &nbrows.Switch{}, claims: &nbrows.BookClaims{},
@@ -44,8 +44,8 @@ func (n *Networks) read(
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
-		func() error { return n.readRouterEnds(ctx, have, was, want) },
-		func() error { return n.readClaims(ctx, have, want) },
+		func() error { return n.readRouterEnds(ctx, have, was, wanted) },
+		func() error { return n.readClaims(ctx, have, wanted) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -180,14 +180,14 @@ func (n *Networks) readNodes(ctx context.Context, have *present) error {
 			}
 		}
 	}
-	return n.readBlocks(ctx, have, parts)
+	return n.readSubnetClaims(ctx, have, parts)
 }
 
 // readPage is the number of rows that one transaction looks up. The server does nothing else during a transaction.
 const readPage = 250
 
-// readBlocks adds the claims on the node subnets.
-func (n *Networks) readBlocks(ctx context.Context, have *present, parts []*nbrows.Switch) error {
+// readSubnetClaims adds the claims on the node subnets.
+func (n *Networks) readSubnetClaims(ctx context.Context, have *present, parts []*nbrows.Switch) error {
 	owner := map[string]*nbrows.Switch{}
 	var keys []string
 	for _, p := range parts {
@@ -210,22 +210,24 @@ func (n *Networks) readBlocks(ctx context.Context, have *present, parts []*nbrow
 // readRouterEnds reads the switches' ports to their router, and the claims of these ports. It looks at the keys that
 // the present rows name, and at the keys that the accepted and the wanted configuration use. A pod's port at one of
 // these keys is an error.
-func (n *Networks) readRouterEnds(ctx context.Context, have *present, was *netmodel.Network, want *networkRows) error {
+func (n *Networks) readRouterEnds(
+	ctx context.Context, have *present, was *netmodel.Network, wanted *networkRows,
+) error {
 	ask := &lookups{of: map[string]*nbrows.Switch{}}
 	for _, p := range append(have.switches(), have.own) {
 		if p.RouterPort != nil {
 			ask.add(p, p.RouterPort.ExternalIDs[nbrows.KeyPort])
 		}
 	}
-	if want != nil {
-		ask.addEnd(have.own, want.own)
+	if wanted != nil {
+		ask.addEnd(have.own, wanted.own)
 	}
 	// The keys of the accepted configuration are needed too: somebody may have deleted the rows that name these keys.
 	if was != nil {
 		ask.addEnd(have.own, nbrows.NewSwitch(was, nil))
 		for _, p := range have.nodes {
-			if blocks := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); blocks != nil {
-				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], blocks), nil))
+			if subnets := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
+				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets), nil))
 			}
 		}
 	}
@@ -285,13 +287,13 @@ func (have *present) take(p *nbrows.Switch, port *nb.LogicalSwitchPort, claim *n
 		p.ToRouter = port
 		return strings.Fields(port.ExternalIDs[nbrows.KeyClaims]), nil
 	case port != nil:
-		return nil, nbrows.Refusedf("gateway: its address is held by port %s", port.Name)
+		return nil, nbrows.Refusedf("gateway: its address belongs to port %s", port.Name)
 	case claim != nil && isRoutersClaim(claim, have.id):
 		if !slices.ContainsFunc(p.Claims, func(c *nb.Copp) bool { return c.UUID == claim.UUID }) {
 			p.Claims = append(p.Claims, claim)
 		}
 	case claim != nil:
-		return nil, nbrows.Refusedf("gateway: its address is held by port %s", claim.ExternalIDs[nbrows.KeyPortName])
+		return nil, nbrows.Refusedf("gateway: its address belongs to port %s", claim.ExternalIDs[nbrows.KeyPortName])
 	}
 	return nil, nil
 }
@@ -305,14 +307,14 @@ func isRoutersClaim(claim *nb.Copp, id string) bool {
 
 // readClaims adds the present claims of a localnet network in its address book. For a network that is deleted it reads
 // nothing: deleteRows searches for these claims.
-func (n *Networks) readClaims(ctx context.Context, have *present, want *networkRows) (err error) {
-	if want == nil {
+func (n *Networks) readClaims(ctx context.Context, have *present, wanted *networkRows) (err error) {
+	if wanted == nil {
 		return nil
 	}
 	var noted map[string]string
 	if sw := have.own.Row; sw != nil {
 		noted = sw.ExternalIDs
 	}
-	have.claims.Rows, err = n.ReadClaims(ctx, noted, want.claims)
+	have.claims.Rows, err = n.ReadClaims(ctx, noted, wanted.claims)
 	return err
 }

@@ -39,7 +39,7 @@ func TestForeignRowsAreLeftAlone(t *testing.T) {
 	switchRefused := "logical switch " + nbtest.BlueKey + " is not ours"
 	routerRefused := "router: logical router " + routerKey + " is not ours"
 	portRefused := "logical router port " + portKey + " is not ours"
-	const held = "gateway: its address is held by port shop/web-0/net1"
+	const held = "gateway: its address belongs to port shop/web-0/net1"
 	const keysWide = nbtest.Net6 + `,"gateway":"fd01::1:0:5"` + nbtest.OnR1
 	tests := []struct {
 		name, keys string
@@ -141,10 +141,10 @@ func TestChangesThatPortsForbid(t *testing.T) {
 	dual := nbtest.NetDual + nbtest.OnR1
 	tests := []struct{ name, from, to, reason string }{
 		{"another gateway", dual, dual + `,"gateway":"10.1.0.9"`, `gateway: 10.1.0.1 cannot become 10.1.0.9; write "gateway": "10.1.0.1" to keep it, with %s on the network`},
-		{"a subnet less", dual, nbtest.Net4 + nbtest.OnR1, "subnets: fd01::/64 cannot be taken away, with %s on the network"},
+		{"a subnet less", dual, nbtest.Net4 + nbtest.OnR1, "subnets: fd01::/64 cannot be removed, with %s on the network"},
 		{"a smaller subnet", nbtest.Net4, `"subnets":"10.1.0.0/25"`, "subnets: 10.1.0.0/24 cannot become 10.1.0.0/25, which does not hold all of it, with %s on the network"},
 		{"another subnet", nbtest.Net4, `"subnets":"10.2.0.0/24"`, "subnets: 10.1.0.0/24 cannot become 10.2.0.0/24, which does not hold all of it, with %s on the network"},
-		{"no subnet any more", nbtest.Net4, "", "subnets: 10.1.0.0/24 cannot be taken away, with %s on the network"},
+		{"no subnet any more", nbtest.Net4, "", "subnets: 10.1.0.0/24 cannot be removed, with %s on the network"},
 	}
 	ports := []struct {
 		name, count string

@@ -25,7 +25,7 @@ func extKey(address string) string { return ovndb.AddressKey(extBook, netip.Must
 // An address that a pod has cannot become a gateway's, or the next hop's, or the gateway of another network of the wire.
 func TestBoundaryGatewayOfAPodsAddress(t *testing.T) {
 	held := func(what string) string {
-		return "gateway: " + what + " on physical network provider, VLAN 42 is held by port web/web-0/net1; delete its pod, or choose another address"
+		return "gateway: " + what + " on physical network provider, VLAN 42 belongs to port web/web-0/net1; delete its pod, or choose another address"
 	}
 	green := `"subnets":"192.0.2.0/24","gateway":"192.0.2.1"`
 	for _, tt := range []struct {
@@ -94,7 +94,7 @@ func TestBoundaryGatewaysMACIsNotShared(t *testing.T) {
 	_, err := w.Networks.Gateways.Ensure(nbtest.WithLimit(t), nbtest.GatewayConf(t, "shop/r1", v6), nbtest.OneNode)
 	refused, ok := errors.AsType[*nbrows.Refused](err)
 	if !ok || !strings.HasPrefix(refused.Reason, "router shop/r1: gateway: MAC ") ||
-		!strings.HasSuffix(refused.Reason, " on physical network provider, untagged is held by router shop/r2 (gateway); choose another external address") {
+		!strings.HasSuffix(refused.Reason, " on physical network provider, untagged belongs to router shop/r2 (gateway); choose another external address") {
 		t.Errorf("error %v", err)
 	}
 	after := w.Versions(t)
@@ -195,7 +195,7 @@ func TestBoundaryGatewayIsRacedByAPod(t *testing.T) {
 				}
 			})
 			_, err := w.Networks.Gateways.Ensure(nbtest.WithLimit(t), nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull), nbtest.OneNode)
-			if _, ok := errors.AsType[*nbrows.Refused](err); !ok || !strings.Contains(err.Error(), "is held by port web/web-0/net1") {
+			if _, ok := errors.AsType[*nbrows.Refused](err); !ok || !strings.Contains(err.Error(), "belongs to port web/web-0/net1") {
 				t.Errorf("got %v", err)
 			}
 			if got := w.Names(t, "HA_Chassis_Group"); got != "" {

@@ -274,10 +274,10 @@ func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	live, lookErr := k.LivePod(ctx, p.Namespace, p.Name)
+	live, readErr := k.LivePod(ctx, p.Namespace, p.Name)
 	switch {
-	case lookErr != nil:
-		return fmt.Errorf("%w (after: %w)", lookErr, err)
+	case readErr != nil:
+		return fmt.Errorf("%w (after: %w)", readErr, err)
 	case live.UID != p.UID:
 		return podNotFound(p.Namespace, p.Name)
 	}

@@ -89,10 +89,10 @@ func decodeItems[T any](decoder *json.Decoder, raw *json.RawMessage, keep func(*
 	return expect(decoder, ']')
 }
 
-func expect(decoder *json.Decoder, want json.Delim) error {
+func expect(decoder *json.Decoder, expected json.Delim) error {
 	token, err := decoder.Token()
-	if err == nil && token != want {
-		err = fmt.Errorf("%v where %v is wanted", token, want)
+	if err == nil && token != expected {
+		err = fmt.Errorf("%v where %v is wanted", token, expected)
 	}
 	return whole(err)
 }

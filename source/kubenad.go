@@ -81,22 +81,22 @@ func (k *Kube) NADs(ctx context.Context) ([]*netmodel.NAD, error) {
 	}
 }
 
-// SetNetworkState writes the annotation with the state of the network. It also adds or removes our finalizer, if held
-// differs from the present state. The API server refuses the patch if the NAD has changed since it was read: a patch
-// can only replace the complete list of finalizers, and the same state must not be reported twice.
-func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, held bool) error {
+// SetNetworkState writes the annotation with the state of the network. It also adds or removes our finalizer, if
+// withFinalizer differs from the present state. The API server refuses the patch if the NAD has changed since it was
+// read: a patch can only replace the complete list of finalizers, and the same state must not be reported twice.
+func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state string, withFinalizer bool) error {
 	as, err := k.known(ctx, n.Namespace, n.Name)
 	if err != nil {
 		return err
 	}
-	change := as.nad.HasFinalizer != held
+	change := as.nad.HasFinalizer != withFinalizer
 	if change && as.someFinalizers {
 		raw, err := k.live(ctx, n.Namespace, n.Name)
 		if err != nil {
 			return err
 		}
 		as = known(raw, as.nad.Config)
-		as.finalizers, change = raw.Finalizers, as.nad.HasFinalizer != held
+		as.finalizers, change = raw.Finalizers, as.nad.HasFinalizer != withFinalizer
 	}
 	// With the UID, the patch does not change another NAD that has the same name.
 	metadata := map[string]any{
@@ -107,7 +107,7 @@ func (k *Kube) SetNetworkState(ctx context.Context, n *netmodel.NAD, state strin
 		finalizers := slices.DeleteFunc(slices.Clone(as.finalizers), func(f string) bool {
 			return f == netmodel.NetworkFinalizer
 		})
-		if held {
+		if withFinalizer {
 			finalizers = append(finalizers, netmodel.NetworkFinalizer)
 		}
 		metadata["finalizers"] = finalizers

@@ -322,7 +322,7 @@ func (m *Manifests) scan() error {
 		now := m.pods[key{p.Namespace, p.Name}]
 		return now == nil || !now.Is(p.UID)
 	})
-	m.dropStatuses(statuses)
+	m.deleteStatuses(statuses)
 	return nil
 }
 
@@ -475,8 +475,8 @@ func (m *Manifests) tellNADs(before map[key]*netmodel.NAD) {
 	}
 }
 
-// dropStatuses deletes the status files of pods and NADs that no longer have a manifest.
-func (m *Manifests) dropStatuses(names []string) {
+// deleteStatuses deletes the status files of pods and NADs that no longer have a manifest.
+func (m *Manifests) deleteStatuses(names []string) {
 	for _, f := range m.files {
 		if f.broken {
 			return // the broken file may have any pod or NAD

@@ -43,14 +43,6 @@ var wordRules = map[string]struct {
 	},
 }
 
-// notYet lists the packages and pages that still have forbidden words.
-var notYet = []string{
-	"nad",
-	"netmodel",
-	"controller", "ovnnet", "ovnnet/nbrows", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/view",
-	"source",
-}
-
 var (
 	italic    = regexp.MustCompile(`\*([^*]+)\*`)
 	camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
@@ -138,7 +130,7 @@ func (f *file) declared() (names []*ast.Ident) {
 func TestWordsOfTheCode(t *testing.T) {
 	rules := forbidden(t)
 	for _, p := range packages(t) {
-		if slices.Contains(notYet, p.path) || !product(p.path) {
+		if !product(p.path) {
 			continue
 		}
 		for _, f := range p.files {
@@ -185,7 +177,7 @@ func TestWordsOfTheDocs(t *testing.T) {
 	}
 	for _, page := range append(pages, top...) {
 		name := filepath.Base(page)
-		if name == "glossary.md" || slices.Contains(notYet, name) {
+		if name == "glossary.md" {
 			continue
 		}
 		text, err := os.ReadFile(page)

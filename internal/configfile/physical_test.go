@@ -22,7 +22,7 @@ func TestBoundaryPhysicalGrantsOfAFile(t *testing.T) {
 		{"comments alone", "# physicalNetworks:\n", "", ""},
 		{
 			"an octal number", strings.Replace(section, `"100,200-299"`, "0100", 1),
-			`physicalNetworks: provider: element 1: vlans: write it in quotes, like "100,200-299"`, "",
+			`physicalNetworks: provider: entry 1: vlans: write it in quotes, like "100,200-299"`, "",
 		},
 		{
 			"a key twice", strings.Replace(section, "namespaces: [shop, web]", "vlans: untagged", 1),

@@ -15,7 +15,7 @@ import (
 
 // Announce writes which chassis a node is, if NB does not have this yet.
 func (n *Node) Announce(ctx context.Context, node, chassis string) error {
-	want := &nb.Copp{
+	wanted := &nb.Copp{
 		UUID: ovndb.NodeKey(node), Name: "ovn-multinet node " + node,
 		ExternalIDs: map[string]string{nbrows.KeyKind: nbrows.KindNode, nbrows.KeyNode: node, nbrows.KeyChassis: chassis},
 	}
@@ -23,7 +23,7 @@ func (n *Node) Announce(ctx context.Context, node, chassis string) error {
 		if err := tries.Next("node " + node); err != nil {
 			return err
 		}
-		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, want.UUID)})
+		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, wanted.UUID)})
 		if err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (n *Node) Announce(ctx context.Context, node, chassis string) error {
 			return err
 		}
 		b := &nbrows.Batch{Db: n.Db}
-		nbrows.Put(b, nb.CoppTable, want.UUID, have, want)
+		nbrows.Put(b, nb.CoppTable, wanted.UUID, have, wanted)
 		if b.Err != nil || len(b.Ops) == 0 {
 			return b.Err
 		}

@@ -148,6 +148,11 @@ func gatewayHolders(router string) map[string]nbrows.Holder {
 	return holders
 }
 
+// holderOf returns the lookup of a row's holder by the row's key.
+func holderOf[T any](holders map[string]nbrows.Holder) func(key string, _ *T) nbrows.Holder {
+	return func(key string, _ *T) nbrows.Holder { return holders[key] }
+}
+
 // Gateways writes the gateways of routers into OVN's Northbound database.
 type Gateways struct {
 	*nbrows.Store
@@ -205,9 +210,9 @@ func (n *Gateways) IsCurrent(router string, results []ovsdb.OperationResult) (bo
 	if err != nil || r == nil || gateway == nil {
 		return false, err
 	}
-	want := wanted(r).ports
-	return nbrows.SamePort(join, want[portKey(router, partJoin)]) &&
-		nbrows.SamePort(external, want[portKey(router, partExternal)]), nil
+	wanted := wanted(r).ports
+	return nbrows.SamePort(join, wanted[portKey(router, partJoin)]) &&
+		nbrows.SamePort(external, wanted[portKey(router, partExternal)]), nil
 }
 
 // Chassis is a node and the name of its chassis in OVN.
@@ -230,8 +235,8 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 			}
 			continue
 		}
-		want := wanted(r)
-		if err := n.checkNetworks(ctx, r, have, want); err != nil {
+		wanted := wanted(r)
+		if err := n.checkNetworks(ctx, r, have, wanted); err != nil {
 			return changed, err
 		}
 		var noted map[string]string
@@ -239,7 +244,7 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 			noted = have.gateway.ExternalIDs
 		}
 		have.wire = &nbrows.BookClaims{}
-		have.wire.Rows, err = n.ReadClaims(ctx, noted, want.wire)
+		have.wire.Rows, err = n.ReadClaims(ctx, noted, wanted.wire)
 		if refused, ok := errors.AsType[*nbrows.Refused](err); ok {
 			return changed, nbrows.Refusedf("router %s: %s", r.Name, refused.Reason)
 		}
@@ -250,8 +255,8 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 		if nodes == nil {
 			members = have.chassis
 		}
-		want.setMembers(members)
-		ops, err := n.change(r.Name, have, want)
+		wanted.setMembers(members)
+		ops, err := n.change(r.Name, have, wanted)
 		if err != nil || len(ops) == 0 {
 			return false, err
 		}
@@ -263,10 +268,10 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 
 // checkNetworks refuses a gateway whose subnets overlap a subnet that is already on the router. A network that comes
 // later is itself refused.
-func (n *Gateways) checkNetworks(ctx context.Context, r *netmodel.Router, have *present, want *gatewayRows) error {
+func (n *Gateways) checkNetworks(ctx context.Context, r *netmodel.Router, have *present, wanted *gatewayRows) error {
 	key := portKey(r.Name, partJoin)
-	if nbrows.SamePort(have.ports[key], want.ports[key]) &&
-		nbrows.SamePort(have.ports[portKey(r.Name, partExternal)], want.ports[portKey(r.Name, partExternal)]) {
+	if nbrows.SamePort(have.ports[key], wanted.ports[key]) &&
+		nbrows.SamePort(have.ports[portKey(r.Name, partExternal)], wanted.ports[portKey(r.Name, partExternal)]) {
 		return nil
 	}
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
@@ -307,33 +312,26 @@ func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 }
 
 // change returns the operations that change the present rows of a gateway into the wanted rows; none if they are equal.
-func (n *Gateways) change(router string, have *present, want *gatewayRows) ([]ovsdb.Operation, error) {
+func (n *Gateways) change(router string, have *present, wanted *gatewayRows) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: n.Db}
-	nbrows.Put(b, nb.LogicalRouterTable, want.gateway.UUID, have.gateway, want.gateway)
-	nbrows.Put(b, nb.LogicalSwitchTable, want.join.UUID, have.join, want.join)
-	nbrows.Put(b, nb.LogicalSwitchTable, want.external.UUID, have.external, want.external)
+	nbrows.Put(b, nb.LogicalRouterTable, wanted.gateway.UUID, have.gateway, wanted.gateway)
+	nbrows.Put(b, nb.LogicalSwitchTable, wanted.join.UUID, have.join, wanted.join)
+	nbrows.Put(b, nb.LogicalSwitchTable, wanted.external.UUID, have.external, wanted.external)
 	// The database deletes the chassis rows that are not wanted, because the group does not refer to them any more.
-	for _, key := range nbrows.SortedKeys(want.chassis) {
-		nbrows.Put(b, nb.HAChassisTable, key, have.chassis[key], want.chassis[key])
+	for _, key := range nbrows.SortedKeys(wanted.chassis) {
+		nbrows.Put(b, nb.HAChassisTable, key, have.chassis[key], wanted.chassis[key])
 	}
-	nbrows.Put(b, nb.HAChassisGroupTable, want.group.UUID, have.group, want.group)
+	nbrows.Put(b, nb.HAChassisGroupTable, wanted.group.UUID, have.group, wanted.group)
 	holders := gatewayHolders(router)
-	for _, key := range nbrows.SortedKeys(holders) {
-		in := holders[key]
-		switch {
-		case in.Column == "static_routes":
-			nbrows.PutIn(b, nb.LogicalRouterStaticRouteTable, key, have.routes[key], want.routes[key], in, in)
-		case in.Table == nb.LogicalRouterTable:
-			nbrows.PutIn(b, nb.LogicalRouterPortTable, key, have.ports[key], want.ports[key], in, in)
-		default:
-			nbrows.PutIn(b, nb.LogicalSwitchPortTable, key, have.ends[key], want.ends[key], in, in)
-		}
-	}
-	b.SetBookClaims(have.wire.Rows, want.wire)
-	if len(b.Ops) > 0 && have.gateway != nil {
+	nbrows.Compare(b, nb.LogicalRouterPortTable, have.ports, wanted.ports, holderOf[nb.LogicalRouterPort](holders))
+	nbrows.Compare(b, nb.LogicalSwitchPortTable, have.ends, wanted.ends, holderOf[nb.LogicalSwitchPort](holders))
+	nbrows.Compare(b, nb.LogicalRouterStaticRouteTable, have.routes, wanted.routes,
+		holderOf[nb.LogicalRouterStaticRoute](holders))
+	b.SetBookClaims(have.wire.Rows, wanted.wire)
+	if have.gateway != nil {
 		// A row may be missing because another controller has deleted the gateway since it was read. Without the gateway,
 		// nobody would delete a row that is written now.
-		b.Ops = slices.Insert(b.Ops, 0, ovndb.Present(nb.LogicalRouterTable, want.gateway.UUID))
+		b.First(ovndb.Present(nb.LogicalRouterTable, wanted.gateway.UUID))
 	}
 	return b.Ops, b.Err
 }

@@ -33,15 +33,15 @@ func insert[T any](b *Batch, row *T) {
 	b.Add(op)
 }
 
-// held lists the columns that are not compared. References to other rows are added and deleted one by one, and "up" and
-// "enabled" are not ours to write.
-var held = []string{"ports", "static_routes", "nat", "up", "enabled"}
+// notCompared lists the columns that are not compared. References to other rows are added and deleted one by one, and
+// "up" and "enabled" are not ours to write.
+var notCompared = []string{"ports", "static_routes", "nat", "up", "enabled"}
 
 // differs returns the wanted columns of a row; nil if the present columns are equal.
-func differs[T any](b *Batch, have, want *T) ovsdb.Row {
-	is, err := b.Db.Columns(have, held...)
+func differs[T any](b *Batch, have, wanted *T) ovsdb.Row {
+	is, err := b.Db.Columns(have, notCompared...)
 	b.fail(err)
-	ought, err := b.Db.Columns(want, held...)
+	ought, err := b.Db.Columns(wanted, notCompared...)
 	b.fail(err)
 	if reflect.DeepEqual(is, ought) {
 		return nil
@@ -50,10 +50,10 @@ func differs[T any](b *Batch, have, want *T) ovsdb.Row {
 }
 
 // Put inserts or updates a row of a root table: OVSDB keeps the row without a reference to it.
-func Put[T any](b *Batch, table, key string, have, want *T) {
+func Put[T any](b *Batch, table, key string, have, wanted *T) {
 	if have == nil {
-		insert(b, want)
-	} else if row := differs(b, have, want); row != nil {
+		insert(b, wanted)
+	} else if row := differs(b, have, wanted); row != nil {
 		b.Add(ovndb.Present(table, key), ovndb.Update(table, key, row))
 	}
 }
@@ -67,16 +67,16 @@ func InRouter(key, column string) Holder { return Holder{nb.LogicalRouterTable, 
 // InSwitch returns the Holder of a port of a switch.
 func InSwitch(key string) Holder { return Holder{nb.LogicalSwitchTable, key, "ports"} }
 
-// PutIn inserts or updates a row that another row refers to, and moves the reference if its holder changes. If want is
-// nil, it removes the reference: then the database deletes the row.
-func PutIn[T any](b *Batch, table, key string, have, want *T, from, to Holder) {
-	if have != nil && (want == nil || from.Key != to.Key) {
+// PutIn inserts or updates a row that another row refers to, and moves the reference if its holder changes. If wanted
+// is nil, it removes the reference: then the database deletes the row.
+func PutIn[T any](b *Batch, table, key string, have, wanted *T, from, to Holder) {
+	if have != nil && (wanted == nil || from.Key != to.Key) {
 		b.Add(ovndb.Unlink(from.Table, from.Column, key))
 	}
-	if want == nil {
+	if wanted == nil {
 		return
 	}
-	Put(b, table, key, have, want)
+	Put(b, table, key, have, wanted)
 	if have == nil || from.Key != to.Key {
 		b.Add(ovndb.Present(to.Table, to.Key), ovndb.Link(to.Table, to.Key, to.Column, key))
 	}
@@ -96,65 +96,73 @@ func Unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
 	return op
 }
 
-// SetRoute inserts, updates or deletes a network's route: a discard route in the router, another route in the router's
-// gateway.
-func (b *Batch) SetRoute(key string, have, want *nb.LogicalRouterStaticRoute) {
-	in := func(r *nb.LogicalRouterStaticRoute) Holder {
-		h := Holder{Table: nb.LogicalRouterTable, Column: "static_routes"}
-		switch {
-		case r == nil:
-		case r.Nexthop == Discard:
-			h.Key = ovndb.RouterKey(r.ExternalIDs[KeyRouter])
-		default:
-			h.Key = ovndb.GatewayKey(r.ExternalIDs[KeyRouter])
+// Compare inserts, updates and deletes rows of one table until the present rows are the wanted rows. Both maps are by
+// row key. in returns the row and the column that refer to a row.
+func Compare[T any](b *Batch, table string, present, wanted map[string]*T, in func(key string, row *T) Holder) {
+	keys := slices.AppendSeq(SortedKeys(present), maps.Keys(wanted))
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		var from, to Holder
+		old, row := present[key], wanted[key]
+		if old != nil {
+			from = in(key, old)
 		}
-		return h
+		if row != nil {
+			to = in(key, row)
+		}
+		PutIn(b, table, key, old, row, from, to)
 	}
-	PutIn(b, nb.LogicalRouterStaticRouteTable, key, have, want, in(have), in(want))
 }
 
-// SetNAT inserts, updates or deletes a network's NAT row in the gateway.
-func (b *Batch) SetNAT(key string, have, want *nb.NAT) {
-	in := func(r *nb.NAT) Holder {
-		h := Holder{Table: nb.LogicalRouterTable, Column: "nat"}
-		if r != nil {
-			h.Key = ovndb.GatewayKey(r.ExternalIDs[KeyRouter])
-		}
-		return h
+// First adds an assertion before all other operations, if there are any.
+func (b *Batch) First(assertion ovsdb.Operation) {
+	if len(b.Ops) > 0 {
+		b.Ops = slices.Insert(b.Ops, 0, assertion)
 	}
-	PutIn(b, nb.NATTable, key, have, want, in(have), in(want))
+}
+
+// CompareRoutes compares a network's routes: a discard route is in the router, another route in the router's gateway.
+func (b *Batch) CompareRoutes(present, wanted map[string]*nb.LogicalRouterStaticRoute) {
+	Compare(b, nb.LogicalRouterStaticRouteTable, present, wanted, func(_ string, r *nb.LogicalRouterStaticRoute) Holder {
+		if r.Nexthop == Discard {
+			return InRouter(ovndb.RouterKey(r.ExternalIDs[KeyRouter]), "static_routes")
+		}
+		return InRouter(ovndb.GatewayKey(r.ExternalIDs[KeyRouter]), "static_routes")
+	})
+}
+
+// CompareNATs compares a network's NAT rows in the gateway.
+func (b *Batch) CompareNATs(present, wanted map[string]*nb.NAT) {
+	Compare(b, nb.NATTable, present, wanted, func(_ string, r *nb.NAT) Holder {
+		return InRouter(ovndb.GatewayKey(r.ExternalIDs[KeyRouter]), "nat")
+	})
 }
 
 // SetSwitch changes a present switch, its ports to router and physical network, and its claims into the wanted ones.
 // have is nil if the switch does not exist.
-func (b *Batch) SetSwitch(have, want *Switch) {
+func (b *Batch) SetSwitch(have, wanted *Switch) {
 	if have == nil {
 		have = &Switch{}
 	}
 	switch {
 	case have.Row == nil:
-		insert(b, want.Row)
+		insert(b, wanted.Row)
 	default:
-		if row := differs(b, have.Row, want.Row); row != nil {
-			b.Add(Unchanged(have.Row), ovndb.Update(nb.LogicalSwitchTable, want.Row.UUID, row))
+		if row := differs(b, have.Row, wanted.Row); row != nil {
+			b.Add(Unchanged(have.Row), ovndb.Update(nb.LogicalSwitchTable, wanted.Row.UUID, row))
 		}
 	}
-	b.setPort(have, want)
-	b.deleteClaims(have, want) // first, because another row may need the key of a deleted claim
-	b.setEnd(have, want)
-	b.setClaims(have, want)
-	in := Holder{nb.LogicalSwitchTable, want.Row.UUID, "ports"}
-	if have.Localnet != nil || want.Localnet != nil {
-		key := ovndb.PartKey("localnet", want.Row.ExternalIDs[KeyNetwork])
-		PutIn(b, nb.LogicalSwitchPortTable, key, have.Localnet, want.Localnet, in, in)
+	b.setPort(have, wanted)
+	b.deleteClaims(have, wanted) // first, because another row may need the key of a deleted claim
+	b.setEnd(have, wanted)
+	b.setClaims(have, wanted)
+	in := Holder{nb.LogicalSwitchTable, wanted.Row.UUID, "ports"}
+	if have.Localnet != nil || wanted.Localnet != nil {
+		key := ovndb.PartKey("localnet", wanted.Row.ExternalIDs[KeyNetwork])
+		PutIn(b, nb.LogicalSwitchPortTable, key, have.Localnet, wanted.Localnet, in, in)
 	}
-	for _, c := range want.SubnetClaims {
-		switch old := findClaim(have.SubnetClaims, c.UUID); {
-		case old == nil:
-			insert(b, c)
-		case !maps.Equal(old.ExternalIDs, c.ExternalIDs):
-			b.Add(ovndb.Update(nb.CoppTable, c.UUID, ovsdb.Row{"external_ids": ovndb.Map(c.ExternalIDs)}))
-		}
+	for _, c := range wanted.SubnetClaims {
+		Put(b, nb.CoppTable, c.UUID, findClaim(have.SubnetClaims, c.UUID), c)
 	}
 }
 
@@ -173,7 +181,7 @@ func sameWords(a, b []string) bool {
 }
 
 // setPort inserts, updates or deletes the router's port to the switch.
-func (b *Batch) setPort(have, want *Switch) {
+func (b *Batch) setPort(have, wanted *Switch) {
 	in := func(port *nb.LogicalRouterPort) Holder {
 		h := Holder{Table: nb.LogicalRouterTable, Column: "ports"}
 		if port != nil {
@@ -181,29 +189,29 @@ func (b *Batch) setPort(have, want *Switch) {
 		}
 		return h
 	}
-	if have.RouterPort != nil || want.RouterPort != nil {
-		PutIn(b, nb.LogicalRouterPortTable, ovndb.RouterPortKey(want.Row.Name), have.RouterPort, want.RouterPort,
-			in(have.RouterPort), in(want.RouterPort))
+	if have.RouterPort != nil || wanted.RouterPort != nil {
+		PutIn(b, nb.LogicalRouterPortTable, ovndb.RouterPortKey(wanted.Row.Name), have.RouterPort, wanted.RouterPort,
+			in(have.RouterPort), in(wanted.RouterPort))
 	}
 }
 
 // setEnd inserts, updates or deletes the switch's port to the router.
-func (b *Batch) setEnd(have, want *Switch) {
+func (b *Batch) setEnd(have, wanted *Switch) {
 	const table = nb.LogicalSwitchPortTable
-	moved := have.ToRouter != nil && (want.ToRouter == nil || have.ToRouter.UUID != want.ToRouter.UUID)
+	moved := have.ToRouter != nil && (wanted.ToRouter == nil || have.ToRouter.UUID != wanted.ToRouter.UUID)
 	if moved {
 		// Delete the row itself too. The database would delete it only at the end of the transaction, and until then a
 		// claim could not get its key.
 		b.Add(ovndb.Unlink(nb.LogicalSwitchTable, "ports", have.ToRouter.UUID), ovndb.Delete(table, have.ToRouter.UUID))
 	}
 	switch {
-	case want.ToRouter == nil:
+	case wanted.ToRouter == nil:
 	case have.ToRouter == nil || moved:
-		b.Add(ovndb.Absent(nb.CoppTable, want.ToRouter.UUID))
-		insert(b, want.ToRouter)
-		b.Add(ovndb.Link(nb.LogicalSwitchTable, want.Row.UUID, "ports", want.ToRouter.UUID))
+		b.Add(ovndb.Absent(nb.CoppTable, wanted.ToRouter.UUID))
+		insert(b, wanted.ToRouter)
+		b.Add(ovndb.Link(nb.LogicalSwitchTable, wanted.Row.UUID, "ports", wanted.ToRouter.UUID))
 	default:
-		Put(b, table, want.ToRouter.UUID, have.ToRouter, want.ToRouter)
+		Put(b, table, wanted.ToRouter.UUID, have.ToRouter, wanted.ToRouter)
 	}
 }
 
@@ -217,24 +225,22 @@ func findClaim(list []*nb.Copp, key string) *nb.Copp {
 }
 
 // deleteClaims deletes the claims of the switch's port to the router that are not wanted.
-func (b *Batch) deleteClaims(have, want *Switch) {
+func (b *Batch) deleteClaims(have, wanted *Switch) {
 	for _, c := range have.Claims {
-		if findClaim(want.Claims, c.UUID) == nil {
+		if findClaim(wanted.Claims, c.UUID) == nil {
 			b.Add(ovndb.Delete(nb.CoppTable, c.UUID))
 		}
 	}
 }
 
 // setClaims inserts or updates the wanted claims of the switch's port to the router.
-func (b *Batch) setClaims(have, want *Switch) {
-	for _, c := range want.Claims {
-		switch old := findClaim(have.Claims, c.UUID); {
-		case old == nil:
+func (b *Batch) setClaims(have, wanted *Switch) {
+	for _, c := range wanted.Claims {
+		old := findClaim(have.Claims, c.UUID)
+		if old == nil {
 			b.Add(ovndb.Absent(nb.LogicalSwitchPortTable, c.UUID))
-			insert(b, c)
-		case !maps.Equal(old.ExternalIDs, c.ExternalIDs):
-			b.Add(ovndb.Update(nb.CoppTable, c.UUID, ovsdb.Row{"external_ids": ovndb.Map(c.ExternalIDs)}))
 		}
+		Put(b, nb.CoppTable, c.UUID, old, c)
 	}
 }
 

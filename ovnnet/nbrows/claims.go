@@ -93,9 +93,9 @@ func (c *BookClaims) Mark(externalIDs map[string]string) {
 // the claimant's own row, which lists the claims. If noted is nil, ReadClaims searches for the claims. An address that
 // a port leases or claims is an error of type *Refused, and so is a MAC with another claimant.
 func (n *Store) ReadClaims(
-	ctx context.Context, noted map[string]string, want *BookClaims,
+	ctx context.Context, noted map[string]string, wanted *BookClaims,
 ) (map[string]*nb.Copp, error) {
-	keys := slices.Concat(strings.Fields(noted[KeyClaims]), want.keys())
+	keys := slices.Concat(strings.Fields(noted[KeyClaims]), wanted.keys())
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	if len(keys) == 0 {
@@ -104,7 +104,7 @@ func (n *Store) ReadClaims(
 	have := map[string]*nb.Copp{}
 	if noted == nil {
 		var err error
-		if have, err = n.ClaimsOf(ctx, want.claimant); err != nil {
+		if have, err = n.ClaimsOf(ctx, wanted.claimant); err != nil {
 			return nil, err
 		}
 	}
@@ -117,8 +117,8 @@ func (n *Store) ReadClaims(
 		if err := errors.Join(One(n.Db, results[2*i], &port), Into(n.Db, results[2*i+1], key, have)); err != nil {
 			return nil, err
 		}
-		what, wanted := want.names[key]
-		if !wanted {
+		what, ok := wanted.names[key]
+		if !ok {
 			continue
 		}
 		holder := ""
@@ -127,16 +127,16 @@ func (n *Store) ReadClaims(
 		} else if row := have[key]; row != nil && ovndb.Claimants(row.ExternalIDs) == "" {
 			holder = "port " + cmp.Or(row.ExternalIDs[KeyPortName], row.Name+" (not ours)")
 		}
-		if row := have[key]; holder == "" && row != nil && key == want.mac {
+		if row := have[key]; holder == "" && row != nil && key == wanted.mac {
 			others := maps.Clone(row.ExternalIDs)
-			delete(others, ovndb.ClaimantPrefix+want.claimant)
+			delete(others, ovndb.ClaimantPrefix+wanted.claimant)
 			if by := ovndb.Claimants(others); by != "" {
-				return nil, Refusedf("gateway: %s on %s is held by %s; choose another external address", what, want.wire, by)
+				return nil, Refusedf("gateway: %s on %s belongs to %s; choose another external address", what, wanted.wire, by)
 			}
 		}
 		if holder != "" {
-			return nil, Refusedf("gateway: %s on %s is held by %s; delete its pod, or choose another address",
-				what, want.wire, holder)
+			return nil, Refusedf("gateway: %s on %s belongs to %s; delete its pod, or choose another address",
+				what, wanted.wire, holder)
 		}
 	}
 	return have, nil
@@ -161,14 +161,14 @@ func (n *Store) ClaimsOf(ctx context.Context, who string) (map[string]*nb.Copp, 
 
 // SetBookClaims adds the claimant to the wanted claims, and removes it from the other present claims. The transaction
 // must also insert or assert the claimant's own row.
-func (b *Batch) SetBookClaims(have map[string]*nb.Copp, want *BookClaims) {
+func (b *Batch) SetBookClaims(have map[string]*nb.Copp, wanted *BookClaims) {
 	for _, key := range SortedKeys(have) {
-		if want.Rows[key] == nil {
-			b.unclaim(have[key], ovndb.ClaimantPrefix+want.claimant)
+		if wanted.Rows[key] == nil {
+			b.unclaim(have[key], ovndb.ClaimantPrefix+wanted.claimant)
 		}
 	}
-	for _, key := range want.keys() {
-		row, old := want.Rows[key], have[key]
+	for _, key := range wanted.keys() {
+		row, old := wanted.Rows[key], have[key]
 		if old == nil {
 			b.Add(ovndb.Absent(nb.LogicalSwitchPortTable, key))
 			insert(b, row)
@@ -182,9 +182,9 @@ func (b *Batch) SetBookClaims(have map[string]*nb.Copp, want *BookClaims) {
 
 // unclaim removes a claimant from a claim. A claim without claimants is deleted.
 func (b *Batch) unclaim(row *nb.Copp, who string) {
-	left := maps.Clone(row.ExternalIDs)
-	delete(left, who)
-	b.setClaimants(row, left)
+	ids := maps.Clone(row.ExternalIDs)
+	delete(ids, who)
+	b.setClaimants(row, ids)
 }
 
 // setClaimants writes the external_ids of a claim, or deletes the claim if they name no claimant.

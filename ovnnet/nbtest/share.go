@@ -79,8 +79,9 @@ func Ext(f Fields, key string) string {
 	return value
 }
 
-// WantNoBlock fails unless Ensure returns the error that no node subnet is free, with that text, and changes no row.
-func (w *World) WantNoBlock(t *testing.T, n *netmodel.Network, node, text string) {
+// WantNoNodeSubnet fails unless Ensure returns the error that no node subnet is free, with that text, and changes no
+// row.
+func (w *World) WantNoNodeSubnet(t *testing.T, n *netmodel.Network, node, text string) {
 	t.Helper()
 	before := w.Versions(t)
 	view, err := w.Networks.Subnets.Ensure(WithLimit(t), n, node)

@@ -44,23 +44,23 @@ func (n *Subnets) Ensure(
 		if view != nil || err != nil {
 			return view, err
 		}
-		blocks, err := pick.blocks()
+		subnets, err := pick.subnets()
 		if err != nil {
 			return nil, err
 		}
-		want := nbrows.NewSwitch(network.ForNode(node, blocks), nil)
-		nbrows.NarrowIPAM(want, nbrows.WidestOf(own))
-		ops, err := n.insert(network, own, want)
+		wanted := nbrows.NewSwitch(network.ForNode(node, subnets), nil)
+		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(own))
+		ops, err := n.insert(network, own, wanted)
 		if err != nil {
 			return nil, err
 		}
 		if err = n.Write(ctx, ops); err == nil {
-			return network.ForNode(node, blocks), nil
+			return network.ForNode(node, subnets), nil
 		}
 		if !nbrows.Raced(err) {
 			return nil, nbrows.AsRefused(err)
 		}
-		passed, err := n.passTaken(ctx, pick, want)
+		passed, err := n.passTaken(ctx, pick, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -107,26 +107,26 @@ func (n *Subnets) read(
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
 	}
-	blocks := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.NodeSubnetsKey])
-	if blocks == nil || !accepted(sw) {
+	subnets := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.NodeSubnetsKey])
+	if subnets == nil || !accepted(sw) {
 		// The controller writes all switches of a network in one transaction, so another program has changed this one.
 		return nil, nil, nbrows.Refusedf(
 			"logical switch %s does not say what the network's own says; the controller mends it within %v",
 			sw.Name, nbrows.ReconcileEvery)
 	}
-	return own, network.ForNode(node, blocks), nil
+	return own, network.ForNode(node, subnets), nil
 }
 
 // insert returns the operations that create a node switch. They assert that the network's own switch still has the
 // configuration and all revisions that were read, and that the router exists.
 func (n *Subnets) insert(
-	network *netmodel.Network, own *nb.LogicalSwitch, want *nbrows.Switch,
+	network *netmodel.Network, own *nb.LogicalSwitch, wanted *nbrows.Switch,
 ) ([]ovsdb.Operation, error) {
 	marks := map[string]string{ovndb.ConfigKey: own.ExternalIDs[ovndb.ConfigKey]}
 	for _, nad := range nbrows.AcceptedNADs(own) {
 		marks[ovndb.AcceptedPrefix+nad] = own.ExternalIDs[ovndb.AcceptedPrefix+nad]
 	}
-	maps.Copy(want.Row.ExternalIDs, marks)
+	maps.Copy(wanted.Row.ExternalIDs, marks)
 	if widest, ok := own.ExternalIDs[nbrows.KeyWidestIPAM]; ok {
 		marks[nbrows.KeyWidestIPAM] = widest
 	}
@@ -134,7 +134,7 @@ func (n *Subnets) insert(
 	guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
 	b := &nbrows.Batch{Db: n.Db}
 	b.Add(guard, ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.RouterName())))
-	b.SetSwitch(nil, want)
+	b.SetSwitch(nil, wanted)
 	return b.Ops, b.Err
 }
 
@@ -147,23 +147,23 @@ type picker struct {
 	first   []netip.Prefix // by subnet of the network: the node subnet to propose first; the zero Prefix: none
 }
 
-// blocks proposes one node subnet of each subnet of the network.
-func (p *picker) blocks() ([]netip.Prefix, error) {
-	blocks := make([]netip.Prefix, len(p.network.Subnets))
+// subnets proposes one node subnet of each subnet of the network.
+func (p *picker) subnets() ([]netip.Prefix, error) {
+	subnets := make([]netip.Prefix, len(p.network.Subnets))
 	h := fnv.New64a()
 	h.Write([]byte(p.network.ID() + " " + p.node))
 	for i, subnet := range p.network.Subnets {
 		size := p.network.NodeSubnetCount(i)
-		if blocks[i] = p.first[i]; blocks[i].IsValid() {
+		if subnets[i] = p.first[i]; subnets[i].IsValid() {
 			continue
 		}
 		for {
 			if p.next[i] >= size {
 				return nil, conf.Errorf(conf.CodeNoAddressLeft, "grow the subnet, or delete nodes that are no more",
-					"network %s: no block of %s is left for node %s", p.network.ID(), subnet, p.node)
+					"network %s: no node subnet of %s is free for node %s", p.network.ID(), subnet, p.node)
 			}
 			k := (h.Sum64()%size + p.next[i]) % size
-			blocks[i] = p.network.NodeSubnet(i, k)
+			subnets[i] = p.network.NodeSubnet(i, k)
 			passed := p.network.SkipExcluded(i, k)
 			if passed == 0 {
 				break
@@ -171,7 +171,7 @@ func (p *picker) blocks() ([]netip.Prefix, error) {
 			p.next[i] += passed
 		}
 	}
-	return blocks, nil
+	return subnets, nil
 }
 
 // pass skips the node subnet of the i-th subnet that was proposed last.
@@ -185,8 +185,8 @@ func (p *picker) pass(i int) {
 
 // passTaken skips the proposed node subnets that another node has. It deletes a claim whose node switch somebody has
 // deleted. passed tells whether it found a claim on one of the proposed node subnets.
-func (n *Subnets) passTaken(ctx context.Context, pick *picker, want *nbrows.Switch) (passed bool, err error) {
-	for i, block := range want.SubnetClaims {
+func (n *Subnets) passTaken(ctx context.Context, pick *picker, wanted *nbrows.Switch) (passed bool, err error) {
+	for i, block := range wanted.SubnetClaims {
 		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, block.UUID)})
 		if err != nil {
 			return false, err
@@ -198,23 +198,23 @@ func (n *Subnets) passTaken(ctx context.Context, pick *picker, want *nbrows.Swit
 		if claim == nil {
 			continue
 		}
-		left, err := n.deleteStaleClaim(ctx, pick.network, claim)
+		stays, err := n.deleteStaleClaim(ctx, pick.network, claim)
 		if err != nil {
 			return false, err
 		}
-		if left && claim.ExternalIDs[nbrows.KeyNode] != pick.node {
+		if stays && claim.ExternalIDs[nbrows.KeyNode] != pick.node {
 			pick.pass(i)
 		}
 		passed = true
 	}
-	return passed, n.checkGatewayAddress(ctx, want)
+	return passed, n.checkGatewayAddress(ctx, wanted)
 }
 
-// deleteStaleClaim deletes the claim on a node subnet if the claim's node has no node switch. left is true if the node
+// deleteStaleClaim deletes the claim on a node subnet if the claim's node has no node switch. stays is true if the node
 // has a node switch: then the claim stays.
 func (n *Subnets) deleteStaleClaim(
 	ctx context.Context, network *netmodel.Network, claim *nb.Copp,
-) (left bool, err error) {
+) (stays bool, err error) {
 	name := nbrows.NodeSwitch(network.ID(), claim.ExternalIDs[nbrows.KeyNode])
 	// The router's port to the deleted node switch, and the claims on its further gateway addresses, would also stop a
 	// new node switch with this node subnet.
@@ -234,9 +234,9 @@ func (n *Subnets) deleteStaleClaim(
 
 // checkGatewayAddress refuses a gateway address of a proposed node subnet that a port has already leased. The lease is
 // not a router's: only a pod or another program can have made this port.
-func (n *Subnets) checkGatewayAddress(ctx context.Context, want *nbrows.Switch) error {
-	keys := []string{want.ToRouter.UUID}
-	keys = append(keys, strings.Fields(want.ToRouter.ExternalIDs[nbrows.KeyClaims])...)
+func (n *Subnets) checkGatewayAddress(ctx context.Context, wanted *nbrows.Switch) error {
+	keys := []string{wanted.ToRouter.UUID}
+	keys = append(keys, strings.Fields(wanted.ToRouter.ExternalIDs[nbrows.KeyClaims])...)
 	results, err := n.Db.Transact(ctx, nbrows.SelectHolders(keys))
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func (n *Subnets) checkGatewayAddress(ctx context.Context, want *nbrows.Switch) 
 			return err
 		}
 		if port != nil && port.ExternalIDs[nbrows.KeyRouter] == "" {
-			return nbrows.Refusedf("gateway: its address is held by port %s", port.Name)
+			return nbrows.Refusedf("gateway: its address belongs to port %s", port.Name)
 		}
 	}
 	return nil

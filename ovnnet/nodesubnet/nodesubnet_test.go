@@ -109,7 +109,7 @@ func TestShareOfManyNodesAtOnce(t *testing.T) {
 				}
 			}
 			if tt.full {
-				w.WantNoBlock(t, blue, "n20", "network shop/blue: no block of 10.128.0.0/22 is left for node n20")
+				w.WantNoNodeSubnet(t, blue, "n20", "network shop/blue: no node subnet of 10.128.0.0/22 is free for node n20")
 			}
 			w.MustRemove(t, "shop/blue", false)
 			w.WantRows(t, map[string]map[string]nbtest.Fields{})
@@ -129,7 +129,7 @@ func TestShareWithoutBlocksLeft(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(blocks)); !slices.Equal(got, []string{"10.128.0.0/26", "10.128.0.128/26", "10.128.0.192/26", "10.128.0.64/26"}) {
 		t.Errorf("blocks %v", got)
 	}
-	w.WantNoBlock(t, blue, "n5", "network shop/blue: no block of 10.128.0.0/24 is left for node n5")
+	w.WantNoNodeSubnet(t, blue, "n5", "network shop/blue: no node subnet of 10.128.0.0/24 is free for node n5")
 	if err := w.Networks.DeleteNodeSwitch(nbtest.WithLimit(t), "shop/blue", "n3"); err != nil {
 		t.Error(err)
 	}
@@ -157,7 +157,7 @@ func TestSharePassesOverExcludedBlocks(t *testing.T) {
 			for i := range max(len(tt.want), 4) { // whatever their hashes begin with
 				node := nbtest.Sprint("n%d", i)
 				if i >= len(tt.want) && tt.want != nil {
-					w.WantNoBlock(t, blue, node, nbtest.Sprint("network shop/blue: no block of %s is left for node %s", blue.Subnets[0], node))
+					w.WantNoNodeSubnet(t, blue, node, nbtest.Sprint("network shop/blue: no node subnet of %s is free for node %s", blue.Subnets[0], node))
 					continue
 				}
 				got := nbtest.Share(t, w.Networks, blue, node)
@@ -255,7 +255,7 @@ func TestShareAmongOthersRows(t *testing.T) {
 	t.Run("a port at the block's gateway", func(t *testing.T) {
 		blue := begin(t)
 		w.PodAt(t, "shop/blue", ovndb.AddressKey("shop/blue", netip.MustParseAddr("10.128.0.1")), "web-0", "net1")
-		w.WantShareRefused(t, blue, "n1", "gateway: its address is held by port shop/web-0/net1")
+		w.WantShareRefused(t, blue, "n1", "gateway: its address belongs to port shop/web-0/net1")
 	})
 	t.Run("no router", func(t *testing.T) {
 		blue := begin(t)
@@ -289,7 +289,7 @@ func TestShareClearsClaimsWithoutASwitch(t *testing.T) {
 				if got := nbtest.Ext(w.Rows(t)["Copp"][blockKey("10.128.0.0/24")], "ovn-multinet/node"); got != "n2" {
 					t.Errorf("the block is of %q", got)
 				}
-				w.WantNoBlock(t, blue, node, "network shop/blue: no block of 10.128.0.0/24 is left for node "+node)
+				w.WantNoNodeSubnet(t, blue, node, "network shop/blue: no node subnet of 10.128.0.0/24 is free for node "+node)
 				return
 			}
 			w.DropPorts(t, "Logical_Router", ovndb.RouterKey("shop/blue:router"))

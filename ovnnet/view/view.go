@@ -109,8 +109,8 @@ func (n *reader) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.Log
 		if v.Config == nil {
 			continue
 		}
-		if blocks := v.Config.ParseNodeSubnets(part.ExternalIDs[ovndb.NodeSubnetsKey]); blocks != nil {
-			v.count(v.Config.ForNode(part.ExternalIDs[nbrows.KeyNode], blocks))
+		if subnets := v.Config.ParseNodeSubnets(part.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
+			v.count(v.Config.ForNode(part.ExternalIDs[nbrows.KeyNode], subnets))
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) })
