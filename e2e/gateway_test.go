@@ -112,9 +112,7 @@ func (w *world) seenFrom(p endpoint, at *lab.Outside, addrs ...string) []string 
 	c, err := at.Capture()
 	w.Must(err)
 	defer c.Close()
-	for _, addr := range addrs {
-		w.Must(w.Reaches(p, addr))
-	}
+	w.MustReach(p, addrs...)
 	sources, err := c.Sources()
 	w.Must(err)
 	var words []string
