@@ -119,8 +119,7 @@ func (n *Networks) ensureRouters(ctx context.Context, have *present, network *ne
 // the network is not wanted.
 func (n *Networks) addWantedNodes(have *present, wanted *networkRows, network *netmodel.Network, nads []string) {
 	wanted.nodes = map[string]*nbrows.Switch{}
-	was := acceptedOf(have.own)
-	if was != nil && was.CheckChange(network) != nil {
+	if have.accepted != nil && have.accepted.CheckChange(network) != nil {
 		return
 	}
 	for key, p := range have.nodes {
@@ -136,14 +135,6 @@ func ownerOf(p *nbrows.Switch) string {
 		return ""
 	}
 	return p.Row.ExternalIDs[nbrows.KeyOwner]
-}
-
-// acceptedOf returns the accepted configuration that a switch stores; nil if there is none.
-func acceptedOf(p *nbrows.Switch) *netmodel.Network {
-	if p == nil || p.Row == nil {
-		return nil
-	}
-	return nbrows.AcceptedConfig(p.Row)
 }
 
 // deleteNodes returns the operations that delete the node switches that are not wanted.
@@ -197,8 +188,8 @@ func (n *Networks) judge(
 
 // disrupts returns why the change would disconnect or renumber ports on the network; nil if it would not.
 func (n *Networks) disrupts(have *present, wanted *networkRows, network *netmodel.Network) error {
-	if was := acceptedOf(have.own); was != nil {
-		if err := was.CheckChange(network); err != nil {
+	if have.accepted != nil {
+		if err := have.accepted.CheckChange(network); err != nil {
 			return err
 		}
 	}

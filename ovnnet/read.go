@@ -19,11 +19,12 @@ import (
 type present struct {
 	networkRows
 	id           string
-	layer3       bool     // the network is, or may have been, a layer3 network: the node switches were read
-	strayPorts   []string // only with layer3: the keys of router ports of nodes whose node switch somebody deleted
-	switchKeys   []string // only with layer3: the keys of all switches that name the network, whoever created them
-	routerThere  bool     // the router exists and has its name
-	gatewayThere bool     // the router's gateway exists and has the configured addresses
+	accepted     *netmodel.Network // the accepted configuration that the network's own switch stores; nil: none
+	layer3       bool              // the network is, or may have been, a layer3 network: the node switches were read
+	strayPorts   []string          // only with layer3: the keys of router ports of nodes whose node switch somebody deleted
+	switchKeys   []string          // only with layer3: the keys of all switches that name the network, whoever created them
+	routerThere  bool              // the router exists and has its name
+	gatewayThere bool              // the router's gateway exists and has the configured addresses
 }
 
 // read reads the present rows of the network with that ID. network and wanted are nil if the network is only withdrawn
@@ -38,13 +39,13 @@ func (n *Networks) read(
 	if err := n.readOwn(ctx, have); err != nil {
 		return nil, err
 	}
-	was := acceptedOf(have.own)
+	was := have.accepted
 	have.layer3 = network != nil && network.Topology == netmodel.Layer3 || was != nil && was.Topology == netmodel.Layer3 ||
 		was == nil && (network == nil || have.own.Row != nil) // the network may have been a layer3 network
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
-		func() error { return n.readRouterEnds(ctx, have, was, wanted) },
+		func() error { return n.readRouterEnds(ctx, have, wanted) },
 		func() error { return n.readClaims(ctx, have, wanted) },
 	}
 	for _, step := range steps {
@@ -94,6 +95,9 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 	}
 	if own.Row != nil && own.Row.ExternalIDs[nbrows.KeyNetwork] != have.id {
 		return nbrows.Refusedf("logical switch %s is not ours", own.Row.UUID)
+	}
+	if own.Row != nil {
+		have.accepted = nbrows.AcceptedConfig(own.Row)
 	}
 	return have.checkPort(own)
 }
@@ -210,9 +214,7 @@ func (n *Networks) readSubnetClaims(ctx context.Context, have *present, parts []
 // readRouterEnds reads the switches' ports to their router, and the claims of these ports. It looks at the keys that
 // the present rows name, and at the keys that the accepted and the wanted configuration use. A pod's port at one of
 // these keys is an error.
-func (n *Networks) readRouterEnds(
-	ctx context.Context, have *present, was *netmodel.Network, wanted *networkRows,
-) error {
+func (n *Networks) readRouterEnds(ctx context.Context, have *present, wanted *networkRows) error {
 	ask := &lookups{of: map[string]*nbrows.Switch{}}
 	for _, p := range append(have.switches(), have.own) {
 		if p.RouterPort != nil {
@@ -223,7 +225,7 @@ func (n *Networks) readRouterEnds(
 		ask.addEnd(have.own, wanted.own)
 	}
 	// The keys of the accepted configuration are needed too: somebody may have deleted the rows that name these keys.
-	if was != nil {
+	if was := have.accepted; was != nil {
 		ask.addEnd(have.own, nbrows.NewSwitch(was, nil))
 		for _, p := range have.nodes {
 			if subnets := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
