@@ -243,7 +243,10 @@ func (w *world) all() map[string][]map[string]any {
 		"Static_MAC_Binding", "RBAC_Role", "RBAC_Permission")
 	for _, table := range rows {
 		for _, row := range table {
-			delete(row, "status") // of a Connection: how long it stands
+			if _, connection := row["inactivity_probe"]; connection { // the server writes since when it stands
+				delete(row, "status")
+				delete(row, "_version")
+			}
 		}
 		slices.SortFunc(table, func(a, b map[string]any) int { return strings.Compare(fmt.Sprint(a["_uuid"]), fmt.Sprint(b["_uuid"])) })
 	}

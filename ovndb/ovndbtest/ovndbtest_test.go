@@ -97,6 +97,13 @@ func TestProxyCounts(t *testing.T) {
 	if got := p.Counts(); got != (Counts{}) {
 		t.Errorf("after Reset %+v", got)
 	}
+	p.Ignore(func(tx Transact) bool { return !tx.Writes })
+	for _, tx := range [][]Op{{read}, {insertSwitch("y")}} {
+		_, _ = transact(p.Socket, "OVN_Northbound", tx)
+	}
+	if got := p.Counts(); got.ReadOnly != 0 || got.Committed != 1 {
+		t.Errorf("counts %+v, want none read-only and 1 committed", got)
+	}
 }
 
 func TestProxyCuts(t *testing.T) {

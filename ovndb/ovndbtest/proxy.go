@@ -39,6 +39,7 @@ type Proxy struct {
 	closed   bool
 	counts   Counts
 	seen     int
+	ignored  func(Transact) bool
 	before   func(Transact)
 	dropNext bool
 	cutNext  bool
@@ -77,6 +78,13 @@ func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts, p.seen = Counts{}, 0
+}
+
+// Ignore leaves the transactions out of the counts for which f is true. Use it for what a client sends by the clock.
+func (p *Proxy) Ignore(f func(Transact) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ignored = f
 }
 
 // Before sets a function that is called before each transaction is forwarded. The transaction waits until f returns.
@@ -240,6 +248,10 @@ func (s *session) request(id string, params []json.RawMessage) error {
 	}
 	p := s.proxy
 	p.mu.Lock()
+	if p.ignored != nil && p.ignored(t) {
+		p.mu.Unlock()
+		return nil
+	}
 	p.seen++
 	t.N = p.seen
 	before := p.before
