@@ -58,7 +58,7 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 
 .PHONY: test
 test: setup $(if $(OVN),withovn) ## Run the tests, with a real OVN (OVN=25.03: Debian 13's, whatever the machine has)
-	$(GO) test -timeout 60m -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
+	$(GO) test -timeout 120m -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
 
 .PHONY: withovn
 withovn:
@@ -66,7 +66,7 @@ withovn:
 
 .PHONY: e2e
 e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
-	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -parallel $(CLUSTERS) -timeout 45m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
+	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -parallel $(CLUSTERS) -timeout 120m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
 .PHONY: e2e-sriov
 e2e-sriov: setup ## Run the suite in a virtual machine with real virtual functions (SRIOV_CNI=/path/to/sriov for all of it)

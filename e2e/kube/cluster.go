@@ -102,7 +102,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 
 func (c *Cluster) up(ctx context.Context) (err error) {
 	defer try.Handle(&err)
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	c.own = c.Lab.Dir + ".nodes"
 	c.Kubeconfig = c.kubeconfig(adminOnNode)

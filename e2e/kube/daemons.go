@@ -264,7 +264,7 @@ func (n *Node) loadImage(ctx context.Context, name string, files map[string]stri
 	if err := images.Write(&tar, images.Image{Name: name, Files: files, Entrypoint: entrypoint}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	_, err := n.run(ctx, &tar, "ctr", "--namespace", "k8s.io", "images", "import", "-")
 	return err

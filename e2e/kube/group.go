@@ -192,7 +192,7 @@ func (g groups) remove() error {
 }
 
 func removeGroup(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return lab.Eventually(ctx, func() error { return removeTree(dir) })
 }

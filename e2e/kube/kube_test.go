@@ -156,7 +156,7 @@ spec:
 
 func TestTwoNodes(t *testing.T) {
 	defer try.F(t.Fatal)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	before := worldOf(t)
 	began := time.Now()

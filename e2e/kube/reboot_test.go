@@ -24,7 +24,7 @@ import (
 // comes back as it was after its first boot, and has of the time before what was on its disk.
 func TestReboot(t *testing.T) {
 	defer try.F(t.Fatal)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	before := worldOf(t)
 	c := Start(t, Options{Nodes: 2})

@@ -7,7 +7,7 @@ import (
 )
 
 // defaultPatience bounds a wait whose context has no deadline.
-const defaultPatience = 30 * time.Second
+const defaultPatience = 2 * time.Minute
 
 // Eventually calls cond until it returns nil, and returns its last error when ctx ends before.
 func Eventually(ctx context.Context, cond func() error) error {

@@ -28,7 +28,7 @@ const (
 )
 
 // upPatience bounds what takes a second or two on a machine of its own, and much longer on one that is emulated.
-const upPatience = 3 * time.Minute
+const upPatience = 10 * time.Minute
 
 // Options of a lab. The zero value is a lab of one node.
 type Options struct {

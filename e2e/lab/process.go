@@ -18,7 +18,7 @@ import (
 )
 
 // stopPatience is how long a process has to end after SIGTERM when the context sets no bound.
-const stopPatience = 5 * time.Second
+const stopPatience = time.Minute
 
 // A Process runs in a network namespace, in the foreground, with a log file of its own. It can be started
 // again after it ended; the log is continued.

@@ -16,7 +16,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.run, "run", "", "only the scenarios that match, as go test has it")
 	flag.BoolVar(&o.verbose, "v", false, "print all that the guest prints")
-	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for the guest")
+	flag.DurationVar(&o.timeout, "timeout", 40*time.Minute, "for the guest")
 	flag.StringVar(&o.shell, "exec", "", "run this in the guest's shell, and no scenario")
 	flag.Parse()
 	o.sriovCNI = os.Getenv("SRIOV_CNI")

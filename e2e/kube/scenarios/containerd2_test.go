@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +26,7 @@ import (
 // before the agent was ready does it start pods, and from then on it does without the agent.
 func TestContainerd2(t *testing.T) {
 	t.Parallel()
-	w := bareWorld(t, kube.Options{Nodes: 1, CNIVersion: "1.1.0", Containerd2: true}, usual)
+	w := bareWorld(t, kube.Options{Nodes: 1, CNIVersion: "1.1.0", Containerd2: true})
 	ctx, c := w.Ctx, w.Cluster
 	node, err := c.Client.CoreV1().Nodes().Get(ctx, "node1", metav1.GetOptions{})
 	w.Must(err)
@@ -186,7 +185,7 @@ func (w *world) readiness() corev1.NodeCondition {
 }
 
 func (w *world) waitReadiness(want corev1.ConditionStatus, words string) {
-	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(w.Ctx, patience)
 	defer cancel()
 	w.Must(lab.Eventually(ctx, func() error {
 		if c := w.readiness(); c.Status != want || !strings.Contains(c.Message, words) {

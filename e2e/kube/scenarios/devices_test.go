@@ -89,7 +89,7 @@ func (d *deviceWorld) forgottenByKubelet() {
 	d.offering() // else kubelet refuses the pod for good, and not only until it has the devices again
 	d.Must(d.Apply(d.Ctx, takes("next", "vf,vf,vf", 3)))
 	d.sandboxFails("next", "interface net1: network default/vf: no device of resource example.com/vf is free: "+
-		"vf10 is allocated to container "+d.container("pair")+" of pod default/pair, vf2 is held")
+		"vf10 is allocated to container "+d.container("pair")+" of pod default/pair, vf2 is allocated")
 	if given, want := fmt.Sprint(d.given("next")), "[[vf10 vf2 vf9]]"; given != want {
 		d.T.Errorf("kubelet gave %s to pod next, want those of pod pair, %s", given, want)
 	}

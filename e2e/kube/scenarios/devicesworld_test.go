@@ -45,7 +45,7 @@ type deviceWorld struct {
 
 func newDeviceWorld(t *testing.T) *deviceWorld {
 	t.Helper()
-	d := &deviceWorld{world: bareWorld(t, kube.Options{Nodes: 2, AllowedDelegates: []string{"recorder"}}, usual)}
+	d := &deviceWorld{world: bareWorld(t, kube.Options{Nodes: 2, AllowedDelegates: []string{"recorder"}})}
 	d.node = d.Node("node1")
 	o := deviceplugin.Options{Resource: resource, Dir: d.node.Path(kubeletRuns + "/device-plugins"), InfoDir: d.node.Path(devInfo + "/dp")}
 	for _, id := range offered {

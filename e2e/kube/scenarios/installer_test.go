@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +29,7 @@ const (
 // installerWorld is a cluster with the product on it, a network and time for many pods.
 func installerWorld(t *testing.T, o kube.Options) *world {
 	t.Helper()
-	w := bareWorld(t, o, 12*time.Minute)
+	w := bareWorld(t, o)
 	w.Must(w.InstallProduct(w.Ctx, "OVN_MULTINET_RECONCILE_PERIOD: 2s"))
 	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	return w

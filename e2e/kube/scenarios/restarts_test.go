@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +41,6 @@ func TestRestarts(t *testing.T) {
 	t.Parallel()
 	// At first nobody cleans up behind: every DEL takes away all that there was.
 	w := newWorld(t, "OVN_MULTINET_RECONCILE_PERIOD: 1h", "OVN_MULTINET_ORPHAN_PERIOD: 1h")
-	w.longer(10 * time.Minute)
 	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64"}`)))
 	w.Must(w.Apply(w.Ctx, pod("a", "node1", networks)+pod("b", "node2", networks)))
@@ -338,7 +336,7 @@ func (m *matrix) controllers() []part {
 
 // startedAgain wants a pod's first container to have been started since, or the pod to be gone.
 func (w *world) startedAgain(before *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(w.Ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, patience)
 	defer cancel()
 	list, err := w.Client.CoreV1().Pods(before.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + before.Name})
 	if err != nil {

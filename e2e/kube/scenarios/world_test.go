@@ -31,8 +31,8 @@ type world struct {
 	*kube.Cluster
 }
 
-// usual bounds each scenario.
-const usual = 5 * time.Minute
+// limit bounds each scenario, also on a machine that is ten times slower.
+const limit = 30 * time.Minute
 
 // newWorld takes further lines of the product's ConfigMap.
 func newWorld(t *testing.T, settings ...string) *world {
@@ -42,13 +42,13 @@ func newWorld(t *testing.T, settings ...string) *world {
 
 func newWorldOf(t *testing.T, o kube.Options, settings ...string) *world {
 	t.Helper()
-	w := bareWorld(t, o, usual)
+	w := bareWorld(t, o)
 	w.Must(w.InstallProduct(w.Ctx, settings...))
 	return w
 }
 
 // bareWorld is a cluster without the product.
-func bareWorld(t *testing.T, o kube.Options, limit time.Duration) *world {
+func bareWorld(t *testing.T, o kube.Options) *world {
 	t.Helper()
 	return &world{labtest.New(t, limit), kube.Start(t, o)}
 }
@@ -226,7 +226,7 @@ func statusOf(w *world, p *corev1.Pod) []nadv1.NetworkStatus {
 
 // reaches pings until the other node's flows are there.
 func (w *world) reaches(from, ifName, ip string) {
-	ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, patience)
 	defer cancel()
 	err := lab.Eventually(ctx, func() error {
 		return w.ping(ctx, from, ifName, ip, 1, time.Second)

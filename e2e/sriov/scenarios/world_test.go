@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds each scenario. What takes a second on a machine takes ten on one that is emulated by a busy one.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 
