@@ -18,13 +18,16 @@ import (
 // present are the rows of a network as read from NB, and what was read about the router that the network needs.
 type present struct {
 	networkRows
-	id           string
-	accepted     *netmodel.Network // the accepted configuration that the network's own switch stores; nil: none
-	layer3       bool              // the network is, or may have been, a layer3 network: the node switches were read
-	strayPorts   []string          // only with layer3: the keys of router ports of nodes whose node switch somebody deleted
-	switchKeys   []string          // only with layer3: the keys of all switches that name the network, whoever created them
-	routerThere  bool              // the router exists and has its name
-	gatewayThere bool              // the router's gateway exists and has the configured addresses
+	id string
+	// accepted is the accepted configuration that the network's own switch stores; nil: none.
+	accepted *netmodel.Network
+	// layer3 tells that the network is, or may have been, a layer3 network: the node switches were read.
+	layer3 bool
+	// strayPorts and switchKeys are read only with layer3. strayPorts are the keys of router ports of nodes whose node
+	// switch somebody deleted. switchKeys are the keys of all switches that name the network, whoever created them.
+	strayPorts, switchKeys []string
+	routerThere            bool // the router exists and has its name
+	gatewayThere           bool // the router's gateway exists and has the configured addresses
 }
 
 // read reads the present rows of the network with that ID. network and wanted are nil if the network is only withdrawn
