@@ -243,8 +243,9 @@ func (w *world) all() map[string][]map[string]any {
 		"Static_MAC_Binding", "RBAC_Role", "RBAC_Permission")
 	for _, table := range rows {
 		for _, row := range table {
-			if _, connection := row["inactivity_probe"]; connection { // the server writes since when it stands
+			if _, connection := row["inactivity_probe"]; connection { // the server itself writes these columns
 				delete(row, "status")
+				delete(row, "is_connected")
 				delete(row, "_version")
 			}
 		}
