@@ -144,6 +144,11 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 		return nil
 	}
 	_, err := d.client.Monitor(ctx, d.client.NewMonitor(cfg.Monitor...))
+	if err != nil && !errors.Is(err, client.ErrNotConnected) {
+		// The server may still answer, and then sends updates that libovsdb does not expect: v0.8.1 panics at them. The
+		// next attempt needs a connection without this monitor.
+		d.client.Disconnect()
+	}
 	return err
 }
 

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
 )
 
 func insertPort(t *testing.T, db *ovndb.DB, key, name string) []ovsdb.Operation {
@@ -154,6 +157,73 @@ func TestConnectedUntilTheServerEnds(t *testing.T) {
 	if db.Connected() {
 		t.Error("still connected to a server that has ended")
 	}
+}
+
+// TestMonitorAnsweredLate: a server that is slow to answer the request for a copy gets another request on another
+// connection. On the same connection both copies would be kept up to date, and libovsdb panics at an update of the first.
+func TestMonitorAnsweredLate(t *testing.T) {
+	s := ovndbtest.StartOVS(t)
+	p := ovndbtest.StartProxy(t, s.Endpoint())
+	release := p.HoldAnswer("monitor_cond_since")
+	defer release()
+	model, err := vswitch.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := make(chan struct{}, 1)
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "OVS", Endpoints: []string{p.Endpoint()}, Model: model,
+		Monitor: []client.MonitorOption{client.WithTable(&vswitch.Bridge{})},
+		Log:     slog.New(noting{tried, "trying again"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ctx := withTimeout(t, 2*time.Minute)
+	select {
+	case <-tried:
+	case <-ctx.Done():
+		t.Fatal("the late answer is not noticed")
+	}
+	release()
+	if err := db.WaitConnected(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"br-one", "br-two"} {
+		s.VSCtl("add-br", name)
+		for !hasBridge(db, name) && ctx.Err() == nil {
+			time.Sleep(time.Millisecond) // polls the copy
+		}
+		if !hasBridge(db, name) {
+			t.Errorf("the copy does not get bridge %s", name)
+		}
+	}
+}
+
+func hasBridge(db *ovndb.DB, name string) bool {
+	var list []*vswitch.Bridge
+	_ = db.Client().List(context.Background(), &list)
+	return slices.ContainsFunc(list, func(b *vswitch.Bridge) bool { return b.Name == name })
+}
+
+// noting is a log that notes a message.
+type noting struct {
+	seen chan struct{}
+	text string
+}
+
+func (n noting) Enabled(context.Context, slog.Level) bool { return true }
+func (n noting) WithAttrs([]slog.Attr) slog.Handler       { return n }
+func (n noting) WithGroup(string) slog.Handler            { return n }
+func (n noting) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, n.text) {
+		select {
+		case n.seen <- struct{}{}:
+		default:
+		}
+	}
+	return nil
 }
 
 func TestOpenBeforeTheServerIsUp(t *testing.T) {

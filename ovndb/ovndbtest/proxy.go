@@ -40,6 +40,8 @@ type Proxy struct {
 	counts   Counts
 	seen     int
 	ignored  func(Transact) bool
+	holding  string        // the method whose answer is held back; "": none
+	released chan struct{} // closed when it is released
 	before   func(Transact)
 	dropNext bool
 	cutNext  bool
@@ -107,6 +109,27 @@ func (p *Proxy) CutBeforeNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutNext = true
+}
+
+// HoldAnswer holds back the answer to the next request with that method, and all that the server sends to its client
+// after the answer, until release is called.
+func (p *Proxy) HoldAnswer(method string) (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	released := make(chan struct{})
+	p.holding, p.released = method, released
+	return sync.OnceFunc(func() { close(released) })
+}
+
+// hold returns what the session of a request with that method waits for; nil: nothing.
+func (p *Proxy) hold(method string) chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holding != method {
+		return nil
+	}
+	p.holding = ""
+	return p.released
 }
 
 // StopUpdates forwards no notifications of changes from now on: the clients' copies of the database stay as they are.
@@ -180,6 +203,7 @@ type session struct {
 	client, server net.Conn
 	mu             sync.Mutex
 	pending        map[string]*pending // by the request's id
+	held           chan struct{}       // what down waits for; nil: nothing
 }
 
 type pending struct{ writes, drop bool }
@@ -221,6 +245,11 @@ func (s *session) up() error {
 			if err := s.request(string(message.ID), message.Params); err != nil {
 				return err
 			}
+		}
+		if held := s.proxy.hold(message.Method); held != nil {
+			s.mu.Lock()
+			s.held = held
+			s.mu.Unlock()
 		}
 		if _, err := s.server.Write(raw); err != nil {
 			return err
@@ -299,6 +328,12 @@ func (s *session) down() error {
 		}
 		if !s.proxy.forwards(message.Method) {
 			continue
+		}
+		s.mu.Lock()
+		held := s.held
+		s.mu.Unlock()
+		if held != nil {
+			<-held
 		}
 		if _, err := s.client.Write(raw); err != nil {
 			return err
