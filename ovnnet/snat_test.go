@@ -72,6 +72,7 @@ func TestNetworksRowsInAGateway(t *testing.T) {
 	if got := rows["Logical_Router_Static_Route"][back]; !maps.Equal(got, nbtest.Fields{"ip_prefix": "10.1.0.0/24", "nexthop": "100.88.0.1", "external_ids": ids}) {
 		t.Errorf("route %v", got)
 	}
+	delete(rows["NAT"][nat], "priority") // newer schemas have this column
 	if got := rows["NAT"][nat]; !maps.Equal(got, nbtest.Fields{"type": "snat", "logical_ip": "10.1.0.0/24", "external_ip": "192.0.2.10", "external_ids": ids}) {
 		t.Errorf("NAT %v", got)
 	}
