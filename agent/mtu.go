@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
@@ -65,21 +67,17 @@ func mtuOf(n *netmodel.Network, s *ovnport.Settings) (int, error) {
 	return underlay - outer - geneveOverhead, nil
 }
 
+// mtuOfAddress returns the MTU of the interface that has an address of this node. It asks the kernel for the route to
+// the address, because the entry of the local table names the interface: a list of all interfaces would have two for
+// each pod.
 func mtuOfAddress(ip netip.Addr) (int, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return 0, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, i := range interfaces {
-		addrs, err := i.Addrs()
+	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
+		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 		if err != nil {
-			continue // the interface is gone
+			return 0, fmt.Errorf("the interface with the address %s: %w", ip, err)
 		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip {
-				return i.MTU, nil
-			}
-		}
+		return link.Attrs().MTU, nil
 	}
 	return 0, conf.Errorf(conf.CodeTryAgain,
 		"set \"mtu\" in the network's configuration, or give the address to an interface of this node",
@@ -87,11 +85,11 @@ func mtuOfAddress(ip netip.Addr) (int, error) {
 }
 
 func mtuOfBridge(name string) (int, error) {
-	bridge, err := net.InterfaceByName(name)
+	bridge, err := netlink.LinkByName(name)
 	if err != nil {
 		return 0, conf.Errorf(conf.CodeTryAgain,
 			"set \"mtu\" in the network's configuration, or have ovs-vswitchd make the bridge's own interface",
 			"no MTU to take from bridge %s of this node: %w", name, err)
 	}
-	return bridge.MTU, nil
+	return bridge.Attrs().MTU, nil
 }
