@@ -1,18 +1,22 @@
 package source
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Inventory has all pods and nodes that exist at one moment.
 type Inventory struct {
 	pods  map[key]*Pod
-	nodes []string // nil: the source does not know the nodes
+	nodes map[string]bool // nil: the source does not know the nodes
 }
 
+// newInventory returns an Inventory. nodes is nil if the source does not know the nodes.
 func newInventory(pods []*Pod, nodes []string) *Inventory {
-	c := &Inventory{pods: map[key]*Pod{}, nodes: nodes}
+	c := &Inventory{pods: map[key]*Pod{}}
+	if nodes != nil {
+		c.nodes = map[string]bool{}
+	}
+	for _, node := range nodes {
+		c.nodes[node] = true
+	}
 	for _, p := range pods {
 		c.pods[key{p.Namespace, p.Name}] = p
 	}
@@ -36,5 +40,5 @@ func (c *Inventory) Gone(namespace, pod, uid, node string) string {
 // NodeGone tells whether a node no longer exists. It returns false for an empty name, and for every node if the source
 // does not know the nodes.
 func (c *Inventory) NodeGone(node string) bool {
-	return c.nodes != nil && node != "" && !slices.Contains(c.nodes, node)
+	return c.nodes != nil && node != "" && !c.nodes[node]
 }
