@@ -22,7 +22,7 @@ const (
 
 // Plugin is our entry in the node's conflist. It is the last entry, after the plugins of the primary network.
 type Plugin struct {
-	types.PluginConf
+	Name             string // of the conflist
 	AgentSocket      string
 	StateDir         string
 	AllowedDelegates []string
@@ -32,12 +32,14 @@ type Plugin struct {
 	Draining         bool            // the node refuses new attachments
 	StrictStatus     bool            // STATUS fails while agent, NB or Open vSwitch do not answer
 	RawResult        json.RawMessage // prevResult, byte for byte
+	// ValidAttachments are the containers and interfaces that GC keeps (CNI specification, section 2).
+	ValidAttachments []types.GCAttachment
 	// Annotations are the pod's annotations from the runtime. nil: the runtime gave none, which differs from an empty
 	// map.
 	Annotations map[string]string
 }
 
-// pluginJSON has the keys of Plugin that types.PluginConf does not have.
+// pluginJSON has the keys of our entry.
 type pluginJSON struct {
 	CNIVersion       string          `json:"cniVersion"`
 	Name             string          `json:"name"`
@@ -79,21 +81,19 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 			"plugin configuration: %w", err)
 	}
 	p := &Plugin{
-		AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, LogFile: raw.LogFile, Timeout: DefaultTimeout,
+		Name: raw.Name, AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, LogFile: raw.LogFile, Timeout: DefaultTimeout,
 		AllowedDelegates: raw.AllowedDelegates, AllowedIPAM: raw.AllowedIPAM,
 		StrictStatus: raw.StrictStatus, Draining: raw.Draining, Annotations: raw.RuntimeConfig.Annotations,
 	}
-	if err := json.Unmarshal(stdin, &p.PluginConf); err != nil {
-		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
-	}
 	// The plugin prints the result byte for byte, so it must not be encoded again.
 	var verbatim struct {
-		PrevResult json.RawMessage `json:"prevResult"`
+		PrevResult       json.RawMessage      `json:"prevResult"`
+		ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	}
 	if err := json.Unmarshal(stdin, &verbatim); err != nil {
 		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
 	}
-	p.RawResult = verbatim.PrevResult
+	p.RawResult, p.ValidAttachments = verbatim.PrevResult, verbatim.ValidAttachments
 	if p.AgentSocket == "" {
 		p.AgentSocket = DefaultAgentSocket
 	}

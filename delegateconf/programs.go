@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -51,8 +52,10 @@ type Programs struct {
 	IPAM string // "": none
 }
 
-// pluginType matches the name of a plugin's program, which is never a path.
-var pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+// pluginType matches the name of a plugin's program, which is never a path. It is compiled when a pod has a delegate.
+var pluginType = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+})
 
 // ReadPrograms reads which programs a plugin's configuration runs. It reads as the plugin itself will read: by
 // encoding/json, which takes keys in any case of letters. It refuses a configuration that another program may read
@@ -88,7 +91,7 @@ func ReadPrograms(config []byte) (*Programs, error) {
 		return nil, errors.New("ipam: \"type\" is not a string")
 	}
 	for _, name := range []string{p.Type, p.IPAM} {
-		if name != "" && !pluginType.MatchString(name) {
+		if name != "" && !pluginType().MatchString(name) {
 			return nil, fmt.Errorf("type: %.128q is no name of a plugin", name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -26,27 +27,30 @@ const (
 	maxText      = 253 // characters, the length of a domain name
 )
 
-// shipped are the plugins that the manifests allow.
-var shipped = map[string]schema{
-	"static": {ipam: fields{
-		"type": text, "name": text,
-		"addresses": list(maxAddresses, object(fields{"address": prefix, "gateway": address, "version": text})),
-		"routes": list(maxRoutes, object(fields{
-			"dst": prefix, "gw": address,
-			"mtu": number(math.MaxInt32), "advmss": number(math.MaxInt32), "priority": number(math.MaxInt32),
-			"table": number(math.MaxInt32), "scope": number(math.MaxUint8),
-		})),
-		"dns": dns,
-	}, args: fields{"cni": open(fields{"ips": list(maxAddresses, prefix)})}}, // they replace "addresses"
-	// dummy runs its "ipam" on DEL too, and fails without one.
-	"dummy": {keys: fields{}, addresses: true},
-	// sbr and vrf change the interface of an earlier plugin, and fail as the first plugin of a list.
-	"sbr": {keys: fields{"table": number(math.MaxInt32)}, chained: true},
-	"vrf": {
-		keys:    fields{"vrfname": linkName, "table": number(math.MaxUint32)},
-		chained: true, required: []string{"vrfname"},
-	},
-}
+// shipped are the plugins that the manifests allow. They are made when they are needed: the plugin, which starts for
+// every pod, needs them only for a pod with delegates.
+var shipped = sync.OnceValue(func() map[string]schema {
+	return map[string]schema{
+		"static": {ipam: fields{
+			"type": text, "name": text,
+			"addresses": list(maxAddresses, object(fields{"address": prefix, "gateway": address, "version": text})),
+			"routes": list(maxRoutes, object(fields{
+				"dst": prefix, "gw": address,
+				"mtu": number(math.MaxInt32), "advmss": number(math.MaxInt32), "priority": number(math.MaxInt32),
+				"table": number(math.MaxInt32), "scope": number(math.MaxUint8),
+			})),
+			"dns": dns,
+		}, args: fields{"cni": open(fields{"ips": list(maxAddresses, prefix)})}}, // they replace "addresses"
+		// dummy runs its "ipam" on DEL too, and fails without one.
+		"dummy": {keys: fields{}, addresses: true},
+		// sbr and vrf change the interface of an earlier plugin, and fail as the first plugin of a list.
+		"sbr": {keys: fields{"table": number(math.MaxInt32)}, chained: true},
+		"vrf": {
+			keys:    fields{"vrfname": linkName, "table": number(math.MaxUint32)},
+			chained: true, required: []string{"vrfname"},
+		},
+	}
+})
 
 // schema is what a shipped plugin's configuration may say.
 type schema struct {
@@ -68,7 +72,7 @@ var everyPlugins = fields{
 // with it. It answers false for a plugin that is not shipped.
 func HoldsOnlyNetns(plugins ...string) bool {
 	for _, p := range plugins {
-		if _, known := shipped[p]; !known {
+		if _, known := shipped()[p]; !known {
 			return false
 		}
 	}
@@ -77,11 +81,11 @@ func HoldsOnlyNetns(plugins ...string) bool {
 
 // Shipped returns the plugins that have a schema, those for interfaces and those for addresses.
 func Shipped() (delegates, ipam []string) {
-	for _, name := range slices.Sorted(maps.Keys(shipped)) {
-		if shipped[name].keys != nil {
+	for _, name := range slices.Sorted(maps.Keys(shipped())) {
+		if shipped()[name].keys != nil {
 			delegates = append(delegates, name)
 		}
-		if shipped[name].ipam != nil {
+		if shipped()[name].ipam != nil {
 			ipam = append(ipam, name)
 		}
 	}
@@ -96,7 +100,7 @@ func CheckShipped(config []byte, p *Programs, first bool) error {
 	if err := json.Unmarshal(config, &keys); err != nil {
 		return conf.JSONError(err)
 	}
-	if s, known := shipped[p.IPAM]; known && s.ipam != nil {
+	if s, known := shipped()[p.IPAM]; known && s.ipam != nil {
 		if err := object(s.ipam)(keys["ipam"]); err != nil {
 			return fmt.Errorf("ipam: plugin %q: %w", p.IPAM, err)
 		}
@@ -106,7 +110,7 @@ func CheckShipped(config []byte, p *Programs, first bool) error {
 			}
 		}
 	}
-	s, known := shipped[p.Type]
+	s, known := shipped()[p.Type]
 	if !known || s.keys == nil {
 		return nil
 	}

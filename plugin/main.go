@@ -20,35 +20,32 @@ var supported = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 // Main answers the CNI call of this process through the skeleton of the CNI library, and returns the exit code. It
 // adds the fields that the skeleton omits from answers (CNI specification, section 5).
 func Main() (exit int) {
-	asked := ""
+	var stdin []byte
 	plugin := &Plugin{Stdout: os.Stdout}
-	err := skel.PluginMainFuncsWithError(noteVersion(plugin.Funcs(), &asked),
+	err := skel.PluginMainFuncsWithError(noteInput(plugin.Funcs(), &stdin),
 		versions{version.PluginSupports(supported...)},
 		"ovn-multinet: further interfaces for pods, on OVN networks")
 	if err == nil {
 		return 0
 	}
-	if printErr := printError(os.Stdout, err, asked); printErr != nil {
+	if printErr := printError(os.Stdout, err, versionOf(stdin)); printErr != nil {
 		fmt.Fprintln(os.Stderr, printErr)
 	}
 	return 1
 }
 
-// noteVersion stores the CNI version of a call in asked.
-func noteVersion(f skel.CNIFuncs, asked *string) skel.CNIFuncs {
+// noteInput stores the input of a call in stdin. It also turns off the skeleton's own check of CNI_NETNS, which comes
+// after the call: ADD itself refuses the node's network namespace before it does anything, and a DEL that was refused
+// after its work would be retried for ever. Our DEL uses the journal and enters no network namespace.
+func noteInput(f skel.CNIFuncs, stdin *[]byte) skel.CNIFuncs {
 	note := func(run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
-			*asked = versionOf(args.StdinData)
+			*stdin = args.StdinData
+			args.NetnsOverride = "1"
 			return run(args)
 		}
 	}
-	del := func(args *skel.CmdArgs) error {
-		// After a DEL, the skeleton refuses a CNI_NETNS that is the node's network namespace, so no retry would ever
-		// succeed. Our DEL uses the journal and enters no network namespace.
-		args.NetnsOverride = "1"
-		return f.Del(args)
-	}
-	return skel.CNIFuncs{Add: note(f.Add), Del: note(del), Check: note(f.Check), GC: note(f.GC), Status: note(f.Status)}
+	return skel.CNIFuncs{Add: note(f.Add), Del: note(f.Del), Check: note(f.Check), GC: note(f.GC), Status: note(f.Status)}
 }
 
 // versionOf is the cniVersion of a runtime's input; "": there is none.

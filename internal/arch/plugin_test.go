@@ -4,7 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,12 +56,55 @@ func TestPluginIsSmall(t *testing.T) { isSmall(t, "ovn-multinet") }
 
 func TestInstallerIsSmall(t *testing.T) { isSmall(t, "ovn-multinet-install") }
 
-// isSmall builds a program as the Makefile does. The program must also say its version.
-func isSmall(t *testing.T, program string) {
+// build builds a program as the Makefile does.
+func build(t *testing.T, program string) (binary string) {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), program)
+	binary = filepath.Join(t.TempDir(), program)
 	toolGo(t, []string{"CGO_ENABLED=0"}, "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w",
 		"-o", binary, "./cmd/"+program)
+	return binary
+}
+
+// TestPluginStartsLight: every pod of a node starts the plugin, also a pod without further networks. So no package of ours
+// compiles or parses anything before main, and the libraries allocate little.
+func TestPluginStartsLight(t *testing.T) {
+	const maxOurs, maxAll = 20, 400 // allocations
+	cmd := exec.Command(build(t, "ovn-multinet"))
+	cmd.Env = []string{"CNI_COMMAND=VERSION", "GODEBUG=inittrace=1"}
+	cmd.Stdin = strings.NewReader("{}")
+	var trace strings.Builder
+	cmd.Stderr = &trace
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, trace.String())
+	}
+	all, ours := 0, 0
+	for _, m := range initLine.FindAllStringSubmatch(trace.String(), -1) {
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += n
+		if within(m[1], module) {
+			ours++
+			if n > maxOurs {
+				t.Errorf("%s allocates %d times before main, want at most %d", m[1], n, maxOurs)
+			}
+		}
+	}
+	if ours == 0 || all > maxAll {
+		t.Errorf("%d packages of ours are initialized; all packages allocate %d times before main, want at most %d",
+			ours, all, maxAll)
+	}
+	t.Attr("plugin.allocations-before-main", strconv.Itoa(all))
+}
+
+// initLine is a line of GODEBUG=inittrace=1.
+var initLine = regexp.MustCompile(`(?m)^init (\S+) @.* (\d+) allocs$`)
+
+// isSmall checks the size of a program. The program must also say its version.
+func isSmall(t *testing.T, program string) {
+	t.Helper()
+	binary := build(t, program)
 	info, err := os.Stat(binary)
 	if err != nil {
 		t.Fatal(err)

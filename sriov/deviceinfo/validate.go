@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -26,16 +27,22 @@ var required = map[string][]key{
 type key struct {
 	name   string
 	values []string
-	form   *regexp.Regexp
+	form   func() *regexp.Regexp
 }
 
 var (
-	pciAddress = regexp.MustCompile(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-1][0-9a-fA-F]\.[0-7]$`)
-	version    = regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}$`)
+	pciAddress = compiled(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-1][0-9a-fA-F]\.[0-7]$`)
+	version    = compiled(`^\d{1,9}\.\d{1,9}\.\d{1,9}$`)
 )
 
+// compiled returns a pattern that is compiled when it is first needed: the plugin starts for every pod, and most pods
+// have no device.
+func compiled(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
 // IsPCIAddress tells whether the ID of a device is a PCI address in Linux' notation, in upper or lower case.
-func IsPCIAddress(id string) bool { return pciAddress.MatchString(id) }
+func IsPCIAddress(id string) bool { return pciAddress().MatchString(id) }
 
 // object is a JSON object with case-sensitive keys. If we decoded into a struct, the case of the keys would be ignored.
 type object map[string]json.RawMessage
@@ -58,7 +65,7 @@ func Validate(text []byte) error {
 	if err != nil {
 		return err
 	}
-	if !version.MatchString(v) {
+	if !version().MatchString(v) {
 		return fmt.Errorf("version: %q is none like 1.1.0", clip(v))
 	}
 	kind, err := info.text("type")
@@ -90,7 +97,7 @@ func (k *key) check(device object) error {
 		return fmt.Errorf("%q is missing", k.name)
 	case k.values != nil && !slices.Contains(k.values, value):
 		return fmt.Errorf("%s: %q is none of %s", k.name, clip(value), strings.Join(k.values, ", "))
-	case k.form != nil && !k.form.MatchString(value):
+	case k.form != nil && !k.form().MatchString(value):
 		return fmt.Errorf("%s: %q is no address like 0000:01:02.3", k.name, clip(value))
 	}
 	return nil
