@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"fmt"
+	"errors"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/linkmtu"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -67,29 +65,22 @@ func mtuOf(n *netmodel.Network, s *ovnport.Settings) (int, error) {
 	return underlay - outer - geneveOverhead, nil
 }
 
-// mtuOfAddress returns the MTU of the interface that has an address of this node. It asks the kernel for the route to
-// the address, because the entry of the local table names the interface: a list of all interfaces would have two for
-// each pod.
 func mtuOfAddress(ip netip.Addr) (int, error) {
-	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
-		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
-		if err != nil {
-			return 0, fmt.Errorf("the interface with the address %s: %w", ip, err)
-		}
-		return link.Attrs().MTU, nil
+	mtu, err := linkmtu.OfAddress(ip)
+	if errors.Is(err, linkmtu.ErrNoInterface) {
+		return 0, conf.Errorf(conf.CodeTryAgain,
+			"set \"mtu\" in the network's configuration, or give the address to an interface of this node",
+			"no interface of this node has the address %s of external_ids:ovn-encap-ip, to take the MTU from", ip)
 	}
-	return 0, conf.Errorf(conf.CodeTryAgain,
-		"set \"mtu\" in the network's configuration, or give the address to an interface of this node",
-		"no interface of this node has the address %s of external_ids:ovn-encap-ip, to take the MTU from", ip)
+	return mtu, err
 }
 
 func mtuOfBridge(name string) (int, error) {
-	bridge, err := netlink.LinkByName(name)
+	mtu, err := linkmtu.OfInterface(name)
 	if err != nil {
 		return 0, conf.Errorf(conf.CodeTryAgain,
 			"set \"mtu\" in the network's configuration, or have ovs-vswitchd make the bridge's own interface",
 			"no MTU to take from bridge %s of this node: %w", name, err)
 	}
-	return bridge.Attrs().MTU, nil
+	return mtu, nil
 }

@@ -1,10 +1,10 @@
-package agent
+package linkmtu
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -48,9 +48,9 @@ func addVeth(name string, mtu int, addrs ...string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// TestMTUOfAddress: the MTU is that of the interface with the address, and the work does not grow with the interfaces of
+// TestMTU: the MTU is that of the interface with the address, and the work does not grow with the interfaces of
 // the node, of which each pod has some.
-func TestMTUOfAddress(t *testing.T) {
+func TestMTU(t *testing.T) {
 	mtus := map[string]int{"192.0.2.1": 1450, "2001:db8::1": 1450, "192.0.2.130": 1300, "127.0.0.1": 65536}
 	inNewNetns(t, func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -67,21 +67,21 @@ func TestMTUOfAddress(t *testing.T) {
 			return err
 		}
 		for text, mtu := range mtus {
-			if got, err := mtuOfAddress(netip.MustParseAddr(text)); got != mtu || err != nil {
+			if got, err := OfAddress(netip.MustParseAddr(text)); got != mtu || err != nil {
 				t.Errorf("%s: %d, %v, want %d", text, got, err, mtu)
 			}
 		}
 		for _, text := range []string{"192.0.2.2", "198.51.100.1", "2001:db8::2", "2001:db8:1::1"} {
-			_, err := mtuOfAddress(netip.MustParseAddr(text))
-			if err == nil || !strings.Contains(err.Error(), "no interface of this node has the address "+text) {
+			_, err := OfAddress(netip.MustParseAddr(text))
+			if !errors.Is(err, ErrNoInterface) {
 				t.Errorf("%s: %v", text, err)
 			}
 		}
-		if got, err := mtuOfBridge("two"); got != 1300 || err != nil {
-			t.Errorf("bridge two: %d, %v", got, err)
+		if got, err := OfInterface("two"); got != 1300 || err != nil {
+			t.Errorf("interface two: %d, %v", got, err)
 		}
-		if _, err := mtuOfBridge("three"); err == nil || !strings.Contains(err.Error(), "bridge three") {
-			t.Errorf("bridge three: %v", err)
+		if got, err := OfInterface("three"); err == nil {
+			t.Errorf("interface three, which does not exist: %d", got)
 		}
 		few := allocs()
 		for i := range 200 {
@@ -99,7 +99,7 @@ func TestMTUOfAddress(t *testing.T) {
 // allocs counts the allocations of both functions. Garbage collection may add one.
 func allocs() float64 {
 	return testing.AllocsPerRun(20, func() {
-		_, _ = mtuOfAddress(netip.MustParseAddr("192.0.2.1"))
-		_, _ = mtuOfBridge("two")
+		_, _ = OfAddress(netip.MustParseAddr("192.0.2.1"))
+		_, _ = OfInterface("two")
 	})
 }
