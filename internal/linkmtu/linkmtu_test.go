@@ -51,7 +51,8 @@ func addVeth(name string, mtu int, addrs ...string) error {
 // TestMTU: the MTU is that of the interface with the address, and the work does not grow with the interfaces of
 // the node, of which each pod has some.
 func TestMTU(t *testing.T) {
-	mtus := map[string]int{"192.0.2.1": 1450, "2001:db8::1": 1450, "192.0.2.130": 1300, "127.0.0.1": 65536}
+	mtus := map[string]int{"192.0.2.1": 1450, "2001:db8::1": 1450, "192.0.2.130": 1300, "127.0.0.1": 65536,
+		"192.0.2.250": 1200}
 	inNewNetns(t, func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -64,6 +65,16 @@ func TestMTU(t *testing.T) {
 			return err
 		}
 		if err := addVeth("two", 1300, "192.0.2.130/25"); err != nil {
+			return err
+		}
+		if err := addVeth("down", 1200, "192.0.2.250/32"); err != nil {
+			return err
+		}
+		down, err := netlink.LinkByName("down")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(down); err != nil {
 			return err
 		}
 		for text, mtu := range mtus {
