@@ -93,6 +93,13 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	if err := json.Unmarshal(stdin, &verbatim); err != nil {
 		return nil, Errorf(CodeDecoding, "", "plugin configuration: %w", err)
 	}
+	switch r := verbatim.PrevResult; {
+	case string(r) == "null":
+		verbatim.PrevResult = nil
+	case len(r) > 0 && r[0] != '{':
+		return nil, Errorf(CodeDecoding, "the plugin before ovn-multinet in the conflist gave it",
+			"plugin configuration: prevResult is not a JSON object")
+	}
 	p.RawResult, p.ValidAttachments = verbatim.PrevResult, verbatim.ValidAttachments
 	if p.AgentSocket == "" {
 		p.AgentSocket = DefaultAgentSocket

@@ -78,6 +78,21 @@ func TestPrevResultIsKeptAsItCame(t *testing.T) {
 	}
 }
 
+// TestPrevResultIsAnObject: the plugin prints it as its own result. null is none: ADD then says that no plugin ran before.
+func TestPrevResultIsAnObject(t *testing.T) {
+	p, err := ParsePlugin([]byte("{"+entry+`,"prevResult":null}`), Strict)
+	if err != nil || p.RawResult != nil {
+		t.Errorf("got %q, %v", p.RawResult, err)
+	}
+	for _, value := range []string{`5`, ` [{}]`, `"{}"`} {
+		_, err := ParsePlugin([]byte("{"+entry+`,"prevResult":`+value+`}`), Strict)
+		if code, message, _ := Describe(err); code != CodeDecoding ||
+			message != "plugin configuration: prevResult is not a JSON object" {
+			t.Errorf("%s: %d %s", value, code, message)
+		}
+	}
+}
+
 // Conformance: C-147 C-149 C-154
 func TestParsePluginRefuses(t *testing.T) {
 	tests := []struct {
