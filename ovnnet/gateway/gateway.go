@@ -58,8 +58,8 @@ func gatewayRouteKey(router, kind, family string) string {
 // groupKey returns the row key of the gateway's HA_Chassis_Group.
 func groupKey(router string) string { return ovndb.PartKey(haChassisGroup, router) }
 
-// wanted returns the rows that a gateway should have, without the chassis of its nodes.
-func wanted(r *netmodel.Router) *gatewayRows {
+// wantedRows returns the rows that a gateway should have, without the chassis of its nodes.
+func wantedRows(r *netmodel.Router) *gatewayRows {
 	marks := func() map[string]string { return map[string]string{nbrows.KeyRouter: r.Name} }
 	g := &gatewayRows{
 		gateway: &nb.LogicalRouter{UUID: ovndb.GatewayKey(r.Name), Name: r.Name + ":gateway", ExternalIDs: marks()},
@@ -210,7 +210,7 @@ func (n *Gateways) IsCurrent(router string, results []ovsdb.OperationResult) (bo
 	if err != nil || r == nil || gateway == nil {
 		return false, err
 	}
-	wanted := wanted(r).ports
+	wanted := wantedRows(r).ports
 	return nbrows.SamePort(join, wanted[portKey(router, partJoin)]) &&
 		nbrows.SamePort(external, wanted[portKey(router, partExternal)]), nil
 }
@@ -235,7 +235,7 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 			}
 			continue
 		}
-		wanted := wanted(r)
+		wanted := wantedRows(r)
 		if err := n.checkNetworks(ctx, r, have, wanted); err != nil {
 			return changed, err
 		}
