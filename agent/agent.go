@@ -36,6 +36,8 @@ type Source interface {
 	// LiveNAD reads the NAD from the origin, with the text of a configuration that NAD omits.
 	LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
+	// DeleteStatus deletes the pod's network-status if it is this one.
+	DeleteStatus(ctx context.Context, p *source.Pod, status []byte) error
 	// Pods returns this node's pods, from the copy; it fails while the copy is incomplete.
 	Pods(ctx context.Context) ([]*source.Pod, error)
 	// Event tells the pod's owner something. It must not block.

@@ -11,6 +11,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -54,16 +55,12 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 		if err := a.ovs.Add(ctx, owner, ovsPorts); err != nil {
 			return err
 		}
-		if err := a.awaitFlows(ctx, &r.Sandbox, pod, ovsPorts); err != nil {
-			return err
-		}
 	}
-	failpoint.Hit("flows-installed")
-	if err := a.source.SetStatus(ctx, pod, status); err != nil {
-		return statusError(pod, err)
+	if err = a.awaitFlowsAndStatus(ctx, r, pod, ovsPorts, status); err == nil {
+		err = send(struct{}{})
 	}
-	failpoint.Hit("status-written")
-	if err := send(struct{}{}); err != nil {
+	if err != nil {
+		a.deleteStatus(ctx, pod, status, err)
 		return err
 	}
 	for _, d := range r.Plan.Delegates {
@@ -73,6 +70,63 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 	}
 	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(&r.Plan))
 	return nil
+}
+
+// awaitFlowsAndStatus waits for the flows, and writes the network-status meanwhile: each of both takes some
+// milliseconds. Without the network-status, it does not wait for flows. Without flows, it still waits for the answer to
+// the write: a write that is cancelled may come after its deletion.
+func (a *Agent) awaitFlowsAndStatus(
+	ctx context.Context, r *agentapi.BindRequest, pod *source.Pod, ovsPorts []ovnport.OVSPort, status []byte,
+) error {
+	ctx, cancel := withReserve(ctx)
+	defer cancel()
+	both, waiting := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		defer a.catch(&err)
+		if len(ovsPorts) > 0 {
+			err = a.awaitFlows(waiting, &r.Sandbox, pod, ovsPorts)
+		}
+		if err == nil {
+			failpoint.Hit("flows-installed")
+		}
+		return err
+	})
+	both.Go(func() (err error) {
+		defer a.catch(&err)
+		if err := a.source.SetStatus(ctx, pod, status); err != nil {
+			return statusError(pod, err)
+		}
+		failpoint.Hit("status-written")
+		return nil
+	})
+	return both.Wait()
+}
+
+// statusReserve is the time that a bind keeps for the deletion of the network-status, if the wait for flows fails.
+const statusReserve = time.Second
+
+// withReserve ends a context a little before the deadline of its parent.
+func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(statusReserve, time.Until(deadline)/5)))
+}
+
+// deleteStatus deletes the network-status that a failed bind wrote: the status names interfaces that the plugin is
+// about to delete. If another writer has replaced the status, the other status stays. An agent that stops deletes
+// nothing, because the plugin repeats the request when the next agent runs.
+func (a *Agent) deleteStatus(ctx context.Context, pod *source.Pod, status []byte, failure error) {
+	if conf.HasCode(failure, conf.CodePodGone) || errors.Is(context.Cause(ctx), context.Canceled) {
+		return
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusReserve)
+	defer cancel()
+	if err := a.source.DeleteStatus(late, pod, status); err != nil {
+		a.log.Warn("the network-status of a failed ADD stays until the next ADD of the pod",
+			"pod", pod.Namespace+"/"+pod.Name, "err", err)
+	}
 }
 
 // attachedMessage lists what a pod was given, in one line.
@@ -110,7 +164,7 @@ func (a *Agent) awaitFlows(
 		return conf.Errorf(conf.CodePodGone, "it was deleted, or another pod has its name",
 			"pod %s/%s is gone; the wait for its flows ends", s.Namespace, s.Pod)
 	}
-	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok {
+	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok && !errors.Is(ctx.Err(), context.Canceled) {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 		defer cancel()
 		return a.nb.Explain(late, s.ContainerID, none)

@@ -80,8 +80,11 @@ type pods struct {
 	ends    bool              // the pod ends while WhenGone is called
 	checked bool              // Pod was called after WhenGone
 	status  string            // what SetStatus was given last
-	events  []string          // "<kind> <reason>: <message>"
-	fetched []string          // what LiveNAD was asked for
+	// noStatus is the error of SetStatus; nil: it writes.
+	noStatus                    error
+	statusWrites, statusDeletes int      // requests
+	events                      []string // "<kind> <reason>: <message>"
+	fetched                     []string // what LiveNAD was asked for
 }
 
 // blue is the network shop/blue, as its NAD has it and as it is in force.
@@ -108,6 +111,7 @@ func (p *pods) WhenGone(pod *source.Pod, call func()) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone = p.ends; p.gone {
+		p.status = ""
 		return func() {}
 	}
 	p.waits = map[string]func(){pod.UID: call}
@@ -128,7 +132,7 @@ func (p *pods) waiting() bool {
 // end deletes the pod.
 func (p *pods) end() {
 	p.mu.Lock()
-	p.gone = true
+	p.gone, p.status = true, ""
 	call := p.waits["u-1"]
 	p.mu.Unlock()
 	call()
@@ -176,8 +180,32 @@ func (p *pods) Pods(context.Context) ([]*source.Pod, error) { return nil, nil }
 func (p *pods) SetStatus(_ context.Context, _ *source.Pod, status []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.statusWrites++
+	switch {
+	case p.gone:
+		return source.ErrNotFound
+	case p.noStatus != nil:
+		return p.noStatus
+	}
 	p.status = string(status)
 	return nil
+}
+
+func (p *pods) DeleteStatus(_ context.Context, _ *source.Pod, status []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.statusDeletes++
+	if p.status == string(status) {
+		p.status = ""
+	}
+	return nil
+}
+
+// statusCounts returns the present status, and how many writes and deletions of it were requested.
+func (p *pods) statusCounts() (status string, writes, deletes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status, p.statusWrites, p.statusDeletes
 }
 
 func (p *pods) Event(_ *source.Pod, kind source.EventKind, reason, message string) {

@@ -98,14 +98,14 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 	if err := checkPeer(conn); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errPluginGone)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
 	requests := make(chan *agentapi.Request)
 	ended := make(chan error, 1)
 	go func() {
-		defer cancel()
+		defer cancel(errPluginGone)
 		reader := agentapi.NewReader(conn)
 		for {
 			r := &agentapi.Request{}
@@ -133,6 +133,10 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 		}
 	}
 }
+
+// errPluginGone is the cause of a request's cancellation when its plugin has closed the connection. When the agent
+// stops, the cause is context.Canceled.
+var errPluginGone = errors.New("the plugin has closed the connection")
 
 // checkPeer lets in root alone, whatever the socket's mode became.
 func checkPeer(conn *net.UnixConn) error {
@@ -204,12 +208,7 @@ func (a *Agent) answer(ctx context.Context, conn io.Writer, r *agentapi.Request)
 type deliver func(body any) error
 
 func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.Sandbox, send deliver) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, see the agent's log", "panic: %v", cause)
-			a.log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
-		}
-	}()
+	defer a.catch(&err)
 	if err := agentapi.CheckVersion(r.Version); err != nil {
 		return err
 	}
@@ -233,6 +232,14 @@ func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.S
 		return serveOp(ctx, r, send, func(b *agentapi.ForgetRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.forget)
 	}
 	return conf.Errorf(conf.CodeTryAgain, otherVersions, "operation %q is not known", r.Op)
+}
+
+// catch turns a panic into an error. It has to be deferred, in each goroutine that serves a request.
+func (a *Agent) catch(err *error) {
+	if cause := recover(); cause != nil {
+		*err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, see the agent's log", "panic: %v", cause)
+		a.log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
+	}
 }
 
 const otherVersions = "plugin and agent are of different versions: finish the upgrade of this node"

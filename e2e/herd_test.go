@@ -111,6 +111,9 @@ func TestFlowsNotInstalled(t *testing.T) {
 			w.Must(c.stop(w).Pause())
 			p := w.Pod(0, "web", "blue")
 			w.refused(w.TryAdd(p), conf.CodeNoFlows, "shop/web/net1", c.says)
+			if _, err := os.Stat(filepath.Join(w.Manifests, p.UID+".status.json")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the pod has a network-status still: %v", err)
+			}
 			w.Must(errors.Join(c.stop(w).Resume(), p.Close(w.Ctx)))
 			w.AsBefore()
 		})

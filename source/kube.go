@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"golang.org/x/sync/semaphore"
@@ -270,7 +271,7 @@ func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 	if err != nil {
 		return err
 	}
-	err = k.patchStatus(ctx, p, patch)
+	err = k.patchStatus(ctx, p, types.MergePatchType, patch)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
@@ -281,12 +282,31 @@ func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 	case live.UID != p.UID:
 		return podNotFound(p.Namespace, p.Name)
 	}
-	return k.patchStatus(ctx, p, patch)
+	return k.patchStatus(ctx, p, types.MergePatchType, patch)
 }
 
-func (k *Kube) patchStatus(ctx context.Context, p *Pod, patch []byte) error {
+// DeleteStatus deletes the annotation network-status if it is this one. A pod with another UID or another status is not
+// changed: its JSON Patch (RFC 6902) tests both.
+func (k *Kube) DeleteStatus(ctx context.Context, p *Pod, status []byte) error {
+	path := "/metadata/annotations/" + strings.ReplaceAll(nad.StatusAnnotation, "/", "~1")
+	patch, err := json.Marshal([]map[string]string{
+		{"op": "test", "path": "/metadata/uid", "value": p.UID},
+		{"op": "test", "path": path, "value": string(status)},
+		{"op": "remove", "path": path},
+	})
+	if err != nil {
+		return err
+	}
+	err = k.patchStatus(ctx, p, types.JSONPatchType, patch)
+	if errors.Is(err, ErrNotFound) || apierrors.IsInvalid(err) { // the pod is gone, or a test fails
+		return nil
+	}
+	return err
+}
+
+func (k *Kube) patchStatus(ctx context.Context, p *Pod, form types.PatchType, patch []byte) error {
 	pods := k.core.CoreV1().Pods(p.Namespace)
-	_, err := pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := pods.Patch(ctx, p.Name, form, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return podNotFound(p.Namespace, p.Name)
 	}

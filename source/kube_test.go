@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
@@ -414,4 +416,45 @@ func TestKubeEventDoesNotWait(t *testing.T) {
 	for range 2000 { // more than any queue between
 		c.Event(&Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Normal, "Reason", "words")
 	}
+}
+
+// A status is deleted by one request, and only if it is the one that was written, onto this pod.
+func TestKubeDeleteStatus(t *testing.T) {
+	for _, tt := range []struct {
+		name, uid, present, want string
+	}{
+		{"the same", "u1", "[]", ""},
+		{"another status", "u1", `[{"name":"newer"}]`, `[{"name":"newer"}]`},
+		{"another pod of the name", "u0", "[]", "[]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, "", apiPod("web-0", "u1", map[string]string{nad.StatusAnnotation: tt.present, "other": "stays"}))
+			c.core.ClearActions()
+			// The fake clientset says in its own way that a test of a patch fails.
+			c.core.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				handled, obj, err := clienttesting.ObjectReaction(c.core.Tracker())(a)
+				if err != nil {
+					err = apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", pods, "", err.Error(), 0, false)
+				}
+				return handled, obj, err
+			})
+			if err := c.DeleteStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: tt.uid}, []byte("[]")); err != nil {
+				t.Error(err)
+			}
+			if got := c.requests(); got != "patch pods/status shop/web-0" {
+				t.Errorf("requests %q", got)
+			}
+			pod, err := c.core.CoreV1().Pods("shop").Get(background, "web-0", metav1.GetOptions{})
+			if err != nil || pod.Annotations[nad.StatusAnnotation] != tt.want || pod.Annotations["other"] != "stays" {
+				t.Errorf("the pod has %v, %v", pod.Annotations, err)
+			}
+		})
+	}
+	t.Run("forbidden", func(t *testing.T) {
+		c := newCluster(t, "")
+		on(&c.core.Fake, "patch", "pods", apiPod("web-0", "u1", nil), errDown)
+		if err := c.DeleteStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte("[]")); !errors.Is(err, errDown) {
+			t.Errorf("got %v, want that the API is away", err)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -254,43 +253,6 @@ func (m *Manifests) nad(namespace, name string) *netmodel.NAD {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nads[key{namespace, name}]
-}
-
-// podStatus is the content of the file with the network-status of a pod.
-type podStatus struct {
-	Namespace     string          `json:"namespace"`
-	Name          string          `json:"name"`
-	UID           string          `json:"uid"`
-	NetworkStatus json.RawMessage `json:"network-status"`
-}
-
-// SetStatus writes the file with the network-status of a pod into the folder.
-func (m *Manifests) SetStatus(_ context.Context, p *Pod, status []byte) error {
-	if err := m.write(p.UID+statusSuffix, podStatus{p.Namespace, p.Name, p.UID, status}); err != nil {
-		return fmt.Errorf("network-status: %w", err)
-	}
-	return nil
-}
-
-// write writes a JSON file into the folder. Readers never see an incomplete file.
-func (m *Manifests) write(name string, content any) error {
-	text, err := json.MarshalIndent(content, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(m.dir, ".status-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(m.dir, name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }
 
 // Event logs an event of a pod.

@@ -276,13 +276,19 @@ func (s *thief) agentCan() {
 	p := s.getPod("default/own")
 	own := &source.Pod{Namespace: "default", Name: "own", UID: string(p.UID)}
 	was := p.Annotations[statusKey]
-	for _, status := range []string{"[]", was} {
-		s.Must(kube.SetStatus(s.Ctx, own, []byte(status)))
-		p := s.getPod("default/own")
-		if p.Annotations[statusKey] != status {
-			s.T.Errorf("network-status is %q, want %q", p.Annotations[statusKey], status)
+	statusIs := func(want string) {
+		if got := s.getPod("default/own").Annotations[statusKey]; got != want {
+			s.T.Errorf("network-status is %q, want %q", got, want)
 		}
 	}
+	s.Must(kube.SetStatus(s.Ctx, own, []byte("[]")))
+	statusIs("[]")
+	s.Must(kube.DeleteStatus(s.Ctx, own, []byte(was))) // which it is not
+	statusIs("[]")
+	s.Must(kube.DeleteStatus(s.Ctx, own, []byte("[]")))
+	statusIs("")
+	s.Must(kube.SetStatus(s.Ctx, own, []byte(was)))
+	statusIs(was)
 	e, err := s.core.CoreV1().Events("default").Create(s.Ctx, event("node1", "own"), metav1.CreateOptions{})
 	s.Must(err)
 	_, err = s.core.CoreV1().Events("default").Patch(s.Ctx, e.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})
