@@ -171,11 +171,15 @@ func (w *delWorld) asked(d *deleted, trace string) {
 	}
 }
 
-// unheard takes a pod away whose DEL is killed when it has done everything but tell the agent. The runtime repeats it, with
-// nothing left to do.
+// unheard takes a pod away whose DEL does not reach the agent, and is killed when it has done everything else. The runtime
+// repeats it, with nothing left to do.
 func (w *delWorld) unheard() *lab.Pod {
 	p := w.Attached(0, "unheard", totalNADs[1])
+	n := w.Nodes[0]
+	before := n.PluginConf
+	n.PluginConf = func(entry map[string]any) { before(entry); entry["agentSocket"] = filepath.Join(n.Dir, "nobody.sock") }
 	w.killed(p.Del(w.Ctx, lab.WithEnv(failpoint.Env+"=handed-over")))
+	n.PluginConf = before
 	w.Must(p.RemoveNetNS())
 	w.Del(p)
 	return p

@@ -56,13 +56,29 @@ func TestPluginKilled(t *testing.T) {
 			w.Over(p)
 		})
 	}
-	for _, point := range append([]string{"release-put"}, pluginDel...) { // which the version before does not have
+	for _, point := range append([]string{"release-answered"}, pluginDel...) { // which the version before does not have
 		w.part("DEL at "+point, func(t *testing.T, w *world) {
 			p := w.Attached(0, "web", "blue,green,blue")
 			w.killed(p.Del(w.Ctx, lab.WithEnv(failpoint.Env+"="+point)))
 			w.End(p)
-			w.Must(p.Node.StopAgent(w.Ctx)) // which finds what the plugin could not tell it any more
-			w.Must(p.Node.StartAgent(w.Ctx))
+			w.AsBefore()
+		})
+		w.part("DEL at "+point+", again in the same sandbox", func(t *testing.T, w *world) {
+			p := w.Attached(0, "web", "blue,green,blue")
+			w.killed(p.Del(w.Ctx, lab.WithEnv(failpoint.Env+"="+point)))
+			w.Del(p)
+			w.Add(p)
+			w.consistent(p, []string{"net1", "net2", "net3"})
+			w.Over(p)
+		})
+	}
+	for _, point := range append([]string{"release-answered", "release-put"}, pluginDel...) {
+		w.part("DEL at "+point+" without the agent", func(t *testing.T, w *world) {
+			p := w.Attached(0, "web", "blue,green,blue")
+			w.Must(p.Node.StopAgent(w.Ctx))
+			w.killed(p.Del(w.Ctx, lab.WithEnv(failpoint.Env+"="+point)))
+			w.End(p)
+			w.Must(p.Node.StartAgent(w.Ctx)) // which finds what nobody could tell it
 			w.AsBefore()
 		})
 	}

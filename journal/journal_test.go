@@ -88,9 +88,12 @@ func TestJournalDamaged(t *testing.T) {
 			if err != nil || e == nil || !e.Damaged || e.Plan != nil || e.Sandbox != s {
 				t.Fatalf("read = %+v, %v", e, err)
 			}
-			r, err := j.HandOver(e, nil, nobody)
-			if err != nil || r.Planned {
-				t.Errorf("handed over as %+v, %v; want a release by owner", r, err)
+			asked := j.Release(e)
+			if err := j.HandOver(e, nil, false); err != nil {
+				t.Fatal(err)
+			}
+			if r, _, err := j.ReadRelease(s.ID()); err != nil || r == nil || r.Planned || asked.Planned {
+				t.Errorf("asked for %+v, handed over as %+v, %v; want a release by owner", asked, r, err)
 			}
 		})
 	}
@@ -102,7 +105,7 @@ func TestHandOver(t *testing.T) {
 	if err := j.Write(e); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.HandOver(e, nil, nobody); err != nil {
+	if err := j.HandOver(e, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := files(t, string(j), "attached"); len(got) != 0 {
@@ -114,16 +117,16 @@ func TestHandOver(t *testing.T) {
 	}
 	// A second attachment of the sandbox ends before the agent has released the first: both are to be released.
 	again := &Entry{Summary: Summary{Sandbox: s, Plan: onePort()}}
-	if _, err := j.HandOver(again, nil, nobody); err != nil {
+	if r := j.Release(again); r.Planned || len(r.Ports) != 0 {
+		t.Errorf("the agent is asked for %+v, want a release by owner", r)
+	}
+	if err := j.HandOver(again, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	if r := readRelease(t, j, s); r.Planned || len(r.Ports) != 0 {
 		t.Errorf("release is %+v, want one by owner", r)
 	}
 }
-
-// nobody is an agent that is away.
-func nobody(*agentapi.Release) bool { return false }
 
 // readRelease reads a file of release/ as the agent does.
 func readRelease(t *testing.T, j Dir, s agentapi.Sandbox) agentapi.Release {

@@ -45,20 +45,28 @@ func ParseRelease(id string, text []byte) (r *agentapi.Release, damaged bool) {
 	return &agentapi.Release{Sandbox: agentapi.Sandbox{ContainerID: containerID, Interface: ifName}}, len(text) > 0
 }
 
-// HandOver turns an entry whose links are deleted into a pending release. It returns nil if the agent has nothing to
-// release. failed are the indexes of the delegates whose DEL failed: only these delegates stay in the entry. If the
-// disk refuses the file in release/, HandOver calls ask, which sends the same message to the agent and tells whether
-// everything is released. If not everything is released, the entry does not change.
-func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) (*agentapi.Release, error) {
+// Release is what the agent has to release for an entry; nil: nothing. An older pending release of the sandbox may have
+// ports that the entry does not have: then the agent finds the ports of both by their owner.
+func (d Dir) Release(e *Entry) *agentapi.Release {
 	r := e.Release()
-	if r != nil {
-		if err := d.putRelease(r, len(failed) == 0); err != nil && !ask(r) {
-			return nil, journalError(err)
+	if r != nil && exists(d.release(r.ID())) {
+		r.Planned, r.Ports = false, nil
+	}
+	return r
+}
+
+// HandOver deletes an entry whose links are deleted. If the agent has not released everything, HandOver turns the entry
+// into a pending release first. failed are the indexes of the delegates whose DEL failed: only these delegates stay in
+// the entry. If the disk refuses a file, the entry does not change.
+func (d Dir) HandOver(e *Entry, failed []int, released bool) error {
+	if r := e.Release(); r != nil && !released {
+		if err := d.putRelease(r, len(failed) == 0); err != nil {
+			return journalError(err)
 		}
 		failpoint.Hit("release-put")
 	}
 	if len(failed) == 0 {
-		return r, d.Delete(&e.Sandbox)
+		return d.Delete(&e.Sandbox)
 	}
 	kept, results := &agentapi.Plan{}, []json.RawMessage{}
 	for _, i := range failed {
@@ -68,10 +76,10 @@ func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) 
 	e.FailedAttempts++
 	if e.FailedAttempts >= MaxAttempts {
 		if err := os.WriteFile(d.FailedMark(&e.Sandbox), nil, 0o600); err != nil {
-			return r, journalError(err)
+			return journalError(err)
 		}
 	}
-	return r, d.Write(e)
+	return d.Write(e)
 }
 
 // putRelease writes a pending release. If nothing of the entry has to stay (whole), putRelease renames the entry,
@@ -79,14 +87,8 @@ func (d Dir) HandOver(e *Entry, failed []int, ask func(*agentapi.Release) bool) 
 // ports by their owner.
 func (d Dir) putRelease(r *agentapi.Release, whole bool) error {
 	path := d.release(r.ID())
-	// An older pending release of the sandbox may have ports that r does not have. An empty file means a release by
-	// owner, and to empty a file needs no space.
-	err := emptyFile(path)
-	if err == nil {
-		r.Planned, r.Ports = false, nil
-		return nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	// An empty file means a release by owner (see Dir.Release), and to empty a file needs no space.
+	if err := emptyFile(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if whole && os.Rename(d.entry(r.ID()), path) == nil {

@@ -122,6 +122,14 @@ func (n *node) journalFiles() (names []string) {
 	return names
 }
 
+// wantFiles compares the files of the journal.
+func (n *node) wantFiles(want ...string) {
+	n.t.Helper()
+	if got := n.journalFiles(); !slices.Equal(got, want) {
+		n.t.Errorf("files %q, want %q", got, want)
+	}
+}
+
 // withPort gives an attachment a port on an OVN network beside its delegates.
 func (n *node) withPort(e *journal.Entry) *journal.Entry {
 	n.t.Helper()
@@ -232,12 +240,14 @@ func TestBoundaryDelOnAFullDiskWithWhatIsLeft(t *testing.T) {
 				}
 				free()
 				n.called()
-				wantError(t, (&Plugin{}).Del(n.args), 119, "alpha cannot DEL")
+				wantError(t, (&Plugin{}).Del(n.argsOf("c1", "")), 119, "alpha cannot DEL")
 				n.wantCalled("DEL when there is room", "DEL alpha net1")
 				if got := n.readAttached("c1"); got.FailedAttempts != 1 || len(got.Plan.Delegates) != 1 || len(got.Plan.Interfaces) != 0 {
 					t.Errorf("the entry is %+v", got)
 				}
-				if r := n.readRelease("c1"); !r.Planned || len(r.Ports) != 1 {
+				if agent { // it has released everything
+					n.wantFiles("attached/c1@eth0")
+				} else if r := n.readRelease("c1"); !r.Planned || len(r.Ports) != 1 {
 					t.Errorf("to be released: %+v", r)
 				}
 			})

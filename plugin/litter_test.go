@@ -246,7 +246,7 @@ func TestBoundaryDamagedEntryTakesNoDeviceAway(t *testing.T) {
 			n.called()
 			n.must((&Plugin{}).Del(n.argsOf("c1", "")))
 			n.wantCalled("DEL", tt.called...)
-			n.wantState("DEL", "attached/c2@eth0", "release/c1@eth0")
+			n.wantState("DEL", "attached/c2@eth0")
 			asked := heard.asked()
 			if len(asked) != 1 || asked[0].Planned || len(asked[0].Abandoned) != tt.dropped {
 				t.Errorf("the agent heard %+v", asked)

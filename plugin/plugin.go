@@ -257,8 +257,9 @@ type laterError struct{ error }
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// detach deletes the delegates and the veths of an entry, and makes the agent release its ports. If detach returns an
-// error, the entry is still in the journal.
+// detach deletes the delegates and the veths of an entry, and makes the agent release its ports. It asks the agent when
+// the pod cannot send any more, and does not wait for the end of the deletion, most of which is a grace period of the
+// kernel. If detach returns an error, the entry is still in the journal.
 func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 	var failed []int
 	var abandoned []string
@@ -271,39 +272,54 @@ func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 	if failure != nil {
 		e.LastError = conf.OneLine(strings.ReplaceAll(failure.Error(), "\n", "; "), 512)
 	}
-	if err := wiring.Delete(&e.Sandbox, e.Plan); err != nil {
+	released := make(chan bool, 1)
+	ask := func() {
+		go func() {
+			done := false
+			err := withoutPanic(func(*skel.CmdArgs) error {
+				done = c.askRelease(ctx, e, abandoned)
+				return nil
+			}, c.args)
+			if err != nil {
+				c.note(&e.Sandbox, "cannot ask the agent to release", "err", err)
+			}
+			released <- done
+		}()
+	}
+	if err := wiring.Delete(&e.Sandbox, e.Plan, ask); err != nil {
 		return errors.Join(failure, err) // the entry stays, and a retry begins from the start
 	}
 	failpoint.Hit("unwired")
-	release, err := c.journal.HandOver(e, failed, func(r *agentapi.Release) bool { return c.askRelease(ctx, r) })
-	if err != nil {
+	if err := c.journal.HandOver(e, failed, <-released); err != nil {
 		return errors.Join(failure, err)
 	}
 	failpoint.Hit("handed-over")
-	if release == nil && len(abandoned) > 0 { // for the agent's log
-		release = &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: true}
-	}
-	if release != nil {
-		release.Abandoned = abandoned
-		c.askRelease(ctx, release)
-	}
 	if len(failed) > 0 && e.FailedAttempts >= journal.MaxAttempts {
 		return &laterError{failure}
 	}
 	return failure
 }
 
-// askRelease sends a release to the agent. It ignores errors: an agent that does not answer finds the file in
-// release/. done tells whether the agent has released everything already.
-func (c *call) askRelease(ctx context.Context, release *agentapi.Release) (done bool) {
+// askRelease asks the agent to release the ports of an entry. It ignores errors: what an agent that does not answer has
+// to release goes into release/. done tells whether nothing is left to release.
+func (c *call) askRelease(ctx context.Context, e *journal.Entry, abandoned []string) (done bool) {
+	release := c.journal.Release(e)
+	if release == nil {
+		if len(abandoned) == 0 {
+			return true
+		}
+		release = &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: true} // for the agent's log
+	}
+	release.Abandoned = abandoned
 	ctx, cancel := context.WithTimeout(ctx, delPatience+releaseTimeout)
 	defer cancel()
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
-	released := agentapi.Released{}
-	err := agent.Call(ctx, agentapi.OpRelease, release, &released)
+	answer := agentapi.Released{}
+	err := agent.Call(ctx, agentapi.OpRelease, release, &answer)
 	c.garbage = agent.Garbage
-	return err == nil && released.Done
+	failpoint.Hit("release-answered")
+	return err == nil && answer.Done
 }
 
 // Del is CNI's DEL. It uses only the journal. Without an entry there is nothing to delete, which is success. Our

@@ -37,9 +37,6 @@ func (n *node) readRelease(container string) agentapi.Release {
 	return *r
 }
 
-// nobody is an agent that does not answer.
-func nobody(*agentapi.Release) bool { return false }
-
 // files lists a folder of the state, hidden files too.
 func files(t *testing.T, dir ...string) []string {
 	t.Helper()

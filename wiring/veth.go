@@ -1,8 +1,6 @@
 package wiring
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -11,13 +9,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -159,90 +155,4 @@ func checksumToSoftware(name string) error {
 		return errno
 	}
 	return nil
-}
-
-// Delete deletes the veths of a sandbox. If their link group has no other link, Delete deletes all of them by one
-// request for the group, which is much faster than single requests. p is nil if the plan is not known.
-func Delete(s *agentapi.Sandbox, p *agentapi.Plan) error {
-	if p != nil && len(p.Interfaces) == 1 {
-		return deleteLink(agentapi.HostVeth(s.ContainerID, p.Interfaces[0].Name))
-	}
-	links, err := netlinksafe.LinkList()
-	if err != nil {
-		return fmt.Errorf("list links: %w", err)
-	}
-	group := linkGroup(s)
-	var ours []string
-	alone := true
-	for _, l := range links {
-		a := l.Attrs()
-		if a.Group != group {
-			continue
-		}
-		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostVethPrefix) && isHostVeth(s, p, a.Name) {
-			ours = append(ours, a.Name)
-		} else {
-			alone = false
-		}
-	}
-	if alone && len(ours) > 1 {
-		return deleteGroup(group)
-	}
-	var errs []error
-	for _, name := range ours {
-		errs = append(errs, deleteLink(name))
-	}
-	return errors.Join(errs...)
-}
-
-// DeleteVeths deletes host-side veths by their names. Their sandboxes are no longer in the journal.
-func DeleteVeths(names []string) error {
-	var errs []error
-	for _, name := range names {
-		if strings.HasPrefix(name, agentapi.HostVethPrefix) {
-			errs = append(errs, deleteLink(name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// isHostVeth tells whether a host-side veth belongs to the plan. Without a plan, the answer is yes: the link group
-// and the prefix of the name have decided.
-func isHostVeth(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
-	return p == nil || slices.ContainsFunc(p.Interfaces, func(i agentapi.Interface) bool {
-		return agentapi.HostVeth(s.ContainerID, i.Name) == name
-	})
-}
-
-func deleteLink(name string) error {
-	link, err := netlinksafe.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkDel(link)
-	}
-	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent || errors.Is(err, unix.ENODEV) {
-		return nil // the kernel deleted it with the pod's namespace
-	}
-	if err != nil {
-		return fmt.Errorf("delete link %s: %w", name, err)
-	}
-	return nil
-}
-
-// deleteGroup is `ip link del group N`, which the netlink library does not have: RTM_DELLINK with IFLA_GROUP, and
-// with neither an index nor a name.
-func deleteGroup(group uint32) error {
-	req := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
-	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	req.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(group)))
-	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete links of group %d: %w", group, err)
-	}
-	return nil
-}
-
-// linkGroup is the group of a sandbox's host-side veths, so that one request can delete them. It avoids the small
-// numbers that people use, and the sign bit.
-func linkGroup(s *agentapi.Sandbox) uint32 {
-	sum := sha256.Sum256([]byte(s.ID()))
-	return binary.BigEndian.Uint32(sum[:])&0x3fffffff | 0x40000000
 }
