@@ -230,6 +230,11 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	if !force {
 		b.Add(ports.unchanged()...)
 	}
+	routerGoes, err := n.endsRouter(ctx, have)
+	if err != nil {
+		return err
+	}
+	b.Add(routerGoes...)
 	b.Add(have.deleteStrayPorts()...)
 	for key := range have.routes {
 		b.Add(ovndb.Unlink(nb.LogicalRouterTable, "static_routes", key))
@@ -252,8 +257,49 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	for _, p := range have.switches() {
 		b.Add(ovndb.Delete(nb.LogicalSwitchTable, p.Row.UUID))
 	}
+	if len(routerGoes) > 0 {
+		b.Add(ovndb.Delete(nb.LogicalRouterTable, ovndb.RouterKey(have.router())))
+		return n.Write(ctx, b.Ops)
+	}
 	if err := n.Write(ctx, b.Ops); err != nil {
 		return err
 	}
 	return n.DeleteUnusedRouter(ctx, have.router())
+}
+
+// endsRouter returns the assertions that the network's router has no other ports and routes than the network's; none if
+// the router has others, or is not ours. With them, one transaction deletes network and router: northd computes
+// everything again for each of the two.
+func (n *Networks) endsRouter(ctx context.Context, have *present) ([]ovsdb.Operation, error) {
+	name := have.router()
+	if name == "" {
+		return nil, nil
+	}
+	key := ovndb.RouterKey(name)
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, key, "external_ids", "ports", "static_routes"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var router *nb.LogicalRouter
+	if err := nbrows.One(n.Db, results[0], &router); err != nil || router == nil {
+		return nil, err
+	}
+	own := slices.Clone(have.strayPorts)
+	for _, p := range append(have.switches(), have.own) {
+		if p.RouterPort != nil {
+			own = append(own, p.RouterPort.UUID)
+		}
+	}
+	others := slices.ContainsFunc(router.Ports, func(port string) bool { return !slices.Contains(own, port) }) ||
+		slices.ContainsFunc(router.StaticRoutes, func(route string) bool { return have.routes[route] == nil })
+	if others || router.ExternalIDs[nbrows.KeyRouter] != name {
+		return nil, nil
+	}
+	return []ovsdb.Operation{
+		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", nbrows.KeyRouter, name),
+		nbrows.HoldsPorts(nb.LogicalRouterTable, key, router.Ports),
+		nbrows.HoldsRoutes(key, router.StaticRoutes),
+	}, nil
 }

@@ -30,10 +30,10 @@ func New(s *nbrows.Store, gateways *gateway.Gateways, widestIPAM int) *Networks 
 	return &Networks{Store: s, gateways: gateways, widestIPAM: widestIPAM}
 }
 
-// Ensure creates or updates the rows of a network in one transaction. A missing router and a missing gateway are
-// created before, in transactions of their own. From then on the network takes ports of these NADs. Ensure does not
-// write rows that are already right: northd computes everything again for every changed column of a switch. A change
-// that would disconnect or renumber ports on the network is refused with an error of type *nbrows.Refused.
+// Ensure creates or updates the rows of a network in one transaction, with its router if that is missing. A missing
+// gateway is created before, in a transaction of its own. From then on the network takes ports of these NADs. Ensure
+// does not write rows that are already right: northd computes everything again for every changed column of a switch. A
+// change that would disconnect or renumber ports on the network is refused with an error of type *nbrows.Refused.
 func (n *Networks) Ensure(ctx context.Context, network *netmodel.Network, nads []string) (changed bool, err error) {
 	owner := ""
 	if len(nads) > 0 {
@@ -71,11 +71,13 @@ func (n *Networks) EnsureOwned(
 		if err != nil {
 			return false, err
 		}
-		if made, err := n.ensureRouters(ctx, have, network); err != nil {
+		router, made, err := n.ensureRouters(ctx, have, network)
+		if err != nil {
 			return false, err
 		} else if made {
 			continue
 		}
+		guards = append(router, guards...) // the guards also assert what a new router has
 		if ops := n.deleteNodes(have, wanted); len(ops) > 0 {
 			// This is a transaction of its own: the rows that replace the deleted rows may have the same keys.
 			if err := n.Write(ctx, append(guards, ops...)); err != nil && !nbrows.Raced(err) {
@@ -85,7 +87,7 @@ func (n *Networks) EnsureOwned(
 		}
 		ops, err := n.change(&have.networkRows, wanted)
 		ops = append(ops, have.deleteStrayPorts()...)
-		if err != nil || len(ops) == 0 {
+		if err != nil || len(router)+len(ops) == 0 {
 			return false, err
 		}
 		err = n.Write(ctx, append(guards, ops...))
@@ -99,20 +101,29 @@ func (n *Networks) EnsureOwned(
 	}
 }
 
-// ensureRouters creates the network's router, or the router's gateway, if it does not exist yet.
-func (n *Networks) ensureRouters(ctx context.Context, have *present, network *netmodel.Network) (made bool, err error) {
-	if name := network.RouterName(); name != "" && !have.routerThere {
-		if network.IsGuest() {
-			return false, nbrows.Refusedf(
-				"router: %s is not there, it is made with the first network of its own namespace", name)
-		}
-		return true, n.EnsureRouter(ctx, name)
+// ensureRouters creates the gateway of the network's router if it does not exist yet, and gives a renamed router its
+// name again. For a missing router without a gateway it returns the operation that creates the router: northd computes
+// everything again for a new router and for a new switch, so both are in one transaction.
+func (n *Networks) ensureRouters(
+	ctx context.Context, have *present, network *netmodel.Network,
+) (ops []ovsdb.Operation, made bool, err error) {
+	name, configured := network.RouterName(), n.gateways.WithGateway(network.Router)
+	if name == "" || have.routerThere && (configured == nil || have.gatewayThere) {
+		return nil, false, nil
 	}
-	if r := n.gateways.WithGateway(network.Router); r != nil && !have.gatewayThere {
-		_, err := n.gateways.Ensure(ctx, r, nil)
-		return true, err
+	if !have.routerThere && network.IsGuest() {
+		return nil, false, nbrows.Refusedf(
+			"router: %s is not there, it is made with the first network of its own namespace", name)
 	}
-	return false, nil
+	switch {
+	case have.routerRenamed:
+		return nil, true, n.RenameRouter(ctx, name)
+	case configured != nil:
+		_, err := n.gateways.Ensure(ctx, configured, nil)
+		return nil, true, err
+	}
+	row, err := n.InsertRouter(name)
+	return []ovsdb.Operation{row}, false, err
 }
 
 // addWantedNodes adds the wanted rows of the existing node switches. A node switch whose node subnets do not belong to

@@ -27,6 +27,7 @@ type present struct {
 	// switch somebody deleted. switchKeys are the keys of all switches that name the network, whoever created them.
 	strayPorts, switchKeys []string
 	routerThere            bool // the router exists and has its name
+	routerRenamed          bool // the router exists and has another name
 	gatewayThere           bool // the router's gateway exists and has the configured addresses
 }
 
@@ -133,6 +134,7 @@ func (n *Networks) readRouters(ctx context.Context, have *present, network *netm
 		return nbrows.Refusedf("router: logical router %s is not ours", router.UUID)
 	}
 	have.routerThere = router != nil && router.Name == name
+	have.routerRenamed = router != nil && router.Name != name
 	have.gatewayThere, err = n.gateways.IsCurrent(name, results[1:])
 	return err
 }

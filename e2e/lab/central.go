@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -183,3 +184,32 @@ func timeoutArg(ctx context.Context) string {
 }
 
 var errNotConnected = errors.New("it has no connection to NB")
+
+// Recomputes counts how often northd has computed everything anew that it keeps of NB, and all logical flows.
+type Recomputes struct{ Northd, LFlow int }
+
+// Recomputes reads northd's counters.
+func (l *Lab) Recomputes(ctx context.Context) (r Recomputes, err error) {
+	out, err := tool(ctx, "ovn-appctl", "-t", filepath.Join(l.Dir, "central", "ovn-northd.ctl"), "inc-engine/show-stats")
+	if err != nil {
+		return r, err
+	}
+	counters := map[string]*int{"northd": &r.Northd, "lflow": &r.LFlow}
+	node := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "Node: "); ok {
+			node = name
+		}
+		if count, ok := strings.CutPrefix(line, "- recompute:"); ok && counters[node] != nil {
+			if *counters[node], err = strconv.Atoi(strings.TrimSpace(count)); err != nil {
+				return r, err
+			}
+			delete(counters, node)
+		}
+	}
+	if len(counters) > 0 {
+		return r, fmt.Errorf("northd's counters are not in %q", out)
+	}
+	return r, nil
+}

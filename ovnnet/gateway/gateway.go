@@ -218,8 +218,9 @@ func (n *Gateways) IsCurrent(router string, results []ovsdb.OperationResult) (bo
 // Chassis is a node and the name of its chassis in OVN.
 type Chassis struct{ Node, Name string }
 
-// Ensure creates or updates the gateway of a router in one transaction. nodes are the nodes that may have the gateway;
-// the function order chooses their priorities. With nil the nodes and priorities do not change.
+// Ensure creates or updates the gateway of a router in one transaction, with the router if that is missing. nodes are
+// the nodes that may have the gateway; the function order chooses their priorities. With nil the nodes and priorities
+// do not change.
 func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chassis) (changed bool, err error) {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("the gateway of router " + r.Name); err != nil {
@@ -229,8 +230,8 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 		if err != nil {
 			return changed, err
 		}
-		if !have.routerThere {
-			if err := n.EnsureRouter(ctx, r.Name); err != nil {
+		if have.routerRenamed {
+			if err := n.RenameRouter(ctx, r.Name); err != nil {
 				return changed, err
 			}
 			continue
@@ -314,6 +315,13 @@ func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 // change returns the operations that change the present rows of a gateway into the wanted rows; none if they are equal.
 func (n *Gateways) change(router string, have *present, wanted *gatewayRows) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: n.Db}
+	if !have.routerThere {
+		row, err := n.InsertRouter(router)
+		if err != nil {
+			return nil, err
+		}
+		b.Add(row)
+	}
 	nbrows.Put(b, nb.LogicalRouterTable, wanted.gateway.UUID, have.gateway, wanted.gateway)
 	nbrows.Put(b, nb.LogicalSwitchTable, wanted.join.UUID, have.join, wanted.join)
 	nbrows.Put(b, nb.LogicalSwitchTable, wanted.external.UUID, have.external, wanted.external)

@@ -14,7 +14,8 @@ import (
 // present are the rows of a gateway as read from NB.
 type present struct {
 	gatewayRows
-	routerThere bool // the router exists and has its name
+	routerThere   bool // the router exists and has its name
+	routerRenamed bool // the router exists and has another name
 }
 
 // read reads the rows of a router's gateway. A row at one of our keys that is not ours is an error of type
@@ -68,6 +69,7 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 		return nil, nbrows.Refusedf("router: logical router %s is not ours", main.UUID)
 	}
 	have.routerThere = main != nil && main.Name == router
+	have.routerRenamed = main != nil && main.Name != router
 	if err := have.checkMarks(router); err != nil {
 		return nil, err
 	}

@@ -57,22 +57,20 @@ func holds(table, key, column string, members []string) ovsdb.Operation {
 	return op
 }
 
-// EnsureRouter creates a logical router, or gives the existing router its name again. It uses a transaction of its
-// own: if two networks need the router at the same time, both succeed.
-func (n *Store) EnsureRouter(ctx context.Context, name string) error {
-	row, err := n.Db.Insert(&nb.LogicalRouter{
+// InsertRouter returns the operation that creates a logical router.
+func (n *Store) InsertRouter(name string) (ovsdb.Operation, error) {
+	return n.Db.Insert(&nb.LogicalRouter{
 		UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{KeyRouter: name},
 	})
-	if err != nil {
-		return err
-	}
-	if err = n.Write(ctx, []ovsdb.Operation{row}); Raced(err) {
-		key := ovndb.RouterKey(name)
-		err = n.Write(ctx, []ovsdb.Operation{
-			ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
-			ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
-		})
-	}
+}
+
+// RenameRouter gives a logical router of ours its name again.
+func (n *Store) RenameRouter(ctx context.Context, name string) error {
+	key := ovndb.RouterKey(name)
+	err := n.Write(ctx, []ovsdb.Operation{
+		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
+		ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
+	})
 	if Raced(err) { // the router was deleted meanwhile, or is not ours: the caller reads it again
 		return nil
 	}
