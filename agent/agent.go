@@ -53,6 +53,7 @@ type Agent struct {
 	infoDir     string              // of the device plugins' files
 	large       *semaphore.Weighted // plans with large configurations that are made now
 	planTimeout time.Duration       // planTimeout, except in a test
+	flows       *flowQueue          // pods that wait for flows
 	releases    *pendingReleases
 	reconciler  *reconciler
 	gateways    *gateways
@@ -77,6 +78,7 @@ func New(
 		node:    n,
 		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: deviceinfo.DevicePluginDir,
 		large: semaphore.NewWeighted(maxLarge), planTimeout: planTimeout,
+		flows:    newFlowQueue(maxPodsAtFlows, flowsTimeout),
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
 	}, nil
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
 )
 
-// flowsTimeout bounds the wait for flows. They take 10 ms on a small network, and seconds behind an old northd with
-// ten thousand ports; kubelet itself waits two minutes.
+// flowsTimeout bounds the wait for flows once a pod's ports are in Open vSwitch. Flows take 10 ms on a small network,
+// and seconds behind an old northd with ten thousand ports.
 const flowsTimeout = 30 * time.Second
 
 // bind adds the OVS ports, waits for their flows and writes the pod's network-status.
@@ -48,15 +48,7 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 	for i := range r.Plan.Interfaces {
 		ovsPorts = append(ovsPorts, ovsPortOf(r.ContainerID, &r.Plan.Interfaces[i]))
 	}
-	if len(ovsPorts) > 0 {
-		if err := a.reconciler.awaitCleaned(ctx); err != nil {
-			return err
-		}
-		if err := a.ovs.Add(ctx, owner, ovsPorts); err != nil {
-			return err
-		}
-	}
-	if err = a.awaitFlowsAndStatus(ctx, r, pod, ovsPorts, status); err == nil {
+	if err = a.connect(ctx, r, pod, owner, ovsPorts, status); err == nil {
 		err = send(struct{}{})
 	}
 	if err != nil {
@@ -72,14 +64,31 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 	return nil
 }
 
-// awaitFlowsAndStatus waits for the flows, and writes the network-status meanwhile: each of both takes some
-// milliseconds. Without the network-status, it does not wait for flows. Without flows, it still waits for the answer to
-// the write: a write that is cancelled may come after its deletion.
-func (a *Agent) awaitFlowsAndStatus(
-	ctx context.Context, r *agentapi.BindRequest, pod *source.Pod, ovsPorts []ovnport.OVSPort, status []byte,
+// connect adds the OVS ports, waits for their flows, and writes the network-status meanwhile: each takes some
+// milliseconds each. Without the network-status, connect does not wait for flows. Without flows, it still waits for the
+// answer to the write: a write that is cancelled may come after its deletion.
+func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *source.Pod, owner ovnport.Owner,
+	ovsPorts []ovnport.OVSPort, status []byte,
 ) error {
 	ctx, cancel := withReserve(ctx)
 	defer cancel()
+	giveBack := func(bool) {}
+	if len(ovsPorts) > 0 {
+		if err := a.reconciler.awaitCleaned(ctx); err != nil {
+			return err
+		}
+		err := a.whileThere(ctx, &r.Sandbox, pod, func(ctx context.Context) (err error) {
+			giveBack, err = a.flows.enter(ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		defer func() { giveBack(false) }()
+		if err := a.ovs.Add(ctx, owner, ovsPorts); err != nil {
+			return err
+		}
+	}
 	both, waiting := errgroup.WithContext(ctx)
 	both.Go(func() (err error) {
 		defer a.catch(&err)
@@ -87,6 +96,7 @@ func (a *Agent) awaitFlowsAndStatus(
 			err = a.awaitFlows(waiting, &r.Sandbox, pod, ovsPorts)
 		}
 		if err == nil {
+			giveBack(true)
 			failpoint.Hit("flows-installed")
 		}
 		return err
@@ -145,12 +155,10 @@ func attachedMessage(p *agentapi.Plan) string {
 	return strings.Join(words, ", ")
 }
 
-// awaitFlows waits for the flows, as long as the pod is there.
-func (a *Agent) awaitFlows(
-	ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, ovsPorts []ovnport.OVSPort,
+// whileThere runs a wait, and ends it when the pod is gone.
+func (a *Agent) whileThere(
+	ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, wait func(context.Context) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
-	defer cancel()
 	waiting, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stop := a.source.WhenGone(pod, func() { end(source.ErrNotFound) })
@@ -159,11 +167,21 @@ func (a *Agent) awaitFlows(
 	if _, err := a.podOf(ctx, s); err != nil {
 		return err
 	}
-	err := a.ovs.AwaitFlows(waiting, ovsPorts)
+	err := wait(waiting)
 	if err != nil && errors.Is(context.Cause(waiting), source.ErrNotFound) {
 		return conf.Errorf(conf.CodePodGone, "it was deleted, or another pod has its name",
 			"pod %s/%s is gone; the wait for its flows ends", s.Namespace, s.Pod)
 	}
+	return err
+}
+
+// awaitFlows waits for the flows, as long as the pod is there.
+func (a *Agent) awaitFlows(
+	ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, ovsPorts []ovnport.OVSPort,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
+	defer cancel()
+	err := a.whileThere(ctx, s, pod, func(ctx context.Context) error { return a.ovs.AwaitFlows(ctx, ovsPorts) })
 	if none, ok := errors.AsType[*ovnport.NoFlows](err); ok && !errors.Is(ctx.Err(), context.Canceled) {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 		defer cancel()

@@ -17,7 +17,10 @@ const AnnotationsCapability = "io.kubernetes.cri.pod-annotations"
 const (
 	DefaultAgentSocket = "/run/ovn-multinet/agent.sock"
 	DefaultStateDir    = "/var/lib/cni/ovn-multinet"
-	DefaultTimeout     = 60 * time.Second
+	// DefaultTimeout leaves a minute of the four that kubelet gives to the creation of a sandbox. When a node starts
+	// hundreds of pods at once, most of the time is the wait for a place in the agent's queue. An error would only make
+	// kubelet create the whole sandbox again.
+	DefaultTimeout = 3 * time.Minute
 )
 
 // Plugin is our entry in the node's conflist. It is the last entry, after the plugins of the primary network.

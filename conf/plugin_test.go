@@ -16,12 +16,12 @@ func TestParsePlugin(t *testing.T) {
 		strict Strictness
 		want   string
 	}{
-		{"defaults", ``, Strict, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 1m0s"},
+		{"defaults", ``, Strict, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 3m0s"},
 		{"all keys", `,"agentSocket":"/a/s","stateDir":"/b","allowedDelegates":["sriov","host-device"],"logFile":"/c.log","timeout":"90s",
 			"capabilities":{"io.kubernetes.cri.pod-annotations":true},"ipam":{},"dns":{},"args":{},"prevResult":{},"runtimeConfig":{}`, Strict,
 			"/a/s /b [sriov host-device] log=/c.log 1m30s"},
 		{"least timeout", `,"timeout":"1s"`, Strict, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 1s"},
-		{"keys of CNI's GC", `,"cni.dev/valid-attachments":[],"cni.dev/attachments":[]`, Strict, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 1m0s"},
+		{"keys of CNI's GC", `,"cni.dev/valid-attachments":[],"cni.dev/attachments":[]`, Strict, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 3m0s"},
 		{"unknown keys, lenient", `,"agentsocket":"x","colour":[1],"timeout":"2s"`, Lenient, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 2s"},
 		{"a key twice, lenient", `,"timeout":"3s","timeout":"2s"`, Lenient, "/run/ovn-multinet/agent.sock /var/lib/cni/ovn-multinet [] log= 2s"},
 	}

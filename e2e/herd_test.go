@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -89,6 +90,51 @@ func TestAddAndDelAtOnce(t *testing.T) {
 	}
 	out := w.NBCtl("--bare", "--columns=name", "list", "Logical_Switch_Port")
 	equal(t, "ports in NB", out, "")
+}
+
+// TestHerdWithoutOVNController: ovn-controller is stopped while more pods come than may wait for flows at a time. All
+// of them succeed when it goes on.
+func TestHerdWithoutOVNController(t *testing.T) {
+	w := parallelWorld(t, lab.Options{}, nil)
+	const herd = 20 // more than the agent's 16
+	controller := w.Nodes[0].OVNController
+	w.Must(controller.Pause())
+	var all errgroup.Group
+	pods := make([]*lab.Pod, herd)
+	for i := range pods {
+		pods[i] = w.Pod(0, fmt.Sprintf("web-%d", i), "blue")
+		all.Go(func() error {
+			_, err := pods[i].Add(w.Ctx)
+			return err
+		})
+	}
+	w.Eventually(func() error {
+		names, err := w.Nodes[0].VSCtl(w.Ctx, "--bare", "--columns=name", "list", "Interface")
+		if err != nil {
+			return err
+		}
+		ports, added := len(strings.Fields(w.NBCtl("--bare", "--columns=_uuid", "list", "Logical_Switch_Port"))), 0
+		for _, name := range strings.Fields(names) {
+			if strings.HasPrefix(name, "mn") {
+				added++
+			}
+		}
+		if added > 16 {
+			t.Errorf("%d pods have OVS ports without flows, want 16 at most", added)
+		}
+		if ports < herd || added < 16 {
+			return fmt.Errorf("%d ports in NB and %d in Open vSwitch", ports, added)
+		}
+		return nil
+	})
+	w.Must(controller.Resume())
+	w.Must(all.Wait())
+	for _, p := range pods {
+		w.consistent(p, []string{"net1"})
+		all.Go(func() error { return p.Close(w.Ctx) })
+	}
+	w.Must(all.Wait())
+	w.AsBefore()
 }
 
 // TestFlowsNotInstalled names who of OVN is behind.
