@@ -105,10 +105,23 @@ func TestNoExec(t *testing.T) {
 	w.noExec(trace)
 	w.Del(p, lab.WithStrace(trace))
 	w.noExec(trace)
-	if deletes := regexp.MustCompile(`sendto\(.*RTM_DELLINK`).FindAllString(read(t, trace), -1); len(deletes) != 1 {
-		t.Errorf("%d requests RTM_DELLINK for the four links of a pod, want 1", len(deletes))
-	}
+	// A DEL asks for each link by its name, never for all links of the node, and deletes them by one request.
+	equal(t, "requests of a DEL with four links", w.linkRequests(trace), map[string]int{
+		"RTM_GETLINK": 4, "RTM_SETLINK": 4, "RTM_DELLINK": 1,
+	})
 	w.Over(p)
+}
+
+// linkRequests counts the requests about links in a trace, by their type; "all links" counts the lists of all links.
+func (w *world) linkRequests(trace string) map[string]int {
+	counts := map[string]int{}
+	for _, m := range regexp.MustCompile(`sendto\(.*nlmsg_type=(RTM_...LINK), nlmsg_flags=(\S+),`).FindAllStringSubmatch(read(w.T, trace), -1) {
+		if strings.Contains(m[2], "NLM_F_DUMP") {
+			m[1] = "all links"
+		}
+		counts[m[1]]++
+	}
+	return counts
 }
 
 // noExec reads a trace of one call of our plugin: the one execve is its own start.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -17,52 +16,39 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
-// Delete deletes the veths of a sandbox. If their link group has no other link, Delete deletes all of them by one
-// request for the group, which is much faster than single requests. p is nil if the plan is not known.
+// Delete deletes the veths of a sandbox. p is nil if the plan is not known.
 //
 // Delete calls gone once, as soon as the pod can send nothing any more by these veths, and does not call gone if Delete
 // fails. As a rule that is long before Delete returns: see announce.
 func Delete(s *agentapi.Sandbox, p *agentapi.Plan, gone func()) error {
-	links, alone, err := hostVeths(s, p)
+	links, err := hostVeths(s, p)
 	if err != nil {
 		return err
 	}
-	return announce(links, gone, func() error {
-		if alone && len(links) > 1 {
-			return deleteGroup(linkGroup(s))
-		}
-		return deleteLinks(links)
-	})
+	return announce(links, gone, func() error { return deleteLinks(links) })
 }
 
-// hostVeths finds the host-side veths of a sandbox. alone tells whether their link group has no other link.
-func hostVeths(s *agentapi.Sandbox, p *agentapi.Plan) (ours []netlink.Link, alone bool, err error) {
-	if p != nil && len(p.Interfaces) <= 1 {
+// hostVeths finds the host-side veths of a sandbox by their names. Only without a plan it lists all links of the node,
+// and finds the veths by their link group.
+func hostVeths(s *agentapi.Sandbox, p *agentapi.Plan) (ours []netlink.Link, err error) {
+	if p != nil {
 		var names []string
 		for _, i := range p.Interfaces {
 			names = append(names, agentapi.HostVeth(s.ContainerID, i.Name))
 		}
-		ours, err = linksByName(names)
-		return ours, false, err
+		return linksByName(names)
 	}
 	links, err := netlinksafe.LinkList()
 	if err != nil {
-		return nil, false, fmt.Errorf("list links: %w", err)
+		return nil, fmt.Errorf("list links: %w", err)
 	}
-	group := linkGroup(s)
-	alone = true
 	for _, l := range links {
 		a := l.Attrs()
-		if a.Group != group {
-			continue
-		}
-		if l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostVethPrefix) && isHostVeth(s, p, a.Name) {
+		if a.Group == linkGroup(s) && l.Type() == "veth" && strings.HasPrefix(a.Name, agentapi.HostVethPrefix) {
 			ours = append(ours, l)
-		} else {
-			alone = false
 		}
 	}
-	return ours, alone, nil
+	return ours, nil
 }
 
 // announce deletes links, and calls gone once when the kernel says that they are deleted. The kernel says so to the
@@ -130,14 +116,6 @@ func DeleteVeths(names []string) error {
 	return errors.Join(err, deleteLinks(links))
 }
 
-// isHostVeth tells whether a host-side veth belongs to the plan. Without a plan, the answer is yes: the link group
-// and the prefix of the name have decided.
-func isHostVeth(s *agentapi.Sandbox, p *agentapi.Plan, name string) bool {
-	return p == nil || slices.ContainsFunc(p.Interfaces, func(i agentapi.Interface) bool {
-		return agentapi.HostVeth(s.ContainerID, i.Name) == name
-	})
-}
-
 // linksByName finds links. A link that is absent is no error: the kernel deletes it with the pod's namespace.
 func linksByName(names []string) (links []netlink.Link, err error) {
 	var errs []error
@@ -152,7 +130,20 @@ func linksByName(names []string) (links []netlink.Link, err error) {
 	return links, errors.Join(errs...)
 }
 
+// deleteLinks deletes links. It puts several links into a group of their own, and deletes the group by one request,
+// because each request costs a grace period. The number of the group contains the index of one of the links, so no
+// other call uses this group.
 func deleteLinks(links []netlink.Link) error {
+	if len(links) > 1 && links[0].Attrs().Index < deletedGroup {
+		group := deletedGroup | links[0].Attrs().Index
+		var errs []error
+		for _, link := range links {
+			if err := netlink.LinkSetGroup(link, group); err != nil && !errors.Is(err, unix.ENODEV) {
+				errs = append(errs, fmt.Errorf("group of link %s: %w", link.Attrs().Name, err))
+			}
+		}
+		return errors.Join(append(errs, deleteGroup(uint32(group)))...)
+	}
 	var errs []error
 	for _, link := range links {
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
@@ -161,6 +152,9 @@ func deleteLinks(links []netlink.Link) error {
 	}
 	return errors.Join(errs...)
 }
+
+// deletedGroup is the first of the groups of links that are being deleted. These groups are below those of linkGroup.
+const deletedGroup = 1 << 29
 
 // deleteGroup is `ip link del group N`, which the netlink library does not have: RTM_DELLINK with IFLA_GROUP, and
 // with neither an index nor a name.
@@ -174,8 +168,8 @@ func deleteGroup(group uint32) error {
 	return nil
 }
 
-// linkGroup is the group of a sandbox's host-side veths, so that one request can delete them. It avoids the small
-// numbers that people use, and the sign bit.
+// linkGroup is the group of a sandbox's host-side veths: without a plan, Delete finds the veths by their group. The
+// group avoids the small numbers that people use, and the sign bit.
 func linkGroup(s *agentapi.Sandbox) uint32 {
 	sum := sha256.Sum256([]byte(s.ID()))
 	return binary.BigEndian.Uint32(sum[:])&0x3fffffff | 0x40000000
