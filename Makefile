@@ -15,6 +15,9 @@ PKGS    ?= ./...
 BASE  ?= HEAD
 BENCH ?= agentapi netmodel ovnport
 COUNT ?= 6
+# The report measures the programs as they are shipped.
+MEASURE = OVN_MULTINET_BIN=$(CACHE)/bin/product OVN_MULTINET_COMMIT=$(shell git describe --always --dirty) \
+	$(GO) test -tags bench -count=1 -timeout 60m -v -exec "$(AS_ROOT)"
 # Most of a scenario is waiting, so some run at once, however few cores there are. A cluster takes about 35 of the 128 inotify
 # instances that Linux gives a user.
 LABS     ?= 3
@@ -89,9 +92,10 @@ lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	$(GO) vet -tags failpoint ./internal/failpoint
 	$(GO) vet -tags kube ./e2e/kube/...
 	$(GO) vet -tags sriov ./e2e/sriov/...
-	$(LINT) staticcheck -tags kube,sriov ./...
+	$(GO) vet -tags bench ./e2e/bench/...
+	$(LINT) staticcheck -tags kube,sriov,bench ./...
 	$(LINT) go-errorlint ./...
-	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in what the programs call
@@ -122,7 +126,18 @@ security: setup build ## Run the tests of the boundaries in their long form, fuz
 	@sh hack/security.sh $(or $(INPUTS),300000)
 
 .PHONY: bench
-bench: setup ## Run the benchmarks and keep their output in the cache folder
+bench: setup build withovn ## Measure beside peers and write docs/performance.md, on an idle machine (TURNS=20 RUN=TestPlain)
+	@rm -rf $(CACHE)/bench/results
+	$(MEASURE) -run "$(or $(RUN),.)" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20) $(FLAGS)
+	$(if $(RUN),,$(subst -exec "$(AS_ROOT),-exec "$(AS_ROOT) $(CACHE)/bin/withovn 25.03,$(MEASURE)) -run TestNorthd ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20))
+	$(GO) run ./e2e/bench/report $(CACHE)/bench/results docs
+
+.PHONY: bench-quick
+bench-quick: setup build ## Check the counts of the report against their limits (e2e/bench/limits.go)
+	OVN_MULTINET_BENCH_QUICK=yes $(MEASURE) -run TestCounts ./e2e/bench
+
+.PHONY: benchmarks
+benchmarks: setup ## Run the Go benchmarks and keep their output in the cache folder
 	@mkdir -p $(CACHE)/bench
 	$(GO) test -run '^$$' -bench . $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(FLAGS) $(PKGS) | tee $(CACHE)/bench/$$(git rev-parse --short HEAD).txt
 

@@ -43,6 +43,9 @@ type Options struct {
 	AllowedDelegates []string
 	// Physical is the lab's: with it the nodes have a bridge to an outside world.
 	Physical string
+	// ControlPlane leaves the nodes the lab's, with Flannel's files and without containerd and kubelet. etcd and the API
+	// server run, without controllers: the caller makes all objects.
+	ControlPlane bool
 	// Step is told in plain words what is being done.
 	Step func(format string, args ...any)
 }
@@ -87,12 +90,17 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	var err error
 	c.Lab, err = lab.New(ctx, lab.Options{
-		Name: o.Name, Nodes: o.Nodes, CNIVersion: o.CNIVersion, Physical: o.Physical, BareNodes: true, Step: o.Step,
+		Name: o.Name, Nodes: o.Nodes, CNIVersion: o.CNIVersion, Physical: o.Physical,
+		BareNodes: !o.ControlPlane, Step: o.Step,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.up(ctx); err != nil {
+	up := c.up
+	if o.ControlPlane {
+		up = c.upControlPlane
+	}
+	if err := up(ctx); err != nil {
 		dir, logErr := c.KeepLogs("")
 		err = fmt.Errorf("bring the cluster up: %w (logs are in %s; first error: %s)", err, dir, c.FirstError())
 		return nil, errors.Join(err, logErr, c.Close())
@@ -127,6 +135,20 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 	try.E(all.Wait())
 	c.step("waiting for the nodes to be Ready")
 	return errors.Join(c.waitNodes(ctx), c.WaitAccount(ctx, "default"))
+}
+
+// upControlPlane starts etcd and the API server alone.
+func (c *Cluster) upControlPlane(ctx context.Context) (err error) {
+	defer try.Handle(&err)
+	c.Kubeconfig = c.kubeconfig(adminOnNode)
+	try.E(os.Mkdir(c.dir(), 0o755))
+	c.step("starting Kubernetes' API server")
+	for _, start := range []func(context.Context) error{
+		func(context.Context) error { return c.writePKI() }, c.startEtcd, c.startAPIServer,
+	} {
+		try.E(start(ctx))
+	}
+	return c.Apply(ctx, baseManifests)
 }
 
 // connect makes the clients of the admin.

@@ -34,6 +34,8 @@ type call struct {
 	prevResult    types.Result
 	strace        string
 	netns         *string
+	conflist      []byte
+	plugins       []string
 }
 
 func newCall(opts []CallOption) *call {
@@ -60,6 +62,11 @@ func OnlyOurs(prevResult types.Result) CallOption {
 
 // WithStrace runs our plugin under strace -f, which writes to file.
 func WithStrace(file string) CallOption { return func(c *call) { c.strace = file } }
+
+// WithConfList runs another conflist than the node's, with plugins of these folders too.
+func WithConfList(conflist []byte, folders ...string) CallOption {
+	return func(c *call) { c.conflist, c.plugins = conflist, folders }
+}
 
 // WithNetNS passes another path than the pod's, such as "" or one that is gone.
 func WithNetNS(path string) CallOption { return func(c *call) { c.netns = &path } }
@@ -97,12 +104,15 @@ func (n *Node) runtime(c *call) (_ *libcni.CNIConfig, _ *libcni.NetworkConfigLis
 	if c.onlyOurs {
 		b = try.E1(n.onlyOurs(c.prevResult))
 	}
+	if c.conflist != nil {
+		b = c.conflist
+	}
 	list := try.E1(libcni.NetworkConfFromBytes(b))
 	cache := n.cacheDir()
 	if c.noCache {
 		cache = n.emptyCacheDir()
 	}
-	path := []string{n.lab.bins.CNI}
+	path := append([]string{n.lab.bins.CNI}, c.plugins...)
 	if n.lab.bins.Ours != "" {
 		path = append(path, n.lab.bins.Ours)
 	}

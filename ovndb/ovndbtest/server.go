@@ -36,6 +36,9 @@ type Server struct {
 	ended    <-chan struct{} // closed when the process has ended
 }
 
+// Pid is the id of the server's process.
+func (s *Server) Pid() int { return s.pid }
+
 // StartNB starts a standalone ovsdb-server with OVN's Northbound database. The server ends with the test.
 func StartNB(t testing.TB) *Server {
 	t.Helper()

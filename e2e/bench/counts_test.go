@@ -1,0 +1,163 @@
+//go:build bench
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// counts checks each count against its limit, and shows it in the report.
+type counts struct {
+	t    *testing.T
+	part *Part
+	seen map[string]bool
+}
+
+func (c *counts) note(what string, n float64) {
+	limit, known := Limits[what]
+	switch {
+	case !known:
+		c.t.Errorf("%s: %s has no limit", what, short(n))
+	case n > limit:
+		c.t.Errorf("%s: %s, the limit is %s", what, short(n), short(limit))
+	}
+	c.seen[what] = true
+	r := Number(what, "", []float64{n}, 0)
+	r.Goal = &limit
+	c.part.Rows = append(c.part.Rows, r)
+}
+
+// TestCounts counts what does not depend on the load of the machine.
+func TestCounts(t *testing.T) {
+	c := &counts{t: t, seen: map[string]bool{}, part: report(t, "70-counts", "Counts", `What no load of the machine changes. The goals are
+limits: `+"`make bench-quick`"+` fails for each count that is over its limit. `+"`make test`"+` checks more of them where they
+belong: TestTransactions, TestPlainPodCostsNothing, TestNoExec and TestBytesFromNB in `+"`e2e`"+`, TestPluginStartsLight,
+TestPluginIsSmall and TestInstallerIsSmall in `+"`internal/arch`"+`, TestLeasesOfAmongMany in `+"`ovnport`"+`.`)}
+	c.programs()
+	s := &labtest.World{Test: labtest.New(t, patience), Lab: lab.Start(t, lab.Options{PluginConf: func(_ *lab.Node, entry map[string]any) {
+		delete(entry, "logFile") // of the lab alone
+	}})}
+	n := s.Nodes[0]
+	nbProxy, ovsProxy := ovndbtest.StartProxy(t, "unix:"+s.NBSocket()), ovndbtest.StartProxy(t, "unix:"+n.OVSSocket)
+	nbProxy.Ignore(byTheClock(n.Name))
+	n.NBEndpoint, n.AgentArgs = nbProxy.Endpoint(), []string{"--ovs-socket", ovsProxy.Socket, "--reconcile-period", "1h"}
+	s.Start()
+	var networks []string
+	for i := range maxNetworks {
+		networks = append(networks, fmt.Sprint("ovn", i))
+		s.NAD(networks[i], fmt.Sprintf(`{"cniVersion":"1.0.0","name":"ovn%d","type":"ovn-multinet","subnets":"10.%d.0.0/16"}`, i, 60+i))
+	}
+	all := strings.Join(networks, ",")
+	first := s.Pod(0, "first", all)
+	s.Eventually(func() error { return s.TryAdd(first) })
+	s.End(first)
+
+	plain := c.traced(s, s.Pod(0, "plain", ""), "ADD")
+	c.note("plain pod, execs", plain.execs)
+	c.note("plain pod, connections", plain.connects)
+	c.note("plain pod, fsyncs", plain.fsyncs)
+	c.note("plain pod, files opened for writing", plain.writes)
+
+	p := s.Pod(0, "web", all)
+	for _, verb := range []string{"ADD", "DEL"} {
+		nbProxy.Reset()
+		ovsProxy.Reset()
+		calls := c.traced(s, p, verb)
+		if verb == "DEL" {
+			s.Eventually(func() error { // the plugin hands the release over to the agent
+				if nbProxy.Counts().Committed == 0 {
+					return fmt.Errorf("no port has been released in NB")
+				}
+				return nil
+			})
+		}
+		in, out := nbProxy.Counts(), ovsProxy.Counts()
+		c.note(verb+" k=8, transactions in NB", float64(in.Committed+in.Refused))
+		c.note(verb+" k=8, transactions in OVS", float64(out.Committed+out.Refused))
+		c.note(verb+" k=8, bytes from NB", float64(in.Received))
+		c.note(verb+" k=8, connections of the plugin", calls.connects)
+		c.note(verb+" k=8, fsyncs of the plugin", calls.fsyncs)
+		c.note(verb+" k=8, netlink requests", calls.netlink)
+		if verb == "ADD" {
+			c.note("ADD k=8, reads in NB", float64(in.ReadOnly))
+			c.note("ADD k=8, execs", calls.execs)
+		}
+	}
+	s.Must(p.RemoveNetNS())
+	for what := range Limits {
+		if !c.seen[what] {
+			t.Errorf("%s has a limit and was not counted", what)
+		}
+	}
+}
+
+// byTheClock recognizes what an agent reads every ten seconds: whether its node may have a gateway, and its node's row.
+func byTheClock(node string) func(ovndbtest.Transact) bool {
+	key := ovndb.NodeKey(node)
+	return func(t ovndbtest.Transact) bool {
+		return !t.Writes && !slices.ContainsFunc(t.Ops, func(op ovndbtest.Op) bool {
+			return op["table"] != nb.HAChassisTable && !strings.Contains(fmt.Sprint(op["where"]), key)
+		})
+	}
+}
+
+// programs counts bytes of files and allocations before main.
+func (c *counts) programs() {
+	for what, program := range map[string]string{"plugin": "ovn-multinet", "installer": "ovn-multinet-install",
+		"agent": "ovn-multinetd", "controller": "ovn-multinet-controller"} {
+		path := ours(c.t, program)
+		c.note(what+", bytes", megabytes(c.t, path)*1e6)
+		if what == "plugin" || what == "installer" {
+			c.note(what+", allocations before main", allocationsBeforeMain(c.t, path))
+		}
+	}
+}
+
+func allocationsBeforeMain(t testing.TB, path string) (sum float64) {
+	out, err := exec.Command("env", "GODEBUG=inittrace=1", path, "--version").CombinedOutput()
+	must(t, err)
+	for line := range strings.Lines(string(out)) {
+		if n, err := strconv.ParseFloat(group(`^init .* (\d+) allocs`, line), 64); err == nil {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// syscalls are what a call of our plugin did.
+type syscalls struct{ execs, connects, fsyncs, writes, netlink float64 }
+
+// traced runs ADD or DEL with our plugin under strace.
+func (c *counts) traced(s *labtest.World, p *lab.Pod, verb string) syscalls {
+	file := filepath.Join(c.t.TempDir(), "strace")
+	if verb == "ADD" {
+		s.Add(p, lab.WithStrace(file))
+	} else {
+		s.Del(p, lab.WithStrace(file))
+	}
+	trace := string(get[[]byte](c.t)(os.ReadFile(file)))
+	count := func(pattern string) float64 {
+		return float64(len(regexp.MustCompile(pattern).FindAllString(trace, -1)))
+	}
+	return syscalls{
+		execs:    count(`execve\(`) - 1, // its own start
+		connects: count(`connect\([^\n]*AF_UNIX`),
+		fsyncs:   count(`f(?:data)?sync\(`),
+		writes:   count(`open(?:at)?\([^\n]*(?:O_WRONLY|O_RDWR|O_CREAT)`),
+		netlink:  count(`send(?:to|msg)\([^\n]*nlmsg_len`),
+	}
+}

@@ -1,0 +1,30 @@
+package bench
+
+// Limits are the most that each count may be. A change that makes a count better lowers its limit here.
+// `make bench-quick` fails for each count that is over its limit, by name.
+var Limits = map[string]float64{
+	"plugin, bytes":                       6_000_000,
+	"installer, bytes":                    6_000_000,
+	"agent, bytes":                        38_500_000,
+	"controller, bytes":                   36_500_000,
+	"plugin, allocations before main":     300,
+	"installer, allocations before main":  200,
+	"plain pod, files opened for writing": 0,
+	"plain pod, connections":              0,
+	"plain pod, execs":                    0,
+	"plain pod, fsyncs":                   0,
+	"ADD k=8, execs":                      0,
+	"ADD k=8, fsyncs of the plugin":       4,
+	"DEL k=8, fsyncs of the plugin":       1,
+	"ADD k=8, netlink requests":           40,
+	"DEL k=8, netlink requests":           2,
+	"ADD k=8, transactions in NB":         1,
+	"ADD k=8, transactions in OVS":        1,
+	"ADD k=8, reads in NB":                0,
+	"DEL k=8, transactions in NB":         1,
+	"DEL k=8, transactions in OVS":        1,
+	"ADD k=8, bytes from NB":              700,
+	"DEL k=8, bytes from NB":              180,
+	"ADD k=8, connections of the plugin":  1,
+	"DEL k=8, connections of the plugin":  1,
+}

@@ -1,0 +1,166 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+)
+
+// portsNetwork is the network whose ports fill an NB.
+const portsNetwork = "shop/blue"
+
+// TestPorts measures the transactions of a pod in NBs of several sizes, which take turns.
+func TestPorts(t *testing.T) {
+	p := report(t, "40-ports", "Ports in NB", `One pod with one network: the two transactions in NB (lease and release) of the
+product's own code over an open connection, without northd, on NBs with that many ports on one network; beside the NB
+with 100 ports in the same turn. CPU is that of the ovsdb-server: a scan of a table shows there.`)
+	type size struct {
+		ports     int
+		server    *ovndbtest.Server
+		client    *ovnport.NB
+		wall, cpu []float64
+	}
+	n := parse(t, portsNetwork)
+	var sizes []*size
+	for ports := 100; ports <= *most; ports *= 10 {
+		server := ovndbtest.StartNB(t)
+		makeSwitch(t, server, n)
+		for from := 0; from < ports; from += 1000 {
+			fill(t, server, n, from, min(from+1000, ports))
+		}
+		sizes = append(sizes, &size{ports: ports, server: server, client: connect(t, server.Endpoint())})
+	}
+	for i := range *turns * 10 {
+		for _, s := range sizes {
+			before := get[time.Duration](t)(cpuOf(s.server.Pid()))
+			s.wall = append(s.wall, ms(stopwatch(func() { must(t, attach(t.Context(), s.client, n, fmt.Sprint("web-", i))) })))
+			s.cpu = append(s.cpu, ms(get[time.Duration](t)(cpuOf(s.server.Pid()))-before))
+		}
+	}
+	plot := Plot{Name: "ports", Title: "A pod's transactions in NB", X: "ports in NB", Y: "ms", Log: true,
+		Lines: []Line{{Name: "time"}, {Name: "CPU of NB"}}}
+	for _, s := range sizes {
+		for i, values := range [][]float64{s.wall, s.cpu} {
+			plot.Lines[i].X = append(plot.Lines[i].X, float64(s.ports))
+			plot.Lines[i].Points = append(plot.Lines[i].Points, Estimated(values))
+		}
+		if s != sizes[0] {
+			p.Rows = append(p.Rows, Compare(fmt.Sprintf("%d ports, time", s.ports), "ms", "100 ports", s.wall, sizes[0].wall, 1.2),
+				Compare(fmt.Sprintf("%d ports, CPU of NB", s.ports), "ms", "100 ports", s.cpu, sizes[0].cpu, 1.2))
+		}
+	}
+	p.Plots = append(p.Plots, plot)
+}
+
+// TestRaft measures how many pods an NB on a raft of three can take.
+func TestRaft(t *testing.T) {
+	const networks, nodes = 4, 32
+	p := report(t, "45-raft", "A raft of three", fmt.Sprintf(`Pods with %d networks each, attached (leases only) by %d clients at
+once, each over a connection of its own as an agent has, on three ovsdb-servers of one machine.`, networks, nodes))
+	cluster := ovndbtest.StartNBCluster(t, 3)
+	n := parse(t, portsNetwork)
+	makeSwitch(t, cluster.Leader(), n)
+	clients := make([]*ovnport.NB, nodes)
+	for i := range clients {
+		clients[i] = connect(t, cluster.Endpoints()...)
+	}
+	var rates []float64
+	for turn := range max(3, *turns/4) {
+		const each = 10
+		took := stopwatch(func() {
+			var all errgroup.Group
+			for i, client := range clients {
+				all.Go(func() error {
+					for pod := range each {
+						if _, err := lease(t.Context(), client, n, fmt.Sprintf("web-%d-%d-%d", turn, i, pod), networks); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			must(t, all.Wait())
+		})
+		rates = append(rates, nodes*each/took.Seconds())
+	}
+	p.Rows = append(p.Rows, Number("pods leased per second (goal: at least 1,000)", "", rates, 0))
+}
+
+func parse(t testing.TB, id string) *netmodel.Network {
+	return get[*netmodel.Network](t)(netmodel.ParseNetwork("shop", id[len("shop/"):],
+		[]byte(`{"cniVersion":"1.0.0","name":"blue","type":"ovn-multinet","subnets":"10.0.0.0/8"}`)))
+}
+
+// makeSwitch makes what the controller would make of the network.
+func makeSwitch(t testing.TB, s *ovndbtest.Server, n *netmodel.Network) {
+	s.Transact(t, ovndbtest.Op{"op": "insert", "table": nb.LogicalSwitchTable, "uuid": ovndb.SwitchKey(n.ID()), "row": ovndbtest.Op{
+		"name": n.ID(), "external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID(),
+			"ovn-multinet/config": n.Canonical(), "ovn-multinet/nad:" + n.NAD(): n.Revision()})}})
+}
+
+// fill puts the ports from..to on the network, as the product makes them.
+func fill(t testing.TB, s *ovndbtest.Server, n *netmodel.Network, from, to int) {
+	var ops []ovndbtest.Op
+	var keys []any
+	for i := from; i < to; i++ {
+		a := netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})
+		if i >= 1<<16 {
+			a = netip.AddrFrom4([4]byte{10, 201, byte(i >> 8), byte(i)})
+		}
+		key := ovndb.AddressKey(n.AddressBook(), a)
+		text := fmt.Sprintf("0a:58:0a:%02x:%02x:%02x %s", a.As4()[1], a.As4()[2], a.As4()[3], a)
+		keys = append(keys, ovndbtest.UUID(key))
+		ops = append(ops, ovndbtest.Op{"op": "insert", "table": nb.LogicalSwitchPortTable, "uuid": key, "row": ovndbtest.Op{
+			"name": fmt.Sprintf("shop/filler-%d/net1", i), "addresses": text, "port_security": text,
+			"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/pod": fmt.Sprint("filler-", i)})}})
+	}
+	ops = append(ops, ovndbtest.Op{"op": "mutate", "table": nb.LogicalSwitchTable,
+		"where":     []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}},
+		"mutations": []any{[]any{"ports", "insert", ovndbtest.Set(keys...)}}})
+	s.Transact(t, ops...)
+}
+
+func connect(t testing.TB, endpoints ...string) *ovnport.NB {
+	model, err := nb.FullDatabaseModel()
+	must(t, err)
+	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: endpoints, Model: model, LeaderOnly: true, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(db.Close)
+	must(t, db.WaitConnected(t.Context()))
+	return ovnport.NewNB(db)
+}
+
+func lease(ctx context.Context, client *ovnport.NB, n *netmodel.Network, pod string, networks int) ([]ovnport.Port, error) {
+	var wants []ovnport.Request
+	for i := range networks {
+		wants = append(wants, ovnport.Request{Interface: fmt.Sprint("net", i+1), Network: n})
+	}
+	owner := ovnport.Owner{Namespace: "shop", Pod: pod, UID: "uid-" + pod, Sandbox: "sandbox-" + pod, Node: "node-1", Chassis: "chassis-1"}
+	return client.Ensure(ctx, owner, wants, func(context.Context, ovnport.Owner) error { return nil })
+}
+
+// attach leases a port and releases it.
+func attach(ctx context.Context, client *ovnport.NB, n *netmodel.Network, pod string) error {
+	ports, err := lease(ctx, client, n, pod, 1)
+	if err != nil {
+		return err
+	}
+	var keys []ovnport.Keys
+	for _, p := range ports {
+		keys = append(keys, ovnport.Keys{UUID: p.UUID, Claims: p.Claims})
+	}
+	return client.Release(ctx, "sandbox-"+pod, keys)
+}

@@ -1,0 +1,59 @@
+package bench
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPage writes a part as a measurement does, and reads what the page says of it.
+func TestPage(t *testing.T) {
+	dir, docs := t.TempDir(), t.TempDir()
+	part := &Part{Name: "plain", Title: "A plain pod", Text: "Text.", Where: Where{Commit: "abc", Cores: 2, LoadBefore: 1.5},
+		Rows: []Row{
+			Compare("time", "ms", "empty program", []float64{2, 2, 2}, []float64{1, 1, 1}, 1.5),
+			Number("size", "MB", []float64{4}, 6),
+		},
+		Plots: []Plot{{Name: "plain", Title: "a < b", Log: true, Lines: []Line{
+			{Name: "ours", X: []float64{1, 10}, Points: []Estimate{{1, 0.5, 2}, {3, 3, 3}}}}}},
+	}
+	if err := part.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	parts, err := ReadParts(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WritePage(docs, parts); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| time | 2 ms | empty program: 1 ms | **2** (2 … 2) | 3 | ≤ 1.50 | **not reached** |",
+		"| size | 4 MB |  |  | 1 | ≤ 6 | reached |",
+		"Other programs used the machine", "commit abc", "(performance/plain.svg)",
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	svg, err := os.Open(filepath.Join(docs, "performance", "plain.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svg.Close()
+	for d := xml.NewDecoder(svg); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("the plot is no XML: %v", err)
+		}
+	}
+}
