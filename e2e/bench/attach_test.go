@@ -43,6 +43,8 @@ type system struct {
 	network string           // the beginning of its networks' names
 	opts    []lab.CallOption // nil: the node's own conflist
 	daemon  *lab.Process     // nil for none
+
+	incomplete int // DELs that left an interface in the pod
 }
 
 func newSite(t *testing.T) *site {
@@ -50,7 +52,10 @@ func newSite(t *testing.T) *site {
 	s.Cluster = kube.Start(t, kube.Options{Nodes: 1, CNIVersion: "1.0.0", ControlPlane: true})
 	s.node = s.Lab.Nodes[0]
 	s.Must(s.Apply(s.Ctx, objects()))
-	s.systems = []*system{s.startOurs(), s.thin(), s.startThick()}
+	s.systems = []*system{s.startOurs(), s.thin()}
+	if *thick {
+		s.systems = append(s.systems, s.startThick())
+	}
 	for _, sys := range s.systems {
 		s.warmUp(sys)
 	}
@@ -205,6 +210,7 @@ func (s *site) warmUp(sys *system) {
 		s.T.Fatalf("%s made %d interfaces, want %d", sys.name, len(entries), 1+maxNetworks)
 	}
 	s.Must(p.Del(s.Ctx, sys.opts...))
+	s.deleted(sys, p)
 	s.gone(p)
 }
 
@@ -229,6 +235,21 @@ func (s *site) daemonCPU(sys *system) (used time.Duration) {
 	return used
 }
 
+// deleted deletes what a DEL did not delete. Multus' DEL leaves the first interface here, so its DEL does less than ours; it is
+// not known why. A DEL of ours that leaves an interface fails the test.
+func (s *site) deleted(sys *system, p *lab.Pod) {
+	links, err := p.Links(s.Ctx)
+	s.Must(err)
+	switch {
+	case len(links) == 0:
+	case sys.opts == nil:
+		s.T.Fatalf("after DEL the pod has %d interfaces", len(links))
+	default:
+		sys.incomplete++
+		s.Must(p.Del(s.Ctx)) // of the node's own chain
+	}
+}
+
 // series are the measurements of one system with k networks, by turns.
 type series struct{ add, del, addCPU, delCPU []float64 }
 
@@ -239,6 +260,7 @@ func (s *site) turn(sys *system, k int, into *series) {
 		return err
 	})
 	del := s.call(sys, func() error { return p.Del(s.Ctx, sys.opts...) })
+	s.deleted(sys, p)
 	s.gone(p)
 	into.add, into.del = append(into.add, ms(add.wall)), append(into.del, ms(del.wall))
 	into.addCPU, into.delCPU = append(into.addCPU, ms(add.cpu)), append(into.delCPU, ms(del.cpu))
@@ -272,6 +294,10 @@ vSwitch or of the API server.`)
 	us := measured[s.systems[0].name]
 	for _, sys := range s.systems[1:] {
 		p.Rows = append(p.Rows, attachRows(sys.name, us, measured[sys.name])...)
+		if sys.incomplete > 0 {
+			p.Notes = append(p.Notes, fmt.Sprintf("%d DELs of %s left the first interface in the pod, without an error: its DEL "+
+				"takes less time here than a whole one would.", sys.incomplete, sys.name))
+		}
 	}
 	add := func(m *series) []float64 { return m.add }
 	del := func(m *series) []float64 { return m.del }
