@@ -52,7 +52,7 @@ func (d *DB) identify(ctx context.Context, cfg Config) bool {
 		return true
 	}
 	for said := false; ; said = true {
-		attempt, cancel := context.WithTimeout(ctx, connectTimeout)
+		attempt, cancel := context.WithTimeout(ctx, checkTimeout)
 		id, err := cfg.Cluster(attempt)
 		cancel()
 		if err == nil {
@@ -128,6 +128,7 @@ func (d *DB) owner(ctx context.Context) (there bool, row ownerRow, err error) {
 	if err != nil {
 		return false, row, err
 	}
+	d.probed.Store(time.Now().UnixNano())
 	there, row = d.readOwner(before, results[0])
 	return there, row, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +36,10 @@ type Config struct {
 	// Cluster returns the identity of this cluster. If it is set, every write asserts that the database belongs to the
 	// cluster. It is called until it succeeds, and nothing is sent before. nil: writes assert nothing.
 	Cluster func(ctx context.Context) (string, error)
-	// Probe is the time between two probes of the server; 0: 10 s.
-	Probe time.Duration
-	Log   *slog.Logger
+	// Probe is the time between two probes of the server, and Patience the time for an answer and for an attempt to
+	// connect; 0: 12 s and 20 s.
+	Probe, Patience time.Duration
+	Log             *slog.Logger
 }
 
 // DB is one long-lived connection to a database. It reconnects by itself.
@@ -57,30 +59,49 @@ type DB struct {
 	cluster string
 	unknown atomic.Pointer[error]
 	age     age
+	// period is the time between two probes, patience the time for an answer.
+	period, patience time.Duration
+	probed           atomic.Int64 // when a probe, or a read in its place, was last answered, in Unix nanoseconds
 
 	mu      sync.Mutex
 	session context.Context // the context of transactions; it ends when the server does not answer a probe
 }
 
-// The time for one attempt to connect, and the pause before the next one. OVN's raft has a new leader after 1 to 3 s.
+// A server that answers late is busy: a connection that is made again costs the server more than the answer,
+// and all nodes make theirs at the same moment. So a server has a long time for an answer. A process that ends is
+// noticed at once, because the kernel closes the connection.
+const defaultPatience = 20 * time.Second
+
+// defaultProbe is longer than the time between two passes of an agent over its gateways: the read of a pass is then
+// also the probe.
+const defaultProbe = 12 * time.Second
+
+// checkTimeout limits one check of the endpoints, and one attempt to learn the identity of the cluster.
+const checkTimeout = 5 * time.Second
+
+// The pause between two attempts to connect begins with connectPause, and grows up to about connectPauseLast. It is
+// random, so that the nodes come back one after the other. OVN's raft has a new leader after 1 to 3 s.
 const (
-	connectTimeout = 5 * time.Second
-	connectPause   = 200 * time.Millisecond
+	connectPause     = 200 * time.Millisecond
+	connectPauseLast = 5 * time.Second
 )
 
-const defaultProbe = 10 * time.Second
+func connectPauses() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(connectPause),
+		backoff.WithMaxInterval(connectPauseLast), backoff.WithMaxElapsedTime(0)) // 0: without end
+}
 
 // NoticedWithin is how long [DB.Connected] may still return true when the server does not answer but the connection
-// is open: the server's node has lost its power, or the process hangs. When the process ends, the kernel closes the
-// connection.
-const NoticedWithin = defaultProbe + connectTimeout
+// is open: the server's node has lost its power, or the process hangs.
+const NoticedWithin = defaultProbe + defaultPatience
 
 // Open begins to connect and returns at once. If the database is down, Open connects when it is up.
 func Open(cfg Config) (*DB, error) {
 	log := logr.FromSlogHandler(cfg.Log.With("db", cfg.Name).Handler())
+	patience := cmp.Or(cfg.Patience, defaultPatience)
 	opts := []client.Option{
 		client.WithLogger(&log),
-		client.WithReconnect(connectTimeout, backoff.NewConstantBackOff(connectPause)),
+		client.WithReconnect(patience, connectPauses()),
 		client.WithLeaderOnly(cfg.LeaderOnly),
 	}
 	if cfg.TLS != nil {
@@ -95,6 +116,7 @@ func Open(cfg Config) (*DB, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop,
+		period: cmp.Or(cfg.Probe, defaultProbe), patience: patience,
 		endpoints: &endpoints{all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}), certificate: cfg.Certificate}}
 	session, end := context.WithCancel(ctx)
 	d.session = session
@@ -103,16 +125,18 @@ func Open(cfg Config) (*DB, error) {
 			return
 		}
 		d.connect(ctx, cfg)
-		d.probe(ctx, end, cmp.Or(cfg.Probe, defaultProbe))
+		d.probe(ctx, end)
 	})
 	return d, nil
 }
 
 // connect tries until the first connection is up. From then on, libovsdb reconnects.
 func (d *DB) connect(ctx context.Context, cfg Config) {
+	pauses := connectPauses()
 	for said := false; ; said = true {
 		err := d.tryConnect(ctx, cfg)
 		if err == nil {
+			d.probed.Store(time.Now().UnixNano())
 			close(d.connected)
 			cfg.Log.Info("connected", "db", cfg.Name, "endpoint", d.client.CurrentEndpoint())
 			return
@@ -123,13 +147,13 @@ func (d *DB) connect(ctx context.Context, cfg Config) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(connectPause):
+		case <-time.After(pauses.NextBackOff()):
 		}
 	}
 }
 
 func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	if err := d.client.Connect(ctx); err != nil {
 		return err
@@ -155,9 +179,9 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 // probe detects a server that does not answer while the connection is open. libovsdb has such a probe
 // (WithInactivityCheck), but v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect while
 // a transaction waits for its answer.
-func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Duration) {
+func (d *DB) probe(ctx context.Context, end context.CancelFunc) {
 	for {
-		for d.answers(ctx, every) {
+		for d.answers(ctx) {
 		}
 		end()
 		if ctx.Err() != nil {
@@ -170,31 +194,41 @@ func (d *DB) probe(ctx context.Context, end context.CancelFunc, every time.Durat
 	}
 }
 
-// answers waits, and then probes the server with a transaction. If this process has a cluster, the transaction reads
-// the row of the owner. libovsdb's Echo has a data race with an answer that comes too late. While the connection is
-// down, answers sends nothing.
-func (d *DB) answers(ctx context.Context, after time.Duration) bool {
+// answers waits until a probe is due, and then probes the server with a transaction. If this process has a cluster, the
+// transaction reads the row of the owner. libovsdb's Echo has a data race with a late answer. If another
+// read was the probe meanwhile, and while the connection is down, answers sends nothing.
+func (d *DB) answers(ctx context.Context) bool {
+	wait := d.period
+	if rest := d.period - d.sinceProbe(); rest > 0 {
+		wait = rest
+	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(after):
+	case <-time.After(wait):
 	}
-	if !d.client.Connected() {
+	if !d.client.Connected() || d.sinceProbe() < d.period {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	if d.cluster == "" {
-		_, err := d.client.Transact(ctx)
-		return err == nil || ctx.Err() == nil || !d.client.Connected()
+	var ops []ovsdb.Operation
+	if d.cluster != "" {
+		ops = []ovsdb.Operation{readOwner}
 	}
 	before := d.age.last()
-	results, err := d.client.Transact(ctx, readOwner)
-	if err == nil && len(results) == 1 && results[0].Error == "" {
-		d.readOwner(before, results[0])
+	results, err := d.client.Transact(ctx, ops...)
+	if err == nil {
+		d.probed.Store(time.Now().UnixNano())
+		if len(ops) == 1 && len(results) == 1 && results[0].Error == "" {
+			d.readOwner(before, results[0])
+		}
 	}
 	return err == nil || ctx.Err() == nil || !d.client.Connected()
 }
+
+// sinceProbe is the time since a probe, or a read in its place, was last answered.
+func (d *DB) sinceProbe() time.Duration { return time.Since(time.Unix(0, d.probed.Load())) }
 
 // Close ends the connection.
 func (d *DB) Close() {
@@ -277,7 +311,22 @@ func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 	if d.cluster != "" && writes(ops) {
 		return d.guarded(ctx, ops)
 	}
+	if d.cluster != "" && len(ops) > 0 && d.sinceProbe() > d.period/2 {
+		return d.readAndProbe(ctx, ops)
+	}
 	return d.transact(ctx, ops)
+}
+
+// readAndProbe runs a transaction that writes nothing. It also reads the row of the owner, so no probe is needed soon.
+func (d *DB) readAndProbe(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	before := d.age.last()
+	results, err := d.transact(ctx, append(slices.Clone(ops), readOwner))
+	if err != nil {
+		return nil, err
+	}
+	d.probed.Store(time.Now().UnixNano())
+	d.readOwner(before, results[len(ops)])
+	return results[:len(ops)], nil
 }
 
 func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {

@@ -130,7 +130,7 @@ func probing(t *testing.T, ctx context.Context, endpoint string, period time.Dur
 		t.Fatal(err)
 	}
 	db, err := ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: []string{endpoint}, Model: model, Probe: period, Log: slog.New(slog.DiscardHandler),
+		Name: "NB", Endpoints: []string{endpoint}, Model: model, Probe: period, Patience: 3 * time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestMonitorAnsweredLate(t *testing.T) {
 	}
 	tried := make(chan struct{}, 1)
 	db, err := ovndb.Open(ovndb.Config{
-		Name: "OVS", Endpoints: []string{p.Endpoint()}, Model: model,
+		Name: "OVS", Endpoints: []string{p.Endpoint()}, Model: model, Patience: 5 * time.Second,
 		Monitor: []client.MonitorOption{client.WithTable(&vswitch.Bridge{})},
 		Log:     slog.New(noting{tried, "trying again"}),
 	})

@@ -7,3 +7,9 @@ func Endpoints(all ...string) *endpoints { return &endpoints{all: all} }
 
 // Check is the check on behalf of waiting callers.
 func (p *endpoints) Check(since time.Time) []Failure { return p.check(since) }
+
+// ProbeDue makes the next probe due, for a read.
+func (d *DB) ProbeDue() { d.probed.Store(0) }
+
+// ConnectPauses returns the pauses of a new connection, one by one.
+func ConnectPauses() func() time.Duration { return connectPauses().NextBackOff }

@@ -122,7 +122,7 @@ func (p *endpoints) check(since time.Time) []Failure {
 		return p.found
 	}
 	p.began = time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	failures := make([]Failure, len(p.all))
 	var tries sync.WaitGroup
