@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,6 +105,8 @@ func TestNoExec(t *testing.T) {
 	p := w.Pod(0, "web", "blue,green,blue,green")
 	w.Add(p, lab.WithStrace(trace))
 	w.noExec(trace)
+	// One request creates a veth, and one sets its pod-side veth up. The plugin asks for no link.
+	equal(t, "requests of an ADD with four links", w.linkRequests(trace), map[string]int{"RTM_NEWLINK": 8})
 	w.Del(p, lab.WithStrace(trace))
 	w.noExec(trace)
 	// A DEL asks for each link by its name, never for all links of the node, and deletes them by one request.
@@ -114,13 +117,16 @@ func TestNoExec(t *testing.T) {
 }
 
 // linkRequests counts the requests about links in a trace, by their type; "all links" counts the lists of all links.
+// strace shows only the number of the type if the socket belongs to the network namespace of the pod.
 func (w *world) linkRequests(trace string) map[string]int {
-	counts := map[string]int{}
-	for _, m := range regexp.MustCompile(`sendto\(.*nlmsg_type=(RTM_...LINK), nlmsg_flags=(\S+),`).FindAllStringSubmatch(read(w.T, trace), -1) {
+	counts, types := map[string]int{}, map[string]string{
+		"0x10": "RTM_NEWLINK", "0x11": "RTM_DELLINK", "0x12": "RTM_GETLINK", "0x13": "RTM_SETLINK",
+	}
+	for _, m := range regexp.MustCompile(`sendto\(.*nlmsg_type=(RTM_...LINK|0x1[0-3]).*?, nlmsg_flags=(\S+),`).FindAllStringSubmatch(read(w.T, trace), -1) {
 		if strings.Contains(m[2], "NLM_F_DUMP") {
 			m[1] = "all links"
 		}
-		counts[m[1]]++
+		counts[cmp.Or(types[m[1]], m[1])]++
 	}
 	return counts
 }

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -52,17 +52,8 @@ func createVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error 
 	if err != nil {
 		return err
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = agentapi.HostVeth(s.ContainerID, i.Name)
-	attrs.MTU = i.MTU
-	attrs.Group = linkGroup(s)
-	attrs.Flags = net.FlagUp
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName = i.Name
-	veth.PeerHardwareAddr = mac
-	veth.PeerMTU = uint32(i.MTU)
-	veth.PeerNamespace = netlink.NsFd(int(pod.Fd()))
-	err = netlink.LinkAdd(veth)
+	request := vethRequest(agentapi.HostVeth(s.ContainerID, i.Name), linkGroup(s), i, mac, pod.Fd())
+	_, err = request.Execute(unix.NETLINK_ROUTE, 0)
 	if errors.Is(err, unix.EEXIST) {
 		return conf.Errorf(conf.CodeInvalidConfig, "choose another name in the pod's annotation "+conf.NetworksAnnotation,
 			"interface %s: the pod already has an interface of that name", i.Name)
@@ -73,12 +64,43 @@ func createVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error 
 	return nil
 }
 
+// vethRequest is `ip link add HOST-VETH up group GROUP type veth peer NAME netns FD`. The netlink library would ask for
+// the new link after each creation, under the kernel's networking lock. Each end has one queue: the kernel makes one
+// for each CPU otherwise, uses the first one, and waits for a grace period after it has disabled the others.
+func vethRequest(
+	hostVeth string, group uint32, i *agentapi.Interface, mac net.HardwareAddr, netns uintptr,
+) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Flags, info.Change = unix.IFF_UP, unix.IFF_UP
+	request.AddData(info)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(hostVeth)))
+	request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(group)))
+	kind := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	kind.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("veth"))
+	peer := kind.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.VETH_INFO_PEER, nil)
+	nl.NewIfInfomsgChild(peer, unix.AF_UNSPEC)
+	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(i.Name))
+	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
+	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(netns)))
+	both := func(attribute int, value uint32) {
+		request.AddData(nl.NewRtAttr(attribute, nl.Uint32Attr(value)))
+		peer.AddRtAttr(attribute, nl.Uint32Attr(value))
+	}
+	both(unix.IFLA_MTU, uint32(i.MTU))
+	both(unix.IFLA_NUM_TX_QUEUES, 1)
+	both(unix.IFLA_NUM_RX_QUEUES, 1)
+	request.AddData(kind)
+	return request
+}
+
 // configure configures a pod-side veth. It runs in the pod's network namespace.
 func configure(i *agentapi.Interface, checksumOff bool) error {
-	link, err := netlinksafe.LinkByName(i.Name)
+	index, err := linkIndex(i.Name)
 	if err != nil {
 		return err
 	}
+	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: i.Name, Index: index}}
 	wants6 := slices.ContainsFunc(i.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
 	if err := setIPv6(i.Name, wants6); err != nil {
 		return err
@@ -103,12 +125,29 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 		return fmt.Errorf("set up: %w", err)
 	}
 	for _, r := range i.Routes {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()}
+		route := &netlink.Route{LinkIndex: index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()}
 		if err := netlink.RouteAdd(route); err != nil {
 			return fmt.Errorf("route %s via %s: %w", r.Dst, r.GW, err)
 		}
 	}
 	return nil
+}
+
+// linkIndex asks for the index of a link without the kernel's networking lock, which a request by netlink takes.
+func linkIndex(name string) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("index: %w", err)
+	}
+	return int(request.Uint32()), nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
