@@ -26,7 +26,7 @@ var (
 	turns   = flag.Int("turns", 20, "turns of each comparison")
 	herd    = flag.Int("herd", 250, "pods of the herd")
 	most    = flag.Int("ports", 100_000, "ports of the largest NB")
-	thick   = flag.Bool("thick", false, "compare with Multus' daemon too; its DEL keeps pods' namespaces open for minutes")
+	thick   = flag.Bool("thick", true, "compare with Multus' daemon too")
 	results = flag.String("results", "", "folder for the results; empty: only log them")
 )
 

@@ -50,6 +50,9 @@ func Number(what, unit string, ours []float64, goal float64) Row {
 	return Row{What: what, Unit: unit, Ours: Estimated(ours), N: len(ours), Goal: atMost(goal)}
 }
 
+// fewTurns are too few for an interval that means something.
+const fewTurns = 5
+
 // Verdict tells whether the goal is reached, by the interval.
 func (r Row) Verdict() string {
 	bounded := r.Ratio
@@ -59,6 +62,10 @@ func (r Row) Verdict() string {
 	switch {
 	case r.Goal == nil:
 		return ""
+	case r.Peer != "" && r.N < fewTurns:
+		return "too few turns"
+	case r.Peer != "" && r.Peers.Low <= 0:
+		return "open: the peer's cost is within the noise"
 	case bounded.High <= *r.Goal:
 		return "reached"
 	case bounded.Low > *r.Goal:

@@ -30,10 +30,14 @@ func TestEstimated(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
+	sure := Estimate{2, 1, 3}
 	for want, r := range map[string]Row{
-		"":                                      {Peer: "x", Ratio: Estimate{9, 9, 9}},
-		"reached":                               {Peer: "x", Ratio: Estimate{1.2, 1.1, 1.3}, Goal: atMost(1.5)},
-		"**not reached**":                       {Peer: "x", Ratio: Estimate{1.8, 1.6, 1.9}, Goal: atMost(1.5)},
+		"":                {Peer: "x", N: 9, Peers: sure, Ratio: Estimate{9, 9, 9}},
+		"reached":         {Peer: "x", N: 9, Peers: sure, Ratio: Estimate{1.2, 1.1, 1.3}, Goal: atMost(1.5)},
+		"**not reached**": {Peer: "x", N: 9, Peers: sure, Ratio: Estimate{1.8, 1.6, 1.9}, Goal: atMost(1.5)},
+		"too few turns":   {Peer: "x", N: 4, Peers: sure, Ratio: Estimate{1.2, 1.1, 1.3}, Goal: atMost(1.5)},
+		"open: the peer's cost is within the noise": {
+			Peer: "x", N: 9, Peers: Estimate{2, -1, 3}, Ratio: Estimate{-1, -2, 1}, Goal: atMost(1.5)},
 		"open: the interval has the goal in it": {Ours: Estimate{1.4, 1.3, 1.6}, Goal: atMost(1.5)},
 	} {
 		if got := r.Verdict(); got != want {

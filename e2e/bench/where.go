@@ -66,7 +66,7 @@ func version(ctx context.Context, program string) string {
 	if err != nil {
 		return "unknown"
 	}
-	return group(`\) (\S+)`, string(out))
+	return group(`(\d+\.\d+\.\d+)`, string(out))
 }
 
 func load() float64 {
