@@ -3,6 +3,7 @@ package controller_test
 import (
 	"bytes"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
@@ -97,5 +98,46 @@ func TestManyNetworksAtOnce(t *testing.T) {
 	}
 	if a.count() != networks {
 		t.Errorf("%d states written, want %d", a.count(), networks)
+	}
+}
+
+// States that are right are not written again after a restart, whether a network is ready or refused.
+func TestRestartWritesNoStates(t *testing.T) {
+	w, a := nbtest.NewWorld(t), newAPI()
+	first := run(t, w, a)
+	ids := fleet(a, 10)
+	for _, id := range ids {
+		first.touch(t, id)
+	}
+	first.wantAllReady(t, ids)
+	refused := map[string]string{
+		"shop/invalid": `refused: network shop/invalid: subnets: "x" is not a network like 10.1.0.0/16, held`,
+		"shop/overlap": "refused: router: subnet 10.0.2.0/25 overlaps 10.0.2.0/24 of network shop/n2 on router shop/r2, held",
+	}
+	first.apply("shop/invalid", nbtest.Spec(`"subnets":"x"`))
+	first.apply("shop/overlap", nbtest.Spec(`"subnets":"10.0.2.0/25","router":"r2"`))
+	for id, state := range refused {
+		first.wantState(t, id, state)
+		ids = append(ids, id)
+	}
+	first.stop()
+
+	a.with(func() { a.watchers, a.writes, a.events = nil, nil, nil })
+	second := run(t, w, a)
+	for _, id := range ids {
+		second.touch(t, id)
+	}
+	second.settle(t)
+	// One NAD changes: its state is written after those that were queued before it.
+	second.apply("shop/invalid", nbtest.Spec(nbtest.Net4))
+	second.wantState(t, "shop/invalid", "ready, held")
+	second.stop()
+	for _, write := range a.writes {
+		if !strings.HasPrefix(write, "shop/invalid ") {
+			t.Errorf("written: %s", write)
+		}
+	}
+	if len(a.writes) != 1 {
+		t.Errorf("%d states were written, want the one that changed", len(a.writes))
 	}
 }
