@@ -107,13 +107,20 @@ func TestNoExec(t *testing.T) {
 	w.noExec(trace)
 	// One request creates a veth, and one sets its pod-side veth up. The plugin asks for no link.
 	equal(t, "requests of an ADD with four links", w.linkRequests(trace), map[string]int{"RTM_NEWLINK": 8})
+	equal(t, "syncs of an ADD: file and folder, of the intent and of the plan", w.syncs(trace), 4)
 	w.Del(p, lab.WithStrace(trace))
 	w.noExec(trace)
+	equal(t, "syncs of a DEL whose ports are released", w.syncs(trace), 0)
 	// A DEL asks for each link by its name, never for all links of the node, and deletes them by one request.
 	equal(t, "requests of a DEL with four links", w.linkRequests(trace), map[string]int{
 		"RTM_GETLINK": 4, "RTM_SETLINK": 4, "RTM_DELLINK": 1,
 	})
 	w.Over(p)
+}
+
+// syncs counts what a call of our plugin waits for until it is on the disk.
+func (w *world) syncs(trace string) int {
+	return len(regexp.MustCompile(`(?m)^\S+\s+\S+\s+f(data)?sync\(`).FindAllString(read(w.T, trace), -1))
 }
 
 // linkRequests counts the requests about links in a trace, by their type; "all links" counts the lists of all links.
