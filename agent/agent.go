@@ -69,7 +69,7 @@ func New(
 	}
 	nb, dir := ovnport.NewNB(nbdb), journal.Dir(cfg.StateDir)
 	n := &node{
-		conf: cfg, source: src, nbdb: nbdb, nb: nb, ovs: ovs, journal: dir, log: log,
+		conf: cfg, source: src, nbdb: nbdb, nb: nb, ports: nb.PortsOn(cfg.NodeName), ovs: ovs, journal: dir, log: log,
 		subnets:   newNodeSubnets(nodesubnet.New(nbdb), nb, cfg.NodeName, log),
 		sandboxes: newLocks(),
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),

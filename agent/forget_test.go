@@ -233,8 +233,10 @@ func TestReleaseFolderIsClosed(t *testing.T) {
 func (r *rig) scans(sandbox string) (count func() int) {
 	n := 0
 	r.proxy.Before(func(tr ovndbtest.Transact) {
-		if text := fmt.Sprintf("%v", tr.Ops); !tr.Writes && strings.Contains(text, "Logical_Switch_Port") {
-			n++
+		for _, op := range tr.Ops {
+			if op["table"] == "Logical_Switch_Port" && op["op"] == "select" && !strings.Contains(fmt.Sprint(op["where"]), "_uuid") {
+				n++
+			}
 		}
 	})
 	return func() int { r.proxy.Before(nil); return n }

@@ -19,6 +19,7 @@ type node struct {
 	source    Source
 	nbdb      *ovndb.DB
 	nb        *ovnport.NB
+	ports     *ovnport.NodePorts
 	ovs       *ovnport.OVS
 	journal   journal.Dir
 	subnets   *nodeSubnets

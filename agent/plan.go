@@ -306,7 +306,7 @@ func (p *planning) writePorts(
 	for n, port := range ports {
 		i := &plan.Interfaces[n]
 		i.MAC, i.Addresses = port.MAC.String(), port.Addresses
-		i.Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims}
+		i.Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims, Switch: port.Switch}
 	}
 	return err
 }

@@ -58,7 +58,7 @@ func TestScrub(t *testing.T) {
 	l.must(l.agent.deleteRebooted(t.Context()))
 	l.cost("a scrub of none", 0, 0, 0, 0, 0, 1)
 
-	l.nb.NBCtl("lsp-del", "shop/web/net1")
+	l.must(l.agent.nb.ReleaseSandbox(t.Context(), stale))
 	for _, container := range append(half, "c4") {
 		l.must(l.agent.ovs.Delete(t.Context(), container))
 	}

@@ -89,6 +89,7 @@ func (r *reconciler) passAll(ctx context.Context) (pending bool) {
 // reconcile pass comes at once.
 func (a *Agent) NBReplaced() {
 	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
+	a.ports.Rescan()
 	select {
 	case a.reconciler.replaced <- struct{}{}:
 	default:
@@ -154,11 +155,12 @@ func (n *node) deleteStale(ctx context.Context, m *sandboxState) (deleted bool, 
 			return false, fmt.Errorf("delete OVS ports: %w", err)
 		}
 	}
-	ports := make([]ovnport.Keys, 0, len(m.ports))
+	var keys []string
 	for _, p := range m.ports {
-		ports = append(ports, p.Keys)
+		keys = append(keys, p.UUID)
 	}
-	if err := n.nb.Release(ctx, m.ContainerID, ports); err != nil {
+	owner := ovnport.Owner{Node: n.conf.NodeName, Sandbox: m.ContainerID}
+	if err := n.nb.ReleaseListed(ctx, owner, keys); err != nil {
 		return false, fmt.Errorf("release ports: %w", err)
 	}
 	if len(m.ovsPorts)+len(m.ports) > 0 {

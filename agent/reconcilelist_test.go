@@ -398,7 +398,7 @@ func TestManyAtOnce(t *testing.T) {
 	l.proxy.Reset()
 	l.ovsProxy.Reset()
 	l.wantSaid("a period later", l.look(false), want...)
-	l.cost("many", many, 0, 1, many, 0, many+1)
+	l.cost("many", many, 0, many+1, many, 0, many+1)
 	if after := l.world(false); after != base {
 		t.Errorf("left is\n%s\nwant\n%s", after, base)
 	}

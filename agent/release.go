@@ -66,14 +66,15 @@ func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
 	}
 	failpoint.Hit("unplugged")
 	var err error
+	owner := ovnport.Owner{Node: n.conf.NodeName, Sandbox: r.ContainerID}
 	if r.Planned {
 		ports := make([]ovnport.Keys, 0, len(r.Ports))
 		for _, p := range r.Ports {
-			ports = append(ports, ovnport.Keys{UUID: p.UUID, Claims: p.Claims})
+			ports = append(ports, ovnport.Keys{UUID: p.UUID, Claims: p.Claims, Switch: p.Switch})
 		}
-		err = n.nb.Release(ctx, r.ContainerID, ports)
+		err = n.nb.Release(ctx, owner, ports)
 	} else {
-		err = n.nb.ReleaseSandbox(ctx, r.ContainerID)
+		err = n.nb.ReleaseSandbox(ctx, owner)
 	}
 	if err != nil {
 		return fmt.Errorf("release ports: %w", err)

@@ -74,14 +74,13 @@ func TestReleaseWaitsForNB(t *testing.T) {
 	}
 }
 
-// An entry of the journal that a DEL has renamed is released as what it lists, by key; an intent by its owner.
+// An entry of the journal that a DEL has renamed is released as what it lists; an intent by its owner. Neither needs a scan.
 func TestBoundaryRenamedEntryIsReleased(t *testing.T) {
 	r := newRig(t)
 	for _, tt := range []struct {
-		name  string
-		plan  bool
-		scans int
-	}{{"an entry with its plan", true, 0}, {"an intent", false, 1}} {
+		name string
+		plan bool
+	}{{"an entry with its plan", true}, {"an intent", false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			r.t = t
 			r.start()
@@ -96,8 +95,8 @@ func TestBoundaryRenamedEntryIsReleased(t *testing.T) {
 			scans := r.scans("c1")
 			r.start()
 			r.eventually("released", func() bool { return len(r.ports()) == 0 && len(r.release()) == 0 })
-			if got := scans(); got-1 != tt.scans { // one is the agent's own first list
-				t.Errorf("NB looked through all ports %d times, want %d", got-1, tt.scans)
+			if got := scans(); got > 1 { // the agent's first look may have come
+				t.Errorf("NB looked through all ports %d times, want once at most", got)
 			}
 			if strings.Contains(r.log.String(), "is damaged") {
 				t.Errorf("the log: %s", r.log.String())

@@ -190,9 +190,7 @@ func TestBoundaryLostAddressIsTold(t *testing.T) {
 				t.Errorf("after passes that learned nothing: Events %q, want one PortLost", again)
 			}
 			// The other holder goes: the port comes back.
-			held, err := l.agent.nb.PortsOn(t.Context(), "node2")
-			l.must(err)
-			l.must(l.agent.nb.Release(t.Context(), "c2", []ovnport.Keys{held[0].Keys}))
+			l.must(l.agent.nb.ReleaseSandbox(t.Context(), ovnport.Owner{Node: "node2", Sandbox: "c2"}))
 			l.repairs()
 			if got := testutil.ToFloat64(l.agent.metrics.lost); got != 0 || len(l.rows()) != 1 {
 				t.Errorf("%v ports lost, rows %v, want none lost when the address is free again", got, l.rows())

@@ -75,6 +75,9 @@ func newLooked(t *testing.T) *looked {
 	l.must(l.agent.nbdb.WaitConnected(t.Context()))
 	_, err := l.agent.ovs.Settings(t.Context())
 	l.must(err)
+	_, err = l.agent.ports.Read(t.Context()) // the first look compares the port list with all ports
+	l.must(err)
+	l.proxy.Reset()
 	return l
 }
 
@@ -236,6 +239,7 @@ func (l *looked) takenInTime(why string, plugged, leased bool) {
 		dead, gone = []string{"c1: " + why}, []string{"!c1: " + why}
 		if leased {
 			writes[0]++
+			writes[2]++ // the claims of those ports
 		}
 		if plugged {
 			writes[3]++
@@ -243,6 +247,7 @@ func (l *looked) takenInTime(why string, plugged, leased bool) {
 		}
 	}
 	made := l.world(true)
+	l.look(true) // it learns of the ports that are new
 	l.proxy.Reset()
 	l.ovsProxy.Reset()
 	for _, what := range []string{"seen once", "seen twice within a period"} {

@@ -71,7 +71,7 @@ func (n *node) listSandboxes(ctx context.Context) ([]*sandboxState, error) {
 		m := of(s)
 		m.damaged = append(m.damaged, s)
 	}
-	ports, err := n.nb.PortsOn(ctx, n.conf.NodeName)
+	ports, err := n.ports.Read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -139,11 +139,13 @@ type Route struct {
 	Interface string `json:"interface"`
 }
 
-// Port names the row of a port and the rows of its claims.
+// Port names the row of a port, the rows of its claims and the row of its logical switch. Older versions did not name
+// the switch.
 type Port struct {
 	Name   string   `json:"name"`
 	UUID   string   `json:"uuid"`
 	Claims []string `json:"claims,omitempty"`
+	Switch string   `json:"switch,omitempty"`
 }
 
 // BindRequest asks the agent to add the OVS ports of a plan.

@@ -35,6 +35,9 @@ func PartKey(part, of string) string { return rowKey(part, of, nil, 0) }
 // NodeKey is the row key of the row that a node writes about itself.
 func NodeKey(node string) string { return rowKey("node", node, nil, 0) }
 
+// PortListKey is the row key of a node's port list.
+func PortListKey(node string) string { return rowKey("port-list", node, nil, 0) }
+
 // NodeSubnetKey is the row key of the claim on a node subnet.
 func NodeSubnetKey(network string, block netip.Prefix) string {
 	return rowKey("block", network, []byte(block.String()), 0)

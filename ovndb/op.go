@@ -98,6 +98,14 @@ func Unlink(table, column, member string) ovsdb.Operation {
 	return mutate(table, where, column, ovsdb.MutateOperationDelete, []string{member})
 }
 
+// UnlinkFrom removes a row key from the set column of the row with the key uuid. Its guard asserts that this row has
+// the member.
+func UnlinkFrom(table, uuid, column, member string) []ovsdb.Operation {
+	has := wait(table, uuid, ovsdb.WaitConditionEqual)
+	has.Where = append(has.Where, ovsdb.NewCondition(column, ovsdb.ConditionIncludes, UUIDs([]string{member})))
+	return []ovsdb.Operation{has, mutate(table, byUUID(uuid), column, ovsdb.MutateOperationDelete, []string{member})}
+}
+
 func mutate(
 	table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string,
 ) ovsdb.Operation {

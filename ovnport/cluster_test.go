@@ -82,8 +82,8 @@ func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 	w.proxy.Reset()
 	held := []ovnport.Keys{{UUID: ports[0].UUID, Claims: ports[0].Claims}}
 	for name, release := range map[string]func() error{
-		"by key":     func() error { return b.Release(timeout(t), "sandbox-1", held) },
-		"by sandbox": func() error { return b.ReleaseSandbox(timeout(t), "sandbox-1") },
+		"by key":     func() error { return b.Release(timeout(t), on1("sandbox-1"), held) },
+		"by sandbox": func() error { return b.ReleaseSandbox(timeout(t), on1("sandbox-1")) },
 	} {
 		if no, ok := errors.AsType[*ovndb.NotOwner](release()); !ok || no.Owner != "a" {
 			t.Errorf("release %s is not refused", name)
@@ -108,7 +108,7 @@ func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 	mustEnsure(t, b, owner("web-2", "sandbox-2"), want(n, "net1"))
 	older := connect(t, w.Endpoint()) // of a version that does not mark its rows
 	mustEnsure(t, older, owner("web-3", "sandbox-3"), want(n, "net1"))
-	leases, err := b.PortsOn(timeout(t), "node-1")
+	leases, err := b.PortsOn("node-1").Read(timeout(t))
 	var names []string
 	for _, l := range leases {
 		names = append(names, l.Name)
@@ -124,13 +124,13 @@ func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 		}
 	}
 	rows := w.Dump(t, "Logical_Switch_Port")
-	if len(rows) != 1 || rows[0]["name"] != "shop/web-1/net1" || len(w.Dump(t, "Copp")) != 2 { // a claim, and the owner
+	if len(rows) != 1 || rows[0]["name"] != "shop/web-1/net1" || len(w.Dump(t, "Copp")) != 4 { // a claim, the owner, two port lists
 		t.Errorf("ports %v, claims %v", rows, w.Dump(t, "Copp"))
 	}
-	if err := b.Release(timeout(t), "sandbox-1", []ovnport.Keys{{UUID: theirs[0].UUID, Claims: theirs[0].Claims}}); err != nil {
+	if err := b.Release(timeout(t), on1("sandbox-1"), []ovnport.Keys{{UUID: theirs[0].UUID, Claims: theirs[0].Claims}}); err != nil {
 		t.Error(err)
 	}
-	if rows := w.Dump(t, "Logical_Switch_Port"); len(rows) != 0 || len(w.Dump(t, "Copp")) != 1 {
+	if rows := w.Dump(t, "Logical_Switch_Port"); len(rows) != 0 || len(w.Dump(t, "Copp")) != 3 {
 		t.Errorf("ports %v", rows)
 	}
 }

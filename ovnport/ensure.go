@@ -49,6 +49,7 @@ func (n *NB) Ensure(ctx context.Context, o Owner, requests []Request, supersedes
 func (d *draft) port() Port {
 	p := Port{
 		UUID: d.key(), Name: d.name, Network: d.request.Network.ID(), Interface: d.request.Interface, MAC: d.mac(),
+		Switch: ovndb.SwitchKey(d.request.Network.SwitchName()),
 	}
 	for i, r := range d.reservations {
 		if r.addr.IsValid() {

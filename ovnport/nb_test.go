@@ -134,10 +134,10 @@ func TestPortsOfAPodAreOneTransaction(t *testing.T) {
 			w.wantPorts(t, o, ports)
 
 			w.proxy.Reset()
-			if err := w.nb.ReleaseSandbox(timeout(t), o.Sandbox); err != nil {
+			if err := w.nb.ReleaseSandbox(timeout(t), o); err != nil {
 				t.Fatal(err)
 			}
-			w.wantCounts(t, 1, 0, 1)
+			w.wantCounts(t, 1, 0, 2) // the port list, the ports; their deletion
 			w.wantPorts(t, o, nil)
 		})
 	}
@@ -212,10 +212,10 @@ func TestNewSandboxTakesOver(t *testing.T) {
 	before := read(t, w.Server)
 	w.proxy.Reset()
 	mustRelease(t, w.nb, first.Sandbox, ports...)
-	if err := w.nb.ReleaseSandbox(timeout(t), first.Sandbox); err != nil {
+	if err := w.nb.ReleaseSandbox(timeout(t), first); err != nil {
 		t.Error(err)
 	}
-	w.wantCounts(t, 0, 1, 2)
+	w.wantCounts(t, 1, 1, 2) // the port list loses what it has of the older sandbox
 	w.wantUnchanged(t, before)
 }
 
@@ -418,7 +418,7 @@ func TestEnsureBeforeTheFirstConnection(t *testing.T) {
 	if code, _, _ := conf.Describe(err); code != conf.CodeTryAgain {
 		t.Errorf("error %v with code %d, want %d", err, code, conf.CodeTryAgain)
 	}
-	if err := early.Release(ctx, "sandbox-1", []ovnport.Keys{{UUID: "x"}}); err == nil {
+	if err := early.Release(ctx, on1("sandbox-1"), []ovnport.Keys{{UUID: "x"}}); err == nil {
 		t.Error("a Release that reached nobody gives no error")
 	}
 	w.Restart()

@@ -19,6 +19,8 @@ import (
 
 // cluster is what the lists of pods and nodes and the Lease say.
 type cluster struct {
+	nodes    []string                 // nil: the source does not know the nodes
+	asked    []string                 // the nodes that the last listing was about
 	gone     func(ovnport.Owner) bool // nil: nobody
 	listed   func()                   // called by each listing
 	listErr  error
@@ -26,25 +28,30 @@ type cluster struct {
 }
 
 func (c *cluster) orphans(n *ovnport.NB) *ovnport.Orphans {
-	return ovnport.NewOrphans(n, func(context.Context) (ovnport.Gone, error) {
-		if c.listed != nil {
-			c.listed()
-		}
-		if c.listErr != nil {
-			return nil, c.listErr
-		}
-		return func(o ovnport.Owner) string {
-			if c.gone != nil && c.gone(o) {
-				return "pod " + o.Pod + " is gone"
-			}
-			return ""
-		}, nil
-	}, func() error {
+	return ovnport.NewOrphans(n, c, func() error {
 		if c.writeErr != nil {
 			return c.writeErr()
 		}
 		return nil
 	}, slog.New(slog.DiscardHandler))
+}
+
+func (c *cluster) NodeNames(context.Context) ([]string, error) { return slices.Clone(c.nodes), nil }
+
+func (c *cluster) Gone(_ context.Context, nodes ...string) (ovnport.Gone, error) {
+	c.asked = nodes
+	if c.listed != nil {
+		c.listed()
+	}
+	if c.listErr != nil {
+		return nil, c.listErr
+	}
+	return func(o ovnport.Owner) string {
+		if c.gone != nil && c.gone(o) {
+			return "pod " + o.Pod + " is gone"
+		}
+		return ""
+	}, nil
 }
 
 // listed is an owner as the lists are asked about it: the chassis of the port does not matter.
@@ -135,12 +142,12 @@ func TestOrphansBetweenPasses(t *testing.T) {
 		{"somebody else leads", []pass{{left: 1}, {write: errLease, left: 1}, {left: 1}, {left: 0}}},
 		{"another sandbox takes the port over", []pass{{left: 1}, {before: takeOver, left: 1}, {left: 0}}},
 		{"the port was released", []pass{{left: 1}, {before: func(t *testing.T, w *world) {
-			if err := w.other(t).ReleaseSandbox(timeout(t), "sandbox-1"); err != nil {
+			if err := w.other(t).ReleaseSandbox(timeout(t), on1("sandbox-1")); err != nil {
 				t.Error(err)
 			}
 		}, left: 0}}},
 		{"the port was released and made again by a new sandbox", []pass{{left: 1}, {before: func(t *testing.T, w *world) {
-			if err := w.other(t).ReleaseSandbox(timeout(t), "sandbox-1"); err != nil {
+			if err := w.other(t).ReleaseSandbox(timeout(t), on1("sandbox-1")); err != nil {
 				t.Error(err)
 			}
 			takeOver(t, w)
@@ -397,4 +404,76 @@ func TestOrphansFreeTheirAddresses(t *testing.T) {
 		}
 	}
 	w.wantPorts(t, late, mustEnsure(t, w.nb, late, want(n, "net1")))
+}
+
+// After two passes over all ports, a pass looks at the port lists of some nodes: those that the cluster does not have
+// any more, those with orphans, and the next ones in the order of their names. No pass of these scans a table.
+func TestOrphansByPortLists(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	const many = 45
+	c := &cluster{}
+	for i := range many {
+		o := owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i))
+		o.Node = fmt.Sprintf("node-%02d", i)
+		c.nodes = append(c.nodes, o.Node)
+		mustEnsure(t, w.nb, o, want(n, "net1"))
+	}
+	all := slices.Clone(c.nodes)
+	orphans := c.orphans(w.nb)
+	pass := func() {
+		t.Helper()
+		if err := orphans.Pass(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() int { return len(read(t, w.Server).ports) }
+	for range 2 {
+		if pass(); len(c.asked) != 0 {
+			t.Fatalf("a pass over all ports asks about %q", c.asked)
+		}
+	}
+	var scanned []string
+	w.proxy.Before(func(tx ovndbtest.Transact) { scanned = append(scanned, scans(tx)...) })
+	seen := map[string]int{}
+	for range 9 { // 9 × 20 = 4 × 45
+		pass()
+		for _, node := range c.asked {
+			seen[node]++
+		}
+	}
+	for _, node := range all {
+		if seen[node] != 4 {
+			t.Errorf("nine passes looked %d times at %s, want 4 times", seen[node], node)
+		}
+	}
+
+	// A node goes: the next two passes release what it had, wherever the order is.
+	c.nodes = slices.DeleteFunc(c.nodes, func(name string) bool { return name == "node-30" })
+	c.gone = func(o ovnport.Owner) bool { return o.Node == "node-30" }
+	pass()
+	if !slices.Contains(c.asked, "node-30") || left() != many {
+		t.Errorf("asked about %q, %d ports left", c.asked, left())
+	}
+	if pass(); left() != many-1 {
+		t.Errorf("%d ports left, want %d", left(), many-1)
+	}
+	pass()
+	if pass(); slices.Contains(c.asked, "node-30") {
+		t.Error("a node without ports that is gone is still looked at")
+	}
+
+	// A pod goes without a DEL, and its node's agent does not run: the pass that comes to the node sees it, and the next
+	// one releases its port.
+	c.gone = isPod("web-7")
+	for passes := 0; left() == many-1; passes++ {
+		if pass(); passes > 4 {
+			t.Fatal("the orphan stays")
+		}
+	}
+	if len(scanned) != 0 {
+		t.Errorf("the server scanned for %q", scanned)
+	}
+	w.proxy.Before(nil)
+	read(t, w.Server).checkLists(t)
 }

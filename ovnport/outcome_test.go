@@ -75,8 +75,8 @@ func TestReleaseWithUnknownOutcome(t *testing.T) {
 			o, stays := owner("web-1", "sandbox-1"), owner("web-2", "sandbox-2")
 			kept := mustEnsure(t, w.nb, stays, want(n, "net1"), want(m, "net2"))
 			for _, release := range []func(ports []ovnport.Port) error{
-				func(ports []ovnport.Port) error { return w.nb.Release(timeout(t), o.Sandbox, held(ports)) },
-				func([]ovnport.Port) error { return w.nb.ReleaseSandbox(timeout(t), o.Sandbox) },
+				func(ports []ovnport.Port) error { return w.nb.Release(timeout(t), o, held(ports)) },
+				func([]ovnport.Port) error { return w.nb.ReleaseSandbox(timeout(t), o) },
 			} {
 				ports := mustEnsure(t, w.nb, o, want(n, "net1"), want(m, "net2", "10.1.0.7", "10.1.0.8"))
 				w.proxy.Reset()
@@ -85,10 +85,12 @@ func TestReleaseWithUnknownOutcome(t *testing.T) {
 					t.Error(err)
 				}
 				w.proxy.Before(nil)
-				if got := w.proxy.Counts(); got.Committed != 1 {
-					t.Errorf("%d transactions committed, want 1", got.Committed)
+				// If the answer to the first transaction is lost, a second one removes the ports from the port list.
+				if got := w.proxy.Counts(); got.Committed != 1 && got.Committed != 2 {
+					t.Errorf("%d transactions committed, want 1 or 2", got.Committed)
 				}
 				w.wantPorts(t, stays, kept)
+				read(t, w.Server).checkLists(t)
 				w.proxy.Reset()
 			}
 		})
@@ -277,7 +279,7 @@ func TestReceivedDoesNotGrowWithPorts(t *testing.T) {
 				mustRelease(t, w.nb, o.Sandbox, ports...)
 			}
 		}
-		if err := w.nb.ReleaseSandbox(timeout(t), o.Sandbox); err != nil {
+		if err := w.nb.ReleaseSandbox(timeout(t), o); err != nil {
 			t.Fatal(err)
 		}
 		return float64(w.proxy.Counts().Received)

@@ -3,13 +3,11 @@ package ovnport_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
@@ -145,109 +143,6 @@ func TestPluggedWithoutAnAnswer(t *testing.T) {
 	all, err := n.ovs.Ports(ctx)
 	close(over)
 	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "read OVS ports: ") {
-		t.Errorf("got %+v, %v; want the error alone", all, err)
-	}
-}
-
-func (w *world) leases(t *testing.T, node string) []ovnport.OwnedPort {
-	t.Helper()
-	all, err := w.nb.PortsOn(timeout(t), node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.SortFunc(all, func(a, b ovnport.OwnedPort) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// leased are the leases that LeasesOf is to give for ports that were made.
-func leased(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.OwnedPort) {
-	for i, h := range held(ports) {
-		all = append(all, ovnport.OwnedPort{Keys: h, Name: ports[i].Name, Network: ports[i].Network, Interface: ports[i].Interface, Owner: listed(o)})
-	}
-	return all
-}
-
-// A node's leases are found with their claims and their owners, among those of other nodes and among ports of others,
-// by one question.
-func TestLeasesOf(t *testing.T) {
-	w := newWorld(t)
-	n, m := w.network(t, "blue", netDual), w.network(t, "red", net4)
-	w.NBCtl("lsp-add", "shop/blue", "vm-1", "--", "lsp-add", "shop/red", "of-node-1", "--",
-		"set", "Logical_Switch_Port", "of-node-1", "external_ids:node=node-1", "external_ids:sandbox=sandbox-1", "--",
-		"lsp-add", "shop/red", "half", "--", "set", "Logical_Switch_Port", "half", `external_ids:"ovn-multinet/node"=node-1`)
-	w.proxy.Reset()
-	if got := w.leases(t, "node-1"); len(got) != 0 {
-		t.Errorf("of nothing that is ours: %+v", got)
-	}
-	first, second, other, far := owner("web-1", "sandbox-1"), owner("web-2", "sandbox-2"), owner("web-3", "sandbox-3"), owner("web-4", "sandbox-4")
-	second.UID = ""
-	other.Node, far.Node = "node-2", "node-10"
-	want := leased(first, mustEnsure(t, w.nb, first, want(n, "net1"), want(m, "net2", "10.1.0.7", "10.1.0.8", "02:00:00:00:00:2a")))
-	want = append(want, leased(second, mustEnsure(t, w.nb, second, wantOne(n)))...)
-	mustEnsure(t, w.nb, other, wantOne(n))
-	mustEnsure(t, w.nb, far, wantOne(n))
-	if len(want[0].Claims) == 0 || len(want[1].Claims) < 2 || want[0].Network != "shop/blue" || want[1].Interface != "net2" {
-		t.Fatalf("leases with claims are wanted to begin with: %+v", want)
-	}
-	before := read(t, w.Server)
-	w.proxy.Reset()
-	if got := w.leases(t, "node-1"); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-	w.wantCounts(t, 0, 0, 1)
-	w.wantUnchanged(t, before)
-
-	// What a lease says is enough to release it.
-	for _, l := range w.leases(t, "node-1") {
-		if err := w.nb.Release(timeout(t), l.Owner.Sandbox, []ovnport.Keys{l.Keys}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := read(t, w.Server)
-	s.check(t)
-	if got := w.leases(t, "node-1"); len(got) != 0 || len(s.ports) != 5 || len(s.claims) != 2 {
-		t.Errorf("left: %+v; %d ports and %d claims, want 5 and 2 of others", got, len(s.ports), len(s.claims))
-	}
-}
-
-func wantOne(n *netmodel.Network) ovnport.Request { return want(n, "net1") }
-
-// What a look receives grows with the node's own ports alone.
-func TestLeasesOfAmongMany(t *testing.T) {
-	w := newWorld(t)
-	n := w.network(t, "blue", `"subnets":"10.1.0.0/16"`)
-	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"))
-	received := func() int64 {
-		w.proxy.Reset()
-		if got := w.leases(t, "node-1"); len(got) != 1 {
-			t.Fatalf("got %+v, want the one of this node", got)
-		}
-		w.wantCounts(t, 0, 0, 1)
-		return w.proxy.Counts().Received
-	}
-	few := received()
-	for i := range 200 {
-		o := owner(fmt.Sprint("far-", i), fmt.Sprint("far-", i))
-		o.Node = "node-2"
-		mustEnsure(t, w.nb, o, want(n, "net1"))
-	}
-	// Requests are numbered, in more digits by now.
-	if many := received(); many-few > 8 {
-		t.Errorf("a look receives %d bytes beside no ports of others and %d beside 200", few, many)
-	}
-}
-
-// An NB that does not answer has not said that nothing is there.
-func TestLeasesOfWithoutAnAnswer(t *testing.T) {
-	w := newWorld(t)
-	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(w.network(t, "blue", net4), "net1"))
-	ctx, cancel := context.WithCancel(timeout(t))
-	defer cancel()
-	over := make(chan struct{})
-	w.proxy.Before(func(ovndbtest.Transact) { cancel(); <-over })
-	all, err := w.nb.PortsOn(ctx, "node-1")
-	close(over)
-	if all != nil || !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "this node's ports: ") {
 		t.Errorf("got %+v, %v; want the error alone", all, err)
 	}
 }

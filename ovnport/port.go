@@ -65,6 +65,7 @@ type Port struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
 	Claims    []string // keys
+	Switch    string   // the key of the logical switch
 }
 
 // portName is unique in NB: neither a namespace nor a pod's name contains a slash.

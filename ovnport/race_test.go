@@ -156,9 +156,9 @@ func (r *race) del(t *testing.T, c *ovnport.NB, p *racePod, rnd *rand.Rand) {
 	}
 	var err error
 	if rnd.IntN(4) == 0 {
-		err = c.ReleaseSandbox(timeout(t), run.owner.Sandbox)
+		err = c.ReleaseSandbox(timeout(t), run.owner)
 	} else {
-		err = c.Release(timeout(t), run.owner.Sandbox, held(run.ports))
+		err = c.Release(timeout(t), run.owner, held(run.ports))
 	}
 	if err != nil {
 		p.mu.Lock()
@@ -282,7 +282,7 @@ func (r *race) finish(t *testing.T, server func() *ovndbtest.Server) {
 	r.pods = append(r.pods, r.fillers)
 	each(func(c *ovnport.NB, p *racePod, _ *rand.Rand) {
 		for _, run := range p.runs {
-			if err := c.Release(timeout(t), run.owner.Sandbox, held(run.ports)); err != nil {
+			if err := c.Release(timeout(t), run.owner, held(run.ports)); err != nil {
 				t.Errorf("release of %s: %v", run.owner.Sandbox, err)
 			}
 		}

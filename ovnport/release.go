@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -13,18 +15,21 @@ import (
 
 // Keys are the row keys of a port: its own, which is its lease, and those of its claims.
 type Keys struct {
-	UUID   string   `json:"uuid"`
-	Claims []string `json:"claims,omitempty"`
+	UUID   string
+	Claims []string
+	Switch string // of the logical switch that has the port; "": unknown
 }
 
-// Release deletes the ports that belong to the sandbox, with their claims, in one transaction. It is no error if a
-// port is gone or belongs to another sandbox by now.
-func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
+// Release deletes the ports that belong to the owner's sandbox, with their claims, in one transaction, and removes them
+// from the port list of the owner's node. It is no error if a port is gone or belongs to another sandbox by now.
+func (n *NB) Release(ctx context.Context, o Owner, ports []Keys) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	all := uuidsOf(ports)
 	for range maxAttempts {
-		if len(ports) == 0 {
-			return nil
-		}
-		_, err := n.db.Transact(ctx, deleteOps(sandbox, ports))
+		ops := append(deleteOps(o.Sandbox, ports), delist(o.Node, o.Sandbox, all...))
+		_, err := n.db.Transact(ctx, ops)
 		if err == nil {
 			return nil
 		}
@@ -34,13 +39,21 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 		if _, refused := errors.AsType[*ovndb.Refused](err); !refused && !pause(ctx) {
 			return err
 		}
-		// The transaction was refused because one of the ports is not ours, or its outcome is unknown. In both cases the
-		// ports that are still ours remain to be released.
-		if ports, err = n.stillOwned(ctx, sandbox, ports); err != nil {
+		// The transaction was refused because a port is not ours or not on this switch, or its outcome is unknown. In each
+		// case the ports that are still ours remain to be released, from whichever switch has them.
+		if ports, err = n.stillOwned(ctx, o.Sandbox, ports); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("ports of sandbox %.12s were not released in %d attempts", sandbox, maxAttempts)
+	return fmt.Errorf("ports of sandbox %.12s were not released in %d attempts", o.Sandbox, maxAttempts)
+}
+
+func uuidsOf(ports []Keys) []string {
+	keys := make([]string, len(ports))
+	for i, p := range ports {
+		keys[i] = p.UUID
+	}
+	return keys
 }
 
 // deleteOps removes each port from the switch that has it; the database deletes the row with its last reference. A
@@ -48,7 +61,12 @@ func (n *NB) Release(ctx context.Context, sandbox string, ports []Keys) error {
 func deleteOps(sandbox string, ports []Keys) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, p := range ports {
-		ops = append(ops, owned(p.UUID, sandbox), ovndb.Unlink(nb.LogicalSwitchTable, "ports", p.UUID))
+		ops = append(ops, owned(p.UUID, sandbox))
+		if p.Switch == "" {
+			ops = append(ops, ovndb.Unlink(nb.LogicalSwitchTable, "ports", p.UUID))
+		} else {
+			ops = append(ops, ovndb.UnlinkFrom(nb.LogicalSwitchTable, p.Switch, "ports", p.UUID)...)
+		}
 		for _, claim := range p.Claims {
 			ops = append(ops, deleteClaim(claim, p.UUID))
 		}
@@ -64,11 +82,7 @@ func deleteClaim(claim, port string) ovsdb.Operation {
 }
 
 func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Keys, error) {
-	keys := make([]string, len(ports))
-	for i, p := range ports {
-		keys[i] = p.UUID
-	}
-	rows, _, err := n.read(ctx, keys)
+	rows, _, err := n.read(ctx, uuidsOf(ports))
 	if errors.Is(err, ovndb.ErrUnknownOutcome) && ctx.Err() == nil {
 		return ports, nil
 	}
@@ -85,25 +99,49 @@ func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Ke
 }
 
 // ReleaseSandbox releases every port of a sandbox whose keys are unknown: its ADD ended before the plugin received
-// them. The server scans all ports.
-func (n *NB) ReleaseSandbox(ctx context.Context, sandbox string) error {
-	find := []ovsdb.Operation{
-		ovndb.SelectWith(nb.LogicalSwitchPortTable, "external_ids", keySandbox, sandbox, "_uuid", "external_ids"),
-	}
-	results, err := n.db.Transact(ctx, find)
+// them. The port list of the owner's node names the ports.
+func (n *NB) ReleaseSandbox(ctx context.Context, o Owner) error {
+	err := n.releaseSandbox(ctx, o)
 	for attempt := 1; errors.Is(err, ovndb.ErrUnknownOutcome) && attempt < maxAttempts && pause(ctx); attempt++ {
-		results, err = n.db.Transact(ctx, find)
+		err = n.releaseSandbox(ctx, o)
+	}
+	return err
+}
+
+func (n *NB) releaseSandbox(ctx context.Context, o Owner) error {
+	list, err := n.readPortList(ctx, o.Node)
+	if err == nil && list == nil {
+		list, err = n.scanPorts(ctx, o.Node)
 	}
 	if err != nil {
 		return err
 	}
-	rows, err := ovndb.Rows[nb.LogicalSwitchPort](n.db, results[0])
+	maps.DeleteFunc(list, func(_, sandbox string) bool { return sandbox != o.Sandbox })
+	return n.ReleaseListed(ctx, o, slices.Collect(maps.Keys(list)))
+}
+
+// ReleaseListed releases ports whose claims are unknown, and removes them from the port list, also if NB has lost them.
+func (n *NB) ReleaseListed(ctx context.Context, o Owner, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, _, err := n.read(ctx, keys)
 	if err != nil {
 		return err
 	}
 	var ports []Keys
-	for _, row := range rows {
-		ports = append(ports, Keys{UUID: row.UUID, Claims: claimsOf(row)})
+	var lost []string
+	for _, key := range keys {
+		if row := rows[key]; row != nil && row.ExternalIDs[keySandbox] == o.Sandbox {
+			ports = append(ports, Keys{UUID: key, Claims: claimsOf(row)})
+		} else {
+			lost = append(lost, key)
+		}
 	}
-	return n.Release(ctx, sandbox, ports)
+	if len(lost) > 0 {
+		if _, err := n.db.Transact(ctx, []ovsdb.Operation{delist(o.Node, o.Sandbox, lost...)}); err != nil {
+			return err
+		}
+	}
+	return n.Release(ctx, o, ports)
 }

@@ -34,11 +34,11 @@ func TestReleaseOfTheRest(t *testing.T) {
 	w.proxy.Reset()
 	for range 2 {
 		mustRelease(t, w.nb, old.Sandbox, ports...)
-		if err := w.nb.ReleaseSandbox(timeout(t), old.Sandbox); err != nil {
+		if err := w.nb.ReleaseSandbox(timeout(t), old); err != nil {
 			t.Error(err)
 		}
 	}
-	w.wantCounts(t, 0, 2, 4)
+	w.wantCounts(t, 2, 2, 4) // the port list has nothing of the sandbox
 }
 
 func TestReleaseOfNothing(t *testing.T) {
@@ -54,7 +54,7 @@ func TestReleaseSandboxTakesOnlyItsOwn(t *testing.T) {
 	stays := owner("web-2", "sandbox-2")
 	mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"), want(m, "net2"), want(n, "net3"))
 	ports := mustEnsure(t, w.nb, stays, want(n, "net1"), want(m, "net2"))
-	if err := w.nb.ReleaseSandbox(timeout(t), "sandbox-1"); err != nil {
+	if err := w.nb.ReleaseSandbox(timeout(t), on1("sandbox-1")); err != nil {
 		t.Fatal(err)
 	}
 	w.wantPorts(t, stays, ports)

@@ -102,6 +102,7 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	}
 	t := &txn{}
 	t.add(accepted(d.request.Network))
+	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:
 		return nil, &InUse{d.reservations[0].String(), claimHolder(claims[d.key()])}

@@ -21,6 +21,8 @@ func (e *ensureCall) settle(ctx context.Context, refused *ovndb.Refused, t *txn)
 		return e.network.await(ctx, request)
 	}
 	switch {
+	case refused.Index == t.portList:
+		return e.makePortList(ctx, e.owner.Node)
 	case refused.Reason == ovndb.ReasonTimedOut, refused.Reason == ovndb.ReasonDuplicate:
 	case refused.Reason == ovndb.ReasonConstraint && refused.Index == len(t.ops):
 		// The commit was refused: the name of a port is in use at another key. The details name the key.
@@ -132,7 +134,7 @@ func (e *ensureCall) settleOlder(ctx context.Context, d *draft, row *nb.LogicalS
 		return nil
 	}
 	// The row has other addresses than the request: delete the row; the next attempt inserts the draft.
-	return e.Release(ctx, older.Sandbox, []Keys{{UUID: row.UUID, Claims: claimsOf(row)}})
+	return e.Release(ctx, older, []Keys{{UUID: row.UUID, Claims: claimsOf(row)}})
 }
 
 var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)

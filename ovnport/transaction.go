@@ -12,13 +12,15 @@ type txn struct {
 	ops []ovsdb.Operation
 	// networks has, by the index of a guard, the request whose network the guard asserts.
 	networks map[int]*Request
+	// portList is the index of the guard that the node has a port list; -1: the transaction needs none.
+	portList int
 }
 
 func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
 
 // build builds the transaction. The guards of networks come first, other guards right before the rows that they guard.
 func (e *ensureCall) build() (*txn, error) {
-	t := &txn{networks: map[int]*Request{}}
+	t := &txn{networks: map[int]*Request{}, portList: -1}
 	guarded := map[string]bool{}
 	for _, d := range e.drafts {
 		if nad := d.request.Network.NAD(); !guarded[nad] {
@@ -27,6 +29,7 @@ func (e *ensureCall) build() (*txn, error) {
 			t.add(accepted(d.request.Network))
 		}
 	}
+	var written []string
 	for _, d := range e.drafts {
 		switch {
 		case d.stored == nil:
@@ -35,11 +38,22 @@ func (e *ensureCall) build() (*txn, error) {
 			}
 		case d.stored.ExternalIDs[keySandbox] == e.owner.Sandbox:
 			t.add(owned(d.key(), e.owner.Sandbox))
+			continue
 		default:
 			e.takeOver(t, d)
 		}
+		written = append(written, d.key())
 	}
+	e.enlist(t, written...)
 	return t, nil
+}
+
+// enlist adds ports that the transaction writes to the node's port list.
+func (e *ensureCall) enlist(t *txn, keys ...string) {
+	if len(keys) > 0 {
+		t.portList = len(t.ops)
+		t.add(hasPortList(e.owner.Node), enlist(e.owner.Node, e.owner.Sandbox, keys...))
+	}
 }
 
 func (e *ensureCall) insert(t *txn, d *draft) error {

@@ -33,7 +33,14 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	s := ovndbtest.StartNB(t)
 	p := ovndbtest.StartProxy(t, s.Endpoint())
-	return &world{Server: s, proxy: p, nb: connect(t, p.Endpoint())}
+	w := &world{Server: s, proxy: p, nb: connect(t, p.Endpoint())}
+	for _, node := range []string{"node-1", "node-2"} {
+		if _, err := w.nb.PortsOn(node).Read(timeout(t)); err != nil { // the node's agent begins with that
+			t.Fatal(err)
+		}
+	}
+	p.Reset()
+	return w
 }
 
 // other is a second client, past the proxy.
@@ -169,15 +176,18 @@ func mustEnsure(t testing.TB, n *ovnport.NB, o ovnport.Owner, wants ...ovnport.R
 
 func mustRelease(t testing.TB, n *ovnport.NB, sandbox string, ports ...ovnport.Port) {
 	t.Helper()
-	if err := n.Release(timeout(t), sandbox, held(ports)); err != nil {
+	if err := n.Release(timeout(t), on1(sandbox), held(ports)); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// on1 is a sandbox of node-1, as far as a release needs to know it.
+func on1(sandbox string) ovnport.Owner { return ovnport.Owner{Node: "node-1", Sandbox: sandbox} }
+
 func held(ports []ovnport.Port) []ovnport.Keys {
 	out := make([]ovnport.Keys, len(ports))
 	for i, p := range ports {
-		out[i] = ovnport.Keys{UUID: p.UUID, Claims: p.Claims}
+		out[i] = ovnport.Keys{UUID: p.UUID, Claims: p.Claims, Switch: p.Switch}
 	}
 	return out
 }
@@ -235,7 +245,7 @@ func (w *world) wantCounts(t testing.TB, committed, refused, readOnly int) {
 
 // snapshot is the tables that ports are in, at one moment.
 type snapshot struct {
-	switches, ports, claims map[string]map[string]any // by row key
+	switches, ports, claims, lists map[string]map[string]any // by row key
 }
 
 func read(t testing.TB, s *ovndbtest.Server) *snapshot {
@@ -249,7 +259,17 @@ func read(t testing.TB, s *ovndbtest.Server) *snapshot {
 		}
 		return out
 	}
-	return &snapshot{index(tables["Logical_Switch"]), index(tables["Logical_Switch_Port"]), index(tables["Copp"])}
+	now := &snapshot{
+		index(tables["Logical_Switch"]), index(tables["Logical_Switch_Port"]), index(tables["Copp"]),
+		map[string]map[string]any{},
+	}
+	for key, row := range now.claims {
+		if ids(row)["ovn-multinet/kind"] == "port-list" {
+			now.lists[key] = row
+			delete(now.claims, key)
+		}
+	}
+	return now
 }
 
 func (s *snapshot) String() string {
@@ -307,12 +327,49 @@ func (s *snapshot) violations() []string {
 			say("claim %v names port %v, which does not have it", claim["name"], port["name"])
 		}
 	}
-	return bad
+	unlisted, _ := s.listErrors()
+	return append(bad, unlisted...)
+}
+
+// listErrors compares the port lists of nodes with the ports. unlisted must never be; outdated is left when a port is
+// taken over from another node, or lost, until the node's agent looks.
+func (s *snapshot) listErrors() (unlisted, outdated []string) {
+	listed := map[string]bool{}
+	for _, list := range s.lists {
+		node := ids(list)["ovn-multinet/node"]
+		for key, sandbox := range ids(list) {
+			if strings.HasPrefix(key, "ovn-multinet/") {
+				continue
+			}
+			port := s.ports[key]
+			if port == nil || ids(port)["ovn-multinet/sandbox"] != sandbox || ids(port)["ovn-multinet/node"] != node {
+				outdated = append(outdated, fmt.Sprintf("the list of %s has port %s of sandbox %s, which is %v", node, key, sandbox, port))
+				continue
+			}
+			listed[key] = true
+		}
+	}
+	for key, port := range s.ports {
+		if ids(port)["ovn-multinet/sandbox"] != "" && ids(port)["ovn-multinet/node"] != "" && !listed[key] {
+			unlisted = append(unlisted, fmt.Sprintf("no list has port %v", port["name"]))
+		}
+	}
+	return unlisted, outdated
 }
 
 func (s *snapshot) check(t testing.TB) {
 	t.Helper()
 	for _, bad := range s.violations() {
+		t.Error(bad)
+	}
+}
+
+// checkLists also wants no port list to have anything that is not there.
+func (s *snapshot) checkLists(t testing.TB) {
+	t.Helper()
+	s.check(t)
+	_, outdated := s.listErrors()
+	for _, bad := range outdated {
 		t.Error(bad)
 	}
 }

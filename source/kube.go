@@ -61,12 +61,15 @@ func NewKube(
 	}
 	k.lists = lists{
 		pods: func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error) {
-			return stream(ctx, core.CoreV1().RESTClient(), "pods", opts, keep)
+			return stream(ctx, core.CoreV1().RESTClient(), "pods", wholeObjects, opts, keep)
+		},
+		podMeta: func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error) {
+			return stream(ctx, core.CoreV1().RESTClient(), "pods", metadataOnly, opts, keep)
 		},
 		nads: func(
 			ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition),
 		) (metav1.ListMeta, error) {
-			return stream(ctx, nadAPI.K8sCniCncfIoV1().RESTClient(), "network-attachment-definitions", opts, keep)
+			return stream(ctx, nadAPI.K8sCniCncfIoV1().RESTClient(), "network-attachment-definitions", wholeObjects, opts, keep)
 		},
 	}
 	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})

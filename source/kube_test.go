@@ -70,6 +70,7 @@ func newCluster(t *testing.T, node string, objects ...runtime.Object) *cluster {
 		}
 		return list.ListMeta, nil
 	}
+	c.Kube.lists.podMeta = c.Kube.lists.pods
 	c.Kube.lists.nads = func(ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition)) (metav1.ListMeta, error) {
 		list, err := c.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions("").List(ctx, opts)
 		if err != nil {

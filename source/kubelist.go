@@ -19,16 +19,24 @@ import (
 // next object. So only one complete object is in memory at a time, also if the API server sends all in one answer.
 type lists struct {
 	pods func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error)
-	nads func(
+	// podMeta lists pods with their metadata only.
+	podMeta func(ctx context.Context, opts metav1.ListOptions, keep func(*corev1.Pod)) (metav1.ListMeta, error)
+	nads    func(
 		ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition),
 	) (metav1.ListMeta, error)
 }
 
+// Media types of lists: whole objects, or only their metadata (Kubernetes API Concepts, "Metadata-only fetches").
+const (
+	wholeObjects = "application/json"
+	metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
 // stream lists a resource in all namespaces. client is the client of the resource's API group.
 func stream[T any](
-	ctx context.Context, client rest.Interface, resource string, opts metav1.ListOptions, keep func(*T),
+	ctx context.Context, client rest.Interface, resource, accept string, opts metav1.ListOptions, keep func(*T),
 ) (metav1.ListMeta, error) {
-	request := client.Get().Resource(resource).SetHeader("Accept", "application/json").
+	request := client.Get().Resource(resource).SetHeader("Accept", accept).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion)
 	body, err := request.Stream(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -147,26 +148,50 @@ func (k *Kube) NetworkEvent(n *netmodel.NAD, warning bool, reason, message strin
 // page is the number of objects in one answer to a list request.
 const page = 500
 
-// Inventory lists all pods and nodes. It never returns an incomplete list: callers would conclude that the missing pods
-// and nodes were deleted.
-func (k *Kube) Inventory(ctx context.Context) (*Inventory, error) {
+// Inventory lists the nodes with these names, or all nodes if there are no names, and the pods on them. It never returns
+// an incomplete list: callers would conclude that the missing pods and nodes were deleted.
+func (k *Kube) Inventory(ctx context.Context, names ...string) (*Inventory, error) {
+	if len(names) == 0 {
+		pods, err := k.podsWith(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		nodes, err := k.nodeNames(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return newInventory(pods, nodes), nil
+	}
 	var pods []*Pod
-	for next := ""; ; {
-		list, err := k.lists.pods(ctx, metav1.ListOptions{Limit: page, Continue: next}, func(p *corev1.Pod) {
-			pods = append(pods, inventoryPod(p))
-		})
+	nodes := []string{}
+	for _, name := range names {
+		on, err := k.podsWith(ctx, fields.OneTermEqualSelector("spec.nodeName", name).String())
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, on...)
+		_, err = get(ctx, k, k.core.CoreV1().Nodes().Get, name)
+		if err == nil {
+			nodes = append(nodes, name)
+		} else if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	return newInventory(pods, nodes), nil
+}
+
+// podsWith lists the pods that a field selector selects, page by page.
+func (k *Kube) podsWith(ctx context.Context, selector string) (pods []*Pod, err error) {
+	opts := metav1.ListOptions{FieldSelector: selector, Limit: page}
+	for {
+		list, err := k.lists.podMeta(ctx, opts, func(p *corev1.Pod) { pods = append(pods, inventoryPod(p)) })
 		if err != nil {
 			return nil, fmt.Errorf("list pods: %w", err)
 		}
-		if next = list.Continue; next == "" {
-			break
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return pods, nil
 		}
 	}
-	nodes, err := k.nodeNames(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return newInventory(pods, nodes), nil
 }
 
 // GoneNodes lists the nodes now, and returns a function that tells whether a node is missing in that list.

@@ -87,8 +87,8 @@ func (m *Manifests) NADs(_ context.Context) ([]*netmodel.NAD, error) {
 }
 
 // Inventory returns all pods, and the nodes if the folder has manifests of nodes. It fails if a manifest cannot be
-// parsed.
-func (m *Manifests) Inventory(_ context.Context) (*Inventory, error) {
+// parsed. The folder has all of them in one place, so names of nodes do not shorten the lists.
+func (m *Manifests) Inventory(_ context.Context, _ ...string) (*Inventory, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}

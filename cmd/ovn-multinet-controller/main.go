@@ -56,7 +56,7 @@ func main() {
 // networks is the source of NADs, pods and nodes.
 type networks interface {
 	controller.Source
-	Inventory(ctx context.Context) (*source.Inventory, error)
+	Inventory(ctx context.Context, nodes ...string) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
 }
@@ -110,7 +110,7 @@ func run(ctx context.Context, c conf.Controller) error {
 					NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
 					JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
 				})
-				orphans := ovnport.NewOrphans(ovnport.NewNB(db), listGone(src), leading, log)
+				orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
 				nodes := controller.NewStaleNodes(db, src.GoneNodes, leading, log)
 				g, ctx := errgroup.WithContext(ctx)
 				g.Go(func() error { return work.Run(ctx) })
@@ -153,13 +153,25 @@ func leaseNamespace(given string) string {
 	return "ovn-multinet"
 }
 
-// listGone returns a function that lists the pods and nodes, for the garbage collection of ports.
-func listGone(src networks) func(ctx context.Context) (ovnport.Gone, error) {
-	return func(ctx context.Context) (ovnport.Gone, error) {
-		c, err := src.Inventory(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return func(o ovnport.Owner) string { return c.Gone(o.Namespace, o.Pod, o.UID, o.Node) }, nil
+// podCluster is the cluster as the garbage collection of ports asks about it.
+type podCluster struct{ networks }
+
+func (c podCluster) NodeNames(ctx context.Context) ([]string, error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil || nodes == nil {
+		return nil, err
 	}
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
+	}
+	return names, nil
+}
+
+func (c podCluster) Gone(ctx context.Context, nodes ...string) (ovnport.Gone, error) {
+	inventory, err := c.Inventory(ctx, nodes...)
+	if err != nil {
+		return nil, err
+	}
+	return func(o ovnport.Owner) string { return inventory.Gone(o.Namespace, o.Pod, o.UID, o.Node) }, nil
 }

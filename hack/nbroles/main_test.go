@@ -327,14 +327,14 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 		w.t.Errorf("the newer sandbox has port %s, want %s", taken.UUID, own.UUID)
 	}
 	port := ovnport.NewNB(a)
-	w.must(port.Release(w.ctx, "s3", []ovnport.Keys{{UUID: own.UUID, Claims: own.Claims}}))
+	w.must(port.Release(w.ctx, owner("node-a", "own", "s3"), []ovnport.Keys{{UUID: own.UUID, Claims: own.Claims}}))
 	for i := range 20 {
 		sandbox := fmt.Sprint("round-", i)
 		p := w.add(a, owner("node-a", "web-"+fmt.Sprint(i), sandbox))
 		if len(p.Claims) == 0 {
 			w.t.Fatal("the port has no claim: the claims' role was not tried")
 		}
-		w.must(port.Release(w.ctx, sandbox, []ovnport.Keys{{UUID: p.UUID, Claims: p.Claims}}))
+		w.must(port.Release(w.ctx, owner("node-a", "web", sandbox), []ovnport.Keys{{UUID: p.UUID, Claims: p.Claims}}))
 	}
 	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, "node-a", "chassis-new"))
 	moved := 0
@@ -353,7 +353,7 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 	if moved == 0 {
 		w.t.Error("no node could make itself the first of the gateway")
 	}
-	w.must(ovnport.NewNB(b).Release(w.ctx, "s2", []ovnport.Keys{{UUID: victim.UUID, Claims: victim.Claims}}))
+	w.must(ovnport.NewNB(b).Release(w.ctx, owner("node-b", "", "s2"), []ovnport.Keys{{UUID: victim.UUID, Claims: victim.Claims}}))
 	rows := w.DumpTables(w.t, "Logical_Switch_Port", "Copp")
 	for _, row := range append(rows["Logical_Switch_Port"], rows["Copp"]...) {
 		ids := row["external_ids"].(map[string]string)
