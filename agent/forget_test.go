@@ -229,8 +229,8 @@ func TestReleaseFolderIsClosed(t *testing.T) {
 	}
 }
 
-// scans counts the transactions in which NB looks through all ports for a sandbox's.
-func (r *rig) scans(sandbox string) (count func() int) {
+// scans counts the transactions in which NB looks through all ports.
+func (r *rig) scans() (count func() int) {
 	n := 0
 	r.proxy.Before(func(tr ovndbtest.Transact) {
 		for _, op := range tr.Ops {

@@ -90,6 +90,7 @@ func (r *reconciler) passAll(ctx context.Context) (pending bool) {
 func (a *Agent) NBReplaced() {
 	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
 	a.ports.Rescan()
+	a.reconciler.repairer.all.Store(true)
 	select {
 	case a.reconciler.replaced <- struct{}{}:
 	default:

@@ -92,7 +92,7 @@ func TestBoundaryRenamedEntryIsReleased(t *testing.T) {
 				entry.Plan = p
 			}
 			r.write(string(marshal(t, map[string]any{"version": 1, "sandbox": entry.Sandbox, "plan": entry.Plan, "begun": 1})), journal.ReleaseDir, "c1@eth0")
-			scans := r.scans("c1")
+			scans := r.scans()
 			r.start()
 			r.eventually("released", func() bool { return len(r.ports()) == 0 && len(r.release()) == 0 })
 			if got := scans(); got > 1 { // the agent's first look may have come

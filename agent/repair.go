@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -27,9 +30,36 @@ type repairer struct {
 	*node
 	// told is why ports cannot be restored, as their owners were told: by container ID, by port name.
 	told map[string]map[string]string
+	// due is when the rows of a sandbox are compared with NB again, by container ID.
+	due map[string]time.Time
+	// all has the next pass compare the rows of all sandboxes.
+	all atomic.Bool
 }
 
-func newRepairer(n *node) *repairer { return &repairer{node: n, told: map[string]map[string]string{}} }
+func newRepairer(n *node) *repairer {
+	return &repairer{node: n, told: map[string]map[string]string{}, due: map[string]time.Time{}}
+}
+
+// lookPeriod is the shortest time after which a pass compares the rows of a sandbox with NB again without a reason. A
+// lost claim gives no other reason. The longest time is twice as long: a random part spreads the sandboxes of all
+// nodes over the passes.
+const lookPeriod = 20 * time.Minute
+
+// mustLook tells whether the pass compares the rows of a sandbox with NB: when it sees the sandbox first, when flows
+// are missing, because ovn-controller removes the flows of a port whose row is gone, when rows were lost in the last
+// pass, and otherwise once in a lookPeriod.
+func (r *repairer) mustLook(m *sandboxState) bool {
+	next, known := r.due[m.ContainerID]
+	if !known || len(r.told[m.ContainerID]) > 0 || time.Now().After(next) {
+		return true
+	}
+	had := 0
+	if plan := m.entries[0].Plan; plan != nil {
+		had = len(plan.Interfaces)
+	}
+	notInstalled := func(p ovnport.OwnedOVSPort) bool { return !p.Installed }
+	return len(m.ports) != had || len(m.ovsPorts) != had || slices.ContainsFunc(m.ovsPorts, notInstalled)
+}
 
 // pass restores what is missing of the sandboxes that the reconcile pass found alive. pending says that a network is
 // not accepted yet, or that a database refused because rows had changed: another pass soon finds out more.
@@ -37,18 +67,29 @@ func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool,
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	alive := map[string]bool{}
+	if r.all.Swap(false) {
+		clear(r.due)
+	}
 	var errs []error
 	for _, m := range all {
 		if m.why != "" || len(m.links) == 0 || len(m.entries) != 1 {
 			continue
 		}
 		alive[m.ContainerID] = true
+		if !r.mustLook(m) {
+			continue
+		}
 		soon, err := r.repair(ctx, m)
 		pending = pending || soon
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sandbox %.12s: %w", m.ContainerID, err))
 		}
+		delete(r.due, m.ContainerID)
+		if err == nil && !soon {
+			r.due[m.ContainerID] = time.Now().Add(lookPeriod + rand.N(lookPeriod))
+		}
 	}
+	maps.DeleteFunc(r.due, func(container string, _ time.Time) bool { return !alive[container] })
 	maps.DeleteFunc(r.told, func(container string, _ map[string]string) bool { return !alive[container] })
 	lost := 0
 	for _, ports := range r.told {

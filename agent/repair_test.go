@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -77,6 +78,59 @@ func newLosing(t *testing.T) *looked {
 	l.source.nads["green"] = testNAD{Config: green}
 	l.putSwitch("green", green)
 	return l
+}
+
+// installed writes what ovn-controller writes, which does not run here: it has installed the flows of these ports.
+func (l *looked) installed(container string, is bool, ports ...ovnport.Port) {
+	l.t.Helper()
+	for _, p := range ports {
+		veth := agentapi.HostVeth(container, p.Interface)
+		if is {
+			l.ovs.VSCtl("--no-wait", "set", "Interface", veth, "external_ids:ovn-installed=true")
+		} else {
+			l.ovs.VSCtl("--no-wait", "remove", "Interface", veth, "external_ids", "ovn-installed")
+		}
+	}
+}
+
+// A pass with nothing to do reads one row of NB, the node's port list. The rows of a sandbox are looked up if flows are
+// missing, as they are when the row of a port is gone, and from time to time.
+func TestPassReadsRowsForAReason(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	ports := l.runs("c1", "blue", "green")
+	leases, claims := l.rows(), l.claims()
+	l.installed("c1", true, ports...)
+	l.repairs() // it sees the sandbox first
+	l.proxy.Reset()
+	for range 3 {
+		l.repairs()
+	}
+	if got := l.proxy.Counts(); got.ReadOnly != 3 || got.Committed+got.Refused != 0 {
+		t.Errorf("three passes with nothing to do took transactions %+v of NB, want three reads", got)
+	}
+	l.lose(ports[1])
+	l.installed("c1", false, ports[1])
+	l.repairs()
+	wantEqual(t, "ports", l.rows(), leases)
+	wantEqual(t, "claims", l.claims(), claims)
+	l.installed("c1", true, ports[1])
+	l.repairs()
+
+	l.nb.NBCtl("destroy", "Copp", ports[1].Claims[0]) // which ovn-controller does not notice
+	l.repairs()
+	if got := l.claims(); len(got) != len(claims)-1 {
+		t.Errorf("claims %v, want one fewer until the next look", got)
+	}
+	l.agent.reconciler.repairer.due["c1"] = time.Now()
+	l.repairs()
+	wantEqual(t, "claims", l.claims(), claims)
+	l.nb.NBCtl("destroy", "Copp", ports[1].Claims[0])
+	l.agent.NBReplaced()
+	l.repairs()
+	wantEqual(t, "claims", l.claims(), claims)
 }
 
 // Rows that NB has lost of a running pod come back under the same keys; a pass that has nothing to do writes nothing.

@@ -18,6 +18,9 @@ type OwnedOVSPort struct {
 	Pod       string
 	UID       string
 	Sandbox   string
+	// Installed tells whether ovn-controller has installed the flows of the port. It has not, or not any more, if the
+	// port's row is missing in NB.
+	Installed bool
 }
 
 // Ports reads the OVS ports of pods from the node's OVS database.
@@ -38,7 +41,9 @@ func (v *OVS) Ports(ctx context.Context) ([]OwnedOVSPort, error) {
 		if !isOurs(row) {
 			continue
 		}
-		p := OwnedOVSPort{HostVeth: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"]}
+		p := OwnedOVSPort{
+			HostVeth: row.Name, UID: ids["iface-id-ver"], Sandbox: ids["sandbox"], Installed: ids["ovn-installed"] == "true",
+		}
 		if namespace, rest, ok := strings.Cut(ids["iface-id"], "/"); ok {
 			p.Namespace = namespace
 			p.Pod, _, _ = strings.Cut(rest, "/")
