@@ -154,3 +154,34 @@ func TestLeaversLeaveForeignRows(t *testing.T) {
 	}
 	w.WantRows(t, before)
 }
+
+// The port list of a node that is gone is deleted when it has no ports.
+func TestStaleNodesDeletePortLists(t *testing.T) {
+	w := leaving(t)
+	insert := func(node string, ids map[string]string) {
+		ids["ovn-multinet/kind"], ids["ovn-multinet/node"] = "port-list", node
+		w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.PortListKey(node),
+			"row": ovndbtest.Op{"name": "ports of " + node, "external_ids": ovndbtest.Map(ids)}})
+	}
+	insert("n1", map[string]string{})
+	insert("n2", map[string]string{nbtest.Strange: "sandbox-1"})
+	insert("n3", map[string]string{})
+	l := (&census{there: []string{"n1"}}).leavers(w.Networks)
+	for range 2 {
+		if err := l.Pass(nbtest.WithLimit(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	left := func() (nodes []string) {
+		for _, row := range w.Dump(t, "Copp") {
+			if ids := row["external_ids"].(map[string]string); ids["ovn-multinet/kind"] == "port-list" {
+				nodes = append(nodes, ids["ovn-multinet/node"])
+			}
+		}
+		slices.Sort(nodes)
+		return nodes
+	}
+	if got := left(); !slices.Equal(got, []string{"n1", "n2"}) {
+		t.Errorf("the lists of %q are left, want those of n1 and n2", got)
+	}
+}

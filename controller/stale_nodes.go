@@ -19,8 +19,8 @@ import (
 )
 
 // StaleNodes deletes the rows of nodes that are gone from the cluster: their node switches of layer3 networks, with the
-// claims of their node subnets, and the rows with their chassis. It deletes a row only if two passes in a row found the
-// node gone, and keeps a node switch as long as a pod's port is on it.
+// claims of their node subnets, the rows with their chassis, and their port lists. It deletes a row only if two passes
+// in a row found the node gone. It keeps a node switch and a port list as long as they have a pod's port.
 type StaleNodes struct {
 	networks *ovnnet.Networks
 	// count lists all nodes. The function that it returns tells whether a node is gone.
@@ -90,7 +90,12 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 		if !confirmed(row.UUID, node) {
 			continue
 		}
-		errs = append(errs, l.networks.Write(ctx, []ovsdb.Operation{ovndb.Delete(nb.CoppTable, row.UUID)}))
+		err := l.networks.Write(ctx, []ovsdb.Operation{
+			ovndb.HasMap(nb.CoppTable, row.UUID, "external_ids", row.ExternalIDs), ovndb.Delete(nb.CoppTable, row.UUID),
+		})
+		if !nbrows.Raced(err) { // the agent of the node has written the row since
+			errs = append(errs, err)
+		}
 	}
 	pass.End()
 	return errors.Join(errs...)

@@ -12,11 +12,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// NodeRows returns this cluster's node switches, and the rows in which agents say which chassis their nodes are.
+// NodeRows returns this cluster's node switches, and two kinds of rows that agents write for their nodes: the rows that
+// say which chassis a node is, and the port lists that have no ports.
 func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Copp, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindNode),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindPortList),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -33,7 +35,14 @@ func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Cop
 		}
 	}
 	nodes, err := ovndb.Rows[nb.Copp](n.Db, results[1])
-	nodes = slices.DeleteFunc(nodes, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) != "" })
+	if err != nil {
+		return nil, nil, err
+	}
+	lists, err := ovndb.Rows[nb.Copp](n.Db, results[2])
+	lists = slices.DeleteFunc(lists, func(row *nb.Copp) bool { return len(row.ExternalIDs) > 2 }) // beside kind and node
+	nodes = slices.DeleteFunc(append(nodes, lists...), func(row *nb.Copp) bool {
+		return ovndb.OtherCluster(row.ExternalIDs) != ""
+	})
 	return switches, nodes, err
 }
 

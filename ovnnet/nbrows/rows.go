@@ -14,11 +14,13 @@ import (
 // Kubernetes knows nodes, and OVN knows chassis. Each node's agent writes into NB which chassis its node is. This row
 // is in the table of claims (Copp).
 
-// Keys and values of external_ids of this row.
+// Keys and values of external_ids of the rows that agents write for their nodes.
 const (
-	KeyKind    = "ovn-multinet/kind"
-	KindNode   = "node"
-	KeyChassis = "ovn-multinet/chassis"
+	KeyKind  = "ovn-multinet/kind"
+	KindNode = "node"
+	// KindPortList is the kind of a node's port list. See package ovnport.
+	KindPortList = "port-list"
+	KeyChassis   = "ovn-multinet/chassis"
 )
 
 // Keys of external_ids. A row of a network or router that has neither of the first two keys is not ours.
