@@ -40,15 +40,15 @@ func newRepairer(n *node) *repairer {
 	return &repairer{node: n, told: map[string]map[string]string{}, due: map[string]time.Time{}}
 }
 
-// lookPeriod is the shortest time after which a pass compares the rows of a sandbox with NB again without a reason. A
+// comparePeriod is the shortest time after which a pass compares the rows of a sandbox with NB again without a reason. A
 // lost claim gives no other reason. The longest time is twice as long: a random part spreads the sandboxes of all
 // nodes over the passes.
-const lookPeriod = 20 * time.Minute
+const comparePeriod = 20 * time.Minute
 
-// mustLook tells whether the pass compares the rows of a sandbox with NB: when it sees the sandbox first, when flows
+// mustCompare tells whether the pass compares the rows of a sandbox with NB: when it sees the sandbox first, when flows
 // are missing, because ovn-controller removes the flows of a port whose row is gone, when rows were lost in the last
-// pass, and otherwise once in a lookPeriod.
-func (r *repairer) mustLook(m *sandboxState) bool {
+// pass, and otherwise once in a comparePeriod.
+func (r *repairer) mustCompare(m *sandboxState) bool {
 	next, known := r.due[m.ContainerID]
 	if !known || len(r.told[m.ContainerID]) > 0 || time.Now().After(next) {
 		return true
@@ -76,7 +76,7 @@ func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool,
 			continue
 		}
 		alive[m.ContainerID] = true
-		if !r.mustLook(m) {
+		if !r.mustCompare(m) {
 			continue
 		}
 		soon, err := r.repair(ctx, m)
@@ -86,7 +86,7 @@ func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool,
 		}
 		delete(r.due, m.ContainerID)
 		if err == nil && !soon {
-			r.due[m.ContainerID] = time.Now().Add(lookPeriod + rand.N(lookPeriod))
+			r.due[m.ContainerID] = time.Now().Add(comparePeriod + rand.N(comparePeriod))
 		}
 	}
 	maps.DeleteFunc(r.due, func(container string, _ time.Time) bool { return !alive[container] })
@@ -110,7 +110,7 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 		return false, err
 	}
 	defer unlock()
-	// A DEL that began meanwhile writes to release/ before it asks for this lock.
+	// A DEL that began meanwhile holds the plugin's lock of the entry, or has a pending release.
 	if r.busy(m.ContainerID) || r.releasing(m.ContainerID) {
 		return false, nil
 	}

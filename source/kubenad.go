@@ -148,8 +148,8 @@ func (k *Kube) NetworkEvent(n *netmodel.NAD, warning bool, reason, message strin
 // page is the number of objects in one answer to a list request.
 const page = 500
 
-// Inventory lists the nodes with these names, or all nodes if there are no names, and the pods on them. It never returns
-// an incomplete list: callers would conclude that the missing pods and nodes were deleted.
+// Inventory lists the nodes with these names, or all nodes if there are no names, and the pods on them. It never
+// returns an incomplete list: callers would conclude that the missing pods and nodes were deleted.
 func (k *Kube) Inventory(ctx context.Context, names ...string) (*Inventory, error) {
 	if len(names) == 0 {
 		pods, err := k.podsWith(ctx, "")

@@ -160,7 +160,7 @@ func attach(ctx context.Context, client *ovnport.NB, n *netmodel.Network, pod st
 	}
 	var keys []ovnport.Keys
 	for _, p := range ports {
-		keys = append(keys, ovnport.Keys{UUID: p.UUID, Claims: p.Claims})
+		keys = append(keys, ovnport.Keys{UUID: p.UUID, Claims: p.Claims, Switch: p.Switch})
 	}
-	return client.Release(ctx, "sandbox-"+pod, keys)
+	return client.Release(ctx, ovnport.Owner{Node: "node-1", Sandbox: "sandbox-" + pod}, keys)
 }
