@@ -40,8 +40,8 @@ func newRepairer(n *node) *repairer {
 	return &repairer{node: n, told: map[string]map[string]string{}, due: map[string]time.Time{}}
 }
 
-// comparePeriod is the shortest time after which a pass compares the rows of a sandbox with NB again without a reason. A
-// lost claim gives no other reason. The longest time is twice as long: a random part spreads the sandboxes of all
+// comparePeriod is the shortest time after which a pass compares the rows of a sandbox with NB again without a reason.
+// A lost claim gives no other reason. The longest time is twice as long: a random part spreads the sandboxes of all
 // nodes over the passes.
 const comparePeriod = 20 * time.Minute
 
