@@ -65,7 +65,7 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 }
 
 // connect adds the OVS ports, waits for their flows, and writes the network-status meanwhile: each takes some
-// milliseconds each. Without the network-status, connect does not wait for flows. Without flows, it still waits for the
+// milliseconds. Without the network-status, connect does not wait for flows. Without flows, it still waits for the
 // answer to the write: a write that is cancelled may come after its deletion.
 func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *source.Pod, owner ovnport.Owner,
 	ovsPorts []ovnport.OVSPort, status []byte,
