@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -33,6 +34,10 @@ func OpenOVS(socket, bridge string, log *slog.Logger) (*OVS, error) {
 	if err != nil {
 		return nil, err
 	}
+	// clearOlder finds rows by iface-id.
+	dbModel.SetIndexes(map[string][]model.ClientIndex{vswitch.InterfaceTable: {
+		{Columns: []model.ColumnKey{{Column: "external_ids", Key: "iface-id"}}},
+	}})
 	root, br, iface := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Interface{}
 	db, err := ovndb.Open(ovndb.Config{
 		Name: "OVS", Endpoints: []string{"unix:" + socket}, Model: dbModel, Log: log,

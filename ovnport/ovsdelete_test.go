@@ -2,6 +2,7 @@ package ovnport_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -150,5 +151,37 @@ func TestAwaitFlowsOfTheNewRow(t *testing.T) {
 	defer cancel()
 	if err := ovs.AwaitFlows(ctx, ports); err == nil {
 		t.Error("the wait ended by the flows of the deleted row")
+	}
+}
+
+// Of two OVS ports with one iface-id the older one loses it, and the agent finds the older one without a copy of all
+// rows: what an Add allocates does not grow with the OVS ports of other pods.
+func TestAddFindsTheOlderPort(t *testing.T) {
+	n := newNode(t)
+	i := 0
+	add := func() {
+		i++
+		n.plug(t, owner("web-1", fmt.Sprint("sandbox-", i)), "net1")
+	}
+	add()
+	few := testing.AllocsPerRun(5, add)
+	for pod := range 300 {
+		n.plug(t, owner(fmt.Sprint("other-", pod), fmt.Sprint("other-", pod)), "net1")
+	}
+	many := testing.AllocsPerRun(5, add)
+	if many > few+1500 { // 300 rows, each with a map of 5 pairs, would be more
+		t.Errorf("an Add makes %.0f allocations beside no other OVS ports, %.0f beside 300", few, many)
+	}
+	named := 0
+	for _, row := range n.Dump(t, "Interface") {
+		if ids(row)["iface-id"] == "shop/web-1/net1" {
+			named++
+			if ids(row)["sandbox"] != fmt.Sprint("sandbox-", i) {
+				t.Errorf("the OVS port of %s has the iface-id, not that of sandbox-%d", ids(row)["sandbox"], i)
+			}
+		}
+	}
+	if named != 1 {
+		t.Errorf("%d OVS ports have the iface-id of the pod, want one", named)
 	}
 }

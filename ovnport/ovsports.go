@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -175,15 +176,18 @@ func (v *OVS) insertOps(o Owner, bridge string, ports []OVSPort) ([]ovsdb.Operat
 // clearOlder deletes the iface-id of OVS ports that older sandboxes have of the same ports: their DEL may come late or
 // never, and of two OVS ports with one iface-id, ovn-controller chooses either one at its next recompute.
 func (v *OVS) clearOlder(ctx context.Context, ports []OVSPort) ([]ovsdb.Operation, error) {
+	var wanted []model.Model
+	for _, p := range ports {
+		wanted = append(wanted, &vswitch.Interface{ExternalIDs: map[string]string{"iface-id": p.PortName}})
+	}
 	var interfaces []vswitch.Interface
-	if err := v.db.Client().List(ctx, &interfaces); err != nil {
+	if err := v.db.Client().Where(wanted...).List(ctx, &interfaces); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
 	}
 	var ops []ovsdb.Operation
 	for i := range interfaces {
 		row := &interfaces[i]
-		named := func(p OVSPort) bool { return p.PortName == row.ExternalIDs["iface-id"] && p.HostVeth != row.Name }
-		if !isOurs(row) || !slices.ContainsFunc(ports, named) {
+		if !isOurs(row) || slices.ContainsFunc(ports, func(p OVSPort) bool { return p.HostVeth == row.Name }) {
 			continue
 		}
 		ops = append(ops, ovsdb.Operation{
