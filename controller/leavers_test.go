@@ -21,12 +21,15 @@ type census struct {
 	leading error
 }
 
+func (c *census) NodeNames(context.Context) ([]string, error) { return slices.Clone(c.there), nil }
+
+func (c *census) GoneNodes(context.Context) (func(string) bool, error) {
+	there := slices.Clone(c.there)
+	return func(node string) bool { return !slices.Contains(there, node) }, c.fails
+}
+
 func (c *census) leavers(n *nbtest.Client) *controller.StaleNodes {
-	count := func(context.Context) (func(string) bool, error) {
-		there := slices.Clone(c.there)
-		return func(node string) bool { return !slices.Contains(there, node) }, c.fails
-	}
-	return controller.NewStaleNodes(n.DB, count, func() error { return c.leading }, slog.New(slog.DiscardHandler))
+	return controller.NewStaleNodes(n.DB, c, func() error { return c.leading }, slog.New(slog.DiscardHandler))
 }
 
 // leaving is a database in which n1 and n2 have parts of two networks.
@@ -98,6 +101,32 @@ func TestLeavers(t *testing.T) {
 	}
 	w.WantNodes(t, n1Parts, "n1")
 	w.WantRows(t, fresh.Rows(t))
+}
+
+// While no node goes, a pass reads nothing of NB: the server would scan tables.
+func TestStaleNodesReadsRowsForAReason(t *testing.T) {
+	w := leaving(t)
+	c := &census{there: []string{"n1", "n2"}}
+	l := c.leavers(w.Networks)
+	pass := func(want int) {
+		t.Helper()
+		w.Proxy.Reset()
+		if err := l.Pass(nbtest.WithLimit(t)); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Proxy.Counts(); got.ReadOnly != want || got.Committed+got.Refused != 0 {
+			t.Errorf("transactions %+v, want %d reads", got, want)
+		}
+	}
+	pass(1) // the first one
+	pass(0)
+	c.there = append(c.there, "n3")
+	pass(0)
+	c.there = []string{"n1", "n3"}
+	pass(1) // a node has gone: its rows are stale
+	c.there = []string{"n1", "n2", "n3"}
+	pass(1) // and not any more
+	pass(0)
 }
 
 // A pod's port keeps its node's part, and no other.

@@ -262,8 +262,7 @@ func TestBoundaryListsPassOverOtherClusters(t *testing.T) {
 		if err := b.Gateways.DeleteUnused(nbtest.WithLimit(t)); err != nil {
 			t.Fatal(err)
 		}
-		all := func(context.Context) (func(string) bool, error) { return func(string) bool { return true }, nil }
-		leavers := controller.NewStaleNodes(b.DB, all, leads, slog.New(slog.DiscardHandler))
+		leavers := controller.NewStaleNodes(b.DB, &census{}, leads, slog.New(slog.DiscardHandler))
 		for range 3 {
 			if err := leavers.Pass(nbtest.WithLimit(t)); err != nil {
 				t.Fatal(err)

@@ -23,19 +23,32 @@ import (
 // in a row found the node gone. It keeps a node switch and a port list as long as they have a pod's port.
 type StaleNodes struct {
 	networks *ovnnet.Networks
-	// count lists all nodes. The function that it returns tells whether a node is gone.
-	count func(ctx context.Context) (gone func(node string) bool, err error)
-	log   *slog.Logger
-	seen  stale.Tracker[string] // the row keys that passes found stale
+	nodes    Nodes
+	log      *slog.Logger
+	seen     stale.Tracker[string] // the row keys that passes found stale
+	present  map[string]bool       // the names of the nodes at the last pass
+	clean    bool                  // the last pass that read the rows found nothing stale
+	due      time.Time             // when a pass reads the rows without another reason
 }
 
-// NewStaleNodes makes a StaleNodes. count lists the nodes: it must return an error if it cannot list all of them, and
-// its list must not be older than the call. leading is called before each write; it returns an error if this controller
-// does not lead.
-func NewStaleNodes(db *ovndb.DB, count func(ctx context.Context) (func(node string) bool, error),
-	leading func() error, log *slog.Logger) *StaleNodes {
+// Nodes is what StaleNodes asks the source of nodes.
+type Nodes interface {
+	// NodeNames returns the names of all nodes, or nil if the source does not know the nodes. The names may be slightly
+	// out of date.
+	NodeNames(ctx context.Context) ([]string, error)
+	// GoneNodes lists all nodes. The function that it returns tells whether a node is gone. It fails if it cannot list
+	// all of them, and its list is not older than the call.
+	GoneNodes(ctx context.Context) (gone func(node string) bool, err error)
+}
+
+// scanPeriod is the time after which a pass reads the rows of all nodes although no node has gone since.
+const scanPeriod = 12 * time.Hour
+
+// NewStaleNodes makes a StaleNodes. leading is called before each write; it returns an error if this controller does
+// not lead.
+func NewStaleNodes(db *ovndb.DB, nodes Nodes, leading func() error, log *slog.Logger) *StaleNodes {
 	s := nbrows.NewLeadersStore(db, leading, func() {})
-	return &StaleNodes{networks: ovnnet.New(s, gateway.New(s, nil), conf.DefaultWidestIPAM), count: count, log: log}
+	return &StaleNodes{networks: ovnnet.New(s, gateway.New(s, nil), conf.DefaultWidestIPAM), nodes: nodes, log: log}
 }
 
 // Run makes a pass now and one every period, until the end of ctx.
@@ -54,20 +67,30 @@ func (l *StaleNodes) Run(ctx context.Context, period time.Duration) {
 	}
 }
 
-// Pass makes one reconcile pass: it deletes the rows that this pass and the previous pass found stale.
+// Pass makes one reconcile pass: it deletes the rows that this pass and the previous pass found stale. To read the rows
+// the server scans tables, so a pass reads them only if a node has gone since, if the last pass found something stale,
+// and once in a scanPeriod.
 func (l *StaleNodes) Pass(ctx context.Context) error {
+	if gone, err := l.nodeHasGone(ctx); err != nil || !gone && l.clean && time.Now().Before(l.due) {
+		return err
+	}
+	l.clean = false
 	pass := l.seen.Begin()
 	// Read the rows before the nodes: then each node that created one of these rows and exists is in the list of nodes.
 	switches, nodes, err := l.networks.NodeRows(ctx)
 	if err != nil {
 		return err
 	}
-	gone, err := l.count(ctx)
+	gone, err := l.nodes.GoneNodes(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error // an error of one network must not delay the other networks
-	confirmed := func(key, node string) bool { return gone(node) && pass.Saw(key) }
+	found := false
+	confirmed := func(key, node string) bool {
+		found = found || gone(node)
+		return gone(node) && pass.Saw(key)
+	}
 	for _, sw := range switches {
 		network, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]
 		if !confirmed(sw.UUID, node) {
@@ -98,5 +121,21 @@ func (l *StaleNodes) Pass(ctx context.Context) error {
 		}
 	}
 	pass.End()
+	l.clean, l.due = !found, time.Now().Add(scanPeriod)
 	return errors.Join(errs...)
+}
+
+// nodeHasGone tells whether the source does not have a node that it had at the last pass, or does not know the nodes.
+func (l *StaleNodes) nodeHasGone(ctx context.Context) (bool, error) {
+	names, err := l.nodes.NodeNames(ctx)
+	if err != nil {
+		return false, err
+	}
+	before := l.present
+	l.present = map[string]bool{}
+	for _, name := range names {
+		l.present[name] = true
+		delete(before, name)
+	}
+	return names == nil || len(before) > 0, nil
 }

@@ -111,7 +111,7 @@ func run(ctx context.Context, c conf.Controller) error {
 					JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
 				})
 				orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
-				nodes := controller.NewStaleNodes(db, src.GoneNodes, leading, log)
+				nodes := controller.NewStaleNodes(db, podCluster{src}, leading, log)
 				g, ctx := errgroup.WithContext(ctx)
 				g.Go(func() error { return work.Run(ctx) })
 				g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
@@ -153,7 +153,7 @@ func leaseNamespace(given string) string {
 	return "ovn-multinet"
 }
 
-// podCluster is the cluster as the garbage collection of ports asks about it.
+// podCluster is the cluster as the garbage collection of ports and of the rows of nodes asks about it.
 type podCluster struct{ networks }
 
 func (c podCluster) NodeNames(ctx context.Context) ([]string, error) {
