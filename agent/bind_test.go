@@ -64,7 +64,6 @@ func (r *rig) bind(waits time.Duration) *binding {
 	r.t.Cleanup(cancel)
 	b := &binding{rig: r, ended: make(chan error, 1), cancel: cancel}
 	c := &agentapi.Client{Socket: r.conf.Socket}
-	context.AfterFunc(ctx, c.Close)
 	go func() {
 		b.ended <- c.Call(ctx, agentapi.OpBind, agentapi.BindRequest{
 			Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`),
@@ -145,7 +144,7 @@ func TestStatusWithoutFlows(t *testing.T) {
 	t.Run("the time is over", func(t *testing.T) {
 		r := newRig(t)
 		r.start()
-		b := r.bind(5 * time.Second)
+		b := r.bind(10 * time.Second)
 		if err := <-b.ended; !conf.HasCode(err, conf.CodeNoFlows) {
 			t.Errorf("got %v, want code %d", err, conf.CodeNoFlows)
 		}

@@ -113,10 +113,12 @@ func TestFlowQueuePatience(t *testing.T) {
 			first.giveBack(true)
 			synctest.Wait()
 			time.Sleep(29 * time.Second)
+			synctest.Wait()
 			if second.giveBack == nil || third.err != nil {
 				t.Errorf("the second has no place, or the third fails: %v", third.err)
 			}
 			time.Sleep(2 * time.Second)
+			synctest.Wait()
 			if err := third.err; !conf.HasCode(err, conf.CodeNoFlows) || !strings.Contains(err.Error(), "waited 50s") ||
 				!strings.Contains(err.Error(), "place 1 of") || !strings.Contains(err.Error(), "for 30s") {
 				t.Errorf("got %v, want code %d", err, conf.CodeNoFlows)
@@ -130,6 +132,7 @@ func TestFlowQueuePatience(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			first.giveBack(true)
 			time.Sleep(21 * time.Second)
+			synctest.Wait()
 			if err := third.err; !conf.HasCode(err, conf.CodeTryAgain) || !errors.Is(err, context.DeadlineExceeded) ||
 				!strings.Contains(err.Error(), "; 1 pods got their flows meanwhile") || second.giveBack == nil {
 				t.Errorf("got %v, want code %d", err, conf.CodeTryAgain)
@@ -206,7 +209,6 @@ func (r *rig) bindPod(i int) *queuedBind {
 	r.t.Cleanup(cancel)
 	b := &queuedBind{sandbox: fmt.Sprint("q", i), ended: make(chan error, 1), cancel: cancel}
 	c := &agentapi.Client{Socket: r.conf.Socket}
-	context.AfterFunc(ctx, c.Close)
 	plan := agentapi.Plan{Interfaces: []agentapi.Interface{{
 		Name: "net1", Network: "shop/blue", MAC: "0a:58:0a:01:00:05", Port: agentapi.Port{Name: fmt.Sprintf("shop/web-%d/net1", i)},
 	}}}

@@ -104,9 +104,11 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 	if !deadline.IsZero() {
 		timeout = max(1, time.Until(deadline).Milliseconds())
 	}
-	if err := c.conn.SetDeadline(deadline); err != nil {
+	conn := c.conn
+	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, false, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, false, err
