@@ -134,26 +134,43 @@ func (w *world) eventOf(name, kind, reason, words string) {
 }
 
 // onlyNodes wants of the table of claims that it has nothing but the row of NB's owner, and what nodes say of themselves, each
-// node of the cluster.
+// node of the cluster. An older version has no port lists.
 func (w *world) onlyNodes() error {
 	nodes, err := w.Client.CoreV1().Nodes().List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	want := []string{"ovn-multinet cluster"}
+	want, lists := []string{"ovn-multinet cluster"}, map[string]bool{}
 	for _, n := range nodes.Items {
 		want = append(want, "ovn-multinet node "+n.Name)
+		lists["ovn-multinet ports of node "+n.Name] = true
 	}
-	out, err := w.NBCtl(w.Ctx, "--format=csv", "--no-headings", "--data=bare", "--columns=name", "list", "Copp")
+	claims, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name,external_ids", "list", "Copp"))
 	if err != nil {
 		return err
 	}
-	got := strings.Split(strings.TrimSpace(out), "\n")
+	var got []string
+	for _, row := range claims {
+		if ports := listedPorts(row); !lists[row.text("name")] || len(ports) > 0 {
+			got = append(got, strings.Join(append([]string{row.text("name")}, ports...), " "))
+		}
+	}
 	slices.Sort(got)
 	if slices.Sort(want); !slices.Equal(got, want) {
 		return fmt.Errorf("claims in NB: %q, want %q", got, want)
 	}
 	return nil
+}
+
+// listedPorts are the row keys of ports in a node's port list; none of another row.
+func listedPorts(row row) (ports []string) {
+	ids := row.ids("external_ids")
+	for key := range ids {
+		if ids["ovn-multinet/kind"] == "port-list" && !strings.HasPrefix(key, "ovn-multinet/") {
+			ports = append(ports, key)
+		}
+	}
+	return ports
 }
 
 // nothingLeft looks for what pods could leave: ports in NB, plugs in OVS, journals.

@@ -373,6 +373,12 @@ func (w *world) there() ([]string, error) {
 		return nil, err
 	}
 	for _, r := range claims {
+		for _, port := range listedPorts(r) {
+			lines = append(lines, "list entry of "+port)
+		}
+		if r.ids("external_ids")["ovn-multinet/kind"] == "port-list" {
+			continue
+		}
 		line := "claim " + r.text("name")
 		if port := r.ids("external_ids")["ovn-multinet/port-name"]; port != "" {
 			line = "claim of " + port
