@@ -35,7 +35,7 @@ func TestBindEndsWithThePod(t *testing.T) {
 				r.source.end()
 			}
 			err = <-bound
-			if !conf.HasCode(err, conf.CodePodGone) || !strings.Contains(err.Error(), "pod shop/web is") {
+			if !conf.HasCode(err, conf.CodePodGone) || !strings.Contains(err.Error(), "pod shop/web") {
 				t.Errorf("got %v, want code %d", err, conf.CodePodGone)
 			}
 			if status, events := r.source.told(); status != "" || len(events) > 0 {

@@ -22,22 +22,36 @@ type queued struct {
 	giveBack func(installed bool) // nil: it has no place
 	err      error
 	cancel   context.CancelFunc
+	ended    chan queued
+}
+
+// now reads what the wait of the pod has given so far.
+func (p *queued) now() *queued {
+	synctest.Wait()
+	select {
+	case end := <-p.ended:
+		p.giveBack, p.err = end.giveBack, end.err
+	default:
+	}
+	return p
 }
 
 func enter(t *testing.T, q *flowQueue, limit time.Duration) *queued {
-	p := &queued{}
+	p := &queued{ended: make(chan queued, 1)}
 	var ctx context.Context
 	ctx, p.cancel = context.WithTimeout(t.Context(), limit)
 	t.Cleanup(p.cancel)
-	go func() { p.giveBack, p.err = q.enter(ctx) }()
-	synctest.Wait()
-	return p
+	go func() {
+		giveBack, err := q.enter(ctx)
+		p.ended <- queued{giveBack: giveBack, err: err}
+	}()
+	return p.now()
 }
 
 // admitted lists the pods that have a place.
 func admitted(pods []*queued) (indexes []int) {
 	for i, p := range pods {
-		if p.giveBack != nil {
+		if p.now().giveBack != nil {
 			indexes = append(indexes, i)
 		}
 	}
@@ -54,7 +68,6 @@ func TestFlowQueueOrder(t *testing.T) {
 		}
 		wantPlaces := func(what string, want ...int) {
 			t.Helper()
-			synctest.Wait()
 			if got := admitted(pods); !slices.Equal(got, want) {
 				t.Errorf("%s: places of %v, want %v", what, got, want)
 			}
@@ -97,8 +110,7 @@ func TestFlowQueuePatience(t *testing.T) {
 			}
 			for i := range 20 {
 				time.Sleep(29 * time.Second)
-				pods[i].giveBack(true)
-				synctest.Wait()
+				pods[i].now().giveBack(true)
 			}
 			if got := admitted(pods); len(got) != 21 {
 				t.Errorf("after %v places of %v, want all", 20*29*time.Second, got)
@@ -113,13 +125,11 @@ func TestFlowQueuePatience(t *testing.T) {
 			first.giveBack(true)
 			synctest.Wait()
 			time.Sleep(29 * time.Second)
-			synctest.Wait()
-			if second.giveBack == nil || third.err != nil {
+			if second.now().giveBack == nil || third.now().err != nil {
 				t.Errorf("the second has no place, or the third fails: %v", third.err)
 			}
 			time.Sleep(2 * time.Second)
-			synctest.Wait()
-			if err := third.err; !conf.HasCode(err, conf.CodeNoFlows) || !strings.Contains(err.Error(), "waited 50s") ||
+			if err := third.now().err; !conf.HasCode(err, conf.CodeNoFlows) || !strings.Contains(err.Error(), "waited 50s") ||
 				!strings.Contains(err.Error(), "place 1 of") || !strings.Contains(err.Error(), "for 30s") {
 				t.Errorf("got %v, want code %d", err, conf.CodeNoFlows)
 			}
@@ -132,9 +142,8 @@ func TestFlowQueuePatience(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			first.giveBack(true)
 			time.Sleep(21 * time.Second)
-			synctest.Wait()
-			if err := third.err; !conf.HasCode(err, conf.CodeTryAgain) || !errors.Is(err, context.DeadlineExceeded) ||
-				!strings.Contains(err.Error(), "; 1 pods got their flows meanwhile") || second.giveBack == nil {
+			if err := third.now().err; !conf.HasCode(err, conf.CodeTryAgain) || !errors.Is(err, context.DeadlineExceeded) ||
+				!strings.Contains(err.Error(), "; 1 pods got their flows meanwhile") || second.now().giveBack == nil {
 				t.Errorf("got %v, want code %d", err, conf.CodeTryAgain)
 			}
 		})
