@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ func (l *Lab) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, emptyPortList) })
+	lines = checkPortLists(lines)
 	for _, n := range l.Nodes {
 		more, err := n.snapshot(ctx)
 		if err != nil {
@@ -38,9 +39,31 @@ func (l *Lab) Snapshot(ctx context.Context) (Snapshot, error) {
 	return lines, nil
 }
 
-// emptyPortList is what the row of a node's port list has if the list has no ports: their row keys come first in the
-// order of the keys. An agent makes the row some time after its start, and the row stays.
-const emptyPortList = `external_ids=["map",[["ovn-multinet/kind","port-list"],`
+var listedPort = regexp.MustCompile(`\[([0-9a-f]{8}-[0-9a-f-]{27}) `)
+
+// checkPortLists replaces the port lists of nodes by what is wrong with them: entries whose port does not exist. The
+// lists themselves do not count: an agent makes the list of its node some time after its start, and an older version
+// makes none.
+func checkPortLists(lines []string) (checked []string) {
+	ports := map[string]bool{}
+	for _, line := range lines {
+		if key, ok := strings.CutPrefix(line, `nb Logical_Switch_Port _uuid=["uuid","`); ok {
+			ports[key[:36]] = true
+		}
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "nb Copp ") || !strings.Contains(line, "ovn-multinet/kind port-list") {
+			checked = append(checked, line)
+			continue
+		}
+		for _, entry := range listedPort.FindAllStringSubmatch(line, -1) {
+			if !ports[entry[1]] {
+				checked = append(checked, "nb port list with port "+entry[1]+", which does not exist: "+line)
+			}
+		}
+	}
+	return checked
+}
 
 // Diff returns "" when the two are equal, else a line for each difference: "-" for what only s has, "+" for
 // what only o has.
