@@ -359,13 +359,15 @@ func networksOf(annotation string) (names []string, err error) {
 
 // there lists what there is.
 func (w *world) there() ([]string, error) {
-	ports, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name,external_ids", "list", "Logical_Switch_Port"))
+	ports, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=_uuid,name,external_ids", "list", "Logical_Switch_Port"))
 	if err != nil {
 		return nil, err
 	}
 	var lines []string
+	keys := ""
 	for _, r := range ports {
 		ids := r.ids("external_ids")
+		keys += string(r["_uuid"])
 		lines = append(lines, strings.TrimSpace("port "+r.text("name")+" of "+ids["ovn-multinet/sandbox"]+" "+ids["ovn-multinet/pod-uid"]+" "+ids["ovn-multinet/node"]))
 	}
 	claims, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name,external_ids", "list", "Copp"))
@@ -374,7 +376,9 @@ func (w *world) there() ([]string, error) {
 	}
 	for _, r := range claims {
 		for _, port := range listedPorts(r) {
-			lines = append(lines, "list entry of "+port)
+			if !strings.Contains(keys, port) {
+				lines = append(lines, "entry in a port list of "+port+", which does not exist")
+			}
 		}
 		if r.ids("external_ids")["ovn-multinet/kind"] == "port-list" {
 			continue
