@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -102,7 +103,8 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 	}
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: i.Name, Index: index}}
 	wants6 := slices.ContainsFunc(i.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
-	if err := setIPv6(i.Name, wants6); err != nil {
+	enabled6, err := setIPv6(i.Name, wants6)
+	if err != nil {
 		return err
 	}
 	if checksumOff {
@@ -110,7 +112,15 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 			return fmt.Errorf("tx checksum offload: %w", err)
 		}
 	}
-	for _, a := range i.Addresses {
+	addresses := i.Addresses
+	if enabled6 {
+		if own, err := linkLocal(i.MAC); err != nil {
+			return err
+		} else if !slices.Contains(addresses, own) {
+			addresses = append(slices.Clip(addresses), own)
+		}
+	}
+	for _, a := range addresses {
 		addr := &netlink.Addr{IPNet: ipNet(a)}
 		if a.Addr().Is6() {
 			// The lease excludes duplicates, so duplicate address detection (RFC 4862, section 5.4) is not needed
@@ -154,23 +164,38 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// setIPv6 sets the sysctls of an interface. The interface accepts no router advertisements: its address is a lease,
-// and its routes are the routes of the network. Duplicate address detection is off, also for the link-local address.
-func setIPv6(name string, wanted bool) error {
+// setIPv6 sets the sysctls of an interface, and tells whether the interface has IPv6. The interface accepts no router
+// advertisements: its address is a lease, and its routes are the routes of the network. Duplicate address detection is
+// off. The kernel makes no link-local address: for a moment, a queue of the kernel would hold that address as
+// tentative, and the node's sysctls could give it a form that OVN's port security does not let through.
+func setIPv6(name string, wanted bool) (enabled bool, err error) {
 	dir := filepath.Join("/proc/sys/net/ipv6/conf", name)
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && !wanted {
-		return nil // a kernel without IPv6
+	disabled, err := os.ReadFile(filepath.Join(dir, "disable_ipv6"))
+	if errors.Is(err, os.ErrNotExist) && !wanted {
+		return false, nil // a kernel without IPv6
 	}
-	set := [][2]string{{"accept_ra", "0"}, {"accept_dad", "0"}}
+	set := [][2]string{{"accept_ra", "0"}, {"accept_dad", "0"}, {"addr_gen_mode", "1"}}
 	if wanted {
 		set = append(set, [2]string{"disable_ipv6", "0"})
 	}
 	for _, kv := range set {
 		if err := os.WriteFile(filepath.Join(dir, kv[0]), []byte(kv[1]), 0); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return wanted || strings.TrimSpace(string(disabled)) == "0", err
+}
+
+// linkLocal is the link-local address with the modified EUI-64 of the MAC (RFC 4291, appendix A). OVN's port security
+// lets this one through.
+func linkLocal(text string) (netip.Prefix, error) {
+	mac, err := net.ParseMAC(text)
+	if err != nil || len(mac) != 6 {
+		return netip.Prefix{}, fmt.Errorf("MAC %q is not one of Ethernet", text)
+	}
+	a := [16]byte{0xfe, 0x80}
+	copy(a[8:], []byte{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
+	return netip.PrefixFrom(netip.AddrFrom16(a), 64), nil
 }
 
 // checksumToSoftware is `ethtool -K name tx off`. The kernel otherwise expects hardware to complete the checksums. A
