@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -202,6 +203,15 @@ func (c *counted) remnants(containers, each int) {
 		}
 	}
 	c.NBCtl(ports[1:]...)
+	list := []string{"set", "Copp", ovndb.PortListKey(node.Name)}
+	rows := c.NBCtl("--format=csv", "--data=bare", "--no-headings", "--columns=_uuid,name", "find", "Logical_Switch_Port",
+		"external_ids:ovn-multinet/pod=long-gone")
+	for row := range strings.Lines(strings.TrimSpace(rows)) {
+		key, name, _ := strings.Cut(strings.TrimSpace(row), ",")
+		i, _, _ := strings.Cut(strings.TrimPrefix(name, "shop/long-gone/"), "-")
+		list = append(list, fmt.Sprintf("external_ids:\"%s\"=sandbox-%s", key, i))
+	}
+	c.NBCtl(list...)
 	_, err := node.VSCtl(c.Ctx, args...)
 	c.Must(err)
 }
