@@ -173,3 +173,22 @@ func TestKubeInventoryFails(t *testing.T) {
 		}
 	}
 }
+
+// An inventory of some nodes asks for these nodes and their pods alone.
+func TestKubeInventoryOfNodes(t *testing.T) {
+	c := newCluster(t, "")
+	var asked []string
+	c.core.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		asked = append(asked, a.GetResource().Resource+" "+a.(clienttesting.ListAction).GetListRestrictions().Fields.String())
+		return false, nil, nil
+	})
+	if _, err := c.Inventory(background, "node-1", "node-2"); err != nil {
+		t.Fatal(err)
+	}
+	expected := []string{
+		"pods spec.nodeName=node-1", "nodes metadata.name=node-1", "pods spec.nodeName=node-2", "nodes metadata.name=node-2",
+	}
+	if !slices.Equal(asked, expected) {
+		t.Errorf("asked for %q, want %q", asked, expected)
+	}
+}

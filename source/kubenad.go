@@ -156,7 +156,7 @@ func (k *Kube) Inventory(ctx context.Context, names ...string) (*Inventory, erro
 		if err != nil {
 			return nil, err
 		}
-		nodes, err := k.nodeNames(ctx)
+		nodes, err := k.nodeNames(ctx, "")
 		if err != nil {
 			return nil, err
 		}
@@ -169,13 +169,12 @@ func (k *Kube) Inventory(ctx context.Context, names ...string) (*Inventory, erro
 		if err != nil {
 			return nil, err
 		}
-		pods = append(pods, on...)
-		_, err = get(ctx, k, k.core.CoreV1().Nodes().Get, name)
-		if err == nil {
-			nodes = append(nodes, name)
-		} else if !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("node %s: %w", name, err)
+		// A list of one node, because the controller may list nodes and may not get one.
+		found, err := k.nodeNames(ctx, fields.OneTermEqualSelector("metadata.name", name).String())
+		if err != nil {
+			return nil, err
 		}
+		pods, nodes = append(pods, on...), append(nodes, found...)
 	}
 	return newInventory(pods, nodes), nil
 }
@@ -196,17 +195,19 @@ func (k *Kube) podsWith(ctx context.Context, selector string) (pods []*Pod, err 
 
 // GoneNodes lists the nodes now, and returns a function that tells whether a node is missing in that list.
 func (k *Kube) GoneNodes(ctx context.Context) (func(node string) bool, error) {
-	nodes, err := k.nodeNames(ctx)
+	nodes, err := k.nodeNames(ctx, "")
 	if err != nil {
 		return nil, err
 	}
 	return newInventory(nil, nodes).NodeGone, nil
 }
 
-func (k *Kube) nodeNames(ctx context.Context) ([]string, error) {
+// nodeNames lists the names of the nodes that a field selector selects.
+func (k *Kube) nodeNames(ctx context.Context, selector string) ([]string, error) {
 	nodes := []string{}
 	for next := ""; ; {
-		list, err := k.core.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		opts := metav1.ListOptions{FieldSelector: selector, Limit: page, Continue: next}
+		list, err := k.core.CoreV1().Nodes().List(ctx, opts)
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}

@@ -48,6 +48,7 @@ func TestRights(t *testing.T) {
 			_, _ = c.LivePod(background, "shop", "web-0")
 			_, _ = c.NAD(background, "shop", "none")
 			_ = c.SetStatus(background, web, []byte("[]"))
+			_ = c.DeleteStatus(background, web, []byte("[]"))
 			c.Event(web, Normal, "Reason", "words")
 			_, _ = clusterOf(background, c.core)
 		}, "create events, get namespaces, get network-attachment-definitions, get pods, list network-attachment-definitions, list pods, patch pods/status, " +
@@ -55,6 +56,7 @@ func TestRights(t *testing.T) {
 		{"ovn-multinet-controller", "", func(c *cluster) {
 			_, _ = c.NAD(background, "shop", "none")
 			_, _ = c.Inventory(background)
+			_, _ = c.Inventory(background, "node-1")
 			_ = c.SetNetworkState(background, blue, "{}", true)
 			c.NetworkEvent(blue, false, "Reason", "words")
 			_, _ = clusterOf(background, c.core)
