@@ -103,8 +103,10 @@ func TestHerdWithoutOVNController(t *testing.T) {
 	pods := make([]*lab.Pod, herd)
 	for i := range pods {
 		pods[i] = w.Pod(0, fmt.Sprintf("web-%d", i), "blue")
+	}
+	for _, p := range pods { // after all sandboxes, because a pod's 30 s for flows begin with its OVS port
 		all.Go(func() error {
-			_, err := pods[i].Add(w.Ctx)
+			_, err := p.Add(w.Ctx)
 			return err
 		})
 	}
