@@ -123,6 +123,7 @@ func TestLeaseIsLost(t *testing.T) {
 				first := server.candidate(t, way, discard)
 				<-first.leads
 				time.Sleep(10 * leaseDuration)
+				synctest.Wait() // a renewal can be under way at this very time
 				_, renewed := server.holder()
 				tt.lose(&server, way)
 				<-first.term.Done()
@@ -150,6 +151,7 @@ func TestLeaseOfOneThatIsCutOff(t *testing.T) {
 		<-first.leads
 		second := server.candidate(t, server.client(), discard)
 		time.Sleep(10 * leaseDuration)
+		synctest.Wait()
 		_, renewed := server.holder()
 		way.set(func(string, *coordinationv1.Lease) error { return errDown })
 		<-second.leads
