@@ -83,7 +83,15 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 	}
 }
 
-// awaitUp waits until the connection is up. libovsdb would wait too, but it would not say that it sent nothing.
+// WaitUp waits until the connection is up, the first one or a later one. The error is that of [DB.WaitConnected].
+func (d *DB) WaitUp(ctx context.Context) error {
+	if err := d.WaitConnected(ctx); err != nil {
+		return err
+	}
+	return d.awaitUp(ctx)
+}
+
+// awaitUp waits until the connection is up again. libovsdb would wait too, but it would not say that it sent nothing.
 func (d *DB) awaitUp(ctx context.Context) error {
 	up := make(chan struct{})
 	go func() {

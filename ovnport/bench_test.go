@@ -2,6 +2,7 @@ package ovnport_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -46,17 +47,39 @@ func BenchmarkPorts(b *testing.B) {
 	}
 }
 
-// BenchmarkHerd is many pods of one node at once, over one connection.
+// BenchmarkHerd is many pods of one node at once, over one connection, on one database and on a raft. Compare the rates
+// with that of one pod at a time: writes of pods at the same moment share a transaction.
 func BenchmarkHerd(b *testing.B) {
-	w := &world{Server: ovndbtest.StartNB(b)}
-	client := w.other(b)
-	n := w.network(b, "blue", `"subnets":"10.0.0.0/8,fd01::/64"`)
-	var pods atomic.Int64
-	b.RunParallel(func(pb *testing.PB) {
-		i := pods.Add(1)
-		o := owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i))
-		for pb.Next() {
-			mustRelease(b, client, o.Sandbox, mustEnsure(b, client, o, want(n, "net1"))...)
+	for _, database := range []struct {
+		name  string
+		start func(b *testing.B) (leader *ovndbtest.Server, endpoints []string)
+	}{
+		{"one", func(b *testing.B) (*ovndbtest.Server, []string) {
+			s := ovndbtest.StartNB(b)
+			return s, []string{s.Endpoint()}
+		}},
+		{"raft", func(b *testing.B) (*ovndbtest.Server, []string) {
+			c := ovndbtest.StartNBCluster(b, 3)
+			return c.Leader(), c.Endpoints()
+		}},
+	} {
+		leader, endpoints := database.start(b)
+		w := &world{Server: leader}
+		client := connect(b, endpoints...)
+		n := w.network(b, "blue", `"subnets":"10.0.0.0/8,fd01::/64"`)
+		var pods atomic.Int64
+		for _, atOnce := range []int{1, 16, 64} {
+			b.Run(fmt.Sprintf("%s/pods=%d", database.name, atOnce), func(b *testing.B) {
+				b.SetParallelism((atOnce + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0))
+				b.RunParallel(func(pb *testing.PB) {
+					i := pods.Add(1)
+					o := owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i))
+					for pb.Next() {
+						mustRelease(b, client, o.Sandbox, mustEnsure(b, client, o, want(n, "net1"))...)
+					}
+				})
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pods/s")
+			})
 		}
-	})
+	}
 }

@@ -131,7 +131,7 @@ func (e *ensureCall) run(ctx context.Context) (err error) {
 		if buildErr != nil {
 			return buildErr
 		}
-		_, err = e.db.Transact(ctx, t.ops)
+		err = e.group.commit(ctx, t.ops, e.keys())
 		failpoint.Hit("nb-committed")
 		lost = lost || errors.Is(err, ovndb.ErrUnknownOutcome)
 		if err == nil {

@@ -14,11 +14,12 @@ import (
 
 // NB writes ports into OVN's Northbound database.
 type NB struct {
-	db *ovndb.DB
+	db    *ovndb.DB
+	group groupCommit
 }
 
 // NewNB takes the connection, which all pods of a node use.
-func NewNB(db *ovndb.DB) *NB { return &NB{db: db} }
+func NewNB(db *ovndb.DB) *NB { return &NB{db: db, group: groupCommit{db: db}} }
 
 // Answers returns an error unless the database answers now.
 func (n *NB) Answers(ctx context.Context) error {

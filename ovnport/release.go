@@ -29,7 +29,7 @@ func (n *NB) Release(ctx context.Context, o Owner, ports []Keys) error {
 	all := uuidsOf(ports)
 	for range maxAttempts {
 		ops := append(deleteOps(o.Sandbox, ports), delist(o.Node, o.Sandbox, all...))
-		_, err := n.db.Transact(ctx, ops)
+		err := n.group.commit(ctx, ops, keysOf(ports))
 		if err == nil {
 			return nil
 		}
@@ -79,6 +79,15 @@ func deleteClaim(claim, port string) ovsdb.Operation {
 	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
 		ovndb.Map(map[string]string{keyPort: port})))
 	return op
+}
+
+// keysOf returns the keys of ports and of their claims.
+func keysOf(ports []Keys) []string {
+	keys := uuidsOf(ports)
+	for _, p := range ports {
+		keys = append(keys, p.Claims...)
+	}
+	return keys
 }
 
 func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Keys, error) {

@@ -1,0 +1,11 @@
+package ovnport
+
+// MaxGroupOperations is for tests.
+const MaxGroupOperations = maxGroupOperations
+
+// Waiting returns how many writes wait for a transaction that is at the database.
+func (n *NB) Waiting() int {
+	n.group.mu.Lock()
+	defer n.group.mu.Unlock()
+	return len(n.group.waiting)
+}
