@@ -54,6 +54,7 @@ type Agent struct {
 	large       *semaphore.Weighted // plans with large configurations that are made now
 	planTimeout time.Duration       // planTimeout, except in a test
 	flows       *flowQueue          // pods that wait for flows
+	early       *earlyPorts
 	releases    *pendingReleases
 	reconciler  *reconciler
 	gateways    *gateways
@@ -74,13 +75,15 @@ func New(
 		sandboxes: newLocks(),
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),
 	}
-	return &Agent{
+	a := &Agent{
 		node:    n,
 		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: deviceinfo.DevicePluginDir,
 		large: semaphore.NewWeighted(maxLarge), planTimeout: planTimeout,
 		flows:    newFlowQueue(maxPodsAtFlows, flowsTimeout),
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
-	}, nil
+	}
+	a.early = newEarlyPorts(a)
+	return a, nil
 }
 
 // Close ends the connection to Open vSwitch. The connection to NB is the caller's.
@@ -97,6 +100,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	defer a.early.begin(ctx)()
 	g.Go(func() error { return a.source.Run(ctx) })
 	g.Go(func() error { return a.serve(ctx, listener) })
 	g.Go(func() error { a.markReady(ctx); return nil })

@@ -79,13 +79,27 @@ var errNotSent = errors.New("the plugin did not get its answer")
 // maxAttempts bounds how often one ADD follows a change of its networks.
 const maxAttempts = 8
 
-// makePlan reads the pod's networks and writes its ports. If NB did not accept an input that was read, makePlan reads
-// this input again and makes another attempt.
+// makePlan reads the pod's networks and writes its ports.
 func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, nads *planNADs) (*agentapi.Plan, error) {
+	early := a.early.of(ctx, r.UID)
 	p, err := a.readRequests(ctx, r, nads)
-	if err != nil || len(p.requests) == 0 {
-		return &agentapi.Plan{}, err
+	if err != nil {
+		return nil, err
 	}
+	plan := &agentapi.Plan{}
+	if len(p.requests) > 0 {
+		p.older = early.ports()
+		plan, err = p.make(ctx)
+	}
+	if err == nil {
+		a.early.takenOver(early, plan)
+	}
+	return plan, err
+}
+
+// make makes the plan. If NB did not accept an input that was read, make reads this input again and makes another
+// attempt.
+func (p *planning) make(ctx context.Context) (*agentapi.Plan, error) {
 	for range maxAttempts {
 		plan, err := p.attempt(ctx)
 		if err == nil {
@@ -115,6 +129,8 @@ type planning struct {
 	sharing     bool // the plugin reads plans whose delegates share a conflist
 	nads        *planNADs
 	journal     readJournal
+	older       map[string]*ovnport.Older // the pod's early ports, by interface
+	supersedes  ovnport.Supersedes
 	// unsure is the error of an attempt whose transaction has an unknown outcome: ports may have been written.
 	unsure error
 }
@@ -137,7 +153,7 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 		return nil, agentapi.Draining()
 	}
 	nads.requests = requests
-	return &planning{
+	p := &planning{
 		agent: a, sandbox: &r.Sandbox, annotations: annotations, requests: requests, nads: nads, sharing: r.Sharing,
 		owner: ovnport.Owner{
 			Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
@@ -150,7 +166,9 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 			attached, damaged, err := a.journal.Summaries()
 			return &journalEntries{attached, damaged}, err
 		}),
-	}, nil
+	}
+	p.supersedes = func(ctx context.Context, older ovnport.Owner) error { return a.mayTakeOver(ctx, &p.owner, &older) }
+	return p, nil
 }
 
 // journalEntries is what the plugin's journal has; readJournal reads it, once for a plan.
@@ -298,11 +316,10 @@ func (p *planning) writePorts(
 		at := &attachments[i.Position]
 		requests = append(requests, ovnport.Request{
 			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, Excluded: notOwn,
+			Older: p.older[at.Interface],
 		})
 	}
-	ports, err := p.agent.nb.Ensure(ctx, p.owner, requests, func(ctx context.Context, older ovnport.Owner) error {
-		return p.agent.mayTakeOver(ctx, &p.owner, &older)
-	})
+	ports, err := p.agent.nb.Ensure(ctx, p.owner, requests, p.supersedes)
 	for n, port := range ports {
 		i := &plan.Interfaces[n]
 		i.MAC, i.Addresses = port.MAC.String(), port.Addresses

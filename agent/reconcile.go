@@ -174,7 +174,7 @@ func (n *node) deleteStale(ctx context.Context, m *sandboxState) (deleted bool, 
 func (n *node) logDeleted(m *sandboxState) {
 	write := n.log.Info
 	message := "deleted the ports of a stale sandbox"
-	if len(m.entries)+len(m.damaged) == 0 {
+	if len(m.entries)+len(m.damaged) == 0 && !isEarly(m.ContainerID) {
 		write = n.log.Warn
 		message += "; the plugin's journal has lost this sandbox: what other plugins gave it must be deleted by hand"
 	}

@@ -68,11 +68,7 @@ func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
 	var err error
 	owner := ovnport.Owner{Node: n.conf.NodeName, Sandbox: r.ContainerID}
 	if r.Planned {
-		ports := make([]ovnport.Keys, 0, len(r.Ports))
-		for _, p := range r.Ports {
-			ports = append(ports, ovnport.Keys{UUID: p.UUID, Claims: p.Claims, Switch: p.Switch})
-		}
-		err = n.nb.Release(ctx, owner, ports)
+		err = n.nb.Release(ctx, owner, keysOf(r.Ports))
 	} else {
 		err = n.nb.ReleaseSandbox(ctx, owner)
 	}
@@ -81,6 +77,14 @@ func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
 	}
 	failpoint.Hit("released")
 	return n.deletePending(r.ID())
+}
+
+func keysOf(ports []agentapi.Port) []ovnport.Keys {
+	keys := make([]ovnport.Keys, 0, len(ports))
+	for _, p := range ports {
+		keys = append(keys, ovnport.Keys{UUID: p.UUID, Claims: p.Claims, Switch: p.Switch})
+	}
+	return keys
 }
 
 // deletePending deletes the file of a pending release.

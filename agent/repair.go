@@ -328,10 +328,18 @@ func ovsPortOf(containerID string, i *agentapi.Interface) ovnport.OVSPort {
 
 func portsOf(interfaces []agentapi.Interface) []ovnport.Port {
 	ports := make([]ovnport.Port, 0, len(interfaces))
-	for _, i := range interfaces {
-		ports = append(ports, ovnport.Port{UUID: i.Port.UUID, Name: i.Port.Name, Claims: i.Port.Claims})
+	for i := range interfaces {
+		ports = append(ports, portOf(&interfaces[i]))
 	}
 	return ports
+}
+
+func portOf(i *agentapi.Interface) ovnport.Port {
+	mac, _ := net.ParseMAC(i.MAC)
+	return ovnport.Port{
+		UUID: i.Port.UUID, Name: i.Port.Name, Interface: i.Name, MAC: mac, Addresses: i.Addresses,
+		Claims: i.Port.Claims, Switch: i.Port.Switch,
+	}
 }
 
 func podOfOwner(o ovnport.Owner) *source.Pod {

@@ -68,8 +68,9 @@ func (l *logged) String() string {
 
 // pods is a source with one pod, shop/web, and its networks, by name; at first shop/blue.
 type pods struct {
-	panics bool
-	nads   map[string]testNAD
+	panics      bool
+	nads        map[string]testNAD
+	annotations map[string]string // of the pod
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -100,7 +101,7 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 	if namespace != "shop" || name != "web" || p.gone {
 		return nil, source.ErrNotFound
 	}
-	return &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1"}, nil
+	return &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1", Annotations: p.annotations}, nil
 }
 
 func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {

@@ -117,6 +117,8 @@ func (n *node) judge(ctx context.Context, m *sandboxState) error {
 	switch {
 	case err != nil:
 		return err
+	case isEarly(m.ContainerID):
+		m.why = cmp.Or(gone, "no ADD has taken its early ports over")
 	case n.busy(m.ContainerID), n.releasing(m.ContainerID):
 	case gone != "":
 		m.why = gone

@@ -43,6 +43,8 @@ type Agent struct {
 	// KeepOnPrimary are the networks of pods, services and the API server. A pod with another default route still
 	// reaches them by its first interface.
 	KeepOnPrimary []netip.Prefix
+	// EarlyPorts has the agent write a pod's ports as soon as the pod is bound to the node.
+	EarlyPorts bool
 	// ReconcilePeriod is the time between two reconcile passes.
 	ReconcilePeriod time.Duration
 	MetricsAddr     string

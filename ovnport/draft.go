@@ -182,6 +182,19 @@ func (d *draft) adopt(row *nb.LogicalSwitchPort) bool {
 	return true
 }
 
+// adoptOlder adopts the port of an older sandbox, as far as the caller knows it.
+func (d *draft) adoptOlder(older *Older) {
+	if older == nil || older.Port.Switch != ovndb.SwitchKey(d.request.Network.SwitchName()) {
+		return
+	}
+	d.adopt(&nb.LogicalSwitchPort{
+		UUID: older.Port.UUID, Name: d.name, Addresses: []string{older.Port.text()},
+		ExternalIDs: map[string]string{
+			keySandbox: older.Sandbox, keyNetwork: d.request.Network.ID(), keyClaims: strings.Join(older.Port.Claims, " "),
+		},
+	})
+}
+
 // adoptFrom gives the reservation one of a row's addresses, or its MAC, if one fits.
 func (r *reservation) adoptFrom(words []string, used map[string]bool) bool {
 	if r.mac != nil {

@@ -52,6 +52,9 @@ type Request struct {
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
 	// Excluded are addresses that are not leased to the pod: it uses them as gateways.
 	Excluded []netip.Addr
+	// Older is the port of an older sandbox of this pod, if the caller knows it: Ensure takes it over without a read. If
+	// the port does not fit the request, or is gone, the request is served as if Older were nil.
+	Older *Older
 	// Refusal is why the controller refused the NAD, for the error when the network is missing.
 	Refusal string
 }
@@ -66,6 +69,12 @@ type Port struct {
 	Addresses []netip.Prefix
 	Claims    []string // keys
 	Switch    string   // the key of the logical switch
+}
+
+// Older is a port, and the sandbox that had it when the caller last knew.
+type Older struct {
+	Sandbox string
+	Port    Port
 }
 
 // portName is unique in NB: neither a namespace nor a pod's name contains a slash.
@@ -94,20 +103,20 @@ func holder(row *nb.LogicalSwitchPort) string {
 	return ids[keyNamespace] + "/" + ids[keyPod] + " (interface " + ids[keyInterface] + ")"
 }
 
+// text is the MAC and the addresses of a port, in the form of the columns addresses and port_security.
+func (p *Port) text() string {
+	words := []string{p.MAC.String()}
+	for _, a := range p.Addresses {
+		words = append(words, a.Addr().String())
+	}
+	return strings.Join(words, " ")
+}
+
 // portRow is the row of a port. northd handles static addresses, with port security of the same addresses, without a
 // recompute (OVN 23.09.2 and later).
 func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
-	words := []string{d.mac().String()}
-	claims := make([]string, 0, len(d.reservations)-1)
-	for i, r := range d.reservations {
-		if r.addr.IsValid() {
-			words = append(words, r.addr.Addr().String())
-		}
-		if i > 0 {
-			claims = append(claims, r.key)
-		}
-	}
-	addresses := strings.Join(words, " ")
+	port := d.port()
+	addresses := port.text()
 	row := &nb.LogicalSwitchPort{
 		UUID: d.key(), Name: d.name, Addresses: []string{addresses},
 		Options: map[string]string{"requested-chassis": o.Chassis, "iface-id-ver": o.UID},
@@ -116,8 +125,8 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 			keyNetwork: d.request.Network.ID(), keyNode: o.Node, keySandbox: o.Sandbox,
 		},
 	}
-	if len(claims) > 0 {
-		row.ExternalIDs[keyClaims] = strings.Join(claims, " ")
+	if len(port.Claims) > 0 {
+		row.ExternalIDs[keyClaims] = strings.Join(port.Claims, " ")
 	}
 	if d.request.Network.PortSecurity {
 		row.PortSecurity = []string{addresses}

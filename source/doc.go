@@ -27,6 +27,9 @@ type Pod struct {
 type Changes struct {
 	// NAD is called for each NAD that was created, changed or deleted.
 	NAD func(namespace, name string)
+	// Bound is called for each pod of the node that is bound to the node and has no container yet. A folder calls it for
+	// no pod: nothing binds the pods of a folder.
+	Bound func(*Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
 }

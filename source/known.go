@@ -143,8 +143,11 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	}
 	keepMirror(annotations, p)
 	phase := corev1.PodUnknown
-	if running(p) {
+	switch {
+	case running(p):
 		phase = corev1.PodRunning
+	case p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil:
+		phase = corev1.PodPending
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -75,7 +75,7 @@ func NewKube(
 	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})
 	var err error
 	if node != "" {
-		err = k.watchPods(node)
+		err = k.watchPods(node, changes.Bound)
 	} else {
 		err = k.watchNodes(changes.Nodes)
 	}
@@ -86,7 +86,7 @@ func NewKube(
 }
 
 // watchPods creates the informer of the pods of a node.
-func (k *Kube) watchPods(node string) error {
+func (k *Kube) watchPods(node string, bound func(*Pod)) error {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -106,7 +106,12 @@ func (k *Kube) watchPods(node string) error {
 	k.pods, k.whole = corelisters.NewPodLister(informer.GetIndexer()), informer.HasSynced
 	k.run = append(k.run, informer.Run)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: k.warnHostNetwork,
+		AddFunc: func(obj any) {
+			k.warnHostNetwork(obj)
+			if p, ok := obj.(*corev1.Pod); ok && bound != nil && !p.Spec.HostNetwork && p.Status.Phase == corev1.PodPending {
+				bound(fromPod(p))
+			}
+		},
 		UpdateFunc: func(old, now any) {
 			if uidOf(old) != uidOf(now) { // the informer missed a deletion
 				k.tellEnd(old)

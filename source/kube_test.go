@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	nadfake "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned/fake"
@@ -35,6 +36,7 @@ type cluster struct {
 	told *names
 	// nodesTold counts how often a change of nodes was told.
 	nodesTold calls
+	bound     names // pods that the source says are bound
 }
 
 // newCluster makes a Kube for a node, or for the controller, with pods, NADs and nodes in its API.
@@ -55,8 +57,11 @@ func newCluster(t *testing.T, node string, objects ...runtime.Object) *cluster {
 			t.Fatal(err)
 		}
 	}
+	changes := Changes{
+		NAD: c.told.changed, Nodes: c.nodesTold.changed, Bound: func(p *Pod) { c.bound.changed(p.Namespace, p.Name) },
+	}
 	var err error
-	if c.Kube, err = NewKube(c.core, c.nads, node, Changes{NAD: c.told.changed, Nodes: c.nodesTold.changed}, slog.New(slog.DiscardHandler)); err != nil {
+	if c.Kube, err = NewKube(c.core, c.nads, node, changes, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	// The fake clientsets have no REST clients to stream a list from.
@@ -404,6 +409,38 @@ func TestKubeWarnsPodsInTheHostsNetwork(t *testing.T) {
 	c := newCluster(t, "node-1", plain, other, host)
 	start(t, c.Run)
 	eventually(t, "v1 Pod shop/host u1 Warning NetworksIgnored: the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation", c.created)
+}
+
+// The source says of each pod once that it is bound: of those at its start and of later ones. It does not say so of
+// pods that have containers, that end, or that are in the host's network.
+func TestKubeSaysWhichPodsAreBound(t *testing.T) {
+	made := func(name string, phase corev1.PodPhase) *corev1.Pod {
+		p := apiPod(name, "u-"+name, networksBlue)
+		p.Status.Phase = phase
+		return p
+	}
+	host, ending := made("host", corev1.PodPending), made("ending", corev1.PodPending)
+	host.Spec.HostNetwork = true
+	ending.DeletionTimestamp, ending.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/stay"}
+	c := newCluster(t, "node-1", host, ending, made("first", corev1.PodPending), made("runs", corev1.PodRunning),
+		made("over", corev1.PodSucceeded))
+	c.run(t, 5, 0)
+	eventually(t, "shop/first", c.bound.take)
+	second := made("second", corev1.PodPending)
+	for _, p := range []*corev1.Pod{made("failed", corev1.PodFailed), second} {
+		if _, err := c.core.CoreV1().Pods("shop").Create(background, p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "shop/second", c.bound.take)
+	second.Annotations = map[string]string{"changed": "meanwhile"}
+	if _, err := c.core.CoreV1().Pods("shop").Update(background, second, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.core.CoreV1().Pods("shop").Create(background, made("third", corev1.PodPending), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "shop/third", c.bound.take)
 }
 
 // Events that nobody takes keep nobody waiting, after the end neither.

@@ -65,6 +65,8 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 			"Warning Event")
 	flags.DurationVar(&c.ReconcilePeriod, "reconcile-period", time.Minute,
 		"time between two reconcile passes; what every pass of a whole period saw as stale is deleted")
+	flags.BoolVar(&c.EarlyPorts, "early-ports", true,
+		"write a pod's ports as soon as the pod is bound to this node, before the runtime asks for them")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	cmd.AddCommand(forgetCommand(), gcCommand())
 	return cmd
@@ -75,7 +77,12 @@ func run(ctx context.Context, c conf.Agent) error {
 		return err
 	}
 	log := daemon.Logger(c.LogLevel)
-	src, cluster, err := openSource(c, log)
+	var a *agent.Agent
+	changes := source.Changes{}
+	if c.EarlyPorts {
+		changes.Bound = func(p *source.Pod) { a.PodBound(p) }
+	}
+	src, cluster, err := openSource(c, changes, log)
 	if err != nil {
 		return err
 	}
@@ -85,8 +92,7 @@ func run(ctx context.Context, c conf.Agent) error {
 	}
 	defer db.Close()
 	registry := prometheus.NewRegistry()
-	a, err := agent.New(c, src, db, registry, log)
-	if err != nil {
+	if a, err = agent.New(c, src, db, registry, log); err != nil {
 		return err
 	}
 	defer a.Close()
@@ -99,10 +105,10 @@ func run(ctx context.Context, c conf.Agent) error {
 
 // openSource returns the source of pods and networks, and what tells the identity of the cluster.
 func openSource(
-	c conf.Agent, log *slog.Logger,
+	c conf.Agent, changes source.Changes, log *slog.Logger,
 ) (src agent.Source, cluster func(context.Context) (string, error), err error) {
 	if c.Manifests != "" {
-		if src, err = source.NewManifests(c.Manifests, source.Changes{}, log); err != nil {
+		if src, err = source.NewManifests(c.Manifests, changes, log); err != nil {
 			return nil, nil, err
 		}
 		cluster, err = source.Cluster(c.ClusterID, c.Manifests, nil)
@@ -112,7 +118,7 @@ func openSource(
 	if err != nil {
 		return nil, nil, err
 	}
-	if src, err = source.NewKube(core, nads, c.NodeName, source.Changes{}, log); err != nil {
+	if src, err = source.NewKube(core, nads, c.NodeName, changes, log); err != nil {
 		return nil, nil, err
 	}
 	cluster, err = source.Cluster(c.ClusterID, "", core)
