@@ -196,8 +196,7 @@ func TestEarlyPortsBeingWritten(t *testing.T) {
 func TestEarlyPortsTooLate(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.agent.early.limit = rate.NewLimiter(rate.Every(time.Hour), 1)
-	r.agent.early.limit.Allow()
+	r.agent.early.limit, r.agent.early.jitter = rate.NewLimiter(rate.Inf, 0), 1000*time.Hour // no pod's turn comes
 	r.agent.PodBound(r.boundPod("blue"))
 	e := r.agent.early
 	e.mu.Lock()
@@ -305,8 +304,7 @@ func TestEarlyPortsOfWhichPods(t *testing.T) {
 func TestEarlyPortsAreBounded(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.agent.early.limit = rate.NewLimiter(rate.Every(time.Hour), 1)
-	r.agent.early.limit.Allow()
+	r.agent.early.limit, r.agent.early.jitter = rate.NewLimiter(rate.Inf, 0), 1000*time.Hour // no pod's turn comes
 	pod := r.boundPod("blue")
 	for i := range 2 * maxEarlyPods {
 		other := *pod
