@@ -47,18 +47,25 @@ type system struct {
 	incomplete int // DELs that left an interface in the pod
 }
 
+// newSite is a site with all systems. Its ADDs come right after the pod's binding, so our agent writes no early ports.
 func newSite(t *testing.T) *site {
-	s := &site{Test: labtest.New(t, patience)}
-	s.Cluster = kube.Start(t, kube.Options{Nodes: 1, CNIVersion: "1.0.0", ControlPlane: true})
-	s.node = s.Lab.Nodes[0]
-	s.Must(s.Apply(s.Ctx, objects()))
-	s.systems = []*system{s.startOurs(), s.thin()}
+	s := emptySite(t)
+	s.startController()
+	s.systems = []*system{s.startAgent("--early-ports=false"), s.thin()}
 	if *thick {
 		s.systems = append(s.systems, s.startThick())
 	}
 	for _, sys := range s.systems {
 		s.warmUp(sys)
 	}
+	return s
+}
+
+func emptySite(t *testing.T) *site {
+	s := &site{Test: labtest.New(t, patience)}
+	s.Cluster = kube.Start(t, kube.Options{Nodes: 1, CNIVersion: "1.0.0", ControlPlane: true})
+	s.node = s.Lab.Nodes[0]
+	s.Must(s.Apply(s.Ctx, objects()))
 	return s
 }
 
@@ -102,18 +109,21 @@ metadata: {name: node1}
 	return text
 }
 
-// startOurs runs controller and agent on the API server.
-func (s *site) startOurs() *system {
+// run runs a program of ours on the API server.
+func (s *site) run(name, netns string, args ...string) *lab.Process {
 	common := []string{"--kubeconfig", s.Kubeconfig, "--nb-endpoints", s.NBEndpoint(), "--log-level", "info"}
-	run := func(name, netns string, args ...string) *lab.Process {
-		p, err := s.Run(s.Ctx, lab.Spec{Name: name, NetNS: netns, Log: filepath.Join(s.node.Dir, name+".log"),
-			Args: slices.Concat([]string{ours(s.T, name)}, common, args)})
-		s.Must(err)
-		return p
-	}
-	run("ovn-multinet-controller", s.CentralNetNS())
-	agent := run("ovn-multinetd", s.node.NetNS, "--node-name", s.node.Name, "--socket", s.node.AgentSocket,
-		"--state-dir", s.node.StateDir, "--ovs-socket", s.node.OVSSocket, "--pod-resources-socket", s.node.PodResources)
+	p, err := s.Run(s.Ctx, lab.Spec{Name: name, NetNS: netns, Log: filepath.Join(s.node.Dir, name+".log"),
+		Args: slices.Concat([]string{ours(s.T, name)}, common, args)})
+	s.Must(err)
+	return p
+}
+
+func (s *site) startController() { s.run("ovn-multinet-controller", s.CentralNetNS()) }
+
+func (s *site) startAgent(args ...string) *system {
+	agent := s.run("ovn-multinetd", s.node.NetNS, append([]string{
+		"--node-name", s.node.Name, "--socket", s.node.AgentSocket, "--state-dir", s.node.StateDir,
+		"--ovs-socket", s.node.OVSSocket, "--pod-resources-socket", s.node.PodResources}, args...)...)
 	return &system{name: "ovn-multinet", network: "ovn", daemon: agent}
 }
 
