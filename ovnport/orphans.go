@@ -85,7 +85,7 @@ func (o *Orphans) Pass(ctx context.Context) error {
 	if nodes == nil {
 		rows, err = o.nb.podPorts(ctx)
 	} else {
-		rows, err = o.nb.listedPorts(ctx, nodes)
+		rows, err = o.nb.listedPorts(ctx, nodes, o.gone)
 	}
 	if err != nil {
 		return err
@@ -168,25 +168,37 @@ func (o *Orphans) next(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(chosen)), nil
 }
 
-// listedPorts reads the names and owners of the ports in the port lists of nodes.
-func (n *NB) listedPorts(ctx context.Context, nodes []string) ([]*nb.LogicalSwitchPort, error) {
+// listedPorts reads the names and owners of the ports in the port lists of nodes. A node that is gone may have no list,
+// because its agent was of an older version: its ports are found by a scan. If it has none, no later pass scans for it.
+func (n *NB) listedPorts(ctx context.Context, nodes, gone []string) ([]*nb.LogicalSwitchPort, error) {
 	keys := make([]string, len(nodes))
 	for i, node := range nodes {
 		keys[i] = ovndb.PortListKey(node)
 	}
-	lists, err := ovndb.ReadByKey[nb.Copp](ctx, n.db, nb.CoppTable, keys, "external_ids")
+	rows, err := ovndb.ReadByKey[nb.Copp](ctx, n.db, nb.CoppTable, keys, "external_ids")
 	if err != nil {
 		return nil, err
 	}
+	lists := map[string]map[string]string{} // by node
+	for _, list := range rows {
+		lists[list.ExternalIDs[keyNode]] = portsIn(list)
+	}
+	for _, node := range gone {
+		if lists[node] == nil {
+			if lists[node], err = n.scanPorts(ctx, node); err != nil {
+				return nil, err
+			}
+		}
+	}
 	var all []*nb.LogicalSwitchPort
-	for _, list := range lists {
+	for node, list := range lists {
 		rows, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.db, nb.LogicalSwitchPortTable,
-			slices.Collect(maps.Keys(portsIn(list))), "_uuid", "name", "external_ids")
+			slices.Collect(maps.Keys(list)), "_uuid", "name", "external_ids")
 		if err != nil {
 			return nil, err
 		}
 		for _, row := range rows {
-			if isPodPort(row) && row.ExternalIDs[keyNode] == list.ExternalIDs[keyNode] {
+			if isPodPort(row) && row.ExternalIDs[keyNode] == node {
 				all = append(all, row)
 			}
 		}

@@ -406,6 +406,45 @@ func TestOrphansFreeTheirAddresses(t *testing.T) {
 	w.wantPorts(t, late, mustEnsure(t, w.nb, late, want(n, "net1")))
 }
 
+// A node whose agent was of an older version has no port list. When it is gone, the next two passes release its ports,
+// and no pass after them scans for it.
+func TestOrphansOfANodeWithoutAPortList(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	mustEnsure(t, w.nb, owner("stays", "sandbox-1"), want(n, "net1"))
+	o := owner("goes", "sandbox-2")
+	o.Node = "node-2"
+	mustEnsure(t, w.nb, o, want(n, "net1"), want(n, "net2"))
+	list := []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.PortListKey("node-2"))}}
+	w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": list})
+	c := &cluster{nodes: []string{"node-1", "node-2"}}
+	orphans := c.orphans(w.nb)
+	pass := func() {
+		t.Helper()
+		if err := orphans.Pass(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass()
+	pass()
+	c.nodes = []string{"node-1"}
+	c.gone = func(o ovnport.Owner) bool { return o.Node == "node-2" }
+	pass()
+	pass()
+	if left := read(t, w.Server).ports; len(left) != 1 {
+		t.Errorf("%d ports are left, want that of node-1: %v", len(left), left)
+	}
+	pass() // sees that the node has nothing any more
+	w.proxy.Before(func(tx ovndbtest.Transact) {
+		if found := scans(tx); len(found) > 0 {
+			t.Errorf("a pass scans for %q", found)
+		}
+	})
+	pass()
+	pass()
+	w.proxy.Before(nil)
+}
+
 // After two passes over all ports, a pass looks at the port lists of some nodes: those that the cluster does not have
 // any more, those with orphans, and the next ones in the order of their names. No pass of these scans a table.
 func TestOrphansByPortLists(t *testing.T) {
