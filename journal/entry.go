@@ -98,10 +98,16 @@ func damagedEntry(s *agentapi.Sandbox) *Entry {
 	return &Entry{Version: entryVersion, Summary: Summary{Sandbox: *s}, Damaged: true}
 }
 
-// Write writes an entry. The caller must have the sandbox's lock, as for every change of an entry.
+// Write writes an entry. The caller must have the sandbox's lock, as for every change of an entry. Only an entry with
+// delegates has to survive a power cut: what a delegate stored on the disk needs a DEL. Without delegates, a power cut
+// leaves nothing of the sandbox but its rows in the databases, and the agent finds these without the journal.
 func (d Dir) Write(e *Entry) error {
 	e.Version = entryVersion
-	if err := writeJSON(d.Entry(&e.Sandbox), e); err != nil {
+	write := plainfile.WriteUnsynced
+	if e.Plan != nil && len(e.Plan.Delegates) > 0 {
+		write = plainfile.Write
+	}
+	if err := writeJSON(d.Entry(&e.Sandbox), e, write); err != nil {
 		return journalError(err)
 	}
 	return nil
@@ -201,10 +207,10 @@ func (d Dir) Summary(s *agentapi.Sandbox) (*Summary, error) {
 	return summary, nil
 }
 
-func writeJSON(path string, v any) error {
+func writeJSON(path string, v any, write func(path string, text []byte, mode os.FileMode) error) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return plainfile.Write(path, append(text, '\n'), 0o600)
+	return write(path, append(text, '\n'), 0o600)
 }

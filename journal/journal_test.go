@@ -181,7 +181,7 @@ func TestWriteFileIsWhole(t *testing.T) {
 	if err := os.WriteFile(plainfile.Temporary(path), []byte("left by a killed writer, and longer than what follows"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(path, map[string]int{"a": 1}); err != nil {
+	if err := writeJSON(path, map[string]int{"a": 1}, plainfile.Write); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)

@@ -94,7 +94,7 @@ func (d Dir) putRelease(r *agentapi.Release, whole bool) error {
 	if whole && os.Rename(d.entry(r.ID()), path) == nil {
 		return plainfile.SyncDir(filepath.Dir(path))
 	}
-	return writeJSON(path, r)
+	return writeJSON(path, r, plainfile.Write)
 }
 
 // emptyFile empties a file that exists.

@@ -98,6 +98,13 @@ TestPluginIsSmall and TestInstallerIsSmall in `+"`internal/arch`"+`, TestLeasesO
 		}
 	}
 	s.Must(p.RemoveNetNS())
+	s.NAD("other", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"other","type":"recorder","log":"%s","result":{"cniVersion":"1.0.0"}}`,
+		filepath.Join(t.TempDir(), "log")))
+	fsyncs := c.traced(s, s.Pod(0, "delegate", "other"), "ADD").fsyncs
+	c.note("ADD with a delegate, fsyncs", fsyncs)
+	if fsyncs < 2 {
+		t.Errorf("%v fsyncs in an ADD with a delegate: its DEL needs the journal after a power cut", fsyncs)
+	}
 	for what := range Limits {
 		if !c.seen[what] {
 			t.Errorf("%s has a limit and was not counted", what)
