@@ -62,8 +62,8 @@ func TestPodsAtOnceOnAFreshNode(t *testing.T) {
 	letGo()
 	plans := answers()
 	r.proxy.Before(nil)
-	if got := r.proxy.Counts(); claims != 1 || looks != 1 || got.Committed != 21 {
-		t.Errorf("%d claims, %d looks at switches, %d transactions committed; want 1, 1, 21", claims, looks, got.Committed)
+	if got := r.proxy.Counts(); claims != 1 || looks != 1 || got.Committed < 2 || got.Committed > 21 {
+		t.Errorf("%d claims, %d looks at switches, %d transactions committed; want 1, 1, and one for the subnet and up to 20 for the pods", claims, looks, got.Committed)
 	}
 	block := netip.MustParsePrefix(r.blocks()["node1"])
 	addresses := map[netip.Prefix]bool{}

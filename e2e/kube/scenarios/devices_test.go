@@ -64,8 +64,11 @@ func (d *deviceWorld) tooFew() {
 	if calls := d.calls("ADD", "short"); len(calls) > 0 {
 		d.T.Errorf("the delegate was run for pod short: %+v", calls)
 	}
-	if ports := d.rows("Logical_Switch_Port", "name", "external_ids:ovn-multinet/pod=short"); len(ports) > 0 {
-		d.T.Errorf("pod short has the ports %q", ports)
+	ids := d.rows("Logical_Switch_Port", "external_ids", "external_ids:ovn-multinet/pod=short")
+	if slices.ContainsFunc(ids, func(id string) bool {
+		return strings.HasPrefix(id, "ovn-multinet/sandbox=") && !strings.HasPrefix(id, "ovn-multinet/sandbox=early-")
+	}) {
+		d.T.Errorf("a sandbox of pod short has ports: %q", ids)
 	}
 	if files := d.files("cni"); len(files) != 3+2 {
 		d.T.Errorf("files of devices: %q, want those of pair and rest", files)

@@ -22,7 +22,7 @@ func TestEarlyPorts(t *testing.T) {
 	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	w.Must(w.Apply(w.Ctx, withVolume("stays")+withVolume("goes")))
 	for _, name := range []string{"stays", "goes"} {
-		uid := string(w.getPod(name).UID)
+		uid := string(w.getPod("default/" + name).UID)
 		w.Must(lab.Eventually(w.Ctx, func() error {
 			if row := w.portOf(name); !strings.Contains(row, "early-"+uid) {
 				return fmt.Errorf("pod %s has the port %q, want one with the UID %s", name, row, uid)
