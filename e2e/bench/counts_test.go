@@ -50,6 +50,7 @@ TestPluginIsSmall and TestInstallerIsSmall in `+"`internal/arch`"+`, TestLeasesO
 	c.programs()
 	s := &labtest.World{Test: labtest.New(t, patience), Lab: lab.Start(t, lab.Options{PluginConf: func(_ *lab.Node, entry map[string]any) {
 		delete(entry, "logFile") // of the lab alone
+		entry["allowedDelegates"] = []string{"bridge"}
 	}})}
 	n := s.Nodes[0]
 	nbProxy, ovsProxy := ovndbtest.StartProxy(t, "unix:"+s.NBSocket()), ovndbtest.StartProxy(t, "unix:"+n.OVSSocket)
@@ -98,8 +99,7 @@ TestPluginIsSmall and TestInstallerIsSmall in `+"`internal/arch`"+`, TestLeasesO
 		}
 	}
 	s.Must(p.RemoveNetNS())
-	s.NAD("other", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"other","type":"recorder","log":"%s","result":{"cniVersion":"1.0.0"}}`,
-		filepath.Join(t.TempDir(), "log")))
+	s.NAD("other", `{"cniVersion":"1.0.0","name":"other","type":"bridge","bridge":"other"}`)
 	fsyncs := c.traced(s, s.Pod(0, "delegate", "other"), "ADD").fsyncs
 	c.note("ADD with a delegate, fsyncs", fsyncs)
 	if fsyncs < 2 {

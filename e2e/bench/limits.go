@@ -15,7 +15,7 @@ var Limits = map[string]float64{
 	"plain pod, fsyncs":                   0,
 	"ADD k=8, execs":                      0,
 	"ADD k=8, fsyncs of the plugin":       0,
-	"ADD with a delegate, fsyncs":         8,
+	"ADD with a delegate, fsyncs":         6,
 	"DEL k=8, fsyncs of the plugin":       0,
 	"ADD k=8, netlink requests":           40,
 	"DEL k=8, netlink requests":           17, // two for each veth, one for their group; none lists the links of the node
