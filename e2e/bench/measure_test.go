@@ -67,7 +67,6 @@ func peer(program string) string { return filepath.Join(os.Getenv(peersEnv), pro
 func report(t *testing.T, name, title, text string) *Part {
 	p := &Part{Name: name, Title: title, Text: text, Where: Here(t.Context())}
 	t.Cleanup(func() {
-		p.Where.End()
 		for _, r := range p.Rows {
 			t.Log(strings.TrimSpace(r.line(true)))
 		}

@@ -20,7 +20,7 @@ turns): a ratio below 1 says that ovn-multinet takes less. Counts, which no load
 `)
 	for _, p := range parts {
 		if p.Where.Busy() {
-			b.WriteString("**Other programs used the machine during these measurements: see the load of each part. " +
+			b.WriteString("**Other programs used the machine during these measurements: see each part. " +
 				"Do not read the times; ratios are less precise than on an idle machine.**\n\n")
 			break
 		}

@@ -13,7 +13,7 @@ import (
 // TestPage writes a part as a measurement does, and reads what the page says of it.
 func TestPage(t *testing.T) {
 	dir, docs := t.TempDir(), t.TempDir()
-	part := &Part{Name: "plain", Title: "A plain pod", Text: "Text.", Where: Where{Commit: "abc", Cores: 2, LoadBefore: 1.5},
+	part := &Part{Name: "plain", Title: "A plain pod", Text: "Text.", Where: Where{Commit: "abc", Cores: 2, InUse: 0.3},
 		Rows: []Row{
 			Compare("time", "ms", "empty program", []float64{2, 2, 2, 2, 2}, []float64{1, 1, 1, 1, 1}, 1.5),
 			Number("size", "MB", []float64{4}, 6),

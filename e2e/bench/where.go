@@ -20,8 +20,9 @@ const CommitEnv = "OVN_MULTINET_COMMIT"
 type Where struct {
 	Commit, Date, Machine, Kernel, Go, OVN, OVS string
 
-	Cores               int
-	LoadBefore, LoadEnd float64 // processes that could run, as the kernel averages them over a minute
+	Cores int
+	// InUse is the share of the CPU time that was in use just before: by other programs, and by what the part had started.
+	InUse float64
 }
 
 // Here describes this machine now.
@@ -30,20 +31,17 @@ func Here(ctx context.Context) Where {
 		Commit: cmp.Or(os.Getenv(CommitEnv), "unknown"), Date: time.Now().UTC().Format("2006-01-02 15:04"),
 		Machine: first("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), Cores: runtime.NumCPU(),
 		Kernel: first("/proc/sys/kernel/osrelease", `(.*)`), Go: runtime.Version(),
-		OVN: version(ctx, "ovn-nbctl"), OVS: version(ctx, "ovs-vsctl"), LoadBefore: load(),
+		OVN: version(ctx, "ovn-nbctl"), OVS: version(ctx, "ovs-vsctl"), InUse: inUse(2 * time.Second),
 	}
 }
 
-// End notes the load at the end.
-func (w *Where) End() { w.LoadEnd = load() }
-
 // Busy tells whether other programs took part: then times mean nothing, and ratios little.
-func (w Where) Busy() bool { return w.LoadBefore > float64(w.Cores)/2 }
+func (w Where) Busy() bool { return w.InUse > 0.2 }
 
 // String is a line of the page.
 func (w Where) String() string {
-	return fmt.Sprintf("%s, %d cores, Linux %s, %s, OVN %s, OVS %s; commit %s, %s UTC; load %.1f before, %.1f at the end",
-		w.Machine, w.Cores, w.Kernel, w.Go, w.OVN, w.OVS, w.Commit, w.Date, w.LoadBefore, w.LoadEnd)
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s, OVN %s, OVS %s; commit %s, %s UTC; %.0f %% of the CPU in use just before",
+		w.Machine, w.Cores, w.Kernel, w.Go, w.OVN, w.OVS, w.Commit, w.Date, 100*w.InUse)
 }
 
 func first(file, pattern string) string {
@@ -69,10 +67,25 @@ func version(ctx context.Context, program string) string {
 	return group(`(\d+\.\d+\.\d+)`, string(out))
 }
 
-func load() float64 {
-	l, err := strconv.ParseFloat(first("/proc/loadavg", `^(\S+)`), 64)
-	if err != nil {
-		return -1
+// inUse measures for a while which share of the CPU time is in use.
+func inUse(period time.Duration) float64 {
+	used, all := cpuTime()
+	time.Sleep(period)
+	usedAfter, allAfter := cpuTime()
+	return (usedAfter - used) / max(1, allAfter-all)
+}
+
+// cpuTime returns the CPU time of all cores since the boot, in ticks (proc_stat(5)): in use, and with the idle time.
+func cpuTime() (used, all float64) {
+	for i, field := range strings.Fields(first("/proc/stat", `^cpu +(.*)`)) {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil || i > 7 { // guest time is part of user time
+			break
+		}
+		all += ticks
+		if i != 3 && i != 4 { // idle and iowait
+			used += ticks
+		}
 	}
-	return l
+	return used, all
 }
