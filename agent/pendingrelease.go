@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -86,13 +87,20 @@ func (p *pendingReleases) finish(ctx context.Context, name string, released bool
 	if released {
 		return p.deletePending(name)
 	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	containerID, _, _ := strings.Cut(name, "@")
+	unlock, err := p.sandboxes.take(ctx, containerID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Only now: an ADD of this sandbox may have released what the file lists, and has ports of its own by now.
 	r := p.readRelease(name)
 	if r == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	return p.releaseLocked(ctx, r)
+	return p.releaseNow(ctx, r)
 }
 
 // sameFile tells whether a file is still the one that the pass before saw.

@@ -52,7 +52,7 @@ func (g *groupCommit) commit(ctx context.Context, ops []ovsdb.Operation, keys []
 			return conf.Errorf(conf.CodeTryAgain, "why does OVN's Northbound database answer so slowly?",
 				"the pod's ports were not written: earlier transactions of this node are not answered yet: %w", ctx.Err())
 		}
-		return fmt.Errorf("Northbound database: %w: %w", ovndb.ErrUnknownOutcome, ctx.Err())
+		return fmt.Errorf("NB database: %w: %w", ovndb.ErrUnknownOutcome, ctx.Err())
 	}
 }
 
