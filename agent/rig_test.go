@@ -71,6 +71,7 @@ type pods struct {
 	panics      bool
 	nads        map[string]testNAD
 	annotations map[string]string // of the pod
+	anyUID      bool              // the pod is the one with each UID
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -101,7 +102,11 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 	if namespace != "shop" || name != "web" || p.gone {
 		return nil, source.ErrNotFound
 	}
-	return &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1", Annotations: p.annotations}, nil
+	pod := &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1", Annotations: p.annotations}
+	if p.anyUID {
+		pod.UID = ""
+	}
+	return pod, nil
 }
 
 func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {
