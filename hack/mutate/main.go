@@ -5,8 +5,8 @@
 //	go run ./hack/mutate -find [-within DURATION] [-j N] FOLDER...
 //
 // The first form applies the mutations of the lists (default: hack/mutate/*.yaml) and exits with 1 when one survives.
-// The second form finds the places itself, runs the package's own tests and reports the mutations that survive. A
-// survivor is a hint and no defect, so the exit code stays 0.
+// It refuses a list with a mutation that does not compile. The second form finds the places itself, runs the package's
+// own tests and reports the mutations that survive. A survivor is a hint and no defect, so the exit code stays 0.
 //
 // With -within, mutate starts no mutation after that time and takes them in random order. It remembers each mutation
 // that a test found, until the code or the tests change.
@@ -72,6 +72,11 @@ func choose(find bool, only string, args []string) ([]mutation, error) {
 	mutations, err := source(args)
 	if err != nil {
 		return nil, err
+	}
+	if !find { // -find makes changes that do not compile and leaves them out
+		if err := compile(mutations); err != nil {
+			return nil, err
+		}
 	}
 	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !pattern.MatchString(m.Name) })
 	if len(mutations) == 0 {

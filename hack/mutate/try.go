@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -69,7 +68,7 @@ func (m *mutation) tryOnce() (verdict string, err error) {
 		return "", err
 	}
 	mutated, overlay := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(mutated, slices.Concat(source[:m.Begin], []byte(m.New), source[m.End:]), 0o600); err != nil {
+	if err := os.WriteFile(mutated, m.mutated(source), 0o600); err != nil {
 		return "", err
 	}
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: mutated}})
