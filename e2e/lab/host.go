@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -34,11 +35,17 @@ func (h host) Exec(ctx context.Context, command ...string) (string, error) {
 	return out, nil
 }
 
-// Start runs a command in the network namespace until the command is stopped or the lab is closed.
+// Start runs a command in the network namespace until the command is stopped or the lab is closed. Each process has a
+// log of its own.
 func (h host) Start(ctx context.Context, command ...string) (*Process, error) {
 	program := filepath.Base(command[0])
-	return h.lab.run(ctx, &Process{
-		Name: h.name + "/" + program, netns: h.NetNS, args: command,
-		log: filepath.Join(h.logs, strings.ReplaceAll(h.name, "/", ".")+"."+program+".log"),
-	})
+	if err := os.MkdirAll(h.logs, 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.CreateTemp(h.logs, strings.ReplaceAll(h.name, "/", ".")+"."+program+".*.log")
+	if err != nil {
+		return nil, err
+	}
+	_ = log.Close()
+	return h.lab.run(ctx, &Process{Name: h.name + "/" + program, netns: h.NetNS, args: command, log: log.Name()})
 }
