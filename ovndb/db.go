@@ -63,8 +63,13 @@ type DB struct {
 	period, patience time.Duration
 	probed           atomic.Int64 // when a probe, or a read in its place, was last answered, in Unix nanoseconds
 
+	run context.Context // ends with Close
+	// One goroutine at a time looks for another leader, and one for the leader while the connection is down.
+	asking, preferring sync.Mutex
+
 	mu      sync.Mutex
-	session context.Context // the context of transactions; it ends when the server does not answer a probe
+	session context.Context // the context of transactions; it ends when the connection is given up
+	end     context.CancelFunc
 }
 
 // A server that answers late is busy: a connection that is made again costs the server more than the answer,
@@ -115,17 +120,17 @@ func Open(cfg Config) (*DB, error) {
 		return nil, fmt.Errorf("%s database: %w", cfg.Name, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop,
+	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop, run: ctx,
 		period: cmp.Or(cfg.Probe, defaultProbe), patience: patience,
-		endpoints: &endpoints{all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}), certificate: cfg.Certificate}}
-	session, end := context.WithCancel(ctx)
-	d.session = session
+		endpoints: &endpoints{database: cfg.Model.Name(), all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}),
+			certificate: cfg.Certificate}}
+	d.session, d.end = context.WithCancel(ctx)
 	d.done.Go(func() {
 		if !d.identify(ctx, cfg) {
 			return
 		}
 		d.connect(ctx, cfg)
-		d.probe(ctx, end)
+		d.probe(ctx)
 	})
 	return d, nil
 }
@@ -134,6 +139,7 @@ func Open(cfg Config) (*DB, error) {
 func (d *DB) connect(ctx context.Context, cfg Config) {
 	pauses := connectPauses()
 	for said := false; ; said = true {
+		d.preferLeader(time.Now())
 		err := d.tryConnect(ctx, cfg)
 		if err == nil {
 			d.probed.Store(time.Now().UnixNano())
@@ -179,19 +185,39 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 // probe detects a server that does not answer while the connection is open. libovsdb has such a probe
 // (WithInactivityCheck), but v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect while
 // a transaction waits for its answer.
-func (d *DB) probe(ctx context.Context, end context.CancelFunc) {
-	for {
-		for d.answers(ctx) {
+func (d *DB) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		session := d.currentSession()
+		if !d.answers(ctx) {
+			d.leave(session, nil)
 		}
-		end()
-		if ctx.Err() != nil {
-			return
-		}
-		d.mu.Lock() // later transactions use the next connection, which libovsdb makes
-		d.client.Disconnect()
-		d.session, end = context.WithCancel(ctx)
-		d.mu.Unlock()
 	}
+}
+
+func (d *DB) currentSession() context.Context {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.session
+}
+
+// leave ends a session and its connection, unless the session has ended already. libovsdb makes the next connection, to
+// the first endpoint of the list that leads (nil: of its own list). Transactions that wait for an answer end: libovsdb
+// cannot reconnect before. libovsdb keeps a connection to an endpoint of a new list, and moves this endpoint to the
+// front. So libovsdb gets the first endpoint alone, and then the whole list.
+func (d *DB) leave(session context.Context, order []string) {
+	d.mu.Lock() // later transactions use the next connection
+	defer d.mu.Unlock()
+	if d.session != session || d.run.Err() != nil {
+		return
+	}
+	d.end()
+	if order == nil {
+		d.client.Disconnect()
+	} else {
+		d.client.UpdateEndpoints(order[:1])
+		d.client.UpdateEndpoints(order)
+	}
+	d.session, d.end = context.WithCancel(d.run)
 }
 
 // answers waits until a probe is due, and then probes the server with a transaction. If this process has a cluster, the
@@ -207,7 +233,11 @@ func (d *DB) answers(ctx context.Context) bool {
 		return false
 	case <-time.After(wait):
 	}
-	if !d.client.Connected() || d.sinceProbe() < d.period {
+	if !d.client.Connected() {
+		d.preferLeader(time.Now()) // another endpoint may answer than those that libovsdb knows
+		return true
+	}
+	if d.sinceProbe() < d.period {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
@@ -217,7 +247,7 @@ func (d *DB) answers(ctx context.Context) bool {
 		ops = []ovsdb.Operation{readOwner}
 	}
 	before := d.age.last()
-	results, err := d.client.Transact(ctx, ops...)
+	results, err := d.send(ctx, ops)
 	if err == nil {
 		d.probed.Store(time.Now().UnixNano())
 		if len(ops) == 1 && len(results) == 1 && results[0].Error == "" {
@@ -333,12 +363,7 @@ func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 	if err := d.awaitUp(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	d.mu.Lock()
-	defer context.AfterFunc(d.session, cancel)()
-	d.mu.Unlock()
-	results, err := d.client.Transact(ctx, ops...)
+	results, err := d.send(ctx, ops)
 	if err != nil {
 		return nil, fmt.Errorf("%s database: %w: %w", d.name, ErrUnknownOutcome, err)
 	}

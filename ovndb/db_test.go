@@ -260,18 +260,7 @@ func TestFollowsTheLeader(t *testing.T) {
 		t.Errorf("connected to %s, the leader is %s", got, leader.Endpoint())
 	}
 	leader.Kill()
-	for {
-		_, err := db.Transact(ctx, insertPort(t, db, nobody, "port"))
-		if err == nil {
-			break
-		}
-		if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonDuplicate {
-			break // an attempt whose outcome was unknown was committed
-		}
-		if !errors.Is(err, ovndb.ErrUnknownOutcome) || ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
+	writes(t, ctx, db, nobody, "port")
 	if rows := c.Leader().Dump(t, "Logical_Switch_Port"); len(rows) != 1 || rows[0]["_uuid"] != nobody {
 		t.Errorf("ports at the new leader: %v", rows)
 	}

@@ -3,6 +3,7 @@ package ovndb
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +79,7 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 			if len(e.Failures) > 0 && !slices.ContainsFunc(e.Failures, Failure.passing) {
 				return e
 			}
+			go d.preferLeader(time.Time{})
 			next.Reset(checkPeriod)
 		}
 	}
@@ -112,6 +114,7 @@ const upEvery = 20 * time.Millisecond
 
 // endpoints are the addresses of a database.
 type endpoints struct {
+	database    string // its name in the schema
 	all         []string
 	tls         *tls.Config
 	certificate string // the file, for errors
@@ -119,6 +122,7 @@ type endpoints struct {
 	mu    sync.Mutex
 	began time.Time // of the last check
 	found []Failure
+	order []string // if one of the endpoints led in the last check: those that answered, the leader first
 }
 
 // check connects to each endpoint once and returns the failures; none: one endpoint answers. Only one check runs at a
@@ -130,24 +134,17 @@ func (p *endpoints) check(since time.Time) []Failure {
 		return p.found
 	}
 	p.began = time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	failures := make([]Failure, len(p.all))
-	var tries sync.WaitGroup
-	for i, endpoint := range p.all {
-		tries.Go(func() { failures[i] = p.try(ctx, endpoint) })
-	}
-	tries.Wait()
-	p.found = failures
+	failures, order := p.ask(context.Background(), p.all)
+	p.found, p.order = failures, order
 	if slices.ContainsFunc(failures, func(f Failure) bool { return f.Err == nil }) {
 		p.found = nil
 	}
 	return p.found
 }
 
-// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11). With TLS 1.3, a server that does not
-// accept the certificate says so only in place of its first answer.
-func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
+// try connects to an endpoint and asks whether it is the raft's leader. With TLS 1.3, a server that does not accept the
+// certificate says so only in place of its first answer.
+func (p *endpoints) try(ctx context.Context, endpoint string) (f Failure, leads bool) {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"
 	if scheme == "unix" {
@@ -156,7 +153,7 @@ func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
-		return Failure{Endpoint: endpoint, Err: err}
+		return Failure{Endpoint: endpoint, Err: err}, false
 	}
 	defer func() { _ = conn.Close() }()
 	if at, ok := ctx.Deadline(); ok {
@@ -167,27 +164,46 @@ func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 		cfg.ServerName, _, _ = net.SplitHostPort(address)
 		conn = tls.Client(conn, cfg)
 	}
-	if err = echo(conn); err == nil {
-		return Failure{Endpoint: endpoint}
+	if leads, err = p.askLeader(conn); err == nil {
+		return Failure{Endpoint: endpoint}, leads
 	}
 	if scheme != "ssl" {
-		return Failure{Endpoint: endpoint, Err: fmt.Errorf("it does not answer: %w", err)}
+		return Failure{Endpoint: endpoint, Err: fmt.Errorf("it does not answer: %w", err)}, false
 	}
 	op, onWay := errors.AsType[*net.OpError](err)
 	switch {
 	case onWay && op.Op == "remote error":
 		return Failure{endpoint, true,
-			fmt.Errorf("TLS: the server does not accept the certificate in %s: %w", p.certificate, op.Err)}
+			fmt.Errorf("TLS: the server does not accept the certificate in %s: %w", p.certificate, op.Err)}, false
 	case onWay && op.Op != "local error", errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), ctx.Err() != nil:
-		return Failure{endpoint, false, fmt.Errorf("TLS: the server does not answer: %w", err)}
+		return Failure{endpoint, false, fmt.Errorf("TLS: the server does not answer: %w", err)}, false
 	}
-	return Failure{endpoint, true, fmt.Errorf("TLS: %w", err)}
+	return Failure{endpoint, true, fmt.Errorf("TLS: %w", err)}, false
 }
 
-func echo(conn net.Conn) error {
-	if _, err := conn.Write([]byte(`{"method":"echo","id":"look","params":[]}`)); err != nil {
-		return err
+// askLeader reads the database's row of _Server (ovsdb-server(5)). Without raft no server leads: two servers of an active
+// and a backup database would both say so. The error is that of the connection: what the server answers is no error.
+func (p *endpoints) askLeader(conn net.Conn) (leads bool, err error) {
+	request := fmt.Sprintf(`{"method":"transact","id":0,"params":["_Server",{"op":"select","table":"Database",`+
+		`"where":[["name","==",%q]],"columns":["model","leader","connected"]}]}`, p.database)
+	if _, err := conn.Write([]byte(request)); err != nil {
+		return false, err
 	}
-	_, err := conn.Read(make([]byte, 1))
-	return err
+	var answer struct {
+		Result []struct {
+			Rows []struct {
+				Model             string
+				Leader, Connected bool
+			}
+		}
+	}
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
+		return false, err
+	}
+	for _, r := range answer.Result {
+		for _, row := range r.Rows {
+			leads = leads || row.Model == "clustered" && row.Leader && row.Connected
+		}
+	}
+	return leads, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -33,6 +34,7 @@ type Proxy struct {
 	upstream string
 	listener net.Listener
 	running  sync.WaitGroup
+	asked    atomic.Int64
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
@@ -74,6 +76,9 @@ func (p *Proxy) Counts() Counts {
 	defer p.mu.Unlock()
 	return p.counts
 }
+
+// Asked is how often clients asked whether the server is the raft's leader. These transactions are in no other count.
+func (p *Proxy) Asked() int { return int(p.asked.Load()) }
 
 // Reset sets the counts to zero.
 func (p *Proxy) Reset() {
@@ -262,6 +267,10 @@ func (s *session) request(id string, params []json.RawMessage) error {
 	t := Transact{}
 	if len(params) == 1 {
 		return nil // ovndb's probe of the server
+	}
+	if string(params[0]) == `"_Server"` {
+		s.proxy.asked.Add(1)
+		return nil
 	}
 	for _, param := range params[1:] {
 		var op Op

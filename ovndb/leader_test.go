@@ -1,0 +1,99 @@
+package ovndb_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// raftWithSwitch is a raft of three, with a logical switch for insertPort.
+func raftWithSwitch(t *testing.T) *ovndbtest.Cluster {
+	c := ovndbtest.StartNBCluster(t, 3)
+	c.Leader().Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": switchKey, "row": ovndbtest.Op{"name": "switch"}})
+	return c
+}
+
+// writes repeats a write until an answer arrives: an attempt whose answer is missing may be committed.
+func writes(t *testing.T, ctx context.Context, db *ovndb.DB, key, name string) {
+	t.Helper()
+	for {
+		_, err := db.Transact(ctx, insertPort(t, db, key, name))
+		if refused, ok := errors.AsType[*ovndb.Refused](err); err == nil || ok && refused.Reason == ovndb.ReasonDuplicate {
+			return
+		}
+		if !errors.Is(err, ovndb.ErrUnknownOutcome) || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A member that accepts connections and never answers is listed before the leader: the connection comes up, and comes
+// up again after a change of leaders.
+func TestSilentMemberIsListedFirst(t *testing.T) {
+	c := raftWithSwitch(t)
+	leader := c.Leader()
+	followers := slices.DeleteFunc(slices.Clone(c.Members), func(s *ovndbtest.Server) bool { return s == leader })
+	silent, err := net.Listen("unix", ovndbtest.TempDir(t)+"/silent.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	db := connect(t, "unix:"+silent.Addr().String(), leader.Endpoint(), followers[0].Endpoint(), followers[1].Endpoint())
+	ctx := withTimeout(t, 2*time.Minute)
+	writes(t, ctx, db, nobody, "first")
+	leader.Kill()
+	writes(t, ctx, db, portKey, "second")
+	if rows := c.Leader().Dump(t, "Logical_Switch_Port"); len(rows) != 2 {
+		t.Errorf("ports at the new leader: %v, want 2", rows)
+	}
+}
+
+// A leader that hangs is left as soon as another member leads, while the old one still hangs.
+func TestPausedLeaderIsLeft(t *testing.T) {
+	c := raftWithSwitch(t)
+	leader := c.Leader()
+	db := connect(t, c.Endpoints()...)
+	leader.Pause()
+	writes(t, withTimeout(t, 2*time.Minute), db, nobody, "port")
+	if got := db.Client().CurrentEndpoint(); got == leader.Endpoint() {
+		t.Errorf("still connected to %s, which is paused", got)
+	}
+	leader.Resume()
+}
+
+// A leader that is only slow is not left: the transaction gets its answer over the same connection.
+func TestBusyLeaderIsKept(t *testing.T) {
+	c := raftWithSwitch(t)
+	leader := c.Leader()
+	proxy := ovndbtest.StartProxy(t, leader.Endpoint())
+	i := slices.IndexFunc(c.Members, func(s *ovndbtest.Server) bool { return s != leader })
+	follower := ovndbtest.StartProxy(t, c.Members[i].Endpoint())
+	db := connect(t, proxy.Endpoint(), follower.Endpoint())
+	before := follower.Asked()
+	release := proxy.HoldAnswer("transact")
+	done := make(chan error, 1)
+	ctx := withTimeout(t, 2*time.Minute)
+	go func() {
+		_, err := db.Transact(ctx, insertPort(t, db, nobody, "port"))
+		done <- err
+	}()
+	for follower.Asked() < before+3 { // the other member was asked three times, and did not lead
+		select {
+		case err := <-done:
+			t.Fatalf("the transaction ended before its answer: %v", err)
+		case <-ctx.Done():
+			t.Fatalf("the follower was asked %d times, want 3", follower.Asked()-before)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	release()
+	if err := <-done; err != nil {
+		t.Errorf("the answer came late: %v, want no error", err)
+	}
+}
