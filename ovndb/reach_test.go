@@ -22,14 +22,14 @@ import (
 
 // trust is a server and a client that know each other: of one authority, each with a folder of files.
 type trust struct {
-	ca             *authority
+	ca             *ovndbtest.Authority
 	server, client string
 }
 
 func newTrust(t *testing.T) *trust {
-	tr := &trust{newAuthority(t), t.TempDir(), t.TempDir()}
-	tr.ca.sign(tr.server)
-	tr.ca.sign(tr.client)
+	tr := &trust{ovndbtest.NewAuthority(t), t.TempDir(), t.TempDir()}
+	tr.ca.Sign(tr.server)
+	tr.ca.Sign(tr.client)
 	return tr
 }
 
@@ -101,13 +101,13 @@ func TestTLSTroubleIsNamed(t *testing.T) {
 		spoil func(tr *trust, t *testing.T)
 		words func(tr *trust) []string
 	}{
-		{"expired", func(tr *trust, _ *testing.T) { tr.ca.sign(tr.server, expired) },
+		{"expired", func(tr *trust, _ *testing.T) { tr.ca.Sign(tr.server, expired) },
 			func(tr *trust) []string { return []string{"x509: certificate has expired", tr.file("ca.pem")} }},
-		{"another authority", func(tr *trust, t *testing.T) { newAuthority(t).sign(tr.server) },
+		{"another authority", func(tr *trust, t *testing.T) { ovndbtest.NewAuthority(t).Sign(tr.server) },
 			func(tr *trust) []string {
 				return []string{"x509: certificate signed by unknown authority", tr.file("ca.pem")}
 			}},
-		{"another name", func(tr *trust, _ *testing.T) { tr.ca.sign(tr.server, named("nb", []string{"192.0.2.1"})) },
+		{"another name", func(tr *trust, _ *testing.T) { tr.ca.Sign(tr.server, named("nb", []string{"192.0.2.1"})) },
 			func(*trust) []string {
 				return []string{"the server's certificate is for 192.0.2.1 and not for 127.0.0.1", "--nb-server-name"}
 			}},
@@ -116,7 +116,7 @@ func TestTLSTroubleIsNamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			newAuthority(t).sign(tr.client)
+			ovndbtest.NewAuthority(t).Sign(tr.client)
 			if err := os.WriteFile(tr.file("ca.pem"), text, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -153,8 +153,8 @@ func TestTLSTroubleIsNamed(t *testing.T) {
 func TestTLSTroubleOfSeveralEndpoints(t *testing.T) {
 	tr := newTrust(t)
 	bad, other := t.TempDir(), t.TempDir()
-	tr.ca.sign(bad, expired)
-	newAuthority(t).sign(other)
+	tr.ca.Sign(bad, expired)
+	ovndbtest.NewAuthority(t).Sign(other)
 	_, good := ovndbtest.StartNBTLS(t, tr.server)
 	_, old := ovndbtest.StartNBTLS(t, bad)
 	_, strange := ovndbtest.StartNBTLS(t, other)

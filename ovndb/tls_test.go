@@ -2,15 +2,7 @@ package ovndb_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,62 +14,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
-// authority signs certificates for the tests.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t}
-	a.key = newKey(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// sign writes cert.pem, key.pem and ca.pem into a folder: without a host's name, unless it is changed.
-func (a *authority) sign(dir string, change ...func(*x509.Certificate)) {
-	a.t.Helper()
-	key := newKey(a.t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "id:1"}, NotAfter: time.Now().Add(time.Hour)}
-	for _, c := range change {
-		c(template)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: keyDER},
-		"ca.pem": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-}
-
 func tlsConfig(dir string) ovndb.TLSConfig {
 	return ovndb.TLSConfig{
 		Certificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem"), CACert: filepath.Join(dir, "ca.pem"),
@@ -88,10 +24,10 @@ func tlsConfig(dir string) ovndb.TLSConfig {
 // TestTLS speaks to a real ovsdb-server over mutual TLS: the authority's certificates pass, others do not, and
 // rotated files take effect without a new DB.
 func TestTLS(t *testing.T) {
-	old, now := newAuthority(t), newAuthority(t)
+	old, now := ovndbtest.NewAuthority(t), ovndbtest.NewAuthority(t)
 	serverDir, clientDir := t.TempDir(), t.TempDir()
-	old.sign(serverDir)
-	now.sign(clientDir) // the wrong authority, at first
+	old.Sign(serverDir)
+	now.Sign(clientDir) // the wrong authority, at first
 	_, endpoint := ovndbtest.StartNBTLS(t, serverDir)
 	cfg, err := ovndb.TLS(tlsConfig(clientDir))
 	if err != nil {
@@ -111,7 +47,7 @@ func TestTLS(t *testing.T) {
 	if err := db.WaitConnected(short); err == nil {
 		t.Fatal("connected to a server of another authority")
 	}
-	old.sign(clientDir)
+	old.Sign(clientDir)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey("a/b"))}); err != nil {
@@ -121,7 +57,7 @@ func TestTLS(t *testing.T) {
 
 func TestTLSFiles(t *testing.T) {
 	dir := t.TempDir()
-	newAuthority(t).sign(dir)
+	ovndbtest.NewAuthority(t).Sign(dir)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for name, f := range map[string][3]string{
 		"missing certificate": {file("none"), file("key.pem"), file("ca.pem")},

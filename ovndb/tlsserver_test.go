@@ -80,10 +80,10 @@ func TestBoundaryServerCertificate(t *testing.T) {
 	refused := 0
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			ca := newAuthority(t)
+			ca := ovndbtest.NewAuthority(t)
 			serverDir, clientDir := t.TempDir(), t.TempDir()
-			ca.sign(serverDir, tt.cert)
-			ca.sign(clientDir)
+			ca.Sign(serverDir, tt.cert)
+			ca.Sign(clientDir)
 			_, endpoint := ovndbtest.StartNBTLS(t, serverDir)
 			log, err := handshake(t, endpoint, clientDir, tt.names)
 			if tt.want != "" {

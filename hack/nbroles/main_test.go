@@ -3,18 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/big"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
@@ -43,8 +38,7 @@ type world struct {
 	*ovndbtest.Server
 	t          *testing.T
 	ctx        context.Context
-	ca         *x509.Certificate
-	key        *ecdsa.PrivateKey
+	ca         *ovndbtest.Authority
 	target     string // of the agents' listener
 	endpoint   string
 	controller *ovndb.DB
@@ -56,10 +50,7 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
 	ovndbtest.NeedFile(t, packaged)
-	w := &world{t: t, ctx: ctx}
-	w.ca, w.key = w.sign("ca", "", func(c *x509.Certificate) {
-		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
-	})
+	w := &world{t: t, ctx: ctx, ca: ovndbtest.NewAuthority(t)}
 	dir := t.TempDir()
 	server := w.certificate("nb", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	text, err := os.ReadFile(packaged)
@@ -101,38 +92,10 @@ func (w *world) printed(target string) []ovndbtest.Op {
 	return ops
 }
 
-// sign makes a certificate in a folder, as cert.pem with key.pem and ca.pem; by itself, and nowhere, without a folder.
-func (w *world) sign(name, dir string, change func(*x509.Certificate)) (*x509.Certificate, *ecdsa.PrivateKey) {
-	w.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	w.must(err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
-	change(template)
-	issuer, signer := template, key
-	if dir != "" {
-		issuer, signer = w.ca, w.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
-	w.must(err)
-	cert, err := x509.ParseCertificate(der)
-	w.must(err)
-	if dir == "" {
-		return cert, key
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	w.must(err)
-	for file, block := range map[string]*pem.Block{
-		"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: keyDER}, "ca.pem": {Type: "CERTIFICATE", Bytes: w.ca.Raw},
-	} {
-		w.must(os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
-	}
-	return cert, key
-}
-
 func (w *world) certificate(name string, change func(*x509.Certificate)) (dir string) {
 	w.t.Helper()
 	dir = w.t.TempDir()
-	w.sign(name, dir, change)
+	w.ca.Sign(dir, func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: name} }, change)
 	return dir
 }
 

@@ -1,6 +1,7 @@
 package ovndbtest
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 )
@@ -15,30 +16,69 @@ type Cluster struct {
 // joined.
 func StartNBCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
+	dir := TempDir(t)
+	return startNBCluster(t, dir, n, func(i int) string { return fmt.Sprintf("unix:%s/%d.raft", dir, i) }, func(*Server) {})
+}
+
+// StartNBClusterTLS is StartNBCluster with mutual TLS between the members and with the clients. It uses cert.pem, key.pem
+// and ca.pem of a folder.
+func StartNBClusterTLS(t testing.TB, files string, n int) *Cluster {
+	t.Helper()
+	raft := make([]string, n)
+	for i := range raft {
+		raft[i] = sslEndpoint(freePort(t))
+	}
+	return startNBCluster(t, TempDir(t), n, func(i int) string { return raft[i] }, func(s *Server) {
+		address := freePort(t)
+		s.args, s.tls = tlsArgs(files, "pssl:"+address), sslEndpoint(address)
+	})
+}
+
+func startNBCluster(t testing.TB, dir string, n int, raft func(i int) string, prepare func(*Server)) *Cluster {
+	t.Helper()
 	tool := Need(t, "ovsdb-tool")
 	NeedFile(t, nbSchema)
-	dir := TempDir(t)
 	c := &Cluster{t: t}
-	raft := func(i int) string { return fmt.Sprintf("unix:%s/%d.raft", dir, i) }
 	for i := range n {
 		s := newServer(t, dir, fmt.Sprint(i), "OVN_Northbound")
+		prepare(s)
 		if i == 0 {
 			run(t, tool, "create-cluster", s.file, nbSchema, raft(i))
 		} else {
 			run(t, tool, "join-cluster", s.file, s.database, raft(i), raft(0))
 		}
 		s.start()
-		s.until("has joined", func() bool { return s.status().connected })
+		s.Joined()
 		c.Members = append(c.Members, s)
 	}
 	return c
+}
+
+// Joined waits until the member of a raft is connected to the others.
+func (s *Server) Joined() {
+	s.t.Helper()
+	s.until("has joined", func() bool { return s.status().connected })
+}
+
+// Isolate stops the messages of raft to and from the member, as a cut network would. Its clients stay connected.
+func (s *Server) Isolate() { s.failureTest("stop-raft-rpc") }
+
+// Rejoin ends Isolate.
+func (s *Server) Rejoin() { s.failureTest("clear") }
+
+// MoveLeadership has a leader give the leadership to another member.
+func (s *Server) MoveLeadership() { s.failureTest("transfer-leadership") }
+
+func (s *Server) failureTest(name string) {
+	s.t.Helper()
+	run(s.t, Need(s.t, "ovs-appctl"), "-t", s.control, "cluster/failure-test", name)
 }
 
 // Endpoints are the addresses of all members.
 func (c *Cluster) Endpoints() []string {
 	endpoints := make([]string, len(c.Members))
 	for i, s := range c.Members {
-		endpoints[i] = s.Endpoint()
+		endpoints[i] = cmp.Or(s.tls, s.Endpoint())
 	}
 	return endpoints
 }

@@ -33,6 +33,7 @@ type Server struct {
 	control  string // the path of its unixctl socket
 	pid      int
 	args     []string        // in addition to the arguments of every server
+	tls      string          // the endpoint over TLS of a raft's member; "": there is none
 	ended    <-chan struct{} // closed when the process has ended
 }
 

@@ -13,7 +13,7 @@ func StartNBTLS(t testing.TB, dir string) (s *Server, endpoint string) {
 	t.Helper()
 	address := freePort(t)
 	s = startNBTLS(t, dir, nbSchema, "pssl:"+address)
-	return s, "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+	return s, sslEndpoint(address)
 }
 
 // StartNBConnections is StartNBTLS with a schema of the test. Its remotes are the rows of the table Connection, which
@@ -23,7 +23,19 @@ func StartNBConnections(t testing.TB, dir, schema string) (s *Server, target, en
 	address := freePort(t)
 	s = startNBTLS(t, dir, schema, "db:OVN_Northbound,NB_Global,connections")
 	s.Transact(t, Op{"op": "insert", "table": "NB_Global", "row": Op{}})
-	return s, "pssl:" + address, "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+	return s, "pssl:" + address, sslEndpoint(address)
+}
+
+// sslEndpoint is the endpoint of a freePort.
+func sslEndpoint(address string) string {
+	return "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+}
+
+func tlsArgs(dir, remote string) []string {
+	return []string{
+		"--remote=" + remote, "--certificate=" + filepath.Join(dir, "cert.pem"),
+		"--private-key=" + filepath.Join(dir, "key.pem"), "--ca-cert=" + filepath.Join(dir, "ca.pem"),
+	}
 }
 
 // freePort is a free PORT:127.0.0.1, in the form of ovsdb-server's remotes.
@@ -48,10 +60,7 @@ func startNBTLS(t testing.TB, dir, schema, remote string) *Server {
 	tool := Need(t, "ovsdb-tool")
 	NeedFile(t, schema)
 	s := newServer(t, TempDir(t), "db", "OVN_Northbound")
-	s.args = []string{
-		"--remote=" + remote, "--certificate=" + filepath.Join(dir, "cert.pem"),
-		"--private-key=" + filepath.Join(dir, "key.pem"), "--ca-cert=" + filepath.Join(dir, "ca.pem"),
-	}
+	s.args = tlsArgs(dir, remote)
 	run(t, tool, "create", s.file, schema)
 	s.start()
 	return s
