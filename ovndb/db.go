@@ -189,7 +189,7 @@ func (d *DB) probe(ctx context.Context) {
 	for ctx.Err() == nil {
 		session := d.currentSession()
 		if !d.answers(ctx) {
-			d.leave(session, nil)
+			d.endSession(session, nil)
 		}
 	}
 }
@@ -200,11 +200,11 @@ func (d *DB) currentSession() context.Context {
 	return d.session
 }
 
-// leave ends a session and its connection, unless the session has ended already. libovsdb makes the next connection, to
-// the first endpoint of the list that leads (nil: of its own list). Transactions that wait for an answer end: libovsdb
-// cannot reconnect before. libovsdb keeps a connection to an endpoint of a new list, and moves this endpoint to the
-// front. So libovsdb gets the first endpoint alone, and then the whole list.
-func (d *DB) leave(session context.Context, order []string) {
+// endSession ends a session and its connection, unless the session has ended already. libovsdb makes the next
+// connection, to the first endpoint of the list that leads (nil: of its own list). Transactions that wait for an answer
+// end: libovsdb cannot reconnect before. libovsdb keeps a connection to an endpoint of a new list, and moves this
+// endpoint to the front. So libovsdb gets the first endpoint alone, and then the whole list.
+func (d *DB) endSession(session context.Context, order []string) {
 	d.mu.Lock() // later transactions use the next connection
 	defer d.mu.Unlock()
 	if d.session != session || d.run.Err() != nil {

@@ -15,8 +15,8 @@ import (
 // lost its power, would be left after the probe only. So a DB asks all members of a raft itself, and names to libovsdb
 // only those that answer, the leader first.
 
-// answerDue is the time for an answer before a DB asks the other members of a raft whether one of them leads. OVN's raft
-// has a new leader after 1 to 3 s. A leader that is only busy is not left: no other member says that it leads.
+// answerDue is the time for an answer before a DB asks the other members of a raft whether one of them leads. OVN's
+// raft has a new leader after 1 to 3 s. A leader that is only busy is not left: no other member says that it leads.
 const answerDue = time.Second
 
 // send sends a transaction and waits for its answer, until the session ends or another member of the raft leads.
@@ -26,23 +26,24 @@ func (d *DB) send(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Operation
 	defer cancel()
 	defer context.AfterFunc(session, cancel)()
 	if d.endpoints.several() {
-		defer time.AfterFunc(answerDue, func() { d.watchLeader(ctx, session) }).Stop()
+		// Only now: libovsdb needs a lock to tell the endpoint, and a transaction without an answer may keep the lock.
+		current := d.client.CurrentEndpoint()
+		defer time.AfterFunc(answerDue, func() { d.watchLeader(ctx, session, current) }).Stop()
 	}
 	return d.client.Transact(ctx, ops...)
 }
 
-// watchLeader leaves the session when another member of the raft leads, as long as an answer is missing. It asks rarely
+// watchLeader ends the session when another member of the raft leads, as long as an answer is missing. It asks rarely
 // when that takes long: the leader may be busy, and every node asks then.
-func (d *DB) watchLeader(ctx, session context.Context) {
+func (d *DB) watchLeader(ctx, session context.Context, current string) {
 	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(answerDue), backoff.WithMaxInterval(answerDue*16),
 		backoff.WithMaxElapsedTime(0)) // 0: without end
 	for ctx.Err() == nil {
-		current := d.client.CurrentEndpoint()
-		if current != "" && d.asking.TryLock() { // one transaction asks for all
+		if d.asking.TryLock() { // one transaction asks for all
 			order := d.endpoints.otherLeader(ctx, current)
 			d.asking.Unlock()
 			if order != nil {
-				d.leave(session, order)
+				d.endSession(session, order)
 				return
 			}
 		}
@@ -61,7 +62,7 @@ func (d *DB) preferLeader(since time.Time) {
 	defer d.preferring.Unlock()
 	session := d.currentSession()
 	if order := d.endpoints.byLeader(since); order != nil && !d.client.Connected() {
-		d.leave(session, order)
+		d.endSession(session, order)
 	}
 }
 
@@ -70,7 +71,8 @@ func (p *endpoints) several() bool { return len(p.all) > 1 }
 // followersTime is the time for the answers of the other members after the leader has answered.
 const followersTime = 500 * time.Millisecond
 
-// byLeader returns the endpoints that answered in a check that began after that time, the leader first; nil: none leads.
+// byLeader returns the endpoints that answered in a check that began after that time, the leader first; nil: none
+// leads.
 func (p *endpoints) byLeader(since time.Time) []string {
 	p.check(since)
 	p.mu.Lock()
@@ -78,7 +80,8 @@ func (p *endpoints) byLeader(since time.Time) []string {
 	return slices.Clone(p.order) // libovsdb keeps the slice
 }
 
-// otherLeader asks all endpoints but one whether they lead, and returns the order of those that answered; nil: none leads.
+// otherLeader asks all endpoints but one whether they lead. It returns those that answered, the leader first; nil: none
+// leads.
 func (p *endpoints) otherLeader(ctx context.Context, current string) []string {
 	_, order := p.ask(ctx, slices.DeleteFunc(slices.Clone(p.all), func(e string) bool { return e == current }))
 	return order

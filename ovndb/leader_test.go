@@ -77,6 +77,7 @@ func TestBusyLeaderIsKept(t *testing.T) {
 	db := connect(t, proxy.Endpoint(), follower.Endpoint())
 	before := follower.Asked()
 	release := proxy.HoldAnswer("transact")
+	defer release()
 	done := make(chan error, 1)
 	ctx := withTimeout(t, 2*time.Minute)
 	go func() {

@@ -181,8 +181,9 @@ func (p *endpoints) try(ctx context.Context, endpoint string) (f Failure, leads 
 	return Failure{endpoint, true, fmt.Errorf("TLS: %w", err)}, false
 }
 
-// askLeader reads the database's row of _Server (ovsdb-server(5)). Without raft no server leads: two servers of an active
-// and a backup database would both say so. The error is that of the connection: what the server answers is no error.
+// askLeader reads the database's row of _Server (ovsdb-server(5)). Without raft no server leads: two servers of an
+// active and a backup database would both say so. The error is that of the connection: what the server answers is no
+// error.
 func (p *endpoints) askLeader(conn net.Conn) (leads bool, err error) {
 	request := fmt.Sprintf(`{"method":"transact","id":0,"params":["_Server",{"op":"select","table":"Database",`+
 		`"where":[["name","==",%q]],"columns":["model","leader","connected"]}]}`, p.database)

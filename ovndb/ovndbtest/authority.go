@@ -30,8 +30,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Sign writes cert.pem, key.pem and ca.pem into a folder. The certificate is one for "id:1" without a host's name, unless
-// it is changed.
+// Sign writes cert.pem, key.pem and ca.pem into a folder. The certificate is one for "id:1" without a host's name,
+// unless it is changed.
 func (a *Authority) Sign(dir string, change ...func(*x509.Certificate)) {
 	a.t.Helper()
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: "id:1"}}

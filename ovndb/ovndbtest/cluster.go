@@ -17,11 +17,12 @@ type Cluster struct {
 func StartNBCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	dir := TempDir(t)
-	return startNBCluster(t, dir, n, func(i int) string { return fmt.Sprintf("unix:%s/%d.raft", dir, i) }, func(*Server) {})
+	raft := func(i int) string { return fmt.Sprintf("unix:%s/%d.raft", dir, i) }
+	return startNBCluster(t, dir, n, raft, func(*Server) {})
 }
 
-// StartNBClusterTLS is StartNBCluster with mutual TLS between the members and with the clients. It uses cert.pem, key.pem
-// and ca.pem of a folder.
+// StartNBClusterTLS is StartNBCluster with mutual TLS between the members and with the clients. It uses cert.pem,
+// key.pem and ca.pem of a folder.
 func StartNBClusterTLS(t testing.TB, files string, n int) *Cluster {
 	t.Helper()
 	raft := make([]string, n)
