@@ -32,7 +32,7 @@ type call struct {
 	noCache       bool
 	onlyOurs      bool
 	prevResult    types.Result
-	strace        string
+	strace        []string // arguments of strace; none: the plugin runs without it
 	netns         *string
 	conflist      []byte
 	plugins       []string
@@ -61,7 +61,18 @@ func OnlyOurs(prevResult types.Result) CallOption {
 }
 
 // WithStrace runs our plugin under strace -f, which writes to file.
-func WithStrace(file string) CallOption { return func(c *call) { c.strace = file } }
+func WithStrace(file string) CallOption {
+	return func(c *call) { c.strace = []string{"-tt", "-s", "256", "-o", file} }
+}
+
+// WithKill kills a process of our plugin, or of one that it runs, when one of its threads makes the n-th system call of
+// that name.
+func WithKill(systemCall string, n int) CallOption {
+	return func(c *call) {
+		c.strace = []string{"-qq", "-o", "/dev/null", "-e", "trace=" + systemCall,
+			"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", systemCall, n)}
+	}
+}
 
 // WithConfList runs another conflist than the node's, with plugins of these folders too.
 func WithConfList(conflist []byte, folders ...string) CallOption {
@@ -171,8 +182,8 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, 
 	args := []string{path}
 	if plugin == PluginType {
 		env = append(env, e.call.env...)
-		if e.call.strace != "" {
-			args = []string{"strace", "-f", "-tt", "-s", "256", "-o", e.call.strace, path}
+		if e.call.strace != nil {
+			args = slices.Concat([]string{"strace", "-f"}, e.call.strace, args)
 		}
 	}
 	var stdout, stderr bytes.Buffer

@@ -1,0 +1,214 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+)
+
+// overlapping cannot be on one router with blue.
+const overlapping = `"subnets":"10.1.0.0/25","router":"r2"`
+
+// variants are what the networks may be, by name. Networks of one router share rows and claims.
+var variants = map[string][]string{
+	"blue": {
+		`"subnets":"10.1.0.0/24,fd01::/64","router":"r1"`,
+		`"subnets":"10.1.0.0/24,fd01::/64","router":"r1","gateway":"10.1.0.9"`,
+		`"subnets":"10.1.0.0/24,fd01::/64","router":"r2","routes":[{"dst":"10.9.0.0/16"}]`,
+		`"subnets":"10.1.0.0/24,fd01::/64"`,
+	},
+	"red": {
+		`"subnets":"10.2.0.0/24,fd02::/64","router":"r1"`,
+		`"subnets":"10.2.0.0/24","router":"r1","gateway":"10.2.0.7"`,
+		overlapping,
+	},
+	"spread": {
+		`"topology":"layer3","subnets":"10.8.0.0/16/24,fd08::/56/64"`,
+		`"topology":"layer3","subnets":"10.8.0.0/16/24,fd08::/56/64","router":"r1"`,
+	},
+}
+
+// leaders are two controllers on one NB that both believe to lead, and a third that leads after them.
+type leaders struct {
+	*nbtest.World
+	t        *testing.T
+	both     [2]*nbtest.Client
+	reads    atomic.Bool // reads wait for their turn too, not only writes
+	arrivals chan arrival
+	ended    chan int
+	parsed   map[string]*netmodel.Network
+	expected map[string]map[string]map[string]nbtest.Fields // rows, by the final networks
+}
+
+// arrival is a transaction of one of both that waits for its turn.
+type arrival struct {
+	who  int
+	turn chan struct{}
+}
+
+func newLeaders(t *testing.T) *leaders {
+	l := &leaders{World: nbtest.NewWorld(t), t: t, arrivals: make(chan arrival), ended: make(chan int),
+		parsed: map[string]*netmodel.Network{}, expected: map[string]map[string]map[string]nbtest.Fields{}}
+	for i := range l.both {
+		proxy := ovndbtest.StartProxy(t, l.Endpoint())
+		l.both[i] = nbtest.Connect(t, proxy.Endpoint())
+		proxy.Before(func(tr ovndbtest.Transact) {
+			if tr.Writes || l.reads.Load() {
+				turn := make(chan struct{})
+				l.arrivals <- arrival{i, turn}
+				<-turn
+			}
+		})
+	}
+	return l
+}
+
+// make makes a network what it should be; "": it should not be there.
+func (l *leaders) make(c *nbtest.Client, name, keys string) error {
+	ctx := nbtest.WithLimit(l.t)
+	if keys == "" {
+		return c.Delete(ctx, "shop/"+name, false)
+	}
+	id := name + keys
+	if l.parsed[id] == nil {
+		l.parsed[id] = nbtest.Network(l.t, name, keys)
+	}
+	_, err := c.Ensure(ctx, l.parsed[id], []string{"shop/" + name})
+	return err
+}
+
+// change is what a controller makes of a network.
+type change struct{ name, keys string }
+
+func randomChanges(rnd *rand.Rand, n int) (changes []change) {
+	names := slices.Sorted(maps.Keys(variants))
+	for range n {
+		name := names[rnd.IntN(len(names))]
+		s := change{name: name}
+		if i := rnd.IntN(len(variants[name]) + 1); i > 0 {
+			s.keys = variants[name][i-1]
+		}
+		changes = append(changes, s)
+	}
+	return changes
+}
+
+// race has both controllers make their changes. Only one of them runs at a time: until its next transaction.
+func (l *leaders) race(rnd *rand.Rand, changes [2][]change) (turns int) {
+	l.reads.Store(rnd.IntN(2) == 0)
+	for i, c := range l.both {
+		go func() {
+			for _, s := range changes[i] {
+				_ = l.make(c, s.name, s.keys) // refused, or raced by the other: the next leader makes it right
+			}
+			l.ended <- i
+		}()
+	}
+	waiting := map[int]chan struct{}{}
+	for running := len(l.both); running > 0 || len(waiting) > 0; {
+		for ; running > 0; running-- {
+			select {
+			case a := <-l.arrivals:
+				waiting[a.who] = a.turn
+			case <-l.ended:
+			}
+		}
+		if len(waiting) == 0 {
+			break
+		}
+		who := slices.Sorted(maps.Keys(waiting))[rnd.IntN(len(waiting))]
+		close(waiting[who])
+		delete(waiting, who)
+		running, turns = 1, turns+1
+	}
+	return turns
+}
+
+// lead makes the networks what they should be in the end, as the only leader.
+func (l *leaders) lead(final map[string]string) error {
+	for range 3 { // a network may have to wait for another one to leave a subnet or a router
+		for _, name := range slices.Sorted(maps.Keys(variants)) {
+			if err := l.make(l.Networks, name, final[name]); err != nil && final[name] == "" {
+				return fmt.Errorf("delete %s: %w", name, err)
+			}
+		}
+	}
+	return l.Networks.DeleteUnusedRouters(nbtest.WithLimit(l.t))
+}
+
+// rowsOf returns the rows that the networks have in an NB in which nothing happened before.
+func (l *leaders) rowsOf(final map[string]string) map[string]map[string]nbtest.Fields {
+	key := fmt.Sprint(final)
+	if l.expected[key] == nil {
+		l.Clear(l.t)
+		must(l.t, l.lead(final))
+		l.expected[key] = l.Rows(l.t)
+	}
+	return l.expected[key]
+}
+
+// differences counts the rows that differ.
+func differences(got, want map[string]map[string]nbtest.Fields) (n int, words []string) {
+	for _, pair := range []struct {
+		sign       string
+		rows, than map[string]map[string]nbtest.Fields
+	}{{"+", got, want}, {"-", want, got}} {
+		for table, rows := range pair.rows {
+			for key, row := range rows {
+				if !maps.Equal(row, pair.than[table][key]) {
+					n++
+					words = append(words, fmt.Sprintf("%s %s %s %v", pair.sign, table, key, row))
+				}
+			}
+		}
+	}
+	slices.Sort(words)
+	return n, words
+}
+
+// TestTwoLeaders has two controllers that both believe to lead make, change and delete networks. Each order of their
+// transactions that a random number chooses is tried. After them, one leader makes the networks what they should be: no row
+// and no claim may be left that the same networks in an empty NB would not have.
+func TestTwoLeaders(t *testing.T) {
+	l := newLeaders(t)
+	row := Row{Fault: "two leaders at once"}
+	begin := time.Now()
+	for i := range *schedules {
+		seed := *firstSeed + uint64(i)
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		changes := [2][]change{randomChanges(rnd, 1+rnd.IntN(4)), randomChanges(rnd, 1+rnd.IntN(4))}
+		final := map[string]string{}
+		for _, s := range randomChanges(rnd, 2) {
+			final[s.name] = s.keys
+		}
+		if final["red"] == overlapping && strings.Contains(final["blue"], `"r2"`) {
+			delete(final, "red") // the first of two that overlap wins, so both ends are correct
+		}
+		want := l.rowsOf(final)
+		l.Clear(t)
+		turns := l.race(rnd, changes)
+		err := l.lead(final)
+		n, words := differences(l.Rows(t), want)
+		row.Tries++
+		row.Residue += n
+		if err != nil || n > 0 {
+			t.Errorf("seed %d, %d turns: one leader after %v, wanted %v: %v\n%s", seed, turns, changes, final, err, strings.Join(words, "\n"))
+		}
+		if n > 0 && row.Residue > 50 {
+			break
+		}
+	}
+	row.Stall = time.Since(begin) / time.Duration(max(1, row.Tries))
+	report(t, row)
+}
