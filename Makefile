@@ -93,7 +93,8 @@ lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	$(GO) vet -tags kube ./e2e/kube/...
 	$(GO) vet -tags sriov ./e2e/sriov/...
 	$(GO) vet -tags bench ./e2e/bench/...
-	$(LINT) staticcheck -tags kube,sriov,bench ./...
+	$(GO) vet -tags chaos ./e2e/chaos
+	$(LINT) staticcheck -tags kube,sriov,bench,chaos ./...
 	$(LINT) go-errorlint ./...
 	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
@@ -135,6 +136,22 @@ bench: setup build withovn ## Measure beside peers and write docs/performance.md
 .PHONY: bench-quick
 bench-quick: setup build ## Check the counts of the report against their limits (e2e/bench/limits.go)
 	OVN_MULTINET_BENCH_QUICK=yes $(MEASURE) -run TestCounts ./e2e/bench
+
+# go test with a form of chaos: $(call CHAOS,operations on a raft,orders of two controllers' writes,n-th system calls)
+CHAOS = $(GO) test -tags chaos -count=1 -timeout 24h -v $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") ./e2e/chaos \
+	-args -operations $(1) -schedules $(2) -stride $(3) $(FLAGS)
+
+.PHONY: chaos-quick
+chaos-quick: setup ## Break what pods depend on, count what is lost: the short form, minutes (RUN=TestRaft)
+	$(call CHAOS,10000,1000,20)
+
+.PHONY: chaos
+chaos: setup ## Break what pods depend on, count what is lost: an hour or two (RUN=TestTwoLeaders FLAGS="-seed 7")
+	$(call CHAOS,100000,100000,1)
+
+.PHONY: soak
+soak: setup ## A million operations on a raft that is broken again and again
+	$(call CHAOS,1000000,1000000,1)
 
 .PHONY: benchmarks
 benchmarks: setup ## Run the Go benchmarks and keep their output in the cache folder
