@@ -64,7 +64,7 @@ TestPluginIsSmall and TestInstallerIsSmall in `+"`internal/arch`"+`, TestLeasesO
 	}
 	all := strings.Join(networks, ",")
 	first := s.Pod(0, "first", all)
-	s.Eventually(func() error { return s.TryAdd(first) })
+	s.AddInTheEnd(first)
 	s.End(first)
 
 	plain := c.traced(s, s.Pod(0, "plain", ""), "ADD")

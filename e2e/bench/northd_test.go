@@ -26,7 +26,7 @@ counters, over %d ADDs and DELs of pods with two networks.`, pods))
 		s.NAD(fmt.Sprint("ovn", i), fmt.Sprintf(`{"cniVersion":"1.0.0","name":"ovn%d","type":"ovn-multinet","subnets":"10.%d.0.0/16"}`, i, 60+i))
 	}
 	first := s.Pod(0, "first", "ovn0,ovn1")
-	s.Eventually(func() error { return s.TryAdd(first) })
+	s.AddInTheEnd(first)
 	before := recomputes(t, s.Lab)
 	for i := range pods {
 		s.End(s.Attached(0, fmt.Sprint("web-", i), "ovn0,ovn1"))

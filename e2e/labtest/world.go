@@ -82,6 +82,18 @@ func (w *World) TryAdd(p *lab.Pod, opts ...lab.CallOption) error {
 	return err
 }
 
+// AddInTheEnd calls ADD for a pod until it succeeds: networks need a moment after their NADs. As a container runtime
+// does, it calls DEL after an ADD that failed.
+func (w *World) AddInTheEnd(p *lab.Pod) {
+	w.Eventually(func() error {
+		err := w.TryAdd(p)
+		if err != nil {
+			w.Del(p)
+		}
+		return err
+	})
+}
+
 // Del calls DEL for a pod.
 func (w *World) Del(p *lab.Pod, opts ...lab.CallOption) { w.Must(p.Del(w.Ctx, opts...)) }
 
