@@ -156,9 +156,7 @@ func (p *endpoints) try(ctx context.Context, endpoint string) (f Failure, leads 
 		return Failure{Endpoint: endpoint, Err: err}, false
 	}
 	defer func() { _ = conn.Close() }()
-	if at, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(at)
-	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // ends reads and writes
 	if scheme == "ssl" {
 		cfg := p.tls.Clone()
 		cfg.ServerName, _, _ = net.SplitHostPort(address)
