@@ -73,16 +73,14 @@ func choose(find bool, only string, args []string) ([]mutation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !find { // -find makes changes that do not compile and leaves them out
-		if err := compile(mutations); err != nil {
-			return nil, err
-		}
-	}
 	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !pattern.MatchString(m.Name) })
 	if len(mutations) == 0 {
 		return nil, errors.New("no mutation matches")
 	}
-	return mutations, nil
+	if find {
+		return mutations, nil // some do not compile, which the run leaves out
+	}
+	return mutations, compile(mutations)
 }
 
 func moduleRoot() (string, error) {

@@ -52,6 +52,9 @@ func compile(mutations []mutation) error {
 
 // check checks the types of the package with the mutation.
 func (m *mutation) check(set *token.FileSet, imports types.Importer, p listedPackage) error {
+	if !slices.Contains(p.GoFiles, filepath.Base(m.File)) {
+		return fmt.Errorf("%s is not built here", m.File)
+	}
 	var files []*ast.File
 	for _, name := range p.GoFiles {
 		path := filepath.Join(p.Dir, name)
