@@ -5,8 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
 // pendingEvery is the period in which pending releases are tried again.
@@ -89,8 +90,8 @@ func (p *pendingReleases) finish(ctx context.Context, name string, released bool
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	containerID, _, _ := strings.Cut(name, "@")
-	unlock, err := p.sandboxes.take(ctx, containerID)
+	sandbox, _ := journal.ParseID(name)
+	unlock, err := p.sandboxes.take(ctx, sandbox.ContainerID)
 	if err != nil {
 		return err
 	}
