@@ -23,6 +23,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -64,14 +65,8 @@ func newRaft(t *testing.T) *raft {
 	authority.Sign(server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	authority.Sign(client)
 	r := &raft{Cluster: ovndbtest.StartNBClusterTLS(t, server, 3), t: t, live: map[string]*pod{}}
-	var err error
-	r.network, err = netmodel.ParseNetwork("shop", "blue",
-		[]byte(`{"cniVersion":"1.0.0","name":"blue","type":"ovn-multinet","subnets":"10.1.0.0/23,fd01::/64"}`))
-	must(t, err)
-	r.Leader().Transact(t, ovndbtest.Op{"op": "insert", "table": nb.LogicalSwitchTable, "uuid": ovndb.SwitchKey(r.network.ID()),
-		"row": ovndbtest.Op{"name": r.network.ID(), "external_ids": ovndbtest.Map(map[string]string{
-			"ovn-multinet/network": r.network.ID(), "ovn-multinet/config": r.network.Canonical(),
-			"ovn-multinet/nad:" + r.network.NAD(): r.network.Revision()})}})
+	r.network = nbtest.Network(t, "blue", `"subnets":"10.1.0.0/23,fd01::/64"`)
+	nbtest.Ensure(t, nbtest.Connect(t, r.Leader().Endpoint()), r.network)
 	for range nodes {
 		r.nodes = append(r.nodes, r.connect(client))
 	}
@@ -317,9 +312,8 @@ func underFire(t *testing.T, f fault, operations int) {
 	<-done
 	lost, residue := r.compare()
 	r.endAll()
-	if _, left := r.compare(); left == 0 {
-		residue += r.claims()
-	}
+	_, left := r.compare()
+	residue += left + r.claims()
 	duplicates := r.history.Duplicates()
 	for _, d := range duplicates {
 		t.Errorf("two pods had one address: %s", d)
