@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"github.com/go-logr/logr"
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/mapper"
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -45,11 +44,10 @@ type Config struct {
 // DB is one long-lived connection to a database. It reconnects by itself.
 type DB struct {
 	name      string
-	client    client.Client
+	link      link
 	endpoints *endpoints
 	connected chan struct{} // closed when the first connection is up
-	// model and mapper turn generated models into rows and rows into models. libovsdb replaces its own ones at each
-	// reconnect without a lock; these are from the first connection.
+	// model and mapper turn generated models into rows and rows into models; they are from the first connection.
 	model  model.DatabaseModel
 	mapper mapper.Mapper
 	stop   context.CancelFunc
@@ -62,14 +60,20 @@ type DB struct {
 	// period is the time between two probes, patience the time for an answer.
 	period, patience time.Duration
 	probed           atomic.Int64 // when a probe, or a read in its place, was last answered, in Unix nanoseconds
+}
 
-	run context.Context // ends with Close
-	// One goroutine at a time looks for another leader, and one for the leader while the connection is down.
-	asking, preferring sync.Mutex
-
-	mu      sync.Mutex
-	session context.Context // the context of transactions; it ends when the connection is given up
-	end     context.CancelFunc
+// link is how a DB reaches its database. After its first connection it connects again by itself.
+type link interface {
+	// connect makes the first connection, to a database whose schema passes the check. The caller repeats connect after
+	// an error.
+	connect(ctx context.Context, check func(*ovsdb.DatabaseSchema) error) error
+	connected() bool
+	endpoint() string // of the connection; "": it is down
+	// transact sends a transaction, as soon as the connection is up, and waits for the answer.
+	transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error)
+	// disconnect ends the connection, whose server does not answer. Transactions that wait for their answer end.
+	disconnect()
+	close()
 }
 
 // A server that answers late is busy: a connection that is made again costs the server more than the answer,
@@ -102,29 +106,21 @@ const NoticedWithin = defaultProbe + defaultPatience
 
 // Open begins to connect and returns at once. If the database is down, Open connects when it is up.
 func Open(cfg Config) (*DB, error) {
-	log := logr.FromSlogHandler(cfg.Log.With("db", cfg.Name).Handler())
-	patience := cmp.Or(cfg.Patience, defaultPatience)
-	opts := []client.Option{
-		client.WithLogger(&log),
-		client.WithReconnect(patience, connectPauses()),
-		client.WithLeaderOnly(cfg.LeaderOnly),
+	d := &DB{name: cfg.Name, connected: make(chan struct{}),
+		period: cmp.Or(cfg.Probe, defaultProbe), patience: cmp.Or(cfg.Patience, defaultPatience),
+		endpoints: &endpoints{database: cfg.Model.Name(), all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}),
+			certificate: cfg.Certificate}}
+	var err error
+	if len(cfg.Monitor) > 0 {
+		d.link, err = newCopied(cfg, d.patience)
+	} else {
+		d.link = newRemote(d.endpoints, cfg, d.patience)
 	}
-	if cfg.TLS != nil {
-		opts = append(opts, client.WithTLSConfig(cfg.TLS))
-	}
-	for _, e := range cfg.Endpoints {
-		opts = append(opts, client.WithEndpoint(e))
-	}
-	c, err := client.NewOVSDBClient(cfg.Model, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("%s database: %w", cfg.Name, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	d := &DB{name: cfg.Name, client: c, connected: make(chan struct{}), stop: stop, run: ctx,
-		period: cmp.Or(cfg.Probe, defaultProbe), patience: patience,
-		endpoints: &endpoints{database: cfg.Model.Name(), all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}),
-			certificate: cfg.Certificate}}
-	d.session, d.end = context.WithCancel(ctx)
+	d.stop = stop
 	d.done.Go(func() {
 		if !d.identify(ctx, cfg) {
 			return
@@ -135,16 +131,15 @@ func Open(cfg Config) (*DB, error) {
 	return d, nil
 }
 
-// connect tries until the first connection is up. From then on, libovsdb reconnects.
+// connect tries until the first connection is up. From then on, the link connects again by itself.
 func (d *DB) connect(ctx context.Context, cfg Config) {
 	pauses := connectPauses()
 	for said := false; ; said = true {
-		d.preferLeader(time.Now())
 		err := d.tryConnect(ctx, cfg)
 		if err == nil {
 			d.probed.Store(time.Now().UnixNano())
 			close(d.connected)
-			cfg.Log.Info("connected", "db", cfg.Name, "endpoint", d.client.CurrentEndpoint())
+			cfg.Log.Info("connected", "db", cfg.Name, "endpoint", d.link.endpoint())
 			return
 		}
 		if !said {
@@ -161,63 +156,23 @@ func (d *DB) connect(ctx context.Context, cfg Config) {
 func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	if err := d.client.Connect(ctx); err != nil {
-		return err
-	}
-	schema := d.client.Schema()
-	rows, errs := model.NewDatabaseModel(schema, cfg.Model)
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	d.model, d.mapper = rows, mapper.NewMapper(schema)
-	if len(cfg.Monitor) == 0 {
+	return d.link.connect(ctx, func(schema *ovsdb.DatabaseSchema) error {
+		rows, errs := model.NewDatabaseModel(*schema, cfg.Model)
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		d.model, d.mapper = rows, mapper.NewMapper(*schema)
 		return nil
-	}
-	_, err := d.client.Monitor(ctx, d.client.NewMonitor(cfg.Monitor...))
-	if err != nil && !errors.Is(err, client.ErrNotConnected) {
-		// The server may still answer, and then sends updates that libovsdb does not expect: v0.8.1 panics at them. The
-		// next attempt needs a connection without this monitor.
-		d.client.Disconnect()
-	}
-	return err
+	})
 }
 
-// probe detects a server that does not answer while the connection is open. libovsdb has such a probe
-// (WithInactivityCheck), but v0.8.1 panics when a connection ends while an answer arrives, and cannot reconnect while
-// a transaction waits for its answer.
+// probe detects a server that does not answer while the connection is open.
 func (d *DB) probe(ctx context.Context) {
 	for ctx.Err() == nil {
-		session := d.currentSession()
 		if !d.answers(ctx) {
-			d.endSession(session, nil)
+			d.link.disconnect()
 		}
 	}
-}
-
-func (d *DB) currentSession() context.Context {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.session
-}
-
-// endSession ends a session and its connection, unless the session has ended already. libovsdb makes the next
-// connection, to the first endpoint of the list that leads (nil: of its own list). Transactions that wait for an answer
-// end: libovsdb cannot reconnect before. libovsdb keeps a connection to an endpoint of a new list, and moves this
-// endpoint to the front. So libovsdb gets the first endpoint alone, and then the whole list.
-func (d *DB) endSession(session context.Context, order []string) {
-	d.mu.Lock() // later transactions use the next connection
-	defer d.mu.Unlock()
-	if d.session != session || d.run.Err() != nil {
-		return
-	}
-	d.end()
-	if order == nil {
-		d.client.Disconnect()
-	} else {
-		d.client.UpdateEndpoints(order[:1])
-		d.client.UpdateEndpoints(order)
-	}
-	d.session, d.end = context.WithCancel(d.run)
 }
 
 // answers waits until a probe is due, and then probes the server with a transaction. If this process has a cluster, the
@@ -233,11 +188,7 @@ func (d *DB) answers(ctx context.Context) bool {
 		return false
 	case <-time.After(wait):
 	}
-	if !d.client.Connected() {
-		d.preferLeader(time.Now()) // another endpoint may answer than those that libovsdb knows
-		return true
-	}
-	if d.sinceProbe() < d.period {
+	if !d.link.connected() || d.sinceProbe() < d.period {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
@@ -247,14 +198,14 @@ func (d *DB) answers(ctx context.Context) bool {
 		ops = []ovsdb.Operation{readOwner}
 	}
 	before := d.age.last()
-	results, err := d.send(ctx, ops)
+	results, err := d.link.transact(ctx, ops)
 	if err == nil {
 		d.probed.Store(time.Now().UnixNano())
 		if len(ops) == 1 && len(results) == 1 && results[0].Error == "" {
 			d.readOwner(before, results[0])
 		}
 	}
-	return err == nil || ctx.Err() == nil || !d.client.Connected()
+	return err == nil || ctx.Err() == nil || !d.link.connected()
 }
 
 // sinceProbe is the time since a probe, or a read in its place, was last answered.
@@ -264,7 +215,7 @@ func (d *DB) sinceProbe() time.Duration { return time.Since(time.Unix(0, d.probe
 func (d *DB) Close() {
 	d.stop()
 	d.done.Wait()
-	d.client.Close()
+	d.link.close()
 }
 
 // WaitConnected waits for the first connection. The error is an *Unreachable, or says why the identity of this cluster
@@ -283,8 +234,7 @@ func (d *DB) WaitConnected(ctx context.Context) error {
 func (d *DB) Connected() bool {
 	select {
 	case <-d.connected:
-		// libovsdb's Connected stays true after the server has closed the connection; the endpoint does not.
-		return d.client.Connected() && d.client.CurrentEndpoint() != ""
+		return d.link.connected()
 	default:
 		return false
 	}
@@ -307,8 +257,9 @@ func (d *DB) Answers(ctx context.Context) error {
 	return fmt.Errorf("%s database does not answer", d.name)
 }
 
-// Client is libovsdb's client. It has the copy of the tables in Config.Monitor. Use it only after WaitConnected.
-func (d *DB) Client() client.Client { return d.client }
+// Client is libovsdb's client. It has the copy of the tables in Config.Monitor, which must not be empty. Use it only
+// after WaitConnected.
+func (d *DB) Client() client.Client { return d.link.(*copied).client }
 
 // Refused says that the database refused a transaction: nothing was written.
 type Refused struct {
@@ -363,7 +314,7 @@ func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 	if err := d.awaitUp(ctx); err != nil {
 		return nil, err
 	}
-	results, err := d.send(ctx, ops)
+	results, err := d.link.transact(ctx, ops)
 	if err != nil {
 		return nil, fmt.Errorf("%s database: %w: %w", d.name, ErrUnknownOutcome, err)
 	}

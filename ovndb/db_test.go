@@ -256,7 +256,7 @@ func TestFollowsTheLeader(t *testing.T) {
 	endpoints := slices.DeleteFunc(c.Endpoints(), func(e string) bool { return e == leader.Endpoint() })
 	db := connect(t, append(endpoints, leader.Endpoint())...)
 	ctx := withTimeout(t, 60*time.Second)
-	if got := db.Client().CurrentEndpoint(); got != leader.Endpoint() {
+	if got := db.Endpoint(); got != leader.Endpoint() {
 		t.Errorf("connected to %s, the leader is %s", got, leader.Endpoint())
 	}
 	leader.Kill()

@@ -13,3 +13,6 @@ func (d *DB) ProbeDue() { d.probed.Store(0) }
 
 // ConnectPauses returns the pauses of a new connection, one by one.
 func ConnectPauses() func() time.Duration { return connectPauses().NextBackOff }
+
+// Endpoint is the endpoint of the connection; "": it is down.
+func (d *DB) Endpoint() string { return d.link.endpoint() }

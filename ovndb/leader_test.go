@@ -3,10 +3,13 @@ package ovndb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -61,7 +64,7 @@ func TestPausedLeaderIsLeft(t *testing.T) {
 	db := connect(t, c.Endpoints()...)
 	leader.Pause()
 	writes(t, withTimeout(t, 2*time.Minute), db, nobody, "port")
-	if got := db.Client().CurrentEndpoint(); got == leader.Endpoint() {
+	if got := db.Endpoint(); got == leader.Endpoint() {
 		t.Errorf("still connected to %s, which is paused", got)
 	}
 	leader.Resume()
@@ -96,5 +99,49 @@ func TestBusyLeaderIsKept(t *testing.T) {
 	release()
 	if err := <-done; err != nil {
 		t.Errorf("the answer came late: %v, want no error", err)
+	}
+}
+
+// What others commit is not announced: with hundreds of nodes, each commit would cost NB hundreds of messages.
+func TestCommitsAreNotAnnounced(t *testing.T) {
+	c := raftWithSwitch(t)
+	leader := c.Leader()
+	proxy := ovndbtest.StartProxy(t, leader.Endpoint())
+	db := connect(t, proxy.Endpoint())
+	ctx := withTimeout(t, 2*time.Minute)
+	received := func() int64 { // until the answer to a transaction, which comes after what was announced
+		proxy.Reset()
+		if _, err := db.Transact(ctx, []ovsdb.Operation{ovndb.Present("Logical_Switch", switchKey)}); err != nil {
+			t.Fatal(err)
+		}
+		return proxy.Counts().Received
+	}
+	answer := received()
+	proxy.Reset()
+	for i := range 100 {
+		leader.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "row": ovndbtest.Op{"name": fmt.Sprint("other-", i)}})
+	}
+	before := proxy.Counts().Received
+	if more := received(); before+more > 2*answer {
+		t.Errorf("100 commits of others and one answer are %d bytes; an answer alone is %d", before+more, answer)
+	}
+}
+
+// A connection ends when its server does not lead any more, and the next one is to the new leader.
+func TestConnectionEndsWithTheLeadership(t *testing.T) {
+	c := raftWithSwitch(t)
+	old := c.Leader()
+	db := connect(t, c.Endpoints()...)
+	old.MoveLeadership()
+	ctx := withTimeout(t, 2*time.Minute)
+	for at := db.Endpoint(); at == "" || at == old.Endpoint(); at = db.Endpoint() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("connected to %q; %s led before", at, old.Endpoint())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if got, want := db.Endpoint(), c.Leader().Endpoint(); got != want {
+		t.Errorf("connected to %s, the leader is %s", got, want)
 	}
 }

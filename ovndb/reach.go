@@ -3,7 +3,6 @@ package ovndb
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +78,6 @@ func (d *DB) await(ctx context.Context, up <-chan struct{}) error {
 			if len(e.Failures) > 0 && !slices.ContainsFunc(e.Failures, Failure.passing) {
 				return e
 			}
-			go d.preferLeader(time.Time{})
 			next.Reset(checkPeriod)
 		}
 	}
@@ -122,7 +120,6 @@ type endpoints struct {
 	mu    sync.Mutex
 	began time.Time // of the last check
 	found []Failure
-	order []string // if one of the endpoints led in the last check: those that answered, the leader first
 }
 
 // check connects to each endpoint once and returns the failures; none: one endpoint answers. Only one check runs at a
@@ -134,17 +131,24 @@ func (p *endpoints) check(since time.Time) []Failure {
 		return p.found
 	}
 	p.began = time.Now()
-	failures, order := p.ask(context.Background(), p.all)
-	p.found, p.order = failures, order
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	failures := make([]Failure, len(p.all))
+	var tries sync.WaitGroup
+	for i, endpoint := range p.all {
+		tries.Go(func() { failures[i] = p.try(ctx, endpoint) })
+	}
+	tries.Wait()
+	p.found = failures
 	if slices.ContainsFunc(failures, func(f Failure) bool { return f.Err == nil }) {
 		p.found = nil
 	}
 	return p.found
 }
 
-// try connects to an endpoint and asks whether it is the raft's leader. With TLS 1.3, a server that does not accept the
-// certificate says so only in place of its first answer.
-func (p *endpoints) try(ctx context.Context, endpoint string) (f Failure, leads bool) {
+// dial opens a connection. With TLS 1.3, a server that does not accept the certificate says so only in place of its
+// first answer.
+func (p *endpoints) dial(ctx context.Context, endpoint string) (net.Conn, error) {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"
 	if scheme == "unix" {
@@ -152,57 +156,43 @@ func (p *endpoints) try(ctx context.Context, endpoint string) (f Failure, leads 
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil || scheme != "ssl" {
+		return conn, err
+	}
+	cfg := p.tls.Clone()
+	cfg.ServerName, _, _ = net.SplitHostPort(address)
+	return tls.Client(conn, cfg), nil
+}
+
+// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11).
+func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
+	conn, err := p.dial(ctx, endpoint)
 	if err != nil {
-		return Failure{Endpoint: endpoint, Err: err}, false
+		return Failure{Endpoint: endpoint, Err: err}
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // ends reads and writes
-	if scheme == "ssl" {
-		cfg := p.tls.Clone()
-		cfg.ServerName, _, _ = net.SplitHostPort(address)
-		conn = tls.Client(conn, cfg)
+	if err = echo(conn); err == nil {
+		return Failure{Endpoint: endpoint}
 	}
-	if leads, err = p.askLeader(conn); err == nil {
-		return Failure{Endpoint: endpoint}, leads
-	}
-	if scheme != "ssl" {
-		return Failure{Endpoint: endpoint, Err: fmt.Errorf("it does not answer: %w", err)}, false
+	if !strings.HasPrefix(endpoint, "ssl:") {
+		return Failure{Endpoint: endpoint, Err: fmt.Errorf("it does not answer: %w", err)}
 	}
 	op, onWay := errors.AsType[*net.OpError](err)
 	switch {
 	case onWay && op.Op == "remote error":
 		return Failure{endpoint, true,
-			fmt.Errorf("TLS: the server does not accept the certificate in %s: %w", p.certificate, op.Err)}, false
+			fmt.Errorf("TLS: the server does not accept the certificate in %s: %w", p.certificate, op.Err)}
 	case onWay && op.Op != "local error", errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), ctx.Err() != nil:
-		return Failure{endpoint, false, fmt.Errorf("TLS: the server does not answer: %w", err)}, false
+		return Failure{endpoint, false, fmt.Errorf("TLS: the server does not answer: %w", err)}
 	}
-	return Failure{endpoint, true, fmt.Errorf("TLS: %w", err)}, false
+	return Failure{endpoint, true, fmt.Errorf("TLS: %w", err)}
 }
 
-// askLeader reads the database's row of _Server (ovsdb-server(5)). Without raft no server leads: two servers of an
-// active and a backup database would both say so. The error is that of the connection: what the server answers is no
-// error.
-func (p *endpoints) askLeader(conn net.Conn) (leads bool, err error) {
-	request := fmt.Sprintf(`{"method":"transact","id":0,"params":["_Server",{"op":"select","table":"Database",`+
-		`"where":[["name","==",%q]],"columns":["model","leader","connected"]}]}`, p.database)
-	if _, err := conn.Write([]byte(request)); err != nil {
-		return false, err
+func echo(conn net.Conn) error {
+	if _, err := conn.Write([]byte(`{"method":"echo","id":"look","params":[]}`)); err != nil {
+		return err
 	}
-	var answer struct {
-		Result []struct {
-			Rows []struct {
-				Model             string
-				Leader, Connected bool
-			}
-		}
-	}
-	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
-		return false, err
-	}
-	for _, r := range answer.Result {
-		for _, row := range r.Rows {
-			leads = leads || row.Model == "clustered" && row.Leader && row.Connected
-		}
-	}
-	return leads, nil
+	_, err := conn.Read(make([]byte, 1))
+	return err
 }

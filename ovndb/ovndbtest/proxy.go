@@ -77,7 +77,7 @@ func (p *Proxy) Counts() Counts {
 	return p.counts
 }
 
-// Asked is how often clients asked whether the server is the raft's leader. These transactions are in no other count.
+// Asked is how often clients asked whether the server is the raft's leader.
 func (p *Proxy) Asked() int { return int(p.asked.Load()) }
 
 // Reset sets the counts to zero.
@@ -251,6 +251,9 @@ func (s *session) up() error {
 				return err
 			}
 		}
+		if message.Method == "monitor" && string(message.Params[0]) == `"_Server"` {
+			s.proxy.asked.Add(1)
+		}
 		if held := s.proxy.hold(message.Method); held != nil {
 			s.mu.Lock()
 			s.held = held
@@ -267,10 +270,6 @@ func (s *session) request(id string, params []json.RawMessage) error {
 	t := Transact{}
 	if len(params) == 1 {
 		return nil // ovndb's probe of the server
-	}
-	if string(params[0]) == `"_Server"` {
-		s.proxy.asked.Add(1)
-		return nil
 	}
 	for _, param := range params[1:] {
 		var op Op
