@@ -155,8 +155,11 @@ func (r *remote) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.O
 		defer time.AfterFunc(answerDue, func() { r.watch(ctx, c) }).Stop()
 	}
 	var results []ovsdb.OperationResult
-	err := c.rpc.CallWithContext(ctx, "transact", ovsdb.NewTransactArgs(r.endpoints.database, ops...), &results)
-	return results, err
+	request := ovsdb.NewTransactArgs(r.endpoints.database, ops...)
+	if err := c.rpc.CallWithContext(ctx, "transact", request, &results); err != nil {
+		return nil, err // a late answer may still be written into results
+	}
+	return results, nil
 }
 
 // answerDue is the time for an answer before a link asks the other members of a raft whether one of them leads. OVN's
