@@ -168,8 +168,12 @@ func (d *DB) tryConnect(ctx context.Context, cfg Config) error {
 
 // probe detects a server that does not answer while the connection is open.
 func (d *DB) probe(ctx context.Context) {
-	for ctx.Err() == nil {
-		if !d.answers(ctx) {
+	for {
+		answers := d.answers(ctx)
+		if ctx.Err() != nil {
+			return // libovsdb would connect again, and not end when it is closed meanwhile
+		}
+		if !answers {
 			d.link.disconnect()
 		}
 	}
