@@ -98,9 +98,13 @@ func TestProxyCounts(t *testing.T) {
 		t.Errorf("after Reset %+v", got)
 	}
 	p.Ignore(func(tx Transact) bool { return !tx.Writes })
-	for _, tx := range [][]Op{{read}, {insertSwitch("y")}} {
+	for _, tx := range [][]Op{{read}, nil} { // nil: a probe
 		_, _ = transact(p.Socket, "OVN_Northbound", tx)
 	}
+	if got := p.Counts(); got != (Counts{}) {
+		t.Errorf("counts %+v after an ignored read and a probe", got)
+	}
+	_, _ = transact(p.Socket, "OVN_Northbound", []Op{insertSwitch("y")})
 	if got := p.Counts(); got.ReadOnly != 0 || got.Committed != 1 {
 		t.Errorf("counts %+v, want none read-only and 1 committed", got)
 	}

@@ -3,7 +3,6 @@ package ovndbtest
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -17,7 +16,7 @@ type Counts struct {
 	Committed int   // wrote and was not refused; also if the answer was dropped
 	Refused   int   // one of the operations, or the commit, has an error
 	ReadOnly  int   // had only select, wait, comment and assert, and was not refused
-	Received  int64 // bytes from the server
+	Received  int64 // bytes from the server, without the answers to probes and to ignored transactions
 }
 
 // Transact is a transaction on its way to the server.
@@ -211,7 +210,7 @@ type session struct {
 	held           chan struct{}       // what down waits for; nil: nothing
 }
 
-type pending struct{ writes, drop bool }
+type pending struct{ writes, drop, ignored bool }
 
 func (s *session) run() {
 	var pumps sync.WaitGroup
@@ -268,8 +267,9 @@ func (s *session) up() error {
 // request stores a transaction for reply, and does what Before or CutBeforeNext requested.
 func (s *session) request(id string, params []json.RawMessage) error {
 	t := Transact{}
-	if len(params) == 1 {
-		return nil // ovndb's probe of the server
+	if len(params) == 1 { // ovndb's probe of the server
+		s.await(id, &pending{ignored: true})
+		return nil
 	}
 	for _, param := range params[1:] {
 		var op Op
@@ -287,6 +287,7 @@ func (s *session) request(id string, params []json.RawMessage) error {
 	p.mu.Lock()
 	if p.ignored != nil && p.ignored(t) {
 		p.mu.Unlock()
+		s.await(id, &pending{ignored: true})
 		return nil
 	}
 	p.seen++
@@ -306,16 +307,20 @@ func (s *session) request(id string, params []json.RawMessage) error {
 	if drop {
 		p.dropNext = false
 	}
+	s.await(id, &pending{writes: t.Writes, drop: drop})
+	return nil
+}
+
+// await stores what the answer to a transaction is counted as.
+func (s *session) await(id string, answer *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending[id] = &pending{writes: t.Writes, drop: drop}
-	return nil
+	s.pending[id] = answer
 }
 
 // down forwards the server's messages.
 func (s *session) down() error {
-	count := &counter{Reader: s.server, proxy: s.proxy}
-	for dec := json.NewDecoder(count); ; {
+	for dec := json.NewDecoder(s.server); ; {
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
 			return err
@@ -330,9 +335,11 @@ func (s *session) down() error {
 			return err
 		}
 		if message.Method == "" {
-			if err := s.reply(string(message.ID), message.Result, message.Error != nil); err != nil {
+			if err := s.reply(string(message.ID), len(raw), message.Result, message.Error != nil); err != nil {
 				return err
 			}
+		} else {
+			s.proxy.received(len(raw))
 		}
 		if !s.proxy.forwards(message.Method) {
 			continue
@@ -349,11 +356,16 @@ func (s *session) down() error {
 	}
 }
 
-func (s *session) reply(id string, result json.RawMessage, failed bool) error {
+// reply counts an answer of that many bytes.
+func (s *session) reply(id string, bytes int, result json.RawMessage, failed bool) error {
 	s.mu.Lock()
 	request := s.pending[id]
 	delete(s.pending, id)
 	s.mu.Unlock()
+	if request != nil && request.ignored {
+		return nil
+	}
+	s.proxy.received(bytes)
 	if request == nil {
 		return nil
 	}
@@ -383,16 +395,8 @@ func (s *session) reply(id string, result json.RawMessage, failed bool) error {
 	return nil
 }
 
-// counter counts the bytes that a server sends.
-type counter struct {
-	io.Reader
-	proxy *Proxy
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.proxy.mu.Lock()
-	defer c.proxy.mu.Unlock()
-	c.proxy.counts.Received += int64(n)
-	return n, err
+func (p *Proxy) received(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts.Received += int64(bytes)
 }
