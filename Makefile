@@ -137,7 +137,7 @@ bench: setup build withovn ## Measure beside peers and write docs/performance.md
 bench-quick: setup build ## Check the counts of the report against their limits (e2e/bench/limits.go)
 	OVN_MULTINET_BENCH_QUICK=yes $(MEASURE) -run TestCounts ./e2e/bench
 
-# go test with a form of chaos: $(call CHAOS,operations on a raft,orders of two controllers' writes,n-th system calls)
+# go test with a form of chaos: $(call CHAOS,operations on a raft,orders of transactions,n-th system calls)
 CHAOS = $(GO) test -tags chaos -count=1 -timeout 24h -v $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") ./e2e/chaos \
 	-args -operations $(1) -schedules $(2) -stride $(3) $(FLAGS)
 
@@ -146,7 +146,7 @@ chaos-quick: setup ## Break what pods depend on, count what is lost: the short f
 	$(call CHAOS,10000,1000,20)
 
 .PHONY: chaos
-chaos: setup ## Break what pods depend on, count what is lost: an hour or two (RUN=TestTwoLeaders FLAGS="-seed 7")
+chaos: setup ## Break what pods depend on, count what is lost: some hours (RUN=TestTwoLeaders FLAGS="-seed 7")
 	$(call CHAOS,100000,100000,1)
 
 .PHONY: soak

@@ -32,10 +32,14 @@ func (h *History) Attached(sandbox string, addresses []string) *Hold {
 	return hold
 }
 
-// Releasing records that the DEL begins.
+// Releasing records that the DEL begins, or that another pod may take the addresses over. Only the first call for a
+// hold counts; nil is a sandbox without ports.
 func (h *History) Releasing(hold *Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if hold == nil || hold.until != 0 {
+		return
+	}
 	h.now++
 	hold.until = h.now
 }

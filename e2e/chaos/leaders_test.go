@@ -9,11 +9,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -42,34 +40,18 @@ var variants = map[string][]string{
 // leaders are two controllers on one NB that both believe to lead, and a third that leads after them.
 type leaders struct {
 	*nbtest.World
+	*turns
 	t        *testing.T
 	both     [2]*nbtest.Client
-	reads    atomic.Bool // reads wait for their turn too, not only writes
-	arrivals chan arrival
-	ended    chan int
 	parsed   map[string]*netmodel.Network
 	expected map[string]map[string]map[string]nbtest.Fields // rows, by the final networks
 }
 
-// arrival is a transaction of one of both that waits for its turn.
-type arrival struct {
-	who  int
-	turn chan struct{}
-}
-
 func newLeaders(t *testing.T) *leaders {
-	l := &leaders{World: nbtest.NewWorld(t), t: t, arrivals: make(chan arrival), ended: make(chan int),
+	l := &leaders{World: nbtest.NewWorld(t), turns: newTurns(), t: t,
 		parsed: map[string]*netmodel.Network{}, expected: map[string]map[string]map[string]nbtest.Fields{}}
 	for i := range l.both {
-		proxy := ovndbtest.StartProxy(t, l.Endpoint())
-		l.both[i] = nbtest.Connect(t, proxy.Endpoint())
-		proxy.Before(func(tr ovndbtest.Transact) {
-			if tr.Writes || l.reads.Load() {
-				turn := make(chan struct{})
-				l.arrivals <- arrival{i, turn}
-				<-turn
-			}
-		})
+		l.both[i] = nbtest.Connect(t, l.connect(t, i, l.Server))
 	}
 	return l
 }
@@ -104,35 +86,17 @@ func randomChanges(rnd *rand.Rand, n int) (changes []change) {
 	return changes
 }
 
-// race has both controllers make their changes. Only one of them runs at a time: until its next transaction.
+// race has both controllers make their changes.
 func (l *leaders) race(rnd *rand.Rand, changes [2][]change) (turns int) {
-	l.reads.Store(rnd.IntN(2) == 0)
+	var actors []func()
 	for i, c := range l.both {
-		go func() {
+		actors = append(actors, func() {
 			for _, s := range changes[i] {
 				_ = l.make(c, s.name, s.keys) // refused, or raced by the other: the next leader makes it right
 			}
-			l.ended <- i
-		}()
+		})
 	}
-	waiting := map[int]chan struct{}{}
-	for running := len(l.both); running > 0 || len(waiting) > 0; {
-		for ; running > 0; running-- {
-			select {
-			case a := <-l.arrivals:
-				waiting[a.who] = a.turn
-			case <-l.ended:
-			}
-		}
-		if len(waiting) == 0 {
-			break
-		}
-		who := slices.Sorted(maps.Keys(waiting))[rnd.IntN(len(waiting))]
-		close(waiting[who])
-		delete(waiting, who)
-		running, turns = 1, turns+1
-	}
-	return turns
+	return l.run(rnd, actors, func(int) {})
 }
 
 // lead makes the networks what they should be in the end, as the only leader.

@@ -173,17 +173,13 @@ func (r *raft) end(node int, p *pod) {
 
 // release repeats a release until it is acknowledged, as the agent does with pending releases.
 func (r *raft) release(node int, p *pod) {
-	keys := make([]ovnport.Keys, len(p.ports))
-	for i, port := range p.ports {
-		keys[i] = ovnport.Keys{UUID: port.UUID, Claims: port.Claims, Switch: port.Switch}
-	}
 	for begin := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 		var err error
 		if p.ports == nil {
 			err = r.nodes[node].ReleaseSandbox(ctx, p.owner)
 		} else {
-			err = r.nodes[node].Release(ctx, p.owner, keys)
+			err = r.nodes[node].Release(ctx, p.owner, keysOf(p.ports))
 		}
 		cancel()
 		if err == nil {

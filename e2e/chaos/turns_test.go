@@ -1,0 +1,107 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// turns has several actors use one database so that only one of them runs at a time: until its next transaction. A
+// random number chooses who is next.
+type turns struct {
+	running  atomic.Bool // outside of run, nobody waits
+	reads    atomic.Bool // reads wait for their turn too, not only writes
+	arrivals chan arrival
+	ended    chan int
+}
+
+// arrival is an actor that waits for its turn.
+type arrival struct {
+	who    int
+	turn   chan struct{}
+	blocks bool // the server answers when another actor has written something
+}
+
+func newTurns() *turns { return &turns{arrivals: make(chan arrival), ended: make(chan int)} }
+
+// connect returns an endpoint of the server for an actor. Its transactions wait for their turns.
+func (s *turns) connect(t *testing.T, who int, server *ovndbtest.Server) (endpoint string) {
+	proxy := ovndbtest.StartProxy(t, server.Endpoint())
+	proxy.Before(func(tr ovndbtest.Transact) {
+		blocks := slices.ContainsFunc(tr.Ops, func(op ovndbtest.Op) bool { return op["op"] == "wait" && op["timeout"] != 0.0 })
+		if s.running.Load() && (tr.Writes || blocks || s.reads.Load()) {
+			turn := make(chan struct{})
+			s.arrivals <- arrival{who, turn, blocks}
+			<-turn
+		}
+	})
+	return proxy.Endpoint()
+}
+
+// run runs the actors. Before each turn, the next actor is chosen among those that wait. An actor may have several
+// connections or goroutines; it waits when one of them does.
+//
+// cancel ends the context of what an actor does while it waits. Its transaction is then committed although the actor does
+// not wait for the answer.
+func (s *turns) run(rnd *rand.Rand, actors []func(), cancel func(who int)) (n int) {
+	s.reads.Store(rnd.IntN(2) == 0)
+	s.running.Store(true)
+	defer s.running.Store(false)
+	running := map[int]bool{}
+	for i, act := range actors {
+		running[i] = true
+		go func() {
+			act()
+			s.ended <- i
+		}()
+	}
+	waiting, blocked := map[int][]arrival{}, map[int]bool{}
+	runs := func() bool { // some actor neither waits for its turn nor for another actor
+		for i := range running {
+			if len(waiting[i]) == 0 && !blocked[i] {
+				return true
+			}
+		}
+		return len(waiting) == 0 && len(running) > 0
+	}
+	for {
+		for runs() {
+			if len(waiting) == 0 && len(blocked) == len(running) { // nobody is left that could end their waiting
+				for who := range blocked {
+					cancel(who)
+				}
+			}
+			select {
+			case a := <-s.arrivals:
+				waiting[a.who] = append(waiting[a.who], a)
+				delete(blocked, a.who)
+			case i := <-s.ended:
+				delete(running, i)
+				delete(blocked, i)
+			}
+		}
+		if len(waiting) == 0 {
+			return n
+		}
+		who := slices.Sorted(maps.Keys(waiting))[rnd.IntN(len(waiting))]
+		if rnd.IntN(20) == 0 {
+			cancel(who)
+		}
+		i := rnd.IntN(len(waiting[who]))
+		a := waiting[who][i]
+		if waiting[who] = slices.Delete(waiting[who], i, i+1); len(waiting[who]) == 0 {
+			delete(waiting, who)
+		}
+		if a.blocks {
+			blocked[who] = true
+		}
+		close(a.turn)
+		n++
+	}
+}
