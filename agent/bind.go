@@ -85,7 +85,7 @@ func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *sourc
 			return err
 		}
 		defer func() { giveBack(false) }()
-		if err := a.ovs.Add(ctx, owner, ovsPorts); err != nil {
+		if err := a.ovs.Add(ctx, owner, ovsPorts, a.supersedes(&owner)); err != nil {
 			return err
 		}
 	}

@@ -167,7 +167,7 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 			return &journalEntries{attached, damaged}, err
 		}),
 	}
-	p.supersedes = func(ctx context.Context, older ovnport.Owner) error { return a.mayTakeOver(ctx, &p.owner, &older) }
+	p.supersedes = a.supersedes(&p.owner)
 	return p, nil
 }
 

@@ -26,10 +26,16 @@ func (n *node) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, err
 	return pod, nil
 }
 
-// mayTakeOver lets a pod's new sandbox take over the ports of the pod's old sandbox. It lets a new pod take over the
-// ports of an old pod of the same name if the source says that the new pod is the live one.
+// mayTakeOver lets a pod's new sandbox take over the ports of the pod's old sandbox. An old sandbox takes nothing from
+// a new one: its ADD may still run when the container runtime was killed meanwhile. A new pod takes over the ports of
+// an old pod of the same name if the source says that the new pod is the live one.
 func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) error {
 	if older.UID == owner.UID {
+		if n.journal.BeganAfter(older.Sandbox, owner.Sandbox) {
+			return conf.Errorf(conf.CodePodGone, "the pod has a newer sandbox",
+				"pod %s/%s: sandbox %.12s is older than sandbox %.12s, which has the pod's ports",
+				owner.Namespace, owner.Pod, owner.Sandbox, older.Sandbox)
+		}
 		return nil
 	}
 	live, err := n.source.LivePod(ctx, owner.Namespace, owner.Pod)
@@ -41,6 +47,10 @@ func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) err
 		return unreadable(owner.Namespace, owner.Pod, err)
 	}
 	return nil
+}
+
+func (n *node) supersedes(owner *ovnport.Owner) ovnport.Supersedes {
+	return func(ctx context.Context, older ovnport.Owner) error { return n.mayTakeOver(ctx, owner, &older) }
 }
 
 // unreadable is the error of a pod that the source cannot read now.

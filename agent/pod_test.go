@@ -2,14 +2,53 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
+
+// The ADD of an older sandbox may still run after that of a newer one, when the container runtime was killed. It gets
+// no port, and takes none away.
+func TestOlderSandboxTakesNothing(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	dir := journal.Dir(r.conf.StateDir)
+	r.must(dir.Prepare())
+	for _, id := range []string{"c0", "c1"} {
+		r.must(dir.Write(journal.NewEntry(r.sandbox(id), "", "")))
+	}
+	late, err := r.plan("c0")
+	r.must(err)
+	newer, err := r.plan("c1")
+	r.must(err)
+	const refusal = "pod shop/web: sandbox c0 is older than sandbox c1, which has the pod's ports"
+	_, err = r.plan("c0")
+	wantCoded(t, err, conf.CodePodGone, refusal)
+	if want := map[string]string{"shop/web/net1": "c1", "shop/web/net2": "c1"}; !maps.Equal(r.ports(), want) {
+		t.Errorf("ports %v, want %v", r.ports(), want)
+	}
+	o := ovnport.Owner{Namespace: "shop", Pod: "web", UID: "u-1", Sandbox: "c1", Node: r.conf.NodeName}
+	var plugged []ovnport.OVSPort
+	for i := range newer.Interfaces {
+		plugged = append(plugged, ovsPortOf("c1", &newer.Interfaces[i]))
+	}
+	r.must(r.agent.ovs.Add(t.Context(), o, plugged, r.agent.supersedes(&o)))
+	before := r.ovs.Dump(t, "Interface")
+	bind := agentapi.BindRequest{Sandbox: r.sandbox("c0"), Plan: *late, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}
+	wantCoded(t, r.call(agentapi.OpBind, bind, nil), conf.CodePodGone, refusal)
+	if after := r.ovs.Dump(t, "Interface"); !reflect.DeepEqual(after, before) {
+		t.Errorf("OVS ports %v, had %v", after, before)
+	}
+}
 
 // oneLive is a source with one pod, or an error, as the answer to each question that is asked live.
 type oneLive struct {

@@ -310,7 +310,7 @@ func (r *repairer) addOVSPorts(
 	if len(missing) == 0 {
 		return nil
 	}
-	restored, err := r.ovs.Restore(ctx, o, missing)
+	restored, err := r.ovs.Restore(ctx, o, missing, r.supersedes(&o))
 	if err != nil || restored == 0 {
 		return err
 	}

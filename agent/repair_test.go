@@ -46,7 +46,7 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 		l.link(agentapi.HostVeth(container, p.Interface))
 		l.t.Cleanup(func() { l.unlink(agentapi.HostVeth(container, p.Interface)) })
 	}
-	l.must(l.agent.ovs.Add(l.t.Context(), o, plugs))
+	l.must(l.agent.ovs.Add(l.t.Context(), o, plugs, l.agent.supersedes(&o)))
 	l.writeAttached(a)
 	return ports
 }

@@ -119,7 +119,7 @@ func (l *looked) plug(o ovnport.Owner, interfaces ...string) {
 	for _, name := range interfaces {
 		plugs = append(plugs, ovnport.OVSPort{HostVeth: agentapi.HostVeth(o.Sandbox, name), PortUUID: "k", PortName: "shop/" + o.Pod + "/" + name})
 	}
-	l.must(l.agent.ovs.Add(l.t.Context(), o, plugs))
+	l.must(l.agent.ovs.Add(l.t.Context(), o, plugs, l.agent.supersedes(&o)))
 }
 
 // journal writes a container's entry, with its interfaces and a delegate, as the plugin does.

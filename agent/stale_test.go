@@ -69,7 +69,9 @@ func TestWhatIsLeftStaysLeft(t *testing.T) {
 // A host end in Open vSwitch may have a name that no link can have: it is not there.
 func TestNamesThatNoLinkHas(t *testing.T) {
 	l := newLooked(t)
-	l.must(l.agent.ovs.Add(t.Context(), owner("c1", "web", "u-1"), []ovnport.OVSPort{{HostVeth: "a-name-that-is-too-long-for-a-link", PortUUID: "k", PortName: "shop/web/net1"}}))
+	o := owner("c1", "web", "u-1")
+	ports := []ovnport.OVSPort{{HostVeth: "a-name-that-is-too-long-for-a-link", PortUUID: "k", PortName: "shop/web/net1"}}
+	l.must(l.agent.ovs.Add(t.Context(), o, ports, l.agent.supersedes(&o)))
 	l.wantSaid("seen", l.look(false), "c1"+namespaceGone)
 	l.must(l.agent.deleteRebooted(t.Context()))
 	if got := l.plugs(); len(got) != 0 {

@@ -21,6 +21,8 @@ type Summary struct {
 	// FailedAttempts counts the failed attempts to delete the delegates. LastError is the error of the last attempt.
 	FailedAttempts int    `json:"complaints,omitempty"`
 	LastError      string `json:"complaint,omitempty"`
+	// Began is when the ADD began, by which the agent knows the newer one of two sandboxes of a pod.
+	Began Moment `json:"began,omitzero"`
 	// Written is the time when the file was written.
 	Written time.Time `json:"-"`
 	// Forgotten: an operator told the plugin to forget the delegates.
@@ -53,7 +55,7 @@ const entryVersion = 1
 
 // NewEntry is the intent of an ADD.
 func NewEntry(s agentapi.Sandbox, netns, args string) *Entry {
-	return &Entry{Summary: Summary{Sandbox: s}, NetNS: netns, Args: args}
+	return &Entry{Summary: Summary{Sandbox: s, Began: now()}, NetNS: netns, Args: args}
 }
 
 // BegunDelegates are the delegates that a DEL has to delete.

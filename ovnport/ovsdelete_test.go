@@ -2,8 +2,10 @@ package ovnport_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,7 +138,7 @@ func TestAwaitFlowsOfTheNewRow(t *testing.T) {
 	ports := []ovnport.OVSPort{{HostVeth: "mn1", PortUUID: "k", PortName: "shop/web-1/net1"}}
 	add := func() {
 		t.Helper()
-		if err := ovs.Add(timeout(t), o, ports); err != nil {
+		if err := ovs.Add(timeout(t), o, ports, nobody(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,6 +153,30 @@ func TestAwaitFlowsOfTheNewRow(t *testing.T) {
 	defer cancel()
 	if err := ovs.AwaitFlows(ctx, ports); err == nil {
 		t.Error("the wait ended by the flows of the deleted row")
+	}
+}
+
+// An OVS port keeps its iface-id if the sandbox that is added may not supersede the port's sandbox.
+func TestAddAsksForTheOlderPort(t *testing.T) {
+	n := newNode(t)
+	o := owner("web-1", "sandbox-2")
+	o.UID = "another"
+	n.plug(t, o, "net1")
+	before := n.Dump(t, "Interface")
+	late := owner("web-1", "sandbox-1")
+	port := ovnport.OVSPort{HostVeth: "mn-late", PortUUID: "k", PortName: "shop/web-1/net1"}
+	refusal := errors.New("it is newer")
+	err := n.ovs.Add(timeout(t), late, []ovnport.OVSPort{port}, func(_ context.Context, older ovnport.Owner) error {
+		if older.Sandbox != o.Sandbox || older.UID != o.UID || older.Namespace != o.Namespace || older.Pod != o.Pod {
+			t.Errorf("asked about %+v", older)
+		}
+		return refusal
+	})
+	if !errors.Is(err, refusal) {
+		t.Errorf("got %v", err)
+	}
+	if after := n.Dump(t, "Interface"); !reflect.DeepEqual(after, before) {
+		t.Errorf("Interface has %v, had %v", after, before)
 	}
 }
 

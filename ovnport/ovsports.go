@@ -28,9 +28,10 @@ type OVSPort struct {
 
 // Add adds all OVS ports of a sandbox to the integration bridge, in one transaction. If an earlier attempt of the same
 // sandbox left OVS ports, Add deletes these first. Add notes the new rows in ports, for AwaitFlows: the copy of the
-// database may still have the deleted rows, with their flows.
-func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort) error {
-	ops, err := v.addOps(ctx, o, ports)
+// database may still have the deleted rows, with their flows. supersedes tells whether the sandbox may have the place
+// of another one in the integration bridge.
+func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort, supersedes Supersedes) error {
+	ops, err := v.addOps(ctx, o, ports, supersedes)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort) error {
 
 // Restore adds the OVS ports of a sandbox that Open vSwitch has lost, and does not change the others. An Interface row
 // that has lost its external_ids gets them again. restored is the number of both.
-func (v *OVS) Restore(ctx context.Context, o Owner, ports []OVSPort) (restored int, err error) {
+func (v *OVS) Restore(ctx context.Context, o Owner, ports []OVSPort, supersedes Supersedes) (restored int, err error) {
 	rows, err := v.interfaces(ctx, ports)
 	if err != nil {
 		return 0, err
@@ -71,7 +72,7 @@ func (v *OVS) Restore(ctx context.Context, o Owner, ports []OVSPort) (restored i
 	}
 	ops := repairs
 	if len(missing) > 0 {
-		if ops, err = v.addOps(ctx, o, missing); err != nil {
+		if ops, err = v.addOps(ctx, o, missing, supersedes); err != nil {
 			return 0, err
 		}
 		ops = append(ops, repairs...)
@@ -132,7 +133,7 @@ func restoreIDs(row string, o Owner, p OVSPort) ovsdb.Operation {
 }
 
 // addOps builds the operations that add OVS ports of a sandbox to the integration bridge.
-func (v *OVS) addOps(ctx context.Context, o Owner, ports []OVSPort) ([]ovsdb.Operation, error) {
+func (v *OVS) addOps(ctx context.Context, o Owner, ports []OVSPort, supersedes Supersedes) ([]ovsdb.Operation, error) {
 	settings, err := v.Settings(ctx)
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (v *OVS) addOps(ctx context.Context, o Owner, ports []OVSPort) ([]ovsdb.Ope
 	if err != nil {
 		return nil, err
 	}
-	older, err := v.clearOlder(ctx, ports)
+	older, err := v.clearOlder(ctx, o, ports, supersedes)
 	return append(ops, older...), err
 }
 
@@ -175,7 +176,9 @@ func (v *OVS) insertOps(o Owner, bridge string, ports []OVSPort) ([]ovsdb.Operat
 
 // clearOlder deletes the iface-id of OVS ports that older sandboxes have of the same ports: their DEL may come late or
 // never, and of two OVS ports with one iface-id, ovn-controller chooses either one at its next recompute.
-func (v *OVS) clearOlder(ctx context.Context, ports []OVSPort) ([]ovsdb.Operation, error) {
+func (v *OVS) clearOlder(
+	ctx context.Context, o Owner, ports []OVSPort, supersedes Supersedes,
+) ([]ovsdb.Operation, error) {
 	var wanted []model.Model
 	for _, p := range ports {
 		wanted = append(wanted, &vswitch.Interface{ExternalIDs: map[string]string{"iface-id": p.PortName}})
@@ -189,6 +192,11 @@ func (v *OVS) clearOlder(ctx context.Context, ports []OVSPort) ([]ovsdb.Operatio
 		row := &interfaces[i]
 		if !isOurs(row) || slices.ContainsFunc(ports, func(p OVSPort) bool { return p.HostVeth == row.Name }) {
 			continue
+		}
+		older := o
+		older.UID, older.Sandbox = row.ExternalIDs["iface-id-ver"], row.ExternalIDs["sandbox"]
+		if err := supersedes(ctx, older); err != nil {
+			return nil, err
 		}
 		ops = append(ops, ovsdb.Operation{
 			Op: ovsdb.OperationMutate, Table: vswitch.InterfaceTable,

@@ -21,7 +21,7 @@ func (n *node) plug(t *testing.T, o ovnport.Owner, interfaces ...string) (all []
 		plugs = append(plugs, ovnport.OVSPort{HostVeth: end, PortUUID: "uuid-of-" + name, PortName: o.Namespace + "/" + o.Pod + "/" + name, MAC: "0a:58:0a:01:00:05"})
 		all = append(all, ovnport.OwnedOVSPort{HostVeth: end, Namespace: o.Namespace, Pod: o.Pod, UID: o.UID, Sandbox: o.Sandbox})
 	}
-	if err := n.ovs.Add(timeout(t), o, plugs); err != nil {
+	if err := n.ovs.Add(timeout(t), o, plugs, anyOlder); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -96,7 +96,7 @@ func TestPluggedUnderOddNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			o := owner("web-1", "sandbox-1")
-			if err := n.ovs.Add(timeout(t), o, []ovnport.OVSPort{{HostVeth: "mn1", PortUUID: "k", PortName: name}}); err != nil {
+			if err := n.ovs.Add(timeout(t), o, []ovnport.OVSPort{{HostVeth: "mn1", PortUUID: "k", PortName: name}}, nobody(t)); err != nil {
 				t.Fatal(err)
 			}
 			want.HostVeth, want.UID, want.Sandbox = "mn1", o.UID, o.Sandbox

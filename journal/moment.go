@@ -1,0 +1,55 @@
+package journal
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
+)
+
+// Moment is a time on this node. A change of the wall clock does not move it.
+type Moment struct {
+	Boot  string        `json:"boot"`  // the kernel's ID of this boot (random(4))
+	Since time.Duration `json:"since"` // from the boot on, in nanoseconds (CLOCK_BOOTTIME, clock_gettime(2))
+}
+
+// now is the zero Moment if the kernel does not tell the boot.
+func now() Moment {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	var since unix.Timespec
+	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &since) != nil {
+		return Moment{}
+	}
+	return Moment{Boot: strings.TrimSpace(string(boot)), Since: time.Duration(since.Nano())}
+}
+
+// after is false for the moments of two boots.
+func (m Moment) after(other Moment) bool {
+	return m.Boot != "" && m.Boot == other.Boot && m.Since > other.Since
+}
+
+// BeganAfter tells whether the ADD of a container began after that of another one. The answer is no if the journal
+// does not have both.
+func (d Dir) BeganAfter(containerID, other string) bool {
+	return d.began(containerID).after(d.began(other))
+}
+
+// began is when the ADD of a container began; zero: the journal does not tell.
+func (d Dir) began(containerID string) (m Moment) {
+	d.anyOf(EntryDir, containerID, func(path string) bool {
+		s, ok := ParseID(filepath.Base(path))
+		if !ok {
+			return false
+		}
+		summary, err := d.Summary(&agentapi.Sandbox{ContainerID: s.ContainerID, Interface: s.Interface})
+		if err == nil {
+			m = summary.Began
+		}
+		return err == nil
+	})
+	return m
+}
