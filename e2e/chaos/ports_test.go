@@ -42,6 +42,7 @@ const (
 // sandbox is a sandbox as its node knows it.
 type sandbox struct {
 	owner    ovnport.Owner
+	number   int // among the sandboxes of the name
 	requests []ovnport.Request
 	ports    []ovnport.Port // as the ADD was answered; nil: it has not ended, or with an error
 	hold     *Hold
@@ -164,7 +165,7 @@ func (r *race) add(who int, rnd *rand.Rand) {
 	for i := range requests {
 		requests[i].Network = r.networks[r.nad]
 	}
-	s := &sandbox{busy: true, requests: requests, owner: ovnport.Owner{Namespace: "shop", Pod: fmt.Sprint("web-", number),
+	s := &sandbox{busy: true, number: len(p.sandboxes), requests: requests, owner: ovnport.Owner{Namespace: "shop", Pod: fmt.Sprint("web-", number),
 		UID: fmt.Sprintf("web-%d-%d", number, p.uid), Sandbox: fmt.Sprintf("web-%d-%d-%d", number, p.uid, len(p.sandboxes)),
 		Node: fmt.Sprint("node-", node), Chassis: fmt.Sprint("chassis-", node)}}
 	for _, older := range p.sandboxes {
@@ -197,14 +198,17 @@ func (r *race) add(who int, rnd *rand.Rand) {
 	}
 }
 
-var errPodGone = errors.New("the pod is gone")
+var errPodGone = errors.New("the pod is gone, or has a newer sandbox")
 
-// mayTakeOver is the agent's rule: the live pod has its ports.
+// mayTakeOver is the agent's rule: the live pod has its ports, by its newest sandbox that has not ended.
 func (r *race) mayTakeOver(number int, s *sandbox) ovnport.Supersedes {
 	return func(_ context.Context, older ovnport.Owner) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if older.UID != s.owner.UID && !r.isLive(number, s.owner) {
+		newer := slices.ContainsFunc(r.pods[number].sandboxes[s.number+1:], func(o *sandbox) bool {
+			return o.owner.Sandbox == older.Sandbox && !o.ended
+		})
+		if older.UID == s.owner.UID && newer || older.UID != s.owner.UID && !r.isLive(number, s.owner) {
 			return errPodGone
 		}
 		return nil
@@ -276,9 +280,9 @@ func keysOf(ports []ovnport.Port) []ovnport.Keys {
 	return keys
 }
 
-// again calls ADD once more for a sandbox that has its ports.
+// again calls ADD once more for a sandbox that has its ports: an ADD that outlived its container runtime, for example.
 func (r *race) again(who int, rnd *rand.Rand) {
-	s, unlock := r.take(rnd, func(s *sandbox) bool { return s.ports != nil && !s.older && !s.ended })
+	s, unlock := r.take(rnd, func(s *sandbox) bool { return s.ports != nil && !s.ended })
 	if s == nil {
 		return
 	}
@@ -289,9 +293,13 @@ func (r *race) again(who int, rnd *rand.Rand) {
 	r.say("%d: ADD %s once more: %d ports, %v", who, s.owner.Sandbox, len(ports), err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil && !s.older && fmt.Sprint(addressesOf(ports)) != fmt.Sprint(addressesOf(s.ports)) {
+	if err != nil {
+		return
+	}
+	if !s.older && fmt.Sprint(addressesOf(ports)) != fmt.Sprint(addressesOf(s.ports)) {
 		r.t.Errorf("%s had %v and has %v", s.owner.Sandbox, s.ports, ports)
 	}
+	s.ports = ports
 }
 
 // kubelet starts and ends sandboxes.

@@ -15,8 +15,8 @@ import (
 // turns has several actors use one database so that only one of them runs at a time: until its next transaction. A
 // random number chooses who is next.
 type turns struct {
-	running  atomic.Bool // outside of run, nobody waits
-	reads    atomic.Bool // reads wait for their turn too, not only writes
+	over     atomic.Pointer[chan struct{}] // closed when run ends; nil: outside of run, nobody waits
+	reads    atomic.Bool                   // reads wait for their turn too, not only writes
 	arrivals chan arrival
 	ended    chan int
 }
@@ -35,10 +35,13 @@ func (s *turns) connect(t *testing.T, who int, server *ovndbtest.Server) (endpoi
 	proxy := ovndbtest.StartProxy(t, server.Endpoint())
 	proxy.Before(func(tr ovndbtest.Transact) {
 		blocks := slices.ContainsFunc(tr.Ops, func(op ovndbtest.Op) bool { return op["op"] == "wait" && op["timeout"] != 0.0 })
-		if s.running.Load() && (tr.Writes || blocks || s.reads.Load()) {
+		if over := s.over.Load(); over != nil && (tr.Writes || blocks || s.reads.Load()) {
 			turn := make(chan struct{})
-			s.arrivals <- arrival{who, turn, blocks}
-			<-turn
+			select {
+			case s.arrivals <- arrival{who, turn, blocks}:
+				<-turn
+			case <-*over: // of a call that was cancelled before its transaction arrived
+			}
 		}
 	})
 	return proxy.Endpoint()
@@ -51,8 +54,10 @@ func (s *turns) connect(t *testing.T, who int, server *ovndbtest.Server) (endpoi
 // not wait for the answer.
 func (s *turns) run(rnd *rand.Rand, actors []func(), cancel func(who int)) (n int) {
 	s.reads.Store(rnd.IntN(2) == 0)
-	s.running.Store(true)
-	defer s.running.Store(false)
+	over := make(chan struct{})
+	s.over.Store(&over)
+	defer close(over)
+	defer s.over.Store(nil)
 	running := map[int]bool{}
 	for i, act := range actors {
 		running[i] = true
