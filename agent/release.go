@@ -92,6 +92,7 @@ func (n *node) deletePending(name string) error {
 	if err := n.journal.DeleteRelease(name); err != nil {
 		return &undeletable{err}
 	}
+	failpoint.Hit("pending-release-deleted")
 	return nil
 }
 

@@ -145,6 +145,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	if err := c.journal.Delete(&c.sandbox); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("leftovers-deleted")
 	e := journal.NewEntry(c.sandbox, c.args.Netns, c.args.Args)
 	if err := c.journal.Write(e); err != nil {
 		return nil, err
@@ -226,9 +227,14 @@ func (c *call) make(ctx context.Context, e *journal.Entry) (moved []netip.Addr, 
 		if err := c.journal.Write(e); err != nil {
 			return nil, err
 		}
+		failpoint.Hit("routes-saved")
 	}
-	if moved, err = wiring.SetRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil || len(e.Results) == 0 {
-		return moved, err
+	if moved, err = wiring.SetRoutes(c.args.Netns, c.args.IfName, e.Plan); err != nil {
+		return nil, err
+	}
+	failpoint.Hit("routes-set")
+	if len(e.Results) == 0 {
+		return moved, nil
 	}
 	if err := wiring.CorrectResults(e.Plan, e.Results, moved); err != nil {
 		return nil, err

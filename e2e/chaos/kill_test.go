@@ -27,8 +27,11 @@ type site struct {
 	names  int
 }
 
-// The networks of a pod, by the number of OVN networks.
-var requests = map[int]string{1: "net-0,bridged", 4: "net-0,net-1,net-2,net-3,bridged"}
+// The networks of a pod, by the number of OVN networks. One of four has the pod's default route.
+var requests = map[int]string{
+	1: "net-0,bridged",
+	4: `[{"name":"net-0","default-route":["10.90.0.1"]},{"name":"net-1"},{"name":"net-2"},{"name":"net-3"},{"name":"bridged"}]`,
+}
 
 func newSite(t *testing.T) *site {
 	t.Helper()
