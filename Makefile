@@ -137,21 +137,21 @@ bench: setup build withovn ## Measure beside peers and write docs/performance.md
 bench-quick: setup build ## Check the counts of the report against their limits (e2e/bench/limits.go)
 	OVN_MULTINET_BENCH_QUICK=yes $(MEASURE) -run TestCounts ./e2e/bench
 
-# go test with a form of chaos: $(call CHAOS,operations on a raft,orders of transactions,n-th system calls)
+# go test with a form of chaos: $(call CHAOS,operations on a raft,orders of transactions,n-th system calls,pods)
 CHAOS = $(GO) test -tags chaos -count=1 -timeout 24h -v $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") ./e2e/chaos \
-	-args -operations $(1) -schedules $(2) -stride $(3) $(FLAGS)
+	-args -operations $(1) -schedules $(2) -stride $(3) -cycles $(4) $(FLAGS)
 
 .PHONY: chaos-quick
 chaos-quick: setup ## Break what pods depend on, count what is lost: the short form, minutes (RUN=TestRaft)
-	$(call CHAOS,10000,1000,20)
+	$(call CHAOS,10000,1000,20,200)
 
 .PHONY: chaos
 chaos: setup ## Break what pods depend on, count what is lost: some hours (RUN=TestTwoLeaders FLAGS="-seed 7")
-	$(call CHAOS,100000,100000,1)
+	$(call CHAOS,100000,100000,1,20000)
 
 .PHONY: soak
 soak: setup ## A million operations on a raft that is broken again and again
-	$(call CHAOS,1000000,1000000,1)
+	$(call CHAOS,1000000,1000000,1,100000)
 
 .PHONY: benchmarks
 benchmarks: setup ## Run the Go benchmarks and keep their output in the cache folder

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -89,7 +88,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	}
 	defer db.Close()
 	queue, owner := controller.NewQueue(log), controller.NewNBOwner(db, c.AdoptCluster, log)
-	metrics, registry := controller.NewMetrics(queue, db), prometheus.NewRegistry()
+	metrics, registry := controller.NewMetrics(queue, db), daemon.NewRegistry()
 	metrics.Register(registry)
 	file.Register(registry)
 	db.OnReplaced(queue.NBReplaced)

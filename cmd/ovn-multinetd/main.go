@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -91,7 +90,7 @@ func run(ctx context.Context, c conf.Agent) error {
 		return err
 	}
 	defer db.Close()
-	registry := prometheus.NewRegistry()
+	registry := daemon.NewRegistry()
 	if a, err = agent.New(c, src, db, registry, log); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ var (
 	operations = flag.Int("operations", 10_000, "ADDs and DELs of the history on a raft")
 	schedules  = flag.Int("schedules", 1000, "orders of the transactions of two controllers, and as many of agents and a controller")
 	firstSeed  = flag.Uint64("seed", 1, "the first schedule's random number")
+	cycles     = flag.Int("cycles", 200, "pods that start and end one after the other")
 	stride     = flag.Int("stride", 20, "the plugin is killed at each n-th system call of a kind")
 )
 

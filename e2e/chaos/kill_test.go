@@ -35,12 +35,12 @@ var requests = map[int]string{
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{World: &labtest.World{Test: labtest.New(t, time.Hour), Lab: lab.Start(t, lab.Options{})}}
+	s := &site{World: &labtest.World{Test: labtest.New(t, 12*time.Hour), Lab: lab.Start(t, lab.Options{})}}
 	node := s.Nodes[0]
 	node.PluginConf = func(entry map[string]any) {
 		entry["allowedDelegates"], entry["allowedIPAM"] = []string{"bridge"}, []string{"host-local"}
 	}
-	node.AgentArgs = append(node.AgentArgs, "--reconcile-period=1s")
+	node.AgentArgs = append(node.AgentArgs, "--reconcile-period=1s", "--metrics-address="+agentMetrics)
 	s.leases = filepath.Join(node.Dir, "delegate-leases")
 	s.Exec(node, "ip", "link", "add", "chaosbr0", "address", "02:00:00:00:90:01", "type", "bridge")
 	s.Start()

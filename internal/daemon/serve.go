@@ -10,8 +10,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
+
+// NewRegistry returns a registry with the usual metrics of a process in Go: go_* and process_*.
+func NewRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
 
 // Serve serves the metrics at /metrics until the end of ctx. Without an address, Serve returns at once. The path
 // /readyz answers 200 if ready returns nil, otherwise 503 with the error. A nil ready means: always ready.
