@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -54,6 +55,30 @@ func TestSilentMemberIsListedFirst(t *testing.T) {
 	writes(t, ctx, db, portKey, "second")
 	if rows := c.Leader().Dump(t, "Logical_Switch_Port"); len(rows) != 2 {
 		t.Errorf("ports at the new leader: %v, want 2", rows)
+	}
+}
+
+// A member that refuses connections at first becomes the leader, while the attempt to connect waits at another member.
+func TestRefusedMemberBecomesLeader(t *testing.T) {
+	c := raftWithSwitch(t)
+	leader := c.Leader()
+	i := slices.IndexFunc(c.Members, func(s *ovndbtest.Server) bool { return s != leader })
+	follower := ovndbtest.StartProxy(t, c.Members[i].Endpoint())
+	late := ovndbtest.TempDir(t) + "/late.sock"
+	db := openPatient(t, time.Hour, "unix:"+late, follower.Endpoint())
+	ctx := withTimeout(t, 2*time.Minute)
+	for follower.Asked() == 0 {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the follower was not asked whether it leads")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if err := os.Symlink(leader.Socket, late); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.WaitConnected(ctx); err != nil {
+		t.Error(err)
 	}
 }
 

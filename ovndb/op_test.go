@@ -24,12 +24,19 @@ const (
 
 func open(t testing.TB, endpoints ...string) *ovndb.DB {
 	t.Helper()
+	return openPatient(t, 0, endpoints...)
+}
+
+// openPatient gives a server, and an attempt to connect, so much time; 0: the default.
+func openPatient(t testing.TB, patience time.Duration, endpoints ...string) *ovndb.DB {
+	t.Helper()
 	model, err := nb.FullDatabaseModel()
 	if err != nil {
 		t.Fatal(err)
 	}
 	db, err := ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: endpoints, Model: model, LeaderOnly: true, Log: slog.New(slog.DiscardHandler),
+		Name: "NB", Endpoints: endpoints, Model: model, LeaderOnly: true, Patience: patience,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

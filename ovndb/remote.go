@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -190,33 +192,47 @@ func (r *remote) watch(ctx context.Context, c *conn) {
 	}
 }
 
+// An endpoint that failed is tried again after refusedPause, and up to refusedPauseRandom more.
+const (
+	refusedPause       = 200 * time.Millisecond
+	refusedPauseRandom = time.Second
+)
+
 // nextAfter is the time that an endpoint has before the next one is tried beside it.
 const nextAfter = 250 * time.Millisecond
 
 // dialLeader connects to the leader. It tries the endpoint of last time first, and the others one after the other, each
-// as soon as one before has failed or has not become the leader for a while. All stay connected until one leads.
+// as soon as one before has failed or has not become the leader for a while. All stay connected until one leads. As
+// long as one is connected, those that failed are tried again: a member that starts may be the next leader.
 func (r *remote) dialLeader(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the attempts that are not needed
 	order := r.order()
 	type result struct {
-		conn *conn
-		err  error
+		endpoint string
+		conn     *conn
+		err      error
 	}
 	results := make(chan result, len(order)) // an attempt that is not needed does not wait
+	again := make(chan string, len(order))
 	begun, running := 0, 0
-	begin := func() {
-		endpoint := order[begun]
-		begun, running = begun+1, running+1
+	begin := func(endpoint string) {
+		running++
 		go func() {
 			c, err := r.endpoints.open(ctx, endpoint, r.leaderOnly)
-			results <- result{c, err}
+			results <- result{endpoint, c, err}
 		}()
+	}
+	beginNext := func() {
+		if begun < len(order) {
+			begun++
+			begin(order[begun-1])
+		}
 	}
 	next := time.NewTicker(nextAfter)
 	defer next.Stop()
-	var failures []string
-	for begin(); running > 0; {
+	failures := map[string]string{}
+	for beginNext(); running > 0; {
 		select {
 		case got := <-results:
 			running--
@@ -230,18 +246,17 @@ func (r *remote) dialLeader(ctx context.Context) (*conn, error) {
 				}()
 				return got.conn, nil
 			}
-			failures = append(failures, got.err.Error())
-			if begun < len(order) {
-				begin()
-				next.Reset(nextAfter)
-			}
+			failures[got.endpoint] = got.err.Error()
+			time.AfterFunc(refusedPause+rand.N(refusedPauseRandom), func() { again <- got.endpoint })
+			beginNext()
+			next.Reset(nextAfter)
 		case <-next.C:
-			if begun < len(order) {
-				begin()
-			}
+			beginNext()
+		case endpoint := <-again:
+			begin(endpoint)
 		}
 	}
-	return nil, errors.New(strings.Join(failures, "; "))
+	return nil, errors.New(strings.Join(slices.Sorted(maps.Values(failures)), "; "))
 }
 
 // order is the endpoints, the one of last time first.

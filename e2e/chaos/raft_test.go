@@ -40,6 +40,7 @@ const (
 type raft struct {
 	*ovndbtest.Cluster
 	t       *testing.T
+	client  string // the folder of a client's key and certificate
 	network *netmodel.Network
 	nodes   []*ovnport.NB
 	history History
@@ -64,11 +65,13 @@ func newRaft(t *testing.T) *raft {
 	authority, server, client := ovndbtest.NewAuthority(t), t.TempDir(), t.TempDir()
 	authority.Sign(server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	authority.Sign(client)
-	r := &raft{Cluster: ovndbtest.StartNBClusterTLS(t, server, 3), t: t, live: map[string]*pod{}}
+	r := &raft{Cluster: ovndbtest.StartNBClusterTLS(t, server, 3), t: t, client: client, live: map[string]*pod{}}
 	r.network = nbtest.Network(t, "blue", `"subnets":"10.1.0.0/23,fd01::/64"`)
 	nbtest.Ensure(t, nbtest.Connect(t, r.Leader().Endpoint()), r.network)
 	for range nodes {
-		r.nodes = append(r.nodes, r.connect(client))
+		db := r.open()
+		r.connected(db)
+		r.nodes = append(r.nodes, ovnport.NewNB(db))
 	}
 	for _, m := range r.Members {
 		r.backups = append(r.backups, m.Backup())
@@ -76,11 +79,11 @@ func newRaft(t *testing.T) *raft {
 	return r
 }
 
-// connect connects as an agent does.
-func (r *raft) connect(files string) *ovnport.NB {
-	certificate := filepath.Join(files, "cert.pem")
-	cfg, err := ovndb.TLS(ovndb.TLSConfig{Certificate: certificate, PrivateKey: filepath.Join(files, "key.pem"),
-		CACert: filepath.Join(files, "ca.pem"), Endpoints: r.Endpoints(), Log: slog.New(slog.DiscardHandler)})
+// open opens NB as an agent does.
+func (r *raft) open() *ovndb.DB {
+	certificate := filepath.Join(r.client, "cert.pem")
+	cfg, err := ovndb.TLS(ovndb.TLSConfig{Certificate: certificate, PrivateKey: filepath.Join(r.client, "key.pem"),
+		CACert: filepath.Join(r.client, "ca.pem"), Endpoints: r.Endpoints(), Log: slog.New(slog.DiscardHandler)})
 	must(r.t, err)
 	model, err := nb.FullDatabaseModel()
 	must(r.t, err)
@@ -88,10 +91,14 @@ func (r *raft) connect(files string) *ovnport.NB {
 		LeaderOnly: true, Log: slog.New(slog.DiscardHandler)})
 	must(r.t, err)
 	r.t.Cleanup(db.Close)
+	return db
+}
+
+// connected waits for the first connection.
+func (r *raft) connected(db *ovndb.DB) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	must(r.t, db.WaitConnected(ctx))
-	return ovnport.NewNB(db)
 }
 
 // run has every node start and end pods until so many operations have ended.
@@ -247,12 +254,14 @@ type fault struct {
 	begin func(r *raft) (end func())
 }
 
+var leaderKilled = fault{"raft: leader killed", func(r *raft) func() {
+	leader := r.Leader()
+	leader.Kill()
+	return func() { leader.Restart(); leader.Joined() }
+}}
+
 var raftFaults = []fault{
-	{"raft: leader killed", func(r *raft) func() {
-		leader := r.Leader()
-		leader.Kill()
-		return func() { leader.Restart(); leader.Joined() }
-	}},
+	leaderKilled,
 	{"raft: leader paused", func(r *raft) func() {
 		leader := r.Leader()
 		leader.Pause()
@@ -287,12 +296,12 @@ var raftFaults = []fault{
 // TestRaftUnderFire has pods come and go on eight nodes, while the raft of NB is harmed again and again.
 func TestRaftUnderFire(t *testing.T) {
 	for _, f := range raftFaults {
-		t.Run(f.name, func(t *testing.T) { underFire(t, f, *operations/len(raftFaults)) })
+		t.Run(f.name, func(t *testing.T) { report(t, newRaft(t).underFire(f, *operations/len(raftFaults))) })
 	}
 }
 
-func underFire(t *testing.T, f fault, operations int) {
-	r := newRaft(t)
+// underFire has pods come and go while the fault comes and goes.
+func (r *raft) underFire(f fault, operations int) Row {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -312,11 +321,10 @@ func underFire(t *testing.T, f fault, operations int) {
 	residue += left + r.claims()
 	duplicates := r.history.Duplicates()
 	for _, d := range duplicates {
-		t.Errorf("two pods had one address: %s", d)
+		r.t.Errorf("two pods had one address: %s", d)
 	}
-	t.Logf("%d faults", faults)
-	report(t, Row{Fault: fmt.Sprintf("%s, %d times", f.name, faults), Tries: int(r.ended.Load()), Failed: int(r.failed.Load()),
-		Lost: lost, Residue: residue, Duplicates: len(duplicates), Stall: time.Duration(r.stall.Load())})
+	return Row{Fault: fmt.Sprintf("%s, %d times", f.name, faults), Tries: int(r.ended.Load()), Failed: int(r.failed.Load()),
+		Lost: lost, Residue: residue, Duplicates: len(duplicates), Stall: time.Duration(r.stall.Load())}
 }
 
 // progress waits until so many operations more have ended; false: all have ended.
