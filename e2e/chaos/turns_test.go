@@ -103,7 +103,7 @@ func (s *turns) run(rnd *rand.Rand, actors []func(), cancel func(who int)) (n in
 		if waiting[who] = slices.Delete(waiting[who], i, i+1); len(waiting[who]) == 0 {
 			delete(waiting, who)
 		}
-		if a.blocks {
+		if a.blocks && running[who] {
 			blocked[who] = true
 		}
 		close(a.turn)
