@@ -5,6 +5,9 @@ import (
 	"go/ast"
 	"go/token"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 )
@@ -96,6 +99,33 @@ func unprotected(body *ast.BlockStmt) (writes []string) {
 		}
 	}
 	return writes
+}
+
+// TestFailuresNameTests: each test that docs/failures.md names is there.
+func TestFailuresNameTests(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "failures.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	for _, p := range packages(t) {
+		for _, f := range p.files {
+			for _, d := range f.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && f.test {
+					tests[fn.Name.Name] = true
+				}
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) == 0 {
+		t.Error("docs/failures.md names no test")
+	}
+	for _, m := range named {
+		if !tests[m[1]] {
+			t.Errorf("docs/failures.md names %s, which is no test", m[1])
+		}
+	}
 }
 
 // callee is a call's function with the name before it: "nb.Ensure" for a.nb.Ensure(…).
