@@ -45,6 +45,7 @@ type sandbox struct {
 	number   int // among the sandboxes of the name
 	requests []ovnport.Request
 	ports    []ovnport.Port // as the ADD was answered; nil: it has not ended, or with an error
+	had      []ovnport.Port // of before an ADD that was repeated
 	hold     *Hold
 	busy     bool // a call runs; the agent has a lock for each sandbox
 	older    bool // a newer sandbox of the pod has begun
@@ -264,7 +265,7 @@ func (r *race) release(ctx context.Context, who int, s *sandbox, forgotten bool)
 	if s.ports == nil || forgotten {
 		err = r.ports[who].ReleaseSandbox(ctx, s.owner)
 	} else {
-		err = r.ports[who].Release(ctx, s.owner, keysOf(s.ports))
+		err = r.ports[who].Release(ctx, s.owner, keysOf(append(slices.Clone(s.had), s.ports...)))
 	}
 	r.say("%d: DEL %s: %v", who, s.owner.Sandbox, err)
 	r.mu.Lock()
@@ -298,6 +299,11 @@ func (r *race) again(who int, rnd *rand.Rand) {
 	}
 	if !s.older && fmt.Sprint(addressesOf(ports)) != fmt.Sprint(addressesOf(s.ports)) {
 		r.t.Errorf("%s had %v and has %v", s.owner.Sandbox, s.ports, ports)
+	}
+	for _, p := range s.ports {
+		if !slices.ContainsFunc(ports, func(now ovnport.Port) bool { return now.UUID == p.UUID }) {
+			s.had = append(s.had, p)
+		}
 	}
 	s.ports = ports
 }
