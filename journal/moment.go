@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ovn-multinet/ovn-multinet/agentapi"
 )
 
 // Moment is a time on this node. A change of the wall clock does not move it.
@@ -45,7 +43,7 @@ func (d Dir) began(containerID string) (m Moment) {
 		if !ok {
 			return false
 		}
-		summary, err := d.Summary(&agentapi.Sandbox{ContainerID: s.ContainerID, Interface: s.Interface})
+		summary, err := d.Summary(&s)
 		if err == nil {
 			m = summary.Began
 		}

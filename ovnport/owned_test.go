@@ -21,7 +21,7 @@ func (n *node) plug(t *testing.T, o ovnport.Owner, interfaces ...string) (all []
 		plugs = append(plugs, ovnport.OVSPort{HostVeth: end, PortUUID: "uuid-of-" + name, PortName: o.Namespace + "/" + o.Pod + "/" + name, MAC: "0a:58:0a:01:00:05"})
 		all = append(all, ovnport.OwnedOVSPort{HostVeth: end, Namespace: o.Namespace, Pod: o.Pod, UID: o.UID, Sandbox: o.Sandbox})
 	}
-	if err := n.ovs.Add(timeout(t), o, plugs, anyOlder); err != nil {
+	if err := n.ovs.Add(timeout(t), o, plugs, anyone); err != nil {
 		t.Fatal(err)
 	}
 	return all

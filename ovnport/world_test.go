@@ -165,9 +165,6 @@ func nobody(t testing.TB) ovnport.Supersedes {
 	}
 }
 
-// anyOlder lets a sandbox supersede each other one.
-func anyOlder(context.Context, ovnport.Owner) error { return nil }
-
 func mustEnsure(t testing.TB, n *ovnport.NB, o ovnport.Owner, wants ...ovnport.Request) []ovnport.Port {
 	t.Helper()
 	ports, err := n.Ensure(timeout(t), o, wants, anyone)

@@ -31,7 +31,11 @@ func TestHerdOfAgents(t *testing.T) {
 	ovs.VSCtl("--no-wait", "add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:system-id=chassis-1")
 	src, err := source.NewManifests(t.TempDir(), source.Changes{}, slog.New(slog.DiscardHandler))
 	must(t, err)
-	go func() { _ = src.Run(t.Context()) }()
+	go func() {
+		if err := src.Run(t.Context()); err != nil {
+			t.Errorf("the source has ended: %v", err)
+		}
+	}()
 	var all []*ovndb.DB
 	for i := range herd {
 		all = append(all, r.agent(fmt.Sprint("idle-", i), ovs.Socket, running{src}))

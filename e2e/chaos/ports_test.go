@@ -12,12 +12,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
@@ -42,6 +40,7 @@ const (
 // sandbox is a sandbox as its node knows it.
 type sandbox struct {
 	owner    ovnport.Owner
+	pod      int // the number of its pod's name
 	number   int // among the sandboxes of the name
 	requests []ovnport.Request
 	ports    []ovnport.Port // as the ADD was answered; nil: it has not ended, or with an error
@@ -166,7 +165,7 @@ func (r *race) add(who int, rnd *rand.Rand) {
 	for i := range requests {
 		requests[i].Network = r.networks[r.nad]
 	}
-	s := &sandbox{busy: true, number: len(p.sandboxes), requests: requests, owner: ovnport.Owner{Namespace: "shop", Pod: fmt.Sprint("web-", number),
+	s := &sandbox{pod: number, number: len(p.sandboxes), busy: true, requests: requests, owner: ovnport.Owner{Namespace: "shop", Pod: fmt.Sprint("web-", number),
 		UID: fmt.Sprintf("web-%d-%d", number, p.uid), Sandbox: fmt.Sprintf("web-%d-%d-%d", number, p.uid, len(p.sandboxes)),
 		Node: fmt.Sprint("node-", node), Chassis: fmt.Sprint("chassis-", node)}}
 	for _, older := range p.sandboxes {
@@ -184,7 +183,7 @@ func (r *race) add(who int, rnd *rand.Rand) {
 
 	ctx, cancel := r.call(who)
 	defer cancel()
-	ports, err := r.ports[who].Ensure(ctx, s.owner, requests, r.mayTakeOver(number, s))
+	ports, err := r.ports[who].Ensure(ctx, s.owner, requests, r.mayTakeOver(s))
 	r.say("%d: ADD %s: %d ports, %v", who, s.owner.Sandbox, len(ports), err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,22 +201,22 @@ func (r *race) add(who int, rnd *rand.Rand) {
 var errPodGone = errors.New("the pod is gone, or has a newer sandbox")
 
 // mayTakeOver is the agent's rule: the live pod has its ports, by its newest sandbox that has not ended.
-func (r *race) mayTakeOver(number int, s *sandbox) ovnport.Supersedes {
+func (r *race) mayTakeOver(s *sandbox) ovnport.Supersedes {
 	return func(_ context.Context, older ovnport.Owner) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		newer := slices.ContainsFunc(r.pods[number].sandboxes[s.number+1:], func(o *sandbox) bool {
+		newer := slices.ContainsFunc(r.pods[s.pod].sandboxes[s.number+1:], func(o *sandbox) bool {
 			return o.owner.Sandbox == older.Sandbox && !o.ended
 		})
-		if older.UID == s.owner.UID && newer || older.UID != s.owner.UID && !r.isLive(number, s.owner) {
+		if older.UID == s.owner.UID && newer || older.UID != s.owner.UID && !r.isLive(s) {
 			return errPodGone
 		}
 		return nil
 	}
 }
 
-func (r *race) isLive(number int, o ovnport.Owner) bool {
-	return o.UID == fmt.Sprintf("web-%d-%d", number, r.pods[number].uid)
+func (r *race) isLive(s *sandbox) bool {
+	return s.owner.UID == fmt.Sprintf("web-%d-%d", s.pod, r.pods[s.pod].uid)
 }
 
 // take returns a sandbox for which want is true, with its lock; nil: there is none.
@@ -290,7 +289,7 @@ func (r *race) again(who int, rnd *rand.Rand) {
 	defer unlock()
 	ctx, cancel := r.call(who)
 	defer cancel()
-	ports, err := r.ports[who].Ensure(ctx, s.owner, s.requests, r.mayTakeOver(int(s.owner.Pod[4]-'0'), s))
+	ports, err := r.ports[who].Ensure(ctx, s.owner, s.requests, r.mayTakeOver(s))
 	r.say("%d: ADD %s once more: %d ports, %v", who, s.owner.Sandbox, len(ports), err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -356,9 +355,8 @@ func (r *race) repair(rnd *rand.Rand) {
 	defer unlock()
 	ctx, cancel := r.call(repairer)
 	defer cancel()
-	number := int(s.owner.Pod[4] - '0')
 	r.mu.Lock()
-	live := r.isLive(number, s.owner)
+	live := r.isLive(s)
 	r.mu.Unlock()
 	incomplete, err := r.ports[repairer].Incomplete(ctx, s.owner.Sandbox, s.ports)
 	if err != nil || !live {
@@ -371,14 +369,14 @@ func (r *race) repair(rnd *rand.Rand) {
 		request := ovnport.Request{Interface: p.Interface, Network: s.requests[i].Network, IPs: p.Addresses, MAC: p.MAC}
 		err := r.ports[repairer].Restore(ctx, s.owner, request, p, func(ctx context.Context, older ovnport.Owner) error {
 			r.mu.Lock()
-			newer := slices.ContainsFunc(r.pods[number].sandboxes, func(o *sandbox) bool {
+			newer := slices.ContainsFunc(r.pods[s.pod].sandboxes, func(o *sandbox) bool {
 				return o.owner.Sandbox == older.Sandbox && !o.ended
 			})
 			r.mu.Unlock()
 			if older.UID == s.owner.UID && (older.Node != s.owner.Node || newer) {
 				return ovnport.ErrSuperseded
 			}
-			return r.mayTakeOver(number, s)(ctx, older)
+			return r.mayTakeOver(s)(ctx, older)
 		})
 		r.say("repair %s: %v", p.Name, err)
 	}
@@ -467,109 +465,4 @@ func (r *race) play(rnd *rand.Rand) (turns int) {
 		}
 		r.cancels[who] = nil
 	})
-}
-
-// settle ends what has to end: sandboxes that a newer one replaced, whose ADD failed, or whose pod is gone.
-func (r *race) settle() (live []*sandbox) {
-	ctx := nbtest.WithLimit(r.t)
-	for who := range actors { // what nobody waits for is committed
-		must(r.t, r.ports[who].Answers(ctx))
-	}
-	r.ensure(r.Networks)
-	for number, p := range r.pods {
-		for _, s := range p.sandboxes {
-			if s.ports != nil && !s.older && !s.ended && r.isLive(number, s.owner) {
-				live = append(live, s)
-			} else {
-				r.release(ctx, 0, s, false)
-			}
-		}
-	}
-	return live
-}
-
-// compare compares the rows with what was acknowledged.
-func (r *race) compare(live []*sandbox) (lost, residue int) {
-	expected := map[string]string{} // the owner of each row key of ports and claims
-	for _, s := range live {
-		for _, p := range s.ports {
-			expected[p.UUID] = s.owner.Sandbox
-			for _, c := range p.Claims {
-				expected[c] = p.UUID
-			}
-		}
-	}
-	rows := r.Rows(r.t)
-	for key, row := range rows[nb.LogicalSwitchPortTable] {
-		if expected[key] == "" || expected[key] != nbtest.Ext(row, "ovn-multinet/sandbox") {
-			r.say("left: port %v", row)
-			residue++
-		} else {
-			delete(expected, key)
-		}
-	}
-	for key, row := range rows[nb.CoppTable] {
-		switch port := nbtest.Ext(row, "ovn-multinet/port"); {
-		case port == "": // not a claim of a port
-		case expected[key] != port:
-			r.say("left: claim %v", row)
-			residue++
-		default:
-			delete(expected, key)
-		}
-	}
-	for key, owner := range expected {
-		r.say("lost: %s of %s", key, owner)
-	}
-	return len(expected), residue
-}
-
-// withoutEmptyLists returns the rows without the port lists of nodes that have no ports: a node keeps its list.
-func (r *race) withoutEmptyLists() map[string]map[string]nbtest.Fields {
-	rows := r.Rows(r.t)
-	maps.DeleteFunc(rows[nb.CoppTable], func(_ string, row nbtest.Fields) bool {
-		ids := strings.Fields(row["external_ids"])
-		return len(ids) == 2 && slices.Contains(ids, "ovn-multinet/kind=port-list")
-	})
-	if len(rows[nb.CoppTable]) == 0 {
-		delete(rows, nb.CoppTable)
-	}
-	return rows
-}
-
-// TestPortsRace has ADDs, DELs, the reconciliation, the repair, the garbage collection and the controller race on a few
-// addresses of one network, in each order of their transactions that a random number chooses.
-func TestPortsRace(t *testing.T) {
-	r := newRace(t)
-	row := Row{Fault: "races of pods, agents and a controller"}
-	empty := map[int]map[string]map[string]nbtest.Fields{}
-	for i := range configurations {
-		r.begin()
-		r.nad = i
-		r.ensure(r.Networks)
-		empty[i] = r.Rows(t)
-	}
-	turns := 0
-	for i := 0; i < *schedules && row.Residue+row.Lost < 20; i++ {
-		seed := *firstSeed + uint64(i)
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		r.begin()
-		turns += r.play(rnd)
-		live := r.settle()
-		lost, residue := r.compare(live)
-		duplicates := r.history.Duplicates()
-		for _, s := range live {
-			r.release(nbtest.WithLimit(t), 0, s, false)
-		}
-		r.ensure(r.Networks) // what the NAD says may have been refused as long as there were ports
-		left, words := differences(r.withoutEmptyLists(), empty[r.nad])
-		row.Tries, row.Lost, row.Residue = row.Tries+1, row.Lost+lost, row.Residue+residue+left
-		row.Duplicates += len(duplicates)
-		if lost+residue+left+len(duplicates) > 0 {
-			t.Errorf("seed %d: %d lost, %d left, duplicates %v:\n%s\n%s", seed, lost, residue+left, duplicates,
-				strings.Join(r.log, "\n"), strings.Join(words, "\n"))
-		}
-	}
-	t.Logf("%d turns", turns)
-	report(t, row)
 }
