@@ -29,26 +29,28 @@ func (r *rig) putSwitch(name, config string) {
 	r.t.Helper()
 	n := r.network(name, config)
 	r.nb.Transact(r.t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(n.ID()),
-		"row": ovndbtest.Op{"name": n.ID(), "external_ids": inForce(n)}})
+		"row": ovndbtest.Op{"name": n.ID(), "external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID()})}},
+		ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.AcceptedKey(n.ID()),
+			"row": ovndbtest.Op{"name": n.ID() + " accepted", "external_ids": inForce(n)}})
 }
 
 // accept is the controller when a NAD was changed: its network is in force as it is now.
 func (r *rig) accept(name, config string) {
 	r.t.Helper()
 	n := r.network(name, config)
-	r.setSwitch(n, inForce(n))
+	r.setAccepted(n, inForce(n))
 }
 
 // withdraw is the controller when a NAD was deleted: its network takes no ports of it.
 func (r *rig) withdraw(name, config string) {
 	r.t.Helper()
-	r.setSwitch(r.network(name, config), ovndbtest.Map(map[string]string{}))
+	r.setAccepted(r.network(name, config), ovndbtest.Map(map[string]string{}))
 }
 
-func (r *rig) setSwitch(n *netmodel.Network, ids any) {
+func (r *rig) setAccepted(n *netmodel.Network, ids any) {
 	r.t.Helper()
-	r.nb.Transact(r.t, ovndbtest.Op{"op": "update", "table": "Logical_Switch",
-		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}}, "row": ovndbtest.Op{"external_ids": ids}})
+	r.nb.Transact(r.t, ovndbtest.Op{"op": "update", "table": "Copp",
+		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.AcceptedKey(n.ID()))}}, "row": ovndbtest.Op{"external_ids": ids}})
 }
 
 func inForce(n *netmodel.Network) any {
@@ -125,7 +127,7 @@ func TestConfigurationInForce(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			r.nb.NBCtl("ls-del", "shop/blue")
+			r.nb.NBCtl("ls-del", "shop/blue", "--", "destroy", "Copp", ovndb.AcceptedKey("shop/blue"))
 			r.putSwitch("blue", tt.inForce)
 			r.source.nads["blue"] = tt.nad
 			r.start()
@@ -345,7 +347,7 @@ func TestBoundaryAcceptedNetworkTakesPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t)
-	r.setSwitch(accepted, inForce(accepted))
+	r.setAccepted(accepted, inForce(accepted))
 	r.source.nads["blue"] = testNAD{Config: config}
 	r.start()
 	p, err := r.planFor("c1", "blue")

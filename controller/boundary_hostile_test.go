@@ -316,7 +316,7 @@ func TestBoundaryBudgetDelaysNoWithdrawal(t *testing.T) {
 	goOn := c.SpendBudget("web", "shop")
 	r := runController(t, w, c)
 	eventually(t, "", func() string {
-		return r.RouterPorts(t) + nbtest.Ext(r.Rows(t)["Logical_Switch"][nbtest.BlueKey], "ovn-multinet/nad:shop/blue")
+		return r.RouterPorts(t) + nbtest.Ext(r.Rows(t)["Copp"][nbtest.BlueAccepted], "ovn-multinet/nad:shop/blue")
 	})
 
 	looked := func() int { of, _ := l.count("network web/green", ""); return of }

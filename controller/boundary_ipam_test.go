@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -36,7 +37,7 @@ func TestBoundaryWideGuestLeavesItsRouter(t *testing.T) {
 					t.Errorf("it is on the router still: %v", row)
 				}
 			}
-			if got := nbtest.Ext(rows["Logical_Switch"][nbtest.GreenKey], "ovn-multinet/config"); got != nbtest.NetworkIn(t, "web", "green", wide).Canonical() {
+			if got := nbtest.Ext(rows["Copp"][ovndb.AcceptedKey("web/green")], "ovn-multinet/config"); got != nbtest.NetworkIn(t, "web", "green", wide).Canonical() {
 				t.Errorf("its accepted configuration is %s", got)
 			}
 		})

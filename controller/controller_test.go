@@ -113,21 +113,18 @@ func TestSettleWaitsForWhatWaits(t *testing.T) {
 	r.apply("mallory/n", nbtest.Spec(""))
 	time.AfterFunc(time.Second, goOn)
 	r.settle(t)
-	got := nbtest.Ext(r.Rows(t)["Logical_Switch"][nbtest.BlueKey], "ovn-multinet/config")
+	got := nbtest.Ext(r.Rows(t)["Copp"][nbtest.BlueAccepted], "ovn-multinet/config")
 	if !strings.Contains(got, `"mtu":1402`) || r.state("mallory/n") != "ready, held" {
 		t.Errorf("settled with %s, and with mallory/n %s", got, r.state("mallory/n"))
 	}
 }
 
-// gatewayOf is the address that a network's switch is marked with.
+// gatewayOf is the gateway of a network's accepted configuration; "": none is accepted.
 func (r *running) gatewayOf(t *testing.T, id string) string {
 	t.Helper()
-	for _, word := range strings.Fields(r.Rows(t)["Logical_Switch"][ovndb.SwitchKey(id)]["external_ids"]) {
-		if address, ok := strings.CutPrefix(word, "gateway_ip="); ok {
-			return address
-		}
-	}
-	return ""
+	_, rest, _ := strings.Cut(r.Rows(t)["Copp"][ovndb.AcceptedKey(id)]["external_ids"], `"gateway":"`)
+	address, _, _ := strings.Cut(rest, `"`)
+	return address
 }
 
 func TestControllerFollowsTheNADs(t *testing.T) {
@@ -181,7 +178,8 @@ func TestControllerTypeChangedUnderPods(t *testing.T) {
 	r.Pod(t, "blue", "10.1.0.7", "web-0", "net1")
 	r.apply("shop/blue", `{"type":"bridge"}`)
 	r.wantState(t, "shop/blue", "nothing")
-	eventually(t, nbtest.Fenced, func() string { return r.Rows(t)["Logical_Switch"][nbtest.BlueKey]["external_ids"] })
+	eventually(t, nbtest.AcceptedWith(nbtest.Config4, "")["external_ids"],
+		func() string { return r.Rows(t)["Copp"][nbtest.BlueAccepted]["external_ids"] })
 	if got := r.Names(t, "Logical_Switch_Port"); got != "shop/web-0/net1" {
 		t.Errorf("ports %q", got)
 	}
@@ -425,7 +423,8 @@ func TestTwoControllersAtOnce(t *testing.T) {
 		r.wantState(t, id, "ready, held")
 	}
 	rows := r.Rows(t)
-	if len(rows["Logical_Router"]) != 3 || len(rows["Logical_Router_Port"]) != 20 || len(rows["Logical_Switch_Port"]) != 20 || len(rows["Copp"]) != 20 {
+	if len(rows["Logical_Router"]) != 3 || len(rows["Logical_Router_Port"]) != 20 || len(rows["Logical_Switch_Port"]) != 20 ||
+		len(rows["Copp"]) != 20+20 { // a claim, and what is accepted
 		t.Errorf("rows %v", rows)
 	}
 	for _, id := range want {

@@ -24,7 +24,7 @@ func (r *running) wantOffRouter(t *testing.T, reason string) {
 		}
 	}
 	// New pods are attached by the configuration in force, which names no router.
-	ids := rows["Logical_Switch"][nbtest.GreenKey]["external_ids"]
+	ids := rows["Copp"][ovndb.AcceptedKey("web/green")]["external_ids"]
 	inForce := nbtest.NetworkIn(t, "web", "green", nbtest.GreenNet)
 	for _, want := range []string{"ovn-multinet/config=" + inForce.Canonical(), "ovn-multinet/nad:web/green=" + inForce.Revision()} {
 		if !strings.Contains(ids, want) {

@@ -92,8 +92,8 @@ func TestManyNetworksAtOnce(t *testing.T) {
 	w.WantCommitted(t, networks)
 	rows := w.Rows(t)
 	if len(rows["Logical_Switch"]) != networks || len(rows["Logical_Router"]) != routers || len(rows["Logical_Router_Port"]) != networks ||
-		len(rows["Logical_Switch_Port"]) != networks || len(rows["Copp"]) != networks {
-		t.Errorf("%d switches, %d routers, %d and %d ports, %d claims", len(rows["Logical_Switch"]), len(rows["Logical_Router"]),
+		len(rows["Logical_Switch_Port"]) != networks || len(rows["Copp"]) != 2*networks {
+		t.Errorf("%d switches, %d routers, %d and %d ports, %d claims and accepted networks", len(rows["Logical_Switch"]), len(rows["Logical_Router"]),
 			len(rows["Logical_Router_Port"]), len(rows["Logical_Switch_Port"]), len(rows["Copp"]))
 	}
 	if a.count() != networks {

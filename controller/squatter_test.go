@@ -282,16 +282,17 @@ func TestBoundarySquatterAndARowWithoutOwner(t *testing.T) {
 			r := squatted(t, nbtest.Net4)
 			r.stop()
 			r.with(func() { r.watchers = nil })
-			key := ovndb.SwitchKey("tenant")
-			ids := map[string]string{}
-			for pair := range strings.FieldsSeq(r.Rows(t)["Logical_Switch"][key]["external_ids"]) {
-				name, value, _ := strings.Cut(pair, "=")
-				ids[name] = value
+			for table, key := range map[string]string{"Logical_Switch": ovndb.SwitchKey("tenant"), "Copp": ovndb.AcceptedKey("tenant")} {
+				ids := map[string]string{}
+				for pair := range strings.FieldsSeq(r.Rows(t)[table][key]["external_ids"]) {
+					name, value, _ := strings.Cut(pair, "=")
+					ids[name] = value
+				}
+				maps.DeleteFunc(ids, func(name, _ string) bool {
+					return name == "ovn-multinet/owner" || strings.HasPrefix(name, "ovn-multinet/nad:") && name != tt.keep
+				})
+				r.Change(t, table, key, ovndbtest.Op{"external_ids": ovndbtest.Map(ids)})
 			}
-			maps.DeleteFunc(ids, func(name, _ string) bool {
-				return name == "ovn-multinet/owner" || strings.HasPrefix(name, "ovn-multinet/nad:") && name != tt.keep
-			})
-			r.Change(t, "Logical_Switch", key, ovndbtest.Op{"external_ids": ovndbtest.Map(ids)})
 			r.with(func() { delete(r.nads, "shop/a") })
 			if tt.keep != "" {
 				r.apply("shop/a", nbtest.IsShared("tenant", spoilt))
@@ -305,7 +306,7 @@ func TestBoundarySquatterAndARowWithoutOwner(t *testing.T) {
 			}
 			again.wantState(t, "evil/a", tt.state)
 			again.wantTenant(t, tt.want)
-			again.DropPorts(t, "Logical_Switch", key)
+			again.DropPorts(t, "Logical_Switch", ovndb.SwitchKey("tenant"))
 			if tt.keep == "" {
 				again.wantTenant(t, "of evil, 10.1.0.0/24, [evil/a]")
 			}

@@ -81,7 +81,7 @@ func TestDeletion(t *testing.T) {
 	})
 	r.deleteNAD(t, "shop/blue")
 	r.wantState(t, "shop/blue", "refused: being deleted, used by port vm (not ours), pod shop/web-0, held")
-	if got := w.Rows(t)["Logical_Switch"][nbtest.BlueKey]["external_ids"]; strings.Contains(got, ovndb.AcceptedPrefix) {
+	if got := w.Rows(t)["Copp"][nbtest.BlueAccepted]["external_ids"]; strings.Contains(got, ovndb.AcceptedPrefix) {
 		t.Errorf("it takes new ports: %s", got)
 	}
 	w.Change(t, "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"ports": ovndbtest.Set(ovndbtest.UUID(nbtest.KeyOf("10.1.0.1")), ovndbtest.UUID(nbtest.KeyOf("10.1.0.7")))})

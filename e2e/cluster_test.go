@@ -166,12 +166,12 @@ func TestManyNetworks(t *testing.T) {
 		}
 		return nil
 	}))
-	switches, err := w.switches("list", "Logical_Switch")
+	rows, err := w.rows("list", "Copp")
 	w.Must(err)
 	for i, name := range names {
 		n, err := netmodel.ParseNetwork("shop", name, []byte(configs[i]))
 		w.Must(err)
-		equal(t, "revision of "+n.ID(), switches[n.ID()][ovndb.AcceptedPrefix+n.ID()], n.Revision())
+		equal(t, "revision of "+n.ID(), rows[acceptedRow(n.ID())][ovndb.AcceptedPrefix+n.ID()], n.Revision())
 	}
 	out := w.NBCtl("--bare", "--columns=ports", "list", "Logical_Router")
 	equal(t, "ports on the routers", len(strings.Fields(out)), 200)

@@ -226,7 +226,7 @@ func TestRefusedUpdate(t *testing.T) {
 	w.network("firm", config)
 	a, b := w.Attached(0, "a", "firm"), w.Attached(1, "b", "firm")
 	ping := w.pinging(a, w.Links(b)["net1"].IPs()[0])
-	switchRow := w.switchOf("shop/firm")
+	accepted := w.accepted("shop/firm")
 	for _, c := range []struct {
 		name, config string
 		says         []string
@@ -251,7 +251,7 @@ func TestRefusedUpdate(t *testing.T) {
 				w.MustReach(p, "10.20.0.1", "fd20::1")
 			}
 			w.MustReach(b, "10.20.0.254")
-			equal(t, "logical switch", w.switchOf("shop/firm"), switchRow)
+			equal(t, "what is accepted", w.accepted("shop/firm"), accepted)
 			ping.goesOn()
 			w.End(now, fixed)
 			w.network("firm", config) // and ready again

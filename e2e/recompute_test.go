@@ -92,7 +92,8 @@ func TestRecomputes(t *testing.T) {
 	r.costs(0, "nothing", func() {})
 
 	r.costs(2, "layer2: NAD accepted", r.edit("flat", flat("")))
-	r.costs(1, "layer2: mtu edited", r.edit("flat", flat(`,"mtu":1300`)))
+	r.costs(0, "layer2: mtu edited", r.edit("flat", flat(`,"mtu":1300`)))
+	r.costs(0, "layer2: routes edited", r.edit("flat", flat(`,"routes":[{"dst":"192.0.2.0/24"}]`)))
 	r.costs(1, "layer2: excludeSubnets edited", r.edit("flat", flat(`,"excludeSubnets":"10.7.9.0/24"`)))
 	r.costs(0, "layer2: first ADD", r.add(0, "a", "flat"))
 	r.costs(0, "layer2: ADD on another node", r.add(1, "b", "flat"))
@@ -103,7 +104,7 @@ func TestRecomputes(t *testing.T) {
 
 	r.costs(2, "router: first NAD accepted", r.edit("north", on(8, "")))
 	r.costs(2, "router: second NAD accepted", r.edit("south", on(9, "")))
-	r.costs(1, "router: mtu edited", r.edit("south", on(9, `,"mtu":1300`)))
+	r.costs(0, "router: mtu edited", r.edit("south", on(9, `,"mtu":1300`)))
 	r.costs(0, "router: ADDs", func() { r.add(0, "a", "north")(); r.add(0, "b", "north,south")() })
 	r.costs(0, "router: DELs", r.del("a", "b"))
 	r.costs(2, "router: NAD deleted", r.ends("south"))
@@ -113,7 +114,7 @@ func TestRecomputes(t *testing.T) {
 	r.costs(2, "layer3: a node's first ADD", r.add(0, "a", "wide"))
 	r.costs(0, "layer3: a node's second ADD", r.add(0, "b", "wide"))
 	r.costs(2, "layer3: another node's first ADD", r.add(1, "c", "wide"))
-	r.costs(1, "layer3: mtu edited", r.edit("wide", fmt.Sprintf(wide, `,"mtu":1300`)))
+	r.costs(0, "layer3: mtu edited", r.edit("wide", fmt.Sprintf(wide, `,"mtu":1300`)))
 	r.costs(0, "layer3: all DELs", r.del("a", "b", "c"))
 	r.costs(0, "layer3: a node's first ADD again", r.add(0, "d", "wide"))
 	r.costs(0, "layer3: a node's last DEL", r.del("d"))

@@ -60,11 +60,11 @@ func (w *world) fenced(network string) {
 }
 
 func (w *world) isFenced(network string) error {
-	switches, err := w.switches("find", "Logical_Switch", "name="+network)
-	if err != nil || switches[network] == nil {
-		return errors.Join(err, fmt.Errorf("network %s has no logical switch", network))
+	accepted := w.accepted(network)
+	if accepted == nil {
+		return fmt.Errorf("network %s does not exist", network)
 	}
-	for key := range switches[network] {
+	for key := range accepted {
 		if strings.HasPrefix(key, ovndb.AcceptedPrefix) {
 			return fmt.Errorf("network %s takes new ports still", network)
 		}
@@ -73,7 +73,7 @@ func (w *world) isFenced(network string) error {
 }
 
 func (w *world) isGone(network string) error {
-	switches, err := w.switches("find", "Logical_Switch", "name="+network)
+	switches, err := w.rows("find", "Logical_Switch", "name="+network)
 	if err != nil || switches[network] != nil {
 		return errors.Join(err, fmt.Errorf("network %s has its logical switch still", network))
 	}

@@ -66,7 +66,7 @@ func (w *world) inForce(nad, config string) {
 	n, err := netmodel.ParseNetwork(namespace, name, []byte(config))
 	w.Must(err)
 	w.Eventually(func() error {
-		if got := w.switchOf(n.ID())[ovndb.AcceptedPrefix+n.NAD()]; got != n.Revision() {
+		if got := w.accepted(n.ID())[ovndb.AcceptedPrefix+n.NAD()]; got != n.Revision() {
 			return fmt.Errorf("network %s is not as its NAD says: revision %q, want %q", n.ID(), got, n.Revision())
 		}
 		if state, ok := w.state(nad); !ok || !state.Ready || state.Reason != "" {
@@ -94,13 +94,23 @@ func (w *world) notReady(nad string, words ...string) {
 
 // switchOf reads the external_ids of a network's logical switch; nil when there is none.
 func (w *world) switchOf(network string) map[string]string {
-	found, err := w.switches("find", "Logical_Switch", "name="+network)
+	found, err := w.rows("find", "Logical_Switch", "name="+network)
 	w.Must(err)
 	return found[network]
 }
 
-// switches reads the external_ids of logical switches, by network.
-func (w *world) switches(query ...string) (map[string]map[string]string, error) {
+// acceptedRow is the name of the row with what is accepted of a network.
+func acceptedRow(network string) string { return "ovn-multinet " + network + " accepted" }
+
+// accepted reads the external_ids of the row with what is accepted of a network.
+func (w *world) accepted(network string) map[string]string {
+	found, err := w.rows("find", "Copp", "name=\""+acceptedRow(network)+"\"")
+	w.Must(err)
+	return found[acceptedRow(network)]
+}
+
+// rows reads the external_ids of rows, by name.
+func (w *world) rows(query ...string) (map[string]map[string]string, error) {
 	out, err := w.Lab.NBCtl(w.Ctx, append([]string{"--format=json", "--columns=name,external_ids"}, query...)...)
 	if err != nil {
 		return nil, err

@@ -98,7 +98,12 @@ func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 	return binary.BigEndian.AppendUint32(slices.Clone(prefix), low)
 }
 
-// ConfigKey is the key of a switch's external_ids with the accepted configuration, in netmodel's canonical form.
+// AcceptedKey is the key of the row that says what the controller has accepted for a network. It is a row of the table
+// Copp that no other row refers to: northd computes nothing again when such a row changes.
+func AcceptedKey(network string) string { return PartKey("accepted", network) }
+
+// ConfigKey is the key of the accepted configuration in the external_ids of the row at AcceptedKey, in netmodel's
+// canonical form.
 const ConfigKey = "ovn-multinet/config"
 
 // NodeSubnetsKey is the key of a node switch's external_ids with its node subnets.
@@ -124,8 +129,8 @@ func Claimants(externalIDs map[string]string) string {
 	return strings.Join(words, " and ")
 }
 
-// AcceptedPrefix is the prefix of a key in the external_ids of a switch with the revision of an accepted NAD. The
-// rest of the key is the NAD: "<namespace>/<name>". A port is inserted only while its NAD is accepted.
+// AcceptedPrefix is the prefix of a key in the external_ids of the row at AcceptedKey, with the revision of an accepted
+// NAD. The rest of the key is the NAD: "<namespace>/<name>". A port is inserted only while its NAD is accepted.
 const AcceptedPrefix = "ovn-multinet/nad:"
 
 // rowKey makes a key with 122 hashed bits. Reversible operations put the lease into the first 32 bits, so two leases

@@ -124,7 +124,7 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 // gone tells whether no row of the network exists. If somebody has deleted the network's own switch, the result is
 // false as long as other rows exist.
 func (have *present) gone() bool {
-	return len(have.switches()) == 0 && have.own.RouterPort == nil &&
+	return have.accepted == nil && len(have.switches()) == 0 && have.own.RouterPort == nil &&
 		len(have.routes)+len(have.nats)+len(have.strayPorts) == 0
 }
 
@@ -172,25 +172,18 @@ func (n *Networks) withdrawAll(ctx context.Context, have *present) error {
 	return n.withdraw(ctx, have, func(string) bool { return true })
 }
 
-// withdraw deletes the revisions of the withdrawn NADs from every switch of the network.
+// withdraw deletes the revisions of the withdrawn NADs.
 func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(nad string) bool) error {
-	var ops []ovsdb.Operation
-	for _, p := range have.switches() {
-		if !slices.ContainsFunc(nbrows.AcceptedNADs(p.Row), withdrawn) {
-			continue
-		}
-		ids := maps.Clone(p.Row.ExternalIDs)
-		maps.DeleteFunc(ids, func(key, _ string) bool {
-			nad, is := strings.CutPrefix(key, ovndb.AcceptedPrefix)
-			return is && withdrawn(nad)
-		})
-		ops = append(ops, nbrows.Unchanged(p.Row),
-			ovndb.Update(nb.LogicalSwitchTable, p.Row.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
-	}
-	if len(ops) == 0 {
+	if !slices.ContainsFunc(nbrows.AcceptedNADs(have.accepted), withdrawn) {
 		return nil
 	}
-	return n.Write(ctx, append(have.guards(), ops...))
+	ids := maps.Clone(have.accepted.ExternalIDs)
+	maps.DeleteFunc(ids, func(key, _ string) bool {
+		nad, is := strings.CutPrefix(key, ovndb.AcceptedPrefix)
+		return is && withdrawn(nad)
+	})
+	return n.Write(ctx, append(have.unchanged(have.id),
+		ovndb.Update(nb.CoppTable, have.accepted.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)})))
 }
 
 // named is the number of ports whose users an InUse names.
@@ -222,11 +215,7 @@ func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
 func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, force bool) error {
 	b := &nbrows.Batch{Db: n.Db}
 	b.Add(have.guards()...)
-	if have.own.Row != nil {
-		b.Add(nbrows.Unchanged(have.own.Row))
-	} else {
-		b.Add(ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id)))
-	}
+	b.Add(have.unchanged(have.id)...)
 	if !force {
 		b.Add(ports.unchanged()...)
 	}

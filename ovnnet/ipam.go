@@ -24,7 +24,7 @@ func (n *Networks) boundIPAM(have *present, wanted *networkRows, network *netmod
 	if !wide.IsValid() {
 		return nil
 	}
-	was, is := have.accepted, network.Revision()
+	was, is := have.config, network.Revision()
 	if was == nil || was.Revision() != is && was.WithoutRouter().Revision() != is {
 		return nbrows.Refusedf(
 			"excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+

@@ -58,33 +58,30 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 	if err != nil {
 		return nil, err
 	}
-	var keys []string
-	for _, id := range on.networks(netmodel.RouterNamespace(router)) {
-		keys = append(keys, ovndb.SwitchKey(id))
-	}
-	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.Db, nb.LogicalSwitchTable, keys, "_uuid", "external_ids")
+	rows, err := n.ReadAccepted(ctx, on.networks(netmodel.RouterNamespace(router)))
 	if err != nil {
 		return nil, err
 	}
 	c := &consent{}
-	for _, sw := range switches {
-		owner := nbrows.AcceptedConfig(sw)
+	for _, id := range nbrows.SortedKeys(rows) {
+		row := rows[id]
+		owner := nbrows.AcceptedConfig(row)
 		if owner == nil || owner.Router != router || len(owner.Guests) == 0 {
 			continue
 		}
 		accepted := ovndb.AcceptedPrefix + owner.NAD()
-		if sw.ExternalIDs[accepted] == "" {
+		if row.ExternalIDs[accepted] == "" {
 			continue // the network is being deleted
 		}
-		if ovndb.OtherCluster(sw.ExternalIDs) != "" {
+		if ovndb.OtherCluster(row.ExternalIDs) != "" {
 			c.former = append(c.former, owner.Guests...)
 			continue
 		}
 		c.guests = append(c.guests, owner.Guests...)
-		guard := ovndb.Present(nb.LogicalSwitchTable, sw.UUID)
+		guard := ovndb.Present(nb.CoppTable, row.UUID)
 		guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
 			ovndb.Map(map[string]string{
-				ovndb.ConfigKey: sw.ExternalIDs[ovndb.ConfigKey], accepted: sw.ExternalIDs[accepted],
+				ovndb.ConfigKey: row.ExternalIDs[ovndb.ConfigKey], accepted: row.ExternalIDs[accepted],
 			})))
 		c.guards = append(c.guards, guard)
 	}

@@ -45,16 +45,16 @@ func TestBoundaryConsentIsOfTheAcceptedConfiguration(t *testing.T) {
 	other := nbtest.Network(t, "blue", nbtest.Net4+`,"router":"r2"`+nbtest.LetsWeb)
 	marks := map[string]string{
 		"ovn-multinet/network": "shop/blue", "ovn-multinet/config": other.Canonical(), "ovn-multinet/nad:shop/blue": other.Revision()}
-	w.Change(t, "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"external_ids": ovndbtest.Map(marks)})
+	w.Change(t, "Copp", nbtest.BlueAccepted, ovndbtest.Op{"external_ids": ovndbtest.Map(marks)})
 	w.WantRefused(t, nbtest.NetworkIn(t, "web", "green", nbtest.GreenNet+nbtest.OnShopR1), nbtest.NoConsent)
 	// A namespace of the same name in another cluster consents to nothing here.
 	same := nbtest.Network(t, "blue", nbtest.Net4+nbtest.OnR1+nbtest.LetsWeb)
 	marks["ovn-multinet/config"], marks["ovn-multinet/nad:shop/blue"] = same.Canonical(), same.Revision()
 	marks["ovn-multinet/cluster"] = "other"
-	w.Change(t, "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"external_ids": ovndbtest.Map(marks)})
+	w.Change(t, "Copp", nbtest.BlueAccepted, ovndbtest.Op{"external_ids": ovndbtest.Map(marks)})
 	w.WantRefused(t, nbtest.NetworkIn(t, "web", "green", nbtest.GreenNet+nbtest.OnShopR1), nbtest.NoConsent)
 	delete(marks, "ovn-multinet/cluster")
-	w.Change(t, "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"external_ids": ovndbtest.Map(marks)})
+	w.Change(t, "Copp", nbtest.BlueAccepted, ovndbtest.Op{"external_ids": ovndbtest.Map(marks)})
 	nbtest.Ensure(t, w.Networks, nbtest.NetworkIn(t, "web", "green", nbtest.GreenNet+nbtest.OnShopR1))
 }
 

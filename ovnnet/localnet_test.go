@@ -52,9 +52,10 @@ func TestLocalnetIsMade(t *testing.T) {
 			nbtest.Ensure(t, w.Networks, blue)
 			w.WantCommitted(t, 1)
 			book := "physical:phys:" + cmp.Or(tt.vlan, "0")
-			marks := ids(blue, tt.gateways) + " ovn-multinet/address-book=" + book
+			marks := ids + " ovn-multinet/address-book=" + book
 			sw := nbtest.Fields{"name": "shop/blue", "ports": blueProvider}
-			want := map[string]map[string]nbtest.Fields{"Logical_Switch": {nbtest.BlueKey: sw}, "Logical_Switch_Port": {blueProvider: provider("phys", tt.vlan)}}
+			want := map[string]map[string]nbtest.Fields{"Logical_Switch": {nbtest.BlueKey: sw}, "Logical_Switch_Port": {blueProvider: provider("phys", tt.vlan)},
+				"Copp": {}}
 			if tt.other != "" {
 				sw["other_config"] = tt.other
 			}
@@ -62,7 +63,7 @@ func TestLocalnetIsMade(t *testing.T) {
 				want["Copp"] = nbtest.BookClaims(book, "network shop/blue", tt.gateways)
 				marks += " ovn-multinet/claims=" + nbtest.KeysInOrder(slices.Collect(maps.Keys(want["Copp"]))...)
 			}
-			sw["external_ids"] = inOrder(marks)
+			sw["external_ids"], want["Copp"][nbtest.BlueAccepted] = inOrder(marks), nbtest.Accepted(blue)
 			w.WantRows(t, want)
 			if nbtest.Ensure(t, w.Networks, blue) {
 				t.Error("changed is true")

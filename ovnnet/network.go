@@ -63,7 +63,7 @@ func (n *Networks) EnsureOwned(
 		if is := ownerOf(have.own); is != "" && is != owner {
 			return false, nbrows.Refusedf("namespace %s has just become the owner of network %s", is, network.ID())
 		}
-		n.addWantedNodes(have, wanted, network, nads)
+		n.addWantedNodes(have, wanted, network)
 		if err := n.boundIPAM(have, wanted, network); err != nil {
 			return false, err
 		}
@@ -128,14 +128,14 @@ func (n *Networks) ensureRouters(
 
 // addWantedNodes adds the wanted rows of the existing node switches. A node switch whose node subnets do not belong to
 // the network is not wanted.
-func (n *Networks) addWantedNodes(have *present, wanted *networkRows, network *netmodel.Network, nads []string) {
+func (n *Networks) addWantedNodes(have *present, wanted *networkRows, network *netmodel.Network) {
 	wanted.nodes = map[string]*nbrows.Switch{}
-	if have.accepted != nil && have.accepted.CheckChange(network) != nil {
+	if have.config != nil && have.config.CheckChange(network) != nil {
 		return
 	}
 	for key, p := range have.nodes {
 		if subnets := network.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
-			wanted.nodes[key] = nbrows.NewSwitch(network.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets), nads)
+			wanted.nodes[key] = nbrows.NewSwitch(network.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets))
 		}
 	}
 }
@@ -199,8 +199,8 @@ func (n *Networks) judge(
 
 // disrupts returns why the change would disconnect or renumber ports on the network; nil if it would not.
 func (n *Networks) disrupts(have *present, wanted *networkRows, network *netmodel.Network) error {
-	if have.accepted != nil {
-		if err := have.accepted.CheckChange(network); err != nil {
+	if have.config != nil {
+		if err := have.config.CheckChange(network); err != nil {
 			return err
 		}
 	}

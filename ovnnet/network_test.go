@@ -11,28 +11,23 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
-// ids are the marks of shop/blue's switch that its one NAD is accepted on.
-func ids(n *netmodel.Network, gateways string) string {
-	if gateways != "" {
-		gateways = "gateway_ip=" + gateways + " "
-	}
-	return gateways + "ovn-multinet/config=" + n.Canonical() + " ovn-multinet/nad:shop/blue=" + n.Revision() + " ovn-multinet/network=shop/blue"
-}
+// ids is the mark of shop/blue's rows.
+const ids = "ovn-multinet/network=shop/blue"
 
 func TestEnsureMakesTheSwitch(t *testing.T) {
-	tests := []struct{ name, keys, other, gateways string }{
-		{"MAC only", "", "", ""},
-		{"IPv4", nbtest.Net4, "", "10.1.0.1"},
+	tests := []struct{ name, keys, other string }{
+		{"MAC only", "", ""},
+		{"IPv4", nbtest.Net4, ""},
 		{"the gateway elsewhere", nbtest.Net4 + `,"gateway":"10.1.0.100","excludeSubnets":"10.1.0.192/26"`,
-			"exclude_ips=10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.191 subnet=10.1.0.0/24", "10.1.0.100"},
+			"exclude_ips=10.1.0.100 10.1.0.1..10.1.0.99 10.1.0.101..10.1.0.191 subnet=10.1.0.0/24"},
 		{"what users exclude is left to OVN", nbtest.Net4 + `,"excludeSubnets":"10.1.0.64/26,10.1.0.4/32"`,
-			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 10.1.0.5..10.1.0.63 10.1.0.128..10.1.0.254 subnet=10.1.0.0/24", "10.1.0.1"},
+			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 10.1.0.5..10.1.0.63 10.1.0.128..10.1.0.254 subnet=10.1.0.0/24"},
 		{"one address is no range", `"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.4/30"`,
-			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 subnet=10.1.0.0/29", "10.1.0.1"},
+			"exclude_ips=10.1.0.1 10.1.0.2..10.1.0.3 subnet=10.1.0.0/29"},
 		{"one address is left of two", `"subnets":"10.1.0.0/29","excludeSubnets":"10.1.0.2/31,10.1.0.4/31"`,
-			"exclude_ips=10.1.0.1 10.1.0.6 subnet=10.1.0.0/29", "10.1.0.1"},
-		{"IPv6", nbtest.Net6, "", "fd01::1"},
-		{"both", nbtest.NetDual + `,"gateway":"fd01::ff"`, "", "10.1.0.1 fd01::ff"},
+			"exclude_ips=10.1.0.1 10.1.0.6 subnet=10.1.0.0/29"},
+		{"IPv6", nbtest.Net6, ""},
+		{"both", nbtest.NetDual + `,"gateway":"fd01::ff"`, ""},
 	}
 	w := nbtest.NewWorld(t)
 	for _, tt := range tests {
@@ -44,16 +39,17 @@ func TestEnsureMakesTheSwitch(t *testing.T) {
 				t.Error("changed is false")
 			}
 			w.WantCommitted(t, 1)
-			want := nbtest.Fields{"name": "shop/blue", "external_ids": ids(n, tt.gateways)}
+			want := nbtest.Fields{"name": "shop/blue", "external_ids": ids}
 			if tt.other != "" {
 				want["other_config"] = tt.other
 			}
-			w.WantRows(t, map[string]map[string]nbtest.Fields{"Logical_Switch": {nbtest.BlueKey: want}})
+			w.WantRows(t, map[string]map[string]nbtest.Fields{
+				"Logical_Switch": {nbtest.BlueKey: want}, "Copp": {nbtest.BlueAccepted: nbtest.Accepted(n)}})
 		})
 	}
 }
 
-// What agents and operators read in a switch's external_ids, letter by letter.
+// What agents and operators read of what is accepted, letter by letter.
 func TestEnsureWritesWhatIsInForce(t *testing.T) {
 	w := nbtest.NewWorld(t)
 	n := nbtest.Network(t, "blue", nbtest.Net4)
@@ -61,11 +57,8 @@ func TestEnsureWritesWhatIsInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	const revision = "1498d08f8321b8e6"
-	want := "gateway_ip=10.1.0.1 ovn-multinet/config=" + nbtest.Config4 +
-		" ovn-multinet/nad:dev/blue=" + revision + " ovn-multinet/nad:shop/blue=" + revision + " ovn-multinet/network=shop/blue"
-	if got := w.Rows(t)["Logical_Switch"][nbtest.BlueKey]["external_ids"]; got != want {
-		t.Errorf("external_ids %s,\nwant         %s", got, want)
-	}
+	w.WantAccepted(t, nbtest.AcceptedWith(nbtest.Config4,
+		"ovn-multinet/nad:dev/blue="+revision+" ovn-multinet/nad:shop/blue="+revision+" "))
 
 	// A NAD that is not accepted any more is taken away.
 	w.Proxy.Reset()
@@ -73,15 +66,12 @@ func TestEnsureWritesWhatIsInForce(t *testing.T) {
 		t.Error("changed is false")
 	}
 	w.WantCommitted(t, 1)
-	if got := w.Rows(t)["Logical_Switch"][nbtest.BlueKey]["external_ids"]; got != ids(n, "10.1.0.1") {
-		t.Errorf("external_ids %s,\nwant         %s", got, ids(n, "10.1.0.1"))
-	}
+	w.WantAccepted(t, nbtest.Accepted(n))
 }
 
 // end is one gateway of shop/blue on router r1: what the rows of both ends have.
 type end struct {
 	name, keys       string
-	gateways         string // of the switch
 	other            string
 	mac, networks    string
 	lease            string            // the first gateway address
@@ -92,17 +82,17 @@ type end struct {
 func ends() []end {
 	wide := ovndb.MACKey("shop/blue", []byte{0x0a, 0x59, 0xbe, 0x81, 0x61, 0x82})
 	return []end{
-		{name: "IPv4", keys: nbtest.Net4, gateways: "10.1.0.1",
+		{name: "IPv4", keys: nbtest.Net4,
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24", lease: "10.1.0.1"},
-		{name: "dual stack", keys: nbtest.NetDual, gateways: "10.1.0.1 fd01::1",
+		{name: "dual stack", keys: nbtest.NetDual,
 			mac: "0a:58:0a:01:00:01", networks: "10.1.0.1/24 fd01::1/64", lease: "10.1.0.1",
 			claims: map[string]string{nbtest.KeyOf("fd01::1"): "address fd01::1"}, claimKeysInOrder: nbtest.KeyOf("fd01::1")},
-		{name: "IPv6 alone", keys: nbtest.Net6, gateways: "fd01::1",
+		{name: "IPv6 alone", keys: nbtest.Net6,
 			mac: "0a:58:00:00:00:01", networks: "fd01::1/64", lease: "fd01::1"},
-		{name: "IPv6 with a wide gateway", keys: nbtest.Net6 + `,"gateway":"fd01::1:0:5"`, gateways: "fd01::1:0:5",
+		{name: "IPv6 with a wide gateway", keys: nbtest.Net6 + `,"gateway":"fd01::1:0:5"`,
 			mac: "0a:59:be:81:61:82", networks: "fd01::1:0:5/64", lease: "fd01::1:0:5",
 			claims: map[string]string{wide: "MAC 0a:59:be:81:61:82"}, claimKeysInOrder: wide},
-		{name: "a wide gateway beside IPv4", keys: nbtest.NetDual + `,"gateway":"10.1.0.7,fd01::1:0:5","excludeSubnets":"10.1.0.128/25"`, gateways: "10.1.0.7 fd01::1:0:5",
+		{name: "a wide gateway beside IPv4", keys: nbtest.NetDual + `,"gateway":"10.1.0.7,fd01::1:0:5","excludeSubnets":"10.1.0.128/25"`,
 			other: "exclude_ips=10.1.0.7 10.1.0.1..10.1.0.6 10.1.0.8..10.1.0.127 subnet=10.1.0.0/24",
 			mac:   "0a:58:0a:01:00:07", networks: "10.1.0.7/24 fd01::1:0:5/64", lease: "10.1.0.7",
 			claims: map[string]string{nbtest.KeyOf("fd01::1:0:5"): "address fd01::1:0:5"}, claimKeysInOrder: nbtest.KeyOf("fd01::1:0:5")},
@@ -118,7 +108,7 @@ func (e end) rows(n *netmodel.Network) map[string]map[string]nbtest.Fields {
 		endMarks = "ovn-multinet/claims=" + e.claimKeysInOrder + " " + marks
 	}
 	rows := map[string]map[string]nbtest.Fields{
-		"Logical_Switch": {nbtest.BlueKey: {"name": "shop/blue", "external_ids": ids(n, e.gateways), "ports": lease}},
+		"Logical_Switch": {nbtest.BlueKey: {"name": "shop/blue", "external_ids": ids, "ports": lease}},
 		"Logical_Router": {routerKey: {"name": "shop/r1", "external_ids": "ovn-multinet/router=shop/r1", "ports": portKey}},
 		"Logical_Router_Port": {portKey: {"name": "shop/r1:shop/blue", "mac": e.mac, "networks": e.networks,
 			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + lease + " ovn-multinet/router=shop/r1"}},
@@ -128,10 +118,8 @@ func (e end) rows(n *netmodel.Network) map[string]map[string]nbtest.Fields {
 	if e.other != "" {
 		rows["Logical_Switch"][nbtest.BlueKey]["other_config"] = e.other
 	}
+	rows["Copp"] = map[string]nbtest.Fields{nbtest.BlueAccepted: nbtest.Accepted(n)}
 	for key, what := range e.claims {
-		if rows["Copp"] == nil {
-			rows["Copp"] = map[string]nbtest.Fields{}
-		}
 		rows["Copp"][key] = nbtest.Fields{"name": "ovn-multinet shop/blue " + what, "external_ids": "ovn-multinet/network=shop/blue " +
 			"ovn-multinet/port-name=shop/blue:shop/r1 ovn-multinet/port=" + lease}
 	}
@@ -203,7 +191,10 @@ func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 	}{
 		{"switch, name", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"name": "renamed"}},
 		{"switch, other_config", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"other_config": ovndbtest.Map(map[string]string{"subnet": "10.9.0.0/24"})}},
-		{"switch, external_ids", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"external_ids": onlyMark}},
+		{"switch, external_ids", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{
+			"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue", "x": "y"})}},
+		{"accepted, name", "Copp", nbtest.BlueAccepted, ovndbtest.Op{"name": "renamed"}},
+		{"accepted, external_ids", "Copp", nbtest.BlueAccepted, ovndbtest.Op{"external_ids": onlyMark}},
 		{"switch, ports", "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
 		{"router, ports", "Logical_Router", routerKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()}},
 		{"router port, name", "Logical_Router_Port", portKey, ovndbtest.Op{"name": "renamed"}},
@@ -219,6 +210,7 @@ func TestEnsureRepairsWhatOthersChanged(t *testing.T) {
 		{"switch's end, external_ids", "Logical_Switch_Port", lease, ovndbtest.Op{"external_ids": marks()}},
 		{"claim, external_ids", "Copp", nbtest.KeyOf("fd01::1"), ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/port-name": "shop/blue:shop/r1"})}},
 		{"the switch is gone", "Logical_Switch", nbtest.BlueKey, nil},
+		{"accepted is gone", "Copp", nbtest.BlueAccepted, nil},
 		{"the router is gone", "Logical_Router", routerKey, nil},
 		{"the claim is gone", "Copp", nbtest.KeyOf("fd01::1"), nil},
 	}

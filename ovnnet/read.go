@@ -19,8 +19,8 @@ import (
 type present struct {
 	networkRows
 	id string
-	// accepted is the accepted configuration that the network's own switch stores; nil: none.
-	accepted *netmodel.Network
+	// config is the accepted configuration; nil: none.
+	config *netmodel.Network
 	// layer3 tells that the network is, or may have been, a layer3 network: the node switches were read.
 	layer3 bool
 	// strayPorts and switchKeys are read only with layer3. strayPorts are the keys of router ports of nodes whose node
@@ -43,7 +43,7 @@ func (n *Networks) read(
 	if err := n.readOwn(ctx, have); err != nil {
 		return nil, err
 	}
-	was := have.accepted
+	was := have.config
 	have.layer3 = network != nil && network.Topology == netmodel.Layer3 || was != nil && was.Topology == netmodel.Layer3 ||
 		was == nil && (network == nil || have.own.Row != nil) // the network may have been a layer3 network
 	steps := []func() error{
@@ -71,7 +71,9 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id), nbrows.SwitchColumns...),
 		ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(have.id)),
 		ovndb.Select(nb.LogicalSwitchPortTable, ovndb.PartKey("localnet", have.id)),
+		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(have.id)),
 	}
+	const first = 4 // of the routes
 	for _, key := range routes {
 		ops = append(ops, ovndb.Select(nb.LogicalRouterStaticRouteTable, key))
 	}
@@ -87,12 +89,13 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 		nbrows.One(n.Db, results[0], &own.Row),
 		nbrows.One(n.Db, results[1], &own.RouterPort),
 		nbrows.One(n.Db, results[2], &own.Localnet),
+		nbrows.One(n.Db, results[3], &have.accepted),
 	}
 	for i, key := range routes {
-		errs = append(errs, nbrows.Into(n.Db, results[3+i], key, have.routes))
+		errs = append(errs, nbrows.Into(n.Db, results[first+i], key, have.routes))
 	}
 	for i, key := range nats {
-		errs = append(errs, nbrows.Into(n.Db, results[3+len(routes)+i], key, have.nats))
+		errs = append(errs, nbrows.Into(n.Db, results[first+len(routes)+i], key, have.nats))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -100,10 +103,16 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 	if own.Row != nil && own.Row.ExternalIDs[nbrows.KeyNetwork] != have.id {
 		return nbrows.Refusedf("logical switch %s is not ours", own.Row.UUID)
 	}
-	if own.Row != nil {
-		have.accepted = nbrows.AcceptedConfig(own.Row)
+	if have.accepted != nil && have.accepted.ExternalIDs[nbrows.KeyNetwork] != have.id {
+		return nbrows.Refusedf("row %s of the table Copp is not ours", have.accepted.UUID)
 	}
+	have.config = nbrows.AcceptedConfig(have.accepted)
 	return have.checkPort(own)
+}
+
+// unchanged returns the assertion that the network with this ID still has the configuration that was read.
+func (r *networkRows) unchanged(id string) []ovsdb.Operation {
+	return nbrows.Unchanged(id, r.own.Row, r.accepted)
 }
 
 // checkPort refuses a router port at our key that is not the network's.
@@ -230,11 +239,11 @@ func (n *Networks) readRouterEnds(ctx context.Context, have *present, wanted *ne
 		ask.addEnd(have.own, wanted.own)
 	}
 	// The keys of the accepted configuration are needed too: somebody may have deleted the rows that name these keys.
-	if was := have.accepted; was != nil {
-		ask.addEnd(have.own, nbrows.NewSwitch(was, nil))
+	if was := have.config; was != nil {
+		ask.addEnd(have.own, nbrows.NewSwitch(was))
 		for _, p := range have.nodes {
 			if subnets := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
-				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets), nil))
+				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets)))
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func TestRemoveInUse(t *testing.T) {
 				w.Proxy.Reset()
 				w.WantInUse(t, tt.text)
 				w.WantCommitted(t, committed)
-				w.WantFenced(t, nbtest.Fenced)
+				w.WantFenced(t, nbtest.Config4)
 				if got := w.Rows(t)["Logical_Switch_Port"]; !reflect.DeepEqual(got, ports) {
 					t.Errorf("ports %v became %v", ports, got)
 				}
@@ -175,6 +175,13 @@ func TestRemoveIsRaced(t *testing.T) {
 		w.Proxy.Before(nil)
 		w.WantRows(t, map[string]map[string]nbtest.Fields{})
 	})
+	t.Run("what was accepted went", func(t *testing.T) {
+		w := nbtest.NewWorld(t)
+		nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
+		w.Meanwhile(t, "Logical_Switch", func() { w.Remove(t, "Copp", nbtest.BlueAccepted) })
+		w.MustRemove(t, "shop/blue", false)
+		w.WantRows(t, map[string]map[string]nbtest.Fields{})
+	})
 	t.Run("it went", func(t *testing.T) {
 		w := nbtest.NewWorld(t)
 		nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
@@ -196,23 +203,23 @@ func TestRemoveIsRaced(t *testing.T) {
 		nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
 		w.Pod(t, "blue", "10.1.0.7", "web-0", "net1")
 		grown := nbtest.Network(t, "blue", `"subnets":"10.1.0.0/16"`)
-		w.Meanwhile(t, "Logical_Switch", func() { nbtest.Ensure(t, w.Other(t), grown) })
+		w.Meanwhile(t, "Copp", func() { nbtest.Ensure(t, w.Other(t), grown) })
 		w.WantInUse(t, "used by pod shop/web-0")
-		w.WantFenced(t, "gateway_ip=10.1.0.1 ovn-multinet/config="+grown.Canonical()+" ovn-multinet/network=shop/blue")
+		w.WantFenced(t, grown.Canonical())
 	})
 }
 
 func TestAccepted(t *testing.T) {
 	w := nbtest.NewWorld(t)
-	wantAccepted := func(want map[string][]string) {
+	wantAccepted := func(looks int, want map[string][]string) {
 		t.Helper()
 		w.Proxy.Reset()
 		got, err := w.Networks.List(nbtest.WithLimit(t))
-		if err != nil || !reflect.DeepEqual(got, want) || w.Proxy.Counts().ReadOnly != 1 {
-			t.Errorf("%v, %v, by %+v; want %v by one look", got, err, w.Proxy.Counts(), want)
+		if err != nil || !reflect.DeepEqual(got, want) || w.Proxy.Counts().ReadOnly != looks {
+			t.Errorf("%v, %v, by %+v; want %v by %d looks", got, err, w.Proxy.Counts(), want, looks)
 		}
 	}
-	wantAccepted(map[string][]string{})
+	wantAccepted(1, map[string][]string{})
 	if _, err := w.Networks.Ensure(nbtest.WithLimit(t), nbtest.Network(t, "blue", nbtest.Net4), []string{"shop/blue", "dev/blue"}); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +231,8 @@ func TestAccepted(t *testing.T) {
 	w.Put(t, "Logical_Switch", ovndb.SwitchKey("shop/x"), "no mark", nil)
 	w.Put(t, "Logical_Switch", ovndb.SwitchKey("shop/y"), "another's mark", map[string]string{"ovn-multinet/network": "shop/z"})
 	w.Put(t, "Logical_Switch", nbtest.Strange, "copied mark", map[string]string{"ovn-multinet/network": "shop/blue"})
-	wantAccepted(map[string][]string{"shop/blue": {"dev/blue", "shop/blue"}, "shop/red": nil})
+	w.Put(t, "Copp", ovndb.AcceptedKey("shop/y"), "another's mark", map[string]string{"ovn-multinet/network": "shop/blue"})
+	wantAccepted(2, map[string][]string{"shop/blue": {"dev/blue", "shop/blue"}, "shop/red": nil})
 }
 
 func TestInForce(t *testing.T) {
@@ -239,7 +247,7 @@ func TestInForce(t *testing.T) {
 		{"foreign", func() { w.Put(t, "Logical_Switch", nbtest.BlueKey, "x", nil) }, ""},
 		{"as it was made", func() { w.Clear(t); nbtest.Ensure(t, w.Networks, blue) }, blue.Canonical()},
 		{"unreadable", func() {
-			w.Change(t, "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{
+			w.Change(t, "Copp", nbtest.BlueAccepted, ovndbtest.Op{"external_ids": ovndbtest.Map(map[string]string{
 				"ovn-multinet/network": "shop/blue", "ovn-multinet/config": "x"})})
 		}, ""},
 	}

@@ -13,7 +13,9 @@ import (
 
 // networkRows are the rows of one network, either as read from NB or as they should be.
 type networkRows struct {
-	// own is the network's own switch. Its row stores the accepted configuration. On layer3 it has no ports.
+	// accepted is the row with the accepted configuration and the NADs whose ports the network takes; nil: none.
+	accepted *nb.Copp
+	// own is the network's own switch. On layer3 it has no ports.
 	own *nbrows.Switch
 	// nodes are the node switches of a layer3 network, by row key.
 	nodes map[string]*nbrows.Switch
@@ -39,7 +41,8 @@ func (r *networkRows) switches() []*nbrows.Switch {
 // wanted returns the rows that a network with these accepted NADs should have, without its node switches.
 func (n *Networks) wanted(network *netmodel.Network, nads []string) *networkRows {
 	r := &networkRows{
-		own: nbrows.NewSwitch(network, nads), nodes: map[string]*nbrows.Switch{}, claims: nbrows.ClaimsOfNetwork(network),
+		accepted: nbrows.NewAccepted(network, nads), own: nbrows.NewSwitch(network),
+		nodes: map[string]*nbrows.Switch{}, claims: nbrows.ClaimsOfNetwork(network),
 	}
 	r.claims.Mark(r.own.Row.ExternalIDs)
 	r.routes, r.nats = wantedRoutes(n.gateways, network)

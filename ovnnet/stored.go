@@ -2,6 +2,7 @@ package ovnnet
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -29,12 +30,16 @@ func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 		switch id, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]; {
 		case id == "", ovndb.OtherCluster(sw.ExternalIDs) != "":
 		case sw.UUID == ovndb.SwitchKey(id):
-			networks[id] = nbrows.AcceptedNADs(sw)
-		case node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node) && networks[id] == nil:
+			networks[id] = nil
+		case node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node):
 			networks[id] = nil // the network's own switch may be gone
 		}
 	}
-	return networks, nil
+	accepted, err := n.ReadAccepted(ctx, nbrows.SortedKeys(networks))
+	for id, row := range accepted {
+		networks[id] = nbrows.AcceptedNADs(row)
+	}
+	return networks, err
 }
 
 // DeleteUnusedRouters deletes our routers that have no ports and no routes. Such a router exists if a controller ended
@@ -75,17 +80,20 @@ func (s *Stored) Router() string {
 func (n *Networks) Stored(ctx context.Context, id string) (*Stored, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "_uuid", "external_ids"),
+		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(id)),
 	})
 	if err != nil {
 		return nil, err
 	}
 	var sw *nb.LogicalSwitch
-	if err := nbrows.One(n.Db, results[0], &sw); err != nil || sw == nil || sw.ExternalIDs[nbrows.KeyNetwork] != id {
+	var accepted *nb.Copp
+	err = errors.Join(nbrows.One(n.Db, results[0], &sw), nbrows.One(n.Db, results[1], &accepted))
+	if err != nil || sw == nil || sw.ExternalIDs[nbrows.KeyNetwork] != id {
 		return &Stored{}, err
 	}
 	return &Stored{
 		Exists: true, Owner: sw.ExternalIDs[nbrows.KeyOwner],
-		Config: nbrows.AcceptedConfig(sw), NADs: nbrows.AcceptedNADs(sw),
+		Config: nbrows.AcceptedConfig(accepted), NADs: nbrows.AcceptedNADs(accepted),
 	}, nil
 }
 

@@ -39,33 +39,39 @@ func (e *NodeSubnetChanged) Error() string {
 // Accepted returns the accepted configuration of a network, a spec.config; "" when the network takes no ports of the
 // NAD.
 func (n *NB) Accepted(ctx context.Context, network, nad string) (string, error) {
-	_, ids, err := n.switchIDs(ctx, ovndb.SwitchKey(network))
+	_, ids, err := n.acceptedIDs(ctx, network)
 	if err != nil || ids[ovndb.AcceptedPrefix+nad] == "" {
 		return "", err
 	}
 	return ids[ovndb.ConfigKey], nil
 }
 
-// switchIDs reads the external_ids of a switch. exists tells whether there is one.
-func (n *NB) switchIDs(ctx context.Context, key string) (exists bool, ids map[string]string, err error) {
-	switches, err := ovndb.ReadByKey[nb.LogicalSwitch](ctx, n.db, nb.LogicalSwitchTable, []string{key}, "external_ids")
-	if err != nil || len(switches) == 0 {
+// acceptedIDs reads what the controller has accepted for a network, and whether the network has its switch.
+func (n *NB) acceptedIDs(ctx context.Context, network string) (hasSwitch bool, ids map[string]string, err error) {
+	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network), "_uuid"),
+		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network), "external_ids"),
+	})
+	if err != nil {
 		return false, nil, err
 	}
-	return true, switches[0].ExternalIDs, nil
+	rows, err := ovndb.Rows[nb.Copp](n.db, results[1])
+	if err != nil || len(rows) == 0 {
+		return len(results[0].Rows) > 0, nil, err
+	}
+	return len(results[0].Rows) > 0, rows[0].ExternalIDs, nil
 }
 
-// accepted asserts that the network's switch exists and takes ports of this NAD with this configuration, and, of a
-// node switch, that it has this node subnet. Without the guard, the mutation of a switch that is gone "succeeds", and
-// the database deletes the row of the port.
-func accepted(n *netmodel.Network) ovsdb.Operation {
-	ids := map[string]string{ovndb.AcceptedPrefix + n.NAD(): n.Revision()}
+// accepted asserts that the network takes ports of this NAD with this configuration, that its switch exists and, of a
+// node switch, that it has this node subnet. Without the second assertion, the mutation of a switch that is gone
+// "succeeds", and the database deletes the row of the port.
+func accepted(n *netmodel.Network) []ovsdb.Operation {
+	sw := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.SwitchName()))
 	if n.Node != "" {
-		ids[ovndb.NodeSubnetsKey] = n.NodeSubnetsText()
+		sw = ovndb.Holds(sw.Table, ovndb.SwitchKey(n.SwitchName()), "external_ids", ovndb.NodeSubnetsKey, n.NodeSubnetsText())
 	}
-	op := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.SwitchName()))
-	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(ids)))
-	return op
+	return []ovsdb.Operation{sw, ovndb.Holds(
+		nb.CoppTable, ovndb.AcceptedKey(n.ID()), "external_ids", ovndb.AcceptedPrefix+n.NAD(), n.Revision())}
 }
 
 // AwaitNetwork waits until the controller has made a network from its NAD. The error is a *NotAccepted when the
@@ -91,27 +97,29 @@ func (w *networkWait) await(ctx context.Context, request *Request) error {
 	if n.Node != "" {
 		return &NodeSubnetChanged{Network: n.ID(), Node: n.Node}
 	}
-	exists, ids, err := w.nb.switchIDs(ctx, ovndb.SwitchKey(n.ID()))
+	hasSwitch, ids, err := w.nb.acceptedIDs(ctx, n.ID())
 	if err != nil {
 		return err
 	}
-	switch ids[ovndb.AcceptedPrefix+n.NAD()] {
-	case "":
-	case n.Revision():
-		return nil // it was accepted since the refusal
-	default:
+	switch revision := ids[ovndb.AcceptedPrefix+n.NAD()]; {
+	case revision == "":
+	case revision != n.Revision():
 		return &NotAccepted{NAD: n.NAD(), Config: ids[ovndb.ConfigKey]}
+	case hasSwitch:
+		return nil // it was accepted since the refusal
 	}
 	if w.done {
-		return networkMissing(request, exists)
+		return networkMissing(request, hasSwitch)
 	}
 	w.done = true
-	guard := accepted(n)
+	guards := accepted(n)
 	ms := int(networkPatience.Milliseconds())
-	guard.Timeout = &ms
-	_, err = w.nb.db.Transact(ctx, []ovsdb.Operation{guard})
+	for i := range guards {
+		guards[i].Timeout = &ms
+	}
+	_, err = w.nb.db.Transact(ctx, guards)
 	if ctx.Err() != nil {
-		return networkMissing(request, exists)
+		return networkMissing(request, hasSwitch)
 	}
 	if _, refused := errors.AsType[*ovndb.Refused](err); refused {
 		return nil // the next attempt reads the network again and returns the error
@@ -119,13 +127,13 @@ func (w *networkWait) await(ctx context.Context, request *Request) error {
 	return err
 }
 
-func networkMissing(request *Request, exists bool) error {
+func networkMissing(request *Request, hasSwitch bool) error {
 	n := request.Network
 	if request.Refusal != "" {
 		return conf.Errorf(conf.CodeTryAgain, "correct the NetworkAttachmentDefinition",
 			"network %s: refused: %s", n.NAD(), request.Refusal)
 	}
-	if exists {
+	if hasSwitch {
 		return conf.Errorf(conf.CodeTryAgain,
 			"the NetworkAttachmentDefinition's annotation "+netmodel.NetworkStateAnnotation+" says why",
 			"network %s takes no ports of NetworkAttachmentDefinition %s", n.ID(), n.NAD())

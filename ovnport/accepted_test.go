@@ -60,7 +60,7 @@ func TestNetworkIsNotAccepted(t *testing.T) {
 				w := newWorld(t)
 				n := parseNetwork(t, "blue", netDual)
 				if tt.there {
-					w.Transact(t, insertSwitch(n))
+					w.Transact(t, insertNetwork(n)...)
 					w.accept(t, n, "shop/other")
 				}
 				before := read(t, w.Server)
@@ -100,7 +100,7 @@ func TestAcceptedDuringTheWait(t *testing.T) {
 			ready := w.network(t, "ready", net4)
 			n := parseNetwork(t, "blue", netDual)
 			if there {
-				w.Transact(t, insertSwitch(n))
+				w.Transact(t, insertNetwork(n)...)
 				w.accept(t, n)
 			}
 			o := owner("web-1", "sandbox-1")
@@ -112,7 +112,7 @@ func TestAcceptedDuringTheWait(t *testing.T) {
 					if there {
 						w.accept(t, n, "shop/other", n.NAD())
 					} else {
-						w.Transact(t, insertSwitch(n))
+						w.Transact(t, insertNetwork(n)...)
 					}
 				}()
 			})
@@ -136,7 +136,7 @@ func TestAnotherIsAcceptedDuringTheWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n, now := parseNetwork(t, "blue", net4), parseNetwork(t, "blue", net4+`,"mtu":1300`)
-	happened := w.once(t, waits, func() { w.Transact(t, insertSwitch(now)) })
+	happened := w.once(t, waits, func() { w.Transact(t, insertNetwork(now)...) })
 	_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{want(n, "net1")}, nobody(t))
 	happened()
 	wantNotInForce(t, err, now)
@@ -148,7 +148,7 @@ func TestAcceptedJustNow(t *testing.T) {
 	w := newWorld(t)
 	n := parseNetwork(t, "blue", netDual)
 	o := owner("web-1", "sandbox-1")
-	happened := w.once(t, hasOp("select", "Logical_Switch"), func() { w.Transact(t, insertSwitch(n)) })
+	happened := w.once(t, hasOp("select", "Logical_Switch"), func() { w.Transact(t, insertNetwork(n)...) })
 	w.proxy.Reset()
 	ports := mustEnsure(t, w.nb, o, want(n, "net1"))
 	happened()
@@ -288,7 +288,7 @@ func TestSharedNetworkIsOnePool(t *testing.T) {
 	w := newWorld(t)
 	const tiny = `"subnets":"10.1.0.0/29"` // five addresses
 	blue, red := fleet(t, "shop", "blue", tiny), fleet(t, "depot", "red", tiny)
-	w.Transact(t, insertSwitch(blue))
+	w.Transact(t, insertNetwork(blue)...)
 	w.accept(t, blue, blue.NAD(), red.NAD())
 
 	both := owner("web-1", "sandbox-1")
@@ -323,7 +323,7 @@ func TestSharedNetworkIsOnePool(t *testing.T) {
 func TestSharedNetworkTakesAcceptedNADsOnly(t *testing.T) {
 	w := newWorld(t)
 	blue, stranger := fleet(t, "shop", "blue", net4), fleet(t, "depot", "red", net4)
-	w.Transact(t, insertSwitch(blue))
+	w.Transact(t, insertNetwork(blue)...)
 	before := read(t, w.Server)
 	ctx, happened := w.untilItWaits(t)
 	_, err := w.nb.Ensure(ctx, owner("web-1", "sandbox-1"), []ovnport.Request{want(blue, "net1"), want(stranger, "net2")}, nobody(t))

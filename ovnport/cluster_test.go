@@ -124,13 +124,13 @@ func TestBoundaryOrphansOfAnotherCluster(t *testing.T) {
 		}
 	}
 	rows := w.Dump(t, "Logical_Switch_Port")
-	if len(rows) != 1 || rows[0]["name"] != "shop/web-1/net1" || len(w.Dump(t, "Copp")) != 4 { // a claim, the owner, two port lists
+	if len(rows) != 1 || rows[0]["name"] != "shop/web-1/net1" || len(w.Dump(t, "Copp")) != 5 { // a claim, the owner, two port lists, the network
 		t.Errorf("ports %v, claims %v", rows, w.Dump(t, "Copp"))
 	}
 	if err := b.Release(timeout(t), on1("sandbox-1"), []ovnport.Keys{{UUID: theirs[0].UUID, Claims: theirs[0].Claims}}); err != nil {
 		t.Error(err)
 	}
-	if rows := w.Dump(t, "Logical_Switch_Port"); len(rows) != 0 || len(w.Dump(t, "Copp")) != 3 {
+	if rows := w.Dump(t, "Logical_Switch_Port"); len(rows) != 0 || len(w.Dump(t, "Copp")) != 4 {
 		t.Errorf("ports %v", rows)
 	}
 }

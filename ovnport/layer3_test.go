@@ -35,25 +35,21 @@ func blocks(n *netmodel.Network, k uint64) []netip.Prefix {
 	return list
 }
 
-func insertNode(view *netmodel.Network, nads ...string) ovndbtest.Op {
+func insertNode(view *netmodel.Network) ovndbtest.Op {
 	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(view.SwitchName()), "row": ovndbtest.Op{
-		"name": view.SwitchName(), "external_ids": nodeMarks(view, nads...)}}
+		"name": view.SwitchName(), "external_ids": nodeMarks(view)}}
 }
 
-func nodeMarks(view *netmodel.Network, nads ...string) any {
-	ids := map[string]string{"ovn-multinet/network": view.ID(), "ovn-multinet/config": view.Canonical(), "ovn-multinet/node": view.Node,
-		"ovn-multinet/blocks": view.NodeSubnetsText()}
-	for _, nad := range nads {
-		ids["ovn-multinet/nad:"+nad] = view.Revision()
-	}
-	return ovndbtest.Map(ids)
+func nodeMarks(view *netmodel.Network) any {
+	return ovndbtest.Map(map[string]string{"ovn-multinet/network": view.ID(), "ovn-multinet/node": view.Node,
+		"ovn-multinet/blocks": view.NodeSubnetsText()})
 }
 
 // setNode changes what a node's switch says.
-func (w *world) setNode(t *testing.T, view *netmodel.Network, nads ...string) {
+func (w *world) setNode(t *testing.T, view *netmodel.Network) {
 	t.Helper()
 	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(view.SwitchName()))}},
-		"row": ovndbtest.Op{"external_ids": nodeMarks(view, nads...)}})
+		"row": ovndbtest.Op{"external_ids": nodeMarks(view)}})
 }
 
 // layer3 is a layer3 network shop/l3, as the nodes node-1, node-2, … have it, the k-th with the k-th block.
@@ -63,7 +59,7 @@ func (w *world) layer3(t *testing.T, keys string, nodes int) []*netmodel.Network
 	var views []*netmodel.Network
 	for k := range nodes {
 		view := n.ForNode(fmt.Sprint("node-", k+1), blocks(n, uint64(k+1)))
-		w.Transact(t, insertNode(view, n.NAD()))
+		w.Transact(t, insertNode(view))
 		views = append(views, view)
 	}
 	return views
@@ -125,22 +121,21 @@ func TestPortsAreOnTheirNodesSwitch(t *testing.T) {
 // A node's part is not what its agent knows: nothing is written, whatever else the pod asks for, and the caller is
 // told to look again. Nothing is waited for.
 func TestNodesPartIsNotAsItWas(t *testing.T) {
-	const nad = "shop/l3"
 	tests := []struct {
 		name   string
 		change func(t *testing.T, w *world, n, was *netmodel.Network)
 	}{
 		{"it is gone", func(_ *testing.T, w *world, _, was *netmodel.Network) { w.NBCtl("ls-del", was.SwitchName()) }},
 		{"it has other blocks", func(t *testing.T, w *world, n, _ *netmodel.Network) {
-			w.setNode(t, n.ForNode("node-1", blocks(n, 9)), nad)
+			w.setNode(t, n.ForNode("node-1", blocks(n, 9)))
 		}},
 		{"one of its blocks is another", func(t *testing.T, w *world, n, was *netmodel.Network) {
-			w.setNode(t, n.ForNode("node-1", []netip.Prefix{was.Subnets[0], n.NodeSubnet(1, 9)}), nad)
+			w.setNode(t, n.ForNode("node-1", []netip.Prefix{was.Subnets[0], n.NodeSubnet(1, 9)}))
 		}},
 		{"another configuration is in force", func(t *testing.T, w *world, _, was *netmodel.Network) {
-			w.setNode(t, parseNetwork(t, "l3", netBlocksDual+`,"mtu":1300`).ForNode("node-1", was.Subnets), nad)
+			w.accept(t, parseNetwork(t, "l3", netBlocksDual+`,"mtu":1300`), "shop/l3")
 		}},
-		{"it takes no ports of the NAD", func(t *testing.T, w *world, _, was *netmodel.Network) { w.setNode(t, was, "shop/other") }},
+		{"it takes no ports of the NAD", func(t *testing.T, w *world, _, was *netmodel.Network) { w.accept(t, was, "shop/other") }},
 	}
 	for _, sandbox := range []string{"", "sandbox-1", "sandbox-2"} { // which has the port already
 		for _, tt := range tests {
@@ -170,11 +165,11 @@ func TestNodesPartIsNotAsItWas(t *testing.T) {
 	}
 }
 
-// What else a node's switch says is nothing to an ADD, nor is what other nodes have.
+// Which other NADs are accepted is nothing to an ADD, nor is what other nodes have.
 func TestOtherMarksOfANodesPart(t *testing.T) {
 	w := newWorld(t)
 	views := w.layer3(t, netBlocks, 2)
-	w.setNode(t, views[0], "shop/other", "shop/l3")
+	w.accept(t, views[0], "shop/other", "shop/l3")
 	w.NBCtl("ls-del", views[1].SwitchName())
 	w.proxy.Reset()
 	ports := mustEnsure(t, w.nb, on(1, "web-1", "sandbox-1"), want(views[0], "net1"))
@@ -250,7 +245,7 @@ func TestAwait(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
 			n := parseNetwork(t, "l3", netBlocks)
-			accept := func() { w.Transact(t, insertSwitch(parseNetwork(t, "l3", tt.inForce))) }
+			accept := func() { w.Transact(t, insertNetwork(parseNetwork(t, "l3", tt.inForce))...) }
 			if tt.there {
 				accept()
 			}

@@ -310,7 +310,7 @@ func TestRaceWhileTheLeaderDies(t *testing.T) {
 	t.Parallel()
 	c := ovndbtest.StartNBCluster(t, 3)
 	n := parseNetwork(t, "small", `"subnets":"10.1.0.0/26,fd01::/64"`)
-	c.Leader().Transact(t, insertSwitch(n))
+	c.Leader().Transact(t, insertNetwork(n)...)
 	r := newRace(t, n, 8, 16, c.Endpoints()...)
 	r.fill(t, 40)
 	var kill sync.Once

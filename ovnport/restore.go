@@ -101,7 +101,7 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 		return nil, err
 	}
 	t := &txn{}
-	t.add(accepted(d.request.Network))
+	t.add(accepted(d.request.Network)...)
 	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:

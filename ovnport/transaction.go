@@ -25,8 +25,10 @@ func (e *ensureCall) build() (*txn, error) {
 	for _, d := range e.drafts {
 		if nad := d.request.Network.NAD(); !guarded[nad] {
 			guarded[nad] = true
-			t.networks[len(t.ops)] = &d.request
-			t.add(accepted(d.request.Network))
+			for _, guard := range accepted(d.request.Network) {
+				t.networks[len(t.ops)] = &d.request
+				t.add(guard)
+			}
 		}
 	}
 	var written []string

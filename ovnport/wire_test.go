@@ -23,11 +23,7 @@ func (w *world) onWire(t testing.TB, namespace, name string, vlan int, keys stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	op := insertSwitch(n)
-	ids := map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/config": n.Canonical(),
-		"ovn-multinet/nad:" + n.NAD(): n.Revision(), ovndb.BookKey: n.AddressBook()}
-	op["row"].(ovndbtest.Op)["external_ids"] = ovndbtest.Map(ids)
-	w.Transact(t, op)
+	w.Transact(t, insertNetwork(n)...)
 	return n
 }
 

@@ -106,17 +106,25 @@ func parseNetwork(t testing.TB, name, keys string) *netmodel.Network {
 func (w *world) network(t testing.TB, name, keys string) *netmodel.Network {
 	t.Helper()
 	n := parseNetwork(t, name, keys)
-	w.Transact(t, insertSwitch(n))
+	w.Transact(t, insertNetwork(n)...)
 	return n
 }
 
-// insertSwitch makes the network's logical switch, which takes ports of its NAD.
-func insertSwitch(n *netmodel.Network) ovndbtest.Op {
-	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(n.ID()), "row": ovndbtest.Op{
-		"name": n.ID(), "external_ids": inForce(n, n.NAD())}}
+// insertNetwork makes the network's logical switch, and accepts its NAD.
+func insertNetwork(n *netmodel.Network) []ovndbtest.Op {
+	ids := map[string]string{"ovn-multinet/network": n.ID()}
+	if _, wire := n.PhysicalVLAN(); wire {
+		ids[ovndb.BookKey] = n.AddressBook()
+	}
+	return []ovndbtest.Op{
+		{"op": "insert", "table": "Logical_Switch", "uuid": ovndb.SwitchKey(n.ID()), "row": ovndbtest.Op{
+			"name": n.ID(), "external_ids": ovndbtest.Map(ids)}},
+		{"op": "insert", "table": "Copp", "uuid": ovndb.AcceptedKey(n.ID()), "row": ovndbtest.Op{
+			"name": n.ID() + " accepted", "external_ids": inForce(n, n.NAD())}},
+	}
 }
 
-// inForce is what a switch's external_ids say when the network is as n has it, for ports of those NADs.
+// inForce is what is accepted when the network is as n has it, for ports of those NADs.
 func inForce(n *netmodel.Network, nads ...string) any {
 	ids := map[string]string{"ovn-multinet/network": n.ID(), "ovn-multinet/config": n.Canonical()}
 	for _, nad := range nads {
@@ -125,11 +133,11 @@ func inForce(n *netmodel.Network, nads ...string) any {
 	return ovndbtest.Map(ids)
 }
 
-// accept changes a switch that is there: the network is as n has it now, for ports of those NADs alone.
+// accept changes what is accepted of a network that is there: the network is as n has it now, for ports of those NADs alone.
 func (w *world) accept(t testing.TB, n *netmodel.Network, nads ...string) {
 	t.Helper()
-	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch",
-		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.SwitchKey(n.ID()))}},
+	w.Transact(t, ovndbtest.Op{"op": "update", "table": "Copp",
+		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.AcceptedKey(n.ID()))}},
 		"row":   ovndbtest.Op{"external_ids": inForce(n, nads...)}})
 }
 
@@ -245,7 +253,7 @@ func (w *world) wantCounts(t testing.TB, committed, refused, readOnly int) {
 
 // snapshot is the tables that ports are in, at one moment.
 type snapshot struct {
-	switches, ports, claims, lists map[string]map[string]any // by row key
+	switches, ports, claims, lists, accepted map[string]map[string]any // by row key
 }
 
 func read(t testing.TB, s *ovndbtest.Server) *snapshot {
@@ -261,11 +269,15 @@ func read(t testing.TB, s *ovndbtest.Server) *snapshot {
 	}
 	now := &snapshot{
 		index(tables["Logical_Switch"]), index(tables["Logical_Switch_Port"]), index(tables["Copp"]),
-		map[string]map[string]any{},
+		map[string]map[string]any{}, map[string]map[string]any{},
 	}
 	for key, row := range now.claims {
-		if ids(row)["ovn-multinet/kind"] == "port-list" {
+		switch {
+		case ids(row)["ovn-multinet/kind"] == "port-list":
 			now.lists[key] = row
+			delete(now.claims, key)
+		case ids(row)["ovn-multinet/config"] != "":
+			now.accepted[key] = row
 			delete(now.claims, key)
 		}
 	}

@@ -40,7 +40,7 @@ with 100 ports in the same turn. CPU is that of the ovsdb-server: a scan of a ta
 	var sizes []*size
 	for ports := 100; ports <= *most; ports *= 10 {
 		server := ovndbtest.StartNB(t)
-		makeSwitch(t, server, n)
+		makeNetwork(t, server, n)
 		for from := 0; from < ports; from += 1000 {
 			fill(t, server, n, from, min(from+1000, ports))
 		}
@@ -76,7 +76,7 @@ once, each over a connection of its own as an agent has, on three ovsdb-servers 
 same moment share transactions.`, networks))
 	cluster := ovndbtest.StartNBCluster(t, 3)
 	n := parse(t, portsNetwork)
-	makeSwitch(t, cluster.Leader(), n)
+	makeNetwork(t, cluster.Leader(), n)
 	pods := 0
 	for _, herd := range []struct{ nodes, atOnce int }{{32, 1}, {8, 16}, {4, 64}} {
 		var rates []float64
@@ -113,11 +113,13 @@ func parse(t testing.TB, id string) *netmodel.Network {
 	return get[*netmodel.Network](t)(netmodel.ParseNetwork("shop", id[len("shop/"):], []byte(portsConfig)))
 }
 
-// makeSwitch makes what the controller would make of the network.
-func makeSwitch(t testing.TB, s *ovndbtest.Server, n *netmodel.Network) {
+// makeNetwork makes what the controller would make of the network.
+func makeNetwork(t testing.TB, s *ovndbtest.Server, n *netmodel.Network) {
 	s.Transact(t, ovndbtest.Op{"op": "insert", "table": nb.LogicalSwitchTable, "uuid": ovndb.SwitchKey(n.ID()), "row": ovndbtest.Op{
-		"name": n.ID(), "external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID(),
-			"ovn-multinet/config": n.Canonical(), "ovn-multinet/nad:" + n.NAD(): n.Revision()})}})
+		"name": n.ID(), "external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID()})}},
+		ovndbtest.Op{"op": "insert", "table": nb.CoppTable, "uuid": ovndb.AcceptedKey(n.ID()), "row": ovndbtest.Op{
+			"name": n.ID() + " accepted", "external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": n.ID(),
+				"ovn-multinet/config": n.Canonical(), "ovn-multinet/nad:" + n.NAD(): n.Revision()})}})
 }
 
 // fill puts the ports from..to on the network, as the product makes them.

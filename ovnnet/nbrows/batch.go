@@ -82,18 +82,26 @@ func PutIn[T any](b *Batch, table, key string, have, wanted *T, from, to Holder)
 	}
 }
 
-// Unchanged returns the assertion that a switch still has the configuration and the owner that were read: a later
-// change by another controller is not overwritten.
-func Unchanged(have *nb.LogicalSwitch) ovsdb.Operation {
-	marks := map[string]string{}
-	for _, key := range []string{ovndb.ConfigKey, KeyOwner} {
-		if value, ok := have.ExternalIDs[key]; ok {
-			marks[key] = value
-		}
+// Unchanged returns the assertion that a network still has the configuration and the owner that were read: a later
+// change by another controller is not overwritten. A row that is nil was not there.
+func Unchanged(id string, own *nb.LogicalSwitch, accepted *nb.Copp) []ovsdb.Operation {
+	sw, row := ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(id)), ovndb.Absent(nb.CoppTable, ovndb.AcceptedKey(id))
+	if own != nil {
+		sw = holdsIfRead(nb.LogicalSwitchTable, own.UUID, KeyOwner, own.ExternalIDs)
 	}
-	op := ovndb.Present(nb.LogicalSwitchTable, have.UUID)
-	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
-	return op
+	if accepted != nil {
+		row = holdsIfRead(nb.CoppTable, accepted.UUID, ovndb.ConfigKey, accepted.ExternalIDs)
+	}
+	return []ovsdb.Operation{sw, row}
+}
+
+// holdsIfRead asserts that a row exists and that its external_ids have the value of a key that was read, if there was
+// one.
+func holdsIfRead(table, uuid, key string, read map[string]string) ovsdb.Operation {
+	if value, ok := read[key]; ok {
+		return ovndb.Holds(table, uuid, "external_ids", key, value)
+	}
+	return ovndb.Present(table, uuid)
 }
 
 // Compare inserts, updates and deletes rows of one table until the present rows are the wanted rows. Both maps are by
@@ -114,10 +122,10 @@ func Compare[T any](b *Batch, table string, present, wanted map[string]*T, in fu
 	}
 }
 
-// First adds an assertion before all other operations, if there are any.
-func (b *Batch) First(assertion ovsdb.Operation) {
+// First adds assertions before all other operations, if there are any.
+func (b *Batch) First(assertions ...ovsdb.Operation) {
 	if len(b.Ops) > 0 {
-		b.Ops = slices.Insert(b.Ops, 0, assertion)
+		b.Ops = slices.Insert(b.Ops, 0, assertions...)
 	}
 }
 
@@ -144,14 +152,7 @@ func (b *Batch) SetSwitch(have, wanted *Switch) {
 	if have == nil {
 		have = &Switch{}
 	}
-	switch {
-	case have.Row == nil:
-		insert(b, wanted.Row)
-	default:
-		if row := differs(b, have.Row, wanted.Row); row != nil {
-			b.Add(Unchanged(have.Row), ovndb.Update(nb.LogicalSwitchTable, wanted.Row.UUID, row))
-		}
-	}
+	Put(b, nb.LogicalSwitchTable, wanted.Row.UUID, have.Row, wanted.Row)
 	b.setPort(have, wanted)
 	b.deleteClaims(have, wanted) // first, because another row may need the key of a deleted claim
 	b.setEnd(have, wanted)

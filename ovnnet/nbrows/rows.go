@@ -21,13 +21,14 @@ const (
 	// KindPortList is the kind of a node's port list. See package ovnport.
 	KindPortList = "port-list"
 	KeyChassis   = "ovn-multinet/chassis"
+	// kindAccepted is the kind of the row with what the controller has accepted for a network.
+	kindAccepted = "accepted"
 )
 
 // Keys of external_ids. A row of a network or router that has neither of the first two keys is not ours.
 const (
 	KeyNetwork = "ovn-multinet/network"
 	KeyRouter  = "ovn-multinet/router"
-	keyGateway = "gateway_ip"
 	// KeyPort is in a router's port to a switch, and has the row key of the switch's port to the router. In a claim it has
 	// the row key of the claim's port.
 	KeyPort = "ovn-multinet/port"
@@ -64,8 +65,8 @@ type Switch struct {
 }
 
 // NewSwitch returns the wanted rows of a network's own switch, or of a node switch if network is a node's view.
-func NewSwitch(network *netmodel.Network, nads []string) *Switch {
-	p := &Switch{Row: switchRow(network, nads)}
+func NewSwitch(network *netmodel.Network) *Switch {
+	p := &Switch{Row: switchRow(network)}
 	id, router := network.ID(), network.RouterName()
 	if network.Topology == netmodel.Localnet {
 		p.Localnet = ProviderRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN,
@@ -131,14 +132,10 @@ func ProviderRow(key, name, physical string, vlan int, marks map[string]string) 
 
 // switchRow returns the Logical_Switch row of a network, or of a node's view of a network. Machines outside Kubernetes
 // may use OVN's own allocator on our switches: it must never allocate an address that we lease.
-func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
+func switchRow(network *netmodel.Network) *nb.LogicalSwitch {
 	row := &nb.LogicalSwitch{
 		UUID: ovndb.SwitchKey(network.SwitchName()), Name: network.SwitchName(), OtherConfig: map[string]string{},
-		ExternalIDs: map[string]string{KeyNetwork: network.ID(), ovndb.ConfigKey: network.Canonical()},
-	}
-	revision := network.Revision()
-	for _, nad := range nads {
-		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = revision
+		ExternalIDs: map[string]string{KeyNetwork: network.ID()},
 	}
 	if _, wire := network.PhysicalVLAN(); wire {
 		row.ExternalIDs[ovndb.BookKey] = network.AddressBook()
@@ -146,15 +143,10 @@ func switchRow(network *netmodel.Network, nads []string) *nb.LogicalSwitch {
 	if network.Node != "" {
 		row.ExternalIDs[KeyNode], row.ExternalIDs[ovndb.NodeSubnetsKey] = network.Node, network.NodeSubnetsText()
 	}
-	var gateways []string
 	for i, gateway := range network.Gateways {
-		gateways = append(gateways, gateway.String())
 		if gateway.Is4() {
 			setIPAM(row, network, i)
 		}
-	}
-	if len(gateways) > 0 {
-		row.ExternalIDs[keyGateway] = strings.Join(gateways, " ")
 	}
 	return row
 }
@@ -173,22 +165,45 @@ func ours(network *netmodel.Network, i int) string {
 	return strings.Join(words, " ")
 }
 
-// AcceptedNADs returns the NADs whose ports a switch takes, sorted.
-func AcceptedNADs(sw *nb.LogicalSwitch) []string {
+// NewAccepted returns the row that says that a network has this configuration and takes ports of these NADs.
+func NewAccepted(network *netmodel.Network, nads []string) *nb.Copp {
+	id := network.ID()
+	row := &nb.Copp{
+		UUID: ovndb.AcceptedKey(id), Name: "ovn-multinet " + id + " " + kindAccepted,
+		ExternalIDs: map[string]string{
+			KeyKind: kindAccepted, KeyNetwork: id, ovndb.ConfigKey: network.Canonical(),
+		},
+	}
+	revision := network.Revision()
+	for _, nad := range nads {
+		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = revision
+	}
+	return row
+}
+
+// AcceptedNADs returns the NADs whose ports a network takes, sorted. row is the row at the network's AcceptedKey; nil:
+// the network has none.
+func AcceptedNADs(row *nb.Copp) []string {
 	var nads []string
-	for key := range sw.ExternalIDs {
-		if nad, ok := strings.CutPrefix(key, ovndb.AcceptedPrefix); ok {
-			nads = append(nads, nad)
+	if row != nil {
+		for key := range row.ExternalIDs {
+			if nad, ok := strings.CutPrefix(key, ovndb.AcceptedPrefix); ok {
+				nads = append(nads, nad)
+			}
 		}
 	}
 	slices.Sort(nads)
 	return nads
 }
 
-// AcceptedConfig returns the accepted configuration that a switch stores; nil if the row has none that can be parsed.
-func AcceptedConfig(sw *nb.LogicalSwitch) *netmodel.Network {
-	text := sw.ExternalIDs[ovndb.ConfigKey]
-	namespace, name, own := strings.Cut(sw.ExternalIDs[KeyNetwork], "/")
+// AcceptedConfig returns the accepted configuration in the row at a network's AcceptedKey; nil if there is none that
+// can be parsed.
+func AcceptedConfig(row *nb.Copp) *netmodel.Network {
+	if row == nil {
+		return nil
+	}
+	text := row.ExternalIDs[ovndb.ConfigKey]
+	namespace, name, own := strings.Cut(row.ExternalIDs[KeyNetwork], "/")
 	if !own { // several NADs share the network by name: the name of one NAD is not needed
 		namespace, name = "", ""
 	}

@@ -141,3 +141,20 @@ func SubnetClaimKeys(id string, sw *nb.LogicalSwitch) []string {
 	}
 	return keys
 }
+
+// ReadAccepted reads the rows with what was accepted for these networks, by network. A row that names another network
+// is not ours.
+func (n *Store) ReadAccepted(ctx context.Context, ids []string) (map[string]*nb.Copp, error) {
+	var keys []string
+	for _, id := range ids {
+		keys = append(keys, ovndb.AcceptedKey(id))
+	}
+	rows, err := ovndb.ReadByKey[nb.Copp](ctx, n.Db, nb.CoppTable, keys)
+	accepted := map[string]*nb.Copp{}
+	for _, row := range rows {
+		if id := row.ExternalIDs[KeyNetwork]; row.UUID == ovndb.AcceptedKey(id) {
+			accepted[id] = row
+		}
+	}
+	return accepted, err
+}

@@ -38,12 +38,11 @@ func Switch(view *netmodel.Network, router string) map[string]map[string]Fields 
 	portKey, end := ovndb.RouterPortKey(name), ovndb.AddressKey("shop/blue", view.Gateways[0])
 	marks := "ovn-multinet/network=shop/blue ovn-multinet/router=" + router
 	endMarks := marks
-	var gateways []string
 	var networks []any
 	claims := map[string]Fields{}
 	for i, g := range view.Gateways {
 		block := view.Subnets[i]
-		gateways, networks = append(gateways, g.String()), append(networks, netip.PrefixFrom(g, block.Bits()).String())
+		networks = append(networks, netip.PrefixFrom(g, block.Bits()).String())
 		claims[ovndb.NodeSubnetKey("shop/blue", block)] = Fields{"name": "ovn-multinet shop/blue block " + block.String(),
 			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/node=" + view.Node}
 		if i > 0 {
@@ -58,9 +57,8 @@ func Switch(view *netmodel.Network, router string) map[string]map[string]Fields 
 	b := first.As4()
 	return map[string]map[string]Fields{
 		"Logical_Switch": {ovndb.SwitchKey(name): {"name": name, "ports": end,
-			"external_ids": Sprint("gateway_ip=%s ovn-multinet/blocks=%s ovn-multinet/config=%s ovn-multinet/nad:shop/blue=%s "+
-				"ovn-multinet/network=shop/blue ovn-multinet/node=%s",
-				strings.Join(gateways, " "), blocks, view.Canonical(), view.Revision(), view.Node)}},
+			"external_ids": Sprint("ovn-multinet/blocks=%s ovn-multinet/network=shop/blue ovn-multinet/node=%s",
+				blocks, view.Node)}},
 		"Logical_Router_Port": {portKey: {"name": router + ":" + name,
 			"mac":      Sprint("0a:58:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3]),
 			"networks": line(networks),

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"maps"
 	"net/netip"
 	"strings"
 
@@ -40,7 +39,7 @@ func (n *Subnets) Ensure(
 		network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has),
 	}
 	for inVain := 0; ; {
-		own, view, err := n.read(ctx, network, node)
+		have, view, err := n.read(ctx, network, node)
 		if view != nil || err != nil {
 			return view, err
 		}
@@ -48,9 +47,9 @@ func (n *Subnets) Ensure(
 		if err != nil {
 			return nil, err
 		}
-		wanted := nbrows.NewSwitch(network.ForNode(node, subnets), nil)
-		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(own))
-		ops, err := n.insert(network, own, wanted)
+		wanted := nbrows.NewSwitch(network.ForNode(node, subnets))
+		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(have.own))
+		ops, err := n.insert(network, have, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -77,63 +76,65 @@ func (n *Subnets) Ensure(
 // reports that the router is missing.
 const maxInVain = 5
 
-// read returns the network's own switch, and the node's view of the network; view is nil if the node has no node
-// switch.
+// present are the rows of a network that a node reads: the network's own switch, and what is accepted.
+type present struct {
+	own      *nb.LogicalSwitch
+	accepted *nb.Copp
+}
+
+// read returns a network's rows, and the node's view of the network; view is nil if the node has no node switch.
 func (n *Subnets) read(
 	ctx context.Context, network *netmodel.Network, node string,
-) (own *nb.LogicalSwitch, view *netmodel.Network, err error) {
+) (have *present, view *netmodel.Network, err error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()), "_uuid", "external_ids"),
+		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network.ID())),
 		ovndb.Select(nb.LogicalSwitchTable, nbrows.NodeSwitchKey(network.ID(), node), "_uuid", "name", "external_ids"),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
+	have = &present{}
 	var sw *nb.LogicalSwitch
-	if err := errors.Join(nbrows.One(n.Db, results[0], &own), nbrows.One(n.Db, results[1], &sw)); err != nil {
+	if err := errors.Join(nbrows.One(n.Db, results[0], &have.own), nbrows.One(n.Db, results[1], &have.accepted),
+		nbrows.One(n.Db, results[2], &sw)); err != nil {
 		return nil, nil, err
 	}
-	accepted := func(sw *nb.LogicalSwitch) bool {
-		return sw.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] == network.Revision()
-	}
-	switch {
+	switch own := have.own; {
 	case own != nil && own.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", own.UUID)
-	case own == nil || !accepted(own):
+	case own == nil || have.accepted == nil ||
+		have.accepted.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] != network.Revision():
 		// If NB belongs to another cluster, the network will never be accepted: Owned returns that error.
 		return nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
 	case sw == nil:
-		return own, nil, nil
+		return have, nil, nil
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
 	}
 	subnets := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.NodeSubnetsKey])
-	if subnets == nil || !accepted(sw) {
+	if subnets == nil {
 		// The controller writes all switches of a network in one transaction, so another program has changed this one.
 		return nil, nil, nbrows.Refusedf(
-			"logical switch %s does not say what the network's own says; the controller mends it within %v",
+			"logical switch %s has no node subnets of its network; the controller mends it within %v",
 			sw.Name, nbrows.ReconcileEvery)
 	}
-	return own, network.ForNode(node, subnets), nil
+	return have, network.ForNode(node, subnets), nil
 }
 
-// insert returns the operations that create a node switch. They assert that the network's own switch still has the
-// configuration and all revisions that were read, and that the router exists.
+// insert returns the operations that create a node switch. They assert that the network still has the configuration
+// that was read and takes ports of the NAD, and that the router exists.
 func (n *Subnets) insert(
-	network *netmodel.Network, own *nb.LogicalSwitch, wanted *nbrows.Switch,
+	network *netmodel.Network, have *present, wanted *nbrows.Switch,
 ) ([]ovsdb.Operation, error) {
-	marks := map[string]string{ovndb.ConfigKey: own.ExternalIDs[ovndb.ConfigKey]}
-	for _, nad := range nbrows.AcceptedNADs(own) {
-		marks[ovndb.AcceptedPrefix+nad] = own.ExternalIDs[ovndb.AcceptedPrefix+nad]
-	}
-	maps.Copy(wanted.Row.ExternalIDs, marks)
-	if widest, ok := own.ExternalIDs[nbrows.KeyWidestIPAM]; ok {
-		marks[nbrows.KeyWidestIPAM] = widest
-	}
-	guard := ovndb.Present(nb.LogicalSwitchTable, own.UUID)
-	guard.Where = append(guard.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(marks)))
 	b := &nbrows.Batch{Db: n.Db}
-	b.Add(guard, ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.RouterName())))
+	b.Add(nbrows.Unchanged(network.ID(), have.own, have.accepted)...)
+	b.Add(ovndb.Holds(nb.CoppTable, have.accepted.UUID, "external_ids",
+		ovndb.AcceptedPrefix+network.NAD(), network.Revision()))
+	if widest, ok := have.own.ExternalIDs[nbrows.KeyWidestIPAM]; ok {
+		b.Add(ovndb.Holds(nb.LogicalSwitchTable, have.own.UUID, "external_ids", nbrows.KeyWidestIPAM, widest))
+	}
+	b.Add(ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.RouterName())))
 	b.SetSwitch(nil, wanted)
 	return b.Ops, b.Err
 }

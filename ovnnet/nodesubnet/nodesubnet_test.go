@@ -250,7 +250,7 @@ func TestShareAmongOthersRows(t *testing.T) {
 		ids := maps.Clone(was[i]["external_ids"].(map[string]string))
 		ids["ovn-multinet/blocks"] = "10.9.0.0/24"
 		w.Change(t, "Logical_Switch", nbtest.NodeKey("n1"), ovndbtest.Op{"external_ids": ovndbtest.Map(ids)})
-		w.WantShareRefused(t, blue, "n1", "logical switch shop/blue@n1 does not say what the network's own says"+mends)
+		w.WantShareRefused(t, blue, "n1", "logical switch shop/blue@n1 has no node subnets of its network"+mends)
 	})
 	t.Run("a port at the block's gateway", func(t *testing.T) {
 		blue := begin(t)

@@ -20,7 +20,7 @@ import (
 type Network struct {
 	ID       string
 	Accepted []string          // the NADs whose ports the network takes
-	Config   *netmodel.Network // the accepted configuration; nil: the switch has none that can be parsed
+	Config   *netmodel.Network // the accepted configuration; nil: there is none that can be parsed
 	Usage    []Usage           // one for each subnet; on a layer3 network one for each node and node subnet
 	Ports    []Port            // sorted by name, without the ports to the router and to the physical network
 	Gateway  *gateway.View     // the gateway of the network's router; nil: none
@@ -73,12 +73,18 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 		}
 	}
 	gateways := map[string]*gateway.View{}
+	own := map[string]*nb.LogicalSwitch{}
 	for _, sw := range switches {
-		id := sw.ExternalIDs[nbrows.KeyNetwork]
-		if id == "" || sw.UUID != ovndb.SwitchKey(id) {
-			continue
+		if id := sw.ExternalIDs[nbrows.KeyNetwork]; id != "" && sw.UUID == ovndb.SwitchKey(id) {
+			own[id] = sw
 		}
-		v, err := n.view(ctx, sw, nodes[id])
+	}
+	accepted, err := n.ReadAccepted(ctx, nbrows.SortedKeys(own))
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range nbrows.SortedKeys(own) {
+		v, err := n.view(ctx, own[id], accepted[id], nodes[id])
 		if err != nil {
 			return nil, err
 		}
@@ -87,14 +93,16 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 		}
 		views = append(views, *v)
 	}
-	slices.SortFunc(views, func(a, b Network) int { return strings.Compare(a.ID, b.ID) })
 	return views, nil
 }
 
-// view reads one network, by its own switch and its node switches.
-func (n *reader) view(ctx context.Context, sw *nb.LogicalSwitch, nodes []*nb.LogicalSwitch) (*Network, error) {
+// view reads one network, by its own switch, what is accepted, and its node switches.
+func (n *reader) view(
+	ctx context.Context, sw *nb.LogicalSwitch, accepted *nb.Copp, nodes []*nb.LogicalSwitch,
+) (*Network, error) {
 	v := &Network{
-		ID: sw.ExternalIDs[nbrows.KeyNetwork], Accepted: nbrows.AcceptedNADs(sw), Config: nbrows.AcceptedConfig(sw),
+		ID: sw.ExternalIDs[nbrows.KeyNetwork], Accepted: nbrows.AcceptedNADs(accepted),
+		Config: nbrows.AcceptedConfig(accepted),
 	}
 	if err := n.viewPorts(ctx, v, sw.Ports); err != nil {
 		return nil, err

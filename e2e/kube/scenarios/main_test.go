@@ -133,17 +133,24 @@ func (w *world) eventOf(name, kind, reason, words string) {
 	}))
 }
 
-// onlyNodes wants of the table of claims that it has nothing but the row of NB's owner, and what nodes say of themselves, each
-// node of the cluster. An older version has no port lists.
+// onlyNodes wants of the table of claims that it has nothing but the row of NB's owner, what is accepted of the networks, and
+// what nodes say of themselves, each node of the cluster. An older version has no port lists and no rows for networks.
 func (w *world) onlyNodes() error {
 	nodes, err := w.Client.CoreV1().Nodes().List(w.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	want, lists := []string{"ovn-multinet cluster"}, map[string]bool{}
+	want, may := []string{"ovn-multinet cluster"}, map[string]bool{}
 	for _, n := range nodes.Items {
 		want = append(want, "ovn-multinet node "+n.Name)
-		lists["ovn-multinet ports of node "+n.Name] = true
+		may["ovn-multinet ports of node "+n.Name] = true
+	}
+	switches, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name", "list", "Logical_Switch"))
+	if err != nil {
+		return err
+	}
+	for _, sw := range switches {
+		may["ovn-multinet "+sw.text("name")+" accepted"] = true
 	}
 	claims, err := tableOf(w.NBCtl(w.Ctx, "--format=json", "--columns=name,external_ids", "list", "Copp"))
 	if err != nil {
@@ -151,7 +158,7 @@ func (w *world) onlyNodes() error {
 	}
 	var got []string
 	for _, row := range claims {
-		if ports := listedPorts(row); !lists[row.text("name")] || len(ports) > 0 {
+		if ports := listedPorts(row); !may[row.text("name")] || len(ports) > 0 {
 			got = append(got, strings.Join(append([]string{row.text("name")}, ports...), " "))
 		}
 	}

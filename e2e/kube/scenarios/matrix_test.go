@@ -380,7 +380,7 @@ func (w *world) there() ([]string, error) {
 				lines = append(lines, "entry in a port list of "+port+", which does not exist")
 			}
 		}
-		if r.ids("external_ids")["ovn-multinet/kind"] == "port-list" {
+		if kind := r.ids("external_ids")["ovn-multinet/kind"]; kind == "port-list" || kind == "accepted" {
 			continue
 		}
 		line := "claim " + r.text("name")
