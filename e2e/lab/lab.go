@@ -44,6 +44,10 @@ type Options struct {
 	Physical string
 	// KernelDatapath has the nodes' Open vSwitch use the kernel's datapath instead of its own.
 	KernelDatapath bool
+	// OwnRoutes has the userspace datapath take the route of the tunnels from the lab, and not from the kernel. Otherwise
+	// ovs-vswitchd reads all routes again whenever a link or a route of the node changes, and loses packets of tunnels
+	// meanwhile. An ovs-vswitchd that is started again has no route.
+	OwnRoutes bool
 	// NodeHere has the first node live in the program's own network namespace, where a machine's NICs are. The program has
 	// to call Main or Enter with WithMachineNetwork, and what the node makes there goes with the machine only.
 	NodeHere bool
@@ -69,6 +73,7 @@ type Lab struct {
 	tor             *tor // nil without an outside world
 	bare            bool
 	datapath        string // of all bridges, as Open vSwitch calls its type
+	ownRoutes       bool
 	step            func(format string, args ...any)
 
 	mu     sync.Mutex
@@ -96,6 +101,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if o.KernelDatapath {
 		l.datapath = kernel
 	}
+	l.ownRoutes = o.OwnRoutes && !o.KernelDatapath
 	if l.Name == "" {
 		program := strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
 		l.Name = fmt.Sprintf("%.20s-%d", program, labCount.Add(1))

@@ -24,6 +24,9 @@ const (
 // ovsDB is the file of a node's OVS database, in its folder of sockets.
 const ovsDB = "conf.db"
 
+// vswitchdCtl is the control socket of ovs-vswitchd, in the same folder.
+const vswitchdCtl = "ovs-vswitchd.ctl"
+
 // Open vSwitch's types of datapaths.
 const (
 	userspace = "netdev"
@@ -165,7 +168,11 @@ func (n *Node) startOVS(ctx context.Context) (err error) {
 	try.E(createOVSDB(ctx, dir))
 	n.OVSDB = try.E1(n.run(ctx, "ovsdb-server", accepts(n.OVSSocket), ovsdbArgs(n.OVSSocket)...))
 	try.E(n.configureOVS(ctx))
-	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, vswitchdArgs(n.OVSSocket, n.lab.datapath)...)
+	args := vswitchdArgs(n.OVSSocket, n.lab.datapath)
+	if n.lab.ownRoutes {
+		args = append(args, "--disable-system-route")
+	}
+	n.VSwitchd, err = n.run(ctx, "ovs-vswitchd", n.switches, args...)
 	return err
 }
 
@@ -208,7 +215,7 @@ func ovsdbArgs(socket string) []string {
 
 func vswitchdArgs(socket, datapath string) []string {
 	args := []string{"ovs-vswitchd", "unix:" + socket, "--no-chdir",
-		"--unixctl=" + filepath.Join(filepath.Dir(socket), "ovs-vswitchd.ctl")}
+		"--unixctl=" + filepath.Join(filepath.Dir(socket), vswitchdCtl)}
 	if datapath == userspace {
 		args = append(args, "--disable-system") // a kernel without the datapath is asked for it again and again
 	}
@@ -224,13 +231,18 @@ func (n *Node) switches(ctx context.Context) error {
 }
 
 // addTunnelEndpoint finishes br-phy, which ovs-vswitchd has made.
-func (n *Node) addTunnelEndpoint(context.Context) error {
+func (n *Node) addTunnelEndpoint(ctx context.Context) error {
 	addr := &net.IPNet{IP: n.EncapIP, Mask: net.CIDRMask(16, 32)}
 	err := n.Do(func() error {
 		return errors.Join(setUp(underlayBridge, underlayMTU), addAddr(underlayBridge, addr))
 	})
 	if n.lab.datapath == userspace {
 		err = errors.Join(err, checksumsOff(n.NetNS, underlayBridge))
+	}
+	if n.lab.ownRoutes {
+		ctl := filepath.Join(filepath.Dir(n.OVSSocket), vswitchdCtl)
+		_, routeErr := tool(ctx, "ovs-appctl", "-t", ctl, "ovs/route/add", (&net.IPNet{IP: n.EncapIP.Mask(addr.Mask), Mask: addr.Mask}).String(), underlayBridge)
+		err = errors.Join(err, routeErr)
 	}
 	return err
 }
