@@ -46,7 +46,8 @@ type Options struct {
 	KernelDatapath bool
 	// OwnRoutes has the userspace datapath take the route of the tunnels from the lab, and not from the kernel. Otherwise
 	// ovs-vswitchd reads all routes again whenever a link or a route of the node changes, and loses packets of tunnels
-	// meanwhile. An ovs-vswitchd that is started again has no route.
+	// meanwhile. An ovs-vswitchd that is started again has no route. OVN 25.03 cannot do without the kernel's routes, as
+	// its tunnels have a local_ip.
 	OwnRoutes bool
 	// NodeHere has the first node live in the program's own network namespace, where a machine's NICs are. The program has
 	// to call Main or Enter with WithMachineNetwork, and what the node makes there goes with the machine only.
