@@ -24,13 +24,14 @@ func TestPacket(t *testing.T) {
 	w := Here(t.Context())
 	// An OVN that gives its tunnels a local_ip needs the kernel's routes: Open vSwitch's own ones are never local.
 	ownRoutes := strings.HasPrefix(w.OVN, "23.")
-	p := report(t, "57-packet-"+w.OVN, "The first packet, OVN "+w.OVN, `Two nodes, one network, one old pod on each node. A new pod
-is attached to the first node. At the moment at which its ADD returns, one ICMP echo request is sent, by a socket that was
-open before: by the new pod to the old pod of the other node, or by that pod to the new one. Further requests follow 1 ms
-apart until one is answered: the gap. On busy nodes another pod comes and goes on each node all the time. There are no early
-ports. A lost echo was sent before the other node had the flows to the new pod, or the lab's userspace datapath has lost it:
-ovs-vswitchd reads all routes of the kernel again whenever a link or a route of the node changes, and loses packets of all
-tunnels meanwhile. The last row shows that between two old pods, while no pod comes or goes.`)
+	p := report(t, "57-packet-"+w.OVN, "The first packet, OVN "+w.OVN, `Two nodes, one network, one old pod on each node. A new
+pod is attached to the first node. At the moment at which its ADD returns, one ICMP echo request is sent, by a
+socket that was open before: by the new pod to the old pod of the other node, or by that pod to the new one. Further
+requests follow 1 ms apart until one is answered: the gap. On busy nodes another pod comes and goes on each node all
+the time. There are no early ports. A lost echo was sent before the other node had the flows to the new pod, or the
+lab's userspace datapath has lost it: ovs-vswitchd reads all routes of the kernel again whenever a link or a route
+of the node changes, and loses packets of all tunnels meanwhile. The last row shows that between two old pods, while
+no pod comes or goes.`)
 	t.Run("flows", func(t *testing.T) {
 		s := startWays(t, lab.Options{Nodes: 2, OwnRoutes: ownRoutes})
 		s.series(p, "idle nodes", *turns*25)
