@@ -51,17 +51,24 @@ func newSite(t *testing.T) *site {
 		`{"type":"host-local","dataDir":"%s","ranges":[[{"subnet":"10.95.0.0/24"}]]}}`, s.leases))
 	first := s.pod(4)
 	s.AddInTheEnd(first) // the networks are there
-	s.End(first)
-	s.Eventually(func() error { // what the DEL left to the agent is done
-		s.Base = s.Snapshot()
-		if i := slices.IndexFunc(s.Base, func(line string) bool {
-			return strings.Contains(line, first.Name) || strings.Contains(line, first.Sandbox)
-		}); i >= 0 {
-			return fmt.Errorf("the first pod is not gone: %s", s.Base[i])
+	ended(s.World, first)
+	return s
+}
+
+// ended ends the first pods. From then on, the state of the world is that before any pod.
+func ended(w *labtest.World, first ...*lab.Pod) {
+	w.End(first...)
+	w.Eventually(func() error { // what the DEL left to the agent is done
+		w.Base = w.Snapshot()
+		for _, p := range first {
+			if i := slices.IndexFunc(w.Base, func(line string) bool {
+				return strings.Contains(line, p.Name) || strings.Contains(line, p.Sandbox)
+			}); i >= 0 {
+				return fmt.Errorf("the first pod is not gone: %s", w.Base[i])
+			}
 		}
 		return nil
 	})
-	return s
 }
 
 // pod makes a pod with so many OVN networks and a bridge.
@@ -72,22 +79,28 @@ func (s *site) pod(k int) *lab.Pod {
 
 // residue waits until the site is as it was before any pod, and counts what is left.
 func (s *site) residue(what string) (n int) {
-	var diff string
-	err := lab.Eventually(s.Ctx, func() error {
-		if diff = s.Base.Diff(s.Snapshot()); diff != "" {
-			return fmt.Errorf("the world is not as before:\n%s", diff)
-		}
-		return nil
-	})
-	if err != nil {
-		s.T.Errorf("%s: %v", what, err)
-		n = strings.Count(diff, "\n")
-	}
+	n = residue(s.World, what)
 	for _, file := range s.Glob(filepath.Join(s.leases, "*", "*.*.*.*")) {
 		if !strings.HasPrefix(filepath.Base(file), "last_reserved_ip") {
 			s.T.Errorf("%s: the lease %s is left", what, file)
 			n++
 		}
+	}
+	return n
+}
+
+// residue waits until the world is as it was before any pod, and counts the lines that differ.
+func residue(w *labtest.World, what string) (n int) {
+	var diff string
+	err := lab.Eventually(w.Ctx, func() error {
+		if diff = w.Base.Diff(w.Snapshot()); diff != "" {
+			return fmt.Errorf("the world is not as before:\n%s", diff)
+		}
+		return nil
+	})
+	if err != nil {
+		w.T.Errorf("%s: %v", what, err)
+		n = strings.Count(diff, "\n")
 	}
 	return n
 }

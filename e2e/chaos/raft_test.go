@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,11 +45,9 @@ type raft struct {
 	history History
 	backups []func() // of the members, from the beginning
 
-	ended  atomic.Int64 // operations
-	failed atomic.Int64 // pods that did not start within the kubelet's patience
-	stall  atomic.Int64 // the longest operation, in nanoseconds
-	mu     sync.Mutex
-	live   map[string]*pod // by the sandbox
+	load
+	mu   sync.Mutex
+	live map[string]*pod // by the sandbox
 }
 
 // pod is an acknowledged sandbox.
@@ -62,9 +59,7 @@ type pod struct {
 
 func newRaft(t *testing.T) *raft {
 	t.Helper()
-	authority, server, client := ovndbtest.NewAuthority(t), t.TempDir(), t.TempDir()
-	authority.Sign(server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
-	authority.Sign(client)
+	server, client := certificates(t, "127.0.0.1")
 	r := &raft{Cluster: ovndbtest.StartNBClusterTLS(t, server, 3), t: t, client: client, live: map[string]*pod{}}
 	r.network = nbtest.Network(t, "blue", `"subnets":"10.1.0.0/23,fd01::/64"`)
 	nbtest.Ensure(t, nbtest.Connect(t, r.Leader().Endpoint()), r.network)
@@ -77,6 +72,14 @@ func newRaft(t *testing.T) *raft {
 		r.backups = append(r.backups, m.Backup())
 	}
 	return r
+}
+
+// certificates returns the folders of a server at this address, and of a client.
+func certificates(t *testing.T, ip string) (server, client string) {
+	authority, server, client := ovndbtest.NewAuthority(t), t.TempDir(), t.TempDir()
+	authority.Sign(server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.ParseIP(ip)} })
+	authority.Sign(client)
+	return server, client
 }
 
 // open opens NB as an agent does.
@@ -121,15 +124,6 @@ func (r *raft) run(seed uint64, operations int) {
 		})
 	}
 	all.Wait()
-}
-
-// operation counts an operation and its time.
-func (r *raft) operation(begin time.Time) {
-	r.ended.Add(1)
-	took := int64(time.Since(begin))
-	for longest := r.stall.Load(); took > longest && !r.stall.CompareAndSwap(longest, took); {
-		longest = r.stall.Load()
-	}
 }
 
 // start starts a pod as a kubelet does: an ADD that failed is followed by a DEL, and by an ADD of another sandbox.
@@ -211,22 +205,13 @@ func addressesOf(ports []ovnport.Port) (all []string) {
 
 // compare compares NB with what was acknowledged; nobody may write meanwhile.
 func (r *raft) compare() (lost, residue int) {
-	rows := map[string]int{} // by the sandbox
-	for _, row := range r.Leader().Dump(r.t, nb.LogicalSwitchPortTable) {
-		sandbox := row["external_ids"].(map[string]string)["ovn-multinet/sandbox"]
-		rows[sandbox]++
-		if r.live[sandbox] == nil {
-			r.t.Errorf("the port of %s is left", sandbox)
-			residue++
-		}
-	}
+	acknowledged := map[string][][]string{}
 	for sandbox, p := range r.live {
-		if n := rows[sandbox]; n < len(p.ports) {
-			r.t.Errorf("%s has %d ports of %d", sandbox, n, len(p.ports))
-			lost += len(p.ports) - n
+		for _, port := range p.ports {
+			acknowledged[sandbox] = append(acknowledged[sandbox], addressesOf([]ovnport.Port{port}))
 		}
 	}
-	return lost, residue
+	return comparePorts(r.t, r.Leader(), acknowledged)
 }
 
 // claims counts the claims in NB.
@@ -260,13 +245,15 @@ var leaderKilled = fault{"raft: leader killed", func(r *raft) func() {
 	return func() { leader.Restart(); leader.Joined() }
 }}
 
+var leaderPaused = fault{"raft: leader paused", func(r *raft) func() {
+	leader := r.Leader()
+	leader.Pause()
+	return func() { leader.Resume(); leader.Joined() }
+}}
+
 var raftFaults = []fault{
 	leaderKilled,
-	{"raft: leader paused", func(r *raft) func() {
-		leader := r.Leader()
-		leader.Pause()
-		return func() { leader.Resume(); leader.Joined() }
-	}},
+	leaderPaused,
 	{"raft: leader cut off", func(r *raft) func() {
 		leader := r.Leader()
 		leader.Isolate()
@@ -325,16 +312,4 @@ func (r *raft) underFire(f fault, operations int) Row {
 	}
 	return Row{Fault: fmt.Sprintf("%s, %d times", f.name, faults), Tries: int(r.ended.Load()), Failed: int(r.failed.Load()),
 		Lost: lost, Residue: residue, Duplicates: len(duplicates), Stall: time.Duration(r.stall.Load())}
-}
-
-// progress waits until so many operations more have ended; false: all have ended.
-func (r *raft) progress(done <-chan struct{}, more int64) bool {
-	for until := r.ended.Load() + more; r.ended.Load() < until; {
-		select {
-		case <-done:
-			return false
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return true
 }

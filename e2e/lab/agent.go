@@ -1,12 +1,12 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,9 +30,9 @@ func (n *Node) StartAgent(ctx context.Context, env ...string) error {
 	}
 	n.Agent, err = n.lab.run(ctx, &Process{
 		Name: n.Name + "/ovn-multinetd", netns: n.NetNS, env: env, log: filepath.Join(n.Dir, "agent.log"),
-		args: append([]string{path, "--node-name", n.Name, "--manifests", n.lab.Manifests,
-			"--socket", n.AgentSocket, "--state-dir", n.StateDir, "--nb-endpoints", cmp.Or(n.NBEndpoint, n.lab.NBEndpoint()),
-			"--ovs-socket", n.OVSSocket, "--pod-resources-socket", n.PodResources, "--log-level", "debug"}, n.AgentArgs...),
+		args: slices.Concat([]string{path, "--node-name", n.Name, "--manifests", n.lab.Manifests,
+			"--socket", n.AgentSocket, "--state-dir", n.StateDir, "--ovs-socket", n.OVSSocket,
+			"--pod-resources-socket", n.PodResources, "--log-level", "debug"}, n.lab.nb.ofOurs(n.NBEndpoint), n.AgentArgs),
 		ready: accepts(n.AgentSocket),
 	})
 	return err

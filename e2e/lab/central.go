@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,15 +20,15 @@ const (
 )
 
 // NBEndpoint is where agents and the controller find NB, from every node's namespace.
-func (l *Lab) NBEndpoint() string { return "tcp:" + centralIP + ":" + nbPort }
+func (l *Lab) NBEndpoint() string { return strings.Join(l.nb.Endpoints, ",") }
 
 // SBEndpoint is where ovn-controllers find SB.
 func (l *Lab) SBEndpoint() string { return "tcp:" + centralIP + ":" + sbPort }
 
-// NBSocket is the path of NB's unix socket.
+// NBSocket is the path of the unix socket of the lab's own NB.
 func (l *Lab) NBSocket() string { return filepath.Join(l.Dir, "central", "nb.sock") }
 
-// NBFile is the path of NB's database.
+// NBFile is the path of the lab's own NB.
 func (l *Lab) NBFile() string { return filepath.Join(l.Dir, "central", "nb.db") }
 
 // SBSocket is the path of SB's unix socket.
@@ -35,7 +36,7 @@ func (l *Lab) SBSocket() string { return filepath.Join(l.Dir, "central", "sb.soc
 
 // NBCtl runs ovn-nbctl on NB.
 func (l *Lab) NBCtl(ctx context.Context, args ...string) (string, error) {
-	return tool(ctx, "ovn-nbctl", append([]string{"--db=unix:" + l.NBSocket()}, args...)...)
+	return tool(ctx, "ovn-nbctl", append([]string{"--db=" + l.nb.remote()}, args...)...)
 }
 
 // Announced waits until each node's agent has told NB which chassis the node is: an agent does so some time after its
@@ -59,12 +60,14 @@ func (l *Lab) startCentral(ctx context.Context) (err error) {
 	defer try.Handle(&err)
 	dir := filepath.Join(l.Dir, "central")
 	try.E(os.Mkdir(dir, 0o755))
-	l.NB = try.E1(l.startDB(ctx, "nb", l.NBSocket(), nbPort))
+	if l.nb.Sockets[0] == l.NBSocket() {
+		l.NB = try.E1(l.startDB(ctx, "nb", l.NBSocket(), nbPort))
+	}
 	l.SB = try.E1(l.startDB(ctx, "sb", l.SBSocket(), sbPort))
 	l.Northd, err = l.run(ctx, &Process{
 		Name: "ovn-northd", netns: l.central, env: daemonEnv(dir), log: filepath.Join(dir, "ovn-northd.log"),
-		args: append([]string{"ovn-northd", "--ovnnb-db=unix:" + l.NBSocket(), "--ovnsb-db=unix:" + l.SBSocket(),
-			"--unixctl=" + filepath.Join(dir, "ovn-northd.ctl")}, logToConsole...),
+		args: slices.Concat([]string{"ovn-northd", "--ovnsb-db=unix:" + l.SBSocket(),
+			"--unixctl=" + filepath.Join(dir, "ovn-northd.ctl")}, l.nb.ofNorthd(), logToConsole),
 		ready: func(ctx context.Context) error {
 			_, err := l.SBCtl(ctx, "get", "SB_Global", ".", "nb_cfg")
 			return err
@@ -152,9 +155,8 @@ func (l *Lab) RunController(ctx context.Context, name string) (*Process, error) 
 		return nil, err
 	}
 	p := &Process{Name: "ovn-multinet-" + name, netns: l.central, log: filepath.Join(l.Dir, "central", name+".log")}
-	p.args = append([]string{path, "--manifests", l.Manifests, "--nb-endpoints", l.NBEndpoint(),
-		"--log-level", "debug"}, l.ControllerArgs...)
-	p.ready = func(context.Context) error { return p.connectedTo(nbPort) }
+	p.args = slices.Concat([]string{path, "--manifests", l.Manifests, "--log-level", "debug"}, l.nb.ofOurs(""), l.ControllerArgs)
+	p.ready = l.nb.connected(p)
 	return l.run(ctx, p)
 }
 

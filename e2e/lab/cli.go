@@ -8,5 +8,5 @@ func (l *Lab) Multinet(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return tool(ctx, path, append(args, "--manifests", l.Manifests, "--nb-endpoints", "unix:"+l.NBSocket())...)
+	return tool(ctx, path, append(args, "--manifests", l.Manifests, "--nb-endpoints", l.nb.remote())...)
 }

@@ -52,6 +52,9 @@ type Options struct {
 	// NodeHere has the first node live in the program's own network namespace, where a machine's NICs are. The program has
 	// to call Main or Enter with WithMachineNetwork, and what the node makes there goes with the machine only.
 	NodeHere bool
+	// NB starts a Northbound database in place of the lab's own. It is called when the central namespace is there; what it
+	// starts is not for Close to end.
+	NB func(l *Lab) NB
 	// PluginConf may change our entry of a node's conflist.
 	PluginConf func(n *Node, entry map[string]any)
 	// Step is told in plain words what is being done.
@@ -65,10 +68,11 @@ type Lab struct {
 	Manifests string // Pods and NetworkAttachmentDefinitions as YAML, for all agents and the controller
 	Nodes     []*Node
 
-	NB, SB, Northd *Process
+	NB, SB, Northd *Process // NB is nil with Options.NB
 	Controller     *Process // nil until StartController
 	ControllerArgs []string // beside the lab's own; taken by StartController
 
+	nb              NB
 	fabric, central string // paths of network namespaces
 	bins            Binaries
 	tor             *tor // nil without an outside world
@@ -130,6 +134,9 @@ func (l *Lab) up(ctx context.Context, o Options) (err error) {
 	defer cancel()
 	try.E(os.Mkdir(l.Manifests, 0o755))
 	try.E(l.makeFabric())
+	if l.nb = l.ownNB(); o.NB != nil {
+		l.nb = o.NB(l)
+	}
 	if o.Physical != "" {
 		try.E(l.startTor(ctx))
 	}

@@ -22,7 +22,7 @@ type Snapshot []string
 
 // Snapshot reads NB, every node's br-int, links, state folder and Flannel leases.
 func (l *Lab) Snapshot(ctx context.Context) (Snapshot, error) {
-	lines, err := dumpDB(ctx, "nb", l.NBSocket(), "OVN_Northbound", keepNB)
+	lines, err := dumpDB(ctx, "nb", l.nb.remote(), "OVN_Northbound", keepNB)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s Snapshot) Diff(o Snapshot) string {
 
 func (n *Node) snapshot(ctx context.Context) (_ []string, err error) {
 	defer try.Handle(&err)
-	lines := try.E1(dumpDB(ctx, n.Name+" ovs", n.OVSSocket, "Open_vSwitch", keepOVS))
+	lines := try.E1(dumpDB(ctx, n.Name+" ovs", "unix:"+n.OVSSocket, "Open_vSwitch", keepOVS))
 	links := try.E1(n.links())
 	lines = append(lines, links...)
 	for what, dir := range map[string]string{
@@ -114,8 +114,8 @@ func listFiles(what, dir string) ([]string, error) {
 
 // dumpDB makes a line of every row. keep returns the columns of a table that count, nil for none, all for
 // all.
-func dumpDB(ctx context.Context, what, socket, db string, keep func(table string) columns) ([]string, error) {
-	out, err := tool(ctx, "ovsdb-client", "--format=json", timeoutArg(ctx), "dump", "unix:"+socket, db)
+func dumpDB(ctx context.Context, what, remote, db string, keep func(table string) columns) ([]string, error) {
+	out, err := tool(ctx, "ovsdb-client", "--format=json", timeoutArg(ctx), "dump", remote, db)
 	if err != nil {
 		return nil, err
 	}

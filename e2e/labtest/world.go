@@ -85,7 +85,14 @@ func (w *World) TryAdd(p *lab.Pod, opts ...lab.CallOption) error {
 // AddInTheEnd calls ADD for a pod until it succeeds: networks need a moment after their NADs. As a container runtime
 // does, it calls DEL after an ADD that failed.
 func (w *World) AddInTheEnd(p *lab.Pod) {
-	w.Eventually(func() error {
+	ctx, cancel := context.WithTimeout(w.Ctx, Soon)
+	defer cancel()
+	w.Must(w.AddWithin(ctx, p))
+}
+
+// AddWithin is AddInTheEnd with a limit of the caller. It returns the last error.
+func (w *World) AddWithin(ctx context.Context, p *lab.Pod) error {
+	return lab.Eventually(ctx, func() error {
 		err := w.TryAdd(p)
 		if err != nil {
 			w.Del(p)

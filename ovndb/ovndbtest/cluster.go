@@ -25,13 +25,29 @@ func StartNBCluster(t testing.TB, n int) *Cluster {
 // key.pem and ca.pem of a folder.
 func StartNBClusterTLS(t testing.TB, files string, n int) *Cluster {
 	t.Helper()
+	return StartNBClusterAt(t, here, files, n)
+}
+
+// Place is where servers listen.
+type Place struct {
+	IP string
+	// In calls f in the network namespace that has the address. A server that f starts has to end with the namespace's
+	// owner at the latest. nil: the namespace is that of the test.
+	In func(f func() error) error
+}
+
+var here = Place{IP: "127.0.0.1"}
+
+// StartNBClusterAt is StartNBClusterTLS at another place.
+func StartNBClusterAt(t testing.TB, at Place, files string, n int) *Cluster {
+	t.Helper()
 	raft := make([]string, n)
 	for i := range raft {
-		raft[i] = sslEndpoint(freePort(t))
+		raft[i] = sslEndpoint(at.freePort(t))
 	}
 	return startNBCluster(t, TempDir(t), n, func(i int) string { return raft[i] }, func(s *Server) {
-		address := freePort(t)
-		s.args, s.tls = tlsArgs(files, "pssl:"+address), sslEndpoint(address)
+		address := at.freePort(t)
+		s.args, s.tls, s.in = tlsArgs(files, "pssl:"+address), sslEndpoint(address), at.In
 	})
 }
 
@@ -82,6 +98,15 @@ func (c *Cluster) Endpoints() []string {
 		endpoints[i] = cmp.Or(s.tls, s.Endpoint())
 	}
 	return endpoints
+}
+
+// Sockets are the paths of the members' unix sockets.
+func (c *Cluster) Sockets() []string {
+	sockets := make([]string, len(c.Members))
+	for i, s := range c.Members {
+		sockets[i] = s.Socket
+	}
+	return sockets
 }
 
 // Leader waits until a running member is the leader, and returns this member.

@@ -32,9 +32,10 @@ type Server struct {
 	file     string
 	control  string // the path of its unixctl socket
 	pid      int
-	args     []string        // in addition to the arguments of every server
-	tls      string          // the endpoint over TLS of a raft's member; "": there is none
-	ended    <-chan struct{} // closed when the process has ended
+	args     []string                   // in addition to the arguments of every server
+	tls      string                     // the endpoint over TLS of a raft's member; "": there is none
+	in       func(f func() error) error // see Place
+	ended    <-chan struct{}            // closed when the process has ended
 }
 
 // Pid is the id of the server's process.
@@ -130,7 +131,7 @@ func run(t testing.TB, program string, args ...string) string {
 func (s *Server) start() {
 	s.t.Helper()
 	args := []string{"--remote=punix:" + s.Socket, "--unixctl=" + s.control, "-vconsole:off", "-vsyslog:off", "-vfile:off"}
-	pid, ended := spawn(s.t, exec.Command(Need(s.t, "ovsdb-server"), append(append(args, s.args...), s.file)...))
+	pid, ended := spawnIn(s.t, s.in, exec.Command(Need(s.t, "ovsdb-server"), append(append(args, s.args...), s.file)...))
 	if s.ended == nil {
 		// Once: when a server is started again, the cleanup still kills it after its clients.
 		s.t.Cleanup(s.Kill)
@@ -145,13 +146,24 @@ func (s *Server) start() {
 // spawn starts a process that ends with this process at the latest. ended is closed when the process has ended.
 func spawn(t testing.TB, cmd *exec.Cmd) (pid int, ended <-chan struct{}) {
 	t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return spawnIn(t, nil, cmd)
+}
+
+// spawnIn is spawn in the namespace that Place.In names, whose owner then ends the process.
+func spawnIn(t testing.TB, in func(f func() error) error, cmd *exec.Cmd) (pid int, ended <-chan struct{}) {
+	t.Helper()
+	start := cmd.Start
+	if in != nil {
+		start = func() error { return in(cmd.Start) } // on another thread, which may end before the process
+	} else {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	}
 	started, over := make(chan error), make(chan struct{})
 	go func() {
 		// The kernel sends Pdeathsig when the thread ends that started the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := start()
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // ignore the error: most often a signal ends the process

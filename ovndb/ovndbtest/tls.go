@@ -1,6 +1,7 @@
 package ovndbtest
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"strings"
@@ -28,7 +29,8 @@ func StartNBConnections(t testing.TB, dir, schema string) (s *Server, target, en
 
 // sslEndpoint is the endpoint of a freePort.
 func sslEndpoint(address string) string {
-	return "ssl:127.0.0.1:" + strings.TrimSuffix(address, ":127.0.0.1")
+	port, ip, _ := strings.Cut(address, ":")
+	return "ssl:" + net.JoinHostPort(ip, port)
 }
 
 func tlsArgs(dir, remote string) []string {
@@ -41,18 +43,29 @@ func tlsArgs(dir, remote string) []string {
 // freePort is a free PORT:127.0.0.1, in the form of ovsdb-server's remotes.
 func freePort(t testing.TB) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	return here.freePort(t)
+}
+
+// freePort is a free PORT:IP of the place.
+func (p Place) freePort(t testing.TB) (address string) {
+	t.Helper()
+	listen := func() error {
+		free, err := net.Listen("tcp", net.JoinHostPort(p.IP, "0"))
+		if err != nil {
+			return err
+		}
+		_, port, err := net.SplitHostPort(free.Addr().String())
+		address = port + ":" + p.IP
+		return errors.Join(err, free.Close())
+	}
+	in := p.In
+	if in == nil {
+		in = func(f func() error) error { return f() }
+	}
+	if err := in(listen); err != nil {
 		t.Fatal(err)
 	}
-	_, port, err := net.SplitHostPort(free.Addr().String())
-	if err == nil {
-		err = free.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port + ":127.0.0.1"
+	return address
 }
 
 func startNBTLS(t testing.TB, dir, schema, remote string) *Server {
