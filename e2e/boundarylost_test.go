@@ -17,18 +17,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
-// restoreNB has NB's server start on another file: a copy, or none for an empty database.
-func (w *world) restoreNB(content []byte) {
-	w.Must(w.NB.Kill())
-	w.Must(os.RemoveAll(w.NBFile()))
-	if content == nil {
-		w.Must(w.NewNBFile(w.Ctx))
-	} else {
-		w.Must(os.WriteFile(w.NBFile(), content, 0o600))
-	}
-	w.Must(w.NB.Restart(w.Ctx))
-}
-
 // rowsComeBack waits until the ports are as they were.
 func (w *world) rowsComeBack(before map[string]string) {
 	ctx, cancel := context.WithTimeout(w.Ctx, labtest.Soon)
@@ -78,7 +66,7 @@ func TestBoundaryNBIsReplaced(t *testing.T) {
 		content []byte
 	}{{"emptied", nil}, {"an older backup", backup}} {
 		w.part(c.name, func(t *testing.T, w *world) {
-			w.restoreNB(c.content)
+			w.RestoreNB(c.content)
 			w.rowsComeBack(before)
 			w.noRows(gone)
 			for _, pair := range [][2]*lab.Pod{{a, b}, {b, old}, {old, a}} {

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -43,7 +44,8 @@ func (l *load) progress(done <-chan struct{}, more int64) bool {
 
 // comparePorts compares the ports in NB with the acknowledged ones, which are the addresses of each port, by the sandbox.
 // Nobody may write meanwhile.
-func comparePorts(t testing.TB, server *ovndbtest.Server, acknowledged map[string][][]string) (lost, residue int) {
+func comparePorts(t testing.TB, server *ovndbtest.Server, acknowledged map[string][][]string,
+) (lost, residue int, words []string) {
 	t.Helper()
 	rows := map[string][][]string{}
 	for _, row := range server.Dump(t, nb.LogicalSwitchPortTable) {
@@ -55,7 +57,7 @@ func comparePorts(t testing.TB, server *ovndbtest.Server, acknowledged map[strin
 		for _, port := range ports {
 			i := slices.IndexFunc(rows[sandbox], func(row []string) bool { return containsAll(row, port) })
 			if i < 0 {
-				t.Errorf("%s has no port with %v, but %v", sandbox, port, rows[sandbox])
+				words = append(words, fmt.Sprintf("%s has no port with %v, but %v", sandbox, port, rows[sandbox]))
 				lost++
 				continue
 			}
@@ -64,11 +66,11 @@ func comparePorts(t testing.TB, server *ovndbtest.Server, acknowledged map[strin
 	}
 	for sandbox, others := range rows {
 		if len(others) > 0 {
-			t.Errorf("NB has ports of %q that nobody owns: %v", sandbox, others)
+			words = append(words, fmt.Sprintf("NB has ports of %q that nobody owns: %v", sandbox, others))
 			residue += len(others)
 		}
 	}
-	return lost, residue
+	return lost, residue, words
 }
 
 func containsAll(row, addresses []string) bool {

@@ -211,7 +211,11 @@ func (r *raft) compare() (lost, residue int) {
 			acknowledged[sandbox] = append(acknowledged[sandbox], addressesOf([]ovnport.Port{port}))
 		}
 	}
-	return comparePorts(r.t, r.Leader(), acknowledged)
+	lost, residue, words := comparePorts(r.t, r.Leader(), acknowledged)
+	for _, w := range words {
+		r.t.Error(w)
+	}
+	return lost, residue
 }
 
 // claims counts the claims in NB.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -214,6 +215,18 @@ func (w *World) NBCtl(args ...string) string {
 	out, err := w.Lab.NBCtl(w.Ctx, args...)
 	w.Must(err)
 	return out
+}
+
+// RestoreNB has the server of the lab's own NB start on another file: a copy, or none for an empty database.
+func (w *World) RestoreNB(content []byte) {
+	w.Must(w.NB.Kill())
+	w.Must(os.RemoveAll(w.NBFile()))
+	if content == nil {
+		w.Must(w.NewNBFile(w.Ctx))
+	} else {
+		w.Must(os.WriteFile(w.NBFile(), content, 0o600))
+	}
+	w.Must(w.NB.Restart(w.Ctx))
 }
 
 // VSCtl runs ovs-vsctl on a node.
