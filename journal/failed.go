@@ -71,14 +71,16 @@ func (d Dir) Forgotten(e *Entry) bool {
 }
 
 // NextFailed returns a sandbox whose DEL is marked as failed; nil: there is none. It prefers a sandbox that an
-// operator has told the plugin to forget, and then the sandbox whose last attempt is the oldest. It does not return
-// own.
+// operator has told the plugin to forget, and then the sandbox whose last attempt is the oldest. An attempt in the
+// future was before the wall clock was set back: it is the oldest, or the sandbox would wait until the clock is there
+// again. It does not return own.
 func (d Dir) NextFailed(own *agentapi.Sandbox) (next *agentapi.Sandbox, forgotten bool) {
 	files, err := os.ReadDir(filepath.Join(string(d), EntryDir))
 	if err != nil {
 		return nil, false
 	}
 	var since time.Time
+	now := time.Now()
 	for _, f := range files {
 		id, ok := strings.CutSuffix(f.Name(), FailedSuffix)
 		containerID, ifName, named := strings.Cut(id, "@")
@@ -93,8 +95,16 @@ func (d Dir) NextFailed(own *agentapi.Sandbox) (next *agentapi.Sandbox, forgotte
 		if exists(d.ForgetMark(s)) {
 			return s, true
 		}
-		if info, err := f.Info(); err == nil && (next == nil || info.ModTime().Before(since)) {
-			next, since = s, info.ModTime()
+		info, err := f.Info()
+		if err != nil {
+			continue
+		}
+		tried := info.ModTime()
+		if tried.After(now) {
+			tried = time.Time{}
+		}
+		if next == nil || tried.Before(since) {
+			next, since = s, tried
 		}
 	}
 	return next, false

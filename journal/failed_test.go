@@ -2,9 +2,11 @@ package journal
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -111,5 +113,33 @@ func TestBoundaryReleasesOfEveryForm(t *testing.T) {
 				t.Errorf("ports %+v", r.Ports)
 			}
 		})
+	}
+}
+
+// After the wall clock was set back, attempts before that are in the future. Each failed DEL has its turn all the same.
+func TestFailedDELsTakeTurnsWhenTheClockIsSetBack(t *testing.T) {
+	files := map[string]string{}
+	for _, id := range []string{"c1", "c2", "c3"} {
+		files["attached/"+id+"@eth0"], files["attached/"+id+"@eth0"+FailedSuffix] = oneEntry(id, ""), ""
+	}
+	d := Dir(state(t, files))
+	tried := func(id string, at time.Time) {
+		mark := d.FailedMark(&agentapi.Sandbox{ContainerID: id, Interface: "eth0"})
+		if err := os.Chtimes(mark, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	tried("c1", now.Add(-time.Minute))
+	tried("c2", now.Add(time.Hour))
+	tried("c3", now.Add(time.Hour-time.Minute))
+	var turns []string
+	for i := range 4 {
+		next, _ := d.NextFailed(&agentapi.Sandbox{})
+		turns = append(turns, next.ContainerID)
+		tried(next.ContainerID, now.Add(time.Duration(i-10)*time.Second)) // it fails again
+	}
+	if got := strings.Join(turns, " "); got != "c2 c3 c1 c2" {
+		t.Errorf("the turns are %s", got)
 	}
 }

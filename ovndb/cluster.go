@@ -128,7 +128,7 @@ func (d *DB) owner(ctx context.Context) (there bool, row ownerRow, err error) {
 	if err != nil {
 		return false, row, err
 	}
-	d.probed.Store(time.Now().UnixNano())
+	d.answered()
 	there, row = d.readOwner(before, results[0])
 	return there, row, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,7 +60,9 @@ type DB struct {
 	age     age
 	// period is the time between two probes, patience the time for an answer.
 	period, patience time.Duration
-	probed           atomic.Int64 // when a probe, or a read in its place, was last answered, in Unix nanoseconds
+	// probed is when a probe, or a read in its place, was last answered; nil: never. The time has a monotonic reading:
+	// by the wall clock, a clock that is set back by an hour would stop the probes for an hour.
+	probed atomic.Pointer[time.Time]
 }
 
 // link is how a DB reaches its database. After its first connection it connects again by itself.
@@ -137,7 +140,7 @@ func (d *DB) connect(ctx context.Context, cfg Config) {
 	for said := false; ; said = true {
 		err := d.tryConnect(ctx, cfg)
 		if err == nil {
-			d.probed.Store(time.Now().UnixNano())
+			d.answered()
 			close(d.connected)
 			cfg.Log.Info("connected", "db", cfg.Name, "endpoint", d.link.endpoint())
 			return
@@ -204,7 +207,7 @@ func (d *DB) answers(ctx context.Context) bool {
 	before := d.age.last()
 	results, err := d.link.transact(ctx, ops)
 	if err == nil {
-		d.probed.Store(time.Now().UnixNano())
+		d.answered()
 		if len(ops) == 1 && len(results) == 1 && results[0].Error == "" {
 			d.readOwner(before, results[0])
 		}
@@ -212,8 +215,19 @@ func (d *DB) answers(ctx context.Context) bool {
 	return err == nil || ctx.Err() == nil || !d.link.connected()
 }
 
+// answered notes that a probe, or a read in its place, was answered now.
+func (d *DB) answered() {
+	now := time.Now()
+	d.probed.Store(&now)
+}
+
 // sinceProbe is the time since a probe, or a read in its place, was last answered.
-func (d *DB) sinceProbe() time.Duration { return time.Since(time.Unix(0, d.probed.Load())) }
+func (d *DB) sinceProbe() time.Duration {
+	if last := d.probed.Load(); last != nil {
+		return time.Since(*last)
+	}
+	return math.MaxInt64
+}
 
 // Close ends the connection.
 func (d *DB) Close() {
@@ -309,7 +323,7 @@ func (d *DB) readAndProbe(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.O
 	if err != nil {
 		return nil, err
 	}
-	d.probed.Store(time.Now().UnixNano())
+	d.answered()
 	d.readOwner(before, results[len(ops)])
 	return results[:len(ops)], nil
 }

@@ -9,7 +9,7 @@ func Endpoints(all ...string) *endpoints { return &endpoints{all: all} }
 func (p *endpoints) Check(since time.Time) []Failure { return p.check(since) }
 
 // ProbeDue makes the next probe due, for a read.
-func (d *DB) ProbeDue() { d.probed.Store(0) }
+func (d *DB) ProbeDue() { d.probed.Store(nil) }
 
 // ConnectPauses returns the pauses of a new connection, one by one.
 func ConnectPauses() func() time.Duration { return connectPauses().NextBackOff }

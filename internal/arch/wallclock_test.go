@@ -1,0 +1,64 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// wallClock are the names by which Go gets or makes a time without a monotonic reading: a time of the wall clock, which
+// an operator or NTP may set forward or back. time.Now has both readings, and its differences are monotonic.
+var wallClock = []string{
+	"ModTime", "Unix", "UnixNano", "UnixMilli", "UnixMicro", "UTC", "Local", "CreationTimestamp", "RenewTime", "AcquireTime",
+	"NotAfter", "NotBefore", "CLOCK_REALTIME", "Parse(time)", "Date(time)",
+}
+
+// onWallClock are the uses of the wall clock, and why nothing is lost when the clock is set.
+var onWallClock = map[string]string{
+	"agent/pendingrelease.go ModTime":   "compared for equality: has the file changed?",
+	"install/install.go ModTime":        "compared for equality: has the plugin's binary changed?",
+	"install/version.go ModTime":        "compared for equality: has another plugin's binary changed?",
+	"install/version.go UnixNano":       "the same, in a text",
+	"journal/entry.go ModTime":          "shown to the operator",
+	"journal/failed.go ModTime":         "the turns of failed DELs; an attempt in the future is the oldest",
+	"source/manifests.go ModTime":       "equality, and whether a file is older than 2 s; a file in the future is read again",
+	"source/known.go CreationTimestamp": "the API server's clock alone; decides between NADs before one is accepted",
+	"source/known.go Unix":              "the same",
+	"controller/states.go UTC":          "shown to the operator: since when a network is as it is",
+}
+
+// TestWallClock: the product measures time by the monotonic clock. Only the listed places use the wall clock.
+func TestWallClock(t *testing.T) {
+	unused := maps.Clone(onWallClock)
+	for _, p := range packages(t) {
+		if !product(p.path) {
+			continue
+		}
+		for _, f := range p.files {
+			if f.test {
+				continue
+			}
+			ast.Inspect(f.File, func(n ast.Node) bool {
+				s, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				name := s.Sel.Name
+				if of, ok := s.X.(*ast.Ident); ok && of.Name == "time" && (name == "Parse" || name == "Date") {
+					name += "(time)"
+				}
+				use := fmt.Sprint(f.path, " ", name)
+				if slices.Contains(wallClock, name) && onWallClock[use] == "" {
+					t.Errorf("%s: a time of the wall clock; what happens when the clock is set an hour forward, or back?", use)
+				}
+				delete(unused, use)
+				return true
+			})
+		}
+	}
+	for use := range unused {
+		t.Errorf("%s is listed, and not used", use)
+	}
+}
