@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -34,6 +35,7 @@ type gateways struct {
 	logged    string         // the chassis that the log says that NB knows
 	owner     string         // the other cluster that the log says that NB belongs to
 	announced time.Time
+	replaced  atomic.Bool // NB was wiped or restored: the next pass announces the node again
 }
 
 func newGateways(n *node, failover *gateway.Node) *gateways {
@@ -55,6 +57,9 @@ func (g *gateways) run(ctx context.Context) {
 // pass does what is due now, and returns the time until the next pass.
 func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration) {
 	chassis, member, err := "", false, error(nil)
+	if g.replaced.Swap(false) {
+		g.announced = time.Time{}
+	}
 	if now.Sub(g.announced) >= announceEvery {
 		if chassis, err = g.announce(ctx); err == nil {
 			g.known, g.announced, g.owner = chassis, now, "" // NB is this cluster's

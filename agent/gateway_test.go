@@ -381,6 +381,19 @@ func TestChassisIsSaidAgain(t *testing.T) {
 	}
 }
 
+// When NB was replaced, the next pass announces the node again, and the pass after a failed one.
+func TestChassisIsAnnouncedWhenNBWasReplaced(t *testing.T) {
+	k := newKeeper(t)
+	k.gateway("shop/r1", "first")
+	k.look()
+	k.nb.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{}})
+	k.agent.NBReplaced()
+	k.failing("Copp")
+	if k.look(); k.chassis() != "chassis-1" {
+		t.Errorf("NB knows chassis %q, want chassis-1", k.chassis())
+	}
+}
+
 // What NB does not take is tried again at each look, and the log says it once when it is there.
 func TestChassisIsSaidOnceItCanBe(t *testing.T) {
 	k := newKeeper(t, "shop/r1")

@@ -91,6 +91,7 @@ func (a *Agent) NBReplaced() {
 	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
 	a.ports.Rescan()
 	a.reconciler.repairer.all.Store(true)
+	a.gateways.replaced.Store(true)
 	select {
 	case a.reconciler.replaced <- struct{}{}:
 	default:
