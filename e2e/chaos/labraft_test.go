@@ -153,11 +153,7 @@ func TestLabOnRaft(t *testing.T) {
 	s.step()
 	s.stop()
 	row := Row{Fault: fmt.Sprintf("lab on a raft: leadership moved %d times, leader killed, paused", labMoves)}
-	var words []string
-	row.Lost, row.Residue, words = s.compare(s.raft.Leader())
-	for _, w := range words {
-		t.Error(w)
-	}
+	row.Lost, row.Residue = s.comesBack(s.raft.Leader)
 	row.Failed = s.goOn()
 	report(t, s.finish(row))
 }

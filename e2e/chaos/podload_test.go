@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -96,7 +97,27 @@ func (s *podLoad) compare(server *ovndbtest.Server) (lost, residue int, words []
 	return comparePorts(s.T, server, acknowledged)
 }
 
-// finish ends all pods, and completes the row.
+// comesBack waits until NB has what the pods have, and counts what is different in the end. Pending releases and repairs
+// take a moment.
+func (s *podLoad) comesBack(leader func() *ovndbtest.Server) (lost, residue int) {
+	var words []string
+	ctx, cancel := context.WithTimeout(s.Ctx, patience)
+	defer cancel()
+	if err := lab.Eventually(ctx, func() error {
+		if lost, residue, words = s.compare(leader()); len(words) > 0 {
+			return errors.New(strings.Join(words, "\n"))
+		}
+		return nil
+	}); err != nil {
+		s.T.Errorf("NB does not have what the pods have: %v", err)
+	}
+	return lost, residue
+}
+
+// nb is the lab's own NB.
+func (s *podLoad) nb() *ovndbtest.Server { return ovndbtest.AttachNB(s.T, s.NBSocket()) }
+
+// finish ends all pods, completes the row, and begins to count anew.
 func (s *podLoad) finish(row Row) Row {
 	for _, p := range s.live {
 		s.end(p)
@@ -106,8 +127,8 @@ func (s *podLoad) finish(row Row) Row {
 		s.T.Errorf("two pods had one address: %s", d)
 		row.Duplicates++
 	}
-	row.Tries, row.Failed = int(s.ended.Load()), row.Failed+int(s.failed.Load())
-	row.Stall = max(row.Stall, time.Duration(s.stall.Load()))
+	row.Tries, row.Failed = int(s.ended.Swap(0)), row.Failed+int(s.failed.Swap(0))
+	row.Stall = max(row.Stall, time.Duration(s.stall.Swap(0)))
 	return row
 }
 
