@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -92,7 +93,9 @@ func (s *site) residue(what string) (n int) {
 // residue waits until the world is as it was before any pod, and counts the lines that differ.
 func residue(w *labtest.World, what string) (n int) {
 	var diff string
-	err := lab.Eventually(w.Ctx, func() error {
+	ctx, cancel := context.WithTimeout(w.Ctx, patience) // the test's own limit is hours
+	defer cancel()
+	err := lab.Eventually(ctx, func() error {
 		if diff = w.Base.Diff(w.Snapshot()); diff != "" {
 			return fmt.Errorf("the world is not as before:\n%s", diff)
 		}
