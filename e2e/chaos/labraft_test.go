@@ -69,7 +69,7 @@ func (s *labRaft) networks() {
 		}
 		s.Must(s.RemoveManifest(labtest.NADFile("red")))
 		s.controlled("deleted", func() error {
-			if ids, err := s.switchOf("red"); err != nil || ids != "" {
+			if ids, err := s.idsOf("Logical_Switch", "shop/red"); err != nil || ids != "" {
 				return fmt.Errorf("there is a switch: %s, %v", ids, err)
 			}
 			return nil
@@ -96,19 +96,18 @@ func (s *labRaft) accepted(nad, config string) error {
 	if err != nil {
 		return err
 	}
-	ids, err := s.switchOf(nad)
+	ids, err := s.idsOf("Copp", "ovn-multinet "+n.ID()+" accepted")
 	if want := ovndb.AcceptedPrefix + n.NAD() + "=" + n.Revision(); err == nil && !strings.Contains(ids, want) {
-		err = fmt.Errorf("the switch has %q, want %s", ids, want)
+		err = fmt.Errorf("NB has %q, want %s", ids, want)
 	}
 	return err
 }
 
-// switchOf reads the external_ids of a network's switch; "": there is no switch. A member that does not answer is left
-// soon.
-func (s *labRaft) switchOf(nad string) (string, error) {
+// idsOf reads the external_ids of a row; "": there is no row of that name. A member that does not answer is left soon.
+func (s *labRaft) idsOf(table, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.Ctx, 5*time.Second)
 	defer cancel()
-	return s.Lab.NBCtl(ctx, "--bare", "--columns=external_ids", "find", "Logical_Switch", "name=shop/"+nad)
+	return s.Lab.NBCtl(ctx, "--bare", "--columns=external_ids", "find", table, `name="`+name+`"`)
 }
 
 // moveLeadership moves the leadership to another member.
