@@ -18,7 +18,7 @@ import (
 // namespace is a network namespace that a socket is opened in.
 type namespace interface{ Do(f func() error) error }
 
-// pinger sends echo requests (RFC 792) from a network namespace. Its socket is open before there is anything to send by.
+// pinger sends echo requests (RFC 792) from a network namespace. Its socket is open before there is an interface.
 type pinger struct {
 	conn net.PacketConn
 	id   uint16

@@ -24,8 +24,8 @@ func TestPacket(t *testing.T) {
 	w := Here(t.Context())
 	// An OVN that gives its tunnels a local_ip needs the kernel's routes: Open vSwitch's own ones are never local.
 	ownRoutes := strings.HasPrefix(w.OVN, "23.")
-	p := report(t, "57-packet-"+w.OVN, "The first packet, OVN "+w.OVN, `Two nodes, one network, one old pod on each node. A new
-pod is attached to the first node. At the moment at which its ADD returns, one ICMP echo request is sent, by a
+	p := report(t, "57-packet-"+w.OVN, "The first packet, OVN "+w.OVN, `Two nodes, one network, one old pod on each node.
+A new pod is attached to the first node. At the moment at which its ADD returns, one ICMP echo request is sent, by a
 socket that was open before: by the new pod to the old pod of the other node, or by that pod to the new one. Further
 requests follow 1 ms apart until one is answered: the gap. On busy nodes another pod comes and goes on each node all
 the time. There are no early ports. A lost echo was sent before the other node had the flows to the new pod, or the
@@ -87,7 +87,8 @@ func (s *ways) busy() (stop func()) {
 					return nil
 				default:
 				}
-				pod, err := node.NewPod(s.Ctx, "shop", fmt.Sprintf("busy-%d-%d", i, n), map[string]string{labtest.NetworksAnnotation: "blue"})
+				pod, err := node.NewPod(s.Ctx, "shop", fmt.Sprintf("busy-%d-%d", i, n),
+					map[string]string{labtest.NetworksAnnotation: "blue"})
 				if err != nil {
 					return err
 				}
@@ -161,8 +162,9 @@ func (s *ways) firstEcho(out bool) (*lab.Pod, echo) {
 	return pod, e
 }
 
-// sentBeforeFlows tells whether the other node had no flows to the pod when a packet was sent. The age of the flows tells,
-// to some milliseconds: the flows to a port have the first 32 bits of its row in the Southbound database as their cookie.
+// sentBeforeFlows tells whether the other node had no flows to the pod when a packet was sent. The age of the flows
+// tells, to some milliseconds: the flows to a port have the first 32 bits of its row in the Southbound database as their
+// cookie.
 func (s *ways) sentBeforeFlows(pod *lab.Pod, sent time.Time) bool {
 	row, err := s.SBCtl(s.Ctx, "--bare", "--columns=_uuid", "find", "Port_Binding", "logical_port="+pod.String()+"/net1")
 	s.Must(err)
@@ -179,8 +181,8 @@ func (s *ways) sentBeforeFlows(pod *lab.Pod, sent time.Time) bool {
 	})
 }
 
-// oldPods counts what the datapath loses between two old pods while nothing changes but a route of the node, which none of
-// them needs.
+// oldPods counts what the datapath loses between two old pods while nothing changes but a route of the node, which none
+// of them needs.
 func (s *ways) oldPods(p *Part, echoes int) {
 	lost := 0
 	for i := range echoes {
