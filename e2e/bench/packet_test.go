@@ -134,6 +134,7 @@ func (s *ways) series(p *Part, what string, pods int) {
 			continue
 		}
 		p.Rows = append(p.Rows, Number(what+": gap after a lost one", "ms", gaps, 0),
+			Number(what+": shortest gap", "ms", []float64{slices.Min(gaps)}, 0),
 			Number(what+": longest gap", "ms", []float64{slices.Max(gaps)}, 0),
 			count(what+": lost before the other node had the flows", early, lost))
 	}
@@ -163,8 +164,8 @@ func (s *ways) firstEcho(out bool) (*lab.Pod, echo) {
 }
 
 // sentBeforeFlows tells whether the other node had no flows to the pod when a packet was sent. The age of the flows
-// tells, to some milliseconds: the flows to a port have the first 32 bits of its row in the Southbound database as their
-// cookie.
+// tells, to some milliseconds: the flows to a port have the first 32 bits of its row in the Southbound database as
+// their cookie.
 func (s *ways) sentBeforeFlows(pod *lab.Pod, sent time.Time) bool {
 	row, err := s.SBCtl(s.Ctx, "--bare", "--columns=_uuid", "find", "Port_Binding", "logical_port="+pod.String()+"/net1")
 	s.Must(err)
