@@ -112,7 +112,7 @@ func Open(cfg Config) (*DB, error) {
 	d := &DB{name: cfg.Name, connected: make(chan struct{}),
 		period: cmp.Or(cfg.Probe, defaultProbe), patience: cmp.Or(cfg.Patience, defaultPatience),
 		endpoints: &endpoints{database: cfg.Model.Name(), all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}),
-			certificate: cfg.Certificate}}
+			certificate: cfg.Certificate, leaderOnly: cfg.LeaderOnly}}
 	var err error
 	if len(cfg.Monitor) > 0 {
 		d.link, err = newCopied(cfg, d.patience)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// askFor is how long the other members are asked at a time whether one of them leads.
+// askFor is how long members are asked at a time whether one of them leads.
 const askFor = 2 * time.Second
 
 // otherLeader asks all endpoints but one at once, and returns the one that leads the raft; "": none says so in time.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,5 +169,28 @@ func TestConnectionEndsWithTheLeadership(t *testing.T) {
 	}
 	if got, want := db.Endpoint(), c.Leader().Endpoint(); got != want {
 		t.Errorf("connected to %s, the leader is %s", got, want)
+	}
+}
+
+// With most members of a raft down, nobody leads. The error says so, for the member that still answers.
+func TestNobodyLeads(t *testing.T) {
+	c := raftWithSwitch(t)
+	db := connect(t, c.Endpoints()...)
+	for _, s := range c.Members[1:] {
+		s.Kill()
+	}
+	want := c.Members[0].Endpoint() + ": it is not the raft's leader"
+	limit := withTimeout(t, 2*time.Minute)
+	var err error
+	for err == nil || !strings.Contains(err.Error(), want) {
+		if limit.Err() != nil {
+			t.Fatalf("error %v, want one with %q", err, want)
+		}
+		ctx, cancel := context.WithTimeout(limit, 10*time.Second) // an ADD has more
+		err = ask(ctx, db)
+		cancel()
+	}
+	if away, ok := errors.AsType[*ovndb.Unreachable](err); !ok || len(away.Failures) != 3 {
+		t.Errorf("error %v, want a failure of each endpoint", err)
 	}
 }

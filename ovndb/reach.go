@@ -116,13 +116,14 @@ type endpoints struct {
 	all         []string
 	tls         *tls.Config
 	certificate string // the file, for errors
+	leaderOnly  bool   // only the leader of a raft is used
 
 	mu    sync.Mutex
 	began time.Time // of the last check
 	found []Failure
 }
 
-// check connects to each endpoint once and returns the failures; none: one endpoint answers. Only one check runs at a
+// check connects to each endpoint once and returns the failures; none: one endpoint can be used. Only one check runs at a
 // time: concurrent callers get the result of the next check.
 func (p *endpoints) check(since time.Time) []Failure {
 	p.mu.Lock()
@@ -164,7 +165,8 @@ func (p *endpoints) dial(ctx context.Context, endpoint string) (net.Conn, error)
 	return tls.Client(conn, cfg), nil
 }
 
-// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11).
+// try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11). With leaderOnly, a member of a raft that
+// does not lead is a failure too.
 func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	conn, err := p.dial(ctx, endpoint)
 	if err != nil {
@@ -173,7 +175,7 @@ func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // ends reads and writes
 	if err = echo(conn); err == nil {
-		return Failure{Endpoint: endpoint}
+		return Failure{Endpoint: endpoint, Err: p.leads(ctx, endpoint)}
 	}
 	if !strings.HasPrefix(endpoint, "ssl:") {
 		return Failure{Endpoint: endpoint, Err: fmt.Errorf("it does not answer: %w", err)}
@@ -187,6 +189,20 @@ func (p *endpoints) try(ctx context.Context, endpoint string) Failure {
 		return Failure{endpoint, false, fmt.Errorf("TLS: the server does not answer: %w", err)}
 	}
 	return Failure{endpoint, true, fmt.Errorf("TLS: %w", err)}
+}
+
+// leads returns an error if only a leader is used and the server does not become it soon.
+func (p *endpoints) leads(ctx context.Context, endpoint string) error {
+	if !p.leaderOnly {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	c, err := p.open(ctx, endpoint, true)
+	if err != nil {
+		return errors.Unwrap(err) // without the endpoint
+	}
+	return c.rpc.Close()
 }
 
 func echo(conn net.Conn) error {
