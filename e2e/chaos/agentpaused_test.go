@@ -22,8 +22,9 @@ const (
 	pausedTimes  = 2
 )
 
-// TestAgentPaused pauses a node's agent amid calls of the plugin. ADDs end with an error that names the agent, and are
-// rolled back; DELs succeed. When the agent goes on, it finds the requests of calls that have ended, and pending releases.
+// TestAgentPaused pauses a node's agent amid calls of the plugin. ADDs end with an error that names the agent, and
+// are rolled back; DELs succeed. When the agent goes on, it finds the requests of calls that have ended, and pending
+// releases.
 func TestAgentPaused(t *testing.T) {
 	s := newPodLoad(t, lab.Options{PluginConf: func(_ *lab.Node, entry map[string]any) { entry["timeout"] = "4s" }})
 	agent := s.Nodes[0].Agent
@@ -59,7 +60,8 @@ func (s *podLoad) refusedByPause(name string) {
 	defer s.operation(time.Now())
 	p := s.Pod(0, name, "blue,green")
 	var e *types.Error
-	if err := s.TryAdd(p); !errors.As(err, &e) || e.Code != conf.CodeTryAgain || !strings.Contains(e.Msg, "agent at "+p.Node.AgentSocket) {
+	err := s.TryAdd(p)
+	if !errors.As(err, &e) || e.Code != conf.CodeTryAgain || !strings.Contains(e.Msg, "agent at "+p.Node.AgentSocket) {
 		s.T.Errorf("the ADD of %s: %v; want code %d, with the agent's socket", p, err, conf.CodeTryAgain)
 	}
 	for ifName := range s.Links(p) {

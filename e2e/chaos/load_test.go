@@ -42,8 +42,8 @@ func (l *load) progress(done <-chan struct{}, more int64) bool {
 	return true
 }
 
-// comparePorts compares the ports in NB with the acknowledged ones, which are the addresses of each port, by the sandbox.
-// Nobody may write meanwhile.
+// comparePorts compares the ports in NB with the acknowledged ones, which are the addresses of each port, by the
+// sandbox. Nobody may write meanwhile.
 func comparePorts(t testing.TB, server *ovndbtest.Server, acknowledged map[string][][]string,
 ) (lost, residue int, words []string) {
 	t.Helper()

@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// TestNBReplaced empties NB, and restores an older backup of it, under running pods. Nobody helps: networks and ports come
-// back by themselves, with the same addresses. No pod starts meanwhile: it could get the address of a pod whose port is not
-// back yet (docs/operations.md, "Rows that a database lost").
+// TestNBReplaced empties NB, and restores an older backup of it, under running pods. Nobody helps: networks and ports
+// come back by themselves, with the same addresses. No pod starts meanwhile: it could get the address of a pod whose
+// port is not back yet (docs/operations.md, "Rows that a database lost").
 func TestNBReplaced(t *testing.T) {
 	s := newPodLoad(t, lab.Options{})
 	for _, c := range []struct {

@@ -45,7 +45,8 @@ type livePod struct {
 func newPodLoad(t *testing.T, o lab.Options) *podLoad {
 	t.Helper()
 	o.Nodes = 2
-	s := &podLoad{World: &labtest.World{Test: labtest.New(t, time.Hour), Lab: lab.Start(t, o)}, live: map[string]*livePod{}}
+	w := &labtest.World{Test: labtest.New(t, time.Hour), Lab: lab.Start(t, o)}
+	s := &podLoad{World: w, live: map[string]*livePod{}}
 	for _, n := range s.Nodes {
 		n.AgentArgs = append(n.AgentArgs, "--reconcile-period=1s")
 	}
@@ -97,8 +98,8 @@ func (s *podLoad) compare(server *ovndbtest.Server) (lost, residue int, words []
 	return comparePorts(s.T, server, acknowledged)
 }
 
-// comesBack waits until NB has what the pods have, and counts what is different in the end. Pending releases and repairs
-// take a moment.
+// comesBack waits until NB has what the pods have, and counts what is different in the end. Pending releases and
+// repairs take a moment.
 func (s *podLoad) comesBack(leader func() *ovndbtest.Server) (lost, residue int) {
 	var words []string
 	ctx, cancel := context.WithTimeout(s.Ctx, patience)

@@ -155,7 +155,8 @@ func (l *Lab) RunController(ctx context.Context, name string) (*Process, error) 
 		return nil, err
 	}
 	p := &Process{Name: "ovn-multinet-" + name, netns: l.central, log: filepath.Join(l.Dir, "central", name+".log")}
-	p.args = slices.Concat([]string{path, "--manifests", l.Manifests, "--log-level", "debug"}, l.nb.ofOurs(""), l.ControllerArgs)
+	args := []string{path, "--manifests", l.Manifests, "--log-level", "debug"}
+	p.args = slices.Concat(args, l.nb.ofOurs(""), l.ControllerArgs)
 	p.ready = l.nb.connected(p)
 	return l.run(ctx, p)
 }

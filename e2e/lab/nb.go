@@ -30,13 +30,14 @@ func (nb NB) ofOurs(endpoint string) []string {
 	}
 	flags := []string{"--nb-endpoints", endpoint}
 	if nb.CACert != "" {
-		flags = append(flags, "--nb-private-key", nb.PrivateKey, "--nb-certificate", nb.Certificate, "--nb-ca-cert", nb.CACert)
+		flags = append(flags, "--nb-private-key", nb.PrivateKey, "--nb-certificate", nb.Certificate,
+			"--nb-ca-cert", nb.CACert)
 	}
 	return flags
 }
 
-// ofNorthd are the flags of ovn-northd. With TLS it uses the endpoints: on a unix socket it would not notice a server that
-// does not answer.
+// ofNorthd are the flags of ovn-northd. With TLS it uses the endpoints: on a unix socket it would not notice a server
+// that does not answer.
 func (nb NB) ofNorthd() []string {
 	if nb.CACert == "" {
 		return []string{"--ovnnb-db=" + nb.remote()}

@@ -11,8 +11,9 @@ import (
 // wallClock are the names by which Go gets or makes a time without a monotonic reading: a time of the wall clock, which
 // an operator or NTP may set forward or back. time.Now has both readings, and its differences are monotonic.
 var wallClock = []string{
-	"ModTime", "Unix", "UnixNano", "UnixMilli", "UnixMicro", "UTC", "Local", "CreationTimestamp", "RenewTime", "AcquireTime",
-	"NotAfter", "NotBefore", "CLOCK_REALTIME", "Parse(time)", "Date(time)",
+	"ModTime", "Unix", "UnixNano", "UnixMilli", "UnixMicro", "UTC", "Local",
+	"CreationTimestamp", "RenewTime", "AcquireTime", "NotAfter", "NotBefore", "CLOCK_REALTIME",
+	"Parse(time)", "Date(time)",
 }
 
 // onWallClock are the uses of the wall clock, and why nothing is lost when the clock is set.
@@ -23,7 +24,7 @@ var onWallClock = map[string]string{
 	"install/version.go UnixNano":       "the same, in a text",
 	"journal/entry.go ModTime":          "shown to the operator",
 	"journal/failed.go ModTime":         "the turns of failed DELs; an attempt in the future is the oldest",
-	"source/manifests.go ModTime":       "equality, and whether a file is older than 2 s; a file in the future is read again",
+	"source/manifests.go ModTime":       "equality; is a file older than 2 s? One in the future is read again",
 	"source/known.go CreationTimestamp": "the API server's clock alone; decides between NADs before one is accepted",
 	"source/known.go Unix":              "the same",
 	"controller/states.go UTC":          "shown to the operator: since when a network is as it is",

@@ -15,9 +15,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// TestClockJumps sets the guest's wall clock, as an operator or NTP does: an hour forward, and back. Pods that run keep what
-// they have, pods start and end, and a DEL that came before a jump is finished after it. An NB that hangs when the clock is
-// set back once more is noticed.
+// TestClockJumps sets the guest's wall clock, as an operator or NTP does: an hour forward, and back. Pods that run
+// keep what they have, pods start and end, and a DEL that came before a jump is finished after it. An NB that hangs
+// when the clock is set back once more is noticed.
 func TestClockJumps(t *testing.T) {
 	w := newWorld(t)
 	defer w.jump(0)()
