@@ -123,8 +123,8 @@ type endpoints struct {
 	found []Failure
 }
 
-// check connects to each endpoint once and returns the failures; none: one endpoint can be used. Only one check runs at a
-// time: concurrent callers get the result of the next check.
+// check connects to each endpoint once and returns the failures; none: one endpoint can be used. Only one check runs at
+// a time: concurrent callers get the result of the next check.
 func (p *endpoints) check(since time.Time) []Failure {
 	p.mu.Lock()
 	defer p.mu.Unlock()
