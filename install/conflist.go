@@ -20,6 +20,9 @@ const ConflistName = "05-ovn-multinet.conflist"
 // errNoPrimary says that there is no conflist to derive ours from.
 var errNoPrimary = errors.New("there is no CNI configuration of a primary network yet")
 
+// extensions are those of the files that runtimes read.
+var extensions = []string{".conf", ".conflist", ".json"}
+
 // configurations returns the names of the files that runtimes read in a folder, in their order.
 func configurations(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
@@ -27,7 +30,7 @@ func configurations(dir string) (names []string, err error) {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+		if slices.Contains(extensions, filepath.Ext(e.Name())) {
 			names = append(names, e.Name())
 		}
 	}
@@ -40,15 +43,15 @@ func firstFile(dir string) string {
 	return append(names, ConflistName)[0]
 }
 
-// primaryFile returns the configuration that a runtime would use without ours. It ignores files that are not JSON
-// objects with plugins.
-func primaryFile(dir string) (name string, text []byte, err error) {
+// primaryFile returns the configuration that a runtime would use without ours, or the given one. It ignores files that
+// are not JSON objects with plugins.
+func primaryFile(dir, given string) (name string, text []byte, err error) {
 	names, err := configurations(dir)
 	if err != nil {
 		return "", nil, err
 	}
 	for _, name := range names {
-		if name == ConflistName {
+		if name == ConflistName || given != "" && name != given {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -66,7 +69,7 @@ func primaryFile(dir string) (name string, text []byte, err error) {
 			return name, text, nil
 		}
 	}
-	return "", nil, fmt.Errorf("%s: %w", dir, errNoPrimary)
+	return "", nil, fmt.Errorf("%s: %w", filepath.Join(dir, given), errNoPrimary)
 }
 
 // list is a conflist. It keeps the JSON of all keys and plugins unchanged.

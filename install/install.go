@@ -26,6 +26,8 @@ type Config struct {
 	BinDir string // the runtime's folder of plugins, usually /opt/cni/bin
 	Plugin string // path of the binary to install
 	Entry  Entry
+	// Primary is the name of the primary network's file in NetDir. If it is empty, the file is the first one by name.
+	Primary string
 	// CNIVersion is the highest version of the CNI specification that the runtime speaks. If it is empty, the conflist
 	// keeps the version of the primary network's conflist.
 	CNIVersion string
@@ -173,7 +175,7 @@ func (i *installer) sync(marker string) (string, error) {
 
 // chain writes our conflist if its content differs from what it should be, and returns the state in words.
 func (i *installer) chain(entry Entry) (string, error) {
-	name, primary, err := primaryFile(i.NetDir)
+	name, primary, err := primaryFile(i.NetDir, i.Primary)
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package install
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,12 +93,44 @@ func TestPrimaryFile(t *testing.T) {
 	} {
 		write(t, filepath.Join(dir, name), text)
 	}
-	name, _, err := primaryFile(dir)
-	if err != nil || name != "10-flannel.conflist" {
-		t.Errorf("took %q, %v", name, err)
+	for _, tt := range []struct{ given, want, err string }{
+		{"", "10-flannel.conflist", ""},
+		{"20-later.conflist", "20-later.conflist", ""},
+		{"30-none.conflist", "", "30-none.conflist: there is no CNI configuration of a primary network yet"},
+		{"00-broken.conflist", "", "00-broken.conflist: there is no CNI configuration of a primary network yet"},
+	} {
+		name, _, err := primaryFile(dir, tt.given)
+		if name != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.HasSuffix(err.Error(), tt.err) {
+			t.Errorf("given %q: took %q, %v", tt.given, name, err)
+		}
 	}
-	if _, _, err := primaryFile(t.TempDir()); err == nil || !strings.Contains(err.Error(), "primary") {
+	if _, _, err := primaryFile(t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "primary") {
 		t.Errorf("of an empty folder: %v", err)
+	}
+}
+
+// TestPrimaryFlag: the conflist is made from the given file and from no other, and a name that no runtime reads is refused.
+func TestPrimaryFlag(t *testing.T) {
+	c := node(t)
+	c.Primary = "20-other.conflist"
+	write(t, c.primary(), flannel)
+	i := working(t, c)
+	marker := agentapi.ReadyMarker(c.Entry.AgentSocket)
+	if state, err := i.sync(marker); !errors.Is(err, errNoPrimary) {
+		t.Errorf("without the given file: %q, %v", state, err)
+	}
+	write(t, filepath.Join(c.NetDir, c.Primary), strings.Replace(flannel, "cbr0", "other", 1))
+	if state, err := i.sync(marker); err != nil || state != "in step with 20-other.conflist" {
+		t.Errorf("with the given file: %q, %v", state, err)
+	}
+	if text, err := os.ReadFile(c.conflist()); err != nil || !strings.Contains(string(text), `"name": "other"`) {
+		t.Errorf("the conflist is %s, %v", text, err)
+	}
+	for _, name := range []string{ConflistName, "../10-flannel.conflist", "10-flannel.conflist.bak", ".x.conflist"} {
+		c.Primary = name
+		if _, err := c.start(); err == nil || !strings.Contains(err.Error(), "--primary") {
+			t.Errorf("--primary %s: %v", name, err)
+		}
 	}
 }
 

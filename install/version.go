@@ -95,6 +95,11 @@ func (c Config) check() error {
 	if all := version.All.SupportedVersions(); c.CNIVersion != "" && !slices.Contains(all, c.CNIVersion) {
 		return fmt.Errorf("--cni-version %q is none of %s", c.CNIVersion, strings.Join(all, ", "))
 	}
+	if p := c.Primary; p != "" && (p != filepath.Base(p) || p == ConflistName || strings.HasPrefix(p, ".") ||
+		!slices.Contains(extensions, filepath.Ext(p))) {
+		const form = "--primary %q is no name of a primary network's file: give one like 10-flannel.conflist, without a folder"
+		return fmt.Errorf(form, p)
+	}
 	return nil
 }
 

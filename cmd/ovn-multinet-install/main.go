@@ -39,6 +39,8 @@ func main() {
 func addFlags(flags *pflag.FlagSet, c *install.Config) {
 	flags.StringVar(&c.NetDir, "net-dir", "/etc/cni/net.d", "the runtime's folder of CNI configurations")
 	flags.StringVar(&c.BinDir, "bin-dir", "/opt/cni/bin", "the runtime's folder of CNI plugins")
+	flags.StringVar(&c.Primary, "primary", "",
+		"name of the primary network's file in --net-dir; empty: the first file by name, as the runtime chooses it")
 	flags.StringVar(&c.Plugin, "plugin", "/ovn-multinet", "the plugin's binary to install")
 	flags.StringVar(&c.Entry.AgentSocket, "socket", conf.DefaultAgentSocket, "socket of the agent, for the plugin")
 	flags.StringVar(&c.Entry.StateDir, "state-dir", conf.DefaultStateDir, "folder of the plugin's journal")
