@@ -42,9 +42,9 @@ build: ## Build the programs into the cache folder
 images: build ## Write the container images as OCI tars into the cache folder
 	@$(GO) run ./images/mkimages $(CACHE)/bin/product $(CACHE)/images
 
-install.yaml: $(wildcard images/manifests/*.yaml) ## Put the manifests together into one file
-	@for f in $^; do cat $$f; echo ---; done > $@
-	@echo $@
+.PHONY: install.yaml
+install.yaml: ## Make images/install.yaml and the tables of docs/install.md from images/chart (3 min the first time, for Helm)
+	@$(GO) test ./images -run 'TestInstallYAML|TestInstallPage' -count=1 -update
 
 .PHONY: demo
 demo: setup ## Show the main job on two nodes, 10 s (KEEP=1 leaves the lab up)

@@ -1,27 +1,9 @@
 package images
 
-import (
-	"embed"
-	"io/fs"
-	"strings"
-)
+import _ "embed"
 
-//go:embed manifests/*.yaml
-var files embed.FS
-
-// Manifests returns all manifests in one text, in the order in which to apply them.
-func Manifests() (string, error) {
-	names, err := fs.Glob(files, "manifests/*.yaml")
-	if err != nil {
-		return "", err
-	}
-	var all []string
-	for _, name := range names {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			return "", err
-		}
-		all = append(all, string(text))
-	}
-	return strings.Join(all, "---\n"), nil
-}
+// Manifests are all manifests in one text, as the chart in the folder chart makes them by its default values. After a
+// change of the chart run `make install.yaml`.
+//
+//go:embed install.yaml
+var Manifests string

@@ -2,8 +2,6 @@ package images
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -21,13 +19,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// objects returns all manifests of a kind. A key that the kind does not have is an error.
+// objects returns all manifests of a kind.
 func objects[T any](t *testing.T, kind string) []T {
 	t.Helper()
-	text, err := Manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
+	return objectsOf[T](t, Manifests, kind)
+}
+
+// objectsOf returns all objects of a kind in a text. A key that the kind does not have is an error.
+func objectsOf[T any](t *testing.T, text, kind string) []T {
+	t.Helper()
 	var list []T
 	for doc := range strings.SplitSeq(text, "\n---\n") {
 		var meta metav1.TypeMeta
@@ -52,41 +52,19 @@ func objects[T any](t *testing.T, kind string) []T {
 // TestFlagsOfTheManifests: the manifests set only flags that the programs have. A program ignores an environment
 // variable of no flag, so a wrong name would have no effect.
 func TestFlagsOfTheManifests(t *testing.T) {
-	flags := func(files ...string) map[string]bool {
-		all := map[string]bool{}
-		for _, file := range files {
-			text, err := os.ReadFile(filepath.Join("..", file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range regexp.MustCompile(`Var\(\S+, "([a-z-]+)"`).FindAllSubmatch(text, -1) {
-				all[string(m[1])] = true
-			}
-		}
-		return all
-	}
-	const shared, log = "internal/daemon/flags.go", "internal/program/log.go"
-	daemons := flags("cmd/ovn-multinetd/main.go", "cmd/ovn-multinet-controller/main.go", shared, log)
-	text, err := Manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
-	variables := regexp.MustCompile(`OVN_MULTINET_[A-Z_]+`).FindAllString(text, -1)
+	daemons := append(flagsOf(t, "agent"), flagsOf(t, "controller")...)
+	variables := regexp.MustCompile(`OVN_MULTINET_[A-Z_]+`).FindAllString(Manifests, -1)
 	for _, v := range variables {
 		flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(v, "OVN_MULTINET_"), "_", "-"))
-		if flag != "" && !daemons[flag] {
+		if flag != "" && !slices.Contains(daemons, flag) {
 			t.Errorf("%s: neither agent nor controller has the flag --%s", v, flag)
 		}
 	}
 	args := 0
 	for _, c := range objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec.Containers {
-		known := daemons
-		if c.Name == "installer" {
-			known = flags("cmd/ovn-multinet-install/main.go", log)
-		}
 		for _, arg := range c.Args {
 			args++
-			if flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); !known[flag] {
+			if flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); !slices.Contains(flagsOf(t, c.Name), flag) {
 				t.Errorf("container %s does not have the flag --%s", c.Name, flag)
 			}
 		}
@@ -397,5 +375,20 @@ func wantSame(t *testing.T, got, want map[string]string) {
 		if got[name] != want[name] {
 			t.Errorf("%s: %q, want %q", name, got[name], want[name])
 		}
+	}
+}
+
+// TestImagesOfTheManifests: the manifests name the images that mkimages writes.
+func TestImagesOfTheManifests(t *testing.T) {
+	var named, written []string
+	agent, controller := objects[appsv1.DaemonSet](t, "DaemonSet")[0], objects[appsv1.Deployment](t, "Deployment")[0]
+	for _, c := range append(agent.Spec.Template.Spec.Containers, controller.Spec.Template.Spec.Containers...) {
+		named = append(named, c.Image)
+	}
+	for _, image := range All("") {
+		written = append(written, image.Name)
+	}
+	if !slices.Equal(named, written) {
+		t.Errorf("the manifests name %v, mkimages writes %v", named, written)
 	}
 }

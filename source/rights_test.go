@@ -16,11 +16,7 @@ import (
 // clusterRole reads a role from the manifests that are installed.
 func clusterRole(t *testing.T, name string) rbacv1.ClusterRole {
 	t.Helper()
-	text, err := images.Manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for doc := range strings.SplitSeq(text, "\n---\n") {
+	for doc := range strings.SplitSeq(images.Manifests, "\n---\n") {
 		var role rbacv1.ClusterRole
 		// Other kinds have the keys of this one, or none of them.
 		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {

@@ -26,9 +26,5 @@ func (c *Cluster) PatchAgents(ctx context.Context, patch string) error {
 
 // DeleteProduct deletes what InstallProduct made, by the manifests, and returns when it is gone.
 func (c *Cluster) DeleteProduct(ctx context.Context) error {
-	text, err := images.Manifests()
-	if err != nil {
-		return err
-	}
-	return c.Delete(ctx, text)
+	return c.Delete(ctx, images.Manifests)
 }

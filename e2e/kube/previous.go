@@ -46,9 +46,13 @@ const sharedNBSecret = "ovn-multinet-nb"
 
 // previousManifests are those of an older tree with its images' tag and with the operator's part of the manifests of now.
 func (c *Cluster) previousManifests(source, tag, current string) (string, error) {
+	// Versions before the chart have the manifests in a folder.
 	files, err := filepath.Glob(filepath.Join(source, "images", "manifests", "*.yaml"))
 	if err != nil {
 		return "", err
+	}
+	if len(files) == 0 {
+		files = []string{filepath.Join(source, "images", "install.yaml")}
 	}
 	var all []string
 	for _, file := range files {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -18,7 +19,7 @@ import (
 const ProductEnv = "OVN_MULTINET_PRODUCT"
 
 // InstallProduct runs the product as its users do: its images by its manifests, with this lab's NB in the ConfigMap
-// and its certificates in the Secrets. Settings are further lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
+// and its certificates in the Secrets. Settings replace lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
 // returns when the plugin is chained on every node.
 func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) (err error) {
 	defer try.Handle(&err)
@@ -88,15 +89,23 @@ func (c *Cluster) rolledOut(ctx context.Context, what string) error {
 // productManifests fills in what is the operator's: where NB is, and the certificates for it.
 func (c *Cluster) productManifests(ctx context.Context, settings []string) (_ string, err error) {
 	defer try.Handle(&err)
-	text := try.E1(images.Manifests())
-	text = try.E1(c.allowDelegates(text))
+	text := try.E1(c.allowDelegates(images.Manifests))
 	endpoint, secrets := try.E2(c.ServeNBOverTLS(ctx, "ovn-multinet"))
-	const empty = `OVN_MULTINET_NB_ENDPOINTS: ""`
-	if strings.Count(text, empty) != 1 {
-		return "", fmt.Errorf("the manifests do not have %q once", empty)
+	text = try.E1(configure(text, append(settings, fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint))))
+	return text + "---\n" + secrets, nil
+}
+
+// configure replaces lines of the ConfigMap.
+func configure(text string, settings []string) (string, error) {
+	for _, line := range settings {
+		name, _, _ := strings.Cut(line, ":")
+		old := regexp.MustCompile(`(?m)^  ` + name + `: .*$`)
+		if n := len(old.FindAllString(text, -1)); n != 1 {
+			return "", fmt.Errorf("the manifests have %s %d times, not once", name, n)
+		}
+		text = old.ReplaceAllLiteralString(text, "  "+line)
 	}
-	lines := append([]string{fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint)}, settings...)
-	return strings.Replace(text, empty, strings.Join(lines, "\n  "), 1) + "---\n" + secrets, nil
+	return text, nil
 }
 
 // allowDelegates adds to what the manifests let the nodes run.

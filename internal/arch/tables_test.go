@@ -192,7 +192,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 // TestShippedDelegates: the manifests let run what the documentation says is safe, and nothing else.
 func TestShippedDelegates(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "images", "manifests", "30-agent.yaml"))
+	text, err := os.ReadFile(filepath.Join(root, "images", "install.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestShippedDelegates(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
 		documented = append(documented, row[1])
 	}
-	ipam := regexp.MustCompile(`--allowed-ipam=([a-z-]+(?:,[a-z-]+)*)`).FindStringSubmatch(string(text))
+	ipam := regexp.MustCompile(`"--allowed-ipam=([a-z-]+(?:,[a-z-]+)*)"`).FindStringSubmatch(string(text))
 	if ipam == nil {
 		t.Fatal("the manifest has no --allowed-ipam")
 	}
