@@ -211,15 +211,15 @@ func TestRemoveIsRaced(t *testing.T) {
 
 func TestAccepted(t *testing.T) {
 	w := nbtest.NewWorld(t)
-	wantAccepted := func(looks int, want map[string][]string) {
+	wantAccepted := func(want map[string][]string) {
 		t.Helper()
 		w.Proxy.Reset()
 		got, err := w.Networks.List(nbtest.WithLimit(t))
-		if err != nil || !reflect.DeepEqual(got, want) || w.Proxy.Counts().ReadOnly != looks {
-			t.Errorf("%v, %v, by %+v; want %v by %d looks", got, err, w.Proxy.Counts(), want, looks)
+		if err != nil || !reflect.DeepEqual(got, want) || w.Proxy.Counts().ReadOnly != 1 {
+			t.Errorf("%v, %v, by %+v; want %v by one look", got, err, w.Proxy.Counts(), want)
 		}
 	}
-	wantAccepted(1, map[string][]string{})
+	wantAccepted(map[string][]string{})
 	if _, err := w.Networks.Ensure(nbtest.WithLimit(t), nbtest.Network(t, "blue", nbtest.Net4), []string{"shop/blue", "dev/blue"}); err != nil {
 		t.Fatal(err)
 	}
@@ -231,8 +231,14 @@ func TestAccepted(t *testing.T) {
 	w.Put(t, "Logical_Switch", ovndb.SwitchKey("shop/x"), "no mark", nil)
 	w.Put(t, "Logical_Switch", ovndb.SwitchKey("shop/y"), "another's mark", map[string]string{"ovn-multinet/network": "shop/z"})
 	w.Put(t, "Logical_Switch", nbtest.Strange, "copied mark", map[string]string{"ovn-multinet/network": "shop/blue"})
-	w.Put(t, "Copp", ovndb.AcceptedKey("shop/y"), "another's mark", map[string]string{"ovn-multinet/network": "shop/blue"})
-	wantAccepted(2, map[string][]string{"shop/blue": {"dev/blue", "shop/blue"}, "shop/red": nil})
+	w.Put(t, "Copp", ovndb.AcceptedKey("shop/y"), "another's mark", map[string]string{
+		"ovn-multinet/network": "shop/blue", "ovn-multinet/kind": "accepted"})
+	wantAccepted(map[string][]string{"shop/blue": {"dev/blue", "shop/blue"}, "shop/red": nil})
+	// Somebody deletes the switch: what is accepted names the network still, and goes with it.
+	w.Remove(t, "Logical_Switch", nbtest.BlueKey)
+	wantAccepted(map[string][]string{"shop/blue": {"dev/blue", "shop/blue"}, "shop/red": nil})
+	w.MustRemove(t, "shop/blue", false)
+	wantAccepted(map[string][]string{"shop/red": nil})
 }
 
 func TestInForce(t *testing.T) {

@@ -13,10 +13,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// List returns the networks that have a logical switch of this cluster, by ID, each with the NADs whose ports it takes.
+// List returns this cluster's networks by ID, each with the NADs whose ports it takes. A network is listed as long as it
+// has a switch, or the row that says what is accepted.
 func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindAccepted, "_uuid", "external_ids"),
 	})
 	if err != nil {
 		return nil, err
@@ -35,9 +37,12 @@ func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 			networks[id] = nil // the network's own switch may be gone
 		}
 	}
-	accepted, err := n.ReadAccepted(ctx, nbrows.SortedKeys(networks))
-	for id, row := range accepted {
-		networks[id] = nbrows.AcceptedNADs(row)
+	accepted, err := ovndb.Rows[nb.Copp](n.Db, results[1])
+	for _, row := range accepted {
+		id := row.ExternalIDs[nbrows.KeyNetwork]
+		if row.UUID == ovndb.AcceptedKey(id) && ovndb.OtherCluster(row.ExternalIDs) == "" {
+			networks[id] = nbrows.AcceptedNADs(row)
+		}
 	}
 	return networks, err
 }

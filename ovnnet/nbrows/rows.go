@@ -21,8 +21,8 @@ const (
 	// KindPortList is the kind of a node's port list. See package ovnport.
 	KindPortList = "port-list"
 	KeyChassis   = "ovn-multinet/chassis"
-	// kindAccepted is the kind of the row with what the controller has accepted for a network.
-	kindAccepted = "accepted"
+	// KindAccepted is the kind of the row with what the controller has accepted for a network.
+	KindAccepted = "accepted"
 )
 
 // Keys of external_ids. A row of a network or router that has neither of the first two keys is not ours.
@@ -169,9 +169,9 @@ func ours(network *netmodel.Network, i int) string {
 func NewAccepted(network *netmodel.Network, nads []string) *nb.Copp {
 	id := network.ID()
 	row := &nb.Copp{
-		UUID: ovndb.AcceptedKey(id), Name: "ovn-multinet " + id + " " + kindAccepted,
+		UUID: ovndb.AcceptedKey(id), Name: "ovn-multinet " + id + " " + KindAccepted,
 		ExternalIDs: map[string]string{
-			KeyKind: kindAccepted, KeyNetwork: id, ovndb.ConfigKey: network.Canonical(),
+			KeyKind: KindAccepted, KeyNetwork: id, ovndb.ConfigKey: network.Canonical(),
 		},
 	}
 	revision := network.Revision()
