@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// List returns this cluster's networks by ID, each with the NADs whose ports it takes. A network is listed as long as it
-// has a switch, or the row that says what is accepted.
+// List returns this cluster's networks by ID, each with the NADs whose ports it takes. A network is listed as long as
+// it has a switch, or the row that says what is accepted.
 func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
