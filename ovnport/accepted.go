@@ -63,8 +63,8 @@ func (n *NB) acceptedIDs(ctx context.Context, network string) (hasSwitch bool, i
 }
 
 // accepted asserts that the network takes ports of this NAD with this configuration, that its switch exists and, of a
-// node switch, that it has this node subnet. Without the second assertion, the mutation of a switch that is gone
-// "succeeds", and the database deletes the row of the port.
+// node switch, that it has this node subnet. Without the assertion that the switch exists, the mutation of a switch
+// that is gone "succeeds", and the database deletes the row of the port.
 func accepted(n *netmodel.Network) []ovsdb.Operation {
 	sw := ovndb.Present(nb.LogicalSwitchTable, ovndb.SwitchKey(n.SwitchName()))
 	if n.Node != "" {

@@ -39,7 +39,7 @@ func (n *Subnets) Ensure(
 		network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has),
 	}
 	for inVain := 0; ; {
-		have, view, err := n.read(ctx, network, node)
+		own, view, err := n.read(ctx, network, node)
 		if view != nil || err != nil {
 			return view, err
 		}
@@ -48,8 +48,8 @@ func (n *Subnets) Ensure(
 			return nil, err
 		}
 		wanted := nbrows.NewSwitch(network.ForNode(node, subnets))
-		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(have.own))
-		ops, err := n.insert(network, have, wanted)
+		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(own))
+		ops, err := n.insert(network, own, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -76,16 +76,11 @@ func (n *Subnets) Ensure(
 // reports that the router is missing.
 const maxInVain = 5
 
-// present are the rows of a network that a node reads: the network's own switch, and what is accepted.
-type present struct {
-	own      *nb.LogicalSwitch
-	accepted *nb.Copp
-}
-
-// read returns a network's rows, and the node's view of the network; view is nil if the node has no node switch.
+// read returns the network's own switch, and the node's view of the network; view is nil if the node has no node
+// switch.
 func (n *Subnets) read(
 	ctx context.Context, network *netmodel.Network, node string,
-) (have *present, view *netmodel.Network, err error) {
+) (own *nb.LogicalSwitch, view *netmodel.Network, err error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()), "_uuid", "external_ids"),
 		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network.ID())),
@@ -94,21 +89,21 @@ func (n *Subnets) read(
 	if err != nil {
 		return nil, nil, err
 	}
-	have = &present{}
+	var accepted *nb.Copp
 	var sw *nb.LogicalSwitch
-	if err := errors.Join(nbrows.One(n.Db, results[0], &have.own), nbrows.One(n.Db, results[1], &have.accepted),
+	if err := errors.Join(nbrows.One(n.Db, results[0], &own), nbrows.One(n.Db, results[1], &accepted),
 		nbrows.One(n.Db, results[2], &sw)); err != nil {
 		return nil, nil, err
 	}
-	switch own := have.own; {
+	switch {
 	case own != nil && own.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", own.UUID)
-	case own == nil || have.accepted == nil ||
-		have.accepted.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] != network.Revision():
+	case own == nil || accepted == nil ||
+		accepted.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] != network.Revision():
 		// If NB belongs to another cluster, the network will never be accepted: Owned returns that error.
 		return nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
 	case sw == nil:
-		return have, nil, nil
+		return own, nil, nil
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
 		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
 	}
@@ -119,20 +114,19 @@ func (n *Subnets) read(
 			"logical switch %s has no node subnets of its network; the controller mends it within %v",
 			sw.Name, nbrows.ReconcileEvery)
 	}
-	return have, network.ForNode(node, subnets), nil
+	return own, network.ForNode(node, subnets), nil
 }
 
-// insert returns the operations that create a node switch. They assert that the network still has the configuration
-// that was read and takes ports of the NAD, and that the router exists.
+// insert returns the operations that create a node switch. They assert that the network has its own switch and takes
+// ports of the NAD with this configuration, and that the router exists.
 func (n *Subnets) insert(
-	network *netmodel.Network, have *present, wanted *nbrows.Switch,
+	network *netmodel.Network, own *nb.LogicalSwitch, wanted *nbrows.Switch,
 ) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: n.Db}
-	b.Add(nbrows.Unchanged(network.ID(), have.own, have.accepted)...)
-	b.Add(ovndb.Holds(nb.CoppTable, have.accepted.UUID, "external_ids",
-		ovndb.AcceptedPrefix+network.NAD(), network.Revision()))
-	if widest, ok := have.own.ExternalIDs[nbrows.KeyWidestIPAM]; ok {
-		b.Add(ovndb.Holds(nb.LogicalSwitchTable, have.own.UUID, "external_ids", nbrows.KeyWidestIPAM, widest))
+	b.Add(ovndb.Present(nb.LogicalSwitchTable, own.UUID), ovndb.Holds(nb.CoppTable, ovndb.AcceptedKey(network.ID()),
+		"external_ids", ovndb.AcceptedPrefix+network.NAD(), network.Revision()))
+	if widest, ok := own.ExternalIDs[nbrows.KeyWidestIPAM]; ok {
+		b.Add(ovndb.Holds(nb.LogicalSwitchTable, own.UUID, "external_ids", nbrows.KeyWidestIPAM, widest))
 	}
 	b.Add(ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.RouterName())))
 	b.SetSwitch(nil, wanted)
