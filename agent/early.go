@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -165,6 +166,9 @@ func (e *earlyPorts) makePorts(ctx context.Context, p *earlyPod) (made []agentap
 		return nil, err
 	}
 	plan, err := planning.make(ctx)
+	if _, replaced := errors.AsType[*ovndb.Replaced](err); replaced {
+		return nil, errors.Join(err, e.agent.nb.ReleaseSandbox(ctx, planning.owner))
+	}
 	if err != nil {
 		return nil, err
 	}

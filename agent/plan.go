@@ -67,10 +67,11 @@ func (a *Agent) finishEarlierRelease(ctx context.Context, s *agentapi.Sandbox) e
 }
 
 // clean tells whether a failed plan left nothing behind: it was refused before its ports were written, or with them,
-// unless NB's answer was lost. If an answer was too large to send, its ports were written, and their release may have
-// failed.
+// unless NB's answer was lost or NB was replaced meanwhile. If an answer was too large to send, its ports were written,
+// and their release may have failed.
 func clean(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !errors.Is(err, ovndb.ErrUnknownOutcome) && !errors.Is(err, errNotSent)
+	_, replaced := errors.AsType[*ovndb.Replaced](err)
+	return ctx.Err() == nil && !replaced && !errors.Is(err, ovndb.ErrUnknownOutcome) && !errors.Is(err, errNotSent)
 }
 
 // errNotSent says that a plugin did not get its answer.
@@ -193,6 +194,12 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	replacements := 0
+	if settings != nil {
+		if replacements, err = p.agent.newPorts.mayBegin(); err != nil {
+			return nil, err
+		}
+	}
 	err = nad.ApplyNodeSubnets(attachments, func(at *nad.Attachment) (*netmodel.Network, error) {
 		return p.agent.subnets.networkOnNode(ctx, at)
 	})
@@ -217,7 +224,10 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 		return plan, nil
 	}
 	plan.ChecksumOff, p.owner.Chassis = settings.Userspace, settings.Chassis
-	return plan, p.writePorts(ctx, plan, attachments, routing.AllGateways())
+	if err := p.writePorts(ctx, plan, attachments, routing.AllGateways()); err != nil {
+		return nil, err
+	}
+	return plan, p.agent.newPorts.mayKeep(replacements)
 }
 
 // refresh reads the one input again that the error says is out of date: the configuration of a network, or this

@@ -27,6 +27,7 @@ func TestClean(t *testing.T) {
 	}{
 		{"refused before anything is written", t.Context(), netmodel.ErrNotFound, true},
 		{"the database's word is missing", t.Context(), fmt.Errorf("plan: %w", ovndb.ErrUnknownOutcome), false},
+		{"the ports were written while NB was replaced", t.Context(), fmt.Errorf("plan: %w", &ovndb.Replaced{}), false},
 		{"the time was over", over, netmodel.ErrNotFound, false},
 		{"the answer was too large, and the release failed", t.Context(),
 			errors.Join(conf.Errorf(conf.CodeInvalidConfig, "", "%w: %w", errNotSent, agentapi.ErrTooLarge), errors.New("no database")), false},

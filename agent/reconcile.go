@@ -74,12 +74,16 @@ func (r *reconciler) passAll(ctx context.Context) (pending bool) {
 			r.log.Warn(what, "err", err)
 		}
 	}
+	replacements := r.newPorts.replacements()
 	all, err := r.pass(ctx, false)
 	warn("delete what is stale", err)
 	pending = all == nil // without a list, no sandbox is known to have all of its ports
 	if !pending {
 		pending, err = r.repairer.pass(ctx, all)
 		warn("restore what the databases have lost of running pods", err)
+		if !pending && err == nil {
+			r.newPorts.restored(replacements)
+		}
 	}
 	warn("look for pods without their networks", r.unattached.pass(ctx))
 	return pending
@@ -91,6 +95,7 @@ func (a *Agent) NBReplaced() {
 	a.log.Warn("OVN's Northbound database was wiped or restored from a backup: looking for ports that it lost")
 	a.ports.Rescan()
 	a.reconciler.repairer.all.Store(true)
+	a.newPorts.pause()
 	a.gateways.replaced.Store(true)
 	select {
 	case a.reconciler.replaced <- struct{}{}:

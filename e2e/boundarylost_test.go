@@ -75,7 +75,8 @@ func TestBoundaryNBIsReplaced(t *testing.T) {
 				}
 			}
 			w.consistent(a, []string{"net1", "net2", "net3"})
-			fresh := w.Attached(1, "fresh", "blue,green,wide") // which takes nobody's address
+			fresh := w.Pod(1, "fresh", "blue,green,wide") // which takes nobody's address
+			w.AddInTheEnd(fresh)                          // new ports wait for the ports of running pods
 			w.MustReach(fresh, w.Links(a)["net1"].IPs()...)
 			w.End(fresh)
 		})

@@ -35,6 +35,8 @@ type ownerRow struct {
 	ids     map[string]string // all external_ids; other programs may have added some
 }
 
+func (r *ownerRow) version() version { return version{r.made, r.age} }
+
 // next returns the row with the cluster as the owner and with the next age.
 func (r *ownerRow) next(cluster string) ownerRow {
 	next := ownerRow{cluster: cluster, made: r.made, age: r.age + 1, ids: map[string]string{}}
@@ -47,7 +49,8 @@ func (r *ownerRow) next(cluster string) ownerRow {
 }
 
 // OnReplaced sets the function that is called when the database was replaced: it was wiped, or a backup was restored.
-// The probe and every read of the owner detect that, and wait for the end of f.
+// The probe, every read of the owner and every write detect that. No write reaches the new database before f has ended,
+// so f must neither block nor use the database.
 func (d *DB) OnReplaced(f func()) {
 	d.age.mu.Lock()
 	defer d.age.mu.Unlock()
@@ -70,7 +73,7 @@ func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool
 		row.age, _ = strconv.ParseInt(row.ids[ageMark], 10, 64)
 	}
 	if row.cluster == d.cluster || !there {
-		d.age.observe(before, version{row.made, row.age})
+		d.age.observe(before, row.version())
 	}
 	return there, row
 }
@@ -79,6 +82,19 @@ func (d *DB) readOwner(before version, result ovsdb.OperationResult) (there bool
 type version struct {
 	made string
 	age  int64
+}
+
+// replacedBy tells whether the later version belongs to another database, or to a backup of this one.
+func (v version) replacedBy(later version) bool {
+	return v.made != "" && (later.made != v.made || later.age < v.age)
+}
+
+// Replaced is the error of a write to a database that was wiped or restored from a backup since this process last read
+// the row of its owner. Nothing was written. A later write is not refused for this reason.
+type Replaced struct{ Database string }
+
+func (e *Replaced) Error() string {
+	return e.Database + " was wiped or restored from a backup just now"
 }
 
 // age is what this process knows about the row of the owner.
@@ -102,16 +118,13 @@ func (a *age) observe(before, now version) {
 		return // the row has no identity yet
 	}
 	a.mu.Lock()
-	replaced := a.replaced
-	if a.seen != before || before.made == "" || now.made == before.made && now.age >= before.age {
-		replaced = nil
+	defer a.mu.Unlock()
+	if a.seen != before {
+		return
 	}
-	if a.seen == before {
-		a.seen = now
-	}
-	a.mu.Unlock()
-	if replaced != nil {
-		replaced()
+	a.seen = now
+	if a.replaced != nil && before.replacedBy(now) {
+		a.replaced() // with the lock: a write needs the version, so it waits
 	}
 }
 

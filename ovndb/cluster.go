@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -15,7 +16,7 @@ import (
 )
 
 // One Northbound database belongs to one cluster: the row at ClusterKey names it. Every transaction that writes
-// asserts that row, and every row that is written carries the identity of the cluster.
+// asserts that row, with its age, and every row that is written carries the identity of the cluster.
 
 // ClusterMark is the key of external_ids with the identity of the cluster that wrote the row.
 const ClusterMark = "ovn-multinet/cluster"
@@ -142,20 +143,34 @@ func (d *DB) Owned(ctx context.Context) error {
 	if d.cluster == "" {
 		return nil
 	}
-	_, row, err := d.owner(ctx)
-	if err == nil && row.cluster != d.cluster {
-		return &NotOwner{d.name, row.cluster, d.cluster}
-	}
+	_, err := d.own(ctx)
 	return err
 }
 
-// guarded runs a transaction that writes. It first asserts that the database belongs to this cluster. The results and
-// the index in a *Refused are those of the caller's operations.
+// own reads the row of the owner. If another cluster owns the database, the error is a *NotOwner.
+func (d *DB) own(ctx context.Context) (ownerRow, error) {
+	_, row, err := d.owner(ctx)
+	if err == nil && row.cluster != d.cluster {
+		err = &NotOwner{d.name, row.cluster, d.cluster}
+	}
+	return row, err
+}
+
+// guarded runs a transaction that writes. It first asserts that the database belongs to this cluster, and that it is
+// the database that this process knows: in a database that was replaced, no row may say that a running pod has an
+// address. The results and the index in a *Refused are those of the caller's operations.
 func (d *DB) guarded(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
-	guard := Holds(nb.CoppTable, ClusterKey, "external_ids", ClusterMark, d.cluster)
-	all := append([]ovsdb.Operation{guard}, d.stamp(ops)...)
+	known := d.age.last()
+	if known.made == "" {
+		row, err := d.own(ctx)
+		if err != nil {
+			return nil, err
+		}
+		known = row.version()
+	}
+	ops = d.stamp(ops)
 	for range maxTakes {
-		results, err := d.transact(ctx, all)
+		results, err := d.transact(ctx, append([]ovsdb.Operation{d.isStill(known)}, ops...))
 		if err == nil {
 			return results[1:], nil
 		}
@@ -166,14 +181,26 @@ func (d *DB) guarded(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Operat
 		if refused.Index > 0 {
 			return nil, &Refused{Index: refused.Index - 1, Reason: refused.Reason, Details: refused.Details}
 		}
-		if _, row, err := d.owner(ctx); err != nil {
+		row, err := d.own(ctx)
+		if err != nil {
 			return nil, err
-		} else if row.cluster != d.cluster {
-			return nil, &NotOwner{d.name, row.cluster, d.cluster}
 		}
-		// A controller of this cluster has taken the database meanwhile.
+		if known.replacedBy(row.version()) {
+			return nil, &Replaced{d.name}
+		}
+		known = row.version() // a controller of this cluster has written the row meanwhile
 	}
 	return nil, &NotOwner{d.name, "", d.cluster}
+}
+
+// isStill asserts that the database belongs to this cluster and has this version. A row that an older controller wrote
+// has no version.
+func (d *DB) isStill(v version) ovsdb.Operation {
+	ids := map[string]string{ClusterMark: d.cluster}
+	if v.made != "" {
+		ids[madeMark], ids[ageMark] = v.made, strconv.FormatInt(v.age, 10)
+	}
+	return HoldsAll(nb.CoppTable, ClusterKey, "external_ids", ids)
 }
 
 // writes tells whether a transaction changes rows.

@@ -302,7 +302,7 @@ var ErrUnknownOutcome = errors.New("outcome unknown")
 
 // Transact runs the operations as one transaction. The error is a *Refused if the database refused it, and an
 // *Unreachable if nothing was sent. It wraps ErrUnknownOutcome if the answer was lost. For a write to a database that
-// does not belong to this cluster, it is a *NotOwner.
+// does not belong to this cluster, it is a *NotOwner; if the database was replaced, a *Replaced.
 func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if err := d.WaitConnected(ctx); err != nil {
 		return nil, err

@@ -24,9 +24,13 @@ func Absent(table, uuid string) ovsdb.Operation {
 
 // Holds asserts that the row exists and that a map column of it has the pair.
 func Holds(table, uuid, column, key, value string) ovsdb.Operation {
+	return HoldsAll(table, uuid, column, map[string]string{key: value})
+}
+
+// HoldsAll asserts that the row exists and that a map column of it has these pairs, and maybe others.
+func HoldsAll(table, uuid, column string, pairs map[string]string) ovsdb.Operation {
 	op := wait(table, uuid, ovsdb.WaitConditionEqual)
-	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionIncludes,
-		Map(map[string]string{key: value})))
+	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionIncludes, Map(pairs)))
 	return op
 }
 

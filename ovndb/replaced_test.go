@@ -2,9 +2,12 @@ package ovndb_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -80,4 +83,61 @@ func TestBoundaryReplacedDatabase(t *testing.T) {
 	}
 	take(t, leader, "")
 	told("wiped", 1)
+}
+
+// A write asserts which database it is: the first write after a replacement is refused, also when no read has noticed
+// the replacement, and OnReplaced's function has ended by then. A leader that counts refuses nothing.
+func TestReplacedDatabaseRefusesTheFirstWrite(t *testing.T) {
+	s := startWithPort(t)
+	leader := connectOf(t, "ours", s.Endpoint())
+	take(t, leader, "")
+	p := ovndbtest.StartProxy(t, s.Endpoint())
+	db := connectOf(t, "ours", p.Endpoint()) // its probes come rarely
+	replaced := 0
+	db.OnReplaced(func() { replaced++ })
+	write := func(name string) error {
+		t.Helper()
+		_, err := db.Transact(withTimeout(t, 2*time.Minute),
+			[]ovsdb.Operation{ovndb.Update("Logical_Switch", switchKey, ovsdb.Row{"name": name})})
+		return err
+	}
+	age := func(n string) {
+		t.Helper()
+		s.NBCtl("set", "Copp", ovndb.ClusterKey, `external_ids:"ovn-multinet/age"=`+n)
+	}
+	age("5")
+	for _, tt := range []struct {
+		name              string
+		before            func()
+		reads             int // transactions that write nothing
+		refused           int
+		replaced, written bool
+	}{
+		{"the first write of a process", func() {}, 1, 0, false, true},
+		{"the same database", func() {}, 0, 0, false, true},
+		{"the leader has counted", func() { age("6") }, 1, 1, false, true},
+		{"a backup", func() { age("5") }, 1, 1, true, false},
+		{"after it", func() {}, 0, 0, false, true},
+		{"wiped and taken again", func() {
+			s.NBCtl("destroy", "Copp", ovndb.ClusterKey)
+			take(t, leader, "")
+			age("7")
+		}, 1, 1, true, false},
+		{"after that", func() {}, 0, 0, false, true},
+	} {
+		tt.before()
+		p.Reset()
+		replaced = 0
+		err := write(tt.name)
+		_, is := errors.AsType[*ovndb.Replaced](err)
+		if is != tt.replaced || is != (err != nil) || (replaced == 1) != tt.replaced {
+			t.Errorf("%s: error %v, told %d times", tt.name, err, replaced)
+		}
+		if got := p.Counts(); got.ReadOnly != tt.reads || got.Refused != tt.refused {
+			t.Errorf("%s: %d reads and %d refused transactions, want %d and %d", tt.name, got.ReadOnly, got.Refused, tt.reads, tt.refused)
+		}
+		if name := s.Dump(t, "Logical_Switch")[0]["name"]; (name == tt.name) != tt.written {
+			t.Errorf("%s: the row has the name %q", tt.name, name)
+		}
+	}
 }

@@ -89,8 +89,8 @@ func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 			t.Errorf("release %s is not refused", name)
 		}
 	}
-	if got := w.proxy.Counts(); got.Committed != 0 || got.Refused != 2 {
-		t.Errorf("transactions %+v, want two that are refused", got)
+	if got := w.proxy.Counts(); got.Committed != 0 || got.Refused+got.ReadOnly > 4 {
+		t.Errorf("transactions %+v, want none that commits, and no repetitions", got)
 	}
 	if got := len(w.Dump(t, "Logical_Switch_Port")); got != 2 {
 		t.Errorf("%d ports", got)

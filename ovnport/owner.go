@@ -7,9 +7,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 )
 
-// ExplainNotOwner adds the code to the error of a write to an NB of another cluster, and returns other errors as they
-// are.
+// ExplainNotOwner adds the code to the error of a write to an NB of another cluster, or to an NB that was replaced, and
+// returns other errors as they are.
 func ExplainNotOwner(err error) error {
+	if replaced, ok := errors.AsType[*ovndb.Replaced](err); ok {
+		return conf.Errorf(conf.CodeTryAgain,
+			"the ADD succeeds when the ports of the running pods are back in it, within a minute", "%w", replaced)
+	}
 	no, ok := errors.AsType[*ovndb.NotOwner](err)
 	switch {
 	case !ok:

@@ -52,7 +52,7 @@ func newPodLoad(t *testing.T, o lab.Options) *podLoad {
 	}
 	s.ControllerArgs = append(s.ControllerArgs, "--orphan-period=1s")
 	s.Start()
-	s.NAD("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64"}`)
+	s.NAD("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/27,fd01::/64"}`)
 	s.NAD("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16"}`)
 	first := []*lab.Pod{s.Pod(0, "first-0", "blue,green"), s.Pod(1, "first-1", "blue,green")}
 	for _, p := range first {
