@@ -85,7 +85,8 @@ func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *sourc
 			return err
 		}
 		defer func() { giveBack(false) }()
-		if err := a.ovs.Add(ctx, owner, ovsPorts, a.supersedes(&owner)); err != nil {
+		err = a.metrics.timed(phaseOVS, func() error { return a.ovs.Add(ctx, owner, ovsPorts, a.supersedes(&owner)) })
+		if err != nil {
 			return err
 		}
 	}
@@ -93,7 +94,7 @@ func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *sourc
 	both.Go(func() (err error) {
 		defer a.catch(&err)
 		if len(ovsPorts) > 0 {
-			err = a.awaitFlows(waiting, &r.Sandbox, pod, ovsPorts)
+			err = a.metrics.timed(phaseFlows, func() error { return a.awaitFlows(waiting, &r.Sandbox, pod, ovsPorts) })
 		}
 		if err == nil {
 			giveBack(true)
@@ -103,7 +104,8 @@ func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *sourc
 	})
 	both.Go(func() (err error) {
 		defer a.catch(&err)
-		if err := a.source.SetStatus(ctx, pod, status); err != nil {
+		err = a.metrics.timed(phaseStatus, func() error { return a.source.SetStatus(ctx, pod, status) })
+		if err != nil {
 			return statusError(pod, err)
 		}
 		failpoint.Hit("status-written")

@@ -20,6 +20,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	phases   *prometheus.HistogramVec
 	stale    prometheus.Counter
 	restored *prometheus.CounterVec
 	lost     prometheus.Gauge
@@ -38,6 +39,10 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 			Name: "ovn_multinet_agent_request_seconds", Help: "Time to serve a request of a plugin.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"op"}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ovn_multinet_agent_add_phase_seconds", Help: "Time of a phase of an ADD with networks that succeeded.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"phase"}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ovn_multinet_agent_stale_sandboxes_total",
 			Help: "Stale sandboxes whose ports or OVS ports were deleted without a DEL.",
@@ -55,7 +60,7 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 			Help: "Time of the last reconcile pass that could list all that the node's sandboxes have.",
 		}),
 	}
-	registry.MustRegister(m.requests, m.seconds, m.stale, m.restored, m.lost, m.lastPass,
+	registry.MustRegister(m.requests, m.seconds, m.phases, m.stale, m.restored, m.lost, m.lastPass,
 		journalMetrics{dir, &m.undeletable},
 		connected("ovn_multinet_agent_nb_connected",
 			"Whether the agent is connected to OVN's Northbound database.", nbConnected),
@@ -102,6 +107,25 @@ func (j journalMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(failedDELsDesc, prometheus.GaugeValue, failed)
 	to <- prometheus.MustNewConstMetric(damagedDesc, prometheus.GaugeValue, files)
+}
+
+// The phases of an ADD that take long enough to look at.
+const (
+	phasePorts  = "ports"  // of the plan: the transaction in NB
+	phasePlugin = "plugin" // from the answer to the plan until the bind: the plugin makes the interfaces
+	phaseOVS    = "ovs"    // of the bind: the transaction in Open vSwitch
+	phaseFlows  = "flows"  // of the bind: the wait for OVN's flows
+	phaseStatus = "status" // of the bind, beside the wait for flows: the write of the network-status
+)
+
+// timed runs a phase of an ADD. The time of a phase that fails says nothing, so it is not observed.
+func (m *metrics) timed(phase string, run func() error) error {
+	began := time.Now()
+	err := run()
+	if err == nil {
+		m.phases.WithLabelValues(phase).Observe(time.Since(began).Seconds())
+	}
+	return err
 }
 
 func (m *metrics) observe(op string, err error, took time.Duration) {

@@ -329,7 +329,11 @@ func (p *planning) writePorts(
 			Older: p.older[at.Interface],
 		})
 	}
-	ports, err := p.agent.nb.Ensure(ctx, p.owner, requests, p.supersedes)
+	var ports []ovnport.Port
+	err := p.agent.metrics.timed(phasePorts, func() (err error) {
+		ports, err = p.agent.nb.Ensure(ctx, p.owner, requests, p.supersedes)
+		return err
+	})
 	for n, port := range ports {
 		i := &plan.Interfaces[n]
 		i.MAC, i.Addresses = port.MAC.String(), port.Addresses

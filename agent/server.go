@@ -121,10 +121,17 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 			}
 		}
 	}()
+	var planned time.Time // when the plan was answered
 	for {
 		select {
 		case r := <-requests:
+			if r.Op == agentapi.OpBind && !planned.IsZero() {
+				a.metrics.phases.WithLabelValues(phasePlugin).Observe(time.Since(planned).Seconds())
+			}
 			a.answer(ctx, conn, r)
+			if r.Op == agentapi.OpPlan {
+				planned = time.Now()
+			}
 		case err := <-ended:
 			if errors.Is(err, io.EOF) || ctx.Err() != nil {
 				return nil
