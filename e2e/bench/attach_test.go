@@ -65,6 +65,7 @@ func emptySite(t *testing.T) *site {
 	s := &site{Test: labtest.New(t, patience)}
 	s.Cluster = kube.Start(t, kube.Options{Nodes: 1, CNIVersion: "1.0.0", ControlPlane: true})
 	s.node = s.Lab.Nodes[0]
+	overTLS(t, s.Lab)
 	s.Must(s.Apply(s.Ctx, objects()))
 	return s
 }
@@ -111,7 +112,7 @@ metadata: {name: node1}
 
 // run runs a program of ours on the API server.
 func (s *site) run(name, netns string, args ...string) *lab.Process {
-	common := []string{"--kubeconfig", s.Kubeconfig, "--nb-endpoints", s.NBEndpoint(), "--log-level", "info"}
+	common := append([]string{"--kubeconfig", s.Kubeconfig, "--log-level", "info"}, s.NBFlags()...)
 	p, err := s.Run(s.Ctx, lab.Spec{Name: name, NetNS: netns, Log: filepath.Join(s.node.Dir, name+".log"),
 		Args: slices.Concat([]string{ours(s.T, name)}, common, args)})
 	s.Must(err)
@@ -123,7 +124,7 @@ func (s *site) startController() { s.run("ovn-multinet-controller", s.CentralNet
 func (s *site) startAgent(args ...string) *system {
 	agent := s.run("ovn-multinetd", s.node.NetNS, append([]string{
 		"--node-name", s.node.Name, "--socket", s.node.AgentSocket, "--state-dir", s.node.StateDir,
-		"--ovs-socket", s.node.OVSSocket, "--pod-resources-socket", s.node.PodResources}, args...)...)
+		"--ovs-socket", s.node.OVSSocket, "--pod-resources-socket", s.node.PodResources, "--metrics-address", agentMetrics}, args...)...)
 	return &system{name: "ovn-multinet", network: "ovn", daemon: agent}
 }
 
@@ -261,14 +262,24 @@ func (s *site) deleted(sys *system, p *lab.Pod) {
 }
 
 // series are the measurements of one system with k networks, by turns.
-type series struct{ add, del, addCPU, delCPU []float64 }
+type series struct {
+	add, del, addCPU, delCPU []float64
+	process, beforeCPU       []float64            // of ADD: our plugin's process; the CPU of the plugins before it
+	phases                   []map[string]float64 // of our ADDs
+}
 
 func (s *site) turn(sys *system, k int, into *series) {
 	p := s.pod(sys, k)
+	before := s.clock(sys)
 	add := s.call(sys, func() error {
 		_, err := p.Add(s.Ctx, sys.opts...)
 		return err
 	})
+	plugins := chainOf(s.node.Runs())
+	into.process, into.beforeCPU = append(into.process, ms(plugins.ours.wall)), append(into.beforeCPU, ms(plugins.before.cpu))
+	if before != nil {
+		into.phases = append(into.phases, phases(add.wall, plugins, before, s.clock(sys)))
+	}
 	del := s.call(sys, func() error { return p.Del(s.Ctx, sys.opts...) })
 	s.deleted(sys, p)
 	s.gone(p)
@@ -283,8 +294,10 @@ system, one after the other, for each number k of further networks: ADD of the w
 system), and DEL. Multus' delegates are the bridge plugin with host-local; ours are OVN networks, and ADD waits until
 OVN's flows are installed, for which Multus has no counterpart. "One more network" is (k = 8 less k = 1) / 7, the first
 network is k = 1 less k = 0. CPU is that of all plugin processes and of the system's daemon, not that of OVN, of Open
-vSwitch or of the API server.`)
+vSwitch or of the API server. Agent and controller use NB over TLS with client certificates.`)
+	inPhases := phasesPart(t)
 	s := newSite(t)
+	line := &straight{floor: newFloor(&labtest.World{Test: s.Test, Lab: s.Lab}), pods: map[int][]cost{}}
 	ks := []int{0, 1, 2, 4, maxNetworks}
 	measured := map[string]map[int]*series{}
 	for i := range *turns {
@@ -299,16 +312,20 @@ vSwitch or of the API server.`)
 				}
 				s.turn(sys, k, measured[sys.name][k])
 			}
+			if k == 1 || k == maxNetworks {
+				line.turn(k)
+			}
 		}
 	}
 	us := measured[s.systems[0].name]
 	for _, sys := range s.systems[1:] {
-		p.Rows = append(p.Rows, attachRows(sys.name, us, measured[sys.name])...)
+		p.Rows = append(p.Rows, attachRows(sys.name, us, measured[sys.name], line)...)
 		if sys.incomplete > 0 {
 			p.Notes = append(p.Notes, fmt.Sprintf("%d DELs of %s left the first interface in the pod, without an error: its DEL "+
 				"takes less time here than a whole one would.", sys.incomplete, sys.name))
 		}
 	}
+	inPhases.Rows, inPhases.Plots = phaseRows(us), []Plot{phasePlot(us, ks)}
 	add := func(m *series) []float64 { return m.add }
 	del := func(m *series) []float64 { return m.del }
 	for _, chart := range []struct {
@@ -327,17 +344,73 @@ vSwitch or of the API server.`)
 	}
 }
 
-func attachRows(peer string, us, they map[int]*series) []Row {
+// straight are pods that were made in a straight line, in the same turns, by the number of networks.
+type straight struct {
+	*floor
+	pods map[int][]cost
+}
+
+func (l *straight) turn(k int) {
+	var networks []string
+	for i := range k {
+		networks = append(networks, fmt.Sprint("ovn", i))
+	}
+	l.pods[k] = append(l.pods[k], l.pod(fmt.Sprintf("floor-%d-%d", k, len(l.pods[k])), networks))
+}
+
+// of are the times of k networks, and the CPU.
+func (l *straight) of(k int) (wall, cpu []float64) {
+	for _, c := range l.pods[k] {
+		wall, cpu = append(wall, ms(c.wall)), append(cpu, ms(c.cpu))
+	}
+	return wall, cpu
+}
+
+// beyond says what a floor's ratio means for a goal.
+func beyond(ratio, goal float64) string {
+	if ratio > goal {
+		return "So the goal is beyond what this machine can do with these parts."
+	}
+	return "The rest is our own work."
+}
+
+func attachRows(peer string, us, they map[int]*series, line *straight) []Row {
 	const most = maxNetworks
 	row := func(what string, goal float64, of func(map[int]*series) []float64) Row {
 		return Compare(what, "ms", peer, of(us), of(they), goal)
 	}
+	bounded := func(r Row, format string, args ...any) Row {
+		r.Bound = fmt.Sprintf(format, args...)
+		return r
+	}
+	one := func(m map[int]*series) []float64 { return Minus(m[1].add, m[0].add, 1) }
+	further := func(m map[int]*series) []float64 { return Minus(m[most].add, m[1].add, most-1) }
+	cpu := func(m map[int]*series) []float64 { return m[most].addCPU }
+	var flows []float64
+	for _, turn := range us[1].phases {
+		flows = append(flows, turn[inFlows])
+	}
+	lineOne, _ := line.of(1)
+	lineMost, lineCPU := line.of(most)
+	lineFurther := Minus(lineMost, lineOne, most-1)
+	lineRatio, before := RatioOf(lineFurther, further(they)).Median, RatioOf(us[most].beforeCPU, cpu(they)).Median
+	unawaited := Compare("ADD, first network, less the wait for flows", "ms", peer, Minus(one(us), flows, 1), one(they), 0)
 	rows := []Row{
-		row("ADD, one more network", 0.1, func(m map[int]*series) []float64 { return Minus(m[most].add, m[1].add, most-1) }),
-		row("ADD, first network", 1, func(m map[int]*series) []float64 { return Minus(m[1].add, m[0].add, 1) }),
+		bounded(row("ADD, one more network", 0.1, further), "A straight line, which is one process that decides nothing and sends "+
+			"the same requests to the kernel, to NB and to Open vSwitch (see the floor), takes %s ms for one more network in the same "+
+			"turns: %s of %s. That is a veth in the kernel, a port in ovs-vswitchd and its flows. %s",
+			short(Median(lineFurther)), short(lineRatio), peer, beyond(lineRatio, 0.1)),
+		bounded(row("ADD, first network", 1, one), "%s ms of ours are the wait for OVN's flows, for which %s has no counterpart. Without "+
+			"that wait the ratio is %s (the row below). A straight line, with the wait, takes %s ms for a pod of one network.",
+			short(Median(flows)), peer, short(unawaited.Ratio.Median), short(Median(lineOne))),
+		unawaited,
 		row("DEL, one more network", 1.0/30, func(m map[int]*series) []float64 { return Minus(m[most].del, m[1].del, most-1) }),
-		row("DEL, k = 1, whole", 1, func(m map[int]*series) []float64 { return m[1].del }),
-		row("CPU of ADD, k = 8, whole", 0.1, func(m map[int]*series) []float64 { return m[most].addCPU }),
+		bounded(row("DEL, k = 1, whole", 1, func(m map[int]*series) []float64 { return m[1].del }), "A DEL of ours without networks, "+
+			"which is the processes of Flannel, of portmap and of our plugin, takes %s ms: %s of %s.",
+			short(Median(us[0].del)), short(RatioOf(us[0].del, they[1].del).Median), peer),
+		bounded(row("CPU of ADD, k = 8, whole", 0.1, cpu), "%s ms of ours are the processes of Flannel and portmap, which both systems "+
+			"start: with no CPU of our own the ratio would be %s. %s A straight line uses %s ms for the eight networks.",
+			short(Median(us[most].beforeCPU)), short(before), beyond(before, 0.1), short(Median(lineCPU))),
 		row("CPU of ADD, k = 8 less k = 0", 0, func(m map[int]*series) []float64 { return Minus(m[most].addCPU, m[0].addCPU, 1) }),
 		row("CPU of DEL, k = 8, whole", 0, func(m map[int]*series) []float64 { return m[most].delCPU }),
 	}

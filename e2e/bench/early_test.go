@@ -17,7 +17,7 @@ func TestEarly(t *testing.T) {
 	w := Here(t.Context())
 	p := report(t, "55-early-"+w.OVN, "Early ports, OVN "+w.OVN, fmt.Sprintf(`One pod with one network, from ADD to flows, in an NB
 with some ports and in the same NB with %d ports of another network. With early ports the ADD comes 1 s after the pod's binding,
-without them at once. The four series come one after the other.`, ports))
+without them at once. The four series come one after the other. Agent and controller use NB over TLS.`, ports))
 	s := emptySite(t)
 	n := parse(t, portsNetwork)
 	s.Must(s.Apply(s.Ctx, labtest.Manifest(portsNetwork, portsConfig)))

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
@@ -29,9 +31,10 @@ func TestFloor(t *testing.T) {
 	p := report(t, "30-floor", "The floor", `The plugin's own part of an ADD of k networks, with the agent, beside the
 least that makes such a pod: one process that has its connections and the pod's network namespace open, and that knows all names
 and addresses. It makes k veths with netlink, inserts k ports in one transaction of NB and k ports in one of Open vSwitch, and
-waits until ovn-controller has installed the flows of all. It has no journal, no leases, no checks, no status in the API, and is
-not started by a runtime.`)
+waits until ovn-controller has installed the flows of all. It has no journal, no leases, no checks, no status in the API, no TLS,
+and is not started by a runtime. The agent uses NB over TLS.`)
 	s := &labtest.World{Test: labtest.New(t, patience), Lab: lab.Start(t, lab.Options{})}
+	overTLS(t, s.Lab)
 	s.Nodes[0].AgentArgs = []string{"--early-ports=false"} // the ADD comes as soon as the pod is there
 	s.Start()
 	var networks []string
@@ -47,7 +50,7 @@ not started by a runtime.`)
 		var ours, floor []float64
 		for i := range *turns {
 			ours = append(ours, ourPart(s, fmt.Sprintf("ours-%d-%d", k, i), networks[:k]))
-			floor = append(floor, f.pod(fmt.Sprintf("floor-%d-%d", k, i), networks[:k]))
+			floor = append(floor, ms(f.pod(fmt.Sprintf("floor-%d-%d", k, i), networks[:k]).wall))
 		}
 		p.Rows = append(p.Rows, Compare(fmt.Sprintf("ADD, k = %d", k), "ms", "straight line", ours, floor, 1.3))
 	}
@@ -74,12 +77,12 @@ type floor struct {
 	nb     *line
 	ovs    *line
 	bridge string // the row key of br-int
-	next   byte   // of the addresses
+	next   uint16 // of the addresses
 }
 
 func newFloor(s *labtest.World) *floor {
 	n := s.Nodes[0]
-	f := &floor{World: s, nb: dial(s, s.NBSocket()), ovs: dial(s, n.OVSSocket)}
+	f := &floor{World: s, nb: dial(s.T, s.NBSocket()), ovs: dial(s.T, n.OVSSocket)}
 	f.links = handleAt(s, n.NetNS)
 	f.bridge = f.VSCtl(n, "--bare", "get", "Bridge", "br-int", "_uuid")
 	f.ovs.request("monitor", "Open_vSwitch", "installed", map[string]any{"Interface": []any{map[string]any{
@@ -90,53 +93,105 @@ func newFloor(s *labtest.World) *floor {
 func handleAt(s *labtest.World, path string) *netlink.Handle {
 	ns, err := netns.GetFromPath(path)
 	s.Must(err)
-	h, err := netlink.NewHandleAt(ns)
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	s.Must(err)
 	s.Must(ns.Close())
 	return h
 }
 
-// pod makes a pod with interfaces on networks, and returns how long that took.
-func (f *floor) pod(name string, networks []string) float64 {
-	pod := f.Pod(0, name, "")
-	ns, err := netns.GetFromPath(pod.NetNS)
+// floorPod is a pod whose names and addresses are known.
+type floorPod struct {
+	*lab.Pod
+	ns                             netns.NsHandle
+	inside                         *netlink.Handle
+	hosts                          []string // ends of the veths
+	macs                           []net.HardwareAddr
+	ips                            []string
+	nbOps, ovsOps, undoNB, undoOVS []any
+}
+
+func (f *floor) prepare(name string, networks []string) *floorPod {
+	p := &floorPod{Pod: f.Pod(0, name, "")}
+	ns, err := netns.GetFromPath(p.NetNS)
 	f.Must(err)
-	inside := handleAt(f.World, pod.NetNS)
+	p.ns, p.inside = ns, handleAt(f.World, p.NetNS)
 	f.next++
-	var nbOps, ovsOps, undoNB, undoOVS []any
-	var hosts []string
+	high, low := byte(f.next>>8), byte(f.next)
+	p.nbOps, p.undoNB = []any{"OVN_Northbound"}, []any{"OVN_Northbound"}
+	p.ovsOps, p.undoOVS = []any{"Open_vSwitch"}, []any{"Open_vSwitch"}
 	for i, network := range networks {
 		host := fmt.Sprintf("fl%d-%d", f.next, i)
-		hosts = append(hosts, host)
-		key, port, mac := uuid.NewString(), name+"/"+host, net.HardwareAddr{2, 0, 0, 1, f.next, byte(i)}
+		key, port, mac := uuid.NewString(), name+"/"+host, net.HardwareAddr{2, 0, 1, high, low, byte(i)}
+		ip := fmt.Sprintf("10.%d.%d.%d", 60+i, 200+high, low)
+		p.hosts, p.macs, p.ips = append(p.hosts, host), append(p.macs, mac), append(p.ips, ip+"/16")
 		sw := nbtest.ByKey(ovndb.SwitchKey("shop/" + network))
-		nbOps = append(nbOps,
-			ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": key, "row": ovndbtest.Op{
-				"name": port, "addresses": fmt.Sprintf("%s 10.%d.200.%d", mac, 60+i, f.next)}},
-			ports(sw, "Logical_Switch", "insert", key))
-		undoNB = append(undoNB, ports(sw, "Logical_Switch", "delete", key))
-		ovsOps = append(ovsOps,
+		p.nbOps = append(p.nbOps, portRow(key, port, fmt.Sprint(mac, " ", ip)), ports(sw, "Logical_Switch", "insert", key))
+		p.undoNB = append(p.undoNB, ports(sw, "Logical_Switch", "delete", key))
+		p.ovsOps = append(p.ovsOps,
 			ovndbtest.Op{"op": "insert", "table": "Interface", "uuid-name": fmt.Sprint("i", i), "row": ovndbtest.Op{
 				"name": host, "external_ids": ovndbtest.Map(map[string]string{"iface-id": port})}},
 			ovndbtest.Op{"op": "insert", "table": "Port", "uuid": key, "row": ovndbtest.Op{
 				"name": host, "interfaces": []any{"named-uuid", fmt.Sprint("i", i)}}},
 			ports(nbtest.ByKey(f.bridge), "Bridge", "insert", key))
-		undoOVS = append(undoOVS, ports(nbtest.ByKey(f.bridge), "Bridge", "delete", key))
+		p.undoOVS = append(p.undoOVS, ports(nbtest.ByKey(f.bridge), "Bridge", "delete", key))
+	}
+	return p
+}
+
+// attach makes the veths and writes the ports. It does not wait for flows.
+func (f *floor) attach(p *floorPod) {
+	for i, host := range p.hosts {
+		f.veth(host, fmt.Sprint("net", i+1), p.macs[i], p.ips[i], p.ns, p.inside)
+	}
+	f.nb.request("transact", p.nbOps...)
+	f.ovs.request("transact", p.ovsOps...)
+}
+
+func (f *floor) end(p *floorPod) {
+	f.nb.request("transact", p.undoNB...)
+	f.ovs.request("transact", p.undoOVS...)
+	p.inside.Close() // it holds the namespace
+	f.Must(p.ns.Close())
+	f.Must(errors.Join(p.RemoveNetNS(), p.RemoveManifest()))
+}
+
+// pod makes a pod with interfaces on networks, and returns what that took. The CPU is that of this process.
+func (f *floor) pod(name string, networks []string) (c cost) {
+	p := f.prepare(name, networks)
+	before := ownCPU(f.T)
+	c.wall = stopwatch(func() {
+		f.attach(p)
+		f.ovs.installed(p.hosts)
+	})
+	c.cpu = ownCPU(f.T) - before
+	f.end(p)
+	return c
+}
+
+// herd makes many pods, one after the other, and returns how long it took until the flows of all were installed.
+func (f *floor) herd(n int, networks []string) time.Duration {
+	var pods []*floorPod
+	var hosts []string
+	for i := range n {
+		pods = append(pods, f.prepare(fmt.Sprint("floor-", i), networks))
+		hosts = append(hosts, pods[i].hosts...)
 	}
 	took := stopwatch(func() {
-		for i, host := range hosts {
-			f.veth(host, fmt.Sprint("net", i+1), net.HardwareAddr{2, 0, 0, 1, f.next, byte(i)}, fmt.Sprintf("10.%d.200.%d/16", 60+i, f.next), ns, inside)
+		for _, p := range pods {
+			f.attach(p)
 		}
-		f.nb.request("transact", append([]any{"OVN_Northbound"}, nbOps...)...)
-		f.ovs.request("transact", append([]any{"Open_vSwitch"}, ovsOps...)...)
 		f.ovs.installed(hosts)
 	})
-	f.nb.request("transact", append([]any{"OVN_Northbound"}, undoNB...)...)
-	f.ovs.request("transact", append([]any{"Open_vSwitch"}, undoOVS...)...)
-	inside.Close() // it holds the namespace
-	f.Must(ns.Close())
-	f.Must(errors.Join(pod.RemoveNetNS(), pod.RemoveManifest()))
-	return ms(took)
+	for _, p := range pods {
+		f.end(p)
+	}
+	return took
+}
+
+// portRow is the operation that inserts a port.
+func portRow(key, name, addresses string) ovndbtest.Op {
+	return ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": key,
+		"row": ovndbtest.Op{"name": name, "addresses": addresses}}
 }
 
 // ports is the operation that inserts a port into a row's ports, or deletes it.
@@ -160,17 +215,17 @@ func (f *floor) veth(host, name string, mac net.HardwareAddr, address string, ns
 
 // line is a connection to an ovsdb-server (RFC 7047).
 type line struct {
-	s    *labtest.World
+	t    testing.TB
 	conn net.Conn
 	in   *json.Decoder
 	here map[string]bool // interfaces that are installed
 }
 
-func dial(s *labtest.World, socket string) *line {
+func dial(t testing.TB, socket string) *line {
 	conn, err := net.Dial("unix", socket)
-	s.Must(err)
-	s.T.Cleanup(func() { _ = conn.Close() })
-	return &line{s, conn, json.NewDecoder(conn), map[string]bool{}}
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return &line{t, conn, json.NewDecoder(conn), map[string]bool{}}
 }
 
 // message is an answer or a request of the server.
@@ -184,14 +239,14 @@ type message struct {
 
 // request sends a request and waits for the answer. An operation that is refused fails the test.
 func (l *line) request(method string, params ...any) {
-	l.s.Must(json.NewEncoder(l.conn).Encode(map[string]any{"method": method, "params": params, "id": 1}))
+	must(l.t, json.NewEncoder(l.conn).Encode(map[string]any{"method": method, "params": params, "id": 1}))
 	for {
 		m := l.read()
 		if m.Method != "" {
 			continue
 		}
 		if m.Error != nil || bytes.Contains(m.Result, []byte(`"error"`)) {
-			l.s.T.Fatalf("%s: %v %s", method, m.Error, m.Result)
+			l.t.Fatalf("%s: %v %s", method, m.Error, m.Result)
 		}
 		return
 	}
@@ -199,10 +254,10 @@ func (l *line) request(method string, params ...any) {
 
 // read reads a message. It answers an echo, and notes the interfaces that an update says are installed.
 func (l *line) read() (m message) {
-	l.s.Must(l.in.Decode(&m))
+	must(l.t, l.in.Decode(&m))
 	switch m.Method {
 	case "echo":
-		l.s.Must(json.NewEncoder(l.conn).Encode(map[string]any{"id": m.ID, "result": m.Params, "error": nil}))
+		must(l.t, json.NewEncoder(l.conn).Encode(map[string]any{"id": m.ID, "result": m.Params, "error": nil}))
 	case "update":
 		var tables map[string]map[string]struct {
 			New struct {
@@ -210,7 +265,7 @@ func (l *line) read() (m message) {
 				ExternalIDs [2]any `json:"external_ids"`
 			}
 		}
-		l.s.Must(json.Unmarshal(m.Params[1], &tables))
+		must(l.t, json.Unmarshal(m.Params[1], &tables))
 		for _, row := range tables["Interface"] {
 			if strings.Contains(fmt.Sprint(row.New.ExternalIDs), "[ovn-installed true]") {
 				l.here[row.New.Name] = true

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
 // How much is measured.
@@ -80,6 +81,12 @@ func report(t *testing.T, name, title, text string) *Part {
 	return p
 }
 
+// overTLS has agents and controllers that start from now on use NB over TLS with client certificates.
+func overTLS(t testing.TB, l *lab.Lab) {
+	server, client := ovndbtest.Certificates(t, lab.CentralIP)
+	must(t, l.UseNBOverTLS(t.Context(), server, client))
+}
+
 // must ends the test on an error.
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -97,7 +104,10 @@ func get[T any](t testing.TB) func(v T, err error) T {
 }
 
 // cost is what something took.
-type cost struct{ wall, cpu time.Duration }
+type cost struct {
+	wall, cpu time.Duration
+	faults    int64 // of pages, without reading from a disk
+}
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
@@ -147,14 +157,17 @@ func timed(netns, stdin string, env []string, path string, args ...string) (cost
 	if err != nil {
 		return cost{}, fmt.Errorf("%s: %w: %s", path, err, cmd.Stdout)
 	}
-	return cost{time.Since(began), rusage(cmd.ProcessState.SysUsage())}, nil
+	c := cost{wall: time.Since(began)}
+	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		c.cpu, c.faults = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Minflt
+	}
+	return c, nil
 }
 
-func rusage(usage any) time.Duration {
-	u, ok := usage.(*syscall.Rusage)
-	if !ok {
-		return 0
-	}
+// ownCPU is the CPU time that this process has used.
+func ownCPU(t testing.TB) time.Duration {
+	var u unix.Rusage
+	must(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

@@ -28,7 +28,7 @@ func TestPacket(t *testing.T) {
 A new pod is attached to the first node. At the moment at which its ADD returns, one ICMP echo request is sent, by a
 socket that was open before: by the new pod to the old pod of the other node, or by that pod to the new one. Further
 requests follow 1 ms apart until one is answered: the gap. On busy nodes another pod comes and goes on each node all
-the time. There are no early ports. A lost echo was sent before the other node had the flows to the new pod, or the
+the time. There are no early ports. The agents use NB over TLS. A lost echo was sent before the other node had the flows to the new pod, or the
 lab's userspace datapath has lost it: ovs-vswitchd reads all routes of the kernel again whenever a link or a route
 of the node changes, and loses packets of all tunnels meanwhile. The last row shows that between two old pods, while
 no pod comes or goes.`)
@@ -64,6 +64,7 @@ const (
 
 func startWays(t *testing.T, o lab.Options) *ways {
 	s := &ways{World: &labtest.World{Test: labtest.New(t, patience), Lab: lab.Start(t, o)}}
+	overTLS(t, s.Lab)
 	s.Start()
 	s.NAD("blue", wayNetwork)
 	s.here, s.there = s.Pod(0, "here", onBlue(hereIP)), s.Pod(1, "there", onBlue(thereIP))

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,6 +43,7 @@ func (p *Part) section(b *strings.Builder) {
 		b.WriteString(r.line(compared(p.Rows)))
 	}
 	b.WriteString("\n")
+	p.bounds(b)
 	for _, plot := range p.Plots {
 		fmt.Fprintf(b, "![%s](performance/%s.svg)\n\n", plot.Title, plot.Name)
 	}
@@ -49,6 +51,29 @@ func (p *Part) section(b *strings.Builder) {
 		fmt.Fprintf(b, "%s\n\n", note)
 	}
 	fmt.Fprintf(b, "Measured on: %s.\n\n", p.Where)
+}
+
+// bounds says of each row that misses its goal what the bound is. Rows with one bound share a sentence.
+func (p *Part) bounds(b *strings.Builder) {
+	var texts []string
+	rows := map[string][]string{}
+	for _, r := range p.Rows {
+		if !r.Missed() {
+			continue
+		}
+		text := cmp.Or(r.Bound, "The bound is not known.")
+		if rows[text] == nil {
+			texts = append(texts, text)
+		}
+		name := r.What
+		if r.Peer != "" {
+			name += " (" + r.Peer + ")"
+		}
+		rows[text] = append(rows[text], name)
+	}
+	for _, text := range texts {
+		fmt.Fprintf(b, "Not reached: %s. %s\n\n", strings.Join(rows[text], "; "), text)
+	}
 }
 
 func compared(rows []Row) bool {

@@ -10,6 +10,34 @@ import (
 	"testing"
 )
 
+// TestBounds: the page names the bound of each row that misses its goal, and of no other row.
+func TestBounds(t *testing.T) {
+	slow, fast := []float64{2, 2, 2, 2, 2}, []float64{1, 1, 1, 1, 1}
+	row := func(what string, ours []float64, goal float64, bound string) Row {
+		r := Compare(what, "ms", "peer", ours, fast, goal)
+		r.Bound = bound
+		return r
+	}
+	recomputes := Number("recomputes", "", []float64{7}, 0).AtMost(0)
+	recomputes.Bound = "northd's."
+	part := &Part{Rows: []Row{
+		row("ADD", slow, 1.5, "start of a process."), row("DEL", slow, 1.5, "start of a process."),
+		row("reached", fast, 1.5, "hidden"), row("without a goal", slow, 0, "hidden"),
+		row("herd", slow[:1], 1.5, "one thread."), row("small herd", fast[:1], 1.5, "hidden"),
+		row("riddle", slow, 1.5, ""), recomputes,
+	}}
+	want := "Not reached: ADD (peer); DEL (peer). start of a process.\n\nNot reached: herd (peer). one thread.\n\n" +
+		"Not reached: riddle (peer). The bound is not known.\n\nNot reached: recomputes. northd's.\n\n"
+	var got strings.Builder
+	part.bounds(&got)
+	if got.String() != want {
+		t.Errorf("the bounds are\n%swant\n%s", got.String(), want)
+	}
+	if page := Page([]*Part{part}); !strings.Contains(page, "|\n\nNot reached: ADD") {
+		t.Errorf("the bounds do not follow the table:\n%s", page)
+	}
+}
+
 // TestPage writes a part as a measurement does, and reads what the page says of it.
 func TestPage(t *testing.T) {
 	dir, docs := t.TempDir(), t.TempDir()

@@ -31,7 +31,7 @@ const (
 	green, gray, black = "#0b6e4f", "#888", "#222"
 )
 
-var colours = []string{green, "#c1440e", "#3a5fcd", "#8b6914", "#7b2d8b"}
+var colours = []string{green, "#c1440e", "#3a5fcd", "#8b6914", "#7b2d8b", "#0aa2c0", "#d6336c", "#5c940d", "#495057"}
 
 // SVG draws the chart.
 func (p Plot) SVG() string {

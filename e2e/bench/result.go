@@ -29,6 +29,8 @@ type Row struct {
 	N     int
 	// Goal is the most that the ratio may be, or our number when there is no peer; nil: no goal.
 	Goal *float64
+	// Bound says what keeps us from the goal, with numbers of the same run. The page shows it if the goal is missed.
+	Bound string
 }
 
 // atMost is a goal; 0 is none.
@@ -50,8 +52,19 @@ func Number(what, unit string, ours []float64, goal float64) Row {
 	return Row{What: what, Unit: unit, Ours: Estimated(ours), N: len(ours), Goal: atMost(goal)}
 }
 
+// AtMost gives a row a goal that may be 0.
+func (r Row) AtMost(goal float64) Row {
+	r.Goal = &goal
+	return r
+}
+
 // fewTurns are too few for an interval that means something.
 const fewTurns = 5
+
+const (
+	tooFewTurns = "too few turns"
+	notReached  = "**not reached**"
+)
 
 // Verdict tells whether the goal is reached, by the interval.
 func (r Row) Verdict() string {
@@ -63,15 +76,22 @@ func (r Row) Verdict() string {
 	case r.Goal == nil:
 		return ""
 	case r.Peer != "" && r.N < fewTurns:
-		return "too few turns"
+		return tooFewTurns
 	case r.Peer != "" && r.Peers.Low <= 0:
 		return "open: the peer's cost is within the noise"
 	case bounded.High <= *r.Goal:
 		return "reached"
 	case bounded.Low > *r.Goal:
-		return "**not reached**"
+		return notReached
 	}
 	return "open: the interval has the goal in it"
+}
+
+// Missed tells whether the page has to say why the goal is not reached. Too few turns have no interval: there the
+// median decides.
+func (r Row) Missed() bool {
+	v := r.Verdict()
+	return v == notReached || v == tooFewTurns && r.Ratio.Median > *r.Goal
 }
 
 // Write puts the part into a folder, as JSON.

@@ -3,15 +3,10 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -29,22 +24,12 @@ var ofTheAgent = []string{"process_open_fds", "go_goroutines", "go_memstats_next
 
 // levels reads the agent's metrics, and counts the controller's open files.
 func (s *site) levels() levels {
-	var conn net.Conn
-	s.Must(s.Nodes[0].Do(func() (err error) {
-		conn, err = net.Dial("tcp", agentMetrics)
-		return err
-	}))
-	defer conn.Close()
-	_, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n")
+	metrics, err := s.Nodes[0].Metrics(agentMetrics)
 	s.Must(err)
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	s.Must(err)
-	defer response.Body.Close()
 	got := levels{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if name, value, _ := strings.Cut(lines.Text(), " "); slices.Contains(ofTheAgent, name) {
-			got[name], err = strconv.ParseFloat(value, 64)
-			s.Must(err)
+	for _, name := range ofTheAgent {
+		if value, known := metrics[name]; known {
+			got[name] = value
 		}
 	}
 	if len(got) != len(ofTheAgent) {

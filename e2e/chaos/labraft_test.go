@@ -30,7 +30,7 @@ type labRaft struct {
 
 func newLabRaft(t *testing.T) *labRaft {
 	t.Helper()
-	server, client := certificates(t, lab.CentralIP)
+	server, client := ovndbtest.Certificates(t, lab.CentralIP)
 	s := &labRaft{raft: &raft{t: t}, pids: map[string]int{}}
 	s.podLoad = newPodLoad(t, lab.Options{NB: func(l *lab.Lab) lab.NB {
 		s.raft.Cluster = ovndbtest.StartNBClusterAt(t, ovndbtest.Place{IP: lab.CentralIP, In: l.OnCentral}, server, 3)

@@ -4,20 +4,17 @@ package chaos
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -59,12 +56,12 @@ type pod struct {
 
 func newRaft(t *testing.T) *raft {
 	t.Helper()
-	server, client := certificates(t, "127.0.0.1")
+	server, client := ovndbtest.Certificates(t, "127.0.0.1")
 	r := &raft{Cluster: ovndbtest.StartNBClusterTLS(t, server, 3), t: t, client: client, live: map[string]*pod{}}
 	r.network = nbtest.Network(t, "blue", `"subnets":"10.1.0.0/23,fd01::/64"`)
 	nbtest.Ensure(t, nbtest.Connect(t, r.Leader().Endpoint()), r.network)
 	for range nodes {
-		db := r.open()
+		db := labtest.OpenNB(t, r.conf(), "")
 		r.connected(db)
 		r.nodes = append(r.nodes, ovnport.NewNB(db))
 	}
@@ -74,28 +71,8 @@ func newRaft(t *testing.T) *raft {
 	return r
 }
 
-// certificates returns the folders of a server at this address, and of a client.
-func certificates(t *testing.T, ip string) (server, client string) {
-	authority, server, client := ovndbtest.NewAuthority(t), t.TempDir(), t.TempDir()
-	authority.Sign(server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.ParseIP(ip)} })
-	authority.Sign(client)
-	return server, client
-}
-
-// open opens NB as an agent does.
-func (r *raft) open() *ovndb.DB {
-	certificate := filepath.Join(r.client, "cert.pem")
-	cfg, err := ovndb.TLS(ovndb.TLSConfig{Certificate: certificate, PrivateKey: filepath.Join(r.client, "key.pem"),
-		CACert: filepath.Join(r.client, "ca.pem"), Endpoints: r.Endpoints(), Log: slog.New(slog.DiscardHandler)})
-	must(r.t, err)
-	model, err := nb.FullDatabaseModel()
-	must(r.t, err)
-	db, err := ovndb.Open(ovndb.Config{Name: "NB", Endpoints: r.Endpoints(), TLS: cfg, Certificate: certificate, Model: model,
-		LeaderOnly: true, Log: slog.New(slog.DiscardHandler)})
-	must(r.t, err)
-	r.t.Cleanup(db.Close)
-	return db
-}
+// conf is how a client reaches NB.
+func (r *raft) conf() conf.NB { return labtest.NBOverTLS(r.client, r.Endpoints()...) }
 
 // connected waits for the first connection.
 func (r *raft) connected(db *ovndb.DB) {

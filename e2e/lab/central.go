@@ -113,6 +113,19 @@ func (l *Lab) ServeNBOverTLS(ctx context.Context, privateKey, certificate, caCer
 	return "ssl:" + centralIP + ":" + nbTLSPort, err
 }
 
+// UseNBOverTLS has NB also serve mutual TLS. Agents and controllers that start from now on use it. It takes cert.pem,
+// key.pem and ca.pem of the server's folder and of the client's.
+func (l *Lab) UseNBOverTLS(ctx context.Context, server, client string) error {
+	in := filepath.Join
+	endpoint, err := l.ServeNBOverTLS(ctx, in(server, "key.pem"), in(server, "cert.pem"), in(server, "ca.pem"))
+	l.nb = NB{Endpoints: []string{endpoint}, Sockets: l.nb.Sockets, PrivateKey: in(client, "key.pem"),
+		Certificate: in(client, "cert.pem"), CACert: in(client, "ca.pem")}
+	return err
+}
+
+// NBFlags are the flags with which agents and controllers find NB, from every node's namespace.
+func (l *Lab) NBFlags() []string { return l.nb.ofOurs("") }
+
 // logToConsole has a daemon log to its standard error, which is its log file.
 var logToConsole = []string{"-vconsole:info", "-vsyslog:off", "-vfile:off"}
 

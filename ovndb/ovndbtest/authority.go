@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -51,6 +52,16 @@ func (a *Authority) Sign(dir string, change ...func(*x509.Certificate)) {
 			a.t.Fatal(err)
 		}
 	}
+}
+
+// Certificates returns the folders of a server's files and of a client's, of one authority. The server's certificate
+// names its address.
+func Certificates(t testing.TB, ip string) (server, client string) {
+	t.Helper()
+	a, server, client := NewAuthority(t), t.TempDir(), t.TempDir()
+	a.Sign(server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.ParseIP(ip)} })
+	a.Sign(client)
+	return server, client
 }
 
 // make signs a certificate; the authority's own is signed by itself.
