@@ -12,6 +12,7 @@ import (
 // NB says how agent and controller reach OVN's Northbound database.
 type NB struct {
 	Endpoints   []string // tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH
+	Members     string   // in place of Endpoints: the folder with the list of the nodes that have NB
 	Certificate string   // PEM files, all three or none
 	PrivateKey  string
 	CACert      string
@@ -62,9 +63,39 @@ type Controller struct {
 	Config         string        // a YAML file: routers with a gateway, grants of physical networks; "": none
 	JoinNamespaces []string      // their NADs may join a network of another namespace by its name
 	OrphanPeriod   time.Duration // between two garbage collections of orphans
-	WidestIPAM     int           // prefix length of the widest subnet that OVN's own address allocator serves
+	OVN            OVN
+	WidestIPAM     int // prefix length of the widest subnet that OVN's own address allocator serves
 	MetricsAddr    string
 	LogLevel       string
+}
+
+// OVN says how the controller takes part when the chart runs OVN.
+type OVN struct {
+	Replicas     int           // members of the databases; 0: somebody else runs OVN
+	Nodes        string        // selector of the nodes that may have the databases
+	ReplaceAfter time.Duration // how long such a node is not Ready before another one takes its place
+	SignerName   string        // of the programs' requests for certificates
+	NodeName     string        // this controller's
+}
+
+// Validate names the first flag that is wrong.
+func (o *OVN) Validate(manifests string) error {
+	if o.Replicas == 0 {
+		return nil
+	}
+	if manifests != "" {
+		return fmt.Errorf("--ovn-replicas is for a cluster, and --manifests is none")
+	}
+	if o.Replicas < 0 || o.Replicas%2 == 0 || o.Replicas > 7 {
+		return fmt.Errorf("--ovn-replicas: %d is not 1, 3, 5 or 7: a raft needs a majority", o.Replicas)
+	}
+	if o.NodeName == "" {
+		return fmt.Errorf("--node-name is empty: with --ovn-replicas it is the name of this controller's node")
+	}
+	if o.ReplaceAfter <= 0 {
+		return fmt.Errorf("--ovn-replace-after: %v is no time, give one like 5m", o.ReplaceAfter)
+	}
+	return nil
 }
 
 // DefaultWidestIPAM is a subnet of 65,536 addresses, 8 KiB of northd's memory. A /8 is 2 MiB, and northd sets a bit for
@@ -141,6 +172,9 @@ func (c *Controller) Validate() error {
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err
 	}
+	if err := c.OVN.Validate(c.Manifests); err != nil {
+		return err
+	}
 	return c.NB.Validate()
 }
 
@@ -163,10 +197,13 @@ func validateLevel(level string) error {
 
 // Validate names the first flag that is wrong.
 func (n *NB) Validate() error {
-	if len(n.Endpoints) == 0 {
+	if len(n.Endpoints) == 0 && n.Members == "" {
 		return fmt.Errorf("--nb-endpoints is empty: give OVN's Northbound database, like tcp:192.0.2.1:6641")
 	}
-	tls := false
+	if len(n.Endpoints) > 0 && n.Members != "" {
+		return fmt.Errorf("--nb-endpoints and --nb-members are two places of OVN's Northbound database: give one")
+	}
+	tls := n.Members != ""
 	for _, e := range n.Endpoints {
 		scheme, rest, ok := strings.Cut(e, ":")
 		if !ok || rest == "" || !slices.Contains([]string{"tcp", "ssl", "unix"}, scheme) {
@@ -183,7 +220,7 @@ func (n *NB) Validate() error {
 		}
 	}
 	if tls && files != 3 {
-		return fmt.Errorf("--nb-endpoints has ssl: it takes --nb-certificate, --nb-private-key and --nb-ca-cert")
+		return fmt.Errorf("--nb-members and ssl: in --nb-endpoints take --nb-certificate, --nb-private-key and --nb-ca-cert")
 	}
 	if !tls && files != 0 {
 		return fmt.Errorf("--nb-certificate, --nb-private-key and --nb-ca-cert are for ssl: endpoints, " +

@@ -111,8 +111,9 @@ const NoticedWithin = defaultProbe + defaultPatience
 func Open(cfg Config) (*DB, error) {
 	d := &DB{name: cfg.Name, connected: make(chan struct{}),
 		period: cmp.Or(cfg.Probe, defaultProbe), patience: cmp.Or(cfg.Patience, defaultPatience),
-		endpoints: &endpoints{database: cfg.Model.Name(), all: cfg.Endpoints, tls: cmp.Or(cfg.TLS, &tls.Config{}),
+		endpoints: &endpoints{database: cfg.Model.Name(), tls: cmp.Or(cfg.TLS, &tls.Config{}),
 			certificate: cfg.Certificate, leaderOnly: cfg.LeaderOnly}}
+	d.endpoints.set(cfg.Endpoints)
 	var err error
 	if len(cfg.Monitor) > 0 {
 		d.link, err = newCopied(cfg, d.patience)
@@ -146,7 +147,7 @@ func (d *DB) connect(ctx context.Context, cfg Config) {
 			return
 		}
 		if !said {
-			cfg.Log.Warn("database not reachable; trying again", "db", cfg.Name, "endpoints", cfg.Endpoints, "err", err)
+			cfg.Log.Warn("database not reachable; trying again", "db", cfg.Name, "endpoints", d.endpoints.all(), "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -228,6 +229,10 @@ func (d *DB) sinceProbe() time.Duration {
 	}
 	return math.MaxInt64
 }
+
+// SetEndpoints sets where the database is from the next connection on. A connection that is up stays: a member that
+// leaves its raft ends its connections itself.
+func (d *DB) SetEndpoints(all []string) { d.endpoints.set(all) }
 
 // Close ends the connection.
 func (d *DB) Close() {

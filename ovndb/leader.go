@@ -16,7 +16,7 @@ func (p *endpoints) otherLeader(ctx context.Context, current string) (leader str
 	defer cancel()
 	var mu sync.Mutex
 	var tries sync.WaitGroup
-	for _, endpoint := range p.all {
+	for _, endpoint := range p.all() {
 		if endpoint == current {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -113,7 +114,6 @@ const upEvery = 20 * time.Millisecond
 // endpoints are the addresses of a database.
 type endpoints struct {
 	database    string // its name in the schema
-	all         []string
 	tls         *tls.Config
 	certificate string // the file, for errors
 	leaderOnly  bool   // only the leader of a raft is used
@@ -121,7 +121,16 @@ type endpoints struct {
 	mu    sync.Mutex
 	began time.Time // of the last check
 	found []Failure
+
+	list atomic.Pointer[[]string] // may change: see SetEndpoints
 }
+
+func (p *endpoints) set(all []string) { p.list.Store(&all) }
+
+func (p *endpoints) all() []string { return *p.list.Load() }
+
+// errNoEndpoints says that no place for the database is known yet.
+var errNoEndpoints = errors.New("no node has the database yet")
 
 // check connects to each endpoint once and returns the failures; none: one endpoint can be used. Only one check runs at
 // a time: concurrent callers get the result of the next check.
@@ -134,9 +143,10 @@ func (p *endpoints) check(since time.Time) []Failure {
 	p.began = time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
-	failures := make([]Failure, len(p.all))
+	all := p.all()
+	failures := make([]Failure, len(all))
 	var tries sync.WaitGroup
-	for i, endpoint := range p.all {
+	for i, endpoint := range all {
 		tries.Go(func() { failures[i] = p.try(ctx, endpoint) })
 	}
 	tries.Wait()
@@ -162,6 +172,12 @@ func (p *endpoints) dial(ctx context.Context, endpoint string) (net.Conn, error)
 	}
 	cfg := p.tls.Clone()
 	cfg.ServerName, _, _ = net.SplitHostPort(address)
+	if verify := cfg.VerifyConnection; verify != nil {
+		cfg.VerifyConnection = func(state tls.ConnectionState) error {
+			state.ServerName = cfg.ServerName // package tls leaves an address out
+			return verify(state)
+		}
+	}
 	return tls.Client(conn, cfg), nil
 }
 

@@ -151,7 +151,7 @@ func (r *remote) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.O
 			return nil, ctx.Err()
 		}
 	}
-	if len(r.endpoints.all) > 1 {
+	if len(r.endpoints.all()) > 1 {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer time.AfterFunc(answerDue, func() { r.watch(ctx, c) }).Stop()
@@ -256,6 +256,9 @@ func (r *remote) dialLeader(ctx context.Context) (*conn, error) {
 			begin(endpoint)
 		}
 	}
+	if len(order) == 0 {
+		return nil, errNoEndpoints
+	}
 	return nil, errors.New(strings.Join(slices.Sorted(maps.Values(failures)), "; "))
 }
 
@@ -263,7 +266,7 @@ func (r *remote) dialLeader(ctx context.Context) (*conn, error) {
 func (r *remote) order() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	order := slices.Clone(r.endpoints.all)
+	order := slices.Clone(r.endpoints.all())
 	if i := slices.Index(order, r.last); i > 0 {
 		order = slices.Insert(slices.Delete(order, i, i+1), 0, r.last)
 	}

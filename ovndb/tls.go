@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -20,7 +21,9 @@ type TLSConfig struct {
 	// have the host of an endpoint, unless it names no host.
 	ServerNames []string
 	Endpoints   []string // ssl:HOST:PORT; others are ignored
-	Log         *slog.Logger
+	// Later allows that the files do not exist yet: another program writes them, and connections fail until then.
+	Later bool
+	Log   *slog.Logger
 }
 
 // TLS makes the configuration of a mutual TLS connection. Each handshake reads the files again, so rotated files take
@@ -37,10 +40,10 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 		}
 		return &cert, nil
 	}
-	if _, err := load(); err != nil {
+	if _, err := load(); err != nil && !c.mayCome(err) {
 		return nil, err
 	}
-	if _, err := readRoots(c.CACert); err != nil {
+	if _, err := readRoots(c.CACert); err != nil && !c.mayCome(err) {
 		return nil, err
 	}
 	var warn sync.Once
@@ -56,7 +59,7 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 			if err := verify(state.PeerCertificates, roots); err != nil {
 				return fmt.Errorf("the server's certificate, checked by the authorities in %s: %w", c.CACert, err)
 			}
-			named, err := c.verifyName(state.PeerCertificates[0])
+			named, err := c.verifyName(state.PeerCertificates[0], state.ServerName)
 			if err == nil && !named {
 				warn.Do(func() {
 					c.Log.Warn("the server's certificate does not name the server's host: any certificate of the same authority "+
@@ -68,6 +71,8 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 		},
 	}, nil
 }
+
+func (c *TLSConfig) mayCome(err error) bool { return c.Later && errors.Is(err, fs.ErrNotExist) }
 
 func readRoots(path string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(path)
@@ -96,12 +101,15 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return err
 }
 
-// verifyName tells whether the certificate has a server name. If it has none, it is refused, unless it names no host
+// verifyName tells whether the certificate has a server name; host is that of this connection. If it has none, it is refused, unless it names no host
 // at all and the configuration has no ServerNames.
-func (c *TLSConfig) verifyName(cert *x509.Certificate) (named bool, err error) {
+func (c *TLSConfig) verifyName(cert *x509.Certificate, host string) (named bool, err error) {
 	valid := c.ServerNames
 	if len(valid) == 0 {
 		valid = hosts(c.Endpoints)
+		if len(valid) == 0 {
+			valid = []string{host} // the endpoints change: see SetEndpoints
+		}
 	}
 	if slices.ContainsFunc(valid, func(name string) bool { return hasName(cert, name) }) {
 		return true, nil

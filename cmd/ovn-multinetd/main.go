@@ -98,6 +98,7 @@ func run(ctx context.Context, c conf.Agent) error {
 	db.OnReplaced(a.NBReplaced)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.Run(ctx) })
+	g.Go(func() error { daemon.FollowNB(ctx, c.NB, db, log); return nil })
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, nil) })
 	return g.Wait()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 // OpenNB begins to connect to OVN's Northbound database. cluster returns the cluster identity. If cluster is nil, the
@@ -27,15 +28,36 @@ func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log 
 	if cfg.CACert != "" {
 		tlsConfig, err = ovndb.TLS(ovndb.TLSConfig{
 			Certificate: cfg.Certificate, PrivateKey: cfg.PrivateKey, CACert: cfg.CACert,
-			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Log: log,
+			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Later: cfg.Members != "", Log: log,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)
 		}
 	}
+	endpoints := cfg.Endpoints
+	if cfg.Members != "" {
+		list, err := members.Read(cfg.Members)
+		if err != nil {
+			return nil, fmt.Errorf("--nb-members: %w", err)
+		}
+		endpoints = list.Endpoints(members.NBPort)
+	}
 	return ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: cfg.Endpoints, TLS: tlsConfig, Certificate: cfg.Certificate,
+		Name: "NB", Endpoints: endpoints, TLS: tlsConfig, Certificate: cfg.Certificate,
 		Model: dbModel, LeaderOnly: true, Cluster: cluster, Log: log,
+	})
+}
+
+// FollowNB has the connection use the members of NB that the folder of --nb-members lists, until the end of ctx. Without
+// the flag it returns at once.
+func FollowNB(ctx context.Context, cfg conf.NB, db *ovndb.DB, log *slog.Logger) {
+	if cfg.Members == "" {
+		return
+	}
+	members.Follow(ctx, cfg.Members, log, func(l members.List) {
+		endpoints := l.Endpoints(members.NBPort)
+		log.Info("the members of NB", "endpoints", endpoints)
+		db.SetEndpoints(endpoints)
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 func NBFlags(flags *pflag.FlagSet, n *conf.NB) {
 	flags.StringSliceVar(&n.Endpoints, "nb-endpoints", nil,
 		"OVN's Northbound database: tcp:HOST:6641, ssl:A:6641,ssl:B:6641 or unix:PATH")
+	flags.StringVar(&n.Members, "nb-members", "",
+		"in place of --nb-endpoints: folder of the ConfigMap that lists the nodes with OVN's databases")
 	flags.StringVar(&n.Certificate, "nb-certificate", "", "client certificate for ssl endpoints (PEM)")
 	flags.StringVar(&n.PrivateKey, "nb-private-key", "", "private key of the client certificate (PEM)")
 	flags.StringVar(&n.CACert, "nb-ca-cert", "",
