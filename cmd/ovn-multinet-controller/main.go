@@ -4,14 +4,17 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -20,7 +23,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/leader"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/placement"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -48,6 +56,14 @@ func main() {
 	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM,
 		"prefix length of the widest IPv4 subnet (on layer3: node subnet) with excludeSubnets; "+
 			"OVN's own address allocator costs northd memory and time by the width")
+	flags.StringVar(&c.OVN.NodeName, "node-name", "", "name of this controller's node; for --ovn-replicas alone")
+	flags.IntVar(&c.OVN.Replicas, "ovn-replicas", 0,
+		"number of nodes with OVN's databases, if the chart runs OVN; 0: somebody else runs OVN")
+	flags.StringVar(&c.OVN.Nodes, "ovn-nodes", "", "selector of the nodes that may have OVN's databases; empty: all")
+	flags.DurationVar(&c.OVN.ReplaceAfter, "ovn-replace-after", 5*time.Minute,
+		"how long a node with OVN's databases is not Ready before another one takes its place")
+	flags.StringVar(&c.OVN.SignerName, "ovn-signer-name", authority.SignerName,
+		"signer of the requests for OVN's certificates; if it is another program's, the controller approves only")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	os.Exit(program.Main(cmd))
 }
@@ -98,26 +114,67 @@ func run(ctx context.Context, c conf.Controller) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return src.Run(ctx) })
+	g.Go(func() error { daemon.FollowNB(ctx, c.NB, db, log); return nil })
+	g.Go(func() error { return keepCertificate(ctx, c, k.core, log) })
 	g.Go(func() error {
 		return file.Follow(ctx, log, func(now configfile.Config) { queue.Configure(now.Routers, now.Physical) })
 	})
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
-			return owner.Lead(ctx, leading, func(ctx context.Context) error {
-				work := controller.New(controller.Config{
-					NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
-					JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return runOVN(ctx, c, k.core, db, leading, log) })
+			g.Go(func() error {
+				return owner.Lead(ctx, leading, func(ctx context.Context) error {
+					work := controller.New(controller.Config{
+						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
+						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
+					})
+					orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
+					nodes := controller.NewStaleNodes(db, podCluster{src}, leading, log)
+					g, ctx := errgroup.WithContext(ctx)
+					g.Go(func() error { return work.Run(ctx) })
+					g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
+					g.Go(func() error { nodes.Run(ctx, c.OrphanPeriod); return nil })
+					return g.Wait()
 				})
-				orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
-				nodes := controller.NewStaleNodes(db, podCluster{src}, leading, log)
-				g, ctx := errgroup.WithContext(ctx)
-				g.Go(func() error { return work.Run(ctx) })
-				g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
-				g.Go(func() error { nodes.Run(ctx, c.OrphanPeriod); return nil })
-				return g.Wait()
 			})
+			return g.Wait()
 		})
+	})
+	return g.Wait()
+}
+
+// keepCertificate keeps this controller's own certificate for NB up to date, if the chart runs OVN.
+func keepCertificate(ctx context.Context, c conf.Controller, core kubernetes.Interface, log *slog.Logger) error {
+	if c.OVN.Replicas == 0 {
+		return nil
+	}
+	own := ovnrun.Certificates{Client: core, SignerName: c.OVN.SignerName, Role: authority.Controller, Node: c.OVN.NodeName,
+		Namespace: leaseNamespace(c.LeaseNamespace), Dir: filepath.Dir(c.NB.Certificate), Log: log}
+	return own.Run(ctx)
+}
+
+// runOVN places OVN's databases and signs certificates, if the chart runs OVN. It needs no database: OVN's daemons wait
+// for it.
+func runOVN(
+	ctx context.Context, c conf.Controller, core kubernetes.Interface, db *ovndb.DB, leading func() error, log *slog.Logger,
+) error {
+	if c.OVN.Replicas == 0 {
+		return nil
+	}
+	nodes, err := labels.Parse(c.OVN.Nodes)
+	if err != nil {
+		return fmt.Errorf("--ovn-nodes: %w", err)
+	}
+	namespace := leaseNamespace(c.LeaseNamespace)
+	signer := authority.Signer{Client: core, Namespace: namespace, SignerName: c.OVN.SignerName,
+		Signs: c.OVN.SignerName == authority.SignerName, Leading: leading, Log: log}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return signer.Run(ctx) })
+	g.Go(func() error {
+		return placement.Run(ctx, placement.Config{Client: core, Namespace: namespace, Replicas: c.OVN.Replicas, Nodes: nodes,
+			ReplaceAfter: c.OVN.ReplaceAfter, Placed: func(l members.List) { db.SetEndpoints(l.Endpoints(members.NBPort)) }, Leading: leading, Log: log})
 	})
 	return g.Wait()
 }

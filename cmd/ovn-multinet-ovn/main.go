@@ -1,0 +1,166 @@
+// Command ovn-multinet-ovn runs one of OVN's or Open vSwitch's daemons in a container, when the chart brings OVN.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+)
+
+// config is what the flags of all commands say.
+type config struct {
+	node, ip, members, logLevel  string
+	tls                          ovnrun.Files
+	runDir, dataDir              string
+	host                         ovnrun.Host
+	role, signer, namespace, pki string
+}
+
+func main() {
+	var c config
+	cmd := &cobra.Command{Use: "ovn-multinet-ovn", Short: "Runs OVN's own daemons on the nodes of a cluster."}
+	flags := cmd.PersistentFlags()
+	program.LogFlag(flags, &c.logLevel)
+	flags.StringVar(&c.node, "node-name", "", "name of this node")
+	flags.StringVar(&c.ip, "node-ip", "", "address of this node")
+	flags.StringVar(&c.members, "members", "/etc/ovn-multinet/ovn", "mounted folder of the ConfigMap with the members")
+	flags.StringVar(&c.pki, "certificates", "/etc/ovn-multinet/pki", "folder with tls.key, tls.crt and ca.crt")
+	cmd.AddCommand(c.database(), c.northd(), c.ovsdb(), c.vswitchd(), c.controller(), c.certificates(), c.ready())
+	os.Exit(program.Main(cmd))
+}
+
+// command is a command whose node is known.
+func (c *config) command(use, short string, run func(ctx context.Context, log *slog.Logger, ip netip.Addr) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		ip, err := netip.ParseAddr(c.ip)
+		if err != nil {
+			return fmt.Errorf("--node-ip: %w", err)
+		}
+		if c.node == "" {
+			return fmt.Errorf("--node-name is empty")
+		}
+		c.tls = ovnrun.Files{Certificate: c.pki + "/tls.crt", PrivateKey: c.pki + "/tls.key", CACert: c.pki + "/ca.crt"}
+		return run(cmd.Context(), daemon.Logger(c.logLevel), ip)
+	}}
+}
+
+// OVN's schemas in the image.
+const (
+	ovnSchemas = "/usr/share/ovn/"
+	ovsSchema  = "/usr/share/openvswitch/vswitch.ovsschema"
+)
+
+func (c *config) databaseFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.runDir, "run-dir", "/run/ovn", "folder of sockets")
+	flags.StringVar(&c.dataDir, "data-dir", "/var/lib/ovn-multinet/ovn", "folder of the databases, on the node's disk")
+}
+
+func (c *config) newDatabase(name string, log *slog.Logger) (*ovnrun.Database, error) {
+	kind, err := ovnrun.KindOf(name)
+	return &ovnrun.Database{Kind: kind, Node: c.node, Dir: c.dataDir, RunDir: c.runDir, TLS: c.tls, Members: c.members,
+		Schema: ovnSchemas + "ovn-" + name + ".ovsschema", Log: log}, err
+}
+
+func (c *config) database() *cobra.Command {
+	var name string
+	cmd := c.command("database", "Run a member of the raft of NB or SB.", func(ctx context.Context, log *slog.Logger, _ netip.Addr) error {
+		d, err := c.newDatabase(name, log)
+		if err != nil {
+			return err
+		}
+		return d.Run(ctx)
+	})
+	c.databaseFlags(cmd.Flags())
+	cmd.Flags().StringVar(&name, "name", "", "nb or sb")
+	return cmd
+}
+
+func (c *config) northd() *cobra.Command {
+	cmd := c.command("northd", "Run ovn-northd.", func(ctx context.Context, log *slog.Logger, _ netip.Addr) error {
+		n := ovnrun.Northd{RunDir: c.runDir, TLS: c.tls, Members: c.members, Log: log}
+		return n.Run(ctx)
+	})
+	c.databaseFlags(cmd.Flags())
+	return cmd
+}
+
+func (c *config) hostCommand(use, short string, run func(*ovnrun.Host, context.Context) error) *cobra.Command {
+	cmd := c.command(use, short, func(ctx context.Context, log *slog.Logger, ip netip.Addr) error {
+		h := c.host
+		h.Node, h.IP, h.Schema, h.TLS, h.Members, h.Log = c.node, ip, ovsSchema, c.tls, c.members, log
+		return run(&h, ctx)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&c.host.Bridge, "bridge", "br-int", "OVN's integration bridge")
+	flags.StringVar(&c.host.Datapath, "datapath", ovnrun.DatapathAuto,
+		"auto, kernel or userspace; auto: the kernel's, if the node has the module")
+	flags.StringVar(&c.host.TunnelInterface, "tunnel-interface", "",
+		"interface whose address the tunnels use; empty: the node's address. The userspace datapath needs a NIC of its own")
+	flags.StringVar(&c.host.DBDir, "data-dir", "/var/lib/ovn-multinet/openvswitch", "folder of Open vSwitch's database")
+	flags.StringVar(&c.host.RunDir, "run-dir", "/run/openvswitch", "folder of Open vSwitch's sockets")
+	flags.StringVar(&c.host.OVNRunDir, "ovn-run-dir", "/run/ovn", "folder of ovn-controller's socket")
+	return cmd
+}
+
+func (c *config) ovsdb() *cobra.Command {
+	return c.hostCommand("ovsdb", "Run the server of Open vSwitch's database.", (*ovnrun.Host).RunOVSDB)
+}
+
+func (c *config) vswitchd() *cobra.Command {
+	return c.hostCommand("vswitchd", "Run ovs-vswitchd.", (*ovnrun.Host).RunVSwitchd)
+}
+
+func (c *config) controller() *cobra.Command {
+	return c.hostCommand("controller", "Configure the node's Open vSwitch and run ovn-controller.", (*ovnrun.Host).RunController)
+}
+
+func (c *config) certificates() *cobra.Command {
+	var kubeconfig string
+	cmd := c.command("certificates", "Keep this program's certificate up to date.",
+		func(ctx context.Context, log *slog.Logger, ip netip.Addr) error {
+			client, _, err := daemon.Kubernetes(kubeconfig)
+			if err != nil {
+				return err
+			}
+			return c.keeper(client, ip, log).Run(ctx)
+		})
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that the process runs in")
+	cmd.Flags().StringVar(&c.role, "role", "", "ovn-central, ovn-node or controller")
+	cmd.Flags().StringVar(&c.signer, "signer-name", authority.SignerName, "signer of the requests for certificates")
+	cmd.Flags().StringVar(&c.namespace, "namespace", "ovn-multinet", "namespace of the ConfigMap with the authority's certificates")
+	return cmd
+}
+
+func (c *config) keeper(client kubernetes.Interface, ip netip.Addr, log *slog.Logger) *ovnrun.Certificates {
+	return &ovnrun.Certificates{Client: client, SignerName: c.signer, Role: authority.Role(c.role), Node: c.node, IP: ip,
+		Namespace: c.namespace, Dir: c.pki, Log: log}
+}
+
+// ready is for the probes of kubelet.
+func (c *config) ready() *cobra.Command {
+	cmd := &cobra.Command{Use: "ready certificates|nb|sb", Args: cobra.ExactArgs(1),
+		Short: "End with 0 if there is a certificate, or if the database has joined its raft.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "certificates" {
+				return c.keeper(nil, netip.Addr{}, nil).Ready()
+			}
+			d, err := c.newDatabase(args[0], nil)
+			if err != nil {
+				return err
+			}
+			return d.Ready(cmd.Context())
+		}}
+	c.databaseFlags(cmd.Flags())
+	return cmd
+}

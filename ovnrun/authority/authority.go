@@ -1,0 +1,216 @@
+package authority
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The Secret with the authority's key, and the ConfigMap with the certificates that all programs trust.
+const (
+	SecretName    = "ovn-multinet-ca"
+	ConfigMapName = "ovn-multinet-ca"
+	BundleKey     = "ca.crt"
+)
+
+const (
+	authorityLife = 5 * 365 * 24 * time.Hour
+	// certificateLife is that of a program's certificate, which is renewed after two thirds of it.
+	certificateLife = 30 * 24 * time.Hour
+	// publishedFor is how long a new authority is trusted before it signs: the mounted ConfigMap reaches all nodes
+	// meanwhile.
+	publishedFor = time.Hour
+	// clockSkew is how much the clocks of nodes may differ.
+	clockSkew = 5 * time.Minute
+)
+
+// pair is an authority.
+type pair struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+func newPair(now time.Time) (pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, err
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "ovn-multinet"}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(authorityLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	return pair{cert, key}, err
+}
+
+// sign signs a certificate with a random number.
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	var err error
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// issue signs a program's certificate.
+func (p pair) issue(request *x509.CertificateRequest, serves bool, now time.Time) ([]byte, error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: request.Subject.CommonName}, IPAddresses: request.IPAddresses,
+		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(certificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}
+	if serves {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	cert, err := sign(template, p.cert, request.PublicKey, p.key)
+	if err != nil {
+		return nil, err
+	}
+	return encode("CERTIFICATE", cert.Raw), nil
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// The keys of the Secret. The next authority is trusted already, and signs when it is older than publishedFor.
+var (
+	currentKeys = [2]string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
+	nextKeys    = [2]string{"next.crt", "next.key"}
+)
+
+func parsePair(data map[string][]byte, keys [2]string) (pair, error) {
+	certBlock, _ := pem.Decode(data[keys[0]])
+	keyBlock, _ := pem.Decode(data[keys[1]])
+	if certBlock == nil || keyBlock == nil {
+		return pair{}, fmt.Errorf("%s or %s is not PEM", keys[0], keys[1])
+	}
+	cert, err := x509.ParseCertificate(certBlock.Bytes)
+	if err != nil {
+		return pair{}, fmt.Errorf("%s: %w", keys[0], err)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	if err != nil {
+		return pair{}, fmt.Errorf("%s: %w", keys[1], err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return pair{}, fmt.Errorf("%s is not a key that signs", keys[1])
+	}
+	return pair{cert, signer}, nil
+}
+
+func (p pair) put(data map[string][]byte, keys [2]string) error {
+	der, err := x509.MarshalPKCS8PrivateKey(p.key)
+	if err != nil {
+		return err
+	}
+	data[keys[0]], data[keys[1]] = encode("CERTIFICATE", p.cert.Raw), encode("PRIVATE KEY", der)
+	return nil
+}
+
+// turn brings the content of the Secret forward, and returns the authority that signs and what is trusted. An authority
+// that has used two thirds of its life gets a successor; both are trusted until the end of the first one's life.
+func turn(data map[string][]byte, now time.Time) (signs pair, bundle []byte, changed bool, err error) {
+	if len(data[currentKeys[0]]) == 0 {
+		if signs, err = newPair(now); err != nil {
+			return pair{}, nil, false, err
+		}
+		return signs, encode("CERTIFICATE", signs.cert.Raw), true, signs.put(data, currentKeys)
+	}
+	if signs, err = parsePair(data, currentKeys); err != nil {
+		return pair{}, nil, false, err
+	}
+	bundle = encode("CERTIFICATE", signs.cert.Raw)
+	if len(data[nextKeys[0]]) == 0 {
+		if now.Before(signs.cert.NotAfter.Add(-authorityLife / 3)) {
+			return signs, bundle, false, nil
+		}
+		next, err := newPair(now)
+		if err != nil {
+			return pair{}, nil, false, err
+		}
+		return signs, append(bundle, encode("CERTIFICATE", next.cert.Raw)...), true, next.put(data, nextKeys)
+	}
+	next, err := parsePair(data, nextKeys)
+	if err != nil {
+		return pair{}, nil, false, err
+	}
+	if now.After(signs.cert.NotAfter) {
+		data[currentKeys[0]], data[currentKeys[1]] = data[nextKeys[0]], data[nextKeys[1]]
+		delete(data, nextKeys[0])
+		delete(data, nextKeys[1])
+		return next, encode("CERTIFICATE", next.cert.Raw), true, nil
+	}
+	bundle = append(bundle, encode("CERTIFICATE", next.cert.Raw)...)
+	if now.After(next.cert.NotBefore.Add(clockSkew + publishedFor)) {
+		return next, bundle, false, nil
+	}
+	return signs, bundle, false, nil
+}
+
+// load reads the authority, makes it if there is none, and publishes what is trusted.
+func load(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) (pair, error) {
+	secrets := client.CoreV1().Secrets(namespace)
+	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
+	absent := apierrors.IsNotFound(err)
+	if absent {
+		secret, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: SecretName}, Type: corev1.SecretTypeTLS}, nil
+	}
+	if err != nil {
+		return pair{}, err
+	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	signs, bundle, changed, err := turn(secret.Data, now)
+	if err != nil {
+		return pair{}, fmt.Errorf("secret %s/%s: %w: delete it, and all programs get certificates of a new authority",
+			namespace, SecretName, err)
+	}
+	switch {
+	case absent:
+		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	case changed:
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}) // refused if another controller was faster
+	}
+	if err != nil {
+		return pair{}, err
+	}
+	return signs, publish(ctx, client, namespace, string(bundle))
+}
+
+// publish writes the ConfigMap that the programs mount.
+func publish(ctx context.Context, client kubernetes.Interface, namespace, bundle string) error {
+	maps := client.CoreV1().ConfigMaps(namespace)
+	have, err := maps.Get(ctx, ConfigMapName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName},
+			Data: map[string]string{BundleKey: bundle}}, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil || have.Data[BundleKey] == bundle {
+		return err
+	}
+	have.Data = map[string]string{BundleKey: bundle}
+	_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,79 @@
+package authority
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// nodeClaim is the key under which the API server notes the node that a pod's token is bound to (Kubernetes 1.30 and
+// later).
+const nodeClaim = "authentication.kubernetes.io/node-name"
+
+// asker is the program that a request comes from, as the API server knows it.
+type asker struct {
+	role Role
+	node string
+}
+
+// askerOf reads who made a request. Only programs of ours in the namespace get certificates, and each one has to run on
+// a node.
+func askerOf(csr *certificates.CertificateSigningRequest, namespace string) (asker, error) {
+	account, ours := strings.CutPrefix(csr.Spec.Username, "system:serviceaccount:"+namespace+":")
+	role := Role(account)
+	if !ours || !slices.Contains([]Role{Central, Node, Controller}, role) {
+		return asker{}, fmt.Errorf("%q gets no certificate of OVN", csr.Spec.Username)
+	}
+	node := csr.Spec.Extra[nodeClaim]
+	if len(node) != 1 || node[0] == "" {
+		return asker{}, errors.New("the token does not name the node that it was issued for: " +
+			"it is not a pod's (Kubernetes 1.30 or later)")
+	}
+	return asker{role, node[0]}, nil
+}
+
+// check refuses a request for anything but the certificate of the asker. node is the asker's node.
+func check(csr *certificates.CertificateSigningRequest, who asker, node *corev1.Node) (*x509.CertificateRequest, error) {
+	block, rest := pem.Decode(csr.Spec.Request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
+		return nil, errors.New("spec.request is not one certificate request")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := request.CheckSignature(); err != nil {
+		return nil, err
+	}
+	for _, ip := range request.IPAddresses {
+		if !hasAddress(node, ip) {
+			return nil, fmt.Errorf("node %s does not have the address %s", node.Name, ip)
+		}
+	}
+	want := Wanted(who.role, who.node, request.IPAddresses)
+	if !want.Matches(request.Subject.CommonName, request.IPAddresses) {
+		return nil, fmt.Errorf("the program %s on node %s gets a certificate for %q without other addresses, not for %q",
+			who.role, who.node, want.Name, request.Subject.CommonName)
+	}
+	if len(request.DNSNames)+len(request.EmailAddresses)+len(request.URIs) > 0 || len(request.Subject.Names) != 1 {
+		return nil, errors.New("the request has further names")
+	}
+	if len(csr.Spec.Usages) != len(want.Usages) ||
+		slices.ContainsFunc(csr.Spec.Usages, func(u certificates.KeyUsage) bool { return !slices.Contains(want.Usages, u) }) {
+		return nil, fmt.Errorf("the usages %v are not those of %s: %v", csr.Spec.Usages, who.role, want.Usages)
+	}
+	return request, nil
+}
+
+func hasAddress(node *corev1.Node, ip net.IP) bool {
+	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+		return a.Type == corev1.NodeInternalIP && ip.Equal(net.ParseIP(a.Address))
+	})
+}

@@ -1,0 +1,159 @@
+package authority
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const namespace = "ovn-multinet"
+
+// request is a request as a program of the role makes it, with changes.
+func request(t *testing.T, role Role, node string, change func(*certificates.CertificateSigningRequest, *x509.CertificateRequest)) *certificates.CertificateSigningRequest {
+	t.Helper()
+	var addresses []net.IP
+	if role.Serves() {
+		addresses = []net.IP{net.ParseIP("192.0.2.1")}
+	}
+	want := Wanted(role, node, addresses)
+	csr := &certificates.CertificateSigningRequest{Spec: certificates.CertificateSigningRequestSpec{
+		SignerName: SignerName, Username: "system:serviceaccount:" + namespace + ":" + string(role), Usages: want.Usages,
+		Extra: map[string]certificates.ExtraValue{nodeClaim: {node}}}}
+	content := &x509.CertificateRequest{Subject: pkix.Name{CommonName: want.Name}, IPAddresses: want.Addresses}
+	if change != nil {
+		change(csr, content)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, content, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if csr.Spec.Request == nil {
+		csr.Spec.Request = encode("CERTIFICATE REQUEST", der)
+	}
+	return csr
+}
+
+// A program gets a certificate for itself, on the node that its token names, and nothing else.
+func TestBoundaryCheck(t *testing.T) {
+	type csr = certificates.CertificateSigningRequest
+	for _, tt := range []struct {
+		name   string
+		role   Role
+		change func(*csr, *x509.CertificateRequest)
+		want   string // in the error; "": signed
+	}{
+		{"a node", Node, nil, ""},
+		{"a server", Central, nil, ""},
+		{"a controller", Controller, nil, ""},
+		{"another ServiceAccount", Node, func(c *csr, _ *x509.CertificateRequest) {
+			c.Spec.Username = "system:serviceaccount:shop:ovn-node"
+		}, "gets no certificate of OVN"},
+		{"the agent", Node, func(c *csr, _ *x509.CertificateRequest) {
+			c.Spec.Username = "system:serviceaccount:ovn-multinet:agent"
+		}, "gets no certificate of OVN"},
+		{"a user", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Username = "admin" }, "gets no certificate of OVN"},
+		{"a token without a node", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Extra = nil }, "does not name the node"},
+		{"another node", Node, func(_ *csr, r *x509.CertificateRequest) { r.Subject.CommonName = "ovn-node/two" }, `not for "ovn-node/two"`},
+		{"another role", Node, func(_ *csr, r *x509.CertificateRequest) { r.Subject.CommonName = "ovn-central/one" },
+			`not for "ovn-central/one"`},
+		{"a node as a server", Node, func(c *csr, _ *x509.CertificateRequest) {
+			c.Spec.Usages = append(c.Spec.Usages, certificates.UsageServerAuth)
+		}, "the usages"},
+		{"a usage in place of another", Node, func(c *csr, _ *x509.CertificateRequest) {
+			c.Spec.Usages = []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth}
+		}, "the usages"},
+		{"an authority", Node, func(c *csr, _ *x509.CertificateRequest) {
+			c.Spec.Usages = append(c.Spec.Usages, certificates.UsageCertSign)
+		}, "the usages"},
+		{"a node with its address", Node, func(_ *csr, r *x509.CertificateRequest) {
+			r.IPAddresses = []net.IP{net.ParseIP("192.0.2.1")}
+		}, "without other addresses"},
+		{"another node's address", Central, func(_ *csr, r *x509.CertificateRequest) {
+			r.IPAddresses = append(r.IPAddresses, net.ParseIP("192.0.2.2"))
+		}, "does not have the address 192.0.2.2"},
+		{"a host name", Central, func(_ *csr, r *x509.CertificateRequest) { r.DNSNames = []string{"one"} }, "further names"},
+		{"a URI", Central, func(_ *csr, r *x509.CertificateRequest) { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }, "further names"},
+		{"a mail address", Central, func(_ *csr, r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@b"} }, "further names"},
+		{"an organization", Node, func(_ *csr, r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} },
+			"further names"},
+		{"no request", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Request = []byte("x") }, "is not one certificate request"},
+	} {
+		c := request(t, tt.role, "one", tt.change)
+		who, err := askerOf(c, namespace)
+		if err == nil {
+			_, err = check(c, who, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Status: corev1.NodeStatus{
+				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}})
+		}
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// An authority is replaced before its end. Each new certificate is trusted by programs that have the list of trusted
+// authorities of half an hour ago, as long as the certificate is valid.
+func TestTurn(t *testing.T) {
+	data := map[string][]byte{}
+	now := time.Now()
+	authorities := map[string]bool{}
+	var before []byte
+	for at := now; at.Before(now.Add(2 * authorityLife)); {
+		signs, bundle, changed, err := turn(data, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before == nil {
+			before = bundle
+		}
+		if !authorities[string(signs.cert.Raw)] || changed {
+			authorities[string(signs.cert.Raw)] = true
+			for _, list := range [][]byte{before, bundle} {
+				roots := x509.NewCertPool()
+				roots.AppendCertsFromPEM(list)
+				if _, err := signs.cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: anyUsage}); err != nil {
+					t.Fatalf("after %v a program does not trust the authority: %v", at.Sub(now), err)
+				}
+			}
+		}
+		if signs.cert.NotAfter.Before(at.Add(certificateLife)) {
+			t.Fatalf("after %v certificates outlive their authority", at.Sub(now))
+		}
+		before = bundle
+		step := 24 * time.Hour
+		if next := data[nextKeys[0]]; len(next) > 0 && at.Before(parse(t, next).NotBefore.Add(2*publishedFor)) {
+			step = publishedFor / 2 // the next authority becomes the one that signs
+		}
+		at = at.Add(step)
+	}
+	if len(authorities) < 3 {
+		t.Errorf("%d authorities", len(authorities))
+	}
+}
+
+var anyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+
+func parse(t *testing.T, text []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(text)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}

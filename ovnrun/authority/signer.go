@@ -1,0 +1,169 @@
+package authority
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Signer answers the requests of our programs for certificates. One runs at a time, with the leader.
+type Signer struct {
+	Client     kubernetes.Interface
+	Namespace  string
+	SignerName string
+	// Signs tells whether the signer signs. Otherwise it only approves, and another program, such as cert-manager, signs.
+	Signs   bool
+	Leading func() error
+	Log     *slog.Logger
+}
+
+// loadEvery is the time between two looks at the authority's age.
+const loadEvery = 10 * time.Minute
+
+// Run answers requests until the end of ctx.
+func (s *Signer) Run(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	stop := context.AfterFunc(ctx, queue.ShutDown)
+	defer stop()
+	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", s.SignerName).String()
+		}))
+	informer := factory.Certificates().V1().CertificateSigningRequests()
+	add := func(object any) {
+		if csr, ok := object.(*certificates.CertificateSigningRequest); ok && s.open(csr) {
+			queue.Add(csr.Name)
+		}
+	}
+	_, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, now any) { add(now) }})
+	if err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	if s.Signs {
+		go s.keepAuthority(ctx)
+	}
+	for {
+		name, end := queue.Get()
+		if end {
+			return nil
+		}
+		csr, err := informer.Lister().Get(name)
+		if err == nil {
+			err = s.answer(ctx, csr.DeepCopy())
+		}
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+			queue.Forget(name)
+		case ctx.Err() == nil:
+			s.Log.Warn("cannot answer a request for a certificate; trying again", "request", name, "err", err)
+			queue.AddRateLimited(name)
+		}
+		queue.Done(name)
+	}
+}
+
+// keepAuthority has the authority published before the first request, and renews it.
+func (s *Signer) keepAuthority(ctx context.Context) {
+	for {
+		wait := loadEvery
+		if err := s.Leading(); err == nil {
+			if _, err := load(ctx, s.Client, s.Namespace, time.Now()); err != nil && ctx.Err() == nil {
+				s.Log.Warn("the authority of OVN's certificates is not ready; trying again", "err", err)
+				wait = time.Second
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// open tells whether a request waits for us.
+func (s *Signer) open(csr *certificates.CertificateSigningRequest) bool {
+	approved := false
+	for _, c := range csr.Status.Conditions {
+		switch c.Type {
+		case certificates.CertificateDenied, certificates.CertificateFailed:
+			return false
+		case certificates.CertificateApproved:
+			approved = true
+		}
+	}
+	return len(csr.Status.Certificate) == 0 && (s.Signs || !approved)
+}
+
+// answer approves and signs a request, or denies it. A request that an administrator approved is checked too.
+func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSigningRequest) error {
+	if !s.open(csr) {
+		return nil
+	}
+	if err := s.Leading(); err != nil {
+		return err
+	}
+	who, err := askerOf(csr, s.Namespace)
+	if err != nil {
+		return s.deny(ctx, csr, err)
+	}
+	node, err := s.Client.CoreV1().Nodes().Get(ctx, who.node, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("node of the request: %w", err)
+	}
+	request, err := check(csr, who, node)
+	if err != nil {
+		return s.deny(ctx, csr, err)
+	}
+	csr, err = s.condition(ctx, csr, certificates.CertificateApproved,
+		fmt.Sprintf("the token is that of %s on node %s", who.role, who.node))
+	if err != nil || !s.Signs {
+		return err
+	}
+	now := time.Now()
+	signs, err := load(ctx, s.Client, s.Namespace, now)
+	if err != nil {
+		return err
+	}
+	if csr.Status.Certificate, err = signs.issue(request, who.role.Serves(), now); err != nil {
+		return err
+	}
+	_, err = s.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
+	if err == nil {
+		s.Log.Info("signed a certificate", "name", request.Subject.CommonName, "request", csr.Name)
+	}
+	return err
+}
+
+func (s *Signer) deny(ctx context.Context, csr *certificates.CertificateSigningRequest, reason error) error {
+	s.Log.Warn("denied a request for a certificate", "request", csr.Name, "user", csr.Spec.Username, "reason", reason)
+	_, err := s.condition(ctx, csr, certificates.CertificateDenied, reason.Error())
+	return err
+}
+
+// condition sets a condition of a request, unless the request has it.
+func (s *Signer) condition(
+	ctx context.Context, csr *certificates.CertificateSigningRequest, kind certificates.RequestConditionType, message string,
+) (*certificates.CertificateSigningRequest, error) {
+	for _, c := range csr.Status.Conditions {
+		if c.Type == kind {
+			return csr, nil
+		}
+	}
+	csr.Status.Conditions = append(csr.Status.Conditions, certificates.CertificateSigningRequestCondition{
+		Type: kind, Status: corev1.ConditionTrue, Reason: "OVNMultinet", Message: message})
+	return s.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+}

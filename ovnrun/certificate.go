@@ -1,0 +1,240 @@
+package ovnrun
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+)
+
+// Certificates keeps the certificate of a program up to date. The key is made on the node and never leaves it.
+type Certificates struct {
+	Client     kubernetes.Interface
+	SignerName string
+	Role       authority.Role
+	Node       string
+	IP         netip.Addr // the node's, in the certificate of a server
+	Namespace  string     // of the ConfigMap with the authority's certificates
+	Dir        string     // gets tls.key, tls.crt and ca.crt
+	Log        *slog.Logger
+}
+
+// The files in the folder of certificates.
+const (
+	keyName       = "tls.key"
+	certName      = "tls.crt"
+	authorityName = "ca.crt"
+)
+
+// checkEvery is the time between two looks at the certificate's age and at the authorities.
+const checkEvery = 5 * time.Minute
+
+// Run keeps the files up to date until the end of ctx.
+func (c *Certificates) Run(ctx context.Context) error {
+	for said := ""; ; {
+		err := c.refresh(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := checkEvery
+		if err != nil {
+			wait = 2 * time.Second
+			if err.Error() != said {
+				said = err.Error()
+				c.Log.Warn("no certificate yet; trying again", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Ready returns an error unless the folder has a certificate that is valid now.
+func (c *Certificates) Ready() error {
+	cert, err := c.read()
+	if err != nil {
+		return err
+	}
+	if cert == nil {
+		return errors.New("there is no certificate yet")
+	}
+	_, err = os.Stat(filepath.Join(c.Dir, authorityName))
+	return err
+}
+
+func (c *Certificates) refresh(ctx context.Context) error {
+	published, err := c.Client.CoreV1().ConfigMaps(c.Namespace).Get(ctx, authority.ConfigMapName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("the certificate of the authority: %w", err)
+	}
+	ca := []byte(published.Data[authority.BundleKey])
+	cert, err := c.read()
+	if err != nil {
+		return err
+	}
+	if cert == nil || !c.fits(cert, ca) {
+		if err := c.request(ctx); err != nil {
+			return err
+		}
+	}
+	return write(filepath.Join(c.Dir, authorityName), ca, 0o644)
+}
+
+// read returns the certificate, nil if there is none for the key.
+func (c *Certificates) read() (*x509.Certificate, error) {
+	text, err := os.ReadFile(filepath.Join(c.Dir, certName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, nil
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a damaged file is replaced
+	}
+	key, err := c.key()
+	if err != nil {
+		return nil, err
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, nil
+	}
+	return cert, nil
+}
+
+// fits tells whether a certificate is for this node, is signed by an authority that is trusted, and has more than a
+// third of its time left.
+func (c *Certificates) fits(cert *x509.Certificate, ca []byte) bool {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	_, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	due := cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+	wanted := authority.Wanted(c.Role, c.Node, c.addresses())
+	return err == nil && time.Now().Before(due) && wanted.Matches(cert.Subject.CommonName, cert.IPAddresses)
+}
+
+// addresses are those of the certificate: a client's has none.
+func (c *Certificates) addresses() []net.IP {
+	if !c.Role.Serves() {
+		return nil
+	}
+	return []net.IP{c.IP.AsSlice()}
+}
+
+// key returns the node's key, which is made at the first call.
+func (c *Certificates) key() (*ecdsa.PrivateKey, error) {
+	path := filepath.Join(c.Dir, keyName)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		if block, _ := pem.Decode(text); block != nil {
+			if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+				if ec, is := key.(*ecdsa.PrivateKey); is {
+					return ec, nil
+				}
+			}
+		}
+		c.Log.Warn("the key does not parse; making another", "file", path)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return key, write(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// request gets a certificate by a CertificateSigningRequest. The API server notes in it which pod on which node asks.
+func (c *Certificates) request(ctx context.Context) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	wanted := authority.Wanted(c.Role, c.Node, c.addresses())
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: wanted.Name}, IPAddresses: wanted.Addresses}, key)
+	if err != nil {
+		return err
+	}
+	csrs := c.Client.CertificatesV1().CertificateSigningRequests()
+	csr, err := csrs.Create(ctx, &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "ovn-multinet-" + string(c.Role) + "-"},
+		Spec: certificates.CertificateSigningRequestSpec{SignerName: c.SignerName, Usages: wanted.Usages,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("request a certificate: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		if refused := refusal(csr); refused != "" {
+			return fmt.Errorf("request for a certificate %s: %s", csr.Name, refused)
+		}
+		if len(csr.Status.Certificate) > 0 {
+			c.Log.Info("new certificate", "name", wanted.Name, "request", csr.Name)
+			return write(filepath.Join(c.Dir, certName), csr.Status.Certificate, 0o644)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("request for a certificate %s is not signed: does a controller of ovn-multinet run?", csr.Name)
+		case <-time.After(500 * time.Millisecond):
+		}
+		if csr, err = csrs.Get(ctx, csr.Name, metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("request for a certificate: %w", err)
+		}
+	}
+}
+
+// refusal is the message of a request that was denied or failed.
+func refusal(csr *certificates.CertificateSigningRequest) string {
+	for _, condition := range csr.Status.Conditions {
+		if condition.Type == certificates.CertificateDenied || condition.Type == certificates.CertificateFailed {
+			return string(condition.Type) + ": " + condition.Message
+		}
+	}
+	return ""
+}
+
+// write replaces a file whose content differs, in one step.
+func write(path string, content []byte, mode os.FileMode) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(tmp, content, mode); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

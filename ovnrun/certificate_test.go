@@ -1,0 +1,123 @@
+package ovnrun
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+)
+
+// apiServer is a stand-in that notes in a request who makes it, as the API server does by the token.
+func apiServer(role authority.Role, node string) *fake.Clientset {
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}})
+	made := 0
+	client.PrependReactor("create", "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		csr := a.(k8stesting.CreateAction).GetObject().(*certificates.CertificateSigningRequest)
+		made++
+		csr.Name = fmt.Sprint(csr.GenerateName, made)
+		csr.Spec.Username = "system:serviceaccount:ovn-multinet:" + string(role)
+		csr.Spec.Extra = map[string]certificates.ExtraValue{"authentication.kubernetes.io/node-name": {node}}
+		return false, nil, nil
+	})
+	return client
+}
+
+// A program gets its certificate from the signer, uses it until it is due, and gets another one when the authority is
+// another one, or the certificate is damaged. Its key stays.
+func TestCertificates(t *testing.T) {
+	w := newWorld(t)
+	client := apiServer(authority.Central, "one")
+	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
+		Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- signer.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		w.must(<-ended)
+	})
+	c := &Certificates{Client: client, SignerName: authority.SignerName, Role: authority.Central, Node: "one",
+		IP: netip.MustParseAddr("192.0.2.1"), Namespace: "ovn-multinet", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	refreshed := func() string {
+		t.Helper()
+		w.eventually("refresh", func() error { return c.refresh(ctx) })
+		w.must(c.Ready())
+		if _, err := tls.LoadX509KeyPair(filepath.Join(c.Dir, certName), filepath.Join(c.Dir, keyName)); err != nil {
+			t.Fatal(err)
+		}
+		return c.content(t, certName)
+	}
+	if err := c.Ready(); err == nil {
+		t.Error("ready without a certificate")
+	}
+	first := refreshed()
+	key := c.content(t, keyName)
+	if again := refreshed(); again != first {
+		t.Error("a certificate that is not due was replaced")
+	}
+	w.must(os.WriteFile(filepath.Join(c.Dir, certName), []byte("x"), 0o600))
+	second := refreshed()
+	w.must(client.CoreV1().Secrets("ovn-multinet").Delete(ctx, authority.SecretName, metav1.DeleteOptions{}))
+	w.must(os.Remove(filepath.Join(c.Dir, certName)))
+	third := refreshed() // by a new authority
+	if second == first || third == second {
+		t.Error("a certificate was not replaced")
+	}
+	if c.content(t, keyName) != key {
+		t.Error("another key")
+	}
+	if info, err := os.Stat(filepath.Join(c.Dir, keyName)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the key: %v, %v", info.Mode(), err)
+	}
+}
+
+func (c *Certificates) content(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A request that is denied ends with the reason.
+func TestBoundaryDeniedRequest(t *testing.T) {
+	w := newWorld(t)
+	client := apiServer(authority.Node, "one") // whatever the program asks for
+	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
+		Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- signer.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		w.must(<-ended)
+	})
+	c := &Certificates{Client: client, SignerName: authority.SignerName, Role: authority.Central, Node: "one",
+		IP: netip.MustParseAddr("192.0.2.1"), Namespace: "ovn-multinet", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	w.eventually("denied", func() error {
+		err := c.refresh(ctx)
+		if err == nil || !strings.Contains(err.Error(), `Denied: the program ovn-node on node one gets a certificate for "ovn-node/one"`) {
+			return fmt.Errorf("error %w", err)
+		}
+		return nil
+	})
+	if _, err := os.Stat(filepath.Join(c.Dir, certName)); err == nil {
+		t.Error("there is a certificate")
+	}
+}

@@ -1,0 +1,76 @@
+package ovnrun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// child is a running daemon, which writes its log to this process's standard error.
+type child struct {
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+// start starts a program of the image. The kernel ends the program with this process.
+func start(args ...string) (*child, error) {
+	c := &child{exec.Command(args[0], args[1:]...), make(chan error, 1)}
+	c.cmd.Stdout, c.cmd.Stderr = os.Stderr, os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { c.ended <- c.cmd.Wait() }()
+	return c, nil
+}
+
+// endedError is the error of a daemon that ended by itself. kubelet starts the container again.
+func endedError(name string, err error) error {
+	if err == nil {
+		return fmt.Errorf("%s has ended by itself", name)
+	}
+	return fmt.Errorf("%s has ended by itself: %w", name, err)
+}
+
+// endPatience is the time that a daemon has after SIGTERM.
+const endPatience = 8 * time.Second
+
+// end ends the daemon.
+func (c *child) end() error {
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-c.ended:
+		return nil
+	case <-time.After(endPatience):
+	}
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-c.ended
+	return nil
+}
+
+// tool runs a program to its end.
+func tool(ctx context.Context, name string, args ...string) error {
+	_, err := output(ctx, name, args...)
+	return err
+}
+
+// output is tool with what the program prints.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(name), args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}

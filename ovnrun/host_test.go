@@ -1,0 +1,39 @@
+package ovnrun
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// A daemon that another program has started on the node is noticed by the lock on its pid file; one that has ended is
+// not in the way.
+func TestAnotherDaemonRuns(t *testing.T) {
+	w := newWorld(t)
+	dir := ovndbtest.TempDir(t)
+	file, pid := filepath.Join(dir, "conf.db"), filepath.Join(dir, "ovsdb-server.pid")
+	h := &Host{RunDir: dir, DBDir: dir, Schema: "/usr/share/openvswitch/vswitch.ovsschema"}
+	w.must(unused(pid))
+	w.must(h.create(t.Context(), file))
+	cmd := exec.Command(ovndbtest.Need(t, "ovsdb-server"), file, "--no-chdir", "--pidfile="+pid,
+		"--unixctl="+filepath.Join(dir, "ctl"), "-vconsole:off", "-vsyslog:off")
+	w.must(cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	w.eventually("the server's lock", func() error {
+		if err := unused(pid); err == nil || !strings.HasPrefix(err.Error(), "ovsdb-server already runs on this node") {
+			return fmt.Errorf("error %w", err)
+		}
+		return nil
+	})
+	err := h.RunOVSDB(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "install with ovn.enabled=false to use it") {
+		t.Errorf("error %v", err)
+	}
+	w.must(cmd.Process.Kill())
+	_ = cmd.Wait() // killed
+	w.must(unused(pid))
+}

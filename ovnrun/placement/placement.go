@@ -1,0 +1,332 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+)
+
+// ConfigMapName is the ConfigMap with the members.
+const ConfigMapName = "ovn-multinet-ovn"
+
+// The labels of nodes with the databases, and of the pods that run them.
+const (
+	NodeLabel = "ovn-multinet/central"
+	podLabel  = "app=ovn-multinet-ovn-central"
+)
+
+// Config says what is placed, and where.
+type Config struct {
+	Client    kubernetes.Interface
+	Namespace string
+	// Replicas is the wanted number of members, an odd number. A cluster with fewer nodes has fewer members.
+	Replicas int
+	// Nodes selects the nodes that may be members.
+	Nodes labels.Selector
+	// ReplaceAfter is how long a member's node is not Ready before another node takes its place.
+	ReplaceAfter time.Duration
+	// Placed is called with each list, before the mounted ConfigMap has it.
+	Placed  func(members.List)
+	Leading func() error
+	Log     *slog.Logger
+}
+
+// lookEvery is the time between two passes without an event: nodes become candidates without one.
+const lookEvery = 15 * time.Second
+
+// Run places the databases until the end of ctx.
+func Run(ctx context.Context, c Config) error {
+	changed := make(chan struct{}, 1)
+	note := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	p := &placer{Config: c}
+	nodes := informers.NewSharedInformerFactoryWithOptions(c.Client, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = NodeLabel }))
+	pods := informers.NewSharedInformerFactoryWithOptions(c.Client, 0, informers.WithNamespace(c.Namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = podLabel }))
+	p.nodes, p.pods = nodes.Core().V1().Nodes().Informer().GetStore(), pods.Core().V1().Pods().Informer().GetStore()
+	for _, informer := range []cache.SharedIndexInformer{
+		nodes.Core().V1().Nodes().Informer(), pods.Core().V1().Pods().Informer(),
+	} {
+		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { note() }, UpdateFunc: func(_, _ any) { note() }, DeleteFunc: func(any) { note() }})
+		if err != nil {
+			return err
+		}
+	}
+	for _, f := range []informers.SharedInformerFactory{nodes, pods} {
+		f.Start(ctx.Done())
+		defer f.Shutdown()
+		f.WaitForCacheSync(ctx.Done())
+	}
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for said := ""; ctx.Err() == nil; {
+		if err := p.pass(ctx, time.Now()); err != nil && err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			c.Log.Warn("OVN's databases are not placed yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-again.C:
+		}
+	}
+	return nil
+}
+
+type placer struct {
+	Config
+	nodes, pods cache.Store     // the labelled nodes; the pods with the databases
+	deleted     map[string]bool // members whose node does not exist
+}
+
+// findDeleted asks for the members' nodes that have no label: they are new members, or were deleted.
+func (p *placer) findDeleted(ctx context.Context, list members.List) error {
+	p.deleted = map[string]bool{}
+	for _, m := range list.Members {
+		if p.node(m.Node) != nil {
+			continue
+		}
+		_, err := p.Client.CoreV1().Nodes().Get(ctx, m.Node, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		p.deleted[m.Node] = err != nil
+	}
+	return nil
+}
+
+// pass makes at most one change of the list, and has the labels agree with the list.
+func (p *placer) pass(ctx context.Context, now time.Time) error {
+	if err := p.Leading(); err != nil {
+		return err
+	}
+	stores := p.Client.CoreV1().ConfigMaps(p.Namespace)
+	stored, err := stores.Get(ctx, ConfigMapName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		stored, err = stores.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	list, err := members.Parse(stored.Data[members.ListKey])
+	if err != nil {
+		return fmt.Errorf("configmap %s: %w", ConfigMapName, err)
+	}
+	_, list.Formed = stored.Data[members.FormedKey]
+	if err := p.findDeleted(ctx, list); err != nil {
+		return err
+	}
+	wanted, reason, err := p.next(ctx, list, now)
+	if err != nil {
+		return err
+	}
+	if reason != "" {
+		if stored.Data == nil {
+			stored.Data = map[string]string{}
+		}
+		stored.Data[members.ListKey] = wanted.String()
+		if wanted.Formed {
+			stored.Data[members.FormedKey] = "true"
+		}
+		if _, err := stores.Update(ctx, stored, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		p.Log.Info("the members of OVN's databases", "members", strings.TrimSpace(wanted.String()), "reason", reason)
+	}
+	p.Placed(wanted)
+	return p.label(ctx, wanted)
+}
+
+// next is the next list; reason is "" if it is the same.
+func (p *placer) next(ctx context.Context, list members.List, now time.Time) (members.List, string, error) {
+	next := members.List{Members: slices.Clone(list.Members), Formed: list.Formed}
+	var dead *members.Member
+	settled := true // all members that live serve
+	for i, m := range list.Members {
+		switch {
+		case p.gone(m, now):
+			dead = &list.Members[i]
+		case !p.serves(m):
+			settled = false
+		}
+	}
+	if !list.Formed && len(list.Members) > 0 && p.serves(list.Members[0]) {
+		next.Formed = true
+		return next, "the databases are formed", nil
+	}
+	if len(list.Members) > 0 && (!settled || !list.Formed) {
+		return list, "", nil // one change at a time: each one needs a majority
+	}
+	candidates, err := p.candidates(ctx, list, now)
+	if err != nil {
+		return list, "", err
+	}
+	alive := len(list.Members)
+	if dead != nil {
+		alive--
+	}
+	size := largestOdd(min(p.Replicas, alive+len(candidates)))
+	fresh := func() members.Member {
+		m := candidates[0]
+		m.ID = uuid.NewString()
+		return m
+	}
+	switch {
+	case size == 0:
+		return list, "", fmt.Errorf("no node can have OVN's databases: label one so that it matches %q", p.Nodes)
+	case dead != nil && len(candidates) > 0 && len(list.Members) > 1 && len(list.Members) <= p.Replicas:
+		i := slices.Index(next.Members, *dead)
+		next.Members[i] = fresh()
+		return next, "node " + dead.Node + " is gone", nil
+	case len(list.Members) < size && dead == nil:
+		next.Members = append(next.Members, fresh())
+		return next, fmt.Sprintf("%d members are wanted", size), nil
+	case len(list.Members) > p.Replicas:
+		leaves := list.Members[len(list.Members)-1]
+		if dead != nil {
+			leaves = *dead
+		}
+		next.Members = slices.DeleteFunc(next.Members, func(m members.Member) bool { return m == leaves })
+		return next, fmt.Sprintf("%d members are wanted", p.Replicas), nil
+	}
+	return list, "", nil
+}
+
+func largestOdd(n int) int {
+	if n > 0 && n%2 == 0 {
+		return n - 1
+	}
+	return n
+}
+
+// gone tells whether a member's node was deleted, has another address, or is not Ready for long.
+func (p *placer) gone(m members.Member, now time.Time) bool {
+	node := p.node(m.Node)
+	if node == nil {
+		return p.deleted[m.Node]
+	}
+	if ip, ok := internalIP(node); ok && ip != m.IP {
+		return true
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > p.ReplaceAfter
+		}
+	}
+	return false
+}
+
+func (p *placer) node(name string) *corev1.Node {
+	object, ok, err := p.nodes.GetByKey(name)
+	if err != nil || !ok {
+		return nil
+	}
+	node, _ := object.(*corev1.Node)
+	return node
+}
+
+// serves tells whether the pod on a member's node is Ready: its servers have joined the rafts.
+func (p *placer) serves(m members.Member) bool {
+	for _, object := range p.pods.List() {
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Spec.NodeName != m.Node || pod.DeletionTimestamp != nil {
+			continue
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// candidates are the Ready nodes that may become members, by their names.
+func (p *placer) candidates(ctx context.Context, list members.List, now time.Time) ([]members.Member, error) {
+	if len(list.Members) >= p.Replicas && !slices.ContainsFunc(list.Members, func(m members.Member) bool { return p.gone(m, now) }) {
+		return nil, nil // nodes are listed only when one is needed
+	}
+	nodes, err := p.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: p.Nodes.String(), ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]members.Member{}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		ip, ok := internalIP(node)
+		if m, is := list.Of(node.Name); ok && ready(node) && (!is || m.IP != ip) {
+			found[node.Name] = members.Member{Node: node.Name, IP: ip}
+		}
+	}
+	var all []members.Member
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, found[name])
+	}
+	return all, nil
+}
+
+// label labels the nodes of the members, and no others.
+func (p *placer) label(ctx context.Context, list members.List) error {
+	patch := func(name, value string) error {
+		text := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, NodeLabel, value)
+		_, err := p.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, text, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	for _, m := range list.Members {
+		if p.node(m.Node) == nil {
+			if err := patch(m.Node, `"true"`); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range p.nodes.ListKeys() {
+		if _, is := list.Of(name); !is {
+			if err := patch(name, "null"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func internalIP(node *corev1.Node) (netip.Addr, bool) {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			ip, err := netip.ParseAddr(a.Address)
+			return ip, err == nil
+		}
+	}
+	return netip.Addr{}, false
+}
