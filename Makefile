@@ -68,8 +68,9 @@ withovn:
 	@$(GO) build -o $(CACHE)/bin/withovn ./e2e/withovn
 
 .PHONY: e2e
-e2e: setup build ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
-	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product $(GO) test -tags kube -count=1 -p 1 -parallel $(CLUSTERS) -timeout 120m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
+e2e: setup build withovn ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
+	@$(AS_ROOT) $(CACHE)/bin/withovn 25.03 true
+	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product OVN_MULTINET_HELM=$$($(LINT) -n helm) $(GO) test -tags kube -count=1 -p 1 -parallel $(CLUSTERS) -timeout 120m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
 .PHONY: e2e-sriov
 e2e-sriov: setup ## Run the suite in a virtual machine with real virtual functions (SRIOV_CNI=/path/to/sriov for all of it)

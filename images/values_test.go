@@ -20,6 +20,10 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"agent controller installer", "log-level", "logLevel", "debug", "debug"},
 	{"agent controller", "nb-endpoints", "ovn.nbEndpoints", "['ssl:a:1', 'ssl:b:2']", "ssl:a:1,ssl:b:2"},
 	{"agent controller", "nb-server-name", "ovn.nbServerNames", "[a, ovnnb id:1]", "a,ovnnb id:1"},
+	{"controller", "ovn-replicas", "ovn.replicas", "5", "5"},
+	{"controller", "ovn-nodes", "ovn.nodes", "a=b", "a=b"},
+	{"controller", "ovn-replace-after", "ovn.replaceAfter", "1m", "1m"},
+	{"controller", "ovn-signer-name", "ovn.signerName", "clusterissuers.cert-manager.io/ovn", "clusterissuers.cert-manager.io/ovn"},
 	{"agent", "bridge", "ovn.bridge", "br-x", "br-x"},
 	{"agent", "ovs-socket", "ovn.ovsSocket", "/x/db.sock", "/x/db.sock"},
 	{"agent controller", "cluster-id", "cluster.id", "a", "a"},
@@ -51,7 +55,8 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 }
 
 // otherValues are the values that are not for a flag.
-var otherValues = []string{"distribution", "images.agent", "images.controller", "images.plugin", "ovn.enabled"}
+var otherValues = []string{"distribution", "images.agent", "images.controller", "images.plugin", "images.ovn", "ovn.enabled",
+	"ovn.datapath", "ovn.tunnelInterface"}
 
 // withoutValue has the flags that need no value, with the reason.
 var withoutValue = map[string]string{
@@ -65,6 +70,7 @@ var withoutValue = map[string]string{
 	"nb-certificate":            "the chart mounts the Secrets, and names their files if an endpoint is ssl:",
 	"nb-private-key":            "see nb-certificate",
 	"nb-ca-cert":                "see nb-certificate",
+	"nb-members":                "with ovn.enabled it is the mounted ConfigMap",
 }
 
 // flagsOf returns the flags of the program that a container runs, from its source.
@@ -170,10 +176,19 @@ func TestValuesReachThePrograms(t *testing.T) {
 	}
 	all := settings(t, render(t, string(text)))
 	isolation := settings(t, render(t, "agent: {namespaceIsolation: false}"))
+	set(t, together, "ovn.enabled", "true")
+	set(t, together, "ovn.nbEndpoints", "[]")
+	if text, err = yaml.Marshal(together); err != nil {
+		t.Fatal(err)
+	}
+	brought := settings(t, render(t, string(text)))
 	for _, v := range flagValues {
 		got := all
 		if v.value == alone {
 			got = isolation
+		}
+		if strings.HasPrefix(v.flag, "ovn-") {
+			got = brought // of a chart that brings OVN
 		}
 		for program := range strings.FieldsSeq(v.programs) {
 			if got[program+" "+v.flag] != v.want {

@@ -43,6 +43,8 @@ type Options struct {
 	AllowedDelegates []string
 	// Physical is the lab's: with it the nodes have a bridge to an outside world.
 	Physical string
+	// WithoutOVN has the nodes have neither OVN nor Open vSwitch: the product's chart brings both.
+	WithoutOVN bool
 	// ControlPlane leaves the nodes the lab's, with Flannel's files and without containerd and kubelet. etcd and the API
 	// server run, without controllers: the caller makes all objects.
 	ControlPlane bool
@@ -91,7 +93,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	var err error
 	c.Lab, err = lab.New(ctx, lab.Options{
 		Name: o.Name, Nodes: o.Nodes, CNIVersion: o.CNIVersion, Physical: o.Physical,
-		BareNodes: !o.ControlPlane, Step: o.Step,
+		BareNodes: !o.ControlPlane, WithoutOVN: o.WithoutOVN, Step: o.Step,
 	})
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ type Node struct {
 // ownFolders are empty when a node starts.
 var ownFolders = []string{
 	"/run", "/tmp", "/etc/cni", "/etc/containerd", "/etc/kube-flannel", "/etc/kubernetes", "/opt/cni",
-	"/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/log",
+	"/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/ovn-multinet", "/var/log",
 }
 
 // readyFile tells, in a node, that its file system is set up.

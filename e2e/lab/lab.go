@@ -52,6 +52,8 @@ type Options struct {
 	// NodeHere has the first node live in the program's own network namespace, where a machine's NICs are. The program has
 	// to call Main or Enter with WithMachineNetwork, and what the node makes there goes with the machine only.
 	NodeHere bool
+	// WithoutOVN leaves OVN and Open vSwitch out: the caller brings them.
+	WithoutOVN bool
 	// NB starts a Northbound database in place of the lab's own. It is called when the central namespace is there; what it
 	// starts is not for Close to end.
 	NB func(l *Lab) NB
@@ -79,6 +81,7 @@ type Lab struct {
 	bare            bool
 	datapath        string // of all bridges, as Open vSwitch calls its type
 	ownRoutes       bool
+	withoutOVN      bool
 	step            func(format string, args ...any)
 
 	mu     sync.Mutex
@@ -102,7 +105,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return nil, fmt.Errorf("a lab has 1 to %d nodes, not %d", maxNodes, o.Nodes)
 	}
-	l := &Lab{Name: o.Name, netns: map[string]bool{}, bare: o.BareNodes, datapath: userspace, step: o.Step}
+	l := &Lab{Name: o.Name, netns: map[string]bool{}, bare: o.BareNodes, withoutOVN: o.WithoutOVN, datapath: userspace, step: o.Step}
 	if o.KernelDatapath {
 		l.datapath = kernel
 	}
@@ -143,6 +146,12 @@ func (l *Lab) up(ctx context.Context, o Options) (err error) {
 	for i := range o.Nodes {
 		n := try.E1(l.newNode(i+1, o))
 		l.Nodes = append(l.Nodes, n)
+	}
+	if l.withoutOVN {
+		for _, n := range l.Nodes {
+			try.E(n.startWithoutOVN(ctx))
+		}
+		return nil
 	}
 	l.step("starting OVN's central databases and %d nodes", o.Nodes)
 	central, all := make(chan struct{}), new(errgroup.Group)

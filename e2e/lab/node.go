@@ -101,6 +101,16 @@ func (l *Lab) newNode(index int, o Options) (*Node, error) {
 	return n, err
 }
 
+// startWithoutOVN brings a node up that has its tunnel endpoint's address on the NIC itself.
+func (n *Node) startWithoutOVN(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{n.plugNICs, n.forward} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	return n.Do(func() error { return addAddr("eth1", &net.IPNet{IP: n.EncapIP, Mask: net.CIDRMask(16, 32)}) })
+}
+
 // start brings the node up; ovn-controller waits for central, since a refused connection costs it a second.
 func (n *Node) start(ctx context.Context, central <-chan struct{}) error {
 	steps := []func(context.Context) error{n.plugNICs, n.forward, n.startOVS, n.addTunnelEndpoint}
@@ -131,7 +141,10 @@ func (n *Node) plugNICs(ctx context.Context) error {
 			mtu: underlayMTU}),
 	)
 	if n.lab.datapath == userspace {
-		err = errors.Join(err, checksumsOff(n.NetNS, "eth1"), n.Do(func() error { return arpOff("eth1") }))
+		err = errors.Join(err, checksumsOff(n.NetNS, "eth1"))
+	}
+	if n.lab.datapath == userspace && !n.lab.withoutOVN {
+		err = errors.Join(err, n.Do(func() error { return arpOff("eth1") }))
 	}
 	if n.lab.tor != nil {
 		err = errors.Join(err, n.lab.tor.plug(ctx, n.trunk(), n.NetNS, providerNIC))

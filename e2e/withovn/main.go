@@ -3,16 +3,11 @@
 package main
 
 import (
-	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,13 +18,7 @@ import (
 )
 
 // version is the only one that there is beside the machine's.
-const version = "25.03"
-
-// packages that the programs are in.
-var packages = []string{"openvswitch-common", "openvswitch-switch", "ovn-common", "ovn-central", "ovn-host"}
-
-//go:embed main.go
-var recipe embed.FS
+const version = trixie.OVNVersion
 
 func main() {
 	err := run(os.Args[1:])
@@ -43,37 +32,11 @@ func run(args []string) (err error) {
 	if len(args) < 2 || args[0] != version {
 		return fmt.Errorf("usage: withovn %s COMMAND [ARGUMENTS]", version)
 	}
-	dir, err := trixie.Cached("ovn-"+version, recipe, prepare)
-	if err != nil {
-		return fmt.Errorf("fetch OVN %s: %w", version, err)
-	}
-	try.E(enter(trixie.Tree(filepath.Join(dir, "tree"))))
-	try.E(os.Setenv("PATH", filepath.Join(dir, "bin")+":"+os.Getenv("PATH")))
+	tree, bin := try.E2(trixie.OVN())
+	try.E(enter(tree))
+	try.E(os.Setenv("PATH", bin+":"+os.Getenv("PATH")))
 	program := try.E1(exec.LookPath(args[1]))
 	return fmt.Errorf("%s: %w", program, syscall.Exec(program, args[1:], os.Environ()))
-}
-
-// prepare fetches the packages and writes a script for each of their programs.
-func prepare(dir string) (err error) {
-	defer try.Handle(&err)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	tree := trixie.Tree(filepath.Join(dir, "tree"))
-	fmt.Fprintf(os.Stderr, "withovn: fetching OVN %s, once\n", version)
-	versions := try.E1(tree.Fetch(ctx, packages...))
-	if all := strings.Join(versions, ", "); !strings.Contains(all, "ovn-host "+version+".") {
-		return fmt.Errorf("another version is in Debian's trixie: %s", all)
-	}
-	bin := filepath.Join(dir, "bin")
-	try.E(os.Mkdir(bin, 0o755))
-	for _, pattern := range []string{"usr/bin/ov[ns]*", "usr/sbin/ov[ns]*", "usr/lib/openvswitch-switch/ovs-vswitchd"} {
-		programs := try.E1(filepath.Glob(tree.Path(pattern)))
-		for _, path := range programs {
-			program := try.E1(filepath.Rel(string(tree), path))
-			try.E(tree.WriteScript(filepath.Join(bin, filepath.Base(path)), program))
-		}
-	}
-	return tree.Without("usr/share/doc", "usr/share/man", "usr/share/locale")
 }
 
 // enter puts the tree's schemas where the machine has its own, for this process and its children.

@@ -35,6 +35,10 @@ var arrows = map[string][]string{
 	"plugin":             {"agentapi", "conf", "journal", "wiring", "delegate", "sriov/deviceinfo", "internal/failpoint"},
 	"agent":              {"netmodel", "conf", "nad", "agentapi", "journal", "sriov", "sriov/deviceinfo", "ovnport", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/nbrows", "ovndb/...", "source", "internal/failpoint", "internal/linkmtu", "internal/stale"},
 	"install":            {"conf", "agentapi", "journal", "internal/cniexec", "internal/plainfile"},
+	"ovnrun":             {"ovnrun/authority", "ovnrun/members"},
+	"ovnrun/authority":   {},
+	"ovnrun/members":     {},
+	"ovnrun/placement":   {"ovnrun/members"},
 	"internal/cniexec":   {},
 	"internal/failpoint": {},
 	"internal/hostile":   {},
@@ -47,7 +51,7 @@ var arrows = map[string][]string{
 	"examples":           {},
 
 	"internal/configfile": {"netmodel"},
-	"internal/daemon":     {"conf", "ovndb/...", "internal/program"},
+	"internal/daemon":     {"conf", "ovndb/...", "ovnrun/members", "internal/program"},
 	"internal/leader":     {},
 	"internal/program":    {"conf", "internal/version"},
 	"internal/version":    {},
@@ -56,7 +60,8 @@ var arrows = map[string][]string{
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/program"},
-	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "ovnport", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
+	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "ovndb", "ovnport", "ovnrun/...", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
+	"cmd/ovn-multinet-ovn":        {"ovnrun/...", "internal/daemon", "internal/program"},
 }
 
 // testOnly are packages that product code may not import.
@@ -134,8 +139,8 @@ func TestNeverImported(t *testing.T) {
 	}
 }
 
-// execs are the folders whose code may run programs: CNI plugins, of the product's.
-var execs = []string{"e2e", "hack", "ovndb/ovndbtest", "internal/cniexec", "internal/nettest"}
+// execs are the folders and files whose code may run programs: CNI plugins and the daemons of OVN, of the product's.
+var execs = []string{"e2e", "hack", "ovndb/ovndbtest", "internal/cniexec", "internal/nettest", "ovnrun/child.go", "ovnrun/host.go"}
 
 func TestNobodyRunsPrograms(t *testing.T) {
 	for _, p := range packages(t) {

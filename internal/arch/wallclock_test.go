@@ -18,16 +18,20 @@ var wallClock = []string{
 
 // onWallClock are the uses of the wall clock, and why nothing is lost when the clock is set.
 var onWallClock = map[string]string{
-	"agent/pendingrelease.go ModTime":   "compared for equality: has the file changed?",
-	"install/install.go ModTime":        "compared for equality: has the plugin's binary changed?",
-	"install/version.go ModTime":        "compared for equality: has another plugin's binary changed?",
-	"install/version.go UnixNano":       "the same, in a text",
-	"journal/entry.go ModTime":          "shown to the operator",
-	"journal/failed.go ModTime":         "the turns of failed DELs; an attempt in the future is the oldest",
-	"source/manifests.go ModTime":       "equality; is a file older than 2 s? One in the future is read again",
-	"source/known.go CreationTimestamp": "the API server's clock alone; decides between NADs before one is accepted",
-	"source/known.go Unix":              "the same",
-	"controller/states.go UTC":          "shown to the operator: since when a network is as it is",
+	"agent/pendingrelease.go ModTime":         "compared for equality: has the file changed?",
+	"install/install.go ModTime":              "compared for equality: has the plugin's binary changed?",
+	"install/version.go ModTime":              "compared for equality: has another plugin's binary changed?",
+	"install/version.go UnixNano":             "the same, in a text",
+	"journal/entry.go ModTime":                "shown to the operator",
+	"journal/failed.go ModTime":               "the turns of failed DELs; an attempt in the future is the oldest",
+	"source/manifests.go ModTime":             "equality; is a file older than 2 s? One in the future is read again",
+	"source/known.go CreationTimestamp":       "the API server's clock alone; decides between NADs before one is accepted",
+	"source/known.go Unix":                    "the same",
+	"controller/states.go UTC":                "shown to the operator: since when a network is as it is",
+	"ovnrun/authority/authority.go NotAfter":  "X.509 has the wall clock only. A clock that is set back signs certificates that end earlier; one that is set forward makes the next authority early",
+	"ovnrun/authority/authority.go NotBefore": "the same",
+	"ovnrun/certificate.go NotAfter":          "the same: a certificate is renewed early, or late, when its user refuses it anyway",
+	"ovnrun/certificate.go NotBefore":         "the same",
 }
 
 // TestWallClock: the product measures time by the monotonic clock. Only the listed places use the wall clock.

@@ -1,0 +1,63 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/dsnet/try"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
+	"github.com/ovn-multinet/ovn-multinet/images"
+)
+
+// HelmEnv names Helm's program; the Makefile sets it.
+const HelmEnv = "OVN_MULTINET_HELM"
+
+// Helm runs Helm as the admin, and returns what it prints.
+func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
+	program := os.Getenv(HelmEnv)
+	if program == "" {
+		return "", fmt.Errorf("%s is not set: it names Helm's program, the Makefile sets it", HelmEnv)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, append(args, "--kubeconfig="+c.Kubeconfig, "--namespace=ovn-multinet")...)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir())
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := lab.StartIn(c.CentralNetNS(), cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return "", fmt.Errorf("helm %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// LoadImages gives the nodes the images of this version, OVN's among them.
+func (c *Cluster) LoadImages(ctx context.Context) (err error) {
+	defer try.Handle(&err)
+	p := &Product{Bin: os.Getenv(ProductEnv), Tag: "dev"}
+	if p.Bin == "" {
+		return fmt.Errorf("%s is not set: it names the folder of the programs to install, the Makefile sets it", ProductEnv)
+	}
+	try.E(c.loadProduct(ctx, p))
+	tree, _ := try.E2(trixie.OVN())
+	img := try.E1(images.OVN(string(tree), p.Bin))
+	return c.LoadImage(ctx, img.Name, img.Files, img.Entrypoint)
+}
+
+// InstallChart installs the chart with values in YAML. It does not wait for the pods.
+func (c *Cluster) InstallChart(ctx context.Context, values string) (err error) {
+	defer try.Handle(&err)
+	root := try.E1(lab.ModuleRoot())
+	file := filepath.Join(c.dir(), "values.yaml")
+	try.E(os.WriteFile(file, []byte(values), 0o600))
+	c.step("installing ovn-multinet by its chart")
+	try.E1(c.Helm(ctx, "upgrade", "--install", "--create-namespace", "ovn-multinet", filepath.Join(root, "images", "chart"), "--values="+file))
+	return nil
+}
