@@ -117,6 +117,7 @@ func (s *site) herd(sys *system) (c herdCost) {
 	}
 	c.failed = int(failed.Load())
 	for _, p := range pods {
+		s.deleted(sys, p) // otherwise its address is missing in the next herd
 		s.gone(p)
 	}
 	return c
