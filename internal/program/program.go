@@ -29,11 +29,27 @@ func Main(cmd *cobra.Command) int {
 	}
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) }
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), err)
-		return 1
+		var exit *Exit
+		if !errors.As(err, &exit) {
+			exit = &Exit{Code: 1, Err: err}
+		}
+		if exit.Err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), exit.Err)
+		}
+		return exit.Code
 	}
 	return 0
 }
+
+// Exit is the error of a command that ends with an exit code of its own. Without Err, Main prints nothing.
+type Exit struct {
+	Code int
+	Err  error
+}
+
+func (e *Exit) Error() string { return fmt.Sprintf("exit code %d: %v", e.Code, e.Err) }
+
+func (e *Exit) Unwrap() error { return e.Err }
 
 // UserAgent returns the name and version of this program, as servers log them.
 func UserAgent() string { return filepath.Base(os.Args[0]) + "/" + version.Number }

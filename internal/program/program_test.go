@@ -59,6 +59,8 @@ func TestMainExits(t *testing.T) {
 	}{
 		{"fine", nil, nil, nil, 0, ""},
 		{"failed: one line", nil, nil, errors.New("--bridge is empty"), 1, "prog: --bridge is empty\n"},
+		{"an exit code of its own", nil, nil, &Exit{Code: 2, Err: errors.New("no cluster")}, 2, "prog: no cluster\n"},
+		{"an exit code alone", nil, nil, &Exit{Code: 3}, 3, ""},
 		{"unknown flag", nil, []string{"--colour"}, nil, 1, "prog: unknown flag: --colour\n"},
 		{"a word too many", nil, []string{"word"}, nil, 1, "prog: unknown command \"word\" for \"prog\"\n"},
 		{"a wrong value in the environment", map[string]string{"OVN_MULTINET_SIZE": "big"}, nil, nil, 1,
