@@ -88,7 +88,7 @@ func (c Config) ask(kinds []string) versions {
 	return versions{all: common}
 }
 
-func (c Config) pluginPath(kind string) string { return filepath.Join(c.BinDir, filepath.Base(kind)) }
+func (c Config) pluginPath(kind string) string { return ProgramPath(c.BinDir, kind) }
 
 // check refuses a CNIVersion that does not exist. Such a version could not be compared with others.
 func (c Config) check() error {

@@ -33,6 +33,7 @@ func main() {
 			return install.Uninstall(cmd.Context(), c, program.Logger(level))
 		},
 	})
+	cmd.AddCommand(inspectCommand(&c))
 	os.Exit(program.Main(cmd))
 }
 

@@ -46,7 +46,9 @@ var arrows = map[string][]string{
 	"internal/linkmtu":   {},
 	"internal/plainfile": {},
 	"internal/stale":     {},
-	"internal/show":      {"netmodel", "conf", "ovnnet/view", "agentapi"},
+	"internal/show":      {"netmodel", "conf", "ovnnet/view", "agentapi", "internal/check"},
+	"internal/check":     {"netmodel", "conf", "install", "internal/nodefacts"},
+	"internal/nodefacts": {"install", "internal/version"},
 	"internal/arch":      {},
 	"examples":           {},
 
@@ -56,10 +58,10 @@ var arrows = map[string][]string{
 	"internal/program":    {"conf", "internal/version"},
 	"internal/version":    {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet/view", "internal/daemon", "internal/program", "internal/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovnnet/view", "internal/check", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
-	"cmd/ovn-multinet-install":    {"conf", "install", "internal/program"},
+	"cmd/ovn-multinet-install":    {"conf", "install", "internal/nodefacts", "internal/program"},
 	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "ovndb", "ovnport", "ovnrun/...", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
 	"cmd/ovn-multinet-ovn":        {"ovnrun/...", "internal/daemon", "internal/program"},
 }
@@ -121,6 +123,8 @@ var never = map[string][]string{
 	"sriov/deviceinfo": {"github.com/ovn-kubernetes", "k8s.io", "google.golang.org"},
 	"install":          {"k8s.io", "net/http", "github.com/prometheus", "github.com/ovn-kubernetes", "github.com/vishvananda"},
 	"internal/daemon":  {"github.com/vishvananda", "github.com/containernetworking"},
+
+	"internal/nodefacts": {"k8s.io", "net/http", "github.com/prometheus", "github.com/ovn-kubernetes", "github.com/vishvananda"},
 }
 
 func TestNeverImported(t *testing.T) {

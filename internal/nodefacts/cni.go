@@ -1,0 +1,99 @@
+package nodefacts
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/install"
+)
+
+func readCNI(node root, proc procfs, c Config) CNI {
+	netDir, confs := folder(node, proc, c.NetDir)
+	binDir, _ := folder(node, proc, c.BinDir)
+	out := CNI{NetDir: netDir, BinDir: binDir, Files: []string{}}
+	if netDir.State == Absent {
+		out.Error = "there is no folder " + netDir.Path
+		return out
+	}
+	chain, err := install.ReadChain(confs, c.Primary)
+	if len(chain.Files) > 0 {
+		out.Files = chain.Files
+	}
+	if err != nil {
+		out.Error = strings.ReplaceAll(err.Error(), confs, c.NetDir)
+		return out
+	}
+	out.Primary, out.CNIVersion, out.Programs = chain.File, chain.CNIVersion, chain.Programs
+	for _, program := range chain.Programs {
+		if _, _, err := node.path(install.ProgramPath(c.BinDir, program)); errors.Is(err, fs.ErrNotExist) {
+			out.Missing = append(out.Missing, program)
+		}
+	}
+	return out
+}
+
+// folder returns a folder of the node, and where it is here.
+func folder(node root, proc procfs, name string) (f Folder, here string) {
+	f = Folder{Path: name, State: Unknown}
+	here, there, err := node.path(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.State = Absent
+	} else if err == nil {
+		f.State = proc.mountState(there)
+	}
+	return f, here
+}
+
+// States of a kernel module.
+const (
+	Loaded   = "loaded"
+	BuiltIn  = "built in"
+	Loadable = "loadable"
+)
+
+// Modules are the kernel modules of OVN's kernel datapath.
+var Modules = []string{"openvswitch", "geneve"}
+
+// modules returns the state of each module in Modules. The node has the lists of its modules in /lib/modules.
+func modules(node root, proc procfs, kernel string) map[string]string {
+	states := map[string]string{}
+	inFolder := Absent
+	if here, _, err := node.path("/lib/modules"); err == nil {
+		if _, err := os.ReadDir(here); err != nil {
+			inFolder = Unknown
+		}
+	}
+	for _, name := range Modules {
+		states[name] = inFolder
+		for _, list := range []struct{ file, state string }{{"modules.dep", Loadable}, {"modules.builtin", BuiltIn}} {
+			text, err := node.read(path.Join("/lib/modules", kernel, list.file))
+			if err == nil && listed(text, name) {
+				states[name] = list.state
+			}
+		}
+		for line := range strings.Lines(proc.text("modules")) {
+			if f := strings.Fields(line); len(f) > 0 && f[0] == name {
+				states[name] = Loaded
+			}
+		}
+	}
+	return states
+}
+
+// listed tells whether a list of depmod has the module. Its lines begin with the module's path, such as
+// "kernel/net/openvswitch/openvswitch.ko.xz: …".
+func listed(text []byte, module string) bool {
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		file, _, _ := strings.Cut(lines.Text(), ":")
+		if name, _, _ := strings.Cut(path.Base(file), ".ko"); name == module {
+			return true
+		}
+	}
+	return false
+}
