@@ -34,9 +34,14 @@ var nbSecrets = []string{"ovn-multinet-nb-controller", "ovn-multinet-nb"}
 type clientOptions struct{ kubeconfig, context, namespace string }
 
 func (c *clientOptions) flags(flags *pflag.FlagSet) {
+	c.clusterFlags(flags)
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the network; empty: the context's")
+}
+
+// clusterFlags adds the options that choose a cluster.
+func (c *clientOptions) clusterFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: as kubectl finds it")
 	flags.StringVar(&c.context, "context", "", "context of the kubeconfig")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the network; empty: the context's")
 }
 
 var errNoCluster = errors.New("no cluster: give --kubeconfig")

@@ -1,4 +1,5 @@
-// Command kubectl-multinet shows the networks and cleans up nodes for operators; kubectl runs it as `kubectl multinet`.
+// Command kubectl-multinet checks a cluster, shows the networks and cleans up nodes for operators; kubectl runs it as
+// `kubectl multinet`.
 package main
 
 import (
@@ -25,14 +26,14 @@ func run() int {
 	root := &cobra.Command{
 		Use:         "kubectl-multinet",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl multinet"},
-		Short:       "Show ovn-multinet's networks, and clean up after stale sandboxes on a node.",
-		Long: `Show ovn-multinet's networks, and clean up after stale sandboxes on a node.
+		Short:       "Check a cluster, show ovn-multinet's networks, and clean up after stale sandboxes on a node.",
+		Long: `Check a cluster, show ovn-multinet's networks, and clean up after stale sandboxes on a node.
 
 Without --nb-endpoints, the ConfigMap ovn-multinet has the endpoints of OVN's Northbound database, and the Secret
 ovn-multinet-nb-controller or ovn-multinet-nb has the certificates. All are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(networkCommand(), forgetCommand(), gcCommand())
+	root.AddCommand(checkCommand(), networkCommand(), forgetCommand(), gcCommand())
 	return program.Main(root)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/internal/check"
 )
 
 // constants reads the CNI error codes from the declarations in conf/errors.go.
@@ -102,6 +103,20 @@ func TestErrorsAreDocumented(t *testing.T) {
 		}
 		if len(table[i]) != 3 || len(table[i][2]) < 20 {
 			t.Errorf("code %d: what is one to do? %q", c.Code, table[i][2:])
+		}
+	}
+}
+
+// TestChecksAreDocumented: the table of docs/install.md has each check of kubectl multinet check, and what to do.
+func TestChecksAreDocumented(t *testing.T) {
+	table := rows(t, "install.md", "`[a-z]+(-[a-z]+)*`")
+	table = slices.DeleteFunc(table, func(cells []string) bool { return len(cells) != 3 }) // other tables
+	if len(table) != len(check.Checks) {
+		t.Fatalf("docs/install.md has %d checks, check.Checks %d", len(table), len(check.Checks))
+	}
+	for i, c := range check.Checks {
+		if table[i][0] != "`"+c.What+"`" || table[i][1] != c.Meaning || len(table[i][2]) < 15 {
+			t.Errorf("row %d is %q; want `%s`, %q, and what to do", i, table[i], c.What, c.Meaning)
 		}
 	}
 }
