@@ -4,13 +4,16 @@ package images
 
 import (
 	"path/filepath"
+	"runtime"
+	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 
-// Image is the recipe of one image.
+// Image is the recipe of one image for one platform.
 type Image struct {
 	Name       string            // with its tag
+	Arch       string            // of its binaries, as in GOARCH; "": this machine's
 	Version    string            // for the image's label; "": no label
 	Files      map[string]string // from a path in the image to the path of a file here
 	Entrypoint []string
@@ -22,6 +25,23 @@ const (
 	PluginName     = "localhost/ovn-multinet-plugin:dev"
 	ControllerName = "localhost/ovn-multinet-controller:dev"
 )
+
+// arch returns the architecture of the binaries. GOARCH and the OCI image specification have the same words for it.
+func (img Image) arch() string {
+	if img.Arch == "" {
+		return runtime.GOARCH
+	}
+	return img.Arch
+}
+
+// tag returns the part of the name after the last colon.
+func (img Image) tag() string { return img.Name[strings.LastIndexByte(img.Name, ':')+1:] }
+
+// ReleaseName returns the name that an image has in a release. The prefix is a registry, with a folder or without one.
+func ReleaseName(name, prefix, tag string) string {
+	name = strings.TrimPrefix(name, "localhost/")
+	return prefix + "/" + strings.TrimSuffix(name, ":dev") + ":" + tag
+}
 
 // All returns the recipes, with binaries from a folder.
 func All(binDir string) []Image {

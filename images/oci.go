@@ -12,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -27,39 +26,57 @@ const (
 	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` read. The
-// bytes of the tar depend only on the image.
-func Write(w io.Writer, img Image) error {
-	layer, err := layerOf(img.Files)
-	if err != nil {
-		return fmt.Errorf("image %s: %w", img.Name, err)
+// Write writes an image as a tar of an OCI layout, which `ctr images import`, `podman load` and `skopeo` read: an image
+// index with an entry for each platform. All recipes have one name. The bytes of the tar depend only on the recipes and
+// on their files.
+func Write(w io.Writer, img Image, others ...Image) error {
+	out := &layout{tar: tar.NewWriter(w), has: map[string]bool{}}
+	var manifests []descriptor
+	for _, one := range append([]Image{img}, others...) {
+		manifest, err := out.image(one)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", img.Name, err)
+		}
+		manifests = append(manifests, manifest)
 	}
-	labels, err := labelsOf(img)
-	if err != nil {
-		return fmt.Errorf("image %s: %w", img.Name, err)
-	}
-	out := &layout{tar: tar.NewWriter(w)}
-	layerRef := out.blob(mediaLayer, layer)
-	config := out.json(mediaConfig, map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": img.Entrypoint, "Labels": labels},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerRef.Digest}},
-	})
-	manifest := out.json(mediaManifest, map[string]any{
-		"schemaVersion": 2, "mediaType": mediaManifest, "config": config, "layers": []descriptor{layerRef},
-	})
+	index := out.json(mediaIndex, indexOf(manifests...))
 	// containerd takes the name of the image from the first annotation, other programs from the second.
-	_, tag, _ := strings.Cut(img.Name, ":")
-	manifest.Annotations = map[string]string{
-		"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": tag,
+	index.Annotations = map[string]string{
+		"io.containerd.image.name": img.Name, "org.opencontainers.image.ref.name": img.tag(),
 	}
-	out.file("index.json",
-		mustJSON(map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}}))
+	out.file("index.json", mustJSON(indexOf(index)))
 	out.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
 	if out.err != nil {
 		return fmt.Errorf("image %s: %w", img.Name, out.err)
 	}
 	return out.tar.Close()
+}
+
+func indexOf(manifests ...descriptor) map[string]any {
+	return map[string]any{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": manifests}
+}
+
+// image writes the blobs of one platform's image and returns its entry in the image index.
+func (l *layout) image(img Image) (descriptor, error) {
+	layer, err := layerOf(img.Files)
+	if err != nil {
+		return descriptor{}, err
+	}
+	labels, err := labelsOf(img)
+	if err != nil {
+		return descriptor{}, err
+	}
+	layerRef := l.blob(mediaLayer, layer)
+	config := l.json(mediaConfig, map[string]any{
+		"architecture": img.arch(), "os": "linux",
+		"config": map[string]any{"Entrypoint": img.Entrypoint, "Labels": labels},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerRef.Digest}},
+	})
+	manifest := l.json(mediaManifest, map[string]any{
+		"schemaVersion": 2, "mediaType": mediaManifest, "config": config, "layers": []descriptor{layerRef},
+	})
+	manifest.Platform = &platform{Architecture: img.arch(), OS: "linux"}
+	return manifest, nil
 }
 
 // labelsOf returns the version of an image, and the git commit that its entrypoint was built from, if `go build`
@@ -83,17 +100,25 @@ type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
 	Size        int               `json:"size"`
+	Platform    *platform         `json:"platform,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+type platform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
 }
 
 // layout writes files into the outer tar and stores the first error.
 type layout struct {
 	tar *tar.Writer
+	has map[string]bool // the files in the tar
 	err error
 }
 
 func (l *layout) file(name string, content []byte) {
-	if l.err == nil {
+	if l.err == nil && !l.has[name] { // platforms may share a blob
+		l.has[name] = true
 		l.err = addFile(l.tar, name, content, 0o644)
 	}
 }

@@ -27,6 +27,9 @@ func run(binDir, out string) error {
 		return err
 	}
 	for _, img := range images.All(binDir) {
+		if err := images.CheckStatic(img); err != nil {
+			return err
+		}
 		name := strings.NewReplacer("/", "-", ":", "-").Replace(img.Name) + ".tar"
 		f, err := os.Create(filepath.Join(out, name))
 		if err != nil {
