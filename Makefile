@@ -42,6 +42,15 @@ build: ## Build the programs into the cache folder
 images: build ## Write the container images as OCI tars into the cache folder
 	@$(GO) run ./images/mkimages $(CACHE)/bin/product $(CACHE)/images
 
+.PHONY: release
+release: ## Make the files of a release from the last commit (VERSION=0.1.0 IMAGES=ghcr.io/you OUT=dir)
+	@$(GO) build -o $(CACHE)/bin/release ./hack/release
+	@$(CACHE)/bin/release -tags $(TAGS) -version "$(VERSION)" -images "$(or $(IMAGES),localhost)" -out "$(or $(OUT),$(CACHE)/release/$(VERSION))"
+
+.PHONY: release-twice
+release-twice: ## Make all files of a release from two clones, compare and check them
+	$(GO) test -tags release -count=1 -timeout 60m -v -run TestWholeRelease ./hack/release
+
 .PHONY: install.yaml
 install.yaml: ## Make images/install.yaml and the tables of docs/install.md from images/chart (3 min the first time, for Helm)
 	@$(GO) test ./images -run 'TestInstallYAML|TestInstallPage' -count=1 -update
@@ -95,7 +104,8 @@ lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	$(GO) vet -tags sriov ./e2e/sriov/...
 	$(GO) vet -tags bench ./e2e/bench/...
 	$(GO) vet -tags chaos ./e2e/chaos
-	$(LINT) staticcheck -tags kube,sriov,bench,chaos ./...
+	$(GO) vet -tags release ./hack/release
+	$(LINT) staticcheck -tags kube,sriov,bench,chaos,release ./...
 	$(LINT) go-errorlint ./...
 	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
