@@ -64,7 +64,8 @@ type Controller struct {
 	JoinNamespaces []string      // their NADs may join a network of another namespace by its name
 	OrphanPeriod   time.Duration // between two garbage collections of orphans
 	OVN            OVN
-	WidestIPAM     int // prefix length of the widest subnet that OVN's own address allocator serves
+	WidestIPAM     int  // prefix length of the widest subnet that OVN's own address allocator serves
+	StartupTaint   bool // new nodes have a taint until they are ready for pods with networks
 	MetricsAddr    string
 	LogLevel       string
 }
@@ -164,6 +165,9 @@ func (c *Controller) Validate() error {
 	}
 	if c.OrphanPeriod <= 0 {
 		return fmt.Errorf("--orphan-period: %v is no period, give a time like 1m", c.OrphanPeriod)
+	}
+	if c.StartupTaint && c.Manifests != "" {
+		return fmt.Errorf("--startup-taint is for the nodes of Kubernetes: a folder of --manifests has none to taint")
 	}
 	if c.WidestIPAM < 1 || c.WidestIPAM > 30 {
 		const form = "--widest-ipam-subnet: %d is no prefix length of an IPv4 subnet, give one from 1 to 30"

@@ -2,6 +2,7 @@ package images
 
 import (
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
@@ -263,6 +265,9 @@ func TestBoundaryPolicies(t *testing.T) {
 			is(user["controller"]),
 			allOf([]string{"k8s.cni.cncf.io"}, "network-attachment-definitions", "network-attachment-definitions/*"),
 			[]string{netmodel.NetworkStateAnnotation, netmodel.NetworkFinalizer}},
+		"ovn-multinet-controller-nodes": {
+			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
+		"ovn-multinet-controller-pods": {is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), nil},
 	}
 	var names []string
 	for _, p := range objects[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
@@ -325,9 +330,10 @@ func TestBoundaryRoles(t *testing.T) {
 		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
 			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
-			"pods list; namespaces[kube-system] get; nodes list watch; events create patch",
+			"pods list; namespaces[kube-system] get; nodes list watch; nodes patch; " +
+			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
-			"leases.coordination.k8s.io create",
+			"leases.coordination.k8s.io create; pods list watch delete; daemonsets.apps[agent] list watch",
 	})
 	user := users(t)
 	wantSame(t, bindings, map[string]string{
@@ -390,5 +396,48 @@ func TestImagesOfTheManifests(t *testing.T) {
 	}
 	if !slices.Equal(named, written) {
 		t.Errorf("the manifests name %v, mkimages writes %v", named, written)
+	}
+}
+
+// TestProbes: the pod of agent and installer is Ready when both have said once that they are ready, and no failed probe
+// restarts a container.
+func TestProbes(t *testing.T) {
+	want := map[string][]string{"agent": {"/ovn-multinetd", "ready"}, "installer": {"/ovn-multinet-install", "ready"}}
+	entrypoints := map[string]bool{}
+	for _, img := range All("bin") {
+		entrypoints[img.Entrypoint[0]] = true
+	}
+	for _, c := range objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec.Containers {
+		p := c.StartupProbe
+		if p == nil || p.Exec == nil || !slices.Equal(p.Exec.Command, want[c.Name]) || p.FailureThreshold != math.MaxInt32 {
+			t.Errorf("container %s has the startup probe %+v, want %v, without an end", c.Name, p, want[c.Name])
+			continue
+		}
+		if !entrypoints[p.Exec.Command[0]] {
+			t.Errorf("container %s: no image has the program %s", c.Name, p.Exec.Command[0])
+		}
+		if c.LivenessProbe != nil || c.ReadinessProbe != nil {
+			t.Errorf("container %s has a probe that runs all the time", c.Name)
+		}
+	}
+}
+
+// TestStartupTaintOff: without the startup taint the controller has no right to change nodes or pods.
+func TestStartupTaintOff(t *testing.T) {
+	off := render(t, "controller: {startupTaint: false}")
+	for _, r := range objectsOf[rbacv1.ClusterRole](t, off, "ClusterRole") {
+		if words := rightsInWords(r.Rules); strings.Contains(words, "nodes patch") {
+			t.Errorf("ClusterRole %s: %s", r.Name, words)
+		}
+	}
+	for _, r := range objectsOf[rbacv1.Role](t, off, "Role") {
+		if words := rightsInWords(r.Rules); strings.Contains(words, "pods") {
+			t.Errorf("Role %s: %s", r.Name, words)
+		}
+	}
+	for _, p := range objectsOf[admissionv1.ValidatingAdmissionPolicy](t, off, "ValidatingAdmissionPolicy") {
+		if p.Name == "ovn-multinet-controller-nodes" {
+			t.Error("the policy is there: its age says since when the startup taint is on")
+		}
 	}
 }

@@ -44,6 +44,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"controller", "joining-namespaces", "controller.joiningNamespaces", "[a, b]", "a,b"},
 	{"controller", "orphan-period", "controller.orphanPeriod", "2m", "2m"},
 	{"controller", "widest-ipam-subnet", "controller.widestIPAMSubnet", "20", "20"},
+	{"controller", "startup-taint", "controller.startupTaint", "false", "false"},
 	{"controller", "metrics-address", "controller.metricsAddress", "':9402'", ":9402"},
 	{"controller", "config", "controller.routers", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
 	{"controller", "config", "controller.physicalNetworks", "{}", "/etc/ovn-multinet/controller/controller.yaml"},

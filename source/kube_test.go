@@ -52,6 +52,8 @@ func newCluster(t *testing.T, node string, objects ...runtime.Object) *cluster {
 			_, err = c.nads.K8sCniCncfIoV1().NetworkAttachmentDefinitions(o.Namespace).Create(background, o, metav1.CreateOptions{})
 		case *corev1.Node:
 			_, err = c.core.CoreV1().Nodes().Create(background, o, metav1.CreateOptions{})
+		default:
+			err = c.core.Tracker().Add(o)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -53,15 +53,19 @@ func onNodes(changed func()) cache.ResourceEventHandler {
 	}
 }
 
-// trimNode is the transform function of the informer of nodes. It removes the status, which names every image on the
-// node.
+// trimNode is the transform function of the informer of nodes. It keeps the labels, and what decides on the startup
+// taint. It removes the status, which names every image on the node.
 func trimNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return obj, nil
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp,
+			Labels: n.Labels,
+		},
+		Spec: corev1.NodeSpec{Taints: n.Spec.Taints},
 	}, nil
 }
 

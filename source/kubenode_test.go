@@ -124,7 +124,10 @@ func TestKubeKeepsLittleOfANode(t *testing.T) {
 	c := newCluster(t, "", apiNode("node-1", map[string]string{"zone": "a"}))
 	c.run(t, 0, 0)
 	eventually(t, "node-1 zone=a", func() string { return showNodes(c.Nodes(background)) })
-	want := []any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", ResourceVersion: "7", Labels: map[string]string{"zone": "a"}}}}
+	want := []any{&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "uid", ResourceVersion: "7", Labels: map[string]string{"zone": "a"}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k"}}},
+	}}
 	if got := c.Kube.nodes.GetStore().List(); !reflect.DeepEqual(got, want) {
 		t.Errorf("kept %+v", got)
 	}

@@ -13,21 +13,24 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// clusterRole reads a role from the manifests that are installed.
-func clusterRole(t *testing.T, name string) rbacv1.ClusterRole {
+// rightsOf reads from the manifests what a ServiceAccount has by the ClusterRole of that name, and by the Role of that
+// name in the namespace of the agents.
+func rightsOf(t *testing.T, name string) (role rbacv1.ClusterRole) {
 	t.Helper()
 	for doc := range strings.SplitSeq(images.Manifests, "\n---\n") {
-		var role rbacv1.ClusterRole
+		var one rbacv1.ClusterRole
 		// Other kinds have the keys of this one, or none of them.
-		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {
+		if err := yaml.Unmarshal([]byte(doc), &one); err != nil {
 			t.Fatal(err)
 		}
-		if role.Kind == "ClusterRole" && role.Name == name {
-			return role
+		if strings.HasSuffix(one.Kind, "Role") && one.Name == name {
+			role.Rules = append(role.Rules, one.Rules...)
 		}
 	}
-	t.Fatalf("no ClusterRole %s", name)
-	return rbacv1.ClusterRole{}
+	if len(role.Rules) == 0 {
+		t.Fatalf("no ClusterRole %s", name)
+	}
+	return role
 }
 
 // The fake API grants everything: what agent and controller ask of it is held against the rights that they are installed
@@ -56,13 +59,23 @@ func TestRights(t *testing.T) {
 			_ = c.SetNetworkState(background, blue, "{}", true)
 			c.NetworkEvent(blue, false, "Reason", "words")
 			_, _ = clusterOf(background, c.core)
-		}, "create events, get namespaces, get network-attachment-definitions, list network-attachment-definitions, list nodes, list pods, " +
-			"patch network-attachment-definitions, watch network-attachment-definitions, watch nodes"},
+			s := &Startup{core: c.core, log: c.log}
+			_, _ = s.since(background)
+			_ = s.taint(background, apiNode("node-1", nil))
+			_ = s.deleteStale(background, apiPod("agent-1", "u9", nil))
+		}, "create events, delete pods, get namespaces, get network-attachment-definitions, get validatingadmissionpolicies, " +
+			"list daemonsets, list network-attachment-definitions, list nodes, list pods, patch network-attachment-definitions, " +
+			"patch nodes, watch daemonsets, watch network-attachment-definitions, watch nodes, watch pods"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.role, func(t *testing.T) {
-			role := clusterRole(t, tt.role)
+			role := rightsOf(t, tt.role)
 			c := newCluster(t, tt.node, apiPod("web-0", "u1", nil), apiNAD("blue", "{}"))
+			if tt.node == "" {
+				if _, err := c.Startup(agentsNamespace); err != nil {
+					t.Fatal(err)
+				}
+			}
 			start(t, c.Run)
 			eventually(t, "watching", c.watching)
 			tt.do(c)
@@ -87,8 +100,7 @@ func (c *cluster) asked(role rbacv1.ClusterRole) (all, refused string) {
 		}
 		words = append(words, a.GetVerb()+" "+resource)
 		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			get, named := a.(clienttesting.GetAction)
-			return (len(r.ResourceNames) == 0 || named && slices.Contains(r.ResourceNames, get.GetName())) &&
+			return (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, nameIn(a))) &&
 				slices.Contains(r.APIGroups, a.GetResource().Group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, a.GetVerb())
 		}) {
 			not = append(not, a.GetVerb()+" "+resource)
@@ -99,4 +111,18 @@ func (c *cluster) asked(role rbacv1.ClusterRole) (all, refused string) {
 		return strings.Join(slices.Compact(words), ", ")
 	}
 	return each(words), each(not)
+}
+
+// nameIn is the name of the only object that a request is for, "" for a request without a name. A list or a watch has the
+// name as its field selector.
+func nameIn(a clienttesting.Action) (name string) {
+	switch a := a.(type) {
+	case clienttesting.GetAction:
+		return a.GetName()
+	case clienttesting.ListAction:
+		name, _ = a.GetListRestrictions().Fields.RequiresExactMatch("metadata.name")
+	case clienttesting.WatchAction:
+		name, _ = a.GetWatchRestrictions().Fields.RequiresExactMatch("metadata.name")
+	}
+	return name
 }

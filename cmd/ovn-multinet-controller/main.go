@@ -64,6 +64,8 @@ func main() {
 		"how long a node with OVN's databases is not Ready before another one takes its place")
 	flags.StringVar(&c.OVN.SignerName, "ovn-signer-name", authority.SignerName,
 		"signer of the requests for OVN's certificates; if it is another program's, the controller approves only")
+	flags.BoolVar(&c.StartupTaint, "startup-taint", false,
+		"give new nodes the taint "+conf.StartupTaint+":NoSchedule, and remove it when the node is ready for pods with networks")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	os.Exit(program.Main(cmd))
 }
@@ -108,14 +110,16 @@ func run(ctx context.Context, c conf.Controller) error {
 	metrics.Register(registry)
 	file.Register(registry)
 	db.OnReplaced(queue.NBReplaced)
-	src, elect, err := open(c, k, source.Changes{NAD: queue.NADChanged, Nodes: queue.NodesChanged}, log)
+	src, runs, elect, err := open(c, k, source.Changes{NAD: queue.NADChanged, Nodes: queue.NodesChanged}, log)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return src.Run(ctx) })
 	g.Go(func() error { daemon.FollowNB(ctx, c.NB, db, log); return nil })
 	g.Go(func() error { return keepCertificate(ctx, c, k.core, log) })
+	for _, run := range runs {
+		g.Go(func() error { return run(ctx) })
+	}
 	g.Go(func() error {
 		return file.Follow(ctx, log, func(now configfile.Config) { queue.Configure(now.Routers, now.Physical) })
 	})
@@ -185,15 +189,35 @@ type clients struct {
 	nads nadclient.Interface
 }
 
-func open(c conf.Controller, k clients, changes source.Changes, log *slog.Logger) (networks, elect, error) {
+// open returns the source, what has to run for it, and the leader election.
+func open(
+	c conf.Controller, k clients, changes source.Changes, log *slog.Logger,
+) (src networks, runs []func(context.Context) error, elect elect, err error) {
 	if c.Manifests != "" {
 		src, err := source.NewManifests(c.Manifests, changes, log)
-		return src, func(ctx context.Context, lead leader.Lead) error { return leader.File(ctx, c.Manifests, log, lead) }, err
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return src, []func(context.Context) error{src.Run}, func(ctx context.Context, lead leader.Lead) error {
+			return leader.File(ctx, c.Manifests, log, lead)
+		}, nil
 	}
-	src, err := source.NewKube(k.core, k.nads, "", changes, log)
-	return src, func(ctx context.Context, lead leader.Lead) error {
-		return leader.Lease(ctx, k.core, leaseNamespace(c.LeaseNamespace), log, lead)
-	}, err
+	kube, err := source.NewKube(k.core, k.nads, "", changes, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	runs = append(runs, kube.Run)
+	namespace := leaseNamespace(c.LeaseNamespace)
+	if c.StartupTaint {
+		startup, err := kube.Startup(namespace)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		runs = append(runs, startup.Run)
+	}
+	return kube, runs, func(ctx context.Context, lead leader.Lead) error {
+		return leader.Lease(ctx, k.core, namespace, log, lead)
+	}, nil
 }
 
 // podNamespace is the path of the file with the name of a pod's namespace.

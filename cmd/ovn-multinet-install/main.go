@@ -34,6 +34,7 @@ func main() {
 		},
 	})
 	cmd.AddCommand(inspectCommand(&c))
+	cmd.AddCommand(readyCommand(&c))
 	os.Exit(program.Main(cmd))
 }
 

@@ -22,7 +22,9 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
-			for name, agent := range map[string]func(r *agentapi.Request) agentapi.Response{"agent.sock": answer, "empty.sock": empty, "broken.sock": refuse} {
+			for name, agent := range map[string]func(r *agentapi.Request) agentapi.Response{
+				"agent.sock": answer, "empty.sock": empty, "broken.sock": refuse, "ready.sock": ready,
+			} {
 				l, err := net.Listen("unix", filepath.Join(e.WorkDir, name))
 				if err != nil {
 					return err
@@ -53,6 +55,14 @@ func answer(r *agentapi.Request) agentapi.Response {
 	web := agentapi.Sandbox{ContainerID: "0123456789abcdef0123456789abcdef", Interface: "eth0", Conflist: "cbr0", Namespace: "shop", Pod: "web", UID: "u-1"}
 	return with(agentapi.StaleSandbox{Sandbox: web, Why: "pod shop/web is gone", Ports: []string{"shop/web/net1"}, HostVeths: []string{"mn0123456789ab"},
 		Journal: true, Delegates: []string{"net2 on shop/ext"}, Collected: !q.DryRun})
+}
+
+// ready is an agent that would serve a pod.
+func ready(r *agentapi.Request) agentapi.Response {
+	if r.Op != agentapi.OpStatus {
+		return refuse(r)
+	}
+	return agentapi.Response{Version: agentapi.Version, Body: json.RawMessage("{}")}
 }
 
 func empty(*agentapi.Request) agentapi.Response { return with() }

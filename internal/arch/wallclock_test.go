@@ -32,6 +32,8 @@ var onWallClock = map[string]string{
 	"ovnrun/authority/authority.go NotBefore": "the same",
 	"ovnrun/certificate.go NotAfter":          "the same: a certificate is renewed early, or late, when its user refuses it anyway",
 	"ovnrun/certificate.go NotBefore":         "the same",
+	"source/startup.go CreationTimestamp":     "the API server's clock alone; is a node, or its agent's pod, the younger one?",
+	"source/kubenode.go CreationTimestamp":    "kept for source/startup.go",
 }
 
 // TestWallClock: the product measures time by the monotonic clock. Only the listed places use the wall clock.
