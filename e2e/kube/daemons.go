@@ -155,15 +155,17 @@ func flannelConfList(version string) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// register makes the Node object before kubelet does: pods get the addresses that go with the node's number.
-func (n *Node) register(ctx context.Context) error {
+// register makes the Node object before kubelet does: pods get the addresses that go with the node's number. It has what
+// kubelet gives to its Node: these labels, and the taints of --register-with-taints.
+func (n *Node) register(ctx context.Context, taints ...corev1.Taint) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: n.Name,
+			Name:   n.Name,
+			Labels: map[string]string{corev1.LabelOSStable: "linux", corev1.LabelHostname: n.Name},
 			// kubelet's own; flanneld cannot take a node without annotations.
 			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
-		Spec: corev1.NodeSpec{PodCIDR: n.PodCIDR.String(), PodCIDRs: []string{n.PodCIDR.String()}},
+		Spec: corev1.NodeSpec{PodCIDR: n.PodCIDR.String(), PodCIDRs: []string{n.PodCIDR.String()}, Taints: taints},
 	}
 	_, err := n.cluster.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -234,7 +236,8 @@ func (n *Node) Leave(ctx context.Context) error {
 
 // Rejoin ends a Leave and returns when the node is Ready. kubelet ends what is not the API's any more.
 func (n *Node) Rejoin(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{n.register, n.Kubelet.Restart, n.Flanneld.Restart} {
+	register := func(ctx context.Context) error { return n.register(ctx) }
+	for _, step := range []func(context.Context) error{register, n.Kubelet.Restart, n.Flanneld.Restart} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}

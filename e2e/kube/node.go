@@ -57,7 +57,8 @@ func (n *Node) boot(ctx context.Context) error {
 
 // join makes the node one of the cluster's.
 func (n *Node) join(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{n.register, n.startKubelet, n.startKubeProxy, n.startFlanneld} {
+	register := func(ctx context.Context) error { return n.register(ctx) }
+	for _, step := range []func(context.Context) error{register, n.startKubelet, n.startKubeProxy, n.startFlanneld} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}

@@ -333,6 +333,8 @@ func TestBoundaryControllerToken(t *testing.T) {
 	_, err = s.core.CoreV1().Events("default").Create(w.Ctx, event("", "own"), metav1.CreateOptions{})
 	s.cannot("an Event of a pod", "writes Events of a NetworkAttachmentDefinition only", err)
 	s.attackLeases()
+	s.attackNodes()
+	s.attackOurPods(list.Items[1].Name)
 	s.cannot("patch a pod's status", "cannot patch resource", s.patch("own", `{}`, "status"))
 	_, err = s.core.CoreV1().Secrets(ours).Get(w.Ctx, "ovn-multinet-nb-agent", metav1.GetOptions{})
 	s.cannot("read the agents' key", "cannot get resource", err)
