@@ -25,9 +25,9 @@ import (
 )
 
 // Startup keeps pods away from new nodes until the nodes can give them their networks: it adds the startup taint to a
-// new Node and removes it, from whomever it is, when the agent's pod on the node is ready. Every controller runs it, not
-// only the leader: a node may join while no controller leads. Each write is conditional on the object that was read, so
-// two controllers do not disturb each other.
+// new Node and removes it, from whomever it is, when the agent's pod on the node is ready. Every controller runs it,
+// not only the leader: a node may join while no controller leads. Each write is conditional on the object that was
+// read, so two controllers do not disturb each other.
 type Startup struct {
 	core      kubernetes.Interface
 	namespace string                    // of the agents
@@ -134,7 +134,9 @@ func (s *Startup) watchAgents() {
 		listWatch(pods.List, pods.Watch, func(o *metav1.ListOptions) { o.LabelSelector = agentsLabel }),
 		&corev1.Pod{}, 0, cache.Indexers{})
 	s.daemons = cache.NewSharedIndexInformer(
-		listWatch(sets.List, sets.Watch, func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + agentsDaemonSet }),
+		listWatch(sets.List, sets.Watch, func(o *metav1.ListOptions) {
+			o.FieldSelector = "metadata.name=" + agentsDaemonSet
+		}),
 		&appsv1.DaemonSet{}, 0, cache.Indexers{})
 }
 

@@ -65,7 +65,8 @@ func main() {
 	flags.StringVar(&c.OVN.SignerName, "ovn-signer-name", authority.SignerName,
 		"signer of the requests for OVN's certificates; if it is another program's, the controller approves only")
 	flags.BoolVar(&c.StartupTaint, "startup-taint", false,
-		"give new nodes the taint "+conf.StartupTaint+":NoSchedule, and remove it when the node is ready for pods with networks")
+		"give new nodes the taint "+conf.StartupTaint+":NoSchedule, and remove it when the node is ready for pods "+
+			"with networks")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	os.Exit(program.Main(cmd))
 }
