@@ -230,12 +230,14 @@ func TestValuesRestartPods(t *testing.T) {
 // TestSchemaRefuses: values that cannot work are refused in one line that names them.
 func TestSchemaRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"ovn: {nbEndpoints: []}":                        "'/ovn/nbEndpoints': minItems: got 0, want 1",
 		"ovn: {nbEndpoints: ['192.0.2.1:6641']}":        "'/ovn/nbEndpoints/0': '192.0.2.1:6641' does not match",
 		"ovn: {nbEndpoints: ['ssl:192.0.2.1:66410']}":   "'/ovn/nbEndpoints/0': 'ssl:192.0.2.1:66410' does not match",
 		"ovn: {nbEndpoints: ['unix:/run/ovn/nb.sock']}": "'/ovn/nbEndpoints/0'",
 		"ovn: {nbEndpoints: 'tcp:192.0.2.1:6641'}":      "'/ovn/nbEndpoints': got string, want array",
-		"ovn: {enabled: true}":                          "'/ovn/enabled': value must be false",
+		"ovn: {enabled: true}":                          "'/ovn/nbEndpoints': maxItems: got 1, want 0",
+		"ovn: {nbEndpoints: []}":                        "'/ovn/nbEndpoints': minItems: got 0, want 1",
+		"ovn: {replicas: 2}":                            "'/ovn/replicas': value must be one of",
+		"ovn: {datapath: dpdk}":                         "'/ovn/datapath': value must be one of",
 		"ovn: {endpoints: ['tcp:192.0.2.1:6641']}":      "'/ovn': additional properties 'endpoints' not allowed",
 		"agents: {}":                                         "'': additional properties 'agents' not allowed",
 		"distribution: minikube":                             "'/distribution': value must be one of 'kubeadm', 'k3s', 'rke2'",

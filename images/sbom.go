@@ -139,7 +139,7 @@ func moduleComponent(m debug.Module) (component, error) {
 	text, is := strings.CutPrefix(m.Sum, "h1:")
 	sum, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || !is || len(sum) != sha256.Size {
-		return c, fmt.Errorf("module %s has the sum %q, which is not one of the form h1:", m.Path, m.Sum)
+		return c, fmt.Errorf("module %s has the sum %q, which does not begin with h1: or has another length", m.Path, m.Sum)
 	}
 	c.Hashes = []bomHash{{"SHA-256", hex.EncodeToString(sum)}}
 	return c, nil

@@ -101,8 +101,8 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return err
 }
 
-// verifyName tells whether the certificate has a server name; host is that of this connection. If it has none, it is refused, unless it names no host
-// at all and the configuration has no ServerNames.
+// verifyName tells whether the certificate has a server name; host is that of this connection. If it has none, it is
+// refused, unless it names no host at all and the configuration has no ServerNames.
 func (c *TLSConfig) verifyName(cert *x509.Certificate, host string) (named bool, err error) {
 	valid := c.ServerNames
 	if len(valid) == 0 {

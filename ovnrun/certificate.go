@@ -45,7 +45,7 @@ const (
 	authorityName = "ca.crt"
 )
 
-// checkEvery is the time between two looks at the certificate's age and at the authorities.
+// checkEvery is the time between two checks of the certificate's age and of the authorities.
 const checkEvery = 5 * time.Minute
 
 // Run keeps the files up to date until the end of ctx.
@@ -136,7 +136,7 @@ func (c *Certificates) fits(cert *x509.Certificate, ca []byte) bool {
 	roots.AppendCertsFromPEM(ca)
 	_, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	due := cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
-	wanted := authority.Wanted(c.Role, c.Node, c.addresses())
+	wanted := authority.ContentOf(c.Role, c.Node, c.addresses())
 	return err == nil && time.Now().Before(due) && wanted.Matches(cert.Subject.CommonName, cert.IPAddresses)
 }
 
@@ -181,7 +181,7 @@ func (c *Certificates) request(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wanted := authority.Wanted(c.Role, c.Node, c.addresses())
+	wanted := authority.ContentOf(c.Role, c.Node, c.addresses())
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: wanted.Name}, IPAddresses: wanted.Addresses}, key)
 	if err != nil {

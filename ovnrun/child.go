@@ -12,15 +12,18 @@ import (
 	"time"
 )
 
+// logArgs have a daemon log to its standard error alone.
+var logArgs = []string{"-vconsole:info", "-vsyslog:off", "-vfile:off"}
+
 // child is a running daemon, which writes its log to this process's standard error.
 type child struct {
 	cmd   *exec.Cmd
 	ended chan error
 }
 
-// start starts a program of the image. The kernel ends the program with this process.
+// start starts a daemon of the image. The kernel ends the daemon with this process.
 func start(args ...string) (*child, error) {
-	c := &child{exec.Command(args[0], args[1:]...), make(chan error, 1)}
+	c := &child{exec.Command(args[0], append(args[1:], logArgs...)...), make(chan error, 1)}
 	c.cmd.Stdout, c.cmd.Stderr = os.Stderr, os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
@@ -56,6 +57,8 @@ type Database struct {
 	TLS     Files
 	Members string // the mounted folder of the list of members
 	Log     *slog.Logger
+
+	silent map[string]time.Time // the servers that this leader does not hear, by their IDs, and since when
 }
 
 // Socket is the path of the socket for programs of this pod.
@@ -111,8 +114,8 @@ func (d *Database) create(ctx context.Context, file string, list members.List, m
 	}
 	others := slices.DeleteFunc(list.Endpoints(d.RaftPort), func(e string) bool { return e == own })
 	if len(others) == 0 {
-		return fmt.Errorf("the database %s existed and is not on this node's disk, and no other member has it: restore the disk, "+
-			"or delete the key %q of the ConfigMap to begin with an empty database", d.Database, members.FormedKey)
+		return fmt.Errorf("the database %s existed and is not on this node's disk, and no other member has it: restore "+
+			"the disk, or delete the key %q of the ConfigMap to begin with an empty database", d.Database, members.FormedKey)
 	}
 	d.Log.Info("joining the database", "db", d.Name, "address", own, "members", others)
 	return tool(ctx, "ovsdb-tool", append([]string{"join-cluster", file, d.Database, own}, others...)...)
@@ -124,9 +127,9 @@ func (d *Database) checkAddress(ctx context.Context, me members.Member) error {
 	if err != nil {
 		return err
 	}
-	if want, got := members.Endpoint(me.IP, d.RaftPort), strings.TrimSpace(out); got != want {
-		return fmt.Errorf("the database on this node's disk has the address %s, and the node has %s: give the node its address "+
-			"back, or restore a backup on a new database", got, want)
+	if wanted, got := members.Endpoint(me.IP, d.RaftPort), strings.TrimSpace(out); got != wanted {
+		return fmt.Errorf("the database on this node's disk has the address %s, and the node has %s: "+
+			"give the node its address back, or restore a backup on a new database", got, wanted)
 	}
 	return nil
 }
@@ -135,7 +138,7 @@ func (d *Database) args() []string {
 	db := "db:" + d.Database + "," + d.Global + ",connections"
 	return append([]string{
 		"ovsdb-server", d.file(), "--no-chdir", "--remote=punix:" + d.Socket(), "--remote=" + db,
-		"--unixctl=" + d.control(), "-vconsole:info", "-vsyslog:off", "-vfile:off",
+		"--unixctl=" + d.control(),
 	}, d.TLS.args()...)
 }
 

@@ -102,12 +102,12 @@ func TestSchemaIsUpgraded(t *testing.T) {
 	w.members(true, "a=1")
 	w.start(a)
 	w.eventually("conversion", func() error {
-		_, err := a.transact(context.Background(), map[string]any{"op": "select", "table": "Copp", "where": []any{}, "columns": []string{"_uuid"}})
+		_, err := a.transact(context.Background(), op{"op": "select", "table": "Copp", "where": []any{}, "columns": []string{"_uuid"}})
 		return err
 	})
 	w.wantRows(a, "before")
 	w.eventually("connection", func() error {
-		found, err := a.transact(context.Background(), map[string]any{"op": "select", "table": "Connection",
+		found, err := a.transact(context.Background(), op{"op": "select", "table": "Connection",
 			"where": where("target", "pssl:6641"), "columns": []string{"inactivity_probe"}})
 		if err == nil && (len(found[0].Rows) != 1 || string(found[0].Rows[0]) != `{"inactivity_probe":60000}`) {
 			return fmt.Errorf("connections %s", found[0].Rows)

@@ -18,8 +18,8 @@ const probe = 60000
 func (d *Database) listen(ctx context.Context) error {
 	target := "pssl:" + d.Port
 	found, err := d.transact(ctx,
-		map[string]any{"op": "select", "table": "Connection", "where": where("target", target), "columns": []string{"inactivity_probe"}},
-		map[string]any{"op": "select", "table": d.Global, "where": []any{}, "columns": []string{"_uuid"}})
+		op{"op": "select", "table": "Connection", "where": where("target", target), "columns": []string{"_uuid"}},
+		op{"op": "select", "table": d.Global, "where": []any{}, "columns": []string{"_uuid"}})
 	if err != nil {
 		return err
 	}
@@ -28,19 +28,24 @@ func (d *Database) listen(ctx context.Context) error {
 	}
 	ops := []any{}
 	if len(found[1].Rows) == 0 { // northd inserts the row too, and asserts that it finds none
-		ops = append(ops, map[string]any{"op": "wait", "timeout": 0, "table": d.Global, "where": []any{}, "columns": []string{"_uuid"},
-			"until": "==", "rows": []any{}}, map[string]any{"op": "insert", "table": d.Global, "row": map[string]any{}})
+		ops = append(ops,
+			op{"op": "wait", "timeout": 0, "table": d.Global, "where": []any{}, "columns": []string{"_uuid"},
+				"until": "==", "rows": []any{}},
+			op{"op": "insert", "table": d.Global, "row": map[string]any{}})
 	}
 	ops = append(ops,
-		map[string]any{"op": "insert", "table": "Connection", "uuid-name": "c",
+		op{"op": "insert", "table": "Connection", "uuid-name": "c",
 			"row": map[string]any{"target": target, "inactivity_probe": probe}},
-		map[string]any{"op": "mutate", "table": d.Global, "where": []any{},
+		op{"op": "mutate", "table": d.Global, "where": []any{},
 			"mutations": []any{[]any{"connections", "insert", []any{"named-uuid", "c"}}}})
 	_, err = d.transact(ctx, ops...)
 	return err
 }
 
 func where(column string, value any) []any { return []any{[]any{column, "==", value}} }
+
+// op is an operation (RFC 7047, section 5.2).
+type op map[string]any
 
 // result is the result of one operation (RFC 7047, section 5.2).
 type result struct {
@@ -98,11 +103,12 @@ func (d *Database) convert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want, err := output(ctx, "ovsdb-tool", "schema-version", d.Schema)
-	if err != nil || !older(have, want) {
+	image, err := output(ctx, "ovsdb-tool", "schema-version", d.Schema)
+	if err != nil || !older(have, image) {
 		return err
 	}
-	d.Log.Info("converting the database to a newer schema", "db", d.Name, "from", strings.TrimSpace(have), "to", strings.TrimSpace(want))
+	d.Log.Info("converting the database to a newer schema", "db", d.Name,
+		"from", strings.TrimSpace(have), "to", strings.TrimSpace(image))
 	return tool(ctx, "ovsdb-client", "convert", server, d.Schema)
 }
 

@@ -71,8 +71,8 @@ func (h *Host) RunOVSDB(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return become("ovsdb-server", file, "--no-chdir", "--remote=punix:"+h.Socket(), "--pidfile="+pidFile, "--overwrite-pidfile",
-		"--unixctl="+filepath.Join(h.RunDir, "ovsdb-server.ctl"), "-vconsole:info", "-vsyslog:off", "-vfile:off")
+	return become("ovsdb-server", file, "--no-chdir", "--remote=punix:"+h.Socket(), "--pidfile="+pidFile,
+		"--overwrite-pidfile", "--unixctl="+filepath.Join(h.RunDir, "ovsdb-server.ctl"))
 }
 
 func (h *Host) create(ctx context.Context, file string) error {
@@ -92,8 +92,8 @@ func (h *Host) convert(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	want, err := output(ctx, "ovsdb-tool", "schema-version", h.Schema)
-	if err != nil || !older(have, want) {
+	image, err := output(ctx, "ovsdb-tool", "schema-version", h.Schema)
+	if err != nil || !older(have, image) {
 		return err
 	}
 	return tool(ctx, "ovsdb-tool", "convert", file, h.Schema)
@@ -109,7 +109,7 @@ func (h *Host) RunVSwitchd(context.Context) error {
 		return err
 	}
 	args := []string{"ovs-vswitchd", "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + pidFile, "--overwrite-pidfile",
-		"--unixctl=" + filepath.Join(h.RunDir, "ovs-vswitchd.ctl"), "-vconsole:info", "-vsyslog:off", "-vfile:off"}
+		"--unixctl=" + filepath.Join(h.RunDir, "ovs-vswitchd.ctl")}
 	if h.userspace() {
 		args = append(args, "--disable-system") // otherwise it asks the kernel for the datapath again and again
 	}
@@ -148,13 +148,13 @@ func unused(pidFile string) error {
 		"or install with ovn.enabled=false to use it", strings.TrimSuffix(filepath.Base(pidFile), ".pid"), pidFile)
 }
 
-// become replaces this process by a program.
+// become replaces this process by a daemon.
 func become(args ...string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s: %w", path, syscall.Exec(path, args, os.Environ()))
+	return fmt.Errorf("%s: %w", path, syscall.Exec(path, append(args, logArgs...), os.Environ()))
 }
 
 // RunController configures the node's Open vSwitch and runs ovn-controller, until the end of ctx or of its process.
@@ -176,8 +176,7 @@ func (h *Host) RunController(ctx context.Context) error {
 	background.Go(func() { h.keepRemote(ctx) })
 	background.Go(func() { h.keepTunnelAddress(ctx) })
 	child, err := start(append([]string{"ovn-controller", "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + pidFile,
-		"--overwrite-pidfile", "--unixctl=" + filepath.Join(h.OVNRunDir, "ovn-controller.ctl"),
-		"-vconsole:info", "-vsyslog:off", "-vfile:off"}, h.TLS.args()...)...)
+		"--overwrite-pidfile", "--unixctl=" + filepath.Join(h.OVNRunDir, "ovn-controller.ctl")}, h.TLS.args()...)...)
 	if err != nil {
 		return err
 	}
@@ -257,7 +256,7 @@ func (h *Host) tryConfigure(ctx context.Context) error {
 
 // name gives the node its name as a chassis, unless it has one: it never changes.
 func (h *Host) name(ctx context.Context) error {
-	return h.transact(ctx, map[string]any{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
+	return h.transact(ctx, op{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
 		[]any{"external_ids", "insert", ovsMap(map[string]string{"system-id": h.Node})}}})
 }
 
@@ -267,19 +266,19 @@ func (h *Host) set(ctx context.Context, ids map[string]string) error {
 	for key := range ids {
 		keys = append(keys, key)
 	}
-	return h.transact(ctx, map[string]any{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
+	return h.transact(ctx, op{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
 		[]any{"external_ids", "delete", []any{"set", keys}}, []any{"external_ids", "insert", ovsMap(ids)}}})
 }
 
 // transact runs a transaction in Open vSwitch's database, which has one row Open_vSwitch in the end.
 func (h *Host) transact(ctx context.Context, ops ...any) error {
 	found, err := transact(ctx, h.Socket(), "Open_vSwitch",
-		map[string]any{"op": "select", "table": "Open_vSwitch", "where": []any{}, "columns": []string{"_uuid"}})
+		op{"op": "select", "table": "Open_vSwitch", "where": []any{}, "columns": []string{"_uuid"}})
 	if err != nil {
 		return err
 	}
 	if len(found[0].Rows) == 0 {
-		ops = append([]any{map[string]any{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{}}}, ops...)
+		ops = append([]any{op{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{}}}, ops...)
 	}
 	_, err = transact(ctx, h.Socket(), "Open_vSwitch", ops...)
 	return err

@@ -3,6 +3,7 @@ package ovnrun
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,7 @@ import (
 )
 
 const (
-	// keepEvery is the time between two looks of a member at its raft.
+	// keepEvery is the time between two checks of a member on its raft.
 	keepEvery = 2 * time.Second
 	// silentFor is how long a server has sent nothing when another server with its address takes its place.
 	silentFor = 30 * time.Second
@@ -88,16 +89,19 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 	now, member := list.Of(d.Node)
 	switch {
 	case !member || now != me:
-		return d.leave(ctx, s)
-	case s.left:
-		return false, errors.New("the raft has removed this member")
+		return d.quit(ctx, s)
+	case s.removed:
+		d.Log.Warn("the raft has removed this member, which the list has; joining anew", "db", d.Name)
+		return true, os.Remove(d.idFile()) // without it, the database on the disk is from an earlier membership
 	case !s.joined:
 		return false, errors.New("it has not joined the raft yet")
 	case !s.leader:
 		return false, nil
 	}
-	if server, reason := stale(s, list.Endpoints(d.RaftPort)); server != nil {
-		d.Log.Info("removing a server from the raft", "db", d.Name, "server", server.id, "address", server.address, "reason", reason)
+	d.noteSilence(s, time.Now())
+	if server, reason := d.stale(s, list.Endpoints(d.RaftPort), time.Now()); server != nil {
+		d.Log.Info("removing a server from the raft", "db", d.Name, "server", server.id, "address", server.address,
+			"reason", reason)
 		_, err := control(ctx, d.control(), "cluster/kick", d.Database, server.id)
 		return false, err
 	}
@@ -109,7 +113,7 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 func (d *Database) status(ctx context.Context) (status, error) {
 	text, err := control(ctx, d.control(), "cluster/status", d.Database)
 	if err != nil && strings.Contains(err.Error(), "unknown cluster") {
-		return status{left: true}, nil
+		return status{removed: true}, nil
 	}
 	if err != nil {
 		return status{}, err
@@ -117,30 +121,46 @@ func (d *Database) status(ctx context.Context) (status, error) {
 	return parseStatus(text)
 }
 
-// leave has the raft remove this member.
-func (d *Database) leave(ctx context.Context, s status) (gone bool, err error) {
-	if s.left {
+// quit has the raft remove this member.
+func (d *Database) quit(ctx context.Context, s status) (gone bool, err error) {
+	if s.removed {
 		return true, nil
 	}
 	_, err = control(ctx, d.control(), "cluster/leave", d.Database)
 	return false, err
 }
 
-// stale returns a server that is not a member: its address is nobody's, or another server has its address and the
-// server is silent, because its node lost the disk.
-func stale(s status, wanted []string) (*server, string) {
+// noteSilence notes since when each server has sent nothing to this leader.
+func (d *Database) noteSilence(s status, now time.Time) {
+	silent := map[string]time.Time{}
+	for _, one := range s.servers {
+		if one.heard >= 0 && one.heard < silentFor {
+			continue
+		}
+		since, known := d.silent[one.id]
+		if !known {
+			since = now.Add(-max(0, one.heard)) // a new leader has heard nothing of a server that is gone
+		}
+		silent[one.id] = since
+	}
+	d.silent = silent
+}
+
+// stale returns a silent server that is not a member: its address is nobody's, or another server has its address because
+// its node lost the disk. A server that is not silent stays: the list in this pod may be older than that of the server's
+// node, and a member that is to go removes itself.
+func (d *Database) stale(s status, wanted []string, now time.Time) (*server, string) {
 	for i := range s.servers {
 		one := &s.servers[i]
-		if one.self {
+		since, silent := d.silent[one.id]
+		if one.self || !silent || now.Sub(since) < silentFor {
 			continue
 		}
 		if !slices.Contains(wanted, one.address) {
 			return one, "its node is not a member"
 		}
-		replaced := slices.ContainsFunc(s.servers, func(other server) bool {
-			return other.id != one.id && other.address == one.address && other.heard >= 0 && other.heard < silentFor
-		})
-		if replaced && (one.heard < 0 || one.heard > silentFor) {
+		other := func(o server) bool { return o.id != one.id && o.address == one.address }
+		if slices.ContainsFunc(s.servers, other) {
 			return one, "another server has its address"
 		}
 	}

@@ -23,7 +23,7 @@ func (n *Northd) Run(ctx context.Context) error {
 	return followed(ctx, n.Members, n.Log, func(l members.List) []string {
 		return slices.Concat([]string{"ovn-northd", "--ovnnb-db=" + strings.Join(l.Endpoints(members.NBPort), ","),
 			"--ovnsb-db=" + strings.Join(l.Endpoints(members.SBPort), ","),
-			"--unixctl=" + filepath.Join(n.RunDir, "northd.ctl"), "-vconsole:info", "-vsyslog:off", "-vfile:off"}, n.TLS.args())
+			"--unixctl=" + filepath.Join(n.RunDir, "northd.ctl")}, n.TLS.args())
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 // status is what a member knows of its raft: the answer to cluster/status of ovsdb-server(1).
 type status struct {
 	joined  bool // the member takes part in the raft
-	left    bool // the raft has removed the member
+	removed bool // by the raft
 	leader  bool
 	servers []server
 }
@@ -43,7 +43,7 @@ func parseStatus(text string) (status, error) {
 	case "cluster member":
 		s.joined = true
 	case "left cluster":
-		s.left = true
+		s.removed = true
 	case "":
 		return status{}, fmt.Errorf("the answer to cluster/status has no status: %.100q", text)
 	}

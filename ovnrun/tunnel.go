@@ -17,14 +17,15 @@ import (
 // and the bridge gets the NIC's address.
 const (
 	tunnelBridge = "br-phy"
-	addressMark  = "ovn-multinet/address" // in the bridge's external_ids: the NIC's address, which outlives the bridge's link
+	// addressMark is the key of the bridge's external_ids with the NIC's address. It outlives the bridge's link.
+	addressMark = "ovn-multinet/address"
 )
 
 // tunnelBridge makes the bridge, and returns the address of the tunnels.
 func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
 	if h.TunnelInterface == "" {
-		return netip.Addr{}, errors.New("this node has no kernel module openvswitch: install the module, or set ovn.tunnelInterface " +
-			"to a NIC that the node's other traffic does not use")
+		return netip.Addr{}, errors.New("this node has no kernel module openvswitch: install the module, " +
+			"or set ovn.tunnelInterface to a NIC that the node's other traffic does not use")
 	}
 	address, err := h.savedAddress(ctx)
 	if err != nil {
@@ -41,7 +42,7 @@ func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
 
 // savedAddress is the address in the bridge's row; the zero value: there is no bridge.
 func (h *Host) savedAddress(ctx context.Context) (netip.Prefix, error) {
-	found, err := transact(ctx, h.Socket(), "Open_vSwitch", map[string]any{"op": "select", "table": "Bridge",
+	found, err := transact(ctx, h.Socket(), "Open_vSwitch", op{"op": "select", "table": "Bridge",
 		"where": where("name", tunnelBridge), "columns": []string{"external_ids"}})
 	if err != nil || len(found[0].Rows) == 0 {
 		return netip.Prefix{}, err
@@ -61,7 +62,8 @@ func (h *Host) savedAddress(ctx context.Context) (netip.Prefix, error) {
 			return netip.ParsePrefix(pair[1])
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("the bridge %s on this node is not ours: delete it, or give it another name", tunnelBridge)
+	return netip.Prefix{}, fmt.Errorf("the bridge %s on this node is not ours: delete it, or give it another name",
+		tunnelBridge)
 }
 
 // makeTunnelBridge adds the bridge with the NIC as its port. The bridge's MAC is not the NIC's: the kernel would take
@@ -71,24 +73,27 @@ func (h *Host) makeTunnelBridge(ctx context.Context, address netip.Prefix) error
 	mac := net.HardwareAddr(append([]byte{2, 0}, ip[:]...))
 	port := func(id, name string, kind string) []any {
 		return []any{
-			map[string]any{"op": "insert", "table": "Interface", "uuid-name": "i" + id, "row": map[string]any{"name": name, "type": kind}},
-			map[string]any{"op": "insert", "table": "Port", "uuid-name": "p" + id,
+			op{"op": "insert", "table": "Interface", "uuid-name": "i" + id,
+				"row": map[string]any{"name": name, "type": kind}},
+			op{"op": "insert", "table": "Port", "uuid-name": "p" + id,
 				"row": map[string]any{"name": name, "interfaces": []any{"named-uuid", "i" + id}}},
 		}
 	}
 	ops := slices.Concat(port("own", tunnelBridge, "internal"), port("nic", h.TunnelInterface, ""), []any{
-		map[string]any{"op": "insert", "table": "Bridge", "uuid-name": "b", "row": map[string]any{
-			"name": tunnelBridge, "datapath_type": "netdev", "other_config": ovsMap(map[string]string{"hwaddr": mac.String()}),
+		op{"op": "insert", "table": "Bridge", "uuid-name": "b", "row": map[string]any{
+			"name": tunnelBridge, "datapath_type": "netdev",
+			"other_config": ovsMap(map[string]string{"hwaddr": mac.String()}),
 			"external_ids": ovsMap(map[string]string{addressMark: address.String()}),
 			"ports":        []any{"set", []any{[]any{"named-uuid", "pown"}, []any{"named-uuid", "pnic"}}}}},
-		map[string]any{"op": "mutate", "table": "Open_vSwitch", "where": []any{},
+		op{"op": "mutate", "table": "Open_vSwitch", "where": []any{},
 			"mutations": []any{[]any{"bridges", "insert", []any{"named-uuid", "b"}}}}})
-	h.Log.Info("making the bridge of the tunnels", "bridge", tunnelBridge, "interface", h.TunnelInterface, "address", address)
+	h.Log.Info("making the bridge of the tunnels", "bridge", tunnelBridge, "interface", h.TunnelInterface,
+		"address", address)
 	return h.transact(ctx, ops...)
 }
 
-// keepTunnelAddress moves the address from the NIC to the bridge, each time that ovs-vswitchd has made the bridge's link
-// anew.
+// keepTunnelAddress moves the address from the NIC to the bridge, each time that ovs-vswitchd has made the bridge's
+// link anew.
 func (h *Host) keepTunnelAddress(ctx context.Context) {
 	for said := ""; ctx.Err() == nil; pause(ctx) {
 		if !h.userspace() {
@@ -151,8 +156,8 @@ func prefixOf(name string) (netip.Prefix, error) {
 	}
 	for _, route := range routes {
 		if ones, _ := route.Dst.Mask.Size(); ones == 0 {
-			return netip.Prefix{}, fmt.Errorf("interface %s has the node's default route, and tunnels of the userspace datapath need a NIC "+
-				"of their own: set ovn.tunnelInterface to another one", name)
+			return netip.Prefix{}, fmt.Errorf("interface %s has the node's default route, and tunnels of the userspace "+
+				"datapath need a NIC of their own: set ovn.tunnelInterface to another one", name)
 		}
 	}
 	return firstAddress(link)

@@ -166,7 +166,7 @@ func (w *world) insert(n *node, name string) {
 	w.t.Helper()
 	w.eventually("insert "+name, func() error {
 		_, err := n.transact(context.Background(),
-			map[string]any{"op": "insert", "table": "Logical_Switch", "row": map[string]any{"name": name}})
+			op{"op": "insert", "table": "Logical_Switch", "row": map[string]any{"name": name}})
 		return err
 	})
 }
@@ -176,7 +176,7 @@ func (w *world) wantRows(n *node, names ...string) {
 	w.t.Helper()
 	w.eventually("rows of "+n.Node, func() error {
 		for _, name := range names {
-			found, err := n.transact(context.Background(), map[string]any{"op": "select", "table": "Logical_Switch",
+			found, err := n.transact(context.Background(), op{"op": "select", "table": "Logical_Switch",
 				"where": where("name", name), "columns": []string{"name"}})
 			if err != nil {
 				return err

@@ -155,15 +155,16 @@ func keepCertificate(ctx context.Context, c conf.Controller, core kubernetes.Int
 	if c.OVN.Replicas == 0 {
 		return nil
 	}
-	own := ovnrun.Certificates{Client: core, SignerName: c.OVN.SignerName, Role: authority.Controller, Node: c.OVN.NodeName,
-		Namespace: leaseNamespace(c.LeaseNamespace), Dir: filepath.Dir(c.NB.Certificate), Log: log}
+	own := ovnrun.Certificates{Client: core, SignerName: c.OVN.SignerName, Role: authority.Controller,
+		Node: c.OVN.NodeName, Namespace: leaseNamespace(c.LeaseNamespace), Dir: filepath.Dir(c.NB.Certificate), Log: log}
 	return own.Run(ctx)
 }
 
 // runOVN places OVN's databases and signs certificates, if the chart runs OVN. It needs no database: OVN's daemons wait
 // for it.
 func runOVN(
-	ctx context.Context, c conf.Controller, core kubernetes.Interface, db *ovndb.DB, leading func() error, log *slog.Logger,
+	ctx context.Context, c conf.Controller, core kubernetes.Interface, db *ovndb.DB,
+	leading func() error, log *slog.Logger,
 ) error {
 	if c.OVN.Replicas == 0 {
 		return nil
@@ -178,8 +179,11 @@ func runOVN(
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return signer.Run(ctx) })
 	g.Go(func() error {
-		return placement.Run(ctx, placement.Config{Client: core, Namespace: namespace, Replicas: c.OVN.Replicas, Nodes: nodes,
-			ReplaceAfter: c.OVN.ReplaceAfter, Placed: func(l members.List) { db.SetEndpoints(l.Endpoints(members.NBPort)) }, Leading: leading, Log: log})
+		return placement.Run(ctx, placement.Config{
+			Client: core, Namespace: namespace, Replicas: c.OVN.Replicas, Nodes: nodes, ReplaceAfter: c.OVN.ReplaceAfter,
+			Placed:  func(l members.List) { db.SetEndpoints(l.Endpoints(members.NBPort)) },
+			Leading: leading, Log: log,
+		})
 	})
 	return g.Wait()
 }

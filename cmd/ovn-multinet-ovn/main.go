@@ -40,8 +40,11 @@ func main() {
 	os.Exit(program.Main(cmd))
 }
 
+// runner is the work of a command. The address is the node's.
+type runner func(ctx context.Context, log *slog.Logger, ip netip.Addr) error
+
 // command is a command whose node is known.
-func (c *config) command(use, short string, run func(ctx context.Context, log *slog.Logger, ip netip.Addr) error) *cobra.Command {
+func (c *config) command(use, short string, run runner) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		ip, err := netip.ParseAddr(c.ip)
 		if err != nil {
@@ -74,13 +77,14 @@ func (c *config) newDatabase(name string, log *slog.Logger) (*ovnrun.Database, e
 
 func (c *config) database() *cobra.Command {
 	var name string
-	cmd := c.command("database", "Run a member of the raft of NB or SB.", func(ctx context.Context, log *slog.Logger, _ netip.Addr) error {
+	run := func(ctx context.Context, log *slog.Logger, _ netip.Addr) error {
 		d, err := c.newDatabase(name, log)
 		if err != nil {
 			return err
 		}
 		return d.Run(ctx)
-	})
+	}
+	cmd := c.command("database", "Run a member of the raft of NB or SB.", run)
 	c.databaseFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "nb or sb")
 	return cmd
@@ -122,7 +126,8 @@ func (c *config) vswitchd() *cobra.Command {
 }
 
 func (c *config) controller() *cobra.Command {
-	return c.hostCommand("controller", "Configure the node's Open vSwitch and run ovn-controller.", (*ovnrun.Host).RunController)
+	return c.hostCommand("controller", "Configure the node's Open vSwitch and run ovn-controller.",
+		(*ovnrun.Host).RunController)
 }
 
 func (c *config) certificates() *cobra.Command {
@@ -138,7 +143,8 @@ func (c *config) certificates() *cobra.Command {
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that the process runs in")
 	cmd.Flags().StringVar(&c.role, "role", "", "ovn-central, ovn-node or controller")
 	cmd.Flags().StringVar(&c.signer, "signer-name", authority.SignerName, "signer of the requests for certificates")
-	cmd.Flags().StringVar(&c.namespace, "namespace", "ovn-multinet", "namespace of the ConfigMap with the authority's certificates")
+	cmd.Flags().StringVar(&c.namespace, "namespace", "ovn-multinet",
+		"namespace of the ConfigMap with the authority's certificates")
 	return cmd
 }
 

@@ -108,6 +108,10 @@ func (n *Node) startWithoutOVN(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}
 	}
+	return n.addTunnelAddress(ctx)
+}
+
+func (n *Node) addTunnelAddress(context.Context) error {
 	return n.Do(func() error { return addAddr("eth1", &net.IPNet{IP: n.EncapIP, Mask: net.CIDRMask(16, 32)}) })
 }
 

@@ -128,6 +128,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 			return Eventually(ctx, func() error { return n.OVNController.connectedTo(sbPort) })
 		},
 	}
+	if n.lab.withoutOVN {
+		steps = append(steps[:1], n.addTunnelAddress)
+	}
 	if n.agentRan {
 		steps = append(steps, func(ctx context.Context) error { return n.StartAgent(ctx) })
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
@@ -26,10 +27,21 @@ func run(binDir, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	for _, img := range images.All(binDir) {
+	tree, _, err := trixie.OVN()
+	if err != nil {
+		return err
+	}
+	ovn, err := images.OVN(string(tree), binDir)
+	if err != nil {
+		return err
+	}
+	all := images.All(binDir)
+	for _, img := range all {
 		if err := images.CheckStatic(img); err != nil {
 			return err
 		}
+	}
+	for _, img := range append(all, ovn) {
 		name := strings.NewReplacer("/", "-", ":", "-").Replace(img.Name) + ".tar"
 		f, err := os.Create(filepath.Join(out, name))
 		if err != nil {

@@ -48,8 +48,8 @@ func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log 
 	})
 }
 
-// FollowNB has the connection use the members of NB that the folder of --nb-members lists, until the end of ctx. Without
-// the flag it returns at once.
+// FollowNB has the connection use the members of NB that the folder of --nb-members lists, until the end of ctx.
+// Without the flag it returns at once.
 func FollowNB(ctx context.Context, cfg conf.NB, db *ovndb.DB, log *slog.Logger) {
 	if cfg.Members == "" {
 		return

@@ -40,7 +40,9 @@ func askerOf(csr *certificates.CertificateSigningRequest, namespace string) (ask
 }
 
 // check refuses a request for anything but the certificate of the asker. node is the asker's node.
-func check(csr *certificates.CertificateSigningRequest, who asker, node *corev1.Node) (*x509.CertificateRequest, error) {
+func check(
+	csr *certificates.CertificateSigningRequest, who asker, node *corev1.Node,
+) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
 		return nil, errors.New("spec.request is not one certificate request")
@@ -57,17 +59,17 @@ func check(csr *certificates.CertificateSigningRequest, who asker, node *corev1.
 			return nil, fmt.Errorf("node %s does not have the address %s", node.Name, ip)
 		}
 	}
-	want := Wanted(who.role, who.node, request.IPAddresses)
-	if !want.Matches(request.Subject.CommonName, request.IPAddresses) {
+	content := ContentOf(who.role, who.node, request.IPAddresses)
+	if !content.Matches(request.Subject.CommonName, request.IPAddresses) {
 		return nil, fmt.Errorf("the program %s on node %s gets a certificate for %q without other addresses, not for %q",
-			who.role, who.node, want.Name, request.Subject.CommonName)
+			who.role, who.node, content.Name, request.Subject.CommonName)
 	}
 	if len(request.DNSNames)+len(request.EmailAddresses)+len(request.URIs) > 0 || len(request.Subject.Names) != 1 {
 		return nil, errors.New("the request has further names")
 	}
-	if len(csr.Spec.Usages) != len(want.Usages) ||
-		slices.ContainsFunc(csr.Spec.Usages, func(u certificates.KeyUsage) bool { return !slices.Contains(want.Usages, u) }) {
-		return nil, fmt.Errorf("the usages %v are not those of %s: %v", csr.Spec.Usages, who.role, want.Usages)
+	other := func(u certificates.KeyUsage) bool { return !slices.Contains(content.Usages, u) }
+	if len(csr.Spec.Usages) != len(content.Usages) || slices.ContainsFunc(csr.Spec.Usages, other) {
+		return nil, fmt.Errorf("the usages %v are not those of %s: %v", csr.Spec.Usages, who.role, content.Usages)
 	}
 	return request, nil
 }

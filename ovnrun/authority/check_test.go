@@ -27,11 +27,11 @@ func request(t *testing.T, role Role, node string, change func(*certificates.Cer
 	if role.Serves() {
 		addresses = []net.IP{net.ParseIP("192.0.2.1")}
 	}
-	want := Wanted(role, node, addresses)
+	wanted := ContentOf(role, node, addresses)
 	csr := &certificates.CertificateSigningRequest{Spec: certificates.CertificateSigningRequestSpec{
-		SignerName: SignerName, Username: "system:serviceaccount:" + namespace + ":" + string(role), Usages: want.Usages,
+		SignerName: SignerName, Username: "system:serviceaccount:" + namespace + ":" + string(role), Usages: wanted.Usages,
 		Extra: map[string]certificates.ExtraValue{nodeClaim: {node}}}}
-	content := &x509.CertificateRequest{Subject: pkix.Name{CommonName: want.Name}, IPAddresses: want.Addresses}
+	content := &x509.CertificateRequest{Subject: pkix.Name{CommonName: wanted.Name}, IPAddresses: wanted.Addresses}
 	if change != nil {
 		change(csr, content)
 	}

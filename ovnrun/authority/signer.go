@@ -28,7 +28,7 @@ type Signer struct {
 	Log     *slog.Logger
 }
 
-// loadEvery is the time between two looks at the authority's age.
+// loadEvery is the time between two checks of the authority's age.
 const loadEvery = 10 * time.Minute
 
 // Run answers requests until the end of ctx.
@@ -156,7 +156,8 @@ func (s *Signer) deny(ctx context.Context, csr *certificates.CertificateSigningR
 
 // condition sets a condition of a request, unless the request has it.
 func (s *Signer) condition(
-	ctx context.Context, csr *certificates.CertificateSigningRequest, kind certificates.RequestConditionType, message string,
+	ctx context.Context, csr *certificates.CertificateSigningRequest,
+	kind certificates.RequestConditionType, message string,
 ) (*certificates.CertificateSigningRequest, error) {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == kind {
@@ -165,5 +166,6 @@ func (s *Signer) condition(
 	}
 	csr.Status.Conditions = append(csr.Status.Conditions, certificates.CertificateSigningRequestCondition{
 		Type: kind, Status: corev1.ConditionTrue, Reason: "OVNMultinet", Message: message})
-	return s.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+	requests := s.Client.CertificatesV1().CertificateSigningRequests()
+	return requests.UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
 }

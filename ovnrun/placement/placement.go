@@ -48,8 +48,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// lookEvery is the time between two passes without an event: nodes become candidates without one.
-const lookEvery = 15 * time.Second
+// passEvery is the time between two passes without an event: nodes become candidates without one.
+const passEvery = 15 * time.Second
 
 // Run places the databases until the end of ctx.
 func Run(ctx context.Context, c Config) error {
@@ -80,7 +80,7 @@ func Run(ctx context.Context, c Config) error {
 		defer f.Shutdown()
 		f.WaitForCacheSync(ctx.Done())
 	}
-	again := time.NewTicker(lookEvery)
+	again := time.NewTicker(passEvery)
 	defer again.Stop()
 	for said := ""; ctx.Err() == nil; {
 		if err := p.pass(ctx, time.Now()); err != nil && err.Error() != said && ctx.Err() == nil {
@@ -126,7 +126,8 @@ func (p *placer) pass(ctx context.Context, now time.Time) error {
 	stores := p.Client.CoreV1().ConfigMaps(p.Namespace)
 	stored, err := stores.Get(ctx, ConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		stored, err = stores.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName}}, metav1.CreateOptions{})
+		empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName}}
+		stored, err = stores.Create(ctx, empty, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return err
@@ -163,12 +164,12 @@ func (p *placer) pass(ctx context.Context, now time.Time) error {
 // next is the next list; reason is "" if it is the same.
 func (p *placer) next(ctx context.Context, list members.List, now time.Time) (members.List, string, error) {
 	next := members.List{Members: slices.Clone(list.Members), Formed: list.Formed}
-	var dead *members.Member
+	var lost *members.Member
 	settled := true // all members that live serve
 	for i, m := range list.Members {
 		switch {
 		case p.gone(m, now):
-			dead = &list.Members[i]
+			lost = &list.Members[i]
 		case !p.serves(m):
 			settled = false
 		}
@@ -185,7 +186,7 @@ func (p *placer) next(ctx context.Context, list members.List, now time.Time) (me
 		return list, "", err
 	}
 	alive := len(list.Members)
-	if dead != nil {
+	if lost != nil {
 		alive--
 	}
 	size := largestOdd(min(p.Replicas, alive+len(candidates)))
@@ -197,19 +198,19 @@ func (p *placer) next(ctx context.Context, list members.List, now time.Time) (me
 	switch {
 	case size == 0:
 		return list, "", fmt.Errorf("no node can have OVN's databases: label one so that it matches %q", p.Nodes)
-	case dead != nil && len(candidates) > 0 && len(list.Members) > 1 && len(list.Members) <= p.Replicas:
-		i := slices.Index(next.Members, *dead)
+	case lost != nil && len(candidates) > 0 && len(list.Members) > 1 && len(list.Members) <= p.Replicas:
+		i := slices.Index(next.Members, *lost)
 		next.Members[i] = fresh()
-		return next, "node " + dead.Node + " is gone", nil
-	case len(list.Members) < size && dead == nil:
+		return next, "node " + lost.Node + " is gone", nil
+	case len(list.Members) < size && lost == nil:
 		next.Members = append(next.Members, fresh())
 		return next, fmt.Sprintf("%d members are wanted", size), nil
 	case len(list.Members) > p.Replicas:
-		leaves := list.Members[len(list.Members)-1]
-		if dead != nil {
-			leaves = *dead
+		last := list.Members[len(list.Members)-1]
+		if lost != nil {
+			last = *lost
 		}
-		next.Members = slices.DeleteFunc(next.Members, func(m members.Member) bool { return m == leaves })
+		next.Members = slices.DeleteFunc(next.Members, func(m members.Member) bool { return m == last })
 		return next, fmt.Sprintf("%d members are wanted", p.Replicas), nil
 	}
 	return list, "", nil
@@ -266,10 +267,12 @@ func (p *placer) serves(m members.Member) bool {
 
 // candidates are the Ready nodes that may become members, by their names.
 func (p *placer) candidates(ctx context.Context, list members.List, now time.Time) ([]members.Member, error) {
-	if len(list.Members) >= p.Replicas && !slices.ContainsFunc(list.Members, func(m members.Member) bool { return p.gone(m, now) }) {
+	gone := func(m members.Member) bool { return p.gone(m, now) }
+	if len(list.Members) >= p.Replicas && !slices.ContainsFunc(list.Members, gone) {
 		return nil, nil // nodes are listed only when one is needed
 	}
-	nodes, err := p.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: p.Nodes.String(), ResourceVersion: "0"})
+	nodes, err := p.Client.CoreV1().Nodes().List(ctx,
+		metav1.ListOptions{LabelSelector: p.Nodes.String(), ResourceVersion: "0"})
 	if err != nil {
 		return nil, err
 	}

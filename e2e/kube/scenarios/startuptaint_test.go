@@ -31,7 +31,7 @@ func joins() int {
 	if n, err := strconv.Atoi(os.Getenv(joinsEnv)); err == nil {
 		return n
 	}
-	return 6
+	return 3
 }
 
 // herdSize is the number of pods that wait for the node.

@@ -23,16 +23,16 @@ const (
 // Serves tells whether the role has servers.
 func (r Role) Serves() bool { return r == Central }
 
-// Want is the content of a certificate.
-type Want struct {
+// Content is the content of a certificate.
+type Content struct {
 	Name      string
 	Addresses []net.IP
 	Usages    []certificates.KeyUsage
 }
 
-// Wanted is the certificate of a role on a node. Only servers have addresses.
-func Wanted(role Role, node string, addresses []net.IP) Want {
-	w := Want{Name: string(role) + "/" + node, Usages: []certificates.KeyUsage{
+// ContentOf returns the certificate of a role on a node. Only servers have addresses.
+func ContentOf(role Role, node string, addresses []net.IP) Content {
+	w := Content{Name: string(role) + "/" + node, Usages: []certificates.KeyUsage{
 		certificates.UsageDigitalSignature, certificates.UsageClientAuth}}
 	if role.Serves() {
 		w.Addresses, w.Usages = addresses, append(w.Usages, certificates.UsageServerAuth)
@@ -41,6 +41,6 @@ func Wanted(role Role, node string, addresses []net.IP) Want {
 }
 
 // Matches tells whether a certificate has the name and the addresses.
-func (w Want) Matches(name string, addresses []net.IP) bool {
+func (w Content) Matches(name string, addresses []net.IP) bool {
 	return name == w.Name && slices.EqualFunc(addresses, w.Addresses, net.IP.Equal)
 }
