@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A raft grows from one member to three, a member loses its disk, a node is replaced by another one, and the raft
@@ -63,7 +64,9 @@ func TestLostDatabaseIsNotMadeAgain(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("a")
 	w.members(true, "a=1")
-	err := a.Run(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := a.Run(ctx)
 	if err == nil || !strings.Contains(err.Error(), "restore the disk, or delete the key \"formed\"") {
 		t.Errorf("error %v", err)
 	}

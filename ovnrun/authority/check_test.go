@@ -67,6 +67,9 @@ func TestBoundaryCheck(t *testing.T) {
 		{"the agent", Node, func(c *csr, _ *x509.CertificateRequest) {
 			c.Spec.Username = "system:serviceaccount:ovn-multinet:agent"
 		}, "gets no certificate of OVN"},
+		{"a user with the name of a role", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Username = "ovn-node" },
+			"gets no certificate of OVN"},
+		{"fewer usages", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Usages = c.Spec.Usages[:1] }, "the usages"},
 		{"a user", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Username = "admin" }, "gets no certificate of OVN"},
 		{"a token without a node", Node, func(c *csr, _ *x509.CertificateRequest) { c.Spec.Extra = nil }, "does not name the node"},
 		{"another node", Node, func(_ *csr, r *x509.CertificateRequest) { r.Subject.CommonName = "ovn-node/two" }, `not for "ovn-node/two"`},
@@ -107,25 +110,30 @@ func TestBoundaryCheck(t *testing.T) {
 }
 
 // An authority is replaced before its end. Each new certificate is trusted by programs that have the list of trusted
-// authorities of half an hour ago, as long as the certificate is valid.
+// authorities of an hour ago, as long as the certificate is valid.
 func TestTurn(t *testing.T) {
 	data := map[string][]byte{}
 	now := time.Now()
 	authorities := map[string]bool{}
-	var before []byte
+	type published struct {
+		at     time.Time
+		bundle []byte
+	}
+	var lists []published // the last one is older than publishedFor when the next authority signs
 	for at := now; at.Before(now.Add(2 * authorityLife)); {
 		signs, bundle, changed, err := turn(data, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if before == nil {
-			before = bundle
+		lists = append(lists, published{at, bundle})
+		for len(lists) > 1 && !lists[1].at.After(at.Add(-publishedFor)) {
+			lists = lists[1:]
 		}
 		if !authorities[string(signs.cert.Raw)] || changed {
 			authorities[string(signs.cert.Raw)] = true
-			for _, list := range [][]byte{before, bundle} {
+			for _, list := range lists {
 				roots := x509.NewCertPool()
-				roots.AppendCertsFromPEM(list)
+				roots.AppendCertsFromPEM(list.bundle)
 				if _, err := signs.cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: anyUsage}); err != nil {
 					t.Fatalf("after %v a program does not trust the authority: %v", at.Sub(now), err)
 				}
@@ -134,7 +142,6 @@ func TestTurn(t *testing.T) {
 		if signs.cert.NotAfter.Before(at.Add(certificateLife)) {
 			t.Fatalf("after %v certificates outlive their authority", at.Sub(now))
 		}
-		before = bundle
 		step := 24 * time.Hour
 		if next := data[nextKeys[0]]; len(next) > 0 && at.Before(parse(t, next).NotBefore.Add(2*publishedFor)) {
 			step = publishedFor / 2 // the next authority becomes the one that signs
