@@ -37,22 +37,28 @@ func apiServer(role authority.Role, node string) *fake.Clientset {
 	return client
 }
 
+// signed runs a signer until the end of the test, and returns what asks it for a server's certificate.
+func (w *world) signed(client *fake.Clientset) (context.Context, *Certificates) {
+	log := slog.New(slog.DiscardHandler)
+	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
+		Leading: func() error { return nil }, Log: log}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- signer.Run(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		w.must(<-ended)
+	})
+	return ctx, &Certificates{Client: client, SignerName: authority.SignerName, Role: authority.Central, Node: "one",
+		IP: netip.MustParseAddr("192.0.2.1"), Namespace: "ovn-multinet", Dir: w.t.TempDir(), Log: log}
+}
+
 // A program gets its certificate from the signer, uses it until it is due, and gets another one when the authority is
 // another one, or the certificate is damaged. Its key stays.
 func TestCertificates(t *testing.T) {
 	w := newWorld(t)
 	client := apiServer(authority.Central, "one")
-	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
-		Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- signer.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		w.must(<-ended)
-	})
-	c := &Certificates{Client: client, SignerName: authority.SignerName, Role: authority.Central, Node: "one",
-		IP: netip.MustParseAddr("192.0.2.1"), Namespace: "ovn-multinet", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	ctx, c := w.signed(client)
 	refreshed := func() string {
 		t.Helper()
 		w.eventually("refresh", func() error { return c.refresh(ctx) })
@@ -99,17 +105,7 @@ func (c *Certificates) content(t *testing.T, name string) string {
 func TestBoundaryDeniedRequest(t *testing.T) {
 	w := newWorld(t)
 	client := apiServer(authority.Node, "one") // whatever the program asks for
-	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
-		Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- signer.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		w.must(<-ended)
-	})
-	c := &Certificates{Client: client, SignerName: authority.SignerName, Role: authority.Central, Node: "one",
-		IP: netip.MustParseAddr("192.0.2.1"), Namespace: "ovn-multinet", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	ctx, c := w.signed(client)
 	w.eventually("denied", func() error {
 		err := c.refresh(ctx)
 		if err == nil || !strings.Contains(err.Error(), `Denied: the program ovn-node on node one gets a certificate for "ovn-node/one"`) {
