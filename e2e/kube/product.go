@@ -79,7 +79,7 @@ func (c *Cluster) WaitRollout(ctx context.Context) error {
 }
 
 func (c *Cluster) rolledOut(ctx context.Context, what string) error {
-	out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=120s", what)
+	out, err := c.Kubectl(ctx, "--namespace", "ovn-multinet", "rollout", "status", "--timeout=15m", what)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", what, err, out)
 	}
