@@ -56,7 +56,9 @@ func (c *Certificates) Run(ctx context.Context) error {
 			return nil
 		}
 		wait := checkEvery
-		if err != nil {
+		if err == nil {
+			said = ""
+		} else {
 			wait = 2 * time.Second
 			if err.Error() != said {
 				said = err.Error()

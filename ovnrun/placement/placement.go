@@ -83,7 +83,11 @@ func Run(ctx context.Context, c Config) error {
 	again := time.NewTicker(passEvery)
 	defer again.Stop()
 	for said := ""; ctx.Err() == nil; {
-		if err := p.pass(ctx, time.Now()); err != nil && err.Error() != said && ctx.Err() == nil {
+		err := p.pass(ctx, time.Now())
+		switch {
+		case err == nil:
+			said = ""
+		case err.Error() != said && ctx.Err() == nil:
 			said = err.Error()
 			c.Log.Warn("OVN's databases are not placed yet", "err", err)
 		}
