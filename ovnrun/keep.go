@@ -146,9 +146,9 @@ func (d *Database) noteSilence(s status, now time.Time) {
 	d.silent = silent
 }
 
-// stale returns a silent server that is not a member: its address is nobody's, or another server has its address because
-// its node lost the disk. A server that is not silent stays: the list in this pod may be older than that of the server's
-// node, and a member that is to go removes itself.
+// stale returns a silent server that is not a member: its address is nobody's, or another server has its address
+// because its node lost the disk. A server that is not silent stays: the list in this pod may be older than that of the
+// server's node, and a member that is to go removes itself.
 func (d *Database) stale(s status, wanted []string, now time.Time) (*server, string) {
 	for i := range s.servers {
 		one := &s.servers[i]
