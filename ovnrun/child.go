@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,9 @@ func endedError(name string, err error) error {
 // endPatience is the time that a daemon has after SIGTERM.
 const endPatience = 8 * time.Second
 
+// removePatience is the time in which Open vSwitch removes its bridges.
+const removePatience = 2 * time.Minute
+
 // end ends the daemon.
 func (c *child) end() error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -69,11 +73,21 @@ func tool(ctx context.Context, name string, args ...string) error {
 
 // output is tool with what the program prints.
 func output(ctx context.Context, name string, args ...string) (string, error) {
-	var stdout, stderr bytes.Buffer
+	var stdout bytes.Buffer
+	err := filter(ctx, nil, &stdout, name, args...)
+	return stdout.String(), err
+}
+
+// filter is tool with a file as the standard input, or nil, and with a writer of what the program prints.
+func filter(ctx context.Context, in *os.File, out io.Writer, name string, args ...string) error {
+	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(name), args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	cmd.Stdout, cmd.Stderr = out, &stderr
+	if in != nil {
+		cmd.Stdin = in
 	}
-	return stdout.String(), nil
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
 }
