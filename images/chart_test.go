@@ -52,7 +52,7 @@ func render(t *testing.T, values string) string {
 // tryRender renders the chart with the values of several YAML texts, of which a later one wins.
 func tryRender(t *testing.T, values ...string) (string, error) {
 	t.Helper()
-	args := []string{"template", "ovn-multinet", "chart"}
+	args := []string{"template", "ovn-multinet", "chart", "--no-hooks"}
 	for i, text := range values {
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("%d.yaml", i))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

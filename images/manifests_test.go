@@ -422,6 +422,36 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestBoundaryUninstall: the rights of an uninstall exist only while Helm runs its Job.
+func TestBoundaryUninstall(t *testing.T) {
+	text, err := runHelm(t, "template", "ovn-multinet", "chart", "--set=ovn.enabled=true",
+		"--show-only=templates/90-uninstall.yaml")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		var o metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+			t.Fatal(err)
+		}
+		if hook := o.Annotations["helm.sh/hook"] + " " + o.Annotations["helm.sh/hook-delete-policy"]; hook !=
+			"pre-delete before-hook-creation,hook-succeeded" {
+			t.Errorf("%s %s is there for %q", o.Kind, o.Name, hook)
+		}
+	}
+	cluster, own := objectsOf[rbacv1.ClusterRole](t, text, "ClusterRole"), objectsOf[rbacv1.Role](t, text, "Role")
+	if len(cluster) != 1 || len(own) != 1 || own[0].Namespace != "ovn-multinet" {
+		t.Fatalf("%d cluster roles, %d roles", len(cluster), len(own))
+	}
+	wantSame(t, map[string]string{"cluster": rightsInWords(cluster[0].Rules), "own": rightsInWords(own[0].Rules)},
+		map[string]string{
+			"cluster": "network-attachment-definitions.k8s.cni.cncf.io list; nodes get list patch",
+			"own": "pods list; pods/log get; daemonsets.apps[agent,ovn-node] get update; daemonsets.apps[ovn-central] delete; " +
+				"deployments.apps[controller] delete; configmaps[ovn-multinet-ca,ovn-multinet-ovn] delete; " +
+				"secrets[ovn-multinet-ca] delete",
+		})
+}
+
 // TestStartupTaintOff: without the startup taint the controller has no right to change nodes or pods.
 func TestStartupTaintOff(t *testing.T) {
 	off := render(t, "controller: {startupTaint: false}")

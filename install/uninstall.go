@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
 )
 
@@ -93,7 +94,7 @@ func (i *installer) drain(now time.Time) (string, error) {
 	if err := os.Remove(i.binary()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return "uninstalled: nothing is left to do on this node", nil
+	return conf.Uninstalled, nil
 }
 
 // refuseNew writes a conflist that refuses pods with networks. The plugin must be installed to refuse them, and to

@@ -21,6 +21,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
+// Open vSwitch's daemons.
+const (
+	ovsdbServer = "ovsdb-server"
+	vswitchd    = "ovs-vswitchd"
+)
+
 // Datapaths of Open vSwitch, by the names that a user gives.
 const (
 	DatapathAuto      = "auto" // the kernel's, if the node has the module
@@ -56,11 +62,10 @@ func (h *Host) setRunDirs() error {
 
 // RunOVSDB becomes the server of Open vSwitch's database.
 func (h *Host) RunOVSDB(ctx context.Context) error {
-	pidFile := filepath.Join(h.RunDir, "ovsdb-server.pid")
-	if err := unused(pidFile); err != nil {
+	if err := unused(h.pidFile(ovsdbServer)); err != nil {
 		return err
 	}
-	file := filepath.Join(h.DBDir, "conf.db")
+	file := h.file()
 	_, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -71,8 +76,18 @@ func (h *Host) RunOVSDB(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return become("ovsdb-server", file, "--no-chdir", "--remote=punix:"+h.Socket(), "--pidfile="+pidFile,
-		"--overwrite-pidfile", "--unixctl="+filepath.Join(h.RunDir, "ovsdb-server.ctl"))
+	return become(h.serverArgs()...)
+}
+
+func (h *Host) file() string { return filepath.Join(h.DBDir, "conf.db") }
+
+func (h *Host) pidFile(daemon string) string { return filepath.Join(h.RunDir, daemon+".pid") }
+
+func (h *Host) control(daemon string) string { return filepath.Join(h.RunDir, daemon+".ctl") }
+
+func (h *Host) serverArgs() []string {
+	return []string{ovsdbServer, h.file(), "--no-chdir", "--remote=punix:" + h.Socket(),
+		"--pidfile=" + h.pidFile(ovsdbServer), "--overwrite-pidfile", "--unixctl=" + h.control(ovsdbServer)}
 }
 
 func (h *Host) create(ctx context.Context, file string) error {
@@ -104,16 +119,19 @@ func (h *Host) RunVSwitchd(context.Context) error {
 	if err := h.setRunDirs(); err != nil {
 		return err
 	}
-	pidFile := filepath.Join(h.RunDir, "ovs-vswitchd.pid")
-	if err := unused(pidFile); err != nil {
+	if err := unused(h.pidFile(vswitchd)); err != nil {
 		return err
 	}
-	args := []string{"ovs-vswitchd", "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + pidFile, "--overwrite-pidfile",
-		"--unixctl=" + filepath.Join(h.RunDir, "ovs-vswitchd.ctl")}
+	return become(h.switchdArgs()...)
+}
+
+func (h *Host) switchdArgs() []string {
+	args := []string{vswitchd, "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + h.pidFile(vswitchd),
+		"--overwrite-pidfile", "--unixctl=" + h.control(vswitchd)}
 	if h.userspace() {
 		args = append(args, "--disable-system") // otherwise it asks the kernel for the datapath again and again
 	}
-	return become(args...)
+	return args
 }
 
 // userspace tells whether the node's bridges use the datapath of ovs-vswitchd itself. The question to the kernel loads

@@ -36,7 +36,8 @@ func main() {
 	flags.StringVar(&c.ip, "node-ip", "", "address of this node")
 	flags.StringVar(&c.members, "members", "/etc/ovn-multinet/ovn", "mounted folder of the ConfigMap with the members")
 	flags.StringVar(&c.pki, "certificates", "/etc/ovn-multinet/pki", "folder with tls.key, tls.crt and ca.crt")
-	cmd.AddCommand(c.database(), c.northd(), c.ovsdb(), c.vswitchd(), c.controller(), c.certificates(), c.ready())
+	cmd.AddCommand(c.database(), c.northd(), c.ovsdb(), c.vswitchd(), c.controller(), c.certificates(), c.ready(),
+		c.remove(), c.backup(), c.restore())
 	os.Exit(program.Main(cmd))
 }
 
@@ -128,6 +129,38 @@ func (c *config) vswitchd() *cobra.Command {
 func (c *config) controller() *cobra.Command {
 	return c.hostCommand("controller", "Configure the node's Open vSwitch and run ovn-controller.",
 		(*ovnrun.Host).RunController)
+}
+
+// dataFolder has everything of OVN on the node's disk.
+const dataFolder = "/var/lib/ovn-multinet"
+
+func (c *config) remove() *cobra.Command {
+	return c.hostCommand("remove", "Take Open vSwitch and OVN off the node, with all databases. The daemons have ended.",
+		func(h *ovnrun.Host, ctx context.Context) error { return h.Remove(ctx, dataFolder) })
+}
+
+// backup and restore are for an operator, who runs them in the pod of a member.
+func (c *config) backup() *cobra.Command {
+	return c.copying("backup", "Print a backup of NB.", func(cmd *cobra.Command, d *ovnrun.Database) error {
+		return d.Backup(cmd.Context(), cmd.OutOrStdout())
+	})
+}
+
+func (c *config) restore() *cobra.Command {
+	return c.copying("restore", "Replace NB by a backup, which the command reads from its standard input.",
+		func(cmd *cobra.Command, d *ovnrun.Database) error { return d.Restore(cmd.Context(), cmd.InOrStdin()) })
+}
+
+func (c *config) copying(use, short string, run func(*cobra.Command, *ovnrun.Database) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		d, err := c.newDatabase(ovnrun.NB.Name, nil)
+		if err != nil {
+			return err
+		}
+		return run(cmd, d)
+	}}
+	c.databaseFlags(cmd.Flags())
+	return cmd
 }
 
 func (c *config) certificates() *cobra.Command {

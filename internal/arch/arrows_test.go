@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 	"plugin":             {"agentapi", "conf", "journal", "wiring", "delegate", "sriov/deviceinfo", "internal/failpoint"},
 	"agent":              {"netmodel", "conf", "nad", "agentapi", "journal", "sriov", "sriov/deviceinfo", "ovnport", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/nbrows", "ovndb/...", "source", "internal/failpoint", "internal/linkmtu", "internal/stale"},
 	"install":            {"conf", "agentapi", "journal", "internal/cniexec", "internal/plainfile"},
-	"ovnrun":             {"ovnrun/authority", "ovnrun/members"},
+	"ovnrun":             {"conf", "ovnrun/authority", "ovnrun/members"},
 	"ovnrun/authority":   {},
 	"ovnrun/members":     {},
 	"ovnrun/placement":   {"ovnrun/members"},
@@ -48,6 +48,7 @@ var arrows = map[string][]string{
 	"internal/stale":     {},
 	"internal/show":      {"netmodel", "conf", "ovnnet/view", "agentapi", "internal/check"},
 	"internal/check":     {"netmodel", "conf", "install", "internal/nodefacts"},
+	"internal/uninstall": {"netmodel", "conf", "ovnrun/authority", "ovnrun/placement"},
 	"internal/nodefacts": {"install", "internal/version"},
 	"internal/arch":      {},
 	"examples":           {},
@@ -62,7 +63,7 @@ var arrows = map[string][]string{
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/nodefacts", "internal/program"},
-	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "ovndb", "ovnport", "ovnrun/...", "internal/configfile", "internal/daemon", "internal/leader", "internal/program"},
+	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "ovndb", "ovnport", "ovnrun/...", "internal/configfile", "internal/daemon", "internal/leader", "internal/program", "internal/uninstall"},
 	"cmd/ovn-multinet-ovn":        {"ovnrun/...", "internal/daemon", "internal/program"},
 }
 

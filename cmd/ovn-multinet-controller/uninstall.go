@@ -1,0 +1,31 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
+	"github.com/ovn-multinet/ovn-multinet/internal/program"
+	"github.com/ovn-multinet/ovn-multinet/internal/uninstall"
+)
+
+// uninstallCommand is what the chart runs before its objects are deleted.
+func uninstallCommand() *cobra.Command {
+	var kubeconfig, namespace, level string
+	cmd := &cobra.Command{
+		Use: "uninstall", Args: cobra.NoArgs,
+		Short: "Take ovn-multinet off all nodes, when their pods with networks have ended.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			core, nads, err := daemon.Kubernetes(kubeconfig)
+			if err != nil {
+				return err
+			}
+			return uninstall.Run(cmd.Context(), uninstall.Config{
+				Core: core, NADs: nads, Namespace: leaseNamespace(namespace), Log: daemon.Logger(level)})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that the process runs in")
+	flags.StringVar(&namespace, "namespace", "", "namespace of the installation; empty: that of the pod it runs in")
+	program.LogFlag(flags, &level)
+	return cmd
+}

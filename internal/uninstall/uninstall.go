@@ -1,0 +1,317 @@
+package uninstall
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/placement"
+)
+
+// Objects of the chart, by their names.
+const (
+	agents      = "agent"      // DaemonSet
+	controllers = "controller" // Deployment
+	databases   = "ovn-central"
+	switches    = "ovn-node"
+)
+
+// readEvery is the time between two reads of the cluster.
+const readEvery = 2 * time.Second
+
+// Config is a cluster and the namespace of the installation.
+type Config struct {
+	Core      kubernetes.Interface
+	NADs      nadclient.Interface
+	Namespace string
+	Log       *slog.Logger
+}
+
+// Run takes ovn-multinet off all nodes. It refuses this while there are OVN networks, because only the controller can
+// delete them. Then it waits until pods with other networks have ended. A second run goes on where the first one ended.
+func Run(ctx context.Context, c Config) error {
+	for _, step := range []func(context.Context) error{
+		c.refuseNetworks, c.uninstallAgents, c.endControllers, c.removeOVN, c.clearNodes,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	c.Log.Info("the nodes are as before the installation")
+	return nil
+}
+
+// refuseNetworks returns an error if an OVN network exists. Its NAD has our finalizer as long as it has a switch, and
+// it has a switch as long as a pod uses it.
+func (c Config) refuseNetworks(ctx context.Context) error {
+	all, err := c.NADs.K8sCniCncfIoV1().NetworkAttachmentDefinitions("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the NetworkAttachmentDefinitions: %w", err)
+	}
+	var ours []string
+	for i := range all.Items {
+		if n := &all.Items[i]; slices.Contains(n.Finalizers, netmodel.NetworkFinalizer) {
+			ours = append(ours, n.Namespace+"/"+n.Name)
+		}
+	}
+	if len(ours) > 0 {
+		return fmt.Errorf("%d OVN networks exist: delete their pods and NetworkAttachmentDefinitions first: %s",
+			len(ours), first(ours))
+	}
+	return nil
+}
+
+// first returns the first names of a long list.
+func first(names []string) string {
+	text := strings.Join(names[:min(len(names), 5)], ", ")
+	if len(names) > 5 {
+		text += ", …"
+	}
+	return text
+}
+
+// uninstallAgents has the installers delete conflist and plugin, and waits for them.
+func (c Config) uninstallAgents(ctx context.Context) error {
+	const installer, command = "installer", "uninstall"
+	return c.onNodes(ctx, agents, installer, command, func(pod *corev1.PodSpec) {
+		for i := range pod.Containers {
+			if one := &pod.Containers[i]; one.Name == installer {
+				one.Args = append([]string{command}, one.Args...)
+			}
+		}
+	})
+}
+
+// removeOVN ends OVN's databases, and has each node delete its bridges and all databases. It forgets the members, so
+// that another installation begins with empty databases. It does nothing if the chart does not run OVN.
+func (c Config) removeOVN(ctx context.Context) error {
+	const vswitchd, command = "vswitchd", "remove"
+	sets := c.Core.AppsV1().DaemonSets(c.Namespace)
+	err := c.end(ctx, databases, "app=ovn-multinet-ovn-central", sets.Delete)
+	if err != nil {
+		return err
+	}
+	err = c.onNodes(ctx, switches, vswitchd, command, func(pod *corev1.PodSpec) {
+		i := slices.IndexFunc(pod.Containers, func(o corev1.Container) bool { return o.Name == vswitchd })
+		if i < 0 {
+			return
+		}
+		one, disk := pod.Containers[i], corev1.HostPathVolumeSource{Path: "/var/lib/ovn-multinet"}
+		one.Args = append([]string{command}, one.Args[1:]...)
+		one.VolumeMounts = append(one.VolumeMounts, corev1.VolumeMount{Name: "all", MountPath: disk.Path})
+		pod.InitContainers, pod.Containers = nil, []corev1.Container{one}
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "all", VolumeSource: corev1.VolumeSource{HostPath: &disk}})
+	})
+	if err != nil {
+		return err
+	}
+	stores, secrets := c.Core.CoreV1().ConfigMaps(c.Namespace), c.Core.CoreV1().Secrets(c.Namespace)
+	if err := ignoreGone(stores.Delete(ctx, placement.ConfigMapName, metav1.DeleteOptions{})); err != nil {
+		return err
+	}
+	// Without this Secret, the authority's ConfigMap is the operator's.
+	err = secrets.Delete(ctx, authority.SecretName, metav1.DeleteOptions{})
+	if err == nil {
+		err = stores.Delete(ctx, authority.ConfigMapName, metav1.DeleteOptions{})
+	}
+	return ignoreGone(err)
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// endControllers ends the controllers, which would write nodes and the members of the databases again.
+func (c Config) endControllers(ctx context.Context) error {
+	return c.end(ctx, controllers, "app=ovn-multinet-controller", c.Core.AppsV1().Deployments(c.Namespace).Delete)
+}
+
+// end deletes the owner of pods, and waits until these have ended.
+func (c Config) end(
+	ctx context.Context, name, pods string, remove func(context.Context, string, metav1.DeleteOptions) error,
+) error {
+	if err := ignoreGone(remove(ctx, name, metav1.DeleteOptions{})); err != nil {
+		return err
+	}
+	return c.wait(ctx, pods, func(p *corev1.Pod) string { return "its pod " + p.Name + " still runs" })
+}
+
+// onNodes changes the pods of a DaemonSet so that a container runs a command, and waits until the container of each
+// node has logged that it is done.
+func (c Config) onNodes(ctx context.Context, name, container, command string, change func(*corev1.PodSpec)) error {
+	sets := c.Core.AppsV1().DaemonSets(c.Namespace)
+	runs := func(pod *corev1.PodSpec) bool {
+		return slices.ContainsFunc(pod.Containers, func(o corev1.Container) bool {
+			return o.Name == container && len(o.Args) > 0 && o.Args[0] == command
+		})
+	}
+	selector := ""
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		set, err := sets.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		selector = metav1.FormatLabelSelector(set.Spec.Selector)
+		if runs(&set.Spec.Template.Spec) {
+			return nil
+		}
+		change(&set.Spec.Template.Spec)
+		if update := set.Spec.UpdateStrategy.RollingUpdate; update != nil {
+			update.MaxUnavailable = new(intstr.FromString("100%")) // nodes do not wait for each other
+		}
+		_, err = sets.Update(ctx, set, metav1.UpdateOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("DaemonSet %s: %w", name, err)
+	}
+	c.Log.Info("the nodes run a step of the uninstall", "daemonset", name, "command", command)
+	return c.wait(ctx, selector, func(p *corev1.Pod) string {
+		if !runs(&p.Spec) {
+			return "its pod " + p.Name + " is to be replaced"
+		}
+		one := int64(1)
+		log, err := c.Core.CoreV1().Pods(c.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
+			Container: container, TailLines: &one}).DoRaw(ctx)
+		if err != nil {
+			return "the log of its pod " + p.Name + ": " + err.Error() // the container does not run yet
+		}
+		if strings.Contains(string(log), conf.Uninstalled) {
+			return ""
+		}
+		return strings.TrimSpace(string(log))
+	})
+}
+
+// wait returns when no pod of those that a selector names has anything to do. A pod of a node that is not Ready
+// does nothing: it is skipped, and logged in the end.
+func (c Config) wait(ctx context.Context, selector string, state func(*corev1.Pod) string) error {
+	ticker := time.NewTicker(readEvery)
+	defer ticker.Stop()
+	for said := ""; ; {
+		waiting, skipped, err := c.pending(ctx, selector, state)
+		if err != nil {
+			return err
+		}
+		if len(waiting) == 0 && len(skipped) > 0 {
+			c.Log.Warn("nodes are not Ready, so nothing was removed from them", "nodes", first(skipped))
+		}
+		if len(waiting) == 0 {
+			return nil
+		}
+		if text := first(waiting); text != said {
+			said = text
+			c.Log.Info("waiting for nodes", "nodes", len(waiting), "state", text)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w while waiting for %d nodes: %s", ctx.Err(), len(waiting), said)
+		case <-ticker.C:
+		}
+	}
+}
+
+// pending returns what each node still has to do, in words, and the nodes that are not Ready.
+func (c Config) pending(
+	ctx context.Context, selector string, state func(*corev1.Pod) string,
+) (waiting, skipped []string, err error) {
+	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	ready := map[string]bool{}
+	for i := range nodes.Items {
+		ready[nodes.Items[i].Name] = isReady(&nodes.Items[i])
+	}
+	pods, err := c.Core.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if !ready[p.Spec.NodeName] {
+			skipped = append(skipped, p.Spec.NodeName)
+			continue
+		}
+		if text := state(p); text != "" {
+			waiting = append(waiting, p.Spec.NodeName+": "+text)
+		}
+	}
+	return waiting, skipped, nil
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(o corev1.NodeCondition) bool {
+		return o.Type == corev1.NodeReady && o.Status == corev1.ConditionTrue
+	})
+}
+
+// clearNodes removes the startup taint and our labels from all nodes.
+func (c Config) clearNodes(ctx context.Context) error {
+	nodes := c.Core.CoreV1().Nodes()
+	all, err := nodes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		name := all.Items[i].Name
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			patch, err := cleared(node)
+			if err != nil || patch == nil {
+				return err
+			}
+			_, err = nodes.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+		if err := ignoreGone(err); err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// cleared returns the patch that removes our taint and labels from this version of the node; nil: there is nothing to
+// remove.
+func cleared(node *corev1.Node) ([]byte, error) {
+	labels := map[string]any{}
+	for _, key := range []string{conf.ReadyLabel, placement.NodeLabel} {
+		if _, has := node.Labels[key]; has {
+			labels[key] = nil
+		}
+	}
+	isOurs := func(t corev1.Taint) bool { return t.Key == conf.StartupTaint }
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOurs)
+	if len(labels) == 0 && len(taints) == len(node.Spec.Taints) {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "labels": labels},
+		"spec":     map[string]any{"taints": taints},
+	})
+}
