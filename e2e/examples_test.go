@@ -70,7 +70,7 @@ func TestExamples(t *testing.T) {
 		example string
 		outside string // an address that each pod reaches
 	}{
-		{"layer2", ""}, {"layer3", ""}, {"localnet", "10.50.0.9"}, {"router-gateway", "192.0.2.1"}, {"ovn-kubernetes", ""},
+		{"hello", ""}, {"layer2", ""}, {"layer3", ""}, {"localnet", "10.50.0.9"}, {"router-gateway", "192.0.2.1"}, {"ovn-kubernetes", ""},
 	} {
 		t.Run(tt.example, func(t *testing.T) { w.sub(t).example(tt.example, tt.outside) })
 	}

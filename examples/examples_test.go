@@ -32,6 +32,7 @@ const namespace = "examples"
 
 // want has the networks that the pods of each example get: attachments to OVN networks by their topology, and delegates.
 var want = map[string][]string{
+	"hello":          {"hello-client: net1 layer2", "hello-server: net1 layer2"},
 	"layer2":         {"layer2-a: net1 layer2", "layer2-b: data0 layer2"},
 	"layer3":         {"layer3-a: net1 layer3", "layer3-b: net1 layer3"},
 	"localnet":       {"localnet-a: net1 localnet", "localnet-b: net1 localnet"},

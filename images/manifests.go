@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed install.yaml
 var Manifests string
+
+// CRD is the manifest of the kind of networks.
+//
+//go:embed chart/crds/network-attachment-definitions.yaml
+var CRD string

@@ -18,7 +18,7 @@ import (
 // HelmEnv names Helm's program; the Makefile sets it.
 const HelmEnv = "OVN_MULTINET_HELM"
 
-// Helm runs Helm as the admin, and returns what it prints.
+// Helm runs Helm as the admin, and returns what it prints, also with an error.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	program := os.Getenv(HelmEnv)
 	if program == "" {
@@ -33,7 +33,7 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return "", fmt.Errorf("helm %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+		return stdout.String(), fmt.Errorf("helm %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }

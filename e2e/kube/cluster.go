@@ -21,6 +21,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
 // The programs that Build makes.
@@ -69,13 +70,14 @@ type Cluster struct {
 	step   func(format string, args ...any)
 
 	containerd2      bool
+	withoutOVN       bool // and without the kind of networks, which the chart brings, too
 	allowedDelegates []string
 
 	closed atomic.Bool
 }
 
-// New brings a cluster up: all nodes are Ready, images of podtool are loaded and the NetworkAttachmentDefinition
-// kind is known. When it fails, the logs stay in the cache folder and the error names it.
+// New brings a cluster up: all nodes are Ready, images of podtool are loaded and, unless the chart brings it, the
+// NetworkAttachmentDefinition kind is known. When it fails, the logs stay in the cache folder and the error names it.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 2
@@ -86,7 +88,8 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Step == nil {
 		o.Step = func(string, ...any) {}
 	}
-	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, containerd2: o.Containerd2, allowedDelegates: o.AllowedDelegates}
+	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, containerd2: o.Containerd2, withoutOVN: o.WithoutOVN,
+		allowedDelegates: o.AllowedDelegates}
 	if c.bin == "" {
 		return nil, errors.New("kube.New without the programs of a cluster: call kube.Main or kube.Enter first")
 	}
@@ -129,6 +132,9 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 		all.Go(func() error { return n.boot(ctx) })
 	}
 	try.E(all.Wait())
+	if !c.withoutOVN {
+		try.E(c.Apply(ctx, images.CRD)) // otherwise Helm creates it
+	}
 	try.E(c.Apply(ctx, baseManifests))
 	c.step("starting kubelet, Flannel and kube-proxy on the nodes")
 	for _, n := range c.Nodes {
@@ -150,7 +156,7 @@ func (c *Cluster) upControlPlane(ctx context.Context) (err error) {
 	} {
 		try.E(start(ctx))
 	}
-	return c.Apply(ctx, baseManifests)
+	return errors.Join(c.Apply(ctx, images.CRD), c.Apply(ctx, baseManifests))
 }
 
 // connect makes the clients of the admin.

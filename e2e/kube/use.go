@@ -67,15 +67,23 @@ func (c *Cluster) Delete(ctx context.Context, yaml string) error {
 // Exec runs a command in a container of a pod, "" for its first, through the API server and kubelet, and returns what
 // it wrote to its standard output, trimmed. pod is namespace/name.
 func (c *Cluster) Exec(ctx context.Context, pod, container string, command ...string) (string, error) {
+	return c.ExecOn(ctx, "", pod, container, command...)
+}
+
+// ExecOn is Exec with a text as the command's standard input.
+func (c *Cluster) ExecOn(ctx context.Context, stdin, pod, container string, command ...string) (string, error) {
 	namespace, name, err := split(pod)
 	if err != nil {
 		return "", err
 	}
 	args := []string{"exec", "--namespace=" + namespace, name}
+	if stdin != "" {
+		args = append(args, "--stdin")
+	}
 	if container != "" {
 		args = append(args, "--container="+container)
 	}
-	return c.Kubectl(ctx, append(append(args, "--"), command...)...)
+	return c.kubectl(ctx, strings.NewReader(stdin), append(append(args, "--"), command...)...)
 }
 
 // Logs returns what a container of a pod wrote, "" for its only one. pod is namespace/name.

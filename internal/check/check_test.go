@@ -34,7 +34,8 @@ func TestCheck(t *testing.T) {
 			"error kubernetes-version: ", "error admission-policies: ",
 		}},
 		{"Kubernetes 1.30 of a provider", good, func(c *Cluster) { c.Version.Minor = "30+" }, nil},
-		{"no CRD", good, func(c *Cluster) { c.NADVersions = nil }, []string{"error nad-crd: the kind "}},
+		{"no CRD", good, func(c *Cluster) { c.NADVersions = nil }, []string{"warning nad-crd: the kind "}},
+		{"no CRD any more", installed, func(c *Cluster) { c.NADVersions = nil }, []string{"error nad-crd: the kind "}},
 		{"another version of the CRD", good, func(c *Cluster) { c.NADVersions = []string{"v2"} }, []string{
 			"error nad-crd: NetworkAttachmentDefinition is served only in v2",
 		}},

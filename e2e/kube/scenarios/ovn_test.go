@@ -3,9 +3,12 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
@@ -18,7 +21,7 @@ ovn: {enabled: true, datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}
 `
 
 // TestOVNInTheCluster installs the chart on nodes without OVN and Open vSwitch. Then a member of the databases loses its
-// disk, and all nodes lose their power at once: the pods get their networks again, and nobody waits for somebody else.
+// disk, and all nodes lose their power at once: the pods get their networks again, and nobody waits for somebody else. In the end the chart is uninstalled.
 func TestOVNInTheCluster(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t, kube.Options{Nodes: 3, WithoutOVN: true})
@@ -81,6 +84,87 @@ func TestOVNInTheCluster(t *testing.T) {
 	reach()
 	if now := w.links("web-3")["net1"].ips(); !slices.Equal(now, addresses) {
 		t.Errorf("after the reboot web-3 has %v, before %v", now, addresses)
+	}
+	w.restoresNB()
+	reach()
+	w.uninstallsOVN(append(all, "default/later", "default/newer"))
+}
+
+// restoresNB makes a backup, attaches another pod, and restores the backup: the pod keeps its port.
+func (w *world) restoresNB() {
+	w.T.Helper()
+	member := "ovn-multinet/" + w.podOn("app=ovn-multinet-ovn-central", "node1")
+	const program = "/ovn-multinet-ovn"
+	backup := w.exec(member, "nb", program, "backup")
+	w.Must(w.Apply(w.Ctx, pod("newer", "node2", "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/newer"))
+	ports := func() bool {
+		return strings.Contains(w.exec(member, "nb", program, "backup"), `"default/newer/net1"`)
+	}
+	if strings.Contains(backup, `"default/newer/net1"`) || !ports() {
+		w.T.Fatal("the backup before the pod has its port, or the one after it does not")
+	}
+	_, err := w.ExecOn(w.Ctx, backup, member, "nb", program, "restore")
+	w.Must(err)
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if !ports() {
+			return errors.New("the port of a running pod is not back in NB")
+		}
+		return nil
+	}))
+	w.reaches("newer", "net1", w.links("web-1")["net1"].ips()[0])
+}
+
+// uninstallsOVN has Helm uninstall the chart: it refuses this while there is a network, and then leaves nodes with
+// nothing of OVN that start pods.
+func (w *world) uninstallsOVN(pods []string) {
+	w.T.Helper()
+	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet"); err == nil ||
+		!strings.Contains(out, "1 OVN networks exist: delete their pods and NetworkAttachmentDefinitions first: default/blue") {
+		w.T.Fatalf("helm uninstall while pods have networks: %v\n%s", err, out)
+	}
+	w.reaches("web-1", "net1", w.links("web-3")["net1"].ips()[0])
+	for _, name := range pods {
+		_, _, short := at(name)
+		w.kubectl("delete", "pod", short, "--wait=false", "--grace-period=0")
+	}
+	w.Must(w.WaitGone(w.Ctx, pods...))
+	w.kubectl("delete", "net-attach-def", "blue")
+	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet", "--timeout=15m"); err != nil {
+		w.T.Fatalf("%v\n%s", err, out)
+	}
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		names := w.kubectl("--namespace", "ovn-multinet", "get", "pods,configmaps,secrets,jobs,serviceaccounts", "--output", "name")
+		if names = strings.TrimSpace(names); names != "configmap/kube-root-ca.crt\nserviceaccount/default" {
+			return fmt.Errorf("the namespace has %s", names)
+		}
+		return nil
+	}))
+	for i, n := range w.Nodes {
+		w.cleanNode(n)
+		name := fmt.Sprint("plain-", i+1)
+		w.Must(w.Apply(w.Ctx, pod(name, n.Name, "")))
+		w.Must(w.WaitReady(w.Ctx, "default/"+name))
+		w.hasLinks(name, 1)
+	}
+}
+
+// cleanNode fails if a node has a process, a link, a file, a label or a taint of ours or of OVN.
+func (w *world) cleanNode(n *kube.Node) {
+	w.T.Helper()
+	for _, file := range []string{ourConflist, ourPlugin, "/run/openvswitch/db.sock", "/run/openvswitch/ovs-vswitchd.pid"} {
+		w.isThere(n, file, false)
+	}
+	files, err := os.ReadDir(n.Path("/var/lib/ovn-multinet"))
+	if err != nil || len(files) > 0 {
+		w.T.Errorf("%s: /var/lib/ovn-multinet has %v, %v", n.Name, files, err)
+	}
+	links := w.on(n, "ip", "-brief", "address")
+	if !regexp.MustCompile(`(?m)^eth1\S* +UP +[0-9.]+/\d+`).MatchString(links) || strings.Contains(links, "br-") {
+		w.T.Errorf("%s has the links\n%s", n.Name, links)
+	}
+	if node := w.kubectl("get", "node", n.Name, "--output", "jsonpath={.metadata.labels}{.spec.taints}"); strings.Contains(node, "ovn-multinet") {
+		w.T.Errorf("%s has %s", n.Name, node)
 	}
 }
 
