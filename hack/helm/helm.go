@@ -22,8 +22,8 @@ func Path(root string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Manifests returns what a chart makes by its default values, without its hooks: only Helm runs them. The schema refuses
-// these values, because they have no endpoint of NB: who applies the manifests writes the endpoint into them.
+// Manifests returns what a chart makes by its default values, without its hooks: only Helm runs them. The schema
+// refuses these values, because they have no endpoint of NB: who applies the manifests writes the endpoint into them.
 func Manifests(program, chart string) (string, error) {
 	text, err := output(exec.Command(program, "template", "ovn-multinet", chart, "--skip-schema-validation",
 		"--no-hooks", KubeVersion))

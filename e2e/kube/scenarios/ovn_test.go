@@ -104,7 +104,7 @@ func (w *world) restoresNB() {
 	if strings.Contains(backup, `"default/newer/net1"`) || !ports() {
 		w.T.Fatal("the backup before the pod has its port, or the one after it does not")
 	}
-	_, err := w.ExecOn(w.Ctx, backup, member, "nb", program, "restore")
+	_, err := w.ExecOn(w.Ctx, backup+"\n", member, "nb", program, "restore")
 	w.Must(err)
 	w.Must(lab.Eventually(w.Ctx, func() error {
 		if !ports() {
