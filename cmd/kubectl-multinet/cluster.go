@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +20,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -107,13 +109,20 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 		return fmt.Errorf("OVN's Northbound database: %w; %s", err, hint)
 	}
 	o.nb.Endpoints = words(configMap.Data["OVN_MULTINET_NB_ENDPOINTS"])
+	nbFiles := nbSecret
+	if configMap.Data["OVN_MULTINET_NB_MEMBERS"] != "" {
+		nbFiles = operatorFiles
+		if o.nb.Endpoints, err = nbMembers(ctx, core); err != nil {
+			return fmt.Errorf("the nodes with OVN's Northbound database: %w; %s", err, hint)
+		}
+	}
 	if len(o.nb.ServerNames) == 0 {
 		o.nb.ServerNames = words(configMap.Data["OVN_MULTINET_NB_SERVER_NAME"])
 	}
 	if configMap.Data["OVN_MULTINET_NB_CA_CERT"] == "" {
 		return nil
 	}
-	files, err := nbSecret(ctx, core)
+	files, err := nbFiles(ctx, core)
 	if err != nil {
 		return fmt.Errorf("certificates of OVN's Northbound database: %w; "+
 			"%s, --nb-certificate, --nb-private-key and --nb-ca-cert", err, hint)
@@ -127,7 +136,7 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 		"tls.crt": &o.nb.Certificate, "tls.key": &o.nb.PrivateKey, "ca.crt": &o.nb.CACert,
 	} {
 		*path = filepath.Join(dir, name)
-		if err := os.WriteFile(*path, files.Data[name], 0o600); err != nil {
+		if err := os.WriteFile(*path, files[name], 0o600); err != nil {
 			return err
 		}
 	}
@@ -136,12 +145,12 @@ func (o *options) findNB(ctx context.Context, core kubernetes.Interface) error {
 
 // nbSecret returns the first of the Secrets that exists and may be read. If there is none, it returns the error of the
 // first Secret.
-func nbSecret(ctx context.Context, core kubernetes.Interface) (*corev1.Secret, error) {
+func nbSecret(ctx context.Context, core kubernetes.Interface) (map[string][]byte, error) {
 	var first error
 	for _, name := range nbSecrets {
 		s, err := core.CoreV1().Secrets(installed).Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
-			return s, nil
+			return s.Data, nil
 		}
 		if first == nil {
 			first = err
@@ -151,6 +160,28 @@ func nbSecret(ctx context.Context, core kubernetes.Interface) (*corev1.Secret, e
 		}
 	}
 	return nil, first
+}
+
+// nbMembers returns the endpoints of the nodes that have NB, if the chart runs OVN.
+func nbMembers(ctx context.Context, core kubernetes.Interface) ([]string, error) {
+	configMap, err := core.CoreV1().ConfigMaps(installed).Get(ctx, members.ConfigMapName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	list, err := members.Parse(configMap.Data[members.ListKey])
+	if err == nil && len(list.Members) == 0 {
+		err = errors.New("the controller has not chosen them yet")
+	}
+	return list.Endpoints(members.NBPort), err
+}
+
+// operatorFiles makes a certificate for this command by the key of the cluster's own authority.
+func operatorFiles(ctx context.Context, core kubernetes.Interface) (map[string][]byte, error) {
+	secret, err := core.CoreV1().Secrets(installed).Get(ctx, authority.SecretName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return authority.OperatorFiles(secret.Data, time.Now())
 }
 
 // words splits a list at its commas. The result for "" is empty.

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
@@ -39,17 +38,17 @@ func TestNBSecret(t *testing.T) {
 				if refuse := answers[name]; refuse != nil {
 					return true, nil, refuse(name)
 				}
-				return true, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+				return true, &corev1.Secret{Data: map[string][]byte{"name": []byte(name)}}, nil
 			})
-			s, err := nbSecret(t.Context(), core)
+			files, err := nbSecret(t.Context(), core)
 			if tt.err != nil {
 				if err == nil || err.Error() != tt.err.Error() {
 					t.Errorf("%v, want %v", err, tt.err)
 				}
 				return
 			}
-			if err != nil || s.Name != tt.want {
-				t.Errorf("%+v, %v; want %s", s, err, tt.want)
+			if name := string(files["name"]); err != nil || name != tt.want {
+				t.Errorf("Secret %q, %v; want %s", name, err, tt.want)
 			}
 		})
 	}

@@ -30,7 +30,9 @@ func run() int {
 		Long: `Check a cluster, show ovn-multinet's networks, and clean up after stale sandboxes on a node.
 
 Without --nb-endpoints, the ConfigMap ovn-multinet has the endpoints of OVN's Northbound database, and the Secret
-ovn-multinet-nb-controller or ovn-multinet-nb has the certificates. All are in the namespace ovn-multinet.`,
+ovn-multinet-nb-controller or ovn-multinet-nb has the certificates. If the chart runs OVN, the ConfigMap
+ovn-multinet-ovn has the endpoints, and the command signs a certificate for itself by the Secret ovn-multinet-ca. All
+are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(checkCommand(), networkCommand(), forgetCommand(), gcCommand())

@@ -44,6 +44,8 @@ type Options struct {
 	AllowedDelegates []string
 	// Physical is the lab's: with it the nodes have a bridge to an outside world.
 	Physical string
+	// Folders are where the nodes keep the files of CNI and of kubelet; default: as kubeadm has them.
+	Folders Folders
 	// WithoutOVN has the nodes have neither OVN nor Open vSwitch: the product's chart brings both.
 	WithoutOVN bool
 	// ControlPlane leaves the nodes the lab's, with Flannel's files and without containerd and kubelet. etcd and the API
@@ -51,6 +53,13 @@ type Options struct {
 	ControlPlane bool
 	// Step is told in plain words what is being done.
 	Step func(format string, args ...any)
+}
+
+// Folders are folders of a node by what they have.
+type Folders struct {
+	ConfLists string // of the container runtime
+	Plugins   string // of CNI
+	Kubelet   string
 }
 
 // Cluster is a running Kubernetes on the nodes of a lab.
@@ -69,6 +78,7 @@ type Cluster struct {
 	pki    pki
 	step   func(format string, args ...any)
 
+	folders          Folders
 	containerd2      bool
 	withoutOVN       bool // and without the kind of networks, which the chart brings, too
 	allowedDelegates []string
@@ -88,7 +98,10 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Step == nil {
 		o.Step = func(string, ...any) {}
 	}
-	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, containerd2: o.Containerd2, withoutOVN: o.WithoutOVN,
+	if o.Folders == (Folders{}) {
+		o.Folders = Folders{"/etc/cni/net.d", "/opt/cni/bin", "/var/lib/kubelet"}
+	}
+	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, folders: o.Folders, containerd2: o.Containerd2, withoutOVN: o.WithoutOVN,
 		allowedDelegates: o.AllowedDelegates}
 	if c.bin == "" {
 		return nil, errors.New("kube.New without the programs of a cluster: call kube.Main or kube.Enter first")

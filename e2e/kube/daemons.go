@@ -62,6 +62,11 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   SystemdCgroup = false
 `
+	containerdCNI = `
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = %q
+  conf_dir = %q
+`
 	containerdSocket = "/run/containerd/containerd.sock"
 
 	kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -113,7 +118,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 
 func (n *Node) startContainerd(ctx context.Context) (err error) {
 	const config = "/etc/containerd/config.toml"
-	content := containerdConfig
+	content := containerdConfig + fmt.Sprintf(containerdCNI, n.cluster.folders.Plugins, n.cluster.folders.ConfLists)
 	if n.cluster.containerd2 {
 		content = containerd2Config
 	}
@@ -190,7 +195,7 @@ func (n *Node) startKubelet(ctx context.Context) (err error) {
 	))
 	n.Kubelet, err = n.daemon(ctx, "kubelet", nil, n.cluster.program(kubelab), "kubelet",
 		"--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.conf",
-		"--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
+		"--root-dir="+n.cluster.folders.Kubelet, "--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
 	return err
 }
 

@@ -37,7 +37,8 @@ type Node struct {
 // ownFolders are empty when a node starts.
 var ownFolders = []string{
 	"/run", "/tmp", "/etc/cni", "/etc/containerd", "/etc/kube-flannel", "/etc/kubernetes", "/opt/cni",
-	"/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/ovn-multinet", "/var/log",
+	"/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/ovn-multinet", "/var/lib/rancher", "/var/log",
+	"/var/snap",
 }
 
 // readyFile tells, in a node, that its file system is set up.
@@ -197,10 +198,10 @@ func (n *Node) writeFile(path, content string) error {
 	return os.WriteFile(n.Path(path), []byte(content), 0o644)
 }
 
-// InstallConfList puts a conflist into /etc/cni/net.d, whole or not at all. containerd does not see a file that is
+// InstallConfList puts a conflist into the runtime's folder, whole or not at all. containerd does not see a file that is
 // renamed in from another folder.
 func (n *Node) InstallConfList(name string, content []byte) error {
-	const dir = "/etc/cni/net.d"
+	dir := n.cluster.folders.ConfLists
 	hidden := filepath.Join(dir, "."+name)
 	if err := n.writeFile(hidden, string(content)); err != nil {
 		return err
@@ -208,11 +209,11 @@ func (n *Node) InstallConfList(name string, content []byte) error {
 	return os.Rename(n.Path(hidden), n.Path(filepath.Join(dir, name)))
 }
 
-// InstallPlugin puts a CNI plugin into /opt/cni/bin.
+// InstallPlugin puts a CNI plugin into the folder of plugins.
 func (n *Node) InstallPlugin(from string) (err error) {
 	defer try.Handle(&err)
 	b := try.E1(os.ReadFile(from))
-	const dir = "/opt/cni/bin"
+	dir := n.cluster.folders.Plugins
 	try.E(os.MkdirAll(n.Path(dir), 0o755))
 	// The one that is there may run.
 	hidden := n.Path(filepath.Join(dir, "."+filepath.Base(from)))
@@ -220,7 +221,7 @@ func (n *Node) InstallPlugin(from string) (err error) {
 	return os.Rename(hidden, n.Path(filepath.Join(dir, filepath.Base(from))))
 }
 
-// InstallRecorder puts the CNI plugin recorder into /opt/cni/bin.
+// InstallRecorder puts the CNI plugin recorder into the folder of plugins.
 func (n *Node) InstallRecorder() error { return n.InstallPlugin(n.cluster.program(recorder)) }
 
 func (n *Node) keepPodLogs(to string) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/placement"
 )
 
@@ -122,7 +123,7 @@ func (c Config) removeOVN(ctx context.Context) error {
 		return err
 	}
 	stores, secrets := c.Core.CoreV1().ConfigMaps(c.Namespace), c.Core.CoreV1().Secrets(c.Namespace)
-	if err := ignoreGone(stores.Delete(ctx, placement.ConfigMapName, metav1.DeleteOptions{})); err != nil {
+	if err := ignoreGone(stores.Delete(ctx, members.ConfigMapName, metav1.DeleteOptions{})); err != nil {
 		return err
 	}
 	// Without this Secret, the authority's ConfigMap is the operator's.

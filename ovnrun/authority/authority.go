@@ -69,11 +69,13 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.ParseCertificate(der)
 }
 
-// issue signs a program's certificate.
-func (p pair) issue(request *x509.CertificateRequest, serves bool, now time.Time) ([]byte, error) {
+// issue signs a certificate.
+func (p pair) issue(
+	request *x509.CertificateRequest, serves bool, now time.Time, life time.Duration,
+) ([]byte, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: request.Subject.CommonName}, IPAddresses: request.IPAddresses,
-		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(certificateLife),
+		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}

@@ -138,7 +138,7 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 	if err != nil {
 		return err
 	}
-	if csr.Status.Certificate, err = signs.issue(request, who.role.Serves(), now); err != nil {
+	if csr.Status.Certificate, err = signs.issue(request, who.role.Serves(), now, certificateLife); err != nil {
 		return err
 	}
 	_, err = s.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})

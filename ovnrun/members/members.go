@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// ConfigMapName is the ConfigMap with the list.
+const ConfigMapName = "ovn-multinet-ovn"
+
 // The keys of the ConfigMap, which are also the files of its mounted folder.
 const (
 	ListKey   = "members"

@@ -23,9 +23,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
-// ConfigMapName is the ConfigMap with the members.
-const ConfigMapName = "ovn-multinet-ovn"
-
 // The labels of nodes with the databases, and of the pods that run them.
 const (
 	NodeLabel = "ovn-multinet/central"
@@ -128,9 +125,9 @@ func (p *placer) pass(ctx context.Context, now time.Time) error {
 		return err
 	}
 	stores := p.Client.CoreV1().ConfigMaps(p.Namespace)
-	stored, err := stores.Get(ctx, ConfigMapName, metav1.GetOptions{})
+	stored, err := stores.Get(ctx, members.ConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName}}
+		empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: members.ConfigMapName}}
 		stored, err = stores.Create(ctx, empty, metav1.CreateOptions{})
 	}
 	if err != nil {
@@ -138,7 +135,7 @@ func (p *placer) pass(ctx context.Context, now time.Time) error {
 	}
 	list, err := members.Parse(stored.Data[members.ListKey])
 	if err != nil {
-		return fmt.Errorf("configmap %s: %w", ConfigMapName, err)
+		return fmt.Errorf("configmap %s: %w", members.ConfigMapName, err)
 	}
 	_, list.Formed = stored.Data[members.FormedKey]
 	if err := p.findDeleted(ctx, list); err != nil {

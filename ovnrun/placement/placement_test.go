@@ -92,7 +92,7 @@ func (r *rig) passes(what string, want ...string) {
 	if !slices.Equal(have, want) || !slices.Equal(slices.Sorted(slices.Values(labels)), exist) {
 		r.t.Errorf("%s: members %v, labels %v, want %v", what, have, labels, want)
 	}
-	stored, err := r.client.CoreV1().ConfigMaps("ovn-multinet").Get(context.Background(), ConfigMapName, metav1.GetOptions{})
+	stored, err := r.client.CoreV1().ConfigMaps("ovn-multinet").Get(context.Background(), members.ConfigMapName, metav1.GetOptions{})
 	r.must(err)
 	if stored.Data[members.ListKey] != r.placed.String() {
 		r.t.Errorf("%s: the ConfigMap has %q", what, stored.Data)

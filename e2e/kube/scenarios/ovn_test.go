@@ -20,45 +20,63 @@ const ownOVN = `
 ovn: {enabled: true, datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}
 `
 
+// webs are pods of TestOVNInTheCluster, one for each node.
+var webs = []string{"web-1", "web-2", "web-3"}
+
 // TestOVNInTheCluster installs the chart on nodes without OVN and Open vSwitch. Then a member of the databases loses its
-// disk, and all nodes lose their power at once: the pods get their networks again, and nobody waits for somebody else. In the end the chart is uninstalled.
+// disk while a herd of pods starts, and all nodes lose their power at once: the pods get their networks again, and nobody
+// waits for somebody else. In the end the chart is uninstalled.
 func TestOVNInTheCluster(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t, kube.Options{Nodes: 3, WithoutOVN: true})
 	w.Must(w.LoadImages(w.Ctx))
 	w.Must(w.InstallChart(w.Ctx, ownOVN))
 	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
-	for _, n := range w.Nodes {
+	for i, n := range w.Nodes {
 		w.Must(lab.Eventually(w.Ctx, func() error {
-			_, err := os.Stat(n.Path("/etc/cni/net.d/05-ovn-multinet.conflist"))
+			_, err := os.Stat(n.Path(ourConflist))
 			return err
 		}))
+		w.Must(w.Apply(w.Ctx, pod(webs[i], n.Name, "blue")))
 	}
-	var all []string
-	for i := range w.Nodes {
-		name := fmt.Sprint("web-", i+1)
-		w.Must(w.Apply(w.Ctx, pod(name, fmt.Sprint("node", i+1), "blue")))
-		all = append(all, "default/"+name)
-	}
-	w.Must(w.WaitReady(w.Ctx, all...))
-	reach := func() {
-		t.Helper()
-		for i := range w.Nodes {
-			for _, ip := range w.links(fmt.Sprint("web-", i+1))["net1"].ips() {
-				w.reaches("web-1", "net1", ip)
-			}
+	w.Must(w.WaitReady(w.Ctx, "default/web-1", "default/web-2", "default/web-3"))
+	w.websReach()
+	w.losesMember()
+	w.upgradesChart()
+	w.losesPower()
+	w.restoresNB()
+	w.uninstallsOVN(append(slices.Clone(webs), "later", "newer"))
+}
+
+// websReach: the pods of all nodes reach each other.
+func (w *world) websReach() {
+	w.T.Helper()
+	for _, to := range webs {
+		for _, ip := range w.links(to)["net1"].ips() {
+			w.reaches("web-1", "net1", ip)
 		}
 	}
-	reach()
-	addresses := w.links("web-3")["net1"].ips()
+}
 
+// losesMember deletes the databases of a node while pods start on all nodes. The member joins anew, each pod gets its
+// network, and no two pods have one address.
+func (w *world) losesMember() {
+	w.T.Helper()
+	const herd = 18
 	member := w.podOn("app=ovn-multinet-ovn-central", "node2")
+	manifests, names := "", []string{}
+	for i := range herd {
+		name := fmt.Sprint("herd-", i)
+		manifests += pod(name, w.Nodes[i%len(w.Nodes)].Name, "blue")
+		names = append(names, "default/"+name)
+	}
+	w.Must(w.Apply(w.Ctx, manifests))
 	for _, name := range []string{"nb", "sb"} {
 		for _, file := range []string{".db", ".id"} {
 			w.Must(os.Remove(w.Nodes[1].Path("/var/lib/ovn-multinet/ovn/" + name + file)))
 		}
 	}
-	w.kubectl("--namespace", "ovn-multinet", "delete", "pod", member)
+	w.kubectl("--namespace", "ovn-multinet", "delete", "pod", member, "--grace-period=0", "--force")
 	w.Must(lab.Eventually(w.Ctx, func() error {
 		now := w.podOn("app=ovn-multinet-ovn-central", "node2")
 		if now == "" || now == member {
@@ -66,14 +84,47 @@ func TestOVNInTheCluster(t *testing.T) {
 		}
 		return nil
 	}))
-	w.Must(w.WaitReady(w.Ctx, "ovn-multinet/"+w.podOn("app=ovn-multinet-ovn-central", "node2")))
+	w.Must(w.WaitReady(w.Ctx, append(names, "ovn-multinet/"+w.podOn("app=ovn-multinet-ovn-central", "node2"))...))
+	holders := map[string]string{}
+	for _, name := range append(names, "default/web-1", "default/web-2", "default/web-3") {
+		_, _, short := at(name)
+		for _, ip := range w.links(short)["net1"].ips() {
+			if other := holders[ip]; other != "" {
+				w.T.Errorf("%s and %s both have %s", other, short, ip)
+			}
+			holders[ip] = short
+		}
+	}
+	if len(holders) != herd+len(webs) {
+		w.T.Errorf("%d pods have addresses, want %d", len(holders), herd+len(webs))
+	}
+	w.Must(w.Delete(w.Ctx, manifests))
+	w.Must(w.WaitGone(w.Ctx, names...))
 	w.Must(w.Apply(w.Ctx, pod("later", "node2", "blue")))
 	w.Must(w.WaitReady(w.Ctx, "default/later"))
+}
 
+// upgradesChart changes values of agents and controllers, and rolls the change back: pods of two nodes reach each other
+// all the time.
+func (w *world) upgradesChart() {
+	w.T.Helper()
+	done := w.keepsReaching("web-1", "net1", w.links("web-3")["net1"].ips()[0])
+	w.Must(w.InstallChart(w.Ctx, ownOVN+"agent: {reconcilePeriod: 2s}\ncontroller: {orphanPeriod: 2s}\n"))
+	w.Must(w.WaitRollout(w.Ctx))
+	_, err := w.Helm(w.Ctx, "rollback", "ovn-multinet")
+	w.Must(err)
+	w.Must(w.WaitRollout(w.Ctx))
+	done()
+}
+
+// losesPower: all nodes lose their power at once. The pods start again, with their addresses.
+func (w *world) losesPower() {
+	w.T.Helper()
+	addresses := w.links("web-3")["net1"].ips()
 	w.Must(w.Reboot(w.Ctx, kube.RebootOptions{}, w.Nodes...))
 	w.Must(lab.Eventually(w.Ctx, func() error {
-		for _, name := range append(all, "default/later") {
-			p := w.getPod(name)
+		for _, name := range append(slices.Clone(webs), "later") {
+			p := w.getPod("default/" + name)
 			if len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].RestartCount == 0 ||
 				!p.Status.ContainerStatuses[0].Ready {
 				return fmt.Errorf("pod %s does not run again", name)
@@ -81,13 +132,10 @@ func TestOVNInTheCluster(t *testing.T) {
 		}
 		return nil
 	}))
-	reach()
+	w.websReach()
 	if now := w.links("web-3")["net1"].ips(); !slices.Equal(now, addresses) {
-		t.Errorf("after the reboot web-3 has %v, before %v", now, addresses)
+		w.T.Errorf("after the reboot web-3 has %v, before %v", now, addresses)
 	}
-	w.restoresNB()
-	reach()
-	w.uninstallsOVN(append(all, "default/later", "default/newer"))
 }
 
 // restoresNB makes a backup, attaches another pod, and restores the backup: the pod keeps its port.
@@ -112,7 +160,11 @@ func (w *world) restoresNB() {
 		}
 		return nil
 	}))
+	w.websReach()
 	w.reaches("newer", "net1", w.links("web-1")["net1"].ips()[0])
+	if text := w.multinet("network", "show", "default/blue"); !strings.Contains(text, "newer") {
+		w.T.Errorf("kubectl multinet network show:\n%s", text)
+	}
 }
 
 // uninstallsOVN has Helm uninstall the chart: it refuses this while there is a network, and then leaves nodes with
@@ -124,11 +176,7 @@ func (w *world) uninstallsOVN(pods []string) {
 		w.T.Fatalf("helm uninstall while pods have networks: %v\n%s", err, out)
 	}
 	w.reaches("web-1", "net1", w.links("web-3")["net1"].ips()[0])
-	for _, name := range pods {
-		_, _, short := at(name)
-		w.kubectl("delete", "pod", short, "--wait=false", "--grace-period=0")
-	}
-	w.Must(w.WaitGone(w.Ctx, pods...))
+	w.kubectl(append([]string{"delete", "pod", "--grace-period=0"}, pods...)...)
 	w.kubectl("delete", "net-attach-def", "blue")
 	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet", "--timeout=15m"); err != nil {
 		w.T.Fatalf("%v\n%s", err, out)
