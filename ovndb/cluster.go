@@ -83,8 +83,11 @@ func (d *DB) Take(ctx context.Context, adopt string) error {
 		return err
 	}
 	var last error
+	var there bool
 	for range maxTakes {
-		there, row, err := d.owner(ctx)
+		var row ownerRow
+		var err error
+		there, row, err = d.owner(ctx)
 		switch {
 		case err != nil:
 			return err
@@ -119,6 +122,10 @@ func (d *DB) Take(ctx context.Context, adopt string) error {
 		// The next read tells which of several controllers was first.
 	}
 	last = cmp.Or(last, errors.New("the row changes all the time"))
+	if !there {
+		last = fmt.Errorf("%w; ovsdb-client's restore gives all rows new UUIDs, and needs an empty database "+
+			"(docs/operations.md, \"Back up and restore NB\")", last)
+	}
 	return fmt.Errorf("%s database: cannot write the row of its owner: %w", d.name, last)
 }
 

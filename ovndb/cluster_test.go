@@ -294,6 +294,16 @@ func TestBoundaryTakeMendsTheRow(t *testing.T) {
 	}
 }
 
+// A row of the owner with another UUID is named: ovsdb-client's restore writes such rows.
+func TestTakeAfterARestoreWithNewUUIDs(t *testing.T) {
+	s := ovndbtest.StartNB(t)
+	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "row": ovndbtest.Op{"name": "ovn-multinet cluster"}})
+	err := connectOf(t, "one", s.Endpoint()).Take(withTimeout(t, 2*time.Minute), "")
+	if err == nil || !strings.Contains(err.Error(), "ovsdb-client's restore gives all rows new UUIDs") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // Rows carry the identity of the cluster that wrote them. Readers of that cluster do not see it, so that rows compare
 // as they did; others do.
 func TestBoundaryRowsCarryTheCluster(t *testing.T) {

@@ -2,12 +2,14 @@ package ovnrun
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// A backup and a restore work on a member that does not lead. The restore replaces all rows, and what is no backup
-// changes nothing.
+// A backup and a restore work on a member that does not lead. The restore replaces all rows and keeps their UUIDs, and
+// what is no backup changes nothing.
 func TestBackup(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.node("a"), w.node("b"), w.node("c")
@@ -20,23 +22,68 @@ func TestBackup(t *testing.T) {
 	if leader == a {
 		follower = b
 	}
-	w.insert(a, "before")
-	w.wantRows(follower, "before")
-	var backup bytes.Buffer
-	w.must(follower.Backup(t.Context(), &backup))
+	w.insert(a, "stays")
+	w.insert(a, "goes")
+	_, err := a.transact(t.Context(),
+		op{"op": "insert", "table": "Logical_Switch_Port", "uuid-name": "p", "row": map[string]any{"name": "port"}},
+		op{"op": "mutate", "table": "Logical_Switch", "where": where("name", "goes"),
+			"mutations": []any{[]any{"ports", "insert", []any{"named-uuid", "p"}}}})
+	w.must(err)
+	w.wantRows(follower, "stays", "goes")
+	var text bytes.Buffer
+	w.must(follower.Backup(t.Context(), &text))
+	before := w.everything(follower)
+
+	_, err = a.transact(t.Context(), op{"op": "delete", "table": "Logical_Switch", "where": where("name", "goes")},
+		op{"op": "update", "table": "Logical_Switch", "where": where("name", "stays"),
+			"row": map[string]any{"external_ids": ovsMap(map[string]string{"later": "yes"})}})
+	w.must(err)
 	w.insert(a, "later")
-	w.wantRows(c, "before", "later")
+	w.wantRows(follower, "stays", "later")
 
-	half := backup.String()[:backup.Len()/2]
-	err := follower.Restore(t.Context(), strings.NewReader(half))
-	if err == nil || !strings.Contains(err.Error(), "restore of OVN_Northbound: ") || strings.Contains(err.Error(), "seek") {
-		t.Errorf("restore of half a backup: error %v", err)
+	for bad, want := range map[string]string{
+		text.String()[:text.Len()/2]:  "the backup cannot be read: it is damaged or not whole",
+		text.String()[:text.Len()-1]:  "the backup cannot be read: it is damaged or not whole",
+		"":                            "the backup cannot be read: EOF",
+		"switch blue\n":               `the backup cannot be read: it does not begin with the size of a record: "switch blue\n"`,
+		text.String() + text.String(): "the backup cannot be read: it has more than one transaction: it is a database, not a backup",
+		strings.Replace(text.String(), "stays", "x", 1): "the backup cannot be read: it is damaged or not whole",
+	} {
+		if err := follower.Restore(t.Context(), strings.NewReader(bad)); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
 	}
-	w.wantRows(c, "before", "later")
+	other := *follower.Database
+	other.Kind.Database = "OVN_Southbound"
+	err = other.Restore(t.Context(), bytes.NewReader(text.Bytes()))
+	if err == nil || !strings.HasSuffix(err.Error(), `it is a backup of "OVN_Northbound"`) {
+		t.Errorf("another database: error %v", err)
+	}
+	w.wantRows(follower, "stays", "later")
 
-	w.must(follower.Restore(t.Context(), &backup))
+	w.must(follower.Restore(t.Context(), &text))
 	for _, n := range []*node{a, b, c} {
-		w.wantRows(n, "before")
-		w.wantNone(n, "later")
+		w.wantRows(n, "stays", "goes")
+		w.eventually("rows of "+n.Node, func() error {
+			if now := w.everything(n); !slices.Equal(now, before) {
+				return fmt.Errorf("rows %q, want %q", now, before)
+			}
+			return nil
+		})
 	}
+}
+
+// everything is all rows of switches and ports in a node's own copy, but for their versions.
+func (w *world) everything(n *node) (rows []string) {
+	w.t.Helper()
+	for _, table := range []string{"Logical_Switch", "Logical_Switch_Port", "NB_Global", "Connection"} {
+		found, err := n.transact(w.t.Context(), op{"op": "select", "table": table, "where": []any{}, "columns": []string{
+			"_uuid", "external_ids"}})
+		w.must(err)
+		for _, row := range found[0].Rows {
+			rows = append(rows, table+" "+string(row))
+		}
+	}
+	slices.Sort(rows)
+	return rows
 }

@@ -74,18 +74,15 @@ func tool(ctx context.Context, name string, args ...string) error {
 // output is tool with what the program prints.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	var stdout bytes.Buffer
-	err := filter(ctx, nil, &stdout, name, args...)
+	err := copied(ctx, &stdout, name, args...)
 	return stdout.String(), err
 }
 
-// filter is tool with a file as the standard input, or nil, and with a writer of what the program prints.
-func filter(ctx context.Context, in *os.File, out io.Writer, name string, args ...string) error {
+// copied is tool with a writer for what the program prints.
+func copied(ctx context.Context, out io.Writer, name string, args ...string) error {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = out, &stderr
-	if in != nil {
-		cmd.Stdin = in
-	}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", filepath.Base(name), args[0], err, bytes.TrimSpace(stderr.Bytes()))
 	}
