@@ -50,7 +50,7 @@ func TestBackup(t *testing.T) {
 		strings.Replace(text.String(), "stays", "x", 1): "the backup cannot be read: it is damaged or not whole",
 	} {
 		if err := follower.Restore(t.Context(), strings.NewReader(bad)); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
+			t.Fatalf("error %v, want %s", err, want)
 		}
 	}
 	other := *follower.Database
@@ -62,6 +62,9 @@ func TestBackup(t *testing.T) {
 	w.wantRows(follower, "stays", "later")
 
 	w.must(follower.Restore(t.Context(), &text))
+	if now := w.everything(follower); !slices.Equal(now, before) {
+		t.Fatalf("rows %q, want %q", now, before)
+	}
 	for _, n := range []*node{a, b, c} {
 		w.wantRows(n, "stays", "goes")
 		w.eventually("rows of "+n.Node, func() error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -153,7 +154,8 @@ func (c Config) end(
 	if err := ignoreGone(remove(ctx, name, metav1.DeleteOptions{})); err != nil {
 		return err
 	}
-	return c.wait(ctx, pods, func(p *corev1.Pod) string { return "its pod " + p.Name + " still runs" })
+	none := func(context.Context) (int, error) { return 0, nil }
+	return c.wait(ctx, pods, none, func(p *corev1.Pod) string { return "its pod " + p.Name + " still runs" })
 }
 
 // onNodes changes the pods of a DaemonSet so that a container runs a command, and waits until the container of each
@@ -189,7 +191,14 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 		return fmt.Errorf("DaemonSet %s: %w", name, err)
 	}
 	c.Log.Info("the nodes run a step of the uninstall", "daemonset", name, "command", command)
-	return c.wait(ctx, selector, func(p *corev1.Pod) string {
+	expected := func(ctx context.Context) (int, error) {
+		set, err := sets.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && set.Status.ObservedGeneration < set.Generation {
+			return math.MaxInt, nil
+		}
+		return int(set.Status.DesiredNumberScheduled), err
+	}
+	return c.wait(ctx, selector, expected, func(p *corev1.Pod) string {
 		if !runs(&p.Spec) {
 			return "its pod " + p.Name + " is to be replaced"
 		}
@@ -206,13 +215,20 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 	})
 }
 
-// wait returns when no pod of those that a selector names has anything to do. A pod of a node that is not Ready
-// does nothing: it is skipped, and logged in the end.
-func (c Config) wait(ctx context.Context, selector string, state func(*corev1.Pod) string) error {
+// wait returns when the pods that a selector names are as many as expected, and none of them has anything to do: while
+// a DaemonSet replaces a pod, its node has none. A pod of a node that is not Ready does nothing: it is skipped, and
+// logged in the end.
+func (c Config) wait(
+	ctx context.Context, selector string, expected func(context.Context) (int, error), state func(*corev1.Pod) string,
+) error {
 	ticker := time.NewTicker(readEvery)
 	defer ticker.Stop()
 	for said := ""; ; {
-		waiting, skipped, err := c.pending(ctx, selector, state)
+		count, err := expected(ctx)
+		if err != nil {
+			return err
+		}
+		waiting, skipped, err := c.pending(ctx, selector, count, state)
 		if err != nil {
 			return err
 		}
@@ -224,7 +240,7 @@ func (c Config) wait(ctx context.Context, selector string, state func(*corev1.Po
 		}
 		if text := first(waiting); text != said {
 			said = text
-			c.Log.Info("waiting for nodes", "nodes", len(waiting), "state", text)
+			c.Log.Info("waiting for nodes", "number", len(waiting), "state", text)
 		}
 		select {
 		case <-ctx.Done():
@@ -236,7 +252,7 @@ func (c Config) wait(ctx context.Context, selector string, state func(*corev1.Po
 
 // pending returns what each node still has to do, in words, and the nodes that are not Ready.
 func (c Config) pending(
-	ctx context.Context, selector string, state func(*corev1.Pod) string,
+	ctx context.Context, selector string, expected int, state func(*corev1.Pod) string,
 ) (waiting, skipped []string, err error) {
 	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -249,6 +265,9 @@ func (c Config) pending(
 	pods, err := c.Core.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(pods.Items) < expected {
+		waiting = append(waiting, "not all pods exist again")
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
