@@ -188,16 +188,3 @@ func (w *world) wantRows(n *node, names ...string) {
 		return nil
 	})
 }
-
-// wantNone waits until a node's own copy has no row of this name.
-func (w *world) wantNone(n *node, name string) {
-	w.t.Helper()
-	w.eventually("no row of "+n.Node, func() error {
-		found, err := n.transact(context.Background(), op{"op": "select", "table": "Logical_Switch",
-			"where": where("name", name), "columns": []string{"name"}})
-		if err == nil && len(found[0].Rows) != 0 {
-			err = fmt.Errorf("%d rows %s", len(found[0].Rows), name)
-		}
-		return err
-	})
-}
