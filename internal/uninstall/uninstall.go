@@ -1,6 +1,7 @@
 package uninstall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -211,7 +212,7 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 		if strings.Contains(string(log), conf.Uninstalled) {
 			return ""
 		}
-		return strings.TrimSpace(string(log))
+		return cmp.Or(strings.TrimSpace(string(log)), "its pod "+p.Name+" has logged nothing yet")
 	})
 }
 
