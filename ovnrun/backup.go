@@ -23,7 +23,8 @@ func (d *Database) Backup(ctx context.Context, to io.Writer) error {
 }
 
 // Restore replaces all rows of the database by those of a backup, in one transaction. Any member of the raft can do it.
-// Each row keeps its UUID: ovsdb-client's restore gives new ones, and agent and controller find rows by their UUIDs.
+// Each row keeps its UUID: ovsdb-client's restore gives new ones, and agent and controller find rows by their UUIDs. A
+// row that another client inserts at the same moment may stay.
 func (d *Database) Restore(ctx context.Context, from io.Reader) error {
 	b, err := readBackup(from)
 	if err == nil && b.name != d.Kind.Database {
@@ -62,8 +63,8 @@ func readBackup(from io.Reader) (b backup, err error) {
 		return b, err
 	}
 	b.name, b.tables = schema.Name, slices.Sorted(maps.Keys(schema.Tables))
-	var rows map[string]json.RawMessage // beside tables, a record has a date and a comment
-	if err := readRecord(in, &rows); err != nil && !errors.Is(err, io.EOF) {
+	var rows map[string]json.RawMessage           // beside tables, a record has a date and a comment
+	if err := readRecord(in, &rows); err != nil { // also of an empty database, a backup has two records
 		return b, err
 	}
 	b.rows = map[string]map[string]json.RawMessage{}
@@ -86,7 +87,10 @@ func readBackup(from io.Reader) (b backup, err error) {
 // readRecord reads a record: its length, its SHA-1, and a JSON object.
 func readRecord(in *bufio.Reader, to any) error {
 	head, err := in.ReadString('\n')
-	if err != nil {
+	if errors.Is(err, io.EOF) && head == "" {
+		return errors.New("it is not whole: it ends before a record")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	var size int

@@ -45,9 +45,6 @@ func endedError(name string, err error) error {
 // endPatience is the time that a daemon has after SIGTERM.
 const endPatience = 8 * time.Second
 
-// removePatience is the time in which Open vSwitch removes its bridges.
-const removePatience = 2 * time.Minute
-
 // end ends the daemon.
 func (c *child) end() error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {

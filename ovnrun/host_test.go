@@ -1,7 +1,9 @@
 package ovnrun
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -33,6 +35,14 @@ func TestAnotherDaemonRuns(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "install with ovn.enabled=false to use it") {
 		t.Errorf("error %v", err)
 	}
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	if err := h.Remove(ended, ovndbtest.TempDir(t)); err == nil || !strings.HasPrefix(err.Error(), "ovsdb-server already runs") {
+		t.Errorf("the removal of a database that another daemon has: error %v", err)
+	}
+	other := *h
+	other.DBDir, other.Log = ovndbtest.TempDir(t), slog.New(slog.DiscardHandler)
+	w.must(other.Remove(ended, other.DBDir)) // nothing on this node is ours
 	w.must(cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	w.must(unused(pid))

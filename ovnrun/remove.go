@@ -6,26 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
+// removePatience is the time in which Open vSwitch removes its bridges.
+const removePatience = 2 * time.Minute
+
 // Remove takes Open vSwitch and OVN off the node: bridges, datapath and tunnels, and all databases and keys under the
-// folder. Open vSwitch and ovn-controller have ended before. Remove then waits for the end of ctx.
+// folder. Open vSwitch and ovn-controller have ended before. A node that runs an Open vSwitch of its own has no
+// database of ours, and keeps its bridges. Remove then waits for the end of ctx.
 func (h *Host) Remove(ctx context.Context, folder string) error {
 	if err := h.setRunDirs(); err != nil {
 		return err
-	}
-	for _, daemon := range []string{ovsdbServer, vswitchd} {
-		if err := unused(h.pidFile(daemon)); err != nil {
-			return err
-		}
 	}
 	_, err := os.Stat(h.file())
 	if err == nil {
@@ -44,6 +43,11 @@ func (h *Host) Remove(ctx context.Context, folder string) error {
 
 // removeBridges runs Open vSwitch once more, because it knows best what it has made in the kernel.
 func (h *Host) removeBridges(ctx context.Context) error {
+	for _, daemon := range []string{ovsdbServer, vswitchd} {
+		if err := unused(h.pidFile(daemon)); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, removePatience)
 	defer cancel()
 	database, err := start(h.serverArgs()...)
@@ -117,8 +121,7 @@ func (h *Host) giveBack(address netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("the address %s of the tunnels belongs to interface %s: %w", address, h.TunnelInterface, err)
 	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), 32)}}
-	err = errors.Join(netlink.LinkSetARPOn(nic), netlink.AddrReplace(nic, addr), netlink.LinkSetUp(nic))
+	err = errors.Join(netlink.LinkSetARPOn(nic), netlink.AddrReplace(nic, linkAddress(address)), netlink.LinkSetUp(nic))
 	if err != nil {
 		return fmt.Errorf("give %s to %s again: %w", address, h.TunnelInterface, err)
 	}

@@ -123,7 +123,7 @@ func (h *Host) moveAddress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), 32)}}
+	addr := linkAddress(address)
 	if err := netlink.AddrDel(nic, addr); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 		return fmt.Errorf("%s: %w", h.TunnelInterface, err)
 	}
@@ -141,6 +141,10 @@ func (h *Host) moveAddress(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", tunnelBridge, err)
 	}
 	return netlink.LinkSetUp(nic)
+}
+
+func linkAddress(address netip.Prefix) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), 32)}}
 }
 
 // prefixOf is the first global IPv4 address of an interface. An interface with the node's default route is refused: the
