@@ -122,9 +122,9 @@ func (d *DB) Take(ctx context.Context, adopt string) error {
 		// The next read tells which of several controllers was first.
 	}
 	last = cmp.Or(last, errors.New("the row changes all the time"))
-	if !there {
-		last = fmt.Errorf("%w; ovsdb-client's restore gives all rows new UUIDs, and needs an empty database "+
-			"(docs/operations.md, \"Back up and restore NB\")", last)
+	if refused, is := errors.AsType[*Refused](last); is && !there && refused.Reason == ReasonConstraint {
+		last = fmt.Errorf("%w: the row exists with another UUID, as after ovsdb-client's restore, which gives all rows "+
+			"new UUIDs (docs/operations.md, \"Back up and restore NB\")", last)
 	}
 	return fmt.Errorf("%s database: cannot write the row of its owner: %w", d.name, last)
 }

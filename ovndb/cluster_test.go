@@ -299,7 +299,7 @@ func TestTakeAfterARestoreWithNewUUIDs(t *testing.T) {
 	s := ovndbtest.StartNB(t)
 	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "row": ovndbtest.Op{"name": "ovn-multinet cluster"}})
 	err := connectOf(t, "one", s.Endpoint()).Take(withTimeout(t, 2*time.Minute), "")
-	if err == nil || !strings.Contains(err.Error(), "ovsdb-client's restore gives all rows new UUIDs") {
+	if err == nil || !strings.Contains(err.Error(), "the row exists with another UUID") {
 		t.Errorf("error %v", err)
 	}
 }
