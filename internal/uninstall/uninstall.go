@@ -199,7 +199,11 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 		}
 		return int(set.Status.DesiredNumberScheduled), err
 	}
+	done := map[types.UID]bool{}
 	return c.wait(ctx, selector, expected, func(p *corev1.Pod) string {
+		if done[p.UID] {
+			return ""
+		}
 		if !runs(&p.Spec) {
 			return "its pod " + p.Name + " is to be replaced"
 		}
@@ -209,7 +213,7 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 		if err != nil {
 			return "the log of its pod " + p.Name + ": " + err.Error() // the container does not run yet
 		}
-		if strings.Contains(string(log), conf.Uninstalled) {
+		if done[p.UID] = strings.Contains(string(log), conf.Uninstalled); done[p.UID] {
 			return ""
 		}
 		return cmp.Or(strings.TrimSpace(string(log)), "its pod "+p.Name+" has logged nothing yet")

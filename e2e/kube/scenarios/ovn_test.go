@@ -108,13 +108,19 @@ func (w *world) losesMember() {
 // all the time.
 func (w *world) upgradesChart() {
 	w.T.Helper()
+	const agent = "app=ovn-multinet-agent"
 	done := w.keepsReaching("web-1", "net1", w.links("web-3")["net1"].ips()[0])
+	before := w.podOn(agent, "node1")
 	w.Must(w.InstallChart(w.Ctx, ownOVN+"agent: {reconcilePeriod: 2s}\ncontroller: {orphanPeriod: 2s}\n"))
 	w.Must(w.WaitRollout(w.Ctx))
+	upgraded := w.podOn(agent, "node1")
 	_, err := w.Helm(w.Ctx, "rollback", "ovn-multinet")
 	w.Must(err)
 	w.Must(w.WaitRollout(w.Ctx))
 	done()
+	if after := w.podOn(agent, "node1"); before == upgraded || upgraded == after {
+		w.T.Errorf("node1 had the agents %s, %s and %s: the upgrade or the rollback changed nothing", before, upgraded, after)
+	}
 }
 
 // losesPower: all nodes lose their power at once. The pods start again, with their addresses.
