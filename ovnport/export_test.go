@@ -3,6 +3,9 @@ package ovnport
 // MaxGroupOperations is for tests.
 const MaxGroupOperations = maxGroupOperations
 
+// EmptyPasses is for tests.
+const EmptyPasses = emptyPasses
+
 // Waiting returns how many writes wait for a transaction that is at the database.
 func (n *NB) Waiting() int {
 	n.group.mu.Lock()

@@ -41,6 +41,7 @@ type Orphans struct {
 	scans    int             // how many of these passes were made; an orphan is confirmed after two
 	nodes    map[string]bool // the names of all nodes that may have a port list
 	gone     []string        // those of nodes that the source did not have in the last pass
+	empty    map[string]int  // the passes since a node that is gone had a port, by the node's name
 	last     string          // the last of the nodes that the last pass looked at
 	suspects []string        // nodes for which the last pass saw orphans
 }
@@ -51,9 +52,15 @@ type orphan struct{ key, sandbox string }
 // nodesPerPass is how many nodes a pass looks at, besides those that are gone and those with orphans.
 const nodesPerPass = 20
 
+// emptyPasses is how many passes read the port list of a node that is gone and has no port. The node's agent may still
+// run: until the API server refuses its token, it inserts a port again that it misses. That takes it a minute or two.
+const emptyPasses = 60
+
 // NewOrphans makes the garbage collection of ports. mayWrite is asked before each release.
 func NewOrphans(nb *NB, cluster Cluster, mayWrite func() error, log *slog.Logger) *Orphans {
-	return &Orphans{nb: nb, cluster: cluster, mayWrite: mayWrite, log: log, nodes: map[string]bool{}}
+	return &Orphans{
+		nb: nb, cluster: cluster, mayWrite: mayWrite, log: log, nodes: map[string]bool{}, empty: map[string]int{},
+	}
 }
 
 // Run makes one pass per period until ctx ends.
@@ -85,7 +92,7 @@ func (o *Orphans) Pass(ctx context.Context) error {
 	if nodes == nil {
 		rows, err = o.nb.podPorts(ctx)
 	} else {
-		rows, err = o.nb.listedPorts(ctx, nodes, o.gone)
+		rows, err = o.nb.listedPorts(ctx, nodes, o.unknown())
 	}
 	if err != nil {
 		return err
@@ -120,7 +127,11 @@ func (o *Orphans) Pass(ctx context.Context) error {
 	}
 	o.suspects = slices.Collect(maps.Keys(suspects))
 	for _, node := range o.gone {
-		if !occupied[node] {
+		o.empty[node]++
+		if occupied[node] {
+			delete(o.empty, node)
+		} else if o.empty[node] >= emptyPasses {
+			delete(o.empty, node)
 			delete(o.nodes, node)
 		}
 	}
@@ -151,6 +162,7 @@ func (o *Orphans) next(ctx context.Context) ([]string, error) {
 	for _, node := range present {
 		exists[node] = true
 		o.nodes[node] = true
+		delete(o.empty, node)
 	}
 	o.gone = nil
 	for node := range o.nodes {
@@ -168,9 +180,14 @@ func (o *Orphans) next(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(chosen)), nil
 }
 
+// unknown returns the nodes that are gone, except those for which a pass found no port.
+func (o *Orphans) unknown() []string {
+	return slices.DeleteFunc(slices.Clone(o.gone), func(node string) bool { return o.empty[node] > 0 })
+}
+
 // listedPorts reads the names and owners of the ports in the port lists of nodes. A node that is gone may have no list,
-// because its agent was of an older version: its ports are found by a scan. If it has none, no later pass scans for it.
-func (n *NB) listedPorts(ctx context.Context, nodes, gone []string) ([]*nb.LogicalSwitchPort, error) {
+// because its agent was of an older version: a scan finds the ports of such nodes in unknown.
+func (n *NB) listedPorts(ctx context.Context, nodes, unknown []string) ([]*nb.LogicalSwitchPort, error) {
 	keys := make([]string, len(nodes))
 	for i, node := range nodes {
 		keys[i] = ovndb.PortListKey(node)
@@ -183,7 +200,7 @@ func (n *NB) listedPorts(ctx context.Context, nodes, gone []string) ([]*nb.Logic
 	for _, list := range rows {
 		lists[list.ExternalIDs[keyNode]] = portsIn(list)
 	}
-	for _, node := range gone {
+	for _, node := range unknown {
 		if lists[node] == nil {
 			if lists[node], err = n.scanPorts(ctx, node); err != nil {
 				return nil, err
