@@ -1,5 +1,5 @@
-// Package images owns the recipes of the container images, which contain static binaries and nothing else, and the
-// manifests that run the images. It contains no logic of the programs.
+// Package images owns the recipes of the container images and the manifests that run the images. The images contain our
+// static programs, and OVN's image also has files of Debian packages. The package contains no logic of the programs.
 package images
 
 import (
@@ -12,10 +12,11 @@ import (
 
 // Image is the recipe of one image for one platform.
 type Image struct {
-	Name       string            // with its tag
-	Arch       string            // of its binaries, as in GOARCH; "": this machine's
-	Version    string            // for the image's label; "": no label
-	Files      map[string]string // from a path in the image to the path of a file here
+	Name       string             // with its tag
+	Arch       string             // of its binaries, as in GOARCH; "": this machine's
+	Version    string             // for the image's label; "": no label
+	Files      map[string]string  // from a path in the image to the path of a file here
+	Packages   map[string]Package // the Debian packages that files are from, by the path in the image
 	Entrypoint []string
 }
 

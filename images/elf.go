@@ -11,9 +11,12 @@ import (
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // CheckStatic returns an error if a file of an image is not a program for the image's platform, or if the program needs
-// a dynamic linker: the image has none.
+// a dynamic linker: the image has none. It does not check files of Debian packages.
 func CheckStatic(img Image) error {
 	for _, name := range slices.Sorted(maps.Keys(img.Files)) {
+		if _, debian := img.Packages[name]; debian {
+			continue
+		}
 		if err := checkStatic(img.Files[name], img.arch()); err != nil {
 			return fmt.Errorf("image %s: %w", img.Name, err)
 		}
@@ -27,7 +30,7 @@ func checkStatic(file, arch string) error {
 		return fmt.Errorf("%s is not a program: %w", file, err)
 	}
 	defer f.Close()
-	if machine, known := machines[arch]; known && f.Machine != machine {
+	if !isFor(f, arch) {
 		return fmt.Errorf("%s is for %s, not for %s: build it with GOARCH=%s", file, f.Machine, arch, arch)
 	}
 	for _, p := range f.Progs {
@@ -36,4 +39,9 @@ func checkStatic(file, arch string) error {
 		}
 	}
 	return nil
+}
+
+func isFor(f *elf.File, arch string) bool {
+	machine, known := machines[arch]
+	return !known || f.Machine == machine
 }

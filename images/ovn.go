@@ -2,17 +2,20 @@ package images
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 
 // OVNName is the image with OVN and Open vSwitch.
 const OVNName = "localhost/ovn-multinet-ovn:dev"
+
+// OVNProgram is our program in this image.
+const OVNProgram = "ovn-multinet-ovn"
 
 // ovnPrograms are the programs of Debian's packages that package ovnrun runs, by their paths in the image.
 var ovnPrograms = map[string]string{
@@ -29,64 +32,87 @@ var ovnSchemas = []string{
 	"usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema", "usr/share/openvswitch/vswitch.ovsschema",
 }
 
-// Folders of a tree of Debian's packages, and the loader that the programs name.
-const (
-	libraries = "usr/lib/x86_64-linux-gnu"
-	loader    = "usr/lib64/ld-linux-x86-64.so.2"
-	loadedBy  = "/lib64/ld-linux-x86-64.so.2"
-)
+// runtimes has the folder of libraries in a tree of Debian's packages, and the loader that programs name, by GOARCH.
+var runtimes = map[string]struct{ libraries, loader string }{
+	"amd64": {"usr/lib/x86_64-linux-gnu", "/lib64/ld-linux-x86-64.so.2"},
+	"arm64": {"usr/lib/aarch64-linux-gnu", "/lib/ld-linux-aarch64.so.1"},
+}
 
-// OVN returns the recipe of the image with OVN and Open vSwitch: their programs from a tree of unpacked packages, with
-// the libraries that these need, the licenses, and our program that runs them.
-func OVN(tree, binDir string) (Image, error) {
-	const entrypoint = "/ovn-multinet-ovn"
-	img := Image{Name: OVNName, Version: version.Number, Entrypoint: []string{entrypoint}, Files: map[string]string{
-		entrypoint: filepath.Join(binDir, entrypoint), loadedBy: filepath.Join(tree, loader)}}
-	for to, from := range ovnPrograms {
-		if err := img.addProgram(tree, to, filepath.Join(tree, from)); err != nil {
+// Package is a Debian package.
+type Package struct{ Name, Version, Arch string }
+
+// Debian is a tree of unpacked Debian packages for one platform.
+type Debian struct {
+	Arch     string             // as in GOARCH, which has Debian's words
+	Tree     string             // a folder
+	Packages map[string]Package // by the path of a file in the tree, without a leading slash
+}
+
+// OVN returns the recipe of the image with OVN and Open vSwitch: their programs from Debian's packages, with the
+// libraries that these need, the licenses, and our program that runs them.
+func OVN(from Debian, binDir string) (Image, error) {
+	const entrypoint = "/" + OVNProgram
+	img := Image{
+		Name: OVNName, Arch: from.Arch, Version: version.Number, Entrypoint: []string{entrypoint},
+		Files: map[string]string{entrypoint: filepath.Join(binDir, entrypoint)}, Packages: map[string]Package{},
+	}
+	loader := runtimes[from.Arch].loader
+	if err := img.add(from, loader, "usr"+loader); err != nil {
+		return Image{}, err
+	}
+	for to, path := range ovnPrograms {
+		if err := img.addProgram(from, to, path); err != nil {
 			return Image{}, err
 		}
 	}
 	for _, schema := range ovnSchemas {
-		img.Files["/"+schema] = filepath.Join(tree, schema)
-	}
-	licenses, err := filepath.Glob(filepath.Join(tree, "usr/share/doc/*/copyright"))
-	if err != nil || len(licenses) == 0 {
-		return Image{}, fmt.Errorf("%s has no licenses: %w", tree, errors.Join(err, fs.ErrNotExist))
-	}
-	for _, path := range licenses {
-		to, err := filepath.Rel(tree, path)
-		if err != nil {
+		if err := img.add(from, "/"+schema, schema); err != nil {
 			return Image{}, err
 		}
-		img.Files["/"+to] = path
+	}
+	for _, p := range slices.Collect(maps.Values(img.Packages)) {
+		license := "usr/share/doc/" + p.Name + "/copyright"
+		if err := img.add(from, "/"+license, license); err != nil {
+			return Image{}, err
+		}
 	}
 	return img, nil
 }
 
+// add adds a file of a package.
+func (img *Image) add(from Debian, to, path string) error {
+	p, is := from.Packages[path]
+	if !is {
+		return fmt.Errorf("no package for %s in %s has %s: %w", from.Arch, from.Tree, path, fs.ErrNotExist)
+	}
+	img.Files[to], img.Packages[to] = filepath.Join(from.Tree, path), p
+	return nil
+}
+
 // addProgram adds a program or a library, and the libraries that it names (ELF, DT_NEEDED).
-func (img *Image) addProgram(tree, to, from string) error {
-	img.Files[to] = from
-	f, err := elf.Open(from)
+func (img *Image) addProgram(from Debian, to, path string) error {
+	if err := img.add(from, to, path); err != nil {
+		return err
+	}
+	f, err := elf.Open(img.Files[to])
 	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+		return fmt.Errorf("%s: %w", img.Files[to], err)
 	}
 	defer f.Close()
+	if !isFor(f, from.Arch) {
+		return fmt.Errorf("%s is for %s, not for %s", img.Files[to], f.Machine, from.Arch)
+	}
 	needed, err := f.ImportedLibraries()
 	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+		return fmt.Errorf("%s: %w", img.Files[to], err)
 	}
 	for _, name := range needed {
-		to := "/" + libraries + "/" + name
-		if _, has := img.Files[to]; has || name == filepath.Base(loader) {
+		path := filepath.Join(runtimes[from.Arch].libraries, name)
+		if _, has := img.Files["/"+path]; has || name == filepath.Base(runtimes[from.Arch].loader) {
 			continue
 		}
-		from := filepath.Join(tree, libraries, name)
-		if _, err := os.Stat(from); err != nil {
+		if err := img.addProgram(from, "/"+path, path); err != nil {
 			return fmt.Errorf("library of %s: %w", to, err)
-		}
-		if err := img.addProgram(tree, to, from); err != nil {
-			return err
 		}
 	}
 	return nil

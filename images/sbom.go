@@ -56,30 +56,44 @@ type dependency struct {
 }
 
 // SBOM returns the software bill of materials of an image in CycloneDX 1.5: the image, its programs for each platform,
-// and the modules that each program is linked from, as the Go linker wrote them into the program. The recipes are those
-// of Write. The bytes depend only on the recipes and on their files.
+// the modules that each program is linked from, as the Go linker wrote them into the program, and the Debian packages
+// of the other files. The recipes are those of Write. The bytes depend only on the recipes and on their files.
 func SBOM(img Image, others ...Image) ([]byte, error) {
 	name, _, _ := strings.Cut(path.Base(img.Name), ":")
 	whole := component{Type: "container", BOMRef: img.Name, Name: name, Version: img.tag()}
 	b := bom{BOMFormat: "CycloneDX", SpecVersion: "1.5", Version: 1, Metadata: bomMetadata{Component: whole}}
-	modules := map[string]component{}
+	libraries := map[string]component{} // modules and packages
 	programs := dependency{Ref: whole.BOMRef}
 	for _, one := range append([]Image{img}, others...) {
 		for _, file := range slices.Sorted(maps.Keys(one.Files)) {
-			if err := b.addProgram(one, file, modules); err != nil {
+			if p, debian := one.Packages[file]; debian {
+				c := packageComponent(p)
+				libraries[c.BOMRef] = c
+				programs.DependsOn = append(programs.DependsOn, c.BOMRef)
+				continue
+			}
+			if err := b.addProgram(one, file, libraries); err != nil {
 				return nil, fmt.Errorf("image %s: %w", img.Name, err)
 			}
 			programs.DependsOn = append(programs.DependsOn, b.Components[len(b.Components)-1].BOMRef)
 		}
 	}
+	slices.Sort(programs.DependsOn)
+	programs.DependsOn = slices.Compact(programs.DependsOn)
 	b.Dependencies = append([]dependency{programs}, b.Dependencies...)
-	b.Components = append(b.Components, slices.SortedFunc(maps.Values(modules), func(x, y component) int {
-		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Version, y.Version))
+	b.Components = append(b.Components, slices.SortedFunc(maps.Values(libraries), func(x, y component) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.BOMRef, y.BOMRef))
 	})...)
 	// The serial number says which contents these are. A random one would differ in each build.
 	b.SerialNumber = "urn:uuid:" + uuid.NewSHA1(uuid.NameSpaceURL, mustJSON(b)).String()
 	text, err := json.MarshalIndent(b, "", "  ")
 	return append(text, '\n'), err
+}
+
+// packageComponent describes a Debian package (https://github.com/package-url/purl-spec, type deb).
+func packageComponent(p Package) component {
+	purl := fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=trixie", p.Name, url.QueryEscape(p.Version), p.Arch)
+	return component{Type: "library", BOMRef: purl, Name: p.Name, Version: p.Version, PURL: purl}
 }
 
 // addProgram adds a program of an image, and its modules to those of the other programs.

@@ -46,8 +46,7 @@ func (c *Cluster) LoadImages(ctx context.Context) (err error) {
 		return fmt.Errorf("%s is not set: it names the folder of the programs to install, the Makefile sets it", ProductEnv)
 	}
 	try.E(c.loadProduct(ctx, p))
-	tree, _ := try.E2(trixie.OVN())
-	img := try.E1(images.OVN(string(tree), p.Bin))
+	img := try.E1(images.OVN(try.E1(trixie.OVNPackages("amd64")), p.Bin))
 	return c.LoadImage(ctx, img.Name, img.Files, img.Entrypoint)
 }
 

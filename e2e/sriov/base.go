@@ -61,7 +61,10 @@ func treeIn(dir string) tree { return tree{trixie.Tree(filepath.Join(dir, "tree"
 func makeBase(ctx context.Context, work string) (err error) {
 	defer try.Handle(&err)
 	t := treeIn(work)
-	versions := try.E1(t.Fetch(ctx, packages...))
+	var versions []string
+	for _, p := range try.E1(t.Fetch(ctx, "amd64", packages...)) {
+		versions = append(versions, p.Name+" "+p.Version)
+	}
 	try.E(os.WriteFile(filepath.Join(work, "versions"), []byte(strings.Join(versions, "\n")+"\n"), 0o644))
 	try.E(t.writeImage(ctx, filepath.Join(work, "image.cpio")))
 	kernel, _ := try.E2(t.kernel())

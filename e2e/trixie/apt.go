@@ -15,6 +15,8 @@ import (
 
 	"github.com/dsnet/try"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
 const (
@@ -24,16 +26,17 @@ const (
 
 // apt is an apt of its own: it knows the machine's mirror and nothing else of it, and installs nothing.
 type apt struct {
-	dir string
+	dir  string
+	arch string // of the packages
 }
 
 // newApt makes its folder, with the suite at the mirror as its only source.
-func newApt(ctx context.Context, dir string) (_ *apt, err error) {
+func newApt(ctx context.Context, dir, arch string) (_ *apt, err error) {
 	defer try.Handle(&err)
 	if _, err := os.Stat(keyring); err != nil {
 		return nil, fmt.Errorf("the keys of Debian's archive (package debian-archive-keyring): %w", err)
 	}
-	a := &apt{dir: dir}
+	a := &apt{dir, arch}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial", "machine/partial"} {
 		try.E(os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
@@ -110,11 +113,11 @@ Dir::State::status "%[1]s/status";
 Dir::Cache "%[1]s/cache";
 Dir::Log "%[1]s";
 Debug::NoLocking "true";
-APT::Architecture "amd64";
-APT::Architectures { "amd64"; };
+APT::Architecture "%[3]s";
+APT::Architectures { "%[3]s"; };
 APT::Sandbox::User "root";
 Acquire::Languages "none";
-`, a.dir, acquire)
+`, a.dir, acquire, a.arch)
 	for name, text := range map[string]string{"sources.list": source, "apt.conf": config, "status": ""} {
 		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644); err != nil {
 			return err
@@ -128,9 +131,8 @@ func (a *apt) get(ctx context.Context, args ...string) (string, error) {
 	return Run(ctx, []string{"APT_CONFIG=" + filepath.Join(a.dir, "apt.conf")}, "apt-get", append([]string{"-q", "-y"}, args...)...)
 }
 
-// unpack fetches the packages, with what they need, and unpacks them all into one tree. It returns their names and
-// versions.
-func (a *apt) unpack(ctx context.Context, tree string, packages []string) (_ []string, err error) {
+// unpack fetches the packages, with what they need, and unpacks them all into one tree. It returns them all.
+func (a *apt) unpack(ctx context.Context, tree string, packages []string) (_ []Package, err error) {
 	defer try.Handle(&err)
 	args := append([]string{"install", "--download-only", "--no-install-recommends"}, packages...)
 	try.E1(a.get(ctx, args...))
@@ -138,17 +140,20 @@ func (a *apt) unpack(ctx context.Context, tree string, packages []string) (_ []s
 	try.E(os.MkdirAll(tree, 0o755))
 	var all errgroup.Group
 	all.SetLimit(runtime.NumCPU())
-	var versions []string
-	for _, file := range files {
+	unpacked := make([]Package, len(files))
+	for i, file := range files {
 		// name_version_architecture.deb, with an escaped colon
-		parts := strings.Split(strings.ReplaceAll(filepath.Base(file), "%3a", ":"), "_")
-		versions = append(versions, strings.Join(parts[:2], " "))
+		parts := strings.Split(strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".deb"), "%3a", ":"), "_")
 		all.Go(func() error {
-			_, err := Output(ctx, "dpkg", "-x", file, tree)
+			listed, err := Output(ctx, "dpkg", "--vextract", file, tree)
+			unpacked[i].Package = images.Package{Name: parts[0], Version: parts[1], Arch: parts[2]}
+			for line := range strings.Lines(listed) { // as "./usr/bin/ovs-vsctl"
+				unpacked[i].Paths = append(unpacked[i].Paths, filepath.Clean(strings.TrimSpace(line)))
+			}
 			return err
 		})
 	}
-	return versions, all.Wait()
+	return unpacked, all.Wait()
 }
 
 // Output runs a program to its end and returns what it printed; its complaints are in the error.

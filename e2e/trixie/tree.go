@@ -15,6 +15,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
 // Libraries is the folder of the libraries in a tree.
@@ -49,15 +50,21 @@ func (t Tree) WriteScript(to, program string) error {
 	return os.WriteFile(to, []byte(text), 0o755)
 }
 
-// Fetch makes the tree of packages and of all that they depend on. It returns their names and versions.
-func (t Tree) Fetch(ctx context.Context, packages ...string) ([]string, error) {
+// Package is an unpacked package.
+type Package struct {
+	images.Package
+	Paths []string // of its files, folders and links, in the tree
+}
+
+// Fetch makes the tree of packages for an architecture and of all that they depend on. It returns them all.
+func (t Tree) Fetch(ctx context.Context, arch string, packages ...string) ([]Package, error) {
 	dir := string(t) + ".apt"
-	a, err := newApt(ctx, dir)
+	a, err := newApt(ctx, dir, arch)
 	if err != nil {
 		return nil, err
 	}
-	versions, err := a.unpack(ctx, string(t), packages)
-	return versions, errors.Join(err, os.RemoveAll(dir))
+	unpacked, err := a.unpack(ctx, string(t), packages)
+	return unpacked, errors.Join(err, os.RemoveAll(dir))
 }
 
 // Without deletes files and folders of the tree that nobody needs.

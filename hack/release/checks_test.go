@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -161,8 +163,9 @@ func decode[T any](t *testing.T, tarred map[string]string, name string) (v T) {
 	return v
 }
 
-// checkImage checks an image of a release: it is for both platforms, its programs are static programs for them, and its
-// SBOM has these programs and the modules that `go version -m` reads in them.
+// checkImage checks an image of a release: it is for both platforms, our programs in it are static programs for them,
+// and its SBOM has these programs, the modules that `go version -m` reads in them, and the Debian packages of which the
+// image has the license.
 func checkImage(t *testing.T, release map[string]string, base, name, revision string) {
 	t.Helper()
 	tarred := unpack(t, strings.NewReader(release[base+".tar"]))
@@ -171,7 +174,7 @@ func checkImage(t *testing.T, release map[string]string, base, name, revision st
 		t.Errorf("the image is %q, want %s", top.Annotations, name)
 	}
 	b := decode[sbom](t, release, base+".cdx.json")
-	modules, programs := map[string]bool{}, 0
+	modules, programs, packages := map[string]bool{}, 0, 0
 	var archs []string
 	for _, m := range decode[index](t, tarred, top.Digest).Manifests {
 		archs = append(archs, m.Platform.OS+"/"+m.Platform.Architecture)
@@ -187,7 +190,12 @@ func checkImage(t *testing.T, release map[string]string, base, name, revision st
 			t.Errorf("%s: the labels are %q, want version %s and revision %s", base, labels, version.Number, revision)
 		}
 		layer := tarred["blobs/sha256/"+strings.TrimPrefix(manifest.Layers[0].Digest, "sha256:")]
-		for file, content := range unpack(t, strings.NewReader(layer)) {
+		files := unpack(t, strings.NewReader(layer))
+		for file, content := range files {
+			if strings.Contains(file, "/") { // ours are in the top folder
+				packages += b.checkDebian(t, files, file, m.Platform.Architecture)
+				continue
+			}
 			programs++
 			checkELF(t, file, content, m.Platform.Architecture)
 			b.checkProgram(t, "linux/"+m.Platform.Architecture+"/"+file, content, modules)
@@ -196,9 +204,62 @@ func checkImage(t *testing.T, release map[string]string, base, name, revision st
 	if !slices.Equal(archs, []string{"linux/amd64", "linux/arm64"}) {
 		t.Errorf("%s is for %q", base, archs)
 	}
-	if got, want := len(b.Components), programs+len(modules)+1; got != want || len(modules) < 2 {
-		t.Errorf("%s: the SBOM has %d components, want %d programs, %d modules and stdlib", base, got, programs, len(modules))
+	if got, want := len(b.Components), programs+len(modules)+packages+1; got != want || len(modules) < 2 {
+		t.Errorf("%s: the SBOM has %d components, want %d programs, %d modules, %d packages and stdlib",
+			base, got, programs, len(modules), packages)
 	}
+	if ovn := strings.HasPrefix(base, images.OVNProgram); ovn != (packages > 10) {
+		t.Errorf("%s: files of %d Debian packages", base, packages)
+	}
+}
+
+// machines has the machine of an ELF file by GOARCH.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// checkDebian checks a file of an image that is of a Debian package: a license belongs to a package of the SBOM, and
+// a program is for the platform and has its loader and its libraries in the image. It returns 1 for a license.
+func (b sbom) checkDebian(t *testing.T, files map[string]string, file, arch string) int {
+	t.Helper()
+	if name, license := strings.CutPrefix(file, "usr/share/doc/"); license {
+		purl := regexp.MustCompile(`^pkg:deb/debian/` + regexp.QuoteMeta(path.Dir(name)) + `@[^?]+\?arch=(all|` + arch + `)&`)
+		for _, c := range b.Components {
+			if purl.MatchString(c.PURL) {
+				return 1
+			}
+		}
+		t.Errorf("the SBOM has no package of %s for %s", file, arch)
+		return 0
+	}
+	f, err := elf.NewFile(strings.NewReader(files[file]))
+	if strings.HasSuffix(file, ".ovsschema") {
+		return 0
+	}
+	if err != nil {
+		t.Errorf("%s for %s: %v", file, arch, err)
+		return 0
+	}
+	if f.Machine != machines[arch] {
+		t.Errorf("%s for %s is for %s", file, arch, f.Machine)
+	}
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		loader, err := io.ReadAll(p.Open())
+		if name := strings.Trim(string(loader), "/\x00"); err != nil || files[name] == "" {
+			t.Errorf("%s for %s needs %s, which the image does not have: %v", file, arch, name, err)
+		}
+	}
+	libraries, err := f.ImportedLibraries()
+	for _, name := range libraries {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(f string) bool { return path.Base(f) == name }) {
+			t.Errorf("%s for %s needs %s, which the image does not have", file, arch, name)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return 0
 }
 
 func checkELF(t *testing.T, name, content, arch string) {
@@ -207,7 +268,7 @@ func checkELF(t *testing.T, name, content, arch string) {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
+	want := machines[arch]
 	if f.Machine != want || f.Type != elf.ET_EXEC {
 		t.Errorf("%s for %s is a %s for %s", name, arch, f.Type, f.Machine)
 	}

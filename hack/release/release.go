@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 	"github.com/ovn-multinet/ovn-multinet/hack/helm"
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
@@ -45,6 +46,7 @@ func everything() scope {
 	for _, img := range images.All("") {
 		s.images = append(s.images, img.Name)
 	}
+	s.images = append(s.images, images.OVNName)
 	return s
 }
 
@@ -83,16 +85,29 @@ func (r *release) bin(p platform) string { return filepath.Join(r.work, "bin", p
 func (r *release) file(name string) string { return filepath.Join(r.work, "files", name) }
 
 // recipes returns the recipes of an image for each platform, with the names of the release.
-func (r *release) recipes(name string) (all []images.Image) {
+func (r *release) recipes(name string) (all []images.Image, err error) {
 	for _, arch := range r.archs {
-		for _, img := range images.All(r.bin(platform{"linux", arch})) {
+		bin := r.bin(platform{"linux", arch})
+		recipes := images.All(bin)
+		if name == images.OVNName {
+			packages, err := trixie.OVNPackages(arch)
+			if err != nil {
+				return nil, err
+			}
+			ovn, err := images.OVN(packages, bin)
+			if err != nil {
+				return nil, err
+			}
+			recipes = []images.Image{ovn}
+		}
+		for _, img := range recipes {
 			if img.Name == name {
 				img.Name, img.Arch = images.ReleaseName(name, r.prefix, r.version), arch
 				all = append(all, img)
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 // programs lists the programs of the images and of the archives for a platform.
@@ -105,6 +120,9 @@ func (r *release) programs(p platform) (all []string) {
 				}
 			}
 		}
+		if slices.Contains(r.images, images.OVNName) {
+			all = append(all, images.OVNProgram)
+		}
 	}
 	if slices.Contains(r.cli, p) {
 		all = append(all, cli)
@@ -116,7 +134,10 @@ func (r *release) programs(p platform) (all []string) {
 // writeImages writes a tar and an SBOM of each image.
 func (r *release) writeImages() error {
 	for _, name := range r.images {
-		all := r.recipes(name)
+		all, err := r.recipes(name)
+		if err != nil {
+			return err
+		}
 		for _, img := range all {
 			if err := images.CheckStatic(img); err != nil {
 				return err
@@ -151,9 +172,9 @@ func (r *release) writeChart() error {
 				err = f.setLine("appVersion", r.version)
 			}
 		case "ovn-multinet/values.yaml":
-			for _, img := range images.All("") {
+			for _, name := range everything().images {
 				if err == nil {
-					err = f.replace(img.Name, images.ReleaseName(img.Name, r.prefix, r.version))
+					err = f.replace(name, images.ReleaseName(name, r.prefix, r.version))
 				}
 			}
 		}

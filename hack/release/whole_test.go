@@ -30,7 +30,7 @@ func TestWholeRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		// An image has a tar and an SBOM. Beside the images: the chart, install.yaml and the sums.
-		if n := bytes.Count(listed.Bytes(), []byte("\n")); n != 2*len(images.All(""))+len(everything().cli)+3 {
+		if n := bytes.Count(listed.Bytes(), []byte("\n")); n != 2*len(everything().images)+len(everything().cli)+3 {
 			t.Errorf("%d files are listed:\n%s", n, listed.String())
 		}
 		checkSums(t, out[i])
@@ -38,8 +38,8 @@ func TestWholeRelease(t *testing.T) {
 	if one, two := text(t, filepath.Join(out[0], sums)), text(t, filepath.Join(out[1], sums)); one != two {
 		t.Errorf("the sums differ between two builds:\n%s\n%s", one, two)
 	}
-	for _, img := range images.All("") {
-		name := images.ReleaseName(img.Name, "ghcr.io/you", version.Number)
+	for _, img := range everything().images {
+		name := images.ReleaseName(img, "ghcr.io/you", version.Number)
 		base := strings.ReplaceAll(filepath.Base(name), ":", "-")
 		release := map[string]string{}
 		for _, file := range []string{base + ".tar", base + ".cdx.json"} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
@@ -27,21 +28,21 @@ func run(binDir, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	tree, _, err := trixie.OVN()
+	packages, err := trixie.OVNPackages(runtime.GOARCH)
 	if err != nil {
 		return err
 	}
-	ovn, err := images.OVN(string(tree), binDir)
+	ovn, err := images.OVN(packages, binDir)
 	if err != nil {
 		return err
 	}
-	all := images.All(binDir)
+	all := append(images.All(binDir), ovn)
 	for _, img := range all {
 		if err := images.CheckStatic(img); err != nil {
 			return err
 		}
 	}
-	for _, img := range append(all, ovn) {
+	for _, img := range all {
 		name := strings.NewReplacer("/", "-", ":", "-").Replace(img.Name) + ".tar"
 		f, err := os.Create(filepath.Join(out, name))
 		if err != nil {
