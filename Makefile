@@ -48,8 +48,8 @@ release: ## Make the files of a release from the last commit (VERSION=0.1.0 IMAG
 	@$(CACHE)/bin/release -tags $(TAGS) -version "$(VERSION)" -images "$(or $(IMAGES),localhost)" -out "$(or $(OUT),$(CACHE)/release/$(VERSION))"
 
 .PHONY: release-twice
-release-twice: ## Make all files of a release from two clones, compare and check them
-	$(GO) test -tags release -count=1 -timeout 60m -v -run TestWholeRelease ./hack/release
+release-twice: ## Make all files of a release from two clones, compare and check them (RUN=TestOVNImage)
+	$(GO) test -tags release -count=1 -timeout 60m -v -run '$(or $(RUN),TestWholeRelease|TestOVNImage)' ./hack/release ./images
 
 .PHONY: install.yaml
 install.yaml: ## Make images/install.yaml and the tables of docs/install.md from images/chart (3 min the first time, for Helm)

@@ -116,7 +116,7 @@ func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod
 func (p *pods) WhenGone(pod *source.Pod, call func()) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gone = p.ends; p.gone {
+	if p.gone = p.gone || p.ends; p.gone {
 		p.status = ""
 		return func() {}
 	}

@@ -2,6 +2,7 @@ package ovnrun
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,12 @@ func TestBackup(t *testing.T) {
 			"mutations": []any{[]any{"ports", "insert", []any{"named-uuid", "p"}}}})
 	w.must(err)
 	w.wantRows(follower, "stays", "goes")
+	w.eventually("the row of the servers' port", func() error { // the leader inserts it when it can
+		if !strings.HasPrefix(strings.Join(w.everything(follower), "\n"), "Connection ") {
+			return errors.New("it is not there")
+		}
+		return nil
+	})
 	var text bytes.Buffer
 	w.must(follower.Backup(t.Context(), &text))
 	before := w.everything(follower)

@@ -25,7 +25,7 @@ func TestRelease(t *testing.T) {
 	for _, tree := range []string{one, two} {
 		r := &release{
 			root: tree, version: version.Number, prefix: prefix, tags: "grpcnotrace", out: out,
-			scope: scope{images: []string{images.PluginName, images.OVNName}, archs: everything().archs},
+			scope: scope{images: []string{images.PluginName}, archs: everything().archs},
 		}
 		if err := r.write(t.Context()); err != nil { // the second one replaces the first one
 			t.Fatal(err)
@@ -42,7 +42,6 @@ func TestRelease(t *testing.T) {
 	revision := strings.TrimSpace(tool(t, one, "git", "rev-parse", "HEAD"))
 	tree := text(t, filepath.Join(one, "images", "install.yaml"))
 	checkImage(t, made[0], "ovn-multinet-plugin-"+v, prefix+"/ovn-multinet-plugin:"+v, revision)
-	checkImage(t, made[0], "ovn-multinet-ovn-"+v, prefix+"/ovn-multinet-ovn:"+v, revision)
 	checkChart(t, filepath.Join(out, "ovn-multinet-"+v+".tgz"), made[0]["install.yaml"], tree, prefix)
 }
 
