@@ -79,7 +79,7 @@ func prepareOVN(dir, arch string) (err error) {
 		}
 	}
 	if !strings.HasPrefix(version, OVNVersion+".") {
-		return fmt.Errorf("Debian's trixie has version %q", version)
+		return fmt.Errorf("the version in trixie is %q", version)
 	}
 	try.E(os.WriteFile(filepath.Join(dir, "packages.json"), try.E1(json.Marshal(packages)), 0o644))
 	if arch == here {

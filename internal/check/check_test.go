@@ -416,5 +416,57 @@ func TestCheckNodes(t *testing.T) {
 	}
 	f := facts()
 	f.Modules["openvswitch"], f.OVS.Userspace = nodefacts.Absent, []string{"br-int"}
-	says(t, checkModules(f, "br-int"), "kernel-modules", "br-int has the userspace datapath")
+	says(t, checkModules(f, Plan{Bridge: "br-int"}), "kernel-modules", "br-int has the userspace datapath")
+}
+
+// TestCheckNodesForOVN: the chart is going to bring OVN, or brings it already.
+func TestCheckNodesForOVN(t *testing.T) {
+	without := func() *nodefacts.Facts {
+		return &nodefacts.Facts{
+			Kernel: "6.1", Modules: map[string]string{"openvswitch": nodefacts.Absent, "geneve": nodefacts.Absent},
+			CNI: nodefacts.CNI{Files: []string{"10-flannel.conflist"}, Primary: "10-flannel.conflist"},
+			OVS: nodefacts.OVS{Error: "no such file"},
+		}
+	}
+	const noModules = "error kernel-modules: kernel 6.1: openvswitch is absent, geneve is absent"
+	tests := []struct {
+		name, values string
+		installed    bool
+		change       func(f *nodefacts.Facts)
+		want         []string
+	}{
+		{name: "no module and no interface", values: "{enabled: true}", want: []string{noModules}},
+		{name: "no module, and an interface", values: "{enabled: true, tunnelInterface: eth1}"},
+		{name: "no module, and the kernel's datapath", values: "{enabled: true, datapath: kernel, tunnelInterface: eth1}",
+			want: []string{noModules + ", and ovn.datapath is kernel"}},
+		{name: "OVN runs already", values: "{enabled: true, tunnelInterface: eth1}",
+			change: func(f *nodefacts.Facts) { f.Processes = []string{"ovs-vswitchd", "ovn-controller"} },
+			want:   []string{"error open-vswitch: the node runs ovs-vswitchd, ovn-controller already"}},
+		{name: "Open vSwitch answers", values: "{enabled: true, tunnelInterface: eth1}",
+			change: func(f *nodefacts.Facts) { f.OVS.Error = "" },
+			want:   []string{"error open-vswitch: the node runs Open vSwitch already"}},
+		{name: "installed, and silent", installed: true, change: func(f *nodefacts.Facts) {
+			f.Modules = map[string]string{"openvswitch": nodefacts.Loaded, "geneve": nodefacts.Loaded}
+			f.CNI.Files = append(f.CNI.Files, "05-ovn-multinet.conflist")
+		}, want: []string{"error open-vswitch: its database does not answer: no such file"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, f, files := good(), without(), []string(nil)
+			if tt.installed {
+				c = installed()
+				c.Config.Data["OVN_MULTINET_NB_ENDPOINTS"], c.Config.Data["OVN_MULTINET_NB_MEMBERS"] = "", "/etc/ovn-multinet/ovn"
+				judged(t, c.Check(plan(t, c, nil)))
+			} else {
+				files = []string{filepath.Join(t.TempDir(), "values.yaml")}
+				if err := os.WriteFile(files[0], []byte("ovn: "+tt.values), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.change != nil {
+				tt.change(f)
+			}
+			judged(t, Sort(c.CheckNodes(plan(t, c, files), map[string]*nodefacts.Facts{"n": f})), tt.want...)
+		})
+	}
 }

@@ -56,7 +56,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"plugin-folder", "the installer can write the node's folders"},
 	{"kernel-modules", "the kernel has openvswitch and geneve"},
 	{"ports", "no other program uses the ports of Geneve and of OVN's databases"},
-	{"open-vswitch", "Open vSwitch answers, and ovn-controller has made `br-int`"},
+	{"open-vswitch", "Open vSwitch answers, and ovn-controller has made `br-int`; or the chart will bring both"},
 	{"inotify", "the node has enough inotify instances"},
 }
 

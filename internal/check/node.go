@@ -17,8 +17,8 @@ func (c *Cluster) CheckNodes(p Plan, facts map[string]*nodefacts.Facts) (all []F
 	for _, node := range slices.Sorted(maps.Keys(facts)) {
 		f := facts[node]
 		all = append(all, on(node, slices.Concat(
-			checkConflist(f, c.Installed()), checkFolders(&f.CNI), checkModules(f, p.Bridge), checkPorts(f),
-			checkOVS(&f.OVS, p.Bridge), checkNB(f.NB), checkInotify(f.Inotify),
+			checkConflist(f, c.Installed()), checkFolders(&f.CNI), checkModules(f, p), checkPorts(f),
+			c.checkOVS(f, p), checkNB(f.NB), checkInotify(f.Inotify),
 		))...)
 	}
 	return all
@@ -71,7 +71,7 @@ func checkFolders(n *nodefacts.CNI) (all []Finding) {
 	return all
 }
 
-func checkModules(f *nodefacts.Facts, bridge string) []Finding {
+func checkModules(f *nodefacts.Facts, p Plan) []Finding {
 	const what = "kernel-modules"
 	var absent, states []string
 	for _, name := range nodefacts.Modules {
@@ -85,8 +85,16 @@ func checkModules(f *nodefacts.Facts, bridge string) []Finding {
 	switch {
 	case len(absent) == 0:
 		return []Finding{ok(what, "%s", cause)}
-	case slices.Contains(f.OVS.Userspace, bridge):
-		return []Finding{ok(what, "%s; %s has the userspace datapath, which needs neither", cause, bridge)}
+	case slices.Contains(f.OVS.Userspace, p.Bridge):
+		return []Finding{ok(what, "%s; %s has the userspace datapath, which needs neither", cause, p.Bridge)}
+	case p.BringsOVN && p.Datapath == "kernel":
+		return []Finding{fault(what, "install the kernel's extra modules, or set ovn.datapath to userspace, which is slower",
+			"%s, and ovn.datapath is kernel", cause)}
+	case p.BringsOVN && p.TunnelInterface == "":
+		return []Finding{fault(what, "install the kernel's extra modules, or set ovn.tunnelInterface to an interface that "+
+			"the node uses for nothing else: the userspace datapath, which is slower, takes it over", "%s", cause)}
+	case p.BringsOVN:
+		return []Finding{ok(what, "%s; the userspace datapath will take %s over", cause, p.TunnelInterface)}
 	}
 	return []Finding{warning(what, "install the kernel's extra modules, or give the bridges the userspace datapath, "+
 		"which is slower (datapath_type=netdev, external_ids:ovn-bridge-datapath-type=netdev)", "%s", cause)}
@@ -122,8 +130,20 @@ func checkPorts(f *nodefacts.Facts) (all []Finding) {
 // oldestOVS is the oldest release of Open vSwitch that the tests use.
 var oldestOVS = [2]int{3, 1}
 
-func checkOVS(o *nodefacts.OVS, bridge string) (all []Finding) {
+func (c *Cluster) checkOVS(f *nodefacts.Facts, p Plan) (all []Finding) {
 	const what = "open-vswitch"
+	o, bridge := &f.OVS, p.Bridge
+	if p.BringsOVN && !c.bringsOVN() { // it is not installed yet
+		if len(f.Processes) > 0 || o.Error == "" {
+			return []Finding{fault(what, "stop and uninstall it, or set ovn.enabled to false and use this OVN",
+				"the node runs %s already", cmp.Or(strings.Join(f.Processes, ", "), "Open vSwitch"))}
+		}
+		return []Finding{ok(what, "the node runs none: the chart brings it")}
+	}
+	if o.Error != "" && p.BringsOVN {
+		return []Finding{fault(what, "the logs of the pod ovn-node on this node say what it waits for",
+			"its database does not answer: %s", oneLine(o.Error))}
+	}
 	if o.Error != "" {
 		const fix = "install Open vSwitch and ovn-controller (Debian: openvswitch-switch, ovn-host), or set ovn.ovsSocket"
 		return []Finding{fault(what, fix, "its database does not answer: %s", oneLine(o.Error))}

@@ -23,6 +23,10 @@ type Plan struct {
 	Bridge       string
 	Image        string   // of the plugin
 	Endpoints    []string // of NB
+	// BringsOVN says that the chart runs OVN and Open vSwitch (ovn.enabled). Then it finds the endpoints of NB itself.
+	BringsOVN       bool
+	Datapath        string // of this OVN: auto, kernel or userspace
+	TunnelInterface string // of this OVN; "": not given
 	// KnowsNB says that the endpoints are decided, by the installation or by values.
 	KnowsNB       bool
 	KeepOnPrimary []netip.Prefix
@@ -44,10 +48,12 @@ type values struct {
 	Distribution string
 	Images       struct{ Plugin string }
 	OVN          struct {
-		Enabled     bool
-		NBEndpoints []string
-		Bridge      string
-		OVSSocket   string
+		Enabled         bool
+		NBEndpoints     []string
+		Bridge          string
+		OVSSocket       string
+		Datapath        string
+		TunnelInterface string
 	}
 	CNI   struct{ ConfDir, BinDir, Primary string }
 	Agent struct{ KeepOnPrimary []string }
@@ -96,6 +102,7 @@ func (p *Plan) fill(v *values) error {
 			strings.Join(slices.Sorted(maps.Keys(distributions)), ", "))
 	}
 	p.Endpoints, p.KnowsNB, p.Bridge, p.OVSSocket = v.OVN.NBEndpoints, !v.OVN.Enabled, v.OVN.Bridge, v.OVN.OVSSocket
+	p.BringsOVN, p.Datapath, p.TunnelInterface = v.OVN.Enabled, v.OVN.Datapath, v.OVN.TunnelInterface
 	p.NetDir, p.BinDir, p.Primary = v.CNI.ConfDir, v.CNI.BinDir, v.CNI.Primary
 	for _, text := range v.Agent.KeepOnPrimary {
 		prefix, err := netip.ParsePrefix(text)
@@ -122,7 +129,8 @@ func (p *Plan) fill(v *values) error {
 
 // fromInstalled reads the plan from the ConfigMap and from the arguments of the installer.
 func (p *Plan) fromInstalled(c *Cluster) {
-	p.KnowsNB = true
+	p.BringsOVN = c.bringsOVN()
+	p.KnowsNB = !p.BringsOVN
 	if c.Config != nil {
 		p.Endpoints = words(c.Config.Data["OVN_MULTINET_NB_ENDPOINTS"])
 		p.Bridge, p.OVSSocket = c.Config.Data["OVN_MULTINET_BRIDGE"], c.Config.Data["OVN_MULTINET_OVS_SOCKET"]
