@@ -57,7 +57,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 
 // otherValues are the values that are not for a flag.
 var otherValues = []string{"distribution", "images.agent", "images.controller", "images.plugin", "images.ovn", "ovn.enabled",
-	"ovn.datapath", "ovn.tunnelInterface"}
+	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer"}
 
 // withoutValue has the flags that need no value, with the reason.
 var withoutValue = map[string]string{
@@ -330,5 +330,32 @@ func TestInstallPage(t *testing.T) {
 		}
 	} else if made != string(text) {
 		t.Error("the tables of docs/install.md are not those of the chart: run `make install.yaml`")
+	}
+}
+
+// TestOVNValuesReachThePrograms: the programs of OVN's pods get their values.
+func TestOVNValuesReachThePrograms(t *testing.T) {
+	text, err := runHelm(t, "template", "ovn-multinet", "chart", "--set=ovn.enabled=true,ovn.electionTimer=7s,"+
+		"ovn.datapath=userspace,ovn.tunnelInterface=eth7,ovn.bridge=br-x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := map[string][]string{}
+	for _, d := range objectsOf[appsv1.DaemonSet](t, text, "DaemonSet") {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			args[d.Name+" "+c.Name] = c.Args
+		}
+	}
+	for container, want := range map[string][]string{
+		"ovn-central nb":      {"database", "--name=nb", "--election-timer=7s"},
+		"ovn-central sb":      {"database", "--name=sb", "--election-timer=7s"},
+		"ovn-node vswitchd":   {"vswitchd", "--bridge=br-x", "--datapath=userspace", "--tunnel-interface=eth7"},
+		"ovn-node controller": {"controller", "--bridge=br-x", "--datapath=userspace", "--tunnel-interface=eth7"},
+	} {
+		for _, arg := range want {
+			if !slices.Contains(args[container], arg) {
+				t.Errorf("%s has the arguments %q, want %s", container, args[container], arg)
+			}
+		}
 	}
 }

@@ -56,7 +56,10 @@ type Database struct {
 	Schema  string // the path of the schema's file
 	TLS     Files
 	Members string // the mounted folder of the list of members
-	Log     *slog.Logger
+	// ElectionTimer is how long a member hears nothing of the leader before it asks for an election (ovsdb(7)). It must
+	// be longer than a busy leader takes to answer.
+	ElectionTimer time.Duration
+	Log           *slog.Logger
 
 	silent map[string]time.Time // the servers that this leader does not hear, by their IDs, and since when
 }

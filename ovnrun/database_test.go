@@ -27,6 +27,7 @@ func TestMembers(t *testing.T) {
 	w.wantRaft(a, b, c)
 	w.insert(c, "three")
 	w.wantRows(b, "one", "three")
+	w.wantTimer(testTimer, a, b, c)
 
 	w.end(c) // its disk is lost
 	w.must(os.RemoveAll(c.Dir))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,7 +106,18 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 		_, err := control(ctx, d.control(), "cluster/kick", d.Database, server.id)
 		return false, err
 	}
-	return false, errors.Join(d.convert(ctx), d.listen(ctx))
+	return false, errors.Join(d.setTimer(ctx, s.timer), d.convert(ctx), d.listen(ctx))
+}
+
+// setTimer brings the raft's election timer to ours, by a step in each pass: the server refuses to more than double it
+// (ovsdb-server(1), cluster/change-election-timer).
+func (d *Database) setTimer(ctx context.Context, now time.Duration) error {
+	if now == d.ElectionTimer {
+		return nil
+	}
+	next := min(d.ElectionTimer, 2*now).Milliseconds()
+	_, err := control(ctx, d.control(), "cluster/change-election-timer", d.Database, strconv.FormatInt(next, 10))
+	return err
 }
 
 // status asks the server for the state of the raft. A server that has left its raft closes the database and does not

@@ -13,6 +13,7 @@ type status struct {
 	joined  bool // the member takes part in the raft
 	removed bool // by the raft
 	leader  bool
+	timer   time.Duration // the election timer
 	servers []server
 }
 
@@ -47,6 +48,11 @@ func parseStatus(text string) (status, error) {
 	case "":
 		return status{}, fmt.Errorf("the answer to cluster/status has no status: %.100q", text)
 	}
+	ms, err := strconv.ParseInt(field("Election timer"), 10, 64)
+	if err != nil && s.joined {
+		return status{}, fmt.Errorf("the answer to cluster/status has no election timer: %.100q", text)
+	}
+	s.timer = time.Duration(ms) * time.Millisecond
 	for _, m := range serverLine.FindAllStringSubmatch(text, -1) {
 		one := server{id: m[1], address: m[2], self: strings.Contains(m[3], "(self)"), heard: -1}
 		if last := lastMessage.FindStringSubmatch(m[3]); last != nil {

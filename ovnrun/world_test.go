@@ -58,7 +58,8 @@ func (w *world) node(name string) *node {
 	dir := ovndbtest.TempDir(w.t)
 	n := &node{ip: netip.AddrFrom4([4]byte{127, byte(pid>>8)%200 + 20, byte(pid), byte(i)}), Database: &Database{
 		Kind: NB, Node: name, Dir: filepath.Join(dir, "disk"), RunDir: dir, Members: filepath.Join(dir, "members"),
-		Schema: "/usr/share/ovn/ovn-nb.ovsschema", TLS: w.tls, Log: slog.New(slog.DiscardHandler)}}
+		Schema: "/usr/share/ovn/ovn-nb.ovsschema", TLS: w.tls, ElectionTimer: testTimer,
+		Log: slog.New(slog.DiscardHandler)}}
 	for _, sub := range []string{n.Dir, n.Members} {
 		w.must(os.Mkdir(sub, 0o755))
 	}
@@ -159,6 +160,22 @@ func (w *world) wantRaft(nodes ...*node) (leader *node) {
 		return nil
 	})
 	return leader
+}
+
+// testTimer takes two steps from the default of a new database, 1 s.
+const testTimer = 2500 * time.Millisecond
+
+// wantTimer waits until each of the nodes has the election timer.
+func (w *world) wantTimer(want time.Duration, nodes ...*node) {
+	w.t.Helper()
+	w.eventually("election timer", func() error {
+		for _, n := range nodes {
+			if s, err := n.status(); err != nil || s.timer != want {
+				return fmt.Errorf("%s has %s, want %s: %w", n.Node, s.timer, want, err)
+			}
+		}
+		return nil
+	})
 }
 
 // insert writes a row by a node. The raft may have no leader for a moment.

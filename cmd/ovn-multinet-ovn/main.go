@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -78,16 +79,23 @@ func (c *config) newDatabase(name string, log *slog.Logger) (*ovnrun.Database, e
 
 func (c *config) database() *cobra.Command {
 	var name string
+	var timer time.Duration
 	run := func(ctx context.Context, log *slog.Logger, _ netip.Addr) error {
 		d, err := c.newDatabase(name, log)
 		if err != nil {
 			return err
 		}
+		if timer < time.Second || timer > 10*time.Minute {
+			return fmt.Errorf("--election-timer is %s, give 1s to 10m", timer)
+		}
+		d.ElectionTimer = timer
 		return d.Run(ctx)
 	}
 	cmd := c.command("database", "Run a member of the raft of NB or SB.", run)
 	c.databaseFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "nb or sb")
+	cmd.Flags().DurationVar(&timer, "election-timer", 4*time.Second,
+		"how long a member hears nothing of the leader before it asks for an election, from 1s to 10m")
 	return cmd
 }
 
