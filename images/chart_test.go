@@ -39,10 +39,13 @@ func runHelm(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// render returns the manifests of a chart with an NB and further values, in YAML.
+// external are the values for an OVN that the nodes have.
+const external = "ovn: {enabled: false, nbEndpoints: ['ssl:192.0.2.1:6641']}"
+
+// render returns the manifests of a chart with such an OVN and further values, in YAML.
 func render(t *testing.T, values string) string {
 	t.Helper()
-	text, err := tryRender(t, "ovn: {nbEndpoints: ['ssl:192.0.2.1:6641']}", values)
+	text, err := tryRender(t, external, values)
 	if err != nil {
 		t.Fatalf("%s\n%s", values, text)
 	}
@@ -84,7 +87,7 @@ func TestInstallYAML(t *testing.T) {
 }
 
 func TestChartLints(t *testing.T) {
-	out, err := runHelm(t, "lint", "--strict", "chart", "--set=ovn.nbEndpoints={ssl:192.0.2.1:6641}")
+	out, err := runHelm(t, "lint", "--strict", "chart")
 	if err != nil || strings.Contains(out, "[WARNING]") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -200,7 +203,7 @@ func TestIsolation(t *testing.T) {
 // TestReleaseNamespace: the chart makes the namespace ovn-multinet, unless the release is in that namespace.
 func TestReleaseNamespace(t *testing.T) {
 	for namespace, want := range map[string]bool{"kube-system": true, "ovn-multinet": false} {
-		text, err := runHelm(t, "template", "x", "chart", "--skip-schema-validation", "--namespace="+namespace)
+		text, err := runHelm(t, "template", "x", "chart", "--namespace="+namespace)
 		if err != nil || strings.Contains(text, "kind: Namespace\n") != want {
 			t.Errorf("release in %s: want the namespace: %v\n%v", namespace, want, err)
 		}
@@ -234,7 +237,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"ovn: {nbEndpoints: ['ssl:192.0.2.1:66410']}":   "'/ovn/nbEndpoints/0': 'ssl:192.0.2.1:66410' does not match",
 		"ovn: {nbEndpoints: ['unix:/run/ovn/nb.sock']}": "'/ovn/nbEndpoints/0'",
 		"ovn: {nbEndpoints: 'tcp:192.0.2.1:6641'}":      "'/ovn/nbEndpoints': got string, want array",
-		"ovn: {enabled: true}":                          "'/ovn/nbEndpoints': maxItems: got 1, want 0",
+		"ovn: {enabled: true}":                          "'/ovn/enabled': value must be false",
 		"ovn: {nbEndpoints: []}":                        "'/ovn/nbEndpoints': minItems: got 0, want 1",
 		"ovn: {replicas: 2}":                            "'/ovn/replicas': value must be one of",
 		"ovn: {datapath: dpdk}":                         "'/ovn/datapath': value must be one of",
@@ -259,7 +262,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"plugin: {allowedDelegates: [/bin/sh]}":              "'/plugin/allowedDelegates/0': '/bin/sh' does not match",
 		"plugin: {timeout: 3 minutes}":                       "'/plugin/timeout': '3 minutes' does not match",
 	} {
-		out, err := tryRender(t, "ovn: {nbEndpoints: ['ssl:192.0.2.1:6641']}", values)
+		out, err := tryRender(t, external, values)
 		if err == nil {
 			t.Errorf("%s is accepted", values)
 			continue

@@ -27,6 +27,31 @@ func objects[T any](t *testing.T, kind string) []T {
 	return objectsOf[T](t, Manifests, kind)
 }
 
+// manifests are what the chart makes, with OVN or for an OVN that the nodes have.
+type manifests struct {
+	text string
+	ovn  bool
+}
+
+// both runs a test with both.
+func both(t *testing.T, test func(m manifests, t *testing.T)) {
+	t.Run("with OVN", func(t *testing.T) { test(manifests{Manifests, true}, t) })
+	t.Run("external OVN", func(t *testing.T) { test(manifests{render(t, ""), false}, t) })
+}
+
+// daemons returns the templates of the pods of all DaemonSets and Deployments, by name.
+func (m manifests) daemons(t *testing.T) map[string]corev1.PodSpec {
+	t.Helper()
+	pods := map[string]corev1.PodSpec{}
+	for _, d := range objectsOf[appsv1.DaemonSet](t, m.text, "DaemonSet") {
+		pods[d.Name] = d.Spec.Template.Spec
+	}
+	for _, d := range objectsOf[appsv1.Deployment](t, m.text, "Deployment") {
+		pods[d.Name] = d.Spec.Template.Spec
+	}
+	return pods
+}
+
 // objectsOf returns all objects of a kind in a text. A key that the kind does not have is an error.
 func objectsOf[T any](t *testing.T, text, kind string) []T {
 	t.Helper()
@@ -55,7 +80,9 @@ func objectsOf[T any](t *testing.T, text, kind string) []T {
 // variable of no flag, so a wrong name would have no effect.
 func TestFlagsOfTheManifests(t *testing.T) {
 	daemons := append(flagsOf(t, "agent"), flagsOf(t, "controller")...)
-	variables := regexp.MustCompile(`OVN_MULTINET_[A-Z_]+`).FindAllString(Manifests, -1)
+	// Of OVN's pods each names its node's address, too.
+	ours := strings.ReplaceAll(Manifests, "OVN_MULTINET_NODE_IP", "")
+	variables := regexp.MustCompile(`OVN_MULTINET_[A-Z_]+`).FindAllString(ours, -1)
 	for _, v := range variables {
 		flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(v, "OVN_MULTINET_"), "_", "-"))
 		if flag != "" && !slices.Contains(daemons, flag) {
@@ -95,33 +122,43 @@ func TestLabelsOfTheManifests(t *testing.T) {
 	}
 }
 
-// TestBoundaryTokenMounts: on the nodes Kubernetes mounts no token by itself, and only the agent's container has a
-// token and the key for NB.
-func TestBoundaryTokenMounts(t *testing.T) {
-	pod := objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec
-	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
-		t.Error("every container of the DaemonSet gets the token")
+// TestBoundaryTokenMounts: on the nodes Kubernetes mounts no token by itself. Only the agent's container and the one that
+// asks for OVN's certificates have a token, and only the agent's has the Secret with the key for NB.
+func TestBoundaryTokenMounts(t *testing.T) { both(t, manifests.tokenMounts) }
+
+func (m manifests) tokenMounts(t *testing.T) {
+	const token, key = "token at /var/run/secrets/kubernetes.io/serviceaccount", "nb at /etc/ovn-multinet/nb, "
+	want := map[string]string{
+		"agent agent": key + token, "ovn-central certificates": token, "ovn-node certificates": token,
 	}
-	secret := map[string]bool{}
-	for _, v := range pod.Volumes {
-		secret[v.Name] = v.Secret != nil || v.Projected != nil
+	if m.ovn {
+		want["agent agent"] = token // the key is on the node
 	}
-	for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
-		var has []string
-		for _, m := range c.VolumeMounts {
-			if secret[m.Name] {
-				has = append(has, m.Name+" at "+m.MountPath)
+	for name, pod := range m.daemons(t) {
+		if name == "controller" {
+			continue
+		}
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+			t.Errorf("every container of %s gets the token", name)
+		}
+		secret := map[string]bool{}
+		for _, v := range pod.Volumes {
+			secret[v.Name] = v.Secret != nil || v.Projected != nil
+		}
+		for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
+			var has []string
+			for _, m := range c.VolumeMounts {
+				if secret[m.Name] {
+					has = append(has, m.Name+" at "+m.MountPath)
+				}
 			}
-		}
-		want := ""
-		if c.Name == "agent" {
-			want = "nb at /etc/ovn-multinet/nb, token at /var/run/secrets/kubernetes.io/serviceaccount"
-		}
-		if got := strings.Join(has, ", "); got != want {
-			t.Errorf("container %s has %q, want %q", c.Name, got, want)
+			if got := strings.Join(has, ", "); got != want[name+" "+c.Name] {
+				t.Errorf("container %s of %s has %q, want %q", c.Name, name, got, want[name+" "+c.Name])
+			}
 		}
 	}
 	// docs/operations.md has patches of the key's volume and of the installer's arguments, by index.
+	pod := m.daemons(t)["agent"]
 	if name := pod.Volumes[8].Name; name != "nb" {
 		t.Errorf("the volume with index 8 is %s, want nb", name)
 	}
@@ -130,12 +167,12 @@ func TestBoundaryTokenMounts(t *testing.T) {
 	}
 }
 
-// TestBoundaryKeysForNB: agents and controllers have different Secrets, and neither mounts the Secret of the other.
-func TestBoundaryKeysForNB(t *testing.T) {
-	for name, spec := range map[string]corev1.PodSpec{
-		"agent":      objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec,
-		"controller": objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec,
-	} {
+// TestBoundaryKeysForNB: agents and controllers have different Secrets, and neither mounts the Secret of the other. With
+// OVN no pod mounts a Secret: each makes its own key.
+func TestBoundaryKeysForNB(t *testing.T) { both(t, manifests.keysForNB) }
+
+func (m manifests) keysForNB(t *testing.T) {
+	for name, spec := range m.daemons(t) {
 		var secrets []string
 		for _, v := range spec.Volumes {
 			if v.Secret != nil {
@@ -151,78 +188,98 @@ func TestBoundaryKeysForNB(t *testing.T) {
 			}
 		}
 		// The later one wins where both are there.
-		if want := []string{"ovn-multinet-nb", "ovn-multinet-nb-" + name}; !slices.Equal(secrets, want) {
+		want := []string{"ovn-multinet-nb", "ovn-multinet-nb-" + name}
+		if m.ovn {
+			want = nil
+		}
+		if !slices.Equal(secrets, want) {
 			t.Errorf("%s mounts the Secrets %v, want %v", name, secrets, want)
 		}
 	}
 }
 
-// TestBoundaryContainers: no container has a capability, can gain one, or can write to its own root.
-func TestBoundaryContainers(t *testing.T) {
-	pods := []corev1.PodSpec{
-		objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec,
-		objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec,
+// TestBoundaryContainers: no container of ours has a capability, and those of OVN have only these. No container can gain
+// one, or can write to its own root.
+func TestBoundaryContainers(t *testing.T) { both(t, manifests.containers) }
+
+func (m manifests) containers(t *testing.T) {
+	capabilities := map[string][]corev1.Capability{
+		"ovn-node vswitchd":   {"NET_ADMIN", "NET_RAW"}, // links and datapaths; packets of the userspace datapath
+		"ovn-node controller": {"NET_ADMIN"},            // moves the address of the tunnels' interface
 	}
-	for _, pod := range pods {
+	for name, pod := range m.daemons(t) {
 		if pod.HostPID || pod.HostIPC {
-			t.Error("a pod shares the host's processes or memory")
+			t.Errorf("the pod of %s shares the host's processes or memory", name)
 		}
 		for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
 			s := c.SecurityContext
 			if s == nil || s.Privileged != nil && *s.Privileged ||
 				s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
 				s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
-				s.Capabilities == nil || len(s.Capabilities.Add) > 0 ||
+				s.Capabilities == nil || !slices.Equal(s.Capabilities.Add, capabilities[name+" "+c.Name]) ||
 				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
 				s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-				t.Errorf("container %s is not confined: %+v", c.Name, s)
+				t.Errorf("container %s of %s is not confined: %+v", c.Name, name, s)
 			}
 		}
 	}
 }
 
 // TestBoundaryHostFolders: each container can write only to these folders of the host.
-func TestBoundaryHostFolders(t *testing.T) {
-	pod := objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec
-	path := map[string]string{}
-	for _, v := range pod.Volumes {
-		if v.HostPath != nil {
-			path[v.Name] = v.HostPath.Path
-		}
-	}
+func TestBoundaryHostFolders(t *testing.T) { both(t, manifests.hostFolders) }
+
+func (m manifests) hostFolders(t *testing.T) {
+	const ovs, keys, databases = "/run/openvswitch", "/var/lib/ovn-multinet/pki", "/var/lib/ovn-multinet/ovn"
 	want := map[string][]string{
-		"agent":     {"/run/openvswitch", "/run/ovn-multinet", "/var/lib/cni/ovn-multinet/release"},
-		"installer": {"/etc/cni/net.d", "/opt/cni/bin"},
+		"agent agent":              {ovs, "/run/ovn-multinet", "/var/lib/cni/ovn-multinet/release"},
+		"agent installer":          {"/etc/cni/net.d", "/opt/cni/bin"},
+		"ovn-node certificates":    {keys},
+		"ovn-node ovsdb":           {ovs, "/var/lib/ovn-multinet/openvswitch"},
+		"ovn-node vswitchd":        {"/dev/net", ovs},
+		"ovn-node controller":      {ovs, "/run/ovn"},
+		"ovn-central certificates": {keys + "-central"},
+		"ovn-central nb":           {databases},
+		"ovn-central sb":           {databases},
 	}
-	for _, c := range pod.Containers {
-		var writes []string
-		for _, m := range c.VolumeMounts {
-			if p := path[m.Name]; p != "" && !m.ReadOnly {
-				writes = append(writes, p)
-			}
-			if m.MountPropagation != nil {
-				t.Errorf("%s: mounts of %s propagate", c.Name, m.Name)
+	for name, pod := range m.daemons(t) {
+		path := map[string]string{}
+		for _, v := range pod.Volumes {
+			if v.HostPath != nil {
+				path[v.Name] = v.HostPath.Path
 			}
 		}
-		if slices.Sort(writes); !slices.Equal(writes, want[c.Name]) {
-			t.Errorf("%s writes to %v, want %v", c.Name, writes, want[c.Name])
+		for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
+			var writes []string
+			for _, m := range c.VolumeMounts {
+				if p := path[m.Name]; p != "" && !m.ReadOnly {
+					writes = append(writes, p)
+				}
+				if m.MountPropagation != nil {
+					t.Errorf("%s of %s: mounts of %s propagate", c.Name, name, m.Name)
+				}
+			}
+			if slices.Sort(writes); !slices.Equal(writes, want[name+" "+c.Name]) {
+				t.Errorf("%s of %s writes to %v, want %v", c.Name, name, writes, want[name+" "+c.Name])
+			}
 		}
 	}
 }
 
-// users returns the API server's user name of each program. The manifests have the ServiceAccounts of these programs
-// and no others.
-func users(t *testing.T) map[string]string {
+// users returns the API server's user name of each program, by the name of its DaemonSet or Deployment. The manifests
+// have the ServiceAccounts of these programs and no others.
+func (m manifests) users(t *testing.T) map[string]string {
 	t.Helper()
-	agent, controller := objects[appsv1.DaemonSet](t, "DaemonSet")[0], objects[appsv1.Deployment](t, "Deployment")[0]
-	name := func(namespace, account string) string { return "system:serviceaccount:" + namespace + ":" + account }
-	users := map[string]string{
-		"agent":      name(agent.Namespace, agent.Spec.Template.Spec.ServiceAccountName),
-		"controller": name(controller.Namespace, controller.Spec.Template.Spec.ServiceAccountName),
+	name := func(account string) string { return "system:serviceaccount:ovn-multinet:" + account }
+	users := map[string]string{}
+	for daemon, pod := range m.daemons(t) {
+		users[daemon] = name(pod.ServiceAccountName)
 	}
 	var accounts []string
-	for _, a := range objects[corev1.ServiceAccount](t, "ServiceAccount") {
-		accounts = append(accounts, name(a.Namespace, a.Name))
+	for _, a := range objectsOf[corev1.ServiceAccount](t, m.text, "ServiceAccount") {
+		if a.Namespace != "ovn-multinet" {
+			t.Errorf("the account %s is in namespace %s", a.Name, a.Namespace)
+		}
+		accounts = append(accounts, name(a.Name))
 	}
 	if want := slices.Sorted(maps.Values(users)); !slices.Equal(slices.Sorted(slices.Values(accounts)), want) {
 		t.Fatalf("the manifests have the accounts %v, and the programs run as %v", accounts, want)
@@ -242,13 +299,15 @@ func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
 // TestBoundaryPolicies: each policy denies and fails closed. It applies to our accounts and to all operations on its
 // resources, and it names the keys that the programs write. The tests in e2e show what an API server refuses by these
 // policies.
-func TestBoundaryPolicies(t *testing.T) {
+func TestBoundaryPolicies(t *testing.T) { both(t, manifests.policies) }
+
+func (m manifests) policies(t *testing.T) {
 	bound := map[string]bool{}
-	for _, b := range objects[admissionv1.ValidatingAdmissionPolicyBinding](t, "ValidatingAdmissionPolicyBinding") {
+	for _, b := range objectsOf[admissionv1.ValidatingAdmissionPolicyBinding](t, m.text, "ValidatingAdmissionPolicyBinding") {
 		denies := slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
 		bound[b.Spec.PolicyName] = denies && b.Spec.MatchResources == nil
 	}
-	user := users(t)
+	user := m.users(t)
 	is := func(who string) string { return "request.userInfo.username == '" + who + "'" }
 	want := map[string]struct {
 		condition string // whom the policy is for
@@ -270,7 +329,7 @@ func TestBoundaryPolicies(t *testing.T) {
 		"ovn-multinet-controller-pods": {is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), nil},
 	}
 	var names []string
-	for _, p := range objects[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy") {
+	for _, p := range objectsOf[admissionv1.ValidatingAdmissionPolicy](t, m.text, "ValidatingAdmissionPolicy") {
 		names = append(names, p.Name)
 		if !bound[p.Name] || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != admissionv1.Fail {
 			t.Errorf("policy %s does not deny, or does not fail closed", p.Name)
@@ -309,24 +368,26 @@ func TestBoundaryPolicies(t *testing.T) {
 
 // TestBoundaryRoles lists all rights of each ServiceAccount. A change that adds a right must change this list, and the
 // policies if RBAC cannot limit the right.
-func TestBoundaryRoles(t *testing.T) {
+func TestBoundaryRoles(t *testing.T) { both(t, manifests.roles) }
+
+func (m manifests) roles(t *testing.T) {
 	roles, bindings := map[string]string{}, map[string]string{}
-	for _, r := range objects[rbacv1.ClusterRole](t, "ClusterRole") {
+	for _, r := range objectsOf[rbacv1.ClusterRole](t, m.text, "ClusterRole") {
 		roles["ClusterRole "+r.Name] = rightsInWords(r.Rules)
 		if r.AggregationRule != nil {
 			t.Errorf("ClusterRole %s has the rights of others, too", r.Name)
 		}
 	}
-	for _, r := range objects[rbacv1.Role](t, "Role") {
+	for _, r := range objectsOf[rbacv1.Role](t, m.text, "Role") {
 		roles["Role "+r.Namespace+"/"+r.Name] = rightsInWords(r.Rules)
 	}
-	for _, b := range objects[rbacv1.ClusterRoleBinding](t, "ClusterRoleBinding") {
+	for _, b := range objectsOf[rbacv1.ClusterRoleBinding](t, m.text, "ClusterRoleBinding") {
 		bindings["all namespaces: "+b.Name] = boundInWords(b.RoleRef, b.Subjects)
 	}
-	for _, b := range objects[rbacv1.RoleBinding](t, "RoleBinding") {
+	for _, b := range objectsOf[rbacv1.RoleBinding](t, m.text, "RoleBinding") {
 		bindings["namespace "+b.Namespace+": "+b.Name] = boundInWords(b.RoleRef, b.Subjects)
 	}
-	wantSame(t, roles, map[string]string{
+	wantRoles := map[string]string{
 		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
 			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
@@ -334,13 +395,33 @@ func TestBoundaryRoles(t *testing.T) {
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
 			"leases.coordination.k8s.io create; pods list watch delete; daemonsets.apps[agent] list watch",
-	})
-	user := users(t)
-	wantSame(t, bindings, map[string]string{
+	}
+	user := m.users(t)
+	wantBindings := map[string]string{
 		"all namespaces: ovn-multinet-agent":              "ClusterRole ovn-multinet-agent for " + user["agent"],
 		"all namespaces: ovn-multinet-controller":         "ClusterRole ovn-multinet-controller for " + user["controller"],
 		"namespace ovn-multinet: ovn-multinet-controller": "Role ovn-multinet-controller for " + user["controller"],
-	})
+	}
+	if m.ovn {
+		maps.Copy(wantRoles, map[string]string{
+			"ClusterRole ovn-multinet-certificates": "certificatesigningrequests.certificates.k8s.io create get",
+			"ClusterRole ovn-multinet-ovn": "certificatesigningrequests.certificates.k8s.io list watch; " +
+				"certificatesigningrequests/approval,certificatesigningrequests/status.certificates.k8s.io update; " +
+				"signers.certificates.k8s.io[certificates.ovn-multinet/ovn] approve sign; nodes get patch",
+			"Role ovn-multinet/ovn-multinet-certificates": "configmaps[ovn-multinet-ca] get",
+			"Role ovn-multinet/ovn-multinet-ovn": "secrets[ovn-multinet-ca] get update; " +
+				"configmaps[ovn-multinet-ca,ovn-multinet-ovn] get update; secrets,configmaps create; pods list watch",
+		})
+		asking := user["ovn-central"] + ", " + user["ovn-node"] + ", " + user["controller"]
+		maps.Copy(wantBindings, map[string]string{
+			"all namespaces: ovn-multinet-certificates":         "ClusterRole ovn-multinet-certificates for " + asking,
+			"all namespaces: ovn-multinet-ovn":                  "ClusterRole ovn-multinet-ovn for " + user["controller"],
+			"namespace ovn-multinet: ovn-multinet-certificates": "Role ovn-multinet-certificates for " + asking,
+			"namespace ovn-multinet: ovn-multinet-ovn":          "Role ovn-multinet-ovn for " + user["controller"],
+		})
+	}
+	wantSame(t, roles, wantRoles)
+	wantSame(t, bindings, wantBindings)
 }
 
 // rightsInWords returns rules as "resource.group[names] verbs"; a resource of the core API has no group.
@@ -424,7 +505,7 @@ func TestProbes(t *testing.T) {
 
 // TestBoundaryUninstall: the rights of an uninstall exist only while Helm runs its Job.
 func TestBoundaryUninstall(t *testing.T) {
-	text, err := runHelm(t, "template", "ovn-multinet", "chart", "--set=ovn.enabled=true",
+	text, err := runHelm(t, "template", "ovn-multinet", "chart",
 		"--show-only=templates/90-uninstall.yaml")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -175,21 +175,21 @@ func TestValuesReachThePrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := settings(t, render(t, string(text)))
+	outside := settings(t, render(t, string(text)))
 	isolation := settings(t, render(t, "agent: {namespaceIsolation: false}"))
 	set(t, together, "ovn.enabled", "true")
 	set(t, together, "ovn.nbEndpoints", "[]")
 	if text, err = yaml.Marshal(together); err != nil {
 		t.Fatal(err)
 	}
-	brought := settings(t, render(t, string(text)))
+	all := settings(t, render(t, string(text)))
 	for _, v := range flagValues {
 		got := all
 		if v.value == alone {
 			got = isolation
 		}
-		if strings.HasPrefix(v.flag, "ovn-") {
-			got = brought // of a chart that brings OVN
+		if strings.HasPrefix(v.value, "ovn.nb") {
+			got = outside // a chart that brings OVN has no value for them
 		}
 		for program := range strings.FieldsSeq(v.programs) {
 			if got[program+" "+v.flag] != v.want {
@@ -335,7 +335,7 @@ func TestInstallPage(t *testing.T) {
 
 // TestOVNValuesReachThePrograms: the programs of OVN's pods get their values.
 func TestOVNValuesReachThePrograms(t *testing.T) {
-	text, err := runHelm(t, "template", "ovn-multinet", "chart", "--set=ovn.enabled=true,ovn.electionTimer=7s,"+
+	text, err := runHelm(t, "template", "ovn-multinet", "chart", "--set=ovn.electionTimer=7s,"+
 		"ovn.datapath=userspace,ovn.tunnelInterface=eth7,ovn.bridge=br-x")
 	if err != nil {
 		t.Fatal(err)

@@ -46,23 +46,13 @@ const sharedNBSecret = "ovn-multinet-nb"
 
 // previousManifests are those of an older tree with its images' tag and with the operator's part of the manifests of now.
 func (c *Cluster) previousManifests(source, tag, current string) (string, error) {
-	// Versions before the chart have the manifests in a folder.
-	files, err := filepath.Glob(filepath.Join(source, "images", "manifests", "*.yaml"))
-	if err != nil {
-		return "", err
+	text, err := chartManifests(source, "ssl:192.0.2.1:6641")
+	if _, missing := os.Stat(filepath.Join(source, "images", "chart")); missing != nil {
+		text, err = olderManifests(source)
 	}
-	if len(files) == 0 {
-		files = []string{filepath.Join(source, "images", "install.yaml")}
+	if err == nil {
+		text, err = c.allowDelegates(text)
 	}
-	var all []string
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return "", err
-		}
-		all = append(all, string(text))
-	}
-	text, err := c.allowDelegates(strings.Join(all, "---\n"))
 	if err != nil {
 		return "", err
 	}
@@ -83,4 +73,21 @@ func (c *Cluster) previousManifests(source, tag, current string) (string, error)
 	keys := secrets.FindString(current)
 	shared, _, _ := strings.Cut(strings.Replace(keys, AgentNBSecret, sharedNBSecret, 1), "---\n")
 	return text + "---\n" + keys + "---\n" + shared, nil
+}
+
+// olderManifests are those of a version before the chart, which has them in a folder.
+func olderManifests(source string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(source, "images", "manifests", "*.yaml"))
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, string(text))
+	}
+	return strings.Join(all, "---\n"), nil
 }

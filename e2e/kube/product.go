@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -12,19 +13,20 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/hack/helm"
 	"github.com/ovn-multinet/ovn-multinet/images"
 )
 
 // ProductEnv names the folder with the programs as they are shipped; the Makefile builds them and sets it.
 const ProductEnv = "OVN_MULTINET_PRODUCT"
 
-// InstallProduct runs the product as its users do: its images by its manifests, with this lab's NB in the ConfigMap
-// and its certificates in the Secrets. Settings replace lines of the ConfigMap, like OVN_MULTINET_ORPHAN_PERIOD: 1s. It
-// returns when the plugin is chained on every node.
+// InstallProduct runs the product as its users do: its images, and what its chart makes for an OVN that the nodes have,
+// with this lab's certificates in the Secrets. Settings replace lines of the ConfigMap, like
+// OVN_MULTINET_ORPHAN_PERIOD: 1s. It returns when the plugin is chained on every node.
 func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) (err error) {
 	defer try.Handle(&err)
 	p := try.E1(c.current(ctx, settings))
-	c.step("installing ovn-multinet by its manifests")
+	c.step("installing ovn-multinet by what its chart makes")
 	try.E(c.loadProduct(ctx, p))
 	try.E(c.Rollout(ctx, p))
 	try.E(c.WaitRollout(ctx))
@@ -89,10 +91,19 @@ func (c *Cluster) rolledOut(ctx context.Context, what string) error {
 // productManifests fills in what is the operator's: where NB is, and the certificates for it.
 func (c *Cluster) productManifests(ctx context.Context, settings []string) (_ string, err error) {
 	defer try.Handle(&err)
-	text := try.E1(c.allowDelegates(images.Manifests))
 	endpoint, secrets := try.E2(c.ServeNBOverTLS(ctx, "ovn-multinet"))
-	text = try.E1(configure(text, append(settings, fmt.Sprintf("OVN_MULTINET_NB_ENDPOINTS: %q", endpoint))))
-	return text + "---\n" + secrets, nil
+	text := try.E1(c.allowDelegates(try.E1(chartManifests(try.E1(lab.ModuleRoot()), endpoint))))
+	return try.E1(configure(text, settings)) + "---\n" + secrets, nil
+}
+
+// chartManifests are what the chart of a tree makes for an OVN that the nodes have.
+func chartManifests(tree, endpoint string) (string, error) {
+	program := os.Getenv(HelmEnv)
+	if program == "" {
+		return "", fmt.Errorf("%s is not set: it names Helm's program, the Makefile sets it", HelmEnv)
+	}
+	values := fmt.Sprintf("--set=ovn.enabled=false,ovn.nbEndpoints={%s}", endpoint)
+	return helm.Manifests(program, filepath.Join(tree, "images", "chart"), values)
 }
 
 // configure replaces lines of the ConfigMap.

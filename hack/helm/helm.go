@@ -22,11 +22,11 @@ func Path(root string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Manifests returns what a chart makes by its default values, without its hooks: only Helm runs them. The schema
-// refuses these values, because they have no endpoint of NB: who applies the manifests writes the endpoint into them.
-func Manifests(program, chart string) (string, error) {
-	text, err := output(exec.Command(program, "template", "ovn-multinet", chart, "--skip-schema-validation",
-		"--no-hooks", KubeVersion))
+// Manifests returns what a chart makes by its default values and the given ones, as --set=…, without its hooks: only
+// Helm runs them.
+func Manifests(program, chart string, values ...string) (string, error) {
+	args := append([]string{"template", "ovn-multinet", chart, "--no-hooks", KubeVersion}, values...)
+	text, err := output(exec.Command(program, args...))
 	return strings.ReplaceAll(text, "\n\n---\n", "\n---\n"), err // Helm ends some documents with an empty line
 }
 

@@ -267,7 +267,7 @@ func TestReadPlan(t *testing.T) {
 		}
 		return path
 	}
-	first := write("first", "ovn: {nbEndpoints: ['tcp:a:1']}\nimages: {plugin: r/p:1}\ncni: {confDir: /x}\n")
+	first := write("first", "ovn: {enabled: false, nbEndpoints: ['tcp:a:1']}\nimages: {plugin: r/p:1}\ncni: {confDir: /x}\n")
 	second := write("second", `{ovn: {nbEndpoints: ['tcp:b:1', 'tcp:c:1']}, controller: {routers: {/core: {externalSubnet: "192.0.2.0/24, 2001:db8::/64"}}}}`)
 	c := good()
 	got := plan(t, c, []string{first, second}, "10.1.0.5/16")
@@ -280,9 +280,14 @@ func TestReadPlan(t *testing.T) {
 	judged(t, c.checkSubnets(got))
 	router := write("router", `{controller: {routers: {/core: {joinSubnet: "10.244.2.0/28"}}}}`)
 	judged(t, c.checkSubnets(plan(t, c, []string{router})), "error subnets: 10.244.2.0/28 of joinSubnet of router /core in --values overlaps ")
-	// A chart without endpoints does not start.
-	judged(t, c.checkEndpoints(plan(t, c, []string{write("none", "logLevel: debug")})), "error nb-endpoints: no endpoint ")
-	judged(t, c.checkEndpoints(plan(t, c, []string{write("form", "ovn: {nbEndpoints: ['192.0.2.1:6641']}")})), "error nb-endpoints: --nb-endpoints: ")
+	for values, want := range map[string][]string{
+		"logLevel: debug":       nil,
+		"ovn: {enabled: false}": {"error nb-endpoints: no endpoint "},
+		"ovn: {enabled: false, nbEndpoints: ['192.0.2.1:6641']}": {"error nb-endpoints: --nb-endpoints: "},
+		"ovn: {nbEndpoints: ['tcp:192.0.2.1:6641']}":             {"error nb-endpoints: the chart brings OVN (ovn.enabled is true), and "},
+	} {
+		judged(t, c.checkEndpoints(plan(t, c, []string{write("endpoints", values)})), want...)
+	}
 	if p := plan(t, installed(), nil); p.Image != "r/plugin:1" || !ssl(p.Endpoints) || p.NetDir != "/etc/cni/net.d" {
 		t.Errorf("installed is %+v", p)
 	}
@@ -445,6 +450,15 @@ func TestCheckNodesForOVN(t *testing.T) {
 		{name: "Open vSwitch answers", values: "{enabled: true, tunnelInterface: eth1}",
 			change: func(f *nodefacts.Facts) { f.OVS.Error = "" },
 			want:   []string{"error open-vswitch: the node runs Open vSwitch already"}},
+		{name: "nothing is decided", want: []string{"warning" + strings.TrimPrefix(noModules, "error")}},
+		{name: "nothing is decided, OVN runs", change: func(f *nodefacts.Facts) {
+			f.Modules, f.OVS = map[string]string{"openvswitch": nodefacts.Loaded, "geneve": nodefacts.Loaded}, nodefacts.OVS{}
+		}, want: []string{
+			"error open-vswitch: ovn-controller is not configured: external_ids has no ovn-remote",
+			"error open-vswitch: ovn-controller is not configured: external_ids has no ovn-encap-type",
+			"error open-vswitch: ovn-controller is not configured: external_ids has no ovn-encap-ip",
+			"error open-vswitch: the node has no system-id", "error open-vswitch: there is no bridge br-int",
+		}},
 		{name: "installed, and silent", installed: true, change: func(f *nodefacts.Facts) {
 			f.Modules = map[string]string{"openvswitch": nodefacts.Loaded, "geneve": nodefacts.Loaded}
 			f.CNI.Files = append(f.CNI.Files, "05-ovn-multinet.conflist")
@@ -457,7 +471,7 @@ func TestCheckNodesForOVN(t *testing.T) {
 				c = installed()
 				c.Config.Data["OVN_MULTINET_NB_ENDPOINTS"], c.Config.Data["OVN_MULTINET_NB_MEMBERS"] = "", "/etc/ovn-multinet/ovn"
 				judged(t, c.Check(plan(t, c, nil)))
-			} else {
+			} else if tt.values != "" {
 				files = []string{filepath.Join(t.TempDir(), "values.yaml")}
 				if err := os.WriteFile(files[0], []byte("ovn: "+tt.values), 0o600); err != nil {
 					t.Fatal(err)

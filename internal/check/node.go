@@ -90,14 +90,15 @@ func checkModules(f *nodefacts.Facts, p Plan) []Finding {
 	case p.BringsOVN && p.Datapath == "kernel":
 		return []Finding{fault(what, "install the kernel's extra modules, or set ovn.datapath to userspace, which is slower",
 			"%s, and ovn.datapath is kernel", cause)}
-	case p.BringsOVN && p.TunnelInterface == "":
+	case p.BringsOVN && p.Decided && p.TunnelInterface == "":
 		return []Finding{fault(what, "install the kernel's extra modules, or set ovn.tunnelInterface to an interface that "+
 			"the node uses for nothing else: the userspace datapath, which is slower, takes it over", "%s", cause)}
-	case p.BringsOVN:
+	case p.BringsOVN && p.Decided:
 		return []Finding{ok(what, "%s; the userspace datapath will take %s over", cause, p.TunnelInterface)}
 	}
-	return []Finding{warning(what, "install the kernel's extra modules, or give the bridges the userspace datapath, "+
-		"which is slower (datapath_type=netdev, external_ids:ovn-bridge-datapath-type=netdev)", "%s", cause)}
+	return []Finding{warning(what, "install the kernel's extra modules, or use the userspace datapath, which is slower: "+
+		"ovn.tunnelInterface, or datapath_type=netdev and external_ids:ovn-bridge-datapath-type=netdev in an OVN of your own",
+		"%s", cause)}
 }
 
 // geneve is the UDP port of Geneve (RFC 8926).
@@ -134,13 +135,15 @@ func (c *Cluster) checkOVS(f *nodefacts.Facts, p Plan) (all []Finding) {
 	const what = "open-vswitch"
 	o, bridge := &f.OVS, p.Bridge
 	if p.BringsOVN && !c.bringsOVN() { // it is not installed yet
-		if len(f.Processes) > 0 || o.Error == "" {
+		if len(f.Processes) == 0 && o.Error != "" {
+			return []Finding{ok(what, "the node runs none: the chart brings it")}
+		}
+		if p.Decided {
 			return []Finding{fault(what, "stop and uninstall it, or set ovn.enabled to false and use this OVN",
 				"the node runs %s already", cmp.Or(strings.Join(f.Processes, ", "), "Open vSwitch"))}
 		}
-		return []Finding{ok(what, "the node runs none: the chart brings it")}
 	}
-	if o.Error != "" && p.BringsOVN {
+	if o.Error != "" && c.bringsOVN() {
 		return []Finding{fault(what, "the logs of the pod ovn-node on this node say what it waits for",
 			"its database does not answer: %s", oneLine(o.Error))}
 	}

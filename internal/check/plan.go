@@ -24,7 +24,9 @@ type Plan struct {
 	Image        string   // of the plugin
 	Endpoints    []string // of NB
 	// BringsOVN says that the chart runs OVN and Open vSwitch (ovn.enabled). Then it finds the endpoints of NB itself.
+	// Without values and before an installation, this is not Decided: the nodes' own OVN is fine, too.
 	BringsOVN       bool
+	Decided         bool
 	Datapath        string // of this OVN: auto, kernel or userspace
 	TunnelInterface string // of this OVN; "": not given
 	// KnowsNB says that the endpoints are decided, by the installation or by values.
@@ -48,7 +50,7 @@ type values struct {
 	Distribution string
 	Images       struct{ Plugin string }
 	OVN          struct {
-		Enabled         bool
+		Enabled         *bool
 		NBEndpoints     []string
 		Bridge          string
 		OVSSocket       string
@@ -83,6 +85,8 @@ func ReadPlan(c *Cluster, files, subnets []string) (Plan, error) {
 		}
 	} else if c.Installed() {
 		p.fromInstalled(c)
+	} else {
+		p.BringsOVN = true // as the chart does by default
 	}
 	for _, text := range subnets {
 		prefix, err := netip.ParsePrefix(text)
@@ -101,8 +105,9 @@ func (p *Plan) fill(v *values) error {
 		return fmt.Errorf("--values: distribution %q is none of %s", p.Distribution,
 			strings.Join(slices.Sorted(maps.Keys(distributions)), ", "))
 	}
-	p.Endpoints, p.KnowsNB, p.Bridge, p.OVSSocket = v.OVN.NBEndpoints, !v.OVN.Enabled, v.OVN.Bridge, v.OVN.OVSSocket
-	p.BringsOVN, p.Datapath, p.TunnelInterface = v.OVN.Enabled, v.OVN.Datapath, v.OVN.TunnelInterface
+	p.Decided, p.BringsOVN = true, v.OVN.Enabled == nil || *v.OVN.Enabled // the chart's default
+	p.Endpoints, p.KnowsNB, p.Bridge, p.OVSSocket = v.OVN.NBEndpoints, !p.BringsOVN, v.OVN.Bridge, v.OVN.OVSSocket
+	p.Datapath, p.TunnelInterface = v.OVN.Datapath, v.OVN.TunnelInterface
 	p.NetDir, p.BinDir, p.Primary = v.CNI.ConfDir, v.CNI.BinDir, v.CNI.Primary
 	for _, text := range v.Agent.KeepOnPrimary {
 		prefix, err := netip.ParsePrefix(text)
@@ -129,7 +134,7 @@ func (p *Plan) fill(v *values) error {
 
 // fromInstalled reads the plan from the ConfigMap and from the arguments of the installer.
 func (p *Plan) fromInstalled(c *Cluster) {
-	p.BringsOVN = c.bringsOVN()
+	p.Decided, p.BringsOVN = true, c.bringsOVN()
 	p.KnowsNB = !p.BringsOVN
 	if c.Config != nil {
 		p.Endpoints = words(c.Config.Data["OVN_MULTINET_NB_ENDPOINTS"])

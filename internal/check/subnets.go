@@ -156,6 +156,9 @@ func (c *Cluster) checkKeep(p Plan, cluster []Subnet) (all []Finding) {
 func (c *Cluster) checkEndpoints(p Plan) []Finding {
 	const what = "nb-endpoints"
 	switch {
+	case p.BringsOVN && len(p.Endpoints) > 0:
+		return []Finding{fault(what, "set ovn.enabled to false for an OVN of your own, or give no endpoints",
+			"the chart brings OVN (ovn.enabled is true), and ovn.nbEndpoints are given")}
 	case !p.KnowsNB || c.unreadable(what):
 		return nil
 	case len(p.Endpoints) == 0:

@@ -117,7 +117,7 @@ func (f *found) only(code int, whats ...string) {
 // values writes a file with values of the chart whose NB is a server that the nodes reach, and one that they do not.
 func (w *world) values(more string) string {
 	path := filepath.Join(w.T.TempDir(), "values.yaml")
-	text := fmt.Sprintf("ovn: {nbEndpoints: ['tcp:%s', 'tcp:%s:1']}\n%s", strings.TrimPrefix(w.REST.Host, "https://"), lab.CentralIP, more)
+	text := fmt.Sprintf("ovn: {enabled: false, nbEndpoints: ['tcp:%s', 'tcp:%s:1']}\n%s", strings.TrimPrefix(w.REST.Host, "https://"), lab.CentralIP, more)
 	w.Must(os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

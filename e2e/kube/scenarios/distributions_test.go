@@ -35,7 +35,7 @@ func TestDistributions(t *testing.T) {
 			endpoint, secrets, err := w.ServeNBOverTLS(w.Ctx, "ovn-multinet")
 			w.Must(err)
 			w.Must(w.Apply(w.Ctx, "apiVersion: v1\nkind: Namespace\nmetadata: {name: ovn-multinet}\n---\n"+secrets))
-			w.Must(w.InstallChart(w.Ctx, fmt.Sprintf("distribution: %s\novn: {nbEndpoints: [%q]}\n", name, endpoint)))
+			w.Must(w.InstallChart(w.Ctx, fmt.Sprintf("distribution: %s\novn: {enabled: false, nbEndpoints: [%q]}\n", name, endpoint)))
 			w.Must(w.WaitRollout(w.Ctx))
 			w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+pod("a", "node1", "blue")))
 			w.Must(w.WaitReady(w.Ctx, "default/a"))

@@ -17,7 +17,7 @@ import (
 
 // ownOVN are the values of a chart that brings OVN. The nodes' kernel has no datapath for it.
 const ownOVN = `
-ovn: {enabled: true, datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}
+ovn: {datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}
 `
 
 // webs are pods of TestOVNInTheCluster, one for each node.
