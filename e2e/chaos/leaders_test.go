@@ -58,7 +58,8 @@ func newLeaders(t *testing.T) *leaders {
 
 // make makes a network what it should be; "": it should not be there.
 func (l *leaders) make(c *nbtest.Client, name, keys string) error {
-	ctx := nbtest.WithLimit(l.t)
+	ctx, cancel := limited()
+	defer cancel()
 	if keys == "" {
 		return c.Delete(ctx, "shop/"+name, false)
 	}
@@ -110,7 +111,9 @@ func (l *leaders) lead(final map[string]string) error {
 			}
 		}
 	}
-	return errors.Join(append(errs, l.Networks.DeleteUnusedRouters(nbtest.WithLimit(l.t)))...)
+	ctx, cancel := limited()
+	defer cancel()
+	return errors.Join(append(errs, l.Networks.DeleteUnusedRouters(ctx))...)
 }
 
 // rowsOf returns the rows that the networks have in an NB in which nothing happened before.

@@ -114,7 +114,9 @@ func (r *race) ensure(c *nbtest.Client) {
 	r.mu.Lock()
 	n := r.networks[r.nad]
 	r.mu.Unlock()
-	if _, err := c.Ensure(nbtest.WithLimit(r.t), n, []string{"shop/blue"}); err != nil {
+	ctx, cancel := limited()
+	defer cancel()
+	if _, err := c.Ensure(ctx, n, []string{"shop/blue"}); err != nil {
 		r.say("controller: %v", err)
 	}
 }

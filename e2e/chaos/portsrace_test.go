@@ -15,7 +15,8 @@ import (
 
 // settle ends what has to end: sandboxes that a newer one replaced, whose ADD failed, or whose pod is gone.
 func (r *race) settle() (live []*sandbox) {
-	ctx := nbtest.WithLimit(r.t)
+	ctx, cancel := limited()
+	defer cancel()
 	for who := range actors { // what nobody waits for is committed
 		must(r.t, r.ports[who].Answers(ctx))
 	}
@@ -30,6 +31,15 @@ func (r *race) settle() (live []*sandbox) {
 		}
 	}
 	return live
+}
+
+// releaseAll ends live sandboxes.
+func (r *race) releaseAll(live []*sandbox) {
+	ctx, cancel := limited()
+	defer cancel()
+	for _, s := range live {
+		r.release(ctx, 0, s, false)
+	}
 }
 
 // compare compares the rows with what was acknowledged.
@@ -102,9 +112,7 @@ func TestPortsRace(t *testing.T) {
 		live := r.settle()
 		lost, residue := r.compare(live)
 		duplicates := r.history.Duplicates()
-		for _, s := range live {
-			r.release(nbtest.WithLimit(t), 0, s, false)
-		}
+		r.releaseAll(live)
 		r.ensure(r.Networks) // what the NAD says may have been refused as long as there were ports
 		left, words := differences(r.withoutEmptyLists(), empty[r.nad])
 		row.Tries, row.Lost, row.Residue = row.Tries+1, row.Lost+lost, row.Residue+residue+left

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"context"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
 // turns has several actors use one database so that only one of them runs at a time: until its next transaction. A
@@ -29,6 +31,12 @@ type arrival struct {
 }
 
 func newTurns() *turns { return &turns{arrivals: make(chan arrival), ended: make(chan int)} }
+
+// limited is a context that ends with its caller's work. nbtest.WithLimit keeps a context until the end of the test: in
+// 100,000 orders these take a gigabyte.
+func limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), nbtest.Limit)
+}
 
 // connect returns an endpoint of the server for an actor. Its transactions wait for their turns.
 func (s *turns) connect(t *testing.T, who int, server *ovndbtest.Server) (endpoint string) {
