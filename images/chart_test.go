@@ -213,13 +213,33 @@ func TestReleaseNamespace(t *testing.T) {
 	}
 }
 
+// TestAnnotationsOfOurPods: our pods are in the host's network, and have no annotation that a pod with networks has. The
+// agent would warn of each of them.
+func TestAnnotationsOfOurPods(t *testing.T) {
+	both(t, func(m manifests, t *testing.T) {
+		for _, d := range objectsOf[appsv1.DaemonSet](t, m.text, "DaemonSet") {
+			noNetworks(t, d.Name, d.Spec.Template.Annotations)
+		}
+		for _, d := range objectsOf[appsv1.Deployment](t, m.text, "Deployment") {
+			noNetworks(t, d.Name, d.Spec.Template.Annotations)
+		}
+	})
+}
+
+func noNetworks(t *testing.T, name string, annotations map[string]string) {
+	t.Helper()
+	if found := conf.NetworkAnnotations(annotations); len(found) > 0 {
+		t.Errorf("the pods of %s have the annotations %v", name, found)
+	}
+}
+
 // TestValuesRestartPods: pods read their settings at their start only.
 func TestValuesRestartPods(t *testing.T) {
 	hash := func(values string) (all []string) {
 		text := render(t, values)
 		agent := objectsOf[appsv1.DaemonSet](t, text, "DaemonSet")[0].Spec.Template
 		controller := objectsOf[appsv1.Deployment](t, text, "Deployment")[0].Spec.Template
-		return []string{agent.Annotations["ovn-multinet/values"], controller.Annotations["ovn-multinet/values"]}
+		return []string{agent.Annotations["checksum/values"], controller.Annotations["checksum/values"]}
 	}
 	before, after := hash(""), hash("agent: {reconcilePeriod: 2m}")
 	if before[0] == after[0] || before[1] == after[1] || before[0] == "" {
