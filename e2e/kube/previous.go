@@ -46,10 +46,11 @@ const sharedNBSecret = "ovn-multinet-nb"
 
 // previousManifests are those of an older tree with its images' tag and with the operator's part of the manifests of now.
 func (c *Cluster) previousManifests(source, tag, current string) (string, error) {
-	text, err := chartManifests(source, "ssl:192.0.2.1:6641")
-	if _, missing := os.Stat(filepath.Join(source, "images", "chart")); missing != nil {
-		text, err = olderManifests(source)
+	manifests := olderManifests
+	if _, err := os.Stat(filepath.Join(source, "images", "chart")); err == nil {
+		manifests = func(tree string) (string, error) { return chartManifests(tree, "ssl:192.0.2.1:6641") }
 	}
+	text, err := manifests(source)
 	if err == nil {
 		text, err = c.allowDelegates(text)
 	}
