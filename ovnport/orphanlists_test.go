@@ -49,6 +49,13 @@ func TestOrphansOfANodeWithoutAPortList(t *testing.T) {
 	w.proxy.Before(nil)
 }
 
+// ownerOn is the owner of a port of the i-th pod, on the i-th node.
+func ownerOn(i int) ovnport.Owner {
+	o := owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i))
+	o.Node = fmt.Sprintf("node-%02d", i)
+	return o
+}
+
 // After two passes over all ports, a pass looks at the port lists of some nodes: those that the cluster does not have
 // any more, those with orphans, and the next ones in the order of their names. No pass of these scans a table.
 func TestOrphansByPortLists(t *testing.T) {
@@ -57,10 +64,8 @@ func TestOrphansByPortLists(t *testing.T) {
 	const many = 45
 	c := &cluster{}
 	for i := range many {
-		o := owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i))
-		o.Node = fmt.Sprintf("node-%02d", i)
-		c.nodes = append(c.nodes, o.Node)
-		mustEnsure(t, w.nb, o, want(n, "net1"))
+		c.nodes = append(c.nodes, fmt.Sprintf("node-%02d", i))
+		mustEnsure(t, w.nb, ownerOn(i), want(n, "net1"))
 	}
 	all := slices.Clone(c.nodes)
 	orphans := c.orphans(w.nb)
@@ -102,12 +107,10 @@ func TestOrphansByPortLists(t *testing.T) {
 		t.Errorf("%d ports left, want %d", left(), many-1)
 	}
 	// The node's agent still runs and inserts the port again. Two passes release it.
-	late := owner("web-30", "sandbox-30")
-	late.Node = "node-30"
 	for range 3 {
 		pass()
 	}
-	mustEnsure(t, w.nb, late, want(n, "net1"))
+	mustEnsure(t, w.nb, ownerOn(30), want(n, "net1"))
 	pass()
 	if pass(); left() != many-1 {
 		t.Errorf("%d ports left after the agent of a deleted node inserted one again, want %d", left(), many-1)

@@ -53,7 +53,8 @@ type orphan struct{ key, sandbox string }
 const nodesPerPass = 20
 
 // emptyPasses is how many passes read the port list of a node that is gone and has no port. The node's agent may still
-// run: until the API server refuses its token, it inserts a port again that it misses. That takes it a minute or two.
+// run, and insert ports of its pods again, until the API server refuses the agent's token: a minute or two after the
+// node was deleted.
 const emptyPasses = 60
 
 // NewOrphans makes the garbage collection of ports. mayWrite is asked before each release.
