@@ -23,6 +23,7 @@ type node struct {
 	ovs       *ovnport.OVS
 	journal   journal.Dir
 	subnets   *nodeSubnets
+	policies  *policies
 	newPorts  newPorts
 	sandboxes *locks
 	metrics   *metrics

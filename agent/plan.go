@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // plan answers a PlanRequest: it validates everything first and then writes all ports. A plugin that ended before it
@@ -101,12 +102,13 @@ func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, nads *pla
 // make makes the plan. If NB did not accept an input that was read, make reads this input again and makes another
 // attempt.
 func (p *planning) make(ctx context.Context) (*agentapi.Plan, error) {
-	for range maxAttempts {
+	for n := range maxAttempts {
 		plan, err := p.attempt(ctx)
 		if err == nil {
 			return plan, nil
 		}
-		if p.refresh(ctx, err) {
+		_, policies := errors.AsType[*ovnport.PolicyChanged](err)
+		if last := n == maxAttempts-1; !(last && policies) && p.refresh(ctx, err) {
 			continue
 		}
 		if p.unsure != nil {
@@ -124,6 +126,7 @@ type planning struct {
 	agent       *Agent
 	sandbox     *agentapi.Sandbox
 	owner       ovnport.Owner
+	pod         *source.Pod
 	annotations map[string]string
 	requests    []nad.Request
 	rules       nad.Rules
@@ -155,7 +158,7 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 	}
 	nads.requests = requests
 	p := &planning{
-		agent: a, sandbox: &r.Sandbox, annotations: annotations, requests: requests, nads: nads, sharing: r.Sharing,
+		agent: a, sandbox: &r.Sandbox, pod: pod, annotations: annotations, requests: requests, nads: nads, sharing: r.Sharing,
 		owner: ovnport.Owner{
 			Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 		},
@@ -230,16 +233,21 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 	return plan, p.agent.newPorts.mayKeep(replacements)
 }
 
-// refresh reads the one input again that the error says is out of date: the configuration of a network, or this
-// node's subnet of one. It returns false if the error is of another kind.
+// refresh reads the one input again that the error says is out of date: the configuration of a network, this node's
+// subnet of one, or the groups of the pod's policies on one. It returns false if the error is of another kind.
 func (p *planning) refresh(ctx context.Context, err error) bool {
 	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotAccepted](err)
 	moved, hasMoved := errors.AsType[*ovnport.NodeSubnetChanged](err)
+	policies, hasPolicies := errors.AsType[*ovnport.PolicyChanged](err)
 	switch {
 	case isNotAccepted:
 		p.nads.use(notAccepted.NAD, notAccepted.Config)
 	case hasMoved:
 		p.agent.subnets.forget(moved.Network)
+	case hasPolicies:
+		if p.agent.refreshPolicy(ctx, policies) != nil {
+			return false
+		}
 	case conf.HasCode(err, conf.CodeInvalidConfig):
 		// An edit may have made the NAD invalid while NB has a valid configuration of the network.
 		return p.nads.useAccepted(ctx)
@@ -324,9 +332,13 @@ func (p *planning) writePorts(
 	requests := make([]ovnport.Request, 0, len(plan.Interfaces))
 	for _, i := range plan.Interfaces {
 		at := &attachments[i.Position]
+		membership, err := p.agent.policyOf(ctx, at.Network.ID(), p.pod)
+		if err != nil {
+			return err
+		}
 		requests = append(requests, ovnport.Request{
 			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, Excluded: notOwn,
-			Older: p.older[at.Interface],
+			Older: p.older[at.Interface], Policy: membership,
 		})
 	}
 	var ports []ovnport.Port

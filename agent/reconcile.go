@@ -122,6 +122,7 @@ func (r *reconciler) pass(ctx context.Context, dry bool) ([]*sandboxState, error
 	defer pass.End()
 	r.metrics.lastPass.SetToCurrentTime()
 	r.subnets.keep(networksOf(all))
+	r.policies.keep(networksOf(all))
 	var errs []error
 	for _, m := range all {
 		if m.why == "" || !pass.Saw(m.ContainerID) {

@@ -210,7 +210,11 @@ func (r *repairer) restore(
 	if err != nil {
 		return err
 	}
-	request := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac}
+	membership, err := r.restoredPolicy(ctx, o, network.ID())
+	if err != nil {
+		return err
+	}
+	request := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac, Policy: membership}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
 	err = r.nb.Restore(ctx, o, request, had, func(ctx context.Context, older ovnport.Owner) error {
 		return r.mayTakeOver(ctx, &o, &older)
@@ -224,6 +228,21 @@ func (r *repairer) restore(
 	r.source.Event(podOfOwner(o), source.Normal, "PortRestored", fmt.Sprintf("interface %s: "+
 		"its port was missing in OVN's Northbound database and was inserted again, with the same addresses", n.Name))
 	return nil
+}
+
+// restoredPolicy returns the groups of a port that is inserted again, as NB has them now.
+func (r *repairer) restoredPolicy(ctx context.Context, o ovnport.Owner, network string) (ovnport.Policy, error) {
+	if err := r.policies.read(ctx, network, o.Namespace); err != nil {
+		return ovnport.Policy{}, err
+	}
+	if r.policies.of(network, o.Namespace) == nil {
+		return ovnport.Policy{}, nil
+	}
+	pod, err := r.source.Pod(ctx, o.Namespace, o.Pod, o.UID)
+	if err != nil {
+		return ovnport.Policy{}, err
+	}
+	return r.policyOf(ctx, network, pod)
 }
 
 // mayTakeOver lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has

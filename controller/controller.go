@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 )
 
 // Source is the controller's source of NADs and nodes.
@@ -45,6 +46,10 @@ type Config struct {
 	Physical netmodel.PhysicalGrants
 	// JoiningNamespaces are the namespaces whose NADs may join a network of another namespace by its name.
 	JoiningNamespaces []string
+	// Policies is the source of network policies, and Ports reads the ports of pods for them. Without Policies, the
+	// controller serves no policies.
+	Policies PolicySource
+	Ports    PolicyPorts
 	// WidestIPAM is the prefix length of the widest subnet that OVN's own allocator may serve.
 	WidestIPAM int
 	// Leading is called before each write. It returns an error if this controller does not lead.
@@ -76,6 +81,9 @@ type Controller struct {
 	now     func() time.Time
 	guests  map[string]string // by network: the router of another namespace that the network is on
 	metrics *Metrics
+	// policies is nil if the controller serves no policies.
+	policies     *policySets
+	policyStates *policyStates
 }
 
 const (
@@ -105,6 +113,10 @@ func New(c Config) *Controller {
 	}
 	s := nbrows.NewLeadersStore(c.NB, c.Leading, func() { controller.writes++; controller.metrics.transactions.Inc() })
 	controller.gateways = gateway.New(s, c.Routers)
+	if c.Policies != nil {
+		controller.policies = newPolicySets(c.Policies, c.Ports, policies.New(s))
+		controller.policyStates = newPolicyStates(c.Policies, c.Leading, c.Log)
+	}
 	controller.networks = ovnnet.New(s, controller.gateways, c.WidestIPAM)
 	return controller
 }
@@ -119,6 +131,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.queue.Add(everything)
 	var writing sync.WaitGroup
 	writing.Go(func() { c.states.run(ctx) })
+	if c.policies != nil {
+		writing.Go(func() { c.policyStates.run(ctx) })
+	}
 	defer writing.Wait()
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.log.Info("leading")
@@ -143,6 +158,9 @@ func (c *Controller) reconcileAll(ctx context.Context) error {
 	}
 	networks, err := c.networks.List(ctx)
 	if err != nil {
+		return err
+	}
+	if err := c.queuePolicies(ctx); err != nil {
 		return err
 	}
 	for id, nads := range networks {
@@ -197,6 +215,12 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 		}
 	case kindNetwork:
 		err = c.reconcileNetwork(ctx, i)
+	case kindPolicies:
+		err = c.reconcilePolicies(ctx, i.id)
+	case kindScope:
+		err = c.reconcileScope(ctx, i)
+	case kindSelected:
+		c.reconcileSelected()
 	default:
 		err = c.reconcileNAD(ctx, i.id)
 	}
@@ -245,6 +269,9 @@ func (c *Controller) reconcileNAD(ctx context.Context, id string) error {
 		case is == "" && (nad.HasFinalizer || nad.State != ""):
 			c.releaseNAD(nad, was)
 		}
+	}
+	if was != is {
+		c.queuePoliciesOf(id)
 	}
 	out := c.members.set(id, is, created)
 	if was != "" && !wasBeyond && (was != is || c.members.beyond(id)) {
@@ -403,6 +430,11 @@ func (c *Controller) ensure(ctx context.Context, i item, network *netmodel.Netwo
 	for _, m := range members {
 		if m.err == nil || kept(m) {
 			nads = append(nads, m.nad.ID())
+		}
+	}
+	if !standing.Exists {
+		if err := c.policiesFirst(ctx, i.id); err != nil {
+			return err
 		}
 	}
 	if owner == "" && len(nads) > 0 {

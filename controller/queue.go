@@ -16,6 +16,8 @@ type Queue struct {
 	log   *slog.Logger
 	// next is the operator's configuration that the controller has to apply; nil if the last one is applied.
 	next atomic.Pointer[settings]
+	// relabelled are the pods whose labels have changed.
+	relabelled relabelled
 }
 
 // NewQueue makes an empty queue.

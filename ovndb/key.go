@@ -102,6 +102,22 @@ func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 // Copp that no other row refers to: northd computes nothing again when such a row changes.
 func AcceptedKey(network string) string { return PartKey("accepted", network) }
 
+// PolicyKey is the key of the row that says which groups the ports of a namespace's pods belong to, on a network. Like
+// the row at AcceptedKey, it is a row of the table Copp that no other row refers to.
+func PolicyKey(network, namespace string) string {
+	return rowKey("policies "+namespace, network, nil, 0)
+}
+
+// GroupKey is the row key of the group of ports that a selector of a namespace's policies selects on a network.
+func GroupKey(network, namespace, selector string) string {
+	return rowKey("group "+namespace+" "+selector, network, nil, 0)
+}
+
+// ACLKey is the row key of the ACL of one rule of a policy "<namespace>/<name>" on a network.
+func ACLKey(network, policy, rule string) string {
+	return rowKey("acl "+policy+" "+rule, network, nil, 0)
+}
+
 // ConfigKey is the key of the accepted configuration in the external_ids of the row at AcceptedKey, in netmodel's
 // canonical form.
 const ConfigKey = "ovn-multinet/config"

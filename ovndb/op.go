@@ -102,6 +102,11 @@ func Unlink(table, column, member string) ovsdb.Operation {
 	return mutate(table, where, column, ovsdb.MutateOperationDelete, []string{member})
 }
 
+// UnlinkOne removes row keys from a set column of the row with the key. Other rows may have them too.
+func UnlinkOne(table, uuid, column string, members ...string) ovsdb.Operation {
+	return mutate(table, byUUID(uuid), column, ovsdb.MutateOperationDelete, members)
+}
+
 // UnlinkFrom removes a row key from the set column of the row with the key uuid. Its guard asserts that this row has
 // the member.
 func UnlinkFrom(table, uuid, column, member string) []ovsdb.Operation {

@@ -182,8 +182,8 @@ func (d *draft) adopt(row *nb.LogicalSwitchPort) bool {
 	return true
 }
 
-// adoptOlder adopts the port of an older sandbox, as far as the caller knows it.
-func (d *draft) adoptOlder(older *Older) {
+// adoptOlder adopts the port of an older sandbox of this pod, as far as the caller knows it. uid is the pod's.
+func (d *draft) adoptOlder(older *Older, uid string) {
 	if older == nil || older.Port.Switch != ovndb.SwitchKey(d.request.Network.SwitchName()) {
 		return
 	}
@@ -191,6 +191,7 @@ func (d *draft) adoptOlder(older *Older) {
 		UUID: older.Port.UUID, Name: d.name, Addresses: []string{older.Port.text()},
 		ExternalIDs: map[string]string{
 			keySandbox: older.Sandbox, keyNetwork: d.request.Network.ID(), keyClaims: strings.Join(older.Port.Claims, " "),
+			keyPodUID: uid,
 		},
 	})
 }

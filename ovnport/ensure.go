@@ -26,7 +26,7 @@ func (n *NB) Ensure(ctx context.Context, o Owner, requests []Request, supersedes
 		if err != nil {
 			return nil, err
 		}
-		d.adoptOlder(request.Older)
+		d.adoptOlder(request.Older, o.UID)
 		drafts = append(drafts, d)
 	}
 	e := n.newEnsureCall(o, drafts, supersedes)

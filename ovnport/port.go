@@ -55,6 +55,8 @@ type Request struct {
 	// Older is the port of an older sandbox of this pod, if the caller knows it: Ensure takes it over without a read. If
 	// the port does not fit the request, or is gone, the request is served as if Older were nil.
 	Older *Older
+	// Policy is the membership of the port in the groups of policies.
+	Policy Policy
 	// Refusal is why the controller refused the NAD, for the error when the network is missing.
 	Refusal string
 }

@@ -100,8 +100,10 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	if err != nil {
 		return nil, err
 	}
-	t := &txn{}
+	t := &txn{policies: map[int]*Request{}}
 	t.add(accepted(d.request.Network)...)
+	t.policies[len(t.ops)] = &d.request
+	t.add(policyGuard(d.request.Network.ID(), e.owner.Namespace, d.request.Policy.Revision))
 	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:

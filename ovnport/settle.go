@@ -20,6 +20,10 @@ func (e *ensureCall) settle(ctx context.Context, refused *ovndb.Refused, t *txn)
 	if request := t.networks[refused.Index]; request != nil {
 		return e.network.await(ctx, request)
 	}
+	if request := t.policies[refused.Index]; request != nil {
+		return conf.Errorf(conf.CodeTryAgain, "try again when the policies of the namespace stay as they are",
+			"interface %s: %w", request.Interface, &PolicyChanged{request.Network.ID(), e.owner.Namespace})
+	}
 	switch {
 	case refused.Index == t.portList:
 		return e.makePortList(ctx, e.owner.Node)

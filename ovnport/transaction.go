@@ -12,6 +12,8 @@ type txn struct {
 	ops []ovsdb.Operation
 	// networks has, by the index of a guard, the request whose network the guard asserts.
 	networks map[int]*Request
+	// policies has, by the index of a guard, the request whose membership in groups the guard asserts.
+	policies map[int]*Request
 	// portList is the index of the guard that the node has a port list; -1: the transaction needs none.
 	portList int
 }
@@ -20,7 +22,7 @@ func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
 
 // build builds the transaction. The guards of networks come first, other guards right before the rows that they guard.
 func (e *ensureCall) build() (*txn, error) {
-	t := &txn{networks: map[int]*Request{}, portList: -1}
+	t := &txn{networks: map[int]*Request{}, policies: map[int]*Request{}, portList: -1}
 	guarded := map[string]bool{}
 	for _, d := range e.drafts {
 		if nad := d.request.Network.NAD(); !guarded[nad] {
@@ -29,6 +31,11 @@ func (e *ensureCall) build() (*txn, error) {
 				t.networks[len(t.ops)] = &d.request
 				t.add(guard)
 			}
+		}
+		if id := d.request.Network.ID(); !guarded["policy "+id] {
+			guarded["policy "+id] = true
+			t.policies[len(t.ops)] = &d.request
+			t.add(policyGuard(id, e.owner.Namespace, d.request.Policy.Revision))
 		}
 	}
 	var written []string
@@ -77,6 +84,7 @@ func (e *ensureCall) insertRow(t *txn, d *draft) error {
 	}
 	t.add(ovndb.Absent(nb.CoppTable, d.key()), row,
 		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(d.request.Network.SwitchName()), "ports", d.key()))
+	join(t, &d.request.Policy, d.key(), false)
 	return nil
 }
 
@@ -101,6 +109,9 @@ func (e *ensureCall) takeOver(t *txn, d *draft) {
 	for i := 1; i < len(d.reservations); i++ {
 		claim := claimRow(&e.owner, d, i)
 		t.add(ovndb.Update(nb.CoppTable, claim.UUID, ovsdb.Row{"external_ids": ovndb.Map(claim.ExternalIDs)}))
+	}
+	if d.stored.ExternalIDs[keyPodUID] != e.owner.UID { // the controller keeps the groups of a pod's existing ports right
+		join(t, &d.request.Policy, d.key(), true)
 	}
 }
 

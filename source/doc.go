@@ -17,6 +17,9 @@ type Pod struct {
 	UID         string
 	NodeName    string
 	Annotations map[string]string
+	Labels      map[string]string
+	// ManyLabels tells that the labels are longer than policy.MaxLabels. They are not kept then.
+	ManyLabels bool
 	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
 	// says that the pod runs.
 	Running bool
@@ -32,6 +35,14 @@ type Changes struct {
 	Bound func(*Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
+	// The following three are for a controller that serves policies. If Policy is nil, the others are not called.
+	//
+	// Policy is called when a policy of the namespace was created, changed or deleted.
+	Policy func(namespace string)
+	// Pod is called when the labels of a pod with networks have changed (relabelled), and when the pod has got its ports.
+	Pod func(namespace, uid string, relabelled bool)
+	// Namespace is called when a namespace was created, or when its labels changed.
+	Namespace func(name string)
 }
 
 // mirrorAnnotation is an annotation of the API's mirror of a static pod. Its value is the UID that kubelet and the

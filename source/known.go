@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // maxFinalizers limits the total length of the finalizers that a knownNAD keeps, in bytes. Finalizers of other programs
@@ -142,6 +143,10 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 		annotations[nad.StatusAnnotation] = furtherStatus
 	}
 	keepMirror(annotations, p)
+	labels, tooMany := trimLabels(p.Labels)
+	if tooMany {
+		annotations[manyLabels] = ""
+	}
 	phase := corev1.PodUnknown
 	switch {
 	case running(p):
@@ -152,11 +157,29 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations,
+			Labels: labels,
 		},
 		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status: corev1.PodStatus{Phase: phase},
 	}
 }
+
+// trimLabels returns the labels that are kept of a pod, and whether they are too long to be kept.
+func trimLabels(labels map[string]string) (kept map[string]string, tooMany bool) {
+	size := 0
+	for key, value := range labels {
+		size += len(key) + len(value)
+	}
+	if size > policy.MaxLabels {
+		return nil, true
+	}
+	return labels, false
+}
+
+// manyLabels is the annotation of a known pod whose labels are too long. It is no annotation of an API object.
+const manyLabels = "many-labels"
+
+func hasManyLabels(p *corev1.Pod) bool { _, many := p.Annotations[manyLabels]; return many }
 
 // keepMirror copies the annotation that identifies a static pod into annotations.
 func keepMirror(annotations map[string]string, p *corev1.Pod) {

@@ -41,12 +41,14 @@ type Kube struct {
 	ends   ends                 // for the pods of the node
 	nads   cache.Store          // of *knownNAD
 	nodes  *nodeWatch           // nil in the source of an agent
-	lists  lists
-	gets   *semaphore.Weighted // limits the concurrent GETs
-	run    []func(stop <-chan struct{})
-	events record.EventBroadcaster
-	record record.EventRecorder
-	log    *slog.Logger
+	// policies is nil unless Changes.Policy is set.
+	policies *policyWatch
+	lists    lists
+	gets     *semaphore.Weighted // limits the concurrent GETs
+	run      []func(stop <-chan struct{})
+	events   record.EventBroadcaster
+	record   record.EventRecorder
+	log      *slog.Logger
 }
 
 // component is the name of this program in Events.
@@ -78,6 +80,9 @@ func NewKube(
 		err = k.watchPods(node, changes.Bound)
 	} else {
 		err = k.watchNodes(changes.Nodes)
+	}
+	if changes.Policy != nil {
+		err = errors.Join(err, k.watchPolicies(changes))
 	}
 	if err != nil {
 		return nil, err

@@ -230,7 +230,7 @@ func TestKubeKeepsLittleOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(kept.Annotations) != 2 || kept.Annotations["k8s.v1.cni.cncf.io/networks"] != "blue" || kept.Annotations["kubernetes.io/config.mirror"] != "hash" ||
-		kept.Labels != nil || kept.ManagedFields != nil || kept.Spec.Containers != nil || kept.Spec.NodeName != "node-1" {
+		kept.Labels["a"] != "b" || kept.ManagedFields != nil || kept.Spec.Containers != nil || kept.Spec.NodeName != "node-1" {
 		t.Errorf("kept %+v", kept)
 	}
 }

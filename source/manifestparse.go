@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // parseNADConfig parses the configuration of a NAD.
@@ -65,6 +66,14 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 			return errors.New("NetworkAttachmentDefinition without metadata.name")
 		}
 		f.nads = append(f.nads, fromNAD(&n, config(&n)))
+	case policy.Kind:
+		return f.parsePolicy(doc)
+	case "Namespace":
+		var n corev1.Namespace
+		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
+			return err
+		}
+		f.namespaces = append(f.namespaces, &n)
 	case "Node":
 		var n corev1.Node
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {

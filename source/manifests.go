@@ -22,11 +22,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// The files that we write into the folder: the network-status of a pod as "<pod uid>.status.json", and the state of a
-// network as "<namespace>.<name>.network.json" (a namespace has no dot).
+// The files that we write into the folder: the network-status of a pod as "<pod uid>.status.json", the state of a
+// network as "<namespace>.<name>.network.json" (a namespace has no dot), and the state of a policy as
+// "<namespace>.<name>.policy.json".
 const (
 	statusSuffix  = ".status.json"
 	networkSuffix = ".network.json"
+	policySuffix  = ".policy.json"
 )
 
 // Manifests is the source that watches a folder without subfolders. A YAML file in it has one or several documents with
@@ -40,6 +42,10 @@ type Manifests struct {
 	pods  map[key]*Pod
 	nads  map[key]*netmodel.NAD
 	nodes map[string]netmodel.Node // by name; empty: the nodes are unknown
+	// policies and namespaces are for network policies.
+	policies   map[key]*manifestPolicy
+	namespaces map[string]map[string]string // labels, by name
+	attached   map[string]bool              // the status files of pods that were there at the last scan
 
 	changes Changes
 	ends    ends
@@ -57,6 +63,9 @@ type file struct {
 	pods   []*Pod
 	nads   []*netmodel.NAD
 	nodes  []netmodel.Node
+
+	policies   []*manifestPolicy
+	namespaces []*corev1.Namespace
 }
 
 // clockTick is the coarsest resolution of modification times: FAT's two seconds.
@@ -276,10 +285,12 @@ func (m *Manifests) scan() error {
 	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
-	nads, nodes := m.nads, m.nodes
+	nads, nodes, former := m.nads, m.nodes, m.former()
 	m.index()
 	m.tellNADs(nads)
 	m.tellNodes(nodes)
+	m.tellPolicies(former)
+	m.tellAttached(statuses)
 	m.ends.tell(func(p *Pod) bool {
 		now := m.pods[key{p.Namespace, p.Name}]
 		return now == nil || !now.Is(p.UID)
@@ -319,7 +330,8 @@ func isManifest(name string) bool {
 func statusFiles(entries []fs.DirEntry) []string {
 	var names []string
 	for _, e := range entries {
-		if name := e.Name(); strings.HasSuffix(name, statusSuffix) || strings.HasSuffix(name, networkSuffix) {
+		if name := e.Name(); strings.HasSuffix(name, statusSuffix) || strings.HasSuffix(name, networkSuffix) ||
+			strings.HasSuffix(name, policySuffix) {
 			names = append(names, name)
 		}
 	}
@@ -370,6 +382,7 @@ func (m *Manifests) spoilt(name string, f *file, err error) {
 	f.broken = true
 	if old := m.files[name]; old != nil {
 		f.pods, f.nads, f.nodes = old.pods, old.nads, old.nodes
+		f.policies, f.namespaces = old.policies, old.namespaces
 	}
 	m.files[name] = f
 }
@@ -393,7 +406,7 @@ func running(p *corev1.Pod) bool {
 func fromPod(p *corev1.Pod) *Pod {
 	return &Pod{
 		Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName,
-		Annotations: p.Annotations, Running: running(p),
+		Annotations: p.Annotations, Labels: p.Labels, ManyLabels: hasManyLabels(p), Running: running(p),
 	}
 }
 
@@ -401,6 +414,7 @@ func fromPod(p *corev1.Pod) *Pod {
 // whose name sorts first is used.
 func (m *Manifests) index() {
 	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*netmodel.NAD{}, map[string]netmodel.Node{}
+	m.policies, m.namespaces = map[key]*manifestPolicy{}, map[string]map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, p := range m.files[name].pods {
 			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
@@ -412,6 +426,7 @@ func (m *Manifests) index() {
 				m.nads[k] = d
 			}
 		}
+		m.indexPolicies(m.files[name])
 		for _, n := range m.files[name].nodes {
 			if _, known := m.nodes[n.Name]; !known {
 				m.nodes[n.Name] = n
@@ -450,6 +465,9 @@ func (m *Manifests) deleteStatuses(names []string) {
 	}
 	for k := range m.nads {
 		alive[networkFile(k.namespace, k.name)] = true
+	}
+	for k := range m.policies {
+		alive[policyFile(k.namespace, k.name)] = true
 	}
 	for _, name := range names {
 		if !alive[name] {

@@ -75,6 +75,7 @@ func main() {
 // networks is the source of NADs, pods and nodes.
 type networks interface {
 	controller.Source
+	controller.PolicySource
 	Inventory(ctx context.Context, nodes ...string) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
@@ -112,7 +113,10 @@ func run(ctx context.Context, c conf.Controller) error {
 	metrics.Register(registry)
 	file.Register(registry)
 	db.OnReplaced(queue.NBReplaced)
-	src, runs, elect, err := open(c, k, source.Changes{NAD: queue.NADChanged, Nodes: queue.NodesChanged}, log)
+	src, runs, elect, err := open(c, k, source.Changes{
+		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
+		Policy: queue.PolicyChanged, Pod: queue.PodChanged, Namespace: queue.NamespaceChanged,
+	}, log)
 	if err != nil {
 		return err
 	}
@@ -134,6 +138,7 @@ func run(ctx context.Context, c conf.Controller) error {
 				return owner.Lead(ctx, leading, func(ctx context.Context) error {
 					work := controller.New(controller.Config{
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
+						Policies: src, Ports: policyPorts(db),
 						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
 					})
 					orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
@@ -240,6 +245,24 @@ func leaseNamespace(given string) string {
 }
 
 // podCluster is the cluster as the garbage collection of ports and of the rows of nodes asks about it.
+// policyPorts reads the ports of pods for policies, and remembers them.
+func policyPorts(db *ovndb.DB) controller.PolicyPorts {
+	listed := ovnport.NewNB(db).NewListedPorts()
+	return func(ctx context.Context, nodes []string) ([]controller.PolicyPort, error) {
+		ports, err := listed.On(ctx, nodes)
+		if err != nil {
+			return nil, err
+		}
+		all := make([]controller.PolicyPort, len(ports))
+		for i, p := range ports {
+			all[i] = controller.PolicyPort{
+				Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
+			}
+		}
+		return all, nil
+	}
+}
+
 type podCluster struct{ networks }
 
 func (c podCluster) NodeNames(ctx context.Context) ([]string, error) {

@@ -13,6 +13,7 @@ import (
 // FullDatabaseModel returns the DatabaseModel object to be used in libovsdb
 func FullDatabaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
+		"ACL":                         &ACL{},
 		"Copp":                        &Copp{},
 		"HA_Chassis":                  &HAChassis{},
 		"HA_Chassis_Group":            &HAChassisGroup{},
@@ -22,6 +23,7 @@ func FullDatabaseModel() (model.ClientDBModel, error) {
 		"Logical_Switch":              &LogicalSwitch{},
 		"Logical_Switch_Port":         &LogicalSwitchPort{},
 		"NAT":                         &NAT{},
+		"Port_Group":                  &PortGroup{},
 	})
 }
 
@@ -29,6 +31,51 @@ var schema = `{
   "name": "OVN_Northbound",
   "version": "6.1.0",
   "tables": {
+    "ACL": {
+      "columns": {
+        "action": {
+          "type": "string"
+        },
+        "direction": {
+          "type": "string"
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "match": {
+          "type": "string"
+        },
+        "name": {
+          "type": {
+            "key": {
+              "type": "string",
+              "minLength": 63,
+              "maxLength": 63
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
+        "priority": {
+          "type": {
+            "key": {
+              "type": "integer",
+              "minInteger": 0,
+              "maxInteger": 32767
+            }
+          }
+        }
+      }
+    },
     "Copp": {
       "columns": {
         "external_ids": {
@@ -428,6 +475,53 @@ var schema = `{
           }
         }
       }
+    },
+    "Port_Group": {
+      "columns": {
+        "acls": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "ACL",
+              "refType": "strong"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        },
+        "ports": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Logical_Switch_Port",
+              "refType": "weak"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        }
+      },
+      "indexes": [
+        [
+          "name"
+        ]
+      ],
+      "isRoot": true
     }
   }
 }`

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// selectorSet is the selectors of a set, parsed.
+type selectorSet struct {
+	own string
+	all []*selected
+}
+
+type selected struct {
+	selector   policy.Selector
+	pods       labels.Selector
+	namespaces map[string]bool // where pods are selected
+}
+
+func parseSelectors(set *policy.Set, namespaces map[string]map[string]string) (*selectorSet, error) {
+	s := &selectorSet{own: set.Namespace}
+	for _, selector := range set.Selectors() {
+		one := &selected{selector: selector, namespaces: map[string]bool{}}
+		var err error
+		if one.pods, err = labels.Parse(selector.Pods); err != nil {
+			return nil, err
+		}
+		if selector.Anywhere {
+			of, err := labels.Parse(selector.Namespaces)
+			if err != nil {
+				return nil, err
+			}
+			for namespace, has := range namespaces {
+				if of.Matches(labels.Set(has)) {
+					one.namespaces[namespace] = true
+				}
+			}
+		} else {
+			one.namespaces[set.Namespace] = true
+		}
+		s.all = append(s.all, one)
+	}
+	return s, nil
+}
+
+func (s *selected) matches(pod *policy.Pod) bool {
+	return s.namespaces[pod.Namespace] && s.pods.Matches(labels.Set(pod.Labels))
+}
+
+// namespaces are the namespaces with pods that may be selected, and the set's own.
+func (s *selectorSet) namespaces() []string {
+	all := map[string]bool{s.own: true}
+	for _, one := range s.all {
+		maps.Copy(all, one.namespaces)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// here tells whether a selector selects pods of the set's own namespace.
+func (s *selectorSet) here(selector policy.Selector) bool {
+	i := slices.IndexFunc(s.all, func(one *selected) bool { return one.selector == selector })
+	return i >= 0 && s.all[i].namespaces[s.own]
+}

@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// policyYAML is a MultiNetworkPolicy of namespace shop for network green. spec is the YAML of its spec, in one line.
+func policyYAML(name, networks, spec string) string {
+	return fmt.Sprintf(`apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata:
+  namespace: shop
+  name: %s
+  annotations: {k8s.v1.cni.cncf.io/policy-for: %q}
+spec: %s
+`, name, networks, spec)
+}
+
+func policyManifest(name string) string { return "policy." + name + ".yaml" }
+
+// policyState reads the state of a policy from the file beside its manifest.
+func (w *world) policyState(name string) string {
+	text, err := os.ReadFile(filepath.Join(w.Manifests, "shop."+name+".policy.json"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// policy writes a policy and waits until it is in force.
+func (w *world) policy(name, networks, spec string) {
+	w.Must(w.WriteManifest(policyManifest(name), policyYAML(name, networks, spec)))
+	w.policyIs(name, `"ready": true`)
+}
+
+// policyIs waits until the state of a policy has some text.
+func (w *world) policyIs(name, text string) {
+	w.Eventually(func() error {
+		if state := w.policyState(name); !strings.Contains(state, text) {
+			return fmt.Errorf("policy %s: %s; want %s", name, state, text)
+		}
+		return nil
+	})
+}
+
+// labelled makes a pod with labels and attaches it.
+func (w *world) labelled(node int, name, networks string, labels map[string]string) *lab.Pod {
+	p := w.Pod(node, name, networks)
+	p.Labels = labels
+	w.Must(p.WriteManifest())
+	w.Add(p)
+	return p
+}
+
+// TestPolicy: what a MultiNetworkPolicy allows passes, and nothing else, in both families, on one node and between nodes.
+func TestPolicy(t *testing.T) {
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
+	db := w.labelled(0, "db", "green", map[string]string{"app": "db"})
+	web := w.labelled(1, "web", "green", map[string]string{"app": "web"})
+	near := w.labelled(0, "near", "green", map[string]string{"app": "web"})
+	other := w.labelled(1, "other", "green", map[string]string{"app": "other"})
+	for _, p := range []*lab.Pod{db, web, near, other} {
+		w.answer(p, 80, 81, 90)
+	}
+	four, six := w.Links(db)["net1"].IPs()[0], w.Links(db)["net1"].IPs()[1]
+	for _, from := range []*lab.Pod{web, near, other} {
+		for _, to := range []string{four, six} {
+			w.allowed(from, to, "tcp/80")
+			w.allowed(from, to, "udp/81")
+		}
+	}
+	w.policy("ingress", "green", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [`+
+		`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}, {protocol: UDP, port: 85, endPort: 95}]}]}`)
+	w.closed(other, four, "tcp/80") // the flows of pods that run follow the policy a moment later
+	w.closed(other, six, "tcp/80")
+	w.part("ingress", func(t *testing.T, w *world) {
+		for _, to := range []string{four, six} {
+			for _, from := range []*lab.Pod{web, near} {
+				w.allowed(from, to, "tcp/80")
+				w.allowed(from, to, "udp/90")
+				w.denied(from, to, "tcp/81")
+				w.denied(from, to, "udp/81")
+			}
+			w.denied(other, to, "tcp/80")
+			w.denied(other, to, "udp/90")
+		}
+	})
+	w.part("replies to a pod whose ingress is restricted", func(t *testing.T, w *world) {
+		for _, to := range w.Links(other)["net1"].IPs() {
+			w.allowed(db, to, "tcp/80")
+			w.allowed(db, to, "udp/81")
+			w.MustReach(db, to)
+		}
+	})
+	w.part("a pod that comes later", func(t *testing.T, w *world) {
+		late := w.labelled(1, "late", "green", map[string]string{"app": "web"})
+		w.allowed(late, four, "tcp/80")
+		w.denied(late, four, "tcp/81")
+		w.End(late)
+	})
+	w.End(db, web, near, other)
+	w.Must(w.RemoveManifest(policyManifest("ingress")))
+	w.AsBefore()
+}
+
+// flood sends UDP packets from a pod to addresses, again and again, until stop is called. The pod needs no answer to ARP:
+// a pod's MAC is made from its address.
+func (w *world) flood(from *lab.Pod, addrs []string, port int) (stop func()) {
+	targets := make([]*net.UDPAddr, len(addrs))
+	for i, addr := range addrs {
+		ip := netip.MustParseAddr(addr)
+		b := ip.As4()
+		mac := net.HardwareAddr{0x0a, 0x58, b[0], b[1], b[2], b[3]}.String()
+		w.Exec(from, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", "net1", "nud", "permanent")
+		targets[i] = net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(port)))
+	}
+	var socket *net.UDPConn
+	w.Must(inNetNS(from, func() (err error) {
+		socket, err = net.ListenUDP("udp4", nil)
+		return err
+	}))
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := 0; ; n++ {
+			select {
+			case <-end:
+				return
+			default:
+				_, _ = socket.WriteTo([]byte("flood"), targets[n%len(targets)])
+				if n%16 == 0 {
+					time.Sleep(time.Millisecond) // a rate that one OVS forwards without drops, not a synchronisation
+				}
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+		socket.Close()
+	}
+}
+
+// TestPolicyFirstPacket: pods start under a flood, from their own node and from another one. Those that a policy
+// restricts get no packet at any time, also while no controller runs. Pods that no policy selects get the flood.
+func TestPolicyFirstPacket(t *testing.T) {
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
+	w.policy("deny", "blue", `{podSelector: {matchLabels: {app: db}}}`)
+	const pods, port = 12, 99
+	var addrs []string
+	for i := range 2*pods + 2 {
+		addrs = append(addrs, fmt.Sprintf("10.1.77.%d", i+1))
+	}
+	for i, node := range w.Nodes {
+		from := w.labelled(i, "flood-"+node.Name, "blue", nil)
+		defer w.flood(from, addrs, port)()
+		defer w.End(from)
+	}
+	start := func(i int, app string) (*lab.Pod, *answerer) {
+		p := w.Pod(i%2, fmt.Sprint("pod-", i), fmt.Sprintf(`[{"name":"blue","ips":[%q]}]`, addrs[i]))
+		p.Labels = map[string]string{"app": app}
+		w.Must(p.WriteManifest())
+		counts := w.answer(p, port) // before the pod has an interface: from the first packet on
+		w.Add(p)
+		return p, counts
+	}
+	restricted := map[*lab.Pod]*answerer{}
+	startSome := func(from, to int) {
+		for i := from; i < to; i++ {
+			p, counts := start(i, "db")
+			restricted[p] = counts
+		}
+	}
+	startSome(0, pods)
+	for i := range 2 { // the flood reaches both nodes, and pods that are as new as the others
+		open, counts := start(2*pods+i, "open")
+		w.Eventually(func() error {
+			if got := counts.of(fmt.Sprint("udp/", port)); got < 1000 {
+				return fmt.Errorf("%s has got %d packets of the flood", open, got)
+			}
+			return nil
+		})
+		defer w.End(open)
+	}
+	w.Must(w.StopController(w.Ctx))
+	startSome(pods, 2*pods)
+	w.Must(w.StartController(w.Ctx))
+	for p, counts := range restricted {
+		if got := counts.of(fmt.Sprint("udp/", port)); got != 0 {
+			t.Errorf("%s has got %d packets of the flood, want 0", p, got)
+		}
+		w.End(p)
+	}
+}

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// inNetNS runs a function on a thread in a pod's network namespace. The thread ends with the function.
+func inNetNS(p *lab.Pod, run func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the runtime ends the thread
+		done <- func() error {
+			f, err := os.Open(p.NetNS)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			return run()
+		}()
+	}()
+	return <-done
+}
+
+// answerer answers on some ports of a pod until the end of the test.
+type answerer struct {
+	mu      sync.Mutex
+	packets map[string]int // that came, by "protocol/port"
+}
+
+// answer has a pod answer on TCP and UDP ports, of both families.
+func (w *world) answer(p *lab.Pod, ports ...int) *answerer {
+	a := &answerer{packets: map[string]int{}}
+	for _, port := range ports {
+		var tcp net.Listener
+		var udp net.PacketConn
+		w.Must(inNetNS(p, func() (err error) {
+			if tcp, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err != nil {
+				return err
+			}
+			udp, err = net.ListenPacket("udp", fmt.Sprintf(":%d", port))
+			return err
+		}))
+		w.T.Cleanup(func() { tcp.Close(); udp.Close() })
+		go func() {
+			for {
+				c, err := tcp.Accept()
+				if err != nil {
+					return
+				}
+				a.count(fmt.Sprintf("tcp/%d", port))
+				_, _ = c.Write([]byte("here\n"))
+				c.Close()
+			}
+		}()
+		go func() {
+			buffer := make([]byte, 2048)
+			for {
+				n, from, err := udp.ReadFrom(buffer)
+				if err != nil {
+					return
+				}
+				a.count(fmt.Sprintf("udp/%d", port))
+				_, _ = udp.WriteTo(buffer[:n], from)
+			}
+		}()
+	}
+	return a
+}
+
+func (a *answerer) count(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.packets[what]++
+}
+
+// of is how many packets (UDP) or connections (TCP) came.
+func (a *answerer) of(what string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.packets[what]
+}
+
+// silence is how long a probe waits for an answer that must not come. A longer time would find no more: it is the time
+// in which an answer that does come is seen in nearly all cases, and a flood tests the rest.
+const silence = 400 * time.Millisecond
+
+// probe sends from a pod to an address, "tcp/80" or "udp/80", and tells whether it was answered.
+func probe(from *lab.Pod, to, what string) (answered bool, err error) {
+	protocol, port, _ := strings.Cut(what, "/")
+	addr, err := netip.ParseAddr(to)
+	if err != nil {
+		return false, err
+	}
+	target := net.JoinHostPort(addr.String(), port)
+	err = inNetNS(from, func() error {
+		c, err := net.DialTimeout(protocol, target, silence)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+			return err
+		}
+		if protocol == "udp" {
+			if _, err := c.Write([]byte("there?")); err != nil {
+				return err
+			}
+		}
+		_, err = c.Read(make([]byte, 64))
+		return err
+	})
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// allowed waits until a probe is answered.
+func (w *world) allowed(from *lab.Pod, to, what string) {
+	w.T.Helper()
+	err := lab.Eventually(w.Ctx, func() error {
+		answered, err := probe(from, to, what)
+		if err == nil && !answered {
+			err = fmt.Errorf("%s gets no answer from %s %s", from, to, what)
+		}
+		return err
+	})
+	if err != nil {
+		w.T.Error(err)
+	}
+}
+
+// closed waits until a probe is not answered.
+func (w *world) closed(from *lab.Pod, to, what string) {
+	w.T.Helper()
+	err := lab.Eventually(w.Ctx, func() error {
+		answered, err := probe(from, to, what)
+		if err == nil && answered {
+			err = fmt.Errorf("%s still gets answers from %s %s", from, to, what)
+		}
+		return err
+	})
+	if err != nil {
+		w.T.Error(err)
+	}
+}
+
+// denied wants no answer to a probe.
+func (w *world) denied(from *lab.Pod, to, what string) {
+	w.T.Helper()
+	if answered, err := probe(from, to, what); err != nil || answered {
+		w.T.Errorf("%s to %s %s: answered %t, %v; want no answer", from, to, what, answered, err)
+	}
+}

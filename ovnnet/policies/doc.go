@@ -1,0 +1,3 @@
+// Package policies owns the rows of network policies in NB: the groups of ports, their ACLs, and the rows that tell
+// agents which groups a pod's port belongs to. It may not touch switches, routers and ports.
+package policies

@@ -1,0 +1,293 @@
+package policies
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// Keys of external_ids.
+const (
+	kindIndex    = "policy-groups" // value of nbrows.KeyKind
+	keyNamespace = "ovn-multinet/policy-namespace"
+	keyPolicy    = "ovn-multinet/policy"
+	keyRule      = "ovn-multinet/rule"
+	keySelector  = "ovn-multinet/selector"
+)
+
+// Policies reads and writes the rows of policies.
+type Policies struct{ store *nbrows.Store }
+
+// New takes the store that writes.
+func New(s *nbrows.Store) *Policies { return &Policies{s} }
+
+// Wanted is what NB should have of the policies of one namespace on one network.
+type Wanted struct {
+	Set *policy.Set
+	// Here tells whether a selector selects pods of the set's own namespace.
+	Here func(policy.Selector) bool
+	// Members has the row keys of the ports in each selector's group.
+	Members map[policy.Selector][]string
+	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
+	Relabelled func(present map[string]string) map[string]string
+}
+
+// Scope names the policies of one namespace on one network.
+type Scope struct{ Network, Namespace string }
+
+// List returns the scopes that NB has rows of. The server scans the table of claims, so callers do this only when they
+// begin.
+func (p *Policies) List(ctx context.Context) ([]Scope, error) {
+	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, kindIndex, "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := ovndb.Rows[nb.Copp](p.store.Db, results[0])
+	var all []Scope
+	for _, row := range rows {
+		if ovndb.OtherCluster(row.ExternalIDs) == "" {
+			all = append(all, Scope{row.ExternalIDs[nbrows.KeyNetwork], row.ExternalIDs[keyNamespace]})
+		}
+	}
+	return all, err
+}
+
+// Ensure makes the rows of a scope the wanted ones, in one transaction. Without policies it deletes them. It returns
+// whether it has written anything.
+func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err error) {
+	var attempts nbrows.Attempts
+	for {
+		have, err := p.read(ctx, w.Set)
+		if err != nil {
+			return changed, err
+		}
+		ops, err := p.difference(have, w)
+		if err != nil || len(ops) == 0 {
+			return changed, err
+		}
+		if err = p.store.Write(ctx, ops); err == nil {
+			return true, nil
+		}
+		if !nbrows.Raced(err) {
+			return changed, nbrows.AsRefused(err)
+		}
+		if err := attempts.Next("policies of namespace " + w.Set.Namespace + " for network " + w.Set.Network); err != nil {
+			return changed, err
+		}
+	}
+}
+
+// rows are the present rows of a scope, by row key.
+type rows struct {
+	index  *nb.Copp
+	groups map[string]*nb.PortGroup
+	acls   map[string]*nb.ACL
+}
+
+// read reads the present rows by their keys: the row with the index lists the groups, and a group lists its ACLs.
+func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
+	have := &rows{groups: map[string]*nb.PortGroup{}, acls: map[string]*nb.ACL{}}
+	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(s.Network, s.Namespace), "_uuid", "name", "external_ids"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := nbrows.One(p.store.Db, results[0], &have.index); err != nil {
+		return nil, err
+	}
+	keys := map[string]bool{}
+	for _, selector := range s.Selectors() {
+		keys[groupKey(s, selector)] = true
+	}
+	if have.index != nil {
+		index, err := policy.Decode(have.index.ExternalIDs)
+		if err == nil { // a spoilt row is written again; its groups stay until the policies change back
+			for _, e := range index.Entries {
+				keys[e.Group] = true
+			}
+		}
+	}
+	groups, err := ovndb.ReadByKey[nb.PortGroup](ctx, p.store.Db, nb.PortGroupTable, slices.Collect(maps.Keys(keys)),
+		"_uuid", "name", "ports", "acls", "external_ids")
+	if err != nil {
+		return nil, err
+	}
+	var acls []string
+	for _, g := range groups {
+		have.groups[g.UUID] = g
+		acls = append(acls, g.ACLs...)
+	}
+	list, err := ovndb.ReadByKey[nb.ACL](ctx, p.store.Db, nb.ACLTable, acls,
+		"_uuid", "name", "priority", "direction", "match", "action", "external_ids")
+	for _, acl := range list {
+		have.acls[acl.UUID] = acl
+	}
+	return have, err
+}
+
+// difference returns the operations that make the present rows the wanted ones. The first one asserts that no other
+// controller has changed the index since it was read.
+func (p *Policies) difference(have *rows, w *Wanted) ([]ovsdb.Operation, error) {
+	b := &nbrows.Batch{Db: p.store.Db}
+	s := w.Set
+	indexKey := ovndb.PolicyKey(s.Network, s.Namespace)
+	present := map[string]string{}
+	guard := ovndb.Absent(nb.CoppTable, indexKey)
+	if have.index != nil {
+		present = have.index.ExternalIDs
+		guard = ovndb.Present(nb.CoppTable, indexKey)
+		if revision := present[policy.RevisionKey]; revision != "" {
+			guard = ovndb.Holds(nb.CoppTable, indexKey, "external_ids", policy.RevisionKey, revision)
+		}
+	}
+	wanted := map[string]bool{}
+	if len(s.Policies) > 0 {
+		index, err := w.index(present)
+		if err != nil {
+			return nil, err
+		}
+		nbrows.Put(b, nb.CoppTable, indexKey, have.index, index)
+	} else if have.index != nil {
+		b.Add(ovndb.Delete(nb.CoppTable, indexKey))
+	}
+	acls := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
+	for _, selector := range s.Selectors() {
+		key := groupKey(s, selector)
+		wanted[key] = true
+		p.setGroup(b, have, s, selector, w.Members[selector])
+		p.setACLs(b, have, s, key, acls[selector])
+	}
+	for _, key := range nbrows.SortedKeys(have.groups) {
+		if !wanted[key] {
+			b.Add(ovndb.Delete(nb.PortGroupTable, key)) // the database deletes its ACLs, which nothing else refers to
+		}
+	}
+	b.First(guard)
+	return b.Ops, b.Err
+}
+
+// index returns the row that tells agents which groups a port belongs to.
+func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
+	s := w.Set
+	x := &policy.Index{}
+	for _, selector := range s.Selectors() {
+		x.Entries = append(x.Entries, policy.Entry{
+			Group: groupKey(s, selector), Selector: selector, Here: w.Here(selector),
+		})
+	}
+	was, err := policy.Decode(present)
+	if err != nil {
+		was = &policy.Index{}
+	}
+	x.Relabelled = w.Relabelled(was.Relabelled)
+	ids, err := x.Encode()
+	if err != nil {
+		return nil, err
+	}
+	ids[nbrows.KeyKind], ids[nbrows.KeyNetwork], ids[keyNamespace] = kindIndex, s.Network, s.Namespace
+	return &nb.Copp{
+		UUID: ovndb.PolicyKey(s.Network, s.Namespace), ExternalIDs: ids,
+		Name: "ovn-multinet policies of namespace " + s.Namespace + " for network " + s.Network,
+	}, nil
+}
+
+// setGroup makes one group the wanted one.
+func (p *Policies) setGroup(b *nbrows.Batch, have *rows, s *policy.Set, selector policy.Selector, members []string) {
+	key := groupKey(s, selector)
+	old := have.groups[key]
+	nbrows.Put(b, nb.PortGroupTable, key, old, &nb.PortGroup{
+		UUID: key, Name: groupName(s, selector), ExternalIDs: map[string]string{
+			nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace, keySelector: selector.String(),
+		},
+	})
+	var present []string
+	if old != nil {
+		present = old.Ports
+	}
+	if more := without(members, present); len(more) > 0 {
+		b.Add(ovndb.Link(nb.PortGroupTable, key, "ports", more...))
+	}
+	if less := without(present, members); len(less) > 0 {
+		b.Add(ovndb.UnlinkOne(nb.PortGroupTable, key, "ports", less...))
+	}
+}
+
+// setACLs makes the ACLs of one group the wanted ones.
+func (p *Policies) setACLs(b *nbrows.Batch, have *rows, s *policy.Set, group string, acls []policy.ACL) {
+	wanted := map[string]bool{}
+	for i := range acls {
+		row := aclRow(s, group, &acls[i])
+		wanted[row.UUID] = true
+		old := have.acls[row.UUID]
+		nbrows.Put(b, nb.ACLTable, row.UUID, old, row)
+		if old == nil {
+			b.Add(ovndb.Link(nb.PortGroupTable, group, "acls", row.UUID))
+		}
+	}
+	if old := have.groups[group]; old != nil {
+		for _, key := range slices.Sorted(slices.Values(old.ACLs)) {
+			if !wanted[key] {
+				b.Add(ovndb.UnlinkOne(nb.PortGroupTable, group, "acls", key)) // the database deletes the row
+			}
+		}
+	}
+}
+
+func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
+	row := &nb.ACL{
+		UUID:     ovndb.ACLKey(s.Network, a.Policy+" "+group, a.Rule),
+		Priority: a.Priority, Match: a.Match, Direction: "from-lport", Action: "drop",
+		ExternalIDs: map[string]string{nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace, keyRule: a.Rule},
+	}
+	if a.ToPod {
+		row.Direction = "to-lport"
+	}
+	if a.Allow {
+		row.Action = "allow-related"
+	}
+	if a.Policy != "" {
+		row.ExternalIDs[keyPolicy] = a.Policy
+		name := a.Policy + " " + a.Rule
+		name = name[:min(len(name), maxACLName)]
+		row.Name = &name
+	}
+	return row
+}
+
+// maxACLName is the longest name of an ACL in bytes (ovn-nb(5)).
+const maxACLName = 63
+
+// without returns the words of a list that another list does not have, sorted.
+func without(list, other []string) []string {
+	has := map[string]bool{}
+	for _, word := range other {
+		has[word] = true
+	}
+	var rest []string
+	for _, word := range list {
+		if !has[word] {
+			rest = append(rest, word)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(rest)))
+}
+
+func groupKey(s *policy.Set, selector policy.Selector) string {
+	return ovndb.GroupKey(s.Network, s.Namespace, selector.String())
+}
+
+// groupName is the name of a group. Expressions of OVN refer to groups by name, so it has letters and digits only.
+func groupName(s *policy.Set, selector policy.Selector) string {
+	return "pg_" + strings.ReplaceAll(groupKey(s, selector), "-", "")
+}

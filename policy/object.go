@@ -1,0 +1,60 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+)
+
+// StateAnnotation is the annotation of a policy that says whether the policy is accepted, as JSON.
+const StateAnnotation = "ovn-multinet/policy-state"
+
+// Object is a MultiNetworkPolicy as its source has it.
+type Object struct {
+	Namespace string
+	Name      string
+	Policy    *Policy // nil: the policy cannot be served
+	Refusal   string  // why
+	State     string  // the value of StateAnnotation
+}
+
+// ID is "<namespace>/<name>".
+func (o *Object) ID() string { return o.Namespace + "/" + o.Name }
+
+// NewObject parses a MultiNetworkPolicy. size is the length of the whole object in bytes.
+func NewObject(
+	namespace, name string, created int64, annotations map[string]string, spec []byte, size int,
+) *Object {
+	o := &Object{Namespace: namespace, Name: name, State: annotations[StateAnnotation]}
+	if len(o.State) > maxState {
+		o.State = o.State[:maxState]
+	}
+	if size > MaxText {
+		o.Refusal = fmt.Sprintf("the object has %d bytes, %d is the limit", size, MaxText)
+		return o
+	}
+	p, err := Parse(namespace, name, annotations, spec)
+	if err != nil {
+		o.Refusal = err.Error()
+		return o
+	}
+	p.Created = created
+	o.Policy = p
+	return o
+}
+
+// maxState is longer than any state that the controller writes, in bytes.
+const maxState = 2 << 10
+
+// Pod is what policies need of a pod.
+type Pod struct {
+	Namespace string
+	Name      string
+	UID       string
+	Node      string
+	Labels    map[string]string
+}
+
+// Same tells whether policies select both pods in the same way, and whether they are at the same place.
+func (p *Pod) Same(other *Pod) bool {
+	return p.UID == other.UID && p.Node == other.Node && maps.Equal(p.Labels, other.Labels)
+}

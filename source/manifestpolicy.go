@@ -1,0 +1,209 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// manifestPolicy is a MultiNetworkPolicy of a folder.
+type manifestPolicy struct {
+	object *policy.Object
+	owners string // hash of what the owner of the policy writes
+}
+
+// parsePolicy reads a MultiNetworkPolicy. One that cannot be served is not an error of the file.
+func (f *file) parsePolicy(doc []byte) error {
+	text, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return err
+	}
+	raw := &rawPolicy{}
+	if err := json.Unmarshal(text, raw); err != nil {
+		return err
+	}
+	if raw.Name == "" {
+		return errors.New("MultiNetworkPolicy without metadata.name")
+	}
+	if raw.APIVersion != policy.APIVersion {
+		return fmt.Errorf("MultiNetworkPolicy %s: apiVersion is %q, not %s", raw.Name, raw.APIVersion, policy.APIVersion)
+	}
+	raw.Namespace = namespaceOr(raw.Namespace)
+	known := keepPolicy(raw)
+	f.policies = append(f.policies, &manifestPolicy{known.object, known.owners})
+	return nil
+}
+
+// indexPolicies adds the policies and namespaces of a file to the maps.
+func (m *Manifests) indexPolicies(f *file) {
+	for _, p := range f.policies {
+		if k := (key{p.object.Namespace, p.object.Name}); m.policies[k] == nil {
+			m.policies[k] = p
+		}
+	}
+	for _, n := range f.namespaces {
+		if _, known := m.namespaces[n.Name]; !known {
+			m.namespaces[n.Name] = n.Labels
+		}
+	}
+}
+
+// policyWorld is what policies depend on.
+type policyWorld struct {
+	policies   map[key]*manifestPolicy
+	namespaces map[string]map[string]string
+	pods       map[key]*Pod
+}
+
+func (m *Manifests) former() policyWorld { return policyWorld{m.policies, m.namespaces, m.pods} }
+
+// tellPolicies tells what differs from before, of policies, namespaces and the labels of pods.
+func (m *Manifests) tellPolicies(before policyWorld) {
+	if m.changes.Policy == nil {
+		return
+	}
+	namespaces := map[string]bool{}
+	for k, p := range m.policies {
+		if old := before.policies[k]; old == nil || old.owners != p.owners {
+			namespaces[k.namespace] = true
+		}
+	}
+	for k := range before.policies {
+		if m.policies[k] == nil {
+			namespaces[k.namespace] = true
+		}
+	}
+	for namespace := range namespaces {
+		m.changes.Policy(namespace)
+	}
+	for name, has := range m.namespaces {
+		if old, there := before.namespaces[name]; !there || !maps.Equal(old, has) {
+			m.changes.Namespace(name)
+		}
+	}
+	for k, p := range m.pods {
+		if old := before.pods[k]; old != nil && old.UID == p.UID && !maps.Equal(old.Labels, p.Labels) {
+			m.changes.Pod(k.namespace, p.UID, true)
+		}
+	}
+}
+
+// tellAttached tells which pods have got their ports since the last scan: their status was written.
+func (m *Manifests) tellAttached(statuses []string) {
+	if m.changes.Policy == nil {
+		return
+	}
+	before := m.attached
+	m.attached = map[string]bool{}
+	for _, name := range statuses {
+		m.attached[name] = true
+	}
+	for k, p := range m.pods {
+		if name := p.UID + statusSuffix; m.attached[name] && !before[name] {
+			m.changes.Pod(k.namespace, p.UID, false)
+		}
+	}
+}
+
+// Policies returns the policies of a namespace; of all namespaces if namespace is empty.
+func (m *Manifests) Policies(_ context.Context, namespace string) ([]*policy.Object, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*policy.Object
+	for k, p := range m.policies {
+		if namespace == "" || k.namespace == namespace {
+			with := *p.object
+			with.State = m.policyState(k)
+			all = append(all, &with)
+		}
+	}
+	return all, nil
+}
+
+// PolicyPods returns the pods of a namespace that request networks.
+func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.Pod, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var pods []*policy.Pod
+	for k, p := range m.pods {
+		if k.namespace == namespace && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
+			pods = append(pods, &policy.Pod{
+				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Node: p.NodeName, Labels: p.Labels,
+			})
+		}
+	}
+	return pods, nil
+}
+
+// Namespaces returns the labels of all namespaces: of those with a manifest, and of those that another manifest names.
+// A namespace has the label kubernetes.io/metadata.name, as in Kubernetes.
+func (m *Manifests) Namespaces(context.Context) (map[string]map[string]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]map[string]string{}
+	add := func(name string) {
+		if all[name] == nil {
+			all[name] = map[string]string{}
+			maps.Copy(all[name], m.namespaces[name])
+			all[name][corev1.LabelMetadataName] = name
+		}
+	}
+	for name := range m.namespaces {
+		add(name)
+	}
+	for k := range m.pods {
+		add(k.namespace)
+	}
+	return all, nil
+}
+
+func policyFile(namespace, name string) string { return namespace + "." + name + policySuffix }
+
+// policyObjectState is the content of the file with the state of a policy.
+type policyObjectState struct {
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Policy    json.RawMessage `json:"policy"`
+}
+
+// policyState reads the state of a policy.
+func (m *Manifests) policyState(k key) string {
+	text, err := os.ReadFile(filepath.Join(m.dir, policyFile(k.namespace, k.name)))
+	var state policyObjectState
+	if err != nil || json.Unmarshal(text, &state) != nil {
+		return ""
+	}
+	return string(state.Policy)
+}
+
+// SetPolicyState writes the file with the state of a policy into the folder.
+func (m *Manifests) SetPolicyState(_ context.Context, o *policy.Object, state string) error {
+	m.mu.Lock()
+	there := m.policies[key{o.Namespace, o.Name}] != nil
+	m.mu.Unlock()
+	if !there {
+		return nil
+	}
+	err := m.write(policyFile(o.Namespace, o.Name), policyObjectState{o.Namespace, o.Name, json.RawMessage(state)})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("state of the policy: %w", err)
+	}
+	return nil
+}
+
+// PolicyEvent logs an event of a policy.
+func (m *Manifests) PolicyEvent(o *policy.Object, warning bool, reason, message string) {
+	m.log.Info("event", "policy", o.ID(), "kind", eventKind(warning), "reason", reason,
+		"message", conf.OneLine(message, conf.MaxReason))
+}
