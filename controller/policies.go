@@ -40,8 +40,11 @@ type policySets struct {
 	source PolicySource
 	ports  PolicyPorts
 	rows   *policies.Policies
-	// sets has the policies that can be served, by namespace and network, as of the last pass over the namespace.
-	sets map[string]map[string][]*policy.Object
+	// sets has the policies that are served, by namespace and network, as of the last pass over the namespace.
+	sets map[string]map[string][]*served
+	// accepted has the policies that NB has, by "<namespace>/<name>" and network. One that is changed into one that cannot
+	// be served stays as it was.
+	accepted map[string]map[string]*policy.Policy
 	// written has the networks of which NB may have rows, by namespace.
 	written map[string]map[string]bool
 	listed  bool // written has what NB had when this controller began to lead
@@ -53,10 +56,17 @@ type policySets struct {
 
 func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies) *policySets {
 	return &policySets{
-		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*policy.Object{},
-		written: map[string]map[string]bool{}, networks: map[string]map[string]bool{},
+		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
+		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{}, networks: map[string]map[string]bool{},
 		elsewhere: map[policies.Scope]bool{},
 	}
+}
+
+// served is a policy, with the content that NB should have.
+type served struct {
+	object *policy.Object
+	policy *policy.Policy
+	why    error // the object cannot be served, and the policy is the last one that could
 }
 
 // relabelled collects the pods whose labels have changed since the source knows them, by namespace and UID. An agent
@@ -127,20 +137,13 @@ func (q *Queue) NamespaceChanged(namespace string) {
 	q.items.Add(item{kindSelected, namespace, namespace})
 }
 
-// queuePolicies queues the policies of all namespaces. The first call finds out which rows NB has.
+// queuePolicies queues the policies of all namespaces.
 func (c *Controller) queuePolicies(ctx context.Context) error {
 	if c.policies == nil {
 		return nil
 	}
-	if !c.policies.listed {
-		scopes, err := c.policies.rows.List(ctx)
-		if err != nil {
-			return err
-		}
-		for _, s := range scopes {
-			c.policies.note(s)
-		}
-		c.policies.listed = true
+	if err := c.policies.list(ctx); err != nil {
+		return err
 	}
 	all, err := c.policies.source.Policies(ctx, "")
 	if err != nil {
@@ -156,6 +159,22 @@ func (c *Controller) queuePolicies(ctx context.Context) error {
 	for namespace := range namespaces {
 		c.queue.Add(policiesItem(namespace))
 	}
+	return nil
+}
+
+// list finds out, once, which rows NB has.
+func (p *policySets) list(ctx context.Context) error {
+	if p.listed {
+		return nil
+	}
+	scopes, err := p.rows.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range scopes {
+		p.note(s)
+	}
+	p.listed = true
 	return nil
 }
 
@@ -192,39 +211,42 @@ func (c *Controller) reconcilePolicies(ctx context.Context, namespace string) er
 // for.
 func (c *Controller) readPolicies(ctx context.Context, namespace string) (networks map[string]bool, err error) {
 	p := c.policies
+	if err := p.list(ctx); err != nil {
+		return nil, err
+	}
 	all, err := p.source.Policies(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	sets := map[string][]*policy.Object{}
-	named := map[string]bool{}
+	sets := map[string][]*served{}
+	named, present := map[string]bool{}, map[string]bool{}
 	for _, o := range all {
-		if o.Policy == nil {
-			c.reportPolicy(o, errors.New(o.Refusal))
-			continue
-		}
-		ids := map[string]bool{}
-		err := error(nil)
-		for _, nad := range o.Policy.Networks {
-			named[nad] = true
-			id, why := c.networkOfPolicy(ctx, nad)
-			if why != nil {
-				err = why
-				break
-			}
-			ids[id] = true
-		}
+		ids, err := c.networksOfPolicy(ctx, o, named)
 		if unreadable, ok := errors.AsType[*sourceFailed](err); ok {
 			return nil, unreadable
 		}
-		if err != nil {
-			c.reportPolicy(o, err)
+		for id := range ids {
+			sets[id] = append(sets[id], &served{object: o, policy: o.Policy})
+		}
+		present[o.ID()] = true
+		if err == nil {
+			maps.DeleteFunc(p.accepted[o.ID()], func(network string, _ *policy.Policy) bool { return !ids[network] })
 			continue
 		}
-		for id := range ids {
-			sets[id] = append(sets[id], o)
+		before, readErr := p.acceptedBefore(ctx, o)
+		if readErr != nil {
+			return nil, readErr
+		}
+		for id, former := range before {
+			sets[id] = append(sets[id], &served{o, former, err})
+		}
+		if len(before) == 0 {
+			c.reportPolicy(o, err)
 		}
 	}
+	maps.DeleteFunc(p.accepted, func(id string, _ map[string]*policy.Policy) bool {
+		return namespaceOf(id) == namespace && !present[id]
+	})
 	for nad, namespaces := range p.networks {
 		if delete(namespaces, namespace); len(namespaces) == 0 {
 			delete(p.networks, nad)
@@ -248,6 +270,58 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 		networks[network] = true
 	}
 	return networks, nil
+}
+
+// networksOfPolicy returns the OVN networks that a policy is for. It adds the NADs to named.
+func (c *Controller) networksOfPolicy(
+	ctx context.Context, o *policy.Object, named map[string]bool,
+) (ids map[string]bool, err error) {
+	if o.Policy == nil {
+		return nil, errors.New(o.Refusal)
+	}
+	ids = map[string]bool{}
+	for _, nad := range o.Policy.Networks {
+		named[nad] = true
+		id, err := c.networkOfPolicy(ctx, nad)
+		if err != nil {
+			return nil, err
+		}
+		ids[id] = true
+	}
+	return ids, nil
+}
+
+// acceptedBefore returns what NB has of a policy that cannot be served any more, by network.
+func (p *policySets) acceptedBefore(ctx context.Context, o *policy.Object) (map[string]*policy.Policy, error) {
+	if known, ok := p.accepted[o.ID()]; ok {
+		return known, nil
+	}
+	found := map[string]*policy.Policy{}
+	for network := range p.written[o.Namespace] {
+		all, err := p.rows.Accepted(ctx, policies.Scope{Network: network, Namespace: o.Namespace})
+		if err != nil {
+			return nil, err
+		}
+		if former := all[o.Name]; former != nil {
+			found[network] = former
+		}
+	}
+	p.accepted[o.ID()] = found
+	return found, nil
+}
+
+// noteAccepted notes what NB has of a scope now.
+func (p *policySets) noteAccepted(s policies.Scope, all []*served, refused map[*policy.Policy]error) {
+	for _, one := range all {
+		id := one.object.ID()
+		if p.accepted[id] == nil {
+			p.accepted[id] = map[string]*policy.Policy{}
+		}
+		delete(p.accepted[id], s.Network)
+		if refused[one.policy] == nil {
+			p.accepted[id][s.Network] = one.policy
+		}
+	}
 }
 
 // sourceFailed says that the source did not answer.
@@ -303,7 +377,7 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 	objects := p.sets[s.Namespace][s.Network]
 	list := make([]*policy.Policy, len(objects))
 	for i, o := range objects {
-		list[i] = o.Policy
+		list[i] = o.policy
 	}
 	set, refused := policy.NewSet(s.Network, s.Namespace, list)
 	p.note(s)
@@ -333,8 +407,14 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 				delete(p.written, s.Namespace)
 			}
 		}
+		p.noteAccepted(s, objects, refused)
 		for _, o := range objects {
-			c.reportPolicy(o, refused[o.Policy])
+			switch {
+			case o.why != nil:
+				c.reportPolicy(o.object, fmt.Errorf("%w; what was accepted before stays", o.why))
+			default:
+				c.reportPolicy(o.object, refused[o.policy])
+			}
 		}
 		return nil
 	}

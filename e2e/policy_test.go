@@ -6,11 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
 // policyYAML is a MultiNetworkPolicy of namespace shop for network green. spec is the YAML of its spec, in one line.
@@ -200,4 +202,127 @@ func TestPolicyFirstPacket(t *testing.T) {
 		}
 		w.End(p)
 	}
+}
+
+// guest makes a pod of another namespace and attaches it.
+func (w *world) guest(node int, namespace, name, networks string, labels map[string]string) *lab.Pod {
+	p, err := w.Nodes[node].NewPod(w.Ctx, namespace, name, map[string]string{labtest.NetworksAnnotation: networks})
+	w.Must(err)
+	p.Labels = labels
+	w.Must(p.WriteManifest())
+	w.AddInTheEnd(p)
+	return p
+}
+
+// TestPolicyPeers: each kind of peer, each direction, and what happens when labels and policies change.
+func TestPolicyPeers(t *testing.T) {
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
+	w.network("default/open", `{"type":"ovn-multinet","subnets":"10.40.0.0/16,fd40::/64"}`)
+	namespace := func(name, team string) {
+		w.Must(w.WriteManifest("ns."+name+".yaml", fmt.Sprintf(
+			"apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {team: %s}}\n", name, team)))
+	}
+	namespace("blues", "blue")
+	namespace("reds", "red")
+	db := w.labelled(0, "db", "default/open", map[string]string{"app": "db"})
+	same := w.labelled(1, "same", "default/open", map[string]string{"app": "web"})
+	blue := w.guest(1, "blues", "web", "default/open", map[string]string{"app": "web"})
+	blueDB := w.guest(0, "blues", "db", "default/open", map[string]string{"app": "db"})
+	red := w.guest(1, "reds", "web", "default/open", map[string]string{"app": "web"})
+	all := []*lab.Pod{db, same, blue, blueDB, red}
+	for _, p := range all {
+		w.answer(p, 80, 81)
+	}
+	addrs := w.Links(db)["net1"].IPs()
+	only := func(what string, open ...*lab.Pod) {
+		for _, to := range addrs {
+			for _, from := range all[1:] {
+				if slices.Contains(open, from) {
+					w.allowed(from, to, what)
+				} else {
+					w.closed(from, to, what)
+				}
+			}
+		}
+	}
+	ingress := func(peers string) {
+		w.policy("p", "default/open", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [`+peers+`]}]}`)
+	}
+	only("tcp/80", all[1:]...)
+	w.part("namespaces", func(t *testing.T, w *world) {
+		ingress(`{namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [blue, green]}]}}`)
+		only("tcp/80", blue, blueDB)
+		ingress(`{namespaceSelector: {matchLabels: {team: blue}}, podSelector: {matchLabels: {app: web}}}`)
+		only("tcp/80", blue)
+		ingress(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [db]}]}}`)
+		only("tcp/80", same, blue, red)
+		ingress(`{podSelector: {}}, {namespaceSelector: {matchLabels: {team: red}}}`)
+		only("udp/81", same, red)
+	})
+	w.part("a namespace gets other labels", func(t *testing.T, w *world) {
+		namespace("blues", "red")
+		only("tcp/80", same, red, blue, blueDB)
+		namespace("blues", "blue")
+		only("tcp/80", same, red)
+	})
+	w.part("a pod of another namespace comes later", func(t *testing.T, w *world) {
+		late := w.guest(0, "reds", "late", "default/open", nil)
+		w.allowed(late, addrs[0], "tcp/80")
+		w.End(late)
+	})
+	w.part("addresses", func(t *testing.T, w *world) {
+		one := w.Links(blue)["net1"].IPs()
+		ingress(fmt.Sprintf(`{ipBlock: {cidr: 10.40.0.0/16, except: [%s/32]}}, {ipBlock: {cidr: "fd40::/64", except: ["%s/128"]}}`,
+			one[0], one[1]))
+		only("tcp/80", same, blueDB, red)
+	})
+	w.part("egress", func(t *testing.T, w *world) {
+		w.policy("p", "default/open", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], `+
+			`egress: [{to: [{namespaceSelector: {matchLabels: {team: blue}}}], ports: [{port: 80}]}]}`)
+		for i, to := range w.Links(blueDB)["net1"].IPs() {
+			w.closed(same, addrs[i], "tcp/80")
+			w.allowed(same, to, "tcp/80")
+			w.denied(same, to, "tcp/81")
+			w.allowed(red, addrs[i], "tcp/81") // another namespace's pod: the policy binds its own namespace alone
+			w.allowed(db, w.Links(same)["net1"].IPs()[i], "tcp/81")
+		}
+	})
+	w.part("a pod gets other labels", func(t *testing.T, w *world) {
+		w.policy("p", "default/open", `{podSelector: {matchLabels: {app: db}}}`)
+		only("tcp/80")
+		relabel := func(p *lab.Pod, app string) {
+			p.Labels = map[string]string{"app": app}
+			w.Must(p.WriteManifest())
+		}
+		relabel(db, "other")
+		only("tcp/80", all[1:]...)
+		relabel(db, "db")
+		only("tcp/80")
+	})
+	w.part("a policy that cannot be served", func(t *testing.T, w *world) {
+		for spec, why := range map[string]string{
+			`{podSelector: {}, ingress: [{ports: [{port: web}]}]}`:            "is a name",
+			`{podSelector: {}, ingress: [{fromm: []}]}`:                       "fromm",
+			`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: "10"}}]}]}`: "spec.ingress[0].from[0].ipBlock.cidr",
+		} {
+			w.Must(w.WriteManifest(policyManifest("p"), policyYAML("p", "default/open", spec)))
+			w.policyIs("p", why)
+			w.policyIs("p", "what was accepted before stays")
+			w.denied(same, addrs[0], "tcp/80")
+		}
+		w.Must(w.StopController(w.Ctx))
+		w.Must(w.StartController(w.Ctx))
+		w.Must(w.WriteManifest(policyManifest("q"), policyYAML("q", "nowhere", `{podSelector: {}}`)))
+		w.policyIs("q", "NetworkAttachmentDefinition shop/nowhere does not exist")
+		w.denied(same, addrs[0], "tcp/80")
+	})
+	w.Must(w.RemoveManifest(policyManifest("p")))
+	w.Must(w.RemoveManifest(policyManifest("q")))
+	only("tcp/80", all[1:]...)
+	for _, name := range []string{"blues", "reds"} {
+		w.Must(w.RemoveManifest("ns." + name + ".yaml"))
+	}
+	w.End(all...)
+	w.endNetworks("default/open")
+	w.AsBefore()
 }

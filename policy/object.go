@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 )
@@ -38,8 +40,37 @@ func NewObject(
 		return o
 	}
 	p.Created = created
+	if p.Text, err = encode(created, annotations, spec); err != nil {
+		o.Refusal = err.Error()
+		return o
+	}
 	o.Policy = p
 	return o
+}
+
+// stored is the form of Policy.Text.
+type stored struct {
+	For     string          `json:"for"`
+	Created int64           `json:"created"`
+	Spec    json.RawMessage `json:"spec"`
+}
+
+func encode(created int64, annotations map[string]string, spec []byte) (string, error) {
+	text, err := json.Marshal(stored{annotations[ForAnnotation], created, spec})
+	return string(text), err
+}
+
+// ParseText reads a policy from its Text.
+func ParseText(namespace, name, text string) (*Policy, error) {
+	var s stored
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return nil, err
+	}
+	o := NewObject(namespace, name, s.Created, map[string]string{ForAnnotation: s.For}, s.Spec, 0)
+	if o.Policy == nil {
+		return nil, errors.New(o.Refusal)
+	}
+	return o.Policy, nil
 }
 
 // maxState is longer than any state that the controller writes, in bytes.

@@ -9,6 +9,8 @@ type Policy struct {
 	Namespace string
 	Name      string
 	Created   int64 // Unix time
+	// Text is what the policy was parsed from; ParseText reads it.
+	Text string
 	// Networks are the NADs that the policy is for, each "<namespace>/<name>", in order and without duplicates.
 	Networks []string
 	// Pods is the label selector of the pods of the namespace that the policy selects, in its canonical form.
@@ -72,5 +74,5 @@ const (
 	MaxPolicies  = 500  // policies of one namespace on one network
 	MaxSelectors = 1000 // different selectors of the policies of one namespace on one network
 	MaxLabels    = 16 << 10
-	MaxText      = 128 << 10 // of one policy's object, in bytes
+	MaxText      = 64 << 10 // of one policy, in bytes
 )

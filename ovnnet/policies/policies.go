@@ -2,6 +2,8 @@ package policies
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,6 +23,8 @@ const (
 	keyPolicy    = "ovn-multinet/policy"
 	keyRule      = "ovn-multinet/rule"
 	keySelector  = "ovn-multinet/selector"
+	keyTexts     = "ovn-multinet/policy-texts" // hash of the texts
+	textPrefix   = "ovn-multinet/policy:"
 )
 
 // Policies reads and writes the rows of policies.
@@ -90,6 +94,7 @@ func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err err
 // rows are the present rows of a scope, by row key.
 type rows struct {
 	index  *nb.Copp
+	texts  *nb.Copp // without its texts
 	groups map[string]*nb.PortGroup
 	acls   map[string]*nb.ACL
 }
@@ -99,11 +104,13 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 	have := &rows{groups: map[string]*nb.PortGroup{}, acls: map[string]*nb.ACL{}}
 	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(s.Network, s.Namespace), "_uuid", "name", "external_ids"),
+		ovndb.Select(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace), "_uuid", "name"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := nbrows.One(p.store.Db, results[0], &have.index); err != nil {
+	err = errors.Join(nbrows.One(p.store.Db, results[0], &have.index), nbrows.One(p.store.Db, results[1], &have.texts))
+	if err != nil {
 		return nil, err
 	}
 	keys := map[string]bool{}
@@ -157,9 +164,15 @@ func (p *Policies) difference(have *rows, w *Wanted) ([]ovsdb.Operation, error) 
 		if err != nil {
 			return nil, err
 		}
+		texts := textsRow(s)
+		index.ExternalIDs[keyTexts] = policy.LabelsHash(texts.ExternalIDs)
 		nbrows.Put(b, nb.CoppTable, indexKey, have.index, index)
+		if have.texts == nil || present[keyTexts] != index.ExternalIDs[keyTexts] {
+			nbrows.Put(b, nb.CoppTable, texts.UUID, have.texts, texts)
+		}
 	} else if have.index != nil {
-		b.Add(ovndb.Delete(nb.CoppTable, indexKey))
+		b.Add(ovndb.Delete(nb.CoppTable, indexKey),
+			ovndb.Delete(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace)))
 	}
 	acls := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
 	for _, selector := range s.Selectors() {
@@ -200,6 +213,44 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 		UUID: ovndb.PolicyKey(s.Network, s.Namespace), ExternalIDs: ids,
 		Name: "ovn-multinet policies of namespace " + s.Namespace + " for network " + s.Network,
 	}, nil
+}
+
+// textsRow returns the row with the texts of a set. It says what is accepted when a policy is changed into one that
+// cannot be served, and the controller that accepted the former one has ended.
+func textsRow(s *policy.Set) *nb.Copp {
+	ids := map[string]string{nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace}
+	for _, p := range s.Policies {
+		ids[textPrefix+p.Name] = p.Text
+	}
+	return &nb.Copp{
+		UUID: ovndb.PolicyTextKey(s.Network, s.Namespace), ExternalIDs: ids,
+		Name: "ovn-multinet texts of policies of namespace " + s.Namespace + " for network " + s.Network,
+	}
+}
+
+// Accepted reads the accepted policies of a scope, by name.
+func (p *Policies) Accepted(ctx context.Context, s Scope) (map[string]*policy.Policy, error) {
+	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace), "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var row *nb.Copp
+	if err := nbrows.One(p.store.Db, results[0], &row); err != nil || row == nil {
+		return nil, err
+	}
+	all := map[string]*policy.Policy{}
+	for key, text := range row.ExternalIDs {
+		if name, ok := strings.CutPrefix(key, textPrefix); ok {
+			one, err := policy.ParseText(s.Namespace, name, text)
+			if err != nil {
+				return nil, fmt.Errorf("accepted policy %s/%s: %w", s.Namespace, name, err)
+			}
+			all[name] = one
+		}
+	}
+	return all, nil
 }
 
 // setGroup makes one group the wanted one.
