@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // TestBoundaryTokenMounts: on the nodes Kubernetes mounts no token by itself. Only the agent's container and the one that
@@ -220,6 +221,9 @@ func (m manifests) policies(t *testing.T) {
 			is(user["controller"]),
 			allOf([]string{"k8s.cni.cncf.io"}, "network-attachment-definitions", "network-attachment-definitions/*"),
 			[]string{netmodel.NetworkStateAnnotation, netmodel.NetworkFinalizer}},
+		"ovn-multinet-controller-policies": {
+			is(user["controller"]), allOf([]string{"k8s.cni.cncf.io"}, "multi-networkpolicies", "multi-networkpolicies/*"),
+			[]string{policy.StateAnnotation}},
 		"ovn-multinet-controller-nodes": {
 			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
 		"ovn-multinet-controller-pods": {is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), nil},
@@ -287,7 +291,8 @@ func (m manifests) roles(t *testing.T) {
 		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
 			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
-			"pods list; namespaces[kube-system] get; nodes list watch; nodes patch; " +
+			"multi-networkpolicies.k8s.cni.cncf.io list watch patch; pods list watch; namespaces list watch; " +
+			"namespaces[kube-system] get; nodes list watch; nodes patch; " +
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
 			"leases.coordination.k8s.io create; pods list watch delete; daemonsets.apps[agent] list watch",

@@ -8,7 +8,10 @@ import _ "embed"
 //go:embed install.yaml
 var Manifests string
 
-// CRD is the manifest of the kind of networks.
+// CRD is the manifest of the kind of networks, and PolicyCRD that of the kind of network policies.
 //
 //go:embed chart/crds/network-attachment-definitions.yaml
 var CRD string
+
+//go:embed chart/crds/multi-networkpolicies.yaml
+var PolicyCRD string

@@ -146,7 +146,8 @@ func (c *Cluster) up(ctx context.Context) (err error) {
 	}
 	try.E(all.Wait())
 	if !c.withoutOVN {
-		try.E(c.Apply(ctx, images.CRD)) // otherwise Helm creates it
+		try.E(c.Apply(ctx, images.CRD)) // otherwise Helm creates them
+		try.E(c.Apply(ctx, images.PolicyCRD))
 	}
 	try.E(c.Apply(ctx, baseManifests))
 	c.step("starting kubelet, Flannel and kube-proxy on the nodes")
@@ -169,7 +170,7 @@ func (c *Cluster) upControlPlane(ctx context.Context) (err error) {
 	} {
 		try.E(start(ctx))
 	}
-	return errors.Join(c.Apply(ctx, images.CRD), c.Apply(ctx, baseManifests))
+	return errors.Join(c.Apply(ctx, images.CRD), c.Apply(ctx, images.PolicyCRD), c.Apply(ctx, baseManifests))
 }
 
 // connect makes the clients of the admin.

@@ -1,0 +1,109 @@
+//go:build kube
+
+package scenarios
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+// multiPolicy is a MultiNetworkPolicy in namespace default for network blue.
+func multiPolicy(name, spec string) string {
+	return fmt.Sprintf(`apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata:
+  name: %s
+  namespace: default
+  annotations: {k8s.v1.cni.cncf.io/policy-for: blue}
+spec: %s
+---
+`, name, spec)
+}
+
+// silent waits until an address does not answer any more.
+func (w *world) silent(from, ip string) {
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if w.ping(w.Ctx, from, "net1", ip, 1, time.Second) == nil {
+			return fmt.Errorf("%s still reaches %s", from, ip)
+		}
+		return nil
+	}))
+}
+
+// policyStateHas waits until the state of a policy has these words.
+func (w *world) policyStateHas(name, words string) {
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		state := w.kubectl("get", "multi-networkpolicies", name, "-o", `jsonpath={.metadata.annotations.ovn-multinet/policy-state}`)
+		if !strings.Contains(state, words) {
+			return fmt.Errorf("the state of policy %s is %q, want %q", name, state, words)
+		}
+		return nil
+	}))
+}
+
+// TestPolicy: policies, labels of pods and namespaces from the API, with the rights that the chart gives.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	db := strings.Replace(pod("db", "node1", "blue"), "metadata:\n", "metadata:\n  labels: {app: db}\n", 1)
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
+		db+pod("web", "node2", "blue")+pod("other", "node1", "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/db", "default/web", "default/other"))
+	ip := w.status("db")[1].IPs[0]
+	w.reaches("web", "net1", ip)
+
+	w.Must(w.Apply(w.Ctx, multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [`+
+		`{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}, podSelector: {matchLabels: {app: web}}}]}]}`)))
+	w.eventOf("db", "Normal", "PolicyAccepted", "")
+	w.policyStateHas("db", `"ready":true`)
+	w.silent("web", ip)
+	w.kubectl("label", "pod", "web", "app=web")
+	w.reaches("web", "net1", ip)
+	w.silent("other", ip)
+	w.kubectl("label", "pod", "web", "app=none", "--overwrite")
+	w.silent("web", ip)
+	w.kubectl("label", "pod", "db", "app=none", "--overwrite")
+	w.reaches("other", "net1", ip)
+	w.kubectl("label", "pod", "db", "app=db", "--overwrite")
+	w.silent("other", ip)
+
+	w.run("a field that nobody knows", func(w *world) {
+		w.Must(w.Apply(w.Ctx, multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{fromm: []}]}`)))
+		w.eventOf("db", "Warning", "PolicyRefused", "fromm")
+		w.policyStateHas("db", "what was accepted before stays")
+		w.silent("other", ip)
+	})
+	w.run("no controller", func(w *world) {
+		w.kubectl("--namespace", ours, "scale", "deployment/controller", "--replicas=0")
+		late := strings.Replace(pod("late", "node2", "blue"), "metadata:\n", "metadata:\n  labels: {app: db}\n", 1)
+		w.Must(w.Apply(w.Ctx, late))
+		w.Must(w.WaitReady(w.Ctx, "default/late"))
+		w.reaches("late", "net1", w.status("other")[1].IPs[0])
+		w.silent("other", w.status("late")[1].IPs[0])
+	})
+	w.kubectl("--namespace", ours, "scale", "deployment/controller", "--replicas=2")
+	w.kubectl("delete", "multi-networkpolicies", "db")
+	w.reaches("other", "net1", ip)
+}
+
+// attackPolicies: the controller's token writes nothing but the state onto a policy.
+func (s *thief) attackPolicies() {
+	s.Must(s.Apply(s.Ctx, multiPolicy("p", "{podSelector: {}}")))
+	patch := func(body string) error {
+		return s.nads.K8sCniCncfIoV1().RESTClient().Verb(http.MethodPatch).
+			AbsPath("/apis/k8s.cni.cncf.io/v1beta1/namespaces/default/multi-networkpolicies/p").
+			SetHeader("Content-Type", "application/merge-patch+json").Body([]byte(body)).Do(s.Ctx).Error()
+	}
+	const nothingElse = "neither labels, finalizers, owners nor the rules"
+	s.cannot("open a policy", nothingElse, patch(`{"spec":{"ingress":[{}]}}`))
+	s.cannot("label a policy", nothingElse, patch(`{"metadata":{"labels":{"a":"b"}}}`))
+	s.cannot("hold a policy", nothingElse, patch(`{"metadata":{"finalizers":["a/b"]}}`))
+	s.cannot("point a policy at another network", "no annotation of a MultiNetworkPolicy but",
+		patch(`{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/policy-for":"red"}}}`))
+	s.Must(patch(`{"metadata":{"annotations":{"ovn-multinet/policy-state":"{}"}}}`))
+}
