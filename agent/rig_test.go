@@ -72,6 +72,8 @@ type pods struct {
 	nads        map[string]testNAD
 	annotations map[string]string // of the pod
 	anyUID      bool              // the pod is the one with each UID
+	labels      map[string]string // of the pod
+	liveLabels  map[string]string // as LivePod reads them; nil: the same
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -102,7 +104,8 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 	if namespace != "shop" || name != "web" || p.gone {
 		return nil, source.ErrNotFound
 	}
-	pod := &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1", Annotations: p.annotations}
+	pod := &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1", Annotations: p.annotations,
+		Labels: p.labels}
 	if p.anyUID {
 		pod.UID = ""
 	}
@@ -110,7 +113,11 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 }
 
 func (p *pods) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {
-	return p.Pod(ctx, namespace, name, "")
+	pod, err := p.Pod(ctx, namespace, name, "")
+	if err == nil && p.liveLabels != nil {
+		pod.Labels = p.liveLabels
+	}
+	return pod, err
 }
 
 func (p *pods) WhenGone(pod *source.Pod, call func()) (stop func()) {

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// groupOf is the row key of a test's group.
+func groupOf(name string) string { return ovndb.GroupKey("shop/blue", "shop", name) }
+
+// putPolicies makes NB say which groups the ports of namespace shop belong to on network blue.
+func (r *rig) putPolicies(x *policy.Index) {
+	r.t.Helper()
+	ids, err := x.Encode()
+	r.must(err)
+	key := ovndb.PolicyKey("shop/blue", "shop")
+	ops := []ovndbtest.Op{
+		{"op": "delete", "table": "Port_Group", "where": []any{}},
+		{"op": "update", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}},
+			"row": ovndbtest.Op{"external_ids": ovndbtest.Map(ids)}},
+	}
+	if r.nbRow("Copp", key) == nil {
+		ops[1] = ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": key, "row": ovndbtest.Op{
+			"name": "policies", "external_ids": ovndbtest.Map(ids)}}
+	}
+	r.nb.Transact(r.t, ops...)
+	for _, e := range x.Entries {
+		r.nb.Transact(r.t, ovndbtest.Op{"op": "insert", "table": "Port_Group", "uuid": e.Group,
+			"row": ovndbtest.Op{"name": e.Group}})
+	}
+}
+
+func (r *rig) nbRow(table, key string) map[string]any {
+	for _, row := range r.nb.Dump(r.t, table) {
+		if row["_uuid"] == key {
+			return row
+		}
+	}
+	return nil
+}
+
+// size is the number of ports in a group.
+func (r *rig) size(name string) int {
+	r.t.Helper()
+	row := r.nbRow("Port_Group", groupOf(name))
+	if row == nil {
+		r.t.Fatalf("group %s is gone", name)
+	}
+	return len(ovndbtest.Strings(row["ports"]))
+}
+
+func entry(pods string) policy.Entry {
+	return policy.Entry{Group: groupOf(pods), Selector: policy.Selector{Pods: pods}, Here: true}
+}
+
+// TestADDKnowsThePolicies: the first ADD reads the groups after a refusal; later ones read nothing, whatever the number
+// of policies.
+func TestADDKnowsThePolicies(t *testing.T) {
+	r := newRig(t)
+	r.source.labels = map[string]string{"app": "db"}
+	x := &policy.Index{Entries: []policy.Entry{entry("app=db"), entry("app=web")}}
+	for i := range 1000 {
+		x.Entries = append(x.Entries, policy.Entry{
+			Group: groupOf(fmt.Sprint(i)), Selector: policy.Selector{Pods: fmt.Sprintf("n=%d", i)}, Here: true,
+		})
+	}
+	ids, err := x.Encode()
+	r.must(err)
+	r.putPolicies(&policy.Index{Entries: x.Entries[:2]})
+	r.nb.Transact(t, ovndbtest.Op{"op": "update", "table": "Copp",
+		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.PolicyKey("shop/blue", "shop"))}},
+		"row":   ovndbtest.Op{"external_ids": ovndbtest.Map(ids)}})
+	r.start()
+	_, err = r.plan("c1")
+	r.must(err)
+	if got := r.proxy.Counts(); got.Committed != 1 || got.Refused != 1 {
+		t.Errorf("first ADD: %d transactions committed and %d refused, want 1 and 1", got.Committed, got.Refused)
+	}
+	r.proxy.Reset()
+	_, err = r.planFor("c1", "blue@net7")
+	r.must(err)
+	if got := r.proxy.Counts(); got.Committed != 1 || got.Refused != 0 || got.ReadOnly != 0 {
+		t.Errorf("next ADD: %d transactions committed, %d refused, %d reads; want 1, 0, 0",
+			got.Committed, got.Refused, got.ReadOnly)
+	}
+	if a, b := r.size("app=db"), r.size("app=web"); a != 3 || b != 0 {
+		t.Errorf("%d ports in the pod's group and %d in the other, want 3 and 0", a, b)
+	}
+}
+
+// TestADDWithOldLabels: the controller knows other labels of the pod than the agent's copy. The agent reads the pod.
+func TestADDWithOldLabels(t *testing.T) {
+	r := newRig(t)
+	r.source.labels = map[string]string{"app": "web"}
+	r.source.liveLabels = map[string]string{"app": "db"}
+	r.putPolicies(&policy.Index{
+		Entries:    []policy.Entry{entry("app=db"), entry("app=web")},
+		Relabelled: map[string]string{"u-1": policy.LabelsHash(r.source.liveLabels)},
+	})
+	r.start()
+	_, err := r.planFor("c1", "blue")
+	r.must(err)
+	if a, b := r.size("app=db"), r.size("app=web"); a != 1 || b != 0 {
+		t.Errorf("%d ports in the group of the new labels and %d in that of the old, want 1 and 0", a, b)
+	}
+}
+
+// TestPoliciesChangeAllTheTime: an ADD does not try for ever, and leaves nothing.
+func TestPoliciesChangeAllTheTime(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	attempts := 0
+	r.proxy.Before(func(tx ovndbtest.Transact) {
+		if insertsPort(tx) {
+			attempts++
+			r.putPolicies(&policy.Index{Entries: []policy.Entry{entry(fmt.Sprint("n=", attempts))}})
+		}
+	})
+	_, err := r.planFor("c1", "blue")
+	r.proxy.Before(nil)
+	r.wantRefused(err, conf.CodeTryAgain, "the policies of namespace shop for network shop/blue are not what they were")
+	if attempts != maxAttempts {
+		t.Errorf("%d attempts, want %d", attempts, maxAttempts)
+	}
+	if got := r.ports(); len(got) != 0 {
+		t.Errorf("ports %v, want none", got)
+	}
+}

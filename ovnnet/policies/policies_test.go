@@ -1,0 +1,174 @@
+package policies_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// world is a Northbound database with the rows of policies.
+type world struct {
+	*nbtest.World
+	policies *policies.Policies
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := nbtest.NewWorld(t)
+	return &world{w, policies.New(nbrows.NewStore(w.Networks.DB))}
+}
+
+// allow makes a policy of namespace shop: pods with app=db may be reached by pods with app=<peer>.
+func allow(t *testing.T, name, peer string) *policy.Policy {
+	t.Helper()
+	o := policy.NewObject("shop", name, 1, map[string]string{policy.ForAnnotation: "blue"}, []byte(fmt.Sprintf(
+		`{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":%q}}}]}]}`,
+		peer)), 0)
+	if o.Policy == nil {
+		t.Fatal(o.Refusal)
+	}
+	return o.Policy
+}
+
+func wanted(members map[policy.Selector][]string, list ...*policy.Policy) *policies.Wanted {
+	set, _ := policy.NewSet("shop/blue", "shop", list)
+	return &policies.Wanted{
+		Set: set, Here: func(policy.Selector) bool { return true }, Members: members,
+		Relabelled: func(present map[string]string) map[string]string { return present },
+	}
+}
+
+// ensure wants so many transactions to be committed.
+func (w *world) ensure(t *testing.T, want *policies.Wanted, committed int) {
+	t.Helper()
+	w.Proxy.Reset()
+	changed, err := w.policies.Ensure(nbtest.WithLimit(t), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Proxy.Counts(); got.Committed != committed || changed != (committed > 0) {
+		t.Errorf("%d transactions committed, changed: %t; want %d", got.Committed, changed, committed)
+	}
+}
+
+// counts are the rows of the tables of policies: index and texts, groups, ACLs.
+func (w *world) counts(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprint(len(w.Dump(t, "Copp")), len(w.Dump(t, "Port_Group")), len(w.Dump(t, "ACL")))
+}
+
+func (w *world) wantRows(t *testing.T, want string) {
+	t.Helper()
+	if got := w.counts(t); got != want {
+		t.Errorf("rows of Copp, Port_Group and ACL: %s, want %s", got, want)
+	}
+}
+
+// TestEnsure: each change is one transaction with the difference, and the last policy takes all rows with it.
+func TestEnsure(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t, wanted(nil), 0)
+	w.ensure(t, wanted(nil, allow(t, "a", "web")), 1)
+	w.wantRows(t, "2 2 3")
+	w.ensure(t, wanted(nil, allow(t, "a", "web")), 0)
+	w.ensure(t, wanted(nil, allow(t, "a", "web"), allow(t, "b", "app")), 1)
+	w.wantRows(t, "2 3 5")
+	w.ensure(t, wanted(nil, allow(t, "a", "other"), allow(t, "b", "app")), 1)
+	w.wantRows(t, "2 3 5")
+	w.ensure(t, wanted(nil, allow(t, "b", "app")), 1)
+	w.wantRows(t, "2 2 3")
+	w.ensure(t, wanted(nil), 1)
+	w.wantRows(t, "0 0 0")
+}
+
+// TestMembers: the ports of a group are compared one by one.
+func TestMembers(t *testing.T) {
+	w := newWorld(t)
+	key := func(i int) string { return fmt.Sprintf("00000000-0000-8000-8000-%012d", i) }
+	ops := []ovndbtest.Op{}
+	for i := range 5 {
+		ops = append(ops, ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": key(i),
+			"row": ovndbtest.Op{"name": fmt.Sprint("p", i)}})
+	}
+	ops = append(ops, ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "row": ovndbtest.Op{"name": "s", "ports": []any{
+		"set", []any{ovndbtest.UUID(key(0)), ovndbtest.UUID(key(1)), ovndbtest.UUID(key(2)), ovndbtest.UUID(key(3)), ovndbtest.UUID(key(4))}}}})
+	w.Transact(t, ops...)
+	db := policy.Selector{Pods: "app=db"}
+	members := func(want ...int) map[policy.Selector][]string {
+		m := map[policy.Selector][]string{}
+		for _, i := range want {
+			m[db] = append(m[db], key(i))
+		}
+		return m
+	}
+	has := func() (list []string) {
+		for _, row := range w.Dump(t, "Port_Group") {
+			list = append(list, ovndbtest.Strings(row["ports"])...)
+		}
+		slices.Sort(list)
+		return list
+	}
+	for _, want := range [][]int{{0, 1, 2}, {2, 3}, {}, {4}} {
+		w.ensure(t, wanted(members(want...), allow(t, "a", "web")), 1)
+		w.ensure(t, wanted(members(want...), allow(t, "a", "web")), 0)
+		if got := has(); !slices.Equal(got, members(want...)[db]) {
+			t.Errorf("members %v, want %v", got, want)
+		}
+	}
+}
+
+// TestAccepted: the texts in NB are the policies that are accepted.
+func TestAccepted(t *testing.T) {
+	w := newWorld(t)
+	scope := policies.Scope{Network: "shop/blue", Namespace: "shop"}
+	w.ensure(t, wanted(nil, allow(t, "a", "web"), allow(t, "b", "app")), 1)
+	list, err := w.policies.List(nbtest.WithLimit(t))
+	if err != nil || !slices.Equal(list, []policies.Scope{scope}) {
+		t.Errorf("scopes %v, %v", list, err)
+	}
+	all, err := w.policies.Accepted(nbtest.WithLimit(t), scope)
+	if err != nil || len(all) != 2 || (*all["b"].Ingress)[0].Peers[0].Pods != "app=app" {
+		t.Errorf("accepted %v, %v", all, err)
+	}
+	w.ensure(t, wanted(nil, allow(t, "a", "web"), all["b"]), 0)
+}
+
+// TestTwoControllers: of two that write at once, the second one compares again.
+func TestTwoControllers(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t, wanted(nil, allow(t, "a", "web")), 1)
+	other := policies.New(nbrows.NewStore(w.Other(t).DB))
+	raced := false
+	w.Proxy.Before(func(tx ovndbtest.Transact) {
+		writes := slices.ContainsFunc(tx.Ops, func(o ovndbtest.Op) bool { return o["op"] == "insert" })
+		if writes && !raced {
+			raced = true
+			if _, err := other.Ensure(nbtest.WithLimit(t), wanted(nil, allow(t, "c", "third"))); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if _, err := w.policies.Ensure(nbtest.WithLimit(t), wanted(nil, allow(t, "b", "app"))); err != nil {
+		t.Fatal(err)
+	}
+	w.Proxy.Before(nil)
+	if !raced {
+		t.Error("the other controller did not write")
+	}
+	var rules []string
+	for _, row := range w.Dump(t, "ACL") {
+		rules = append(rules, row["external_ids"].(map[string]string)["ovn-multinet/policy"])
+	}
+	slices.Sort(rules)
+	if got := strings.Join(rules, " "); got != " shop/b shop/b" {
+		t.Errorf("ACLs of %q, want those of shop/b alone", got)
+	}
+	w.wantRows(t, "2 2 3")
+}

@@ -1,0 +1,145 @@
+package ovnport_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
+)
+
+// Two groups of ports.
+const (
+	groupDB  = "00000000-0000-8000-8000-0000000000d1"
+	groupWeb = "00000000-0000-8000-8000-0000000000e1"
+)
+
+// policies makes NB have two groups on a network, and the row with their revision.
+func (w *world) policies(t *testing.T, n *netmodel.Network, revision string) {
+	t.Helper()
+	w.Transact(t,
+		ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.PolicyKey(n.ID(), "shop"), "row": ovndbtest.Op{
+			"name": "policies", "external_ids": ovndbtest.Map(map[string]string{ovnport.PolicyRevisionKey: revision})}},
+		ovndbtest.Op{"op": "insert", "table": "Port_Group", "uuid": groupDB, "row": ovndbtest.Op{"name": "db"}},
+		ovndbtest.Op{"op": "insert", "table": "Port_Group", "uuid": groupWeb, "row": ovndbtest.Op{"name": "web"}})
+}
+
+// members are the ports of a group.
+func (w *world) members(t *testing.T, group string) []string {
+	t.Helper()
+	for _, row := range w.Dump(t, "Port_Group") {
+		if row["_uuid"] == group {
+			return ovndbtest.Strings(row["ports"])
+		}
+	}
+	t.Fatalf("group %s is gone", group)
+	return nil
+}
+
+func (w *world) wantMembers(t *testing.T, group string, want ...string) {
+	t.Helper()
+	if got := w.members(t, group); !slices.Equal(got, want) {
+		t.Errorf("group %s has the ports %v, want %v", group, got, want)
+	}
+}
+
+// TestPortJoinsItsGroups: in the transaction that inserts the port, and it leaves them with the port.
+func TestPortJoinsItsGroups(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	w.policies(t, n, "r1")
+	request := want(n, "net1")
+	request.Policy = ovnport.Policy{Revision: "r1", In: []string{groupDB}, Out: []string{groupWeb}}
+	mustEnsure(t, w.nb, owner("first", "sandbox-0"), request) // makes the node's port list
+	w.proxy.Reset()
+	ports := mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), request)
+	w.wantCounts(t, 1, 0, 0)
+	if got := w.members(t, groupDB); len(got) != 2 || !slices.Contains(got, ports[0].UUID) {
+		t.Errorf("members %v, want %s among two", got, ports[0].UUID)
+	}
+	w.wantMembers(t, groupWeb)
+	mustRelease(t, w.nb, "sandbox-1", ports...)
+	if got := w.members(t, groupDB); len(got) != 1 {
+		t.Errorf("members %v after the release of one of two", got)
+	}
+}
+
+// TestOldViewOfPolicies: an agent that does not know the present groups writes nothing.
+func TestOldViewOfPolicies(t *testing.T) {
+	w := newWorld(t)
+	blue, red := w.network(t, "blue", netDual), w.network(t, "red", netDual)
+	w.policies(t, blue, "r2")
+	mustEnsure(t, w.nb, owner("first", "sandbox-0"), want(red, "net1"))
+	for _, tt := range []struct {
+		name, revision string
+		network        *netmodel.Network
+	}{
+		{"no policy", "", blue}, {"the former policies", "r1", blue}, {"policies that are gone", "r1", red},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := read(t, w.Server)
+			request := want(tt.network, "net1")
+			request.Policy = ovnport.Policy{Revision: tt.revision, In: []string{groupDB}}
+			_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{request}, nobody(t))
+			changed, ok := errors.AsType[*ovnport.PolicyChanged](err)
+			if !ok || changed.Network != tt.network.ID() || changed.Namespace != "shop" {
+				t.Errorf("error %v, want that the policies are others", err)
+			}
+			w.wantUnchanged(t, before)
+		})
+	}
+}
+
+// TestTakenOverPortChangesItsGroups: a new pod of the same name has other labels. A new sandbox of one pod changes
+// nothing: the controller keeps the groups of a pod's ports right.
+func TestTakenOverPortChangesItsGroups(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	w.policies(t, n, "r1")
+	request := want(n, "net1")
+	request.Policy = ovnport.Policy{Revision: "r1", In: []string{groupDB}, Out: []string{groupWeb}}
+	o := owner("web-1", "sandbox-1")
+	port := mustEnsure(t, w.nb, o, request)[0]
+	request.Policy.In, request.Policy.Out = request.Policy.Out, request.Policy.In
+
+	o.Sandbox = "sandbox-2"
+	mustEnsure(t, w.nb, o, request)
+	w.wantMembers(t, groupDB, port.UUID)
+	w.wantMembers(t, groupWeb)
+
+	o.Sandbox, o.UID = "sandbox-3", "uid-of-another-pod"
+	mustEnsure(t, w.nb, o, request)
+	w.wantMembers(t, groupDB)
+	w.wantMembers(t, groupWeb, port.UUID)
+}
+
+// TestListedPorts: the ports of nodes are read from their lists, and rows that did not change are not read again.
+func TestListedPorts(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	one := mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"), want(n, "net2"))
+	other := owner("web-2", "sandbox-2")
+	other.Node = "node-2"
+	mustEnsure(t, w.nb, other, want(n, "net1"))
+	listed := w.nb.NewListedPorts()
+	read := func(nodes ...string) int {
+		ports, err := listed.On(timeout(t), nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ports)
+	}
+	if a, b, c := read("node-1"), read("node-1", "node-2", "node-3"), read(""); a != 2 || b != 3 || c != 3 {
+		t.Errorf("%d ports on node-1, %d on three nodes, %d on all; want 2, 3, 3", a, b, c)
+	}
+	w.proxy.Reset()
+	read("node-1", "node-2")
+	w.wantCounts(t, 0, 0, 1)
+	mustRelease(t, w.nb, "sandbox-1", one...)
+	if got := read("node-1"); got != 0 {
+		t.Errorf("%d ports after the release", got)
+	}
+}

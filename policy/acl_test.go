@@ -1,0 +1,128 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// letters names groups in the order in which they are asked for.
+func letters() func(Selector) string {
+	known := map[Selector]string{}
+	return func(s Selector) string {
+		if known[s] == "" {
+			known[s] = string(rune('A' + len(known)))
+		}
+		return known[s]
+	}
+}
+
+func TestACLs(t *testing.T) {
+	p := parse(t, `{"podSelector":{"matchLabels":{"app":"db"}},"policyTypes":["Ingress","Egress"],"ingress":[
+		{"from":[{"podSelector":{"matchLabels":{"app":"web"}}},{"ipBlock":{"cidr":"10.1.0.0/16"}},{"ipBlock":{"cidr":"fd01::/64"}}],
+		 "ports":[{"port":80},{"port":443},{"protocol":"UDP","port":5,"endPort":9}]},
+		{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.0.0.0/8"]}}]}],
+		"egress":[{},{"ports":[{"protocol":"SCTP"}]}]}`)
+	s, _ := NewSet("shop/blue", "shop", []*Policy{p})
+	var got []string
+	for _, a := range s.ACLs(letters())[Selector{Pods: "app=db"}] {
+		got = append(got, fmt.Sprintf("%s: %d %t %t %s", a.Rule, a.Priority, a.ToPod, a.Allow, a.Match))
+	}
+	want := []string{
+		"replies: 1 false true inport == @A && ip",
+		"ingress deny: 10000 true false outport == @A && ip",
+		"ingress 0: 10001 true true outport == @A && (ip4.src == {$B_ip4, 10.1.0.0/16} || ip6.src == {$B_ip6, fd01::/64})" +
+			" && ((udp.dst >= 5 && udp.dst <= 9) || tcp.dst == {80, 443})",
+		"ingress 1: 10001 true true outport == @A && 0",
+		"egress deny: 10000 false false inport == @A && ip",
+		"egress 0: 10001 false true inport == @A && (ip4 || ip6)",
+		"egress 1: 10001 false true inport == @A && (sctp)",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestSetGrowsWithSelectors: policies that name the same pods share their groups.
+func TestSetGrowsWithSelectors(t *testing.T) {
+	var all []*Policy
+	for i := range 100 {
+		p := parse(t, fmt.Sprintf(`{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"web"}}}],"ports":[{"port":%d}]}]}`, i+1))
+		p.Name = fmt.Sprint("p", i)
+		all = append(all, p)
+	}
+	s, refused := NewSet("shop/blue", "shop", all)
+	if n := len(s.Selectors()); n != 2 || len(refused) != 0 {
+		t.Errorf("%d groups, want 2; refused %v", n, refused)
+	}
+	if rows := s.ACLs(letters())[Selector{Pods: "app=db"}]; len(rows) != 1+2*100 {
+		t.Errorf("%d ACLs, want 1 for replies, and a rule and a denial of each policy", len(rows))
+	}
+}
+
+// TestLimitsOfANamespace: the oldest policies stay, whatever a tenant adds.
+func TestLimitsOfANamespace(t *testing.T) {
+	var all []*Policy
+	for i := range MaxPolicies + 3 {
+		p := parse(t, `{"podSelector":{}}`)
+		p.Name, p.Created = fmt.Sprintf("p%04d", i), int64(-i) // the last is the oldest
+		all = append(all, p)
+	}
+	s, refused := NewSet("shop/blue", "shop", all)
+	if len(s.Policies) != MaxPolicies || len(refused) != 3 || refused[all[0]] == nil || refused[all[3]] != nil {
+		t.Errorf("%d policies, refused %v", len(s.Policies), refused)
+	}
+	var peers []string
+	for i := range MaxPeers {
+		peers = append(peers, fmt.Sprintf(`{"podSelector":{"matchLabels":{"n%%d":"%d"}}}`, i))
+	}
+	all = nil
+	for i := range 20 {
+		p := parse(t, fmt.Sprintf(`{"podSelector":{},"ingress":[{"from":[%s]}]}`, strings.ReplaceAll(strings.Join(peers, ","), "%d", fmt.Sprint(i))))
+		p.Name, p.Created = fmt.Sprint(i), int64(i)
+		all = append(all, p)
+	}
+	s, refused = NewSet("shop/blue", "shop", all)
+	if n := len(s.Selectors()); n > MaxSelectors || len(refused) == 0 || refused[all[0]] != nil {
+		t.Errorf("%d selectors, refused %d", n, len(refused))
+	}
+}
+
+// TestMatcher: what the controller writes, an agent reads.
+func TestMatcher(t *testing.T) {
+	x := &Index{
+		Entries: []Entry{
+			{Group: "g1", Selector: Selector{Pods: "app=db"}, Here: true},
+			{Group: "g2", Selector: Selector{}, Here: true},
+			{Group: "g3", Selector: Selector{Pods: "app in (db,web),!old"}, Here: true},
+			{Group: "g4", Selector: Selector{Anywhere: true, Namespaces: "team=a"}},
+		},
+		Relabelled: map[string]string{"u1": LabelsHash(map[string]string{"app": "db"})},
+	}
+	ids, err := x.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMatcher(ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := m.Match(map[string]string{"app": "web"})
+	if !slices.Equal(in, []string{"g2", "g3"}) || !slices.Equal(out, []string{"g1"}) {
+		t.Errorf("in %v, out %v", in, out)
+	}
+	for _, tt := range []struct {
+		uid, app string
+		want     bool
+	}{{"u1", "db", false}, {"u1", "web", true}, {"u2", "web", false}} {
+		if got := m.Stale(tt.uid, map[string]string{"app": tt.app}); got != tt.want {
+			t.Errorf("labels of %s with app=%s are stale: %t, want %t", tt.uid, tt.app, got, tt.want)
+		}
+	}
+	before := m.Revision
+	x.Relabelled["u1"] = LabelsHash(nil)
+	if ids, _ = x.Encode(); ids[RevisionKey] == before {
+		t.Error("other labels of a pod do not change the revision")
+	}
+}
