@@ -57,7 +57,8 @@ type policySets struct {
 func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies) *policySets {
 	return &policySets{
 		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
-		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{}, networks: map[string]map[string]bool{},
+		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{},
+		networks:  map[string]map[string]bool{},
 		elsewhere: map[policies.Scope]bool{},
 	}
 }

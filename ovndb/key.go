@@ -109,7 +109,9 @@ func PolicyKey(network, namespace string) string {
 }
 
 // PolicyTextKey is the key of the row that has the accepted policies of a namespace on a network, as texts.
-func PolicyTextKey(network, namespace string) string { return rowKey("policy-texts "+namespace, network, nil, 0) }
+func PolicyTextKey(network, namespace string) string {
+	return rowKey("policy-texts "+namespace, network, nil, 0)
+}
 
 // GroupKey is the row key of the group of ports that a selector of a namespace's policies selects on a network.
 func GroupKey(network, namespace, selector string) string {
