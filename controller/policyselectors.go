@@ -60,8 +60,14 @@ func (s *selectorSet) namespaces() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// here tells whether a selector selects pods of the set's own namespace.
-func (s *selectorSet) here(selector policy.Selector) bool {
+// of returns one of the selectors.
+func (s *selectorSet) of(selector policy.Selector) *selected {
 	i := slices.IndexFunc(s.all, func(one *selected) bool { return one.selector == selector })
-	return i >= 0 && s.all[i].namespaces[s.own]
+	if i < 0 {
+		return &selected{selector: selector}
+	}
+	return s.all[i]
 }
+
+// here tells whether a selector selects pods of the set's own namespace.
+func (s *selectorSet) here(selector policy.Selector) bool { return s.of(selector).namespaces[s.own] }

@@ -46,6 +46,19 @@ func (l *ListedPorts) On(ctx context.Context, nodes []string) ([]OwnedPort, erro
 	return all, nil
 }
 
+// ByKey returns the ports of pods with these row keys, without those that are gone.
+func (l *ListedPorts) ByKey(ctx context.Context, keys []string) ([]OwnedPort, error) {
+	rows, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
+		ctx, l.nb.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "external_ids")
+	var all []OwnedPort
+	for _, row := range rows {
+		if isPodPort(row) {
+			all = append(all, ownedPort(row))
+		}
+	}
+	return all, err
+}
+
 // lists reads the port lists, by node.
 func (l *ListedPorts) lists(ctx context.Context, nodes []string) (map[string]map[string]string, error) {
 	lists := map[string]map[string]string{}

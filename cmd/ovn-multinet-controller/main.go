@@ -138,7 +138,7 @@ func run(ctx context.Context, c conf.Controller) error {
 				return owner.Lead(ctx, leading, func(ctx context.Context) error {
 					work := controller.New(controller.Config{
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
-						Policies: src, Ports: policyPorts(db),
+						Policies: src, Ports: policyPorts{ovnport.NewNB(db).NewListedPorts()},
 						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
 					})
 					orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
@@ -245,22 +245,27 @@ func leaseNamespace(given string) string {
 }
 
 // podCluster is the cluster as the garbage collection of ports and of the rows of nodes asks about it.
-// policyPorts reads the ports of pods for policies, and remembers them.
-func policyPorts(db *ovndb.DB) controller.PolicyPorts {
-	listed := ovnport.NewNB(db).NewListedPorts()
-	return func(ctx context.Context, nodes []string) ([]controller.PolicyPort, error) {
-		ports, err := listed.On(ctx, nodes)
-		if err != nil {
-			return nil, err
+// policyPorts are the ports of pods, as policies need them.
+type policyPorts struct{ listed *ovnport.ListedPorts }
+
+// On returns the ports of the pods on nodes.
+func (p policyPorts) On(ctx context.Context, nodes []string) ([]controller.PolicyPort, error) {
+	return forPolicies(p.listed.On(ctx, nodes))
+}
+
+// ByKey returns the ports with these row keys.
+func (p policyPorts) ByKey(ctx context.Context, keys []string) ([]controller.PolicyPort, error) {
+	return forPolicies(p.listed.ByKey(ctx, keys))
+}
+
+func forPolicies(ports []ovnport.OwnedPort, err error) ([]controller.PolicyPort, error) {
+	all := make([]controller.PolicyPort, len(ports))
+	for i, p := range ports {
+		all[i] = controller.PolicyPort{
+			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
 		}
-		all := make([]controller.PolicyPort, len(ports))
-		for i, p := range ports {
-			all[i] = controller.PolicyPort{
-				Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
-			}
-		}
-		return all, nil
 	}
+	return all, err
 }
 
 type podCluster struct{ networks }

@@ -40,6 +40,8 @@ type Wanted struct {
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
+	// Leave returns which of the members that are not in Members do not belong to a selector's group. The others stay.
+	Leave func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
 	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
 	Relabelled func(present map[string]string) map[string]string
 }
@@ -75,7 +77,7 @@ func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err err
 		if err != nil {
 			return changed, err
 		}
-		ops, err := p.difference(have, w)
+		ops, err := p.difference(ctx, have, w)
 		if err != nil || len(ops) == 0 {
 			return changed, err
 		}
@@ -145,7 +147,7 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 
 // difference returns the operations that make the present rows the wanted ones. The first one asserts that no other
 // controller has changed the index since it was read.
-func (p *Policies) difference(have *rows, w *Wanted) ([]ovsdb.Operation, error) {
+func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: p.store.Db}
 	s := w.Set
 	indexKey := ovndb.PolicyKey(s.Network, s.Namespace)
@@ -178,7 +180,9 @@ func (p *Policies) difference(have *rows, w *Wanted) ([]ovsdb.Operation, error) 
 	for _, selector := range s.Selectors() {
 		key := groupKey(s, selector)
 		wanted[key] = true
-		p.setGroup(b, have, s, selector, w.Members[selector])
+		if err := p.setGroup(ctx, b, have, w, selector); err != nil {
+			return nil, err
+		}
 		p.setACLs(b, have, s, key, acls[selector])
 	}
 	for _, key := range nbrows.SortedKeys(have.groups) {
@@ -254,7 +258,10 @@ func (p *Policies) Accepted(ctx context.Context, s Scope) (map[string]*policy.Po
 }
 
 // setGroup makes one group the wanted one.
-func (p *Policies) setGroup(b *nbrows.Batch, have *rows, s *policy.Set, selector policy.Selector, members []string) {
+func (p *Policies) setGroup(
+	ctx context.Context, b *nbrows.Batch, have *rows, w *Wanted, selector policy.Selector,
+) error {
+	s, members := w.Set, w.Members[selector]
 	key := groupKey(s, selector)
 	old := have.groups[key]
 	nbrows.Put(b, nb.PortGroupTable, key, old, &nb.PortGroup{
@@ -269,9 +276,16 @@ func (p *Policies) setGroup(b *nbrows.Batch, have *rows, s *policy.Set, selector
 	if more := without(members, present); len(more) > 0 {
 		b.Add(ovndb.Link(nb.PortGroupTable, key, "ports", more...))
 	}
-	if less := without(present, members); len(less) > 0 {
-		b.Add(ovndb.UnlinkOne(nb.PortGroupTable, key, "ports", less...))
+	if others := without(present, members); len(others) > 0 {
+		less, err := w.Leave(ctx, selector, others)
+		if err != nil {
+			return err
+		}
+		if len(less) > 0 {
+			b.Add(ovndb.UnlinkOne(nb.PortGroupTable, key, "ports", less...))
+		}
 	}
+	return nil
 }
 
 // setACLs makes the ACLs of one group the wanted ones.

@@ -1,0 +1,267 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// policyAPI stands in for the Kubernetes API of policies, pods and namespaces, and for the ports of pods: one port for
+// each pod, with the pod's UID as its key.
+type policyAPI struct {
+	*api
+	policies   map[string]*policy.Object // by ID
+	pods       map[string]*policy.Pod    // by namespace/name: those that the API tells the controller of
+	all        []*policy.Pod             // with a port
+	namespaces map[string]map[string]string
+	states     map[string]string
+}
+
+func (a *policyAPI) Policies(_ context.Context, namespace string) (all []*policy.Object, err error) {
+	a.with(func() {
+		for _, o := range a.policies {
+			if namespace == "" || o.Namespace == namespace {
+				with := *o
+				with.State = a.states[o.ID()]
+				all = append(all, &with)
+			}
+		}
+	})
+	return all, nil
+}
+
+func (a *policyAPI) PolicyPods(_ context.Context, namespace string) (pods []*policy.Pod, err error) {
+	a.with(func() {
+		for _, p := range a.pods {
+			if p.Namespace == namespace {
+				clone := *p
+				pods = append(pods, &clone)
+			}
+		}
+	})
+	return pods, nil
+}
+
+func (a *policyAPI) Namespaces(context.Context) (all map[string]map[string]string, err error) {
+	a.with(func() { all = a.namespaces })
+	return all, nil
+}
+
+func (a *policyAPI) SetPolicyState(_ context.Context, o *policy.Object, state string) error {
+	a.with(func() { a.states[o.ID()] = state })
+	return nil
+}
+
+func (a *policyAPI) PolicyEvent(*policy.Object, bool, string, string) {}
+
+func (a *policyAPI) ports(fits func(*policy.Pod) bool) (ports []controller.PolicyPort, err error) {
+	a.with(func() {
+		for _, p := range a.all {
+			if fits(p) {
+				ports = append(ports, controller.PolicyPort{
+					Key: p.UID, Network: "shop/blue", Namespace: p.Namespace, Pod: p.Name, UID: p.UID,
+				})
+			}
+		}
+	})
+	return ports, nil
+}
+
+func (a *policyAPI) On(_ context.Context, nodes []string) ([]controller.PolicyPort, error) {
+	return a.ports(func(p *policy.Pod) bool { return slices.Contains(nodes, p.Node) })
+}
+
+func (a *policyAPI) ByKey(_ context.Context, keys []string) ([]controller.PolicyPort, error) {
+	return a.ports(func(p *policy.Pod) bool { return slices.Contains(keys, p.UID) })
+}
+
+// state waits for the state of a policy that has these words.
+func (a *policyAPI) wantPolicyState(t *testing.T, id, words string) {
+	t.Helper()
+	eventually(t, "true", func() (got string) {
+		a.with(func() { got = a.states[id] })
+		if strings.Contains(got, words) {
+			return "true"
+		}
+		return got
+	})
+}
+
+// policyWorld is a controller with policies, and pods a and b of namespace shop on network shop/blue.
+type policyWorld struct {
+	*running
+	kube  *policyAPI
+	queue *controller.Queue
+}
+
+func podKey(i int) string { return fmt.Sprintf("00000000-0000-8000-8000-%012d", i) }
+
+func newPolicyWorld(t *testing.T) *policyWorld {
+	t.Helper()
+	w := nbtest.NewWorld(t)
+	a := &policyAPI{api: newAPI(), policies: map[string]*policy.Object{}, pods: map[string]*policy.Pod{},
+		namespaces: map[string]map[string]string{"shop": nil, "other": {"team": "a"}}, states: map[string]string{}}
+	queue := controller.NewQueue(quiet)
+	c := controller.New(controller.Config{
+		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
+		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Policies: a, Ports: a,
+	})
+	for i := range 3 {
+		w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": podKey(i),
+			"row": ovndbtest.Op{"name": podKey(i)}},
+			ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "row": ovndbtest.Op{
+				"name": fmt.Sprint("of-", i), "ports": ovndbtest.UUID(podKey(i))}})
+	}
+	a.pods["shop/a"] = &policy.Pod{Namespace: "shop", Name: "a", UID: podKey(0), Node: "n1", Labels: app("db")}
+	a.pods["shop/b"] = &policy.Pod{Namespace: "shop", Name: "b", UID: podKey(1), Node: "n2", Labels: app("web")}
+	a.pods["other/c"] = &policy.Pod{Namespace: "other", Name: "c", UID: podKey(2), Node: "n2", Labels: app("web")}
+	a.all = slices.Collect(maps.Values(a.pods))
+	return &policyWorld{
+		runController(t, w, &tested{c, queue, nil, a.api}), a, queue,
+	}
+}
+
+func app(name string) map[string]string { return map[string]string{"app": name} }
+
+// put makes a policy of namespace shop for network blue.
+func (w *policyWorld) put(name, spec string) {
+	w.kube.with(func() {
+		w.kube.policies["shop/"+name] = policy.NewObject(
+			"shop", name, 1, map[string]string{policy.ForAnnotation: "blue"}, []byte(spec), 0)
+	})
+	w.queue.PolicyChanged("shop")
+}
+
+// group returns the ports of a selector's group, by the pods' numbers.
+func (w *policyWorld) group(t *testing.T, selector string) string {
+	t.Helper()
+	for _, row := range w.Dump(t, "Port_Group") {
+		if row["_uuid"] != ovndb.GroupKey("shop/blue", "shop", selector) {
+			continue
+		}
+		var numbers []string
+		for i := range 3 {
+			if slices.Contains(ovndbtest.Strings(row["ports"]), podKey(i)) {
+				numbers = append(numbers, fmt.Sprint(i))
+			}
+		}
+		return strings.Join(numbers, " ")
+	}
+	return "gone"
+}
+
+const fromWeb = `{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"web"}}}]}]}`
+
+// TestPolicyBeforeItsNetwork: a network takes no ports before NB has its policies.
+func TestPolicyBeforeItsNetwork(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.put("p", fromWeb)
+	w.kube.wantPolicyState(t, "shop/p", "NetworkAttachmentDefinition shop/blue does not exist")
+	order := ""
+	w.Proxy.Before(func(tx ovndbtest.Transact) {
+		for _, op := range tx.Ops {
+			if op["op"] == "insert" && (op["table"] == "Port_Group" || op["table"] == "Logical_Switch") {
+				order += op["table"].(string) + " "
+			}
+		}
+	})
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
+	w.wantState(t, "shop/blue", "ready, held")
+	w.Proxy.Before(nil)
+	if order != "Port_Group Port_Group Logical_Switch " {
+		t.Errorf("inserted %s, want the groups of the policy first", order)
+	}
+}
+
+// TestLabelChangeIsOneTransaction: with the members of the groups, and with what an agent has to know of the pod.
+func TestLabelChangeIsOneTransaction(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.put("p", fromWeb)
+	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
+	w.settle(t)
+	if a, b := w.group(t, "pods with app=db"), w.group(t, "pods with app=web"); a != "0" || b != "1" {
+		t.Errorf("groups %q and %q, want pods 0 and 1", a, b)
+	}
+	w.Proxy.Reset()
+	w.kube.with(func() { w.kube.pods["shop/b"].Labels = app("db") })
+	w.queue.PodChanged("shop", podKey(1), true)
+	eventually(t, "0 1", func() string { return w.group(t, "pods with app=db") })
+	w.settle(t)
+	if got := w.Proxy.Counts(); got.Committed != 1 || got.Refused != 0 {
+		t.Errorf("%d transactions committed and %d refused, want 1 and 0", got.Committed, got.Refused)
+	}
+	index := w.Rows(t)["Copp"][ovndb.PolicyKey("shop/blue", "shop")]["external_ids"]
+	if want := "ovn-multinet/relabelled:" + podKey(1) + "=" + policy.LabelsHash(app("db")); !strings.Contains(index, want) {
+		t.Errorf("index %s, want %s in it", index, want)
+	}
+}
+
+// TestPeersOfOtherNamespaces: by the labels of their namespace; a pod of that namespace alone costs nothing if no
+// selector may select it.
+func TestPeersOfOtherNamespaces(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.put("p", `{"podSelector":{},"ingress":[{"from":[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]}]}`)
+	const peers = "all pods of namespaces with team=a"
+	eventually(t, "2", func() string { return w.group(t, peers) })
+	w.kube.with(func() { w.kube.namespaces = map[string]map[string]string{"shop": {"team": "a"}, "other": nil} })
+	w.queue.NamespaceChanged("other")
+	eventually(t, "0 1", func() string { return w.group(t, peers) })
+	w.kube.with(func() { delete(w.kube.policies, "shop/p") })
+	w.queue.PolicyChanged("shop")
+	eventually(t, "gone", func() string { return w.group(t, peers) })
+	w.settle(t)
+	w.Proxy.Reset()
+	w.queue.PodChanged("other", podKey(2), false)
+	w.settle(t)
+	if got := w.Proxy.Counts(); got.Committed+got.ReadOnly != 0 {
+		t.Errorf("%+v, want no transaction", got)
+	}
+}
+
+// TestPodThatTheControllerDoesNotKnowYet: its port stays in the groups that its agent has chosen.
+func TestPodThatTheControllerDoesNotKnowYet(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.put("p", fromWeb)
+	eventually(t, "0", func() string { return w.group(t, "pods with app=db") })
+	w.kube.with(func() { delete(w.kube.pods, "shop/a") }) // as if the list of pods were older than the port
+	w.put("q", `{"podSelector":{}}`)
+	w.kube.wantPolicyState(t, "shop/q", `"ready":true`)
+	if a, b := w.group(t, "pods with app=db"), w.group(t, "pods with app=web"); a != "0" || b != "1" {
+		t.Errorf("groups %q and %q, want pods 0 and 1", a, b)
+	}
+}
+
+// TestSpoiltPolicyStays: also for a controller that has not seen the former one.
+func TestSpoiltPolicyStays(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.put("p", fromWeb)
+	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
+	w.settle(t)
+	w.stop()
+	w.put("p", `{"podSelector":{},"ingres":[]}`)
+	queue := controller.NewQueue(quiet)
+	second := controller.New(controller.Config{
+		NB: w.Networks.DB, Source: w.kube.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
+		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Policies: w.kube, Ports: w.kube,
+	})
+	queue.PolicyChanged("shop")
+	runController(t, w.World, &tested{second, queue, nil, w.kube.api})
+	w.kube.wantPolicyState(t, "shop/p", "what was accepted before stays")
+	if a, b := w.group(t, "pods with app=db"), w.group(t, "pods with app=web"); a != "0" || b != "1" {
+		t.Errorf("groups %q and %q, want those of the former policy", a, b)
+	}
+}
