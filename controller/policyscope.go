@@ -120,8 +120,8 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	}
 	return &policies.Wanted{
 		Set: set, Here: selectors.here, Members: members,
-		Leave: func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error) {
-			return p.leave(ctx, set.Network, selectors.of(selector), pods, keys)
+		NotMembers: func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error) {
+			return p.notMembers(ctx, set.Network, selectors.of(selector), pods, keys)
 		},
 		Relabelled: func(present map[string]string) map[string]string {
 			return c.changes.relabelled.update(set.Namespace, own, present)
@@ -129,9 +129,9 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	}, nil
 }
 
-// leave returns which members of a selector's group do not belong to it. A port whose pod the source does not know yet
+// notMembers returns which members of a selector's group do not belong to it. A port whose pod the source does not know yet
 // stays: its agent knows the pod, and has chosen the groups by the pod's labels.
-func (p *policySets) leave(
+func (p *policySets) notMembers(
 	ctx context.Context, network string, one *selected, pods map[string]*policy.Pod, keys []string,
 ) (gone []string, err error) {
 	ports, err := p.ports.ByKey(ctx, keys)

@@ -40,8 +40,8 @@ type Wanted struct {
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
-	// Leave returns which of the members that are not in Members do not belong to a selector's group. The others stay.
-	Leave func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
+	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others stay.
+	NotMembers func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
 	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
 	Relabelled func(present map[string]string) map[string]string
 }
@@ -277,7 +277,7 @@ func (p *Policies) setGroup(
 		b.Add(ovndb.Link(nb.PortGroupTable, key, "ports", more...))
 	}
 	if others := without(present, members); len(others) > 0 {
-		less, err := w.Leave(ctx, selector, others)
+		less, err := w.NotMembers(ctx, selector, others)
 		if err != nil {
 			return err
 		}
