@@ -129,8 +129,8 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	}, nil
 }
 
-// notMembers returns which members of a selector's group do not belong to it. A port whose pod the source does not know yet
-// stays: its agent knows the pod, and has chosen the groups by the pod's labels.
+// notMembers returns which members of a selector's group do not belong to it. A port whose pod the source does not know
+// yet stays: its agent knows the pod, and has chosen the groups by the pod's labels.
 func (p *policySets) notMembers(
 	ctx context.Context, network string, one *selected, pods map[string]*policy.Pod, keys []string,
 ) (gone []string, err error) {

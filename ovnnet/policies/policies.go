@@ -40,7 +40,8 @@ type Wanted struct {
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
-	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others stay.
+	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others
+	// stay.
 	NotMembers func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
 	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
 	Relabelled func(present map[string]string) map[string]string
