@@ -100,6 +100,30 @@ func TestRecomputes(t *testing.T) {
 	r.costs(0, "layer2: ADD of three networks", r.add(1, "c", "flat,blue,green"))
 	r.costs(0, "layer2: DEL", r.del("a"))
 	r.costs(0, "layer2: last DELs", r.del("b", "c"))
+	member := func(node int, name, app string) func() {
+		return func() { r.pods[name] = r.labelled(node, name, "flat", map[string]string{"app": app}) }
+	}
+	// A change of the switches that a group has ports on makes northd compute the logical flows again.
+	r.costs(1, "policy: accepted", func() {
+		r.policy("p", "flat", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}`)
+	})
+	r.costs(1, "policy: first ADD of a restricted pod", member(0, "db1", "db"))
+	r.costs(0, "policy: second ADD of a restricted pod", member(1, "db2", "db"))
+	r.costs(1, "policy: first ADD of a peer", member(0, "web1", "web"))
+	r.costs(0, "policy: second ADD of a peer", member(1, "web2", "web"))
+	r.costs(0, "policy: ADD of another pod", member(1, "none", "none"))
+	r.costs(0, "policy: DELs", r.del("web2", "none"))
+	r.costs(1, "policy: last DEL of a peer", r.del("web1"))
+	r.costs(1, "policy: last DELs of restricted pods", r.del("db1", "db2"))
+	r.costs(1, "policy: deleted", func() {
+		r.Must(r.RemoveManifest(policyManifest("p")))
+		r.Eventually(func() error {
+			if groups := r.NBCtl("--bare", "--columns=name", "list", "Port_Group"); groups != "" {
+				return fmt.Errorf("groups %s", groups)
+			}
+			return nil
+		})
+	})
 	r.costs(2, "layer2: NAD deleted", r.ends("flat"))
 
 	r.costs(2, "router: first NAD accepted", r.edit("north", on(8, "")))
