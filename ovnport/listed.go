@@ -16,21 +16,31 @@ import (
 type ListedPorts struct {
 	nb    *NB
 	nodes map[string]*NodePorts
+	calls int
+	used  map[string]int // by node: the last call that asked for the node
 }
+
+// forgetAfter is the number of calls without a node after which the node's ports are forgotten.
+const forgetAfter = 10_000
 
 // NewListedPorts makes a reader that knows no port yet.
 func (n *NB) NewListedPorts() *ListedPorts {
-	return &ListedPorts{nb: n, nodes: map[string]*NodePorts{}}
+	return &ListedPorts{nb: n, nodes: map[string]*NodePorts{}, used: map[string]int{}}
 }
 
-// On returns the ports of the pods on these nodes, and forgets all other nodes. The node "" stands for all nodes that
-// have a port list: the server scans the table of claims for it.
+// On returns the ports of the pods on these nodes. The node "" stands for all nodes that have a port list: the server
+// scans the table of claims for it.
 func (l *ListedPorts) On(ctx context.Context, nodes []string) ([]OwnedPort, error) {
 	lists, err := l.lists(ctx, nodes)
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(l.nodes, func(node string, _ *NodePorts) bool { return lists[node] == nil })
+	l.calls++
+	for node := range lists {
+		l.used[node] = l.calls
+	}
+	maps.DeleteFunc(l.used, func(_ string, call int) bool { return l.calls-call > forgetAfter })
+	maps.DeleteFunc(l.nodes, func(node string, _ *NodePorts) bool { return l.used[node] == 0 })
 	var all []OwnedPort
 	for node, list := range lists {
 		ports := l.nodes[node]
