@@ -63,7 +63,14 @@ func (w *world) websReach() {
 func (w *world) losesMember() {
 	w.T.Helper()
 	const herd = 18
-	member := w.podOn("app=ovn-multinet-ovn-central", "node2")
+	member := ""
+	w.Must(lab.Eventually(w.Ctx, func() error { // the second member joins after the first one serves
+		if member = w.podOn("app=ovn-multinet-ovn-central", "node2"); member == "" {
+			return errors.New("node2 has no databases yet")
+		}
+		return nil
+	}))
+	w.Must(w.WaitReady(w.Ctx, "ovn-multinet/"+member))
 	manifests, names := "", []string{}
 	for i := range herd {
 		name := fmt.Sprint("herd-", i)
