@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 )
 
 // StateAnnotation is the annotation of a policy that says whether the policy is accepted, as JSON.
@@ -81,11 +80,14 @@ type Pod struct {
 	Namespace string
 	Name      string
 	UID       string
+	Mirror    string // the UID that a runtime uses, of a static pod
 	Node      string
 	Labels    map[string]string
+	// ManyLabels tells that the labels are longer than MaxLabels. They are not kept then.
+	ManyLabels bool
 }
 
-// Same tells whether policies select both pods in the same way, and whether they are at the same place.
-func (p *Pod) Same(other *Pod) bool {
-	return p.UID == other.UID && p.Node == other.Node && maps.Equal(p.Labels, other.Labels)
+// Is tells whether the pod is the one with the UID that a port has. A manifest may have no UID.
+func (p *Pod) Is(uid string) bool {
+	return uid == "" || p.UID == "" || p.UID == uid || p.Mirror == uid
 }

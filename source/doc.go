@@ -35,12 +35,14 @@ type Changes struct {
 	Bound func(*Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
-	// The following three are for a controller that serves policies. If Policy is nil, the others are not called.
+	// The following four are for a controller that serves policies. If Policy is nil, the others are not called.
 	//
 	// Policy is called when a policy of the namespace was created, changed or deleted.
 	Policy func(namespace string)
 	// Pod is called when the labels of a pod with networks have changed (relabelled), and when the pod has got its ports.
 	Pod func(namespace, uid string, relabelled bool)
+	// PodGone is called when a pod with networks was deleted.
+	PodGone func(namespace, uid string)
 	// Namespace is called when a namespace was created, or when its labels changed.
 	Namespace func(name string)
 }

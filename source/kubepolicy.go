@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -89,7 +90,7 @@ func keepPolicy(raw *rawPolicy) *knownPolicy {
 			Namespace: raw.Namespace, Name: raw.Name, UID: raw.UID, ResourceVersion: raw.ResourceVersion,
 		},
 		object: object,
-		owners: policy.LabelsHash(map[string]string{"spec": text, "for": raw.Annotations[policy.ForAnnotation]}),
+		owners: policy.Hash(map[string]string{"spec": text, "for": raw.Annotations[policy.ForAnnotation]}),
 	}
 }
 
@@ -161,6 +162,7 @@ func (k *Kube) listPolicies(ctx context.Context, opts metav1.ListOptions) (runti
 
 // openPolicies watches policies. While the API server does not know the kind, the watch has no events and ends soon.
 func (k *Kube) openPolicies(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch = true
 	body, err := k.policyAPI(http.MethodGet).Suffix(policyResource).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion).Stream(ctx)
 	if apierrors.IsNotFound(err) {
@@ -195,10 +197,10 @@ func (e *policyEvents) Decode() (watch.EventType, runtime.Object, error) {
 	}
 	if event.Type == watch.Error {
 		status := &metav1.Status{}
-		return event.Type, status, json.Unmarshal(event.Object, status)
+		return event.Type, status, utiljson.Unmarshal(event.Object, status)
 	}
 	raw := &rawPolicy{}
-	if err := json.Unmarshal(event.Object, raw); err != nil {
+	if err := utiljson.Unmarshal(event.Object, raw); err != nil {
 		return "", nil, err
 	}
 	return event.Type, keepPolicy(raw), nil
@@ -226,6 +228,17 @@ func (k *Kube) watchPolicyPods(w *policyWatch, changes Changes) error {
 			if len(is.Annotations) > 0 && (relabelled || was.UID != is.UID || len(was.Annotations) != len(is.Annotations)) {
 				changes.Pod(is.Namespace, string(is.UID), relabelled)
 			}
+			if was.UID != is.UID { // the informer missed a deletion
+				changes.PodGone(was.Namespace, string(was.UID))
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if p, ok := obj.(*corev1.Pod); ok {
+				changes.PodGone(p.Namespace, string(p.UID))
+			}
 		},
 	})
 	return errors.Join(err, w.pods.SetTransform(func(obj any) (any, error) {
@@ -248,8 +261,10 @@ func policyPod(p *corev1.Pod) *corev1.Pod {
 	}
 	kept.Labels, kept.Spec.NodeName = known.Labels, known.Spec.NodeName
 	kept.Annotations = map[string]string{conf.NetworksAnnotation: ""}
-	if status := known.Annotations[nad.StatusAnnotation]; status != "" {
-		kept.Annotations[nad.StatusAnnotation] = status
+	for _, key := range []string{nad.StatusAnnotation, manyLabels, mirrorAnnotation} {
+		if value, ok := known.Annotations[key]; ok {
+			kept.Annotations[key] = value
+		}
 	}
 	return kept
 }
@@ -317,7 +332,8 @@ func (k *Kube) PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod,
 	for _, obj := range known {
 		if p := obj.(*corev1.Pod); len(p.Annotations) > 0 && p.Spec.NodeName != "" {
 			pods = append(pods, &policy.Pod{
-				Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, Labels: p.Labels,
+				Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Mirror: p.Annotations[mirrorAnnotation],
+				Node: p.Spec.NodeName, Labels: p.Labels, ManyLabels: hasManyLabels(p),
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -30,7 +31,7 @@ func (f *file) parsePolicy(doc []byte) error {
 		return err
 	}
 	raw := &rawPolicy{}
-	if err := json.Unmarshal(text, raw); err != nil {
+	if err := utiljson.Unmarshal(text, raw); err != nil {
 		return err
 	}
 	if raw.Name == "" {
@@ -97,6 +98,11 @@ func (m *Manifests) tellPolicies(before policyWorld) {
 			m.changes.Pod(k.namespace, p.UID, true)
 		}
 	}
+	for k, old := range before.pods {
+		if p := m.pods[k]; p == nil || p.UID != old.UID {
+			m.changes.PodGone(k.namespace, old.UID)
+		}
+	}
 }
 
 // tellAttached tells which pods have got their ports since the last scan: their status was written.
@@ -139,7 +145,8 @@ func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.P
 	for k, p := range m.pods {
 		if k.namespace == namespace && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
 			pods = append(pods, &policy.Pod{
-				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Node: p.NodeName, Labels: p.Labels,
+				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Mirror: p.Annotations[mirrorAnnotation],
+				Node: p.NodeName, Labels: p.Labels, ManyLabels: p.ManyLabels,
 			})
 		}
 	}

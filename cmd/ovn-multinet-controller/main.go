@@ -115,7 +115,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	db.OnReplaced(queue.NBReplaced)
 	src, runs, elect, err := open(c, k, source.Changes{
 		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
-		Policy: queue.PolicyChanged, Pod: queue.PodChanged, Namespace: queue.NamespaceChanged,
+		Policy: queue.PolicyChanged, Pod: queue.PodChanged, PodGone: queue.PodGone, Namespace: queue.NamespaceChanged,
 	}, log)
 	if err != nil {
 		return err

@@ -1,0 +1,183 @@
+package source
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// policyServer is an API server of policies, pods and namespaces. It speaks HTTP to the real clients.
+type policyServer struct {
+	mu       sync.Mutex
+	unknown  bool // the server does not know the kind of policies
+	policies []string
+	events   chan string // of the watch of policies
+	patches  []string
+}
+
+func (s *policyServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	rw.Header().Set("Content-Type", "application/json")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := func(kind, version string, items ...string) {
+		fmt.Fprintf(rw, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"7"},"items":[%s]}`,
+			kind, version, strings.Join(items, ","))
+	}
+	isPolicies := strings.Contains(r.URL.Path, "/multi-networkpolicies")
+	switch {
+	case isPolicies && s.unknown:
+		rw.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	case r.Method == http.MethodPatch:
+		body, _ := io.ReadAll(r.Body)
+		s.patches = append(s.patches, r.URL.Path+" "+string(body))
+		fmt.Fprint(rw, `{}`)
+	case r.URL.Query().Get("watch") != "":
+		s.mu.Unlock()
+		s.stream(rw, r, isPolicies)
+		s.mu.Lock()
+	case isPolicies:
+		list("MultiNetworkPolicyList", policy.APIVersion, s.policies...)
+	case r.URL.Path == "/api/v1/pods":
+		list("PodList", "v1", `{"metadata":{"namespace":"shop","name":"web","uid":"u1","labels":{"app":"web"},`+
+			`"annotations":{"k8s.v1.cni.cncf.io/networks":"blue"}},"spec":{"nodeName":"n1"}}`,
+			`{"metadata":{"namespace":"shop","name":"plain","uid":"u2","labels":{"app":"web"}},"spec":{"nodeName":"n1"}}`)
+	case r.URL.Path == "/api/v1/namespaces":
+		list("NamespaceList", "v1", `{"metadata":{"name":"shop","labels":{"team":"a"}}}`)
+	default:
+		list("NodeList", "v1")
+	}
+}
+
+// stream serves a watch until its client goes.
+func (s *policyServer) stream(rw http.ResponseWriter, r *http.Request, policies bool) {
+	events := s.events
+	if !policies {
+		events = nil
+	}
+	flush := http.NewResponseController(rw)
+	for _ = flush.Flush(); ; _ = flush.Flush() {
+		select {
+		case e := <-events:
+			fmt.Fprintln(rw, e)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// policyJSON is a policy; spec is its spec.
+func policyJSON(name, version, spec string) string {
+	return fmt.Sprintf(`{"kind":"MultiNetworkPolicy","apiVersion":"k8s.cni.cncf.io/v1beta1","metadata":{"namespace":"shop",`+
+		`"name":%q,"uid":"u-%s","resourceVersion":%q,"annotations":{"k8s.v1.cni.cncf.io/policy-for":"blue"}},"spec":%s}`,
+		name, name, version, spec)
+}
+
+// start runs the source of a controller on the server. The channel has the namespaces whose policies changed.
+func (s *policyServer) start(t *testing.T) (*Kube, chan string) {
+	t.Helper()
+	s.events = make(chan string)
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL}
+	core, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nads, err := nadclient.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan string, 100)
+	k, err := NewKube(core, nads, "", Changes{
+		Policy: func(namespace string) { changed <- namespace },
+		Pod:    func(string, string, bool) {}, PodGone: func(string, string) {}, Namespace: func(string) {},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, k.Run)
+	return k, changed
+}
+
+// served lists the policies of namespace shop, with what cannot be served of them.
+func served(t *testing.T, k *Kube) string {
+	t.Helper()
+	all, err := k.Policies(background, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, o := range all {
+		words = append(words, o.Name+": "+o.Refusal)
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestKubePolicies: lists and watches are read in the same way, and a field that is not known is not lost.
+func TestKubePolicies(t *testing.T) {
+	s := &policyServer{policies: []string{policyJSON("p", "5", `{"podSelector":{}}`)}}
+	k, changed := s.start(t)
+	if got := served(t, k); got != "p: " {
+		t.Errorf("policies %q", got)
+	}
+	<-changed
+	pods, err := k.PolicyPods(background, "shop")
+	if err != nil || len(pods) != 1 || pods[0].Name != "web" || pods[0].Node != "n1" || pods[0].Labels["app"] != "web" {
+		t.Errorf("pods %+v, %v; want web alone", pods, err)
+	}
+	namespaces, err := k.Namespaces(background)
+	if err != nil || namespaces["shop"]["team"] != "a" {
+		t.Errorf("namespaces %v, %v", namespaces, err)
+	}
+	for version, tt := range map[string]struct{ spec, want string }{
+		"8":  {`{"podSelector":{},"fromm":1}`, "fromm"},
+		"9":  {`{"podSelector":{},"Ingress":[{}]}`, "Ingress"}, // JSON keys are case-sensitive, in a watch too
+		"10": {`{"podSelector":{},"ingress":[],"ingress":[{}]}`, "duplicate"},
+	} {
+		s.events <- fmt.Sprintf(`{"type":"MODIFIED","object":%s}`, policyJSON("p", version, tt.spec))
+		<-changed
+		if got := served(t, k); !strings.Contains(got, tt.want) {
+			t.Errorf("spec %s: %q, want %q", tt.spec, got, tt.want)
+		}
+	}
+	s.events <- fmt.Sprintf(`{"type":"DELETED","object":%s}`, policyJSON("p", "11", `{"podSelector":{}}`))
+	<-changed
+	if got := served(t, k); got != "" {
+		t.Errorf("policies %q after the deletion", got)
+	}
+}
+
+// TestKubePolicyState: the state is the only thing that is written.
+func TestKubePolicyState(t *testing.T) {
+	s := &policyServer{policies: []string{policyJSON("p", "5", `{"podSelector":{}}`)}}
+	k, _ := s.start(t)
+	if err := k.SetPolicyState(background, &policy.Object{Namespace: "shop", Name: "p"}, `{"ready":true}`); err != nil {
+		t.Fatal(err)
+	}
+	want := `/apis/k8s.cni.cncf.io/v1beta1/namespaces/shop/multi-networkpolicies/p ` +
+		`{"metadata":{"annotations":{"ovn-multinet/policy-state":"{\"ready\":true}"}}}`
+	if got := strings.Join(s.patches, "\n"); got != want {
+		t.Errorf("patches\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestKubeWithoutTheKind: a cluster that does not know the kind has no policies, and nothing waits for them.
+func TestKubeWithoutTheKind(t *testing.T) {
+	s := &policyServer{unknown: true}
+	k, _ := s.start(t)
+	if got := served(t, k); got != "" {
+		t.Errorf("policies %q", got)
+	}
+}
