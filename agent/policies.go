@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -42,7 +43,7 @@ func (p *policies) read(ctx context.Context, network, namespace string) error {
 	}
 	var m *policy.Matcher
 	if ids != nil {
-		if m, err = policy.NewMatcher(ids); err != nil {
+		if m, err = policy.NewMatcher(ids, ids[ovndb.PolicyRevisionKey]); err != nil {
 			return conf.Errorf(conf.CodeTryAgain, "are controller and agent of the same version?",
 				"the policies of namespace %s for network %s: %w", namespace, network, err)
 		}
@@ -71,21 +72,20 @@ func (n *node) policyOf(ctx context.Context, network string, pod *source.Pod) (o
 	if m == nil {
 		return ovnport.Policy{}, nil
 	}
-	podLabels := pod.Labels
-	if m.Stale(pod.UID, podLabels) {
+	if m.Stale(pod.UID, pod.Labels) {
 		live, err := n.source.LivePod(ctx, pod.Namespace, pod.Name)
 		switch {
 		case errors.Is(err, source.ErrNotFound), err == nil && !live.Is(pod.UID):
 		case err != nil:
 			return ovnport.Policy{}, unreadable(pod.Namespace, pod.Name, err)
 		default:
-			podLabels = live.Labels
+			pod = live
 		}
 	}
-	if podLabels == nil && pod.ManyLabels {
+	if pod.ManyLabels {
 		return ovnport.Policy{}, tooManyLabels(pod)
 	}
-	in, out := m.Match(podLabels)
+	in, out := m.Match(pod.Labels)
 	return ovnport.Policy{Revision: m.Revision, In: in, Out: out}, nil
 }
 

@@ -13,11 +13,19 @@ import (
 // groupOf is the row key of a test's group.
 func groupOf(name string) string { return ovndb.GroupKey("shop/blue", "shop", name) }
 
+// encode is the external_ids of an index.
+func (r *rig) encode(x *policy.Index) map[string]string {
+	r.t.Helper()
+	ids, revision, err := x.Encode()
+	r.must(err)
+	ids[ovndb.PolicyRevisionKey] = revision
+	return ids
+}
+
 // putPolicies makes NB say which groups the ports of namespace shop belong to on network blue.
 func (r *rig) putPolicies(x *policy.Index) {
 	r.t.Helper()
-	ids, err := x.Encode()
-	r.must(err)
+	ids := r.encode(x)
 	key := ovndb.PolicyKey("shop/blue", "shop")
 	ops := []ovndbtest.Op{
 		{"op": "delete", "table": "Port_Group", "where": []any{}},
@@ -69,14 +77,13 @@ func TestADDKnowsThePolicies(t *testing.T) {
 			Group: groupOf(fmt.Sprint(i)), Selector: policy.Selector{Pods: fmt.Sprintf("n=%d", i)}, Here: true,
 		})
 	}
-	ids, err := x.Encode()
-	r.must(err)
+	ids := r.encode(x)
 	r.putPolicies(&policy.Index{Entries: x.Entries[:2]})
 	r.nb.Transact(t, ovndbtest.Op{"op": "update", "table": "Copp",
 		"where": []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.PolicyKey("shop/blue", "shop"))}},
 		"row":   ovndbtest.Op{"external_ids": ovndbtest.Map(ids)}})
 	r.start()
-	_, err = r.plan("c1")
+	_, err := r.plan("c1")
 	r.must(err)
 	if got := r.proxy.Counts(); got.Committed != 1 || got.Refused != 1 {
 		t.Errorf("first ADD: %d transactions committed and %d refused, want 1 and 1", got.Committed, got.Refused)
@@ -100,7 +107,7 @@ func TestADDWithOldLabels(t *testing.T) {
 	r.source.liveLabels = map[string]string{"app": "db"}
 	r.putPolicies(&policy.Index{
 		Entries:    []policy.Entry{entry("app=db"), entry("app=web")},
-		Relabelled: map[string]string{"u-1": policy.LabelsHash(r.source.liveLabels)},
+		Relabelled: map[string]string{"u-1": policy.Hash(r.source.liveLabels)},
 	})
 	r.start()
 	_, err := r.planFor("c1", "blue")

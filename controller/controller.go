@@ -219,8 +219,10 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 		err = c.reconcilePolicies(ctx, i.id)
 	case kindScope:
 		err = c.reconcileScope(ctx, i)
-	case kindSelected:
-		c.reconcileSelected()
+	case kindPeers:
+		c.queuePeers(i.id)
+	case kindNamespace:
+		c.queuePeers("")
 	default:
 		err = c.reconcileNAD(ctx, i.id)
 	}

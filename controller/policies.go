@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
@@ -53,18 +52,17 @@ type policySets struct {
 	// written has the networks of which NB may have rows, by namespace.
 	written map[string]map[string]bool
 	listed  bool // written has what NB had when this controller began to lead
-	// networks has the namespaces whose policies name a NAD.
-	networks map[string]map[string]bool
-	// elsewhere has the scopes with a peer that may be in another namespace.
-	elsewhere map[policies.Scope]bool
+	// naming has the namespaces whose policies name a NAD, by NAD.
+	naming map[string]map[string]bool
+	// elsewhere has the scopes with a selector of namespaces, and the namespaces that the last pass selected.
+	elsewhere map[policies.Scope]map[string]bool
 }
 
 func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies) *policySets {
 	return &policySets{
 		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
 		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{},
-		networks:  map[string]map[string]bool{},
-		elsewhere: map[policies.Scope]bool{},
+		naming: map[string]map[string]bool{}, elsewhere: map[policies.Scope]map[string]bool{},
 	}
 }
 
@@ -94,25 +92,34 @@ func (r *relabelled) add(namespace, uid string) {
 	r.pods[namespace][uid] = true
 }
 
+func (r *relabelled) remove(namespace, uid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.pods[namespace], uid); len(r.pods[namespace]) == 0 {
+		delete(r.pods, namespace)
+	}
+}
+
 // update returns the entries of policy.Index.Relabelled of a namespace that has these pods.
 func (r *relabelled) update(namespace string, pods []*policy.Pod, present map[string]string) map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	entries, alive := map[string]string{}, map[string]bool{}
+	entries := map[string]string{}
 	for _, p := range pods {
-		alive[p.UID] = true
 		if _, noted := present[p.UID]; noted || r.pods[namespace][p.UID] {
-			entries[p.UID] = policy.LabelsHash(p.Labels)
+			entries[p.UID] = policy.Hash(p.Labels)
 		}
 	}
-	maps.DeleteFunc(r.pods[namespace], func(uid string, _ bool) bool { return !alive[uid] })
 	return entries
 }
 
 const (
-	kindPolicies = "policies" // the policies of a namespace
-	kindScope    = "policy set"
-	kindSelected = "selected" // the scopes whose selectors may select pods of another namespace
+	kindPolicies = "policies"     // the policies of a namespace
+	kindScope    = "policy-scope" // the policies of a namespace on one network
+	// These two items make the worker queue scopes with selectors of namespaces: those that select a namespace whose pods
+	// have changed, or all of them.
+	kindPeers     = "peers"
+	kindNamespace = "namespace"
 )
 
 func policiesItem(namespace string) item { return item{kindPolicies, namespace, namespace} }
@@ -135,12 +142,15 @@ func (q *Queue) PodChanged(namespace, uid string, relabelled bool) {
 		q.relabelled.add(namespace, uid)
 		q.items.Add(policiesItem(namespace))
 	}
-	q.items.Add(item{kindSelected, namespace, namespace})
+	q.items.Add(item{kindPeers, namespace, namespace})
 }
 
-// NamespaceChanged queues the policies whose selectors may select a namespace.
+// PodGone forgets a pod.
+func (q *Queue) PodGone(namespace, uid string) { q.relabelled.remove(namespace, uid) }
+
+// NamespaceChanged queues the policies with selectors of namespaces: a namespace is new or has other labels.
 func (q *Queue) NamespaceChanged(namespace string) {
-	q.items.Add(item{kindSelected, namespace, namespace})
+	q.items.Add(item{kindNamespace, namespace, namespace})
 }
 
 // queuePolicies queues the policies of all namespaces.
@@ -151,21 +161,27 @@ func (c *Controller) queuePolicies(ctx context.Context) error {
 	if err := c.policies.list(ctx); err != nil {
 		return err
 	}
-	all, err := c.policies.source.Policies(ctx, "")
-	if err != nil {
-		return err
-	}
-	namespaces := map[string]bool{}
-	for _, o := range all {
-		namespaces[o.Namespace] = true
-	}
-	for namespace := range c.policies.written {
-		namespaces[namespace] = true
-	}
-	for namespace := range namespaces {
+	namespaces, err := c.policies.namespaces(ctx)
+	for _, namespace := range namespaces {
 		c.queue.Add(policiesItem(namespace))
 	}
-	return nil
+	return err
+}
+
+// namespaces are the namespaces that have policies, or of whose policies NB may have rows.
+func (p *policySets) namespaces(ctx context.Context) ([]string, error) {
+	all, err := p.source.Policies(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for _, o := range all {
+		found[o.Namespace] = true
+	}
+	for namespace := range p.written {
+		found[namespace] = true
+	}
+	return slices.Sorted(maps.Keys(found)), nil
 }
 
 // list finds out, once, which rows NB has.
@@ -195,7 +211,7 @@ func (p *policySets) note(s policies.Scope) {
 // queuePoliciesOf queues the policies that name a NAD: the NAD describes another network now.
 func (c *Controller) queuePoliciesOf(nad string) {
 	if c.policies != nil {
-		for namespace := range c.policies.networks[nad] {
+		for namespace := range c.policies.naming[nad] {
 			c.queue.Add(policiesItem(namespace))
 		}
 	}
@@ -247,23 +263,13 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 			sets[id] = append(sets[id], &served{o, former, err})
 		}
 		if len(before) == 0 {
-			c.reportPolicy(o, err)
+			c.policyStates.set(o, err)
 		}
 	}
 	maps.DeleteFunc(p.accepted, func(id string, _ map[string]*policy.Policy) bool {
 		return namespaceOf(id) == namespace && !present[id]
 	})
-	for nad, namespaces := range p.networks {
-		if delete(namespaces, namespace); len(namespaces) == 0 {
-			delete(p.networks, nad)
-		}
-	}
-	for nad := range named {
-		if p.networks[nad] == nil {
-			p.networks[nad] = map[string]bool{}
-		}
-		p.networks[nad][namespace] = true
-	}
+	p.noteNamed(namespace, named)
 	p.sets[namespace] = sets
 	if len(sets) == 0 {
 		delete(p.sets, namespace)
@@ -276,6 +282,21 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 		networks[network] = true
 	}
 	return networks, nil
+}
+
+// noteNamed notes which NADs the policies of a namespace name.
+func (p *policySets) noteNamed(namespace string, named map[string]bool) {
+	for nad, namespaces := range p.naming {
+		if delete(namespaces, namespace); len(namespaces) == 0 {
+			delete(p.naming, nad)
+		}
+	}
+	for nad := range named {
+		if p.naming[nad] == nil {
+			p.naming[nad] = map[string]bool{}
+		}
+		p.naming[nad][namespace] = true
+	}
 }
 
 // networksOfPolicy returns the OVN networks that a policy is for. It adds the NADs to named.
@@ -355,13 +376,16 @@ func (c *Controller) networkOfPolicy(ctx context.Context, id string) (string, er
 	return network, nil
 }
 
-// reconcileSelected queues the scopes with selectors that may select pods of other namespaces.
-func (c *Controller) reconcileSelected() {
+// queuePeers queues the scopes that select pods of a namespace, and are not of this namespace; of all namespaces if
+// namespace is empty.
+func (c *Controller) queuePeers(namespace string) {
 	if c.policies == nil {
 		return
 	}
-	for s := range c.policies.elsewhere {
-		c.queue.Add(scopeItem(s))
+	for s, selected := range c.policies.elsewhere {
+		if namespace == "" || selected[namespace] {
+			c.queue.Add(scopeItem(s))
+		}
 	}
 }
 
@@ -371,15 +395,11 @@ func (c *Controller) policiesFirst(ctx context.Context, network string) error {
 	if c.policies == nil {
 		return nil
 	}
-	all, err := c.policies.source.Policies(ctx, "")
+	namespaces, err := c.policies.namespaces(ctx)
 	if err != nil {
 		return err
 	}
-	namespaces := map[string]bool{}
-	for _, o := range all {
-		namespaces[o.Namespace] = true
-	}
-	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+	for _, namespace := range namespaces {
 		networks, err := c.readPolicies(ctx, namespace)
 		if err != nil {
 			return err
@@ -391,13 +411,4 @@ func (c *Controller) policiesFirst(ctx context.Context, network string) error {
 		}
 	}
 	return nil
-}
-
-// reportPolicy queues the state of a policy: accepted, or refused with the reason.
-func (c *Controller) reportPolicy(o *policy.Object, why error) {
-	state := &netmodel.NetworkState{Ready: why == nil}
-	if why != nil {
-		state.Reason = why.Error()
-	}
-	c.policyStates.set(o, state)
 }

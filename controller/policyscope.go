@@ -44,11 +44,6 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 	set, refused := policy.NewSet(s.Network, s.Namespace, list)
 	p.note(s)
 	delete(p.elsewhere, s)
-	for _, selector := range set.Selectors() {
-		if selector.Anywhere {
-			p.elsewhere[s] = true
-		}
-	}
 	for range maxPolicyAttempts {
 		wanted, err := c.wantedPolicies(ctx, set)
 		if err != nil {
@@ -73,9 +68,9 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 		for _, o := range objects {
 			switch {
 			case o.why != nil:
-				c.reportPolicy(o.object, fmt.Errorf("%w; what was accepted before stays", o.why))
+				c.policyStates.set(o.object, fmt.Errorf("%w; what was accepted before stays", o.why))
 			default:
-				c.reportPolicy(o.object, refused[o.policy])
+				c.policyStates.set(o.object, refused[o.policy])
 			}
 		}
 		return nil
@@ -87,7 +82,8 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*policies.Wanted, error) {
 	p := c.policies
 	namespaces := map[string]map[string]string{}
-	if p.elsewhere[policies.Scope{Network: set.Network, Namespace: set.Namespace}] {
+	anywhere := slices.ContainsFunc(set.Selectors(), func(s policy.Selector) bool { return s.Anywhere })
+	if anywhere {
 		var err error
 		if namespaces, err = p.source.Namespaces(ctx); err != nil {
 			return nil, err
@@ -96,6 +92,9 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	selectors, err := parseSelectors(set, namespaces)
 	if err != nil {
 		return nil, err
+	}
+	if anywhere {
+		p.elsewhere[policies.Scope{Network: set.Network, Namespace: set.Namespace}] = selectors.elsewhere()
 	}
 	pods, own := map[string]*policy.Pod{}, []*policy.Pod(nil)
 	nodes := map[string]bool{}
@@ -129,15 +128,16 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	}, nil
 }
 
-// notMembers returns which members of a selector's group do not belong to it. A port whose pod the source does not know
-// yet stays: its agent knows the pod, and has chosen the groups by the pod's labels.
+// notMembers returns which members of a selector's group do not belong to it. A port stays if the
+// source does not know its pod yet: the agent knows it, and has chosen the groups by its labels. A port also stays if
+// its pod has got too many labels: no labels are no way out of a group.
 func (p *policySets) notMembers(
 	ctx context.Context, network string, one *selected, pods map[string]*policy.Pod, keys []string,
 ) (gone []string, err error) {
 	ports, err := p.ports.ByKey(ctx, keys)
 	for _, port := range ports {
 		pod := pods[port.Namespace+"/"+port.Pod]
-		unknown := pod == nil || pod.UID != "" && port.UID != "" && pod.UID != port.UID
+		unknown := pod == nil || !pod.Is(port.UID) || pod.ManyLabels
 		if port.Network != network || !one.namespaces[port.Namespace] || !unknown && !one.matches(pod) {
 			gone = append(gone, port.Key)
 		}
@@ -159,7 +159,7 @@ func (p *policySets) members(
 	members := map[policy.Selector][]string{}
 	for _, port := range ports {
 		pod := pods[port.Namespace+"/"+port.Pod]
-		if port.Network != network || pod == nil || pod.UID != "" && port.UID != "" && pod.UID != port.UID {
+		if port.Network != network || pod == nil || !pod.Is(port.UID) || pod.ManyLabels {
 			continue
 		}
 		for _, one := range s.all {

@@ -53,11 +53,17 @@ func (s *selected) matches(pod *policy.Pod) bool {
 
 // namespaces are the namespaces with pods that may be selected, and the set's own.
 func (s *selectorSet) namespaces() []string {
-	all := map[string]bool{s.own: true}
+	return append(slices.Sorted(maps.Keys(s.elsewhere())), s.own)
+}
+
+// elsewhere are the selected namespaces without the set's own.
+func (s *selectorSet) elsewhere() map[string]bool {
+	all := map[string]bool{}
 	for _, one := range s.all {
 		maps.Copy(all, one.namespaces)
 	}
-	return slices.Sorted(maps.Keys(all))
+	delete(all, s.own)
+	return all
 }
 
 // of returns one of the selectors.

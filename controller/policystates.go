@@ -3,27 +3,21 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"log/slog"
-	"sync"
+	"slices"
 	"time"
-
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
-// policyStates writes the states of policies, in a goroutine of its own: a slow API server delays no policy.
+// policyStates writes the states of policies.
 type policyStates struct {
+	verdicts[policyVerdict]
 	source  PolicySource
 	leading func() error
-	log     *slog.Logger
-	queue   workqueue.TypedRateLimitingInterface[string]
-
-	mu   sync.Mutex
-	next map[string]*policyVerdict // by policy: the latest verdict that is not written yet
 }
 
 type policyVerdict struct {
@@ -32,79 +26,51 @@ type policyVerdict struct {
 }
 
 func newPolicyStates(source PolicySource, leading func() error, log *slog.Logger) *policyStates {
-	return &policyStates{
-		source: source, leading: leading, log: log, next: map[string]*policyVerdict{}, queue: newFairQueue(namespaceOf),
-	}
+	s := &policyStates{verdicts: newVerdicts[policyVerdict]("policy", log), source: source, leading: leading}
+	s.write = s.writeState
+	return s
 }
 
-// set queues a verdict for a policy, unless the policy has it already.
-func (s *policyStates) set(o *policy.Object, state *netmodel.NetworkState) {
-	state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
-	var was netmodel.NetworkState
-	same := json.Unmarshal([]byte(o.State), &was) == nil && was.Ready == state.Ready && was.Reason == state.Reason
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if same {
-		delete(s.next, o.ID())
-		return
+// set queues the verdict on a policy: accepted, or refused for a reason.
+func (s *policyStates) set(o *policy.Object, why error) {
+	v := &policyVerdict{object: o, state: netmodel.NetworkState{Ready: why == nil}}
+	if why != nil { // the reason may contain text of tenants
+		v.state.Reason = conf.OneLine(why.Error(), conf.MaxReason)
 	}
-	s.next[o.ID()] = &policyVerdict{o, *state}
-	s.queue.Add(o.ID())
+	s.put(o.ID(), v)
 }
 
-// run writes the queued verdicts until the end of ctx.
-func (s *policyStates) run(ctx context.Context) {
-	defer context.AfterFunc(ctx, s.queue.ShutDown)()
-	for {
-		id, shutdown := s.queue.Get()
-		if shutdown || ctx.Err() != nil {
-			return
-		}
-		s.mu.Lock()
-		v := s.next[id]
-		delete(s.next, id)
-		s.mu.Unlock()
-		if v != nil {
-			s.work(ctx, id, v)
-		}
-		s.queue.Done(id)
-	}
-}
-
-// work writes one verdict, and queues it again if the write fails.
-func (s *policyStates) work(ctx context.Context, id string, v *policyVerdict) {
-	ctx, cancel := context.WithTimeout(ctx, oneChange)
-	defer cancel()
-	err := s.write(ctx, v)
-	if err == nil || errors.Is(err, netmodel.ErrNotFound) {
-		s.queue.Forget(id)
-		return
-	}
-	s.log.Warn("the state of a policy is not written yet", "policy", id, "err", err)
-	s.mu.Lock()
-	if s.next[id] == nil {
-		s.next[id] = v
-	}
-	s.mu.Unlock()
-	s.queue.AddRateLimited(id)
-}
-
-func (s *policyStates) write(ctx context.Context, v *policyVerdict) error {
+// writeState writes a verdict onto its policy and records an Event, unless the policy has this state already. It
+// compares the verdict with the policy as it is now, because an earlier verdict may have been written meanwhile.
+func (s *policyStates) writeState(ctx context.Context, v *policyVerdict) error {
 	if err := s.leading(); err != nil {
 		return err
+	}
+	all, err := s.source.Policies(ctx, v.object.Namespace)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(o *policy.Object) bool { return o.Name == v.object.Name })
+	if i < 0 {
+		return fmt.Errorf("%s: %w", v.object.ID(), netmodel.ErrNotFound)
+	}
+	var was netmodel.NetworkState
+	if json.Unmarshal([]byte(all[i].State), &was) == nil && was.Ready == v.state.Ready && was.Reason == v.state.Reason &&
+		!was.Since.IsZero() {
+		return nil
 	}
 	v.state.Since = time.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(v.state)
 	if err != nil {
 		return err
 	}
-	if err := s.source.SetPolicyState(ctx, v.object, string(text)); err != nil {
+	if err := s.source.SetPolicyState(ctx, all[i], string(text)); err != nil {
 		return err
 	}
 	if v.state.Ready {
-		s.source.PolicyEvent(v.object, false, "PolicyAccepted", "OVN has the policy")
+		s.source.PolicyEvent(all[i], false, "PolicyAccepted", "OVN has the policy")
 	} else {
-		s.source.PolicyEvent(v.object, true, "PolicyRefused", v.state.Reason)
+		s.source.PolicyEvent(all[i], true, "PolicyRefused", v.state.Reason)
 	}
 	return nil
 }

@@ -3,27 +3,19 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
-	"sync"
 	"time"
-
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// states writes the states of NADs, in a goroutine of its own: a slow API server delays no network.
+// states writes the states of NADs.
 type states struct {
+	verdicts[verdict]
 	source  Source
 	leading func() error
-	log     *slog.Logger
-	queue   workqueue.TypedRateLimitingInterface[string]
-
-	mu   sync.Mutex
-	next map[string]*verdict // by NAD: the latest verdict that is not written yet
-	last map[string]written  // by NAD: the latest write
+	last    map[string]written // by NAD: the latest write; verdicts.mu guards it
 }
 
 // written is the latest write onto a NAD. It is noted before the write begins.
@@ -40,8 +32,9 @@ type verdict struct {
 }
 
 func newStates(source Source, leading func() error, log *slog.Logger) *states {
-	return &states{source: source, leading: leading, log: log,
-		next: map[string]*verdict{}, last: map[string]written{}, queue: newFairQueue(namespaceOf)}
+	s := &states{verdicts: newVerdicts[verdict]("nad", log), source: source, leading: leading, last: map[string]written{}}
+	s.write = s.writeState
+	return s
 }
 
 // wrote tells whether a NAD's state and finalizer are those of the latest write.
@@ -66,52 +59,12 @@ func (s *states) set(nad *netmodel.NAD, state *netmodel.NetworkState, withFinali
 	}
 	v := &verdict{*nad, state, withFinalizer}
 	v.nad.Config = nil // it may be large, and is not needed
-	s.mu.Lock()
-	s.next[nad.ID()] = v
-	s.mu.Unlock()
-	s.queue.Add(nad.ID())
+	s.put(nad.ID(), v)
 }
 
-// run writes the queued verdicts until the end of ctx.
-func (s *states) run(ctx context.Context) {
-	defer context.AfterFunc(ctx, s.queue.ShutDown)()
-	for {
-		id, shutdown := s.queue.Get()
-		if shutdown || ctx.Err() != nil {
-			return
-		}
-		s.mu.Lock()
-		v := s.next[id]
-		delete(s.next, id)
-		s.mu.Unlock()
-		if v != nil {
-			s.work(ctx, id, v)
-		}
-		s.queue.Done(id)
-	}
-}
-
-// work writes one verdict, and queues it again if the write fails.
-func (s *states) work(ctx context.Context, id string, v *verdict) {
-	ctx, cancel := context.WithTimeout(ctx, oneChange)
-	defer cancel()
-	err := s.write(ctx, v)
-	if err == nil || errors.Is(err, netmodel.ErrNotFound) {
-		s.queue.Forget(id)
-		return
-	}
-	s.log.Warn("the state of a network is not written yet", "nad", id, "err", err)
-	s.mu.Lock()
-	if s.next[id] == nil {
-		s.next[id] = v
-	}
-	s.mu.Unlock()
-	s.queue.AddRateLimited(id)
-}
-
-// write writes a verdict onto its NAD and records an Event, unless the NAD has this state and finalizer already. It
-// compares the verdict with the NAD as it is now, because an earlier verdict may have been written meanwhile.
-func (s *states) write(ctx context.Context, v *verdict) error {
+// writeState writes a verdict onto its NAD and records an Event, unless the NAD has this state and finalizer already.
+// It compares the verdict with the NAD as it is now, because an earlier verdict may have been written meanwhile.
+func (s *states) writeState(ctx context.Context, v *verdict) error {
 	if err := s.leading(); err != nil {
 		return err
 	}

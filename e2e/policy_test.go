@@ -229,92 +229,140 @@ func (w *world) guest(node int, namespace, name, networks string, labels map[str
 	return p
 }
 
-// TestPolicyPeers: each kind of peer, each direction, and what happens when labels and policies change.
-func TestPolicyPeers(t *testing.T) {
-	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
+// peersWorld is a network for all namespaces, with pods of three namespaces that answer.
+type peersWorld struct {
+	*world
+	db, same, blue, blueDB, red *lab.Pod
+	addrs                       []string // of db
+}
+
+func newPeersWorld(t *testing.T) *peersWorld {
+	w := &peersWorld{world: parallelWorld(t, lab.Options{Nodes: 2}, nil)}
 	w.network("default/open", `{"type":"ovn-multinet","subnets":"10.40.0.0/16,fd40::/64"}`)
-	namespace := func(name, team string) {
-		w.Must(w.WriteManifest("ns."+name+".yaml", fmt.Sprintf(
-			"apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {team: %s}}\n", name, team)))
-	}
-	namespace("blues", "blue")
-	namespace("reds", "red")
-	db := w.labelled(0, "db", "default/open", map[string]string{"app": "db"})
-	same := w.labelled(1, "same", "default/open", map[string]string{"app": "web"})
-	blue := w.guest(1, "blues", "web", "default/open", map[string]string{"app": "web"})
-	blueDB := w.guest(0, "blues", "db", "default/open", map[string]string{"app": "db"})
-	red := w.guest(1, "reds", "web", "default/open", map[string]string{"app": "web"})
-	all := []*lab.Pod{db, same, blue, blueDB, red}
-	for _, p := range all {
+	w.namespace("blues", "blue")
+	w.namespace("reds", "red")
+	w.db = w.labelled(0, "db", "default/open", map[string]string{"app": "db"})
+	w.same = w.labelled(1, "same", "default/open", map[string]string{"app": "web"})
+	w.blue = w.guest(1, "blues", "web", "default/open", map[string]string{"app": "web"})
+	w.blueDB = w.guest(0, "blues", "db", "default/open", map[string]string{"app": "db"})
+	w.red = w.guest(1, "reds", "web", "default/open", map[string]string{"app": "web"})
+	for _, p := range w.all() {
 		w.answer(p, 80, 81)
 	}
-	addrs := w.Links(db)["net1"].IPs()
-	only := func(what string, open ...*lab.Pod) {
-		for _, to := range addrs {
-			for _, from := range all[1:] {
-				if slices.Contains(open, from) {
-					w.allowed(from, to, what)
-				} else {
-					w.closed(from, to, what)
-				}
+	w.addrs = w.Links(w.db)["net1"].IPs()
+	w.only("tcp/80", w.all()[1:]...)
+	return w
+}
+
+func (w *peersWorld) all() []*lab.Pod { return []*lab.Pod{w.db, w.same, w.blue, w.blueDB, w.red} }
+
+// namespace writes the manifest of a namespace with one label.
+func (w *peersWorld) namespace(name, team string) {
+	w.Must(w.WriteManifest("ns."+name+".yaml", fmt.Sprintf(
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {team: %s}}\n", name, team)))
+}
+
+// ingress has pods with app=db reached by these peers alone.
+func (w *peersWorld) ingress(peers string) {
+	w.policy("p", "default/open", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [`+peers+`]}]}`)
+}
+
+// only waits until these pods reach db, and no others.
+func (w *peersWorld) only(what string, open ...*lab.Pod) {
+	w.T.Helper()
+	for _, to := range w.addrs {
+		for _, from := range w.all()[1:] {
+			if slices.Contains(open, from) {
+				w.allowed(from, to, what)
+			} else {
+				w.closed(from, to, what)
 			}
 		}
 	}
-	ingress := func(peers string) {
-		w.policy("p", "default/open", `{podSelector: {matchLabels: {app: db}}, ingress: [{from: [`+peers+`]}]}`)
+}
+
+// step runs a subtest in the same world.
+func (w *peersWorld) step(name string, run func(w *peersWorld)) {
+	w.part(name, func(_ *testing.T, sub *world) {
+		other := *w
+		other.world = sub
+		run(&other)
+	})
+}
+
+// over deletes all that the world has.
+func (w *peersWorld) over() {
+	w.Must(w.RemoveManifest(policyManifest("p")))
+	w.only("tcp/80", w.all()[1:]...)
+	for _, name := range []string{"blues", "reds"} {
+		w.Must(w.RemoveManifest("ns." + name + ".yaml"))
 	}
-	only("tcp/80", all[1:]...)
-	w.part("namespaces", func(t *testing.T, w *world) {
-		ingress(`{namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [blue, green]}]}}`)
-		only("tcp/80", blue, blueDB)
-		ingress(`{namespaceSelector: {matchLabels: {team: blue}}, podSelector: {matchLabels: {app: web}}}`)
-		only("tcp/80", blue)
-		ingress(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [db]}]}}`)
-		only("tcp/80", same, blue, red)
-		ingress(`{podSelector: {}}, {namespaceSelector: {matchLabels: {team: red}}}`)
-		only("udp/81", same, red)
+	w.End(w.all()...)
+	w.endNetworks("default/open")
+	w.AsBefore()
+}
+
+// TestPolicyPeers: each kind of peer, in each direction.
+func TestPolicyPeers(t *testing.T) {
+	w := newPeersWorld(t)
+	w.step("namespaces", func(w *peersWorld) {
+		w.ingress(`{namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [blue, green]}]}}`)
+		w.only("tcp/80", w.blue, w.blueDB)
+		w.ingress(`{namespaceSelector: {matchLabels: {team: blue}}, podSelector: {matchLabels: {app: web}}}`)
+		w.only("tcp/80", w.blue)
+		w.ingress(`{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [db]}]}}`)
+		w.only("tcp/80", w.same, w.blue, w.red)
+		w.ingress(`{podSelector: {}}, {namespaceSelector: {matchLabels: {team: red}}}`)
+		w.only("udp/81", w.same, w.red)
 	})
-	w.part("a namespace gets other labels", func(t *testing.T, w *world) {
-		namespace("blues", "red")
-		only("tcp/80", same, red, blue, blueDB)
-		namespace("blues", "blue")
-		only("tcp/80", same, red)
+	w.step("a namespace gets other labels", func(w *peersWorld) {
+		w.namespace("blues", "red")
+		w.only("tcp/80", w.same, w.red, w.blue, w.blueDB)
+		w.namespace("blues", "blue")
+		w.only("tcp/80", w.same, w.red)
 	})
-	w.part("a pod of another namespace comes later", func(t *testing.T, w *world) {
+	w.step("a pod of another namespace comes later", func(w *peersWorld) {
 		late := w.guest(0, "reds", "late", "default/open", nil)
-		w.allowed(late, addrs[0], "tcp/80")
+		w.allowed(late, w.addrs[0], "tcp/80")
 		w.End(late)
 	})
-	w.part("addresses", func(t *testing.T, w *world) {
-		one := w.Links(blue)["net1"].IPs()
-		ingress(fmt.Sprintf(`{ipBlock: {cidr: 10.40.0.0/16, except: [%s/32]}}, {ipBlock: {cidr: "fd40::/64", except: ["%s/128"]}}`,
+	w.step("addresses", func(w *peersWorld) {
+		one := w.Links(w.blue)["net1"].IPs()
+		w.ingress(fmt.Sprintf(`{ipBlock: {cidr: 10.40.0.0/16, except: [%s/32]}}, {ipBlock: {cidr: "fd40::/64", except: ["%s/128"]}}`,
 			one[0], one[1]))
-		only("tcp/80", same, blueDB, red)
+		w.only("tcp/80", w.same, w.blueDB, w.red)
 	})
-	w.part("egress", func(t *testing.T, w *world) {
+	w.step("egress", func(w *peersWorld) {
 		w.policy("p", "default/open", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], `+
 			`egress: [{to: [{namespaceSelector: {matchLabels: {team: blue}}}], ports: [{port: 80}]}]}`)
-		for i, to := range w.Links(blueDB)["net1"].IPs() {
-			w.closed(same, addrs[i], "tcp/80")
-			w.allowed(same, to, "tcp/80")
-			w.denied(same, to, "tcp/81")
-			w.allowed(red, addrs[i], "tcp/81") // another namespace's pod: the policy binds its own namespace alone
-			w.allowed(db, w.Links(same)["net1"].IPs()[i], "tcp/81")
+		for i, to := range w.Links(w.blueDB)["net1"].IPs() {
+			w.closed(w.same, w.addrs[i], "tcp/80")
+			w.allowed(w.same, to, "tcp/80")
+			w.denied(w.same, to, "tcp/81")
+			w.allowed(w.red, w.addrs[i], "tcp/81") // another namespace's pod: the policy binds its own namespace alone
+			w.allowed(w.db, w.Links(w.same)["net1"].IPs()[i], "tcp/81")
 		}
 	})
-	w.part("a pod gets other labels", func(t *testing.T, w *world) {
-		w.policy("p", "default/open", `{podSelector: {matchLabels: {app: db}}}`)
-		only("tcp/80")
-		relabel := func(p *lab.Pod, app string) {
-			p.Labels = map[string]string{"app": app}
-			w.Must(p.WriteManifest())
+	w.over()
+}
+
+// TestPolicyChanges: pods that run follow their labels, and a policy that is spoilt stays as it was.
+func TestPolicyChanges(t *testing.T) {
+	w := newPeersWorld(t)
+	w.policy("p", "default/open", `{podSelector: {matchLabels: {app: db}}}`)
+	w.only("tcp/80")
+	w.step("a pod gets other labels", func(w *peersWorld) {
+		for _, app := range []string{"other", "db"} {
+			w.db.Labels = map[string]string{"app": app}
+			w.Must(w.db.WriteManifest())
+			if app == "db" {
+				w.only("tcp/80")
+			} else {
+				w.only("tcp/80", w.all()[1:]...)
+			}
 		}
-		relabel(db, "other")
-		only("tcp/80", all[1:]...)
-		relabel(db, "db")
-		only("tcp/80")
 	})
-	w.part("a policy that cannot be served", func(t *testing.T, w *world) {
+	w.step("a policy that cannot be served", func(w *peersWorld) {
 		for spec, why := range map[string]string{
 			`{podSelector: {}, ingress: [{ports: [{port: web}]}]}`:            "is a name",
 			`{podSelector: {}, ingress: [{fromm: []}]}`:                       "fromm",
@@ -323,21 +371,14 @@ func TestPolicyPeers(t *testing.T) {
 			w.Must(w.WriteManifest(policyManifest("p"), policyYAML("p", "default/open", spec)))
 			w.policyIs("p", why)
 			w.policyIs("p", "what was accepted before stays")
-			w.denied(same, addrs[0], "tcp/80")
+			w.denied(w.same, w.addrs[0], "tcp/80")
 		}
 		w.Must(w.StopController(w.Ctx))
 		w.Must(w.StartController(w.Ctx))
 		w.Must(w.WriteManifest(policyManifest("q"), policyYAML("q", "nowhere", `{podSelector: {}}`)))
 		w.policyIs("q", "NetworkAttachmentDefinition shop/nowhere does not exist")
-		w.denied(same, addrs[0], "tcp/80")
+		w.denied(w.same, w.addrs[0], "tcp/80")
+		w.Must(w.RemoveManifest(policyManifest("q")))
 	})
-	w.Must(w.RemoveManifest(policyManifest("p")))
-	w.Must(w.RemoveManifest(policyManifest("q")))
-	only("tcp/80", all[1:]...)
-	for _, name := range []string{"blues", "reds"} {
-		w.Must(w.RemoveManifest("ns." + name + ".yaml"))
-	}
-	w.End(all...)
-	w.endNetworks("default/open")
-	w.AsBefore()
+	w.over()
 }

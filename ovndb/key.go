@@ -108,6 +108,10 @@ func PolicyKey(network, namespace string) string {
 	return rowKey("policies "+namespace, network, nil, 0)
 }
 
+// PolicyRevisionKey is the key of external_ids, in the row at PolicyKey, with the revision of the groups. A port is
+// inserted only while the row has the revision that the port's groups were chosen by.
+const PolicyRevisionKey = "ovn-multinet/policy-revision"
+
 // PolicyTextKey is the key of the row that has the accepted policies of a namespace on a network, as texts.
 func PolicyTextKey(network, namespace string) string {
 	return rowKey("policy-texts "+namespace, network, nil, 0)

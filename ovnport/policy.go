@@ -11,15 +11,12 @@ import (
 
 // Policy is the membership of a port in the groups of policies, and what it was chosen by.
 type Policy struct {
-	// Revision is the value of RevisionKey in the row at ovndb.PolicyKey; "": that row does not exist, because no policy
-	// of the pod's namespace is for the network.
+	// Revision is the value of ovndb.PolicyRevisionKey in the row at ovndb.PolicyKey; "": that row does not exist, because
+	// no policy of the pod's namespace is for the network.
 	Revision string
 	In       []string // the row keys of the groups that the port belongs to
 	Out      []string // of the other groups: a port that is taken over from another pod leaves them
 }
-
-// PolicyRevisionKey is the key of external_ids with the revision.
-const PolicyRevisionKey = "ovn-multinet/policy-revision"
 
 // PolicyChanged says that the groups of a namespace's pods on a network are not those that the caller knows. Nothing
 // was written.
@@ -35,7 +32,7 @@ func policyGuard(network, namespace, revision string) ovsdb.Operation {
 	if revision == "" {
 		return ovndb.Absent(nb.CoppTable, key)
 	}
-	return ovndb.Holds(nb.CoppTable, key, "external_ids", PolicyRevisionKey, revision)
+	return ovndb.Holds(nb.CoppTable, key, "external_ids", ovndb.PolicyRevisionKey, revision)
 }
 
 // join makes a port a member of its groups. A port that another pod had leaves the other groups.

@@ -22,7 +22,7 @@ func (w *world) policies(t *testing.T, n *netmodel.Network, revision string) {
 	t.Helper()
 	w.Transact(t,
 		ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.PolicyKey(n.ID(), "shop"), "row": ovndbtest.Op{
-			"name": "policies", "external_ids": ovndbtest.Map(map[string]string{ovnport.PolicyRevisionKey: revision})}},
+			"name": "policies", "external_ids": ovndbtest.Map(map[string]string{ovndb.PolicyRevisionKey: revision})}},
 		ovndbtest.Op{"op": "insert", "table": "Port_Group", "uuid": groupDB, "row": ovndbtest.Op{"name": "db"}},
 		ovndbtest.Op{"op": "insert", "table": "Port_Group", "uuid": groupWeb, "row": ovndbtest.Op{"name": "web"}})
 }

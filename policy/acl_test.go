@@ -98,13 +98,13 @@ func TestMatcher(t *testing.T) {
 			{Group: "g3", Selector: Selector{Pods: "app in (db,web),!old"}, Here: true},
 			{Group: "g4", Selector: Selector{Anywhere: true, Namespaces: "team=a"}},
 		},
-		Relabelled: map[string]string{"u1": LabelsHash(map[string]string{"app": "db"})},
+		Relabelled: map[string]string{"u1": Hash(map[string]string{"app": "db"})},
 	}
-	ids, err := x.Encode()
+	ids, revision, err := x.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := NewMatcher(ids)
+	m, err := NewMatcher(ids, revision)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,8 @@ func TestMatcher(t *testing.T) {
 		}
 	}
 	before := m.Revision
-	x.Relabelled["u1"] = LabelsHash(nil)
-	if ids, _ = x.Encode(); ids[RevisionKey] == before {
+	x.Relabelled["u1"] = Hash(nil)
+	if _, revision, _ = x.Encode(); revision == before {
 		t.Error("other labels of a pod do not change the revision")
 	}
 }

@@ -16,7 +16,7 @@ import (
 // agents read it. A port is inserted only while the index has the revision that its groups were chosen by.
 type Index struct {
 	Entries []Entry
-	// Relabelled has pods whose labels have changed: by UID, the LabelsHash of the labels that the controller knows.
+	// Relabelled has pods whose labels have changed: by UID, the Hash of the labels that the controller knows.
 	Relabelled map[string]string
 }
 
@@ -30,27 +30,21 @@ type Entry struct {
 
 // Keys of the external_ids of the row that has an index.
 const (
-	RevisionKey      = "ovn-multinet/policy-revision"
 	entriesKey       = "ovn-multinet/policy-groups"
 	relabelledPrefix = "ovn-multinet/relabelled:"
 )
 
-// Encode returns the index as pairs of external_ids.
-func (x *Index) Encode() (map[string]string, error) {
+// Encode returns the index as pairs of external_ids, and its revision.
+func (x *Index) Encode() (ids map[string]string, revision string, err error) {
 	text, err := json.Marshal(x.Entries)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	ids := map[string]string{entriesKey: string(text)}
+	ids = map[string]string{entriesKey: string(text)}
 	for uid, hash := range x.Relabelled {
 		ids[relabelledPrefix+uid] = hash
 	}
-	h := sha256.New()
-	for _, key := range slices.Sorted(maps.Keys(ids)) {
-		fmt.Fprintf(h, "%s\x00%s\x00", key, ids[key])
-	}
-	ids[RevisionKey] = hex.EncodeToString(h.Sum(nil)[:8])
-	return ids, nil
+	return ids, Hash(ids), nil
 }
 
 // Decode reads an index from external_ids.
@@ -80,12 +74,12 @@ type group struct {
 }
 
 // NewMatcher reads the external_ids of an index. Groups for other namespaces are not part of it.
-func NewMatcher(ids map[string]string) (*Matcher, error) {
+func NewMatcher(ids map[string]string, revision string) (*Matcher, error) {
 	x, err := Decode(ids)
 	if err != nil {
 		return nil, err
 	}
-	m := &Matcher{Revision: ids[RevisionKey], relabelled: x.Relabelled}
+	m := &Matcher{Revision: revision, relabelled: x.Relabelled}
 	for _, e := range x.Entries {
 		if !e.Here {
 			continue
@@ -102,7 +96,7 @@ func NewMatcher(ids map[string]string) (*Matcher, error) {
 // Stale tells whether the controller knows other labels of a pod than these.
 func (m *Matcher) Stale(uid string, podLabels map[string]string) bool {
 	hash, ok := m.relabelled[uid]
-	return ok && hash != LabelsHash(podLabels)
+	return ok && hash != Hash(podLabels)
 }
 
 // Match returns the groups that the ports of a pod with these labels belong to, and the other groups.
@@ -117,8 +111,8 @@ func (m *Matcher) Match(podLabels map[string]string) (in, out []string) {
 	return in, out
 }
 
-// LabelsHash is a short hash of labels.
-func LabelsHash(of map[string]string) string {
+// Hash is a short hash of labels, or of other pairs.
+func Hash(of map[string]string) string {
 	h := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(of)) {
 		fmt.Fprintf(h, "%s\x00%s\x00", key, of[key])

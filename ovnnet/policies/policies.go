@@ -157,8 +157,8 @@ func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovs
 	if have.index != nil {
 		present = have.index.ExternalIDs
 		guard = ovndb.Present(nb.CoppTable, indexKey)
-		if revision := present[policy.RevisionKey]; revision != "" {
-			guard = ovndb.Holds(nb.CoppTable, indexKey, "external_ids", policy.RevisionKey, revision)
+		if revision := present[ovndb.PolicyRevisionKey]; revision != "" {
+			guard = ovndb.Holds(nb.CoppTable, indexKey, "external_ids", ovndb.PolicyRevisionKey, revision)
 		}
 	}
 	wanted := map[string]bool{}
@@ -168,7 +168,7 @@ func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovs
 			return nil, err
 		}
 		texts := textsRow(s)
-		index.ExternalIDs[keyTexts] = policy.LabelsHash(texts.ExternalIDs)
+		index.ExternalIDs[keyTexts] = policy.Hash(texts.ExternalIDs)
 		nbrows.Put(b, nb.CoppTable, indexKey, have.index, index)
 		if have.texts == nil || present[keyTexts] != index.ExternalIDs[keyTexts] {
 			nbrows.Put(b, nb.CoppTable, texts.UUID, have.texts, texts)
@@ -209,10 +209,11 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 		was = &policy.Index{}
 	}
 	x.Relabelled = w.Relabelled(was.Relabelled)
-	ids, err := x.Encode()
+	ids, revision, err := x.Encode()
 	if err != nil {
 		return nil, err
 	}
+	ids[ovndb.PolicyRevisionKey] = revision
 	ids[nbrows.KeyKind], ids[nbrows.KeyNetwork], ids[keyNamespace] = kindIndex, s.Network, s.Namespace
 	return &nb.Copp{
 		UUID: ovndb.PolicyKey(s.Network, s.Namespace), ExternalIDs: ids,
