@@ -108,8 +108,12 @@ func (p *planning) make(ctx context.Context) (*agentapi.Plan, error) {
 			return plan, nil
 		}
 		_, policies := errors.AsType[*ovnport.PolicyChanged](err)
-		if last := n == maxAttempts-1; !(last && policies) && p.refresh(ctx, err) {
-			continue
+		if last := n == maxAttempts-1; !(last && policies) {
+			again, why := p.refresh(ctx, err)
+			if again {
+				continue
+			}
+			err = why
 		}
 		if p.unsure != nil {
 			err = fmt.Errorf("%w (before: %w)", err, p.unsure)
@@ -234,8 +238,8 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 }
 
 // refresh reads the one input again that the error says is out of date: the configuration of a network, this node's
-// subnet of one, or the groups of the pod's policies on one. It returns false if the error is of another kind.
-func (p *planning) refresh(ctx context.Context, err error) bool {
+// subnet of one, or the groups of the pod's policies on one. Otherwise it returns why another attempt is of no use.
+func (p *planning) refresh(ctx context.Context, err error) (again bool, why error) {
 	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotAccepted](err)
 	moved, hasMoved := errors.AsType[*ovnport.NodeSubnetChanged](err)
 	policies, hasPolicies := errors.AsType[*ovnport.PolicyChanged](err)
@@ -245,19 +249,19 @@ func (p *planning) refresh(ctx context.Context, err error) bool {
 	case hasMoved:
 		p.agent.subnets.forget(moved.Network)
 	case hasPolicies:
-		if p.agent.refreshPolicy(ctx, policies) != nil {
-			return false
+		if why := p.agent.policies.read(ctx, policies.Network, policies.Namespace); why != nil {
+			return false, why
 		}
 	case conf.HasCode(err, conf.CodeInvalidConfig):
 		// An edit may have made the NAD invalid while NB has a valid configuration of the network.
-		return p.nads.useAccepted(ctx)
+		return p.nads.useAccepted(ctx), err
 	default:
-		return false
+		return false, err
 	}
 	if errors.Is(err, ovndb.ErrUnknownOutcome) {
 		p.unsure = err
 	}
-	return true
+	return true, nil
 }
 
 // readNode compares a pod's OVN networks with this node, and returns the node's settings and the MTUs of the

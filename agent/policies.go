@@ -7,29 +7,34 @@ import (
 	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // policies knows the groups that the ports of a namespace's pods belong to, by network. It never reads policies: NB has
-// one row for each namespace and network, and the transaction of a port asserts the revision of this row. So the row is
-// read only after a refusal.
+// one row for each namespace and network with policies, and for ClusterNetworkPolicies one row for each network and one
+// for each namespace. The transaction of a port asserts the revisions of these rows. So they are read only after a
+// refusal.
 type policies struct {
 	nb *ovnport.NB
 
 	mu    sync.Mutex
-	known map[policyScope]*policy.Matcher // without an entry: no policy of the namespace is for the network
+	known map[policyScope]*knownGroups // without an entry: no policy concerns the namespace's pods on the network
+}
+
+type knownGroups struct {
+	*policy.Matcher
+	revisions ovnport.PolicyRevisions
 }
 
 type policyScope struct{ network, namespace string }
 
 func newPolicies(nb *ovnport.NB) *policies {
-	return &policies{nb: nb, known: map[policyScope]*policy.Matcher{}}
+	return &policies{nb: nb, known: map[policyScope]*knownGroups{}}
 }
 
-func (p *policies) of(network, namespace string) *policy.Matcher {
+func (p *policies) of(network, namespace string) *knownGroups {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known[policyScope{network, namespace}]
@@ -37,13 +42,20 @@ func (p *policies) of(network, namespace string) *policy.Matcher {
 
 // read reads the groups of a namespace on a network from NB.
 func (p *policies) read(ctx context.Context, network, namespace string) error {
-	ids, err := p.nb.PolicyIDs(ctx, network, namespace)
+	rows, err := p.nb.PolicyRows(ctx, network, namespace)
 	if err != nil {
 		return err
 	}
-	var m *policy.Matcher
-	if ids != nil {
-		if m, err = policy.NewMatcher(ids, ids[ovndb.PolicyRevisionKey]); err != nil {
+	known := &knownGroups{revisions: rows.Revisions()}
+	switch {
+	case rows.Own == nil && rows.Cluster == nil:
+		known = nil
+	case rows.Cluster != nil && rows.Namespace == nil:
+		return conf.Errorf(conf.CodeTryAgain, "does the controller run, and does the namespace exist?",
+			"namespace %s: the controller has not noted its labels yet, and ClusterNetworkPolicies for network %s need them",
+			namespace, network)
+	default:
+		if known.Matcher, err = policy.NewMatcher(rows.Own, rows.Cluster, rows.Namespace); err != nil {
 			return conf.Errorf(conf.CodeTryAgain, "are controller and agent of the same version?",
 				"the policies of namespace %s for network %s: %w", namespace, network, err)
 		}
@@ -52,8 +64,8 @@ func (p *policies) read(ctx context.Context, network, namespace string) error {
 	defer p.mu.Unlock()
 	scope := policyScope{network, namespace}
 	delete(p.known, scope)
-	if m != nil {
-		p.known[scope] = m
+	if known != nil {
+		p.known[scope] = known
 	}
 	return nil
 }
@@ -62,7 +74,7 @@ func (p *policies) read(ctx context.Context, network, namespace string) error {
 func (p *policies) keep(used map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.known, func(s policyScope, _ *policy.Matcher) bool { return !used[s.network] })
+	maps.DeleteFunc(p.known, func(s policyScope, _ *knownGroups) bool { return !used[s.network] })
 }
 
 // policyOf returns the groups that a pod's port on a network belongs to. If the controller knows other labels of the
@@ -86,16 +98,11 @@ func (n *node) policyOf(ctx context.Context, network string, pod *source.Pod) (o
 		return ovnport.Policy{}, tooManyLabels(pod)
 	}
 	in, out := m.Match(pod.Labels)
-	return ovnport.Policy{Revision: m.Revision, In: in, Out: out}, nil
+	return ovnport.Policy{PolicyRevisions: m.revisions, In: in, Out: out}, nil
 }
 
 func tooManyLabels(pod *source.Pod) error {
 	return conf.Errorf(conf.CodeInvalidConfig, "delete labels of the pod",
 		"pod %s/%s: its labels are longer than %d bytes, and policies of its namespace select pods by labels",
 		pod.Namespace, pod.Name, policy.MaxLabels)
-}
-
-// refreshPolicy reads the groups again that a port was refused for.
-func (n *node) refreshPolicy(ctx context.Context, changed *ovnport.PolicyChanged) error {
-	return n.policies.read(ctx, changed.Network, changed.Namespace)
 }

@@ -160,7 +160,7 @@ func (c *Controller) reconcileAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.queuePolicies(ctx); err != nil {
+	if err := c.queuePolicies(ctx, networks); err != nil {
 		return err
 	}
 	for id, nads := range networks {
@@ -223,6 +223,8 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 		c.queuePeers(i.id)
 	case kindNamespace:
 		c.queuePeers("")
+	case kindRelabelled:
+		err = c.reconcileRelabelled(i)
 	default:
 		err = c.reconcileNAD(ctx, i.id)
 	}

@@ -74,6 +74,9 @@ func (q *fairQueue[T]) Pop() T {
 
 // namespaceOf returns the namespace of a NAD, which is also its tenant.
 func namespaceOf(nad string) string {
-	namespace, _, _ := strings.Cut(nad, "/")
+	namespace, _, ok := strings.Cut(nad, "/")
+	if !ok {
+		return ""
+	}
 	return namespace
 }

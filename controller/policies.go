@@ -16,8 +16,12 @@ import (
 // PolicySource is the controller's source of network policies, and of the pods and namespaces that they select. Each
 // method waits until the source has everything, and fails at the end of ctx.
 type PolicySource interface {
-	// Policies returns the policies of a namespace; of all namespaces if namespace is empty.
+	// Policies returns the MultiNetworkPolicies of a namespace.
 	Policies(ctx context.Context, namespace string) ([]*policy.Object, error)
+	// PolicyNamespaces returns the namespaces that have MultiNetworkPolicies.
+	PolicyNamespaces(ctx context.Context) ([]string, error)
+	// ClusterPolicies returns the ClusterNetworkPolicies that are for OVN networks.
+	ClusterPolicies(ctx context.Context) ([]*policy.Object, error)
 	// PolicyPods returns the pods of a namespace that request networks.
 	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
 	// Namespaces returns the labels of all namespaces.
@@ -46,8 +50,8 @@ type policySets struct {
 	rows   *policies.Policies
 	// sets has the policies that are served, by namespace and network, as of the last pass over the namespace.
 	sets map[string]map[string][]*served
-	// accepted has the policies that NB has, by "<namespace>/<name>" and network. One that is changed into one that cannot
-	// be served stays as it was.
+	// accepted has the policies that NB has, by "<namespace>/<name>" and network. One that is changed into one that
+	// cannot be served stays as it was.
 	accepted map[string]map[string]*policy.Policy
 	// written has the networks of which NB may have rows, by namespace.
 	written map[string]map[string]bool
@@ -56,6 +60,10 @@ type policySets struct {
 	naming map[string]map[string]bool
 	// elsewhere has the scopes with a selector of namespaces, and the namespaces that the last pass selected.
 	elsewhere map[policies.Scope]map[string]bool
+	// networks has the networks that NB may have, for policies for all networks.
+	networks map[string]bool
+	// rowsOf has the rows of namespaces in NB; nil: they are not read yet.
+	rowsOf map[string]*policies.NamespaceRow
 }
 
 func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies) *policySets {
@@ -63,6 +71,7 @@ func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Polici
 		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
 		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{},
 		naming: map[string]map[string]bool{}, elsewhere: map[policies.Scope]map[string]bool{},
+		networks: map[string]bool{},
 	}
 }
 
@@ -100,6 +109,13 @@ func (r *relabelled) remove(namespace, uid string) {
 	}
 }
 
+// some tells whether labels of pods of a namespace have changed.
+func (r *relabelled) some(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pods[namespace]) > 0
+}
+
 // update returns the entries of policy.Index.Relabelled of a namespace that has these pods.
 func (r *relabelled) update(namespace string, pods []*policy.Pod, present map[string]string) map[string]string {
 	r.mu.Lock()
@@ -114,12 +130,15 @@ func (r *relabelled) update(namespace string, pods []*policy.Pod, present map[st
 }
 
 const (
-	kindPolicies = "policies"     // the policies of a namespace
+	kindPolicies = "policies"     // the policies of a namespace; without a namespace, the ClusterNetworkPolicies
 	kindScope    = "policy-scope" // the policies of a namespace on one network
-	// These two items make the worker queue scopes with selectors of namespaces: those that select a namespace whose pods
-	// have changed, or all of them.
+	// These two items make the worker queue scopes with selectors of namespaces: those that select a namespace whose
+	// pods have changed, or all of them.
 	kindPeers     = "peers"
 	kindNamespace = "namespace"
+	// kindRelabelled makes the worker queue the ClusterNetworkPolicies that select a namespace whose pods have other
+	// labels.
+	kindRelabelled = "relabelled"
 )
 
 func policiesItem(namespace string) item { return item{kindPolicies, namespace, namespace} }
@@ -133,7 +152,8 @@ func scopeOf(i item) policies.Scope {
 	return policies.Scope{Network: i.id[:at], Namespace: i.id[at+1:]}
 }
 
-// PolicyChanged queues the policies of a namespace, because one of them is new, changed or gone.
+// PolicyChanged queues the policies of a namespace, because one of them is new, changed or gone; without a namespace,
+// the ClusterNetworkPolicies.
 func (q *Queue) PolicyChanged(namespace string) { q.items.Add(policiesItem(namespace)) }
 
 // PodChanged queues the policies that may select a pod: the pod has other labels (relabelled), or has got its ports.
@@ -141,6 +161,7 @@ func (q *Queue) PodChanged(namespace, uid string, relabelled bool) {
 	if relabelled {
 		q.relabelled.add(namespace, uid)
 		q.items.Add(policiesItem(namespace))
+		q.items.Add(item{kindRelabelled, namespace, namespace})
 	}
 	q.items.Add(item{kindPeers, namespace, namespace})
 }
@@ -153,10 +174,14 @@ func (q *Queue) NamespaceChanged(namespace string) {
 	q.items.Add(item{kindNamespace, namespace, namespace})
 }
 
-// queuePolicies queues the policies of all namespaces.
-func (c *Controller) queuePolicies(ctx context.Context) error {
+// queuePolicies queues the policies of all namespaces. networks are those in NB.
+func (c *Controller) queuePolicies(ctx context.Context, networks map[string][]string) error {
 	if c.policies == nil {
 		return nil
+	}
+	clear(c.policies.networks)
+	for network := range networks {
+		c.policies.networks[network] = true
 	}
 	if err := c.policies.list(ctx); err != nil {
 		return err
@@ -168,15 +193,23 @@ func (c *Controller) queuePolicies(ctx context.Context) error {
 	return err
 }
 
-// namespaces are the namespaces that have policies, or of whose policies NB may have rows.
+// namespaces are the namespaces that have policies, or of whose policies NB may have rows. "" is that of
+// ClusterNetworkPolicies.
 func (p *policySets) namespaces(ctx context.Context) ([]string, error) {
-	all, err := p.source.Policies(ctx, "")
+	all, err := p.source.PolicyNamespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := p.source.ClusterPolicies(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]bool{}
-	for _, o := range all {
-		found[o.Namespace] = true
+	for _, namespace := range all {
+		found[namespace] = true
+	}
+	if len(cluster) > 0 {
+		found[""] = true
 	}
 	for namespace := range p.written {
 		found[namespace] = true
@@ -236,7 +269,7 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 	if err := p.list(ctx); err != nil {
 		return nil, err
 	}
-	all, err := p.source.Policies(ctx, namespace)
+	all, err := p.of(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +317,18 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 	return networks, nil
 }
 
+// of returns the policies of a namespace; without a namespace, the ClusterNetworkPolicies.
+func (p *policySets) of(ctx context.Context, namespace string) ([]*policy.Object, error) {
+	return policiesOf(ctx, p.source, namespace)
+}
+
+func policiesOf(ctx context.Context, source PolicySource, namespace string) ([]*policy.Object, error) {
+	if namespace == "" {
+		return source.ClusterPolicies(ctx)
+	}
+	return source.Policies(ctx, namespace)
+}
+
 // noteNamed notes which NADs the policies of a namespace name.
 func (p *policySets) noteNamed(namespace string, named map[string]bool) {
 	for nad, namespaces := range p.naming {
@@ -307,6 +352,12 @@ func (c *Controller) networksOfPolicy(
 		return nil, errors.New(o.Refusal)
 	}
 	ids = map[string]bool{}
+	if o.Policy.ForAll() {
+		for _, id := range c.allNetworks() {
+			ids[id] = true
+		}
+		return ids, nil
+	}
 	for _, nad := range o.Policy.Networks {
 		named[nad] = true
 		id, err := c.networkOfPolicy(ctx, nad)
@@ -376,14 +427,15 @@ func (c *Controller) networkOfPolicy(ctx context.Context, id string) (string, er
 	return network, nil
 }
 
-// queuePeers queues the scopes that select pods of a namespace, and are not of this namespace; of all namespaces if
-// namespace is empty.
+// queuePeers queues the scopes of other namespaces that select pods of a namespace; if namespace is empty, all scopes
+// that select namespaces. A port joins the groups of ClusterNetworkPolicies when it is inserted, so these are queued
+// only then.
 func (c *Controller) queuePeers(namespace string) {
 	if c.policies == nil {
 		return
 	}
 	for s, selected := range c.policies.elsewhere {
-		if namespace == "" || selected[namespace] {
+		if namespace == "" || s.Namespace != "" && selected[namespace] {
 			c.queue.Add(scopeItem(s))
 		}
 	}
@@ -395,6 +447,7 @@ func (c *Controller) policiesFirst(ctx context.Context, network string) error {
 	if c.policies == nil {
 		return nil
 	}
+	c.policies.networks[network] = true
 	namespaces, err := c.policies.namespaces(ctx)
 	if err != nil {
 		return err

@@ -31,10 +31,25 @@ type policyAPI struct {
 func (a *policyAPI) Policies(_ context.Context, namespace string) (all []*policy.Object, err error) {
 	a.with(func() {
 		for _, o := range a.policies {
-			if namespace == "" || o.Namespace == namespace {
+			if o.Namespace == namespace {
 				with := *o
 				with.State = a.states[o.ID()]
 				all = append(all, &with)
+			}
+		}
+	})
+	return all, nil
+}
+
+func (a *policyAPI) ClusterPolicies(ctx context.Context) ([]*policy.Object, error) {
+	return a.Policies(ctx, "")
+}
+
+func (a *policyAPI) PolicyNamespaces(context.Context) (all []string, err error) {
+	a.with(func() {
+		for _, o := range a.policies {
+			if o.Namespace != "" && !slices.Contains(all, o.Namespace) {
+				all = append(all, o.Namespace)
 			}
 		}
 	})
@@ -54,7 +69,7 @@ func (a *policyAPI) PolicyPods(_ context.Context, namespace string) (pods []*pol
 }
 
 func (a *policyAPI) Namespaces(context.Context) (all map[string]map[string]string, err error) {
-	a.with(func() { all = a.namespaces })
+	a.with(func() { all = maps.Clone(a.namespaces) })
 	return all, nil
 }
 
@@ -145,9 +160,13 @@ func (w *policyWorld) put(name, spec string) {
 
 // group returns the ports of a selector's group, by the pods' numbers.
 func (w *policyWorld) group(t *testing.T, selector string) string {
+	return w.groupOf(t, "shop", selector)
+}
+
+func (w *policyWorld) groupOf(t *testing.T, namespace, selector string) string {
 	t.Helper()
 	for _, row := range w.Dump(t, "Port_Group") {
-		if row["_uuid"] != ovndb.GroupKey("shop/blue", "shop", selector) {
+		if row["_uuid"] != ovndb.GroupKey("shop/blue", namespace, selector) {
 			continue
 		}
 		var numbers []string

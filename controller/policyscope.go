@@ -41,9 +41,14 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 	for i, o := range objects {
 		list[i] = o.policy
 	}
-	set, refused := policy.NewSet(s.Network, s.Namespace, list)
+	set, refused := policy.NewSet(s.Network, s.Namespace, list, p.rows.Tiers())
 	p.note(s)
 	delete(p.elsewhere, s)
+	if s.Namespace == "" {
+		if err := c.ensureNamespaces(ctx); err != nil {
+			return err
+		}
+	}
 	for range maxPolicyAttempts {
 		wanted, err := c.wantedPolicies(ctx, set)
 		if err != nil {
@@ -62,6 +67,11 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 			delete(p.written[s.Namespace], s.Network)
 			if len(p.written[s.Namespace]) == 0 {
 				delete(p.written, s.Namespace)
+				if s.Namespace == "" { // no row of a namespace is needed any more
+					if err := c.ensureNamespaces(ctx); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		p.noteAccepted(s, objects, refused)

@@ -53,7 +53,11 @@ func (s *selected) matches(pod *policy.Pod) bool {
 
 // namespaces are the namespaces with pods that may be selected, and the set's own.
 func (s *selectorSet) namespaces() []string {
-	return append(slices.Sorted(maps.Keys(s.elsewhere())), s.own)
+	all := slices.Sorted(maps.Keys(s.elsewhere()))
+	if s.own != "" {
+		all = append(all, s.own)
+	}
+	return all
 }
 
 // elsewhere are the selected namespaces without the set's own.

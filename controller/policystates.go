@@ -46,7 +46,7 @@ func (s *policyStates) writeState(ctx context.Context, v *policyVerdict) error {
 	if err := s.leading(); err != nil {
 		return err
 	}
-	all, err := s.source.Policies(ctx, v.object.Namespace)
+	all, err := policiesOf(ctx, s.source, v.object.Namespace)
 	if err != nil {
 		return err
 	}

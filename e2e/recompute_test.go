@@ -16,13 +16,18 @@ type recount struct {
 	pods        map[string]*lab.Pod
 }
 
+// ovnSince tells whether OVN has a version, such as 2309, or a later one.
+func (w *world) ovnSince(version int) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(w.NBCtl("--version"), "ovn-nbctl %d.%d", &major, &minor)
+	w.Must(err)
+	return major*100+minor >= version
+}
+
 func newRecount(t *testing.T) *recount {
 	t.Helper()
 	r := &recount{world: newGatewayWorld(t, gatewayConfig+grantedVLANs, 0, 1), pods: map[string]*lab.Pod{}}
-	var major, minor int
-	_, err := fmt.Sscanf(r.NBCtl("--version"), "ovn-nbctl %d.%d", &major, &minor)
-	r.Must(err)
-	r.incremental = major*100+minor >= 2309
+	r.incremental = r.ovnSince(2309)
 	r.gatewayStands(0, 1)
 	r.gatewayComesTo(0, 1)
 	r.network("first", outOf(2, ""))

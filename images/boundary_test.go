@@ -224,6 +224,10 @@ func (m manifests) policies(t *testing.T) {
 		"ovn-multinet-controller-policies": {
 			is(user["controller"]), allOf([]string{"k8s.cni.cncf.io"}, "multi-networkpolicies", "multi-networkpolicies/*"),
 			[]string{policy.StateAnnotation}},
+		"ovn-multinet-controller-clusterpolicies": {
+			is(user["controller"]),
+			allOf([]string{"policy.networking.k8s.io"}, "clusternetworkpolicies", "clusternetworkpolicies/*"),
+			[]string{policy.StateCondition}},
 		"ovn-multinet-controller-nodes": {
 			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
 		"ovn-multinet-controller-pods": {is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), nil},
@@ -291,7 +295,9 @@ func (m manifests) roles(t *testing.T) {
 		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
 			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
-			"multi-networkpolicies.k8s.cni.cncf.io list watch patch; pods list watch; namespaces list watch; " +
+			"multi-networkpolicies.k8s.cni.cncf.io list watch patch; " +
+			"clusternetworkpolicies.policy.networking.k8s.io list watch; " +
+			"clusternetworkpolicies/status.policy.networking.k8s.io patch; pods list watch; namespaces list watch; " +
 			"namespaces[kube-system] get; nodes list watch; nodes patch; " +
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +

@@ -102,14 +102,19 @@ func Low32MAC(low uint32, wide bool) net.HardwareAddr {
 // Copp that no other row refers to: northd computes nothing again when such a row changes.
 func AcceptedKey(network string) string { return PartKey("accepted", network) }
 
-// PolicyKey is the key of the row that says which groups the ports of a namespace's pods belong to, on a network. Like
-// the row at AcceptedKey, it is a row of the table Copp that no other row refers to.
+// PolicyKey is the key of the row that says which groups the ports of a namespace's pods belong to, on a network. With
+// the namespace "", the row is for the groups of ClusterNetworkPolicies. Like the row at AcceptedKey, it is a row of
+// the table Copp that no other row refers to.
 func PolicyKey(network, namespace string) string {
 	return rowKey("policies "+namespace, network, nil, 0)
 }
 
-// PolicyRevisionKey is the key of external_ids, in the row at PolicyKey, with the revision of the groups. A port is
-// inserted only while the row has the revision that the port's groups were chosen by.
+// NamespaceKey is the key of the row that has the labels of a namespace, as the controller knows them. Only networks
+// with ClusterNetworkPolicies need it.
+func NamespaceKey(namespace string) string { return rowKey("namespace", namespace, nil, 0) }
+
+// PolicyRevisionKey is the key of external_ids, in the rows at PolicyKey and NamespaceKey, with the revision of their
+// content. A port is inserted only while the rows have the revisions that the port's groups were chosen by.
 const PolicyRevisionKey = "ovn-multinet/policy-revision"
 
 // PolicyTextKey is the key of the row that has the accepted policies of a namespace on a network, as texts.
@@ -154,8 +159,9 @@ func Claimants(externalIDs map[string]string) string {
 	return strings.Join(words, " and ")
 }
 
-// AcceptedPrefix is the prefix of a key in the external_ids of the row at AcceptedKey, with the revision of an accepted
-// NAD. The rest of the key is the NAD: "<namespace>/<name>". A port is inserted only while its NAD is accepted.
+// AcceptedPrefix is the prefix of a key in the external_ids of the row at AcceptedKey, with the revision of an
+// accepted NAD. The rest of the key is the NAD: "<namespace>/<name>". A port is inserted only while its NAD is
+// accepted.
 const AcceptedPrefix = "ovn-multinet/nad:"
 
 // rowKey makes a key with 122 hashed bits. Reversible operations put the lease into the first 32 bits, so two leases

@@ -183,6 +183,12 @@ func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 	return op, nil
 }
 
+// HasColumn tells whether the server's schema has a column. Use it only after WaitConnected.
+func (d *DB) HasColumn(table, column string) bool {
+	t := d.mapper.Schema.Table(table)
+	return t != nil && t.Column(column) != nil
+}
+
 // Columns is the wire form of all columns of a generated model except its key and those in without. Sets are sorted,
 // so equal rows are deeply equal. Like Insert, it needs the server's schema.
 func (d *DB) Columns(row model.Model, without ...string) (ovsdb.Row, error) {

@@ -11,11 +11,19 @@ import (
 
 // Policy is the membership of a port in the groups of policies, and what it was chosen by.
 type Policy struct {
-	// Revision is the value of ovndb.PolicyRevisionKey in the row at ovndb.PolicyKey; "": that row does not exist, because
-	// no policy of the pod's namespace is for the network.
-	Revision string
-	In       []string // the row keys of the groups that the port belongs to
-	Out      []string // of the other groups: a port that is taken over from another pod leaves them
+	PolicyRevisions
+	In  []string // the row keys of the groups that the port belongs to
+	Out []string // of the other groups: a port that is taken over from another pod leaves them
+}
+
+// PolicyRevisions are the values of ovndb.PolicyRevisionKey in the rows that say which groups a pod's port belongs to.
+type PolicyRevisions struct {
+	// Own is of the row at ovndb.PolicyKey; "": that row does not exist, because no policy of the pod's namespace is for
+	// the network.
+	Own string
+	// Cluster is of the row for ClusterNetworkPolicies; "": that row does not exist. Namespace is of the row at
+	// ovndb.NamespaceKey, which matters only with Cluster.
+	Cluster, Namespace string
 }
 
 // PolicyChanged says that the groups of a namespace's pods on a network are not those that the caller knows. Nothing
@@ -26,13 +34,21 @@ func (e *PolicyChanged) Error() string {
 	return "the policies of namespace " + e.Namespace + " for network " + e.Network + " are not what they were"
 }
 
-// policyGuard asserts that the groups are still those that the membership was chosen by.
-func policyGuard(network, namespace, revision string) ovsdb.Operation {
-	key := ovndb.PolicyKey(network, namespace)
-	if revision == "" {
-		return ovndb.Absent(nb.CoppTable, key)
+// policyGuards assert that the groups are still those that the membership was chosen by.
+func policyGuards(network, namespace string, r *PolicyRevisions) []ovsdb.Operation {
+	guard := func(key, revision string) ovsdb.Operation {
+		if revision == "" {
+			return ovndb.Absent(nb.CoppTable, key)
+		}
+		return ovndb.Holds(nb.CoppTable, key, "external_ids", ovndb.PolicyRevisionKey, revision)
 	}
-	return ovndb.Holds(nb.CoppTable, key, "external_ids", ovndb.PolicyRevisionKey, revision)
+	guards := []ovsdb.Operation{
+		guard(ovndb.PolicyKey(network, namespace), r.Own), guard(ovndb.PolicyKey(network, ""), r.Cluster),
+	}
+	if r.Cluster != "" {
+		guards = append(guards, guard(ovndb.NamespaceKey(namespace), r.Namespace))
+	}
+	return guards
 }
 
 // join makes a port a member of its groups. A port that another pod had leaves the other groups.
@@ -47,18 +63,37 @@ func join(t *txn, p *Policy, port string, former bool) {
 	}
 }
 
-// PolicyIDs reads the external_ids of the row that says which groups the ports of a namespace's pods belong to; nil:
-// the row does not exist.
-func (n *NB) PolicyIDs(ctx context.Context, network, namespace string) (map[string]string, error) {
+// PolicyRows are the external_ids of the rows that say which groups the ports of a namespace's pods belong to, on a
+// network; nil: the row does not exist.
+type PolicyRows struct{ Own, Cluster, Namespace map[string]string }
+
+// Revisions returns the revisions of the rows.
+func (r *PolicyRows) Revisions() PolicyRevisions {
+	return PolicyRevisions{
+		r.Own[ovndb.PolicyRevisionKey], r.Cluster[ovndb.PolicyRevisionKey], r.Namespace[ovndb.PolicyRevisionKey],
+	}
+}
+
+// PolicyRows reads the rows of a namespace on a network.
+func (n *NB) PolicyRows(ctx context.Context, network, namespace string) (*PolicyRows, error) {
+	read := &PolicyRows{}
+	into := []*map[string]string{&read.Own, &read.Cluster, &read.Namespace}
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(network, namespace), "external_ids"),
+		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(network, ""), "external_ids"),
+		ovndb.Select(nb.CoppTable, ovndb.NamespaceKey(namespace), "external_ids"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows, err := ovndb.Rows[nb.Copp](n.db, results[0])
-	if err != nil || len(rows) == 0 {
-		return nil, err
+	for i := range into {
+		rows, err := ovndb.Rows[nb.Copp](n.db, results[i])
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) > 0 {
+			*into[i] = rows[0].ExternalIDs
+		}
 	}
-	return rows[0].ExternalIDs, nil
+	return read, nil
 }

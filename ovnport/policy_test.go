@@ -52,7 +52,7 @@ func TestPortJoinsItsGroups(t *testing.T) {
 	n := w.network(t, "blue", netDual)
 	w.policies(t, n, "r1")
 	request := want(n, "net1")
-	request.Policy = ovnport.Policy{Revision: "r1", In: []string{groupDB}, Out: []string{groupWeb}}
+	request.Policy = ovnport.Policy{PolicyRevisions: ovnport.PolicyRevisions{Own: "r1"}, In: []string{groupDB}, Out: []string{groupWeb}}
 	mustEnsure(t, w.nb, owner("first", "sandbox-0"), request) // makes the node's port list
 	w.proxy.Reset()
 	ports := mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), request)
@@ -67,23 +67,47 @@ func TestPortJoinsItsGroups(t *testing.T) {
 	}
 }
 
+// revision inserts a row with a revision of policies.
+func (w *world) revision(t *testing.T, key, revision string) {
+	t.Helper()
+	w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": key, "row": ovndbtest.Op{
+		"name": key, "external_ids": ovndbtest.Map(map[string]string{ovndb.PolicyRevisionKey: revision})}})
+}
+
 // TestOldViewOfPolicies: an agent that does not know the present groups writes nothing.
 func TestOldViewOfPolicies(t *testing.T) {
 	w := newWorld(t)
-	blue, red := w.network(t, "blue", netDual), w.network(t, "red", netDual)
+	blue, red, green := w.network(t, "blue", netDual), w.network(t, "red", netDual), w.network(t, "green", netDual)
 	w.policies(t, blue, "r2")
+	w.revision(t, ovndb.PolicyKey(green.ID(), ""), "c2")
+	w.revision(t, ovndb.NamespaceKey("shop"), "n2")
 	mustEnsure(t, w.nb, owner("first", "sandbox-0"), want(red, "net1"))
 	for _, tt := range []struct {
-		name, revision string
-		network        *netmodel.Network
+		name    string
+		known   ovnport.PolicyRevisions
+		network *netmodel.Network
+		ok      bool
 	}{
-		{"no policy", "", blue}, {"the former policies", "r1", blue}, {"policies that are gone", "r1", red},
+		{"no policy", ovnport.PolicyRevisions{}, blue, false},
+		{"the former policies", ovnport.PolicyRevisions{Own: "r1"}, blue, false},
+		{"policies that are gone", ovnport.PolicyRevisions{Own: "r1"}, red, false},
+		{"no ClusterNetworkPolicy", ovnport.PolicyRevisions{}, green, false},
+		{"the former ClusterNetworkPolicies", ovnport.PolicyRevisions{Cluster: "c1", Namespace: "n2"}, green, false},
+		{"former labels of the namespace", ovnport.PolicyRevisions{Cluster: "c2", Namespace: "n1"}, green, false},
+		{"ClusterNetworkPolicies that are gone", ovnport.PolicyRevisions{Cluster: "c2", Namespace: "n2"}, red, false},
+		{"the present view", ovnport.PolicyRevisions{Cluster: "c2", Namespace: "n2"}, green, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := read(t, w.Server)
 			request := want(tt.network, "net1")
-			request.Policy = ovnport.Policy{Revision: tt.revision, In: []string{groupDB}}
+			request.Policy = ovnport.Policy{PolicyRevisions: tt.known}
 			_, err := w.nb.Ensure(timeout(t), owner("web-1", "sandbox-1"), []ovnport.Request{request}, nobody(t))
+			if tt.ok {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
 			changed, ok := errors.AsType[*ovnport.PolicyChanged](err)
 			if !ok || changed.Network != tt.network.ID() || changed.Namespace != "shop" {
 				t.Errorf("error %v, want that the policies are others", err)
@@ -100,7 +124,7 @@ func TestTakenOverPortChangesItsGroups(t *testing.T) {
 	n := w.network(t, "blue", netDual)
 	w.policies(t, n, "r1")
 	request := want(n, "net1")
-	request.Policy = ovnport.Policy{Revision: "r1", In: []string{groupDB}, Out: []string{groupWeb}}
+	request.Policy = ovnport.Policy{PolicyRevisions: ovnport.PolicyRevisions{Own: "r1"}, In: []string{groupDB}, Out: []string{groupWeb}}
 	o := owner("web-1", "sandbox-1")
 	port := mustEnsure(t, w.nb, o, request)[0]
 	request.Policy.In, request.Policy.Out = request.Policy.Out, request.Policy.In

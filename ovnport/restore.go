@@ -102,8 +102,10 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	}
 	t := &txn{policies: map[int]*Request{}}
 	t.add(accepted(d.request.Network)...)
-	t.policies[len(t.ops)] = &d.request
-	t.add(policyGuard(d.request.Network.ID(), e.owner.Namespace, d.request.Policy.Revision))
+	for _, guard := range policyGuards(d.request.Network.ID(), e.owner.Namespace, &d.request.Policy.PolicyRevisions) {
+		t.policies[len(t.ops)] = &d.request
+		t.add(guard)
+	}
 	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:

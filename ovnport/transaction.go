@@ -34,8 +34,10 @@ func (e *ensureCall) build() (*txn, error) {
 		}
 		if id := d.request.Network.ID(); !guarded["policy "+id] {
 			guarded["policy "+id] = true
-			t.policies[len(t.ops)] = &d.request
-			t.add(policyGuard(id, e.owner.Namespace, d.request.Policy.Revision))
+			for _, guard := range policyGuards(id, e.owner.Namespace, &d.request.Policy.PolicyRevisions) {
+				t.policies[len(t.ops)] = &d.request
+				t.add(guard)
+			}
 		}
 	}
 	var written []string

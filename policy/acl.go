@@ -1,128 +1,144 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
 
-// Priorities of ACLs. Higher ones win (ovn-nb(5), table ACL). Those above and below are for the operator's policies.
+// Priorities of ACLs. Higher ones win (ovn-nb(5), table ACL).
 const (
-	allowPriority = 10001 // what a rule allows
-	denyPriority  = 10000 // what no rule of a policy allows
-	// repliesPriority is the priority of the ACL that sends the packets of a pod through connection tracking. Without a
-	// stateful ACL on the switch, OVN would drop the replies of a pod whose ingress is restricted.
+	adminPriority    = 30000 // of the first rule of ClusterNetworkPolicies in the tier Admin; the next ones are lower
+	allowPriority    = 10001 // what a rule of a MultiNetworkPolicy allows
+	denyPriority     = 10000 // what no rule of a MultiNetworkPolicy allows
+	baselinePriority = 9999  // of the first rule in the tier Baseline; the next ones are lower
+	// repliesPriority is the priority of the ACL that sends the packets of a pod through connection tracking. Without
+	// a stateful ACL on the switch, OVN would drop the replies of a pod whose ingress is restricted.
 	repliesPriority = 1
 )
 
-// Set has the policies of one namespace that are for one network.
-type Set struct {
-	Network   string // the ID of the network
-	Namespace string
-	Policies  []*Policy
-}
-
-// NewSet makes a set. refused has the policies that exceed the limits of a namespace, which are the youngest ones, with
-// the reason.
-func NewSet(network, namespace string, policies []*Policy) (s *Set, refused map[*Policy]error) {
-	s, refused = &Set{Network: network, Namespace: namespace}, map[*Policy]error{}
-	byAge := slices.SortedFunc(slices.Values(policies), func(a, b *Policy) int {
-		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Name, b.Name))
-	})
-	selectors := map[Selector]bool{}
-	for _, p := range byAge {
-		more := map[Selector]bool{}
-		for _, selector := range p.selectors() {
-			if !selectors[selector] {
-				more[selector] = true
-			}
-		}
-		switch {
-		case len(s.Policies) >= MaxPolicies:
-			refused[p] = fmt.Errorf("namespace %s has more than %d policies for network %s, and this is not one of the oldest",
-				namespace, MaxPolicies, network)
-		case len(selectors)+len(more) > MaxSelectors:
-			refused[p] = fmt.Errorf("the policies of namespace %s for network %s have more than %d different selectors",
-				namespace, network, MaxSelectors)
-		default:
-			s.Policies = append(s.Policies, p)
-			maps.Copy(selectors, more)
-		}
-	}
-	return s, refused
-}
-
-// subject is the selector of the pods that the policy restricts.
-func (p *Policy) subject() Selector { return Selector{Pods: p.Pods} }
-
-func (p *Policy) selectors() []Selector {
-	all := []Selector{p.subject()}
-	for _, rules := range []*Rules{p.Ingress, p.Egress} {
-		if rules != nil {
-			for _, r := range *rules {
-				all = append(all, r.Peers...)
-			}
-		}
-	}
-	return all
-}
-
-// Selectors are the different selectors of the policies. Each needs a group of ports.
-func (s *Set) Selectors() []Selector {
-	all := map[Selector]bool{}
-	for _, p := range s.Policies {
-		for _, selector := range p.selectors() {
-			all[selector] = true
-		}
-	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b Selector) int { return strings.Compare(a.String(), b.String()) })
-}
+// Tiers of ACLs (ovn-nb(5), since OVN 23.06). The priorities alone would do, were it not for Pass. It needs a next
+// tier.
+const (
+	adminTier = iota
+	ownersTier
+	lastTier
+)
 
 // ACL is a row of the table ACL.
 type ACL struct {
-	Policy   string // "<namespace>/<name>"; "" if the row serves all policies of its group
+	Policy   string // Policy.ID; "" if the row serves all policies of its group
 	Rule     string // such as "ingress 0", "ingress deny" or "replies"
-	ToPod    bool   // direction to-lport; otherwise from-lport
+	Subject  Selector
+	When     *Rule // what the row matches; nil: all packets of the direction
+	ToPod    bool  // direction to-lport; otherwise from-lport
+	Tier     int
 	Priority int
-	Match    string
-	Allow    bool // allow-related; otherwise drop
+	Match    string // the same as an expression of OVN
+	Action   Action
 }
 
 // ACLs returns the ACLs of each group of restricted ports. name returns the name of the group of a selector.
 func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 	all := map[Selector][]ACL{}
-	for _, p := range s.Policies {
-		subject := p.subject()
-		group := "@" + name(subject)
-		if all[subject] == nil {
-			all[subject] = []ACL{{
-				Rule: "replies", Priority: repliesPriority, Match: "inport == " + group + " && ip", Allow: true,
-			}}
+	add := func(acls ...ACL) {
+		for _, a := range acls {
+			if all[a.Subject] == nil {
+				all[a.Subject] = []ACL{{
+					Rule: "replies", Subject: a.Subject, Tier: lastTier, Priority: repliesPriority,
+					Match: "inport == @" + name(a.Subject) + " && ip", Action: Accept,
+				}}
+			}
+			all[a.Subject] = append(all[a.Subject], a)
 		}
-		all[subject] = append(all[subject], p.direction("ingress", "outport == "+group, p.Ingress, name)...)
-		all[subject] = append(all[subject], p.direction("egress", "inport == "+group, p.Egress, name)...)
+	}
+	for _, word := range []string{ingress, egress} {
+		next := map[Tier]int{Admin: adminPriority, Baseline: baselinePriority}
+		for _, p := range s.Policies {
+			if p.Tier == "" {
+				add(p.namespaced(word, name)...)
+				continue
+			}
+			acls := p.ordered(word, next[p.Tier], name)
+			next[p.Tier] -= len(acls)
+			add(acls...)
+		}
 	}
 	return all
 }
 
-func (p *Policy) direction(word, port string, rules *Rules, name func(Selector) string) []ACL {
+// Directions of rules.
+const (
+	ingress = "ingress"
+	egress  = "egress"
+)
+
+// rules returns the rules of one direction.
+func (p *Policy) rules(word string) *Rules {
+	if word == ingress {
+		return p.Ingress
+	}
+	return p.Egress
+}
+
+// acl returns an ACL of the policy for one direction. It matches all packets.
+func (p *Policy) acl(word, rule string, name func(Selector) string) ACL {
+	a := ACL{Policy: p.ID(), Rule: word + " " + rule, Subject: p.Subject, ToPod: word == ingress}
+	if a.ToPod {
+		a.Match = "outport == @" + name(p.Subject)
+	} else {
+		a.Match = "inport == @" + name(p.Subject)
+	}
+	return a
+}
+
+// namespaced returns the ACLs of a MultiNetworkPolicy for one direction.
+func (p *Policy) namespaced(word string, name func(Selector) string) []ACL {
+	rules := p.rules(word)
 	if rules == nil {
 		return nil
 	}
-	toPod := word == "ingress"
-	// "ip" keeps ARP out: it must always work. OVN exempts neighbour discovery itself.
-	all := []ACL{{
-		Policy: p.ID(), Rule: word + " deny", ToPod: toPod, Priority: denyPriority, Match: port + " && ip",
-	}}
-	for i, r := range *rules {
-		all = append(all, ACL{
-			Policy: p.ID(), Rule: fmt.Sprintf("%s %d", word, i), ToPod: toPod, Priority: allowPriority,
-			Match: port + " && " + r.match(toPod, name), Allow: true,
-		})
+	deny := p.acl(word, "deny", name)
+	deny.Tier, deny.Priority, deny.Action = ownersTier, denyPriority, Deny
+	deny.Match += " && ip" // keeps ARP out: it must always work. OVN exempts neighbour discovery itself.
+	all := []ACL{deny}
+	for i := range *rules {
+		a := p.ruleACL(word, i, name)
+		a.Tier, a.Priority = ownersTier, allowPriority
+		all = append(all, a)
 	}
 	return all
+}
+
+// ordered returns the ACLs of a ClusterNetworkPolicy for one direction. The first one has the given priority.
+func (p *Policy) ordered(word string, first int, name func(Selector) string) []ACL {
+	rules := p.rules(word)
+	if rules == nil {
+		return nil
+	}
+	var all []ACL
+	for i := range *rules {
+		a := p.ruleACL(word, i, name)
+		a.Tier, a.Priority = adminTier, first-i
+		if p.Tier == Baseline {
+			a.Tier = lastTier
+			if a.Action == Pass { // nothing comes after this tier, and what nothing denies is allowed
+				a.Action = Accept
+			}
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// ruleACL returns the ACL of the i-th rule of a direction.
+func (p *Policy) ruleACL(word string, i int, name func(Selector) string) ACL {
+	r := &(*p.rules(word))[i]
+	a := p.acl(word, strings.TrimSpace(fmt.Sprintf("%d %s", i, r.Name)), name)
+	a.When, a.Action = r, r.Action
+	a.Match += " && " + r.match(a.ToPod, name)
+	return a
 }
 
 // match is the rule as an expression of OVN (ovn-sb(5), column match of Logical_Flow).

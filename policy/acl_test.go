@@ -24,20 +24,20 @@ func TestACLs(t *testing.T) {
 		 "ports":[{"port":80},{"port":443},{"protocol":"UDP","port":5,"endPort":9}]},
 		{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.0.0.0/8"]}}]}],
 		"egress":[{},{"ports":[{"protocol":"SCTP"}]}]}`)
-	s, _ := NewSet("shop/blue", "shop", []*Policy{p})
+	s, _ := NewSet("shop/blue", "shop", []*Policy{p}, false)
 	var got []string
 	for _, a := range s.ACLs(letters())[Selector{Pods: "app=db"}] {
-		got = append(got, fmt.Sprintf("%s: %d %t %t %s", a.Rule, a.Priority, a.ToPod, a.Allow, a.Match))
+		got = append(got, fmt.Sprintf("%s: %d %t %s %s", a.Rule, a.Priority, a.ToPod, a.Action, a.Match))
 	}
 	want := []string{
-		"replies: 1 false true inport == @A && ip",
-		"ingress deny: 10000 true false outport == @A && ip",
-		"ingress 0: 10001 true true outport == @A && (ip4.src == {$B_ip4, 10.1.0.0/16} || ip6.src == {$B_ip6, fd01::/64})" +
+		"replies: 1 false Accept inport == @A && ip",
+		"ingress deny: 10000 true Deny outport == @A && ip",
+		"ingress 0: 10001 true Accept outport == @A && (ip4.src == {$B_ip4, 10.1.0.0/16} || ip6.src == {$B_ip6, fd01::/64})" +
 			" && ((udp.dst >= 5 && udp.dst <= 9) || tcp.dst == {80, 443})",
-		"ingress 1: 10001 true true outport == @A && 0",
-		"egress deny: 10000 false false inport == @A && ip",
-		"egress 0: 10001 false true inport == @A && (ip4 || ip6)",
-		"egress 1: 10001 false true inport == @A && (sctp)",
+		"ingress 1: 10001 true Accept outport == @A && 0",
+		"egress deny: 10000 false Deny inport == @A && ip",
+		"egress 0: 10001 false Accept inport == @A && (ip4 || ip6)",
+		"egress 1: 10001 false Accept inport == @A && (sctp)",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -52,7 +52,7 @@ func TestSetGrowsWithSelectors(t *testing.T) {
 		p.Name = fmt.Sprint("p", i)
 		all = append(all, p)
 	}
-	s, refused := NewSet("shop/blue", "shop", all)
+	s, refused := NewSet("shop/blue", "shop", all, false)
 	if n := len(s.Selectors()); n != 2 || len(refused) != 0 {
 		t.Errorf("%d groups, want 2; refused %v", n, refused)
 	}
@@ -69,7 +69,7 @@ func TestLimitsOfANamespace(t *testing.T) {
 		p.Name, p.Created = fmt.Sprintf("p%04d", i), int64(-i) // the last is the oldest
 		all = append(all, p)
 	}
-	s, refused := NewSet("shop/blue", "shop", all)
+	s, refused := NewSet("shop/blue", "shop", all, false)
 	if len(s.Policies) != MaxPolicies || len(refused) != 3 || refused[all[0]] == nil || refused[all[3]] != nil {
 		t.Errorf("%d policies, refused %v", len(s.Policies), refused)
 	}
@@ -83,7 +83,7 @@ func TestLimitsOfANamespace(t *testing.T) {
 		p.Name, p.Created = fmt.Sprint(i), int64(i)
 		all = append(all, p)
 	}
-	s, refused = NewSet("shop/blue", "shop", all)
+	s, refused = NewSet("shop/blue", "shop", all, false)
 	if n := len(s.Selectors()); n > MaxSelectors || len(refused) == 0 || refused[all[0]] != nil {
 		t.Errorf("%d selectors, refused %d", n, len(refused))
 	}
@@ -100,14 +100,7 @@ func TestMatcher(t *testing.T) {
 		},
 		Relabelled: map[string]string{"u1": Hash(map[string]string{"app": "db"})},
 	}
-	ids, revision, err := x.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := NewMatcher(ids, revision)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, revision := matcher(t, x, nil, nil)
 	in, out := m.Match(map[string]string{"app": "web"})
 	if !slices.Equal(in, []string{"g2", "g3"}) || !slices.Equal(out, []string{"g1"}) {
 		t.Errorf("in %v, out %v", in, out)
@@ -120,9 +113,33 @@ func TestMatcher(t *testing.T) {
 			t.Errorf("labels of %s with app=%s are stale: %t, want %t", tt.uid, tt.app, got, tt.want)
 		}
 	}
-	before := m.Revision
 	x.Relabelled["u1"] = Hash(nil)
-	if _, revision, _ = x.Encode(); revision == before {
+	if _, now := matcher(t, x, nil, nil); now == revision {
 		t.Error("other labels of a pod do not change the revision")
 	}
+}
+
+// matcher makes a Matcher of encoded indexes, and returns the revision of the first one.
+func matcher(t *testing.T, own, cluster *Index, namespace *Namespace) (*Matcher, string) {
+	t.Helper()
+	var rows [3]map[string]string
+	var revision string
+	var err error
+	if own != nil {
+		rows[0], revision, err = own.Encode()
+	}
+	if cluster != nil && err == nil {
+		rows[1], _, err = cluster.Encode()
+	}
+	if namespace != nil && err == nil {
+		rows[2], _, err = namespace.Encode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMatcher(rows[0], rows[1], rows[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, revision
 }

@@ -12,36 +12,57 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Index says which groups the ports of a namespace's pods belong to, on one network. The controller writes it, and the
-// agents read it. A port is inserted only while the index has the revision that its groups were chosen by.
+// Index says which groups the ports of pods belong to, on one network: those of the policies of one namespace, or
+// those of ClusterNetworkPolicies. The controller writes it, and the agents read it. A port is inserted only while the
+// index has the revision that its groups were chosen by.
 type Index struct {
 	Entries []Entry
 	// Relabelled has pods whose labels have changed: by UID, the Hash of the labels that the controller knows.
+	// ClusterNetworkPolicies have it in the rows of namespaces.
 	Relabelled map[string]string
+}
+
+// Namespace is what the controller knows of a namespace, for the groups of ClusterNetworkPolicies.
+type Namespace struct {
+	Labels     map[string]string
+	Relabelled map[string]string // as in Index
 }
 
 // Entry is one group.
 type Entry struct {
 	Group string `json:"group"` // the row key of the Port_Group
 	Selector
-	// Here tells that pods of the index's own namespace are selected.
+	// Here tells that pods of the index's own namespace are selected. An index of ClusterNetworkPolicies does not have
+	// it.
 	Here bool `json:"here,omitempty"`
 }
 
 // Keys of the external_ids of the row that has an index.
 const (
 	entriesKey       = "ovn-multinet/policy-groups"
+	labelsKey        = "ovn-multinet/namespace-labels"
 	relabelledPrefix = "ovn-multinet/relabelled:"
 )
 
 // Encode returns the index as pairs of external_ids, and its revision.
 func (x *Index) Encode() (ids map[string]string, revision string, err error) {
-	text, err := json.Marshal(x.Entries)
+	return encodeWith(entriesKey, x.Entries, x.Relabelled)
+}
+
+// Encode returns the namespace as pairs of external_ids, and its revision.
+func (n *Namespace) Encode() (ids map[string]string, revision string, err error) {
+	return encodeWith(labelsKey, n.Labels, n.Relabelled)
+}
+
+func encodeWith(
+	key string, value any, relabelled map[string]string,
+) (ids map[string]string, revision string, err error) {
+	text, err := json.Marshal(value)
 	if err != nil {
 		return nil, "", err
 	}
-	ids = map[string]string{entriesKey: string(text)}
-	for uid, hash := range x.Relabelled {
+	ids = map[string]string{key: string(text)}
+	for uid, hash := range relabelled {
 		ids[relabelledPrefix+uid] = hash
 	}
 	return ids, Hash(ids), nil
@@ -49,60 +70,109 @@ func (x *Index) Encode() (ids map[string]string, revision string, err error) {
 
 // Decode reads an index from external_ids.
 func Decode(ids map[string]string) (*Index, error) {
-	x := &Index{Relabelled: map[string]string{}}
-	for key, value := range ids {
-		if uid, ok := strings.CutPrefix(key, relabelledPrefix); ok {
-			x.Relabelled[uid] = value
-		}
-	}
-	if err := json.Unmarshal([]byte(ids[entriesKey]), &x.Entries); err != nil {
-		return nil, fmt.Errorf("%s: %w", entriesKey, err)
-	}
-	return x, nil
+	x := &Index{}
+	var err error
+	x.Relabelled, err = decodeWith(entriesKey, ids, &x.Entries)
+	return x, err
 }
 
-// Matcher tells which groups of an index the ports of a pod belong to.
+// DecodeNamespace reads a namespace from external_ids.
+func DecodeNamespace(ids map[string]string) (*Namespace, error) {
+	n := &Namespace{}
+	var err error
+	n.Relabelled, err = decodeWith(labelsKey, ids, &n.Labels)
+	return n, err
+}
+
+func decodeWith(key string, ids map[string]string, value any) (relabelled map[string]string, err error) {
+	if err := json.Unmarshal([]byte(ids[key]), value); err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	relabelled = map[string]string{}
+	for id, hash := range ids {
+		if uid, ok := strings.CutPrefix(id, relabelledPrefix); ok {
+			relabelled[uid] = hash
+		}
+	}
+	return relabelled, nil
+}
+
+// Matcher tells which groups the ports of a namespace's pods belong to, on one network.
 type Matcher struct {
-	Revision   string
-	relabelled map[string]string
 	groups     []group
+	relabelled []map[string]string
 }
 
 type group struct {
 	key  string
+	here bool // pods of the namespace may belong to it
 	pods labels.Selector
 }
 
-// NewMatcher reads the external_ids of an index. Groups for other namespaces are not part of it.
-func NewMatcher(ids map[string]string, revision string) (*Matcher, error) {
-	x, err := Decode(ids)
+// NewMatcher reads the external_ids of the rows that concern a namespace's pods on a network. own is the index of the
+// namespace's policies, and cluster the index of ClusterNetworkPolicies. Either may be nil. namespace is the row of
+// the namespace; it must be there if cluster is. Groups for other namespaces are not part of own.
+func NewMatcher(own, cluster, namespace map[string]string) (*Matcher, error) {
+	m := &Matcher{}
+	if own != nil {
+		x, err := Decode(own)
+		if err != nil {
+			return nil, err
+		}
+		m.relabelled = append(m.relabelled, x.Relabelled)
+		for _, e := range x.Entries {
+			if e.Here {
+				if err := m.add(&e, true); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if cluster == nil {
+		return m, nil
+	}
+	x, err := Decode(cluster)
 	if err != nil {
 		return nil, err
 	}
-	m := &Matcher{Revision: revision, relabelled: x.Relabelled}
+	n, err := DecodeNamespace(namespace)
+	if err != nil {
+		return nil, err
+	}
+	m.relabelled = append(m.relabelled, n.Relabelled)
 	for _, e := range x.Entries {
-		if !e.Here {
-			continue
-		}
-		pods, err := labels.Parse(e.Pods)
+		of, err := labels.Parse(e.Namespaces)
 		if err != nil {
-			return nil, fmt.Errorf("selector %q: %w", e.Pods, err)
+			return nil, fmt.Errorf("selector %q: %w", e.Namespaces, err)
 		}
-		m.groups = append(m.groups, group{e.Group, pods})
+		if err := m.add(&e, of.Matches(labels.Set(n.Labels))); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }
 
+func (m *Matcher) add(e *Entry, here bool) error {
+	pods, err := labels.Parse(e.Pods)
+	if err != nil {
+		return fmt.Errorf("selector %q: %w", e.Pods, err)
+	}
+	m.groups = append(m.groups, group{e.Group, here, pods})
+	return nil
+}
+
 // Stale tells whether the controller knows other labels of a pod than these.
 func (m *Matcher) Stale(uid string, podLabels map[string]string) bool {
-	hash, ok := m.relabelled[uid]
-	return ok && hash != Hash(podLabels)
+	return slices.ContainsFunc(m.relabelled, func(relabelled map[string]string) bool {
+		hash, ok := relabelled[uid]
+		return ok && hash != Hash(podLabels)
+	})
 }
 
 // Match returns the groups that the ports of a pod with these labels belong to, and the other groups.
 func (m *Matcher) Match(podLabels map[string]string) (in, out []string) {
 	for _, g := range m.groups {
-		if g.pods.Matches(labels.Set(podLabels)) {
+		if g.here && g.pods.Matches(labels.Set(podLabels)) {
 			in = append(in, g.key)
 		} else {
 			out = append(out, g.key)

@@ -9,19 +9,23 @@ import (
 // StateAnnotation is the annotation of a policy that says whether the policy is accepted, as JSON.
 const StateAnnotation = "ovn-multinet/policy-state"
 
-// Object is a MultiNetworkPolicy as its source has it.
+// StateCondition is the type of the condition of a ClusterNetworkPolicy that says the same.
+const StateCondition = "ovn-multinet/Accepted"
+
+// Object is a MultiNetworkPolicy or a ClusterNetworkPolicy as its source has it.
 type Object struct {
-	Namespace string
+	Namespace string // "": a ClusterNetworkPolicy
 	Name      string
 	Policy    *Policy // nil: the policy cannot be served
 	Refusal   string  // why
 	State     string  // the value of StateAnnotation
 }
 
-// ID is "<namespace>/<name>".
-func (o *Object) ID() string { return o.Namespace + "/" + o.Name }
+// ID is "<namespace>/<name>"; of a ClusterNetworkPolicy, its name.
+func (o *Object) ID() string { return objectID(o.Namespace, o.Name) }
 
-// NewObject parses a MultiNetworkPolicy. size is the length of the whole object in bytes.
+// NewObject parses a policy; without a namespace, a ClusterNetworkPolicy. size is the length of the whole object in
+// bytes.
 func NewObject(
 	namespace, name string, created int64, annotations map[string]string, spec []byte, size int,
 ) *Object {
@@ -33,7 +37,13 @@ func NewObject(
 		o.Refusal = fmt.Sprintf("the object has %d bytes, %d is the limit", size, MaxText)
 		return o
 	}
-	p, err := Parse(namespace, name, annotations, spec)
+	parse := Parse
+	if namespace == "" {
+		parse = func(_, name string, annotations map[string]string, spec []byte) (*Policy, error) {
+			return ParseCluster(name, annotations, spec)
+		}
+	}
+	p, err := parse(namespace, name, annotations, spec)
 	if err != nil {
 		o.Refusal = err.Error()
 		return o

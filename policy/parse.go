@@ -38,7 +38,7 @@ func Parse(namespace, name string, annotations map[string]string, spec []byte) (
 	if p.Networks, err = parseNetworks(namespace, annotations); err != nil {
 		return nil, err
 	}
-	if p.Pods, err = canonical("spec.podSelector", &s.PodSelector); err != nil {
+	if p.Subject.Pods, err = canonical("spec.podSelector", &s.PodSelector); err != nil {
 		return nil, err
 	}
 	if len(s.Ingress)+len(s.Egress) > MaxRules {
@@ -101,6 +101,10 @@ func parseNetworks(namespace string, annotations map[string]string) ([]string, e
 	if !ok || strings.TrimSpace(text) == "" {
 		return nil, fmt.Errorf("annotation %s is missing: it names the networks that the policy is for", ForAnnotation)
 	}
+	form := "<name> or <namespace>/<name>"
+	if namespace == "" {
+		form = "<namespace>/<name>, and not " + AllNetworks + " alone"
+	}
 	var networks []string
 	for word := range strings.SplitSeq(text, ",") {
 		word = strings.TrimSpace(word)
@@ -109,7 +113,7 @@ func parseNetworks(namespace string, annotations map[string]string) ([]string, e
 			ns, name = namespace, word
 		}
 		if ns == "" || name == "" || strings.Contains(name, "/") {
-			return nil, fmt.Errorf("annotation %s: %q is not <name> or <namespace>/<name>", ForAnnotation, word)
+			return nil, fmt.Errorf("annotation %s: %q is not %s", ForAnnotation, word, form)
 		}
 		networks = append(networks, ns+"/"+name)
 	}
@@ -136,18 +140,16 @@ func (all *Rules) add(
 	if len(ports) > MaxPorts {
 		return fmt.Errorf("%s.ports: %d ports, %d is the limit", field, len(ports), MaxPorts)
 	}
-	r := Rule{Any: len(peers) == 0}
+	r := Rule{Action: Accept, Any: len(peers) == 0}
 	var cidrs netipx.IPSetBuilder
 	for i := range peers {
 		if err := r.addPeer(fmt.Sprintf("%s.%s[%d]", field, side, i), &peers[i], &cidrs); err != nil {
 			return err
 		}
 	}
-	set, err := cidrs.IPSet()
-	if err != nil {
+	if err := r.finish(&cidrs); err != nil {
 		return fmt.Errorf("%s.%s: %w", field, side, err)
 	}
-	r.CIDRs = set.Prefixes()
 	for i := range ports {
 		port, err := parsePort(&ports[i])
 		if err != nil {
@@ -155,9 +157,19 @@ func (all *Rules) add(
 		}
 		r.Ports = append(r.Ports, port)
 	}
+	*all = append(*all, r)
+	return nil
+}
+
+// finish notes the collected CIDRs, and brings the peers into order.
+func (r *Rule) finish(cidrs *netipx.IPSetBuilder) error {
+	set, err := cidrs.IPSet()
+	if err != nil {
+		return err
+	}
+	r.CIDRs = set.Prefixes()
 	slices.SortFunc(r.Peers, func(a, b Selector) int { return strings.Compare(a.String(), b.String()) })
 	r.Peers = slices.Compact(r.Peers)
-	*all = append(*all, r)
 	return nil
 }
 
@@ -248,9 +260,13 @@ func parsePort(p *networkingv1.NetworkPolicyPort) (Port, error) {
 	if p.EndPort != nil {
 		last = *p.EndPort
 	}
-	if p.Port.IntVal < 1 || last > 65535 || last < p.Port.IntVal {
-		return Port{}, fmt.Errorf("%d to %d is not a range of ports", p.Port.IntVal, last)
+	return port, port.setRange(int(p.Port.IntVal), int(last))
+}
+
+func (p *Port) setRange(first, last int) error {
+	if first < 1 || last > 65535 || last < first {
+		return fmt.Errorf("%d to %d is not a range of ports", first, last)
 	}
-	port.First, port.Last = uint16(p.Port.IntVal), uint16(last)
-	return port, nil
+	p.First, p.Last = uint16(first), uint16(last)
+	return nil
 }

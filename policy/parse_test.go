@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func TestParse(t *testing.T) {
 		{"from":[{"podSelector":{}},{"namespaceSelector":{"matchLabels":{"team":"a"}}},
 			{"ipBlock":{"cidr":"10.1.0.9/16","except":["10.1.0.0/17"]}},{"ipBlock":{"cidr":"fd01::/64"}}],
 		 "ports":[{"port":80},{"protocol":"SCTP","port":5,"endPort":9},{"protocol":"UDP"}]}]}`)
-	if !slices.Equal(p.Networks, []string{"other/red", "shop/blue"}) || p.Pods != "app=db" || p.Egress != nil {
+	if !slices.Equal(p.Networks, []string{"other/red", "shop/blue"}) || p.Subject.Pods != "app=db" || p.Egress != nil {
 		t.Errorf("got %+v", p)
 	}
 	r := (*p.Ingress)[0]
@@ -122,7 +123,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		s, refused := NewSet("shop/blue", "shop", []*Policy{o.Policy})
+		s, refused := NewSet("shop/blue", "shop", []*Policy{o.Policy}, false)
 		if len(refused) != 0 || len(s.Selectors()) > MaxSelectors {
 			t.Errorf("refused %v, %d selectors", refused, len(s.Selectors()))
 		}
@@ -136,7 +137,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%v, stored as %v", a, b)
 		}
 		for selector, rows := range a {
-			if !slices.Equal(rows, b[selector]) {
+			if !reflect.DeepEqual(rows, b[selector]) {
 				t.Errorf("%v, stored as %v", rows, b[selector])
 			}
 		}

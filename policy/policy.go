@@ -2,31 +2,68 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 )
 
-// Policy is one MultiNetworkPolicy that can be served.
+// Policy is one MultiNetworkPolicy or ClusterNetworkPolicy that can be served.
 type Policy struct {
-	Namespace string
+	Namespace string // "": a ClusterNetworkPolicy
 	Name      string
 	Created   int64 // Unix time
 	// Text is what the policy was parsed from; ParseText reads it.
 	Text string
-	// Networks are the NADs that the policy is for, each "<namespace>/<name>", in order and without duplicates.
+	// Networks are the NADs that the policy is for, each "<namespace>/<name>", in order and without duplicates. A
+	// ClusterNetworkPolicy may have AllNetworks alone.
 	Networks []string
-	// Pods is the label selector of the pods of the namespace that the policy selects, in its canonical form.
-	Pods string
+	// Subject selects the pods that the policy is for.
+	Subject Selector
+	// Tier and Priority order ClusterNetworkPolicies. The priority 0 comes first.
+	Tier     Tier
+	Priority int
 	// Ingress and Egress are the rules of one direction; nil: the policy does not restrict this direction.
 	Ingress, Egress *Rules
 }
 
-// ID is "<namespace>/<name>".
-func (p *Policy) ID() string { return p.Namespace + "/" + p.Name }
+// ID is "<namespace>/<name>"; of a ClusterNetworkPolicy, its name.
+func (p *Policy) ID() string { return objectID(p.Namespace, p.Name) }
 
-// Rules are the rules of one direction. They add up. Without rules, nothing is allowed.
+func objectID(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// ForAll tells whether the policy is for all OVN networks.
+func (p *Policy) ForAll() bool { return slices.Equal(p.Networks, []string{AllNetworks}) }
+
+// Tier says when a ClusterNetworkPolicy is asked (network-policy-api v0.2.0, API version v1alpha2).
+type Tier string
+
+// The tiers of ClusterNetworkPolicies. A MultiNetworkPolicy has no Tier. It is asked after Admin and before Baseline.
+const (
+	Admin    Tier = "Admin"
+	Baseline Tier = "Baseline"
+)
+
+// Action is what a rule does with the packets that it matches.
+type Action string
+
+// The actions of rules. The rules of a MultiNetworkPolicy all accept.
+const (
+	Accept Action = "Accept"
+	Deny   Action = "Deny"
+	Pass   Action = "Pass" // the rest of the tier is not asked
+)
+
+// Rules are the rules of one direction. Those of a MultiNetworkPolicy add up, and without rules, nothing is allowed.
+// Of the rules of a ClusterNetworkPolicy, the first one that matches decides.
 type Rules []Rule
 
-// Rule allows what comes from, or goes to, one of the peers on one of the ports.
+// Rule matches what comes from, or goes to, one of the peers on one of the ports.
 type Rule struct {
+	Name string // as its author calls it; a MultiNetworkPolicy has no names of rules
+	Action
 	Peers []Selector
 	CIDRs []netip.Prefix // with what "except" leaves of them, sorted
 	Any   bool           // every peer, also those that are no pods
@@ -75,4 +112,7 @@ const (
 	MaxSelectors = 1000 // different selectors of the policies of one namespace on one network
 	MaxLabels    = 16 << 10
 	MaxText      = 64 << 10 // of one policy, in bytes
+	// MaxClusterRules is the limit of the rules of ClusterNetworkPolicies on one network, for each tier and direction.
+	// Each rule has a priority of its own.
+	MaxClusterRules = 9000
 )

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
@@ -25,33 +24,36 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // policyWatch has the informers of policies, and of the pods and namespaces that they select. The latter two run from
 // the first policy on: a cluster without policies does not pay for them.
 type policyWatch struct {
-	policies   cache.SharedIndexInformer // of *knownPolicy
+	policies   cache.SharedIndexInformer // of *knownPolicy: MultiNetworkPolicies
+	cluster    cache.SharedIndexInformer // of *knownPolicy: ClusterNetworkPolicies
 	pods       cache.SharedIndexInformer
 	namespaces cache.SharedIndexInformer
 	some       sync.Once
 	start      chan struct{} // closed when there is a policy
 }
 
-// rawPolicy is a MultiNetworkPolicy as the API server sends it.
+// rawPolicy is a policy as the API server sends it.
 type rawPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              json.RawMessage `json:"spec"`
+	Status            struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
 }
 
-// knownPolicy is what the informer keeps of a MultiNetworkPolicy.
+// knownPolicy is what the informer keeps of a policy.
 type knownPolicy struct {
 	metav1.TypeMeta
-	metav1.ObjectMeta // only namespace, name, UID and resource version
-	object            *policy.Object
-	owners            string // hash of what the owner of the policy writes
+	metav1.ObjectMeta                // only namespace, name, UID and resource version
+	object            *policy.Object // nil: a ClusterNetworkPolicy that is not for OVN networks
+	owners            string         // hash of what the owner of the policy writes
 }
 
 // DeepCopyObject returns a copy of the policy.
@@ -84,55 +86,68 @@ func keepPolicy(raw *rawPolicy) *knownPolicy {
 	for key, value := range raw.Annotations {
 		size += len(key) + len(value)
 	}
-	object := policy.NewObject(raw.Namespace, raw.Name, raw.CreationTimestamp.Unix(), raw.Annotations, raw.Spec, size)
-	return &knownPolicy{
+	known := &knownPolicy{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: raw.Namespace, Name: raw.Name, UID: raw.UID, ResourceVersion: raw.ResourceVersion,
 		},
-		object: object,
 		owners: policy.Hash(map[string]string{"spec": text, "for": raw.Annotations[policy.ForAnnotation]}),
 	}
+	if _, ours := raw.Annotations[policy.ForAnnotation]; ours || raw.Namespace != "" {
+		known.object = policy.NewObject(
+			raw.Namespace, raw.Name, raw.CreationTimestamp.Unix(), raw.Annotations, raw.Spec, size)
+		if raw.Namespace == "" {
+			known.object.State = stateOf(raw.Status.Conditions)
+		}
+	}
+	return known
 }
 
 // kindEvery is the time after which the API server is asked again whether it knows the kind of policies by now.
 const kindEvery = 30 * time.Second
 
-const policyResource = "multi-networkpolicies"
+// policyKind is a kind of policies in the API.
+type policyKind struct{ group, version, resource string }
 
-// policyAPI begins a request for policies: the client of NADs has the API group, in another version.
-func (k *Kube) policyAPI(verb string) *rest.Request {
-	return k.nadAPI.K8sCniCncfIoV1().RESTClient().Verb(verb).AbsPath("/apis", "k8s.cni.cncf.io", "v1beta1").
+var (
+	multiKind   = policyKind{"k8s.cni.cncf.io", "v1beta1", "multi-networkpolicies"}
+	clusterKind = policyKind{"policy.networking.k8s.io", "v1alpha2", "clusternetworkpolicies"}
+)
+
+// policyAPI begins a request for policies. The REST client of NADs serves for all API groups.
+func (k *Kube) policyAPI(verb string, kind policyKind) *rest.Request {
+	return k.nadAPI.K8sCniCncfIoV1().RESTClient().Verb(verb).AbsPath("/apis", kind.group, kind.version).
 		SetHeader("Accept", wholeObjects)
 }
 
-// watchPolicies creates the informers. Without the kind in the API, there are no policies.
+// watchPolicies creates the informers.
 func (k *Kube) watchPolicies(changes Changes) error {
 	w := &policyWatch{start: make(chan struct{})}
-	w.policies = cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc:  k.listPolicies,
-		WatchFuncWithContext: k.openPolicies,
-	}, &knownPolicy{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	changed := func(obj any) {
 		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = last.Obj
 		}
-		w.some.Do(func() { close(w.start) })
 		if p, ok := obj.(*knownPolicy); ok {
+			if p.object != nil {
+				w.some.Do(func() { close(w.start) })
+			}
 			changes.Policy(p.Namespace)
 		}
 	}
-	_, err := w.policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, DeleteFunc: changed,
-		UpdateFunc: func(old, now any) {
-			if a, b := old.(*knownPolicy), now.(*knownPolicy); a.owners != b.owners || a.UID != b.UID {
-				changed(now)
-			}
-		},
-	})
-	if err != nil {
-		return err
+	w.policies, w.cluster = k.policyInformer(multiKind), k.policyInformer(clusterKind)
+	for _, informer := range []cache.SharedIndexInformer{w.policies, w.cluster} {
+		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: changed, DeleteFunc: changed,
+			UpdateFunc: func(old, now any) {
+				if a, b := old.(*knownPolicy), now.(*knownPolicy); a.owners != b.owners || a.UID != b.UID {
+					changed(now)
+				}
+			},
+		})
+		if err != nil {
+			return err
+		}
 	}
-	k.run = append(k.run, w.policies.Run, func(stop <-chan struct{}) {
+	k.run = append(k.run, w.policies.Run, w.cluster.Run, func(stop <-chan struct{}) {
 		select {
 		case <-stop:
 		case <-w.start:
@@ -144,9 +159,21 @@ func (k *Kube) watchPolicies(changes Changes) error {
 	return errors.Join(k.watchPolicyPods(w, changes), k.watchNamespaces(w, changes))
 }
 
-func (k *Kube) listPolicies(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+// policyInformer creates the informer of one kind. Without the kind in the API, there are no policies of it.
+func (k *Kube) policyInformer(kind policyKind) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return k.listPolicies(ctx, kind, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return k.openPolicies(ctx, kind, opts)
+		},
+	}, &knownPolicy{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func (k *Kube) listPolicies(ctx context.Context, kind policyKind, opts metav1.ListOptions) (runtime.Object, error) {
 	list := &knownPolicies{}
-	body, err := k.policyAPI(http.MethodGet).Suffix(policyResource).
+	body, err := k.policyAPI(http.MethodGet, kind).Suffix(kind.resource).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion).Stream(ctx)
 	if apierrors.IsNotFound(err) {
 		list.ResourceVersion = "0"
@@ -161,9 +188,11 @@ func (k *Kube) listPolicies(ctx context.Context, opts metav1.ListOptions) (runti
 }
 
 // openPolicies watches policies. While the API server does not know the kind, the watch has no events and ends soon.
-func (k *Kube) openPolicies(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (k *Kube) openPolicies(
+	ctx context.Context, kind policyKind, opts metav1.ListOptions,
+) (watch.Interface, error) {
 	opts.Watch = true
-	body, err := k.policyAPI(http.MethodGet).Suffix(policyResource).
+	body, err := k.policyAPI(http.MethodGet, kind).Suffix(kind.resource).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion).Stream(ctx)
 	if apierrors.IsNotFound(err) {
 		none := watch.NewFake()
@@ -288,6 +317,7 @@ func (k *Kube) watchNamespaces(w *policyWatch, changes Changes) error {
 				changes.Namespace(objectKey(now))
 			}
 		},
+		DeleteFunc: func(obj any) { changes.Namespace(objectKey(obj)) },
 	})
 	return err
 }
@@ -300,23 +330,39 @@ func synced(ctx context.Context, what string, informer cache.SharedIndexInformer
 	return nil
 }
 
-// Policies returns the policies of a namespace; of all namespaces if namespace is empty.
+// Policies returns the MultiNetworkPolicies of a namespace.
 func (k *Kube) Policies(ctx context.Context, namespace string) ([]*policy.Object, error) {
 	if err := synced(ctx, "policies", k.policies.policies); err != nil {
 		return nil, err
 	}
-	known := k.policies.policies.GetStore().List()
-	if namespace != "" {
-		var err error
-		if known, err = k.policies.policies.GetIndexer().ByIndex(cache.NamespaceIndex, namespace); err != nil {
-			return nil, err
+	known, err := k.policies.policies.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	return objectsOf(known), err
+}
+
+// PolicyNamespaces returns the namespaces that have MultiNetworkPolicies.
+func (k *Kube) PolicyNamespaces(ctx context.Context) ([]string, error) {
+	if err := synced(ctx, "policies", k.policies.policies); err != nil {
+		return nil, err
+	}
+	return k.policies.policies.GetIndexer().ListIndexFuncValues(cache.NamespaceIndex), nil
+}
+
+// ClusterPolicies returns the ClusterNetworkPolicies that are for OVN networks.
+func (k *Kube) ClusterPolicies(ctx context.Context) ([]*policy.Object, error) {
+	if err := synced(ctx, "cluster network policies", k.policies.cluster); err != nil {
+		return nil, err
+	}
+	return objectsOf(k.policies.cluster.GetStore().List()), nil
+}
+
+func objectsOf(known []any) []*policy.Object {
+	var all []*policy.Object
+	for _, obj := range known {
+		if o := obj.(*knownPolicy).object; o != nil {
+			all = append(all, o)
 		}
 	}
-	all := make([]*policy.Object, len(known))
-	for i, obj := range known {
-		all[i] = obj.(*knownPolicy).object
-	}
-	return all, nil
+	return all
 }
 
 // PolicyPods returns the pods of a namespace that request networks.
@@ -351,31 +397,4 @@ func (k *Kube) Namespaces(ctx context.Context) (map[string]map[string]string, er
 		all[n.Name] = n.Labels
 	}
 	return all, nil
-}
-
-// SetPolicyState writes the annotation with the state of a policy.
-func (k *Kube) SetPolicyState(ctx context.Context, o *policy.Object, state string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{policy.StateAnnotation: state},
-	}})
-	if err != nil {
-		return err
-	}
-	err = k.policyAPI(http.MethodPatch).Suffix("namespaces", o.Namespace, policyResource, o.Name).
-		SetHeader("Content-Type", string(types.MergePatchType)).Body(patch).Do(ctx).Error()
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s: %w", o.ID(), netmodel.ErrNotFound)
-	}
-	return err
-}
-
-// PolicyEvent records an Event of a policy. It does not wait: an Event that the API server refuses is lost.
-func (k *Kube) PolicyEvent(o *policy.Object, warning bool, reason, message string) {
-	ref := &corev1.ObjectReference{
-		Kind: policy.Kind, APIVersion: policy.APIVersion, Namespace: o.Namespace, Name: o.Name,
-	}
-	if obj, there, err := k.policies.policies.GetStore().GetByKey(o.ID()); there && err == nil {
-		ref.UID = obj.(*knownPolicy).UID
-	}
-	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
 }

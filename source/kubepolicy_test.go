@@ -22,6 +22,7 @@ type policyServer struct {
 	mu       sync.Mutex
 	unknown  bool // the server does not know the kind of policies
 	policies []string
+	cluster  []string
 	events   chan string // of the watch of policies
 	patches  []string
 }
@@ -36,12 +37,14 @@ func (s *policyServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	isPolicies := strings.Contains(r.URL.Path, "/multi-networkpolicies")
 	switch {
+	case r.Method == http.MethodGet && r.URL.Path == clusterPath && r.URL.Query().Get("watch") == "":
+		list("ClusterNetworkPolicyList", policy.ClusterAPIVersion, s.cluster...)
 	case isPolicies && s.unknown:
 		rw.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 	case r.Method == http.MethodPatch:
 		body, _ := io.ReadAll(r.Body)
-		s.patches = append(s.patches, r.URL.Path+" "+string(body))
+		s.patches = append(s.patches, r.URL.String()+" "+string(body))
 		fmt.Fprint(rw, `{}`)
 	case r.URL.Query().Get("watch") != "":
 		s.mu.Unlock()
@@ -59,6 +62,8 @@ func (s *policyServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		list("NodeList", "v1")
 	}
 }
+
+const clusterPath = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
 
 // stream serves a watch until its client goes.
 func (s *policyServer) stream(rw http.ResponseWriter, r *http.Request, policies bool) {
@@ -179,5 +184,46 @@ func TestKubeWithoutTheKind(t *testing.T) {
 	k, _ := s.start(t)
 	if got := served(t, k); got != "" {
 		t.Errorf("policies %q", got)
+	}
+}
+
+// TestKubeClusterPolicies: those for OVN networks are ours, and their state is one condition among others.
+func TestKubeClusterPolicies(t *testing.T) {
+	object := func(name, annotations string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"5","annotations":{%s}},"spec":{"tier":"Admin","priority":3,`+
+			`"subject":{"namespaces":{}}},"status":{"conditions":[{"type":"other","status":"True"},{"type":"ovn-multinet/Accepted",`+
+			`"status":"False","reason":"PolicyRefused","message":"why","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`,
+			name, annotations)
+	}
+	s := &policyServer{cluster: []string{
+		object("primary", ""), object("ours", `"k8s.v1.cni.cncf.io/policy-for":"*"`),
+	}}
+	k, changed := s.start(t)
+	all, err := k.ClusterPolicies(background)
+	if err != nil || len(all) != 1 || all[0].Name != "ours" || all[0].Policy == nil || all[0].Policy.Priority != 3 ||
+		all[0].State != `{"ready":false,"reason":"why","since":"2026-01-02T03:04:05Z"}` {
+		t.Fatalf("policies %+v, %v", all, err)
+	}
+	if namespace := <-changed; namespace != "" {
+		t.Errorf("the policies of namespace %q have changed", namespace)
+	}
+	if _, err := k.Namespaces(background); err != nil { // watched from the first policy on
+		t.Error(err)
+	}
+	for state, want := range map[string]string{
+		`{"ready":true,"since":"2026-01-02T03:04:05Z"}`: `"status":"True","lastTransitionTime":"2026-01-02T03:04:05Z",` +
+			`"reason":"PolicyAccepted","message":"OVN has the policy"`,
+		`{"ready":false,"reason":"why","since":"2026-01-02T03:04:05Z"}`: `"status":"False",` +
+			`"lastTransitionTime":"2026-01-02T03:04:05Z","reason":"PolicyRefused","message":"why"`,
+	} {
+		s.patches = nil
+		if err := k.SetPolicyState(background, all[0], state); err != nil {
+			t.Fatal(err)
+		}
+		want = clusterPath + `/ours/status?fieldManager=ovn-multinet&force=true {"apiVersion":"policy.networking.k8s.io/v1alpha2",` +
+			`"kind":"ClusterNetworkPolicy","metadata":{"name":"ours"},"status":{"conditions":[{"type":"ovn-multinet/Accepted",` + want + `}]}}`
+		if got := strings.Join(s.patches, "\n"); got != want {
+			t.Errorf("patches\n%s\nwant\n%s", got, want)
+		}
 	}
 }

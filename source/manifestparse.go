@@ -66,8 +66,8 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 			return errors.New("NetworkAttachmentDefinition without metadata.name")
 		}
 		f.nads = append(f.nads, fromNAD(&n, config(&n)))
-	case policy.Kind:
-		return f.parsePolicy(doc)
+	case policy.Kind, policy.ClusterKind:
+		return f.parsePolicy(kind.Kind, doc)
 	case "Namespace":
 		var n corev1.Namespace
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {

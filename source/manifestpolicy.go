@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -18,14 +20,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
-// manifestPolicy is a MultiNetworkPolicy of a folder.
+// manifestPolicy is a policy of a folder.
 type manifestPolicy struct {
 	object *policy.Object
 	owners string // hash of what the owner of the policy writes
 }
 
-// parsePolicy reads a MultiNetworkPolicy. One that cannot be served is not an error of the file.
-func (f *file) parsePolicy(doc []byte) error {
+// parsePolicy reads a MultiNetworkPolicy or ClusterNetworkPolicy. One that cannot be served is not an error of the
+// file.
+func (f *file) parsePolicy(kind string, doc []byte) error {
 	text, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		return err
@@ -34,15 +37,21 @@ func (f *file) parsePolicy(doc []byte) error {
 	if err := utiljson.Unmarshal(text, raw); err != nil {
 		return err
 	}
+	version := policy.APIVersion
+	if kind == policy.ClusterKind {
+		version, raw.Namespace = policy.ClusterAPIVersion, ""
+	} else {
+		raw.Namespace = namespaceOr(raw.Namespace)
+	}
 	if raw.Name == "" {
-		return errors.New("MultiNetworkPolicy without metadata.name")
+		return fmt.Errorf("%s without metadata.name", kind)
 	}
-	if raw.APIVersion != policy.APIVersion {
-		return fmt.Errorf("MultiNetworkPolicy %s: apiVersion is %q, not %s", raw.Name, raw.APIVersion, policy.APIVersion)
+	if raw.APIVersion != version {
+		return fmt.Errorf("%s %s: apiVersion is %q, not %s", kind, raw.Name, raw.APIVersion, version)
 	}
-	raw.Namespace = namespaceOr(raw.Namespace)
-	known := keepPolicy(raw)
-	f.policies = append(f.policies, &manifestPolicy{known.object, known.owners})
+	if known := keepPolicy(raw); known.object != nil {
+		f.policies = append(f.policies, &manifestPolicy{known.object, known.owners})
+	}
 	return nil
 }
 
@@ -67,7 +76,27 @@ type policyWorld struct {
 	pods       map[key]*Pod
 }
 
-func (m *Manifests) former() policyWorld { return policyWorld{m.policies, m.namespaces, m.pods} }
+func (m *Manifests) world() policyWorld { return policyWorld{m.policies, m.namespaces, m.pods} }
+
+// labels returns the labels of all namespaces: of those with a manifest, and of those that another manifest names. A
+// namespace has the label kubernetes.io/metadata.name, as in Kubernetes.
+func (w policyWorld) labels() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	add := func(name string) {
+		if all[name] == nil {
+			all[name] = map[string]string{}
+			maps.Copy(all[name], w.namespaces[name])
+			all[name][corev1.LabelMetadataName] = name
+		}
+	}
+	for name := range w.namespaces {
+		add(name)
+	}
+	for k := range w.pods {
+		add(k.namespace)
+	}
+	return all
+}
 
 // tellPolicies tells what differs from before, of policies, namespaces and the labels of pods.
 func (m *Manifests) tellPolicies(before policyWorld) {
@@ -88,8 +117,14 @@ func (m *Manifests) tellPolicies(before policyWorld) {
 	for namespace := range namespaces {
 		m.changes.Policy(namespace)
 	}
-	for name, has := range m.namespaces {
-		if old, there := before.namespaces[name]; !there || !maps.Equal(old, has) {
+	were, are := before.labels(), m.world().labels()
+	for name, has := range are {
+		if old, there := were[name]; !there || !maps.Equal(old, has) {
+			m.changes.Namespace(name)
+		}
+	}
+	for name := range were {
+		if _, there := are[name]; !there {
 			m.changes.Namespace(name)
 		}
 	}
@@ -122,19 +157,37 @@ func (m *Manifests) tellAttached(statuses []string) {
 	}
 }
 
-// Policies returns the policies of a namespace; of all namespaces if namespace is empty.
+// Policies returns the MultiNetworkPolicies of a namespace.
 func (m *Manifests) Policies(_ context.Context, namespace string) ([]*policy.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*policy.Object
 	for k, p := range m.policies {
-		if namespace == "" || k.namespace == namespace {
+		if k.namespace == namespace {
 			with := *p.object
 			with.State = m.policyState(k)
 			all = append(all, &with)
 		}
 	}
 	return all, nil
+}
+
+// ClusterPolicies returns the ClusterNetworkPolicies that are for OVN networks.
+func (m *Manifests) ClusterPolicies(ctx context.Context) ([]*policy.Object, error) {
+	return m.Policies(ctx, "")
+}
+
+// PolicyNamespaces returns the namespaces that have MultiNetworkPolicies.
+func (m *Manifests) PolicyNamespaces(context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := map[string]bool{}
+	for k := range m.policies {
+		if k.namespace != "" {
+			found[k.namespace] = true
+		}
+	}
+	return slices.Collect(maps.Keys(found)), nil
 }
 
 // PolicyPods returns the pods of a namespace that request networks.
@@ -153,29 +206,17 @@ func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.P
 	return pods, nil
 }
 
-// Namespaces returns the labels of all namespaces: of those with a manifest, and of those that another manifest names.
-// A namespace has the label kubernetes.io/metadata.name, as in Kubernetes.
+// Namespaces returns the labels of all namespaces.
 func (m *Manifests) Namespaces(context.Context) (map[string]map[string]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := map[string]map[string]string{}
-	add := func(name string) {
-		if all[name] == nil {
-			all[name] = map[string]string{}
-			maps.Copy(all[name], m.namespaces[name])
-			all[name][corev1.LabelMetadataName] = name
-		}
-	}
-	for name := range m.namespaces {
-		add(name)
-	}
-	for k := range m.pods {
-		add(k.namespace)
-	}
-	return all, nil
+	return m.world().labels(), nil
 }
 
-func policyFile(namespace, name string) string { return namespace + "." + name + policySuffix }
+// policyFile is the name of the file with the state of a policy. A namespace has no upper case letters.
+func policyFile(namespace, name string) string {
+	return cmp.Or(namespace, policy.ClusterKind) + "." + name + policySuffix
+}
 
 // policyObjectState is the content of the file with the state of a policy.
 type policyObjectState struct {

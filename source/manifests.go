@@ -285,7 +285,7 @@ func (m *Manifests) scan() error {
 	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
-	nads, nodes, former := m.nads, m.nodes, m.former()
+	nads, nodes, former := m.nads, m.nodes, m.world()
 	m.index()
 	m.tellNADs(nads)
 	m.tellNodes(nodes)

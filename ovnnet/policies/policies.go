@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -24,6 +25,7 @@ const (
 	keyRule      = "ovn-multinet/rule"
 	keySelector  = "ovn-multinet/selector"
 	keyTexts     = "ovn-multinet/policy-texts" // hash of the texts
+	keyTier      = "ovn-multinet/tier"         // of an ACL, if OVN has tiers
 	textPrefix   = "ovn-multinet/policy:"
 )
 
@@ -33,7 +35,10 @@ type Policies struct{ store *nbrows.Store }
 // New takes the store that writes.
 func New(s *nbrows.Store) *Policies { return &Policies{s} }
 
-// Wanted is what NB should have of the policies of one namespace on one network.
+// Tiers tells whether this OVN has tiers of ACLs. Call it only after NB has been connected.
+func (p *Policies) Tiers() bool { return p.store.Db.HasColumn(nb.ACLTable, "tier") }
+
+// Wanted is what NB should have of the policies of one set.
 type Wanted struct {
 	Set *policy.Set
 	// Here tells whether a selector selects pods of the set's own namespace.
@@ -47,7 +52,7 @@ type Wanted struct {
 	Relabelled func(present map[string]string) map[string]string
 }
 
-// Scope names the policies of one namespace on one network.
+// Scope names the policies of one namespace on one network. Without a namespace, they are the ClusterNetworkPolicies.
 type Scope struct{ Network, Namespace string }
 
 // List returns the scopes that NB has rows of. The server scans the table of claims, so callers do this only when they
@@ -88,7 +93,7 @@ func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err err
 		if !nbrows.Raced(err) {
 			return changed, nbrows.AsRefused(err)
 		}
-		if err := attempts.Next("policies of namespace " + w.Set.Namespace + " for network " + w.Set.Network); err != nil {
+		if err := attempts.Next(ofSet(w.Set)); err != nil {
 			return changed, err
 		}
 	}
@@ -195,6 +200,14 @@ func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovs
 	return b.Ops, b.Err
 }
 
+// ofSet names a set.
+func ofSet(s *policy.Set) string {
+	if s.Namespace == "" {
+		return "ClusterNetworkPolicies for network " + s.Network
+	}
+	return "policies of namespace " + s.Namespace + " for network " + s.Network
+}
+
 // index returns the row that tells agents which groups a port belongs to.
 func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 	s := w.Set
@@ -217,7 +230,7 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 	ids[nbrows.KeyKind], ids[nbrows.KeyNetwork], ids[keyNamespace] = kindIndex, s.Network, s.Namespace
 	return &nb.Copp{
 		UUID: ovndb.PolicyKey(s.Network, s.Namespace), ExternalIDs: ids,
-		Name: "ovn-multinet policies of namespace " + s.Namespace + " for network " + s.Network,
+		Name: "ovn-multinet " + ofSet(s),
 	}, nil
 }
 
@@ -230,7 +243,7 @@ func textsRow(s *policy.Set) *nb.Copp {
 	}
 	return &nb.Copp{
 		UUID: ovndb.PolicyTextKey(s.Network, s.Namespace), ExternalIDs: ids,
-		Name: "ovn-multinet texts of policies of namespace " + s.Namespace + " for network " + s.Network,
+		Name: "ovn-multinet texts of " + ofSet(s),
 	}
 }
 
@@ -292,12 +305,23 @@ func (p *Policies) setGroup(
 
 // setACLs makes the ACLs of one group the wanted ones.
 func (p *Policies) setACLs(b *nbrows.Batch, have *rows, s *policy.Set, group string, acls []policy.ACL) {
-	wanted := map[string]bool{}
+	wanted, tiers := map[string]bool{}, p.Tiers()
 	for i := range acls {
 		row := aclRow(s, group, &acls[i])
 		wanted[row.UUID] = true
 		old := have.acls[row.UUID]
+		if tiers {
+			row.ExternalIDs[keyTier] = strconv.Itoa(acls[i].Tier)
+		}
+		before := len(b.Ops)
 		nbrows.Put(b, nb.ACLTable, row.UUID, old, row)
+		if tiers { // the model lacks the column, because old servers do
+			for _, op := range b.Ops[before:] {
+				if op.Row != nil {
+					op.Row["tier"] = acls[i].Tier
+				}
+			}
+		}
 		if old == nil {
 			b.Add(ovndb.Link(nb.PortGroupTable, group, "acls", row.UUID))
 		}
@@ -314,14 +338,11 @@ func (p *Policies) setACLs(b *nbrows.Batch, have *rows, s *policy.Set, group str
 func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
 	row := &nb.ACL{
 		UUID:     ovndb.ACLKey(s.Network, a.Policy+" "+group, a.Rule),
-		Priority: a.Priority, Match: a.Match, Direction: "from-lport", Action: "drop",
+		Priority: a.Priority, Match: a.Match, Direction: "from-lport", Action: actions[a.Action],
 		ExternalIDs: map[string]string{nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace, keyRule: a.Rule},
 	}
 	if a.ToPod {
 		row.Direction = "to-lport"
-	}
-	if a.Allow {
-		row.Action = "allow-related"
 	}
 	if a.Policy != "" {
 		row.ExternalIDs[keyPolicy] = a.Policy
@@ -331,6 +352,9 @@ func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
 	}
 	return row
 }
+
+// actions are the actions of ACLs (ovn-nb(5)).
+var actions = map[policy.Action]string{policy.Accept: "allow-related", policy.Deny: "drop", policy.Pass: "pass"}
 
 // maxACLName is the longest name of an ACL in bytes (ovn-nb(5)).
 const maxACLName = 63

@@ -39,7 +39,7 @@ func allow(t *testing.T, name, peer string) *policy.Policy {
 }
 
 func wanted(members map[policy.Selector][]string, list ...*policy.Policy) *policies.Wanted {
-	set, _ := policy.NewSet("shop/blue", "shop", list)
+	set, _ := policy.NewSet("shop/blue", "shop", list, false)
 	return &policies.Wanted{
 		Set: set, Here: func(policy.Selector) bool { return true }, Members: members,
 		NotMembers: func(_ context.Context, _ policy.Selector, keys []string) ([]string, error) { return keys, nil },

@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// namespaceBatch is how many rows of namespaces one transaction writes.
+const namespaceBatch = 200
+
+// reconcileRelabelled queues the ClusterNetworkPolicies that select pods of a namespace, because labels of its pods
+// have changed. The namespace pays for the writes, so that it cannot keep northd busy by its labels.
+func (c *Controller) reconcileRelabelled(i item) error {
+	if c.policies == nil {
+		return nil
+	}
+	var scopes []policies.Scope
+	for s, selected := range c.policies.elsewhere {
+		if s.Namespace == "" && selected[i.id] {
+			scopes = append(scopes, s)
+		}
+	}
+	if len(scopes) == 0 {
+		return nil
+	}
+	if wait := c.pace.wait(i.tenant); wait > 0 {
+		c.queue.AddAfter(i, wait)
+		return nil
+	}
+	c.pace.wrote(i.tenant)
+	for _, s := range scopes {
+		c.queue.Add(scopeItem(s))
+	}
+	return nil
+}
+
+// ensureNamespaces writes what agents need to know of namespaces for ClusterNetworkPolicies. From then on no agent
+// attaches a pod by older labels.
+func (c *Controller) ensureNamespaces(ctx context.Context) error {
+	var attempts nbrows.Attempts
+	for {
+		err := c.tryNamespaces(ctx)
+		if !nbrows.Raced(err) {
+			return err
+		}
+		c.policies.rowsOf = nil // another controller has written
+		if err := attempts.Next("labels of namespaces"); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Controller) tryNamespaces(ctx context.Context) error {
+	changes, err := c.namespaceChanges(ctx)
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(changes, namespaceBatch) {
+		if err := c.policies.rows.WriteNamespaces(ctx, batch); err != nil {
+			return err
+		}
+		for _, change := range batch {
+			if delete(c.policies.rowsOf, change.Name); change.Now != nil {
+				c.policies.rowsOf[change.Name] = change.Now
+			}
+		}
+	}
+	return nil
+}
+
+// namespaceChanges returns which rows of namespaces differ from what they should be. Without ClusterNetworkPolicies no
+// row is needed.
+func (c *Controller) namespaceChanges(ctx context.Context) ([]policies.NamespaceChange, error) {
+	p := c.policies
+	if p.rowsOf == nil {
+		var err error
+		if p.rowsOf, err = p.rows.Namespaces(ctx); err != nil {
+			return nil, err
+		}
+	}
+	namespaces := map[string]map[string]string{}
+	if len(p.written[""]) > 0 {
+		var err error
+		if namespaces, err = p.source.Namespaces(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var changes []policies.NamespaceChange
+	for name, has := range namespaces {
+		was := p.rowsOf[name]
+		now := policy.Namespace{Labels: has, Relabelled: map[string]string{}}
+		if was != nil && len(was.Relabelled) > 0 || c.changes.relabelled.some(name) {
+			pods, err := p.source.PolicyPods(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			var present map[string]string
+			if was != nil {
+				present = was.Relabelled
+			}
+			now.Relabelled = c.changes.relabelled.update(name, pods, present)
+		}
+		if was != nil && maps.Equal(was.Labels, now.Labels) && maps.Equal(was.Relabelled, now.Relabelled) {
+			continue
+		}
+		row, err := policies.NewNamespaceRow(now)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, policies.NamespaceChange{Name: name, Was: was, Now: row})
+	}
+	for name, was := range p.rowsOf {
+		if _, there := namespaces[name]; !there {
+			changes = append(changes, policies.NamespaceChange{Name: name, Was: was})
+		}
+	}
+	return changes, nil
+}
+
+// allNetworks are the networks that a policy for all networks is for.
+func (c *Controller) allNetworks() []string {
+	all := maps.Clone(c.policies.networks)
+	for _, network := range c.members.of {
+		all[network] = true
+	}
+	return slices.Collect(maps.Keys(all))
+}

@@ -1,0 +1,126 @@
+package controller_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// putCluster makes a ClusterNetworkPolicy for some networks.
+func (w *policyWorld) putCluster(name, networks, spec string) {
+	w.kube.with(func() {
+		w.kube.policies[name] = policy.NewObject(
+			"", name, 1, map[string]string{policy.ForAnnotation: networks}, []byte(spec), 0)
+	})
+	w.queue.PolicyChanged("")
+}
+
+// fromTeam denies what pods of team a send to pods with app=db.
+const fromTeam = `{"tier":"Admin","priority":1,` +
+	`"subject":{"pods":{"namespaceSelector":{},"podSelector":{"matchLabels":{"app":"db"}}}},` +
+	`"ingress":[{"action":"Deny","from":[{"namespaces":{"matchLabels":{"team":"a"}}}]}]}`
+
+// The selectors of fromTeam.
+const (
+	everyDB = "pods with app=db of all namespaces"
+	ofTeamA = "all pods of namespaces with team=a"
+)
+
+// noted lists what NB has of namespaces.
+func (w *policyWorld) noted(t *testing.T) string {
+	t.Helper()
+	var words []string
+	for _, row := range w.Dump(t, "Copp") {
+		ids := row["external_ids"].(map[string]string)
+		name := ids["ovn-multinet/policy-namespace"]
+		if row["_uuid"] != ovndb.NamespaceKey(name) {
+			continue
+		}
+		n, err := policy.DecodeNamespace(ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words = append(words, fmt.Sprintf("%s%v%d", name, n.Labels, len(n.Relabelled)))
+	}
+	return strings.Join(slices.Sorted(slices.Values(words)), " ")
+}
+
+// TestClusterPolicy: the groups, and what agents need to know of namespaces, from the policy's creation to its end.
+func TestClusterPolicy(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.wantState(t, "shop/blue", "ready, held")
+	w.putCluster("p", "shop/blue", fromTeam)
+	w.kube.wantPolicyState(t, "p", `"ready":true`)
+	eventually(t, "0, 2", func() string { return w.groupOf(t, "", everyDB) + ", " + w.groupOf(t, "", ofTeamA) })
+	if got := w.noted(t); got != "othermap[team:a]0 shopmap[]0" {
+		t.Errorf("noted %s", got)
+	}
+
+	// A namespace with other labels, and a new one.
+	w.kube.with(func() {
+		w.kube.namespaces = map[string]map[string]string{"shop": {"team": "a"}, "other": nil, "new": {"team": "a"}}
+	})
+	w.queue.NamespaceChanged("shop")
+	eventually(t, "0 1", func() string { return w.groupOf(t, "", ofTeamA) })
+	if got := w.noted(t); got != "newmap[team:a]0 othermap[]0 shopmap[team:a]0" {
+		t.Errorf("noted %s", got)
+	}
+
+	// A pod with other labels. The row of its namespace is written before the group.
+	order := ""
+	w.Proxy.Before(func(tx ovndbtest.Transact) {
+		for _, op := range tx.Ops {
+			if op["op"] == "update" || op["op"] == "mutate" {
+				order += op["table"].(string) + " "
+			}
+		}
+	})
+	w.kube.with(func() {
+		w.kube.pods = maps.Clone(w.kube.pods)
+		w.kube.pods["shop/b"] = &policy.Pod{Namespace: "shop", Name: "b", UID: podKey(1), Node: "n2", Labels: app("db")}
+	})
+	w.queue.PodChanged("shop", podKey(1), true)
+	eventually(t, "0 1", func() string { return w.groupOf(t, "", everyDB) })
+	w.Proxy.Before(nil)
+	if order != "Copp Port_Group " {
+		t.Errorf("written: %s", order)
+	}
+	if got := w.noted(t); !strings.Contains(got, "shopmap[team:a]1") {
+		t.Errorf("noted %s", got)
+	}
+
+	// Without ClusterNetworkPolicies, no namespace matters.
+	w.kube.with(func() { delete(w.kube.policies, "p") })
+	w.queue.PolicyChanged("")
+	eventually(t, "gone, ", func() string { return w.groupOf(t, "", everyDB) + ", " + w.noted(t) })
+}
+
+// TestClusterPolicyForAllNetworks: a network that comes later has the policy before it takes ports.
+func TestClusterPolicyForAllNetworks(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.putCluster("p", "*", fromTeam)
+	order := ""
+	w.Proxy.Before(func(tx ovndbtest.Transact) {
+		for _, op := range tx.Ops {
+			if op["op"] == "insert" && (op["table"] == "Port_Group" || op["table"] == "Logical_Switch") {
+				order += op["table"].(string) + " "
+			}
+		}
+	})
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.kube.wantPolicyState(t, "p", `"ready":true`)
+	w.wantState(t, "shop/blue", "ready, held")
+	w.Proxy.Before(nil)
+	if order != "Port_Group Port_Group Logical_Switch " {
+		t.Errorf("inserted %s, want the groups of the policy first", order)
+	}
+	eventually(t, "0, 2", func() string { return w.groupOf(t, "", everyDB) + ", " + w.groupOf(t, "", ofTeamA) })
+}
