@@ -23,10 +23,13 @@ func (r *rig) encode(x *policy.Index) map[string]string {
 }
 
 // putPolicies makes NB say which groups the ports of namespace shop belong to on network blue.
-func (r *rig) putPolicies(x *policy.Index) {
+func (r *rig) putPolicies(x *policy.Index) { r.putIndex("shop", x) }
+
+// putIndex makes NB have the index of a namespace's policies, or without a namespace that of ClusterNetworkPolicies.
+func (r *rig) putIndex(namespace string, x *policy.Index) {
 	r.t.Helper()
 	ids := r.encode(x)
-	key := ovndb.PolicyKey("shop/blue", "shop")
+	key := ovndb.PolicyKey("shop/blue", namespace)
 	ops := []ovndbtest.Op{
 		{"op": "delete", "table": "Port_Group", "where": []any{}},
 		{"op": "update", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}},
@@ -34,7 +37,7 @@ func (r *rig) putPolicies(x *policy.Index) {
 	}
 	if r.nbRow("Copp", key) == nil {
 		ops[1] = ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": key, "row": ovndbtest.Op{
-			"name": "policies", "external_ids": ovndbtest.Map(ids)}}
+			"name": "policies" + namespace, "external_ids": ovndbtest.Map(ids)}}
 	}
 	r.nb.Transact(r.t, ops...)
 	for _, e := range x.Entries {
@@ -136,5 +139,63 @@ func TestPoliciesChangeAllTheTime(t *testing.T) {
 	}
 	if got := r.ports(); len(got) != 0 {
 		t.Errorf("ports %v, want none", got)
+	}
+}
+
+// putNamespace makes NB say what the controller knows of namespace shop.
+func (r *rig) putNamespace(n *policy.Namespace) {
+	r.t.Helper()
+	ids, revision, err := n.Encode()
+	r.must(err)
+	ids[ovndb.PolicyRevisionKey] = revision
+	key := ovndb.NamespaceKey("shop")
+	r.nb.Transact(r.t, ovndbtest.Op{
+		"op": "delete", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}}})
+	r.nb.Transact(r.t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": key, "row": ovndbtest.Op{
+		"name": "shop", "external_ids": ovndbtest.Map(ids)}})
+}
+
+func ofTeam(team, pods string) policy.Entry {
+	return policy.Entry{Group: groupOf(team + pods), Selector: policy.Selector{
+		Anywhere: true, Namespaces: "team=" + team, Pods: pods,
+	}}
+}
+
+// TestADDUnderClusterPolicies: the port joins the groups for the labels of its namespace, in its transaction. While the
+// controller has not noted these labels, no port is inserted.
+func TestADDUnderClusterPolicies(t *testing.T) {
+	r := newRig(t)
+	r.source.labels = map[string]string{"app": "web"}
+	r.source.liveLabels = map[string]string{"app": "db"}
+	r.putIndex("", &policy.Index{Entries: []policy.Entry{
+		ofTeam("a", "app=db"), ofTeam("a", "app=web"), ofTeam("b", "app=db"),
+	}})
+	r.start()
+	_, err := r.planFor("c1", "blue")
+	r.wantRefused(err, conf.CodeTryAgain, "namespace shop: the controller has not noted its labels yet")
+	if got := r.ports(); len(got) != 0 {
+		t.Errorf("ports %v, want none", got)
+	}
+	r.putNamespace(&policy.Namespace{
+		Labels:     map[string]string{"team": "a"},
+		Relabelled: map[string]string{"u-1": policy.Hash(r.source.liveLabels)},
+	})
+	_, err = r.planFor("c1", "blue")
+	r.must(err)
+	if a, b, c := r.size("aapp=db"), r.size("aapp=web"), r.size("bapp=db"); a != 1 || b != 0 || c != 0 {
+		t.Errorf("%d, %d and %d ports in the groups, want 1, 0 and 0", a, b, c)
+	}
+	r.proxy.Reset()
+	_, err = r.planFor("c1", "blue@net7")
+	r.must(err)
+	if got := r.proxy.Counts(); got.Committed != 1 || got.Refused != 0 || got.ReadOnly != 0 {
+		t.Errorf("next ADD: %d transactions committed, %d refused, %d reads; want 1, 0, 0",
+			got.Committed, got.Refused, got.ReadOnly)
+	}
+	r.putNamespace(&policy.Namespace{Labels: map[string]string{"team": "b"}})
+	_, err = r.planFor("c1", "blue@net8")
+	r.must(err)
+	if a, c := r.size("aapp=db"), r.size("bapp=db"); a != 2 || c != 0 {
+		t.Errorf("%d and %d ports in the groups of app=db, want 2 and 0", a, c)
 	}
 }

@@ -179,6 +179,7 @@ func (c *Controller) queuePolicies(ctx context.Context, networks map[string][]st
 	if c.policies == nil {
 		return nil
 	}
+	c.policies.rowsOf = nil // another program may have changed NB
 	clear(c.policies.networks)
 	for network := range networks {
 		c.policies.networks[network] = true
@@ -447,7 +448,6 @@ func (c *Controller) policiesFirst(ctx context.Context, network string) error {
 	if c.policies == nil {
 		return nil
 	}
-	c.policies.networks[network] = true
 	namespaces, err := c.policies.namespaces(ctx)
 	if err != nil {
 		return err

@@ -97,6 +97,13 @@ func TestClusterPolicy(t *testing.T) {
 		t.Errorf("noted %s", got)
 	}
 
+	// NB was replaced by an older one.
+	key := ovndb.NamespaceKey("other")
+	w.Transact(t, ovndbtest.Op{
+		"op": "delete", "table": "Copp", "where": []any{[]any{"_uuid", "==", ovndbtest.UUID(key)}}})
+	w.queue.NBReplaced()
+	eventually(t, "true", func() string { return fmt.Sprint(strings.Contains(w.noted(t), "othermap[]0")) })
+
 	// Without ClusterNetworkPolicies, no namespace matters.
 	w.kube.with(func() { delete(w.kube.policies, "p") })
 	w.queue.PolicyChanged("")

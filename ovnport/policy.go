@@ -34,21 +34,22 @@ func (e *PolicyChanged) Error() string {
 	return "the policies of namespace " + e.Namespace + " for network " + e.Network + " are not what they were"
 }
 
-// policyGuards assert that the groups are still those that the membership was chosen by.
-func policyGuards(network, namespace string, r *PolicyRevisions) []ovsdb.Operation {
-	guard := func(key, revision string) ovsdb.Operation {
+// guardPolicy asserts that the groups are still those that the membership was chosen by.
+func (t *txn) guardPolicy(request *Request, namespace string) {
+	guard := func(key, revision string) {
+		t.policies[len(t.ops)] = request
 		if revision == "" {
-			return ovndb.Absent(nb.CoppTable, key)
+			t.add(ovndb.Absent(nb.CoppTable, key))
+		} else {
+			t.add(ovndb.Holds(nb.CoppTable, key, "external_ids", ovndb.PolicyRevisionKey, revision))
 		}
-		return ovndb.Holds(nb.CoppTable, key, "external_ids", ovndb.PolicyRevisionKey, revision)
 	}
-	guards := []ovsdb.Operation{
-		guard(ovndb.PolicyKey(network, namespace), r.Own), guard(ovndb.PolicyKey(network, ""), r.Cluster),
+	network, known := request.Network.ID(), &request.Policy
+	guard(ovndb.PolicyKey(network, namespace), known.Own)
+	guard(ovndb.PolicyKey(network, ""), known.Cluster)
+	if known.Cluster != "" {
+		guard(ovndb.NamespaceKey(namespace), known.Namespace)
 	}
-	if r.Cluster != "" {
-		guards = append(guards, guard(ovndb.NamespaceKey(namespace), r.Namespace))
-	}
-	return guards
 }
 
 // join makes a port a member of its groups. A port that another pod had leaves the other groups.

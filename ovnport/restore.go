@@ -102,10 +102,7 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	}
 	t := &txn{policies: map[int]*Request{}}
 	t.add(accepted(d.request.Network)...)
-	for _, guard := range policyGuards(d.request.Network.ID(), e.owner.Namespace, &d.request.Policy.PolicyRevisions) {
-		t.policies[len(t.ops)] = &d.request
-		t.add(guard)
-	}
+	t.guardPolicy(&d.request, e.owner.Namespace)
 	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:

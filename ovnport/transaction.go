@@ -34,10 +34,7 @@ func (e *ensureCall) build() (*txn, error) {
 		}
 		if id := d.request.Network.ID(); !guarded["policy "+id] {
 			guarded["policy "+id] = true
-			for _, guard := range policyGuards(id, e.owner.Namespace, &d.request.Policy.PolicyRevisions) {
-				t.policies[len(t.ops)] = &d.request
-				t.add(guard)
-			}
+			t.guardPolicy(&d.request, e.owner.Namespace)
 		}
 	}
 	var written []string

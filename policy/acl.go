@@ -13,9 +13,9 @@ const (
 	allowPriority    = 10001 // what a rule of a MultiNetworkPolicy allows
 	denyPriority     = 10000 // what no rule of a MultiNetworkPolicy allows
 	baselinePriority = 9999  // of the first rule in the tier Baseline; the next ones are lower
-	// repliesPriority is the priority of the ACL that sends the packets of a pod through connection tracking. Without
+	// defaultPriority is the priority of the ACL that sends the packets of a pod through connection tracking. Without
 	// a stateful ACL on the switch, OVN would drop the replies of a pod whose ingress is restricted.
-	repliesPriority = 1
+	defaultPriority = 1
 )
 
 // Tiers of ACLs (ovn-nb(5), since OVN 23.06). The priorities alone would do, were it not for Pass. It needs a next
@@ -45,10 +45,7 @@ func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 	add := func(acls ...ACL) {
 		for _, a := range acls {
 			if all[a.Subject] == nil {
-				all[a.Subject] = []ACL{{
-					Rule: "replies", Subject: a.Subject, Tier: lastTier, Priority: repliesPriority,
-					Match: "inport == @" + name(a.Subject) + " && ip", Action: Accept,
-				}}
+				all[a.Subject] = s.defaults(a.Subject, name)
 			}
 			all[a.Subject] = append(all[a.Subject], a)
 		}
@@ -66,6 +63,21 @@ func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 		}
 	}
 	return all
+}
+
+// defaults returns the ACLs that each group of restricted ports has.
+func (s *Set) defaults(subject Selector, name func(Selector) string) []ACL {
+	from := ACL{
+		Rule: "replies", Subject: subject, Tier: lastTier, Priority: defaultPriority,
+		Match: "inport == @" + name(subject) + " && ip", Action: Accept,
+	}
+	if s.Namespace != "" {
+		return []ACL{from}
+	}
+	// After Pass, OVN enters a connection into connection tracking only if another ACL accepts it.
+	to := from
+	to.Rule, to.ToPod, to.Match = "passed", true, "outport == @"+name(subject)+" && ip"
+	return []ACL{from, to}
 }
 
 // Directions of rules.

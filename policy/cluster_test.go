@@ -57,7 +57,7 @@ func acls(s *Set) []string {
 	for _, list := range s.ACLs(letters()) {
 		all = append(all, list...)
 	}
-	slices.SortFunc(all, func(a, b ACL) int {
+	slices.SortStableFunc(all, func(a, b ACL) int {
 		if a.Tier != b.Tier {
 			return a.Tier - b.Tier
 		}
@@ -96,11 +96,12 @@ func TestClusterOrder(t *testing.T) {
 		"0/30000 a ingress 0 r: Deny true", "0/29999 b ingress 0 r: Accept true", "0/29998 b ingress 1 r: Pass true",
 		"0/29997 late ingress 0 r: Deny true",
 		"2/9999 base ingress 0 r: Accept true", "2/9998 base ingress 1 r: Deny true", "2/1  replies: Accept false",
+		"2/1  passed: Accept true",
 	}
 	if got := acls(s); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if allowPriority >= 30000-MaxClusterRules || baselinePriority-MaxClusterRules <= repliesPriority {
+	if allowPriority >= 30000-MaxClusterRules || baselinePriority-MaxClusterRules <= defaultPriority {
 		t.Error("the priorities of tiers overlap")
 	}
 }
