@@ -117,6 +117,14 @@ func NamespaceKey(namespace string) string { return rowKey("namespace", namespac
 // content. A port is inserted only while the rows have the revisions that the port's groups were chosen by.
 const PolicyRevisionKey = "ovn-multinet/policy-revision"
 
+// ProfilesKey is the key of the row with the security profiles that the operator allows. It is a row of the table Copp
+// that no other row refers to.
+var ProfilesKey = PartKey("security-profiles", "")
+
+// ProfilePrefix is the prefix of a key in the external_ids of the row at ProfilesKey, with a profile as a text. The
+// rest of the key is the profile's name. A port is inserted only while its profiles are those texts.
+const ProfilePrefix = "ovn-multinet/profile:"
+
 // PolicyTextKey is the key of the row that has the accepted policies of a namespace on a network, as texts.
 func PolicyTextKey(network, namespace string) string {
 	return rowKey("policy-texts "+namespace, network, nil, 0)

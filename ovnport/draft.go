@@ -191,7 +191,7 @@ func (d *draft) adoptOlder(older *Older, uid string) {
 		UUID: older.Port.UUID, Name: d.name, Addresses: []string{older.Port.text()},
 		ExternalIDs: map[string]string{
 			keySandbox: older.Sandbox, keyNetwork: d.request.Network.ID(), keyClaims: strings.Join(older.Port.Claims, " "),
-			keyPodUID: uid,
+			keyPodUID: uid, keyGroups: strings.Join(older.Port.groups(), " "),
 		},
 	})
 }

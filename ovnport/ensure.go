@@ -33,12 +33,8 @@ func (n *NB) Ensure(ctx context.Context, o Owner, requests []Request, supersedes
 	if err := e.separateReservations(); err != nil {
 		return nil, err
 	}
-	err := e.run(ctx)
-	if _, away := errors.AsType[*ovndb.Unreachable](err); away {
-		return nil, unreachable(err)
-	}
-	if err != nil {
-		return nil, ExplainNotOwner(err)
+	if err := e.run(ctx); err != nil {
+		return nil, explain(err)
 	}
 	ports := make([]Port, 0, len(drafts))
 	for _, d := range drafts {
@@ -51,6 +47,9 @@ func (d *draft) port() Port {
 	p := Port{
 		UUID: d.key(), Name: d.name, Network: d.request.Network.ID(), Interface: d.request.Interface, MAC: d.mac(),
 		Switch: ovndb.SwitchKey(d.request.Network.SwitchName()),
+	}
+	for _, profile := range d.request.Profiles {
+		p.Groups = append(p.Groups, profile.Group)
 	}
 	for i, r := range d.reservations {
 		if r.addr.IsValid() {

@@ -33,6 +33,14 @@ func (n *NB) Answers(ctx context.Context) error {
 	return nil
 }
 
+// explain gives the code to the errors of a database that does not answer, or belongs to another cluster.
+func explain(err error) error {
+	if _, away := errors.AsType[*ovndb.Unreachable](err); away {
+		return unreachable(err)
+	}
+	return ExplainNotOwner(err)
+}
+
 // unreachable is the error, with its code, of a database that does not answer.
 func unreachable(err error) error {
 	todo := "is OVN's Northbound database up and reachable from this node?"

@@ -24,7 +24,12 @@ const (
 	keyPort      = "ovn-multinet/port"      // of a claim: the key of its port
 	keyPortName  = "ovn-multinet/port-name" // of a claim
 	keyPortUUID  = "ovn-multinet/port-uuid" // of an OVS Interface
+	// keyGroups is of a port: the keys of the port groups that it is a member of by its security profiles.
+	keyGroups = "ovn-multinet/profile-groups"
 )
+
+// ourPrefix is the beginning of each of our keys.
+const ourPrefix = "ovn-multinet/"
 
 // bookMark is the pair of external_ids that switches and claims of one address book have.
 func bookMark(n *netmodel.Network) (key, value string) {
@@ -57,6 +62,8 @@ type Request struct {
 	Older *Older
 	// Policy is the membership of the port in the groups of policies.
 	Policy Policy
+	// Profiles are the security profiles of the port.
+	Profiles []Profile
 	// Refusal is why the controller refused the NAD, for the error when the network is missing.
 	Refusal string
 }
@@ -69,8 +76,9 @@ type Port struct {
 	Interface string
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
-	Claims    []string // keys
-	Switch    string   // the key of the logical switch
+	Claims    []string    // keys
+	Switch    string      // the key of the logical switch
+	Groups    []PortGroup // of its security profiles
 }
 
 // Older is a port, and the sandbox that had it when the caller last knew.
@@ -129,6 +137,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	}
 	if len(port.Claims) > 0 {
 		row.ExternalIDs[keyClaims] = strings.Join(port.Claims, " ")
+	}
+	if groups := d.groups(); len(groups) > 0 {
+		row.ExternalIDs[keyGroups] = strings.Join(groups, " ")
 	}
 	if d.request.Network.PortSecurity {
 		row.PortSecurity = []string{addresses}

@@ -85,7 +85,7 @@ func (n *NB) readPortList(ctx context.Context, node string) (map[string]string, 
 // portsIn returns the pairs of a port list: the row keys of ports, and the sandboxes that own them.
 func portsIn(list *nb.Copp) map[string]string {
 	ports := maps.Clone(list.ExternalIDs)
-	maps.DeleteFunc(ports, func(key, _ string) bool { return strings.HasPrefix(key, "ovn-multinet/") })
+	maps.DeleteFunc(ports, func(key, _ string) bool { return strings.HasPrefix(key, ourPrefix) })
 	return ports
 }
 

@@ -17,7 +17,8 @@ import (
 const readPage = 250
 
 // Incomplete returns the names of the sandbox's ports that NB has lost, at least in part: the row is missing, another
-// sandbox owns it, or the row of a claim is missing. Incomplete reads rows by key; the server scans no table.
+// sandbox owns it, the row of a claim is missing, or the port is not in a port group of its security profiles.
+// Incomplete reads rows by key; the server scans no table.
 func (n *NB) Incomplete(ctx context.Context, sandbox string, ports []Port) (map[string]bool, error) {
 	var keys []string
 	for _, p := range ports {
@@ -31,6 +32,9 @@ func (n *NB) Incomplete(ctx context.Context, sandbox string, ports []Port) (map[
 		}
 		for key, row := range rows {
 			found[key] = row.ExternalIDs[keySandbox] == sandbox
+		}
+		if err := n.findNotMembers(ctx, rows, ports, found); err != nil {
+			return nil, fmt.Errorf("the ports of sandbox %.12s: %w", sandbox, err)
 		}
 		for key := range claims {
 			found[key] = true // Restore compares the owner
@@ -100,15 +104,19 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	if err != nil {
 		return nil, err
 	}
-	t := &txn{policies: map[int]*Request{}}
+	t := &txn{policies: map[int]*Request{}, profiles: map[int]bool{}}
 	t.add(accepted(d.request.Network)...)
 	t.guardPolicy(&d.request, e.owner.Namespace)
+	t.guardProfiles(d)
 	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:
 		return nil, &InUse{d.reservations[0].String(), claimHolder(claims[d.key()])}
 	case row == nil:
 		err = e.insertRow(t, d)
+	case row.ExternalIDs[keySandbox] == e.owner.Sandbox && len(d.request.Profiles) > 0:
+		d.stored = row // the operator may have made a group again, with another key
+		e.takeOver(t, d)
 	case row.ExternalIDs[keySandbox] == e.owner.Sandbox:
 		t.add(owned(d.key(), e.owner.Sandbox))
 	case row.Name != d.name || row.ExternalIDs[keySandbox] == "":

@@ -1,6 +1,8 @@
 package ovnport
 
 import (
+	"slices"
+
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -14,6 +16,8 @@ type txn struct {
 	networks map[int]*Request
 	// policies has, by the index of a guard, the request whose membership in groups the guard asserts.
 	policies map[int]*Request
+	// profiles has the indexes of the guards of security profiles.
+	profiles map[int]bool
 	// portList is the index of the guard that the node has a port list; -1: the transaction needs none.
 	portList int
 }
@@ -22,7 +26,7 @@ func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
 
 // build builds the transaction. The guards of networks come first, other guards right before the rows that they guard.
 func (e *ensureCall) build() (*txn, error) {
-	t := &txn{networks: map[int]*Request{}, policies: map[int]*Request{}, portList: -1}
+	t := &txn{networks: map[int]*Request{}, policies: map[int]*Request{}, profiles: map[int]bool{}, portList: -1}
 	guarded := map[string]bool{}
 	for _, d := range e.drafts {
 		if nad := d.request.Network.NAD(); !guarded[nad] {
@@ -37,6 +41,7 @@ func (e *ensureCall) build() (*txn, error) {
 			t.guardPolicy(&d.request, e.owner.Namespace)
 		}
 	}
+	t.guardProfiles(e.drafts...)
 	var written []string
 	for _, d := range e.drafts {
 		switch {
@@ -44,7 +49,7 @@ func (e *ensureCall) build() (*txn, error) {
 			if err := e.insert(t, d); err != nil {
 				return nil, err
 			}
-		case d.stored.ExternalIDs[keySandbox] == e.owner.Sandbox:
+		case d.stored.ExternalIDs[keySandbox] == e.owner.Sandbox && slices.Equal(groupsOf(d.stored), d.groups()):
 			t.add(owned(d.key(), e.owner.Sandbox))
 			continue
 		default:
@@ -84,6 +89,7 @@ func (e *ensureCall) insertRow(t *txn, d *draft) error {
 	t.add(ovndb.Absent(nb.CoppTable, d.key()), row,
 		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(d.request.Network.SwitchName()), "ports", d.key()))
 	join(t, &d.request.Policy, d.key(), false)
+	joinProfiles(t, d, nil)
 	return nil
 }
 
@@ -112,6 +118,7 @@ func (e *ensureCall) takeOver(t *txn, d *draft) {
 	if d.stored.ExternalIDs[keyPodUID] != e.owner.UID { // the controller keeps the groups of a pod's existing ports right
 		join(t, &d.request.Policy, d.key(), true)
 	}
+	joinProfiles(t, d, groupsOf(d.stored))
 }
 
 // owned asserts that a port still belongs to the sandbox.
