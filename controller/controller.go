@@ -41,9 +41,10 @@ type Config struct {
 	Source  Source
 	Queue   *Queue
 	Metrics *Metrics
-	// Routers, by their full names, and Physical are the operator's configuration. Queue.Configure replaces them.
+	// Routers, by their full names, Physical and Profiles are the operator's configuration. Queue.Configure replaces them.
 	Routers  map[string]*netmodel.Router
 	Physical netmodel.PhysicalGrants
+	Profiles netmodel.SecurityProfiles
 	// JoiningNamespaces are the namespaces whose NADs may join a network of another namespace by its name.
 	JoiningNamespaces []string
 	// Policies is the source of network policies, and Ports reads the ports of pods for them. Without Policies, the
@@ -63,6 +64,8 @@ type Controller struct {
 	gateways *gateway.Gateways
 	mayJoin  []string
 	physical netmodel.PhysicalGrants
+	profiles netmodel.SecurityProfiles
+	rows     *nbrows.Store
 	log      *slog.Logger
 	changes  *Queue
 	queue    workqueue.TypedRateLimitingInterface[item]
@@ -105,14 +108,15 @@ const (
 // New makes a controller. Run starts its work.
 func New(c Config) *Controller {
 	controller := &Controller{
-		mayJoin: c.JoiningNamespaces, physical: c.Physical, log: c.Log, changes: c.Queue, queue: c.Queue.items,
+		mayJoin: c.JoiningNamespaces, physical: c.Physical, profiles: c.Profiles, log: c.Log,
+		changes: c.Queue, queue: c.Queue.items,
 		source: c.Source, leading: c.Leading, states: newStates(c.Source, c.Leading, c.Log),
 		members: newMembership(), inUse: map[string]*usage{}, nodes: map[string]string{}, seen: map[string]*lastRead{},
 		refused: map[string]*refusal{}, pace: newPace(c.Log), now: time.Now,
 		guests: map[string]string{}, waits: map[item]bool{}, metrics: c.Metrics,
 	}
 	s := nbrows.NewLeadersStore(c.NB, c.Leading, func() { controller.writes++; controller.metrics.transactions.Inc() })
-	controller.gateways = gateway.New(s, c.Routers)
+	controller.rows, controller.gateways = s, gateway.New(s, c.Routers)
 	if c.Policies != nil {
 		controller.policies = newPolicySets(c.Policies, c.Ports, policies.New(s))
 		controller.policyStates = newPolicyStates(c.Policies, c.Leading, c.Log)
@@ -152,6 +156,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // controller led, and other programs may have changed rows. It also deletes unused gateways and routers, and queues the
 // next pass over everything.
 func (c *Controller) reconcileAll(ctx context.Context) error {
+	c.queue.Add(profilesItem)
 	unused := c.gateways.DeleteUnused(ctx) // an error must not delay the networks
 	if err := c.networks.DeleteUnusedRouters(ctx); err != nil {
 		return err
@@ -213,6 +218,8 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 			c.queueGateways()
 			c.queue.Add(everything)
 		}
+	case kindProfiles:
+		err = c.reconcileProfiles(ctx)
 	case kindNetwork:
 		err = c.reconcileNetwork(ctx, i)
 	case kindPolicies:
@@ -477,26 +484,4 @@ func (c *Controller) report(m *member) {
 	}
 	c.states.set(&m.nad, state, true)
 	c.metrics.verdict(m.nad.ID(), m.err)
-}
-
-// nadsOf reads the NADs of a network. It also reads the accepted NADs of which the source has not reported anything
-// yet.
-func (c *Controller) nadsOf(ctx context.Context, network string, accepted []string) ([]*netmodel.NAD, error) {
-	ids := c.members.nadsOf(network)
-	for _, id := range accepted {
-		if c.members.of[id] == "" {
-			ids = append(ids, id)
-		}
-	}
-	var nads []*netmodel.NAD
-	for _, id := range ids {
-		nad, err := c.nad(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if nad != nil {
-			nads = append(nads, nad)
-		}
-	}
-	return nads, nil
 }

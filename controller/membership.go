@@ -2,9 +2,12 @@ package controller
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // maxNADs is how many NADs of one network a namespace may have, because each pass over the network reads all of them.
@@ -95,4 +98,26 @@ func (m *membership) nadsOf(network string) (nads []string) {
 func tooMany(nad, network string) error {
 	return fmt.Errorf("namespace %s has more than %d NetworkAttachmentDefinitions of network %s, and this is not one of "+
 		"the oldest: delete some", namespaceOf(nad), maxNADs, network)
+}
+
+// nadsOf reads the NADs of a network. It also reads the accepted NADs of which the source has not reported anything
+// yet.
+func (c *Controller) nadsOf(ctx context.Context, network string, accepted []string) ([]*netmodel.NAD, error) {
+	ids := c.members.nadsOf(network)
+	for _, id := range accepted {
+		if c.members.of[id] == "" {
+			ids = append(ids, id)
+		}
+	}
+	var nads []*netmodel.NAD
+	for _, id := range ids {
+		nad, err := c.nad(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if nad != nil {
+			nads = append(nads, nad)
+		}
+	}
+	return nads, nil
 }

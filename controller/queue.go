@@ -36,20 +36,27 @@ func gatewayItem(router string) item { return item{kindGateway, router, operator
 // everything is the item of the pass over all networks.
 var everything = item{kind: kindAll}
 
+// profilesItem is the item of the pass over the security profiles.
+var profilesItem = item{kind: kindProfiles, tenant: operators}
+
 const (
 	kindNAD     = "nad"
 	kindNetwork = "network"
 	kindGateway = "gateway"
 	kindAll     = "all"
+	// kindProfiles is the kind of the operator's security profiles.
+	kindProfiles = "security-profiles"
 	// These two items make the worker queue further items, because only the worker knows the operator's routers.
 	kindNodes  = "nodes"
 	kindConfig = "config"
 )
 
-// settings are the operator's configuration: the routers by their full names, and the grants of physical networks.
+// settings are the operator's configuration: the routers by their full names, the grants of physical networks, and the
+// security profiles.
 type settings struct {
 	routers  map[string]*netmodel.Router
 	physical netmodel.PhysicalGrants
+	profiles netmodel.SecurityProfiles
 }
 
 // NADChanged queues the NAD namespace/name, which is new, changed or gone.
@@ -66,7 +73,9 @@ func (q *Queue) NBReplaced() {
 }
 
 // Configure replaces the operator's configuration, and queues all gateways and networks.
-func (q *Queue) Configure(routers map[string]*netmodel.Router, grants netmodel.PhysicalGrants) {
-	q.next.Store(&settings{routers, grants})
+func (q *Queue) Configure(
+	routers map[string]*netmodel.Router, grants netmodel.PhysicalGrants, profiles netmodel.SecurityProfiles,
+) {
+	q.next.Store(&settings{routers, grants, profiles})
 	q.items.Add(item{kind: kindConfig})
 }

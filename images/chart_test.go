@@ -279,6 +279,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"controller: {widestIPAMSubnet: 31}":                 "'/controller/widestIPAMSubnet': maximum: got 31, want 30",
 		"controller: {routers: {/core: {vlan: 100}}}":        "'/controller/routers/~1core': additional properties 'vlan' not",
 		"controller: {physicalNetworks: {p: [{vlan: '1'}]}}": "'/controller/physicalNetworks/p/0': additional properties",
+		"controller: {securityProfiles: {p: {}}}":            "'/controller/securityProfiles/p': missing property 'namespaces'",
 		"plugin: {allowedDelegates: [/bin/sh]}":              "'/plugin/allowedDelegates/0': '/bin/sh' does not match",
 		"plugin: {timeout: 3 minutes}":                       "'/plugin/timeout': '3 minutes' does not match",
 	} {

@@ -48,6 +48,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"controller", "metrics-address", "controller.metricsAddress", "':9402'", ":9402"},
 	{"controller", "config", "controller.routers", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
 	{"controller", "config", "controller.physicalNetworks", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
+	{"controller", "config", "controller.securityProfiles", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
 	{"installer", "allowed-delegates", "plugin.allowedDelegates", "[sriov]", "sriov"},
 	{"installer", "allowed-ipam", "plugin.allowedIPAM", "[static, dhcp]", "static,dhcp"},
 	{"installer", "strict-status", "plugin.strictStatus", "true", "true"},

@@ -66,6 +66,7 @@ var defaultJoin = []netip.Prefix{netip.MustParsePrefix("100.64.0.0/24"), netip.M
 type controllerJSON struct {
 	Routers          map[string]json.RawMessage `json:"routers"`          // of routerJSON
 	PhysicalNetworks map[string]json.RawMessage `json:"physicalNetworks"` // of lists of physicalGrantJSON
+	SecurityProfiles map[string]json.RawMessage `json:"securityProfiles"` // of SecurityProfile
 }
 
 type routerJSON struct {

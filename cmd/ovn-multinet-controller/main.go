@@ -127,7 +127,9 @@ func run(ctx context.Context, c conf.Controller) error {
 		g.Go(func() error { return run(ctx) })
 	}
 	g.Go(func() error {
-		return file.Follow(ctx, log, func(now configfile.Config) { queue.Configure(now.Routers, now.Physical) })
+		return file.Follow(ctx, log, func(now configfile.Config) {
+			queue.Configure(now.Routers, now.Physical, now.Profiles)
+		})
 	})
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {
@@ -138,6 +140,7 @@ func run(ctx context.Context, c conf.Controller) error {
 				return owner.Lead(ctx, leading, func(ctx context.Context) error {
 					work := controller.New(controller.Config{
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
+						Profiles: config.Profiles,
 						Policies: src, Ports: policyPorts{ovnport.NewNB(db).NewListedPorts()},
 						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
 					})

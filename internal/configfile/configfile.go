@@ -29,6 +29,7 @@ import (
 type Config struct {
 	Routers  map[string]*netmodel.Router // by their full names
 	Physical netmodel.PhysicalGrants
+	Profiles netmodel.SecurityProfiles
 }
 
 // File is the file, whose content may change.
@@ -183,6 +184,9 @@ func parseConfig(text []byte) (c Config, err error) {
 		}
 	}
 	if c.Physical, err = netmodel.ParsePhysicalGrants(object); err != nil {
+		return Config{}, err
+	}
+	if c.Profiles, err = netmodel.ParseSecurityProfiles(object); err != nil {
 		return Config{}, err
 	}
 	return c, nil

@@ -1,0 +1,56 @@
+package controller_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+)
+
+// TestProfilesAreTold: NB has the operator's security profiles, and no others, also after somebody has changed the row,
+// and after NB was replaced.
+func TestProfilesAreTold(t *testing.T) {
+	w, a := nbtest.NewWorld(t), newAPI()
+	c, _ := routing(t, w, a, w.Networks)
+	told := func() string {
+		var words []string
+		for _, row := range w.Dump(t, "Copp") {
+			ids, _ := row["external_ids"].(map[string]string)
+			for key, text := range ids {
+				if name, ok := strings.CutPrefix(key, ovndb.ProfilePrefix); ok && row["_uuid"] == ovndb.ProfilesKey {
+					words = append(words, name+" "+text)
+				}
+			}
+		}
+		slices.Sort(words)
+		return strings.Join(words, "; ")
+	}
+	configure := func(text string) {
+		profiles, err := netmodel.ParseSecurityProfiles([]byte(`{"securityProfiles":{` + text + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Configure(nil, nil, profiles)
+	}
+	const web, db = `web {"portGroup":"pg_web","namespaces":["shop"]}`, `db {"portGroup":"db","namespaces":["shop","team-*"]}`
+	configure(`"web":{"portGroup":"pg_web","namespaces":["shop"]},"db":{"namespaces":["shop","team-*"]}`)
+	eventually(t, db+"; "+web, told)
+	configure(`"web":{"portGroup":"pg_web","namespaces":["shop"]}`)
+	eventually(t, web, told)
+	for _, command := range []string{"set", "destroy"} {
+		args := []string{command, "Copp", ovndb.ProfilesKey}
+		if command == "set" {
+			args = append(args, fmt.Sprintf("external_ids:%q=x", ovndb.ProfilePrefix+"other"))
+		}
+		w.NBCtl(args...)
+		c.NBReplaced()
+		eventually(t, web, told)
+	}
+	configure("")
+	eventually(t, "", told)
+	eventually(t, "0", func() string { return fmt.Sprint(len(w.Dump(t, "Copp"))) })
+}
