@@ -73,6 +73,7 @@ func New(
 		conf: cfg, source: src, nbdb: nbdb, nb: nb, ports: nb.PortsOn(cfg.NodeName), ovs: ovs, journal: dir, log: log,
 		subnets:   newNodeSubnets(nodesubnet.New(nbdb), nb, cfg.NodeName, log),
 		policies:  newPolicies(nb),
+		profiles:  newProfiles(nb),
 		sandboxes: newLocks(),
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),
 	}

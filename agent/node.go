@@ -24,6 +24,7 @@ type node struct {
 	journal   journal.Dir
 	subnets   *nodeSubnets
 	policies  *policies
+	profiles  *profiles
 	newPorts  newPorts
 	sandboxes *locks
 	metrics   *metrics

@@ -108,7 +108,8 @@ func (p *planning) make(ctx context.Context) (*agentapi.Plan, error) {
 			return plan, nil
 		}
 		_, policies := errors.AsType[*ovnport.PolicyChanged](err)
-		if last := n == maxAttempts-1; !(last && policies) {
+		_, profiles := errors.AsType[*ovnport.ProfilesChanged](err)
+		if last := n == maxAttempts-1; !(last && (policies || profiles)) {
 			again, why := p.refresh(ctx, err)
 			if again {
 				continue
@@ -238,11 +239,13 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 }
 
 // refresh reads the one input again that the error says is out of date: the configuration of a network, this node's
-// subnet of one, or the groups of the pod's policies on one. Otherwise it returns why another attempt is of no use.
+// subnet of one, the groups of the pod's policies on one, or the security profiles. Otherwise it returns why another
+// attempt is of no use.
 func (p *planning) refresh(ctx context.Context, err error) (again bool, why error) {
 	notAccepted, isNotAccepted := errors.AsType[*ovnport.NotAccepted](err)
 	moved, hasMoved := errors.AsType[*ovnport.NodeSubnetChanged](err)
 	policies, hasPolicies := errors.AsType[*ovnport.PolicyChanged](err)
+	_, hasProfiles := errors.AsType[*ovnport.ProfilesChanged](err)
 	switch {
 	case isNotAccepted:
 		p.nads.use(notAccepted.NAD, notAccepted.Config)
@@ -252,6 +255,8 @@ func (p *planning) refresh(ctx context.Context, err error) (again bool, why erro
 		if why := p.agent.policies.read(ctx, policies.Network, policies.Namespace); why != nil {
 			return false, why
 		}
+	case hasProfiles:
+		p.agent.profiles.clear()
 	case conf.HasCode(err, conf.CodeInvalidConfig):
 		// An edit may have made the NAD invalid while NB has a valid configuration of the network.
 		return p.nads.useAccepted(ctx), err
@@ -340,9 +345,13 @@ func (p *planning) writePorts(
 		if err != nil {
 			return err
 		}
+		profiles, err := p.agent.profiles.of(ctx, at, p.owner.Namespace)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", at.Interface, err)
+		}
 		requests = append(requests, ovnport.Request{
 			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, Excluded: notOwn,
-			Older: p.older[at.Interface], Policy: membership,
+			Older: p.older[at.Interface], Policy: membership, Profiles: profiles,
 		})
 	}
 	var ports []ovnport.Port
@@ -354,6 +363,9 @@ func (p *planning) writePorts(
 		i := &plan.Interfaces[n]
 		i.MAC, i.Addresses = port.MAC.String(), port.Addresses
 		i.Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims, Switch: port.Switch}
+		for _, g := range port.Groups {
+			i.Port.Groups = append(i.Port.Groups, agentapi.PortGroup(g))
+		}
 	}
 	return err
 }

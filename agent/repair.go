@@ -149,6 +149,9 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 		err := r.restore(ctx, o, n, interfaces)
 		_, taken := errors.AsType[*ovnport.InUse](err)
 		_, raced := errors.AsType[*ovndb.Refused](err)
+		if raced {
+			r.profiles.clear() // the operator may have made a port group again
+		}
 		switch {
 		case err == nil:
 			delete(incomplete, n.Port.Name)
@@ -157,7 +160,7 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 			pending = true
 		case errors.Is(err, ovnport.ErrSuperseded):
 			delete(told, n.Port.Name)
-		case taken, errors.Is(err, ovnport.ErrNetworkChanged):
+		case taken, errors.Is(err, ovnport.ErrNetworkChanged), errors.Is(err, errNoPortGroup):
 			told[n.Port.Name] = err.Error()
 			if why != err.Error() {
 				r.tell(o, n, err)
@@ -214,7 +217,12 @@ func (r *repairer) restore(
 	if err != nil {
 		return err
 	}
-	request := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac, Policy: membership}
+	profiles, err := r.profiles.again(ctx, n.Port.Groups)
+	if err != nil {
+		return err
+	}
+	request := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac, Policy: membership,
+		Profiles: profiles}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
 	err = r.nb.Restore(ctx, o, request, had, func(ctx context.Context, older ovnport.Owner) error {
 		return r.mayTakeOver(ctx, &o, &older)
@@ -306,6 +314,13 @@ func (r *repairer) acceptedNetwork(ctx context.Context, nad string) (*netmodel.N
 
 // tell says that a port is lost, and why.
 func (r *repairer) tell(o ovnport.Owner, n *agentapi.Interface, why error) {
+	if errors.Is(why, errNoPortGroup) { // the port may still exist, without the ACLs of the group
+		r.log.Error("a port of a running pod has lost a port group of its security profiles",
+			"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
+		r.source.Event(podOfOwner(o), source.Warning, "ProfileLost", fmt.Sprintf("interface %s on network %s: "+
+			"its security profiles need a %v; ask the operator to create it again", n.Name, n.Network, why))
+		return
+	}
 	r.log.Error("a port of a running pod is missing in OVN's Northbound database and cannot be inserted again",
 		"pod", o.Namespace+"/"+o.Pod, "interface", n.Name, "network", n.Network, "containerID", o.Sandbox, "err", why)
 	r.source.Event(podOfOwner(o), source.Warning, "PortLost", fmt.Sprintf(
@@ -357,7 +372,7 @@ func portOf(i *agentapi.Interface) ovnport.Port {
 	mac, _ := net.ParseMAC(i.MAC)
 	return ovnport.Port{
 		UUID: i.Port.UUID, Name: i.Port.Name, Interface: i.Name, MAC: mac, Addresses: i.Addresses,
-		Claims: i.Port.Claims, Switch: i.Port.Switch,
+		Claims: i.Port.Claims, Switch: i.Port.Switch, Groups: groupsOf(&i.Port),
 	}
 }
 

@@ -33,7 +33,8 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 		ContainerID: container, Interface: "eth0", Conflist: "cbr0", Namespace: o.Namespace, Pod: o.Pod, UID: o.UID,
 	}}
 	for i, network := range networks {
-		wants = append(wants, ovnport.Request{Interface: fmt.Sprint("net", i+1), Network: l.network(network, l.source.nads[network].Config)})
+		wants = append(wants, ovnport.Request{Interface: fmt.Sprint("net", i+1), Network: l.network(network, l.source.nads[network].Config),
+			Profiles: l.profiles})
 	}
 	ports, err := l.agent.nb.Ensure(l.t.Context(), o, wants, func(context.Context, ovnport.Owner) error { return nil })
 	l.must(err)
@@ -41,6 +42,9 @@ func (l *looked) runs(container string, networks ...string) []ovnport.Port {
 	for i, p := range ports {
 		n := agentapi.Interface{Name: p.Interface, Network: "shop/" + networks[i], MAC: p.MAC.String(), MTU: 1400, Addresses: p.Addresses,
 			Port: agentapi.Port{Name: p.Name, UUID: p.UUID, Claims: p.Claims}}
+		for _, g := range p.Groups {
+			n.Port.Groups = append(n.Port.Groups, agentapi.PortGroup(g))
+		}
 		a.Plan.Interfaces = append(a.Plan.Interfaces, n)
 		plugs = append(plugs, ovsPortOf(container, &n))
 		l.link(agentapi.HostVeth(container, p.Interface))

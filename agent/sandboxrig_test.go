@@ -28,6 +28,7 @@ type looked struct {
 	*rig
 	ovsProxy *ovndbtest.Proxy
 	source   *few
+	profiles []ovnport.Profile // of the ports of the pods that run
 }
 
 // few is a source with a few pods, "namespace/name": UID.

@@ -146,6 +146,14 @@ type Port struct {
 	UUID   string   `json:"uuid"`
 	Claims []string `json:"claims,omitempty"`
 	Switch string   `json:"switch,omitempty"`
+	// Groups are the operator's port groups that the port is a member of by its security profiles.
+	Groups []PortGroup `json:"groups,omitempty"`
+}
+
+// PortGroup is the row of a port group in NB. If the operator makes the group again, it has another key.
+type PortGroup struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
 }
 
 // BindRequest asks the agent to add the OVS ports of a plan.

@@ -39,7 +39,7 @@ var Codes = []struct {
 	{CodeNotAvailable, "not ready to serve ADD"},
 	{CodeLimited, "not ready to serve ADD, running pods may be cut off"},
 	{CodeNetworkNotFound, "network not found"},
-	{CodeNotAllowed, "network not allowed here"},
+	{CodeNotAllowed, "network or profile not allowed here"},
 	{CodeInUse, "address or MAC in use"},
 	{CodeNoAddressLeft, "no address left"},
 	{CodeNoDevice, "no device"},

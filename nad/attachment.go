@@ -127,6 +127,10 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 		}
 		return err
 	}
+	if a.CNIArgs[profilesKey] != nil {
+		return conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: cni-args: %s on network %s: "+
+			"only ports of OVN networks have security profiles", a.Interface, profilesKey, &a.Request)
+	}
 	a.Delegate, err = of.delegate(&a.Request, rules.Compatible)
 	if _, asked := errors.AsType[*notCapable](err); asked {
 		return conf.Errorf(conf.CodeInvalidConfig,
@@ -276,7 +280,7 @@ func (a *Attachment) check() error {
 		{"portMappings", a.PortMappings != nil, "the host has no address on an OVN network to map a port of"},
 		{"bandwidth", a.Bandwidth != nil, "it is not served on OVN networks"},
 		{"infiniband-guid", a.GUID != nil, "an OVN port is Ethernet"},
-		{"cni-args", a.CNIArgs != nil, "no other plugin makes an OVN port"},
+		{"cni-args", a.otherArgs(), "an OVN port knows " + profilesKey + " alone"},
 	} {
 		if w.asked {
 			return fmt.Errorf("%s on network %s: %s", w.key, a.Network.ID(), w.why)
@@ -303,6 +307,18 @@ func (a *Attachment) check() error {
 		a.IPs[i] = netip.PrefixFrom(ip.Addr(), subnet.Bits())
 	}
 	return nil
+}
+
+// otherArgs tells whether the request has cni-args without the key that OVN networks know, or with another one.
+func (a *Attachment) otherArgs() bool {
+	return a.CNIArgs != nil && (len(a.CNIArgs) != 1 || a.CNIArgs[profilesKey] == nil)
+}
+
+// Profiles are the names of the port's security profiles: those of the network and those that the pod requests.
+func (a *Attachment) Profiles() []string {
+	names := slices.Concat(a.Network.SecurityProfiles, a.SecurityProfiles)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // checkTogether refuses an address or MAC that a pod requests twice on one network.

@@ -238,6 +238,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add("n", `{"type":1}`, false)
 	f.Add("n", `{"type":"ovn-multinet","routes":[null]}`, false)
 	f.Add(`[{"name":"n","cni-args":{"a":1e400},"mac":"02:00:00:00:00:01"}]`, `{"plugins":[{"type":"x","capabilities":{"mac":true},"args":{"cni":{"a":2}}},{"type":"y"}]}`, false)
+	f.Add(`[{"name":"n","cni-args":{"securityProfiles":["a"]}}]`, `{"type":"ovn-multinet","securityProfiles":["b"]}`, false)
 	f.Add(`[{"name":"n","ips":["10.1.0.7"],"default-route":[]}]`, `{"type":"x","disableCheck":"true","prevResult":{}}`, true)
 	f.Fuzz(func(t *testing.T, text, config string, compatible bool) {
 		requests, err := ParseRequests(networks(text), "shop", "eth0")

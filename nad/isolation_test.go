@@ -76,8 +76,11 @@ func TestKeysThatOVNNetworksRefuse(t *testing.T) {
 			"interface net1: portMappings on network shop/blue: the host has no address on an OVN network to map a port of"},
 		{"bandwidth", `[{"name":"mac"},{"name":"mac","bandwidth":{"egressRate":1}}]`, "interface net2: bandwidth on network shop/mac: it is not served on OVN networks"},
 		{"GUID", `[{"name":"blue","infiniband-guid":"24:8a:07:03:00:8d:ae:2f"}]`, "interface net1: infiniband-guid on network shop/blue: an OVN port is Ethernet"},
-		{"cni-args", `[{"name":"blue","cni-args":{"a":1}}]`, "interface net1: cni-args on network shop/blue: no other plugin makes an OVN port"},
-		{"cni-args that are empty", `[{"name":"shared","cni-args":{}}]`, "interface net1: cni-args on network l2: no other plugin makes an OVN port"},
+		{"cni-args", `[{"name":"blue","cni-args":{"a":1}}]`, "interface net1: cni-args on network shop/blue: an OVN port knows securityProfiles alone"},
+		{"cni-args beside profiles", `[{"name":"blue","cni-args":{"a":1,"securityProfiles":["web"]}}]`, "interface net1: cni-args on network shop/blue: an OVN port knows securityProfiles alone"},
+		{"profiles on another plugin's network", `[{"name":"bridge","cni-args":{"securityProfiles":["web"]}}]`,
+			"interface net1: cni-args: securityProfiles on network shop/bridge: only ports of OVN networks have security profiles"},
+		{"cni-args that are empty", `[{"name":"shared","cni-args":{}}]`, "interface net1: cni-args on network l2: an OVN port knows securityProfiles alone"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -35,6 +35,8 @@ type Request struct {
 	CNIArgs      map[string]json.RawMessage
 	// DeviceID is the requested device, one of the pod's devices; "": any.
 	DeviceID string
+	// SecurityProfiles are the names of security profiles in CNIArgs, sorted. Only ports of OVN networks have such.
+	SecurityProfiles []string
 }
 
 // String names the request's NAD in errors, as in "shop/blue".

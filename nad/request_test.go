@@ -262,6 +262,7 @@ func FuzzSelect(f *testing.F) {
 	for _, text := range []string{
 		"", "blue", "a, ns/b@x ,c@net9", "a@net2,b", `[{"name":"blue"}]`, `[{"name":"a","ips":["10.1.0.7/16","fd01::7"],"mac":"02:00:00:00:00:01"}]`,
 		`[{"name":"a","x.y/z":1}]`, "[null]", "null", "[[", `[{"name":"a","ips":[]}]`, "\xff", "a@\x00", `[{"name":"a","interface":"@"}]`,
+		`[{"name":"a","cni-args":{"securityProfiles":["web-only","a"]}}]`, `[{"name":"a","cni-args":{"securityProfiles":{}}}]`,
 	} {
 		f.Add(text, "eth0")
 	}

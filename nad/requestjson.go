@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // requestJSON is a request in the JSON form (multi-net-spec 1.3, section 4.1.2.1).
@@ -315,5 +316,23 @@ func (s *Request) setCNIArgs(raw *requestJSON) error {
 	if err := json.Unmarshal(raw.CNIArgs, &s.CNIArgs); err != nil {
 		return fmt.Errorf("cni-args: %s, where an object is wanted", clip(string(raw.CNIArgs)))
 	}
+	var ours struct {
+		Profiles json.RawMessage `json:"securityProfiles"`
+	}
+	err := conf.DecodeObject(raw.CNIArgs, &ours, func(key string) bool { return key != profilesKey })
+	if err == nil {
+		s.SecurityProfiles, err = netmodel.ParseProfileNames(ours.Profiles)
+	}
+	if err == nil {
+		err = netmodel.CheckProfiles(s.SecurityProfiles)
+	}
+	if err != nil {
+		return fmt.Errorf("cni-args: %w", err)
+	}
 	return nil
 }
+
+// profilesKey is the key of cni-args that OVN networks know. It is not a key beside cni-args: keys without a dot belong
+// to the specification there, and programs that write the annotation again omit keys that they do not know. A pod
+// without the key would be unprotected.
+const profilesKey = "securityProfiles"

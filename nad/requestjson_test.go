@@ -152,6 +152,12 @@ func TestKeysOfARequestRefuses(t *testing.T) {
 
 		{"cni-args, a list", `"cni-args":["a"]`, `cni-args: ["a"], where an object is wanted`},
 		{"cni-args, words", `"cni-args":"a=b"`, `cni-args: "a=b", where an object is wanted`},
+		{"cni-args, profiles in words", `"cni-args":{"securityProfiles":"web"}`, `cni-args: securityProfiles is no list of names like ["web-only"]`},
+		{"cni-args, profiles twice", `"cni-args":{"securityProfiles":["web"],"securityProfiles":[]}`, `cni-args: key "securityProfiles" is given twice`},
+		{"cni-args, a profile that is none", `"cni-args":{"securityProfiles":["$web"]}`,
+			`cni-args: securityProfiles: "$web" is no name of a profile: letters, digits, '_', '.' and '-', the first one no digit and no '-', at most 63`},
+		{"cni-args, 17 profiles", `"cni-args":{"securityProfiles":["a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q"]}`,
+			"cni-args: securityProfiles: 17 are more than 16"},
 		{"cni-args, deep", `"cni-args":` + deep, "cni-args: " + deep[:40] + "…, where an object is wanted"},
 
 		{"ipam-claim-reference", `"ipam-claim-reference":"x"`, `"ipam-claim-reference" is not served yet, leave it out`},

@@ -29,6 +29,7 @@ type canonicalJSON struct {
 	Routes         []conf.Route `json:"routes,omitempty"`
 	MTU            int          `json:"mtu,omitempty"`
 	PortSecurity   *bool        `json:"portSecurity,omitempty"`
+	Profiles       []string     `json:"securityProfiles,omitempty"`
 	Physical       string       `json:"physicalNetworkName,omitempty"`
 	VLAN           int          `json:"vlanID,omitempty"`
 }
@@ -50,7 +51,7 @@ func (n *Network) Canonical() string {
 		c.Type, c.Name = conf.OverlayType, n.SharedName // this type has no other keys
 	} else {
 		c.Gateway, c.Router, c.RouterGuests, c.SNAT = joinWords(n.Gateways, ","), n.Router, n.guestsText(), n.SNAT
-		c.Routes, c.PortSecurity = routes, &n.PortSecurity
+		c.Routes, c.PortSecurity, c.Profiles = routes, &n.PortSecurity, n.SecurityProfiles
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -104,6 +105,7 @@ func (n *Network) CheckEqual(other *Network) error {
 		{"snat", word(a.SNAT), word(b.SNAT)}, {"routes", word(a.Routes), word(b.Routes)},
 		{"physicalNetworkName", a.Physical, b.Physical}, {"vlanID", word(a.VLAN), word(b.VLAN)},
 		{"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
+		{"securityProfiles", word(a.Profiles), word(b.Profiles)},
 	} {
 		if k.a != k.b {
 			return fmt.Errorf("%s: %s is not %s", k.key, cmp.Or(k.b, "(none)"), cmp.Or(k.a, "(none)"))
@@ -113,9 +115,9 @@ func (n *Network) CheckEqual(other *Network) error {
 }
 
 // CheckChange refuses a change of the configuration that would disturb the pods on the network. The error names the
-// key. A change of excludeSubnets, routes, mtu and portSecurity concerns new pods only. A router, its guests and snat
-// do not concern the ports. A subnet may grow. The VLAN of a physical network stays: the ports' row keys are made from
-// it.
+// key. A change of excludeSubnets, routes, mtu, portSecurity and securityProfiles concerns new pods only. A router, its
+// guests and snat do not concern the ports. A subnet may grow. The VLAN of a physical network stays: the ports' row
+// keys are made from it.
 func (n *Network) CheckChange(to *Network) error {
 	if n.Topology != to.Topology {
 		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)

@@ -38,6 +38,8 @@ type Network struct {
 	VLAN           int          // of Localnet; 0: untagged
 
 	PortSecurity bool
+	// SecurityProfiles are the names of the security profiles of all ports on the network, sorted.
+	SecurityProfiles []string
 
 	// Node is the node if this is a node's view of a Layer3 network: see ForNode.
 	Node  string
@@ -91,6 +93,7 @@ type networkJSON struct {
 	MTU            *int              `json:"mtu"`
 	PortSecurity   *bool             `json:"portSecurity"`
 	NetAttachDef   string            `json:"netAttachDefName"`
+	Profiles       json.RawMessage   `json:"securityProfiles"` // a list of names
 
 	PhysicalNetwork    string          `json:"physicalNetworkName"`
 	VLANID             *int            `json:"vlanID"`
@@ -155,7 +158,7 @@ func parseBounded(namespace, name, kind string, config []byte) (*Network, error)
 	case len(n.Routes) > MaxRoutes:
 		return nil, fmt.Errorf("routes: %d are more than %d", len(n.Routes), MaxRoutes)
 	}
-	return n, nil
+	return n, CheckProfiles(n.SecurityProfiles)
 }
 
 // parseKind parses a configuration of that type.
@@ -185,6 +188,7 @@ func parseKind(namespace, name, kind string, config []byte) (n *Network, err err
 	}
 	for _, step := range []func(*networkJSON) error{
 		n.setTopology, n.setSubnets, n.setGateways, n.setExclude, n.setPhysical, n.setRouter, n.setRoutes, n.setMTU,
+		n.setProfiles,
 	} {
 		if err := step(&raw); err != nil {
 			return nil, err
@@ -361,6 +365,11 @@ func (n *Network) setMTU(raw *networkJSON) error {
 	}
 	n.MTU = *raw.MTU
 	return nil
+}
+
+func (n *Network) setProfiles(raw *networkJSON) (err error) {
+	n.SecurityProfiles, err = ParseProfileNames(raw.Profiles)
+	return err
 }
 
 // CheckFixed refuses an address that no pod may request.

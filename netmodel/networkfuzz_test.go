@@ -19,6 +19,7 @@ func FuzzParseNetwork(f *testing.F) {
 		`"topology":"layer3","subnets":"10.128.0.0/16/24,fd01::/32/64","excludeSubnets":"10.128.0.0/24","routes":[{"dst":"fd02::/64"}]`,
 		`"topology":"layer3","subnets":"fd01::/125/126","router":"r1","snat":true`, `"topology":"layer3","subnets":"10.128.0.0/11/21"`,
 		`"topology":"layer3","subnets":"10.128.0.0/16/99999999999999999999"`, `"topology":"layer3","subnets":"10.0.0.0/8/30/24"`,
+		`"securityProfiles":["web-only","db"]`, `"securityProfiles":[null]`, `"securityProfiles":{}`,
 	} {
 		f.Add(config(keys))
 	}

@@ -68,7 +68,9 @@ func ownKey(config []byte) string {
 	if json.Unmarshal(config, &keys) != nil {
 		return ""
 	}
-	for _, key := range []string{"gateway", "portSecurity", "router", "routerGuests", "routes", "snat"} {
+	for _, key := range []string{
+		"gateway", "portSecurity", "router", "routerGuests", "routes", "securityProfiles", "snat",
+	} {
 		if keys[key] != nil {
 			return key
 		}
