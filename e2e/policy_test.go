@@ -115,19 +115,16 @@ func TestPolicy(t *testing.T) {
 	w.AsBefore()
 }
 
-// flood sends UDP packets from a pod to addresses, again and again, until stop is called. The pod needs no answer to ARP:
-// a pod's MAC is made from its address.
-func (w *world) flood(from *lab.Pod, addrs []string, port int) (stop func()) {
-	targets := make([]*net.UDPAddr, len(addrs))
-	for i, addr := range addrs {
-		ip := netip.MustParseAddr(addr)
-		b := ip.As4()
-		mac := net.HardwareAddr{0x0a, 0x58, b[0], b[1], b[2], b[3]}.String()
-		w.Exec(from, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", "net1", "nud", "permanent")
-		targets[i] = net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(port)))
+// flood sends UDP packets to addresses with these MACs, again and again, until stop is called. The sender does not ask
+// for the MACs.
+func (w *world) flood(from place, link string, macs map[string]string, port int) (stop func()) {
+	var targets []*net.UDPAddr
+	for addr, mac := range macs {
+		w.Exec(from, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", link, "nud", "permanent")
+		targets = append(targets, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))))
 	}
 	var socket *net.UDPConn
-	w.Must(inNetNS(from, func() (err error) {
+	w.Must(from.Do(func() (err error) {
 		socket, err = net.ListenUDP("udp4", nil)
 		return err
 	}))
@@ -170,14 +167,15 @@ func TestPolicyFirstPacket(t *testing.T) {
 	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
 	w.policy("deny", "blue", `{podSelector: {matchLabels: {app: db}}}`)
 	const batch, port = 12, 99
-	var addrs []string
+	addrs, macs := []string{}, map[string]string{}
 	for i := range batch + 2 {
 		addrs = append(addrs, fmt.Sprintf("10.1.77.%d", i+1))
+		macs[addrs[i]] = net.HardwareAddr{0x0a, 0x58, 10, 1, 77, byte(i + 1)}.String() // is made from the address
 	}
 	for i, node := range w.Nodes {
 		from := w.labelled(i, "flood-"+node.Name, "blue", nil)
 		defer w.End(from)
-		defer w.flood(from, addrs, port)()
+		defer w.flood(from, "net1", macs, port)()
 	}
 	start := func(i int, app string) (*lab.Pod, *answerer) {
 		p := w.Pod(i%2, fmt.Sprint("pod-", i), fmt.Sprintf(`[{"name":"blue","ips":[%q]}]`, addrs[i]))

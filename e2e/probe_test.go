@@ -5,50 +5,32 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// inNetNS runs a function on a thread in a pod's network namespace. The thread ends with the function.
-func inNetNS(p *lab.Pod, run func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the runtime ends the thread
-		done <- func() error {
-			f, err := os.Open(p.NetNS)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			return run()
-		}()
-	}()
-	return <-done
+// place is where a probe comes from or goes to: a pod or a machine outside.
+type place interface {
+	endpoint
+	Do(f func() error) error // in its network namespace
 }
 
-// answerer answers on some ports of a pod until the end of the test.
+// answerer answers on some ports until the end of the test.
 type answerer struct {
 	mu      sync.Mutex
 	packets map[string]int // that came, by "protocol/port"
 }
 
-// answer has a pod answer on TCP and UDP ports, of both families.
-func (w *world) answer(p *lab.Pod, ports ...int) *answerer {
+// answer has a pod or a machine answer on TCP and UDP ports, of both families.
+func (w *world) answer(p place, ports ...int) *answerer {
 	a := &answerer{packets: map[string]int{}}
 	for _, port := range ports {
 		var tcp net.Listener
 		var udp net.PacketConn
-		w.Must(inNetNS(p, func() (err error) {
+		w.Must(p.Do(func() (err error) {
 			if tcp, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err != nil {
 				return err
 			}
@@ -99,15 +81,15 @@ func (a *answerer) of(what string) int {
 // in which an answer that does come is seen in nearly all cases, and a flood tests the rest.
 const silence = 400 * time.Millisecond
 
-// probe sends from a pod to an address, "tcp/80" or "udp/80", and tells whether it was answered.
-func probe(from *lab.Pod, to, what string) (answered bool, err error) {
+// probe sends to an address, "tcp/80" or "udp/80", and tells whether it was answered.
+func probe(from place, to, what string) (answered bool, err error) {
 	protocol, port, _ := strings.Cut(what, "/")
 	addr, err := netip.ParseAddr(to)
 	if err != nil {
 		return false, err
 	}
 	target := net.JoinHostPort(addr.String(), port)
-	err = inNetNS(from, func() error {
+	err = from.Do(func() error {
 		c, err := net.DialTimeout(protocol, target, silence)
 		if err != nil {
 			return err
@@ -131,7 +113,7 @@ func probe(from *lab.Pod, to, what string) (answered bool, err error) {
 }
 
 // allowed waits until a probe is answered.
-func (w *world) allowed(from *lab.Pod, to, what string) {
+func (w *world) allowed(from place, to, what string) {
 	w.T.Helper()
 	err := lab.Eventually(w.Ctx, func() error {
 		answered, err := probe(from, to, what)
@@ -146,7 +128,7 @@ func (w *world) allowed(from *lab.Pod, to, what string) {
 }
 
 // closed waits until a probe is not answered.
-func (w *world) closed(from *lab.Pod, to, what string) {
+func (w *world) closed(from place, to, what string) {
 	w.T.Helper()
 	err := lab.Eventually(w.Ctx, func() error {
 		answered, err := probe(from, to, what)
@@ -161,7 +143,7 @@ func (w *world) closed(from *lab.Pod, to, what string) {
 }
 
 // denied wants no answer to a probe.
-func (w *world) denied(from *lab.Pod, to, what string) {
+func (w *world) denied(from place, to, what string) {
 	w.T.Helper()
 	if answered, err := probe(from, to, what); err != nil || answered {
 		w.T.Errorf("%s to %s %s: answered %t, %v; want no answer", from, to, what, answered, err)
