@@ -150,6 +150,16 @@ func (w *world) flood(from place, link string, macs map[string]string, port int)
 	}
 }
 
+// leaseMACs returns addresses of network blue, and the MACs of their ports, which are made from the addresses.
+func leaseMACs(n int) (addrs []string, macs map[string]string) {
+	macs = map[string]string{}
+	for i := range n {
+		addrs = append(addrs, fmt.Sprintf("10.1.77.%d", i+1))
+		macs[addrs[i]] = net.HardwareAddr{0x0a, 0x58, 10, 1, 77, byte(i + 1)}.String()
+	}
+	return addrs, macs
+}
+
 // floodedEnv is how many restricted pods start under a flood; the long form is 1000.
 const floodedEnv = "OVN_MULTINET_FLOODED"
 
@@ -167,11 +177,7 @@ func TestPolicyFirstPacket(t *testing.T) {
 	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
 	w.policy("deny", "blue", `{podSelector: {matchLabels: {app: db}}}`)
 	const batch, port = 12, 99
-	addrs, macs := []string{}, map[string]string{}
-	for i := range batch + 2 {
-		addrs = append(addrs, fmt.Sprintf("10.1.77.%d", i+1))
-		macs[addrs[i]] = net.HardwareAddr{0x0a, 0x58, 10, 1, 77, byte(i + 1)}.String() // is made from the address
-	}
+	addrs, macs := leaseMACs(batch + 2)
 	for i, node := range w.Nodes {
 		from := w.labelled(i, "flood-"+node.Name, "blue", nil)
 		defer w.End(from)

@@ -105,11 +105,11 @@ func TestSecurityProfiles(t *testing.T) {
 // profileFirstPacket starts pods under a flood, without a controller.
 func (w *world) profileFirstPacket(from *lab.Pod) {
 	const port = 99
-	addrs := []string{"10.1.77.1", "10.1.77.2", "10.1.77.3", "10.1.77.4", "10.1.77.5", "10.1.77.6"}
+	addrs, macs := leaseMACs(6)
 	near := w.Attached(0, "near", "blue")
 	defer w.End(near)
-	defer w.flood(near, addrs, port)()
-	defer w.flood(from, addrs, port)()
+	defer w.flood(near, "net1", macs, port)()
+	defer w.flood(from, "net1", macs, port)()
 	start := func(i int, networks string) (*lab.Pod, *answerer) {
 		p := w.Pod(i%2, fmt.Sprint("pod-", i), networks)
 		counts := w.answer(p, port) // before the pod has an interface: from the first packet on
