@@ -21,12 +21,15 @@ import (
 const (
 	kindIndex    = "policy-groups" // value of nbrows.KeyKind
 	keyNamespace = "ovn-multinet/policy-namespace"
-	keyPolicy    = "ovn-multinet/policy"
-	keyRule      = "ovn-multinet/rule"
-	keySelector  = "ovn-multinet/selector"
-	keyTexts     = "ovn-multinet/policy-texts" // hash of the texts
-	keyTier      = "ovn-multinet/tier"         // of an ACL, if OVN has tiers
-	textPrefix   = "ovn-multinet/policy:"
+	// keyNetwork is the network of the rows of Copp. It is not nbrows.KeyNetwork, because the rows with that key are
+	// deleted with their network.
+	keyNetwork  = "ovn-multinet/policy-network"
+	keyPolicy   = "ovn-multinet/policy"
+	keyRule     = "ovn-multinet/rule"
+	keySelector = "ovn-multinet/selector"
+	keyTexts    = "ovn-multinet/policy-texts" // hash of the texts
+	keyTier     = "ovn-multinet/tier"         // of an ACL, if OVN has tiers
+	textPrefix  = "ovn-multinet/policy:"
 )
 
 // Policies reads and writes the rows of policies.
@@ -68,7 +71,7 @@ func (p *Policies) List(ctx context.Context) ([]Scope, error) {
 	var all []Scope
 	for _, row := range rows {
 		if ovndb.OtherCluster(row.ExternalIDs) == "" {
-			all = append(all, Scope{row.ExternalIDs[nbrows.KeyNetwork], row.ExternalIDs[keyNamespace]})
+			all = append(all, Scope{row.ExternalIDs[keyNetwork], row.ExternalIDs[keyNamespace]})
 		}
 	}
 	return all, err
@@ -227,7 +230,7 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 		return nil, err
 	}
 	ids[ovndb.PolicyRevisionKey] = revision
-	ids[nbrows.KeyKind], ids[nbrows.KeyNetwork], ids[keyNamespace] = kindIndex, s.Network, s.Namespace
+	ids[nbrows.KeyKind], ids[keyNetwork], ids[keyNamespace] = kindIndex, s.Network, s.Namespace
 	return &nb.Copp{
 		UUID: ovndb.PolicyKey(s.Network, s.Namespace), ExternalIDs: ids,
 		Name: "ovn-multinet " + ofSet(s),
@@ -237,7 +240,7 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 // textsRow returns the row with the texts of a set. It says what is accepted when a policy is changed into one that
 // cannot be served, and the controller that accepted the former one has ended.
 func textsRow(s *policy.Set) *nb.Copp {
-	ids := map[string]string{nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace}
+	ids := map[string]string{keyNetwork: s.Network, keyNamespace: s.Namespace}
 	for _, p := range s.Policies {
 		ids[textPrefix+p.Name] = p.Text
 	}

@@ -90,6 +90,18 @@ func TestEnsure(t *testing.T) {
 	w.wantRows(t, "0 0 0")
 }
 
+// TestNetworkDeleted: the rows of policies outlive their network, because the policies may still be there. When these are
+// deleted after the network, no row stays.
+func TestNetworkDeleted(t *testing.T) {
+	w := newWorld(t)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.NetDual))
+	w.ensure(t, wanted(nil, allow(t, "a", "web")), 1)
+	w.MustRemove(t, "shop/blue", false)
+	w.wantRows(t, "2 2 3")
+	w.ensure(t, wanted(nil), 1)
+	w.wantRows(t, "0 0 0")
+}
+
 // TestMembers: the ports of a group are compared one by one.
 func TestMembers(t *testing.T) {
 	w := newWorld(t)
