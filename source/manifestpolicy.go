@@ -95,6 +95,11 @@ func (w policyWorld) labels() map[string]map[string]string {
 	for k := range w.pods {
 		add(k.namespace)
 	}
+	for k := range w.policies {
+		if k.namespace != "" {
+			add(k.namespace)
+		}
+	}
 	return all
 }
 
