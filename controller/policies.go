@@ -33,7 +33,7 @@ type PolicySource interface {
 }
 
 // PolicyPort is a port of a pod.
-type PolicyPort struct{ Key, Network, Namespace, Pod, UID string }
+type PolicyPort struct{ Key, Network, Namespace, Pod, UID, Sandbox string }
 
 // PolicyPorts reads the ports of pods.
 type PolicyPorts interface {

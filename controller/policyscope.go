@@ -55,6 +55,9 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 			return err
 		}
 		changed, err := p.rows.Ensure(ctx, wanted)
+		if errors.Is(err, policies.ErrPortsChanged) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -85,7 +88,7 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 		}
 		return nil
 	}
-	return errors.New("ports came and went while the policies were written")
+	return policies.ErrPortsChanged
 }
 
 // wantedPolicies computes what NB should have of a set: it reads the pods that the set selects, and their ports.
@@ -123,14 +126,15 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 			}
 		}
 	}
-	members, err := p.members(ctx, set.Network, selectors, pods, slices.Sorted(maps.Keys(nodes)))
+	sandboxes := map[string]string{}
+	members, err := p.members(ctx, set.Network, selectors, pods, slices.Sorted(maps.Keys(nodes)), sandboxes)
 	if err != nil {
 		return nil, err
 	}
 	return &policies.Wanted{
-		Set: set, Here: selectors.here, Members: members,
+		Set: set, Here: selectors.here, Members: members, Sandboxes: sandboxes,
 		NotMembers: func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error) {
-			return p.notMembers(ctx, set.Network, selectors.of(selector), pods, keys)
+			return p.notMembers(ctx, set.Network, selectors.of(selector), pods, keys, sandboxes)
 		},
 		Relabelled: func(present map[string]string) map[string]string {
 			return c.changes.relabelled.update(set.Namespace, own, present)
@@ -140,12 +144,16 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 
 // notMembers returns which members of a selector's group do not belong to it. A port stays if the
 // source does not know its pod yet: the agent knows it, and has chosen the groups by its labels. A port also stays if
-// its pod has got too many labels: no labels are no way out of a group.
+// its pod has got too many labels: no labels are no way out of a group. It notes the sandboxes that own the ports.
 func (p *policySets) notMembers(
 	ctx context.Context, network string, one *selected, pods map[string]*policy.Pod, keys []string,
+	sandboxes map[string]string,
 ) (gone []string, err error) {
 	ports, err := p.ports.ByKey(ctx, keys)
 	for _, port := range ports {
+		if sandboxes[port.Key] == "" { // else the members were chosen by what was read first
+			sandboxes[port.Key] = port.Sandbox
+		}
 		pod := pods[port.Namespace+"/"+port.Pod]
 		unknown := pod == nil || !pod.Is(port.UID) || pod.ManyLabels
 		if port.Network != network || !one.namespaces[port.Namespace] || !unknown && !one.matches(pod) {
@@ -155,9 +163,10 @@ func (p *policySets) notMembers(
 	return gone, err
 }
 
-// members returns the ports of each selector's group.
+// members returns the ports of each selector's group. It notes the sandboxes that own them.
 func (p *policySets) members(
 	ctx context.Context, network string, s *selectorSet, pods map[string]*policy.Pod, nodes []string,
+	sandboxes map[string]string,
 ) (map[policy.Selector][]string, error) {
 	if len(nodes) == 0 {
 		return nil, nil
@@ -172,6 +181,7 @@ func (p *policySets) members(
 		if port.Network != network || pod == nil || !pod.Is(port.UID) || pod.ManyLabels {
 			continue
 		}
+		sandboxes[port.Key] = port.Sandbox
 		for _, one := range s.all {
 			if one.matches(pod) {
 				members[one.selector] = append(members[one.selector], port.Key)

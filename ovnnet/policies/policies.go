@@ -48,12 +48,18 @@ type Wanted struct {
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
+	// Sandboxes has the owners of the ports whose membership may change, by row key: a change is written only while the
+	// port belongs to this sandbox. Another pod may have got the address, and with it the row key.
+	Sandboxes map[string]string
 	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others
 	// stay.
 	NotMembers func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
 	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
 	Relabelled func(present map[string]string) map[string]string
 }
+
+// ErrPortsChanged says that a port has another owner than the caller knows, or is gone. Nothing was written.
+var ErrPortsChanged = errors.New("ports came and went while the policies were written")
 
 // Scope names the policies of one namespace on one network. Without a namespace, they are the ClusterNetworkPolicies.
 type Scope struct{ Network, Namespace string }
@@ -86,7 +92,7 @@ func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err err
 		if err != nil {
 			return changed, err
 		}
-		ops, err := p.difference(ctx, have, w)
+		ops, owners, err := p.difference(ctx, have, w)
 		if err != nil || len(ops) == 0 {
 			return changed, err
 		}
@@ -95,6 +101,9 @@ func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err err
 		}
 		if !nbrows.Raced(err) {
 			return changed, nbrows.AsRefused(err)
+		}
+		if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Index > 0 && refused.Index <= owners {
+			return changed, ErrPortsChanged
 		}
 		if err := attempts.Next(ofSet(w.Set)); err != nil {
 			return changed, err
@@ -155,8 +164,11 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 }
 
 // difference returns the operations that make the present rows the wanted ones. The first one asserts that no other
-// controller has changed the index since it was read.
-func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovsdb.Operation, error) {
+// controller has changed the index since it was read. The next ones, as many as owners, assert the owners of the ports
+// whose membership changes.
+func (p *Policies) difference(
+	ctx context.Context, have *rows, w *Wanted,
+) (ops []ovsdb.Operation, owners int, err error) {
 	b := &nbrows.Batch{Db: p.store.Db}
 	s := w.Set
 	indexKey := ovndb.PolicyKey(s.Network, s.Namespace)
@@ -173,7 +185,7 @@ func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovs
 	if len(s.Policies) > 0 {
 		index, err := w.index(present)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		texts := textsRow(s)
 		index.ExternalIDs[keyTexts] = policy.Hash(texts.ExternalIDs)
@@ -185,12 +197,21 @@ func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovs
 		b.Add(ovndb.Delete(nb.CoppTable, indexKey),
 			ovndb.Delete(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace)))
 	}
+	guards, moved := []ovsdb.Operation{guard}, map[string]bool{}
 	acls := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
 	for _, selector := range s.Selectors() {
 		key := groupKey(s, selector)
 		wanted[key] = true
-		if err := p.setGroup(ctx, b, have, w, selector); err != nil {
-			return nil, err
+		ports, err := p.setGroup(ctx, b, have, w, selector)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, port := range ports {
+			if sandbox := w.Sandboxes[port]; sandbox != "" && !moved[port] {
+				moved[port] = true
+				guards = append(guards,
+					ovndb.Holds(nb.LogicalSwitchPortTable, port, "external_ids", nbrows.KeySandbox, sandbox))
+			}
 		}
 		p.setACLs(b, have, s, key, acls[selector])
 	}
@@ -199,8 +220,8 @@ func (p *Policies) difference(ctx context.Context, have *rows, w *Wanted) ([]ovs
 			b.Add(ovndb.Delete(nb.PortGroupTable, key)) // the database deletes its ACLs, which nothing else refers to
 		}
 	}
-	b.First(guard)
-	return b.Ops, b.Err
+	b.First(guards...)
+	return b.Ops, len(guards) - 1, b.Err
 }
 
 // ofSet names a set.
@@ -275,10 +296,10 @@ func (p *Policies) Accepted(ctx context.Context, s Scope) (map[string]*policy.Po
 	return all, nil
 }
 
-// setGroup makes one group the wanted one.
+// setGroup makes one group the wanted one. It returns the ports whose membership changes.
 func (p *Policies) setGroup(
 	ctx context.Context, b *nbrows.Batch, have *rows, w *Wanted, selector policy.Selector,
-) error {
+) (moved []string, err error) {
 	s, members := w.Set, w.Members[selector]
 	key := groupKey(s, selector)
 	old := have.groups[key]
@@ -291,19 +312,21 @@ func (p *Policies) setGroup(
 	if old != nil {
 		present = old.Ports
 	}
-	if more := without(members, present); len(more) > 0 {
+	more := without(members, present)
+	if len(more) > 0 {
 		b.Add(ovndb.Link(nb.PortGroupTable, key, "ports", more...))
 	}
 	if others := without(present, members); len(others) > 0 {
 		less, err := w.NotMembers(ctx, selector, others)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(less) > 0 {
 			b.Add(ovndb.UnlinkOne(nb.PortGroupTable, key, "ports", less...))
 		}
+		more = append(more, less...)
 	}
-	return nil
+	return more, nil
 }
 
 // setACLs makes the ACLs of one group the wanted ones.

@@ -2,6 +2,7 @@ package policies_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,6 +136,31 @@ func TestMembers(t *testing.T) {
 		if got := has(); !slices.Equal(got, members(want...)[db]) {
 			t.Errorf("members %v, want %v", got, want)
 		}
+	}
+}
+
+// TestPortOfAnotherPod: a port that has got another owner since it was read joins no group and leaves none.
+func TestPortOfAnotherPod(t *testing.T) {
+	w := newWorld(t)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
+	key := "00000000-0000-8000-8000-000000000001"
+	w.PutPort(t, "Logical_Switch", nbtest.BlueKey, key, ovndbtest.Op{"name": "p", "external_ids": ovndbtest.Map(
+		map[string]string{"ovn-multinet/sandbox": "s2"})})
+	members := map[policy.Selector][]string{{Pods: "app=db"}: {key}}
+	ensure := func(members map[policy.Selector][]string, sandbox string) error {
+		want := wanted(members, allow(t, "a", "web"))
+		want.Sandboxes = map[string]string{key: sandbox}
+		_, err := w.policies.Ensure(nbtest.WithLimit(t), want)
+		return err
+	}
+	for _, to := range []map[policy.Selector][]string{members, nil} { // joins, leaves
+		if err := ensure(to, "s1"); !errors.Is(err, policies.ErrPortsChanged) {
+			t.Errorf("error %v, want that the ports have changed", err)
+		}
+		if err := ensure(to, "s2"); err != nil {
+			t.Error(err)
+		}
+		w.ensure(t, wanted(to, allow(t, "a", "web")), 0)
 	}
 }
 
