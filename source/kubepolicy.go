@@ -171,7 +171,9 @@ func (k *Kube) policyInformer(kind policyKind) cache.SharedIndexInformer {
 	}, &knownPolicy{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
-func (k *Kube) listPolicies(ctx context.Context, kind policyKind, opts metav1.ListOptions) (runtime.Object, error) {
+func (k *Kube) listPolicies(
+	ctx context.Context, kind policyKind, opts metav1.ListOptions,
+) (*knownPolicies, error) {
 	list := &knownPolicies{}
 	body, err := k.policyAPI(http.MethodGet, kind).Suffix(kind.resource).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion).Stream(ctx)
@@ -353,6 +355,24 @@ func (k *Kube) ClusterPolicies(ctx context.Context) ([]*policy.Object, error) {
 		return nil, err
 	}
 	return objectsOf(k.policies.cluster.GetStore().List()), nil
+}
+
+// AllPolicies lists the MultiNetworkPolicies of all namespaces, and the ClusterNetworkPolicies that are for OVN
+// networks. Unlike the other methods it always asks the API server.
+func (k *Kube) AllPolicies(ctx context.Context) ([]*policy.Object, error) {
+	var all []*policy.Object
+	for _, kind := range []policyKind{multiKind, clusterKind} {
+		list, err := k.listPolicies(ctx, kind, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", kind.resource, err)
+		}
+		for _, known := range list.Items {
+			if known.object != nil {
+				all = append(all, known.object)
+			}
+		}
+	}
+	return all, nil
 }
 
 func objectsOf(known []any) []*policy.Object {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,9 @@ func TestKubeWithoutTheKind(t *testing.T) {
 	if got := served(t, k); got != "" {
 		t.Errorf("policies %q", got)
 	}
+	if all, err := k.AllPolicies(background); err != nil || len(all) != 0 {
+		t.Errorf("all policies %v, %v", all, err)
+	}
 }
 
 // TestKubeClusterPolicies: those for OVN networks are ours, and their state is one condition among others.
@@ -197,15 +201,19 @@ func TestKubeClusterPolicies(t *testing.T) {
 	}
 	s := &policyServer{cluster: []string{
 		object("primary", ""), object("ours", `"k8s.v1.cni.cncf.io/policy-for":"*"`),
-	}}
+	}, policies: []string{policyJSON("p", "5", `{"podSelector":{}}`)}}
 	k, changed := s.start(t)
 	all, err := k.ClusterPolicies(background)
 	if err != nil || len(all) != 1 || all[0].Name != "ours" || all[0].Policy == nil || all[0].Policy.Priority != 3 ||
 		all[0].State != `{"ready":false,"reason":"why","since":"2026-01-02T03:04:05Z"}` {
 		t.Fatalf("policies %+v, %v", all, err)
 	}
-	if namespace := <-changed; namespace != "" {
-		t.Errorf("the policies of namespace %q have changed", namespace)
+	if whole, err := k.AllPolicies(background); err != nil || len(whole) != 2 || whole[0].ID() != "shop/p" ||
+		whole[1].ID() != "ours" || whole[1].State != all[0].State {
+		t.Errorf("all policies %+v, %v", whole, err)
+	}
+	if namespaces := []string{<-changed, <-changed}; !slices.Contains(namespaces, "") {
+		t.Errorf("the policies of namespaces %q have changed, and not the ClusterNetworkPolicies", namespaces)
 	}
 	if _, err := k.Namespaces(background); err != nil { // watched from the first policy on
 		t.Error(err)

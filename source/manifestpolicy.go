@@ -182,6 +182,27 @@ func (m *Manifests) ClusterPolicies(ctx context.Context) ([]*policy.Object, erro
 	return m.Policies(ctx, "")
 }
 
+// AllPolicies returns the MultiNetworkPolicies of all namespaces, and the ClusterNetworkPolicies that are for OVN
+// networks.
+func (m *Manifests) AllPolicies(ctx context.Context) ([]*policy.Object, error) {
+	if err := m.complete(); err != nil {
+		return nil, err
+	}
+	namespaces, err := m.PolicyNamespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*policy.Object
+	for _, namespace := range append(namespaces, "") {
+		list, err := m.Policies(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
 // PolicyNamespaces returns the namespaces that have MultiNetworkPolicies.
 func (m *Manifests) PolicyNamespaces(context.Context) ([]string, error) {
 	m.mu.Lock()

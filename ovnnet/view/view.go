@@ -37,6 +37,7 @@ type Usage struct {
 
 // Port is a port on a network. Namespace is empty if the port is not ours.
 type Port struct {
+	Key                             string // the row key
 	Name                            string
 	Namespace, Pod, Interface, Node string
 	MAC                             net.HardwareAddr
@@ -131,7 +132,7 @@ func (n *reader) view(
 // viewPorts adds the ports with these keys. A port with a type, such as the port to the router, is left out.
 func (n *reader) viewPorts(ctx context.Context, v *Network, keys []string) error {
 	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
-		ctx, n.Db, nb.LogicalSwitchPortTable, keys, "name", "type", "addresses", "external_ids", "up")
+		ctx, n.Db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "type", "addresses", "external_ids", "up")
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (n *reader) viewPorts(ctx context.Context, v *Network, keys []string) error
 }
 
 func portView(port *nb.LogicalSwitchPort) Port {
-	p := Port{Name: port.Name, Up: port.Up != nil && *port.Up}
+	p := Port{Key: port.UUID, Name: port.Name, Up: port.Up != nil && *port.Up}
 	if x := port.ExternalIDs; x[nbrows.KeySandbox] != "" {
 		p.Namespace, p.Pod, p.Interface, p.Node =
 			x[nbrows.KeyNamespace], x[nbrows.KeyPod], x[nbrows.KeyInterface], x[nbrows.KeyNode]

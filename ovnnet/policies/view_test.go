@@ -1,0 +1,68 @@
+package policies_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// TestView: a view has what the rows have, and tells when they are not those of the accepted policies.
+func TestView(t *testing.T) {
+	w := newWorld(t)
+	scope := policies.Scope{Network: "shop/blue", Namespace: "shop"}
+	view := func() *policies.View {
+		v, err := w.policies.View(nbtest.WithLimit(t), scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := view(); len(v.ACLs) != 0 || len(v.Set.Policies) != 0 || v.Differs {
+		t.Errorf("without policies: %+v", v)
+	}
+	const port = "00000000-0000-8000-8000-000000000001"
+	w.Transact(t,
+		ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": port, "row": ovndbtest.Op{"name": "p"}},
+		ovndbtest.Op{"op": "insert", "table": "Logical_Switch", "row": ovndbtest.Op{"name": "s", "ports": ovndbtest.UUID(port)}})
+	db := policy.Selector{Pods: "app=db"}
+	w.ensure(t, wanted(map[policy.Selector][]string{db: {port}}, allow(t, "a", "web"), allow(t, "b", "app")), 1)
+	v := view()
+	if v.Differs || len(v.Set.Policies) != 2 || len(v.ACLs) != 5 || !slices.Equal(v.Members[db], []string{port}) {
+		t.Errorf("view %+v", v)
+	}
+	tier := 0
+	if w.policies.Tiers() {
+		tier = 1
+	}
+	for _, a := range v.ACLs {
+		if a.Policy != "" && a.Tier != tier {
+			t.Errorf("%s %s has the tier %d, want %d", a.Policy, a.Rule, a.Tier, tier)
+		}
+	}
+	rules := 0
+	for _, acl := range w.Dump(t, "ACL") {
+		if fmt.Sprint(acl["priority"]) != "10001" {
+			continue
+		}
+		rules++
+		for column, spoilt := range map[string]any{"priority": 7, "match": "1", "action": "reject", "direction": "from-lport"} {
+			key := ovndbtest.Strings(acl["_uuid"])[0]
+			w.Change(t, "ACL", key, ovndbtest.Op{column: spoilt})
+			if !view().Differs {
+				t.Errorf("an ACL with another %s is not noticed", column)
+			}
+			w.Change(t, "ACL", key, ovndbtest.Op{column: acl[column]})
+			if view().Differs {
+				t.Errorf("an ACL with its own %s again is not the one of its policy", column)
+			}
+		}
+	}
+	if rules != 2 {
+		t.Errorf("%d ACLs of rules, want 2", rules)
+	}
+}
