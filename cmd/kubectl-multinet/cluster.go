@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -37,7 +36,7 @@ type clientOptions struct{ kubeconfig, context, namespace string }
 
 func (c *clientOptions) flags(flags *pflag.FlagSet) {
 	c.clusterFlags(flags)
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the network; empty: the context's")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of names without one; empty: the context's")
 }
 
 // clusterFlags adds the options that choose a cluster.
@@ -69,10 +68,8 @@ func (c *clientOptions) load() (config *rest.Config, namespace string, err error
 	return config, namespace, nil
 }
 
-// fromCluster reads the NADs from the cluster. If no NB endpoint was given, it also reads how to connect to NB.
-func (o *options) fromCluster(
-	ctx context.Context, log *slog.Logger,
-) (nads []*netmodel.NAD, namespace string, err error) {
+// cluster returns the cluster as a source of objects. If no NB endpoint was given, it also reads how to connect to NB.
+func (o *options) cluster(ctx context.Context, log *slog.Logger) (from objects, namespace string, err error) {
 	config, namespace, err := o.clients.load()
 	if err != nil {
 		if errors.Is(err, errNoCluster) {
@@ -88,17 +85,13 @@ func (o *options) fromCluster(
 	if err != nil {
 		return nil, "", err
 	}
-	src, err := source.NewKube(core, api, "", source.Changes{}, log)
-	if err != nil {
-		return nil, "", err
-	}
-	if nads, err = src.NADs(ctx); err != nil {
+	if from, err = source.NewKube(core, api, "", source.Changes{}, log); err != nil {
 		return nil, "", err
 	}
 	if len(o.nb.Endpoints) == 0 {
 		err = o.findNB(ctx, core)
 	}
-	return nads, namespace, err
+	return from, namespace, err
 }
 
 // findNB reads the endpoints and certificates of NB from the ConfigMap and the Secret of ovn-multinet.

@@ -3,20 +3,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
+	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -35,11 +40,12 @@ ovn-multinet-ovn has the endpoints, and the command signs a certificate for itse
 are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(checkCommand(), networkCommand(), forgetCommand(), gcCommand())
+	root.AddCommand(
+		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), forgetCommand(), gcCommand())
 	return program.Main(root)
 }
 
-// options are the options of the network commands.
+// options are the options of the commands that read NB.
 type options struct {
 	clients   clientOptions
 	manifests string
@@ -51,19 +57,76 @@ type options struct {
 	temporary string
 }
 
+func (o *options) flags(flags *pflag.FlagSet) {
+	o.clients.flags(flags)
+	flags.StringVar(&o.manifests, "manifests", "",
+		"folder with YAML manifests of Pods, NetworkAttachmentDefinitions and policies, instead of a cluster")
+	daemon.NBFlags(flags, &o.nb)
+	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for the cluster and for the database")
+}
+
+// print writes a value as JSON, or by the function for people.
+func (o *options) print(w io.Writer, v any, text func() error) error {
+	if o.output == "json" {
+		return show.JSON(w, v)
+	}
+	return text()
+}
+
+// objects is where NADs and policies come from: a cluster or a folder.
+type objects interface {
+	NADs(context.Context) ([]*netmodel.NAD, error)
+	AllPolicies(context.Context) ([]*policy.Object, error)
+}
+
+// with runs a command. read reads what is not in NB, and then use gets the connection to NB. namespace is the
+// namespace for names without a namespace.
+func (o *options) with(
+	ctx context.Context, read func(context.Context, objects) error,
+	use func(ctx context.Context, db *ovndb.DB, namespace string) error,
+) error {
+	if o.output != "table" && o.output != "json" {
+		return fmt.Errorf("--output: %q is neither table nor json", o.output)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	defer func() { _ = os.RemoveAll(o.temporary) }() // deletes nothing if it is ""
+	quiet := slog.New(slog.DiscardHandler)
+	var from objects
+	namespace, err := o.clients.namespace, error(nil)
+	if o.manifests != "" {
+		from, err = source.NewManifests(o.manifests, source.Changes{}, quiet)
+	} else {
+		from, namespace, err = o.cluster(ctx, quiet)
+	}
+	if err != nil {
+		return err
+	}
+	if err := read(ctx, from); err != nil {
+		return err
+	}
+	if err := o.nb.Validate(); err != nil {
+		return err
+	}
+	db, err := daemon.OpenNB(o.nb, nil, quiet)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := db.WaitConnected(ctx); err != nil {
+		return fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
+	}
+	return use(ctx, db, cmp.Or(namespace, "default"))
+}
+
 func networkCommand() *cobra.Command {
 	var o options
 	network := &cobra.Command{
 		Use: "network", Aliases: []string{"networks", "net"}, Short: "List the networks, or show one", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	flags := network.PersistentFlags()
-	o.clients.flags(flags)
-	flags.StringVar(&o.manifests, "manifests", "",
-		"folder with YAML manifests of Pods and NetworkAttachmentDefinitions, instead of a cluster")
-	daemon.NBFlags(flags, &o.nb)
-	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
-	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for the cluster and for the database")
+	o.flags(network.PersistentFlags())
 	network.AddCommand(
 		&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List all networks", Args: cobra.NoArgs,
@@ -72,10 +135,7 @@ func networkCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if o.output == "json" {
-					return show.JSON(cmd.OutOrStdout(), list)
-				}
-				return show.List(cmd.OutOrStdout(), list)
+				return o.print(cmd.OutOrStdout(), list, func() error { return show.List(cmd.OutOrStdout(), list) })
 			},
 		},
 		&cobra.Command{
@@ -91,10 +151,7 @@ func networkCommand() *cobra.Command {
 					return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: "+
 						"kubectl multinet network list", args[0], namespace)
 				}
-				if o.output == "json" {
-					return show.JSON(cmd.OutOrStdout(), n)
-				}
-				return show.Details(cmd.OutOrStdout(), n)
+				return o.print(cmd.OutOrStdout(), n, func() error { return show.Details(cmd.OutOrStdout(), n) })
 			},
 		},
 	)
@@ -103,43 +160,14 @@ func networkCommand() *cobra.Command {
 
 // networks returns all networks, and the namespace for names without a namespace.
 func (o *options) networks(ctx context.Context) (list []show.Network, namespace string, err error) {
-	if o.output != "table" && o.output != "json" {
-		return nil, "", fmt.Errorf("--output: %q is neither table nor json", o.output)
-	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	defer func() { _ = os.RemoveAll(o.temporary) }() // deletes nothing if it is ""
-	quiet := slog.New(slog.DiscardHandler)
 	var nads []*netmodel.NAD
-	namespace = o.clients.namespace
-	if o.manifests != "" {
-		src, err := source.NewManifests(o.manifests, source.Changes{}, quiet)
-		if err != nil {
-			return nil, "", err
-		}
-		if nads, err = src.NADs(ctx); err != nil {
-			return nil, "", err
-		}
-	} else if nads, namespace, err = o.fromCluster(ctx, quiet); err != nil {
-		return nil, "", err
-	}
-	if namespace == "" {
-		namespace = "default"
-	}
-	if err := o.nb.Validate(); err != nil {
-		return nil, "", err
-	}
-	db, err := daemon.OpenNB(o.nb, nil, quiet)
-	if err != nil {
-		return nil, "", err
-	}
-	defer db.Close()
-	if err := db.WaitConnected(ctx); err != nil {
-		return nil, "", fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
-	}
-	views, err := view.Read(ctx, db)
-	if err != nil {
-		return nil, "", err
-	}
-	return show.Networks(nads, views), namespace, nil
+	err = o.with(ctx, func(ctx context.Context, from objects) (err error) {
+		nads, err = from.NADs(ctx)
+		return err
+	}, func(ctx context.Context, db *ovndb.DB, in string) error {
+		views, err := view.Read(ctx, db)
+		list, namespace = show.Networks(nads, views), in
+		return err
+	})
+	return list, namespace, err
 }

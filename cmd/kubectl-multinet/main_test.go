@@ -27,15 +27,19 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts in testdata on a real Northbound database, $NB, with networks and ports made by the
 // packages that make them for the product, and on manifests that each script brings.
 func TestScripts(t *testing.T) {
-	server, outside := ovndbtest.StartNB(t), ovndbtest.StartNB(t)
+	server, outside, restricted := ovndbtest.StartNB(t), ovndbtest.StartNB(t), ovndbtest.StartNB(t)
 	fill(t, server)
 	fillOutside(t, outside)
+	fillPolicies(t, restricted)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
 			nb := server
-			if filepath.Base(e.WorkDir) == "script-outside" {
+			switch filepath.Base(e.WorkDir) {
+			case "script-outside":
 				nb = outside
+			case "script-policy", "script-allowed":
+				nb = restricted
 			}
 			e.Setenv("OVN_MULTINET_NB_ENDPOINTS", nb.Endpoint())
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "none"))

@@ -148,10 +148,13 @@ func idOf(nad *netmodel.NAD, views []view.Network) string {
 	return ""
 }
 
+// notSeen is the reason of what has no state.
+const notSeen = "the controller has not seen it: is ovn-multinet-controller running?"
+
 func nadOf(nad *netmodel.NAD) NAD {
 	state, ok := nad.NetworkState()
 	if !ok {
-		return NAD{Name: nad.ID(), Reason: "the controller has not seen it: is ovn-multinet-controller running?"}
+		return NAD{Name: nad.ID(), Reason: notSeen}
 	}
 	n := NAD{Name: nad.ID(), Ready: state.Ready, Reason: state.Reason}
 	if !state.Since.IsZero() {
@@ -180,16 +183,20 @@ func (n *Network) fill(v *view.Network) {
 			n.Gateway.SNAT = append(n.Gateway.SNAT, SNAT(s))
 		}
 	}
-	for _, p := range v.Ports {
-		port := Port{
-			Name: p.Name, Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface, Node: p.Node,
-			Addresses: p.Addresses, Up: p.Up,
-		}
-		if p.MAC != nil {
-			port.MAC = p.MAC.String()
-		}
-		n.Ports = append(n.Ports, port)
+	for i := range v.Ports {
+		n.Ports = append(n.Ports, portOf(&v.Ports[i]))
 	}
+}
+
+func portOf(p *view.Port) Port {
+	port := Port{
+		Name: p.Name, Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface, Node: p.Node,
+		Addresses: p.Addresses, Up: p.Up,
+	}
+	if p.MAC != nil {
+		port.MAC = p.MAC.String()
+	}
+	return port
 }
 
 func (n *Network) configure(c *netmodel.Network) {

@@ -45,11 +45,13 @@ func List(w io.Writer, list []Network) error {
 	return t.Flush()
 }
 
-func (n *Network) state() string {
-	if n.Ready {
+func (n *Network) state() string { return readiness(n.Ready, n.Reason) }
+
+func readiness(ready bool, reason string) string {
+	if ready {
 		return "ready"
 	}
-	return "not ready: " + n.Reason
+	return "not ready: " + reason
 }
 
 func orDash(s string) string { return cmp.Or(s, "-") }
@@ -175,11 +177,14 @@ func (n *Network) nads(w io.Writer) {
 func (n *Network) ports(w io.Writer) {
 	fmt.Fprintln(w, "\nPOD\tINTERFACE\tNODE\tADDRESSES\tMAC\tUP")
 	for _, p := range n.Ports {
-		pod := p.Namespace + "/" + p.Pod
-		if p.Pod == "" {
-			pod = "(not ours: " + p.Name + ")"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\n",
-			pod, orDash(p.Interface), orDash(p.Node), words(p.Addresses), orDash(p.MAC), p.Up)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\n", p.pod(),
+			orDash(p.Interface), orDash(p.Node), words(p.Addresses), orDash(p.MAC), p.Up)
 	}
+}
+
+func (p *Port) pod() string {
+	if p.Pod == "" {
+		return "(not ours: " + p.Name + ")"
+	}
+	return p.Namespace + "/" + p.Pod
 }
