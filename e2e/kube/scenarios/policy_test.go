@@ -5,6 +5,7 @@ package scenarios
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,24 @@ func (w *world) policyStateHas(name, words string) {
 	}))
 }
 
+// toolTellsWhy asks `kubectl multinet`, which finds database and certificates in the cluster, for policy db and for the
+// verdict on a connection from web to db.
+func (w *world) toolTellsWhy(want string) {
+	w.T.Helper()
+	text, err := w.Multinet(w.Ctx, "allowed", "web", "db", "tcp/80", "-n", "default")
+	if !strings.Contains(text, "  ingress: "+want+"\n") || (err == nil) != strings.HasPrefix(want, "allowed") {
+		w.T.Errorf("kubectl multinet allowed: %v\n%s\nwant %s", err, text, want)
+	}
+	list := regexp.MustCompile(`(?m)^MultiNetworkPolicy +default +db +default/blue +pods with app=db +ingress +1 +1 +ready$`)
+	if text := w.multinet("policy", "list", "-n", "default"); !list.MatchString(text) {
+		w.T.Errorf("kubectl multinet policy list:\n%s", text)
+	}
+	if text := w.multinet("policy", "show", "db", "-n", "default"); !strings.Contains(text, "default/db") ||
+		!strings.Contains(text, "pods with app=web of namespaces with kubernetes.io/metadata.name=default") {
+		w.T.Errorf("kubectl multinet policy show:\n%s", text)
+	}
+}
+
 // TestPolicy: policies, labels of pods and namespaces from the API, with the rights that the chart gives.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
@@ -62,8 +81,10 @@ func TestPolicy(t *testing.T) {
 	w.eventOf("db", "Normal", "PolicyAccepted", "")
 	w.policyStateHas("db", `"ready":true`)
 	w.silent("web", ip)
+	w.toolTellsWhy("denied: MultiNetworkPolicy default/db restricts ingress of default/db, and no rule of it allows this")
 	w.kubectl("label", "pod", "web", "app=web")
 	w.reaches("web", "net1", ip)
+	w.toolTellsWhy("allowed by MultiNetworkPolicy default/db, ingress rule 0")
 	w.silent("other", ip)
 	w.kubectl("label", "pod", "web", "app=none", "--overwrite")
 	w.silent("web", ip)
@@ -76,6 +97,9 @@ func TestPolicy(t *testing.T) {
 		w.Must(w.Apply(w.Ctx, multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{fromm: []}]}`)))
 		w.eventOf("db", "Warning", "PolicyRefused", "fromm")
 		w.policyStateHas("db", "what was accepted before stays")
+		if text := w.multinet("policy", "list"); !regexp.MustCompile(`(?m)^MultiNetworkPolicy +default +db .* not ready: .*fromm`).MatchString(text) {
+			w.T.Errorf("kubectl multinet policy list:\n%s", text)
+		}
 		w.silent("other", ip)
 	})
 	w.run("no controller", func(w *world) {
