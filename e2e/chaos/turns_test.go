@@ -19,6 +19,7 @@ import (
 type turns struct {
 	over     atomic.Pointer[chan struct{}] // closed when run ends; nil: outside of run, nobody waits
 	reads    atomic.Bool                   // reads wait for their turn too, not only writes
+	before   func()                        // is called before each turn, if it is not nil
 	arrivals chan arrival
 	ended    chan int
 }
@@ -43,16 +44,25 @@ func (s *turns) connect(t *testing.T, who int, server *ovndbtest.Server) (endpoi
 	proxy := ovndbtest.StartProxy(t, server.Endpoint())
 	proxy.Before(func(tr ovndbtest.Transact) {
 		blocks := slices.ContainsFunc(tr.Ops, func(op ovndbtest.Op) bool { return op["op"] == "wait" && op["timeout"] != 0.0 })
-		if over := s.over.Load(); over != nil && (tr.Writes || blocks || s.reads.Load()) {
-			turn := make(chan struct{})
-			select {
-			case s.arrivals <- arrival{who, turn, blocks}:
-				<-turn
-			case <-*over: // of a call that was cancelled before its transaction arrived
-			}
+		if tr.Writes || blocks || s.reads.Load() {
+			s.await(who, blocks)
 		}
 	})
 	return proxy.Endpoint()
+}
+
+// await waits for an actor's turn.
+func (s *turns) await(who int, blocks bool) {
+	over := s.over.Load()
+	if over == nil {
+		return
+	}
+	turn := make(chan struct{})
+	select {
+	case s.arrivals <- arrival{who, turn, blocks}:
+		<-turn
+	case <-*over: // of a call that was cancelled before its transaction arrived
+	}
 }
 
 // run runs the actors. Before each turn, the next actor is chosen among those that wait. An actor may have several
@@ -101,6 +111,9 @@ func (s *turns) run(rnd *rand.Rand, actors []func(), cancel func(who int)) (n in
 		}
 		if len(waiting) == 0 {
 			return n
+		}
+		if s.before != nil {
+			s.before()
 		}
 		who := slices.Sorted(maps.Keys(waiting))[rnd.IntN(len(waiting))]
 		if rnd.IntN(20) == 0 {
