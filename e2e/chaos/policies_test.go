@@ -16,7 +16,6 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/policy"
@@ -76,7 +75,7 @@ type policyRace struct {
 	policies map[string]*policy.Object // by name
 	heard    map[string]*policy.Pod    // the controller's copies, by name
 	heardOf  map[string]*policy.Object
-	known    [policyAgents]*policy.Matcher
+	known    [policyAgents]*knownGroups
 	sandbox  int
 	oldest   map[string]int // by UID: the version of the labels that an agent has used
 	log      []string
@@ -110,7 +109,7 @@ func (r *policyRace) begin() (stop func()) {
 	r.pods, r.policies = map[string]*policyPod{}, map[string]*policy.Object{}
 	r.now = [policyPods]*policyPod{}
 	r.heard, r.heardOf, r.state = map[string]*policy.Pod{}, map[string]*policy.Object{}, map[string]string{}
-	r.known, r.oldest, r.log, r.joined = [policyAgents]*policy.Matcher{}, map[string]int{}, nil, map[string]bool{}
+	r.known, r.oldest, r.log, r.joined = [policyAgents]*knownGroups{}, map[string]int{}, nil, map[string]bool{}
 	r.behind, r.openings = map[string]bool{}, 0
 	quiet := slog.New(slog.DiscardHandler)
 	r.queue = controller.NewQueue(quiet)
@@ -177,6 +176,12 @@ func (r *policyRace) Policies(_ context.Context, namespace string) ([]*policy.Ob
 	}
 	return all, nil
 }
+
+func (r *policyRace) PolicyNamespaces(context.Context) ([]string, error) {
+	return []string{"shop"}, nil
+}
+
+func (r *policyRace) ClusterPolicies(context.Context) ([]*policy.Object, error) { return nil, nil }
 
 func (r *policyRace) PolicyPods(_ context.Context, namespace string) ([]*policy.Pod, error) {
 	r.mu.Lock()
@@ -335,6 +340,12 @@ func (r *policyRace) agent(who int, rnd *rand.Rand) {
 	}
 }
 
+// knownGroups is what an agent knows of policies.
+type knownGroups struct {
+	*policy.Matcher
+	revisions ovnport.PolicyRevisions
+}
+
 // attach is an ADD, as agent.makePlan does it.
 func (r *policyRace) attach(
 	ctx context.Context, who int, p *policyPod, rnd *rand.Rand,
@@ -355,7 +366,7 @@ func (r *policyRace) attach(
 			if m.Stale(p.uid, p.labels[version]) {
 				version = p.newest()
 			}
-			request.Policy.Revision = m.Revision
+			request.Policy.PolicyRevisions = m.revisions
 			request.Policy.In, request.Policy.Out = m.Match(p.labels[version])
 		}
 		if old, ok := r.oldest[p.uid]; !ok || version < old {
@@ -373,11 +384,12 @@ func (r *policyRace) attach(
 			}
 			return &o, ports
 		}
-		ids, err := r.agents[who].PolicyIDs(ctx, "shop/blue", "shop")
+		rows, err := r.agents[who].PolicyRows(ctx, "shop/blue", "shop")
 		must(r.t, err)
 		m = nil
-		if ids != nil {
-			m, err = policy.NewMatcher(ids, ids[ovndb.PolicyRevisionKey])
+		if rows.Own != nil {
+			m = &knownGroups{revisions: rows.Revisions()}
+			m.Matcher, err = policy.NewMatcher(rows.Own, nil, nil)
 			must(r.t, err)
 		}
 		r.mu.Lock()

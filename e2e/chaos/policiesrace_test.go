@@ -107,7 +107,7 @@ func (r *policyRace) wrong() (words []string) {
 	for _, o := range r.policies {
 		list = append(list, o.Policy)
 	}
-	set, _ := policy.NewSet("shop/blue", "shop", list)
+	set, _ := policy.NewSet("shop/blue", "shop", list, false)
 	if len(groups) != len(set.Selectors()) {
 		words = append(words, fmt.Sprintf("%d groups, want %d", len(groups), len(set.Selectors())))
 	}
