@@ -72,6 +72,13 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 test: setup $(if $(OVN),withovn) ## Run the tests, with a real OVN (OVN=25.03: Debian 13's, whatever the machine has)
 	$(GO) test -timeout 120m -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
 
+.PHONY: conformance-policy
+conformance-policy: ## Compare what passes between pods with all truth tables of Cyclonus (OVN=25.03), 15 min
+	@mkdir -p $(CACHE)
+	OVN_MULTINET_TABLES=all $(MAKE) --no-print-directory test OVN=$(OVN) PKGS=./e2e FLAGS="-v -count=1 -run 'TestPolicyTables\z'" 2>&1 \
+		| tee $(CACHE)/conformance-policy.log | grep --line-buffered -vE '^ *(=== |--- PASS)'
+	@grep -oE 'policy\.tables.*' $(CACHE)/conformance-policy.log; grep -q '^ok' $(CACHE)/conformance-policy.log
+
 .PHONY: withovn
 withovn:
 	@$(GO) build -o $(CACHE)/bin/withovn ./e2e/withovn
@@ -107,7 +114,7 @@ lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	$(GO) vet -tags release ./hack/release ./images
 	$(LINT) staticcheck -tags kube,sriov,bench,chaos,release ./...
 	$(LINT) go-errorlint ./...
-	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus e2e/cyclonus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in what the programs call

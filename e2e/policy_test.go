@@ -30,9 +30,10 @@ spec: %s
 
 func policyManifest(name string) string { return "policy." + name + ".yaml" }
 
-// policyState reads the state of a policy from the file beside its manifest.
+// policyState reads the state of a policy of namespace shop, or of "<namespace>/<name>", from the file beside its manifest.
 func (w *world) policyState(name string) string {
-	text, err := os.ReadFile(filepath.Join(w.Manifests, "shop."+name+".policy.json"))
+	namespace, name := labtest.NADName(name)
+	text, err := os.ReadFile(filepath.Join(w.Manifests, namespace+"."+name+".policy.json"))
 	if err != nil {
 		return err.Error()
 	}

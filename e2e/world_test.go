@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, lab.WithPrevious()) }
+func TestMain(m *testing.M) { lab.Main(m, lab.WithPrevious(), lab.WithTables()) }
 
 // The scenarios run at once, but for those that use the machine's folder of devices, or set the environment: go test runs
 // these first.

@@ -257,8 +257,7 @@ func (n *Node) addTunnelEndpoint(ctx context.Context) error {
 		err = errors.Join(err, checksumsOff(n.NetNS, underlayBridge))
 	}
 	if n.lab.ownRoutes {
-		ctl := filepath.Join(filepath.Dir(n.OVSSocket), vswitchdCtl)
-		_, routeErr := tool(ctx, "ovs-appctl", "-t", ctl, "ovs/route/add", (&net.IPNet{IP: n.EncapIP.Mask(addr.Mask), Mask: addr.Mask}).String(), underlayBridge)
+		_, routeErr := n.AppCtl(ctx, "ovs/route/add", (&net.IPNet{IP: n.EncapIP.Mask(addr.Mask), Mask: addr.Mask}).String(), underlayBridge)
 		err = errors.Join(err, routeErr)
 	}
 	return err
@@ -310,6 +309,11 @@ func (n *Node) waitForTunnels(ctx context.Context) error {
 // VSCtl runs ovs-vsctl on the node's database.
 func (n *Node) VSCtl(ctx context.Context, args ...string) (string, error) {
 	return tool(ctx, "ovs-vsctl", append([]string{"--db=unix:" + n.OVSSocket}, args...)...)
+}
+
+// AppCtl runs ovs-appctl on the node's ovs-vswitchd.
+func (n *Node) AppCtl(ctx context.Context, args ...string) (string, error) {
+	return tool(ctx, "ovs-appctl", append([]string{"-t", filepath.Join(filepath.Dir(n.OVSSocket), vswitchdCtl)}, args...)...)
 }
 
 // RecomputeFlows has ovn-controller look at all of its databases anew, as it does when it cannot tell what changed, and waits
