@@ -90,7 +90,7 @@ func (l *Policy) describe(namespace, name string, p *policy.Policy) {
 	if p == nil {
 		return
 	}
-	l.Network = cmp.Or(l.Network, strings.Join(p.Networks, ","))
+	l.Network = cmp.Or(l.Network, conf.OneLine(strings.Join(p.Networks, ","), conf.MaxReason))
 	l.Pods = p.Subject.String()
 	for _, d := range []struct {
 		word  string
@@ -109,7 +109,7 @@ func (l *Policy) judge(o *policy.Object) {
 		l.Ready, l.Reason = false, notSeen
 		return
 	}
-	l.Ready, l.Reason = state.Ready, state.Reason
+	l.Ready, l.Reason = state.Ready, conf.OneLine(state.Reason, conf.MaxReason) // tenants can write it
 }
 
 // selected is a selector in words.
