@@ -79,7 +79,7 @@ func (o *options) policies(
 		return err
 	}, func(ctx context.Context, db *ovndb.DB, namespace string) error {
 		rows := policies.New(nbrows.NewStore(db))
-		scopes, err := rows.List(ctx)
+		scopes, err := rows.Scopes(ctx)
 		if err != nil {
 			return err
 		}

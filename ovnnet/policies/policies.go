@@ -65,8 +65,12 @@ var ErrPortsChanged = errors.New("ports came and went while the policies were wr
 type Scope struct{ Network, Namespace string }
 
 // List returns the scopes that NB has rows of. The server scans the table of claims, so callers do this only when they
-// begin.
+// begin. The rows of another cluster do not matter to a controller.
 func (p *Policies) List(ctx context.Context) ([]Scope, error) {
+	return p.list(ctx, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) == "" })
+}
+
+func (p *Policies) list(ctx context.Context, keep func(*nb.Copp) bool) ([]Scope, error) {
 	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, kindIndex, "_uuid", "external_ids"),
 	})
@@ -76,7 +80,7 @@ func (p *Policies) List(ctx context.Context) ([]Scope, error) {
 	rows, err := ovndb.Rows[nb.Copp](p.store.Db, results[0])
 	var all []Scope
 	for _, row := range rows {
-		if ovndb.OtherCluster(row.ExternalIDs) == "" {
+		if keep(row) {
 			all = append(all, Scope{row.ExternalIDs[keyNetwork], row.ExternalIDs[keyNamespace]})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
@@ -21,6 +22,12 @@ type View struct {
 
 // viewAttempts is how often a view is read if rows change between two transactions that read them.
 const viewAttempts = 5
+
+// Scopes returns the scopes that NB has rows of. Unlike List it does not ask for the cluster: a program for people has
+// no identity, so all rows are another cluster's to it.
+func (p *Policies) Scopes(ctx context.Context) ([]Scope, error) {
+	return p.list(ctx, func(*nb.Copp) bool { return true })
+}
 
 // View reads a scope for people.
 func (p *Policies) View(ctx context.Context, s Scope) (v *View, err error) {

@@ -5,11 +5,30 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
+
+// TestScopes: a reader without an identity sees the rows that a controller has marked as its cluster's.
+func TestScopes(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(t, wanted(nil, allow(t, "a", "web")), 1)
+	for _, row := range w.Dump(t, "Copp") {
+		ids := row["external_ids"].(map[string]string)
+		ids[ovndb.ClusterMark] = "a-cluster"
+		w.Change(t, "Copp", ovndbtest.Strings(row["_uuid"])[0], ovndbtest.Op{"external_ids": ovndbtest.Map(ids)})
+	}
+	scopes, err := w.policies.Scopes(nbtest.WithLimit(t))
+	if err != nil || !slices.Equal(scopes, []policies.Scope{{Network: "shop/blue", Namespace: "shop"}}) {
+		t.Errorf("scopes %v, %v", scopes, err)
+	}
+	if list, err := w.policies.List(nbtest.WithLimit(t)); err != nil || len(list) != 0 {
+		t.Errorf("a controller without that identity lists %v, %v", list, err)
+	}
+}
 
 // TestView: a view has what the rows have, and tells when they are not those of the accepted policies.
 func TestView(t *testing.T) {
