@@ -34,6 +34,13 @@ func HoldsAll(table, uuid, column string, pairs map[string]string) ovsdb.Operati
 	return op
 }
 
+// NotOtherwise asserts that a map column of the row has the pair, or that no row has the key.
+func NotOtherwise(table, uuid, column, key, value string) ovsdb.Operation {
+	op := Absent(table, uuid)
+	op.Where = append(op.Where, ovsdb.NewCondition(column, ovsdb.ConditionExcludes, Map(map[string]string{key: value})))
+	return op
+}
+
 // HasMap asserts that the row exists and that a map column of it has these pairs and no others.
 func HasMap(table, uuid, column string, pairs map[string]string) ovsdb.Operation {
 	op := wait(table, uuid, ovsdb.WaitConditionEqual)

@@ -48,8 +48,9 @@ type Wanted struct {
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
-	// Sandboxes has the owners of the ports whose membership may change, by row key: a change is written only while the
-	// port belongs to this sandbox. Another pod may have got the address, and with it the row key.
+	// Sandboxes has the owners of the ports whose membership may change, by row key. Nothing is written if a port belongs
+	// to another sandbox: another pod may have got the address, and with it the row key. A port that is gone does not
+	// matter: the database drops its membership.
 	Sandboxes map[string]string
 	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others
 	// stay.
@@ -58,7 +59,7 @@ type Wanted struct {
 	Relabelled func(present map[string]string) map[string]string
 }
 
-// ErrPortsChanged says that a port has another owner than the caller knows, or is gone. Nothing was written.
+// ErrPortsChanged says that a port has another owner than the caller knows. Nothing was written.
 var ErrPortsChanged = errors.New("ports came and went while the policies were written")
 
 // Scope names the policies of one namespace on one network. Without a namespace, they are the ClusterNetworkPolicies.
@@ -213,8 +214,8 @@ func (p *Policies) difference(
 		for _, port := range ports {
 			if sandbox := w.Sandboxes[port]; sandbox != "" && !moved[port] {
 				moved[port] = true
-				guards = append(guards,
-					ovndb.Holds(nb.LogicalSwitchPortTable, port, "external_ids", nbrows.KeySandbox, sandbox))
+				guards = append(guards, ovndb.NotOtherwise(
+					nb.LogicalSwitchPortTable, port, "external_ids", nbrows.KeySandbox, sandbox))
 			}
 		}
 		p.setACLs(b, have, s, key, acls[selector])

@@ -139,7 +139,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestPortOfAnotherPod: a port that has got another owner since it was read joins no group and leaves none.
+// TestPortOfAnotherPod: a port that has got another owner since it was read joins no group and leaves none. A port that
+// is gone stops nobody: otherwise no policy would be written while pods come and go.
 func TestPortOfAnotherPod(t *testing.T) {
 	w := newWorld(t)
 	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
@@ -162,6 +163,13 @@ func TestPortOfAnotherPod(t *testing.T) {
 		}
 		w.ensure(t, wanted(to, allow(t, "a", "web")), 0)
 	}
+	gone := "00000000-0000-8000-8000-000000000002"
+	want := wanted(map[policy.Selector][]string{{Pods: "app=db"}: {key, gone}}, allow(t, "a", "web"))
+	want.Sandboxes = map[string]string{key: "s2", gone: "s3"}
+	if _, err := w.policies.Ensure(nbtest.WithLimit(t), want); err != nil {
+		t.Error(err)
+	}
+	w.ensure(t, wanted(members, allow(t, "a", "web")), 0)
 }
 
 // TestAccepted: the texts in NB are the policies that are accepted.
