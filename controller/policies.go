@@ -285,6 +285,10 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 			sets[id] = append(sets[id], &served{object: o, policy: o.Policy})
 		}
 		present[o.ID()] = true
+		if err == nil && len(ids) == 0 { // a policy for all networks, and there is none
+			_, refused := policy.NewSet("", namespace, []*policy.Policy{o.Policy}, p.rows.Tiers())
+			c.policyStates.set(o, refused[o.Policy])
+		}
 		if err == nil {
 			maps.DeleteFunc(p.accepted[o.ID()], func(network string, _ *policy.Policy) bool { return !ids[network] })
 			continue

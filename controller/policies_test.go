@@ -182,11 +182,9 @@ func (w *policyWorld) groupOf(t *testing.T, namespace, selector string) string {
 
 const fromWeb = `{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"web"}}}]}]}`
 
-// TestPolicyBeforeItsNetwork: a network takes no ports before NB has its policies.
-func TestPolicyBeforeItsNetwork(t *testing.T) {
-	w := newPolicyWorld(t)
-	w.put("p", fromWeb)
-	w.kube.wantPolicyState(t, "shop/p", "NetworkAttachmentDefinition shop/blue does not exist")
+// wantPolicyFirst creates network shop/blue and wants NB to have had the two groups of a policy before.
+func (w *policyWorld) wantPolicyFirst(t *testing.T, id string) {
+	t.Helper()
 	order := ""
 	w.Proxy.Before(func(tx ovndbtest.Transact) {
 		for _, op := range tx.Ops {
@@ -196,12 +194,20 @@ func TestPolicyBeforeItsNetwork(t *testing.T) {
 		}
 	})
 	w.apply("shop/blue", nbtest.Spec(""))
-	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
+	w.kube.wantPolicyState(t, id, `"ready":true`)
 	w.wantState(t, "shop/blue", "ready, held")
 	w.Proxy.Before(nil)
 	if order != "Port_Group Port_Group Logical_Switch " {
 		t.Errorf("inserted %s, want the groups of the policy first", order)
 	}
+}
+
+// TestPolicyBeforeItsNetwork: a network takes no ports before NB has its policies.
+func TestPolicyBeforeItsNetwork(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.put("p", fromWeb)
+	w.kube.wantPolicyState(t, "shop/p", "NetworkAttachmentDefinition shop/blue does not exist")
+	w.wantPolicyFirst(t, "shop/p")
 }
 
 // TestLabelChangeIsOneTransaction: with the members of the groups, and with what an agent has to know of the pod.
