@@ -82,29 +82,8 @@ func (r *recount) del(names ...string) func() {
 
 func (r *recount) ends(nads ...string) func() { return func() { r.endNetworks(nads...) } }
 
-// TestRecomputes counts how often northd computes everything again, for each operation of ours. During a recompute every
-// new pod of the cluster waits. A pod costs none, and each of our operations is one transaction. docs/design.md has the
-// table, and says which recomputes OVN leaves no way around.
-func TestRecomputes(t *testing.T) {
-	t.Parallel()
-	r := newRecount(t)
-	flat := func(keys string) string {
-		return fmt.Sprintf(`{"type":"ovn-multinet","subnets":"10.7.0.0/16,fd07::/64"%s}`, keys)
-	}
-	on := func(i int, keys string) string {
-		return fmt.Sprintf(`{"type":"ovn-multinet","router":"r","subnets":"10.%d.0.0/24"%s}`, i, keys)
-	}
-	r.costs(0, "nothing", func() {})
-
-	r.costs(2, "layer2: NAD accepted", r.edit("flat", flat("")))
-	r.costs(0, "layer2: mtu edited", r.edit("flat", flat(`,"mtu":1300`)))
-	r.costs(0, "layer2: routes edited", r.edit("flat", flat(`,"routes":[{"dst":"192.0.2.0/24"}]`)))
-	r.costs(1, "layer2: excludeSubnets edited", r.edit("flat", flat(`,"excludeSubnets":"10.7.9.0/24"`)))
-	r.costs(0, "layer2: first ADD", r.add(0, "a", "flat"))
-	r.costs(0, "layer2: ADD on another node", r.add(1, "b", "flat"))
-	r.costs(0, "layer2: ADD of three networks", r.add(1, "c", "flat,blue,green"))
-	r.costs(0, "layer2: DEL", r.del("a"))
-	r.costs(0, "layer2: last DELs", r.del("b", "c"))
+// costsOfPolicies counts for a policy on network flat.
+func (r *recount) costsOfPolicies() {
 	member := func(node int, name, app string) func() {
 		return func() { r.pods[name] = r.labelled(node, name, "flat", map[string]string{"app": app}) }
 	}
@@ -129,6 +108,32 @@ func TestRecomputes(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// TestRecomputes counts how often northd computes everything again, for each operation of ours. During a recompute every
+// new pod of the cluster waits. A pod costs none, and each of our operations is one transaction. docs/design.md has the
+// table, and says which recomputes OVN leaves no way around.
+func TestRecomputes(t *testing.T) {
+	t.Parallel()
+	r := newRecount(t)
+	flat := func(keys string) string {
+		return fmt.Sprintf(`{"type":"ovn-multinet","subnets":"10.7.0.0/16,fd07::/64"%s}`, keys)
+	}
+	on := func(i int, keys string) string {
+		return fmt.Sprintf(`{"type":"ovn-multinet","router":"r","subnets":"10.%d.0.0/24"%s}`, i, keys)
+	}
+	r.costs(0, "nothing", func() {})
+
+	r.costs(2, "layer2: NAD accepted", r.edit("flat", flat("")))
+	r.costs(0, "layer2: mtu edited", r.edit("flat", flat(`,"mtu":1300`)))
+	r.costs(0, "layer2: routes edited", r.edit("flat", flat(`,"routes":[{"dst":"192.0.2.0/24"}]`)))
+	r.costs(1, "layer2: excludeSubnets edited", r.edit("flat", flat(`,"excludeSubnets":"10.7.9.0/24"`)))
+	r.costs(0, "layer2: first ADD", r.add(0, "a", "flat"))
+	r.costs(0, "layer2: ADD on another node", r.add(1, "b", "flat"))
+	r.costs(0, "layer2: ADD of three networks", r.add(1, "c", "flat,blue,green"))
+	r.costs(0, "layer2: DEL", r.del("a"))
+	r.costs(0, "layer2: last DELs", r.del("b", "c"))
+	r.costsOfPolicies()
 	r.costs(2, "layer2: NAD deleted", r.ends("flat"))
 
 	r.costs(2, "router: first NAD accepted", r.edit("north", on(8, "")))
