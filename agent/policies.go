@@ -82,7 +82,7 @@ func (p *policies) keep(used map[string]bool) {
 func (n *node) policyOf(ctx context.Context, network string, pod *source.Pod) (ovnport.Policy, error) {
 	m := n.policies.of(network, pod.Namespace)
 	if m == nil {
-		return ovnport.Policy{}, nil
+		return ovnport.Policy{PodVersion: pod.Version}, nil
 	}
 	if m.Stale(pod.UID, pod.Labels) {
 		live, err := n.source.LivePod(ctx, pod.Namespace, pod.Name)
@@ -98,7 +98,7 @@ func (n *node) policyOf(ctx context.Context, network string, pod *source.Pod) (o
 		return ovnport.Policy{}, tooManyLabels(pod)
 	}
 	in, out := m.Match(pod.Labels)
-	return ovnport.Policy{PolicyRevisions: m.revisions, In: in, Out: out}, nil
+	return ovnport.Policy{PolicyRevisions: m.revisions, In: in, Out: out, PodVersion: pod.Version}, nil
 }
 
 func tooManyLabels(pod *source.Pod) error {

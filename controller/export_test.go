@@ -27,6 +27,13 @@ func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	return func() { set(start.Add(budgetEvery)) }
 }
 
+// WaitForCopiesBy has the controller wait for newer copies by a clock, in seconds, that only the caller moves.
+func (c *Controller) WaitForCopiesBy() *atomic.Int64 {
+	var clock atomic.Int64
+	c.policies.behind.now = func() time.Time { return time.Unix(clock.Load(), 0) }
+	return &clock
+}
+
 // Activity is what a controller does, and what waits. It is asked of a controller that does not run yet.
 type Activity struct {
 	mu       sync.Mutex

@@ -24,8 +24,8 @@ type PolicySource interface {
 	ClusterPolicies(ctx context.Context) ([]*policy.Object, error)
 	// PolicyPods returns the pods of a namespace that request networks.
 	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
-	// Namespaces returns the labels of all namespaces.
-	Namespaces(ctx context.Context) (map[string]map[string]string, error)
+	// Namespaces returns all namespaces, with their labels.
+	Namespaces(ctx context.Context) (map[string]policy.Namespace, error)
 	// SetPolicyState writes the state onto a policy. If the policy is gone, the error is netmodel.ErrNotFound.
 	SetPolicyState(ctx context.Context, o *policy.Object, state string) error
 	// PolicyEvent records an Event for the policy. It does not wait.
@@ -33,7 +33,11 @@ type PolicySource interface {
 }
 
 // PolicyPort is a port of a pod.
-type PolicyPort struct{ Key, Network, Namespace, Pod, UID, Sandbox string }
+type PolicyPort struct {
+	Key, Network, Namespace, Pod, UID, Sandbox string
+	// PodVersion is the resource version of the pod that the port's groups were chosen by; "": unknown.
+	PodVersion string
+}
 
 // PolicyPorts reads the ports of pods.
 type PolicyPorts interface {
@@ -64,6 +68,7 @@ type policySets struct {
 	networks map[string]bool
 	// rowsOf has the rows of namespaces in NB; nil: they are not read yet.
 	rowsOf map[string]*policies.NamespaceRow
+	behind *behind
 }
 
 func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies) *policySets {
@@ -71,7 +76,7 @@ func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Polici
 		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
 		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{},
 		naming: map[string]map[string]bool{}, elsewhere: map[policies.Scope]map[string]bool{},
-		networks: map[string]bool{},
+		networks: map[string]bool{}, behind: newBehind(),
 	}
 }
 
@@ -86,19 +91,24 @@ type served struct {
 // may have an older copy of such a pod.
 type relabelled struct {
 	mu   sync.Mutex
-	pods map[string]map[string]bool
+	pods map[string]map[string]portVersions
 }
+
+// portVersions has the ports of a pod that have its version, by row key, with the Hash of its labels then.
+type portVersions map[string]string
 
 func (r *relabelled) add(namespace, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pods == nil {
-		r.pods = map[string]map[string]bool{}
+		r.pods = map[string]map[string]portVersions{}
 	}
 	if r.pods[namespace] == nil {
-		r.pods[namespace] = map[string]bool{}
+		r.pods[namespace] = map[string]portVersions{}
 	}
-	r.pods[namespace][uid] = true
+	if r.pods[namespace][uid] == nil {
+		r.pods[namespace][uid] = portVersions{}
+	}
 }
 
 func (r *relabelled) remove(namespace, uid string) {
@@ -106,6 +116,23 @@ func (r *relabelled) remove(namespace, uid string) {
 	defer r.mu.Unlock()
 	if delete(r.pods[namespace], uid); len(r.pods[namespace]) == 0 {
 		delete(r.pods, namespace)
+	}
+}
+
+// due tells whether a port needs the version of its pod: the labels have changed, and the port has an older version.
+func (r *relabelled) due(port *PolicyPort, pod *policy.Pod) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	written, changed := r.pods[pod.Namespace][pod.UID]
+	return changed && written[port.Key] != policy.Hash(pod.Labels) && policy.Newer(pod.Version, port.PodVersion)
+}
+
+// wrote notes that a port has the version of its pod.
+func (r *relabelled) wrote(port string, pod *policy.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if written := r.pods[pod.Namespace][pod.UID]; written != nil {
+		written[port] = policy.Hash(pod.Labels)
 	}
 }
 
@@ -122,7 +149,7 @@ func (r *relabelled) update(namespace string, pods []*policy.Pod, present map[st
 	defer r.mu.Unlock()
 	entries := map[string]string{}
 	for _, p := range pods {
-		if _, noted := present[p.UID]; noted || r.pods[namespace][p.UID] {
+		if _, noted := present[p.UID]; noted || r.pods[namespace][p.UID] != nil {
 			entries[p.UID] = policy.Hash(p.Labels)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
@@ -24,6 +25,8 @@ type policyAPI struct {
 	all        []*policy.Pod             // with a port
 	namespaces map[string]map[string]string
 	states     map[string]string
+	version    string            // the resource version of all namespaces
+	chosenBy   map[string]string // by port: the version of the pod that its groups were chosen by
 
 	stateWrites int
 }
@@ -68,8 +71,13 @@ func (a *policyAPI) PolicyPods(_ context.Context, namespace string) (pods []*pol
 	return pods, nil
 }
 
-func (a *policyAPI) Namespaces(context.Context) (all map[string]map[string]string, err error) {
-	a.with(func() { all = maps.Clone(a.namespaces) })
+func (a *policyAPI) Namespaces(context.Context) (map[string]policy.Namespace, error) {
+	all := map[string]policy.Namespace{}
+	a.with(func() {
+		for name, has := range a.namespaces {
+			all[name] = policy.Namespace{Labels: has, Version: a.version}
+		}
+	})
 	return all, nil
 }
 
@@ -86,6 +94,7 @@ func (a *policyAPI) ports(fits func(*policy.Pod) bool) (ports []controller.Polic
 			if fits(p) {
 				ports = append(ports, controller.PolicyPort{
 					Key: p.UID, Network: "shop/blue", Namespace: p.Namespace, Pod: p.Name, UID: p.UID,
+					PodVersion: a.chosenBy[p.UID],
 				})
 			}
 		}
@@ -116,8 +125,9 @@ func (a *policyAPI) wantPolicyState(t *testing.T, id, words string) {
 // policyWorld is a controller with policies, and pods a and b of namespace shop on network shop/blue.
 type policyWorld struct {
 	*running
-	kube  *policyAPI
-	queue *controller.Queue
+	kube   *policyAPI
+	queue  *controller.Queue
+	passed *atomic.Int64 // seconds, for what waits for newer copies
 }
 
 func podKey(i int) string { return fmt.Sprintf("00000000-0000-8000-8000-%012d", i) }
@@ -132,6 +142,7 @@ func newPolicyWorld(t *testing.T) *policyWorld {
 		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
 		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Policies: a, Ports: a,
 	})
+	passed := c.WaitForCopiesBy()
 	for i := range 3 {
 		w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Logical_Switch_Port", "uuid": podKey(i),
 			"row": ovndbtest.Op{"name": podKey(i)}},
@@ -143,7 +154,7 @@ func newPolicyWorld(t *testing.T) *policyWorld {
 	a.pods["other/c"] = &policy.Pod{Namespace: "other", Name: "c", UID: podKey(2), Node: "n2", Labels: app("web")}
 	a.all = slices.Collect(maps.Values(a.pods))
 	return &policyWorld{
-		runController(t, w, &tested{c, queue, nil, a.api}), a, queue,
+		runController(t, w, &tested{c, queue, nil, a.api}), a, queue, passed,
 	}
 }
 
@@ -232,6 +243,37 @@ func TestLabelChangeIsOneTransaction(t *testing.T) {
 	if want := "ovn-multinet/relabelled:" + podKey(1) + "=" + policy.Hash(app("db")); !strings.Contains(index, want) {
 		t.Errorf("index %s, want %s in it", index, want)
 	}
+}
+
+// TestOlderCopyOfPod: a port stays in its groups until the source has heard of the pod that they were chosen by. After
+// a minute it follows the source again: a restore of the API server's database has set the versions back.
+func TestOlderCopyOfPod(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.put("p", fromWeb)
+	eventually(t, "0, 1", func() string { return w.group(t, "pods with app=db") + ", " + w.group(t, "pods with app=web") })
+	w.kube.with(func() {
+		w.kube.pods["shop/a"].Version = "7"
+		w.kube.pods["shop/a"].Labels = app("web")
+		w.kube.chosenBy = map[string]string{podKey(0): "8"}
+	})
+	w.queue.PodChanged("shop", podKey(0), true)
+	eventually(t, "true", func() string { // the pass has written what it had to
+		index := w.Rows(t)["Copp"][ovndb.PolicyKey("shop/blue", "shop")]["external_ids"]
+		return fmt.Sprint(strings.Contains(index, policy.Hash(app("web"))))
+	})
+	if a, b := w.group(t, "pods with app=db"), w.group(t, "pods with app=web"); a != "0" || b != "1" {
+		t.Errorf("groups %q and %q, want those of the newer version", a, b)
+	}
+	w.passed.Add(61)
+	w.queue.PolicyChanged("shop")
+	eventually(t, ", 0 1", func() string { return w.group(t, "pods with app=db") + ", " + w.group(t, "pods with app=web") })
+	w.kube.with(func() {
+		w.kube.pods["shop/a"].Version = "9"
+		w.kube.pods["shop/a"].Labels = app("db")
+	})
+	w.queue.PodChanged("shop", podKey(0), true)
+	eventually(t, "0, 1", func() string { return w.group(t, "pods with app=db") + ", " + w.group(t, "pods with app=web") })
 }
 
 // TestPeersOfOtherNamespaces: by the labels of their namespace. A pod costs nothing if no selector may select its

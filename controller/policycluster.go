@@ -83,7 +83,7 @@ func (c *Controller) namespaceChanges(ctx context.Context) ([]policies.Namespace
 			return nil, err
 		}
 	}
-	namespaces := map[string]map[string]string{}
+	namespaces := map[string]policy.Namespace{}
 	if len(p.written[""]) > 0 {
 		var err error
 		if namespaces, err = p.source.Namespaces(ctx); err != nil {
@@ -93,7 +93,10 @@ func (c *Controller) namespaceChanges(ctx context.Context) ([]policies.Namespace
 	var changes []policies.NamespaceChange
 	for name, has := range namespaces {
 		was := p.rowsOf[name]
-		now := policy.Namespace{Labels: has, Relabelled: map[string]string{}}
+		if was != nil && p.behind.is(name, was.Version, has.Version) {
+			continue // another controller has written newer labels
+		}
+		now := policy.Namespace{Labels: has.Labels, Relabelled: map[string]string{}, Version: has.Version}
 		if was != nil && len(was.Relabelled) > 0 || c.changes.relabelled.some(name) {
 			pods, err := p.source.PolicyPods(ctx, name)
 			if err != nil {

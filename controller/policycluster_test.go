@@ -110,6 +110,31 @@ func TestClusterPolicy(t *testing.T) {
 	eventually(t, "gone, ", func() string { return w.groupOf(t, "", everyDB) + ", " + w.noted(t) })
 }
 
+// TestOlderCopyOfNamespace: what another controller has noted of a namespace stays until this one has heard of it.
+func TestOlderCopyOfNamespace(t *testing.T) {
+	w := newPolicyWorld(t)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.wantState(t, "shop/blue", "ready, held")
+	newer := policy.Namespace{Labels: map[string]string{"team": "b"}, Version: "8"}
+	ids, revision, err := newer.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(ids, map[string]string{ovndb.PolicyRevisionKey: revision, "ovn-multinet/policy-namespace": "other",
+		"ovn-multinet/kind": "policy-namespace"})
+	w.Transact(t, ovndbtest.Op{"op": "insert", "table": "Copp", "uuid": ovndb.NamespaceKey("other"), "row": ovndbtest.Op{
+		"name": "other", "external_ids": ovndbtest.Map(ids)}})
+	w.kube.with(func() { w.kube.version = "7" })
+	w.putCluster("p", "shop/blue", fromTeam)
+	w.kube.wantPolicyState(t, "p", `"ready":true`)
+	if got := w.noted(t); got != "othermap[team:b]0 shopmap[]0" {
+		t.Errorf("noted %s", got)
+	}
+	w.kube.with(func() { w.kube.version = "9" })
+	w.queue.NamespaceChanged("other")
+	eventually(t, "othermap[team:a]0 shopmap[]0", func() string { return w.noted(t) })
+}
+
 // TestClusterPolicyForAllNetworks: a network that comes later has the policy before it takes ports.
 func TestClusterPolicyForAllNetworks(t *testing.T) {
 	w := newPolicyWorld(t)

@@ -44,6 +44,7 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 	set, refused := policy.NewSet(s.Network, s.Namespace, list, p.rows.Tiers())
 	p.note(s)
 	delete(p.elsewhere, s)
+	p.behind.some = false
 	if s.Namespace == "" {
 		if err := c.ensureNamespaces(ctx); err != nil {
 			return err
@@ -77,6 +78,9 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 				}
 			}
 		}
+		if p.behind.some {
+			c.queue.AddAfter(scopeItem(s), behindEvery)
+		}
 		p.noteAccepted(s, objects, refused)
 		for _, o := range objects {
 			switch {
@@ -94,7 +98,7 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 // wantedPolicies computes what NB should have of a set: it reads the pods that the set selects, and their ports.
 func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*policies.Wanted, error) {
 	p := c.policies
-	namespaces := map[string]map[string]string{}
+	namespaces := map[string]policy.Namespace{}
 	anywhere := slices.ContainsFunc(set.Selectors(), func(s policy.Selector) bool { return s.Anywhere })
 	if anywhere {
 		var err error
@@ -126,15 +130,20 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 			}
 		}
 	}
-	sandboxes := map[string]string{}
-	members, err := p.members(ctx, set.Network, selectors, pods, slices.Sorted(maps.Keys(nodes)), sandboxes)
+	owners := &portOwners{&c.changes.relabelled, map[string]policies.PortOwner{}, map[string]*policy.Pod{}}
+	members, err := p.members(ctx, set.Network, selectors, pods, slices.Sorted(maps.Keys(nodes)), owners)
 	if err != nil {
 		return nil, err
 	}
 	return &policies.Wanted{
-		Set: set, Here: selectors.here, Members: members, Sandboxes: sandboxes,
+		Set: set, Here: selectors.here, Members: members, Owners: owners.byPort,
 		NotMembers: func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error) {
-			return p.notMembers(ctx, set.Network, selectors.of(selector), pods, keys, sandboxes)
+			return p.notMembers(ctx, set.Network, selectors.of(selector), pods, keys, owners)
+		},
+		Wrote: func() {
+			for port, pod := range owners.versions {
+				owners.relabelled.wrote(port, pod)
+			}
 		},
 		Relabelled: func(present map[string]string) map[string]string {
 			return c.changes.relabelled.update(set.Namespace, own, present)
@@ -142,31 +151,55 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	}, nil
 }
 
-// notMembers returns which members of a selector's group do not belong to it. A port stays if the
-// source does not know its pod yet: the agent knows it, and has chosen the groups by its labels. A port also stays if
-// its pod has got too many labels: no labels are no way out of a group. It notes the sandboxes that own the ports.
+// portOwners has the owners of ports.
+type portOwners struct {
+	relabelled *relabelled
+	byPort     map[string]policies.PortOwner
+	versions   map[string]*policy.Pod // by port: the pod whose version is written
+}
+
+// note notes the owner of a port, as of the first read: by that one the members are chosen.
+func (o *portOwners) note(port *PolicyPort, pod *policy.Pod) {
+	if _, noted := o.byPort[port.Key]; noted {
+		return
+	}
+	owner := policies.PortOwner{Sandbox: port.Sandbox}
+	if pod != nil && o.relabelled.due(port, pod) {
+		owner.PodVersion = pod.Version
+		o.versions[port.Key] = pod
+	}
+	o.byPort[port.Key] = owner
+}
+
+// decides tells whether the source's copy of a pod says which groups a port belongs to. Otherwise the port stays in its
+// groups: the source does not know the pod yet, or knows older labels than the agent that has chosen the groups. If the
+// pod has got too many labels, the port stays, too: no labels are no way out of a group.
+func (p *policySets) decides(port *PolicyPort, pod *policy.Pod) bool {
+	return pod != nil && pod.Is(port.UID) && !pod.ManyLabels &&
+		!p.behind.is("port "+port.Key, port.PodVersion, pod.Version)
+}
+
+// notMembers returns which members of a selector's group do not belong to it. It notes the owners of the ports.
 func (p *policySets) notMembers(
 	ctx context.Context, network string, one *selected, pods map[string]*policy.Pod, keys []string,
-	sandboxes map[string]string,
+	owners *portOwners,
 ) (gone []string, err error) {
 	ports, err := p.ports.ByKey(ctx, keys)
-	for _, port := range ports {
-		if sandboxes[port.Key] == "" { // else the members were chosen by what was read first
-			sandboxes[port.Key] = port.Sandbox
-		}
+	for i := range ports {
+		port := &ports[i]
 		pod := pods[port.Namespace+"/"+port.Pod]
-		unknown := pod == nil || !pod.Is(port.UID) || pod.ManyLabels
-		if port.Network != network || !one.namespaces[port.Namespace] || !unknown && !one.matches(pod) {
+		owners.note(port, pod)
+		if port.Network != network || !one.namespaces[port.Namespace] || p.decides(port, pod) && !one.matches(pod) {
 			gone = append(gone, port.Key)
 		}
 	}
 	return gone, err
 }
 
-// members returns the ports of each selector's group. It notes the sandboxes that own them.
+// members returns the ports of each selector's group. It notes the owners of the ports.
 func (p *policySets) members(
 	ctx context.Context, network string, s *selectorSet, pods map[string]*policy.Pod, nodes []string,
-	sandboxes map[string]string,
+	owners *portOwners,
 ) (map[policy.Selector][]string, error) {
 	if len(nodes) == 0 {
 		return nil, nil
@@ -176,12 +209,13 @@ func (p *policySets) members(
 		return nil, err
 	}
 	members := map[policy.Selector][]string{}
-	for _, port := range ports {
+	for i := range ports {
+		port := &ports[i]
 		pod := pods[port.Namespace+"/"+port.Pod]
-		if port.Network != network || pod == nil || !pod.Is(port.UID) || pod.ManyLabels {
+		if port.Network != network || !p.decides(port, pod) {
 			continue
 		}
-		sandboxes[port.Key] = port.Sandbox
+		owners.note(port, pod)
 		for _, one := range s.all {
 			if one.matches(pod) {
 				members[one.selector] = append(members[one.selector], port.Key)

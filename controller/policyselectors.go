@@ -21,7 +21,7 @@ type selected struct {
 	namespaces map[string]bool // where pods are selected
 }
 
-func parseSelectors(set *policy.Set, namespaces map[string]map[string]string) (*selectorSet, error) {
+func parseSelectors(set *policy.Set, namespaces map[string]policy.Namespace) (*selectorSet, error) {
 	s := &selectorSet{own: set.Namespace}
 	for _, selector := range set.Selectors() {
 		one := &selected{selector: selector, namespaces: map[string]bool{}}
@@ -35,7 +35,7 @@ func parseSelectors(set *policy.Set, namespaces map[string]map[string]string) (*
 				return nil, err
 			}
 			for namespace, has := range namespaces {
-				if of.Matches(labels.Set(has)) {
+				if of.Matches(labels.Set(has.Labels)) {
 					one.namespaces[namespace] = true
 				}
 			}

@@ -113,6 +113,10 @@ func PolicyKey(network, namespace string) string {
 // with ClusterNetworkPolicies need it.
 func NamespaceKey(namespace string) string { return rowKey("namespace", namespace, nil, 0) }
 
+// PodVersionKey is the key of external_ids, in a pod's port, with the resource version of the pod that its groups of
+// policies were chosen by.
+const PodVersionKey = "ovn-multinet/pod-version"
+
 // PolicyRevisionKey is the key of external_ids, in the rows at PolicyKey and NamespaceKey, with the revision of their
 // content. A port is inserted only while the rows have the revisions that the port's groups were chosen by.
 const PolicyRevisionKey = "ovn-multinet/policy-revision"

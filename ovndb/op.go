@@ -122,6 +122,14 @@ func UnlinkFrom(table, uuid, column, member string) []ovsdb.Operation {
 	return []ovsdb.Operation{has, mutate(table, byUUID(uuid), column, ovsdb.MutateOperationDelete, []string{member})}
 }
 
+// SetPair gives a map column of the row with the key one pair. The other pairs stay.
+func SetPair(table, uuid, column, key, value string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Where: byUUID(uuid), Mutations: []ovsdb.Mutation{
+		*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, Set([]string{key})),
+		*ovsdb.NewMutation(column, ovsdb.MutateOperationInsert, Map(map[string]string{key: value})),
+	}}
+}
+
 func mutate(
 	table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string,
 ) ovsdb.Operation {

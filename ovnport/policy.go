@@ -14,6 +14,8 @@ type Policy struct {
 	PolicyRevisions
 	In  []string // the row keys of the groups that the port belongs to
 	Out []string // of the other groups: a port that is taken over from another pod leaves them
+	// PodVersion is the resource version of the pod that the groups were chosen by the labels of.
+	PodVersion string
 }
 
 // PolicyRevisions are the values of ovndb.PolicyRevisionKey in the rows that say which groups a pod's port belongs to.

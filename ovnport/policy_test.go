@@ -118,26 +118,41 @@ func TestOldViewOfPolicies(t *testing.T) {
 }
 
 // TestTakenOverPortChangesItsGroups: a new pod of the same name has other labels. A new sandbox of one pod changes
-// nothing: the controller keeps the groups of a pod's ports right.
+// nothing: the controller keeps the groups of a pod's ports right. The port has the version of the pod that its groups
+// were chosen by.
 func TestTakenOverPortChangesItsGroups(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", netDual)
 	w.policies(t, n, "r1")
 	request := want(n, "net1")
 	request.Policy = ovnport.Policy{PolicyRevisions: ovnport.PolicyRevisions{Own: "r1"}, In: []string{groupDB}, Out: []string{groupWeb}}
+	request.Policy.PodVersion = "7"
 	o := owner("web-1", "sandbox-1")
 	port := mustEnsure(t, w.nb, o, request)[0]
+	w.wantVersion(t, port, "7")
 	request.Policy.In, request.Policy.Out = request.Policy.Out, request.Policy.In
+	request.Policy.PodVersion = "8"
 
 	o.Sandbox = "sandbox-2"
 	mustEnsure(t, w.nb, o, request)
 	w.wantMembers(t, groupDB, port.UUID)
 	w.wantMembers(t, groupWeb)
+	w.wantVersion(t, port, "7")
 
 	o.Sandbox, o.UID = "sandbox-3", "uid-of-another-pod"
 	mustEnsure(t, w.nb, o, request)
 	w.wantMembers(t, groupDB)
 	w.wantMembers(t, groupWeb, port.UUID)
+	w.wantVersion(t, port, "8")
+}
+
+// wantVersion checks which version of its pod a port's groups were chosen by.
+func (w *world) wantVersion(t *testing.T, port ovnport.Port, want string) {
+	t.Helper()
+	ports, err := w.nb.NewListedPorts().ByKey(timeout(t), []string{port.UUID})
+	if err != nil || len(ports) != 1 || ports[0].PodVersion != want {
+		t.Errorf("port %+v, %v, want the pod's version %s", ports, err, want)
+	}
 }
 
 // TestListedPorts: the ports of nodes are read from their lists, and rows that did not change are not read again.

@@ -138,6 +138,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	if len(port.Claims) > 0 {
 		row.ExternalIDs[keyClaims] = strings.Join(port.Claims, " ")
 	}
+	if version := d.podVersion(o); version != "" {
+		row.ExternalIDs[ovndb.PodVersionKey] = version
+	}
 	if groups := d.groups(); len(groups) > 0 {
 		row.ExternalIDs[keyGroups] = strings.Join(groups, " ")
 	}
@@ -148,6 +151,15 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 		row.Addresses = append(row.Addresses, "unknown")
 	}
 	return row
+}
+
+// podVersion is the version of the pod that the port's groups are chosen by. A port that another sandbox of the same
+// pod had keeps its groups.
+func (d *draft) podVersion(o *Owner) string {
+	if d.stored != nil && d.stored.ExternalIDs[keyPodUID] == o.UID {
+		return d.stored.ExternalIDs[ovndb.PodVersionKey]
+	}
+	return d.request.Policy.PodVersion
 }
 
 // claimRow is the row of the claim on the i-th reservation of a port.

@@ -180,12 +180,15 @@ type OwnedPort struct {
 	Network   string
 	Interface string
 	Owner     Owner
+	// PodVersion is the resource version of the pod that the port's groups of policies were chosen by.
+	PodVersion string
 }
 
 func ownedPort(row *nb.LogicalSwitchPort) OwnedPort {
 	return OwnedPort{
 		UUID: row.UUID, Name: row.Name, Network: row.ExternalIDs[keyNetwork],
 		Interface: row.ExternalIDs[keyInterface], Owner: ownerOf(row),
+		PodVersion: row.ExternalIDs[ovndb.PodVersionKey],
 	}
 }
 

@@ -26,6 +26,8 @@ type Index struct {
 type Namespace struct {
 	Labels     map[string]string
 	Relabelled map[string]string // as in Index
+	// Version is the resource version that the labels are of. It is not part of the revision. A manifest has none.
+	Version string
 }
 
 // Entry is one group.
@@ -41,6 +43,7 @@ type Entry struct {
 const (
 	entriesKey       = "ovn-multinet/policy-groups"
 	labelsKey        = "ovn-multinet/namespace-labels"
+	versionKey       = "ovn-multinet/namespace-version"
 	relabelledPrefix = "ovn-multinet/relabelled:"
 )
 
@@ -51,7 +54,11 @@ func (x *Index) Encode() (ids map[string]string, revision string, err error) {
 
 // Encode returns the namespace as pairs of external_ids, and its revision.
 func (n *Namespace) Encode() (ids map[string]string, revision string, err error) {
-	return encodeWith(labelsKey, n.Labels, n.Relabelled)
+	ids, revision, err = encodeWith(labelsKey, n.Labels, n.Relabelled)
+	if n.Version != "" && err == nil {
+		ids[versionKey] = n.Version
+	}
+	return ids, revision, err
 }
 
 func encodeWith(
@@ -78,7 +85,7 @@ func Decode(ids map[string]string) (*Index, error) {
 
 // DecodeNamespace reads a namespace from external_ids.
 func DecodeNamespace(ids map[string]string) (*Namespace, error) {
-	n := &Namespace{}
+	n := &Namespace{Version: ids[versionKey]}
 	var err error
 	n.Relabelled, err = decodeWith(labelsKey, ids, &n.Labels)
 	return n, err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // StateAnnotation is the annotation of a policy that says whether the policy is accepted, as JSON.
@@ -95,6 +96,16 @@ type Pod struct {
 	Labels    map[string]string
 	// ManyLabels tells that the labels are longer than MaxLabels. They are not kept then.
 	ManyLabels bool
+	// Version is the resource version that the labels are of. A manifest has none.
+	Version string
+}
+
+// Newer tells whether the resource version a is newer than b. Resource versions of one kind in the API of Kubernetes
+// are decimal numbers that grow (KEP-5504). Without one of the two, the answer is no.
+func Newer(a, b string) bool {
+	of, err := strconv.ParseUint(a, 10, 64)
+	than, otherErr := strconv.ParseUint(b, 10, 64)
+	return err == nil && otherErr == nil && of > than
 }
 
 // Is tells whether the pod is the one with the UID that a port has. A manifest may have no UID.

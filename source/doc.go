@@ -20,6 +20,8 @@ type Pod struct {
 	Labels      map[string]string
 	// ManyLabels tells that the labels are longer than policy.MaxLabels. They are not kept then.
 	ManyLabels bool
+	// Version is the resource version of this copy; "" in a manifest that has none.
+	Version string
 	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
 	// says that the pod runs.
 	Running bool

@@ -399,22 +399,22 @@ func (k *Kube) PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod,
 		if p := obj.(*corev1.Pod); len(p.Annotations) > 0 && p.Spec.NodeName != "" {
 			pods = append(pods, &policy.Pod{
 				Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Mirror: p.Annotations[mirrorAnnotation],
-				Node: p.Spec.NodeName, Labels: p.Labels, ManyLabels: hasManyLabels(p),
+				Node: p.Spec.NodeName, Labels: p.Labels, ManyLabels: hasManyLabels(p), Version: p.ResourceVersion,
 			})
 		}
 	}
 	return pods, nil
 }
 
-// Namespaces returns the labels of all namespaces.
-func (k *Kube) Namespaces(ctx context.Context) (map[string]map[string]string, error) {
+// Namespaces returns all namespaces.
+func (k *Kube) Namespaces(ctx context.Context) (map[string]policy.Namespace, error) {
 	if err := synced(ctx, "namespaces", k.policies.namespaces); err != nil {
 		return nil, err
 	}
-	all := map[string]map[string]string{}
+	all := map[string]policy.Namespace{}
 	for _, obj := range k.policies.namespaces.GetStore().List() {
 		n := obj.(*corev1.Namespace)
-		all[n.Name] = n.Labels
+		all[n.Name] = policy.Namespace{Labels: n.Labels, Version: n.ResourceVersion}
 	}
 	return all, nil
 }

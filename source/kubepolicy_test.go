@@ -144,7 +144,7 @@ func TestKubePolicies(t *testing.T) {
 		t.Errorf("pods %+v, %v; want web alone", pods, err)
 	}
 	namespaces, err := k.Namespaces(background)
-	if err != nil || namespaces["shop"]["team"] != "a" {
+	if err != nil || namespaces["shop"].Labels["team"] != "a" {
 		t.Errorf("namespaces %v, %v", namespaces, err)
 	}
 	for version, tt := range map[string]struct{ spec, want string }{

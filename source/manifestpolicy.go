@@ -225,18 +225,22 @@ func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.P
 		if k.namespace == namespace && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
 			pods = append(pods, &policy.Pod{
 				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Mirror: p.Annotations[mirrorAnnotation],
-				Node: p.NodeName, Labels: p.Labels, ManyLabels: p.ManyLabels,
+				Node: p.NodeName, Labels: p.Labels, ManyLabels: p.ManyLabels, Version: p.Version,
 			})
 		}
 	}
 	return pods, nil
 }
 
-// Namespaces returns the labels of all namespaces.
-func (m *Manifests) Namespaces(context.Context) (map[string]map[string]string, error) {
+// Namespaces returns all namespaces.
+func (m *Manifests) Namespaces(context.Context) (map[string]policy.Namespace, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.world().labels(), nil
+	all := map[string]policy.Namespace{}
+	for name, labels := range m.world().labels() {
+		all[name] = policy.Namespace{Labels: labels}
+	}
+	return all, nil
 }
 
 // policyFile is the name of the file with the state of a policy. A namespace has no upper case letters.

@@ -266,7 +266,7 @@ func forPolicies(ports []ovnport.OwnedPort, err error) ([]controller.PolicyPort,
 	for i, p := range ports {
 		all[i] = controller.PolicyPort{
 			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
-			Sandbox: p.Owner.Sandbox,
+			Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
 		}
 	}
 	return all, err

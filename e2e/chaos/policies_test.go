@@ -53,8 +53,12 @@ func (p *policyPod) newest() int { return len(p.labels) - 1 }
 
 // seen is the pod at a version, as the controller reads it.
 func (p *policyPod) seen(version int) *policy.Pod {
-	return &policy.Pod{Namespace: "shop", Name: p.name, UID: p.uid, Node: "node-0", Labels: p.labels[version]}
+	return &policy.Pod{Namespace: "shop", Name: p.name, UID: p.uid, Node: "node-0", Labels: p.labels[version],
+		Version: resourceVersion(version)}
 }
+
+// resourceVersion is the resource version of a version of a pod.
+func resourceVersion(version int) string { return fmt.Sprint(100 + version) }
 
 // policyRace is one NB, an API, a controller that hears of the API's changes later, and agents that read older copies.
 type policyRace struct {
@@ -81,9 +85,9 @@ type policyRace struct {
 	log      []string
 	state    map[string]string // of policies
 
-	joined           map[string]bool // "<group> <port> <UID>": the port was a member
-	behind           map[string]bool // by UID: the controller's copy was older than that of the port's agent
-	openings, undone int
+	joined   map[string]bool // "<group> <port> <UID>": the port was a member
+	openings int
+	stop     func() // ends the controller
 }
 
 func newPolicyRace(t *testing.T) *policyRace {
@@ -102,15 +106,22 @@ func (r *policyRace) say(format string, args ...any) {
 	r.log = append(r.log, fmt.Sprintf(format, args...))
 }
 
-// begin empties NB, and starts a controller that has made the network.
-func (r *policyRace) begin() (stop func()) {
+// begin empties NB, and starts a controller that makes the network.
+func (r *policyRace) begin() {
 	r.Clear(r.t)
 	r.Transact(r.t, map[string]any{"op": "delete", "table": "Port_Group", "where": []any{}})
 	r.pods, r.policies = map[string]*policyPod{}, map[string]*policy.Object{}
 	r.now = [policyPods]*policyPod{}
 	r.heard, r.heardOf, r.state = map[string]*policy.Pod{}, map[string]*policy.Object{}, map[string]string{}
 	r.known, r.oldest, r.log, r.joined = [policyAgents]*knownGroups{}, map[string]int{}, nil, map[string]bool{}
-	r.behind, r.openings = map[string]bool{}, 0
+	r.openings = 0
+	r.lead()
+	r.queue.NADChanged("shop", "blue")
+	r.idle()
+}
+
+// lead starts a controller.
+func (r *policyRace) lead() {
 	quiet := slog.New(slog.DiscardHandler)
 	r.queue = controller.NewQueue(quiet)
 	c := controller.New(controller.Config{
@@ -121,12 +132,25 @@ func (r *policyRace) begin() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- c.Run(ctx) }()
-	r.queue.NADChanged("shop", "blue")
-	r.idle()
-	return func() {
+	r.stop = func() {
 		cancel()
 		must(r.t, <-done)
 	}
+}
+
+// replace has another controller lead. What it has heard of pods may be older than what the former one has written.
+func (r *policyRace) replace(rnd *rand.Rand) {
+	r.stop()
+	r.mu.Lock()
+	for name, p := range r.heard {
+		of := r.pods[p.UID]
+		version := versionOf(p)
+		r.oldest[p.UID] = max(r.oldest[p.UID], version) // the former controller has moved the ports by these labels
+		r.heard[name] = of.seen(rnd.IntN(version + 1))
+		r.say("another controller leads: it has heard of %s %v", p.UID, r.heard[name].Labels)
+	}
+	r.mu.Unlock()
+	r.lead()
 }
 
 // idle waits until the controller has worked off its queue. Its namespaces take turns, so a pass of shop would come
@@ -193,8 +217,8 @@ func (r *policyRace) PolicyPods(_ context.Context, namespace string) ([]*policy.
 	return slices.Collect(maps.Values(r.heard)), nil
 }
 
-func (r *policyRace) Namespaces(context.Context) (map[string]map[string]string, error) {
-	return map[string]map[string]string{"shop": nil, "barrier": nil}, nil
+func (r *policyRace) Namespaces(context.Context) (map[string]policy.Namespace, error) {
+	return map[string]policy.Namespace{"shop": {}, "barrier": {}}, nil
 }
 
 func (r *policyRace) SetPolicyState(_ context.Context, o *policy.Object, state string) error {
@@ -219,7 +243,7 @@ func asPolicyPorts(ports []ovnport.OwnedPort, err error) (all []controller.Polic
 	for _, p := range ports {
 		all = append(all, controller.PolicyPort{
 			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
-			Sandbox: p.Owner.Sandbox})
+			Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion})
 	}
 	return all, err
 }
@@ -297,10 +321,15 @@ func versionOf(p *policy.Pod) (version int) {
 	return version
 }
 
-// lead is the controller: it hears the news in several steps.
-func (r *policyRace) lead(rnd *rand.Rand) {
+// hears is the controller: it hears the news in several steps, and another one may take its place.
+func (r *policyRace) hears(rnd *rand.Rand) {
 	for range 1 + rnd.IntN(4) {
 		r.await(policyLeader, false)
+		if rnd.IntN(4) == 0 {
+			r.idle()
+			r.replace(rnd)
+			r.idle()
+		}
 		r.hear(rnd, false)
 		if rnd.IntN(2) == 0 {
 			r.idle()
@@ -369,6 +398,7 @@ func (r *policyRace) attach(
 			request.Policy.PolicyRevisions = m.revisions
 			request.Policy.In, request.Policy.Out = m.Match(p.labels[version])
 		}
+		request.Policy.PodVersion = resourceVersion(version)
 		if old, ok := r.oldest[p.uid]; !ok || version < old {
 			r.oldest[p.uid] = version
 		}

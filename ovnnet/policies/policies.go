@@ -48,15 +48,25 @@ type Wanted struct {
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
-	// Sandboxes has the owners of the ports whose membership may change, by row key. Nothing is written if a port belongs
-	// to another sandbox: another pod may have got the address, and with it the row key. A port that is gone does not
-	// matter: the database drops its membership.
-	Sandboxes map[string]string
+	// Owners has the owners of the ports whose membership may change, by row key. Nothing is written if a port belongs to
+	// another sandbox: another pod may have got the address, and with it the row key. A port that is gone does not matter:
+	// the database drops its membership.
+	Owners map[string]PortOwner
 	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others
 	// stay.
 	NotMembers func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
+	// Wrote is called when the rows are written, and with them the versions of pods in Owners; nil: nobody needs it.
+	Wrote func()
 	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
 	Relabelled func(present map[string]string) map[string]string
+}
+
+// PortOwner is the owner of a port.
+type PortOwner struct {
+	Sandbox string
+	// PodVersion is the resource version of the pod that the membership is chosen by, if the port must say so: the labels
+	// of the pod have changed. A controller with an older copy of the pod leaves the port alone then.
+	PodVersion string
 }
 
 // ErrPortsChanged says that a port has another owner than the caller knows. Nothing was written.
@@ -102,6 +112,9 @@ func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err err
 			return changed, err
 		}
 		if err = p.store.Write(ctx, ops); err == nil {
+			if w.Wrote != nil {
+				w.Wrote()
+			}
 			return true, nil
 		}
 		if !nbrows.Raced(err) {
@@ -202,7 +215,7 @@ func (p *Policies) difference(
 		b.Add(ovndb.Delete(nb.CoppTable, indexKey),
 			ovndb.Delete(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace)))
 	}
-	guards, moved := []ovsdb.Operation{guard}, map[string]bool{}
+	moved := map[string]bool{}
 	acls := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
 	for _, selector := range s.Selectors() {
 		key := groupKey(s, selector)
@@ -212,11 +225,7 @@ func (p *Policies) difference(
 			return nil, 0, err
 		}
 		for _, port := range ports {
-			if sandbox := w.Sandboxes[port]; sandbox != "" && !moved[port] {
-				moved[port] = true
-				guards = append(guards, ovndb.NotOtherwise(
-					nb.LogicalSwitchPortTable, port, "external_ids", nbrows.KeySandbox, sandbox))
-			}
+			moved[port] = true
 		}
 		p.setACLs(b, have, s, key, acls[selector])
 	}
@@ -225,8 +234,26 @@ func (p *Policies) difference(
 			b.Add(ovndb.Delete(nb.PortGroupTable, key)) // the database deletes its ACLs, which nothing else refers to
 		}
 	}
-	b.First(guards...)
-	return b.Ops, len(guards) - 1, b.Err
+	owned := w.ownedOps(b, moved)
+	b.First(append([]ovsdb.Operation{guard}, owned...)...)
+	return b.Ops, len(owned), b.Err
+}
+
+// ownedOps returns the operations that assert the owners of the ports that change: those whose membership changes, and
+// those that get the version of their pod.
+func (w *Wanted) ownedOps(b *nbrows.Batch, moved map[string]bool) (guards []ovsdb.Operation) {
+	for _, port := range nbrows.SortedKeys(w.Owners) {
+		owner := w.Owners[port]
+		if owner.PodVersion != "" {
+			b.Add(ovndb.SetPair(
+				nb.LogicalSwitchPortTable, port, "external_ids", ovndb.PodVersionKey, owner.PodVersion))
+		}
+		if owner.Sandbox != "" && (moved[port] || owner.PodVersion != "") {
+			guards = append(guards, ovndb.NotOtherwise(
+				nb.LogicalSwitchPortTable, port, "external_ids", nbrows.KeySandbox, owner.Sandbox))
+		}
+	}
+	return guards
 }
 
 // ofSet names a set.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
@@ -150,7 +151,7 @@ func TestPortOfAnotherPod(t *testing.T) {
 	members := map[policy.Selector][]string{{Pods: "app=db"}: {key}}
 	ensure := func(members map[policy.Selector][]string, sandbox string) error {
 		want := wanted(members, allow(t, "a", "web"))
-		want.Sandboxes = map[string]string{key: sandbox}
+		want.Owners = map[string]policies.PortOwner{key: {Sandbox: sandbox}}
 		_, err := w.policies.Ensure(nbtest.WithLimit(t), want)
 		return err
 	}
@@ -165,11 +166,32 @@ func TestPortOfAnotherPod(t *testing.T) {
 	}
 	gone := "00000000-0000-8000-8000-000000000002"
 	want := wanted(map[policy.Selector][]string{{Pods: "app=db"}: {key, gone}}, allow(t, "a", "web"))
-	want.Sandboxes = map[string]string{key: "s2", gone: "s3"}
+	want.Owners = map[string]policies.PortOwner{key: {Sandbox: "s2"}, gone: {Sandbox: "s3"}}
 	if _, err := w.policies.Ensure(nbtest.WithLimit(t), want); err != nil {
 		t.Error(err)
 	}
 	w.ensure(t, wanted(members, allow(t, "a", "web")), 0)
+}
+
+// TestVersionsOfPods: a port gets the version of its pod, also if it stays in its groups, and only its own pod's.
+func TestVersionsOfPods(t *testing.T) {
+	w := newWorld(t)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", nbtest.Net4))
+	key := "00000000-0000-8000-8000-000000000001"
+	w.PutPort(t, "Logical_Switch", nbtest.BlueKey, key, ovndbtest.Op{"name": "p", "external_ids": ovndbtest.Map(
+		map[string]string{"ovn-multinet/sandbox": "s2", ovndb.PodVersionKey: "7"})})
+	want := wanted(map[policy.Selector][]string{{Pods: "app=db"}: {key}}, allow(t, "a", "web"))
+	w.ensure(t, want, 1)
+	for _, tt := range []struct{ sandbox, version, has string }{{"s1", "8", "7"}, {"s2", "8", "8"}} {
+		wrote := false
+		want.Owners = map[string]policies.PortOwner{key: {Sandbox: tt.sandbox, PodVersion: tt.version}}
+		want.Wrote = func() { wrote = true }
+		_, err := w.policies.Ensure(nbtest.WithLimit(t), want)
+		has := w.Dump(t, "Logical_Switch_Port")[0]["external_ids"].(map[string]string)[ovndb.PodVersionKey]
+		if has != tt.has || wrote != (err == nil) || (err == nil) != (tt.has == tt.version) {
+			t.Errorf("sandbox %s: version %s, want %s; written: %t, error %v", tt.sandbox, has, tt.has, wrote, err)
+		}
+	}
 }
 
 // TestAccepted: the texts in NB are the policies that are accepted.
