@@ -81,7 +81,9 @@ type policyRace struct {
 	heardOf  map[string]*policy.Object
 	known    [policyAgents]*knownGroups
 	sandbox  int
-	oldest   map[string]int // by UID: the version of the labels that an agent has used
+	adding   map[string]bool // by UID: an ADD is under way
+	changed  map[string]int  // by UID: the version of the labels to which the controller has heard a change
+	oldest   map[string]int  // by UID: the version of the labels that an agent has used
 	log      []string
 	state    map[string]string // of policies
 
@@ -114,7 +116,7 @@ func (r *policyRace) begin() {
 	r.now = [policyPods]*policyPod{}
 	r.heard, r.heardOf, r.state = map[string]*policy.Pod{}, map[string]*policy.Object{}, map[string]string{}
 	r.known, r.oldest, r.log, r.joined = [policyAgents]*knownGroups{}, map[string]int{}, nil, map[string]bool{}
-	r.openings = 0
+	r.openings, r.adding, r.changed = 0, map[string]bool{}, map[string]int{}
 	r.lead()
 	r.queue.NADChanged("shop", "blue")
 	r.idle()
@@ -142,11 +144,17 @@ func (r *policyRace) lead() {
 func (r *policyRace) replace(rnd *rand.Rand) {
 	r.stop()
 	r.mu.Lock()
+	ports, _, groups := r.memberships()
+	for _, uid := range ports {
+		// The former controller has followed the change, if there were groups.
+		if version, changed := r.changed[uid]; changed && len(groups) > 0 && !r.adding[uid] {
+			r.oldest[uid] = max(r.oldest[uid], version)
+		}
+	}
+	clear(r.changed)
 	for name, p := range r.heard {
 		of := r.pods[p.UID]
-		version := versionOf(p)
-		r.oldest[p.UID] = max(r.oldest[p.UID], version) // the former controller has moved the ports by these labels
-		r.heard[name] = of.seen(rnd.IntN(version + 1))
+		r.heard[name] = of.seen(rnd.IntN(versionOf(p) + 1))
 		r.say("another controller leads: it has heard of %s %v", p.UID, r.heard[name].Labels)
 	}
 	r.mu.Unlock()
@@ -309,6 +317,7 @@ func (r *policyRace) hear(rnd *rand.Rand, all bool) {
 		}
 		if was != nil && was.UID == is.UID && !maps.Equal(was.Labels, is.Labels) {
 			r.queue.PodChanged("shop", is.UID, true)
+			r.changed[is.UID] = version
 		} else {
 			r.queue.PodChanged("shop", is.UID, false)
 		}
@@ -402,10 +411,12 @@ func (r *policyRace) attach(
 		if old, ok := r.oldest[p.uid]; !ok || version < old {
 			r.oldest[p.uid] = version
 		}
+		r.adding[p.uid] = true
 		r.mu.Unlock()
 		ports, err := r.agents[who].Ensure(ctx, o, []ovnport.Request{request},
 			func(context.Context, ovnport.Owner) error { return r.mayTakeOver(o.UID) })
 		r.mu.Lock()
+		r.adding[p.uid] = false
 		r.say("%d: ADD %s at %s with version %d: %v", who, p.uid, address, version, err)
 		r.mu.Unlock()
 		if _, changed := errors.AsType[*ovnport.PolicyChanged](err); !changed {

@@ -46,6 +46,7 @@ type stream struct {
 	to    netip.Addr
 	id    uint16
 	proto byte // type of a request
+	every time.Duration
 
 	mu       sync.Mutex
 	sent     uint64
@@ -61,12 +62,19 @@ const pingEvery = 20 * time.Millisecond
 
 // stream starts one from a pod's interface to an address, which it reaches already.
 func (w *world) stream(from, ifName, to string) *stream {
+	s := w.newStream(from, ifName, to, pingEvery)
+	w.Must(s.comesBack(w.Ctx))
+	return s
+}
+
+// newStream starts a stream to an address that may not answer.
+func (w *world) newStream(from, ifName, to string, every time.Duration) *stream {
 	id, _, _ := at(from)
 	p := w.getPod(id)
 	path, err := w.Node(p.Spec.NodeName).PodNetNS(w.Ctx, id)
 	w.Must(err)
 	s := &stream{
-		name: from + " by " + ifName + " to " + to, to: netip.MustParseAddr(to), id: uint16(os.Getpid()),
+		name: from + " by " + ifName + " to " + to, to: netip.MustParseAddr(to), id: uint16(os.Getpid()), every: every,
 		open: map[uint64]bool{}, stop: make(chan struct{}),
 	}
 	network := "ip4:icmp"
@@ -84,7 +92,6 @@ func (w *world) stream(from, ifName, to string) *stream {
 	s.finished.Go(s.send)
 	s.finished.Go(s.receive)
 	w.T.Cleanup(s.close)
-	w.Must(s.comesBack(w.Ctx))
 	return s
 }
 
@@ -95,7 +102,7 @@ func (s *stream) close() {
 }
 
 func (s *stream) send() {
-	ticker := time.NewTicker(pingEvery)
+	ticker := time.NewTicker(s.every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -154,6 +161,13 @@ func (s *stream) receive() {
 		s.last, s.row = number, s.row+1
 		s.mu.Unlock()
 	}
+}
+
+// answered is how many requests have been answered, of how many.
+func (s *stream) answered() (answered, sent int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.sent) - len(s.open), int(s.sent)
 }
 
 // lostNothing returns when all requests until now have been answered, since the stream's start or since it last came back.

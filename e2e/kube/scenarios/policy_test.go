@@ -5,6 +5,7 @@ package scenarios
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -65,6 +66,8 @@ func (w *world) toolTellsWhy(want string) {
 	}
 }
 
+var failedByStatus = regexp.MustCompile(`(?m)"RunPodSandbox from runtime service failed".*network-status: Patch`)
+
 // TestPolicy: policies, labels of pods and namespaces from the API, with the rights that the chart gives.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
@@ -110,9 +113,33 @@ func TestPolicy(t *testing.T) {
 		w.reaches("late", "net1", w.status("other")[1].IPs[0])
 		w.silent("other", w.status("late")[1].IPs[0])
 	})
+	flood := w.newStream("other", "net1", ip, time.Millisecond)
+	w.run("neither a controller nor an API server", func(w *world) {
+		n := w.Node("node1")
+		log, err := os.Stat(n.Kubelet.LogPath())
+		w.Must(err)
+		w.Must(n.KillPause(w.Ctx, "default/db"))
+		w.Must(w.APIServer.Kill())
+		// An ADD gives the port its flows before it fails, because it cannot write the status of the networks.
+		w.until(func() error {
+			b, err := os.ReadFile(n.Kubelet.LogPath())
+			w.Must(err)
+			got := failedByStatus.FindAll(b[min(log.Size(), int64(len(b))):], -1)
+			if len(got) < 2 {
+				return fmt.Errorf("%d ADDs have failed, want 2", len(got))
+			}
+			return nil
+		})
+		w.Must(w.APIServer.Restart(w.Ctx))
+	})
 	w.kubectl("--namespace", ours, "scale", "deployment/controller", "--replicas=2")
+	w.kubectl("label", "pod", "web", "app=web", "--overwrite")
+	w.reaches("web", "net1", ip)
+	if answered, sent := flood.answered(); answered > 0 {
+		t.Errorf("%d of %d packets of the flood got through", answered, sent)
+	}
 	w.kubectl("delete", "multi-networkpolicies", "db")
-	w.reaches("other", "net1", ip)
+	w.Must(flood.comesBack(w.Ctx))
 }
 
 // attackPolicies: the controller's token writes nothing but the state onto a policy.
