@@ -144,7 +144,7 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	}
 	keepMirror(annotations, p)
 	labels, tooMany := trimLabels(p.Labels)
-	if tooMany {
+	if tooMany || hasManyLabels(p) { // an informer trims a listed pod twice
 		annotations[manyLabels] = ""
 	}
 	phase := corev1.PodUnknown
@@ -176,8 +176,8 @@ func trimLabels(labels map[string]string) (kept map[string]string, tooMany bool)
 	return labels, false
 }
 
-// manyLabels is the annotation of a known pod whose labels are too long. It is no annotation of an API object.
-const manyLabels = "many-labels"
+// manyLabels is the annotation of a known pod whose labels are too long. No API object can have this key.
+const manyLabels = "(many labels)"
 
 func hasManyLabels(p *corev1.Pod) bool { _, many := p.Annotations[manyLabels]; return many }
 

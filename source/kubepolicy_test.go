@@ -12,9 +12,12 @@ import (
 	"testing"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
@@ -162,6 +165,24 @@ func TestKubePolicies(t *testing.T) {
 	<-changed
 	if got := served(t, k); got != "" {
 		t.Errorf("policies %q after the deletion", got)
+	}
+}
+
+// TestListedPodWithTooManyLabels: an informer trims a listed pod twice. Its labels are still known to be too many.
+func TestListedPodWithTooManyLabels(t *testing.T) {
+	raw := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Labels:      map[string]string{"app": strings.Repeat("x", policy.MaxLabels)},
+		Annotations: map[string]string{conf.NetworksAnnotation: "blue"},
+	}}
+	for what, trim := range map[string]func(*corev1.Pod) *corev1.Pod{"knownPod": knownPod, "policyPod": policyPod} {
+		if once, twice := trim(raw), trim(trim(raw)); !hasManyLabels(once) || !hasManyLabels(twice) {
+			t.Errorf("%s: many labels once: %t, twice: %t; want true", what, hasManyLabels(once), hasManyLabels(twice))
+		}
+	}
+	raw.Labels = nil
+	raw.Annotations["many-labels"] = "" // a tenant's own
+	if hasManyLabels(knownPod(raw)) {
+		t.Error("an annotation of the tenant says that the labels are too many")
 	}
 }
 
