@@ -341,7 +341,7 @@ func (p *planning) writePorts(
 	requests := make([]ovnport.Request, 0, len(plan.Interfaces))
 	for _, i := range plan.Interfaces {
 		at := &attachments[i.Position]
-		membership, err := p.agent.policyOf(ctx, at.Network.ID(), p.pod)
+		membership, err := p.agent.policyOfNew(ctx, at.Network.ID(), p.pod)
 		if err != nil {
 			return err
 		}

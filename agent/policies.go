@@ -97,8 +97,42 @@ func (n *node) policyOf(ctx context.Context, network string, pod *source.Pod) (o
 	if pod.ManyLabels {
 		return ovnport.Policy{}, tooManyLabels(pod)
 	}
-	in, out := m.Match(pod.Labels)
-	return ovnport.Policy{PolicyRevisions: m.revisions, In: in, Out: out, PodVersion: pod.Version}, nil
+	in, out := m.Match(pod.Labels, pod.Ports)
+	missing, numbers := m.Missing(pod.Labels, pod.Ports)
+	return ovnport.Policy{PolicyRevisions: m.revisions, In: in, Out: out, PodVersion: pod.Version},
+		noNumberOf(missing, numbers, network, pod)
+}
+
+// policyOfNew returns the groups that a new port belongs to. A port is not attached without the group of a number that
+// policies use by its name: less than what they say would pass.
+func (n *node) policyOfNew(ctx context.Context, network string, pod *source.Pod) (ovnport.Policy, error) {
+	membership, err := n.policyOf(ctx, network, pod)
+	if _, missing := errors.AsType[*noNumber](err); !missing {
+		return membership, err
+	}
+	if err := n.policies.read(ctx, network, pod.Namespace); err != nil { // the controller may have written the group
+		return ovnport.Policy{}, err
+	}
+	return n.policyOf(ctx, network, pod)
+}
+
+// noNumber says that a pod has a number that policies use by its name, and that has no group.
+type noNumber struct{ error }
+
+func (e *noNumber) Unwrap() error { return e.error }
+
+func noNumberOf(port string, numbers int, network string, pod *source.Pod) error {
+	switch {
+	case port == "":
+		return nil
+	case numbers >= policy.MaxNumbers:
+		return &noNumber{conf.Errorf(conf.CodeInvalidConfig, "give the port a number that other pods have, or another name",
+			"pod %s/%s: port %s: pods of the namespace on network %s have %d other numbers for this name, and %d is the limit",
+			pod.Namespace, pod.Name, port, network, numbers, policy.MaxNumbers)}
+	}
+	return &noNumber{conf.Errorf(conf.CodeTryAgain, "does the controller run, and are the states of the policies ready?",
+		"pod %s/%s: port %s: the controller has not noted this number yet, and policies for network %s name the port",
+		pod.Namespace, pod.Name, port, network)}
 }
 
 func tooManyLabels(pod *source.Pod) error {

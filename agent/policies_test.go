@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/policy"
@@ -41,6 +42,9 @@ func (r *rig) putIndex(namespace string, x *policy.Index) {
 	}
 	r.nb.Transact(r.t, ops...)
 	for _, e := range x.Entries {
+		if e.Group == "" {
+			continue
+		}
 		r.nb.Transact(r.t, ovndbtest.Op{"op": "insert", "table": "Port_Group", "uuid": e.Group,
 			"row": ovndbtest.Op{"name": e.Group}})
 	}
@@ -197,5 +201,74 @@ func TestADDUnderClusterPolicies(t *testing.T) {
 	r.must(err)
 	if a, c := r.size("aapp=db"), r.size("bapp=db"); a != 2 || c != 0 {
 		t.Errorf("%d and %d ports in the groups of app=db, want 2 and 0", a, c)
+	}
+}
+
+// TestADDWithANewNumber: a port is not attached without the group of a number that policies use by its name. One read of
+// NB tells whether the controller has written it since. Pods without that name do not read.
+func TestADDWithANewNumber(t *testing.T) {
+	r := newRig(t)
+	r.source.labels, r.source.ports = map[string]string{"app": "db"}, []string{"udp/dns=53", "tcp/http=80"}
+	entries := func(numbers ...int) *policy.Index {
+		x := &policy.Index{Entries: []policy.Entry{
+			entry("app=db"), {Selector: policy.Selector{Pods: "app=db", Port: "tcp/http"}, Here: true},
+		}}
+		for _, number := range numbers {
+			port := fmt.Sprint("tcp/http=", number)
+			x.Entries = append(x.Entries, policy.Entry{
+				Group: groupOf(port), Selector: policy.Selector{Pods: "app=db", Port: port}, Here: true,
+			})
+		}
+		return x
+	}
+	r.putPolicies(entries(90))
+	r.start()
+	_, err := r.planFor("c1", "blue")
+	r.wantRefused(err, conf.CodeTryAgain, "pod shop/web: port tcp/http=80: the controller has not noted this number yet")
+	if got := r.ports(); len(got) != 0 {
+		t.Errorf("ports %v, want none", got)
+	}
+	var many []int
+	for i := range policy.MaxNumbers {
+		many = append(many, 1000+i)
+	}
+	r.putPolicies(entries(many...))
+	_, err = r.planFor("c1", "blue")
+	r.wantRefused(err, conf.CodeInvalidConfig, "have 32 other numbers for this name, and 32 is the limit")
+	r.putPolicies(entries(80, 90))
+	_, err = r.planFor("c1", "blue")
+	r.must(err)
+	if a, b, c := r.size("app=db"), r.size("tcp/http=80"), r.size("tcp/http=90"); a != 1 || b != 1 || c != 0 {
+		t.Errorf("%d, %d and %d ports in the groups, want 1, 1 and 0", a, b, c)
+	}
+	r.source.ports = []string{"udp/http=80"}
+	r.proxy.Reset()
+	_, err = r.planFor("c1", "blue@net7")
+	r.must(err)
+	if got := r.proxy.Counts(); got.Committed != 1 || got.Refused != 0 || got.ReadOnly != 0 {
+		t.Errorf("ADD without the name: %d transactions committed, %d refused, %d reads; want 1, 0, 0",
+			got.Committed, got.Refused, got.ReadOnly)
+	}
+}
+
+// TestLostPortDoesNotWaitForANumber: NB has lost a running pod's port, and no group has the pod's number any more. The
+// port comes back into its other groups: the pod must not be cut off.
+func TestLostPortDoesNotWaitForANumber(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	l := newLosing(t)
+	l.source.labels, l.source.ports = map[string]string{"app": "db"}, []string{"tcp/http=80"}
+	port := l.runs("c1", "blue")[0]
+	l.installed("c1", true, port)
+	l.repairs()
+	l.lose(port)
+	l.putPolicies(&policy.Index{Entries: []policy.Entry{
+		entry("app=db"), {Selector: policy.Selector{Pods: "app=db", Port: "tcp/http"}, Here: true},
+	}})
+	l.agent.NBReplaced()
+	l.repairs()
+	if n := l.size("app=db"); n != 1 {
+		t.Errorf("%d ports in the pod's group, want 1", n)
 	}
 }

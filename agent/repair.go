@@ -250,7 +250,11 @@ func (r *repairer) restoredPolicy(ctx context.Context, o ovnport.Owner, network 
 	if err != nil {
 		return ovnport.Policy{}, err
 	}
-	return r.policyOf(ctx, network, pod)
+	membership, err := r.policyOf(ctx, network, pod)
+	if _, missing := errors.AsType[*noNumber](err); missing { // the pod runs: its port must not wait
+		err = nil
+	}
+	return membership, err
 }
 
 // mayTakeOver lets a sandbox have its row back from an older owner: from a sandbox of the same pod that this node has

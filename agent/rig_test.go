@@ -74,6 +74,7 @@ type pods struct {
 	anyUID      bool              // the pod is the one with each UID
 	labels      map[string]string // of the pod
 	liveLabels  map[string]string // as LivePod reads them; nil: the same
+	ports       []string          // of the pod, named
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -105,7 +106,7 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, e
 		return nil, source.ErrNotFound
 	}
 	pod := &source.Pod{Namespace: namespace, Name: name, UID: "u-1", NodeName: "node1", Annotations: p.annotations,
-		Labels: p.labels}
+		Labels: p.labels, Ports: p.ports}
 	if p.anyUID {
 		pod.UID = ""
 	}

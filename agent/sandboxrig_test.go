@@ -63,7 +63,8 @@ func (f *few) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, er
 	if !found {
 		return nil, fmt.Errorf("%s: %w", key, source.ErrNotFound)
 	}
-	return &source.Pod{Namespace: namespace, Name: name, UID: uid, NodeName: "node1", Annotations: map[string]string{"kubernetes.io/config.mirror": "static-" + name}}, nil
+	return &source.Pod{Namespace: namespace, Name: name, UID: uid, NodeName: "node1", Labels: f.labels, Ports: f.ports,
+		Annotations: map[string]string{"kubernetes.io/config.mirror": "static-" + name}}, nil
 }
 
 func newLooked(t *testing.T) *looked {

@@ -230,6 +230,8 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 		c.queuePeers(i.id)
 	case kindNamespace:
 		c.queuePeers("")
+	case kindPorts:
+		c.queueNames(i.id)
 	case kindRelabelled:
 		err = c.reconcileRelabelled(i)
 	default:

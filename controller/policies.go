@@ -166,6 +166,8 @@ const (
 	// kindRelabelled makes the worker queue the ClusterNetworkPolicies that select a namespace whose pods have other
 	// labels.
 	kindRelabelled = "relabelled"
+	// kindPorts makes the worker queue the policies of a namespace that name ports, because a pod has named ports.
+	kindPorts = "ports"
 )
 
 func policiesItem(namespace string) item { return item{kindPolicies, namespace, namespace} }
@@ -192,6 +194,9 @@ func (q *Queue) PodChanged(namespace, uid string, relabelled bool) {
 	}
 	q.items.Add(item{kindPeers, namespace, namespace})
 }
+
+// PortsChanged queues the policies of a namespace that name ports: a pod that has named ports is new.
+func (q *Queue) PortsChanged(namespace string) { q.items.Add(item{kindPorts, namespace, namespace}) }
 
 // PodGone forgets a pod.
 func (q *Queue) PodGone(namespace, uid string) { q.relabelled.remove(namespace, uid) }
@@ -469,6 +474,19 @@ func (c *Controller) queuePeers(namespace string) {
 	for s, selected := range c.policies.elsewhere {
 		if namespace == "" || s.Namespace != "" && selected[namespace] {
 			c.queue.Add(scopeItem(s))
+		}
+	}
+}
+
+// queueNames queues the policies of a namespace that name ports. Those of other namespaces follow when a pod has got
+// its ports.
+func (c *Controller) queueNames(namespace string) {
+	if c.policies == nil {
+		return
+	}
+	for network, all := range c.policies.sets[namespace] {
+		if slices.ContainsFunc(all, func(s *served) bool { return s.policy.HasNames() }) {
+			c.queue.Add(scopeItem(policies.Scope{Network: network, Namespace: namespace}))
 		}
 	}
 }

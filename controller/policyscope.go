@@ -86,6 +86,8 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 			switch {
 			case o.why != nil:
 				c.policyStates.set(o.object, fmt.Errorf("%w; what was accepted before stays", o.why))
+			case refused[o.policy] == nil:
+				c.policyStates.set(o.object, set.Limit(o.policy))
 			default:
 				c.policyStates.set(o.object, refused[o.policy])
 			}
@@ -99,7 +101,8 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*policies.Wanted, error) {
 	p := c.policies
 	namespaces := map[string]policy.Namespace{}
-	anywhere := slices.ContainsFunc(set.Selectors(), func(s policy.Selector) bool { return s.Anywhere })
+	names := set.Names()
+	anywhere := slices.ContainsFunc(append(set.Selectors(), names...), func(s policy.Selector) bool { return s.Anywhere })
 	if anywhere {
 		var err error
 		if namespaces, err = p.source.Namespaces(ctx); err != nil {
@@ -126,9 +129,18 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 			}
 			for _, pod := range list {
 				pods[pod.Namespace+"/"+pod.Name] = pod
-				nodes[pod.Node] = true
+				if pod.Node != "" {
+					nodes[pod.Node] = true
+				}
 			}
 		}
+	}
+	if len(names) > 0 {
+		present, err := p.rows.Groups(ctx, policies.Scope{Network: set.Network, Namespace: set.Namespace})
+		if err != nil {
+			return nil, err
+		}
+		selectors.addNumbers(set, pods, present)
 	}
 	owners := &portOwners{&c.changes.relabelled, map[string]policies.PortOwner{}, map[string]*policy.Pod{}}
 	members, err := p.members(ctx, set.Network, selectors, pods, slices.Sorted(maps.Keys(nodes)), owners)

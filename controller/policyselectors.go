@@ -13,6 +13,8 @@ import (
 type selectorSet struct {
 	own string
 	all []*selected
+	// names are the selectors with the name of a port. Those with its numbers are among all.
+	names []*selected
 }
 
 type selected struct {
@@ -23,7 +25,7 @@ type selected struct {
 
 func parseSelectors(set *policy.Set, namespaces map[string]policy.Namespace) (*selectorSet, error) {
 	s := &selectorSet{own: set.Namespace}
-	for _, selector := range set.Selectors() {
+	for _, selector := range append(set.Names(), set.Selectors()...) {
 		one := &selected{selector: selector, namespaces: map[string]bool{}}
 		var err error
 		if one.pods, err = labels.Parse(selector.Pods); err != nil {
@@ -42,13 +44,42 @@ func parseSelectors(set *policy.Set, namespaces map[string]policy.Namespace) (*s
 		} else {
 			one.namespaces[set.Namespace] = true
 		}
-		s.all = append(s.all, one)
+		if selector.Port == "" {
+			s.all = append(s.all, one)
+		} else {
+			s.names = append(s.names, one)
+		}
 	}
 	return s, nil
 }
 
+// matches tells whether the pod belongs to the group of the selector.
 func (s *selected) matches(pod *policy.Pod) bool {
+	return (s.selector.Port == "" || slices.Contains(pod.Ports, s.selector.Port)) && s.selects(pod)
+}
+
+// selects tells whether the pod's labels match.
+func (s *selected) selects(pod *policy.Pod) bool {
 	return s.namespaces[pod.Namespace] && s.pods.Matches(labels.Set(pod.Labels))
+}
+
+// addNumbers adds the selectors with the numbers that pods have for the named ports of a set.
+func (s *selectorSet) addNumbers(set *policy.Set, pods map[string]*policy.Pod, present map[policy.Selector]bool) {
+	var has []policy.Named
+	for _, pod := range pods {
+		numbers := pod.Numbers()
+		for _, one := range s.names {
+			if number := numbers[one.selector.Port]; number != 0 && !pod.ManyLabels && one.selects(pod) {
+				has = append(has, policy.Named{Name: one.selector, Namespace: pod.Namespace, Number: number})
+			}
+		}
+	}
+	set.SetNumbers(has, present)
+	for _, one := range s.names {
+		for _, selector := range set.Numbers(one.selector) {
+			s.all = append(s.all, &selected{selector, one.pods, one.namespaces})
+		}
+	}
 }
 
 // namespaces are the namespaces with pods that may be selected, and the set's own.
@@ -63,7 +94,7 @@ func (s *selectorSet) namespaces() []string {
 // elsewhere are the selected namespaces without the set's own.
 func (s *selectorSet) elsewhere() map[string]bool {
 	all := map[string]bool{}
-	for _, one := range s.all {
+	for _, one := range slices.Concat(s.all, s.names) {
 		maps.Copy(all, one.namespaces)
 	}
 	delete(all, s.own)
@@ -72,11 +103,12 @@ func (s *selectorSet) elsewhere() map[string]bool {
 
 // of returns one of the selectors.
 func (s *selectorSet) of(selector policy.Selector) *selected {
-	i := slices.IndexFunc(s.all, func(one *selected) bool { return one.selector == selector })
-	if i < 0 {
-		return &selected{selector: selector}
+	for _, list := range [][]*selected{s.all, s.names} {
+		if i := slices.IndexFunc(list, func(one *selected) bool { return one.selector == selector }); i >= 0 {
+			return list[i]
+		}
 	}
-	return s.all[i]
+	return &selected{selector: selector}
 }
 
 // here tells whether a selector selects pods of the set's own namespace.

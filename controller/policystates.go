@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -31,9 +32,10 @@ func newPolicyStates(source PolicySource, leading func() error, log *slog.Logger
 	return s
 }
 
-// set queues the verdict on a policy: accepted, or refused for a reason.
+// set queues the verdict on a policy: accepted, accepted with limits, or refused for a reason.
 func (s *policyStates) set(o *policy.Object, why error) {
-	v := &policyVerdict{object: o, state: netmodel.NetworkState{Ready: why == nil}}
+	_, limited := errors.AsType[*policy.Limited](why)
+	v := &policyVerdict{object: o, state: netmodel.NetworkState{Ready: why == nil || limited}}
 	if why != nil { // the reason may contain text of tenants
 		v.state.Reason = conf.OneLine(why.Error(), conf.MaxReason)
 	}
@@ -67,9 +69,12 @@ func (s *policyStates) writeState(ctx context.Context, v *policyVerdict) error {
 	if err := s.source.SetPolicyState(ctx, all[i], string(text)); err != nil {
 		return err
 	}
-	if v.state.Ready {
+	switch {
+	case v.state.Ready && v.state.Reason == "":
 		s.source.PolicyEvent(all[i], false, "PolicyAccepted", "OVN has the policy")
-	} else {
+	case v.state.Ready:
+		s.source.PolicyEvent(all[i], true, "PolicyLimited", v.state.Reason)
+	default:
 		s.source.PolicyEvent(all[i], true, "PolicyRefused", v.state.Reason)
 	}
 	return nil

@@ -225,10 +225,12 @@ func TestPolicyFirstPacket(t *testing.T) {
 }
 
 // guest makes a pod of another namespace and attaches it.
-func (w *world) guest(node int, namespace, name, networks string, labels map[string]string) *lab.Pod {
+func (w *world) guest(
+	node int, namespace, name, networks string, labels map[string]string, ports ...lab.Port,
+) *lab.Pod {
 	p, err := w.Nodes[node].NewPod(w.Ctx, namespace, name, map[string]string{labtest.NetworksAnnotation: networks})
 	w.Must(err)
-	p.Labels = labels
+	p.Labels, p.Ports = labels, ports
 	w.Must(p.WriteManifest())
 	w.AddInTheEnd(p)
 	return p

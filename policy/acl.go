@@ -44,7 +44,7 @@ func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 	all := map[Selector][]ACL{}
 	add := func(acls ...ACL) {
 		for _, a := range acls {
-			if all[a.Subject] == nil {
+			if all[a.Subject] == nil && a.Subject.Port == "" { // a subject with a port is in the group without it, too
 				all[a.Subject] = s.defaults(a.Subject, name)
 			}
 			all[a.Subject] = append(all[a.Subject], a)
@@ -54,7 +54,7 @@ func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 		next := map[Tier]int{Admin: adminPriority, Baseline: baselinePriority}
 		for _, p := range s.Policies {
 			if p.Tier == "" {
-				add(p.namespaced(word, name)...)
+				add(s.namespaced(p, word, name)...)
 				continue
 			}
 			acls := p.ordered(word, next[p.Tier], name)
@@ -95,30 +95,32 @@ func (p *Policy) rules(word string) *Rules {
 }
 
 // acl returns an ACL of the policy for one direction. It matches all packets.
-func (p *Policy) acl(word, rule string, name func(Selector) string) ACL {
-	a := ACL{Policy: p.ID(), Rule: word + " " + rule, Subject: p.Subject, ToPod: word == ingress}
+func (p *Policy) acl(word, rule string, subject Selector, name func(Selector) string) ACL {
+	a := ACL{Policy: p.ID(), Rule: word + " " + rule, Subject: subject, ToPod: word == ingress}
 	if a.ToPod {
-		a.Match = "outport == @" + name(p.Subject)
+		a.Match = "outport == @" + name(subject)
 	} else {
-		a.Match = "inport == @" + name(p.Subject)
+		a.Match = "inport == @" + name(subject)
 	}
 	return a
 }
 
 // namespaced returns the ACLs of a MultiNetworkPolicy for one direction.
-func (p *Policy) namespaced(word string, name func(Selector) string) []ACL {
+func (s *Set) namespaced(p *Policy, word string, name func(Selector) string) []ACL {
 	rules := p.rules(word)
 	if rules == nil {
 		return nil
 	}
-	deny := p.acl(word, "deny", name)
+	deny := p.acl(word, "deny", p.Subject, name)
 	deny.Tier, deny.Priority, deny.Action = ownersTier, denyPriority, Deny
 	deny.Match += " && ip" // keeps ARP out: it must always work. OVN exempts neighbour discovery itself.
 	all := []ACL{deny}
 	for i := range *rules {
-		a := p.ruleACL(word, i, name)
-		a.Tier, a.Priority = ownersTier, allowPriority
-		all = append(all, a)
+		for _, v := range s.variants(p, word == ingress, &(*rules)[i]) {
+			a := p.ruleACL(word, fmt.Sprintf("%d %s", i, v.port), v.subject, v.rule, name)
+			a.Tier, a.Priority = ownersTier, allowPriority
+			all = append(all, a)
+		}
 	}
 	return all
 }
@@ -131,7 +133,8 @@ func (p *Policy) ordered(word string, first int, name func(Selector) string) []A
 	}
 	var all []ACL
 	for i := range *rules {
-		a := p.ruleACL(word, i, name)
+		r := &(*rules)[i]
+		a := p.ruleACL(word, fmt.Sprintf("%d %s", i, r.Name), p.Subject, r, name)
 		a.Tier, a.Priority = adminTier, first-i
 		if p.Tier == Baseline {
 			a.Tier = lastTier
@@ -144,10 +147,9 @@ func (p *Policy) ordered(word string, first int, name func(Selector) string) []A
 	return all
 }
 
-// ruleACL returns the ACL of the i-th rule of a direction.
-func (p *Policy) ruleACL(word string, i int, name func(Selector) string) ACL {
-	r := &(*p.rules(word))[i]
-	a := p.acl(word, strings.TrimSpace(fmt.Sprintf("%d %s", i, r.Name)), name)
+// ruleACL returns the ACL of a rule. title is its number in the policy with a name.
+func (p *Policy) ruleACL(word, title string, subject Selector, r *Rule, name func(Selector) string) ACL {
+	a := p.acl(word, strings.TrimSpace(title), subject, name)
 	a.When, a.Action = r, r.Action
 	a.Match += " && " + r.match(a.ToPod, name)
 	return a

@@ -101,7 +101,7 @@ func TestMatcher(t *testing.T) {
 		Relabelled: map[string]string{"u1": Hash(map[string]string{"app": "db"})},
 	}
 	m, revision := matcher(t, x, nil, nil)
-	in, out := m.Match(map[string]string{"app": "web"})
+	in, out := m.Match(map[string]string{"app": "web"}, nil)
 	if !slices.Equal(in, []string{"g2", "g3"}) || !slices.Equal(out, []string{"g1"}) {
 		t.Errorf("in %v, out %v", in, out)
 	}

@@ -212,7 +212,8 @@ func (r *Rule) addClusterPeer(field string, c *clusterPeer, toPod bool, cidrs *n
 
 func (c *clusterProtocol) port() (Port, error) {
 	if c.NamedPort != "" {
-		return Port{}, fmt.Errorf("port %q is a name; ovn-multinet serves numbers only", c.NamedPort)
+		return Port{}, fmt.Errorf("destinationNamedPort: names such as %q are served in MultiNetworkPolicies alone; "+
+			"write a number", c.NamedPort)
 	}
 	var port Port
 	var of *clusterPort

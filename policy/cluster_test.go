@@ -38,7 +38,7 @@ func TestParseClusterRefuses(t *testing.T) {
 		"domain names":     {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"egress":[{"action":"Deny","to":[{"domainNames":["a.b"]}]}]}`, "domainNames"},
 		"networks inwards": {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"ingress":[{"action":"Deny","from":[{"networks":["10.0.0.0/8"]}]}]}`, "spec.ingress[0].from[0].networks"},
 		"no CIDR":          {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"egress":[{"action":"Deny","to":[{"networks":["10"]}]}]}`, "spec.egress[0].to[0].networks[0]"},
-		"named port":       {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"egress":[{"action":"Deny","to":[{"namespaces":{}}],"protocols":[{"destinationNamedPort":"web"}]}]}`, `port "web" is a name`},
+		"named port":       {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"egress":[{"action":"Deny","to":[{"namespaces":{}}],"protocols":[{"destinationNamedPort":"web"}]}]}`, `destinationNamedPort: names such as "web"`},
 		"two protocols":    {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"egress":[{"action":"Deny","to":[{"namespaces":{}}],"protocols":[{"tcp":{},"udp":{}}]}]}`, "protocols[0]: it has more than one"},
 		"range":            {"*", `{"tier":"Admin","priority":1,` + everyPod + `,"egress":[{"action":"Deny","to":[{"namespaces":{}}],"protocols":[{"tcp":{"destinationPort":{"range":{"start":9,"end":5}}}}]}]}`, "9 to 5 is not a range"},
 	} {
@@ -130,7 +130,7 @@ func TestClusterMatcher(t *testing.T) {
 		Relabelled: map[string]string{"u1": Hash(map[string]string{"app": "web"})},
 	}
 	m, _ := matcher(t, own, cluster, namespace)
-	in, out := m.Match(map[string]string{"app": "db"})
+	in, out := m.Match(map[string]string{"app": "db"}, nil)
 	if !slices.Equal(in, []string{"own", "c1", "c3"}) || !slices.Equal(out, []string{"c2"}) {
 		t.Errorf("in %v, out %v", in, out)
 	}

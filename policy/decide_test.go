@@ -15,6 +15,11 @@ func place(t *testing.T, tiers bool, members map[Selector][]string, list ...*Pol
 	if len(refused) > 0 {
 		t.Fatal(refused)
 	}
+	return placeSet(t, s, tiers, members)
+}
+
+func placeSet(t *testing.T, s *Set, tiers bool, members map[Selector][]string) *Placed {
+	t.Helper()
 	p := &Placed{Members: map[Selector]map[string]bool{}, Addresses: map[Selector]map[netip.Addr]bool{}}
 	for _, acls := range s.ACLs(letters()) {
 		for _, a := range acls {

@@ -32,7 +32,9 @@ type Namespace struct {
 
 // Entry is one group.
 type Entry struct {
-	Group string `json:"group"` // the row key of the Port_Group
+	// Group is the row key of the Port_Group; "": the selector has the name of a port, and the entry says that a pod
+	// with this name needs the group of its number.
+	Group string `json:"group,omitempty"`
 	Selector
 	// Here tells that pods of the index's own namespace are selected. An index of ClusterNetworkPolicies does not have
 	// it.
@@ -107,6 +109,8 @@ func decodeWith(key string, ids map[string]string, value any) (relabelled map[st
 // Matcher tells which groups the ports of a namespace's pods belong to, on one network.
 type Matcher struct {
 	groups     []group
+	names      []group                      // of pods that need the group of a number
+	numbers    map[Selector]map[string]bool // the ports with a group, by the selector with the name
 	relabelled []map[string]string
 }
 
@@ -114,13 +118,19 @@ type group struct {
 	key  string
 	here bool // pods of the namespace may belong to it
 	pods labels.Selector
+	of   Selector
+}
+
+// matches tells whether a pod belongs to the group. port is one that its selector may have.
+func (g *group) matches(podLabels map[string]string, port func(string) bool) bool {
+	return g.here && (g.of.Port == "" || port(g.of.Port)) && g.pods.Matches(labels.Set(podLabels))
 }
 
 // NewMatcher reads the external_ids of the rows that concern a namespace's pods on a network. own is the index of the
 // namespace's policies, and cluster the index of ClusterNetworkPolicies. Either may be nil. namespace is the row of
 // the namespace; it must be there if cluster is. Groups for other namespaces are not part of own.
 func NewMatcher(own, cluster, namespace map[string]string) (*Matcher, error) {
-	m := &Matcher{}
+	m := &Matcher{numbers: map[Selector]map[string]bool{}}
 	if own != nil {
 		x, err := Decode(own)
 		if err != nil {
@@ -164,7 +174,19 @@ func (m *Matcher) add(e *Entry, here bool) error {
 	if err != nil {
 		return fmt.Errorf("selector %q: %w", e.Pods, err)
 	}
-	m.groups = append(m.groups, group{e.Group, here, pods})
+	g := group{e.Group, here, pods, e.Selector}
+	if e.Group == "" {
+		m.names = append(m.names, g)
+		return nil
+	}
+	m.groups = append(m.groups, g)
+	if name, number := cutNumber(e.Port); number != 0 {
+		of := e.withPort(name)
+		if m.numbers[of] == nil {
+			m.numbers[of] = map[string]bool{}
+		}
+		m.numbers[of][e.Port] = true
+	}
 	return nil
 }
 
@@ -176,16 +198,33 @@ func (m *Matcher) Stale(uid string, podLabels map[string]string) bool {
 	})
 }
 
-// Match returns the groups that the ports of a pod with these labels belong to, and the other groups.
-func (m *Matcher) Match(podLabels map[string]string) (in, out []string) {
+// Match returns the groups that the ports of a pod with these labels and named ports belong to, and the other groups.
+func (m *Matcher) Match(podLabels map[string]string, ports []string) (in, out []string) {
 	for _, g := range m.groups {
-		if g.here && g.pods.Matches(labels.Set(podLabels)) {
+		if g.matches(podLabels, func(port string) bool { return slices.Contains(ports, port) }) {
 			in = append(in, g.key)
 		} else {
 			out = append(out, g.key)
 		}
 	}
 	return in, out
+}
+
+// Missing returns a named port of a pod that policies use by its name, and that has no group yet; "": there is none.
+// numbers is how many numbers have a group.
+func (m *Matcher) Missing(podLabels map[string]string, ports []string) (missing string, numbers int) {
+	has := map[string]string{}
+	for _, port := range ports {
+		name, _ := cutNumber(port)
+		has[name] = port
+	}
+	for _, g := range m.names {
+		port, known := has[g.of.Port], m.numbers[g.of]
+		if port != "" && !known[port] && g.matches(podLabels, func(string) bool { return true }) {
+			return port, len(known)
+		}
+	}
+	return "", 0
 }
 
 // Hash is a short hash of labels, or of other pairs.

@@ -92,10 +92,11 @@ type Pod struct {
 	Name      string
 	UID       string
 	Mirror    string // the UID that a runtime uses, of a static pod
-	Node      string
+	Node      string // "": the pod is not bound to a node yet
 	Labels    map[string]string
 	// ManyLabels tells that the labels are longer than MaxLabels. They are not kept then.
 	ManyLabels bool
+	Ports      []string // as of NamedPorts
 	// Version is the resource version that the labels are of. A manifest has none.
 	Version string
 }

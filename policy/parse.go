@@ -66,6 +66,9 @@ func Parse(namespace, name string, annotations map[string]string, spec []byte) (
 			}
 		}
 	}
+	if n := len(p.allNames()); n > MaxSelectors {
+		return nil, fmt.Errorf("spec: %d named ports of pods and peers, %d is the limit", n, MaxSelectors)
+	}
 	return p, p.checkCIDRs()
 }
 
@@ -237,16 +240,11 @@ func parseCIDR(text string) (netip.Prefix, error) {
 }
 
 func parsePort(p *networkingv1.NetworkPolicyPort) (Port, error) {
-	protocol := corev1.ProtocolTCP
-	if p.Protocol != nil {
-		protocol = *p.Protocol
+	protocol, err := protocolOf(p.Protocol)
+	if err != nil {
+		return Port{}, err
 	}
-	switch protocol {
-	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
-	default:
-		return Port{}, fmt.Errorf("protocol %q is not TCP, UDP or SCTP", protocol)
-	}
-	port := Port{Protocol: strings.ToLower(string(protocol))}
+	port := Port{Protocol: protocol}
 	if p.Port == nil {
 		if p.EndPort != nil {
 			return Port{}, errors.New("endPort needs a port")
@@ -254,13 +252,31 @@ func parsePort(p *networkingv1.NetworkPolicyPort) (Port, error) {
 		return port, nil
 	}
 	if p.Port.Type == intstr.String {
-		return Port{}, fmt.Errorf("port %q is a name; ovn-multinet serves numbers only", p.Port.StrVal)
+		switch port.Name = p.Port.StrVal; {
+		case !validName(port.Name):
+			return Port{}, fmt.Errorf("port %q is neither a number nor the name of a port", port.Name)
+		case p.EndPort != nil:
+			return Port{}, fmt.Errorf("endPort needs a port that is a number, and %q is a name", port.Name)
+		}
+		return port, nil
 	}
 	last := p.Port.IntVal
 	if p.EndPort != nil {
 		last = *p.EndPort
 	}
 	return port, port.setRange(int(p.Port.IntVal), int(last))
+}
+
+// protocolOf returns the name that OVN has for a protocol.
+func protocolOf(p *corev1.Protocol) (string, error) {
+	if p == nil || *p == "" {
+		return "tcp", nil
+	}
+	switch *p {
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+		return strings.ToLower(string(*p)), nil
+	}
+	return "", fmt.Errorf("protocol %q is not TCP, UDP or SCTP", *p)
 }
 
 func (p *Port) setRange(first, last int) error {

@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 	p := parse(t, `{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[
 		{"from":[{"podSelector":{}},{"namespaceSelector":{"matchLabels":{"team":"a"}}},
 			{"ipBlock":{"cidr":"10.1.0.9/16","except":["10.1.0.0/17"]}},{"ipBlock":{"cidr":"fd01::/64"}}],
-		 "ports":[{"port":80},{"protocol":"SCTP","port":5,"endPort":9},{"protocol":"UDP"}]}]}`)
+		 "ports":[{"port":80},{"protocol":"SCTP","port":5,"endPort":9},{"protocol":"UDP"},{"port":"web"}]}]}`)
 	if !slices.Equal(p.Networks, []string{"other/red", "shop/blue"}) || p.Subject.Pods != "app=db" || p.Egress != nil {
 		t.Errorf("got %+v", p)
 	}
@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	if len(r.CIDRs) != 2 || r.CIDRs[0].String() != "10.1.128.0/17" || r.CIDRs[1].String() != "fd01::/64" {
 		t.Errorf("CIDRs %v", r.CIDRs)
 	}
-	if want := []Port{{"tcp", 80, 80}, {"sctp", 5, 9}, {"udp", 0, 0}}; !slices.Equal(r.Ports, want) {
+	if want := []Port{{"tcp", 80, 80, ""}, {"sctp", 5, 9, ""}, {"udp", 0, 0, ""}, {"tcp", 0, 0, "web"}}; !slices.Equal(r.Ports, want) {
 		t.Errorf("ports %v, want %v", r.Ports, want)
 	}
 }
@@ -80,7 +80,8 @@ func TestParseRefuses(t *testing.T) {
 		{"an exception outside", peer(`{"ipBlock":{"cidr":"10.0.0.0/8","except":["11.0.0.0/9"]}}`), "not inside"},
 		{"an exception that is wider", peer(`{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.0.0.0/7"]}}`), "not inside"},
 		{"an IPv4 address in IPv6", peer(`{"ipBlock":{"cidr":"::ffff:10.0.0.0/104"}}`), "the IPv4 address itself"},
-		{"a named port", port(`{"port":"web"}`), "numbers only"},
+		{"no name of a port", port(`{"port":"80"}`), `"80" is neither a number nor the name of a port`},
+		{"a range that begins with a name", port(`{"port":"web","endPort":8}`), `"web" is a name`},
 		{"another protocol", port(`{"protocol":"ICMP"}`), `"ICMP"`},
 		{"a range that ends before it begins", port(`{"port":9,"endPort":8}`), "not a range"},
 		{"port 0", port(`{"port":0}`), "not a range"},
@@ -88,6 +89,8 @@ func TestParseRefuses(t *testing.T) {
 		{"many rules", `{"podSelector":{},"ingress":[` + many(MaxRules+1, "{}") + `]}`, "64 is the limit"},
 		{"many peers", peer(many(MaxPeers+1, `{"podSelector":{}}`)), "64 is the limit"},
 		{"many ports", port(many(MaxPorts+1, `{"port":1}`)), "64 is the limit"},
+		{"many names of peers", `{"podSelector":{},"egress":[` + many(16, `{"to":[`+many(MaxPeers, `{"podSelector":{}}`)+
+			`],"ports":[`+many(MaxPorts, `{"port":"web"}`)+`]}`) + `]}`, "1024 named ports of pods and peers"},
 		{"many CIDRs by one exception each", peer(many(40, `{"ipBlock":{"cidr":"::/0","except":["fd00::1/128"]}}`)), ""},
 	}
 	for _, tt := range tests {
@@ -115,6 +118,7 @@ func TestParseRefuses(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("blue", `{"podSelector":{},"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}}]}]}`)
 	f.Add("a/b,c", `{"podSelector":{"matchExpressions":[{"key":"a","operator":"NotIn","values":["b"]}]},"egress":[{"ports":[{"port":1}]}]}`)
+	f.Add("a", `{"podSelector":{},"ingress":[{"ports":[{"port":"web"}]}],"egress":[{"to":[{"podSelector":{}}],"ports":[{"port":"web"}]}]}`)
 	f.Fuzz(func(t *testing.T, networks, spec string) {
 		o := NewObject("shop", "p", 7, map[string]string{ForAnnotation: networks}, []byte(spec), len(spec))
 		if o.Policy == nil {
@@ -132,7 +136,14 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		name := func(Selector) string { return "g" }
-		a, b := s.ACLs(name), (&Set{"shop/blue", "shop", []*Policy{again}}).ACLs(name)
+		for _, named := range s.Names() {
+			s.SetNumbers([]Named{{named, "shop", 80}}, nil)
+		}
+		if len(s.Selectors()) > MaxSelectors {
+			t.Errorf("%d selectors with the numbers of ports", len(s.Selectors()))
+		}
+		s.SetNumbers(nil, nil)
+		a, b := s.ACLs(name), (&Set{Network: "shop/blue", Namespace: "shop", Policies: []*Policy{again}}).ACLs(name)
 		if len(a) != len(b) {
 			t.Errorf("%v, stored as %v", a, b)
 		}

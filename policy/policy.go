@@ -73,16 +73,20 @@ type Rule struct {
 // Port is a protocol with a range of ports.
 type Port struct {
 	Protocol    string // "tcp", "udp" or "sctp"
-	First, Last uint16 // 0, 0: all ports
+	First, Last uint16 // 0, 0: all ports, if there is no name
+	Name        string // of a container port of the destination, which says the number
 }
 
-// Selector selects pods by their labels.
+// Selector selects pods by their labels, and by a named port.
 type Selector struct {
 	// Anywhere tells that pods of all namespaces that Namespaces selects are selected. Otherwise only pods in the
 	// policy's own namespace are.
 	Anywhere   bool   `json:"anywhere,omitempty"`
 	Namespaces string `json:"namespaces,omitempty"` // a label selector of namespaces, in its canonical form
 	Pods       string `json:"pods,omitempty"`       // a label selector of pods, in its canonical form
+	// Port is a named port that the pods have, with its number, such as "tcp/http=8080". "tcp/http" is a name whose
+	// numbers are to be found; no group has such a selector.
+	Port string `json:"port,omitempty"`
 }
 
 // String is the selector in words. Different selectors have different words.
@@ -90,6 +94,9 @@ func (s Selector) String() string {
 	pods := "pods with " + s.Pods
 	if s.Pods == "" {
 		pods = "all pods"
+	}
+	if s.Port != "" {
+		pods = "port " + s.Port + " of " + pods
 	}
 	switch {
 	case !s.Anywhere:

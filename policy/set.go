@@ -13,6 +13,9 @@ type Set struct {
 	Network   string // the ID of the network
 	Namespace string // "": ClusterNetworkPolicies
 	Policies  []*Policy
+
+	numbers map[Selector][]uint16 // of named ports, by selectors as those of Names; sorted
+	beyond  map[Selector]bool     // those of which pods have numbers beyond the limits
 }
 
 // NewSet makes a set. refused has the policies that are not part of it, with the reason: those that exceed the limits
@@ -35,7 +38,7 @@ func (s *Set) addByAge(policies []*Policy) (refused map[*Policy]error) {
 	selectors := map[Selector]bool{}
 	for _, p := range byAge {
 		more := map[Selector]bool{}
-		for _, selector := range p.selectors() {
+		for _, selector := range append(p.selectors(), p.allNames()...) { // a name has a number at least
 			if !selectors[selector] {
 				more[selector] = true
 			}
@@ -88,6 +91,7 @@ func (s *Set) addOrdered(policies []*Policy, tiers bool) (refused map[*Policy]er
 	return refused
 }
 
+// selectors are those of groups, without those of named ports.
 func (p *Policy) selectors() []Selector {
 	all := []Selector{p.Subject}
 	for _, rules := range []*Rules{p.Ingress, p.Egress} {
@@ -108,5 +112,14 @@ func (s *Set) Selectors() []Selector {
 			all[selector] = true
 		}
 	}
+	for name := range s.numbers {
+		for _, selector := range s.Numbers(name) {
+			all[selector] = true
+		}
+	}
+	return sorted(all)
+}
+
+func sorted(all map[Selector]bool) []Selector {
 	return slices.SortedFunc(maps.Keys(all), func(a, b Selector) int { return strings.Compare(a.String(), b.String()) })
 }

@@ -20,6 +20,8 @@ type Pod struct {
 	Labels      map[string]string
 	// ManyLabels tells that the labels are longer than policy.MaxLabels. They are not kept then.
 	ManyLabels bool
+	// Ports are the named ports of the containers, as of policy.NamedPorts, if the pod requests networks.
+	Ports []string
 	// Version is the resource version of this copy; "" in a manifest that has none.
 	Version string
 	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
@@ -37,12 +39,14 @@ type Changes struct {
 	Bound func(*Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
-	// The following four are for a controller that serves policies. If Policy is nil, the others are not called.
+	// The following five are for a controller that serves policies. If Policy is nil, the others are not called.
 	//
 	// Policy is called when a policy of the namespace was created, changed or deleted.
 	Policy func(namespace string)
 	// Pod is called when the labels of a pod with networks have changed (relabelled), and when the pod has got its ports.
 	Pod func(namespace, uid string, relabelled bool)
+	// Ports is called when a pod with networks and named ports was created in the namespace.
+	Ports func(namespace string)
 	// PodGone is called when a pod with networks was deleted.
 	PodGone func(namespace, uid string)
 	// Namespace is called when a namespace was created, or when its labels changed.

@@ -2,6 +2,7 @@ package source
 
 import (
 	"slices"
+	"strings"
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -147,6 +148,11 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	if tooMany || hasManyLabels(p) { // an informer trims a listed pod twice
 		annotations[manyLabels] = ""
 	}
+	if ports, trimmed := p.Annotations[namedPorts]; trimmed {
+		annotations[namedPorts] = ports
+	} else if ports := policy.NamedPorts(&p.Spec); len(ports) > 0 && len(conf.NetworkAnnotations(annotations)) > 0 {
+		annotations[namedPorts] = strings.Join(ports, " ")
+	}
 	phase := corev1.PodUnknown
 	switch {
 	case running(p):
@@ -180,6 +186,11 @@ func trimLabels(labels map[string]string) (kept map[string]string, tooMany bool)
 const manyLabels = "(many labels)"
 
 func hasManyLabels(p *corev1.Pod) bool { _, many := p.Annotations[manyLabels]; return many }
+
+// namedPorts is the annotation of a known pod with its named ports. No API object can have this key.
+const namedPorts = "(named ports)"
+
+func portsOf(p *corev1.Pod) []string { return strings.Fields(p.Annotations[namedPorts]) }
 
 // keepMirror copies the annotation that identifies a static pod into annotations.
 func keepMirror(annotations map[string]string, p *corev1.Pod) {

@@ -253,6 +253,11 @@ func (k *Kube) watchPolicyPods(w *policyWatch, changes Changes) error {
 		},
 	}, &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	_, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if p, ok := obj.(*corev1.Pod); ok && len(portsOf(p)) > 0 {
+				changes.Ports(p.Namespace)
+			}
+		},
 		UpdateFunc: func(old, now any) {
 			was, is := old.(*corev1.Pod), now.(*corev1.Pod)
 			relabelled := was.UID == is.UID && !maps.Equal(was.Labels, is.Labels)
@@ -261,6 +266,9 @@ func (k *Kube) watchPolicyPods(w *policyWatch, changes Changes) error {
 			}
 			if was.UID != is.UID { // the informer missed a deletion
 				changes.PodGone(was.Namespace, string(was.UID))
+				if len(portsOf(is)) > 0 {
+					changes.Ports(is.Namespace)
+				}
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -292,7 +300,7 @@ func policyPod(p *corev1.Pod) *corev1.Pod {
 	}
 	kept.Labels, kept.Spec.NodeName = known.Labels, known.Spec.NodeName
 	kept.Annotations = map[string]string{conf.NetworksAnnotation: ""}
-	for _, key := range []string{nad.StatusAnnotation, manyLabels, mirrorAnnotation} {
+	for _, key := range []string{nad.StatusAnnotation, manyLabels, namedPorts, mirrorAnnotation} {
 		if value, ok := known.Annotations[key]; ok {
 			kept.Annotations[key] = value
 		}
@@ -385,7 +393,7 @@ func objectsOf(known []any) []*policy.Object {
 	return all
 }
 
-// PolicyPods returns the pods of a namespace that request networks.
+// PolicyPods returns the pods of a namespace that request networks, also those that are not bound to a node yet.
 func (k *Kube) PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error) {
 	if err := synced(ctx, "pods", k.policies.pods); err != nil {
 		return nil, err
@@ -396,10 +404,11 @@ func (k *Kube) PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod,
 	}
 	var pods []*policy.Pod
 	for _, obj := range known {
-		if p := obj.(*corev1.Pod); len(p.Annotations) > 0 && p.Spec.NodeName != "" {
+		if p := obj.(*corev1.Pod); len(p.Annotations) > 0 {
 			pods = append(pods, &policy.Pod{
 				Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Mirror: p.Annotations[mirrorAnnotation],
 				Node: p.Spec.NodeName, Labels: p.Labels, ManyLabels: hasManyLabels(p), Version: p.ResourceVersion,
+				Ports: portsOf(p),
 			})
 		}
 	}

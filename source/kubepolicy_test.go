@@ -29,6 +29,7 @@ type policyServer struct {
 	cluster  []string
 	events   chan string // of the watch of policies
 	patches  []string
+	ports    chan string // namespaces with new pods that have named ports
 }
 
 func (s *policyServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -58,14 +59,17 @@ func (s *policyServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		list("MultiNetworkPolicyList", policy.APIVersion, s.policies...)
 	case r.URL.Path == "/api/v1/pods":
 		list("PodList", "v1", `{"metadata":{"namespace":"shop","name":"web","uid":"u1","labels":{"app":"web"},`+
-			`"annotations":{"k8s.v1.cni.cncf.io/networks":"blue"}},"spec":{"nodeName":"n1"}}`,
-			`{"metadata":{"namespace":"shop","name":"plain","uid":"u2","labels":{"app":"web"}},"spec":{"nodeName":"n1"}}`)
+			`"annotations":{"k8s.v1.cni.cncf.io/networks":"blue"}},"spec":{"nodeName":"n1",`+namedPort+`}}`,
+			`{"metadata":{"namespace":"shop","name":"plain","uid":"u2","labels":{"app":"web"}},"spec":{"nodeName":"n1",`+namedPort+`}}`)
 	case r.URL.Path == "/api/v1/namespaces":
 		list("NamespaceList", "v1", `{"metadata":{"name":"shop","labels":{"team":"a"}}}`)
 	default:
 		list("NodeList", "v1")
 	}
 }
+
+// namedPort is the container of a pod with a named port.
+const namedPort = `"containers":[{"name":"c","ports":[{"name":"http","containerPort":8080}]}]`
 
 const clusterPath = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
 
@@ -96,7 +100,7 @@ func policyJSON(name, version, spec string) string {
 // start runs the source of a controller on the server. The channel has the namespaces whose policies changed.
 func (s *policyServer) start(t *testing.T) (*Kube, chan string) {
 	t.Helper()
-	s.events = make(chan string)
+	s.events, s.ports = make(chan string), make(chan string, 100)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	config := &rest.Config{Host: server.URL}
@@ -112,6 +116,7 @@ func (s *policyServer) start(t *testing.T) (*Kube, chan string) {
 	k, err := NewKube(core, nads, "", Changes{
 		Policy: func(namespace string) { changed <- namespace },
 		Pod:    func(string, string, bool) {}, PodGone: func(string, string) {}, Namespace: func(string) {},
+		Ports: func(namespace string) { s.ports <- namespace },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +150,12 @@ func TestKubePolicies(t *testing.T) {
 	pods, err := k.PolicyPods(background, "shop")
 	if err != nil || len(pods) != 1 || pods[0].Name != "web" || pods[0].Node != "n1" || pods[0].Labels["app"] != "web" {
 		t.Errorf("pods %+v, %v; want web alone", pods, err)
+	}
+	if ports := pods[0].Ports; !slices.Equal(ports, []string{"tcp/http=8080"}) {
+		t.Errorf("ports %q", ports)
+	}
+	if got := <-s.ports; got != "shop" || len(s.ports) != 0 {
+		t.Errorf("told of a pod with ports in %s, and %d more; want the one of shop with networks", got, len(s.ports))
 	}
 	namespaces, err := k.Namespaces(background)
 	if err != nil || namespaces["shop"].Labels["team"] != "a" {

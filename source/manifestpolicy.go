@@ -134,6 +134,9 @@ func (m *Manifests) tellPolicies(before policyWorld) {
 		}
 	}
 	for k, p := range m.pods {
+		if old := before.pods[k]; len(p.Ports) > 0 && (old == nil || old.UID != p.UID || !slices.Equal(old.Ports, p.Ports)) {
+			m.changes.Ports(k.namespace)
+		}
 		if old := before.pods[k]; old != nil && old.UID == p.UID && !maps.Equal(old.Labels, p.Labels) {
 			m.changes.Pod(k.namespace, p.UID, true)
 		}
@@ -226,6 +229,7 @@ func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.P
 			pods = append(pods, &policy.Pod{
 				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Mirror: p.Annotations[mirrorAnnotation],
 				Node: p.NodeName, Labels: p.Labels, ManyLabels: p.ManyLabels, Version: p.Version,
+				Ports: p.Ports,
 			})
 		}
 	}

@@ -11,15 +11,17 @@ import (
 // TestNamespacesWithoutManifest: pods and policies name namespaces too. Each is told once, as a namespace of the API.
 func TestNamespacesWithoutManifest(t *testing.T) {
 	f := newFolder(t)
-	told := ""
+	told, ports := "", ""
 	m, err := NewManifests(f.dir, Changes{
 		Policy: func(string) {}, Pod: func(string, string, bool) {}, PodGone: func(string, string) {},
-		Namespace: func(name string) { told += name + " " },
+		Namespace: func(name string) { told += name + " " }, Ports: func(name string) { ports += name + " " },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.write("pod.yaml", podYAML("web-0", "u1", "x"))
+	f.write("pod.yaml", podYAML("web-0", "u1", "x")+"---\napiVersion: v1\nkind: Pod\n"+
+		"metadata: {namespace: shop, name: web-1, annotations: {k8s.v1.cni.cncf.io/networks: x}}\n"+
+		"spec: {containers: [{name: c, ports: [{name: http, containerPort: 80}]}]}\n")
 	f.write("policy.yaml", "apiVersion: k8s.cni.cncf.io/v1beta1\nkind: MultiNetworkPolicy\n"+
 		"metadata: {namespace: web, name: p}\nspec: {podSelector: {}}\n")
 	for range 2 {
@@ -32,5 +34,8 @@ func TestNamespacesWithoutManifest(t *testing.T) {
 	words := strings.Join(slices.Sorted(slices.Values(strings.Fields(told))), " ")
 	if err != nil || names != "shop web" || words != names {
 		t.Errorf("namespaces %q, told %q, %v; want shop and web", names, words, err)
+	}
+	if ports != "shop " {
+		t.Errorf("told of pods with named ports in %q, want shop once", ports)
 	}
 }

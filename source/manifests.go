@@ -407,7 +407,7 @@ func fromPod(p *corev1.Pod) *Pod {
 	return &Pod{
 		Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName,
 		Annotations: p.Annotations, Labels: p.Labels, ManyLabels: hasManyLabels(p), Running: running(p),
-		Version: p.ResourceVersion,
+		Version: p.ResourceVersion, Ports: portsOf(p),
 	}
 }
 

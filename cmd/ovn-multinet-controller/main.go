@@ -116,6 +116,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	src, runs, elect, err := open(c, k, source.Changes{
 		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
 		Policy: queue.PolicyChanged, Pod: queue.PodChanged, PodGone: queue.PodGone, Namespace: queue.NamespaceChanged,
+		Ports: queue.PortsChanged,
 	}, log)
 	if err != nil {
 		return err

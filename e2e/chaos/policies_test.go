@@ -405,7 +405,7 @@ func (r *policyRace) attach(
 				version = p.newest()
 			}
 			request.Policy.PolicyRevisions = m.revisions
-			request.Policy.In, request.Policy.Out = m.Match(p.labels[version])
+			request.Policy.In, request.Policy.Out = m.Match(p.labels[version], nil)
 		}
 		request.Policy.PodVersion = resourceVersion(version)
 		if old, ok := r.oldest[p.uid]; !ok || version < old {

@@ -40,6 +40,7 @@ type Pod struct {
 	Namespace, Name string
 	Labels          map[string]string
 	IPs             []string // IPv4, IPv6
+	Ports           []corev1.ContainerPort
 }
 
 // Policy is a MultiNetworkPolicy.
@@ -152,7 +153,11 @@ func (c *Case) run(of *generator.TestCase, network string, number int) error {
 		}
 		step := Step{Namespaces: w.Namespaces, Entries: w.entries(s.Probe)}
 		for _, p := range w.Pods {
-			step.Pods = append(step.Pods, Pod{p.Namespace, p.Name, p.Labels, addresses(p.PodString().String())})
+			pod := Pod{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, IPs: addresses(p.PodString().String())}
+			for _, c := range p.KubeContainers() {
+				pod.Ports = append(pod.Ports, c.Ports...)
+			}
+			step.Pods = append(step.Pods, pod)
 		}
 		for _, p := range w.policies {
 			step.Policies = append(step.Policies, Policy{

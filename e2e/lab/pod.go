@@ -26,9 +26,17 @@ const primaryIfName = "eth0"
 type Pod struct {
 	Namespace, Name, UID string
 	Annotations, Labels  map[string]string
+	Ports                []Port
 	Node                 *Node
 	Sandbox              string // container id: 64 hex digits
 	host
+}
+
+// Port is a named port of a pod's container.
+type Port struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol,omitempty"`
+	Number   int    `json:"containerPort"`
 }
 
 // NewPod writes a pod's manifest and makes a sandbox for it: a container id and a network namespace with lo
@@ -80,7 +88,7 @@ func (p *Pod) WriteManifest() error {
 		"metadata":   meta,
 		"spec": map[string]any{
 			"nodeName":   p.Node.Name,
-			"containers": []any{map[string]any{"name": "main", "image": "none"}},
+			"containers": []any{map[string]any{"name": "main", "image": "none", "ports": p.Ports}},
 		},
 	})
 	if err != nil {

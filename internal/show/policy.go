@@ -183,8 +183,8 @@ func details(lines []Policy, networks []view.Network) *PolicyDetails {
 	}
 	ports := portsByKey(networks)
 	for _, l := range lines {
-		if !l.Ready {
-			d.Ready, d.Reason = false, l.Reason
+		if !l.Ready || l.Reason != "" {
+			d.Ready, d.Reason = d.Ready && l.Ready, l.Reason
 		}
 		if l.policy == nil {
 			continue
@@ -278,14 +278,14 @@ func portsOf(r *policy.Rule) []string {
 	return ports
 }
 
-// selectorsOf returns the selector of the pods that a policy is for, and then those of its peers.
+// selectorsOf returns the selector of the pods that a policy is for, and then those of its rules.
 func selectorsOf(v *policies.View, p *policy.Policy) []policy.Selector {
 	all := []policy.Selector{p.Subject}
 	for _, a := range aclsOf(v, p) {
 		if a.When == nil {
 			continue
 		}
-		for _, s := range a.When.Peers {
+		for _, s := range append([]policy.Selector{a.Subject}, a.When.Peers...) {
 			if !slices.Contains(all, s) {
 				all = append(all, s)
 			}

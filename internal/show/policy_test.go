@@ -50,6 +50,7 @@ func TestPolicyStates(t *testing.T) {
 		"deleted":               {nil, true, v, "not ready: " + stillInNB},
 		"not seen":              {[]*policy.Object{{Namespace: "shop", Name: "db"}}, true, v, "not ready: " + notSeen},
 		"refused after a while": {[]*policy.Object{{Namespace: "shop", Name: "db", State: `{"reason":"why"}`}}, true, v, "not ready: why"},
+		"limited":               {[]*policy.Object{{Namespace: "shop", Name: "db", State: `{"ready":true,"reason":"why"}`}}, true, v, "ready, but why"},
 		"a tenant's own state":  {[]*policy.Object{{Namespace: "shop", Name: "db", State: `{"reason":"\u001b[2Jwhy\nready"}`}}, true, v, "not ready: ?[2Jwhy ready"},
 		"other rows":            {[]*policy.Object{ready}, true, &spoilt, "not ready: " + rowsDiffer},
 	} {

@@ -48,7 +48,10 @@ func List(w io.Writer, list []Network) error {
 func (n *Network) state() string { return readiness(n.Ready, n.Reason) }
 
 func readiness(ready bool, reason string) string {
-	if ready {
+	switch {
+	case ready && reason != "":
+		return "ready, but " + reason
+	case ready:
 		return "ready"
 	}
 	return "not ready: " + reason

@@ -159,7 +159,9 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 		index, err := policy.Decode(have.index.ExternalIDs)
 		if err == nil { // a spoilt row is written again; its groups stay until the policies change back
 			for _, e := range index.Entries {
-				keys[e.Group] = true
+				if e.Group != "" {
+					keys[e.Group] = true
+				}
 			}
 		}
 	}
@@ -273,6 +275,9 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 			Group: groupKey(s, selector), Selector: selector, Here: w.Here(selector),
 		})
 	}
+	for _, name := range s.Names() {
+		x.Entries = append(x.Entries, policy.Entry{Selector: name, Here: w.Here(name)})
+	}
 	was, err := policy.Decode(present)
 	if err != nil {
 		was = &policy.Index{}
@@ -301,6 +306,29 @@ func textsRow(s *policy.Set) *nb.Copp {
 		UUID: ovndb.PolicyTextKey(s.Network, s.Namespace), ExternalIDs: ids,
 		Name: "ovn-multinet texts of " + ofSet(s),
 	}
+}
+
+// Groups reads which selectors have a group.
+func (p *Policies) Groups(ctx context.Context, s Scope) (map[policy.Selector]bool, error) {
+	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(s.Network, s.Namespace), "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var row *nb.Copp
+	if err := nbrows.One(p.store.Db, results[0], &row); err != nil || row == nil {
+		return nil, err
+	}
+	index, err := policy.Decode(row.ExternalIDs)
+	if err != nil { // a spoilt row is written again
+		return nil, nil
+	}
+	all := map[policy.Selector]bool{}
+	for _, e := range index.Entries {
+		all[e.Selector] = true
+	}
+	return all, nil
 }
 
 // Accepted reads the accepted policies of a scope, by name.

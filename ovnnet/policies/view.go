@@ -50,6 +50,13 @@ func (p *Policies) view(ctx context.Context, s Scope) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	if have.index != nil {
+		index, err := policy.Decode(have.index.ExternalIDs)
+		if err != nil {
+			return nil, err
+		}
+		set.UseNumbers(index)
+	}
 	selectors := set.Selectors()
 	v := &View{
 		Scope: s, Set: set, Members: map[policy.Selector][]string{}, Differs: len(have.groups) != len(selectors),

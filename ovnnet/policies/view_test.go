@@ -84,4 +84,15 @@ func TestView(t *testing.T) {
 	if rules != 2 {
 		t.Errorf("%d ACLs of rules, want 2", rules)
 	}
+	named := policy.NewObject("shop", "c", 1, map[string]string{policy.ForAnnotation: "blue"},
+		[]byte(`{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[{"ports":[{"port":"http"}]}]}`), 0).Policy
+	want := wanted(nil, named)
+	db.Port = "tcp/http"
+	want.Set.SetNumbers([]policy.Named{{Name: db, Namespace: "shop", Number: 80}}, nil)
+	db.Port = "tcp/http=80"
+	want.Members = map[policy.Selector][]string{db: {port}}
+	w.ensure(t, want, 1)
+	if v := view(); v.Differs || len(v.ACLs) != 3 || !slices.Equal(v.Members[db], []string{port}) {
+		t.Errorf("view with the number of a named port: %+v", v)
+	}
 }
