@@ -116,6 +116,41 @@ func TestPolicy(t *testing.T) {
 	w.AsBefore()
 }
 
+// TestPolicyFlows: a node has a flow for each restricted port, each peer and each port of a rule, and not one for each
+// combination of them.
+func TestPolicyFlows(t *testing.T) {
+	w := parallelWorld(t, lab.Options{}, nil)
+	const pods, cidrs = 4, 32
+	var restricted []*lab.Pod
+	for i := range pods {
+		restricted = append(restricted, w.labelled(0, fmt.Sprint("db-", i), "green", map[string]string{"app": "db"}))
+	}
+	count := func() int {
+		w.NBCtl("--wait=hv", "sync")
+		out, err := w.Nodes[0].AppCtl(w.Ctx, "bridge/dump-flows", "br-int")
+		w.Must(err)
+		return strings.Count(out, "\n")
+	}
+	before := count()
+	var peers []string
+	for i := range cidrs {
+		peers = append(peers, fmt.Sprintf("{ipBlock: {cidr: 10.9.%d.0/24}}, {ipBlock: {cidr: 'fd09:%x::/32'}}", 2*i, 2*i))
+	}
+	w.policy("many", "green", fmt.Sprintf(`{podSelector: {matchLabels: {app: db}}, ingress: [{from: [%s], `+
+		`ports: [{port: 80}, {port: 443}, {port: 8000, endPort: 9000}, {protocol: UDP, port: 53}, {protocol: UDP, port: 500}]}]}`,
+		strings.Join(peers, ", ")))
+	got := count() - before
+	// ovn-northd makes two flows of an ACL that allows. Each has two families and two protocols.
+	const most = 2 * 2 * 2 * (pods + cidrs + 20)
+	t.Logf("%d flows for %d pods, %d CIDRs of each family and 5 ports", got, pods, cidrs)
+	if got < cidrs || got > most {
+		t.Errorf("%d flows, want at most %d", got, most)
+	}
+	w.End(restricted...)
+	w.Must(w.RemoveManifest(policyManifest("many")))
+	w.AsBefore()
+}
+
 // flood sends UDP packets to addresses with these MACs, again and again, until stop is called. The sender does not ask
 // for the MACs.
 func (w *world) flood(from place, link string, macs map[string]string, port int) (stop func()) {

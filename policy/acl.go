@@ -151,27 +151,42 @@ func (p *Policy) ordered(word string, first int, name func(Selector) string) []A
 func (p *Policy) ruleACL(word, title string, subject Selector, r *Rule, name func(Selector) string) ACL {
 	a := p.acl(word, strings.TrimSpace(title), subject, name)
 	a.When, a.Action = r, r.Action
-	a.Match += " && " + r.match(a.ToPod, name)
+	words := r.match(a.ToPod, name)
+	for i := range words {
+		words[i] = a.Match + " && " + words[i]
+	}
+	a.Match = words[0]
+	if len(words) > 1 {
+		a.Match = "(" + strings.Join(words, ") || (") + ")"
+	}
 	return a
 }
 
-// match is the rule as an expression of OVN (ovn-sb(5), column match of Logical_Flow).
-func (r *Rule) match(toPod bool, name func(Selector) string) string {
-	words := []string{}
-	if !r.Any {
-		words = append(words, r.matchPeers(toPod, name))
+// match is the rule as expressions of OVN (ovn-sb(5), column match of Logical_Flow). Packets match the rule if they
+// match one of the expressions. Each expression compares a field with one set of values and has no other "||":
+// ovn-controller makes a flow for each value then. Of fields that are joined by "||" within a longer expression it
+// makes a flow for each combination of ports of the group, peers and ports of the rule.
+func (r *Rule) match(toPod bool, name func(Selector) string) []string {
+	peers, ports := r.matchPeers(toPod, name), matchPorts(r.Ports)
+	switch {
+	case r.Any && len(ports) == 0:
+		return []string{"(ip4 || ip6)"}
+	case r.Any:
+		return ports
+	case len(ports) == 0:
+		return peers
 	}
-	if len(r.Ports) > 0 {
-		words = append(words, matchPorts(r.Ports))
+	var both []string
+	for _, peer := range peers {
+		for _, port := range ports {
+			both = append(both, peer+" && "+port)
+		}
 	}
-	if len(words) == 0 {
-		return "(ip4 || ip6)"
-	}
-	return strings.Join(words, " && ")
+	return both
 }
 
 // matchPeers compares the address of the other side: the source of what goes to the pod.
-func (r *Rule) matchPeers(toPod bool, name func(Selector) string) string {
+func (r *Rule) matchPeers(toPod bool, name func(Selector) string) (words []string) {
 	side := "dst"
 	if toPod {
 		side = "src"
@@ -187,7 +202,6 @@ func (r *Rule) matchPeers(toPod bool, name func(Selector) string) string {
 			v6 = append(v6, cidr.String())
 		}
 	}
-	var words []string
 	for _, family := range []struct {
 		field string
 		set   []string
@@ -197,27 +211,44 @@ func (r *Rule) matchPeers(toPod bool, name func(Selector) string) string {
 		}
 	}
 	if len(words) == 0 {
-		return "0" // every cidr was excepted: nobody is a peer
+		return []string{"0"} // every cidr was excepted: nobody is a peer
 	}
-	return "(" + strings.Join(words, " || ") + ")"
+	return words
 }
 
-// matchPorts compares protocol and port of the destination.
-func matchPorts(ports []Port) string {
-	var words []string
-	single := map[string][]string{}
+// matchPorts compares protocol and port of the destination, in one expression for each protocol.
+func matchPorts(ports []Port) (words []string) {
+	values := map[string][]string{} // by protocol; none: all ports
 	for _, p := range ports {
-		switch {
-		case p.Last == 0:
-			words = append(words, p.Protocol)
-		case p.First == p.Last:
-			single[p.Protocol] = append(single[p.Protocol], fmt.Sprint(p.First))
-		default:
-			words = append(words, fmt.Sprintf("(%[1]s.dst >= %[2]d && %[1]s.dst <= %[3]d)", p.Protocol, p.First, p.Last))
+		if all, known := values[p.Protocol]; p.Last == 0 || known && len(all) == 0 {
+			values[p.Protocol] = nil
+			continue
 		}
+		values[p.Protocol] = append(values[p.Protocol], p.masked()...)
 	}
-	for _, protocol := range slices.Sorted(maps.Keys(single)) {
-		words = append(words, fmt.Sprintf("%s.dst == {%s}", protocol, strings.Join(single[protocol], ", ")))
+	for _, protocol := range slices.Sorted(maps.Keys(values)) {
+		word := protocol
+		if set := values[protocol]; len(set) > 0 {
+			word += ".dst == {" + strings.Join(set, ", ") + "}"
+		}
+		words = append(words, word)
 	}
-	return "(" + strings.Join(words, " || ") + ")"
+	return words
+}
+
+// masked is the range of ports as constants of OVN, which may have masks: 80, 0x50/0xfff0.
+func (p *Port) masked() (constants []string) {
+	for first, end := int(p.First), int(p.Last)+1; first < end; {
+		size := 1
+		for first%(2*size) == 0 && first+2*size <= end {
+			size *= 2
+		}
+		if size == 1 {
+			constants = append(constants, fmt.Sprint(first))
+		} else {
+			constants = append(constants, fmt.Sprintf("%#x/%#x", first, 1<<16-size))
+		}
+		first += size
+	}
+	return constants
 }

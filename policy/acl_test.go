@@ -32,15 +32,49 @@ func TestACLs(t *testing.T) {
 	want := []string{
 		"replies: 1 false Accept inport == @A && ip",
 		"ingress deny: 10000 true Deny outport == @A && ip",
-		"ingress 0: 10001 true Accept outport == @A && (ip4.src == {$B_ip4, 10.1.0.0/16} || ip6.src == {$B_ip6, fd01::/64})" +
-			" && ((udp.dst >= 5 && udp.dst <= 9) || tcp.dst == {80, 443})",
+		"ingress 0: 10001 true Accept " +
+			"(outport == @A && ip4.src == {$B_ip4, 10.1.0.0/16} && tcp.dst == {80, 443}) || " +
+			"(outport == @A && ip4.src == {$B_ip4, 10.1.0.0/16} && udp.dst == {5, 0x6/0xfffe, 0x8/0xfffe}) || " +
+			"(outport == @A && ip6.src == {$B_ip6, fd01::/64} && tcp.dst == {80, 443}) || " +
+			"(outport == @A && ip6.src == {$B_ip6, fd01::/64} && udp.dst == {5, 0x6/0xfffe, 0x8/0xfffe})",
 		"ingress 1: 10001 true Accept outport == @A && 0",
 		"egress deny: 10000 false Deny inport == @A && ip",
 		"egress 0: 10001 false Accept inport == @A && (ip4 || ip6)",
-		"egress 1: 10001 false Accept inport == @A && (sctp)",
+		"egress 1: 10001 false Accept inport == @A && sctp",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestMaskedPorts: the constants of a range match its ports, each once, and no others.
+func TestMaskedPorts(t *testing.T) {
+	for _, r := range [][2]uint16{{1, 1}, {1, 65535}, {5, 9}, {8, 15}, {32768, 65535}, {65535, 65535}, {1023, 60001}} {
+		p := Port{"tcp", r[0], r[1]}
+		matches := map[int]int{}
+		for _, constant := range p.masked() {
+			value, mask := 0, 0xffff
+			if _, err := fmt.Sscanf(constant, "0x%x/0x%x", &value, &mask); err != nil {
+				_, err = fmt.Sscan(constant, &value)
+				if err != nil {
+					t.Fatal(constant, err)
+				}
+			}
+			for port := range 1 << 16 {
+				if port&mask == value {
+					matches[port]++
+				}
+			}
+		}
+		for port := range 1 << 16 {
+			want := 0
+			if port >= int(r[0]) && port <= int(r[1]) {
+				want = 1
+			}
+			if matches[port] != want {
+				t.Fatalf("ports %d to %d: port %d is matched %d times, want %d", r[0], r[1], port, matches[port], want)
+			}
+		}
 	}
 }
 
