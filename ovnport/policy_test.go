@@ -2,6 +2,7 @@ package ovnport_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -155,7 +156,7 @@ func (w *world) wantVersion(t *testing.T, port ovnport.Port, want string) {
 	}
 }
 
-// TestListedPorts: the ports of nodes are read from their lists, and rows that did not change are not read again.
+// TestListedPorts: the ports of nodes are read from their lists. Lists and rows that did not change are not read again.
 func TestListedPorts(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", netDual)
@@ -175,10 +176,22 @@ func TestListedPorts(t *testing.T) {
 		t.Errorf("%d ports on node-1, %d on three nodes, %d on all; want 2, 3, 3", a, b, c)
 	}
 	w.proxy.Reset()
+	w.proxy.Before(func(tx ovndbtest.Transact) {
+		for _, op := range tx.Ops {
+			if columns := fmt.Sprint(op["columns"]); columns != "[_version]" {
+				t.Errorf("read again: %s", columns)
+			}
+		}
+	})
 	read("node-1", "node-2")
+	w.proxy.Before(nil)
 	w.wantCounts(t, 0, 0, 1)
+	mustEnsure(t, w.nb, owner("web-3", "sandbox-3"), want(n, "net1"))
+	if got := read("node-1", "node-2"); got != 4 {
+		t.Errorf("%d ports after one more", got)
+	}
 	mustRelease(t, w.nb, "sandbox-1", one...)
-	if got := read("node-1"); got != 0 {
+	if got := read("node-1"); got != 1 {
 		t.Errorf("%d ports after the release", got)
 	}
 }
