@@ -228,10 +228,10 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 		err = c.reconcileScope(ctx, i)
 	case kindPeers:
 		c.queuePeers(i.id)
-	case kindNamespace:
-		c.queuePeers("")
 	case kindPorts:
 		c.queueNames(i.id)
+	case kindNamespaces:
+		err = c.queueNamespaces(ctx)
 	case kindRelabelled:
 		err = c.reconcileRelabelled(i)
 	default:

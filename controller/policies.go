@@ -62,8 +62,8 @@ type policySets struct {
 	listed  bool // written has what NB had when this controller began to lead
 	// naming has the namespaces whose policies name a NAD, by NAD.
 	naming map[string]map[string]bool
-	// elsewhere has the scopes with a selector of namespaces, and the namespaces that the last pass selected.
-	elsewhere map[policies.Scope]map[string]bool
+	// elsewhere has the scopes with a selector of namespaces, and what the last pass selected.
+	elsewhere map[policies.Scope]*selectorSet
 	// networks has the networks that NB may have, for policies for all networks.
 	networks map[string]bool
 	// rowsOf has the rows of namespaces in NB; nil: they are not read yet.
@@ -75,7 +75,7 @@ func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Polici
 	return &policySets{
 		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
 		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{},
-		naming: map[string]map[string]bool{}, elsewhere: map[policies.Scope]map[string]bool{},
+		naming: map[string]map[string]bool{}, elsewhere: map[policies.Scope]*selectorSet{},
 		networks: map[string]bool{}, behind: newBehind(),
 	}
 }
@@ -160,9 +160,9 @@ const (
 	kindPolicies = "policies"     // the policies of a namespace; without a namespace, the ClusterNetworkPolicies
 	kindScope    = "policy-scope" // the policies of a namespace on one network
 	// These two items make the worker queue scopes with selectors of namespaces: those that select a namespace whose
-	// pods have changed, or all of them.
-	kindPeers     = "peers"
-	kindNamespace = "namespace"
+	// pods have changed, and those that select a namespace now and did not before, or the other way about.
+	kindPeers      = "peers"
+	kindNamespaces = "namespaces"
 	// kindRelabelled makes the worker queue the ClusterNetworkPolicies that select a namespace whose pods have other
 	// labels.
 	kindRelabelled = "relabelled"
@@ -200,11 +200,6 @@ func (q *Queue) PortsChanged(namespace string) { q.items.Add(item{kindPorts, nam
 
 // PodGone forgets a pod.
 func (q *Queue) PodGone(namespace, uid string) { q.relabelled.remove(namespace, uid) }
-
-// NamespaceChanged queues the policies with selectors of namespaces: a namespace is new or has other labels.
-func (q *Queue) NamespaceChanged(namespace string) {
-	q.items.Add(item{kindNamespace, namespace, namespace})
-}
 
 // queuePolicies queues the policies of all namespaces. networks are those in NB.
 func (c *Controller) queuePolicies(ctx context.Context, networks map[string][]string) error {
@@ -462,20 +457,6 @@ func (c *Controller) networkOfPolicy(ctx context.Context, id string) (string, er
 			"networks only", policy.ForAnnotation, id)
 	}
 	return network, nil
-}
-
-// queuePeers queues the scopes of other namespaces that select pods of a namespace; if namespace is empty, all scopes
-// that select namespaces. A port joins the groups of ClusterNetworkPolicies when it is inserted, so these are queued
-// only then.
-func (c *Controller) queuePeers(namespace string) {
-	if c.policies == nil {
-		return
-	}
-	for s, selected := range c.policies.elsewhere {
-		if namespace == "" || s.Namespace != "" && selected[namespace] {
-			c.queue.Add(scopeItem(s))
-		}
-	}
 }
 
 // queueNames queues the policies of a namespace that name ports. Those of other namespaces follow when a pod has got

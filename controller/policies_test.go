@@ -276,8 +276,8 @@ func TestOlderCopyOfPod(t *testing.T) {
 	eventually(t, "0, 1", func() string { return w.group(t, "pods with app=db") + ", " + w.group(t, "pods with app=web") })
 }
 
-// TestPeersOfOtherNamespaces: by the labels of their namespace. A pod costs nothing if no selector may select its
-// namespace. Passes that change nothing write no state.
+// TestPeersOfOtherNamespaces: by the labels of their namespace. A pod or a namespace costs nothing if no selector may
+// select the namespace. Passes that change nothing write no state.
 func TestPeersOfOtherNamespaces(t *testing.T) {
 	w := newPolicyWorld(t)
 	w.apply("shop/blue", nbtest.Spec(""))
@@ -293,6 +293,15 @@ func TestPeersOfOtherNamespaces(t *testing.T) {
 	w.settle(t)
 	if got := w.Proxy.Counts(); got.Committed+got.ReadOnly != 0 {
 		t.Errorf("a pod that no selector may select: %+v, want no transaction", got)
+	}
+	w.kube.with(func() {
+		w.kube.namespaces = map[string]map[string]string{"shop": {"team": "a"}, "other": {"team": "b"}, "new": nil}
+	})
+	w.queue.NamespaceChanged("other")
+	w.queue.NamespaceChanged("new")
+	w.settle(t)
+	if got := w.Proxy.Counts(); got.Committed+got.ReadOnly != 0 {
+		t.Errorf("namespaces that no selector selects: %+v, want no transaction", got)
 	}
 	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
 	before := 0

@@ -20,8 +20,8 @@ func (c *Controller) reconcileRelabelled(i item) error {
 		return nil
 	}
 	var scopes []policies.Scope
-	for s, selected := range c.policies.elsewhere {
-		if s.Namespace == "" && selected[i.id] {
+	for s, selectors := range c.policies.elsewhere {
+		if s.Namespace == "" && selectors.selects(i.id) {
 			scopes = append(scopes, s)
 		}
 	}

@@ -114,7 +114,7 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 		return nil, err
 	}
 	if anywhere {
-		p.elsewhere[policies.Scope{Network: set.Network, Namespace: set.Namespace}] = selectors.elsewhere()
+		p.elsewhere[policies.Scope{Network: set.Network, Namespace: set.Namespace}] = selectors
 	}
 	pods, own := map[string]*policy.Pod{}, []*policy.Pod(nil)
 	nodes := map[string]bool{}

@@ -20,6 +20,7 @@ type selectorSet struct {
 type selected struct {
 	selector   policy.Selector
 	pods       labels.Selector
+	of         labels.Selector // of namespaces; nil: only the set's own namespace is selected
 	namespaces map[string]bool // where pods are selected
 }
 
@@ -32,12 +33,11 @@ func parseSelectors(set *policy.Set, namespaces map[string]policy.Namespace) (*s
 			return nil, err
 		}
 		if selector.Anywhere {
-			of, err := labels.Parse(selector.Namespaces)
-			if err != nil {
+			if one.of, err = labels.Parse(selector.Namespaces); err != nil {
 				return nil, err
 			}
 			for namespace, has := range namespaces {
-				if of.Matches(labels.Set(has.Labels)) {
+				if one.of.Matches(labels.Set(has.Labels)) {
 					one.namespaces[namespace] = true
 				}
 			}
@@ -77,7 +77,7 @@ func (s *selectorSet) addNumbers(set *policy.Set, pods map[string]*policy.Pod, p
 	set.SetNumbers(has, present)
 	for _, one := range s.names {
 		for _, selector := range set.Numbers(one.selector) {
-			s.all = append(s.all, &selected{selector, one.pods, one.namespaces})
+			s.all = append(s.all, &selected{selector, one.pods, one.of, one.namespaces})
 		}
 	}
 }
@@ -99,6 +99,22 @@ func (s *selectorSet) elsewhere() map[string]bool {
 	}
 	delete(all, s.own)
 	return all
+}
+
+// selects tells whether pods of another namespace than the set's own may be selected.
+func (s *selectorSet) selects(namespace string) bool {
+	return namespace != s.own && s.any(func(one *selected) bool { return one.namespaces[namespace] })
+}
+
+func (s *selectorSet) any(is func(*selected) bool) bool {
+	return slices.ContainsFunc(s.all, is) || slices.ContainsFunc(s.names, is)
+}
+
+// changed tells whether one of the selectors selects a namespace now, and did not before, or the other way about.
+func (s *selectorSet) changed(namespace string, has map[string]string, there bool) bool {
+	return s.any(func(one *selected) bool {
+		return one.of != nil && one.namespaces[namespace] != (there && one.of.Matches(labels.Set(has)))
+	})
 }
 
 // of returns one of the selectors.

@@ -18,6 +18,7 @@ type Queue struct {
 	next atomic.Pointer[settings]
 	// relabelled are the pods whose labels have changed.
 	relabelled relabelled
+	namespaces changedNamespaces
 }
 
 // NewQueue makes an empty queue.
