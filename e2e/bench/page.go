@@ -20,13 +20,6 @@ turns): a ratio below 1 says that ovn-multinet takes less. Counts, which no load
 
 `)
 	for _, p := range parts {
-		if p.Where.Busy() {
-			b.WriteString("**Other programs used the machine during these measurements: see each part. " +
-				"Do not read the times; ratios are less precise than on an idle machine.**\n\n")
-			break
-		}
-	}
-	for _, p := range parts {
 		p.section(&b)
 	}
 	return b.String()
@@ -34,6 +27,10 @@ turns): a ratio below 1 says that ovn-multinet takes less. Counts, which no load
 
 func (p *Part) section(b *strings.Builder) {
 	fmt.Fprintf(b, "## %s\n\n%s\n\n", p.Title, strings.TrimSpace(p.Text))
+	if p.Where.Busy() {
+		b.WriteString("**Other programs used the machine during these measurements. " +
+			"Do not read the times; ratios are less precise than on an idle machine.**\n\n")
+	}
 	if compared(p.Rows) {
 		b.WriteString("| | ours | peer | ours : peer | n | goal | |\n|---|---|---|---|---|---|---|\n")
 	} else {

@@ -49,6 +49,10 @@ func TestPage(t *testing.T) {
 		Plots: []Plot{{Name: "plain", Title: "a < b", Log: true, Lines: []Line{
 			{Name: "ours", X: []float64{1, 10}, Points: []Estimate{{1, 0.5, 2}, {3, 3, 3}}}}}},
 	}
+	idle := &Part{Name: "quiet", Title: "Quiet"}
+	if err := idle.Write(dir); err != nil {
+		t.Fatal(err)
+	}
 	if err := part.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +75,9 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
+	}
+	if n := strings.Count(string(page), "Other programs"); n != 1 {
+		t.Errorf("%d warnings, want one, in the section of the part that others disturbed", n)
 	}
 	svg, err := os.Open(filepath.Join(docs, "performance", "plain.svg"))
 	if err != nil {
