@@ -17,7 +17,7 @@ BENCH ?= agentapi netmodel ovnport
 COUNT ?= 6
 # The report measures the programs as they are shipped.
 MEASURE = OVN_MULTINET_BIN=$(CACHE)/bin/product OVN_MULTINET_COMMIT=$(shell git describe --always --dirty) \
-	$(GO) test -tags bench -count=1 -timeout 60m -v -exec "$(AS_ROOT)"
+	$(GO) test -tags bench -count=1 -timeout 120m -v -exec "$(AS_ROOT)"
 # Most of a scenario is waiting, so some run at once, however few cores there are. A cluster takes about 35 of the 128 inotify
 # instances that Linux gives a user.
 LABS     ?= 3
@@ -148,7 +148,7 @@ security: setup build ## Run the tests of the boundaries in their long form, fuz
 bench: setup build withovn ## Measure beside peers and write docs/performance.md, on an idle machine (TURNS=20 RUN=TestPlain FLAGS=-thick=false)
 	@rm -rf $(CACHE)/bench/results
 	$(MEASURE) -run "$(or $(RUN),.)" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20) $(FLAGS)
-	$(if $(RUN),,$(subst -exec "$(AS_ROOT),-exec "$(AS_ROOT) $(CACHE)/bin/withovn 25.03,$(MEASURE)) -run "TestNorthd|TestEarly|TestPacket" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20))
+	$(if $(RUN),,$(subst -exec "$(AS_ROOT),-exec "$(AS_ROOT) $(CACHE)/bin/withovn 25.03,$(MEASURE)) -run "TestNorthd|TestEarly|TestPacket|TestPolicyScale" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20))
 	$(GO) run ./e2e/bench/report $(CACHE)/bench/results docs
 
 .PHONY: bench-quick

@@ -112,7 +112,12 @@ metadata: {name: node1}
 
 // run runs a program of ours on the API server.
 func (s *site) run(name, netns string, args ...string) *lab.Process {
-	common := append([]string{"--kubeconfig", s.Kubeconfig, "--log-level", "info"}, s.NBFlags()...)
+	return s.runOn(s.NBFlags(), name, netns, args...)
+}
+
+// runOn runs a program of ours that finds NB by these flags.
+func (s *site) runOn(nb []string, name, netns string, args ...string) *lab.Process {
+	common := append([]string{"--kubeconfig", s.Kubeconfig, "--log-level", "info"}, nb...)
 	p, err := s.Run(s.Ctx, lab.Spec{Name: name, NetNS: netns, Log: filepath.Join(s.node.Dir, name+".log"),
 		Args: slices.Concat([]string{ours(s.T, name)}, common, args)})
 	s.Must(err)
@@ -121,8 +126,10 @@ func (s *site) run(name, netns string, args ...string) *lab.Process {
 
 func (s *site) startController() { s.run("ovn-multinet-controller", s.CentralNetNS()) }
 
-func (s *site) startAgent(args ...string) *system {
-	agent := s.run("ovn-multinetd", s.node.NetNS, append([]string{
+func (s *site) startAgent(args ...string) *system { return s.startAgentOn(s.NBFlags(), args...) }
+
+func (s *site) startAgentOn(nb []string, args ...string) *system {
+	agent := s.runOn(nb, "ovn-multinetd", s.node.NetNS, append([]string{
 		"--node-name", s.node.Name, "--socket", s.node.AgentSocket, "--state-dir", s.node.StateDir,
 		"--ovs-socket", s.node.OVSSocket, "--pod-resources-socket", s.node.PodResources, "--metrics-address", agentMetrics}, args...)...)
 	return &system{name: "ovn-multinet", network: "ovn", daemon: agent}

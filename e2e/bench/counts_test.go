@@ -54,7 +54,8 @@ that counts, without TLS.`)}
 	n := s.Nodes[0]
 	nbProxy, ovsProxy := ovndbtest.StartProxy(t, "unix:"+s.NBSocket()), ovndbtest.StartProxy(t, "unix:"+n.OVSSocket)
 	nbProxy.Ignore(byTheClock(n.Name))
-	n.NBEndpoint, n.AgentArgs = nbProxy.Endpoint(), []string{"--ovs-socket", ovsProxy.Socket, "--reconcile-period", "1h"}
+	n.NBEndpoint, n.AgentArgs = nbProxy.Endpoint(), []string{"--ovs-socket", ovsProxy.Socket, "--reconcile-period", "1h",
+		"--global-namespaces", "shop"}
 	s.Start()
 	var networks []string
 	for i := range maxNetworks {
@@ -104,11 +105,60 @@ that counts, without TLS.`)}
 	if fsyncs < 2 {
 		t.Errorf("%v fsyncs in an ADD with a delegate: its DEL needs the journal after a power cut", fsyncs)
 	}
+	c.policies(s, nbProxy)
 	for what := range Limits {
 		if !c.seen[what] {
 			t.Errorf("%s has a limit and was not counted", what)
 		}
 	}
+}
+
+// policies counts an ADD beside the policies of ten namespaces with 200 pods.
+func (c *counts) policies(s *labtest.World, nbProxy *ovndbtest.Proxy) {
+	m := mix{namespaces: 10, pods: 200, nodes: 10}
+	s.NAD(portsNetwork, portsConfig)
+	objects, states := m.operators(), []string{}
+	for _, o := range objects {
+		states = append(states, "ClusterNetworkPolicy."+o.name()+".policy.json")
+	}
+	for i := range m.namespaces {
+		objects = append(append(objects, m.namespace(i)), m.tenant(i)...)
+		for _, o := range m.tenant(i) {
+			states = append(states, m.namespaceName(i)+"."+o.name()+".policy.json")
+		}
+	}
+	for i := range m.pods {
+		objects = append(objects, m.pod(i))
+	}
+	for i, o := range objects {
+		s.Must(s.WriteManifest(fmt.Sprintf("mix-%d.yaml", i), string(s.JSON(o))))
+	}
+	for _, file := range states {
+		s.Eventually(func() error {
+			state, err := os.ReadFile(filepath.Join(s.Manifests, file))
+			if err == nil && !strings.Contains(string(state), `"ready": true`) {
+				err = fmt.Errorf("%s: %s", file, state)
+			}
+			return err
+		})
+	}
+	add := func(name string) (n ovndbtest.Counts) {
+		p, err := s.Nodes[0].NewPod(s.Ctx, m.namespaceName(1), name, map[string]string{labtest.NetworksAnnotation: portsNetwork})
+		s.Must(err)
+		p.Labels = map[string]string{"app": "web"}
+		s.Must(p.WriteManifest())
+		nbProxy.Reset()
+		s.Add(p)
+		n = nbProxy.Counts()
+		s.End(p)
+		return n
+	}
+	c.note("first ADD with policies, bytes from NB", float64(add("first-web").Received))
+	n := add("web")
+	c.note("ADD with policies, transactions in NB", float64(n.Committed+n.Refused))
+	c.note("ADD with policies, reads in NB", float64(n.ReadOnly))
+	c.note("ADD with policies, operations in NB", float64(n.Operations))
+	c.note("ADD with policies, bytes from NB", float64(n.Received))
 }
 
 // byTheClock recognizes what an agent reads every ten seconds: whether its node may have a gateway, and its node's row.

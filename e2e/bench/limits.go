@@ -28,4 +28,10 @@ var Limits = map[string]float64{
 	"DEL k=8, bytes from NB":              200,
 	"ADD k=8, connections of the plugin":  1,
 	"DEL k=8, connections of the plugin":  1,
+
+	"ADD with policies, transactions in NB":  1,
+	"ADD with policies, reads in NB":         0,
+	"ADD with policies, operations in NB":    15, // 10 without policies
+	"ADD with policies, bytes from NB":       190,
+	"first ADD with policies, bytes from NB": 2_500,
 }

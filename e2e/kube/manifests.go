@@ -19,3 +19,38 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: flannel}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: flannel}
 `
+
+// ClusterPolicyKind stands in for the kind of network-policy-api, of which only the conditions matter to the API server.
+const ClusterPolicyKind = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: clusternetworkpolicies.policy.networking.k8s.io
+  annotations: {api-approved.kubernetes.io: "unapproved, for tests"}
+spec:
+  group: policy.networking.k8s.io
+  scope: Cluster
+  names: {plural: clusternetworkpolicies, singular: clusternetworkpolicy, kind: ClusterNetworkPolicy, listKind: ClusterNetworkPolicyList}
+  versions:
+  - name: v1alpha2
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+          status:
+            type: object
+            properties:
+              conditions:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [type]
+                items:
+                  type: object
+                  required: [type]
+                  properties: {type: {type: string}}
+                  x-kubernetes-preserve-unknown-fields: true
+---
+`

@@ -17,6 +17,9 @@ type Counts struct {
 	Refused   int   // one of the operations, or the commit, has an error
 	ReadOnly  int   // had only select, wait, comment and assert, and was not refused
 	Received  int64 // bytes from the server, without the answers to probes and to ignored transactions
+	// Operations are those of all transactions, and Sent is the length of the transactions in bytes.
+	Operations int
+	Sent       int64
 }
 
 // Transact is a transaction on its way to the server.
@@ -246,7 +249,7 @@ func (s *session) up() error {
 			return err
 		}
 		if message.Method == "transact" {
-			if err := s.request(string(message.ID), message.Params); err != nil {
+			if err := s.request(string(message.ID), len(raw), message.Params); err != nil {
 				return err
 			}
 		}
@@ -264,8 +267,9 @@ func (s *session) up() error {
 	}
 }
 
-// request stores a transaction for reply, and does what Before or CutBeforeNext requested.
-func (s *session) request(id string, params []json.RawMessage) error {
+// request counts a transaction of that many bytes, stores it for reply, and does what Before or CutBeforeNext
+// requested.
+func (s *session) request(id string, bytes int, params []json.RawMessage) error {
 	t := Transact{}
 	if len(params) == 1 { // ovndb's probe of the server
 		s.await(id, &pending{ignored: true})
@@ -291,6 +295,8 @@ func (s *session) request(id string, params []json.RawMessage) error {
 		return nil
 	}
 	p.seen++
+	p.counts.Operations += len(t.Ops)
+	p.counts.Sent += int64(bytes)
 	t.N = p.seen
 	before := p.before
 	p.mu.Unlock()

@@ -8,43 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
-
-// clusterPolicyKind stands in for the kind of network-policy-api, of which only the conditions matter to the API server.
-const clusterPolicyKind = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: clusternetworkpolicies.policy.networking.k8s.io
-  annotations: {api-approved.kubernetes.io: "unapproved, for tests"}
-spec:
-  group: policy.networking.k8s.io
-  scope: Cluster
-  names: {plural: clusternetworkpolicies, singular: clusternetworkpolicy, kind: ClusterNetworkPolicy, listKind: ClusterNetworkPolicyList}
-  versions:
-  - name: v1alpha2
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
-          status:
-            type: object
-            properties:
-              conditions:
-                type: array
-                x-kubernetes-list-type: map
-                x-kubernetes-list-map-keys: [type]
-                items:
-                  type: object
-                  required: [type]
-                  properties: {type: {type: string}}
-                  x-kubernetes-preserve-unknown-fields: true
----
-`
 
 func clusterPolicy(name, spec string) string {
 	return fmt.Sprintf(`apiVersion: policy.networking.k8s.io/v1alpha2
@@ -59,7 +25,7 @@ spec: %s
 
 // makeClusterPolicyKind creates the kind, long after the controllers have begun.
 func (w *world) makeClusterPolicyKind() {
-	w.Must(w.Apply(w.Ctx, clusterPolicyKind))
+	w.Must(w.Apply(w.Ctx, kube.ClusterPolicyKind))
 	w.kubectl("wait", "--for=condition=Established", "crd/clusternetworkpolicies.policy.networking.k8s.io", "--timeout=60s")
 }
 
