@@ -39,6 +39,17 @@ func (c *Controller) reconcileRelabelled(i item) error {
 	return nil
 }
 
+// namespacesNow returns all namespaces. Where NB has newer labels than the source, these are used.
+func (p *policySets) namespacesNow(ctx context.Context) (map[string]policy.Namespace, error) {
+	namespaces, err := p.source.Namespaces(ctx)
+	for name, row := range p.rowsOf {
+		if has, there := namespaces[name]; there && p.behind.is(name, row.Version, has.Version) {
+			namespaces[name] = row.Namespace
+		}
+	}
+	return namespaces, err
+}
+
 // ensureNamespaces writes what agents need to know of namespaces for ClusterNetworkPolicies. From then on no agent
 // attaches a pod by older labels.
 func (c *Controller) ensureNamespaces(ctx context.Context) error {

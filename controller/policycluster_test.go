@@ -127,12 +127,13 @@ func TestOlderCopyOfNamespace(t *testing.T) {
 	w.kube.with(func() { w.kube.version = "7" })
 	w.putCluster("p", "shop/blue", fromTeam)
 	w.kube.wantPolicyState(t, "p", `"ready":true`)
-	if got := w.noted(t); got != "othermap[team:b]0 shopmap[]0" {
-		t.Errorf("noted %s", got)
+	has := func() string { return w.noted(t) + ", " + w.groupOf(t, "", ofTeamA) }
+	if got := has(); got != "othermap[team:b]0 shopmap[]0, " {
+		t.Errorf("noted and in the group: %s", got)
 	}
 	w.kube.with(func() { w.kube.version = "9" })
 	w.queue.NamespaceChanged("other")
-	eventually(t, "othermap[team:a]0 shopmap[]0", func() string { return w.noted(t) })
+	eventually(t, "othermap[team:a]0 shopmap[]0, 2", has)
 }
 
 // TestClusterPolicyForAllNetworks: a network that comes later has the policy before it takes ports.

@@ -105,7 +105,7 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 	anywhere := slices.ContainsFunc(append(set.Selectors(), names...), func(s policy.Selector) bool { return s.Anywhere })
 	if anywhere {
 		var err error
-		if namespaces, err = p.source.Namespaces(ctx); err != nil {
+		if namespaces, err = p.namespacesNow(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -44,7 +44,7 @@ func (n *node) costs(t *testing.T, what string, want ovndbtest.Counts, f func())
 	n.proxy.Reset()
 	f()
 	got := n.proxy.Counts()
-	got.Received = 0
+	got.Received, got.Operations, got.Sent = 0, 0, 0
 	if got != want {
 		t.Errorf("%s: transactions %+v, want %+v", what, got, want)
 	}
