@@ -432,8 +432,7 @@ func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
 	}
 	if a.Policy != "" {
 		row.ExternalIDs[keyPolicy] = a.Policy
-		name := a.Policy + " " + a.Rule
-		name = name[:min(len(name), maxACLName)]
+		name := cut(a.Policy+" "+a.Rule, maxACLName)
 		row.Name = &name
 	}
 	return row
@@ -444,6 +443,11 @@ var actions = map[policy.Action]string{policy.Accept: "allow-related", policy.De
 
 // maxACLName is the longest name of an ACL in bytes (ovn-nb(5)).
 const maxACLName = 63
+
+// cut shortens a text. It does not cut a character, which the server would give back as another one.
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
 
 // without returns the words of a list that another list does not have, sorted.
 func without(list, other []string) []string {

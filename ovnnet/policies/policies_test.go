@@ -210,6 +210,24 @@ func TestAccepted(t *testing.T) {
 	w.ensure(t, wanted(nil, allow(t, "a", "web"), all["b"]), 0)
 }
 
+// TestNameThatIsCut: the name of an ACL that was cut is the same in NB, so nothing is written again.
+func TestNameThatIsCut(t *testing.T) {
+	w := newWorld(t)
+	spec := `{"tier":"Admin","priority":1,"subject":{"namespaces":{}},"ingress":[{"name":%q,"action":"Deny","from":[{"namespaces":{}}]}]}`
+	for _, rule := range []string{strings.Repeat("ü", 50), "x" + strings.Repeat("ü", 49)} {
+		p, err := policy.ParseCluster("p", map[string]string{policy.ForAnnotation: "*"}, fmt.Appendf(nil, spec, rule))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := wanted(nil)
+		want.Set, _ = policy.NewSet("shop/blue", "", []*policy.Policy{p}, false)
+		w.ensure(t, want, 1)
+		w.ensure(t, want, 0)
+		want.Set, _ = policy.NewSet("shop/blue", "", nil, false)
+		w.ensure(t, want, 1)
+	}
+}
+
 // TestTwoControllers: of two that write at once, the second one compares again.
 func TestTwoControllers(t *testing.T) {
 	w := newWorld(t)
