@@ -144,6 +144,20 @@ func ACLKey(network, policy, rule string) string {
 	return rowKey("acl "+policy+" "+rule, network, nil, 0)
 }
 
+// MeterKey and MeterBandKey are the row keys of the meter that limits what the policies of a namespace log, and of its
+// band. With the namespace "", they are for ClusterNetworkPolicies.
+func MeterKey(namespace string) string { return rowKey("meter", namespace, nil, 0) }
+
+// MeterBandKey: see MeterKey.
+func MeterBandKey(namespace string) string { return rowKey("meter-band", namespace, nil, 0) }
+
+// RulePolicyKey and RuleKey are the keys of an ACL's external_ids with its policy, "<namespace>/<name>" or the name of
+// a ClusterNetworkPolicy, and with the policy's rule, such as "ingress deny".
+const (
+	RulePolicyKey = "ovn-multinet/policy"
+	RuleKey       = "ovn-multinet/rule"
+)
+
 // ConfigKey is the key of the accepted configuration in the external_ids of the row at AcceptedKey, in netmodel's
 // canonical form.
 const ConfigKey = "ovn-multinet/config"

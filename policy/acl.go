@@ -10,8 +10,9 @@ import (
 // Priorities of ACLs. Higher ones win (ovn-nb(5), table ACL).
 const (
 	adminPriority    = 30000 // of the first rule of ClusterNetworkPolicies in the tier Admin; the next ones are lower
-	allowPriority    = 10001 // what a rule of a MultiNetworkPolicy allows
-	denyPriority     = 10000 // what no rule of a MultiNetworkPolicy allows
+	allowPriority    = 10002 // what a rule of a MultiNetworkPolicy allows
+	logPriority      = 10001 // what no rule of a MultiNetworkPolicy that logs allows
+	denyPriority     = 10000 // what no rule of another MultiNetworkPolicy allows
 	baselinePriority = 9999  // of the first rule in the tier Baseline; the next ones are lower
 	// defaultPriority is the priority of the ACL that sends the packets of a pod through connection tracking. Without
 	// a stateful ACL on the switch, OVN would drop the replies of a pod whose ingress is restricted.
@@ -37,6 +38,7 @@ type ACL struct {
 	Priority int
 	Match    string // the same as an expression of OVN
 	Action   Action
+	Log      bool // OVN logs the packets that the row denies
 }
 
 // ACLs returns the ACLs of each group of restricted ports. name returns the name of the group of a selector.
@@ -113,6 +115,9 @@ func (s *Set) namespaced(p *Policy, word string, name func(Selector) string) []A
 	}
 	deny := p.acl(word, "deny", p.Subject, name)
 	deny.Tier, deny.Priority, deny.Action = ownersTier, denyPriority, Deny
+	if deny.Log = p.LogDenied; deny.Log { // decides before another policy that denies the packet too, and does not log
+		deny.Priority = logPriority
+	}
 	deny.Match += " && ip" // keeps ARP out: it must always work. OVN exempts neighbour discovery itself.
 	all := []ACL{deny}
 	for i := range *rules {
@@ -142,6 +147,7 @@ func (p *Policy) ordered(word string, first int, name func(Selector) string) []A
 				a.Action = Accept
 			}
 		}
+		a.Log = p.LogDenied && a.Action == Deny
 		all = append(all, a)
 	}
 	return all

@@ -32,15 +32,15 @@ func TestACLs(t *testing.T) {
 	want := []string{
 		"replies: 1 false Accept inport == @A && ip",
 		"ingress deny: 10000 true Deny outport == @A && ip",
-		"ingress 0: 10001 true Accept " +
+		"ingress 0: 10002 true Accept " +
 			"(outport == @A && ip4.src == {$B_ip4, 10.1.0.0/16} && tcp.dst == {80, 443}) || " +
 			"(outport == @A && ip4.src == {$B_ip4, 10.1.0.0/16} && udp.dst == {5, 0x6/0xfffe, 0x8/0xfffe}) || " +
 			"(outport == @A && ip6.src == {$B_ip6, fd01::/64} && tcp.dst == {80, 443}) || " +
 			"(outport == @A && ip6.src == {$B_ip6, fd01::/64} && udp.dst == {5, 0x6/0xfffe, 0x8/0xfffe})",
-		"ingress 1: 10001 true Accept outport == @A && 0",
+		"ingress 1: 10002 true Accept outport == @A && 0",
 		"egress deny: 10000 false Deny inport == @A && ip",
-		"egress 0: 10001 false Accept inport == @A && (ip4 || ip6)",
-		"egress 1: 10001 false Accept inport == @A && sctp",
+		"egress 0: 10002 false Accept inport == @A && (ip4 || ip6)",
+		"egress 1: 10002 false Accept inport == @A && sctp",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

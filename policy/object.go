@@ -10,6 +10,9 @@ import (
 // StateAnnotation is the annotation of a policy that says whether the policy is accepted, as JSON.
 const StateAnnotation = "ovn-multinet/policy-state"
 
+// LogAnnotation is the annotation of a policy that has OVN log packets that the policy denies: "true" or "false".
+const LogAnnotation = "ovn-multinet/log-denied"
+
 // StateCondition is the type of the condition of a ClusterNetworkPolicy that says the same.
 const StateCondition = "ovn-multinet/Accepted"
 
@@ -50,7 +53,15 @@ func NewObject(
 		return o
 	}
 	p.Created = created
-	if p.Text, err = encode(created, annotations, spec); err != nil {
+	switch annotations[LogAnnotation] {
+	case "", "false":
+	case "true":
+		p.LogDenied = true
+	default:
+		o.Refusal = "annotation " + LogAnnotation + ": the value is neither true nor false"
+		return o
+	}
+	if p.Text, err = encode(p, annotations, spec); err != nil {
 		o.Refusal = err.Error()
 		return o
 	}
@@ -62,11 +73,16 @@ func NewObject(
 type stored struct {
 	For     string          `json:"for"`
 	Created int64           `json:"created"`
+	Log     string          `json:"log,omitempty"`
 	Spec    json.RawMessage `json:"spec"`
 }
 
-func encode(created int64, annotations map[string]string, spec []byte) (string, error) {
-	text, err := json.Marshal(stored{annotations[ForAnnotation], created, spec})
+func encode(p *Policy, annotations map[string]string, spec []byte) (string, error) {
+	s := stored{For: annotations[ForAnnotation], Created: p.Created, Spec: spec}
+	if p.LogDenied {
+		s.Log = "true"
+	}
+	text, err := json.Marshal(s)
 	return string(text), err
 }
 
@@ -76,7 +92,7 @@ func ParseText(namespace, name, text string) (*Policy, error) {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return nil, err
 	}
-	o := NewObject(namespace, name, s.Created, map[string]string{ForAnnotation: s.For}, s.Spec, 0)
+	o := NewObject(namespace, name, s.Created, map[string]string{ForAnnotation: s.For, LogAnnotation: s.Log}, s.Spec, 0)
 	if o.Policy == nil {
 		return nil, errors.New(o.Refusal)
 	}

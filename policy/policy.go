@@ -22,6 +22,8 @@ type Policy struct {
 	Priority int
 	// Ingress and Egress are the rules of one direction; nil: the policy does not restrict this direction.
 	Ingress, Egress *Rules
+	// LogDenied has OVN log packets that the policy denies.
+	LogDenied bool
 }
 
 // ID is "<namespace>/<name>"; of a ClusterNetworkPolicy, its name.

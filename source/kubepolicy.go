@@ -90,7 +90,9 @@ func keepPolicy(raw *rawPolicy) *knownPolicy {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: raw.Namespace, Name: raw.Name, UID: raw.UID, ResourceVersion: raw.ResourceVersion,
 		},
-		owners: policy.Hash(map[string]string{"spec": text, "for": raw.Annotations[policy.ForAnnotation]}),
+		owners: policy.Hash(map[string]string{
+			"spec": text, "for": raw.Annotations[policy.ForAnnotation], "log": raw.Annotations[policy.LogAnnotation],
+		}),
 	}
 	if _, ours := raw.Annotations[policy.ForAnnotation]; ours || raw.Namespace != "" {
 		known.object = policy.NewObject(

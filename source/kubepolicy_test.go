@@ -172,7 +172,16 @@ func TestKubePolicies(t *testing.T) {
 			t.Errorf("spec %s: %q, want %q", tt.spec, got, tt.want)
 		}
 	}
-	s.events <- fmt.Sprintf(`{"type":"DELETED","object":%s}`, policyJSON("p", "11", `{"podSelector":{}}`))
+	for version, annotation := range []string{"", `,"ovn-multinet/log-denied":"true"`} {
+		object := policyJSON("p", fmt.Sprint(11+version), `{"podSelector":{}}`)
+		s.events <- `{"type":"MODIFIED","object":` + strings.Replace(object, `:"blue"`, `:"blue"`+annotation, 1) + `}`
+		<-changed
+		all, err := k.Policies(background, "shop")
+		if err != nil || len(all) != 1 || all[0].Policy == nil || all[0].Policy.LogDenied != (annotation != "") {
+			t.Errorf("with the annotation %q: %+v, %v", annotation, all, err)
+		}
+	}
+	s.events <- fmt.Sprintf(`{"type":"DELETED","object":%s}`, policyJSON("p", "13", `{"podSelector":{}}`))
 	<-changed
 	if got := served(t, k); got != "" {
 		t.Errorf("policies %q after the deletion", got)

@@ -11,7 +11,10 @@ type ACL struct {
 	Action      string            `ovsdb:"action"`
 	Direction   string            `ovsdb:"direction"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
+	Log         bool              `ovsdb:"log"`
 	Match       string            `ovsdb:"match"`
+	Meter       *string           `ovsdb:"meter"`
 	Name        *string           `ovsdb:"name" validate:"omitempty,max=63"`
 	Priority    int               `ovsdb:"priority" validate:"min=0,max=32767"`
+	Severity    *string           `ovsdb:"severity"`
 }

@@ -22,6 +22,8 @@ func FullDatabaseModel() (model.ClientDBModel, error) {
 		"Logical_Router_Static_Route": &LogicalRouterStaticRoute{},
 		"Logical_Switch":              &LogicalSwitch{},
 		"Logical_Switch_Port":         &LogicalSwitchPort{},
+		"Meter":                       &Meter{},
+		"Meter_Band":                  &MeterBand{},
 		"NAT":                         &NAT{},
 		"Port_Group":                  &PortGroup{},
 	})
@@ -51,8 +53,20 @@ var schema = `{
             "max": "unlimited"
           }
         },
+        "log": {
+          "type": "boolean"
+        },
         "match": {
           "type": "string"
+        },
+        "meter": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": 1
+          }
         },
         "name": {
           "type": {
@@ -72,6 +86,15 @@ var schema = `{
               "minInteger": 0,
               "maxInteger": 32767
             }
+          }
+        },
+        "severity": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": 1
           }
         }
       }
@@ -438,6 +461,82 @@ var schema = `{
           "name"
         ]
       ]
+    },
+    "Meter": {
+      "columns": {
+        "bands": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Meter_Band",
+              "refType": "strong"
+            },
+            "min": 1,
+            "max": "unlimited"
+          }
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        },
+        "unit": {
+          "type": "string"
+        }
+      },
+      "indexes": [
+        [
+          "name"
+        ]
+      ],
+      "isRoot": true
+    },
+    "Meter_Band": {
+      "columns": {
+        "action": {
+          "type": "string"
+        },
+        "burst_size": {
+          "type": {
+            "key": {
+              "type": "integer",
+              "minInteger": 0,
+              "maxInteger": 4294967295
+            }
+          }
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "rate": {
+          "type": {
+            "key": {
+              "type": "integer",
+              "minInteger": 1,
+              "maxInteger": 4294967295
+            }
+          }
+        }
+      }
     },
     "NAT": {
       "columns": {

@@ -24,8 +24,6 @@ const (
 	// keyNetwork is the network of the rows of Copp. It is not nbrows.KeyNetwork, because the rows with that key are
 	// deleted with their network.
 	keyNetwork  = "ovn-multinet/policy-network"
-	keyPolicy   = "ovn-multinet/policy"
-	keyRule     = "ovn-multinet/rule"
 	keySelector = "ovn-multinet/selector"
 	keyTexts    = "ovn-multinet/policy-texts" // hash of the texts
 	keyTier     = "ovn-multinet/tier"         // of an ACL, if OVN has tiers
@@ -57,6 +55,9 @@ type Wanted struct {
 	NotMembers func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
 	// Wrote is called when the rows are written, and with them the versions of pods in Owners; nil: nobody needs it.
 	Wrote func()
+	// DeniedRate is how many lines per second OVN logs on a node about packets that the policies of the namespace deny; 0:
+	// none.
+	DeniedRate int
 	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
 	Relabelled func(present map[string]string) map[string]string
 }
@@ -135,19 +136,23 @@ type rows struct {
 	texts  *nb.Copp // without its texts
 	groups map[string]*nb.PortGroup
 	acls   map[string]*nb.ACL
+	meter  *nb.Meter
+	band   *nb.MeterBand
 }
 
 // read reads the present rows by their keys: the row with the index lists the groups, and a group lists its ACLs.
 func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 	have := &rows{groups: map[string]*nb.PortGroup{}, acls: map[string]*nb.ACL{}}
-	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
+	results, err := p.store.Db.Transact(ctx, append([]ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(s.Network, s.Namespace), "_uuid", "name", "external_ids"),
 		ovndb.Select(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace), "_uuid", "name"),
-	})
+	}, readMeter(s.Namespace)...))
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(nbrows.One(p.store.Db, results[0], &have.index), nbrows.One(p.store.Db, results[1], &have.texts))
+	db := p.store.Db
+	err = errors.Join(nbrows.One(db, results[0], &have.index), nbrows.One(db, results[1], &have.texts),
+		nbrows.One(db, results[2], &have.meter), nbrows.One(db, results[3], &have.band))
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +181,8 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 		acls = append(acls, g.ACLs...)
 	}
 	list, err := ovndb.ReadByKey[nb.ACL](ctx, p.store.Db, nb.ACLTable, acls,
-		"_uuid", "name", "priority", "direction", "match", "action", "external_ids")
+		"_uuid", "name", "priority", "direction", "match", "action", "log", "severity", "meter",
+		"external_ids")
 	for _, acl := range list {
 		have.acls[acl.UUID] = acl
 	}
@@ -217,7 +223,7 @@ func (p *Policies) difference(
 		b.Add(ovndb.Delete(nb.CoppTable, indexKey),
 			ovndb.Delete(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace)))
 	}
-	moved := map[string]bool{}
+	moved, logs := map[string]bool{}, false
 	acls := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
 	for _, selector := range s.Selectors() {
 		key := groupKey(s, selector)
@@ -229,8 +235,9 @@ func (p *Policies) difference(
 		for _, port := range ports {
 			moved[port] = true
 		}
-		p.setACLs(b, have, s, key, acls[selector])
+		logs = p.setACLs(b, have, w, key, acls[selector]) || logs
 	}
+	have.setMeter(b, w, logs)
 	for _, key := range nbrows.SortedKeys(have.groups) {
 		if !wanted[key] {
 			b.Add(ovndb.Delete(nb.PortGroupTable, key)) // the database deletes its ACLs, which nothing else refers to
@@ -389,11 +396,15 @@ func (p *Policies) setGroup(
 	return more, nil
 }
 
-// setACLs makes the ACLs of one group the wanted ones.
-func (p *Policies) setACLs(b *nbrows.Batch, have *rows, s *policy.Set, group string, acls []policy.ACL) {
+// setACLs makes the ACLs of one group the wanted ones. It returns whether one of them logs.
+func (p *Policies) setACLs(b *nbrows.Batch, have *rows, w *Wanted, group string, acls []policy.ACL) (logs bool) {
 	wanted, tiers := map[string]bool{}, p.Tiers()
 	for i := range acls {
-		row := aclRow(s, group, &acls[i])
+		row := aclRow(w.Set, group, &acls[i])
+		if acls[i].Log && w.DeniedRate > 0 {
+			setLog(row, w.Set.Namespace)
+			logs = true
+		}
 		wanted[row.UUID] = true
 		old := have.acls[row.UUID]
 		if tiers {
@@ -419,19 +430,20 @@ func (p *Policies) setACLs(b *nbrows.Batch, have *rows, s *policy.Set, group str
 			}
 		}
 	}
+	return logs
 }
 
 func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
 	row := &nb.ACL{
 		UUID:     ovndb.ACLKey(s.Network, a.Policy+" "+group, a.Rule),
 		Priority: a.Priority, Match: a.Match, Direction: "from-lport", Action: actions[a.Action],
-		ExternalIDs: map[string]string{nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace, keyRule: a.Rule},
+		ExternalIDs: map[string]string{nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace, ovndb.RuleKey: a.Rule},
 	}
 	if a.ToPod {
 		row.Direction = "to-lport"
 	}
 	if a.Policy != "" {
-		row.ExternalIDs[keyPolicy] = a.Policy
+		row.ExternalIDs[ovndb.RulePolicyKey] = a.Policy
 		name := cut(a.Policy+" "+a.Rule, maxACLName)
 		row.Name = &name
 	}

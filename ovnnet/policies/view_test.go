@@ -65,7 +65,7 @@ func TestView(t *testing.T) {
 	}
 	rules := 0
 	for _, acl := range w.Dump(t, "ACL") {
-		if fmt.Sprint(acl["priority"]) != "10001" {
+		if fmt.Sprint(acl["priority"]) != "10002" {
 			continue
 		}
 		rules++
