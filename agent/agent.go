@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/ovn-multinet/ovn-multinet/agent/denied"
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
@@ -109,6 +110,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { a.releases.run(ctx); return nil })
 	g.Go(func() error { a.gateways.run(ctx); return nil })
 	g.Go(func() error { a.reconciler.run(ctx); return nil })
+	if path := a.conf.OVNControllerLog; path != "" {
+		reader := denied.New(path, a.nb, a.metrics.denied, a.log)
+		g.Go(func() error { reader.Run(ctx); return nil })
+	}
 	return g.Wait()
 }
 

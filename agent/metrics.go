@@ -25,6 +25,7 @@ type metrics struct {
 	restored *prometheus.CounterVec
 	lost     prometheus.Gauge
 	lastPass prometheus.Gauge
+	denied   *prometheus.CounterVec
 	// undeletable is how many files of release/ the disk refuses to delete.
 	undeletable atomic.Int64
 }
@@ -59,8 +60,12 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 			Name: "ovn_multinet_agent_last_reconcile_timestamp_seconds",
 			Help: "Time of the last reconcile pass that could list all that the node's sandboxes have.",
 		}),
+		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ovn_multinet_agent_denied_packets_logged_total",
+			Help: "Packets that a policy has denied and that ovn-controller has logged: OVN logs a limited number per second.",
+		}, []string{"namespace", "policy", "direction"}),
 	}
-	registry.MustRegister(m.requests, m.seconds, m.phases, m.stale, m.restored, m.lost, m.lastPass,
+	registry.MustRegister(m.requests, m.seconds, m.phases, m.stale, m.restored, m.lost, m.lastPass, m.denied,
 		journalMetrics{dir, &m.undeletable},
 		connected("ovn_multinet_agent_nb_connected",
 			"Whether the agent is connected to OVN's Northbound database.", nbConnected),

@@ -37,10 +37,13 @@ type Agent struct {
 	// PodResources is kubelet's socket that tells which devices it gave to a pod. It is asked for networks of devices
 	// only.
 	PodResources string
-	NADConfDir   string   // of networks whose NAD has no spec.config; "": none
-	Isolated     bool     // pods use NADs of their own namespace only, and those of Global
-	Global       []string // namespaces
-	Compatible   bool     // ips and mac go into CNI_ARGS if no plugin declares the capability
+	// OVNControllerLog is the file that the node's ovn-controller logs to. It has the packets that policies have denied;
+	// "": they are not read.
+	OVNControllerLog string
+	NADConfDir       string   // of networks whose NAD has no spec.config; "": none
+	Isolated         bool     // pods use NADs of their own namespace only, and those of Global
+	Global           []string // namespaces
+	Compatible       bool     // ips and mac go into CNI_ARGS if no plugin declares the capability
 	// KeepOnPrimary are the networks of pods, services and the API server. A pod with another default route still
 	// reaches them by its first interface.
 	KeepOnPrimary []netip.Prefix
@@ -65,6 +68,7 @@ type Controller struct {
 	OrphanPeriod   time.Duration // between two garbage collections of orphans
 	OVN            OVN
 	WidestIPAM     int  // prefix length of the widest subnet that OVN's own address allocator serves
+	DeniedRate     int  // lines per second about packets that the policies of a namespace deny, on a node; 0: none
 	StartupTaint   bool // new nodes have a taint until they are ready for pods with networks
 	MetricsAddr    string
 	LogLevel       string
@@ -103,6 +107,11 @@ func (o *OVN) Validate(manifests string) error {
 // each of its addresses at each recompute.
 const DefaultWidestIPAM = 16
 
+// DefaultDeniedRate is some lines of 300 bytes. It shows who is denied, and does not fill a disk.
+const DefaultDeniedRate = 10
+
+const maxDeniedRate = 1000
+
 // SetKeepOnPrimary reads --keep-on-primary.
 func (a *Agent) SetKeepOnPrimary(networks []string) error {
 	for _, text := range networks {
@@ -128,8 +137,12 @@ func (a *Agent) Validate() error {
 			return fmt.Errorf("--%s: %q is not an absolute path", f.flag, f.path)
 		}
 	}
-	if a.NADConfDir != "" && !filepath.IsAbs(a.NADConfDir) {
-		return fmt.Errorf("--nad-conf-dir: %q is not an absolute path", a.NADConfDir)
+	for _, f := range []struct{ flag, path string }{
+		{"nad-conf-dir", a.NADConfDir}, {"ovn-controller-log", a.OVNControllerLog},
+	} {
+		if f.path != "" && !filepath.IsAbs(f.path) {
+			return fmt.Errorf("--%s: %q is not an absolute path", f.flag, f.path)
+		}
 	}
 	if len(a.Global) > 0 && !a.Isolated {
 		return fmt.Errorf("--global-namespaces is for --namespace-isolation: without that, every namespace is global")
@@ -172,6 +185,9 @@ func (c *Controller) Validate() error {
 	if c.WidestIPAM < 1 || c.WidestIPAM > 30 {
 		const form = "--widest-ipam-subnet: %d is no prefix length of an IPv4 subnet, give one from 1 to 30"
 		return fmt.Errorf(form, c.WidestIPAM)
+	}
+	if c.DeniedRate < 0 || c.DeniedRate > maxDeniedRate {
+		return fmt.Errorf("--denied-log-rate: %d is not from 0 to %d packets per second", c.DeniedRate, maxDeniedRate)
 	}
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err

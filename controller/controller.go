@@ -53,6 +53,9 @@ type Config struct {
 	Ports    PolicyPorts
 	// WidestIPAM is the prefix length of the widest subnet that OVN's own allocator may serve.
 	WidestIPAM int
+	// DeniedRate is how many lines per second OVN logs on a node about packets that the policies of a namespace deny; 0:
+	// none.
+	DeniedRate int
 	// Leading is called before each write. It returns an error if this controller does not lead.
 	Leading func() error
 	Log     *slog.Logger
@@ -118,7 +121,7 @@ func New(c Config) *Controller {
 	s := nbrows.NewLeadersStore(c.NB, c.Leading, func() { controller.writes++; controller.metrics.transactions.Inc() })
 	controller.rows, controller.gateways = s, gateway.New(s, c.Routers)
 	if c.Policies != nil {
-		controller.policies = newPolicySets(c.Policies, c.Ports, policies.New(s))
+		controller.policies = newPolicySets(c.Policies, c.Ports, policies.New(s), c.DeniedRate)
 		controller.policyStates = newPolicyStates(c.Policies, c.Leading, c.Log)
 	}
 	controller.networks = ovnnet.New(s, controller.gateways, c.WidestIPAM)

@@ -69,11 +69,14 @@ type policySets struct {
 	// rowsOf has the rows of namespaces in NB; nil: they are not read yet.
 	rowsOf map[string]*policies.NamespaceRow
 	behind *behind
+	// deniedRate is Config.DeniedRate.
+	deniedRate int
 }
 
-func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies) *policySets {
+func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies, deniedRate int) *policySets {
 	return &policySets{
-		source: source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
+		deniedRate: deniedRate,
+		source:     source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
 		accepted: map[string]map[string]*policy.Policy{}, written: map[string]map[string]bool{},
 		naming: map[string]map[string]bool{}, elsewhere: map[policies.Scope]*selectorSet{},
 		networks: map[string]bool{}, behind: newBehind(),

@@ -148,7 +148,7 @@ func (c *Controller) wantedPolicies(ctx context.Context, set *policy.Set) (*poli
 		return nil, err
 	}
 	return &policies.Wanted{
-		Set: set, Here: selectors.here, Members: members, Owners: owners.byPort,
+		Set: set, Here: selectors.here, Members: members, Owners: owners.byPort, DeniedRate: p.deniedRate,
 		NotMembers: func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error) {
 			return p.notMembers(ctx, set.Network, selectors.of(selector), pods, keys, owners)
 		},

@@ -133,7 +133,7 @@ func (m manifests) hostFolders(t *testing.T) {
 		"ovn-node certificates":    {keys},
 		"ovn-node ovsdb":           {ovs, "/var/lib/ovn-multinet/openvswitch"},
 		"ovn-node vswitchd":        {"/dev/net", ovs},
-		"ovn-node controller":      {ovs, "/run/ovn"},
+		"ovn-node controller":      {ovs, "/run/ovn", "/run/ovn/log"},
 		"ovn-central certificates": {keys + "-central"},
 		"ovn-central nb":           {databases},
 		"ovn-central sb":           {databases},

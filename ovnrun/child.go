@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -22,9 +23,10 @@ type child struct {
 	ended chan error
 }
 
-// start starts a daemon of the image. The kernel ends the daemon with this process.
+// start starts a daemon of the image. The arguments may change what it logs. The kernel ends the daemon with this
+// process.
 func start(args ...string) (*child, error) {
-	c := &child{exec.Command(args[0], append(args[1:], logArgs...)...), make(chan error, 1)}
+	c := &child{exec.Command(args[0], slices.Concat(logArgs, args[1:])...), make(chan error, 1)}
 	c.cmd.Stdout, c.cmd.Stderr = os.Stderr, os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {

@@ -46,6 +46,7 @@ type Host struct {
 	DBDir           string // of Open vSwitch's database, on the node's disk
 	RunDir          string // of Open vSwitch's sockets
 	OVNRunDir       string // of ovn-controller
+	DeniedLog       string // the file that ovn-controller writes the packets to that ACLs log; "": none
 	Schema          string
 	TLS             Files
 	Members         string
@@ -193,8 +194,16 @@ func (h *Host) RunController(ctx context.Context) error {
 	defer stop()
 	background.Go(func() { h.keepRemote(ctx) })
 	background.Go(func() { h.keepTunnelAddress(ctx) })
-	child, err := start(append([]string{"ovn-controller", "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + pidFile,
-		"--overwrite-pidfile", "--unixctl=" + filepath.Join(h.OVNRunDir, "ovn-controller.ctl")}, h.TLS.args()...)...)
+	args := append([]string{"ovn-controller", "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + pidFile,
+		"--overwrite-pidfile", "--unixctl=" + filepath.Join(h.OVNRunDir, "ovn-controller.ctl")}, h.TLS.args()...)
+	if h.DeniedLog != "" {
+		if err := os.MkdirAll(filepath.Dir(h.DeniedLog), 0o755); err != nil {
+			return err
+		}
+		args = append(args, deniedArgs(h.DeniedLog)...)
+		background.Go(func() { h.keepSmall(ctx, h.DeniedLog) })
+	}
+	child, err := start(args...)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func TestACLs(t *testing.T) {
 // TestMaskedPorts: the constants of a range match its ports, each once, and no others.
 func TestMaskedPorts(t *testing.T) {
 	for _, r := range [][2]uint16{{1, 1}, {1, 65535}, {5, 9}, {8, 15}, {32768, 65535}, {65535, 65535}, {1023, 60001}} {
-		p := Port{"tcp", r[0], r[1]}
+		p := Port{Protocol: "tcp", First: r[0], Last: r[1]}
 		matches := map[int]int{}
 		for _, constant := range p.masked() {
 			value, mask := 0, 0xffff

@@ -64,6 +64,9 @@ func main() {
 		"how long a node with OVN's databases is not Ready before another one takes its place")
 	flags.StringVar(&c.OVN.SignerName, "ovn-signer-name", authority.SignerName,
 		"signer of the requests for OVN's certificates; if it is another program's, the controller approves only")
+	flags.IntVar(&c.DeniedRate, "denied-log-rate", conf.DefaultDeniedRate,
+		"how many packets per second OVN logs on a node, of those that the policies of one namespace deny, if the policies "+
+			"ask for that; 0: none")
 	flags.BoolVar(&c.StartupTaint, "startup-taint", false,
 		"give new nodes the taint "+conf.StartupTaint+":NoSchedule, and remove it when the node is ready for pods "+
 			"with networks")
@@ -143,7 +146,8 @@ func run(ctx context.Context, c conf.Controller) error {
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
 						Profiles: config.Profiles,
 						Policies: src, Ports: policyPorts{ovnport.NewNB(db).NewListedPorts()},
-						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, Leading: leading, Log: log,
+						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
+						Leading: leading, Log: log,
 					})
 					orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
 					nodes := controller.NewStaleNodes(db, podCluster{src}, leading, log)

@@ -135,8 +135,11 @@ func (c *config) vswitchd() *cobra.Command {
 }
 
 func (c *config) controller() *cobra.Command {
-	return c.hostCommand("controller", "Configure the node's Open vSwitch and run ovn-controller.",
+	cmd := c.hostCommand("controller", "Configure the node's Open vSwitch and run ovn-controller.",
 		(*ovnrun.Host).RunController)
+	cmd.Flags().StringVar(&c.host.DeniedLog, "denied-log", "",
+		"file for the packets that network policies deny, if the policies ask for that; empty: none")
+	return cmd
 }
 
 // dataFolder has everything of OVN on the node's disk.

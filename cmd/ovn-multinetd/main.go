@@ -52,6 +52,9 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 	flags.StringSliceVar(&keep, "keep-on-primary", nil,
 		"networks of pods, services and the API server: a pod whose default route goes by another interface "+
 			"reaches them by the first one")
+	flags.StringVar(&c.OVNControllerLog, "ovn-controller-log", "",
+		"file that this node's ovn-controller logs to, such as /var/log/ovn/ovn-controller.log: the agent reads the packets "+
+			"that policies have denied; empty: it reads none")
 	flags.StringVar(&c.NADConfDir, "nad-conf-dir", "",
 		"folder with CNI configurations for NetworkAttachmentDefinitions that have no spec.config; empty: none")
 	flags.BoolVar(&c.Isolated, "namespace-isolation", true,

@@ -316,6 +316,12 @@ func (n *Node) AppCtl(ctx context.Context, args ...string) (string, error) {
 	return tool(ctx, "ovs-appctl", append([]string{"-t", filepath.Join(filepath.Dir(n.OVSSocket), vswitchdCtl)}, args...)...)
 }
 
+// OFCtl runs a command of ovs-ofctl on the integration bridge, with further arguments.
+func (n *Node) OFCtl(ctx context.Context, command string, args ...string) (string, error) {
+	bridge := "unix:" + filepath.Join(filepath.Dir(n.OVSSocket), integrationBridge+".mgmt")
+	return tool(ctx, "ovs-ofctl", append([]string{command, bridge}, args...)...)
+}
+
 // RecomputeFlows has ovn-controller look at all of its databases anew, as it does when it cannot tell what changed, and waits
 // until it has.
 func (n *Node) RecomputeFlows(ctx context.Context) error {

@@ -43,3 +43,8 @@ seccompProfile: {type: RuntimeDefault}
     - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
     - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 {{- end }}
+
+{{/* The file on the node that ovn-controller logs denied packets to. Empty: nobody reads them. */}}
+{{- define "ovn.controllerLog" }}
+{{- .Values.ovn.controllerLog | default (ternary "/run/ovn/log/ovn-controller.log" "" .Values.ovn.enabled) }}
+{{- end }}
