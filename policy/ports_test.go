@@ -71,21 +71,26 @@ func TestACLsOfNames(t *testing.T) {
 			}
 		}
 	}
-	peers := " && (ip4.src == {$<all pods>_ip4, 10.0.0.0/8} || ip6.src == {$<all pods>_ip6})"
+	from := func(subject, port string) string {
+		to := "outport == @<" + subject + "> && "
+		return "(" + to + "ip4.src == {$<all pods>_ip4, 10.0.0.0/8} && " + port + ") || " +
+			"(" + to + "ip6.src == {$<all pods>_ip6} && " + port + ")"
+	}
 	to := func(sets, port string) string {
-		six := strings.ReplaceAll(sets, "_ip4", "_ip6")
-		return "inport == @<pods with app=db> && (ip4.dst == {" + sets + "} || ip6.dst == {" + six + "}) && (" + port + ")"
+		four := "(inport == @<pods with app=db> && ip4.dst == {" + sets + "} && " + port + ")"
+		six := strings.NewReplacer("_ip4", "_ip6", "ip4.", "ip6.").Replace(four)
+		return four + " || " + six
 	}
 	some, each := "$<port tcp/http=80 of all pods>_ip4, ", "$<port tcp/http=80 of all pods of all namespaces>_ip4"
 	want := []string{
-		"ingress 0: outport == @<pods with app=db>" + peers + " && (tcp.dst == {443})",
+		"ingress 0: " + from("pods with app=db", "tcp.dst == {443}"),
 		"egress 0 tcp/http=80: " + to(some+each, "tcp.dst == {80}"),
 		"egress 0 tcp/http=90: " + to(strings.ReplaceAll(each, "=80", "=90"), "tcp.dst == {90}"),
 		"egress 0 udp/http=90: " + to("$<port udp/http=90 of all pods of all namespaces>_ip4", "udp.dst == {90}"),
 		"egress 1 tcp/http=80: " + to(each, "tcp.dst == {80}"),
 		"egress 1 tcp/http=90: " + to(strings.ReplaceAll(each, "=80", "=90"), "tcp.dst == {90}"),
-		"ingress 0 tcp/http=80: outport == @<port tcp/http=80 of pods with app=db>" + peers + " && (tcp.dst == {80})",
-		"ingress 0 tcp/http=8080: outport == @<port tcp/http=8080 of pods with app=db>" + peers + " && (tcp.dst == {8080})",
+		"ingress 0 tcp/http=80: " + from("port tcp/http=80 of pods with app=db", "tcp.dst == {80}"),
+		"ingress 0 tcp/http=8080: " + from("port tcp/http=8080 of pods with app=db", "tcp.dst == {8080}"),
 	}
 	slices.Sort(got)
 	slices.Sort(want)
