@@ -51,7 +51,7 @@ var arrows = map[string][]string{
 	"internal/stale":     {},
 	"internal/show":      {"netmodel", "conf", "ovnnet/policies", "ovnnet/view", "policy", "agentapi", "internal/check"},
 	"internal/check":     {"netmodel", "conf", "install", "internal/nodefacts"},
-	"internal/uninstall": {"netmodel", "conf", "ovnrun/authority", "ovnrun/members", "ovnrun/placement"},
+	"internal/uninstall": {"nad", "netmodel", "conf", "ovnrun/authority", "ovnrun/members", "ovnrun/placement"},
 	"internal/nodefacts": {"install", "internal/version"},
 	"internal/arch":      {},
 	"examples":           {},

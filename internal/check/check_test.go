@@ -280,6 +280,11 @@ func TestReadPlan(t *testing.T) {
 	judged(t, c.checkSubnets(got))
 	router := write("router", `{controller: {routers: {/core: {joinSubnet: "10.244.2.0/28"}}}}`)
 	judged(t, c.checkSubnets(plan(t, c, []string{router})), "error subnets: 10.244.2.0/28 of joinSubnet of router /core in --values overlaps ")
+	networks := write("networks", `{networks: [{name: a, config: {subnets: 10.1.0.0/16}},
+		{name: b, namespace: shop, config: {topology: layer3, subnets: 10.244.0.0/15/24}}]}`)
+	judged(t, c.checkSubnets(plan(t, c, []string{networks})), "error subnets: 10.244.0.0/15 of network shop/b in --values overlaps ")
+	none := write("none", "networks: []")
+	judged(t, c.checkSubnets(plan(t, c, []string{networks, none})))
 	for values, want := range map[string][]string{
 		"logLevel: debug":       nil,
 		"ovn: {enabled: false}": {"error nb-endpoints: no endpoint "},
@@ -295,6 +300,7 @@ func TestReadPlan(t *testing.T) {
 		{file: filepath.Join(dir, "missing"), want: "--values: open "}, {file: write("broken", "ovn: ["), want: "--values: "},
 		{file: write("other", "distribution: kind"), want: `--values: distribution "kind" is none of k3s, kubeadm, microk8s, rke2`},
 		{file: write("keep", "agent: {keepOnPrimary: [x]}"), want: `--values: agent.keepOnPrimary: "x" is no subnet`},
+		{file: write("network", "networks: [{name: a, config: {subnets: x}}]"), want: "--values: network a: "},
 		{file: first, subnet: "10.1.0.0", want: `--subnet: "10.1.0.0" is no subnet`},
 	} {
 		_, err := ReadPlan(c, []string{tt.file}, words(tt.subnet))

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Plan is what is installed, or what the user is going to install.
@@ -59,6 +63,8 @@ type values struct {
 	}
 	CNI   struct{ ConfDir, BinDir, Primary string }
 	Agent struct{ KeepOnPrimary []string }
+
+	Networks json.RawMessage // a list, which a later file replaces
 
 	Controller struct {
 		Routers map[string]struct{ JoinSubnet, ExternalSubnet string }
@@ -127,6 +133,37 @@ func (p *Plan) fill(v *values) error {
 				}
 				p.Subnets = append(p.Subnets, Subnet{Of: of, Prefix: prefix.Masked(), Physical: key == "externalSubnet"})
 			}
+		}
+	}
+	return p.addNetworks(v.Networks)
+}
+
+// addNetworks adds the subnets of the chart's networks.
+func (p *Plan) addNetworks(list json.RawMessage) error {
+	var networks []struct {
+		Name, Namespace string
+		Config          map[string]any
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(list, &networks); err != nil {
+		return fmt.Errorf("--values: networks: %w", err)
+	}
+	for _, one := range networks {
+		config := map[string]any{"type": conf.NetworkType}
+		maps.Copy(config, one.Config)
+		text, err := json.Marshal(config)
+		if err != nil {
+			return err
+		}
+		network, err := netmodel.ParseNetwork(cmp.Or(one.Namespace, "default"), one.Name, text)
+		if err != nil {
+			return fmt.Errorf("--values: network %s: %w", one.Name, err)
+		}
+		for _, prefix := range network.Subnets {
+			p.Subnets = append(p.Subnets, Subnet{Of: "network " + network.NAD() + " in --values", Prefix: prefix,
+				Physical: network.Topology == netmodel.Localnet})
 		}
 	}
 	return nil

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/placement"
@@ -43,40 +42,22 @@ type Config struct {
 	Core      kubernetes.Interface
 	NADs      nadclient.Interface
 	Namespace string
+	Networks  []string // namespace/name of the networks that the installation made
 	Log       *slog.Logger
 }
 
-// Run takes ovn-multinet off all nodes. It refuses this while there are OVN networks, because only the controller can
-// delete them. Then it waits until pods with other networks have ended. A second run goes on where the first one ended.
+// Run takes ovn-multinet off all nodes. It refuses this while there are OVN networks that others made, because only the
+// controller can delete them, and while pods use the networks of the installation. It deletes the latter. Then it waits
+// until pods with other networks have ended. A second run goes on where the first one ended.
 func Run(ctx context.Context, c Config) error {
 	for _, step := range []func(context.Context) error{
-		c.refuseNetworks, c.uninstallAgents, c.endControllers, c.removeOVN, c.clearNodes,
+		c.refuseNetworks, c.deleteNetworks, c.uninstallAgents, c.endControllers, c.removeOVN, c.clearNodes,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	c.Log.Info("the nodes are as before the installation")
-	return nil
-}
-
-// refuseNetworks returns an error if an OVN network exists. Its NAD has our finalizer as long as it has a switch, and
-// it has a switch as long as a pod uses it.
-func (c Config) refuseNetworks(ctx context.Context) error {
-	all, err := c.NADs.K8sCniCncfIoV1().NetworkAttachmentDefinitions("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list the NetworkAttachmentDefinitions: %w", err)
-	}
-	var ours []string
-	for i := range all.Items {
-		if n := &all.Items[i]; slices.Contains(n.Finalizers, netmodel.NetworkFinalizer) {
-			ours = append(ours, n.Namespace+"/"+n.Name)
-		}
-	}
-	if len(ours) > 0 {
-		return fmt.Errorf("%d OVN networks exist: delete their pods and NetworkAttachmentDefinitions first: %s",
-			len(ours), first(ours))
-	}
 	return nil
 }
 
@@ -89,36 +70,47 @@ func first(names []string) string {
 	return text
 }
 
+// The containers that take a step on their node, and the programs' commands for it.
+const (
+	installer, uninstallCommand = "installer", "uninstall"
+	vswitchd, removeCommand     = "vswitchd", "remove"
+)
+
 // uninstallAgents has the installers delete conflist and plugin, and waits for them.
 func (c Config) uninstallAgents(ctx context.Context) error {
-	const installer, command = "installer", "uninstall"
-	return c.onNodes(ctx, agents, installer, command, func(pod *corev1.PodSpec) {
+	return c.onNodes(ctx, agents, installer, uninstallCommand, func(pod *corev1.PodSpec) {
 		for i := range pod.Containers {
 			if one := &pod.Containers[i]; one.Name == installer {
-				one.Args = append([]string{command}, one.Args...)
+				one.Args = append([]string{uninstallCommand}, one.Args...)
 			}
 		}
+	})
+}
+
+func runs(pod *corev1.PodSpec, container, command string) bool {
+	return slices.ContainsFunc(pod.Containers, func(o corev1.Container) bool {
+		return o.Name == container && len(o.Args) > 0 && o.Args[0] == command
 	})
 }
 
 // removeOVN ends OVN's databases, and has each node delete its bridges and all databases. It forgets the members, so
 // that another installation begins with empty databases. It does nothing if the chart does not run OVN.
 func (c Config) removeOVN(ctx context.Context) error {
-	const vswitchd, command = "vswitchd", "remove"
 	sets := c.Core.AppsV1().DaemonSets(c.Namespace)
 	err := c.end(ctx, databases, "app=ovn-multinet-ovn-central", sets.Delete)
 	if err != nil {
 		return err
 	}
-	err = c.onNodes(ctx, switches, vswitchd, command, func(pod *corev1.PodSpec) {
+	err = c.onNodes(ctx, switches, vswitchd, removeCommand, func(pod *corev1.PodSpec) {
 		i := slices.IndexFunc(pod.Containers, func(o corev1.Container) bool { return o.Name == vswitchd })
 		if i < 0 {
 			return
 		}
-		one, disk := pod.Containers[i], corev1.HostPathVolumeSource{Path: "/var/lib/ovn-multinet"}
-		one.Args = append([]string{command}, one.Args[1:]...)
-		one.VolumeMounts = append(one.VolumeMounts, corev1.VolumeMount{Name: "all", MountPath: disk.Path})
+		one := pod.Containers[i]
+		one.Args = append([]string{removeCommand}, one.Args[1:]...)
 		pod.InitContainers, pod.Containers = nil, []corev1.Container{one}
+		disk := corev1.HostPathVolumeSource{Path: "/var/lib/ovn-multinet"}
+		pod.Containers[0].VolumeMounts = append(one.VolumeMounts, corev1.VolumeMount{Name: "all", MountPath: disk.Path})
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "all", VolumeSource: corev1.VolumeSource{HostPath: &disk}})
 	})
 	if err != nil {
@@ -163,11 +155,6 @@ func (c Config) end(
 // node has logged that it is done.
 func (c Config) onNodes(ctx context.Context, name, container, command string, change func(*corev1.PodSpec)) error {
 	sets := c.Core.AppsV1().DaemonSets(c.Namespace)
-	runs := func(pod *corev1.PodSpec) bool {
-		return slices.ContainsFunc(pod.Containers, func(o corev1.Container) bool {
-			return o.Name == container && len(o.Args) > 0 && o.Args[0] == command
-		})
-	}
 	selector := ""
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		set, err := sets.Get(ctx, name, metav1.GetOptions{})
@@ -175,7 +162,7 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 			return err
 		}
 		selector = metav1.FormatLabelSelector(set.Spec.Selector)
-		if runs(&set.Spec.Template.Spec) {
+		if runs(&set.Spec.Template.Spec, container, command) {
 			return nil
 		}
 		change(&set.Spec.Template.Spec)
@@ -204,7 +191,7 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 		if done[p.UID] {
 			return ""
 		}
-		if !runs(&p.Spec) {
+		if !runs(&p.Spec, container, command) {
 			return "its pod " + p.Name + " is to be replaced"
 		}
 		one := int64(1)
@@ -226,30 +213,35 @@ func (c Config) onNodes(ctx context.Context, name, container, command string, ch
 func (c Config) wait(
 	ctx context.Context, selector string, expected func(context.Context) (int, error), state func(*corev1.Pod) string,
 ) error {
+	return c.until(ctx, "nodes", func() ([]string, error) {
+		count, err := expected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		waiting, skipped, err := c.pending(ctx, selector, count, state)
+		if err == nil && len(waiting) == 0 && len(skipped) > 0 {
+			c.Log.Warn("nodes are not Ready, so nothing was removed from them", "nodes", first(skipped))
+		}
+		return waiting, err
+	})
+}
+
+// until reads what still has something to do, until nothing has.
+func (c Config) until(ctx context.Context, what string, read func() (waiting []string, err error)) error {
 	ticker := time.NewTicker(readEvery)
 	defer ticker.Stop()
 	for said := ""; ; {
-		count, err := expected(ctx)
-		if err != nil {
+		waiting, err := read()
+		if err != nil || len(waiting) == 0 {
 			return err
-		}
-		waiting, skipped, err := c.pending(ctx, selector, count, state)
-		if err != nil {
-			return err
-		}
-		if len(waiting) == 0 && len(skipped) > 0 {
-			c.Log.Warn("nodes are not Ready, so nothing was removed from them", "nodes", first(skipped))
-		}
-		if len(waiting) == 0 {
-			return nil
 		}
 		if text := first(waiting); text != said {
 			said = text
-			c.Log.Info("waiting for nodes", "number", len(waiting), "state", text)
+			c.Log.Info("waiting for "+what, "number", len(waiting), "state", text)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w while waiting for %d nodes: %s", ctx.Err(), len(waiting), said)
+			return fmt.Errorf("%w while waiting for %d %s: %s", ctx.Err(), len(waiting), what, said)
 		case <-ticker.C:
 		}
 	}

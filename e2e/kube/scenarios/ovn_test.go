@@ -15,9 +15,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// ownOVN are the values of a chart that brings OVN. The nodes' kernel has no datapath for it.
+// ownOVN are the values of a chart that brings OVN and a network. The nodes' kernel has no datapath for OVN.
 const ownOVN = `
 ovn: {datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}
+networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]
 `
 
 // webs are pods of TestOVNInTheCluster, one for each node.
@@ -31,7 +32,6 @@ func TestOVNInTheCluster(t *testing.T) {
 	w := bareWorld(t, kube.Options{Nodes: 3, WithoutOVN: true})
 	w.Must(w.LoadImages(w.Ctx))
 	w.Must(w.InstallChart(w.Ctx, ownOVN))
-	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
 	for i, n := range w.Nodes {
 		w.Must(lab.Eventually(w.Ctx, func() error {
 			_, err := os.Stat(n.Path(ourConflist))
@@ -180,19 +180,21 @@ func (w *world) restoresNB() {
 	}
 }
 
-// uninstallsOVN has Helm uninstall the chart: it refuses this while there is a network, and then leaves nodes with
-// nothing of OVN that start pods.
+// uninstallsOVN has Helm uninstall the chart: it refuses this while pods use the chart's network, and then leaves nodes
+// with nothing of OVN that start pods.
 func (w *world) uninstallsOVN(pods []string) {
 	w.T.Helper()
-	const refusal = "1 OVN networks exist: delete their pods and NetworkAttachmentDefinitions first: default/blue"
+	const refusal = "5 pods use the networks of the release: delete them first: default/later"
 	if _, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet"); err == nil || !strings.Contains(err.Error(), refusal) {
 		w.T.Fatalf("helm uninstall while pods have networks: %v", err)
 	}
 	w.reaches("web-1", "net1", w.links("web-3")["net1"].ips()[0])
 	w.kubectl(append([]string{"delete", "pod", "--grace-period=0"}, pods...)...)
-	w.kubectl("delete", "net-attach-def", "blue")
 	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet", "--timeout=15m"); err != nil {
 		w.T.Fatalf("%v\n%s", err, out)
+	}
+	if nads := w.kubectl("get", "net-attach-def", "--all-namespaces", "--output", "name"); nads != "" {
+		w.T.Errorf("after the uninstall there is %s", nads)
 	}
 	w.Must(lab.Eventually(w.Ctx, func() error {
 		names := w.kubectl("--namespace", "ovn-multinet", "get", "pods,configmaps,secrets,jobs,serviceaccounts", "--output", "name")
