@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -32,6 +33,7 @@ const (
 	controllers = "controller" // Deployment
 	databases   = "ovn-central"
 	switches    = "ovn-node"
+	diskVolume  = "all" // of ovn-node: empty, and mounted by vswitchd
 )
 
 // readEvery is the time between two reads of the cluster.
@@ -51,7 +53,8 @@ type Config struct {
 // until pods with other networks have ended. A second run goes on where the first one ended.
 func Run(ctx context.Context, c Config) error {
 	for _, step := range []func(context.Context) error{
-		c.refuseNetworks, c.deleteNetworks, c.uninstallAgents, c.endControllers, c.removeOVN, c.clearNodes,
+		c.refuseNetworks, c.deleteNetworks, c.uninstallAgents,
+		c.stopIfRestored, c.endControllers, c.stopIfRestored, c.removeOVN, c.stopIfRestored, c.clearNodes,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -87,6 +90,19 @@ func (c Config) uninstallAgents(ctx context.Context) error {
 	})
 }
 
+// stopIfRestored returns an error if the agents do not run their step any more: Helm has restored the release after it
+// had lost patience with this run, which must not go on.
+func (c Config) stopIfRestored(ctx context.Context) error {
+	set, err := c.Core.AppsV1().DaemonSets(c.Namespace).Get(ctx, agents, metav1.GetOptions{})
+	if err != nil {
+		return ignoreGone(err)
+	}
+	if !runs(&set.Spec.Template.Spec, installer, uninstallCommand) {
+		return errors.New("the release was restored during the uninstall, which ends here")
+	}
+	return nil
+}
+
 func runs(pod *corev1.PodSpec, container, command string) bool {
 	return slices.ContainsFunc(pod.Containers, func(o corev1.Container) bool {
 		return o.Name == container && len(o.Args) > 0 && o.Args[0] == command
@@ -109,9 +125,12 @@ func (c Config) removeOVN(ctx context.Context) error {
 		one := pod.Containers[i]
 		one.Args = append([]string{removeCommand}, one.Args[1:]...)
 		pod.InitContainers, pod.Containers = nil, []corev1.Container{one}
-		disk := corev1.HostPathVolumeSource{Path: "/var/lib/ovn-multinet"}
-		pod.Containers[0].VolumeMounts = append(one.VolumeMounts, corev1.VolumeMount{Name: "all", MountPath: disk.Path})
-		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "all", VolumeSource: corev1.VolumeSource{HostPath: &disk}})
+		// Helm restores an existing volume. It would not delete an added one.
+		for i := range pod.Volumes {
+			if v := &pod.Volumes[i]; v.Name == diskVolume {
+				v.VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/ovn-multinet"}}
+			}
+		}
 	})
 	if err != nil {
 		return err
@@ -214,6 +233,9 @@ func (c Config) wait(
 	ctx context.Context, selector string, expected func(context.Context) (int, error), state func(*corev1.Pod) string,
 ) error {
 	return c.until(ctx, "nodes", func() ([]string, error) {
+		if err := c.stopIfRestored(ctx); err != nil {
+			return nil, err
+		}
 		count, err := expected(ctx)
 		if err != nil {
 			return nil, err

@@ -3,11 +3,14 @@
 package scenarios
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,7 +29,7 @@ var webs = []string{"web-1", "web-2", "web-3"}
 
 // TestOVNInTheCluster installs the chart on nodes without OVN and Open vSwitch. Then a member of the databases loses its
 // disk while a herd of pods starts, and all nodes lose their power at once: the pods get their networks again, and nobody
-// waits for somebody else. In the end the chart is uninstalled.
+// waits for somebody else. In the end the chart is uninstalled, once not to the end.
 func TestOVNInTheCluster(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t, kube.Options{Nodes: 3, WithoutOVN: true})
@@ -190,6 +193,7 @@ func (w *world) uninstallsOVN(pods []string) {
 	}
 	w.reaches("web-1", "net1", w.links("web-3")["net1"].ips()[0])
 	w.kubectl(append([]string{"delete", "pod", "--grace-period=0"}, pods...)...)
+	w.abortsUninstall()
 	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet", "--timeout=15m"); err != nil {
 		w.T.Fatalf("%v\n%s", err, out)
 	}
@@ -210,6 +214,75 @@ func (w *world) uninstallsOVN(pods []string) {
 		w.Must(w.WaitReady(w.Ctx, "default/"+name))
 		w.hasLinks(name, 1)
 	}
+}
+
+// abortsUninstall kills Helm when an uninstall is done with two of the nodes. A rollback restores the release, and the
+// uninstall ends.
+func (w *world) abortsUninstall() {
+	w.T.Helper()
+	before := w.specs()
+	stuck := w.podOn("app=ovn-multinet-ovn-node", "node3")
+	finalizers := func(list string) {
+		w.kubectl("--namespace", ours, "patch", "pod", stuck, "--type=merge", `--patch={"metadata":{"finalizers":`+list+`}}`)
+	}
+	finalizers(`["example.com/stuck"]`)
+	ctx, kill := context.WithCancel(w.Ctx)
+	defer kill()
+	ended := make(chan error)
+	go func() {
+		_, err := w.Helm(ctx, "uninstall", "ovn-multinet", "--timeout=15m")
+		ended <- err
+	}()
+	for _, n := range w.Nodes[:2] {
+		w.Must(lab.Eventually(w.Ctx, func() error {
+			files, err := os.ReadDir(n.Path("/var/lib/ovn-multinet"))
+			if err == nil && len(files) > 0 {
+				err = fmt.Errorf("%s still has %v", n.Name, files)
+			}
+			return err
+		}))
+	}
+	kill()
+	if err := <-ended; err == nil {
+		w.T.Fatal("helm uninstall ended while a node had OVN")
+	}
+	if err := w.InstallChart(w.Ctx, ownOVN); err == nil || !strings.Contains(err.Error(), "has no deployed releases") {
+		w.T.Errorf("helm upgrade after an uninstall that did not end: %v", err)
+	}
+	_, err := w.Helm(w.Ctx, "rollback", "ovn-multinet", w.revision())
+	w.Must(err)
+	finalizers("[]")
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		log, err := w.Kubectl(w.Ctx, "--namespace", ours, "logs", "job/uninstall")
+		if err == nil && !strings.Contains(log, "the release was restored during the uninstall") {
+			err = fmt.Errorf("the uninstall goes on: %s", log)
+		}
+		return err
+	}))
+	if after := w.specs(); after != before {
+		w.T.Errorf("before the uninstall:\n%s\nrestored:\n%s", before, after)
+	}
+	for i, n := range w.Nodes {
+		w.Must(w.Apply(w.Ctx, pod(webs[i], n.Name, "blue")))
+	}
+	w.Must(w.WaitReady(w.Ctx, "default/web-1", "default/web-2", "default/web-3"))
+	w.websReach()
+	w.kubectl(append([]string{"delete", "pod", "--grace-period=0"}, webs...)...)
+}
+
+// specs are the specs of our DaemonSets and Deployments, as text.
+func (w *world) specs() string {
+	return w.kubectl("--namespace", ours, "get", "daemonsets,deployments", "--output",
+		`jsonpath={range .items[*]}{.metadata.name} {.spec}{"\n"}{end}`)
+}
+
+// revision is the number of the release's last revision.
+func (w *world) revision() string {
+	out, err := w.Helm(w.Ctx, "status", "ovn-multinet", "--output=json")
+	w.Must(err)
+	var release struct{ Version int }
+	w.Must(json.Unmarshal([]byte(out), &release))
+	return strconv.Itoa(release.Version)
 }
 
 // cleanNode fails if a node has a process, a link, a file, a label or a taint of ours or of OVN.
