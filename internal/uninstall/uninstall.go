@@ -139,10 +139,13 @@ func (c Config) removeOVN(ctx context.Context) error {
 	if err := ignoreGone(stores.Delete(ctx, members.ConfigMapName, metav1.DeleteOptions{})); err != nil {
 		return err
 	}
-	// Without this Secret, the authority's ConfigMap is the operator's.
-	err = secrets.Delete(ctx, authority.SecretName, metav1.DeleteOptions{})
+	// Without this Secret, the authority's ConfigMap is the operator's. The Secret is deleted last, for a second run.
+	err = secrets.Delete(ctx, authority.SecretName, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil {
-		err = stores.Delete(ctx, authority.ConfigMapName, metav1.DeleteOptions{})
+		err = ignoreGone(stores.Delete(ctx, authority.ConfigMapName, metav1.DeleteOptions{}))
+	}
+	if err == nil {
+		err = secrets.Delete(ctx, authority.SecretName, metav1.DeleteOptions{})
 	}
 	return ignoreGone(err)
 }
