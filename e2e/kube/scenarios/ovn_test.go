@@ -66,14 +66,18 @@ func (w *world) websReach() {
 func (w *world) losesMember() {
 	w.T.Helper()
 	const herd = 18
-	member := ""
-	w.Must(lab.Eventually(w.Ctx, func() error { // the second member joins after the first one serves
-		if member = w.podOn("app=ovn-multinet-ovn-central", "node2"); member == "" {
-			return errors.New("node2 has no databases yet")
+	w.Must(lab.Eventually(w.Ctx, func() error { // a member joins after the one before it; of two, none may be lost
+		for _, n := range w.Nodes {
+			if w.podOn("app=ovn-multinet-ovn-central", n.Name) == "" {
+				return fmt.Errorf("%s has no databases yet", n.Name)
+			}
 		}
 		return nil
 	}))
-	w.Must(w.WaitReady(w.Ctx, "ovn-multinet/"+member))
+	for _, n := range w.Nodes {
+		w.Must(w.WaitReady(w.Ctx, "ovn-multinet/"+w.podOn("app=ovn-multinet-ovn-central", n.Name)))
+	}
+	member := w.podOn("app=ovn-multinet-ovn-central", "node2")
 	manifests, names := "", []string{}
 	for i := range herd {
 		name := fmt.Sprint("herd-", i)
