@@ -36,6 +36,8 @@ type Certificates struct {
 	Namespace  string     // of the ConfigMap with the authority's certificates
 	Dir        string     // gets tls.key, tls.crt and ca.crt
 	Log        *slog.Logger
+
+	announced []byte // the certificate that OVN's programs have read
 }
 
 // The files in the folder of certificates.
@@ -101,7 +103,22 @@ func (c *Certificates) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	return write(filepath.Join(c.Dir, authorityName), ca, 0o644)
+	return errors.Join(write(filepath.Join(c.Dir, authorityName), ca, 0o644), c.announce())
+}
+
+// announce gives the key's file a new time after a new certificate, and once after a start: OVN's programs read a
+// certificate again only if both files have changed.
+func (c *Certificates) announce() error {
+	cert, err := os.ReadFile(filepath.Join(c.Dir, certName))
+	if err != nil || bytes.Equal(cert, c.announced) {
+		return err
+	}
+	now := time.Now()
+	if err := os.Chtimes(filepath.Join(c.Dir, keyName), now, now); err != nil {
+		return err
+	}
+	c.announced = cert
+	return nil
 }
 
 // read returns the certificate, nil if there is none for the key.

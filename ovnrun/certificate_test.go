@@ -3,6 +3,9 @@ package ovnrun
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -18,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 )
 
@@ -90,6 +94,42 @@ func TestCertificates(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(c.Dir, keyName)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode of the key: %v, %v", info.Mode(), err)
 	}
+}
+
+// TestRenewedCertificate: a running server of OVN serves a new certificate, although its key stays.
+func TestRenewedCertificate(t *testing.T) {
+	w := newWorld(t)
+	ctx, c := w.signed(apiServer(authority.Central, "one"))
+	w.eventually("a certificate", func() error { return c.refresh(ctx) })
+	files := t.TempDir()
+	for link, name := range map[string]string{"cert.pem": certName, "key.pem": keyName, "ca.pem": authorityName} {
+		w.must(os.Symlink(filepath.Join(c.Dir, name), filepath.Join(files, link)))
+	}
+	_, endpoint := ovndbtest.StartNBTLS(t, files)
+	served := func() string {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(files, "cert.pem"), filepath.Join(files, "key.pem"))
+		w.must(err)
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(endpoint, "ssl:"),
+			&tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true})
+		w.must(err)
+		defer conn.Close()
+		return string(encodeCertificate(conn.ConnectionState().PeerCertificates[0]))
+	}
+	if first := c.content(t, certName); served() != first {
+		t.Fatal("the server has another certificate")
+	}
+	w.must(os.Remove(filepath.Join(c.Dir, certName)))
+	w.eventually("another certificate", func() error { return c.refresh(ctx) })
+	w.eventually("the server's new certificate", func() error {
+		if served() != c.content(t, certName) {
+			return errors.New("the server has the old certificate")
+		}
+		return nil
+	})
+}
+
+func encodeCertificate(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
 func (c *Certificates) content(t *testing.T, name string) string {
