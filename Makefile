@@ -22,6 +22,7 @@ MEASURE = OVN_MULTINET_BIN=$(CACHE)/bin/product OVN_MULTINET_COMMIT=$(shell git 
 # instances that Linux gives a user.
 LABS     ?= 3
 CLUSTERS ?= 2
+COMMA    := ,
 
 .DEFAULT_GOAL := help
 
@@ -84,9 +85,9 @@ withovn:
 	@$(GO) build -o $(CACHE)/bin/withovn ./e2e/withovn
 
 .PHONY: e2e
-e2e: setup build withovn ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build)
+e2e: setup build withovn ## Run the suite on a real Kubernetes of two nodes (10 min the first time, for its build; LONG=yes: with cert-manager)
 	@$(AS_ROOT) $(CACHE)/bin/withovn 25.03 true
-	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product OVN_MULTINET_HELM=$$($(LINT) -n helm) $(GO) test -tags kube -count=1 -p 1 -parallel $(CLUSTERS) -timeout 120m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
+	OVN_MULTINET_PRODUCT=$(CACHE)/bin/product OVN_MULTINET_HELM=$$($(LINT) -n helm) $(GO) test -tags kube$(if $(LONG),$(COMMA)long) -count=1 -p 1 -parallel $(CLUSTERS) -timeout 120m $(if $(AS_ROOT),-exec "$(AS_ROOT)") $(if $(RUN),-run "$(RUN)") $(FLAGS) ./e2e/kube/...
 
 .PHONY: e2e-sriov
 e2e-sriov: setup ## Run the suite in a virtual machine with real virtual functions (SRIOV_CNI=/path/to/sriov for all of it)
@@ -108,13 +109,14 @@ lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	$(GO) vet ./...
 	$(GO) vet -tags failpoint ./internal/failpoint
 	$(GO) vet -tags kube ./e2e/kube/...
+	$(GO) vet -tags kube,long ./e2e/kube/...
 	$(GO) vet -tags sriov ./e2e/sriov/...
 	$(GO) vet -tags bench ./e2e/bench/...
 	$(GO) vet -tags chaos ./e2e/chaos
 	$(GO) vet -tags release ./hack/release ./images
-	$(LINT) staticcheck -tags kube,sriov,bench,chaos,release ./...
+	$(LINT) staticcheck -tags kube,long,sriov,bench,chaos,release ./...
 	$(LINT) go-errorlint ./...
-	@for m in . hack/tools e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus e2e/cyclonus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	@for m in . hack/tools e2e/certmanager e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus e2e/cyclonus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in what the programs call

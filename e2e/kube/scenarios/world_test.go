@@ -21,9 +21,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
-func TestMain(m *testing.M) {
-	kube.Main(m, lab.WithoutOurs(), kube.WithContainerd2(), lab.WithPrevious())
-}
+// options are what scenarios need beside a cluster.
+var options = []lab.EnterOption{lab.WithoutOurs(), kube.WithContainerd2(), lab.WithPrevious()}
+
+func TestMain(m *testing.M) { kube.Main(m, options...) }
 
 // world is a cluster with the product installed.
 type world struct {
