@@ -406,7 +406,7 @@ func TestPolicyChanges(t *testing.T) {
 	})
 	w.step("a policy that cannot be served", func(w *peersWorld) {
 		for spec, why := range map[string]string{
-			`{podSelector: {}, ingress: [{ports: [{port: web}]}]}`:            "is a name",
+			`{podSelector: {}, ingress: [{ports: [{port: -web}]}]}`:           "neither a number nor the name of a port",
 			`{podSelector: {}, ingress: [{fromm: []}]}`:                       "fromm",
 			`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: "10"}}]}]}`: "spec.ingress[0].from[0].ipBlock.cidr",
 		} {
