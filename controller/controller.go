@@ -230,13 +230,13 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 	case kindScope:
 		err = c.reconcileScope(ctx, i)
 	case kindPeers:
-		c.queuePeers(i.id)
+		err = c.reconcilePods(ctx, i, false)
 	case kindPorts:
 		c.queueNames(i.id)
 	case kindNamespaces:
 		err = c.queueNamespaces(ctx)
 	case kindRelabelled:
-		err = c.reconcileRelabelled(i)
+		err = c.reconcilePods(ctx, i, true)
 	default:
 		err = c.reconcileNAD(ctx, i.id)
 	}

@@ -162,13 +162,12 @@ func (r *relabelled) update(namespace string, pods []*policy.Pod, present map[st
 const (
 	kindPolicies = "policies"     // the policies of a namespace; without a namespace, the ClusterNetworkPolicies
 	kindScope    = "policy-scope" // the policies of a namespace on one network
-	// These two items make the worker queue scopes with selectors of namespaces: those that select a namespace whose
-	// pods have changed, and those that select a namespace now and did not before, or the other way about.
-	kindPeers      = "peers"
-	kindNamespaces = "namespaces"
-	// kindRelabelled makes the worker queue the ClusterNetworkPolicies that select a namespace whose pods have other
-	// labels.
+	kindPeers    = "peers"        // what selects pods of another namespace, which have got their ports
+	// kindRelabelled has all policies that may select pods of a namespace, because their labels have changed.
 	kindRelabelled = "relabelled"
+	// kindNamespaces makes the worker queue the scopes that select a namespace now and did not before, or the other way
+	// about.
+	kindNamespaces = "namespaces"
 	// kindPorts makes the worker queue the policies of a namespace that name ports, because a pod has named ports.
 	kindPorts = "ports"
 )
@@ -192,8 +191,8 @@ func (q *Queue) PolicyChanged(namespace string) { q.items.Add(policiesItem(names
 func (q *Queue) PodChanged(namespace, uid string, relabelled bool) {
 	if relabelled {
 		q.relabelled.add(namespace, uid)
-		q.items.Add(policiesItem(namespace))
 		q.items.Add(item{kindRelabelled, namespace, namespace})
+		return
 	}
 	q.items.Add(item{kindPeers, namespace, namespace})
 }

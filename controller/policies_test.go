@@ -221,12 +221,22 @@ func TestPolicyBeforeItsNetwork(t *testing.T) {
 	w.wantPolicyFirst(t, "shop/p")
 }
 
-// TestLabelChangeIsOneTransaction: with the members of the groups, and with what an agent has to know of the pod.
+// TestLabelChangeIsOneTransaction: with the members of the groups, also of those of other namespaces, and with what an
+// agent has to know of the pod.
 func TestLabelChangeIsOneTransaction(t *testing.T) {
 	w := newPolicyWorld(t)
 	w.apply("shop/blue", nbtest.Spec(""))
 	w.put("p", fromWeb)
 	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
+	for _, namespace := range []string{"other", "third"} {
+		w.kube.with(func() {
+			w.kube.policies[namespace+"/q"] = policy.NewObject(namespace, "q", 1, map[string]string{
+				policy.ForAnnotation: "shop/blue"}, []byte(`{"podSelector":{},"ingress":[{"from":[`+
+				`{"namespaceSelector":{},"podSelector":{"matchLabels":{"app":"db"}}}]}]}`), 0)
+		})
+		w.queue.PolicyChanged(namespace)
+		w.kube.wantPolicyState(t, namespace+"/q", `"ready":true`)
+	}
 	w.settle(t)
 	if a, b := w.group(t, "pods with app=db"), w.group(t, "pods with app=web"); a != "0" || b != "1" {
 		t.Errorf("groups %q and %q, want pods 0 and 1", a, b)
@@ -234,6 +244,9 @@ func TestLabelChangeIsOneTransaction(t *testing.T) {
 	w.Proxy.Reset()
 	w.kube.with(func() { w.kube.pods["shop/b"].Labels = app("db") })
 	w.queue.PodChanged("shop", podKey(1), true)
+	for _, namespace := range []string{"other", "third"} {
+		eventually(t, "0 1", func() string { return w.groupOf(t, namespace, everyDB) })
+	}
 	eventually(t, "0 1", func() string { return w.group(t, "pods with app=db") })
 	w.settle(t)
 	if got := w.Proxy.Counts(); got.Committed != 1 || got.Refused != 0 {

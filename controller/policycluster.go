@@ -13,32 +13,6 @@ import (
 // namespaceBatch is how many rows of namespaces one transaction writes.
 const namespaceBatch = 200
 
-// reconcileRelabelled queues the ClusterNetworkPolicies that select pods of a namespace, because labels of its pods
-// have changed. The namespace pays for the writes, so that it cannot keep northd busy by its labels.
-func (c *Controller) reconcileRelabelled(i item) error {
-	if c.policies == nil {
-		return nil
-	}
-	var scopes []policies.Scope
-	for s, selectors := range c.policies.elsewhere {
-		if s.Namespace == "" && selectors.selects(i.id) {
-			scopes = append(scopes, s)
-		}
-	}
-	if len(scopes) == 0 {
-		return nil
-	}
-	if wait := c.pace.wait(i.tenant); wait > 0 {
-		c.queue.AddAfter(i, wait)
-		return nil
-	}
-	c.pace.wrote(i.tenant)
-	for _, s := range scopes {
-		c.queue.Add(scopeItem(s))
-	}
-	return nil
-}
-
 // namespacesNow returns all namespaces. Where NB has newer labels than the source, these are used.
 func (p *policySets) namespacesNow(ctx context.Context) (map[string]policy.Namespace, error) {
 	namespaces, err := p.source.Namespaces(ctx)

@@ -16,12 +16,17 @@ func (c *Controller) reconcileScope(ctx context.Context, i item) error {
 	if c.policies == nil {
 		return nil
 	}
+	return c.paced(i, func() error { return c.ensurePolicies(ctx, scopeOf(i)) })
+}
+
+// paced makes a pass when the tenant has a budget, and charges what the pass writes to it.
+func (c *Controller) paced(i item, pass func() error) error {
 	if wait := c.pace.wait(i.tenant); wait > 0 {
 		c.queue.AddAfter(i, wait)
 		return nil
 	}
 	before := c.writes
-	err := c.ensurePolicies(ctx, scopeOf(i))
+	err := pass()
 	if c.writes > before {
 		c.pace.wrote(i.tenant)
 	}
@@ -31,10 +36,15 @@ func (c *Controller) reconcileScope(ctx context.Context, i item) error {
 // maxPolicyAttempts bounds how often one pass follows ports that come while it writes.
 const maxPolicyAttempts = 8
 
-// ensurePolicies writes the rows of a scope. An agent that knew the former rows may have inserted a port after the
-// ports were read. After the rows are written, no agent can. So the ports are read again until nothing has to be
-// written.
-func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error {
+// scopePass is a pass over one scope.
+type scopePass struct {
+	policies.Scope
+	objects []*served
+	set     *policy.Set
+	refused map[*policy.Policy]error
+}
+
+func (c *Controller) beginScope(s policies.Scope) *scopePass {
 	p := c.policies
 	objects := p.sets[s.Namespace][s.Network]
 	list := make([]*policy.Policy, len(objects))
@@ -44,57 +54,82 @@ func (c *Controller) ensurePolicies(ctx context.Context, s policies.Scope) error
 	set, refused := policy.NewSet(s.Network, s.Namespace, list, p.rows.Tiers())
 	p.note(s)
 	delete(p.elsewhere, s)
+	return &scopePass{s, objects, set, refused}
+}
+
+// ensurePolicies writes the rows of scopes, together. An agent that knew the former rows may have inserted a port after
+// the ports were read. After the rows are written, no agent can. So the ports are read again until nothing has to be
+// written.
+func (c *Controller) ensurePolicies(ctx context.Context, scopes ...policies.Scope) error {
+	p := c.policies
 	p.behind.some = false
-	if s.Namespace == "" {
+	passes := make([]*scopePass, len(scopes))
+	for i, s := range scopes {
+		passes[i] = c.beginScope(s)
+	}
+	if slices.ContainsFunc(scopes, func(s policies.Scope) bool { return s.Namespace == "" }) {
 		if err := c.ensureNamespaces(ctx); err != nil {
 			return err
 		}
 	}
 	for range maxPolicyAttempts {
-		wanted, err := c.wantedPolicies(ctx, set)
-		if err != nil {
-			return err
-		}
-		changed, err := p.rows.Ensure(ctx, wanted)
-		if errors.Is(err, policies.ErrPortsChanged) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if changed {
-			c.log.Info("policies are in step",
-				"network", s.Network, "namespace", s.Namespace, "policies", len(set.Policies))
-			continue
-		}
-		if len(set.Policies) == 0 {
-			delete(p.written[s.Namespace], s.Network)
-			if len(p.written[s.Namespace]) == 0 {
-				delete(p.written, s.Namespace)
-				if s.Namespace == "" { // no row of a namespace is needed any more
-					if err := c.ensureNamespaces(ctx); err != nil {
-						return err
-					}
-				}
+		wanted := make([]*policies.Wanted, len(passes))
+		for i, pass := range passes {
+			var err error
+			if wanted[i], err = c.wantedPolicies(ctx, pass.set); err != nil {
+				return err
 			}
 		}
-		if p.behind.some {
-			c.queue.AddAfter(scopeItem(s), behindEvery)
+		changed, err := p.rows.Ensure(ctx, wanted...)
+		switch {
+		case errors.Is(err, policies.ErrPortsChanged):
+			continue
+		case err != nil:
+			return err
+		case changed:
+			c.log.Info("policies are in step", "network", scopes[0].Network, "namespace", scopes[0].Namespace,
+				"policies", len(passes[0].set.Policies), "others", len(scopes)-1)
+			continue
 		}
-		p.noteAccepted(s, objects, refused)
-		for _, o := range objects {
-			switch {
-			case o.why != nil:
-				c.policyStates.set(o.object, fmt.Errorf("%w; what was accepted before stays", o.why))
-			case refused[o.policy] == nil:
-				c.policyStates.set(o.object, set.Limit(o.policy))
-			default:
-				c.policyStates.set(o.object, refused[o.policy])
+		for _, pass := range passes {
+			if err := c.endScope(ctx, pass); err != nil {
+				return err
 			}
 		}
 		return nil
 	}
 	return policies.ErrPortsChanged
+}
+
+// endScope notes what NB has of a scope now.
+func (c *Controller) endScope(ctx context.Context, pass *scopePass) error {
+	p, s := c.policies, pass.Scope
+	if len(pass.set.Policies) == 0 {
+		delete(p.written[s.Namespace], s.Network)
+		if len(p.written[s.Namespace]) == 0 {
+			delete(p.written, s.Namespace)
+			if s.Namespace == "" { // no row of a namespace is needed any more
+				if err := c.ensureNamespaces(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if p.behind.some {
+		c.queue.AddAfter(scopeItem(s), behindEvery)
+	}
+	p.noteAccepted(s, pass.objects, pass.refused)
+	for _, o := range pass.objects {
+		switch {
+		case o.why != nil:
+			c.policyStates.set(o.object, fmt.Errorf("%w; what was accepted before stays", o.why))
+		case pass.refused[o.policy] == nil:
+			c.policyStates.set(o.object, pass.set.Limit(o.policy))
+		default:
+			c.policyStates.set(o.object, pass.refused[o.policy])
+		}
+	}
+	return nil
 }
 
 // wantedPolicies computes what NB should have of a set: it reads the pods that the set selects, and their ports.

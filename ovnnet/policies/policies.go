@@ -99,33 +99,53 @@ func (p *Policies) list(ctx context.Context, keep func(*nb.Copp) bool) ([]Scope,
 	return all, err
 }
 
-// Ensure makes the rows of a scope the wanted ones, in one transaction. Without policies it deletes them. It returns
-// whether it has written anything.
-func (p *Policies) Ensure(ctx context.Context, w *Wanted) (changed bool, err error) {
+// ErrApart says that sets cannot be written together. Nothing was written.
+var ErrApart = errors.New("write each set of policies by itself")
+
+// Ensure makes the rows of sets the wanted ones, all in one transaction. It deletes the rows of a set without policies.
+// It returns whether it has written anything.
+func (p *Policies) Ensure(ctx context.Context, sets ...*Wanted) (changed bool, err error) {
 	var attempts nbrows.Attempts
 	for {
-		have, err := p.read(ctx, w.Set)
-		if err != nil {
-			return changed, err
+		var ops []ovsdb.Operation
+		owned := map[int]bool{} // the indexes of the guards of ports
+		for _, w := range sets {
+			have, err := p.read(ctx, w.Set)
+			if err != nil {
+				return false, err
+			}
+			more, owners, err := p.difference(ctx, have, w)
+			if err != nil {
+				return false, err
+			}
+			for i := range owners {
+				owned[len(ops)+1+i] = true
+			}
+			ops = append(ops, more...)
 		}
-		ops, owners, err := p.difference(ctx, have, w)
-		if err != nil || len(ops) == 0 {
-			return changed, err
+		if len(ops) == 0 {
+			return false, nil
 		}
-		if err = p.store.Write(ctx, ops); err == nil {
-			if w.Wrote != nil {
-				w.Wrote()
+		err := p.store.Write(ctx, ops)
+		if err == nil {
+			for _, w := range sets {
+				if w.Wrote != nil {
+					w.Wrote()
+				}
 			}
 			return true, nil
 		}
-		if !nbrows.Raced(err) {
-			return changed, nbrows.AsRefused(err)
+		refused, _ := errors.AsType[*ovndb.Refused](err)
+		switch {
+		case !nbrows.Raced(err):
+			return false, nbrows.AsRefused(err)
+		case owned[refused.Index]:
+			return false, ErrPortsChanged
+		case len(sets) > 1: // another controller has written, or two sets write one row
+			return false, ErrApart
 		}
-		if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Index > 0 && refused.Index <= owners {
-			return changed, ErrPortsChanged
-		}
-		if err := attempts.Next(ofSet(w.Set)); err != nil {
-			return changed, err
+		if err := attempts.Next(ofSet(sets[0].Set)); err != nil {
+			return false, err
 		}
 	}
 }

@@ -173,6 +173,27 @@ func TestPortOfAnotherPod(t *testing.T) {
 	w.ensure(t, wanted(members, allow(t, "a", "web")), 0)
 }
 
+// TestSetsTogether: several sets are one transaction. If they write the same row, they are written apart.
+func TestSetsTogether(t *testing.T) {
+	w := newWorld(t)
+	set := func(network, namespace string, log bool) *policies.Wanted {
+		want := wanted(nil, allow(t, "a", "web"))
+		want.Set.Network, want.Set.Namespace = network, namespace
+		want.Set.Policies[0].LogDenied, want.DeniedRate = log, 10
+		return want
+	}
+	w.Proxy.Reset()
+	changed, err := w.policies.Ensure(nbtest.WithLimit(t), set("n/1", "shop", false), set("n/2", "shop", false), set("n/1", "b", true))
+	if got := w.Proxy.Counts().Committed; !changed || err != nil || got != 1 {
+		t.Errorf("changed %t in %d transactions, %v; want 1", changed, got, err)
+	}
+	groups := len(w.Dump(t, "Port_Group"))
+	changed, err = w.policies.Ensure(nbtest.WithLimit(t), set("n/1", "shop", true), set("n/2", "shop", true))
+	if changed || !errors.Is(err, policies.ErrApart) || len(w.Dump(t, "Port_Group")) != groups {
+		t.Errorf("two sets with one meter: changed %t, error %v, want that they are written apart", changed, err)
+	}
+}
+
 // TestVersionsOfPods: a port gets the version of its pod, also if it stays in its groups, and only its own pod's.
 func TestVersionsOfPods(t *testing.T) {
 	w := newWorld(t)
