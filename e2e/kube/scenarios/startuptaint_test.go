@@ -67,7 +67,7 @@ const (
 func TestStartupTaint(t *testing.T) {
 	t.Parallel()
 	times := joins()
-	w := &world{labtest.New(t, limit+time.Duration(times)*time.Minute), kube.Start(t, kube.Options{Nodes: 2})}
+	w := &world{labtest.New(t, limit+time.Duration(times)*3*time.Minute), kube.Start(t, kube.Options{Nodes: 2})}
 	history := w.followNodes()
 	w.Must(w.InstallProduct(w.Ctx))
 	for _, n := range w.Nodes {
