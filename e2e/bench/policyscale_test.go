@@ -306,7 +306,11 @@ node is real, and has %d of the ports; ports of %d other nodes have no chassis. 
 	p.Rows = append(p.Rows, Number("heap of our controller", "MB", []float64{s.heap()}, 0))
 	s.podsComeAndGo(&with)
 	s.tenantsChange(&with)
-	with.add("the 5-minute pass", s.effect(s.editConfig, s.passed()))
+	var passed func() error
+	with.add("the 5-minute pass", s.effect(func() {
+		passed = s.passed() // not earlier: the controller may make a pass before
+		s.editConfig()
+	}, func() error { return passed() }))
 	with.add("a controller's start", s.effect(func() {
 		s.Must(s.controller.Stop(s.Ctx))
 		s.startController()
