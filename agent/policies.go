@@ -78,61 +78,65 @@ func (p *policies) keep(used map[string]bool) {
 }
 
 // policyOf returns the groups that a pod's port on a network belongs to. If the controller knows other labels of the
-// pod than the agent's copy, the pod is read from its origin.
-func (n *node) policyOf(ctx context.Context, network string, pod *source.Pod) (ovnport.Policy, error) {
+// pod than the agent's copy, the pod is read from its origin. missing says that the pod has a number that policies use
+// by its name, and that has no group yet.
+func (n *node) policyOf(
+	ctx context.Context, network string, pod *source.Pod,
+) (p ovnport.Policy, missing, err error) {
 	m := n.policies.of(network, pod.Namespace)
 	if m == nil {
-		return ovnport.Policy{PodVersion: pod.Version}, nil
+		return ovnport.Policy{PodVersion: pod.Version}, nil, nil
 	}
 	if m.Stale(pod.UID, pod.Labels) {
 		live, err := n.source.LivePod(ctx, pod.Namespace, pod.Name)
 		switch {
 		case errors.Is(err, source.ErrNotFound), err == nil && !live.Is(pod.UID):
 		case err != nil:
-			return ovnport.Policy{}, unreadable(pod.Namespace, pod.Name, err)
+			return p, nil, unreadable(pod.Namespace, pod.Name, err)
 		default:
 			pod = live
 		}
 	}
 	if pod.ManyLabels {
-		return ovnport.Policy{}, tooManyLabels(pod)
+		return p, nil, tooManyLabels(pod)
 	}
-	in, out := m.Match(pod.Labels, pod.Ports)
-	missing, numbers := m.Missing(pod.Labels, pod.Ports)
-	return ovnport.Policy{PolicyRevisions: m.revisions, In: in, Out: out, PodVersion: pod.Version},
-		noNumberOf(missing, numbers, network, pod)
+	p = ovnport.Policy{PolicyRevisions: m.revisions, PodVersion: pod.Version}
+	p.In, p.Out = m.Match(pod.Labels, pod.Ports)
+	port, numbers := m.Missing(pod.Labels, pod.Ports)
+	return p, noNumber(port, numbers, network, pod), nil
 }
 
 // policyOfNew returns the groups that a new port belongs to. A port is not attached without the group of a number that
 // policies use by its name: less than what they say would pass.
 func (n *node) policyOfNew(ctx context.Context, network string, pod *source.Pod) (ovnport.Policy, error) {
-	membership, err := n.policyOf(ctx, network, pod)
-	if _, missing := errors.AsType[*noNumber](err); !missing {
+	membership, missing, err := n.policyOf(ctx, network, pod)
+	if err != nil || missing == nil {
 		return membership, err
 	}
 	if err := n.policies.read(ctx, network, pod.Namespace); err != nil { // the controller may have written the group
 		return ovnport.Policy{}, err
 	}
-	return n.policyOf(ctx, network, pod)
+	membership, missing, err = n.policyOf(ctx, network, pod)
+	if err == nil {
+		err = missing
+	}
+	return membership, err
 }
 
-// noNumber says that a pod has a number that policies use by its name, and that has no group.
-type noNumber struct{ error }
-
-func (e *noNumber) Unwrap() error { return e.error }
-
-func noNumberOf(port string, numbers int, network string, pod *source.Pod) error {
+// noNumber says that a pod has a number that policies use by its name, and that has no group. Without such a port, it
+// returns nil.
+func noNumber(port string, numbers int, network string, pod *source.Pod) error {
 	switch {
 	case port == "":
 		return nil
 	case numbers >= policy.MaxNumbers:
-		return &noNumber{conf.Errorf(conf.CodeInvalidConfig, "give the port a number that other pods have, or another name",
+		return conf.Errorf(conf.CodeInvalidConfig, "give the port a number that other pods have, or another name",
 			"pod %s/%s: port %s: pods of the namespace on network %s have %d other numbers for this name, and %d is the limit",
-			pod.Namespace, pod.Name, port, network, numbers, policy.MaxNumbers)}
+			pod.Namespace, pod.Name, port, network, numbers, policy.MaxNumbers)
 	}
-	return &noNumber{conf.Errorf(conf.CodeTryAgain, "does the controller run, and are the states of the policies ready?",
+	return conf.Errorf(conf.CodeTryAgain, "does the controller run, and are the states of the policies ready?",
 		"pod %s/%s: port %s: the controller has not noted this number yet, and policies for network %s name the port",
-		pod.Namespace, pod.Name, port, network)}
+		pod.Namespace, pod.Name, port, network)
 }
 
 func tooManyLabels(pod *source.Pod) error {

@@ -250,10 +250,7 @@ func (r *repairer) restoredPolicy(ctx context.Context, o ovnport.Owner, network 
 	if err != nil {
 		return ovnport.Policy{}, err
 	}
-	membership, err := r.policyOf(ctx, network, pod)
-	if _, missing := errors.AsType[*noNumber](err); missing { // the pod runs: its port must not wait
-		err = nil
-	}
+	membership, _, err := r.policyOf(ctx, network, pod) // the pod runs: its port does not wait for a group
 	return membership, err
 }
 

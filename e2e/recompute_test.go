@@ -110,6 +110,28 @@ func (r *recount) costsOfPolicies() {
 	})
 }
 
+// costsOfActiveNode counts what the failure of a gateway's active node costs, and the loss of its label.
+func (r *recount) costsOfActiveNode() {
+	r.watched(0, 1, 2)
+	active := r.gatewayComesTo(0, 1)
+	r.costs(8, "gateway: active node fails and returns", func() {
+		r.Must(r.Nodes[active].VSwitchd.Kill())
+		r.gatewayComesTo(1 - active)
+		r.says(r.Nodes[1-active].Agent, "this node is the active node of a gateway")
+		r.Must(r.Nodes[active].VSwitchd.Restart(r.Ctx))
+		r.watched(0, 1, 2)
+	})
+	r.costs(4, "gateway: a node's label deleted", func() {
+		r.Must(r.WriteManifest("nodes.yaml", nodesManifest(r.Nodes, 1-active)))
+		r.Eventually(func() error {
+			if out := r.NBCtl("--bare", "--columns=_uuid", "list", "HA_Chassis"); len(strings.Fields(out)) != 1 {
+				return fmt.Errorf("nodes of the gateway: %s", out)
+			}
+			return nil
+		})
+	})
+}
+
 // TestRecomputes counts how often northd computes everything again, for each operation of ours. During a recompute every
 // new pod of the cluster waits. A pod costs none, and each of our operations is one transaction. docs/design.md has the
 // table, and says which recomputes OVN leaves no way around.
@@ -176,24 +198,7 @@ func TestRecomputes(t *testing.T) {
 		r.network("flat", flat(""))
 	})
 
-	r.watched(0, 1, 2)
-	active := r.gatewayComesTo(0, 1)
-	r.costs(8, "gateway: active node fails and returns", func() {
-		r.Must(r.Nodes[active].VSwitchd.Kill())
-		r.gatewayComesTo(1 - active)
-		r.says(r.Nodes[1-active].Agent, "this node is the active node of a gateway")
-		r.Must(r.Nodes[active].VSwitchd.Restart(r.Ctx))
-		r.watched(0, 1, 2)
-	})
-	r.costs(4, "gateway: a node's label deleted", func() {
-		r.Must(r.WriteManifest("nodes.yaml", nodesManifest(r.Nodes, 1-active)))
-		r.Eventually(func() error {
-			if out := r.NBCtl("--bare", "--columns=_uuid", "list", "HA_Chassis"); len(strings.Fields(out)) != 1 {
-				return fmt.Errorf("nodes of the gateway: %s", out)
-			}
-			return nil
-		})
-	})
+	r.costsOfActiveNode()
 	r.costs(1, "gateway: a node's last DEL", r.del("a"))
 	r.costs(6, "all NADs deleted", r.ends("hidden", "flat", "first"))
 }

@@ -154,7 +154,6 @@ func (r *Reader) tell(p *packet) {
 	if rule == nil {
 		return
 	}
-	r.counter.add(rule)
 	args := []any{"policy", rule.Policy, "rule", rule.Rule, "network", rule.Network}
 	for _, end := range []struct {
 		word, pod string
@@ -174,4 +173,5 @@ func (r *Reader) tell(p *packet) {
 		args = append(args, end.word+"Address", address)
 	}
 	r.log.Info("a policy has denied a packet", append(args, "protocol", p.protocol)...)
+	r.counter.add(rule)
 }
