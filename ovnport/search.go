@@ -3,7 +3,6 @@ package ovnport
 import (
 	"context"
 	"encoding/binary"
-	"hash/fnv"
 	"net"
 	"net/netip"
 
@@ -32,9 +31,8 @@ type search struct {
 	wide    bool   // the MACs have the form that needs a claim
 	seed    string
 	begin   net.HardwareAddr // the first MAC; nil: by the hash
-	tried   uint64
-	start   uint64
-	step    uint64
+	begun   bool
+	order   netmodel.Order
 }
 
 func (f *search) size() uint64 {
@@ -44,21 +42,20 @@ func (f *search) size() uint64 {
 	return f.pool.Size()
 }
 
+// tried is how many addresses were proposed.
+func (f *search) tried() uint64 { return f.order.Given() }
+
 // exhausted tells whether every address was proposed once.
-func (f *search) exhausted() bool { return f.tried >= f.size() }
+func (f *search) exhausted() bool { return f.begun && f.order.Exhausted() }
 
 func (f *search) next() candidate {
-	if f.step == 0 {
-		h := fnv.New64a()
-		h.Write([]byte(f.network + " " + f.seed))
-		sum := h.Sum64()
-		f.start, f.step = sum%f.size(), coprime((sum>>32)%f.size(), f.size())
+	if !f.begun {
+		f.begun, f.order = true, netmodel.NewOrder(f.size(), f.network+" "+f.seed)
 		if f.begin != nil {
-			f.start = uint64(binary.BigEndian.Uint32(f.begin[2:]))
+			f.order = f.order.From(uint64(binary.BigEndian.Uint32(f.begin[2:])))
 		}
 	}
-	i := (f.start + f.tried%f.size()*f.step) % f.size()
-	f.tried++
+	i := f.order.Next()
 	if !f.macs {
 		return f.at(f.pool.At(i))
 	}
@@ -68,20 +65,6 @@ func (f *search) next() candidate {
 
 func (f *search) at(a netip.Addr) candidate {
 	return candidate{key: ovndb.AddressKey(f.book, a), addr: netip.PrefixFrom(a, f.pool.Subnet.Bits())}
-}
-
-// coprime returns the least number >= n that has no common factor with size: steps of that width reach every index.
-func coprime(n, size uint64) uint64 {
-	for n = max(n, 1); gcd(n, size) != 1; n++ {
-	}
-	return n % size
-}
-
-func gcd(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // Ensure writes the first candidates without a read. After blindTries of them were in use, the next one is likely to
@@ -98,7 +81,7 @@ func (e *ensureCall) nextCandidate(ctx context.Context, d *draft, r *reservation
 	if r.search.exhausted() {
 		return e.readBook(ctx, d, r)
 	}
-	if r.search.tried < blindTries {
+	if r.search.tried() < blindTries {
 		r.set(r.search.next())
 		return nil
 	}
