@@ -7,11 +7,12 @@ const LogicalRouterTable = "Logical_Router"
 
 // LogicalRouter defines an object in Logical_Router table
 type LogicalRouter struct {
-	UUID         string            `ovsdb:"_uuid"`
-	ExternalIDs  map[string]string `ovsdb:"external_ids"`
-	Name         string            `ovsdb:"name"`
-	Nat          []string          `ovsdb:"nat"`
-	Options      map[string]string `ovsdb:"options"`
-	Ports        []string          `ovsdb:"ports"`
-	StaticRoutes []string          `ovsdb:"static_routes"`
+	UUID              string            `ovsdb:"_uuid"`
+	ExternalIDs       map[string]string `ovsdb:"external_ids"`
+	LoadBalancerGroup []string          `ovsdb:"load_balancer_group"`
+	Name              string            `ovsdb:"name"`
+	Nat               []string          `ovsdb:"nat"`
+	Options           map[string]string `ovsdb:"options"`
+	Ports             []string          `ovsdb:"ports"`
+	StaticRoutes      []string          `ovsdb:"static_routes"`
 }

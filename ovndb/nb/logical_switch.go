@@ -7,9 +7,10 @@ const LogicalSwitchTable = "Logical_Switch"
 
 // LogicalSwitch defines an object in Logical_Switch table
 type LogicalSwitch struct {
-	UUID        string            `ovsdb:"_uuid"`
-	ExternalIDs map[string]string `ovsdb:"external_ids"`
-	Name        string            `ovsdb:"name"`
-	OtherConfig map[string]string `ovsdb:"other_config"`
-	Ports       []string          `ovsdb:"ports"`
+	UUID              string            `ovsdb:"_uuid"`
+	ExternalIDs       map[string]string `ovsdb:"external_ids"`
+	LoadBalancerGroup []string          `ovsdb:"load_balancer_group"`
+	Name              string            `ovsdb:"name"`
+	OtherConfig       map[string]string `ovsdb:"other_config"`
+	Ports             []string          `ovsdb:"ports"`
 }

@@ -17,6 +17,8 @@ func FullDatabaseModel() (model.ClientDBModel, error) {
 		"Copp":                        &Copp{},
 		"HA_Chassis":                  &HAChassis{},
 		"HA_Chassis_Group":            &HAChassisGroup{},
+		"Load_Balancer":               &LoadBalancer{},
+		"Load_Balancer_Group":         &LoadBalancerGroup{},
 		"Logical_Router":              &LogicalRouter{},
 		"Logical_Router_Port":         &LogicalRouterPort{},
 		"Logical_Router_Static_Route": &LogicalRouterStaticRoute{},
@@ -188,6 +190,111 @@ var schema = `{
       ],
       "isRoot": true
     },
+    "Load_Balancer": {
+      "columns": {
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        },
+        "options": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "protocol": {
+          "type": {
+            "key": {
+              "type": "string",
+              "enum": [
+                "set",
+                [
+                  "tcp",
+                  "udp",
+                  "sctp"
+                ]
+              ]
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
+        "selection_fields": {
+          "type": {
+            "key": {
+              "type": "string",
+              "enum": [
+                "set",
+                [
+                  "eth_src",
+                  "eth_dst",
+                  "ip_src",
+                  "ip_dst",
+                  "tp_src",
+                  "tp_dst"
+                ]
+              ]
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "vips": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        }
+      },
+      "isRoot": true
+    },
+    "Load_Balancer_Group": {
+      "columns": {
+        "load_balancer": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Load_Balancer",
+              "refType": "weak"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        }
+      },
+      "indexes": [
+        [
+          "name"
+        ]
+      ],
+      "isRoot": true
+    },
     "Logical_Router": {
       "columns": {
         "external_ids": {
@@ -197,6 +304,17 @@ var schema = `{
             },
             "value": {
               "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "load_balancer_group": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Load_Balancer_Group",
+              "refType": "strong"
             },
             "min": 0,
             "max": "unlimited"
@@ -331,6 +449,17 @@ var schema = `{
             },
             "value": {
               "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "load_balancer_group": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Load_Balancer_Group",
+              "refType": "strong"
             },
             "min": 0,
             "max": "unlimited"

@@ -35,7 +35,9 @@ func insert[T any](b *Batch, row *T) {
 
 // notCompared lists the columns that are not compared. References to other rows are added and deleted one by one, and
 // "up" and "enabled" are not ours to write.
-var notCompared = []string{"ports", "acls", "static_routes", "nat", "up", "enabled"}
+var notCompared = []string{
+	"ports", "acls", "static_routes", "nat", "load_balancer", "load_balancer_group", "up", "enabled",
+}
 
 // differs returns the wanted columns of a row; nil if the present columns are equal.
 func differs[T any](b *Batch, have, wanted *T) ovsdb.Row {
