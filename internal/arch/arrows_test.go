@@ -19,6 +19,7 @@ var arrows = map[string][]string{
 	"ovnport":            {"netmodel", "conf", "ovndb/...", "internal/failpoint", "internal/stale"},
 	"controller":         {"netmodel", "conf", "ovndb/...", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/policies", "policy", "internal/stale"},
 	"policy":             {},
+	"service":            {"netmodel"},
 	"ovnnet/policies":    {"policy", "ovndb/...", "ovnnet/nbrows"},
 	"ovnnet":             {"netmodel", "conf", "ovndb/...", "ovnnet/nbrows", "ovnnet/gateway"},
 	"ovnnet/nbrows":      {"netmodel", "conf", "ovndb/..."},

@@ -1,0 +1,89 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+)
+
+// Limits. They bound the rows of one service: 32 ports with 256 backends of both families are less than 600 KB.
+const (
+	MaxText     = 16 << 10 // of spec and annotations, in bytes
+	MaxPorts    = 32
+	MaxBackends = 256 // of one port and family. Beyond it, Open vSwitch balances by another hash (dp_hash has 256 values).
+)
+
+// Service is a Service on a network. A Service is immutable.
+type Service struct {
+	Namespace string
+	Name      string
+	Created   int64
+	NAD       string // of the network: "<namespace>/<name>"
+	Pods      string // the canonical label selector of the pods, which are of the Service's namespace
+	// Auto and Fixed say which virtual addresses the service has; neither: none, it is headless.
+	Auto  bool
+	Fixed []netip.Addr // at most one per family, IPv4 first
+	Ports []Port
+	// Affinity tells that a client's connections go to one backend as long as the backends stay.
+	Affinity bool
+	// NotReady tells that pods that are not ready are backends too.
+	NotReady bool
+	Text     string // the whole, for NB: ParseText reads it
+
+	families []bool // the families that the service may have, by whether they are IPv4; nil: any
+	single   bool   // the service has only one family
+}
+
+// Port is a port of a service.
+type Port struct {
+	Name        string
+	Protocol    string // "tcp", "udp" or "sctp"
+	Port        uint16
+	Target      uint16  // of the pods
+	TargetName  string  // of the pods, instead of Target
+	AppProtocol *string // a hint for clients, which EndpointSlices repeat
+}
+
+// ID is "<namespace>/<name>".
+func (s *Service) ID() string { return s.Namespace + "/" + s.Name }
+
+// Headless tells whether the service has no virtual address.
+func (s *Service) Headless() bool { return !s.Auto && len(s.Fixed) == 0 }
+
+// Subnets returns the indexes of the network's subnets in which the service has addresses: virtual ones, or those of
+// its pods if the service is headless. The error says why the network does not serve the service.
+func (s *Service) Subnets(n *netmodel.Network) ([]int, error) {
+	if !s.Headless() && n.Topology != netmodel.Layer2 {
+		return nil, fmt.Errorf("annotation %s: network %s has the topology %s, and virtual addresses are served on %s "+
+			"networks only; leave the annotation out for a headless Service", AddressAnnotation, n.ID(), n.Topology,
+			netmodel.Layer2)
+	}
+	var list []int
+	for i, subnet := range n.Subnets {
+		if s.families == nil || slices.Contains(s.families, subnet.Addr().Is4()) {
+			list = append(list, i)
+		}
+	}
+	switch {
+	case len(n.Subnets) == 0:
+		return nil, fmt.Errorf("annotation %s: network %s has no subnets; name a network with addresses",
+			NetworkAnnotation, n.ID())
+	case len(list) == 0:
+		return nil, fmt.Errorf("spec.ipFamilies: network %s has none of these families; name its own", n.ID())
+	case s.single:
+		list = list[:1]
+	}
+	if len(s.Fixed) == 0 {
+		return list, nil
+	}
+	list = nil
+	for _, a := range s.Fixed {
+		if err := n.CheckFixed(a); err != nil {
+			return nil, fmt.Errorf("annotation %s: %w", AddressAnnotation, err)
+		}
+		list = append(list, n.SubnetOf(a))
+	}
+	return list, nil
+}
