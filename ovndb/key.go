@@ -158,6 +158,28 @@ const (
 	RuleKey       = "ovn-multinet/rule"
 )
 
+// LoadBalancerKey is the row key of the load balancer of a service "<namespace>/<name>" on a network, for a protocol.
+func LoadBalancerKey(network, service, protocol string) string {
+	return rowKey("load-balancer "+service+" "+protocol, network, nil, 0)
+}
+
+// ServiceKey is the key of the row that says what is accepted of a service "<namespace>/<name>" on a network. Like the
+// row at AcceptedKey, it is a row of the table Copp that no other row refers to.
+func ServiceKey(network, service string) string { return rowKey("service "+service, network, nil, 0) }
+
+// ServiceGroupKey is the row key of the group with the load balancers of a scope: "network <id>" or "router <name>".
+func ServiceGroupKey(scope string) string { return PartKey("service-group", scope) }
+
+// ServiceRouterKey, ServiceRouterPortKey and ServicePortKey are the row keys of a network's private router, of the port
+// of this router, and of the peer of this port on the network's switch.
+func ServiceRouterKey(network string) string { return PartKey("service-router", network) }
+
+// ServiceRouterPortKey: see ServiceRouterKey.
+func ServiceRouterPortKey(network string) string { return PartKey("service-router-port", network) }
+
+// ServicePortKey: see ServiceRouterKey.
+func ServicePortKey(network string) string { return PartKey("service-port", network) }
+
 // ConfigKey is the key of the accepted configuration in the external_ids of the row at AcceptedKey, in netmodel's
 // canonical form.
 const ConfigKey = "ovn-multinet/config"
@@ -169,17 +191,17 @@ const NodeSubnetsKey = "ovn-multinet/blocks"
 // other networks use too.
 const BookKey = "ovn-multinet/address-book"
 
-// ClaimantPrefix is the prefix of a key in the external_ids of a claim that several networks and routers use, such as
-// the address of a router on a physical network. The rest of the key is the claimant: "network <id>" or "router
-// <name>".
+// ClaimantPrefix is the prefix of a key in the external_ids of a claim without a port. The rest of the key is the
+// claimant: "network <id>", "router <name>" or "service <namespace>/<name>". The value is what the claimant uses the
+// address for. Several networks and routers may use one claim, such as the address of a router on a physical network.
 const ClaimantPrefix = "ovn-multinet/claimant:"
 
-// Claimants names the networks and routers that use a claim, in words; "" for the claim of a port.
+// Claimants names the networks, routers and services that use a claim, in words; "" for the claim of a port.
 func Claimants(externalIDs map[string]string) string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(externalIDs)) {
 		if who, ok := strings.CutPrefix(key, ClaimantPrefix); ok {
-			words = append(words, who+" (gateway)")
+			words = append(words, who+" ("+externalIDs[key]+")")
 		}
 	}
 	return strings.Join(words, " and ")

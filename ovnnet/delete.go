@@ -200,10 +200,7 @@ func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
 		return nil, err
 	}
 	for _, port := range ports {
-		by := "port " + port.Name + " (not ours)"
-		if x := port.ExternalIDs; x[nbrows.KeySandbox] != "" {
-			by = "pod " + x[nbrows.KeyNamespace] + "/" + x[nbrows.KeyPod]
-		}
+		by := nbrows.UserOf(port)
 		if !slices.Contains(e.By, by) {
 			e.By = append(e.By, by)
 		}
@@ -235,6 +232,7 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
 		ovndb.Map(map[string]string{nbrows.KeyNetwork: have.id}))}
 	b.Add(claims)
+	b.DeleteServices(have.id)
 	if err := n.ReleaseClaims(ctx, b, "network "+have.id); err != nil {
 		return err
 	}
@@ -248,6 +246,7 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	}
 	if len(routerGoes) > 0 {
 		b.Add(ovndb.Delete(nb.LogicalRouterTable, ovndb.RouterKey(have.router())))
+		b.DeleteRouterServices(have.router())
 		return n.Write(ctx, b.Ops)
 	}
 	if err := n.Write(ctx, b.Ops); err != nil {

@@ -1,6 +1,7 @@
 package ovnnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -309,7 +310,8 @@ func (have *present) take(p *nbrows.Switch, port *nb.LogicalSwitchPort, claim *n
 			p.Claims = append(p.Claims, claim)
 		}
 	case claim != nil:
-		return nil, nbrows.Refusedf("gateway: its address belongs to port %s", claim.ExternalIDs[nbrows.KeyPortName])
+		return nil, nbrows.Refusedf("gateway: its address belongs to %s",
+			cmp.Or(ovndb.Claimants(claim.ExternalIDs), "port "+claim.ExternalIDs[nbrows.KeyPortName]))
 	}
 	return nil, nil
 }

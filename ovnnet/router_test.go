@@ -1,6 +1,7 @@
 package ovnnet_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -95,9 +96,12 @@ func TestRouterGoesWithItsLastPort(t *testing.T) {
 	w.WantRows(t, map[string]map[string]nbtest.Fields{})
 }
 
-// dropsRouter tells whether a transaction deletes a router.
+// dropsRouter tells whether a transaction deletes router shop/r1.
 func dropsRouter(tx ovndbtest.Transact) bool {
-	return slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool { return op["table"] == "Logical_Router" && op["op"] == "delete" })
+	return slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool {
+		return op["table"] == "Logical_Router" && op["op"] == "delete" &&
+			strings.Contains(fmt.Sprint(op["where"]), ovndb.RouterKey("shop/r1"))
+	})
 }
 
 // What happens to a router while its last network leaves it or is deleted.

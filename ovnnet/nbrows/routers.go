@@ -83,12 +83,13 @@ func (n *Store) DeleteUnusedRouter(ctx context.Context, name string) error {
 		return nil
 	}
 	key := ovndb.RouterKey(name)
-	err := n.Write(ctx, []ovsdb.Operation{
-		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
+	b := &Batch{Db: n.Db}
+	b.Add(ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
 		HoldsPorts(nb.LogicalRouterTable, key, nil),
 		HoldsRoutes(key, nil),
-		ovndb.Delete(nb.LogicalRouterTable, key),
-	})
+		ovndb.Delete(nb.LogicalRouterTable, key))
+	b.DeleteRouterServices(name)
+	err := n.Write(ctx, b.Ops)
 	if Raced(err) { // the router has ports or routes, is not ours, or does not exist
 		return nil
 	}

@@ -124,11 +124,20 @@ func SelectHolders(keys []string) []ovsdb.Operation {
 	return ops
 }
 
-// Others returns the keys without those of the switch's ports to the router and to the physical network.
+// Others returns the keys without those of the switch's ports to routers and to the physical network.
 func (p *Switch) Others(keys []string) []string {
+	private := ovndb.ServicePortKey(p.Row.ExternalIDs[KeyNetwork])
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		return p.ToRouter != nil && key == p.ToRouter.UUID || p.Localnet != nil && key == p.Localnet.UUID
+		return key == private || p.ToRouter != nil && key == p.ToRouter.UUID || p.Localnet != nil && key == p.Localnet.UUID
 	})
+}
+
+// UserOf names who uses a port: a pod, or the port itself if it is not a pod's.
+func UserOf(port *nb.LogicalSwitchPort) string {
+	if x := port.ExternalIDs; x[KeySandbox] != "" {
+		return "pod " + x[KeyNamespace] + "/" + x[KeyPod]
+	}
+	return "port " + port.Name + " (not ours)"
 }
 
 // SubnetClaimKeys returns the row keys of the claims on the node subnets that a node switch lists.

@@ -1,0 +1,157 @@
+package services
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// present are the rows of a service on a network as read from NB.
+type present struct {
+	id, service string
+	accepted    *nb.Copp
+	network     *netmodel.Network           // as accepted; nil: it is not
+	row         *nb.Copp                    // the accepted service
+	balancers   map[string]*nb.LoadBalancer // by protocol
+	addresses   []netip.Addr                // of the service as NB has it
+	holders     map[netip.Addr]holder       // of these and of fixed addresses
+}
+
+// holder are the rows at the key of an address.
+type holder struct {
+	port  *nb.LogicalSwitchPort
+	claim *nb.Copp
+}
+
+// rowKey is the key of the row of the accepted service.
+func (have *present) rowKey() string { return ovndb.ServiceKey(have.id, have.service) }
+
+// read reads the rows whose keys are made from the network's and the service's names.
+func (s *Services) read(ctx context.Context, network, id string) (*present, error) {
+	have := &present{id: network, service: id, balancers: map[string]*nb.LoadBalancer{}}
+	ops := []ovsdb.Operation{
+		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network)), ovndb.Select(nb.CoppTable, have.rowKey()),
+	}
+	for _, protocol := range protocols {
+		ops = append(ops, ovndb.Select(nb.LoadBalancerTable, ovndb.LoadBalancerKey(network, id, protocol)))
+	}
+	db := s.store.Db
+	results, err := db.Transact(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	errs := []error{nbrows.One(db, results[0], &have.accepted), nbrows.One(db, results[1], &have.row)}
+	for i, protocol := range protocols {
+		errs = append(errs, nbrows.Into(db, results[2+i], protocol, have.balancers))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	have.network = nbrows.AcceptedConfig(have.accepted)
+	if have.row != nil {
+		have.addresses = parseAddresses(have.row.ExternalIDs[keyAddresses])
+	}
+	for _, row := range have.balancers { // somebody may have deleted the row with the addresses
+		for vip := range row.Vips {
+			a, err := netip.ParseAddrPort(vip)
+			if err == nil && !slices.Contains(have.addresses, a.Addr()) {
+				have.addresses = append(have.addresses, a.Addr())
+			}
+		}
+	}
+	return have, nil
+}
+
+// scope is the scope whose group has the load balancers; "": none.
+func (have *present) scope() string {
+	if have.row == nil {
+		return ""
+	}
+	return have.row.ExternalIDs[keyScope]
+}
+
+// unchanged returns the assertion that no other controller has changed the service since it was read.
+func (have *present) unchanged() []ovsdb.Operation {
+	guards := []ovsdb.Operation{ovndb.Absent(nb.CoppTable, have.rowKey())}
+	if have.row != nil {
+		guards[0] = ovndb.HasMap(nb.CoppTable, have.row.UUID, "external_ids", have.row.ExternalIDs)
+	}
+	for _, protocol := range protocols {
+		if row := have.balancers[protocol]; row != nil && row.ExternalIDs[keyRevision] != "" {
+			guards = append(guards, ovndb.Holds(
+				nb.LoadBalancerTable, row.UUID, "external_ids", keyRevision, row.ExternalIDs[keyRevision]))
+		}
+	}
+	return guards
+}
+
+// stillAccepted asserts that the network has the configuration that was read, and takes ports of the NAD: with the
+// network, the rows of its services are deleted.
+func (have *present) stillAccepted(nad string) ovsdb.Operation {
+	pairs := map[string]string{}
+	for _, key := range []string{ovndb.ConfigKey, ovndb.AcceptedPrefix + nad} {
+		pairs[key] = have.accepted.ExternalIDs[key]
+	}
+	return ovndb.HoldsAll(nb.CoppTable, have.accepted.UUID, "external_ids", pairs)
+}
+
+// readHolders reads who has the addresses of the service and the fixed ones.
+func (s *Services) readHolders(ctx context.Context, have *present, fixed []netip.Addr) (err error) {
+	have.holders, err = s.holdersOf(ctx, have.id, slices.Concat(have.addresses, fixed))
+	return err
+}
+
+func (s *Services) holdersOf(ctx context.Context, network string, list []netip.Addr) (map[netip.Addr]holder, error) {
+	holders := map[netip.Addr]holder{}
+	if len(list) == 0 {
+		return holders, nil
+	}
+	var keys []string
+	for _, a := range list {
+		keys = append(keys, ovndb.AddressKey(network, a))
+	}
+	results, err := s.store.Db.Transact(ctx, nbrows.SelectHolders(keys))
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range list {
+		var h holder
+		err := errors.Join(nbrows.One(s.store.Db, results[2*i], &h.port), nbrows.One(s.store.Db, results[2*i+1], &h.claim))
+		if err != nil {
+			return nil, err
+		}
+		holders[a] = h
+	}
+	return holders, nil
+}
+
+// free tells whether the service may have the address: nobody else has it.
+func (have *present) free(h holder) bool {
+	return h.port == nil && (h.claim == nil || have.claimed(h))
+}
+
+// claimed tells whether the service has claimed the address.
+func (have *present) claimed(h holder) bool {
+	return h.claim != nil && h.claim.ExternalIDs[claimant(have.service)] != ""
+}
+
+// String names the holder.
+func (h holder) String() string {
+	switch {
+	case h.port == nil:
+		return cmp.Or(ovndb.Claimants(h.claim.ExternalIDs), "port "+
+			cmp.Or(h.claim.ExternalIDs[nbrows.KeyPortName], h.claim.Name+" (not ours)"))
+	case h.port.ExternalIDs[nbrows.KeyRouter] != "":
+		return "router " + h.port.ExternalIDs[nbrows.KeyRouter]
+	}
+	return nbrows.UserOf(h.port)
+}

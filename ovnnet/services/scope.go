@@ -1,0 +1,306 @@
+package services
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// groupPrefix is the prefix of the names of our groups. The rest is the scope.
+const groupPrefix = "ovn-multinet "
+
+// setBalancers makes the load balancers of a service the wanted ones, in the group of that scope. The first load
+// balancer of a scope makes the group, and the last one deletes it.
+func (s *Services) setBalancers(
+	ctx context.Context, b *nbrows.Batch, have *present, scope string, wanted map[string]*nb.LoadBalancer,
+) error {
+	var keys, gone []string // wanted load balancers, and present ones
+	for _, protocol := range protocols {
+		old, row := have.balancers[protocol], wanted[protocol]
+		if row != nil {
+			keys = append(keys, row.UUID)
+			nbrows.Put(b, nb.LoadBalancerTable, row.UUID, old, row)
+		}
+		if old != nil {
+			gone = append(gone, old.UUID)
+			if row == nil {
+				b.Add(ovndb.Delete(nb.LoadBalancerTable, old.UUID))
+			}
+		}
+	}
+	if was := have.scope(); was != "" && was != scope {
+		if err := s.exitScope(ctx, b, have.id, was, gone); err != nil {
+			return err
+		}
+	}
+	if scope == "" {
+		return nil
+	}
+	return s.enterScope(ctx, b, have, scope, keys)
+}
+
+// enterScope adds the load balancers that are not in the group of the scope, and makes the group if it is missing.
+func (s *Services) enterScope(
+	ctx context.Context, b *nbrows.Batch, have *present, scope string, keys []string,
+) error {
+	key := ovndb.ServiceGroupKey(scope)
+	ops := []ovsdb.Operation{ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")}
+	for _, balancer := range keys { // the server answers whether it is a member: the group may have thousands
+		op := ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")
+		op.Where = append(op.Where,
+			ovsdb.NewCondition("load_balancer", ovsdb.ConditionIncludes, ovndb.UUIDs([]string{balancer})))
+		ops = append(ops, op)
+	}
+	results, err := s.store.Db.Transact(ctx, ops)
+	if err != nil {
+		return err
+	}
+	if len(results[0].Rows) == 0 {
+		rows, err := s.readScope(ctx, have.network, scope, true)
+		if err != nil {
+			return err
+		}
+		if err := rows.set(b, have.network, scope); err != nil {
+			return err
+		}
+	}
+	var more []string
+	for i, balancer := range keys {
+		if len(results[1+i].Rows) == 0 {
+			more = append(more, balancer)
+		}
+	}
+	if len(more) > 0 {
+		b.Add(ovndb.Present(nb.LoadBalancerGroupTable, key),
+			ovndb.Link(nb.LoadBalancerGroupTable, key, "load_balancer", more...))
+	}
+	return nil
+}
+
+// exitScope removes load balancers from the group of a scope, and deletes the group if it has no others.
+func (s *Services) exitScope(
+	ctx context.Context, b *nbrows.Batch, id, scope string, balancers []string,
+) error {
+	key := ovndb.ServiceGroupKey(scope)
+	op := ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")
+	only := ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(balancers))
+	op.Where = append(op.Where, only)
+	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{op})
+	if err != nil {
+		return err
+	}
+	if len(results[0].Rows) > 0 {
+		guard := ovndb.Present(nb.LoadBalancerGroupTable, key)
+		guard.Where = append(guard.Where, only)
+		deleteScope(b, id, scope)
+		b.First(guard) // before the load balancers are deleted
+		return nil
+	}
+	if len(balancers) > 0 {
+		b.Add(ovndb.UnlinkOne(nb.LoadBalancerGroupTable, key, "load_balancer", balancers...))
+	}
+	return nil
+}
+
+// deleteScope deletes the group of a scope, and a network's private router.
+func deleteScope(b *nbrows.Batch, id, scope string) {
+	if scope == nbrows.NetworkScope(id) {
+		b.Add(ovndb.UnlinkOne(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "ports", ovndb.ServicePortKey(id)),
+			ovndb.Delete(nb.LogicalRouterTable, ovndb.ServiceRouterKey(id)))
+	}
+	b.DeleteServiceGroup(scope)
+}
+
+// scopeRows are the rows of a scope. router is the private router, with its port and the switch's port to it, or the
+// router of the network, without.
+type scopeRows struct {
+	group    *nb.LoadBalancerGroup // without its load balancers
+	empty    bool                  // the group has none
+	router   *nb.LogicalRouter
+	port     *nb.LogicalRouterPort
+	peer     *nb.LogicalSwitchPort
+	switches []*nb.LogicalSwitch
+	// guards assert that the router has the ports whose switches were read.
+	guards []ovsdb.Operation
+}
+
+// readScope reads the rows of a network's scope. With all, these are the switches of all networks on the router, and
+// otherwise those of the network.
+func (s *Services) readScope(ctx context.Context, n *netmodel.Network, scope string, all bool) (*scopeRows, error) {
+	id, router := n.ID(), n.RouterName()
+	routerKey := ovndb.ServiceRouterKey(id)
+	if router != "" {
+		routerKey = ovndb.RouterKey(router)
+	}
+	key := ovndb.ServiceGroupKey(scope)
+	empty := ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")
+	empty.Where = append(empty.Where, ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(nil)))
+	db, have := s.store.Db, &scopeRows{}
+	results, err := db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid", "name"), empty,
+		ovndb.Select(nb.LogicalRouterTable, routerKey),
+		ovndb.Select(nb.LogicalRouterPortTable, ovndb.ServiceRouterPortKey(id)),
+		ovndb.Select(nb.LogicalSwitchPortTable, ovndb.ServicePortKey(id)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	have.empty = len(results[1].Rows) > 0
+	if err := errors.Join(nbrows.One(db, results[0], &have.group), nbrows.One(db, results[2], &have.router),
+		nbrows.One(db, results[3], &have.port), nbrows.One(db, results[4], &have.peer)); err != nil {
+		return nil, err
+	}
+	keys := map[string]bool{ovndb.SwitchKey(id): true}
+	if router != "" && have.router != nil && (all || n.Topology == netmodel.Layer3) {
+		ports := have.router.Ports
+		have.guards = []ovsdb.Operation{nbrows.HoldsPorts(nb.LogicalRouterTable, routerKey, ports)}
+		if err := s.addSwitches(ctx, keys, router, ports, func(of string) bool { return all || of == id }); err != nil {
+			return nil, err
+		}
+	}
+	have.switches, err = ovndb.ReadByKey[nb.LogicalSwitch](ctx, db, nb.LogicalSwitchTable,
+		nbrows.SortedKeys(keys), "_uuid", nbrows.ServiceGroups)
+	return have, err
+}
+
+// addSwitches adds the keys of the switches at a router's ports, of networks that of accepts.
+func (s *Services) addSwitches(
+	ctx context.Context, keys map[string]bool, router string, ports []string, of func(network string) bool,
+) error {
+	rows, err := ovndb.ReadByKey[nb.LogicalRouterPort](
+		ctx, s.store.Db, nb.LogicalRouterPortTable, ports, "_uuid", "name", "external_ids")
+	for _, port := range rows {
+		name, ok := strings.CutPrefix(port.Name, router+":")
+		if ok && port.UUID == ovndb.RouterPortKey(name) && of(port.ExternalIDs[nbrows.KeyNetwork]) {
+			keys[ovndb.SwitchKey(name)] = true
+		}
+	}
+	return err
+}
+
+// set makes the group, the references to it, and a network's private router.
+func (have *scopeRows) set(b *nbrows.Batch, n *netmodel.Network, scope string) error {
+	id, key := n.ID(), ovndb.ServiceGroupKey(scope)
+	nbrows.Put(b, nb.LoadBalancerGroupTable, key, have.group, &nb.LoadBalancerGroup{UUID: key, Name: groupPrefix + scope})
+	var routerKey string
+	if name := n.RouterName(); name == "" {
+		router, port, peer := privateRouter(n)
+		routerKey = router.UUID
+		nbrows.Put(b, nb.LogicalRouterTable, routerKey, have.router, router)
+		in := nbrows.InRouter(routerKey, "ports")
+		nbrows.PutIn(b, nb.LogicalRouterPortTable, port.UUID, have.port, port, in, in)
+		in = nbrows.InSwitch(ovndb.SwitchKey(id))
+		nbrows.PutIn(b, nb.LogicalSwitchPortTable, peer.UUID, have.peer, peer, in, in)
+	} else if routerKey = ovndb.RouterKey(name); have.router == nil {
+		return nbrows.Refusedf("router %s of network %s is not there; the controller mends it within %v",
+			name, id, nbrows.ReconcileEvery)
+	}
+	refer := func(table, of string, present []string) {
+		if !slices.Contains(present, key) {
+			b.Add(ovndb.Present(table, of), ovndb.Link(table, of, nbrows.ServiceGroups, key))
+		}
+	}
+	var present []string
+	if have.router != nil {
+		present = have.router.LoadBalancerGroup
+	}
+	refer(nb.LogicalRouterTable, routerKey, present)
+	for _, sw := range have.switches {
+		refer(nb.LogicalSwitchTable, sw.UUID, sw.LoadBalancerGroup)
+	}
+	b.First(have.guards...) // no network has joined the router meanwhile
+	return nil
+}
+
+// EnsureNetwork makes the references of a network's switches to groups the wanted ones, and its private router if it
+// needs one. Call it after the network was changed, and in each reconcile pass: a network that joins a router gets the
+// router's services. It also deletes a group without load balancers.
+func (s *Services) EnsureNetwork(ctx context.Context, id string) (changed bool, err error) {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("network " + id); err != nil {
+			return false, err
+		}
+		results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(id))})
+		if err != nil {
+			return false, err
+		}
+		var accepted *nb.Copp
+		if err := nbrows.One(s.store.Db, results[0], &accepted); err != nil {
+			return false, err
+		}
+		n := nbrows.AcceptedConfig(accepted)
+		if n == nil {
+			return false, nil
+		}
+		b := &nbrows.Batch{Db: s.store.Db}
+		if err := s.changeNetwork(ctx, b, n); err != nil || b.Err != nil || len(b.Ops) == 0 {
+			return false, cmp.Or(err, b.Err)
+		}
+		b.First(ovndb.Holds(
+			nb.CoppTable, accepted.UUID, "external_ids", ovndb.ConfigKey, accepted.ExternalIDs[ovndb.ConfigKey]))
+		if err := s.store.Write(ctx, b.Ops); !nbrows.Raced(err) {
+			return err == nil, nbrows.AsRefused(err)
+		}
+	}
+}
+
+func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmodel.Network) error {
+	scope := nbrows.ServiceScope(n)
+	key := ovndb.ServiceGroupKey(scope)
+	have, err := s.readScope(ctx, n, scope, false)
+	if err != nil {
+		return err
+	}
+	switch {
+	case have.group == nil:
+	case have.empty:
+		guard := ovndb.Present(nb.LoadBalancerGroupTable, key)
+		guard.Where = append(guard.Where,
+			ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(nil)))
+		b.Add(guard)
+		deleteScope(b, n.ID(), scope)
+	default:
+		if err := have.set(b, n, scope); err != nil {
+			return err
+		}
+		b.First(ovndb.Present(nb.LoadBalancerGroupTable, key))
+	}
+	return s.unlinkOthers(ctx, b, have, key)
+}
+
+// unlinkOthers removes references of the switches to groups of ours other than the one at that key: the network was on
+// another router before.
+func (s *Services) unlinkOthers(ctx context.Context, b *nbrows.Batch, have *scopeRows, key string) error {
+	others := map[string]bool{}
+	for _, sw := range have.switches {
+		for _, group := range sw.LoadBalancerGroup {
+			if group != key {
+				others[group] = true
+			}
+		}
+	}
+	groups, err := ovndb.ReadByKey[nb.LoadBalancerGroup](
+		ctx, s.store.Db, nb.LoadBalancerGroupTable, slices.Collect(maps.Keys(others)), "_uuid", "name")
+	for _, group := range groups {
+		scope, ours := strings.CutPrefix(group.Name, groupPrefix)
+		if !ours || group.UUID != ovndb.ServiceGroupKey(scope) {
+			continue
+		}
+		for _, sw := range have.switches {
+			if slices.Contains(sw.LoadBalancerGroup, group.UUID) {
+				b.Add(ovndb.UnlinkOne(nb.LogicalSwitchTable, sw.UUID, nbrows.ServiceGroups, group.UUID))
+			}
+		}
+	}
+	return err
+}
