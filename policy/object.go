@@ -102,7 +102,7 @@ func ParseText(namespace, name, text string) (*Policy, error) {
 // maxState is longer than any state that the controller writes, in bytes.
 const maxState = 2 << 10
 
-// Pod is what policies need of a pod.
+// Pod is what policies and Services need of a pod.
 type Pod struct {
 	Namespace string
 	Name      string
@@ -113,6 +113,10 @@ type Pod struct {
 	// ManyLabels tells that the labels are longer than MaxLabels. They are not kept then.
 	ManyLabels bool
 	Ports      []string // as of NamedPorts
+	// Ready tells that the pod is ready and is not being deleted. Ending tells that it is being deleted.
+	Ready, Ending bool
+	// Hostname is the pod's name within the Service with the name Subdomain; both are of the pod's spec.
+	Hostname, Subdomain string
 	// Version is the resource version that the labels are of. A manifest has none.
 	Version string
 }

@@ -35,6 +35,7 @@ const maxState = 2 << 10
 type Object struct {
 	Namespace string
 	Name      string
+	UID       string
 	Service   *Service // nil: the Service cannot be served
 	Refusal   string   // why
 	State     string   // the value of StateAnnotation

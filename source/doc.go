@@ -39,7 +39,7 @@ type Changes struct {
 	Bound func(*Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
-	// The following five are for a controller that serves policies. If Policy is nil, the others are not called.
+	// The following are for a controller that serves policies and Services. If Policy is nil, the others are not called.
 	//
 	// Policy is called when a policy of the namespace was created, changed or deleted.
 	Policy func(namespace string)
@@ -51,6 +51,12 @@ type Changes struct {
 	PodGone func(namespace, uid string)
 	// Namespace is called when a namespace was created, or when its labels changed.
 	Namespace func(name string)
+	// Service is called when a Service on a network was created, changed or deleted, and when another program has changed
+	// an EndpointSlice that the controller has written for it.
+	Service func(namespace, name string)
+	// Backend is called when something of a pod with networks has changed that Services need: its readiness, its labels,
+	// its networks, and when it is being deleted or is gone.
+	Backend func(namespace, name string)
 }
 
 // mirrorAnnotation is an annotation of the API's mirror of a static pod. Its value is the UID that kubelet and the
