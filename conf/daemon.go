@@ -69,6 +69,7 @@ type Controller struct {
 	OVN            OVN
 	WidestIPAM     int  // prefix length of the widest subnet that OVN's own address allocator serves
 	DeniedRate     int  // lines per second about packets that the policies of a namespace deny, on a node; 0: none
+	MaxServices    int  // how many Services on networks a namespace may have
 	StartupTaint   bool // new nodes have a taint until they are ready for pods with networks
 	MetricsAddr    string
 	LogLevel       string
@@ -111,6 +112,9 @@ const DefaultWidestIPAM = 16
 const DefaultDeniedRate = 10
 
 const maxDeniedRate = 1000
+
+// DefaultMaxServices is more than the Services of a large namespace, and keeps the rows of one namespace few.
+const DefaultMaxServices = 1000
 
 // SetKeepOnPrimary reads --keep-on-primary.
 func (a *Agent) SetKeepOnPrimary(networks []string) error {
@@ -188,6 +192,9 @@ func (c *Controller) Validate() error {
 	}
 	if c.DeniedRate < 0 || c.DeniedRate > maxDeniedRate {
 		return fmt.Errorf("--denied-log-rate: %d is not from 0 to %d packets per second", c.DeniedRate, maxDeniedRate)
+	}
+	if c.MaxServices < 0 {
+		return fmt.Errorf("--services-per-namespace: %d is less than 0, which means none", c.MaxServices)
 	}
 	if err := validateLevel(c.LogLevel); err != nil {
 		return err

@@ -102,6 +102,7 @@ func TestValidateController(t *testing.T) {
 			"--startup-taint is for the nodes of Kubernetes: a folder of --manifests has none to taint"},
 		{"no packets are logged", func(c *Controller) { c.DeniedRate = 0 }, ""},
 		{"packets without end", func(c *Controller) { c.DeniedRate = 1001 }, "--denied-log-rate: 1001 is not from 0 to 1000 packets per second"},
+		{"less than no Services", func(c *Controller) { c.MaxServices = -1 }, "--services-per-namespace: -1 is less than 0, which means none"},
 		{"less than no packets", func(c *Controller) { c.DeniedRate = -1 }, "--denied-log-rate: -1 is not from 0 to 1000 packets per second"},
 		{"the widest subnet", func(c *Controller) { c.WidestIPAM = 1 }, ""},
 		{"wider than all addresses", func(c *Controller) { c.WidestIPAM = 0 }, "--widest-ipam-subnet: 0 is no prefix length of an IPv4 subnet, give one from 1 to 30"},

@@ -3,8 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +34,8 @@ type PolicySource interface {
 
 // PolicyPort is a port of a pod.
 type PolicyPort struct {
-	Key, Network, Namespace, Pod, UID, Sandbox string
+	Key, Network, Namespace, Pod, Interface, UID, Sandbox string
+	Addresses                                             []netip.Addr
 	// PodVersion is the resource version of the pod that the port's groups were chosen by; "": unknown.
 	PodVersion string
 }
@@ -394,7 +395,7 @@ func (c *Controller) networksOfPolicy(
 	}
 	for _, nad := range o.Policy.Networks {
 		named[nad] = true
-		id, err := c.networkOfPolicy(ctx, nad)
+		id, err := c.networkNamed(ctx, policy.ForAnnotation, "policies", nad)
 		if err != nil {
 			return nil, err
 		}
@@ -434,31 +435,6 @@ func (p *policySets) noteAccepted(s policies.Scope, all []*served, refused map[*
 			p.accepted[id][s.Network] = one.policy
 		}
 	}
-}
-
-// sourceFailed says that the source did not answer.
-type sourceFailed struct{ error }
-
-func (s *sourceFailed) Unwrap() error { return s.error }
-
-// networkOfPolicy returns the ID of the OVN network that a NAD describes.
-func (c *Controller) networkOfPolicy(ctx context.Context, id string) (string, error) {
-	nad, err := c.nad(ctx, id)
-	switch {
-	case err != nil:
-		return "", &sourceFailed{err}
-	case nad == nil:
-		return "", fmt.Errorf("annotation %s: NetworkAttachmentDefinition %s does not exist", policy.ForAnnotation, id)
-	}
-	network, err := nad.NetworkID()
-	if err != nil {
-		return "", fmt.Errorf("annotation %s: NetworkAttachmentDefinition %s: %w", policy.ForAnnotation, id, err)
-	}
-	if network == "" {
-		return "", fmt.Errorf("annotation %s: network %s is not one of OVN, and ovn-multinet serves policies on OVN's "+
-			"networks only", policy.ForAnnotation, id)
-	}
-	return network, nil
 }
 
 // queueNames queues the policies of a namespace that name ports. Those of other namespaces follow when a pod has got

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -94,7 +95,8 @@ func (a *policyAPI) ports(fits func(*policy.Pod) bool) (ports []controller.Polic
 			if fits(p) {
 				ports = append(ports, controller.PolicyPort{
 					Key: p.UID, Network: "shop/blue", Namespace: p.Namespace, Pod: p.Name, UID: p.UID,
-					PodVersion: a.chosenBy[p.UID],
+					PodVersion: a.chosenBy[p.UID], Interface: "net1",
+					Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, 10 + p.UID[len(p.UID)-1] - '0'})},
 				})
 			}
 		}

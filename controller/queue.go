@@ -19,6 +19,8 @@ type Queue struct {
 	// relabelled are the pods whose labels have changed.
 	relabelled relabelled
 	namespaces changedNamespaces
+	// backends are the pods that Services may have to follow.
+	backends changedPods
 }
 
 // NewQueue makes an empty queue.

@@ -46,6 +46,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"controller", "orphan-period", "controller.orphanPeriod", "2m", "2m"},
 	{"controller", "widest-ipam-subnet", "controller.widestIPAMSubnet", "20", "20"},
 	{"controller", "denied-log-rate", "controller.deniedLogRate", "0", "0"},
+	{"controller", "services-per-namespace", "controller.servicesPerNamespace", "5", "5"},
 	{"controller", "startup-taint", "controller.startupTaint", "false", "false"},
 	{"controller", "metrics-address", "controller.metricsAddress", "':9402'", ":9402"},
 	{"controller", "config", "controller.routers", "{}", "/etc/ovn-multinet/controller/controller.yaml"},

@@ -68,7 +68,7 @@ func (l *ListedPorts) On(ctx context.Context, nodes []string) ([]OwnedPort, erro
 // ByKey returns the ports of pods with these row keys, without those that are gone.
 func (l *ListedPorts) ByKey(ctx context.Context, keys []string) ([]OwnedPort, error) {
 	rows, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
-		ctx, l.nb.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "external_ids")
+		ctx, l.nb.db, nb.LogicalSwitchPortTable, keys, "_uuid", "name", "addresses", "external_ids")
 	var all []OwnedPort
 	for _, row := range rows {
 		if isPodPort(row) {

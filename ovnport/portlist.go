@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -180,6 +181,7 @@ type OwnedPort struct {
 	Network   string
 	Interface string
 	Owner     Owner
+	Addresses []netip.Addr
 	// PodVersion is the resource version of the pod that the port's groups of policies were chosen by.
 	PodVersion string
 }
@@ -187,9 +189,22 @@ type OwnedPort struct {
 func ownedPort(row *nb.LogicalSwitchPort) OwnedPort {
 	return OwnedPort{
 		UUID: row.UUID, Name: row.Name, Network: row.ExternalIDs[keyNetwork],
-		Interface: row.ExternalIDs[keyInterface], Owner: ownerOf(row),
+		Interface: row.ExternalIDs[keyInterface], Owner: ownerOf(row), Addresses: addressesOf(row),
 		PodVersion: row.ExternalIDs[ovndb.PodVersionKey],
 	}
+}
+
+// addressesOf returns the IP addresses of a port: the words after its MAC.
+func addressesOf(row *nb.LogicalSwitchPort) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range row.Addresses {
+		for word := range strings.FieldsSeq(text) {
+			if a, err := netip.ParseAddr(word); err == nil {
+				list = append(list, a)
+			}
+		}
+	}
+	return list
 }
 
 // NodePorts reads the ports of one node's pods again and again. It reads the node's port list, and only the rows of
@@ -260,7 +275,7 @@ func (p *NodePorts) learn(ctx context.Context, list map[string]string) error {
 		}
 	}
 	rows, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
-		ctx, p.nb.db, nb.LogicalSwitchPortTable, fresh, "_uuid", "name", "external_ids")
+		ctx, p.nb.db, nb.LogicalSwitchPortTable, fresh, "_uuid", "name", "addresses", "external_ids")
 	if err != nil {
 		return err
 	}

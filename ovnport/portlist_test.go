@@ -29,8 +29,11 @@ func portsOf(t *testing.T, reader *ovnport.NodePorts) []ovnport.OwnedPort {
 func asOwned(o ovnport.Owner, ports []ovnport.Port) (all []ovnport.OwnedPort) {
 	o.Chassis = ""
 	for _, p := range ports {
-		all = append(all, ovnport.OwnedPort{
-			UUID: p.UUID, Name: p.Name, Network: p.Network, Interface: p.Interface, Owner: o})
+		owned := ovnport.OwnedPort{UUID: p.UUID, Name: p.Name, Network: p.Network, Interface: p.Interface, Owner: o}
+		for _, a := range p.Addresses {
+			owned.Addresses = append(owned.Addresses, a.Addr())
+		}
+		all = append(all, owned)
 	}
 	return all
 }

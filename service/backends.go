@@ -8,8 +8,12 @@ import (
 
 // Pod is a pod on the service's network that the service selects.
 type Pod struct {
-	// Ready tells that the pod is ready and is not being deleted.
-	Ready bool
+	Name, UID string
+	Node      string
+	// Hostname is the pod's name within the Service with the name Subdomain.
+	Hostname, Subdomain string
+	// Ready tells that the pod is ready and is not being deleted. Ending tells that it is being deleted.
+	Ready, Ending bool
 	// Addresses are the pod's addresses on the network. The first one of each family is used.
 	Addresses []netip.Addr
 	// Ports are the numbers of the pod's named ports, by names such as "tcp/http".

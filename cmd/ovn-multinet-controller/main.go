@@ -67,6 +67,8 @@ func main() {
 	flags.IntVar(&c.DeniedRate, "denied-log-rate", conf.DefaultDeniedRate,
 		"how many packets per second OVN logs on a node, of those that the policies of one namespace deny, if the policies "+
 			"ask for that; 0: none")
+	flags.IntVar(&c.MaxServices, "services-per-namespace", conf.DefaultMaxServices,
+		"how many Services on networks a namespace may have")
 	flags.BoolVar(&c.StartupTaint, "startup-taint", false,
 		"give new nodes the taint "+conf.StartupTaint+":NoSchedule, and remove it when the node is ready for pods "+
 			"with networks")
@@ -252,7 +254,6 @@ func leaseNamespace(given string) string {
 	return "ovn-multinet"
 }
 
-// podCluster is the cluster as the garbage collection of ports and of the rows of nodes asks about it.
 // policyPorts are the ports of pods, as policies need them.
 type policyPorts struct{ listed *ovnport.ListedPorts }
 
@@ -270,13 +271,14 @@ func forPolicies(ports []ovnport.OwnedPort, err error) ([]controller.PolicyPort,
 	all := make([]controller.PolicyPort, len(ports))
 	for i, p := range ports {
 		all[i] = controller.PolicyPort{
-			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
-			Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
+			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, Interface: p.Interface,
+			UID: p.Owner.UID, Addresses: p.Addresses, Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
 		}
 	}
 	return all, err
 }
 
+// podCluster is the cluster as the garbage collection of ports and of the rows of nodes asks about it.
 type podCluster struct{ networks }
 
 func (c podCluster) NodeNames(ctx context.Context) ([]string, error) {

@@ -27,6 +27,7 @@ var onWallClock = map[string]string{
 	"source/manifests.go ModTime":             "equality; is a file older than 2 s? One in the future is read again",
 	"source/known.go CreationTimestamp":       "the API server's clock alone; decides between NADs before one is accepted",
 	"source/known.go Unix":                    "the same",
+	"controller/servicestates.go UTC":         "shown to the operator: since when a Service is as it is",
 	"controller/policystates.go UTC":          "shown to the operator: since when a policy is as it is",
 	"source/kubepolicy.go Unix":               "the API server's clock alone; which policies of a namespace are the oldest?",
 	"source/kubepolicy.go CreationTimestamp":  "the same",

@@ -162,7 +162,7 @@ func (w *World) WantRefused(t *testing.T, network *netmodel.Network, reason stri
 // tables are the tables in which networks and gateways have rows.
 var tables = []string{
 	"Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "Logical_Router_Static_Route", "NAT",
-	"HA_Chassis_Group", "HA_Chassis", "Copp",
+	"HA_Chassis_Group", "HA_Chassis", "Copp", "Load_Balancer", "Load_Balancer_Group",
 }
 
 // Fields are the columns of a row that are not empty, each as one text. Members of sets and pairs of maps are sorted.

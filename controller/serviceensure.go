@@ -1,0 +1,257 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/service"
+)
+
+// ensureService makes NB have what a Service says. If the Service cannot be served as it is, what NB has of it stays,
+// and follows the pods.
+func (c *Controller) ensureService(ctx context.Context, o *service.Object) error {
+	s, id := c.services, o.ID()
+	network, why, err := c.servable(ctx, o)
+	if err != nil {
+		return err
+	}
+	if why == nil {
+		result, pods, err := c.writeService(ctx, network, o.Service)
+		if err == nil {
+			if err := c.deleteServiceElsewhere(ctx, id, network); err != nil {
+				return err
+			}
+			c.serviceStates.set(o, accepted(network, o.Service, result), o.Service.Slices(result.Addresses, pods))
+			return nil
+		}
+		if why = notServed(err); why == nil {
+			return err
+		}
+	}
+	for former := range s.written[id] {
+		standing, _, err := s.rows.Accepted(ctx, services.Key{Network: former, Service: id})
+		if err != nil {
+			return err
+		}
+		if standing == nil {
+			removeFrom(s.written, id, former)
+			continue
+		}
+		result, pods, err := c.writeService(ctx, former, standing)
+		if err != nil && notServed(err) == nil {
+			return err
+		}
+		if err == nil {
+			state := accepted(former, standing, result)
+			state.Ready, state.Reason = false, why.Error()+"; what was accepted before stays"
+			c.serviceStates.set(o, state, standing.Slices(result.Addresses, pods))
+			return nil
+		}
+	}
+	c.serviceStates.set(o, &service.State{Reason: why.Error()}, nil)
+	return nil
+}
+
+// notServed returns the reason if an error says that the network does not serve a Service now; nil: NB or the source
+// failed.
+func notServed(err error) error {
+	if refused, ok := errors.AsType[*nbrows.Refused](err); ok {
+		return refused
+	}
+	if errors.Is(err, services.ErrNotAccepted) {
+		return err
+	}
+	return nil
+}
+
+// accepted is the state of a Service that NB has.
+func accepted(network string, one *service.Service, r *services.Result) *service.State {
+	state := &service.State{Ready: true, Network: network, Addresses: r.Addresses}
+	if r.Beyond > 0 {
+		state.Reason = fmt.Sprintf("%d pods are left out: a port of a Service has %d backends at most; divide the Service",
+			r.Beyond, service.MaxBackends)
+	}
+	return state
+}
+
+// servable returns the network of a Service. why says why the Service cannot be served; then what NB has of it stays.
+func (c *Controller) servable(ctx context.Context, o *service.Object) (network string, why, err error) {
+	if o.Service == nil {
+		c.services.noteService(o, "")
+		return "", errors.New(o.Refusal), nil
+	}
+	c.services.noteService(o, o.Service.NAD)
+	network, err = c.networkNamed(ctx, service.NetworkAnnotation, "Services", o.Service.NAD)
+	if failed, ok := errors.AsType[*sourceFailed](err); ok {
+		return "", nil, failed
+	}
+	if err != nil {
+		return "", err, nil
+	}
+	return network, c.services.allowed(o), nil
+}
+
+// noteService notes which NAD a Service names.
+func (s *serviceSets) noteService(o *service.Object, nad string) {
+	id := o.ID()
+	known := s.known[id]
+	if known == nil {
+		known = &knownService{selector: labels.Nothing()}
+		s.known[id] = known
+		addTo(s.of, o.Namespace, id)
+	}
+	if known.nad != nad {
+		removeFrom(s.naming, known.nad, id)
+	}
+	if known.nad = nad; nad != "" {
+		addTo(s.naming, nad, id)
+	}
+}
+
+// allowed refuses a new Service of a namespace that has the most that it may have.
+func (s *serviceSets) allowed(o *service.Object) error {
+	id := o.ID()
+	if len(s.written[id]) == 0 {
+		count := 0
+		for other := range s.of[o.Namespace] {
+			if len(s.written[other]) > 0 {
+				count++
+			}
+		}
+		if count >= s.limit {
+			addTo(s.waiting, o.Namespace, id)
+			return fmt.Errorf("namespace %s has %d Services on networks, the limit of the controller's "+
+				"--services-per-namespace; delete one, or ask the operator for more", o.Namespace, count)
+		}
+	}
+	removeFrom(s.waiting, o.Namespace, id)
+	return nil
+}
+
+// writeService makes NB have a Service on a network, with the pods of now. It does not ask NB if it has written the
+// same before.
+func (c *Controller) writeService(
+	ctx context.Context, network string, one *service.Service,
+) (*services.Result, []service.Pod, error) {
+	s, id := c.services, one.ID()
+	known := s.known[id]
+	pods, missing, err := s.pods(ctx, network, one)
+	if err != nil {
+		return nil, nil, err
+	}
+	if missing {
+		c.queue.AddAfter(serviceItem(id), growing(missingEvery, known.missing, nbrows.ReconcileEvery))
+		known.missing++
+	} else {
+		known.missing = 0
+	}
+	if err := s.mayUse(network, one, pods); err != nil {
+		return nil, nil, err
+	}
+	content := contentOf(network, one, pods)
+	if known.written == content {
+		return known.result, pods, nil
+	}
+	addTo(s.written, id, network) // also if the answer is lost
+	result, err := s.rows.Ensure(ctx, &services.Wanted{Network: network, Service: one, Pods: pods})
+	known.written, known.result = "", nil
+	if err != nil {
+		return nil, nil, err
+	}
+	if result.Changed {
+		c.log.Info("service is in step", "service", id, "network", network, "pods", len(pods))
+	}
+	known.written, known.result = content, result
+	return result, pods, nil
+}
+
+// missingEvery is the time until a Service is first checked again if a ready pod has no port on its network. Perhaps
+// the pod is not on the network. Or NB was replaced, and the pod's agent has not restored the port yet.
+const missingEvery = time.Second
+
+// contentOf is a text that differs if NB should have something else.
+func contentOf(network string, one *service.Service, pods []service.Pod) string {
+	text, _ := json.Marshal([]any{network, one.Text, pods}) // the types have no value that JSON cannot express
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// mayUse refuses a Service on a network of another namespace, unless one of its pods is there: the agents decide which
+// namespaces may use such a network, when pods attach.
+func (s *serviceSets) mayUse(network string, one *service.Service, pods []service.Pod) error {
+	if len(pods) > 0 || namespaceOf(one.NAD) == one.Namespace || s.written[one.ID()][network] {
+		return nil
+	}
+	return nbrows.Refusedf("annotation %s: no pod that the Service selects has an interface on network %s, and a Service "+
+		"on a network of another namespace needs one", service.NetworkAnnotation, network)
+}
+
+// pods returns the pods that a Service selects and that have a port on the network, and notes all pods that it selects.
+// missing tells that a ready pod has no port there.
+func (s *serviceSets) pods(
+	ctx context.Context, network string, one *service.Service,
+) (pods []service.Pod, missing bool, err error) {
+	known := s.known[one.ID()]
+	selector, err := labels.Parse(one.Pods)
+	if err != nil {
+		return nil, false, err
+	}
+	all, err := s.source.PolicyPods(ctx, one.Namespace)
+	if err != nil {
+		return nil, false, err
+	}
+	known.selector, known.pods = selector, map[string]bool{}
+	selected, nodes := map[string]*policy.Pod{}, []string{}
+	for _, pod := range all {
+		if selector.Matches(labels.Set(pod.Labels)) {
+			known.pods[pod.Name] = true
+			if pod.Node != "" {
+				selected[pod.Name] = pod
+				nodes = append(nodes, pod.Node)
+			}
+		}
+	}
+	if len(selected) == 0 {
+		return nil, false, nil
+	}
+	slices.Sort(nodes)
+	ports, err := s.ports.On(ctx, slices.Compact(nodes))
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortFunc(ports, func(a, b PolicyPort) int {
+		return cmp.Or(strings.Compare(a.Pod, b.Pod), strings.Compare(a.Interface, b.Interface))
+	})
+	for _, port := range ports {
+		pod := selected[port.Pod]
+		if port.Network == network && port.Namespace == one.Namespace && pod != nil && pod.Is(port.UID) {
+			delete(selected, port.Pod) // of a pod with two interfaces on the network, the first one counts
+			pods = append(pods, backendOf(pod, port.Addresses))
+		}
+	}
+	for _, pod := range selected {
+		missing = missing || pod.Ready
+	}
+	return pods, missing, nil
+}
+
+func backendOf(pod *policy.Pod, addresses []netip.Addr) service.Pod {
+	return service.Pod{
+		Name: pod.Name, UID: pod.UID, Node: pod.Node, Hostname: pod.Hostname, Subdomain: pod.Subdomain,
+		Ready: pod.Ready, Ending: pod.Ending, Addresses: addresses, Ports: pod.Numbers(),
+	}
+}
