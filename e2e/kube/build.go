@@ -106,6 +106,21 @@ func linkFlags(source string) (string, error) {
 	return flags, nil
 }
 
+// building has [Main] or [Enter] build programs that only some clusters need, and tells the inner process their folder
+// by env. A process that knows the folder does not build again.
+func building(env string, build func(context.Context) (dir string, err error)) lab.EnterOption {
+	return lab.Around(func(ctx context.Context) (func() error, error) {
+		if os.Getenv(env) != "" {
+			return nil, nil
+		}
+		dir, err := build(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return nil, os.Setenv(env, dir)
+	})
+}
+
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])[:12]

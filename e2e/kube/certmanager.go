@@ -21,15 +21,7 @@ const certManagerEnv = "OVN_MULTINET_KUBE_CERTMANAGER"
 const certManagerNamespace = "cert-manager"
 
 // WithCertManager has [Main] or [Enter] build cert-manager: two minutes, once per version.
-func WithCertManager() lab.EnterOption {
-	return lab.Around(func(ctx context.Context) (func() error, error) {
-		dir, err := buildCertManager(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return nil, os.Setenv(certManagerEnv, dir)
-	})
-}
+func WithCertManager() lab.EnterOption { return building(certManagerEnv, buildCertManager) }
 
 func buildCertManager(ctx context.Context) (_ string, err error) {
 	defer try.Handle(&err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,26 +20,15 @@ const containerd2Env = "OVN_MULTINET_KUBE_CONTAINERD2"
 var containerd2Programs = []string{"containerd", "containerd-shim-runc-v2", "ctr"}
 
 // WithContainerd2 has [Main] or [Enter] build containerd 2 for clusters that want it: a minute, once per version.
-func WithContainerd2() lab.EnterOption {
-	return lab.Around(func(ctx context.Context) (func() error, error) {
-		dir, err := buildContainerd2(ctx, os.Stderr)
-		if err != nil {
-			return nil, err
-		}
-		return nil, os.Setenv(containerd2Env, dir)
-	})
-}
+func WithContainerd2() lab.EnterOption { return building(containerd2Env, buildContainerd2) }
 
 // buildContainerd2 makes the programs once per set of versions.
-func buildContainerd2(ctx context.Context, progress io.Writer) (_ string, err error) {
+func buildContainerd2(ctx context.Context) (_ string, err error) {
 	defer try.Handle(&err)
-	if dir := os.Getenv(containerd2Env); dir != "" {
-		return dir, nil
-	}
 	source := filepath.Join(try.E1(lab.ModuleRoot()), "e2e", "containerd2")
 	const flags = "-s -w"
 	return lab.Cached("containerd2", try.E1(sourceKey(source, flags)), func(dir string) error {
-		fmt.Fprintln(progress, "building containerd 2: a minute or two on two cores, once per version")
+		fmt.Fprintln(os.Stderr, "building containerd 2: a minute or two on two cores, once per version")
 		return lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", dir+"/", "tool")
 	})
 }
