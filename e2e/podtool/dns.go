@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"strings"
 
 	"github.com/dsnet/try"
 	"golang.org/x/net/dns/dnsmessage"
@@ -40,18 +39,48 @@ func serveDNS(args []string) (err error) {
 	}
 }
 
-// lookup prints what a name stands for, by /etc/resolv.conf.
+// lookup prints what a name stands for, one answer a line, by /etc/resolv.conf. A name without answers prints nothing.
 func lookup(args []string) error {
-	if len(args) != 1 {
+	flags := flag.NewFlagSet("lookup", flag.ExitOnError)
+	kind := flags.String("type", "host", "A, AAAA, SRV or PTR; host is A and AAAA")
+	_ = flags.Parse(args)
+	if flags.NArg() != 1 {
 		return errors.New("wants one name")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	resolver := net.Resolver{PreferGo: true}
-	addrs, err := resolver.LookupHost(ctx, args[0])
+	answers, err := ask(ctx, *kind, flags.Arg(0))
+	var none *net.DNSError
+	if errors.As(err, &none) && none.IsNotFound {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	fmt.Println(strings.Join(addrs, " "))
+	for _, answer := range answers {
+		fmt.Println(answer)
+	}
 	return nil
+}
+
+func ask(ctx context.Context, kind, name string) (answers []string, err error) {
+	resolver := net.Resolver{PreferGo: true}
+	networks := map[string]string{"host": "ip", "A": "ip4", "AAAA": "ip6"}
+	switch kind {
+	case "PTR":
+		return resolver.LookupAddr(ctx, name)
+	case "SRV":
+		_, records, err := resolver.LookupSRV(ctx, "", "", name)
+		for _, r := range records {
+			answers = append(answers, fmt.Sprintf("%s:%d", r.Target, r.Port))
+		}
+		return answers, err
+	case "host", "A", "AAAA":
+		addresses, err := resolver.LookupNetIP(ctx, networks[kind], name)
+		for _, a := range addresses {
+			answers = append(answers, a.Unmap().String())
+		}
+		return answers, err
+	}
+	return nil, fmt.Errorf("%s is not a type of answers", kind)
 }

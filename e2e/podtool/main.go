@@ -18,7 +18,7 @@ const usage = `usage: podtool COMMAND
   ip                        print links, addresses and routes as JSON
   get URL                   print the answer of a web server
   dns [-port N]             answer every question for a name's address with 192.0.2.53, over UDP
-  lookup NAME               print a name's addresses
+  lookup [-type TYPE] NAME  print a name's addresses, or answers of type A, AAAA, SRV or PTR
   api PATH                  print the API server's answer to the pod's own service account
 `
 
