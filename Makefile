@@ -116,7 +116,7 @@ lint: ## Check formatting, go vet, staticcheck, wrapped errors, module files
 	$(GO) vet -tags release ./hack/release ./images
 	$(LINT) staticcheck -tags kube,long,sriov,bench,chaos,release ./...
 	$(LINT) go-errorlint ./...
-	@for m in . hack/tools e2e/certmanager e2e/cniplugins e2e/containerd2 e2e/kubebin e2e/bench/multus e2e/cyclonus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	@for m in . hack/tools e2e/certmanager e2e/cniplugins e2e/containerd2 e2e/coredns e2e/kubebin e2e/bench/multus e2e/cyclonus; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in what the programs call
