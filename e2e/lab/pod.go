@@ -27,6 +27,7 @@ type Pod struct {
 	Namespace, Name, UID string
 	Annotations, Labels  map[string]string
 	Ports                []Port
+	Ready                string // the condition Ready in the manifest, "True" or "False"; "": none
 	Node                 *Node
 	Sandbox              string // container id: 64 hex digits
 	host
@@ -82,7 +83,7 @@ func (p *Pod) WriteManifest() error {
 	if len(p.Labels) > 0 {
 		meta["labels"] = p.Labels
 	}
-	b, err := yaml.Marshal(map[string]any{
+	manifest := map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Pod",
 		"metadata":   meta,
@@ -90,7 +91,11 @@ func (p *Pod) WriteManifest() error {
 			"nodeName":   p.Node.Name,
 			"containers": []any{map[string]any{"name": "main", "image": "none", "ports": p.Ports}},
 		},
-	})
+	}
+	if p.Ready != "" {
+		manifest["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": p.Ready}}}
+	}
+	b, err := yaml.Marshal(manifest)
 	if err != nil {
 		return err
 	}
