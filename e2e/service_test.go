@@ -35,8 +35,8 @@ metadata:
   labels: {service.kubernetes.io/service-proxy-name: ovn-multinet}
   annotations:
     ovn-multinet/service-network: %s
-    ovn-multinet/service-selector: app=%[2]s%s
-spec: {clusterIP: None, ports: [%s]%s}
+    ovn-multinet/service-selector: app=%[2]s%[4]s
+spec: {clusterIP: None, ports: [%[5]s]%[6]s}
 `, namespace, name, network, address, ports, more)
 }
 
