@@ -41,14 +41,15 @@ type Kube struct {
 	ends   ends                 // for the pods of the node
 	nads   cache.Store          // of *knownNAD
 	nodes  *nodeWatch           // nil in the source of an agent
-	// policies is nil unless Changes.Policy is set.
-	policies *policyWatch
-	lists    lists
-	gets     *semaphore.Weighted // limits the concurrent GETs
-	run      []func(stop <-chan struct{})
-	events   record.EventBroadcaster
-	record   record.EventRecorder
-	log      *slog.Logger
+	// policies and policyPods are nil unless Changes.Policy is set.
+	policies   *policyWatch
+	policyPods *lateInformer
+	lists      lists
+	gets       *semaphore.Weighted // limits the concurrent GETs
+	run        []func(stop <-chan struct{})
+	events     record.EventBroadcaster
+	record     record.EventRecorder
+	log        *slog.Logger
 }
 
 // component is the name of this program in Events.
@@ -82,7 +83,7 @@ func NewKube(
 		err = k.watchNodes(changes.Nodes)
 	}
 	if changes.Policy != nil {
-		err = errors.Join(err, k.watchPolicies(changes))
+		err = errors.Join(err, k.watchPolicyPods(changes), k.watchPolicies(changes))
 	}
 	if err != nil {
 		return nil, err
@@ -135,10 +136,7 @@ func (k *Kube) tellEnd(obj any) {
 
 // uidOf returns the last known UID of the pod in an informer's notification.
 func uidOf(obj any) string {
-	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
-	if p, ok := obj.(*corev1.Pod); ok {
+	if p, ok := lastKnown(obj).(*corev1.Pod); ok {
 		return string(p.UID)
 	}
 	return ""

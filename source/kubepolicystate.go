@@ -37,7 +37,7 @@ func (k *Kube) statePatch(o *policy.Object, state string) (*rest.Request, error)
 		body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"annotations": map[string]string{policy.StateAnnotation: state},
 		}})
-		return k.policyAPI(http.MethodPatch, multiKind).Suffix("namespaces", o.Namespace, multiKind.resource, o.Name).
+		return k.api(http.MethodPatch, multiKind).Suffix("namespaces", o.Namespace, multiKind.resource, o.Name).
 			SetHeader("Content-Type", string(types.MergePatchType)).Body(body), err
 	}
 	condition, err := conditionOf(state)
@@ -49,7 +49,7 @@ func (k *Kube) statePatch(o *policy.Object, state string) (*rest.Request, error)
 		"apiVersion": policy.ClusterAPIVersion, "kind": policy.ClusterKind, "metadata": map[string]any{"name": o.Name},
 		"status": map[string]any{"conditions": []metav1.Condition{condition}},
 	})
-	return k.policyAPI(http.MethodPatch, clusterKind).Suffix(clusterKind.resource, o.Name, "status").
+	return k.api(http.MethodPatch, clusterKind).Suffix(clusterKind.resource, o.Name, "status").
 		Param("fieldManager", fieldManager).Param("force", "true").
 		SetHeader("Content-Type", string(types.ApplyPatchType)).Body(body), err
 }
@@ -104,7 +104,7 @@ func (k *Kube) PolicyEvent(o *policy.Object, warning bool, reason, message strin
 		ref.Kind, ref.APIVersion, known = policy.ClusterKind, policy.ClusterAPIVersion, k.policies.cluster
 	}
 	if obj, there, err := known.GetStore().GetByKey(o.ID()); there && err == nil {
-		ref.UID = obj.(*knownPolicy).UID
+		ref.UID = obj.(*keptPolicy).UID
 	}
 	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
 }

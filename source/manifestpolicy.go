@@ -20,12 +20,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
-// manifestPolicy is a policy of a folder.
-type manifestPolicy struct {
-	object *policy.Object
-	owners string // hash of what the owner of the policy writes
-}
-
 // parsePolicy reads a MultiNetworkPolicy or ClusterNetworkPolicy. One that cannot be served is not an error of the
 // file.
 func (f *file) parsePolicy(kind string, doc []byte) error {
@@ -33,7 +27,7 @@ func (f *file) parsePolicy(kind string, doc []byte) error {
 	if err != nil {
 		return err
 	}
-	raw := &rawPolicy{}
+	raw := &rawObject{}
 	if err := utiljson.Unmarshal(text, raw); err != nil {
 		return err
 	}
@@ -50,7 +44,7 @@ func (f *file) parsePolicy(kind string, doc []byte) error {
 		return fmt.Errorf("%s %s: apiVersion is %q, not %s", kind, raw.Name, raw.APIVersion, version)
 	}
 	if known := keepPolicy(raw); known.object != nil {
-		f.policies = append(f.policies, &manifestPolicy{known.object, known.owners})
+		f.policies = append(f.policies, known)
 	}
 	return nil
 }
@@ -71,7 +65,7 @@ func (m *Manifests) indexPolicies(f *file) {
 
 // policyWorld is what policies depend on.
 type policyWorld struct {
-	policies   map[key]*manifestPolicy
+	policies   map[key]*keptPolicy
 	namespaces map[string]map[string]string
 	pods       map[key]*Pod
 }

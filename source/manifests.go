@@ -43,7 +43,7 @@ type Manifests struct {
 	nads  map[key]*netmodel.NAD
 	nodes map[string]netmodel.Node // by name; empty: the nodes are unknown
 	// policies and namespaces are for network policies.
-	policies   map[key]*manifestPolicy
+	policies   map[key]*keptPolicy
 	namespaces map[string]map[string]string // labels, by name
 	attached   map[string]bool              // the status files of pods that were there at the last scan
 
@@ -64,7 +64,7 @@ type file struct {
 	nads   []*netmodel.NAD
 	nodes  []netmodel.Node
 
-	policies   []*manifestPolicy
+	policies   []*keptPolicy
 	namespaces []*corev1.Namespace
 }
 
@@ -415,7 +415,7 @@ func fromPod(p *corev1.Pod) *Pod {
 // whose name sorts first is used.
 func (m *Manifests) index() {
 	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*netmodel.NAD{}, map[string]netmodel.Node{}
-	m.policies, m.namespaces = map[key]*manifestPolicy{}, map[string]map[string]string{}
+	m.policies, m.namespaces = map[key]*keptPolicy{}, map[string]map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, p := range m.files[name].pods {
 			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
