@@ -23,12 +23,20 @@ type ServiceSource interface {
 	Service(ctx context.Context, namespace, name string) (*service.Object, error)
 	// ServiceNamespaces returns the namespaces that have such Services.
 	ServiceNamespaces(ctx context.Context) ([]string, error)
-	// PolicyPods returns the pods of a namespace that request networks.
+	// PolicyPods returns the pods of a namespace that request networks. The source begins to watch all pods with the first
+	// policy or Service, or with the first call.
 	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
 	// SetServiceState writes the state onto a Service. If the Service is gone, the error is netmodel.ErrNotFound.
 	SetServiceState(ctx context.Context, o *service.Object, state string) error
 	// SetEndpoints makes the EndpointSlices that we have written for a Service the wanted ones, and deletes the others.
-	// The source adds the namespace, the labels and the owner. It writes nothing that is there already.
+	// The wanted ones have AddressType, Endpoints and Ports, in an order that stays the same: the source adds name,
+	// namespace, labels and owner, and writes nothing that is there already. If the Service is gone and there are wanted
+	// slices, the error is netmodel.ErrNotFound.
+	//
+	// The controller calls it after each pass over a Service, without wanted slices if the Service has no endpoints to
+	// show. It also calls it for each Service that Changes.Service names and that Service returns nil for, with an Object
+	// of Namespace and Name alone and without wanted slices: the Service may have lost its label, also while no
+	// controller ran. The source names the Services of all our slices when it starts.
 	SetEndpoints(ctx context.Context, o *service.Object, wanted []service.EndpointSlice) error
 	// ServiceEvent records an Event for the Service. It does not wait.
 	ServiceEvent(o *service.Object, warning bool, reason, message string)

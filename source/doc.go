@@ -1,6 +1,6 @@
-// Package source owns the reading of pods, nodes and NetworkAttachmentDefinitions (NADs) for the agent and the
-// controller, from the Kubernetes API, or from a folder of YAML files on a host without Kubernetes; it may touch
-// neither OVN nor the host's network.
+// Package source owns the reading of pods, nodes, NetworkAttachmentDefinitions (NADs), policies and Services for the
+// agent and the controller, from the Kubernetes API, or from a folder of YAML files on a host without Kubernetes; it
+// may touch neither OVN nor the host's network.
 package source
 
 import (
@@ -24,6 +24,9 @@ type Pod struct {
 	Ports []string
 	// Version is the resource version of this copy; "" in a manifest that has none.
 	Version string
+	// NotReady tells that a manifest says so. Hostname and Subdomain are of the spec. A folder alone has these.
+	NotReady            bool
+	Hostname, Subdomain string
 	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
 	// says that the pod runs.
 	Running bool

@@ -41,8 +41,9 @@ type Kube struct {
 	ends   ends                 // for the pods of the node
 	nads   cache.Store          // of *knownNAD
 	nodes  *nodeWatch           // nil in the source of an agent
-	// policies and policyPods are nil unless Changes.Policy is set.
+	// policies and policyPods are nil unless Changes.Policy is set, services unless Changes.Service is set too.
 	policies   *policyWatch
+	services   *serviceWatch
 	policyPods *lateInformer
 	lists      lists
 	gets       *semaphore.Weighted // limits the concurrent GETs
@@ -84,6 +85,9 @@ func NewKube(
 	}
 	if changes.Policy != nil {
 		err = errors.Join(err, k.watchPolicyPods(changes), k.watchPolicies(changes))
+		if changes.Service != nil {
+			err = errors.Join(err, k.watchServices(changes))
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		if p.Name == "" {
 			return errors.New("Pod without metadata.name")
 		}
-		f.pods = append(f.pods, fromPod(knownPod(&p)))
+		f.pods = append(f.pods, manifestPod(&p))
 	case "NetworkAttachmentDefinition":
 		var n nadv1.NetworkAttachmentDefinition
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
@@ -68,6 +68,8 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		f.nads = append(f.nads, fromNAD(&n, config(&n)))
 	case policy.Kind, policy.ClusterKind:
 		return f.parsePolicy(kind.Kind, doc)
+	case "Service":
+		return f.parseService(doc)
 	case "Namespace":
 		var n corev1.Namespace
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {

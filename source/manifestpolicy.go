@@ -23,22 +23,13 @@ import (
 // parsePolicy reads a MultiNetworkPolicy or ClusterNetworkPolicy. One that cannot be served is not an error of the
 // file.
 func (f *file) parsePolicy(kind string, doc []byte) error {
-	text, err := yaml.YAMLToJSONStrict(doc)
+	raw, err := parseRaw(kind, doc)
 	if err != nil {
-		return err
-	}
-	raw := &rawObject{}
-	if err := utiljson.Unmarshal(text, raw); err != nil {
 		return err
 	}
 	version := policy.APIVersion
 	if kind == policy.ClusterKind {
 		version, raw.Namespace = policy.ClusterAPIVersion, ""
-	} else {
-		raw.Namespace = namespaceOr(raw.Namespace)
-	}
-	if raw.Name == "" {
-		return fmt.Errorf("%s without metadata.name", kind)
 	}
 	if raw.APIVersion != version {
 		return fmt.Errorf("%s %s: apiVersion is %q, not %s", kind, raw.Name, raw.APIVersion, version)
@@ -47,6 +38,23 @@ func (f *file) parsePolicy(kind string, doc []byte) error {
 		f.policies = append(f.policies, known)
 	}
 	return nil
+}
+
+// parseRaw reads an object as the API server would send it.
+func parseRaw(kind string, doc []byte) (*rawObject, error) {
+	text, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return nil, err
+	}
+	raw := &rawObject{}
+	if err := utiljson.Unmarshal(text, raw); err != nil {
+		return nil, err
+	}
+	if raw.Name == "" {
+		return nil, fmt.Errorf("%s without metadata.name", kind)
+	}
+	raw.Namespace = namespaceOr(raw.Namespace)
+	return raw, nil
 }
 
 // indexPolicies adds the policies and namespaces of a file to the maps.
@@ -142,19 +150,29 @@ func (m *Manifests) tellPolicies(before policyWorld) {
 	}
 }
 
-// tellAttached tells which pods have got their ports since the last scan: their status was written.
+// tellAttached tells which pods have got their ports since the last scan: their status was written. A pod whose sandbox
+// is made anew may get other addresses.
 func (m *Manifests) tellAttached(statuses []string) {
 	if m.changes.Policy == nil {
 		return
 	}
 	before := m.attached
-	m.attached = map[string]bool{}
+	m.attached = map[string]fs.FileInfo{}
 	for _, name := range statuses {
-		m.attached[name] = true
+		if info, err := os.Stat(filepath.Join(m.dir, name)); err == nil {
+			m.attached[name] = info
+		}
 	}
 	for k, p := range m.pods {
-		if name := p.UID + statusSuffix; m.attached[name] && !before[name] {
+		is, was := m.attached[p.UID+statusSuffix], before[p.UID+statusSuffix]
+		if is == nil && was == nil || is != nil && was != nil && os.SameFile(is, was) && is.ModTime().Equal(was.ModTime()) {
+			continue
+		}
+		if is != nil {
 			m.changes.Pod(k.namespace, p.UID, false)
+		}
+		if m.changes.Backend != nil {
+			m.changes.Backend(k.namespace, k.name)
 		}
 	}
 }
@@ -167,7 +185,7 @@ func (m *Manifests) Policies(_ context.Context, namespace string) ([]*policy.Obj
 	for k, p := range m.policies {
 		if k.namespace == namespace {
 			with := *p.object
-			with.State = m.policyState(k)
+			with.State = string(m.objectState(policyFile(k.namespace, k.name)).Policy)
 			all = append(all, &with)
 		}
 	}
@@ -223,7 +241,7 @@ func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.P
 			pods = append(pods, &policy.Pod{
 				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Mirror: p.Annotations[mirrorAnnotation],
 				Node: p.NodeName, Labels: p.Labels, ManyLabels: p.ManyLabels, Version: p.Version,
-				Ports: p.Ports,
+				Ports: p.Ports, Ready: !p.NotReady, Hostname: p.Hostname, Subdomain: p.Subdomain,
 			})
 		}
 	}
@@ -246,21 +264,21 @@ func policyFile(namespace, name string) string {
 	return cmp.Or(namespace, policy.ClusterKind) + "." + name + policySuffix
 }
 
-// policyObjectState is the content of the file with the state of a policy.
-type policyObjectState struct {
+// objectState is the content of the file with the state of a policy or of a Service.
+type objectState struct {
 	Namespace string          `json:"namespace"`
 	Name      string          `json:"name"`
-	Policy    json.RawMessage `json:"policy"`
+	Policy    json.RawMessage `json:"policy,omitempty"`
+	Service   json.RawMessage `json:"service,omitempty"`
 }
 
-// policyState reads the state of a policy.
-func (m *Manifests) policyState(k key) string {
-	text, err := os.ReadFile(filepath.Join(m.dir, policyFile(k.namespace, k.name)))
-	var state policyObjectState
+// objectState reads such a file.
+func (m *Manifests) objectState(file string) (state objectState) {
+	text, err := os.ReadFile(filepath.Join(m.dir, file))
 	if err != nil || json.Unmarshal(text, &state) != nil {
-		return ""
+		return objectState{}
 	}
-	return string(state.Policy)
+	return state
 }
 
 // SetPolicyState writes the file with the state of a policy into the folder.
@@ -271,7 +289,8 @@ func (m *Manifests) SetPolicyState(_ context.Context, o *policy.Object, state st
 	if !there {
 		return nil
 	}
-	err := m.write(policyFile(o.Namespace, o.Name), policyObjectState{o.Namespace, o.Name, json.RawMessage(state)})
+	err := m.write(policyFile(o.Namespace, o.Name),
+		objectState{Namespace: o.Namespace, Name: o.Name, Policy: json.RawMessage(state)})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("state of the policy: %w", err)
 	}

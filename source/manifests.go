@@ -23,13 +23,16 @@ import (
 )
 
 // The files that we write into the folder: the network-status of a pod as "<pod uid>.status.json", the state of a
-// network as "<namespace>.<name>.network.json" (a namespace has no dot), and the state of a policy as
-// "<namespace>.<name>.policy.json".
+// network as "<namespace>.<name>.network.json" (a namespace has no dot), and the states of policies and Services as
+// "<namespace>.<name>.policy.json" and "<namespace>.<name>.service.json".
 const (
 	statusSuffix  = ".status.json"
 	networkSuffix = ".network.json"
 	policySuffix  = ".policy.json"
+	serviceSuffix = ".service.json"
 )
+
+var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix}
 
 // Manifests is the source that watches a folder without subfolders. A YAML file in it has one or several documents with
 // Pods, NADs or Nodes. All agents of a host and the controller use the same folder.
@@ -45,7 +48,8 @@ type Manifests struct {
 	// policies and namespaces are for network policies.
 	policies   map[key]*keptPolicy
 	namespaces map[string]map[string]string // labels, by name
-	attached   map[string]bool              // the status files of pods that were there at the last scan
+	attached   map[string]fs.FileInfo       // the status files of pods that were there at the last scan
+	services   map[key]*keptService
 
 	changes Changes
 	ends    ends
@@ -66,6 +70,7 @@ type file struct {
 
 	policies   []*keptPolicy
 	namespaces []*corev1.Namespace
+	services   []*keptService
 }
 
 // clockTick is the coarsest resolution of modification times: FAT's two seconds.
@@ -285,11 +290,12 @@ func (m *Manifests) scan() error {
 	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
-	nads, nodes, former := m.nads, m.nodes, m.world()
+	nads, nodes, former, services := m.nads, m.nodes, m.world(), m.services
 	m.index()
 	m.tellNADs(nads)
 	m.tellNodes(nodes)
 	m.tellPolicies(former)
+	m.tellServices(services, former.pods)
 	m.tellAttached(statuses)
 	m.ends.tell(func(p *Pod) bool {
 		now := m.pods[key{p.Namespace, p.Name}]
@@ -330,8 +336,8 @@ func isManifest(name string) bool {
 func statusFiles(entries []fs.DirEntry) []string {
 	var names []string
 	for _, e := range entries {
-		if name := e.Name(); strings.HasSuffix(name, statusSuffix) || strings.HasSuffix(name, networkSuffix) ||
-			strings.HasSuffix(name, policySuffix) {
+		name := e.Name()
+		if slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
 			names = append(names, name)
 		}
 	}
@@ -382,7 +388,7 @@ func (m *Manifests) spoilt(name string, f *file, err error) {
 	f.broken = true
 	if old := m.files[name]; old != nil {
 		f.pods, f.nads, f.nodes = old.pods, old.nads, old.nodes
-		f.policies, f.namespaces = old.policies, old.namespaces
+		f.policies, f.namespaces, f.services = old.policies, old.namespaces, old.services
 	}
 	m.files[name] = f
 }
@@ -416,6 +422,7 @@ func fromPod(p *corev1.Pod) *Pod {
 func (m *Manifests) index() {
 	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*netmodel.NAD{}, map[string]netmodel.Node{}
 	m.policies, m.namespaces = map[key]*keptPolicy{}, map[string]map[string]string{}
+	m.services = map[key]*keptService{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, p := range m.files[name].pods {
 			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
@@ -428,6 +435,7 @@ func (m *Manifests) index() {
 			}
 		}
 		m.indexPolicies(m.files[name])
+		m.indexServices(m.files[name])
 		for _, n := range m.files[name].nodes {
 			if _, known := m.nodes[n.Name]; !known {
 				m.nodes[n.Name] = n
@@ -469,6 +477,9 @@ func (m *Manifests) deleteStatuses(names []string) {
 	}
 	for k := range m.policies {
 		alive[policyFile(k.namespace, k.name)] = true
+	}
+	for k := range m.services {
+		alive[serviceFile(k.namespace, k.name)] = true
 	}
 	for _, name := range names {
 		if !alive[name] {

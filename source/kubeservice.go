@@ -1,0 +1,134 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/service"
+)
+
+// serviceWatch has the informers of our Services, and of the EndpointSlices that we have written.
+type serviceWatch struct {
+	services cache.SharedIndexInformer
+	slices   *sliceWatch
+}
+
+// keptService is what the informer keeps of a Service.
+type keptService = kept[service.Object]
+
+var serviceKind = apiKind{version: "v1", resource: "services", selector: service.ProxyLabel + "=" + service.ProxyName}
+
+func (k *Kube) serviceReader() rawReader[rawObject, service.Object] {
+	return rawReader[rawObject, service.Object]{k, serviceKind, keepService}
+}
+
+func keepService(raw *rawObject) *keptService {
+	owners := map[string]string{"spec": string(raw.Spec)}
+	for key, value := range raw.Annotations {
+		if strings.HasPrefix(key, "ovn-multinet/") && key != service.StateAnnotation {
+			owners["annotation "+key] = value
+		}
+	}
+	known := &keptService{owners: policy.Hash(owners), object: service.NewObject(
+		raw.Namespace, raw.Name, raw.CreationTimestamp.Unix(), raw.Labels, raw.Annotations, raw.Spec)}
+	known.setMeta(&raw.ObjectMeta)
+	if known.object != nil {
+		known.object.UID = string(raw.UID)
+	}
+	return known
+}
+
+// watchServices creates the informers.
+func (k *Kube) watchServices(changes Changes) error {
+	w := &serviceWatch{
+		services: k.serviceReader().informer(byNamespace()),
+		slices:   newSliceWatch(k),
+	}
+	k.services = w
+	k.run = append(k.run, w.services.Run, w.slices.informer.Run)
+	return errors.Join(w.slices.tell(changes.Service), onChange(w.services, func(s *keptService) {
+		k.policyPods.need()
+		changes.Service(s.Namespace, s.Name)
+	}))
+}
+
+// Services returns the Services of a namespace that are ours.
+func (k *Kube) Services(ctx context.Context, namespace string) ([]*service.Object, error) {
+	if err := synced(ctx, "Services", k.services.services); err != nil {
+		return nil, err
+	}
+	known, err := k.services.services.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	return objectsOf[service.Object](known), err
+}
+
+// Service returns one Service; nil if it does not exist or is not ours.
+func (k *Kube) Service(ctx context.Context, namespace, name string) (*service.Object, error) {
+	if err := synced(ctx, "Services", k.services.services); err != nil {
+		return nil, err
+	}
+	obj, there, err := k.services.services.GetStore().GetByKey(namespace + "/" + name)
+	if !there || err != nil {
+		return nil, err
+	}
+	return obj.(*keptService).object, nil
+}
+
+// ServiceNamespaces returns the namespaces that have such Services.
+func (k *Kube) ServiceNamespaces(ctx context.Context) ([]string, error) {
+	if err := synced(ctx, "Services", k.services.services); err != nil {
+		return nil, err
+	}
+	return k.services.services.GetIndexer().ListIndexFuncValues(cache.NamespaceIndex), nil
+}
+
+// AllServices lists the Services of all namespaces that are ours. Unlike the other methods it always asks the API
+// server.
+func (k *Kube) AllServices(ctx context.Context) ([]*service.Object, error) {
+	list, err := k.serviceReader().list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list services: %w", err)
+	}
+	var all []*service.Object
+	for _, known := range list.Items {
+		if known.object != nil {
+			all = append(all, known.object)
+		}
+	}
+	return all, nil
+}
+
+// SetServiceState writes the annotation with the state of a Service.
+func (k *Kube) SetServiceState(ctx context.Context, o *service.Object, state string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{service.StateAnnotation: state},
+	}})
+	if err != nil {
+		return err
+	}
+	services := k.core.CoreV1().Services(o.Namespace)
+	_, err = services.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s: %w", o.ID(), netmodel.ErrNotFound)
+	}
+	return err
+}
+
+// ServiceEvent records an Event of a Service. It does not wait: an Event that the API server refuses is lost.
+func (k *Kube) ServiceEvent(o *service.Object, warning bool, reason, message string) {
+	ref := &corev1.ObjectReference{
+		Kind: "Service", APIVersion: "v1", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID),
+	}
+	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
+}
