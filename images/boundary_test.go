@@ -9,6 +9,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -17,6 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // TestBoundaryTokenMounts: on the nodes Kubernetes mounts no token by itself. Only the agent's container and the one that
@@ -228,6 +230,11 @@ func (m manifests) policies(t *testing.T) {
 			is(user["controller"]),
 			allOf([]string{"policy.networking.k8s.io"}, "clusternetworkpolicies", "clusternetworkpolicies/*"),
 			[]string{policy.StateCondition}},
+		"ovn-multinet-controller-services": {
+			is(user["controller"]), allOf([]string{""}, "services", "services/*"), []string{service.StateAnnotation}},
+		"ovn-multinet-controller-endpointslices": {
+			is(user["controller"]), allOf([]string{"discovery.k8s.io"}, "endpointslices", "endpointslices/*"),
+			[]string{discoveryv1.LabelManagedBy, corev1.IsHeadlessService}},
 		"ovn-multinet-controller-nodes": {
 			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
 		"ovn-multinet-controller-pods": {is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), nil},
@@ -298,7 +305,8 @@ func (m manifests) roles(t *testing.T) {
 			"multi-networkpolicies.k8s.cni.cncf.io list watch patch; " +
 			"clusternetworkpolicies.policy.networking.k8s.io list watch; " +
 			"clusternetworkpolicies/status.policy.networking.k8s.io patch; pods list watch; namespaces list watch; " +
-			"namespaces[kube-system] get; nodes list watch; nodes patch; " +
+			"namespaces[kube-system] get; services list watch patch; " +
+			"endpointslices.discovery.k8s.io get list watch create update delete; nodes list watch; nodes patch; " +
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
 			"leases.coordination.k8s.io create; pods list watch delete; daemonsets.apps[agent] list watch",

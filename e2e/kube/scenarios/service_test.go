@@ -1,0 +1,73 @@
+//go:build kube
+
+package scenarios
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-multinet/ovn-multinet/service"
+)
+
+// attackServices: the controller's token writes nothing but the state onto our Services, and no EndpointSlice but ours.
+func (s *thief) attackServices() {
+	add := func(name string, labels map[string]string) {
+		_, err := s.Client.CoreV1().Services("default").Create(s.Ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Port: 80}}},
+		}, metav1.CreateOptions{})
+		s.Must(err)
+	}
+	add("ours", map[string]string{service.ProxyLabel: service.ProxyName})
+	add("other", nil)
+	services := s.core.CoreV1().Services("default")
+	patch := func(name, body string, sub ...string) error {
+		_, err := services.Patch(s.Ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, sub...)
+		return err
+	}
+	const (
+		state       = `{"metadata":{"annotations":{"ovn-multinet/service-state":"{}"}}}`
+		nothingElse = "neither labels, finalizers, owners, spec nor status"
+	)
+	s.cannot("reconfigure a Service", nothingElse, patch("ours", `{"spec":{"ports":[{"port":81}]}}`))
+	s.cannot("label a Service", nothingElse, patch("ours", `{"metadata":{"labels":{"a":"b"}}}`))
+	s.cannot("hold a Service", nothingElse, patch("ours", `{"metadata":{"finalizers":["a/b"]}}`))
+	s.cannot("point a Service at another network", "no annotation of a Service but",
+		patch("ours", `{"metadata":{"annotations":{"ovn-multinet/service-network":"red"}}}`))
+	s.cannot("write another program's Service", "no Service without the label", patch("other", state))
+	s.cannot("write a Service's status", "cannot patch resource", patch("ours", `{"status":{}}`, "status"))
+	s.cannot("delete a Service", "cannot delete resource", services.Delete(s.Ctx, "ours", metav1.DeleteOptions{}))
+	s.Must(patch("ours", state))
+
+	slices := s.core.DiscoveryV1().EndpointSlices("default")
+	slice := func(name string, labels ...string) *discoveryv1.EndpointSlice {
+		e := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "other"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.2"}}},
+		}
+		for _, key := range labels {
+			e.Labels[key] = map[string]string{discoveryv1.LabelManagedBy: service.ProxyName}[key]
+		}
+		return e
+	}
+	create := func(e *discoveryv1.EndpointSlice) error {
+		_, err := slices.Create(s.Ctx, e, metav1.CreateOptions{})
+		return err
+	}
+	update := func(e *discoveryv1.EndpointSlice) error {
+		_, err := slices.Update(s.Ctx, e, metav1.UpdateOptions{})
+		return err
+	}
+	const notOurs, notHeadless = "without the label endpointslice.kubernetes.io/managed-by", "without the label service.kubernetes.io/headless"
+	s.cannot("make an EndpointSlice in another program's name", notOurs, create(slice("x", corev1.IsHeadlessService)))
+	s.cannot("redirect a Service", notHeadless, create(slice("x", discoveryv1.LabelManagedBy)))
+	_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.Ctx, slice("y"), metav1.CreateOptions{})
+	s.Must(err)
+	s.cannot("take over an EndpointSlice", notOurs, update(slice("y", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)))
+	s.cannot("delete another program's EndpointSlice", notOurs, slices.Delete(s.Ctx, "y", metav1.DeleteOptions{}))
+	s.Must(create(slice("z", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)))
+	s.cannot("give an EndpointSlice away", notOurs, update(slice("z", corev1.IsHeadlessService)))
+	s.Must(slices.Delete(s.Ctx, "z", metav1.DeleteOptions{}))
+}
