@@ -81,6 +81,7 @@ func main() {
 type networks interface {
 	controller.Source
 	controller.PolicySource
+	controller.ServiceSource
 	Inventory(ctx context.Context, nodes ...string) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
@@ -121,7 +122,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	src, runs, elect, err := open(c, k, source.Changes{
 		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
 		Policy: queue.PolicyChanged, Pod: queue.PodChanged, PodGone: queue.PodGone, Namespace: queue.NamespaceChanged,
-		Ports: queue.PortsChanged,
+		Ports: queue.PortsChanged, Service: queue.ServiceChanged, Backend: queue.BackendChanged,
 	}, log)
 	if err != nil {
 		return err
@@ -148,6 +149,7 @@ func run(ctx context.Context, c conf.Controller) error {
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
 						Profiles: config.Profiles,
 						Policies: src, Ports: policyPorts{ovnport.NewNB(db).NewListedPorts()},
+						Services: src, MaxServices: c.MaxServices,
 						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
 						Leading: leading, Log: log,
 					})
