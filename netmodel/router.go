@@ -28,8 +28,9 @@ type Router struct {
 	NextHops []netip.Addr // one per External; the zero Addr: none
 	Physical string
 	VLAN     int
-	Nodes    string // a label selector
-	SNAT     bool   // the default of networks
+	Nodes    string        // a label selector
+	SNAT     bool          // the default of networks
+	Pools    []AddressPool // by name
 }
 
 // HasGateway tells whether the router has a gateway to a physical network.
@@ -80,13 +81,15 @@ type routerJSON struct {
 	VLANID          *int   `json:"vlanID"`
 	GatewayNodes    string `json:"gatewayNodes"`
 	SNAT            *bool  `json:"snat"`
+
+	AddressPools map[string]json.RawMessage `json:"addressPools"` // of addressPoolJSON
 }
 
 // hasGateway tells whether the configuration has any key of a gateway.
 func (raw *routerJSON) hasGateway() bool {
 	text := raw.JoinSubnet + raw.ExternalSubnet + raw.ExternalAddress + raw.NextHop +
 		raw.PhysicalNetwork + raw.GatewayNodes
-	return text != "" || raw.VLANID != nil || raw.SNAT != nil
+	return text != "" || raw.VLANID != nil || raw.SNAT != nil || len(raw.AddressPools) > 0
 }
 
 // ParseRouters parses the section routers of the controller's --config, in JSON, into routers by name. Every error
@@ -151,7 +154,7 @@ func parseRouter(name string, text []byte) (*Router, error) {
 	if r.VLAN, err = checkPhysical(r.Physical, raw.VLANID); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(*routerJSON) error{r.setExternal, r.setNextHops, r.setJoin} {
+	for _, step := range []func(*routerJSON) error{r.setExternal, r.setNextHops, r.setJoin, r.setAddressPools} {
 		if err := step(&raw); err != nil {
 			return nil, err
 		}
@@ -159,7 +162,7 @@ func parseRouter(name string, text []byte) (*Router, error) {
 	return r, nil
 }
 
-// checkBeside refuses an address that another gateway has on the same VLAN of a physical network.
+// checkBeside refuses an address that another gateway or its pools have on the same VLAN of a physical network.
 func (r *Router) checkBeside(other *Router) error {
 	if r.Physical != other.Physical || r.VLAN != other.VLAN {
 		return nil
@@ -169,7 +172,7 @@ func (r *Router) checkBeside(other *Router) error {
 			return fmt.Errorf("externalAddress: %s is that of router %s", e.Addr(), other.Name)
 		}
 	}
-	return nil
+	return r.checkPoolsBeside(other)
 }
 
 // parseSubnets parses a list of subnets, at most one of each family, IPv4 first.
