@@ -114,6 +114,11 @@ func (g *gatewayRows) connect(router, part string, addresses []netip.Prefix) *nb
 		UUID: endKey(router, part), Name: router + ":" + part + ":switch", Type: "router", Addresses: []string{"router"},
 		Options: map[string]string{"router-port": port.Name}, ExternalIDs: map[string]string{nbrows.KeyRouter: router},
 	}
+	if part == partExternal {
+		// OVN announces outside addresses on the physical network when they get another MAC: a floating address has the
+		// gateway's MAC or its own. Otherwise neighbours would send to the old MAC for about a minute.
+		end.Options["nat-addresses"] = "router"
+	}
 	g.ends[end.UUID] = end
 	return port
 }

@@ -24,7 +24,11 @@ func gwRoute(kind string) string { return ovndb.PartKey("gateway route "+kind, "
 func fullGateway() map[string]map[string]nbtest.Fields {
 	const ids = "ovn-multinet/router=shop/r1"
 	end := func(part string) nbtest.Fields {
-		return nbtest.Fields{"name": "shop/r1:" + part + ":switch", "type": "router", "addresses": "router", "options": "router-port=shop/r1:" + part, "external_ids": ids}
+		options := "router-port=shop/r1:" + part
+		if part == "external" {
+			options = "nat-addresses=router " + options
+		}
+		return nbtest.Fields{"name": "shop/r1:" + part + ":switch", "type": "router", "addresses": "router", "options": options, "external_ids": ids}
 	}
 	route := func(to, via string) nbtest.Fields {
 		return nbtest.Fields{"ip_prefix": to, "nexthop": via, "external_ids": ids}
