@@ -180,6 +180,20 @@ func ServiceRouterPortKey(network string) string { return PartKey("service-route
 // ServicePortKey: see ServiceRouterKey.
 func ServicePortKey(network string) string { return PartKey("service-port", network) }
 
+// OutsideKey is the row key of the row with the outside addresses that a user "<namespace>/<pod>/<interface>" has on a
+// router. It is a row of the table Copp that no other row refers to.
+func OutsideKey(router, user string) string { return PartKey("outside "+user, router) }
+
+// OutsideNATKey is the row key of the NAT of an outside address. A user has at most one of each address family.
+func OutsideNATKey(router, user, family string) string {
+	return PartKey("outside-nat"+family+" "+user, router)
+}
+
+// OutsideLimitKey is the row key of the row that lists the addresses that a namespace has of a pool of a router.
+func OutsideLimitKey(router, pool, namespace string) string {
+	return PartKey("outside-limit "+pool+" "+namespace, router)
+}
+
 // ConfigKey is the key of the accepted configuration in the external_ids of the row at AcceptedKey, in netmodel's
 // canonical form.
 const ConfigKey = "ovn-multinet/config"
@@ -192,8 +206,9 @@ const NodeSubnetsKey = "ovn-multinet/blocks"
 const BookKey = "ovn-multinet/address-book"
 
 // ClaimantPrefix is the prefix of a key in the external_ids of a claim without a port. The rest of the key is the
-// claimant: "network <id>", "router <name>" or "service <namespace>/<name>". The value is what the claimant uses the
-// address for. Several networks and routers may use one claim, such as the address of a router on a physical network.
+// claimant: "network <id>", "router <name>", "service <namespace>/<name>", or who has an outside address (see package
+// ovnnet/outside). The value is what the claimant uses the address for. Several networks and routers may use one claim,
+// such as the address of a router on a physical network.
 const ClaimantPrefix = "ovn-multinet/claimant:"
 
 // Claimants names the networks, routers and services that use a claim, in words; "" for the claim of a port.

@@ -684,8 +684,26 @@ var schema = `{
         "external_ip": {
           "type": "string"
         },
+        "external_mac": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
         "logical_ip": {
           "type": "string"
+        },
+        "logical_port": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": 1
+          }
         },
         "type": {
           "type": {

@@ -20,6 +20,8 @@ type NAT struct {
 	UUID        string            `ovsdb:"_uuid"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 	ExternalIP  string            `ovsdb:"external_ip"`
+	ExternalMAC *string           `ovsdb:"external_mac"`
 	LogicalIP   string            `ovsdb:"logical_ip"`
+	LogicalPort *string           `ovsdb:"logical_port"`
 	Type        NATType           `ovsdb:"type" validate:"oneof='dnat' 'snat' 'dnat_and_snat'"`
 }

@@ -262,7 +262,7 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 			members = have.chassis
 		}
 		wanted.setMembers(members)
-		ops, err := n.change(r.Name, have, wanted)
+		ops, err := n.change(ctx, r.Name, have, wanted)
 		if err != nil || len(ops) == 0 {
 			return false, err
 		}
@@ -318,7 +318,9 @@ func (g *gatewayRows) setMembers(members map[string]*nb.HAChassis) {
 }
 
 // change returns the operations that change the present rows of a gateway into the wanted rows; none if they are equal.
-func (n *Gateways) change(router string, have *present, wanted *gatewayRows) ([]ovsdb.Operation, error) {
+func (n *Gateways) change(
+	ctx context.Context, router string, have *present, wanted *gatewayRows,
+) ([]ovsdb.Operation, error) {
 	b := &nbrows.Batch{Db: n.Db}
 	if !have.routerThere {
 		row, err := n.InsertRouter(router)
@@ -341,6 +343,11 @@ func (n *Gateways) change(router string, have *present, wanted *gatewayRows) ([]
 	nbrows.Compare(b, nb.LogicalRouterStaticRouteTable, have.routes, wanted.routes,
 		holderOf[nb.LogicalRouterStaticRoute](holders))
 	b.SetBookClaims(have.wire.Rows, wanted.wire)
+	if wanted.wire.OtherBook(have.wire.Rows) { // the gateway has moved to another VLAN, where others have these addresses
+		if err := n.DeleteOutside(ctx, b, router); err != nil {
+			return nil, err
+		}
+	}
 	if have.gateway != nil {
 		// A row may be missing because another controller has deleted the gateway since it was read. Without the gateway,
 		// nobody would delete a row that is written now.
@@ -397,7 +404,7 @@ func (n *Gateways) delete(ctx context.Context, router string) error {
 // deleteOnce is one attempt of delete.
 func (n *Gateways) deleteOnce(ctx context.Context, router string) error {
 	b := &nbrows.Batch{Db: n.Db}
-	if err := n.ReleaseClaims(ctx, b, "router "+router); err != nil {
+	if err := errors.Join(n.ReleaseClaims(ctx, b, "router "+router), n.DeleteOutside(ctx, b, router)); err != nil {
 		return err
 	}
 	b.Add(ovndb.Unlink(nb.LogicalRouterTable, "ports", portKey(router, partJoin)))

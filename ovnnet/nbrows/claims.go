@@ -138,8 +138,31 @@ func (n *Store) ReadClaims(
 			return nil, Refusedf("gateway: %s on %s belongs to %s; delete its pod, or choose another address",
 				what, wanted.wire, holder)
 		}
+		if by := exclusive(have[key]); by != "" {
+			return nil, Refusedf("gateway: %s on %s is in use by %s; choose another address", what, wanted.wire, by)
+		}
 	}
 	return have, nil
+}
+
+// exclusive names the claimants of a claim that share it with nobody, such as a pod with an outside address; "": none.
+func exclusive(row *nb.Copp) string {
+	if row == nil {
+		return ""
+	}
+	others := maps.Clone(row.ExternalIDs)
+	maps.DeleteFunc(others, func(_, value string) bool { return value == claimedHere })
+	return ovndb.Claimants(others)
+}
+
+// OtherBook tells whether any present row is in another address book than the wanted claims.
+func (c *BookClaims) OtherBook(have map[string]*nb.Copp) bool {
+	for _, row := range have {
+		if row.ExternalIDs[ovndb.BookKey] != c.wire.AddressBook() {
+			return true
+		}
+	}
+	return false
 }
 
 // ClaimsOf reads all claims of a claimant, also those that its own row does not list. The server scans its claims.

@@ -1,0 +1,276 @@
+package outside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+)
+
+// Outside reads and writes the rows of outside addresses.
+type Outside struct{ store *nbrows.Store }
+
+// New takes the store that writes.
+func New(s *nbrows.Store) *Outside { return &Outside{s} }
+
+// Kind is what a pod does with an outside address.
+type Kind string
+
+const (
+	// Floating is an address that one interface has alone: outside hosts reach the pod at it, and see it as the source.
+	Floating Kind = "floating"
+	// Egress is an address that outside hosts see as the source, of any number of pods of one namespace.
+	Egress Kind = "egress"
+)
+
+// User is an interface of a pod.
+type User struct{ Namespace, Pod, Interface string }
+
+// String is "<namespace>/<pod>/<interface>".
+func (u User) String() string { return u.Namespace + "/" + u.Pod + "/" + u.Interface }
+
+// Key names the outside addresses of a user on a router.
+type Key struct {
+	Router string // the full name
+	User   User
+}
+
+// Wanted is what NB should have for a user.
+type Wanted struct {
+	Router *netmodel.Router // with a gateway, as the operator's configuration describes it
+	User   User
+	Kind   Kind
+	// PortKey and PortName are the row key and the name of the user's port, and Inside are its addresses: at most one of
+	// each family.
+	PortKey, PortName string
+	Inside            []netip.Addr
+	// Fixed are the wanted outside addresses, at most one of each family. If there are none, the user keeps the addresses
+	// that it has, or gets some of Pool; "": of any pool that is granted to the namespace.
+	Fixed []netip.Addr
+	Pool  string
+	// Distributed makes the pod's own node translate a floating address, without a way over the gateway's node. Two cases
+	// need the form without it: a node without the bridge mapping of the physical network, where no packet would pass, and
+	// a pod that is a backend of a load balancer with outside clients, whose replies would miss the load balancer.
+	Distributed bool
+}
+
+func (w *Wanted) key() Key { return Key{w.Router.Name, w.User} }
+
+// Result is what NB has for a user.
+type Result struct {
+	Addresses []netip.Addr // in the order of Inside, or of Fixed
+	Changed   bool         // Ensure has written something
+}
+
+// ErrNotReady says that the gateway or the port is not in NB as Wanted describes them. Nothing was written.
+var ErrNotReady = errors.New("not ready for an outside address")
+
+// Ensure makes the rows of a user the wanted ones, in one transaction: a pod that has moved to another node keeps its
+// addresses. If the user cannot have the addresses, the error is a *nbrows.Refused. Then the present rows stay, unless
+// the operator's configuration does not allow them any more: such rows are deleted.
+func (o *Outside) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("the outside address of " + w.User.String()); err != nil {
+			return nil, err
+		}
+		have, err := o.read(ctx, w.key(), w)
+		if err != nil {
+			return nil, err
+		}
+		b := &nbrows.Batch{Db: o.store.Db}
+		addresses, err := o.change(ctx, b, have, w)
+		if _, refused := errors.AsType[*nbrows.Refused](err); refused {
+			again, failed := o.refuse(ctx, have, w)
+			if again {
+				continue
+			}
+			return nil, errors.Join(err, failed)
+		}
+		if err != nil {
+			return nil, err
+		}
+		result := &Result{Addresses: addresses}
+		if len(b.Ops) == 0 || b.Err != nil {
+			return result, b.Err
+		}
+		b.First(have.unchanged())
+		b.First(have.ready(w)...)
+		if err = o.store.Write(ctx, b.Ops); err == nil {
+			result.Changed = true
+			return result, nil
+		}
+		if !nbrows.Raced(err) {
+			return nil, nbrows.AsRefused(err)
+		}
+	}
+}
+
+// refuse deletes the present rows of a user that is refused if the configuration does not allow them any more. again
+// tells to try once more: another controller has written the user's rows after they were read here, so the addresses
+// that were in the way may be the user's own.
+func (o *Outside) refuse(ctx context.Context, have *present, w *Wanted) (again bool, err error) {
+	if _, err := o.store.Db.Transact(ctx, []ovsdb.Operation{have.unchanged()}); err != nil {
+		return nbrows.Raced(err), err
+	}
+	if have.row != nil && have.entry.Allowed(w.Router) != nil {
+		_, err = o.Delete(ctx, w.key())
+	}
+	return false, err
+}
+
+// change adds the operations that make the present rows the wanted ones, and returns the outside addresses.
+func (o *Outside) change(ctx context.Context, b *nbrows.Batch, have *present, w *Wanted) ([]netip.Addr, error) {
+	if err := have.checkReady(w); err != nil {
+		return nil, err
+	}
+	if err := o.readLimits(ctx, have, w.Router.Granted(w.User.Namespace)); err != nil {
+		return nil, err
+	}
+	if err := o.readClaims(ctx, have, append(have.addresses(), w.Fixed...)); err != nil {
+		return nil, err
+	}
+	for _, a := range have.entry.Addresses {
+		have.release(a)
+	}
+	chosen, err := o.choose(ctx, have, w)
+	if err != nil {
+		return nil, err
+	}
+	entry := &Entry{Key: w.key(), Kind: w.Kind, Addresses: chosen}
+	for _, a := range chosen {
+		have.acquire(entry, a)
+	}
+	have.write(b)
+	have.setNATs(b, wantedNATs(w, chosen))
+	row := entryRow(entry, have.book, natText(w))
+	nbrows.Put(b, nb.CoppTable, row.UUID, have.row, row)
+	return entry.list(), nil
+}
+
+// Delete deletes the rows of a user, in one transaction. If there are no rows, Delete writes nothing.
+func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error) {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("the outside address of " + key.User.String()); err != nil {
+			return false, err
+		}
+		have, err := o.read(ctx, key, nil)
+		if err != nil || have.row == nil {
+			return false, err
+		}
+		if err := o.readLimits(ctx, have, nil); err != nil {
+			return false, err
+		}
+		if err := o.readClaims(ctx, have, have.addresses()); err != nil {
+			return false, err
+		}
+		for _, a := range have.entry.Addresses {
+			have.release(a)
+		}
+		b := &nbrows.Batch{Db: o.store.Db}
+		have.write(b)
+		have.setNATs(b, nil)
+		b.Add(ovndb.Delete(nb.CoppTable, have.row.UUID))
+		if b.Err != nil {
+			return false, b.Err
+		}
+		b.First(have.unchanged())
+		if err := o.store.Write(ctx, b.Ops); !nbrows.Raced(err) {
+			return err == nil, err
+		}
+	}
+}
+
+// Entry is a user with its outside addresses, as NB has them.
+type Entry struct {
+	Key
+	Kind      Kind
+	Addresses []Address
+	book      string
+}
+
+// Address is an outside address and the name of its pool.
+type Address struct {
+	netip.Addr
+	Pool string
+}
+
+func (e *Entry) list() []netip.Addr {
+	list := make([]netip.Addr, len(e.Addresses))
+	for i, a := range e.Addresses {
+		list[i] = a.Addr
+	}
+	return list
+}
+
+// Allowed tells why the operator's configuration does not allow the addresses any more; nil: it does. r is the entry's
+// router as the configuration has it; nil: the configuration does not have it. A limit that was lowered is no reason:
+// the namespace keeps what it has.
+func (e *Entry) Allowed(r *netmodel.Router) error {
+	if r == nil || !r.HasGateway() {
+		return nbrows.Refusedf("router %s has no gateway in the controller's --config", e.Router)
+	}
+	if v := r.PhysicalVLAN(); e.book != v.AddressBook() {
+		return nbrows.Refusedf("the gateway of router %s is on %s now", e.Router, v)
+	}
+	for _, a := range e.Addresses {
+		if _, err := poolOf(r, e.User.Namespace, a.Addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// List returns all users that have outside addresses. A controller compares it with the pods and the configuration, and
+// deletes what these do not have any more. The server scans the table of claims, so callers do this only when they
+// begin, and when the configuration has changed.
+func (o *Outside) List(ctx context.Context) ([]*Entry, error) {
+	results, err := o.store.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, kindOutside, "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := ovndb.Rows[nb.Copp](o.store.Db, results[0])
+	var all []*Entry
+	for _, row := range rows {
+		e := parseEntry(row)
+		if ovndb.OtherCluster(row.ExternalIDs) == "" && row.UUID == ovndb.OutsideKey(e.Router, e.User.String()) {
+			all = append(all, e)
+		}
+	}
+	return all, err
+}
+
+// poolOf returns the pool of an address that a namespace may have.
+func poolOf(r *netmodel.Router, namespace string, a netip.Addr) (*netmodel.AddressPool, error) {
+	pool := r.AddressPoolOf(a)
+	if pool == nil {
+		return nil, nbrows.Refusedf("address %s is in no pool of router %s", a, r.Name)
+	}
+	return pool, granted(r, pool, namespace)
+}
+
+// granted refuses a pool that is not granted to a namespace. The reason has the line to write.
+func granted(r *netmodel.Router, pool *netmodel.AddressPool, namespace string) error {
+	if pool.Limit(namespace) > 0 {
+		return nil
+	}
+	const form = "the operator grants address pools in the controller's --config: " +
+		"routers: {%q: {addressPools: {%s: {namespaces: {%s: 1}}}}}"
+	return nbrows.Refusedf("pool %s of router %s is not granted to namespace %s; %s",
+		pool.Name, r.Name, namespace, fmt.Sprintf(form, r.Name, pool.Name, namespace))
+}
+
+func parseUser(text string) (u User) {
+	u.Namespace, text, _ = strings.Cut(text, "/")
+	u.Pod, u.Interface, _ = strings.Cut(text, "/")
+	return u
+}
