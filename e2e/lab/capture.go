@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -85,17 +86,41 @@ func (c *Capture) Sources() (all []netip.Addr, err error) {
 }
 
 // Geneve returns the number of Geneve packets until now, in both directions.
-func (c *Capture) Geneve() (count int, err error) {
+func (c *Capture) Geneve() (count int, err error) { return c.geneve(nil) }
+
+// GeneveWith returns the number of Geneve packets that have an address in them, until now, in both directions.
+func (c *Capture) GeneveWith(a netip.Addr) (count int, err error) { return c.geneve(a.AsSlice()) }
+
+func (c *Capture) geneve(with []byte) (count int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	packets, err := c.read()
 	for _, p := range packets {
 		const port = 6081 // RFC 8926
-		if payload := p.ipv4(unix.IPPROTO_UDP); len(payload) >= 8 && binary.BigEndian.Uint16(payload[2:]) == port {
+		payload := p.ipv4(unix.IPPROTO_UDP)
+		if len(payload) >= 8 && binary.BigEndian.Uint16(payload[2:]) == port && bytes.Contains(payload, with) {
 			count++
 		}
 	}
 	return count, err
+}
+
+// Announced returns the MACs that were announced for an IPv4 address until now, in order: by ARP requests or replies of
+// the address for itself.
+func (c *Capture) Announced(a netip.Addr) (macs []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	packets, err := c.read()
+	for _, p := range packets {
+		const arp = 28 // RFC 826: the sender's MAC and address are at 8 and 14, the target's at 18 and 24
+		if p.kind != unix.ETH_P_ARP || p.sent || len(p.bytes) < arp {
+			continue
+		}
+		if ip := a.AsSlice(); bytes.Equal(p.bytes[14:18], ip) && bytes.Equal(p.bytes[24:28], ip) {
+			macs = append(macs, net.HardwareAddr(p.bytes[8:14]).String())
+		}
+	}
+	return slices.Compact(macs), err
 }
 
 // ipv4 is the payload of an IPv4 packet of a protocol.

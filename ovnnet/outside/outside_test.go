@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
@@ -324,6 +325,25 @@ func TestRaces(t *testing.T) {
 		b, c := w.pod(t, "shop", "b", 8, "192.0.2.18"), w.pod(t, "shop", "c", 9, "192.0.2.19")
 		meanwhile(w, t, "Copp", ensured(t, c))
 		refused(w, t, b, "namespace shop has 2 IPv4 addresses")
+	})
+	t.Run("one user's first address", func(t *testing.T) {
+		w := newWorld(t)
+		w.ensure(t, w.pod(t, "shop", "a", 7, "192.0.2.17"), 1)
+		b := w.pod(t, "shop", "b", 8)
+		other, once := outside.New(nbrows.NewStore(w.Other(t).DB)), sync.Once{}
+		key := ovndb.OutsideLimitKey("shop/r1", "public", "shop")
+		w.Proxy.Before(func(tx ovndbtest.Transact) { // after the user's row was read, before the list of addresses is
+			if strings.Contains(fmt.Sprint(tx.Ops), key) {
+				once.Do(func() {
+					if err := ensured(t, b)(other); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+		if _, err := w.outside.Ensure(nbtest.WithLimit(t), b); err != nil { // the last of the limit is its own
+			t.Error(err)
+		}
 	})
 	t.Run("one user", func(t *testing.T) {
 		w := newWorld(t)

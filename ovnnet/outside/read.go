@@ -95,8 +95,7 @@ func (have *present) checkReady(w *Wanted) error {
 // ready asserts what checkReady has seen.
 func (have *present) ready(w *Wanted) []ovsdb.Operation {
 	by := ovndb.ClaimantPrefix + "router " + have.key.Router
-	return []ovsdb.Operation{
-		ovndb.Present(nb.LogicalRouterTable, have.gateway.UUID),
+	return []ovsdb.Operation{ // the gateway's claim goes and moves with the gateway
 		ovndb.Holds(nb.CoppTable, have.claimed.UUID, "external_ids", by, have.claimed.ExternalIDs[by]),
 		ovndb.HoldsAll(nb.LogicalSwitchPortTable, have.port.UUID, "external_ids", portMarks(w.User)),
 	}
