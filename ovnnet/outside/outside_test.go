@@ -149,6 +149,12 @@ func TestAuto(t *testing.T) {
 	w.WantRefused(t, nbtest.Network(t, "plain", nbtest.Localnet("provider", `,"vlanID":42,"subnets":"192.0.2.0/24","gateway":"`+taken+`"`)),
 		"gateway: address "+taken+" on physical network provider, VLAN 42 is in use by pod web/a interface net1 by router shop/r1 (floating address); choose another address")
 
+	edge := nbtest.GatewayConf(t, "/edge", strings.NewReplacer(`"192.0.2.10,`, `"`+taken+`,`, "2001:db8::10", "2001:db8::11").Replace(nbtest.GwFull))
+	if _, err := w.Gateways.Ensure(nbtest.WithLimit(t), edge, nbtest.OneNode); err == nil || !strings.Contains(err.Error(),
+		"router /edge: gateway: address "+taken+" on physical network provider, VLAN 42 is in use by pod web/a interface net1") {
+		t.Errorf("error %v", err)
+	}
+
 	// All addresses of public, then those of web.
 	got := map[string]bool{first: true, second: true}
 	for i := range 22 {
