@@ -97,7 +97,13 @@ func (g *gateways) announce(ctx context.Context) (chassis string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return settings.Chassis, g.failover.Announce(ctx, g.conf.NodeName, settings.Chassis)
+	var physical []string
+	for name, bridge := range settings.Mappings {
+		if settings.HasBridge(bridge) {
+			physical = append(physical, name)
+		}
+	}
+	return settings.Chassis, g.failover.Announce(ctx, g.conf.NodeName, settings.Chassis, physical...)
 }
 
 // passActive counts for each gateway in how many passes in a row this node was the active one without being the

@@ -15,6 +15,7 @@ const (
 	DefaultNetworkAnnotation = "v1.multus-cni.io/default-network"
 	AnnotationPrefix         = "ovn-multinet/"
 	RoutesAnnotation         = AnnotationPrefix + "routes"
+	OutsideAnnotation        = AnnotationPrefix + "outside-addresses"
 )
 
 // NetworkAnnotations returns the annotations of a pod that we read. A pod without any has no attachments.
@@ -49,7 +50,7 @@ func TrimAnnotations(annotations map[string]string) map[string]string {
 		switch value := own[key]; {
 		case key == DefaultNetworkAnnotation:
 			kept[key] = ""
-		case key != NetworksAnnotation && key != RoutesAnnotation:
+		case key != NetworksAnnotation && key != RoutesAnnotation && key != OutsideAnnotation:
 			if !unknown {
 				kept[strings.Clone(key[:min(len(key), maxKey)])] = ""
 			}

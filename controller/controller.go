@@ -16,8 +16,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
+	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // Source is the controller's source of NADs and nodes.
@@ -52,6 +54,8 @@ type Config struct {
 	Ports    PolicyPorts
 	// Services is the source of Services on networks, if it is not nil. Ports reads the ports of pods for them too.
 	Services ServiceSource
+	// Outside is the source of pods with outside addresses, if it is not nil. Ports reads their ports too.
+	Outside OutsideSource
 	// MaxServices is how many Services on networks a namespace may have.
 	MaxServices int
 	// WidestIPAM is the prefix length of the widest subnet that OVN's own allocator may serve.
@@ -96,6 +100,12 @@ type Controller struct {
 	// services is nil if the controller serves no Services.
 	services      *serviceSets
 	serviceStates *serviceStates
+	// pods is the source of pods that change; nil if neither Services nor outside addresses are served.
+	pods interface {
+		PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
+	}
+	// outside is nil if the controller serves no outside addresses.
+	outside *outsideUsers
 }
 
 const (
@@ -131,8 +141,13 @@ func New(c Config) *Controller {
 		controller.policyStates = newPolicyStates(c.Policies, c.Leading, c.Log)
 	}
 	if c.Services != nil {
+		controller.pods = c.Services
 		controller.services = newServiceSets(c.Services, c.Ports, services.New(s), c.MaxServices)
 		controller.serviceStates = newServiceStates(c.Services, c.Leading, c.Log)
+	}
+	if c.Outside != nil {
+		controller.pods = c.Outside
+		controller.outside = newOutsideUsers(c.Outside, c.Ports, outside.New(s))
 	}
 	controller.networks = ovnnet.New(s, controller.gateways, c.WidestIPAM)
 	return controller
@@ -184,7 +199,7 @@ func (c *Controller) reconcileAll(ctx context.Context) error {
 	if err := c.queuePolicies(ctx, networks); err != nil {
 		return err
 	}
-	if err := c.queueServices(ctx); err != nil {
+	if err := errors.Join(c.queueServices(ctx), c.queueOutside(ctx)); err != nil {
 		return err
 	}
 	for id, nads := range networks {
@@ -255,6 +270,8 @@ func (c *Controller) reconcile(ctx context.Context, i item) {
 		err = c.reconcileService(ctx, i)
 	case kindBackends:
 		err = c.queueBackends(ctx, i.id)
+	case kindOutside:
+		err = c.reconcileOutside(ctx, i)
 	case kindRelabelled:
 		err = c.reconcilePods(ctx, i, true)
 	default:

@@ -34,8 +34,8 @@ type PolicySource interface {
 
 // PolicyPort is a port of a pod.
 type PolicyPort struct {
-	Key, Network, Namespace, Pod, Interface, UID, Sandbox string
-	Addresses                                             []netip.Addr
+	Key, Name, Network, Namespace, Pod, Interface, UID, Sandbox string
+	Addresses                                                   []netip.Addr
 	// PodVersion is the resource version of the pod that the port's groups were chosen by; "": unknown.
 	PodVersion string
 }

@@ -192,14 +192,14 @@ func (s *serviceSets) list(ctx context.Context) error {
 	return nil
 }
 
-// queueBackends queues the Services that select pods which have changed, or selected them before.
+// queueBackends queues the Services that select pods which have changed, or selected them before. It also queues those
+// of the pods that have outside addresses.
 func (c *Controller) queueBackends(ctx context.Context, namespace string) error {
-	s := c.services
-	if s == nil {
+	names := c.changes.backends.take(namespace)
+	if c.pods == nil {
 		return nil
 	}
-	names := c.changes.backends.take(namespace)
-	pods, err := s.source.PolicyPods(ctx, namespace)
+	pods, err := c.pods.PolicyPods(ctx, namespace)
 	if err != nil {
 		c.changes.backends.add(namespace, names...)
 		return err
@@ -207,6 +207,11 @@ func (c *Controller) queueBackends(ctx context.Context, namespace string) error 
 	now := map[string]*policy.Pod{}
 	for _, pod := range pods {
 		now[pod.Name] = pod
+	}
+	c.queueOutsideOf(namespace, names, now)
+	s := c.services
+	if s == nil {
+		return nil
 	}
 	for id := range s.of[namespace] {
 		known := s.known[id]
@@ -233,6 +238,9 @@ func (c *Controller) queueServicesOf(nad string) {
 // network has changed, it also queues the Services on it: their load balancers may belong elsewhere, or the network has
 // come to be accepted.
 func (c *Controller) servicesOfNetwork(ctx context.Context, network string, changed bool) error {
+	if changed {
+		c.outsideOfNetwork(network)
+	}
 	s := c.services
 	if s == nil || len(s.written) == 0 && len(s.naming) == 0 {
 		return nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +30,7 @@ physicalNetworks:
   - {vlans: "42", namespaces: [shop]}
 `
 
-// outsideWorld has router /core with the pool. The test writes outside addresses itself, beside the controller.
+// outsideWorld has router /core with the pool.
 type outsideWorld struct {
 	*recount
 	router *netmodel.Router
@@ -133,7 +135,8 @@ func (w *outsideWorld) tunnelled(p *lab.Pod, addresses []string) (count int) {
 	return count
 }
 
-// TestOutsideAddresses: pods have addresses of the physical network, in both directions or only as their source.
+// TestOutsideAddresses: pods have addresses of the physical network, in both directions or only as their source. The
+// test writes the rows itself: it counts what each change costs.
 func TestOutsideAddresses(t *testing.T) {
 	t.Parallel()
 	w := newOutsideWorld(t)
@@ -247,4 +250,71 @@ func (w *outsideWorld) race(t *testing.T) {
 	w.MustReach(w.host, "192.0.2.20")
 	w.remove(wants...)
 	w.End(pods...)
+}
+
+// requests sets the annotation by which a pod requests outside addresses, also of a running pod.
+func (w *outsideWorld) requests(p *lab.Pod, text string) {
+	w.T.Helper()
+	p.Annotations["ovn-multinet/outside-addresses"] = text
+	if text == "" {
+		delete(p.Annotations, "ovn-multinet/outside-addresses")
+	}
+	w.Must(p.WriteManifest())
+}
+
+// TestOutsideByAnnotation: the controller serves the annotation of a pod. The pod's node translates a floating address if
+// it has the bridge. The addresses follow the pod to another node, end with the annotation and with the pod, and nobody
+// gets more than the operator grants.
+func TestOutsideByAnnotation(t *testing.T) {
+	t.Parallel()
+	w := newOutsideWorld(t)
+	w.network("hidden", outOf(1, ""))
+	w.before = w.settled()
+	fixed := []string{"192.0.2.17", "2001:db8::111"}
+	const both = `[{"interface":"net1","floating":"192.0.2.17,2001:db8::111"}]`
+	web := w.Pod(2, "web", "hidden")
+	w.requests(web, both)
+	w.Add(web)
+	w.floats(web, fixed)
+	equal(t, "packets by the gateway's node, if the pod's node translates", w.tunnelled(web, fixed), 0)
+
+	other := w.Attached(0, "other", "hidden")
+	w.requests(other, both)
+	w.says("address 192.0.2.17 on physical network provider, VLAN 42 is in use by pod shop/web interface net1")
+	w.requests(other, `[{"interface":"net1","floating":"192.0.2.99"}]`)
+	w.says("address 192.0.2.99 is in no pool of router /core")
+	w.requests(other, `[{"interface":"net1","egress":"192.0.2.20,2001:db8::112"}]`)
+	w.becomes(func() error { return w.sees(w.host, other, []string{"192.0.2.20", "2001:db8::112"}) })
+
+	w.End(web)
+	web = w.Pod(1, "web", "hidden")
+	w.requests(web, both)
+	w.Add(web)
+	w.floats(web, fixed)
+	w.Must(w.KillController())
+	w.floats(web, fixed)
+	w.Must(w.StartController(w.Ctx))
+
+	w.requests(web, "")
+	w.requests(other, "")
+	w.becomes(func() error { return w.sees(w.host, web, []string{"192.0.2.10", "2001:db8::10"}) })
+	w.becomes(func() error { return w.sees(w.host, other, []string{"192.0.2.10", "2001:db8::10"}) })
+	for _, a := range fixed {
+		w.mustNotReach(w.host, "eth0", a)
+	}
+	w.End(web, other)
+	w.endNetworks("hidden")
+	w.asBeforeOutside()
+}
+
+// says waits until the controller has said something in an event.
+func (w *outsideWorld) says(text string) {
+	w.T.Helper()
+	w.Eventually(func() error {
+		log, err := os.ReadFile(filepath.Join(w.Dir, "central", "controller.log"))
+		if err == nil && !strings.Contains(string(log), text) {
+			err = fmt.Errorf("the controller does not say %q", text)
+		}
+		return err
+	})
 }

@@ -7,9 +7,11 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Bounds on what a tenant may request. They bound the work, and real pods are far below them.
@@ -51,17 +53,20 @@ func ParseRequests(annotations map[string]string, podNamespace, primary string) 
 			"annotation %s is not supported", conf.DefaultNetworkAnnotation)
 	}
 	for key := range annotations {
-		if strings.HasPrefix(key, conf.AnnotationPrefix) && key != conf.RoutesAnnotation {
+		if strings.HasPrefix(key, conf.AnnotationPrefix) && key != conf.RoutesAnnotation &&
+			key != conf.OutsideAnnotation {
 			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation",
 				"annotation %s is not known", conf.OneLine(key, maxKey))
 		}
 	}
 	text, given := annotations[conf.NetworksAnnotation]
 	if !given || strings.TrimSpace(text) == "" {
-		if _, routes := annotations[conf.RoutesAnnotation]; routes {
-			return nil, conf.Errorf(conf.CodeInvalidConfig,
-				"name its networks in "+conf.NetworksAnnotation+", or remove the annotation",
-				"annotation %s: the pod has no networks to route by", conf.RoutesAnnotation)
+		for _, key := range []string{conf.RoutesAnnotation, conf.OutsideAnnotation} {
+			if _, given := annotations[key]; given {
+				return nil, conf.Errorf(conf.CodeInvalidConfig,
+					"name its networks in "+conf.NetworksAnnotation+", or remove the annotation",
+					"annotation %s: the pod has no networks", key)
+			}
 		}
 		return nil, nil
 	}
@@ -73,7 +78,26 @@ func ParseRequests(annotations map[string]string, podNamespace, primary string) 
 		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation",
 			"annotation %s: %w", conf.NetworksAnnotation, err)
 	}
+	if err := checkOutside(annotations, requests); err != nil {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation", "%w", err)
+	}
 	return requests, nil
+}
+
+// checkOutside refuses an invalid conf.OutsideAnnotation. The controller serves it.
+func checkOutside(annotations map[string]string, requests []Request) error {
+	text, given := annotations[conf.OutsideAnnotation]
+	if !given {
+		return nil
+	}
+	wanted, err := netmodel.ParseOutside(text)
+	for _, one := range wanted {
+		if !slices.ContainsFunc(requests, func(r Request) bool { return r.Interface == one.Interface }) {
+			return fmt.Errorf("annotation %s: the pod has no interface %.64q; name one of its networks' interfaces",
+				conf.OutsideAnnotation, one.Interface)
+		}
+	}
+	return err
 }
 
 func parse(text, podNamespace string) ([]Request, error) {

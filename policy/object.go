@@ -115,6 +115,8 @@ type Pod struct {
 	Ports      []string // as of NamedPorts
 	// Ready tells that the pod is ready and is not being deleted. Ending tells that it is being deleted.
 	Ready, Ending bool
+	// Outside is the value of conf.OutsideAnnotation.
+	Outside string
 	// Hostname is the pod's name within the Service with the name Subdomain; both are of the pod's spec.
 	Hostname, Subdomain string
 	// Version is the resource version that the labels are of. A manifest has none.

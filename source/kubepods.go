@@ -133,7 +133,7 @@ func policyPod(p *corev1.Pod) *corev1.Pod {
 		small.Status.Conditions = readyCondition
 	}
 	small.Annotations = map[string]string{conf.NetworksAnnotation: ""}
-	for _, key := range []string{manyLabels, namedPorts, mirrorAnnotation} {
+	for _, key := range []string{manyLabels, namedPorts, mirrorAnnotation, conf.OutsideAnnotation} {
 		if value, ok := known.Annotations[key]; ok {
 			small.Annotations[key] = value
 		}
@@ -189,8 +189,28 @@ func (k *Kube) PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod,
 				Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Mirror: p.Annotations[mirrorAnnotation],
 				Node: p.Spec.NodeName, Labels: p.Labels, ManyLabels: hasManyLabels(p), Version: p.ResourceVersion,
 				Ports: portsOf(p), Ready: ready(p), Ending: isEnding(p), Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain,
+				Outside: p.Annotations[conf.OutsideAnnotation],
 			})
 		}
 	}
 	return pods, nil
+}
+
+// PodsWithOutside returns the pods that request outside addresses, as "<namespace>/<name>".
+func (k *Kube) PodsWithOutside(ctx context.Context) (ids []string, err error) {
+	k.policyPods.need()
+	if err := synced(ctx, "pods", k.policyPods); err != nil {
+		return nil, err
+	}
+	for _, obj := range k.policyPods.GetStore().List() {
+		if p := obj.(*corev1.Pod); p.Annotations[conf.OutsideAnnotation] != "" {
+			ids = append(ids, p.Namespace+"/"+p.Name)
+		}
+	}
+	return ids, nil
+}
+
+// OutsideEvent records an Event for a pod. It does not wait.
+func (k *Kube) OutsideEvent(p *policy.Pod, warning bool, reason, message string) {
+	k.Event(&Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, eventKind(warning), reason, message)
 }

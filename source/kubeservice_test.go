@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -255,7 +257,6 @@ func TestKubeBackends(t *testing.T) {
 		{"labels", labelled("app", "db"), true, false},
 		{"other addresses", annotated(network, `[{"name":"cbr0"},{"name":"shop/blue","ips":["10.1.0.4"]}]`), true, false},
 		{"no readiness", condition("Ready", "False"), false, false},
-		{"readiness again", condition("Ready", "True"), true, false},
 		{"its end", field(deleted, "metadata", "deletionTimestamp"), false, true},
 	} {
 		s.edit("pods", "shop", "new", field(tt.name, "status", "message"))
@@ -290,6 +291,10 @@ func TestListedPodIsTrimmedTwice(t *testing.T) {
 	once := policyPod(whole)
 	if twice := policyPod(once); fmt.Sprint(twice) != fmt.Sprint(once) || !ready(twice) || twice.Spec.Hostname != "web-0" {
 		t.Errorf("%+v\nonce\n%+v", twice, once)
+	}
+	whole.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	if p := policyPod(whole); ready(p) || !isEnding(p) {
+		t.Errorf("a pod that is being deleted is ready: %+v", p)
 	}
 }
 

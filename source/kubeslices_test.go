@@ -130,6 +130,10 @@ func TestSetEndpoints(t *testing.T) {
 	if _, headless := e.GetLabels()[corev1.IsHeadlessService]; !headless {
 		t.Errorf("labels %v", e.GetLabels())
 	}
+	// The API server would add these, and each call would then write the slice again.
+	if got := fmt.Sprint(e.Object["ports"]); got != "[map[name: port:80 protocol:TCP]]" {
+		t.Errorf("ports %s", got)
+	}
 	owners := e.GetOwnerReferences()
 	if len(owners) != 1 || owners[0].Kind != "Service" || owners[0].APIVersion != "v1" || owners[0].Name != "web" ||
 		string(owners[0].UID) != o.UID || owners[0].Controller == nil || !*owners[0].Controller || owners[0].BlockOwnerDeletion != nil {

@@ -242,6 +242,7 @@ func (m *Manifests) PolicyPods(_ context.Context, namespace string) ([]*policy.P
 				Namespace: p.Namespace, Name: p.Name, UID: p.UID, Mirror: p.Annotations[mirrorAnnotation],
 				Node: p.NodeName, Labels: p.Labels, ManyLabels: p.ManyLabels, Version: p.Version,
 				Ports: p.Ports, Ready: !p.NotReady, Hostname: p.Hostname, Subdomain: p.Subdomain,
+				Outside: p.Annotations[conf.OutsideAnnotation],
 			})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
@@ -78,7 +79,8 @@ func (m *Manifests) tellServices(before map[key]*keptService, pods map[key]*Pod)
 	}
 	for k, old := range pods {
 		if p := m.pods[k]; p == nil || p.UID != old.UID || p.NotReady != old.NotReady || p.Hostname != old.Hostname ||
-			p.Subdomain != old.Subdomain || !maps.Equal(p.Labels, old.Labels) || networked(p) != networked(old) {
+			p.Subdomain != old.Subdomain || !maps.Equal(p.Labels, old.Labels) || networked(p) != networked(old) ||
+			p.Annotations[conf.OutsideAnnotation] != old.Annotations[conf.OutsideAnnotation] {
 			m.changes.Backend(k.namespace, k.name)
 		}
 	}
@@ -115,10 +117,11 @@ func (m *Manifests) servicesWhere(is func(key) bool) (all []*service.Object) {
 
 // Service returns one Service; nil if it does not exist or is not ours.
 func (m *Manifests) Service(_ context.Context, namespace, name string) (*service.Object, error) {
-	for _, o := range m.servicesWhere(func(k key) bool { return k == key{namespace, name} }) {
-		return o, nil
+	all := m.servicesWhere(func(k key) bool { return k == key{namespace, name} })
+	if len(all) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	return all[0], nil
 }
 
 // ServiceNamespaces returns the namespaces that have such Services.
@@ -160,4 +163,21 @@ func (m *Manifests) SetEndpoints(context.Context, *service.Object, []discoveryv1
 func (m *Manifests) ServiceEvent(o *service.Object, warning bool, reason, message string) {
 	m.log.Info("event", "service", o.ID(), "kind", eventKind(warning), "reason", reason,
 		"message", conf.OneLine(message, conf.MaxReason))
+}
+
+// PodsWithOutside returns the pods that request outside addresses, as "<namespace>/<name>".
+func (m *Manifests) PodsWithOutside(context.Context) (ids []string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, p := range m.pods {
+		if p.Annotations[conf.OutsideAnnotation] != "" {
+			ids = append(ids, k.namespace+"/"+k.name)
+		}
+	}
+	return ids, nil
+}
+
+// OutsideEvent logs an event of a pod.
+func (m *Manifests) OutsideEvent(p *policy.Pod, warning bool, reason, message string) {
+	m.Event(&Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, eventKind(warning), reason, message)
 }

@@ -159,7 +159,8 @@ func TestManifestBackends(t *testing.T) {
 	f.write("pod.yaml", web+"status: {conditions: [{type: Ready, status: \"False\"}]}\n")
 	scan("no readiness", "shop/web-0")
 	state("false false  ")
-	f.write("pod.yaml", web+"  hostname: web-0\n  subdomain: web\nstatus: {conditions: [{type: Ready, status: \"True\"}, {type: x, status: \"False\"}]}\n")
+	web += "  hostname: web-0\n  subdomain: web\nstatus: {conditions: [{type: Ready, status: \"True\"}, {type: x, status: \"False\"}]}\n"
+	f.write("pod.yaml", web)
 	scan("readiness and names", "shop/web-0")
 	state("true false web-0 web")
 	f.write("pod.yaml", strings.Replace(web, "metadata:", "metadata:\n  labels: {app: web}", 1))

@@ -82,6 +82,7 @@ type networks interface {
 	controller.Source
 	controller.PolicySource
 	controller.ServiceSource
+	controller.OutsideSource
 	Inventory(ctx context.Context, nodes ...string) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
@@ -149,7 +150,7 @@ func run(ctx context.Context, c conf.Controller) error {
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
 						Profiles: config.Profiles,
 						Policies: src, Ports: policyPorts{ovnport.NewNB(db).NewListedPorts()},
-						Services: src, MaxServices: c.MaxServices,
+						Services: src, MaxServices: c.MaxServices, Outside: src,
 						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
 						Leading: leading, Log: log,
 					})
@@ -273,8 +274,8 @@ func forPolicies(ports []ovnport.OwnedPort, err error) ([]controller.PolicyPort,
 	all := make([]controller.PolicyPort, len(ports))
 	for i, p := range ports {
 		all[i] = controller.PolicyPort{
-			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, Interface: p.Interface,
-			UID: p.Owner.UID, Addresses: p.Addresses, Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
+			Key: p.UUID, Name: p.Name, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod,
+			Interface: p.Interface, UID: p.Owner.UID, Addresses: p.Addresses, Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
 		}
 	}
 	return all, err

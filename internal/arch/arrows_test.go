@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"sriov":              {"conf", "sriov/deviceinfo"},
 	"sriov/deviceinfo":   {"conf", "internal/plainfile"},
 	"ovnport":            {"netmodel", "conf", "ovndb/...", "internal/failpoint", "internal/stale"},
-	"controller":         {"netmodel", "conf", "ovndb/...", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/policies", "ovnnet/services", "policy", "service", "internal/stale"},
+	"controller":         {"netmodel", "conf", "ovndb/...", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "policy", "service", "internal/stale"},
 	"policy":             {},
 	"service":            {"netmodel"},
 	"ovnnet/policies":    {"policy", "ovndb/...", "ovnnet/nbrows"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/fnv"
 	"slices"
+	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -13,11 +14,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Announce writes which chassis a node is, if NB does not have this yet.
-func (n *Node) Announce(ctx context.Context, node, chassis string) error {
+// Announce writes which chassis a node is, and which physical networks it has bridges for, if NB does not have this
+// yet.
+func (n *Node) Announce(ctx context.Context, node, chassis string, physical ...string) error {
 	wanted := &nb.Copp{
 		UUID: ovndb.NodeKey(node), Name: "ovn-multinet node " + node,
 		ExternalIDs: map[string]string{nbrows.KeyKind: nbrows.KindNode, nbrows.KeyNode: node, nbrows.KeyChassis: chassis},
+	}
+	if len(physical) > 0 {
+		wanted.ExternalIDs[nbrows.KeyPhysical] = strings.Join(slices.Sorted(slices.Values(physical)), ",")
 	}
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("node " + node); err != nil {
@@ -56,10 +61,17 @@ func (n *Gateways) ChassisOf(ctx context.Context, nodes []string) ([]Chassis, er
 	list := []Chassis{} // not nil: with nil, Ensure would not change the nodes
 	for _, row := range rows {
 		if name := row.ExternalIDs[nbrows.KeyChassis]; name != "" {
-			list = append(list, Chassis{Node: row.ExternalIDs[nbrows.KeyNode], Name: name})
+			list = append(list, Chassis{
+				Node: row.ExternalIDs[nbrows.KeyNode], Name: name, physical: row.ExternalIDs[nbrows.KeyPhysical],
+			})
 		}
 	}
 	return list, nil
+}
+
+// HasPhysical tells whether the node has a bridge for a physical network. A physical network has no comma in its name.
+func (c *Chassis) HasPhysical(network string) bool {
+	return slices.Contains(strings.Split(c.physical, ","), network)
 }
 
 // Priorities of a gateway's nodes begin in the middle of OVN's range (0 to 32767), so there is room on both sides.

@@ -221,7 +221,7 @@ func (n *Gateways) IsCurrent(router string, results []ovsdb.OperationResult) (bo
 }
 
 // Chassis is a node and the name of its chassis in OVN.
-type Chassis struct{ Node, Name string }
+type Chassis struct{ Node, Name, physical string }
 
 // Ensure creates or updates the gateway of a router in one transaction, with the router if that is missing. nodes are
 // the nodes that may have the gateway; the function order chooses their priorities. With nil the nodes and priorities

@@ -21,6 +21,7 @@ const (
 	// KindPortList is the kind of a node's port list. See package ovnport.
 	KindPortList = "port-list"
 	KeyChassis   = "ovn-multinet/chassis"
+	KeyPhysical  = "ovn-multinet/physical-networks" // of a node: those that it has bridges for
 	// KindAccepted is the kind of the row with what the controller has accepted for a network.
 	KindAccepted = "accepted"
 )

@@ -1,0 +1,192 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/policy"
+)
+
+// outsideAPI stands in for the pods of the Kubernetes API, and for their ports.
+type outsideAPI struct {
+	*api
+	pods   map[string]*policy.Pod
+	ports  []controller.PolicyPort
+	events []string
+}
+
+func (a *outsideAPI) PolicyPods(_ context.Context, namespace string) (pods []*policy.Pod, err error) {
+	a.with(func() {
+		for _, p := range a.pods {
+			if p.Namespace == namespace {
+				clone := *p
+				pods = append(pods, &clone)
+			}
+		}
+	})
+	return pods, nil
+}
+
+func (a *outsideAPI) PodsWithOutside(context.Context) (ids []string, err error) {
+	a.with(func() {
+		for id, p := range a.pods {
+			if p.Outside != "" {
+				ids = append(ids, id)
+			}
+		}
+	})
+	return ids, nil
+}
+
+func (a *outsideAPI) OutsideEvent(p *policy.Pod, _ bool, reason, message string) {
+	a.with(func() { a.events = append(a.events, p.Namespace+"/"+p.Name+" "+reason+" "+message) })
+}
+
+func (a *outsideAPI) On(context.Context, []string) (ports []controller.PolicyPort, err error) {
+	a.with(func() { ports = slices.Clone(a.ports) })
+	return ports, nil
+}
+
+func (a *outsideAPI) ByKey(context.Context, []string) ([]controller.PolicyPort, error) {
+	return nil, nil
+}
+
+// outsideWorld is a controller with the gateway of router shop/r1, which has a pool, and with network shop/blue there.
+type outsideWorld struct {
+	*running
+	kube  *outsideAPI
+	queue *controller.Queue
+}
+
+const poolOfShop = `,"addressPools":{"public":{"addresses":"192.0.2.16/29","namespaces":{"shop":1}}}`
+
+func newOutsideWorld(t *testing.T) *outsideWorld {
+	t.Helper()
+	w := nbtest.NewWorld(t)
+	a := &outsideAPI{api: newAPI(), pods: map[string]*policy.Pod{}}
+	a.setNodes(map[string]map[string]string{"n1": {"gateway": ""}})
+	for node, physical := range map[string][]string{"n1": {"provider"}, "n2": nil} {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), node, "of-"+node, physical...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queue := controller.NewQueue(quiet)
+	c := controller.New(controller.Config{
+		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
+		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Outside: a, Ports: a,
+		Routers: map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+poolOfShop)},
+	})
+	world := &outsideWorld{runController(t, w, &tested{c, queue, nil, a.api}), a, queue}
+	world.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
+	world.wantState(t, "shop/blue", "ready, held")
+	return world
+}
+
+// attach gives a pod a port with the i-th address.
+func (w *outsideWorld) attach(t *testing.T, name, node string, i byte, outside string) {
+	t.Helper()
+	address := netip.AddrFrom4([4]byte{10, 1, 0, i})
+	port := controller.PolicyPort{
+		Key: ovndb.AddressKey("shop/blue", address), Name: "shop/" + name + "/net1", Network: "shop/blue",
+		Namespace: "shop", Pod: name, Interface: "net1", Addresses: []netip.Addr{address},
+	}
+	w.PutPort(t, "Logical_Switch", ovndb.SwitchKey("shop/blue"), port.Key, ovndbtest.Op{
+		"name": port.Name, "addresses": fmt.Sprintf("0a:58:0a:01:00:%02x %s", i, address),
+		"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/namespace": "shop",
+			"ovn-multinet/pod": name, "ovn-multinet/interface": "net1", "ovn-multinet/sandbox": "s1"})})
+	w.kube.with(func() {
+		w.kube.pods["shop/"+name] = &policy.Pod{Namespace: "shop", Name: name, Node: node, Ready: true, Outside: outside}
+		w.kube.ports = append(w.kube.ports, port)
+	})
+	w.queue.BackendChanged("shop", name)
+}
+
+// wantNATs waits until NB has these NAT rows, beside those of the network.
+func (w *outsideWorld) wantNATs(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, want, func() string {
+		var all []string
+		for _, row := range w.Rows(t)["NAT"] {
+			if strings.HasPrefix(row["external_ip"], "192.0.2.1") && row["external_ip"] != "192.0.2.10" {
+				all = append(all, strings.TrimSpace(row["type"]+" "+row["external_ip"]+" "+row["logical_ip"]+" "+row["logical_port"]))
+			}
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	})
+}
+
+func (w *outsideWorld) wantEvent(t *testing.T, words string) {
+	t.Helper()
+	eventually(t, "true", func() (got string) {
+		w.kube.with(func() { got = strings.Join(w.kube.events, "\n") })
+		if strings.Contains(got, words) {
+			return "true"
+		}
+		return got
+	})
+}
+
+const floating17 = `[{"interface":"net1","floating":"192.0.2.17"}]`
+
+// TestOutside: an outside address follows the annotation, the pod and the operator's configuration. The pod's node
+// translates if it has the bridge.
+func TestOutside(t *testing.T) {
+	w := newOutsideWorld(t)
+	w.attach(t, "a", "n1", 7, floating17)
+	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.7 shop/a/net1")
+	w.wantEvent(t, "shop/a OutsideAddressReady interface net1: floating addresses [192.0.2.17]")
+
+	w.attach(t, "b", "n2", 8, floating17)
+	w.wantEvent(t, "shop/b OutsideAddressRefused interface net1: address 192.0.2.17")
+	w.kube.with(func() { w.kube.pods["shop/b"].Outside = `[{"interface":"net1","floating":"auto"}]` })
+	w.queue.BackendChanged("shop", "b")
+	w.wantEvent(t, "namespace shop has 1 IPv4 addresses of pool public of router shop/r1, at most 1 are allowed")
+
+	w.kube.with(func() { delete(w.kube.pods, "shop/a") })
+	w.queue.BackendChanged("shop", "a")
+	eventually(t, "true", func() string { // b gets what a had; its node has no bridge
+		for _, row := range w.Rows(t)["NAT"] {
+			if row["logical_ip"] == "10.1.0.8" && row["type"] == "dnat_and_snat" {
+				return fmt.Sprint(row["logical_port"] == "")
+			}
+		}
+		return "none"
+	})
+	w.kube.with(func() { w.kube.pods["shop/b"].Outside = `{"net1":"auto"}` })
+	w.queue.BackendChanged("shop", "b")
+	w.wantEvent(t, "shop/b OutsideAddressRefused annotation ovn-multinet/outside-addresses: it is no JSON list")
+	w.wantNATs(t, "")
+}
+
+// TestOutsideNetworkMoves: an outside address ends when the network is on no router with a gateway, and when the operator
+// takes the pool back. It returns with the grant.
+func TestOutsideNetworkMoves(t *testing.T) {
+	w := newOutsideWorld(t)
+	w.attach(t, "a", "n1", 7, floating17)
+	const stands = "dnat_and_snat 192.0.2.17 10.1.0.7 shop/a/net1"
+	w.wantNATs(t, stands)
+	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual))
+	w.wantEvent(t, "network shop/blue is on no router with a gateway")
+	w.wantNATs(t, "")
+	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
+	w.wantNATs(t, stands)
+	configure := func(pools string) {
+		w.queue.Configure(map[string]*netmodel.Router{
+			"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+pools),
+		}, nil, nil)
+	}
+	configure("")
+	w.wantNATs(t, "")
+	configure(poolOfShop)
+	w.wantNATs(t, stands)
+}
