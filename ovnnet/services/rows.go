@@ -71,10 +71,13 @@ func balancerRow(w *Wanted, protocol string, vips map[string]string, addresses [
 // claimRow returns the claim of a service on an address.
 func claimRow(network, id string, a netip.Addr) *nb.Copp {
 	return &nb.Copp{
-		UUID: ovndb.AddressKey(network, a), Name: "ovn-multinet " + network + " address " + a.String(),
+		UUID: ovndb.AddressKey(network, a), Name: claimName(network) + a.String(),
 		ExternalIDs: map[string]string{nbrows.KeyNetwork: network, claimant(id): claimedFor},
 	}
 }
+
+// claimName is the beginning of the names of a network's claims. The rest is the address.
+func claimName(network string) string { return "ovn-multinet " + network + " address " }
 
 // claimant is the key in the external_ids of a service's claim.
 func claimant(id string) string { return ovndb.ClaimantPrefix + "service " + id }

@@ -148,8 +148,15 @@ type Key struct {
 // List returns the services that NB has rows of. The server scans the table of claims, so callers do this only when
 // they begin. The rows of another cluster do not matter to a controller.
 func (s *Services) List(ctx context.Context) ([]Key, error) {
+	return s.list(ctx, nbrows.KeyKind, kindService, func(row *nb.Copp) bool {
+		return ovndb.OtherCluster(row.ExternalIDs) == ""
+	})
+}
+
+// list returns the services whose rows have a value in external_ids.
+func (s *Services) list(ctx context.Context, key, value string, keep func(*nb.Copp) bool) ([]Key, error) {
 	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{
-		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, kindService, "_uuid", "external_ids"),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", key, value, "_uuid", "external_ids"),
 	})
 	if err != nil {
 		return nil, err
@@ -157,9 +164,9 @@ func (s *Services) List(ctx context.Context) ([]Key, error) {
 	rows, err := ovndb.Rows[nb.Copp](s.store.Db, results[0])
 	var all []Key
 	for _, row := range rows {
-		key := Key{row.ExternalIDs[nbrows.KeyNetwork], row.ExternalIDs[keyService]}
-		if ovndb.OtherCluster(row.ExternalIDs) == "" && row.UUID == ovndb.ServiceKey(key.Network, key.Service) {
-			all = append(all, key)
+		k := Key{row.ExternalIDs[nbrows.KeyNetwork], row.ExternalIDs[keyService]}
+		if row.UUID == ovndb.ServiceKey(k.Network, k.Service) && keep(row) {
+			all = append(all, k)
 		}
 	}
 	return all, err

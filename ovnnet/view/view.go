@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -204,4 +205,38 @@ func (n *reader) viewGateway(ctx context.Context, v *Network, known map[string]*
 		v.SNAT = append(v.SNAT, SNAT{nat.LogicalIP, nat.ExternalIP})
 	}
 	return err
+}
+
+// PortsAt reads the ports that have these addresses of a network, by address: each port by its row key, or by that of
+// the claim on its further address. An address that no port has is not in the map.
+func PortsAt(ctx context.Context, db *ovndb.DB, network string, list []netip.Addr) (map[netip.Addr]Port, error) {
+	n := &reader{nbrows.NewStore(db)}
+	of, keys := map[string]string{}, make([]string, len(list)) // of has the key of the port, by that of the address
+	for i, a := range list {
+		keys[i] = ovndb.AddressKey(network, a)
+		of[keys[i]] = keys[i]
+	}
+	claims, err := ovndb.ReadByKey[nb.Copp](ctx, db, nb.CoppTable, keys, "_uuid", "external_ids")
+	if err != nil {
+		return nil, err
+	}
+	for _, claim := range claims {
+		if port := claim.ExternalIDs[nbrows.KeyPort]; port != "" {
+			of[claim.UUID] = port
+		}
+	}
+	v, ports := &Network{}, map[string]Port{}
+	if err := n.viewPorts(ctx, v, slices.Compact(slices.Sorted(maps.Values(of)))); err != nil {
+		return nil, err
+	}
+	for _, port := range v.Ports {
+		ports[port.Key] = port
+	}
+	at := map[netip.Addr]Port{}
+	for i, a := range list {
+		if port, ok := ports[of[keys[i]]]; ok {
+			at[a] = port
+		}
+	}
+	return at, nil
 }
