@@ -41,7 +41,7 @@ are in the namespace ovn-multinet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), forgetCommand(), gcCommand())
+		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand())
 	return program.Main(root)
 }
 
@@ -60,7 +60,7 @@ type options struct {
 func (o *options) flags(flags *pflag.FlagSet) {
 	o.clients.flags(flags)
 	flags.StringVar(&o.manifests, "manifests", "",
-		"folder with YAML manifests of Pods, NetworkAttachmentDefinitions and policies, instead of a cluster")
+		"folder with YAML manifests of Pods, NetworkAttachmentDefinitions, policies and Services, instead of a cluster")
 	daemon.NBFlags(flags, &o.nb)
 	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for the cluster and for the database")
@@ -74,10 +74,11 @@ func (o *options) print(w io.Writer, v any, text func() error) error {
 	return text()
 }
 
-// objects is where NADs and policies come from: a cluster or a folder.
+// objects is where NADs, policies and Services come from: a cluster or a folder.
 type objects interface {
 	NADs(context.Context) ([]*netmodel.NAD, error)
 	AllPolicies(context.Context) ([]*policy.Object, error)
+	serviceObjects
 }
 
 // with runs a command. read reads what is not in NB, and then use gets the connection to NB. namespace is the

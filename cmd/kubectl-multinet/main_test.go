@@ -27,10 +27,11 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts in testdata on a real Northbound database, $NB, with networks and ports made by the
 // packages that make them for the product, and on manifests that each script brings.
 func TestScripts(t *testing.T) {
-	server, outside, restricted := ovndbtest.StartNB(t), ovndbtest.StartNB(t), ovndbtest.StartNB(t)
+	server, outside, restricted, serving := ovndbtest.StartNB(t), ovndbtest.StartNB(t), ovndbtest.StartNB(t), ovndbtest.StartNB(t)
 	fill(t, server)
 	fillOutside(t, outside)
 	fillPolicies(t, restricted)
+	fillServices(t, serving)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
@@ -40,6 +41,8 @@ func TestScripts(t *testing.T) {
 				nb = outside
 			case "script-policy", "script-allowed":
 				nb = restricted
+			case "script-service":
+				nb = serving
 			}
 			e.Setenv("OVN_MULTINET_NB_ENDPOINTS", nb.Endpoint())
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "none"))
