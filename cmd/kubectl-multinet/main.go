@@ -20,6 +20,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -132,43 +134,49 @@ func networkCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List all networks", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				list, _, err := o.networks(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return o.print(cmd.OutOrStdout(), list, func() error { return show.List(cmd.OutOrStdout(), list) })
+				return o.networks(cmd.Context(), func(_ context.Context, _ *ovndb.DB, list []show.Network, _ string) error {
+					return o.print(cmd.OutOrStdout(), list, func() error { return show.List(cmd.OutOrStdout(), list) })
+				})
 			},
 		},
 		&cobra.Command{
-			Use: "show NAME", Short: "Show one network with its ports", Args: cobra.ExactArgs(1),
+			Use: "show NAME", Short: "Show one network with its virtual addresses and ports", Args: cobra.ExactArgs(1),
 			Example: "  kubectl multinet network show blue -n shop\n  kubectl multinet network show shop/blue",
 			RunE: func(cmd *cobra.Command, args []string) error {
-				list, namespace, err := o.networks(cmd.Context())
-				if err != nil {
-					return err
-				}
-				n := show.Find(list, namespace, args[0])
-				if n == nil {
-					return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: "+
-						"kubectl multinet network list", args[0], namespace)
-				}
-				return o.print(cmd.OutOrStdout(), n, func() error { return show.Details(cmd.OutOrStdout(), n) })
+				return o.networks(cmd.Context(), func(
+					ctx context.Context, db *ovndb.DB, list []show.Network, namespace string,
+				) error {
+					n := show.Find(list, namespace, args[0])
+					if n == nil {
+						return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: "+
+							"kubectl multinet network list", args[0], namespace)
+					}
+					claimed, err := services.New(nbrows.NewStore(db)).Claimed(ctx, n.Name)
+					if err != nil {
+						return err
+					}
+					n.SetVirtualAddresses(claimed)
+					return o.print(cmd.OutOrStdout(), n, func() error { return show.Details(cmd.OutOrStdout(), n) })
+				})
 			},
 		},
 	)
 	return network
 }
 
-// networks returns all networks, and the namespace for names without a namespace.
-func (o *options) networks(ctx context.Context) (list []show.Network, namespace string, err error) {
+// networks reads all networks.
+func (o *options) networks(
+	ctx context.Context, use func(ctx context.Context, db *ovndb.DB, list []show.Network, namespace string) error,
+) error {
 	var nads []*netmodel.NAD
-	err = o.with(ctx, func(ctx context.Context, from objects) (err error) {
+	return o.with(ctx, func(ctx context.Context, from objects) (err error) {
 		nads, err = from.NADs(ctx)
 		return err
-	}, func(ctx context.Context, db *ovndb.DB, in string) error {
+	}, func(ctx context.Context, db *ovndb.DB, namespace string) error {
 		views, err := view.Read(ctx, db)
-		list, namespace = show.Networks(nads, views), in
-		return err
+		if err != nil {
+			return err
+		}
+		return use(ctx, db, show.Networks(nads, views), namespace)
 	})
-	return list, namespace, err
 }

@@ -69,7 +69,7 @@ func open(ctx context.Context, t *testing.T, server *ovndbtest.Server) *ovndb.DB
 	return db
 }
 
-// fill makes shop/blue with two pods and a foreign port on router core, and infra/red, whose NAD is gone.
+// fill makes shop/blue with two pods, a Service and a foreign port on router core, and infra/red, whose NAD is gone.
 func fill(t *testing.T, server *ovndbtest.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -96,6 +96,7 @@ func fill(t *testing.T, server *ovndbtest.Server) {
 			t.Fatal(err)
 		}
 	}
+	ensureService(ctx, t, db, "web", "10.1.0.20,fd01::14", onePort)
 	server.NBCtl("lsp-add", "shop/blue", "vm1", "--", "lsp-set-addresses", "vm1", "02:00:00:00:00:01 10.1.0.200", "--",
 		"lsp-add", "infra/red", "vm2", "--", "lsp-set-addresses", "vm2", "02:00:00:00:00:02")
 }

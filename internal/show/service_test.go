@@ -122,13 +122,16 @@ func TestServicePageIsShort(t *testing.T) {
 // TestHostileNames: the names of Services are one line without control characters.
 func TestHostileNames(t *testing.T) {
 	const name = "shop/\x1b[2Jweb\nshop/db"
+	n := Network{}
+	n.SetVirtualAddresses([]services.Claimed{{Address: netip.MustParseAddr("10.1.0.200"), Service: name}})
 	v := served(1)
 	v.Key.Service = name
 	var out strings.Builder
+	n.virtual(&out)
 	if err := ServiceList(&out, Services(nil, false, []*services.View{v})); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); strings.Count(got, "shop/?[2Jweb shop/db") != 1 || strings.Contains(got, "\x1b") {
+	if got := out.String(); strings.Count(got, "shop/?[2Jweb shop/db") != 2 || strings.Contains(got, "\x1b") {
 		t.Errorf("%q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 )
 
@@ -31,6 +32,8 @@ type Network struct {
 	Routes         []conf.Route `json:"routes,omitempty"`
 	NADs           []NAD        `json:"networkAttachmentDefinitions"`
 	Ports          []Port       `json:"ports"`
+	// VirtualAddresses are those that Services have on the network. A list of networks does not have them.
+	VirtualAddresses []VirtualAddress `json:"virtualAddresses,omitempty"`
 
 	perNodeSubnet []uint64 // leasable addresses of one node subnet, by subnet
 }
@@ -88,6 +91,19 @@ type Port struct {
 	MAC       string       `json:"mac,omitempty"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Up        bool         `json:"up"`
+}
+
+// VirtualAddress is an address that a Service has.
+type VirtualAddress struct {
+	Address netip.Addr `json:"address"`
+	Service string     `json:"service"`
+}
+
+// SetVirtualAddresses sets the addresses that services have claimed.
+func (n *Network) SetVirtualAddresses(list []services.Claimed) {
+	for _, c := range list {
+		n.VirtualAddresses = append(n.VirtualAddresses, VirtualAddress{c.Address, conf.OneLine(c.Service, conf.MaxReason)})
+	}
 }
 
 // Networks combines the NADs and the networks in NB. The result is sorted by name. If a network is in NB, the accepted

@@ -104,7 +104,7 @@ func Details(w io.Writer, n *Network) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, part := range []func(io.Writer){n.subnets, n.nads, n.ports} {
+	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.ports} {
 		part(t)
 		if err := t.Flush(); err != nil {
 			return err
@@ -174,6 +174,16 @@ func (n *Network) nads(w io.Writer) {
 			since = nad.Since.Format(time.RFC3339)
 		}
 		fmt.Fprintf(w, "%s\t%t\t%s\t%s\n", nad.Name, nad.Ready, since, orDash(nad.Reason))
+	}
+}
+
+func (n *Network) virtual(w io.Writer) {
+	if len(n.VirtualAddresses) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nADDRESS\tSERVICE")
+	for _, v := range n.VirtualAddresses {
+		fmt.Fprintf(w, "%s\t%s\n", v.Address, v.Service)
 	}
 }
 
