@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -205,6 +206,13 @@ func TestServiceFollowsPods(t *testing.T) {
 		return [2]int{counts[0].of("tcp/8080") - before[0], counts[1].of("tcp/8080") - before[1]}
 	}
 	w.backendsAre("shop/web", "shop/green", "tcp", vip+":80", at(0), at(1))
+	page := w.Multinet("service", "show", "shop/web")
+	for i, pod := range pods {
+		line := regexp.MustCompile(`(?m) ` + regexp.QuoteMeta(at(i)) + ` +` + pod.Namespace + "/" + pod.Name + ` +net1 +\S+$`)
+		if !line.MatchString(page) || !strings.Contains(page, "State:      ready\n") {
+			t.Errorf("kubectl multinet service show, without %s of %s:\n%s", at(i), pod.Name, page)
+		}
+	}
 	if got := ask(40); got[0] == 0 || got[1] == 0 {
 		t.Errorf("of 40 connections %v came to the two backends, want some to each", got)
 	}
@@ -217,6 +225,10 @@ func TestServiceFollowsPods(t *testing.T) {
 	equal(t, "connections of 40 to the pod that is not ready", ask(40)[0], 0)
 	ready(1, "False")
 	w.backendsAre("shop/web", "shop/green", "tcp", vip+":80")
+	none := regexp.MustCompile(`(?m)^shop/web +shop/green +10\.2\.200\.1 +\S+ +[0,]+ +ready$`)
+	if list := w.Multinet("service", "list", "-n", "shop"); !none.MatchString(list) {
+		t.Errorf("kubectl multinet service list, without backends:\n%s", list)
+	}
 	w.Eventually(func() error { return refused(client, vip, "80") })
 	w.service("web", serviceYAML("web", "green", "10.2.200.1", webPorts, ", publishNotReadyAddresses: true"))
 	w.backendsAre("shop/web", "shop/green", "tcp", vip+":80", at(0), at(1))
