@@ -151,11 +151,6 @@ func networkCommand() *cobra.Command {
 						return fmt.Errorf("network %q is not found, neither in namespace %s nor by its whole name: "+
 							"kubectl multinet network list", args[0], namespace)
 					}
-					claimed, err := services.New(nbrows.NewStore(db)).Claimed(ctx, n.Name)
-					if err != nil {
-						return err
-					}
-					n.SetVirtualAddresses(claimed)
 					return o.print(cmd.OutOrStdout(), n, func() error { return show.Details(cmd.OutOrStdout(), n) })
 				})
 			},
@@ -177,6 +172,14 @@ func (o *options) networks(
 		if err != nil {
 			return err
 		}
-		return use(ctx, db, show.Networks(nads, views), namespace)
+		claimed, err := services.New(nbrows.NewStore(db)).Claimed(ctx)
+		if err != nil {
+			return err
+		}
+		list := show.Networks(nads, views)
+		for i := range list {
+			list[i].SetVirtualAddresses(claimed[list[i].Name])
+		}
+		return use(ctx, db, list, namespace)
 	})
 }

@@ -32,10 +32,11 @@ type Network struct {
 	Routes         []conf.Route `json:"routes,omitempty"`
 	NADs           []NAD        `json:"networkAttachmentDefinitions"`
 	Ports          []Port       `json:"ports"`
-	// VirtualAddresses are those that Services have on the network. A list of networks does not have them.
+	// VirtualAddresses are those that Services have on the network.
 	VirtualAddresses []VirtualAddress `json:"virtualAddresses,omitempty"`
 
-	perNodeSubnet []uint64 // leasable addresses of one node subnet, by subnet
+	pools         []netmodel.Pool // leasable addresses, by subnet, on a network without node subnets
+	perNodeSubnet []uint64        // leasable addresses of one node subnet, by subnet
 }
 
 // Subnet is a subnet of a network, with the numbers of its used and free leasable addresses. On a layer3 network it is
@@ -99,9 +100,14 @@ type VirtualAddress struct {
 	Service string     `json:"service"`
 }
 
-// SetVirtualAddresses sets the addresses that services have claimed.
+// SetVirtualAddresses sets the virtual addresses of services, which are in use.
 func (n *Network) SetVirtualAddresses(list []services.Claimed) {
 	for _, c := range list {
+		for i, pool := range n.pools {
+			if s := &n.Subnets[i]; pool.Contains(c.Address) {
+				s.Used, s.Free = s.Used+1, s.Free-min(s.Free, 1)
+			}
+		}
 		n.VirtualAddresses = append(n.VirtualAddresses, VirtualAddress{c.Address, conf.OneLine(c.Service, conf.MaxReason)})
 	}
 }
@@ -224,6 +230,8 @@ func (n *Network) configure(c *netmodel.Network) {
 			s.NodeSubnets = &NodeSubnets{PrefixLength: c.NodeSubnetBits[i], Free: c.NodeSubnetCount(i)}
 			n.perNodeSubnet = append(n.perNodeSubnet, perNodeSubnet(c, i))
 			s.Free = c.NodeSubnetCount(i) * n.perNodeSubnet[i]
+		} else {
+			n.pools = append(n.pools, c.Pool(i))
 		}
 		n.Subnets = append(n.Subnets, s)
 	}

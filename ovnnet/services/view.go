@@ -142,34 +142,33 @@ func (have *present) vips() (list []Vip) {
 	return list
 }
 
-// Claimed is an address that a service has claimed.
+// Claimed is a virtual address of a service.
 type Claimed struct {
 	Address netip.Addr
 	Service string // "<namespace>/<name>"
 }
 
-// Claimed reads the addresses of a network that services have claimed, sorted. The server scans the table of claims.
-func (s *Services) Claimed(ctx context.Context, network string) ([]Claimed, error) {
+// Claimed reads the virtual addresses that services have, by network, sorted. The server scans the table of claims.
+func (s *Services) Claimed(ctx context.Context) (map[string][]Claimed, error) {
 	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{
-		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyNetwork, network, "_uuid", "name", "external_ids"),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, kindService, "_uuid", "external_ids"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	rows, err := ovndb.Rows[nb.Copp](s.store.Db, results[0])
-	var all []Claimed
+	all := map[string][]Claimed{}
 	for _, row := range rows {
-		text, _ := strings.CutPrefix(row.Name, claimName(network))
-		a, err := netip.ParseAddr(text)
-		if err != nil || row.UUID != ovndb.AddressKey(network, a) {
+		network, id := row.ExternalIDs[nbrows.KeyNetwork], row.ExternalIDs[keyService]
+		if row.UUID != ovndb.ServiceKey(network, id) {
 			continue
 		}
-		for key := range row.ExternalIDs {
-			if id, ok := strings.CutPrefix(key, claimant("")); ok {
-				all = append(all, Claimed{a, id})
-			}
+		for _, a := range parseAddresses(row.ExternalIDs[keyAddresses]) {
+			all[network] = append(all[network], Claimed{a, id})
 		}
 	}
-	slices.SortFunc(all, func(a, b Claimed) int { return a.Address.Compare(b.Address) })
+	for _, list := range all {
+		slices.SortFunc(list, func(a, b Claimed) int { return a.Address.Compare(b.Address) })
+	}
 	return all, err
 }

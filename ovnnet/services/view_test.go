@@ -141,7 +141,7 @@ func TestViewWithoutRouter(t *testing.T) {
 	}
 }
 
-// TestClaimed: a network's claims of services, and no other claims.
+// TestClaimed: the virtual addresses of each network's services.
 func TestClaimed(t *testing.T) {
 	w := newWorld(t)
 	w.network(t, "blue", nbtest.NetDual+nbtest.OnR1) // the router claims fd01::1
@@ -152,10 +152,11 @@ func TestClaimed(t *testing.T) {
 	red.Network, red.Service.NAD = "shop/red", "shop/red"
 	w.ensure(t, red, 1)
 	w.mark(t)
-	w.Put(t, "Copp", "00000000-0000-8000-8000-000000000009", "ovn-multinet shop/blue address 10.1.0.4", // a copied row
-		map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/claimant:service shop/web": "virtual address"})
-	got, err := w.services.Claimed(nbtest.WithLimit(t), "shop/blue")
-	if want := "[{10.1.0.3 shop/api} {10.1.0.200 shop/web} {fd01::c8 shop/web}]"; err != nil || fmt.Sprint(got) != want {
+	w.Put(t, "Copp", "00000000-0000-8000-8000-000000000009", "a copied row", map[string]string{
+		"ovn-multinet/kind": "service", "ovn-multinet/network": "shop/blue", "ovn-multinet/service": "shop/web",
+		"ovn-multinet/service-addresses": "10.1.0.4"})
+	got, err := w.services.Claimed(nbtest.WithLimit(t))
+	if want := "map[shop/blue:[{10.1.0.3 shop/api} {10.1.0.200 shop/web} {fd01::c8 shop/web}] shop/red:[{10.2.0.3 shop/red}]]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("claims %v, %v, want %s", got, err, want)
 	}
 }
