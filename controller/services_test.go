@@ -285,6 +285,9 @@ func TestInvalidEditOfService(t *testing.T) {
 // TestServiceOfAnotherNamespace: a Service on a network of another namespace needs a pod of its own there.
 func TestServiceOfAnotherNamespace(t *testing.T) {
 	w := newServiceWorld(t)
+	w.kube.with(func() { // a manifest may have no UID
+		w.kube.pods["third/c"] = &policy.Pod{Namespace: "third", Name: "c", Node: "n2", Labels: app("web"), Ready: true}
+	})
 	w.apply("shop/blue", onBlue)
 	w.put("third/web", "shop/blue", "app=web", "auto")
 	w.wantServiceState(t, "third/web", "a Service on a network of another namespace needs one")
@@ -336,6 +339,8 @@ func TestDetachedWithServices(t *testing.T) {
 	w.apply("shop/blue", nbtest.Spec(`"subnets":"10.1.0.0/24","router":"other/core"`))
 	w.put("shop/web", "blue", "app=web", "10.1.0.5")
 	w.wantServiceState(t, "shop/web", `"ready":true`)
+	w.put("other/api", "red", "app=web", "auto")
+	w.wantServiceState(t, "other/api", `"ready":true`)
 	groups := func(network string) string {
 		return w.Rows(t)["Logical_Switch"][ovndb.SwitchKey(network)]["load_balancer_group"]
 	}
@@ -345,10 +350,10 @@ func TestDetachedWithServices(t *testing.T) {
 	})
 	w.apply("other/red", `{"type":"ovn-multinet","subnets":"10.2.0.0/24","router":"core"}`)
 	own := ovndb.ServiceGroupKey("network shop/blue")
-	eventually(t, "true false", func() string {
-		return fmt.Sprint(strings.Contains(groups("shop/blue"), own), " ", strings.Contains(groups("other/red"), own))
+	eventually(t, own+" and "+router, func() string { return groups("shop/blue") + " and " + groups("other/red") })
+	eventually(t, ovndb.LoadBalancerKey("other/red", "other/api", "tcp"), func() string {
+		return w.Rows(t)["Load_Balancer_Group"][router]["load_balancer"]
 	})
-	eventually(t, "", func() string { return w.Rows(t)["Load_Balancer_Group"][router]["load_balancer"] })
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.11:8080")
 }
 
