@@ -82,7 +82,30 @@ func (c *Controller) queueOutside(ctx context.Context) error {
 	for _, id := range ids {
 		c.queue.Add(outsideItem(id))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for _, name := range c.gateways.Names() {
+		for _, pool := range c.gateways.Router(name).Pools {
+			for _, namespace := range pool.EgressOf {
+				pods, err := o.source.PolicyPods(ctx, namespace)
+				if err != nil {
+					return err
+				}
+				for _, pod := range pods {
+					c.queue.Add(outsideItem(pod.Namespace + "/" + pod.Name))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// hasEgress tells whether the operator gives the pods of a namespace egress addresses on any router.
+func (c *Controller) hasEgress(namespace string) bool {
+	return slices.ContainsFunc(c.gateways.Names(), func(router string) bool {
+		return c.gateways.Router(router).EgressPool(namespace) != nil
+	})
 }
 
 // list finds out, once, which rows NB has.
@@ -117,7 +140,8 @@ func (c *Controller) queueOutsideOf(namespace string, names []string, now map[st
 	}
 	for _, name := range names {
 		id := namespace + "/" + name
-		if pod := now[name]; pod != nil && pod.Outside != "" || len(c.outside.written[id]) > 0 {
+		pod := now[name]
+		if pod != nil && (pod.Outside != "" || c.hasEgress(namespace)) || len(c.outside.written[id]) > 0 {
 			c.queue.Add(outsideItem(id))
 		}
 	}
@@ -193,9 +217,12 @@ func (c *Controller) ensureOutside(ctx context.Context, pod *policy.Pod) error {
 		}
 	}
 	kept, waiting := map[outside.Key]bool{}, false
-	if len(requests) > 0 && pod.Node != "" {
+	if (len(requests) > 0 || c.hasEgress(pod.Namespace)) && pod.Node != "" {
 		ports, err := o.ports.On(ctx, []string{pod.Node})
 		if err != nil {
+			return err
+		}
+		if requests, err = c.addEgress(ctx, pod, requests, ports); err != nil {
 			return err
 		}
 		for _, request := range requests {
@@ -213,6 +240,33 @@ func (c *Controller) ensureOutside(ctx context.Context, pod *policy.Pod) error {
 		delete(o.waits, id)
 	}
 	return c.deleteOutside(ctx, id, kept)
+}
+
+// addEgress adds the egress addresses that the operator gives to the pod's namespace, for interfaces without a request.
+func (c *Controller) addEgress(
+	ctx context.Context, pod *policy.Pod, requests []netmodel.OutsideRequest, ports []PolicyPort,
+) ([]netmodel.OutsideRequest, error) {
+	if !c.hasEgress(pod.Namespace) {
+		return requests, nil
+	}
+	for _, port := range ports {
+		requested := func(r netmodel.OutsideRequest) bool { return r.Interface == port.Interface }
+		if port.Namespace != pod.Namespace || port.Pod != pod.Name || slices.ContainsFunc(requests, requested) {
+			continue
+		}
+		router, _, err := c.outsideRouter(ctx, port.Network)
+		if err != nil {
+			return nil, err
+		}
+		addTo(c.outside.on, port.Network, pod.Namespace+"/"+pod.Name)
+		if router == nil {
+			continue
+		}
+		if pool := router.EgressPool(pod.Namespace); pool != nil {
+			requests = append(requests, netmodel.OutsideRequest{Interface: port.Interface, Egress: true, Pool: pool.Name})
+		}
+	}
+	return requests, nil
 }
 
 // outsideEvery is the time until a pod is first checked again whose gateway or port is not ready.

@@ -190,3 +190,27 @@ func TestOutsideNetworkMoves(t *testing.T) {
 	configure(poolOfShop)
 	w.wantNATs(t, stands)
 }
+
+// TestEgressOfNamespace: the operator gives the pods of a namespace an egress address. A pod's own request comes first,
+// and pods of other namespaces have none.
+func TestEgressOfNamespace(t *testing.T) {
+	w := newOutsideWorld(t)
+	configure := func(more string) {
+		w.queue.Configure(map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+
+			`,"addressPools":{"public":{"addresses":"192.0.2.16-192.0.2.17","namespaces":{"*":2}`+more+`}}`)}, nil, nil)
+	}
+	w.attach(t, "a", "n1", 7, "")
+	w.attach(t, "b", "n1", 8, floating17)
+	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.8 shop/b/net1")
+	configure(`,"egressOf":["other"]`)
+	w.attach(t, "c", "n1", 9, "")
+	w.settle(t)
+	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.8 shop/b/net1")
+	configure(`,"egressOf":["shop"]`)
+	const floating = "dnat_and_snat 192.0.2.17 10.1.0.8 shop/b/net1, "
+	w.wantNATs(t, floating+"snat 192.0.2.16 10.1.0.7, snat 192.0.2.16 10.1.0.9")
+	w.attach(t, "d", "n2", 10, "") // a new pod
+	w.wantNATs(t, floating+"snat 192.0.2.16 10.1.0.10, snat 192.0.2.16 10.1.0.7, snat 192.0.2.16 10.1.0.9")
+	configure("")
+	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.8 shop/b/net1")
+}

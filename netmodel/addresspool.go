@@ -18,6 +18,8 @@ type AddressPool struct {
 	Name     string
 	Families []Pool         // at most one of each family, IPv4 first
 	Limits   map[string]int // by namespace; "*": of each namespace that is not listed
+	// EgressOf are the namespaces whose pods have an egress address of the pool without a request.
+	EgressOf []string
 }
 
 // Bounds of what the operator writes. Each address of a namespace is in one row of NB, which is written as a whole.
@@ -32,6 +34,7 @@ const (
 type addressPoolJSON struct {
 	Addresses  string                     `json:"addresses"`
 	Namespaces map[string]json.RawMessage `json:"namespaces"` // of numbers
+	EgressOf   []string                   `json:"egressOf"`
 }
 
 // Limit is how many addresses of each family a namespace may have of the pool.
@@ -144,8 +147,39 @@ func (r *Router) parseAddressPool(name string, text []byte) (*AddressPool, error
 		}
 	}
 	var err error
-	p.Limits, err = parseLimits(raw.Namespaces)
-	return p, err
+	if p.Limits, err = parseLimits(raw.Namespaces); err != nil {
+		return nil, err
+	}
+	return p, r.setEgressOf(p, raw.EgressOf)
+}
+
+// setEgressOf parses the namespaces whose pods have an egress address of a pool without a request.
+func (r *Router) setEgressOf(p *AddressPool, namespaces []string) error {
+	for _, namespace := range namespaces {
+		switch other := r.EgressPool(namespace); {
+		case !label.MatchString(namespace):
+			return fmt.Errorf("egressOf: %.64q is no namespace", namespace)
+		case slices.Contains(p.EgressOf, namespace):
+			return fmt.Errorf("egressOf: %s is there twice", namespace)
+		case other != nil:
+			return fmt.Errorf("egressOf: %s is also in pool %s; a namespace has one", namespace, other.Name)
+		case p.Limit(namespace) == 0:
+			return fmt.Errorf("egressOf: %s may have no address of the pool; write it into namespaces", namespace)
+		}
+		p.EgressOf = append(p.EgressOf, namespace)
+	}
+	return nil
+}
+
+// EgressPool returns the pool that gives the pods of a namespace an egress address without a request; nil: there is
+// none.
+func (r *Router) EgressPool(namespace string) *AddressPool {
+	for i := range r.Pools {
+		if slices.Contains(r.Pools[i].EgressOf, namespace) {
+			return &r.Pools[i]
+		}
+	}
+	return nil
 }
 
 // parseSpan parses "192.0.2.16/28", "192.0.2.40-192.0.2.47" or "192.0.2.50", within externalSubnet.
