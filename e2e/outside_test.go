@@ -277,6 +277,11 @@ func TestOutsideByAnnotation(t *testing.T) {
 	w.Add(web)
 	w.floats(web, fixed)
 	equal(t, "packets by the gateway's node, if the pod's node translates", w.tunnelled(web, fixed), 0)
+	shown := strings.Join(strings.Fields(w.Multinet("network", "show", "shop/hidden")), " ")
+	const row = "192.0.2.17 floating public shop/web net1 2001:db8::111 floating public shop/web net1"
+	if !strings.Contains(shown, row) {
+		t.Errorf("kubectl multinet network show: %s; want %s", shown, row)
+	}
 
 	other := w.Attached(0, "other", "hidden")
 	w.requests(other, both)

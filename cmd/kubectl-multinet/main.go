@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/policy"
@@ -176,10 +177,28 @@ func (o *options) networks(
 		if err != nil {
 			return err
 		}
+		users, err := outsideUsers(ctx, db)
+		if err != nil {
+			return err
+		}
 		list := show.Networks(nads, views)
 		for i := range list {
 			list[i].SetVirtualAddresses(claimed[list[i].Name])
+			list[i].SetOutside(users[list[i].Router])
 		}
 		return use(ctx, db, list, namespace)
 	})
+}
+
+// outsideUsers reads the pods with outside addresses, by router.
+func outsideUsers(ctx context.Context, db *ovndb.DB) (map[string]map[outside.User]*outside.Entry, error) {
+	entries, err := outside.New(nbrows.NewStore(db)).ListForPeople(ctx)
+	users := map[string]map[outside.User]*outside.Entry{}
+	for _, e := range entries {
+		if users[e.Router] == nil {
+			users[e.Router] = map[outside.User]*outside.Entry{}
+		}
+		users[e.Router][e.User] = e
+	}
+	return users, err
 }

@@ -52,7 +52,7 @@ var arrows = map[string][]string{
 	"internal/linkmtu":   {},
 	"internal/plainfile": {},
 	"internal/stale":     {},
-	"internal/show":      {"netmodel", "conf", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "policy", "service", "agentapi", "internal/check"},
+	"internal/show":      {"netmodel", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "policy", "service", "agentapi", "internal/check"},
 	"internal/check":     {"netmodel", "conf", "install", "internal/nodefacts"},
 	"internal/uninstall": {"nad", "netmodel", "conf", "ovnrun/authority", "ovnrun/members", "ovnrun/placement"},
 	"internal/nodefacts": {"install", "internal/version"},
@@ -65,7 +65,7 @@ var arrows = map[string][]string{
 	"internal/program":    {"conf", "internal/version"},
 	"internal/version":    {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "policy", "service", "ovnrun/authority", "ovnrun/members", "internal/check", "internal/daemon", "internal/program", "internal/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "policy", "service", "ovnrun/authority", "ovnrun/members", "internal/check", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "internal/show"},
 	"cmd/ovn-multinet-install":    {"conf", "install", "internal/nodefacts", "internal/program"},

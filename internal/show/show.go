@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 )
@@ -92,6 +93,15 @@ type Port struct {
 	MAC       string       `json:"mac,omitempty"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Up        bool         `json:"up"`
+	// Outside are the port's addresses on the physical network of the router's gateway.
+	Outside []OutsideAddress `json:"outsideAddresses,omitempty"`
+}
+
+// OutsideAddress is an outside address of a pod.
+type OutsideAddress struct {
+	Address netip.Addr `json:"address"`
+	Kind    string     `json:"kind"` // "floating" or "egress"
+	Pool    string     `json:"pool"`
 }
 
 // VirtualAddress is an address that a Service has.
@@ -109,6 +119,20 @@ func (n *Network) SetVirtualAddresses(list []services.Claimed) {
 			}
 		}
 		n.VirtualAddresses = append(n.VirtualAddresses, VirtualAddress{c.Address, conf.OneLine(c.Service, conf.MaxReason)})
+	}
+}
+
+// SetOutside sets the outside addresses of the network's ports. byUser has all of the network's router.
+func (n *Network) SetOutside(byUser map[outside.User]*outside.Entry) {
+	for i := range n.Ports {
+		p := &n.Ports[i]
+		e := byUser[outside.User{Namespace: p.Namespace, Pod: p.Pod, Interface: p.Interface}]
+		if e == nil {
+			continue
+		}
+		for _, a := range e.Addresses {
+			p.Outside = append(p.Outside, OutsideAddress{a.Addr, string(e.Kind), a.Pool})
+		}
 	}
 }
 

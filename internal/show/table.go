@@ -104,7 +104,7 @@ func Details(w io.Writer, n *Network) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.ports} {
+	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.outside, n.ports} {
 		part(t)
 		if err := t.Flush(); err != nil {
 			return err
@@ -184,6 +184,18 @@ func (n *Network) virtual(w io.Writer) {
 	fmt.Fprintln(w, "\nADDRESS\tSERVICE")
 	for _, v := range n.VirtualAddresses {
 		fmt.Fprintf(w, "%s\t%s\n", v.Address, v.Service)
+	}
+}
+
+// outside writes the outside addresses of the pods.
+func (n *Network) outside(w io.Writer) {
+	title := "\nOUTSIDE ADDRESS\tKIND\tPOOL\tPOD\tINTERFACE\n"
+	for i := range n.Ports {
+		p := &n.Ports[i]
+		for _, a := range p.Outside {
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\n", title, a.Address, a.Kind, a.Pool, p.pod(), p.Interface)
+			title = ""
+		}
 	}
 }
 

@@ -232,6 +232,15 @@ func (e *Entry) Allowed(r *netmodel.Router) error {
 // deletes what these do not have any more. The server scans the table of claims, so callers do this only when they
 // begin, and when the configuration has changed.
 func (o *Outside) List(ctx context.Context) ([]*Entry, error) {
+	return o.list(ctx, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) == "" })
+}
+
+// ListForPeople is List for a program that does not know which cluster is its own.
+func (o *Outside) ListForPeople(ctx context.Context) ([]*Entry, error) {
+	return o.list(ctx, func(*nb.Copp) bool { return true })
+}
+
+func (o *Outside) list(ctx context.Context, listed func(*nb.Copp) bool) ([]*Entry, error) {
 	results, err := o.store.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, kindOutside, "_uuid", "external_ids"),
 	})
@@ -242,7 +251,7 @@ func (o *Outside) List(ctx context.Context) ([]*Entry, error) {
 	var all []*Entry
 	for _, row := range rows {
 		e := parseEntry(row)
-		if ovndb.OtherCluster(row.ExternalIDs) == "" && row.UUID == ovndb.OutsideKey(e.Router, e.User.String()) {
+		if listed(row) && row.UUID == ovndb.OutsideKey(e.Router, e.User.String()) {
 			all = append(all, e)
 		}
 	}
