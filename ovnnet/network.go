@@ -173,7 +173,11 @@ func (n *Networks) judge(
 		if len(ports.others) > 0 {
 			return nil, nbrows.Refusedf("%v, with %s on the network", cut, count(len(ports.others), "port"))
 		}
-		guards = append(guards, ports.unchanged()...)
+		free, err := n.freeGateways(ctx, network)
+		if err != nil {
+			return nil, err
+		}
+		guards = append(guards, slices.Concat(ports.unchanged(), free)...)
 	}
 	joins, err := n.mayJoin(ctx, network)
 	if err != nil {
@@ -195,6 +199,27 @@ func (n *Networks) judge(
 		return nil, err
 	}
 	return append(guards, guard...), nil
+}
+
+// freeGateways refuses gateways that are virtual addresses of Services, and returns the assertions that they do not
+// become any. The port of a router, and the claims of a localnet network, assert the same by their row keys.
+func (n *Networks) freeGateways(ctx context.Context, network *netmodel.Network) (guards []ovsdb.Operation, err error) {
+	if network.Topology != netmodel.Layer2 || network.RouterName() != "" {
+		return nil, nil
+	}
+	for _, g := range network.Gateways {
+		key := ovndb.AddressKey(network.AddressBook(), g)
+		claims, err := ovndb.ReadByKey[nb.Copp](ctx, n.Db, nb.CoppTable, []string{key}, "_uuid", "external_ids")
+		if err != nil {
+			return nil, err
+		}
+		if len(claims) == 0 {
+			guards = append(guards, ovndb.Absent(nb.CoppTable, key))
+		} else if by := ovndb.Claimants(claims[0].ExternalIDs); by != "" { // otherwise the router's port had the address
+			return nil, nbrows.Refusedf("gateway: its address belongs to %s", by)
+		}
+	}
+	return guards, nil
 }
 
 // disrupts returns why the change would disconnect or renumber ports on the network; nil if it would not.

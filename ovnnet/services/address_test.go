@@ -11,7 +11,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -73,9 +75,23 @@ func TestHeld(t *testing.T) {
 func TestGatewayAtVirtualAddress(t *testing.T) {
 	w := newWorld(t)
 	w.network(t, "blue", nbtest.Net4)
-	w.ensure(t, wanted(t, "web", "10.1.0.200", tcp), 1)
-	w.WantRefused(t, nbtest.Network(t, "blue", nbtest.Net4+`,"gateway":"10.1.0.200"`+nbtest.OnR1),
-		"gateway: its address belongs to service shop/web (virtual address)")
+	w.ensure(t, wanted(t, "first", "10.1.0.201", tcp), 1) // it stays, and with it the private router
+	other := services.New(nbrows.NewStore(w.Other(t).DB))
+	claim := func() {
+		if _, err := other.Ensure(nbtest.WithLimit(t), wanted(t, "web", "10.1.0.200", tcp)); err != nil {
+			t.Error(err)
+		}
+	}
+	const keys, held = nbtest.Net4 + `,"gateway":"10.1.0.200"`, "gateway: its address belongs to service shop/web (virtual address)"
+	for _, router := range []string{nbtest.OnR1, ""} {
+		claim()
+		w.WantRefused(t, nbtest.Network(t, "blue", keys+router), held)
+		w.remove(t, "web", 1)
+		w.Meanwhile(t, "Copp", claim) // after the controller has read that the address is free
+		w.WantRefused(t, nbtest.Network(t, "blue", keys+router), held)
+		w.Proxy.Before(nil)
+		w.remove(t, "web", 1)
+	}
 }
 
 // TestAuto: pods and services share a subnet, nobody gets the address of another, and a service keeps its own.
