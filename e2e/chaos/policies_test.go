@@ -333,7 +333,7 @@ func versionOf(p *policy.Pod) (version int) {
 // hears is the controller: it hears the news in several steps, and another one may take its place.
 func (r *policyRace) hears(rnd *rand.Rand) {
 	for range 1 + rnd.IntN(4) {
-		r.await(policyLeader, false)
+		r.await(policyLeader, false, false)
 		if rnd.IntN(4) == 0 {
 			r.idle()
 			r.replace(rnd)
@@ -350,7 +350,7 @@ func (r *policyRace) hears(rnd *rand.Rand) {
 // api changes pods and policies.
 func (r *policyRace) api(rnd *rand.Rand) {
 	for range 1 + rnd.IntN(5) {
-		r.await(policyAPI, false)
+		r.await(policyAPI, false, false)
 		r.change(rnd)
 	}
 }

@@ -16,8 +16,11 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
+	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // configurations are what the controller makes of the network. An address of one is an address of all.
@@ -25,6 +28,8 @@ var configurations = []string{
 	`"subnets":"10.1.0.0/28,fd01::/64"`,
 	`"subnets":"10.1.0.0/28,fd01::/64","excludeSubnets":"10.1.0.8/31"`,
 	`"subnets":"10.1.0.0/28,fd01::/64","gateway":"10.1.0.9"`,
+	`"subnets":"10.1.0.0/28,fd01::/64","excludeSubnets":"10.1.0.4/30,10.1.0.8/29"`, // two addresses are left
+	`"subnets":"10.1.0.0/28,fd01::/64","router":"r1"`,
 }
 
 // fixed are the addresses that pods want for themselves; others get them as dynamic ones.
@@ -67,11 +72,14 @@ type race struct {
 	networks    []*netmodel.Network // by the configuration
 	ports       []*ovnport.NB       // by the actor
 	controllers []*nbtest.Client
+	services    []*services.Services
 
 	mu      sync.Mutex
 	nad     int // the NAD's configuration
 	pods    [podNames]*podName
+	wanted  map[string]*service.Service // by name; nil: there is none
 	history *History
+	wrong   []string                     // what check has found
 	cancels map[int][]context.CancelFunc // of the calls that were begun, by the actor
 	log     []string
 }
@@ -83,7 +91,8 @@ const (
 	repairer = kubelets + 1
 	orphans  = kubelets + 2
 	manager  = kubelets + 3
-	actors   = kubelets + 4
+	servers  = kubelets + 4 // two controllers of Services that both believe to lead
+	actors   = kubelets + 6
 )
 
 func newRace(t *testing.T) *race {
@@ -95,6 +104,12 @@ func newRace(t *testing.T) *race {
 		c := nbtest.Connect(t, r.connect(t, i, r.Server))
 		r.controllers = append(r.controllers, c)
 		r.ports = append(r.ports, ovnport.NewNB(c.DB))
+		r.services = append(r.services, services.New(nbrows.NewStore(c.DB)))
+	}
+	r.turns.before = func() {
+		if r.turns.wrote {
+			r.check()
+		}
 	}
 	return r
 }
@@ -103,20 +118,25 @@ func newRace(t *testing.T) *race {
 func (r *race) begin() {
 	r.Clear(r.t)
 	r.nad, r.history, r.cancels, r.log = 0, &History{}, map[int][]context.CancelFunc{}, nil
+	r.wanted, r.wrong = map[string]*service.Service{}, nil
 	for i := range r.pods {
 		r.pods[i] = &podName{}
 	}
 	r.ensure(r.Networks)
 }
 
-// ensure makes the network as the NAD says.
+// ensure makes the network as the NAD says, with its services.
 func (r *race) ensure(c *nbtest.Client) {
 	r.mu.Lock()
 	n := r.networks[r.nad]
 	r.mu.Unlock()
 	ctx, cancel := limited()
 	defer cancel()
-	if _, err := c.Ensure(ctx, n, []string{"shop/blue"}); err != nil {
+	_, err := c.Ensure(ctx, n, []string{"shop/blue"})
+	if err == nil {
+		_, err = services.New(nbrows.NewStore(c.DB)).EnsureNetwork(ctx, "shop/blue")
+	}
+	if err != nil {
 		r.say("controller: %v", err)
 	}
 }
@@ -454,6 +474,9 @@ func (r *race) play(rnd *rand.Rand) (turns int) {
 	all[repairer] = func() { r.repair(own(repairer)) }
 	all[orphans] = r.collect
 	all[manager] = func() { r.control(own(manager)) }
+	for who := servers; who < actors; who++ {
+		all[who] = func() { r.controlServices(who, own(who)) }
+	}
 	for i := range all {
 		if i > 0 && rnd.IntN(3) == 0 {
 			all[i] = func() {}

@@ -20,6 +20,7 @@ type turns struct {
 	over     atomic.Pointer[chan struct{}] // closed when run ends; nil: outside of run, nobody waits
 	reads    atomic.Bool                   // reads wait for their turn too, not only writes
 	before   func()                        // is called before each turn, if it is not nil
+	wrote    bool                          // the turn before was of a transaction that writes
 	arrivals chan arrival
 	ended    chan int
 }
@@ -28,6 +29,7 @@ type turns struct {
 type arrival struct {
 	who    int
 	turn   chan struct{}
+	writes bool
 	blocks bool // the server answers when another actor has written something
 }
 
@@ -45,21 +47,21 @@ func (s *turns) connect(t *testing.T, who int, server *ovndbtest.Server) (endpoi
 	proxy.Before(func(tr ovndbtest.Transact) {
 		blocks := slices.ContainsFunc(tr.Ops, func(op ovndbtest.Op) bool { return op["op"] == "wait" && op["timeout"] != 0.0 })
 		if tr.Writes || blocks || s.reads.Load() {
-			s.await(who, blocks)
+			s.await(who, tr.Writes, blocks)
 		}
 	})
 	return proxy.Endpoint()
 }
 
 // await waits for an actor's turn.
-func (s *turns) await(who int, blocks bool) {
+func (s *turns) await(who int, writes, blocks bool) {
 	over := s.over.Load()
 	if over == nil {
 		return
 	}
 	turn := make(chan struct{})
 	select {
-	case s.arrivals <- arrival{who, turn, blocks}:
+	case s.arrivals <- arrival{who, turn, writes, blocks}:
 		<-turn
 	case <-*over: // of a call that was cancelled before its transaction arrived
 	}
@@ -127,6 +129,7 @@ func (s *turns) run(rnd *rand.Rand, actors []func(), cancel func(who int)) (n in
 		if a.blocks && running[who] {
 			blocked[who] = true
 		}
+		s.wrote = a.writes
 		close(a.turn)
 		n++
 	}

@@ -260,7 +260,8 @@ func (w *World) Switches(t *testing.T) string {
 func (w *World) Clear(t *testing.T) {
 	t.Helper()
 	var ops []ovndbtest.Op
-	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Router_Port", "HA_Chassis_Group", "Copp"} {
+	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Router_Port", "HA_Chassis_Group", "Copp",
+		"Load_Balancer", "Load_Balancer_Group"} {
 		ops = append(ops, ovndbtest.Op{"op": "delete", "table": table, "where": []any{}})
 	}
 	w.Transact(t, ops...)
