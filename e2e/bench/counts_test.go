@@ -106,6 +106,7 @@ that counts, without TLS.`)}
 		t.Errorf("%v fsyncs in an ADD with a delegate: its DEL needs the journal after a power cut", fsyncs)
 	}
 	c.policies(s, nbProxy)
+	c.services()
 	for what := range Limits {
 		if !c.seen[what] {
 			t.Errorf("%s has a limit and was not counted", what)

@@ -34,4 +34,11 @@ var Limits = map[string]float64{
 	"ADD with policies, operations in NB":    15, // 10 without policies
 	"ADD with policies, bytes from NB":       190,
 	"first ADD with policies, bytes from NB": 2_500,
+
+	"endpoint of a Service, transactions in NB":                  1,
+	"endpoint of a Service, reads in NB":                         3,
+	"endpoint of a Service, operations in NB":                    18,
+	"endpoint of a Service with TCP and UDP, rows changed in NB": 2,
+	"endpoint of a Service, bytes to NB":                         5_700,
+	"endpoint of a Service, bytes from NB":                       4_000,
 }

@@ -28,6 +28,7 @@ var (
 	herd    = flag.Int("herd", 250, "pods of the herd")
 	most    = flag.Int("ports", 100_000, "ports of the largest NB")
 	tenants = flag.Int("tenants", 200, "namespaces with policies, of 50 pods each")
+	served  = flag.Int("services", 5000, "Services on networks")
 	thick   = flag.Bool("thick", true, "compare with Multus' daemon too")
 	results = flag.String("results", "", "folder for the results; empty: only log them")
 )

@@ -7,3 +7,8 @@ import "testing"
 func AttachNB(t testing.TB, socket string) *Server {
 	return &Server{Socket: socket, t: t, database: "OVN_Northbound"}
 }
+
+// AttachSB is AttachNB for OVN's Southbound database.
+func AttachSB(t testing.TB, socket string) *Server {
+	return &Server{Socket: socket, t: t, database: "OVN_Southbound"}
+}
