@@ -24,8 +24,6 @@ type serviceAPI struct {
 	states   map[string]string
 	slices   map[string][]discoveryv1.EndpointSlice
 	events   []string
-	// listed counts the lists of pods.
-	listed int
 }
 
 func (a *serviceAPI) Services(_ context.Context, namespace string) (all []*service.Object, err error) {
