@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -22,11 +23,13 @@ type place interface {
 type answerer struct {
 	mu      sync.Mutex
 	packets map[string]int // that came, by "protocol/port"
+	sockets []io.Closer
 }
 
 // answer has a pod or a machine answer on TCP and UDP ports, of both families.
 func (w *world) answer(p place, ports ...int) *answerer {
 	a := &answerer{packets: map[string]int{}}
+	w.T.Cleanup(a.close)
 	for _, port := range ports {
 		var tcp net.Listener
 		var udp net.PacketConn
@@ -37,7 +40,7 @@ func (w *world) answer(p place, ports ...int) *answerer {
 			udp, err = net.ListenPacket("udp", fmt.Sprintf(":%d", port))
 			return err
 		}))
-		w.T.Cleanup(func() { tcp.Close(); udp.Close() })
+		a.sockets = append(a.sockets, tcp, udp)
 		go func() {
 			for {
 				c, err := tcp.Accept()
@@ -62,6 +65,13 @@ func (w *world) answer(p place, ports ...int) *answerer {
 		}()
 	}
 	return a
+}
+
+// close ends the answers, as the end of a process does.
+func (a *answerer) close() {
+	for _, socket := range a.sockets {
+		_ = socket.Close()
+	}
 }
 
 func (a *answerer) count(what string) {
