@@ -14,10 +14,12 @@ import (
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // examplesFolder has one folder for each kind of network.
@@ -47,7 +49,8 @@ func exampleObjects[T any](t testing.TB, example, file string) (all []T) {
 }
 
 // TestExamples applies the examples with OVN networks on a cluster whose controller has the examples' configuration, and
-// pings between the pods of each example, and from the pods to the machines outside which the READMEs name.
+// pings between the pods of each example, and from the pods to the machines outside which the READMEs name. Pods connect
+// to the virtual addresses of the example's Services.
 func TestExamples(t *testing.T) {
 	config := ""
 	for _, example := range []string{"localnet", "router-gateway"} {
@@ -71,6 +74,7 @@ func TestExamples(t *testing.T) {
 		outside string // an address that each pod reaches
 	}{
 		{"hello", ""}, {"layer2", ""}, {"layer3", ""}, {"localnet", "10.50.0.9"}, {"router-gateway", "192.0.2.1"}, {"ovn-kubernetes", ""},
+		{"service", ""},
 	} {
 		t.Run(tt.example, func(t *testing.T) { w.sub(t).example(tt.example, tt.outside) })
 	}
@@ -88,6 +92,8 @@ func (w *world) example(name, outside string) {
 	for i, object := range exampleObjects[corev1.Pod](t, name, "pods.yaml") {
 		p, err := w.Nodes[i%len(w.Nodes)].NewPod(w.Ctx, object.Namespace, object.Name, object.Annotations)
 		w.Must(err)
+		p.Labels = object.Labels
+		w.Must(p.WriteManifest())
 		w.Add(p)
 		pods = append(pods, p)
 	}
@@ -107,8 +113,43 @@ func (w *world) example(name, outside string) {
 			w.MustReach(p, outside)
 		}
 	}
+	w.exampleServices(name, pods)
 	w.End(pods...)
 	for _, n := range networks {
 		w.removeNAD(n)
+	}
+}
+
+// exampleServices applies the Services that an example may have, with the backends that they select, and connects to
+// their virtual addresses from the other pods.
+func (w *world) exampleServices(name string, pods []*lab.Pod) {
+	if _, err := os.Stat(filepath.Join(examplesFolder, name, "services.yaml")); err != nil {
+		return
+	}
+	for _, s := range exampleObjects[corev1.Service](w.T, name, "services.yaml") {
+		text, err := yaml.Marshal(s)
+		w.Must(err)
+		id := s.Namespace + "/" + s.Name
+		addresses := w.service(id, string(text))
+		selector, err := labels.Parse(s.Annotations[service.SelectorAnnotation])
+		w.Must(err)
+		var clients []*lab.Pod
+		for _, p := range pods {
+			if selector.Matches(labels.Set(p.Labels)) {
+				w.answer(p, s.Spec.Ports[0].TargetPort.IntValue())
+			} else {
+				clients = append(clients, p)
+			}
+		}
+		if len(clients) == 0 || len(addresses) == 0 {
+			w.T.Errorf("Service %s has the addresses %q and the clients %v", id, addresses, clients)
+		}
+		w.NBCtl("--wait=hv", "sync")
+		for _, client := range clients {
+			for _, a := range addresses {
+				w.allowed(client, a, fmt.Sprintf("tcp/%d", s.Spec.Ports[0].Port))
+			}
+		}
+		w.Must(w.RemoveManifest(serviceManifest(id)))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -24,6 +25,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/configfile"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/service"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -37,6 +39,8 @@ var want = map[string][]string{
 	"layer3":         {"layer3-a: net1 layer3", "layer3-b: net1 layer3"},
 	"localnet":       {"localnet-a: net1 localnet", "localnet-b: net1 localnet"},
 	"router-gateway": {"router-black: net1 layer2", "router-red: net1 layer2"},
+	"service":        {"service-a: net1 layer2", "service-b: net1 layer2", "service-client: net1 layer2"},
+	"dns":            {"dns-client: net1 layer2", "dns-web: net1 layer2", "dns: net1 layer2"},
 	"sriov":          {"sriov-a: net1 sriov"},
 	"delegate":       {"delegate-a: net1 macvlan", "delegate-b: net1 macvlan"},
 	"ovn-kubernetes": {"tenant-a: net1 layer2", "tenant-a: net2 layer3", "tenant-b: net1 layer2", "tenant-b: net2 layer3"},
@@ -66,8 +70,20 @@ func TestExamples(t *testing.T) {
 			for _, p := range pods {
 				got = append(got, attachments(t, name, m, p)...)
 			}
-			if slices.Sort(got); !slices.Equal(got, want) {
+			slices.Sort(got)
+			if d := deployment(t, name); d != nil {
+				p := &source.Pod{Namespace: d.Namespace, Name: d.Name, Annotations: d.Spec.Template.Annotations}
+				got = append(got, attachments(t, name, m, p)...)
+			}
+			if !slices.Equal(got, want) {
 				t.Errorf("the pods get %q, want %q", got, want)
+			}
+			services, err := m.AllServices(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range services {
+				checkService(t, s, m)
 			}
 		})
 	}
@@ -99,6 +115,43 @@ func operatorConfig(t *testing.T, example string) configfile.Config {
 		t.Fatal(err)
 	}
 	return config
+}
+
+// deployment returns the Deployment in deployment.yaml, which an example may have.
+func deployment(t *testing.T, example string) *appsv1.Deployment {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(example, "deployment.yaml"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	object := &appsv1.Deployment{}
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, object)
+	}
+	if err != nil || object.Namespace != namespace {
+		t.Fatalf("deployment.yaml of namespace %s: %v", object.Namespace, err)
+	}
+	return object
+}
+
+// checkService checks a Service, which its network has to serve.
+func checkService(t *testing.T, o *service.Object, m *source.Manifests) {
+	t.Helper()
+	if o.Service == nil {
+		t.Fatalf("Service %s: %s", o.ID(), o.Refusal)
+	}
+	of, name, _ := strings.Cut(o.Service.NAD, "/")
+	n, err := m.NAD(t.Context(), of, name)
+	if err != nil {
+		t.Fatalf("Service %s: %v", o.ID(), err)
+	}
+	network, err := n.Network()
+	if err == nil {
+		_, err = o.Service.Subnets(network)
+	}
+	if err != nil {
+		t.Errorf("Service %s: %v", o.ID(), err)
+	}
 }
 
 // checkNetwork checks an OVN network against what the operator allows.
@@ -191,6 +244,7 @@ func TestFiles(t *testing.T) {
 	}
 	kinds := map[string]string{
 		"networks.yaml": "k8s.cni.cncf.io/v1 NetworkAttachmentDefinition", "pods.yaml": "v1 Pod", "operator.yaml": "v1 ConfigMap",
+		"services.yaml": "v1 Service", "configmap.yaml": "v1 ConfigMap", "deployment.yaml": "apps/v1 Deployment",
 	}
 	for name := range want {
 		if !bytes.Contains(index, []byte("["+name+"]("+name+"/README.md)")) {
