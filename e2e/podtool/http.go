@@ -35,6 +35,10 @@ func serve(args []string) error {
 		}
 		fmt.Fprintln(w, name)
 	})
+	mux.HandleFunc("GET /client", func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintln(w, host)
+	})
 	mux.HandleFunc("GET /ip", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if err := writeNetwork(w); err != nil {
@@ -58,10 +62,17 @@ func serve(args []string) error {
 const patience = 5 * time.Second
 
 func get(args []string) error {
-	if len(args) != 1 {
+	flags := flag.NewFlagSet("get", flag.ExitOnError)
+	network := flags.String("network", "tcp", "tcp4 or tcp6: by that family alone")
+	_ = flags.Parse(args)
+	if flags.NArg() != 1 {
 		return errors.New("wants one URL")
 	}
-	return printAnswer(&http.Client{Timeout: patience}, args[0], "")
+	dial := func(ctx context.Context, _, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, *network, address)
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: dial}}
+	return printAnswer(client, flags.Arg(0), "")
 }
 
 // serviceAccount is where kubelet puts what a pod needs to reach the API server.

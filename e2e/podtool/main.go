@@ -13,10 +13,11 @@ import (
 const usage = `usage: podtool COMMAND
 
   pause                     sleep until SIGTERM and reap what is left by others
-  serve [-port N]           answer GET /healthz, /hostname and /ip (what "ip" prints) over HTTP
+  serve [-port N]           answer GET /healthz, /hostname, /client (the client's address) and /ip (what "ip"
+                            prints) over HTTP
   ping [-c N] [-W SECONDS] [-I INTERFACE] ADDRESS
   ip                        print links, addresses and routes as JSON
-  get URL                   print the answer of a web server
+  get [-network tcp4] URL   print the answer of a web server; by one family alone with tcp4 or tcp6
   dns [-port N]             answer every question for a name's address with 192.0.2.53, over UDP
   lookup [-type TYPE] NAME  print a name's addresses, or answers of type A, AAAA, SRV or PTR
   api PATH                  print the API server's answer to the pod's own service account
