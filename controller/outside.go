@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -176,6 +177,7 @@ func (c *Controller) reconcileOutside(ctx context.Context, i item) error {
 			removeFrom(o.on, network, i.id)
 		}
 		if at < 0 {
+			maps.DeleteFunc(o.told, func(user, _ string) bool { return strings.HasPrefix(user, i.id+"/") })
 			return c.deleteOutside(ctx, i.id, nil)
 		}
 		return c.ensureOutside(ctx, pods[at])
@@ -206,14 +208,16 @@ func (c *Controller) deleteOutside(ctx context.Context, id string, except map[ou
 	return nil
 }
 
-// ensureOutside makes NB have the outside addresses of a pod that exists.
+// ensureOutside makes NB have the outside addresses of a pod that exists. A request that cannot be parsed or is refused
+// changes nothing.
 func (c *Controller) ensureOutside(ctx context.Context, pod *policy.Pod) error {
 	o, id := c.outside, pod.Namespace+"/"+pod.Name
 	var requests []netmodel.OutsideRequest
 	if pod.Outside != "" {
 		var err error
 		if requests, err = netmodel.ParseOutside(pod.Outside); err != nil {
-			o.tell(pod, "", err.Error(), "")
+			o.tell(pod, "", err.Error()+"; what the pod has stays", "")
+			return nil
 		}
 	}
 	kept, waiting := map[outside.Key]bool{}, false

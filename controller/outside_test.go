@@ -165,7 +165,12 @@ func TestOutside(t *testing.T) {
 	w.kube.with(func() { w.kube.pods["shop/b"].Outside = `{"net1":"auto"}` })
 	w.queue.BackendChanged("shop", "b")
 	w.wantEvent(t, "shop/b OutsideAddressRefused annotation ovn-multinet/outside-addresses: it is no JSON list")
-	w.wantNATs(t, "")
+	w.wantEvent(t, "; what the pod has stays")
+	w.settle(t)
+	stays := len(w.Rows(t)["NAT"])
+	w.kube.with(func() { w.kube.pods["shop/b"].Outside = "" })
+	w.queue.BackendChanged("shop", "b")
+	eventually(t, fmt.Sprint(stays-1), func() string { return fmt.Sprint(len(w.Rows(t)["NAT"])) })
 }
 
 // TestOutsideNetworkMoves: an outside address ends when the network is on no router with a gateway, and when the operator

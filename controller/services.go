@@ -196,8 +196,8 @@ func (s *serviceSets) list(ctx context.Context) error {
 // of the pods that have outside addresses.
 func (c *Controller) queueBackends(ctx context.Context, namespace string) error {
 	names := c.changes.backends.take(namespace)
-	if c.pods == nil {
-		return nil
+	if c.pods == nil || !c.hasPools() && (c.services == nil || len(c.services.of[namespace]) == 0) {
+		return nil // a namespace without Services does not pay for the list of its pods
 	}
 	pods, err := c.pods.PolicyPods(ctx, namespace)
 	if err != nil {
