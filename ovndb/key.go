@@ -167,7 +167,8 @@ func LoadBalancerKey(network, service, protocol string) string {
 // row at AcceptedKey, it is a row of the table Copp that no other row refers to.
 func ServiceKey(network, service string) string { return rowKey("service "+service, network, nil, 0) }
 
-// ServiceGroupKey is the row key of the group with the load balancers of a scope: "network <id>" or "router <name>".
+// ServiceGroupKey is the row key of the group with the load balancers of a scope: "network <id>", "router <name>", or
+// "outside <router>" for those with outside addresses.
 func ServiceGroupKey(scope string) string { return PartKey("service-group", scope) }
 
 // ServiceRouterKey, ServiceRouterPortKey and ServicePortKey are the row keys of a network's private router, of the port
@@ -180,13 +181,24 @@ func ServiceRouterPortKey(network string) string { return PartKey("service-route
 // ServicePortKey: see ServiceRouterKey.
 func ServicePortKey(network string) string { return PartKey("service-port", network) }
 
-// OutsideKey is the row key of the row with the outside addresses that a user "<namespace>/<pod>/<interface>" has on a
-// router. It is a row of the table Copp that no other row refers to.
+// OutsideKey is the row key of the row with the outside addresses that a user has on a router. A user is
+// "<namespace>/<pod>/<interface>" or "service <namespace>/<name>". It is a row of the table Copp that no other row
+// refers to.
 func OutsideKey(router, user string) string { return PartKey("outside "+user, router) }
 
 // OutsideNATKey is the row key of the NAT of an outside address. A user has at most one of each address family.
 func OutsideNATKey(router, user, family string) string {
 	return PartKey("outside-nat"+family+" "+user, router)
+}
+
+// OutsideBalancerKey is the row key of the load balancer of a Service's outside addresses, for a protocol.
+func OutsideBalancerKey(router, user, protocol string) string {
+	return PartKey("outside-balancer "+protocol+" "+user, router)
+}
+
+// OutsideACLKey is the row key of an ACL that lets some outside hosts alone reach an outside address.
+func OutsideACLKey(router, user, rule string) string {
+	return PartKey("outside-acl "+rule+" "+user, router)
 }
 
 // OutsideLimitKey is the row key of the row that lists the addresses that a namespace has of a pool of a router.

@@ -31,12 +31,12 @@ type gatewayRows struct {
 // The parts of a gateway, as its row keys and row names have them. The name of a row is the router's name, a colon and
 // the part. A router's name cannot contain a colon.
 const (
-	partJoin        = "join"     // the join switch, and the router's port to it
-	partGatewayJoin = "gateway"  // the gateway, and its port to the join switch
-	partExternal    = "external" // the external switch, and the gateway's port to it
-	partProvider    = "provider" // the external switch's port to the physical network
-	routeDefault    = "default"  // the router's route to the gateway
-	routeNextHop    = "nexthop"  // the gateway's route to the next hop on the physical network
+	partJoin        = "join"    // the join switch, and the router's port to it
+	partGatewayJoin = "gateway" // the gateway, and its port to the join switch
+	partExternal    = nbrows.PartExternal
+	partProvider    = nbrows.PartProvider
+	routeDefault    = "default" // the router's route to the gateway
+	routeNextHop    = "nexthop" // the gateway's route to the next hop on the physical network
 	keyGatewayNodes = "ovn-multinet/gateway-nodes"
 	haChassisGroup  = "ha-chassis-group"
 )
@@ -48,7 +48,7 @@ func portKey(router, part string) string { return ovndb.PartKey("gateway port "+
 func endKey(router, part string) string { return ovndb.PartKey("gateway end "+part, router) }
 
 // switchPartKey returns the row key of the join switch or the external switch.
-func switchPartKey(router, part string) string { return ovndb.PartKey("gateway switch "+part, router) }
+func switchPartKey(router, part string) string { return nbrows.GatewaySwitchKey(router, part) }
 
 // gatewayRouteKey returns the row key of a route of the gateway.
 func gatewayRouteKey(router, kind, family string) string {
@@ -343,6 +343,7 @@ func (n *Gateways) change(
 	nbrows.Compare(b, nb.LogicalRouterStaticRouteTable, have.routes, wanted.routes,
 		holderOf[nb.LogicalRouterStaticRoute](holders))
 	b.SetBookClaims(have.wire.Rows, wanted.wire)
+	have.referToOutside(b)
 	if wanted.wire.OtherBook(have.wire.Rows) { // the gateway has moved to another VLAN, where others have these addresses
 		if err := n.DeleteOutside(ctx, b, router); err != nil {
 			return nil, err
@@ -354,6 +355,16 @@ func (n *Gateways) change(
 		b.First(ovndb.Present(nb.LogicalRouterTable, wanted.gateway.UUID))
 	}
 	return b.Ops, b.Err
+}
+
+// referToOutside makes the gateway refer to the group of load balancers with outside addresses, if there is one. The
+// package outside makes it.
+func (have *present) referToOutside(b *nbrows.Batch) {
+	if have.gateway == nil || have.outside == nil || slices.Contains(have.gateway.LoadBalancerGroup, have.outside.UUID) {
+		return
+	}
+	b.Add(ovndb.Present(nb.LoadBalancerGroupTable, have.outside.UUID), ovndb.Link(
+		nb.LogicalRouterTable, have.gateway.UUID, nbrows.ServiceGroups, have.outside.UUID))
 }
 
 // DeleteUnused deletes the gateways that the operator's configuration does not describe any more.

@@ -14,8 +14,9 @@ import (
 // present are the rows of a gateway as read from NB.
 type present struct {
 	gatewayRows
-	routerThere   bool // the router exists and has its name
-	routerRenamed bool // the router exists and has another name
+	routerThere   bool                  // the router exists and has its name
+	outside       *nb.LoadBalancerGroup // of the load balancers with outside addresses
+	routerRenamed bool                  // the router exists and has another name
 }
 
 // read reads the rows of a router's gateway. A row at one of our keys that is not ours is an error of type
@@ -31,10 +32,12 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 	var main *nb.LogicalRouter
 	ops := []ovsdb.Operation{
 		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "name", "external_ids"),
-		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "name", "options", "external_ids"),
+		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "name", "options", "external_ids",
+			nbrows.ServiceGroups),
 		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partJoin), nbrows.SwitchColumns...),
 		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partExternal), nbrows.SwitchColumns...),
 		ovndb.Select(nb.HAChassisGroupTable, groupKey(router)),
+		ovndb.Select(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(nbrows.OutsideScope(router)), "_uuid"),
 	}
 	decode := []func(ovsdb.OperationResult) error{
 		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &main) },
@@ -42,6 +45,7 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.join) },
 		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.external) },
 		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.group) },
+		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.outside) },
 	}
 	for key, in := range gatewayHolders(router) {
 		switch {

@@ -13,10 +13,25 @@ import (
 // KeyOutsideRouter is in every row of an outside address, and has the name of the router.
 const KeyOutsideRouter = "ovn-multinet/outside-router"
 
+// Parts of a gateway, as its row keys and row names have them.
+const (
+	PartExternal = "external" // the external switch, and the gateway's port to it
+	PartProvider = "provider" // the external switch's port to the physical network
+)
+
+// GatewaySwitchKey returns the row key of a gateway's join switch or external switch.
+func GatewaySwitchKey(router, part string) string {
+	return ovndb.PartKey("gateway switch "+part, router)
+}
+
+// GatewayPartName returns the name of a part of a router's gateway.
+func GatewayPartName(router, part string) string { return router + ":" + part }
+
 // DeleteOutside adds the operations that delete the rows of all outside addresses of a router: the same transaction
-// deletes the router's gateway, or moves it to another VLAN. The server scans the NAT rows and the claims.
+// deletes the router's gateway, or moves it to another VLAN. The server scans the NAT rows, the load balancers
+// and the claims.
 func (n *Store) DeleteOutside(ctx context.Context, b *Batch, router string) error {
-	gateway := ovndb.GatewayKey(router)
+	gateway, external := ovndb.GatewayKey(router), GatewaySwitchKey(router, PartExternal)
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalRouterTable, gateway, "_uuid", "nat"),
 		ovndb.SelectWith(nb.NATTable, "external_ids", KeyOutsideRouter, router, "_uuid"),
@@ -37,9 +52,14 @@ func (n *Store) DeleteOutside(ctx context.Context, b *Batch, router string) erro
 		b.Add(holds(nb.LogicalRouterTable, gateway, "nat", row.Nat)) // no other address has come meanwhile
 		b.Add(ovndb.UnlinkOne(nb.LogicalRouterTable, gateway, "nat", keys...))
 	}
-	claims := ovndb.Delete(nb.CoppTable, "")
-	claims.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
-		ovndb.Map(map[string]string{KeyOutsideRouter: router}))}
-	b.Add(claims)
+	// All ACLs of the external switch are of outside addresses.
+	b.Add(ovndb.Update(nb.LogicalSwitchTable, external, ovsdb.Row{"acls": ovndb.UUIDs(nil)}))
+	for _, table := range []string{nb.CoppTable, nb.LoadBalancerTable} {
+		rows := ovndb.Delete(table, "")
+		rows.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
+			ovndb.Map(map[string]string{KeyOutsideRouter: router}))}
+		b.Add(rows)
+	}
+	b.DeleteServiceGroup(OutsideScope(router))
 	return nil
 }

@@ -107,7 +107,7 @@ func (have *present) chooseFixed(e *Entry, w *Wanted) (list []Address, err error
 			return nil, err
 		}
 		if !inside(w, a).IsValid() {
-			return nil, nbrows.Refusedf("address %s: interface %s has no address of this family", a, w.User)
+			return nil, nbrows.Refusedf("address %s: %s has no address of this family", a, w.User.describe())
 		}
 		for _, other := range w.Fixed[:i] {
 			if other.Is4() == a.Is4() {

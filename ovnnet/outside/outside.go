@@ -21,7 +21,7 @@ type Outside struct{ store *nbrows.Store }
 // New takes the store that writes.
 func New(s *nbrows.Store) *Outside { return &Outside{s} }
 
-// Kind is what a pod does with an outside address.
+// Kind is what a user does with an outside address.
 type Kind string
 
 const (
@@ -29,13 +29,33 @@ const (
 	Floating Kind = "floating"
 	// Egress is an address that outside hosts see as the source, of any number of pods of one namespace.
 	Egress Kind = "egress"
+	// Balanced is an address that one Service has alone: outside hosts reach its pods at it.
+	Balanced Kind = "service"
 )
 
-// User is an interface of a pod.
-type User struct{ Namespace, Pod, Interface string }
+// User is an interface of a pod, or a Service.
+type User struct {
+	Namespace, Pod, Interface string
+	Service                   string // the name; "": the user is an interface
+}
 
-// String is "<namespace>/<pod>/<interface>".
-func (u User) String() string { return u.Namespace + "/" + u.Pod + "/" + u.Interface }
+// String is "<namespace>/<pod>/<interface>" or "service <namespace>/<name>".
+func (u User) String() string {
+	if u.Service != "" {
+		return servicePrefix + u.Namespace + "/" + u.Service
+	}
+	return u.Namespace + "/" + u.Pod + "/" + u.Interface
+}
+
+const servicePrefix = "service "
+
+// describe names the user in messages.
+func (u User) describe() string {
+	if u.Service != "" {
+		return u.String()
+	}
+	return "interface " + u.String()
+}
 
 // Key names the outside addresses of a user on a router.
 type Key struct {
@@ -48,8 +68,8 @@ type Wanted struct {
 	Router *netmodel.Router // with a gateway, as the operator's configuration describes it
 	User   User
 	Kind   Kind
-	// PortKey and PortName are the row key and the name of the user's port, and Inside are its addresses: at most one of
-	// each family.
+	// PortKey and PortName are the row key and the name of an interface's port, and Inside are its addresses: at most one
+	// of each family. Of a Service, Inside has any address of each family that it may have.
 	PortKey, PortName string
 	Inside            []netip.Addr
 	// Fixed are the wanted outside addresses, at most one of each family. If there are none, the user keeps the addresses
@@ -60,6 +80,7 @@ type Wanted struct {
 	// need the form without it: a node without the bridge mapping of the physical network, where no packet would pass, and
 	// a pod that is a backend of a load balancer with outside clients, whose replies would miss the load balancer.
 	Distributed bool
+	Balancer    *Balancer // of a Service
 }
 
 func (w *Wanted) key() Key { return Key{w.Router.Name, w.User} }
@@ -149,8 +170,17 @@ func (o *Outside) change(ctx context.Context, b *nbrows.Batch, have *present, w 
 		have.acquire(entry, a)
 	}
 	have.write(b)
-	have.setNATs(b, wantedNATs(w, chosen))
-	row := entryRow(entry, have.book, natText(w))
+	text := natText(w)
+	if w.Balancer != nil {
+		wanted := wantedBalancing(w, entry.list())
+		text = wanted.text()
+		if err := o.setBalancing(ctx, b, have, wanted); err != nil {
+			return nil, err
+		}
+	} else {
+		have.setNATs(b, wantedNATs(w, chosen))
+	}
+	row := entryRow(entry, have.book, text)
 	nbrows.Put(b, nb.CoppTable, row.UUID, have.row, row)
 	return entry.list(), nil
 }
@@ -177,6 +207,11 @@ func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error)
 		b := &nbrows.Batch{Db: o.store.Db}
 		have.write(b)
 		have.setNATs(b, nil)
+		if key.User.Service != "" {
+			if err := o.setBalancing(ctx, b, have, &balancing{}); err != nil {
+				return false, err
+			}
+		}
 		b.Add(ovndb.Delete(nb.CoppTable, have.row.UUID))
 		if b.Err != nil {
 			return false, b.Err
@@ -279,6 +314,10 @@ func granted(r *netmodel.Router, pool *netmodel.AddressPool, namespace string) e
 }
 
 func parseUser(text string) (u User) {
+	if id, ok := strings.CutPrefix(text, servicePrefix); ok {
+		u.Namespace, u.Service, _ = strings.Cut(id, "/")
+		return u
+	}
 	u.Namespace, text, _ = strings.Cut(text, "/")
 	u.Pod, u.Interface, _ = strings.Cut(text, "/")
 	return u

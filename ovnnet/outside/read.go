@@ -20,11 +20,12 @@ import (
 
 // present are the rows of a user as read from NB. limits and claims also have what should become of them.
 type present struct {
-	key     Key
-	row     *nb.Copp
-	entry   *Entry // of the row
-	book    string // that of the wanted addresses, or the entry's
-	nats    map[string]*nb.NAT
+	key   Key
+	row   *nb.Copp
+	entry *Entry             // of the row
+	book  string             // that of the wanted addresses, or the entry's
+	nats  map[string]*nb.NAT // of an interface
+	balancing
 	gateway *nb.LogicalRouter
 	claimed *nb.Copp // the claim on the gateway's first address in the book
 	port    *nb.LogicalSwitchPort
@@ -38,10 +39,19 @@ func (o *Outside) read(ctx context.Context, key Key, w *Wanted) (*present, error
 		key: key, nats: map[string]*nb.NAT{}, limits: map[string]*limit{}, claims: map[string]*claim{},
 	}
 	user, db := key.User.String(), o.store.Db
-	nats := []string{ovndb.OutsideNATKey(key.Router, user, "4"), ovndb.OutsideNATKey(key.Router, user, "6")}
-	ops := []ovsdb.Operation{
-		ovndb.Select(nb.CoppTable, ovndb.OutsideKey(key.Router, user)),
-		ovndb.Select(nb.NATTable, nats[0]), ovndb.Select(nb.NATTable, nats[1]),
+	ops := []ovsdb.Operation{ovndb.Select(nb.CoppTable, ovndb.OutsideKey(key.Router, user))}
+	decode := []func(ovsdb.OperationResult) error{
+		func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.row) },
+	}
+	if key.User.Service != "" {
+		more, into := have.balancing.read(db, key)
+		ops, decode = append(ops, more...), append(decode, into...)
+	} else {
+		for _, family := range nbrows.Families {
+			nat := ovndb.OutsideNATKey(key.Router, user, family)
+			ops = append(ops, ovndb.Select(nb.NATTable, nat))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(db, r, nat, have.nats) })
+		}
 	}
 	if w != nil {
 		if !w.Router.HasGateway() {
@@ -49,18 +59,23 @@ func (o *Outside) read(ctx context.Context, key Key, w *Wanted) (*present, error
 		}
 		have.book = w.Router.PhysicalVLAN().AddressBook()
 		ops = append(ops, ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(key.Router), "_uuid"),
-			ovndb.Select(nb.CoppTable, have.gatewayClaim(w.Router)),
+			ovndb.Select(nb.CoppTable, have.gatewayClaim(w.Router)))
+		decode = append(decode,
+			func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.gateway) },
+			func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.claimed) })
+	}
+	if w != nil && w.Balancer == nil {
+		ops = append(ops,
 			ovndb.Select(nb.LogicalSwitchPortTable, w.PortKey, "_uuid", "name", "addresses", "external_ids"))
+		decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.port) })
 	}
 	results, err := db.Transact(ctx, ops)
 	if err != nil {
 		return nil, err
 	}
-	errs := []error{nbrows.One(db, results[0], &have.row), nbrows.Into(db, results[1], nats[0], have.nats),
-		nbrows.Into(db, results[2], nats[1], have.nats)}
-	if w != nil {
-		errs = append(errs, nbrows.One(db, results[3], &have.gateway), nbrows.One(db, results[4], &have.claimed),
-			nbrows.One(db, results[5], &have.port))
+	var errs []error
+	for i, d := range decode {
+		errs = append(errs, d(results[i]))
 	}
 	have.entry = parseEntry(have.row)
 	have.book = cmp.Or(have.book, have.entry.book)
@@ -80,6 +95,8 @@ func (have *present) checkReady(w *Wanted) error {
 	case have.gateway == nil, have.claimed == nil, have.claimed.ExternalIDs[by] == "":
 		return fmt.Errorf("the gateway of router %s is not on %s yet: %w",
 			have.key.Router, w.Router.PhysicalVLAN(), ErrNotReady)
+	case w.Balancer != nil:
+		return nil
 	case have.port == nil, have.port.Name != w.PortName, !containsAll(have.port.ExternalIDs, portMarks(w.User)):
 		return fmt.Errorf("interface %s has no port %s: %w", w.User, w.PortName, ErrNotReady)
 	}
@@ -95,10 +112,14 @@ func (have *present) checkReady(w *Wanted) error {
 // ready asserts what checkReady has seen.
 func (have *present) ready(w *Wanted) []ovsdb.Operation {
 	by := ovndb.ClaimantPrefix + "router " + have.key.Router
-	return []ovsdb.Operation{ // the gateway's claim goes and moves with the gateway
+	guards := []ovsdb.Operation{ // the gateway's claim goes and moves with the gateway
 		ovndb.Holds(nb.CoppTable, have.claimed.UUID, "external_ids", by, have.claimed.ExternalIDs[by]),
-		ovndb.HoldsAll(nb.LogicalSwitchPortTable, have.port.UUID, "external_ids", portMarks(w.User)),
 	}
+	if w.Balancer == nil {
+		guards = append(guards,
+			ovndb.HoldsAll(nb.LogicalSwitchPortTable, have.port.UUID, "external_ids", portMarks(w.User)))
+	}
+	return guards
 }
 
 // unchanged asserts that no other controller has changed the user's rows since they were read.

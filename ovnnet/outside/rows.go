@@ -66,8 +66,11 @@ func parseEntry(row *nb.Copp) *Entry {
 // of an egress address.
 func (e *Entry) claimant() string {
 	who := "pod " + e.User.Namespace + "/" + e.User.Pod + " interface " + e.User.Interface
-	if e.Kind == Egress {
+	switch e.Kind {
+	case Egress:
 		who = "namespace " + e.User.Namespace
+	case Balanced:
+		who = e.User.String()
 	}
 	return ovndb.ClaimantPrefix + who + " by router " + e.Router
 }

@@ -41,7 +41,7 @@ func (s *Services) read(ctx context.Context, network, id string) (*present, erro
 	ops := []ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network)), ovndb.Select(nb.CoppTable, have.rowKey()),
 	}
-	for _, protocol := range protocols {
+	for _, protocol := range nbrows.Protocols {
 		ops = append(ops, ovndb.Select(nb.LoadBalancerTable, ovndb.LoadBalancerKey(network, id, protocol)))
 	}
 	db := s.store.Db
@@ -50,7 +50,7 @@ func (s *Services) read(ctx context.Context, network, id string) (*present, erro
 		return nil, err
 	}
 	errs := []error{nbrows.One(db, results[0], &have.accepted), nbrows.One(db, results[1], &have.row)}
-	for i, protocol := range protocols {
+	for i, protocol := range nbrows.Protocols {
 		errs = append(errs, nbrows.Into(db, results[2+i], protocol, have.balancers))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -85,7 +85,7 @@ func (have *present) unchanged() []ovsdb.Operation {
 	if have.row != nil {
 		guards[0] = ovndb.HasMap(nb.CoppTable, have.row.UUID, "external_ids", have.row.ExternalIDs)
 	}
-	for _, protocol := range protocols {
+	for _, protocol := range nbrows.Protocols {
 		if row := have.balancers[protocol]; row != nil && row.ExternalIDs[keyRevision] != "" {
 			guards = append(guards, ovndb.Holds(
 				nb.LoadBalancerTable, row.UUID, "external_ids", keyRevision, row.ExternalIDs[keyRevision]))

@@ -28,9 +28,6 @@ const (
 // claimedFor is the value of the claimant's key in a claim.
 const claimedFor = "virtual address"
 
-// protocols are those of load balancers.
-var protocols = []string{nb.LoadBalancerProtocolTCP, nb.LoadBalancerProtocolUDP, nb.LoadBalancerProtocolSCTP}
-
 // serviceRow returns the row that says what is accepted of a service. It is deleted with its network.
 func serviceRow(w *Wanted, scope string, addresses []netip.Addr) *nb.Copp {
 	id := w.Service.ID()
@@ -43,25 +40,14 @@ func serviceRow(w *Wanted, scope string, addresses []netip.Addr) *nb.Copp {
 	}
 }
 
-// balancerRow returns the load balancer of a service for one protocol. OVN answers a connection to a service without
-// backends with a reset or an ICMP error. A backend that connects to its own service gets the reply by hairpin_snat_ip.
-// Of UDP, connections to removed backends end at once (OVN 23.06 and newer), as with kube-proxy; TCP and SCTP notice
-// the end of a backend themselves, and one that is being deleted may end its connections in order.
+// balancerRow returns the load balancer of a service for one protocol.
 func balancerRow(w *Wanted, protocol string, vips map[string]string, addresses []netip.Addr) *nb.LoadBalancer {
 	id := w.Service.ID()
 	row := &nb.LoadBalancer{
-		UUID: ovndb.LoadBalancerKey(w.Network, id, protocol), Name: w.Network + ":" + id + ":" + protocol,
-		Protocol: &protocol, Vips: vips, ExternalIDs: map[string]string{
-			nbrows.KeyServiceNetwork: w.Network, keyService: id,
-		},
-		Options: map[string]string{"reject": "true", "hairpin_snat_ip": addressesText(addresses)},
+		UUID: ovndb.LoadBalancerKey(w.Network, id, protocol), Name: w.Network + ":" + id + ":" + protocol, Vips: vips,
+		ExternalIDs: map[string]string{nbrows.KeyServiceNetwork: w.Network, keyService: id},
 	}
-	if protocol == nb.LoadBalancerProtocolUDP {
-		row.Options["ct_flush"] = "true"
-	}
-	if w.Service.Affinity { // affinity_timeout loses the first connection of each client
-		row.SelectionFields = []string{nb.LoadBalancerSelectionFieldsIPDst, nb.LoadBalancerSelectionFieldsIPSrc}
-	}
+	nbrows.SetBalancer(row, protocol, addressesText(addresses), w.Service.Affinity)
 	text, _ := json.Marshal(row) // the order of a map's keys is fixed
 	sum := sha256.Sum256(text)
 	row.ExternalIDs[keyRevision] = hex.EncodeToString(sum[:16])

@@ -16,16 +16,13 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// groupPrefix is the prefix of the names of our groups. The rest is the scope.
-const groupPrefix = "ovn-multinet "
-
 // setBalancers makes the load balancers of a service the wanted ones, in the group of that scope. The first load
 // balancer of a scope makes the group, and the last one deletes it.
 func (s *Services) setBalancers(
 	ctx context.Context, b *nbrows.Batch, have *present, scope string, wanted map[string]*nb.LoadBalancer,
 ) error {
 	var keys, gone []string // wanted load balancers, and present ones
-	for _, protocol := range protocols {
+	for _, protocol := range nbrows.Protocols {
 		old, row := have.balancers[protocol], wanted[protocol]
 		if row != nil {
 			keys = append(keys, row.UUID)
@@ -53,63 +50,20 @@ func (s *Services) setBalancers(
 func (s *Services) enterScope(
 	ctx context.Context, b *nbrows.Batch, have *present, scope string, keys []string,
 ) error {
-	key := ovndb.ServiceGroupKey(scope)
-	ops := []ovsdb.Operation{ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")}
-	for _, balancer := range keys { // the server answers whether it is a member: the group may have thousands
-		op := ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")
-		op.Where = append(op.Where,
-			ovsdb.NewCondition("load_balancer", ovsdb.ConditionIncludes, ovndb.UUIDs([]string{balancer})))
-		ops = append(ops, op)
-	}
-	results, err := s.store.Db.Transact(ctx, ops)
-	if err != nil {
-		return err
-	}
-	if len(results[0].Rows) == 0 {
+	return s.store.EnterGroup(ctx, b, ovndb.ServiceGroupKey(scope), keys, func() error {
 		rows, err := s.readScope(ctx, have.network, scope, true)
 		if err != nil {
 			return err
 		}
-		if err := rows.set(b, have.network, scope); err != nil {
-			return err
-		}
-	}
-	var more []string
-	for i, balancer := range keys {
-		if len(results[1+i].Rows) == 0 {
-			more = append(more, balancer)
-		}
-	}
-	if len(more) > 0 {
-		b.Add(ovndb.Present(nb.LoadBalancerGroupTable, key),
-			ovndb.Link(nb.LoadBalancerGroupTable, key, "load_balancer", more...))
-	}
-	return nil
+		return rows.set(b, have.network, scope)
+	})
 }
 
 // exitScope removes load balancers from the group of a scope, and deletes the group if it has no others.
 func (s *Services) exitScope(
 	ctx context.Context, b *nbrows.Batch, id, scope string, balancers []string,
 ) error {
-	key := ovndb.ServiceGroupKey(scope)
-	op := ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")
-	only := ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(balancers))
-	op.Where = append(op.Where, only)
-	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{op})
-	if err != nil {
-		return err
-	}
-	if len(results[0].Rows) > 0 {
-		guard := ovndb.Present(nb.LoadBalancerGroupTable, key)
-		guard.Where = append(guard.Where, only)
-		deleteScope(b, id, scope)
-		b.First(guard) // before the load balancers are deleted
-		return nil
-	}
-	if len(balancers) > 0 {
-		b.Add(ovndb.UnlinkOne(nb.LoadBalancerGroupTable, key, "load_balancer", balancers...))
-	}
-	return nil
+	return s.store.ExitGroup(ctx, b, ovndb.ServiceGroupKey(scope), balancers, func() { deleteScope(b, id, scope) })
 }
 
 // deleteScope deletes the group of a scope, and a network's private router.
@@ -164,7 +118,7 @@ func (s *Services) readScope(ctx context.Context, n *netmodel.Network, scope str
 	if router != "" && have.router != nil && (all || n.Topology == netmodel.Layer3) {
 		ports := have.router.Ports
 		have.guards = []ovsdb.Operation{nbrows.HoldsPorts(nb.LogicalRouterTable, routerKey, ports)}
-		if err := s.addSwitches(ctx, keys, router, ports, func(of string) bool { return all || of == id }); err != nil {
+		if err := s.store.AddSwitches(ctx, keys, router, ports, func(of string) bool { return all || of == id }); err != nil {
 			return nil, err
 		}
 	}
@@ -173,25 +127,11 @@ func (s *Services) readScope(ctx context.Context, n *netmodel.Network, scope str
 	return have, err
 }
 
-// addSwitches adds the keys of the switches at a router's ports, of networks that of accepts.
-func (s *Services) addSwitches(
-	ctx context.Context, keys map[string]bool, router string, ports []string, of func(network string) bool,
-) error {
-	rows, err := ovndb.ReadByKey[nb.LogicalRouterPort](
-		ctx, s.store.Db, nb.LogicalRouterPortTable, ports, "_uuid", "name", "external_ids")
-	for _, port := range rows {
-		name, ok := strings.CutPrefix(port.Name, router+":")
-		if ok && port.UUID == ovndb.RouterPortKey(name) && of(port.ExternalIDs[nbrows.KeyNetwork]) {
-			keys[ovndb.SwitchKey(name)] = true
-		}
-	}
-	return err
-}
-
 // set makes the group, the references to it, and a network's private router.
 func (have *scopeRows) set(b *nbrows.Batch, n *netmodel.Network, scope string) error {
 	id, key := n.ID(), ovndb.ServiceGroupKey(scope)
-	nbrows.Put(b, nb.LoadBalancerGroupTable, key, have.group, &nb.LoadBalancerGroup{UUID: key, Name: groupPrefix + scope})
+	nbrows.Put(b, nb.LoadBalancerGroupTable, key, have.group,
+		&nb.LoadBalancerGroup{UUID: key, Name: nbrows.GroupPrefix + scope})
 	var routerKey string
 	if name := n.RouterName(); name == "" {
 		router, port, peer := privateRouter(n)
@@ -261,6 +201,13 @@ func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmod
 	if err != nil {
 		return err
 	}
+	keep := map[string]bool{key: true}
+	if router := n.RouterName(); router != "" {
+		keep[ovndb.ServiceGroupKey(nbrows.OutsideScope(router))] = true
+		if err := s.referToOutside(ctx, b, have, router); err != nil {
+			return err
+		}
+	}
 	switch {
 	case have.group == nil:
 	case have.empty:
@@ -275,16 +222,35 @@ func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmod
 		}
 		b.First(ovndb.Present(nb.LoadBalancerGroupTable, key))
 	}
-	return s.unlinkOthers(ctx, b, have, key)
+	return s.unlinkOthers(ctx, b, have, keep)
 }
 
-// unlinkOthers removes references of the switches to groups of ours other than the one at that key: the network was on
+// referToOutside makes the switches refer to the group of the router's load balancers with outside addresses, if there
+// is one. The package outside makes it.
+func (s *Services) referToOutside(ctx context.Context, b *nbrows.Batch, have *scopeRows, router string) error {
+	key := ovndb.ServiceGroupKey(nbrows.OutsideScope(router))
+	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")})
+	if err != nil || len(results[0].Rows) == 0 {
+		return err
+	}
+	for _, sw := range have.switches {
+		if !slices.Contains(sw.LoadBalancerGroup, key) {
+			b.Add(ovndb.Present(nb.LoadBalancerGroupTable, key), ovndb.Present(nb.LogicalSwitchTable, sw.UUID),
+				ovndb.Link(nb.LogicalSwitchTable, sw.UUID, nbrows.ServiceGroups, key))
+		}
+	}
+	return nil
+}
+
+// unlinkOthers removes references of the switches to groups of ours other than those to keep: the network was on
 // another router before.
-func (s *Services) unlinkOthers(ctx context.Context, b *nbrows.Batch, have *scopeRows, key string) error {
+func (s *Services) unlinkOthers(
+	ctx context.Context, b *nbrows.Batch, have *scopeRows, keep map[string]bool,
+) error {
 	others := map[string]bool{}
 	for _, sw := range have.switches {
 		for _, group := range sw.LoadBalancerGroup {
-			if group != key {
+			if !keep[group] {
 				others[group] = true
 			}
 		}
@@ -292,7 +258,7 @@ func (s *Services) unlinkOthers(ctx context.Context, b *nbrows.Batch, have *scop
 	groups, err := ovndb.ReadByKey[nb.LoadBalancerGroup](
 		ctx, s.store.Db, nb.LoadBalancerGroupTable, slices.Collect(maps.Keys(others)), "_uuid", "name")
 	for _, group := range groups {
-		scope, ours := strings.CutPrefix(group.Name, groupPrefix)
+		scope, ours := strings.CutPrefix(group.Name, nbrows.GroupPrefix)
 		if !ours || group.UUID != ovndb.ServiceGroupKey(scope) {
 			continue
 		}
