@@ -305,7 +305,7 @@ func (m manifests) roles(t *testing.T) {
 			"multi-networkpolicies.k8s.cni.cncf.io list watch patch; " +
 			"clusternetworkpolicies.policy.networking.k8s.io list watch; " +
 			"clusternetworkpolicies/status.policy.networking.k8s.io patch; pods list watch; namespaces list watch; " +
-			"namespaces[kube-system] get; services list watch patch; " +
+			"namespaces[kube-system] get; services list watch patch; services/status patch; " +
 			"endpointslices.discovery.k8s.io get list watch create update delete; nodes list watch; nodes patch; " +
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
