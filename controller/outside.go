@@ -36,7 +36,9 @@ type outsideUsers struct {
 	rows   *outside.Outside
 	// written has the keys that NB may have rows of, by pod "<namespace>/<name>".
 	written map[string]map[outside.Key]bool
-	listed  bool // written has what NB had when this controller began to lead
+	// ofService has the keys of Services, by "<namespace>/<name>".
+	ofService map[string]map[outside.Key]bool
+	listed    bool // these have what NB had when this controller began to lead
 	// on has the pods that request outside addresses, by the network that has their interface.
 	on map[string]map[string]bool
 	// told is the last Event about each pod and interface.
@@ -48,7 +50,8 @@ type outsideUsers struct {
 func newOutsideUsers(source OutsideSource, ports PolicyPorts, rows *outside.Outside) *outsideUsers {
 	return &outsideUsers{
 		source: source, ports: ports, rows: rows, written: map[string]map[outside.Key]bool{},
-		on: map[string]map[string]bool{}, told: map[string]string{}, waits: map[string]int{},
+		ofService: map[string]map[outside.Key]bool{}, on: map[string]map[string]bool{}, told: map[string]string{},
+		waits: map[string]int{},
 	}
 }
 
@@ -75,6 +78,13 @@ func (c *Controller) queueOutside(ctx context.Context) error {
 	}
 	for id := range o.written {
 		c.queue.Add(outsideItem(id))
+	}
+	if c.services != nil {
+		for id, known := range c.services.known {
+			if known.outside.wanted {
+				c.queueService(id)
+			}
+		}
 	}
 	if !c.hasPools() {
 		return nil
@@ -126,11 +136,14 @@ func (o *outsideUsers) list(ctx context.Context) error {
 }
 
 func (o *outsideUsers) note(key outside.Key) {
-	id := key.User.Namespace + "/" + key.User.Pod
-	if o.written[id] == nil {
-		o.written[id] = map[outside.Key]bool{}
+	id, written := key.User.Namespace+"/"+key.User.Pod, o.written
+	if key.User.Service != "" {
+		id, written = key.User.Namespace+"/"+key.User.Service, o.ofService
 	}
-	o.written[id][key] = true
+	if written[id] == nil {
+		written[id] = map[outside.Key]bool{}
+	}
+	written[id][key] = true
 }
 
 // queueOutsideOf queues those of a namespace's pods that request outside addresses or have some. now has the pods that
@@ -315,7 +328,11 @@ func (c *Controller) ensureOutsideOf(
 	if err != nil {
 		return key, false, err
 	}
-	wanted.Distributed = slices.ContainsFunc(chassis, func(c gateway.Chassis) bool {
+	balanced, err := c.isBalanced(ctx, pod)
+	if err != nil {
+		return key, false, err
+	}
+	wanted.Distributed = !balanced && slices.ContainsFunc(chassis, func(c gateway.Chassis) bool {
 		return c.HasPhysical(router.Physical)
 	})
 	key = outside.Key{Router: router.Name, User: user}

@@ -69,7 +69,7 @@ type outsideWorld struct {
 
 const poolOfShop = `,"addressPools":{"public":{"addresses":"192.0.2.16/29","namespaces":{"shop":1}}}`
 
-func newOutsideWorld(t *testing.T) *outsideWorld {
+func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAPI)) *outsideWorld {
 	t.Helper()
 	w := nbtest.NewWorld(t)
 	a := &outsideAPI{api: newAPI(), pods: map[string]*policy.Pod{}}
@@ -80,11 +80,15 @@ func newOutsideWorld(t *testing.T) *outsideWorld {
 		}
 	}
 	queue := controller.NewQueue(quiet)
-	c := controller.New(controller.Config{
+	config := controller.Config{
 		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
 		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Outside: a, Ports: a,
 		Routers: map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+poolOfShop)},
-	})
+	}
+	for _, f := range change {
+		f(&config, a)
+	}
+	c := controller.New(config)
 	world := &outsideWorld{runController(t, w, &tested{c, queue, nil, a.api}), a, queue}
 	world.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
 	world.wantState(t, "shop/blue", "ready, held")

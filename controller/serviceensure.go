@@ -35,7 +35,11 @@ func (c *Controller) ensureService(ctx context.Context, o *service.Object) error
 			if err := c.deleteServiceElsewhere(ctx, id, network); err != nil {
 				return err
 			}
-			c.serviceStates.set(o, accepted(network, o.Service, result), o.Service.Slices(result.Addresses, pods))
+			state := accepted(network, o.Service, result)
+			if err := c.ensureServiceOutside(ctx, network, o.Service, pods, state); err != nil {
+				return err
+			}
+			c.serviceStates.set(o, state, o.Service.Slices(result.Addresses, pods))
 			return nil
 		}
 		if why = notServed(err); why == nil {
@@ -57,10 +61,16 @@ func (c *Controller) ensureService(ctx context.Context, o *service.Object) error
 		}
 		if err == nil {
 			state := accepted(former, standing, result)
+			if err := c.ensureServiceOutside(ctx, former, standing, pods, state); err != nil {
+				return err
+			}
 			state.Ready, state.Reason = false, why.Error()+"; what was accepted before stays"
 			c.serviceStates.set(o, state, standing.Slices(result.Addresses, pods))
 			return nil
 		}
+	}
+	if err := c.endServiceOutside(ctx, o.Namespace, id); err != nil {
+		return err
 	}
 	c.serviceStates.set(o, &service.State{Reason: why.Error()}, nil)
 	return nil
@@ -167,6 +177,7 @@ func (c *Controller) writeService(
 		return known.result, pods, nil
 	}
 	addTo(s.written, id, network) // also if the answer is lost
+	known.outside.done = nil
 	result, err := s.rows.Ensure(ctx, &services.Wanted{Network: network, Service: one, Pods: pods})
 	known.written, known.result = "", nil
 	if err != nil {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,9 @@ type ServiceSource interface {
 	// PolicyPods returns the pods of a namespace that request networks. The source begins to watch all pods with the first
 	// policy or Service, or with the first call.
 	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
+	// SetServiceIngress writes the outside addresses into the status of a Service of type LoadBalancer. If the Service is
+	// gone, the error is netmodel.ErrNotFound.
+	SetServiceIngress(ctx context.Context, o *service.Object, addresses []netip.Addr) error
 	// SetServiceState writes the state onto a Service. If the Service is gone, the error is netmodel.ErrNotFound.
 	SetServiceState(ctx context.Context, o *service.Object, state string) error
 	// SetEndpoints makes the EndpointSlices that we have written for a Service the wanted ones, and deletes the others.
@@ -71,6 +75,7 @@ type knownService struct {
 	// written tells what NB has: the pods, the network and the content of the Service; "": unknown.
 	written string
 	result  *services.Result
+	outside knownOutside
 }
 
 func newServiceSets(source ServiceSource, ports PolicyPorts, rows *services.Services, limit int) *serviceSets {
@@ -168,6 +173,14 @@ func (c *Controller) queueServices(ctx context.Context) error {
 		}
 		for _, o := range all {
 			ids[o.ID()] = true
+		}
+	}
+	if c.outside != nil {
+		if err := c.outside.list(ctx); err != nil {
+			return err
+		}
+		for id := range c.outside.ofService {
+			ids[id] = true
 		}
 	}
 	for id := range ids {
@@ -297,6 +310,9 @@ func (c *Controller) reconcileService(ctx context.Context, i item) error {
 func (c *Controller) endService(ctx context.Context, o *service.Object) error {
 	s, id := c.services, o.ID()
 	if err := c.deleteServiceElsewhere(ctx, id, ""); err != nil {
+		return err
+	}
+	if err := c.endServiceOutside(ctx, o.Namespace, id); err != nil {
 		return err
 	}
 	s.forget(o)

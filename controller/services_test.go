@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,11 @@ func (a *serviceAPI) ServiceNamespaces(context.Context) (all []string, err error
 
 func (a *serviceAPI) SetServiceState(_ context.Context, o *service.Object, state string) error {
 	a.with(func() { a.states[o.ID()] = state })
+	return nil
+}
+
+func (a *serviceAPI) SetServiceIngress(_ context.Context, o *service.Object, addresses []netip.Addr) error {
+	a.with(func() { a.services[o.ID()].Ingress = addresses })
 	return nil
 }
 

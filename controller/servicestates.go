@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -56,6 +57,11 @@ func (s *serviceStates) writeState(ctx context.Context, v *serviceVerdict) error
 	}
 	if err := s.source.SetEndpoints(ctx, now, v.slices); err != nil {
 		return err
+	}
+	if now.Service != nil && now.Service.LoadBalancer && !slices.Equal(now.Ingress, v.state.Outside) {
+		if err := s.source.SetServiceIngress(ctx, now, v.state.Outside); err != nil {
+			return fmt.Errorf("%s: %w", now.ID(), err)
+		}
 	}
 	var was service.State
 	if json.Unmarshal([]byte(now.State), &was) == nil && was.Equal(v.state) && !was.Since.IsZero() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 )
 
 // A Service is ours if its label ProxyLabel has the value ProxyName. kube-proxy ignores Services with that label.
@@ -21,9 +22,17 @@ const (
 	// AddressAnnotation is "auto", or a virtual address, or one of each family separated by a comma. Without it, the
 	// Service is headless.
 	AddressAnnotation = "ovn-multinet/service-address"
+	// OutsideAnnotation is "auto", or an address of a pool of the router's gateway, or one of each family: outside hosts
+	// reach the Service at it. A Service of type LoadBalancer has it without the annotation too.
+	OutsideAnnotation = "ovn-multinet/service-outside-address"
+	// SourcesAnnotation has the subnets of the outside hosts that may do so, separated by commas. Without it, all may.
+	SourcesAnnotation = "ovn-multinet/service-outside-sources"
 	// StateAnnotation says whether the Service is accepted, as JSON.
 	StateAnnotation = "ovn-multinet/service-state"
 )
+
+// LoadBalancerClass is the class of a Service of type LoadBalancer that is ours.
+const LoadBalancerClass = "ovn-multinet/gateway"
 
 // annotationPrefix is the prefix of our annotations of Services.
 const annotationPrefix = "ovn-multinet/service-"
@@ -39,6 +48,8 @@ type Object struct {
 	Service   *Service // nil: the Service cannot be served
 	Refusal   string   // why
 	State     string   // the value of StateAnnotation
+	// Ingress are the addresses in the status of a Service of type LoadBalancer.
+	Ingress []netip.Addr
 }
 
 // ID is "<namespace>/<name>".
@@ -55,7 +66,8 @@ func NewObject(namespace, name string, created int64, labels, annotations map[st
 	}
 	from := stored{
 		Created: created, Network: annotations[NetworkAnnotation], Selector: annotations[SelectorAnnotation],
-		Address: optional(annotations, AddressAnnotation), Spec: spec,
+		Address: optional(annotations, AddressAnnotation), Outside: optional(annotations, OutsideAnnotation),
+		Sources: optional(annotations, SourcesAnnotation), Spec: spec,
 	}
 	err := checkAnnotations(annotations)
 	if size := from.size(); size > MaxText {
@@ -79,13 +91,17 @@ type stored struct {
 	Network  string          `json:"network"`
 	Selector string          `json:"selector"`
 	Address  *string         `json:"address,omitempty"`
+	Outside  *string         `json:"outside,omitempty"`
+	Sources  *string         `json:"sources,omitempty"`
 	Spec     json.RawMessage `json:"spec"`
 }
 
 func (s *stored) size() int {
 	size := len(s.Network) + len(s.Selector) + len(s.Spec)
-	if s.Address != nil {
-		size += len(*s.Address)
+	for _, text := range []*string{s.Address, s.Outside, s.Sources} {
+		if text != nil {
+			size += len(*text)
+		}
 	}
 	return size
 }
@@ -104,7 +120,7 @@ func parse(namespace, name string, from stored) (*Service, error) {
 		return nil, errors.New("spec: it is no JSON")
 	}
 	s := &Service{Namespace: namespace, Name: name, Created: from.Created}
-	for _, step := range []func(*stored) error{s.setNetwork, s.setPods, s.setAddress, s.setSpec} {
+	for _, step := range []func(*stored) error{s.setNetwork, s.setPods, s.setAddress, s.setOutside, s.setSpec} {
 		if err := step(&from); err != nil {
 			return nil, err
 		}

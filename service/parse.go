@@ -17,10 +17,11 @@ import (
 
 // checkAnnotations refuses an annotation that looks like one of ours: a misspelt address would make a Service headless.
 func checkAnnotations(annotations map[string]string) error {
-	known := []string{NetworkAnnotation, SelectorAnnotation, AddressAnnotation, StateAnnotation}
+	known := []string{NetworkAnnotation, SelectorAnnotation, AddressAnnotation, OutsideAnnotation, SourcesAnnotation,
+		StateAnnotation}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {
-			return fmt.Errorf("annotation %.128s is not known; known are %s", key, strings.Join(known[:3], ", "))
+			return fmt.Errorf("annotation %.128s is not known; known are %s", key, strings.Join(known[:5], ", "))
 		}
 	}
 	return nil
@@ -60,22 +61,28 @@ func (s *Service) setAddress(from *stored) error {
 	if from.Address == nil {
 		return nil
 	}
-	text := strings.TrimSpace(*from.Address)
-	if s.Auto = text == "auto"; s.Auto {
-		return nil
+	list, err := parseAddresses(AddressAnnotation, *from.Address)
+	s.Fixed, s.Auto = list, err == nil && len(list) == 0
+	return err
+}
+
+// parseAddresses parses "auto", which is an empty list, or one address of each family at most.
+func parseAddresses(annotation, text string) (list []netip.Addr, err error) {
+	if text = strings.TrimSpace(text); text == "auto" {
+		return nil, nil
 	}
 	for word := range strings.SplitSeq(text, ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(word))
 		if err != nil || a.Zone() != "" || a.Is4In6() {
-			return fmt.Errorf("annotation %s: %.64q is neither \"auto\" nor an address", AddressAnnotation, word)
+			return nil, fmt.Errorf("annotation %s: %.64q is neither \"auto\" nor an address", annotation, word)
 		}
-		if slices.ContainsFunc(s.Fixed, func(other netip.Addr) bool { return other.Is4() == a.Is4() }) {
-			return fmt.Errorf("annotation %s: write one address of each family at most", AddressAnnotation)
+		if slices.ContainsFunc(list, func(other netip.Addr) bool { return other.Is4() == a.Is4() }) {
+			return nil, fmt.Errorf("annotation %s: write one address of each family at most", annotation)
 		}
-		s.Fixed = append(s.Fixed, a)
+		list = append(list, a)
 	}
-	slices.SortFunc(s.Fixed, netip.Addr.Compare) // IPv4 is before IPv6
-	return nil
+	slices.SortFunc(list, netip.Addr.Compare) // IPv4 is before IPv6
+	return list, nil
 }
 
 // setSpec reads the spec. A field that is not known is an error, because its author wants something that we do not do.
@@ -86,6 +93,9 @@ func (s *Service) setSpec(from *stored) error {
 		return fmt.Errorf("spec: %w", err)
 	}
 	if err := refuseUnserved(&spec); err != nil {
+		return err
+	}
+	if err := s.setLoadBalancer(from, &spec); err != nil {
 		return err
 	}
 	s.NotReady = spec.PublishNotReadyAddresses
@@ -101,31 +111,22 @@ func (s *Service) setSpec(from *stored) error {
 // refuseUnserved refuses values of fields that are not served. The API server sets type, clusterIPs and
 // internalTrafficPolicy itself.
 func refuseUnserved(spec *corev1.ServiceSpec) error {
-	const noGateway = "Services are not reached from outside yet; leave it out"
+	const notServed = "it is not served; leave it out"
 	policy := spec.InternalTrafficPolicy
 	for _, f := range []struct {
 		field, why string
 		refused    bool
 	}{
-		{"type", fmt.Sprintf("%.32q is not served, only ClusterIP", spec.Type),
-			spec.Type != "" && spec.Type != corev1.ServiceTypeClusterIP},
-		{"clusterIP", "write \"None\": the cluster's DNS would answer another address, and nobody serves that; " +
-			"the annotation " + AddressAnnotation + " gives the Service an address on its network",
-			spec.ClusterIP != corev1.ClusterIPNone},
-		{"clusterIPs", "write \"None\" alone, or leave it out",
-			len(spec.ClusterIPs) > 0 && !slices.Equal(spec.ClusterIPs, []string{corev1.ClusterIPNone})},
+		{"type", fmt.Sprintf("%.32q is not served, only ClusterIP and LoadBalancer", spec.Type), spec.Type != "" &&
+			spec.Type != corev1.ServiceTypeClusterIP && spec.Type != corev1.ServiceTypeLoadBalancer},
 		{"selector", "leave it out and write the annotation " + SelectorAnnotation +
 			": Kubernetes would add the pods' addresses on the primary network", len(spec.Selector) > 0},
 		{"internalTrafficPolicy", "Local is not served; leave it out", policy != nil &&
 			*policy != corev1.ServiceInternalTrafficPolicyCluster},
-		{"externalIPs", noGateway, len(spec.ExternalIPs) > 0},
-		{"externalName", noGateway, spec.ExternalName != ""},
-		{"externalTrafficPolicy", noGateway, spec.ExternalTrafficPolicy != ""},
-		{"healthCheckNodePort", noGateway, spec.HealthCheckNodePort != 0},
-		{"loadBalancerIP", noGateway, spec.LoadBalancerIP != ""},
-		{"loadBalancerSourceRanges", noGateway, len(spec.LoadBalancerSourceRanges) > 0},
-		{"loadBalancerClass", noGateway, spec.LoadBalancerClass != nil},
-		{"allocateLoadBalancerNodePorts", noGateway, spec.AllocateLoadBalancerNodePorts != nil},
+		{"externalIPs", "write the annotation " + OutsideAnnotation + " instead", len(spec.ExternalIPs) > 0},
+		{"externalName", notServed, spec.ExternalName != ""},
+		{"healthCheckNodePort", notServed, spec.HealthCheckNodePort != 0},
+		{"loadBalancerIP", "write the annotation " + OutsideAnnotation + " instead", spec.LoadBalancerIP != ""},
 		{"trafficDistribution", "backends are chosen without regard to nodes and zones; leave it out",
 			spec.TrafficDistribution != nil},
 	} {
@@ -143,7 +144,7 @@ func (s *Service) setAffinity(spec *corev1.ServiceSpec) error {
 	switch spec.SessionAffinity {
 	case "", corev1.ServiceAffinityNone:
 	case corev1.ServiceAffinityClientIP:
-		if s.Headless() {
+		if s.Headless() && s.Outside == nil {
 			return fmt.Errorf("%s: ClientIP needs a virtual address; write the annotation %s", field, AddressAnnotation)
 		}
 		s.Affinity = true
@@ -163,7 +164,13 @@ func (s *Service) setAffinity(spec *corev1.ServiceSpec) error {
 
 // setFamilies reads the families. RequireDualStack does not refuse a network of one family, because the API server
 // sets it in every Service without clusterIP and selector, in clusters of one family too.
+//
+// The families of a Service of type LoadBalancer are not read: the API server sets those of the cluster IP, which is
+// not ours.
 func (s *Service) setFamilies(spec *corev1.ServiceSpec) error {
+	if s.LoadBalancer {
+		return nil
+	}
 	if p := spec.IPFamilyPolicy; p != nil {
 		switch *p {
 		case corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack:
@@ -179,12 +186,12 @@ func (s *Service) setFamilies(spec *corev1.ServiceSpec) error {
 		}
 		s.families = append(s.families, is4)
 	}
-	for _, a := range s.Fixed {
+	for _, a := range s.fixed() {
 		if s.families != nil && !slices.Contains(s.families, a.Is4()) {
 			return fmt.Errorf("spec.ipFamilies: the family of address %s is not among them", a)
 		}
 	}
-	if s.single && max(len(s.Fixed), len(s.families)) > 1 {
+	if s.single && (len(s.families) > 1 || len(s.Fixed) > 1 || s.Outside != nil && len(s.Outside.Fixed) > 1) {
 		return errors.New("spec.ipFamilyPolicy: SingleStack does not go with two families; write PreferDualStack")
 	}
 	return nil
@@ -194,8 +201,8 @@ func (s *Service) setPorts(list []corev1.ServicePort) error {
 	if len(list) > MaxPorts {
 		return fmt.Errorf("spec.ports: %d ports, %d is the limit", len(list), MaxPorts)
 	}
-	if len(list) == 0 && !s.Headless() {
-		return errors.New("spec.ports: a virtual address needs a port")
+	if len(list) == 0 && (!s.Headless() || s.Outside != nil) {
+		return errors.New("spec.ports: a virtual or outside address needs a port")
 	}
 	for i := range list {
 		p, err := parsePort(&list[i])
@@ -243,7 +250,8 @@ func parsePort(from *corev1.ServicePort) (Port, error) {
 		return p, fmt.Errorf("port: %d is not between 1 and 65535", from.Port)
 	}
 	if from.NodePort != 0 {
-		return p, errors.New("nodePort: Services are not reached from outside yet; leave it out")
+		return p, errors.New("nodePort: nobody serves it; leave it out, with allocateLoadBalancerNodePorts: false if the " +
+			"type is LoadBalancer")
 	}
 	p.Port = uint16(from.Port)
 	p.Target = p.Port

@@ -12,6 +12,7 @@ import (
 const (
 	MaxText     = 16 << 10 // of spec and annotations, in bytes
 	MaxPorts    = 32
+	MaxSources  = 64
 	MaxBackends = 256 // of one port and family. Beyond it, Open vSwitch balances by another hash (dp_hash has 256 values).
 )
 
@@ -25,7 +26,11 @@ type Service struct {
 	// Auto and Fixed say which virtual addresses the service has; neither: none, it is headless.
 	Auto  bool
 	Fixed []netip.Addr // at most one per family, IPv4 first
-	Ports []Port
+	// Outside says how outside hosts reach the service; nil: they do not.
+	Outside *Outside
+	// LoadBalancer tells that the Service has the type LoadBalancer: its status has the outside addresses.
+	LoadBalancer bool
+	Ports        []Port
 	// Affinity tells that a client's connections go to one backend as long as the backends stay.
 	Affinity bool
 	// NotReady tells that pods that are not ready are backends too.
@@ -34,6 +39,14 @@ type Service struct {
 
 	families []bool // the families that the service may have, by whether they are IPv4; nil: any
 	single   bool   // the service has only one family
+}
+
+// Outside says how outside hosts reach a service by the gateway of its network's router.
+type Outside struct {
+	// Fixed are the outside addresses, at most one per family; none: any of the pools that the namespace may use.
+	Fixed []netip.Addr
+	// Sources are the subnets of the hosts that may connect; none: all.
+	Sources []netip.Prefix
 }
 
 // Port is a port of a service.
@@ -51,6 +64,20 @@ func (s *Service) ID() string { return s.Namespace + "/" + s.Name }
 
 // Headless tells whether the service has no virtual address.
 func (s *Service) Headless() bool { return !s.Auto && len(s.Fixed) == 0 }
+
+// Families returns an address of each family in which a service on the network may have outside addresses: those of the
+// backends.
+func (s *Service) Families(n *netmodel.Network) (list []netip.Addr) {
+	for _, subnet := range n.Subnets {
+		if s.families == nil || slices.Contains(s.families, subnet.Addr().Is4()) {
+			list = append(list, subnet.Addr())
+		}
+	}
+	if s.single && len(list) > 1 {
+		list = list[:1]
+	}
+	return list
+}
 
 // Subnets returns the indexes of the network's subnets in which the service has addresses: virtual ones, or those of
 // its pods if the service is headless. The error says why the network does not serve the service.

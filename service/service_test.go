@@ -108,7 +108,6 @@ func TestRefused(t *testing.T) {
 		{"a field twice", spec(`,"clusterIP":"None"`), auto, "duplicate"},
 		{"too long", spec(`,"externalName":"` + strings.Repeat("x", MaxText) + `"`), auto, "16384 is the limit"},
 		{"type NodePort", spec(`,"type":"NodePort"`), auto, `spec.type: "NodePort"`},
-		{"type LoadBalancer", spec(`,"type":"LoadBalancer"`), auto, `spec.type: "LoadBalancer"`},
 		{"type ExternalName", spec(`,"type":"ExternalName"`), auto, `spec.type: "ExternalName"`},
 		{"a clusterIP", `{"clusterIP":"10.96.0.9"}`, auto, `spec.clusterIP: write "None"`},
 		{"no clusterIP", `{}`, auto, `spec.clusterIP: write "None"`},

@@ -15,11 +15,13 @@ type State struct {
 	Network string `json:"network,omitempty"`
 	// Addresses are the virtual addresses; none: the Service is headless.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	Since     time.Time    `json:"since"`
+	// Outside are the addresses by which outside hosts reach the Service.
+	Outside []netip.Addr `json:"outsideAddresses,omitempty"`
+	Since   time.Time    `json:"since"`
 }
 
 // Equal tells whether two states say the same. Their times may differ.
 func (s *State) Equal(other *State) bool {
 	return s.Ready == other.Ready && s.Reason == other.Reason && s.Network == other.Network &&
-		slices.Equal(s.Addresses, other.Addresses)
+		slices.Equal(s.Addresses, other.Addresses) && slices.Equal(s.Outside, other.Outside)
 }

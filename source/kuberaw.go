@@ -25,7 +25,8 @@ type rawObject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              json.RawMessage `json:"spec"`
 	Status            struct {
-		Conditions []metav1.Condition `json:"conditions"`
+		Conditions   []metav1.Condition        `json:"conditions"`
+		LoadBalancer corev1.LoadBalancerStatus `json:"loadBalancer"`
 	} `json:"status"`
 }
 

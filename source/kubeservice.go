@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,10 @@ func keepService(raw *rawObject) *keptService {
 	known.setMeta(&raw.ObjectMeta)
 	if known.object != nil {
 		known.object.UID = string(raw.UID)
+		for _, ingress := range raw.Status.LoadBalancer.Ingress {
+			a, _ := netip.ParseAddr(ingress.IP) // the zero Addr, for a host name, equals none of ours
+			known.object.Ingress = append(known.object.Ingress, a)
+		}
 	}
 	return known
 }
@@ -107,6 +112,26 @@ func (k *Kube) AllServices(ctx context.Context) ([]*service.Object, error) {
 		}
 	}
 	return all, nil
+}
+
+// SetServiceIngress writes the outside addresses into the status of a Service.
+func (k *Kube) SetServiceIngress(ctx context.Context, o *service.Object, addresses []netip.Addr) error {
+	ingress := []corev1.LoadBalancerIngress{}
+	for _, a := range addresses {
+		ingress = append(ingress, corev1.LoadBalancerIngress{IP: a.String()})
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+		"loadBalancer": map[string]any{"ingress": ingress},
+	}})
+	if err != nil {
+		return err
+	}
+	services := k.core.CoreV1().Services(o.Namespace)
+	_, err = services.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s: %w", o.ID(), netmodel.ErrNotFound)
+	}
+	return err
 }
 
 // SetServiceState writes the annotation with the state of a Service.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func TestKubeServices(t *testing.T) {
 			t.Fatalf("Services %+v, %v; want shop/web with the refusal %q", all, err, want)
 		}
 		o, err := k.Service(background, "shop", "web")
-		if err != nil || *o != *all[0] {
+		if err != nil || o != all[0] {
 			t.Errorf("Service %+v, %v; want %+v", o, err, all[0])
 		}
 		return o
@@ -130,6 +131,35 @@ func TestKubeServices(t *testing.T) {
 	<-s.services
 	if all, err := k.Services(background, "shop"); err != nil || len(all) != 0 {
 		t.Errorf("after the deletion: %+v, %v", all, err)
+	}
+}
+
+// TestKubeServiceIngress: the outside addresses of a Service are in its status, and are read from there.
+func TestKubeServiceIngress(t *testing.T) {
+	s := newAPIServer()
+	s.addService(t, "web", `{"type":"LoadBalancer","loadBalancerClass":"ovn-multinet/gateway","ports":[{"port":80}]}`)
+	k := s.start(t)
+	o := &service.Object{Namespace: "shop", Name: "web", UID: "u1"}
+	for _, want := range [][]netip.Addr{
+		{netip.MustParseAddr("192.0.2.17"), netip.MustParseAddr("2001:db8::11")}, {},
+	} {
+		if err := k.SetServiceIngress(background, o, want); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprint(want), func() string {
+			now, err := k.Service(background, "shop", "web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(now.Ingress)
+		})
+		if got := s.wrote(); got != "PATCH shop/web" {
+			t.Errorf("written: %s", got)
+		}
+	}
+	o.Name = "none"
+	if err := k.SetServiceIngress(background, o, nil); !errors.Is(err, netmodel.ErrNotFound) {
+		t.Errorf("status of a Service that is gone: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -151,6 +152,11 @@ func (m *Manifests) SetServiceState(_ context.Context, o *service.Object, state 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("state of the Service: %w", err)
 	}
+	return nil
+}
+
+// SetServiceIngress does nothing: the file with the state has the outside addresses.
+func (m *Manifests) SetServiceIngress(context.Context, *service.Object, []netip.Addr) error {
 	return nil
 }
 
