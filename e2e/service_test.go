@@ -47,6 +47,8 @@ type serviceState struct {
 	Ready     bool
 	Reason    string
 	Addresses []string
+	// OutsideAddresses are those by which outside hosts reach it.
+	OutsideAddresses []string
 }
 
 func (w *world) serviceState(name string) (state serviceState, err error) {
