@@ -22,6 +22,16 @@ func (s *thief) attackServices() {
 	}
 	add("ours", map[string]string{service.ProxyLabel: service.ProxyName})
 	add("other", nil)
+	for name, class := range map[string]string{"balanced": service.LoadBalancerClass, "foreign": "example.com/other"} {
+		_, err := s.Client.CoreV1().Services("default").Create(s.Ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{service.ProxyLabel: service.ProxyName}},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, AllocateLoadBalancerNodePorts: new(false),
+				Ports: []corev1.ServicePort{{Port: 80}},
+			},
+		}, metav1.CreateOptions{})
+		s.Must(err)
+	}
 	services := s.core.CoreV1().Services("default")
 	patch := func(name, body string, sub ...string) error {
 		_, err := services.Patch(s.Ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, sub...)
@@ -29,7 +39,10 @@ func (s *thief) attackServices() {
 	}
 	const (
 		state       = `{"metadata":{"annotations":{"ovn-multinet/service-state":"{}"}}}`
-		nothingElse = "neither labels, finalizers, owners, spec nor status"
+		nothingElse = "neither labels, finalizers, owners nor spec"
+		ingress     = `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.17"}]}}}`
+		condition   = `{"status":{"conditions":[{"type":"a/b","status":"True","reason":"c","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
+		noStatus    = "nothing of the status of a Service but the addresses"
 	)
 	s.cannot("reconfigure a Service", nothingElse, patch("ours", `{"spec":{"ports":[{"port":81}]}}`))
 	s.cannot("label a Service", nothingElse, patch("ours", `{"metadata":{"labels":{"a":"b"}}}`))
@@ -37,7 +50,12 @@ func (s *thief) attackServices() {
 	s.cannot("point a Service at another network", "no annotation of a Service but",
 		patch("ours", `{"metadata":{"annotations":{"ovn-multinet/service-network":"red"}}}`))
 	s.cannot("write another program's Service", "no Service without the label", patch("other", state))
-	s.cannot("write a Service's status", "cannot patch resource", patch("ours", `{"status":{}}`, "status"))
+	s.cannot("write a Service's status", noStatus, patch("ours", condition, "status"))
+	s.cannot("write a Service's conditions", noStatus, patch("balanced", condition, "status"))
+	s.cannot("write the addresses of another class", noStatus, patch("foreign", ingress, "status"))
+	s.cannot("write an annotation with the status", "no annotation of a Service but",
+		patch("balanced", `{"metadata":{"annotations":{"ovn-multinet/service-network":"red"}}}`, "status"))
+	s.Must(patch("balanced", ingress, "status"))
 	s.cannot("delete a Service", "cannot delete resource", services.Delete(s.Ctx, "ours", metav1.DeleteOptions{}))
 	s.Must(patch("ours", state))
 
