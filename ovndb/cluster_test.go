@@ -426,9 +426,11 @@ func TestBoundaryGuardOfWholeExternalIDs(t *testing.T) {
 	for value, holds := range map[string]bool{"b": true, "c": false} {
 		guard := ovndb.Present("Copp", nobody)
 		guard.Columns, guard.Rows = []string{"external_ids"}, []ovsdb.Row{{"external_ids": ovndb.Map(map[string]string{"a": value})}}
-		_, err := db.Transact(ctx, []ovsdb.Operation{guard, ovndb.Update("Copp", nobody, ovsdb.Row{"name": "claim"})})
-		if refused, ok := errors.AsType[*ovndb.Refused](err); (err == nil) != holds || ok && refused.Index != 0 {
-			t.Errorf("the guard wants a=%s: %v", value, err)
+		for _, more := range [][]ovsdb.Operation{{ovndb.Update("Copp", nobody, ovsdb.Row{"name": "claim"})}, nil} {
+			_, err := db.Transact(ctx, append([]ovsdb.Operation{guard}, more...))
+			if refused, ok := errors.AsType[*ovndb.Refused](err); (err == nil) != holds || ok && refused.Index != 0 {
+				t.Errorf("the guard of %d operations wants a=%s: %v", len(more), value, err)
+			}
 		}
 	}
 }

@@ -315,6 +315,9 @@ func (d *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 	if d.cluster != "" && writes(ops) {
 		return d.guarded(ctx, ops)
 	}
+	if d.cluster != "" { // a transaction that only asserts compares external_ids too
+		ops = d.stamp(ops)
+	}
 	if d.cluster != "" && len(ops) > 0 && d.sinceProbe() > d.period/2 {
 		return d.readAndProbe(ctx, ops)
 	}
