@@ -90,12 +90,16 @@ func notServed(err error) error {
 
 // accepted is the state of a Service that NB has.
 func accepted(network string, one *service.Service, r *services.Result) *service.State {
-	state := &service.State{Ready: true, Network: network, Addresses: r.Addresses}
-	if r.Beyond > 0 {
-		state.Reason = fmt.Sprintf("%d pods are left out: a port of a Service has %d backends at most; divide the Service",
-			r.Beyond, service.MaxBackends)
+	return &service.State{Ready: true, Network: network, Addresses: r.Addresses, Reason: beyondLimit(r.Beyond)}
+}
+
+// beyondLimit says that so many backends are left out; "": none.
+func beyondLimit(beyond int) string {
+	if beyond == 0 {
+		return ""
 	}
-	return state
+	return fmt.Sprintf("%d pods are left out: a port of a Service has %d backends at most; divide the Service",
+		beyond, service.MaxBackends)
 }
 
 // servable returns the network of a Service. why says why the Service cannot be served; then what NB has of it stays.

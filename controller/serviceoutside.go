@@ -50,6 +50,9 @@ func (c *Controller) ensureServiceOutside(
 		known.outside.done, known.outside.waits = result, 0
 	}
 	state.Outside = known.outside.done.Addresses
+	if _, beyond := one.Backends(state.Outside, pods); beyond > 0 {
+		state.Reason = beyondLimit(beyond)
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -103,4 +104,22 @@ func TestServiceOutside(t *testing.T) {
 			t.Errorf("row %v", row)
 		}
 	}
+
+	// The state says how many backends are left out.
+	w.kube.with(func() {
+		for i := range service.MaxBackends + 1 {
+			name := fmt.Sprint("many-", i)
+			w.kube.pods["shop/"+name] = &policy.Pod{
+				Namespace: "shop", Name: name, Node: "n1", Ready: true, Labels: map[string]string{"app": "many"},
+			}
+			w.kube.ports = append(w.kube.ports, controller.PolicyPort{
+				Network: "shop/blue", Namespace: "shop", Pod: name, Interface: "net1",
+				Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(1 + i/200), byte(1 + i%200)})},
+			})
+		}
+	})
+	services.putWith("shop/many", map[string]string{
+		service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=many", service.OutsideAnnotation: "auto",
+	}, ownSpec)
+	services.wantServiceState(t, "shop/many", "1 pods are left out")
 }
