@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,11 +128,20 @@ func (n *Node) startContainerd(ctx context.Context) (err error) {
 	if err := n.writeFile(config, content); err != nil {
 		return err
 	}
-	n.Containerd, err = n.daemon(ctx, "containerd", func(ctx context.Context) error {
-		_, err := os.Stat(n.Path(containerdSocket))
-		return err
-	}, "containerd", "--config", config)
+	n.Containerd, err = n.daemon(ctx, "containerd", n.answersCRI, "containerd", "--config", config)
 	return err
+}
+
+// answersCRI wants an answer of containerd's CRI service. It comes later than the socket, and a kubelet that starts
+// before it ends with an error. On a real node, its service manager starts it again.
+func (n *Node) answersCRI(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix://"+n.Path(containerdSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// The messages of CRI are not needed: a request without fields asks for the version, and its answer is ignored.
+	return conn.Invoke(ctx, "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
 }
 
 // installFlannel does what the init containers of Flannel's DaemonSet do.
