@@ -115,6 +115,17 @@ func (s *apiServer) caughtUp(t *testing.T, k *Kube) {
 	})
 }
 
+// heardAll waits until the informer has also told us of each of our writes: its handlers run later than its store changes.
+func (s *apiServer) heardAll(t *testing.T, k *Kube) {
+	t.Helper()
+	s.caughtUp(t, k)
+	eventually(t, "0 left", func() string {
+		k.services.slices.mu.Lock()
+		defer k.services.slices.mu.Unlock()
+		return fmt.Sprint(len(k.services.slices.written), " left")
+	})
+}
+
 // TestSetEndpoints: slices are written once, with labels and owner, and those that are not wanted any more are deleted.
 // What we write is not told.
 func TestSetEndpoints(t *testing.T) {
@@ -148,18 +159,18 @@ func TestSetEndpoints(t *testing.T) {
 	}
 	for range 2 { // at first the informer may not have the slices yet
 		s.set(t, k, o, "", endpoints("10.1.0.2", "10.1.0.3"), endpoints("fd01::2"), endpoints("10.1.0.4"))
-		s.caughtUp(t, k)
+		s.heardAll(t, k)
 	}
 	s.set(t, k, o, "PUT shop/"+sliceName+", DELETE shop/web-ovn-multinet-ipv4-1", endpoints("10.1.0.3"), endpoints("fd01::2"))
-	s.caughtUp(t, k)
+	s.heardAll(t, k)
 	s.wrote()
 	if err := k.SetEndpoints(background, o, nil); err != nil || len(s.wrote()) != len("DELETE shop/, DELETE shop/")+2*len(sliceName) {
 		t.Errorf("two slices are not deleted, %v", err)
 	}
-	s.caughtUp(t, k)
+	s.heardAll(t, k)
 	s.set(t, k, o, "")
 	s.set(t, k, o, "POST shop/", endpoints("10.1.0.3"))
-	s.caughtUp(t, k)
+	s.heardAll(t, k)
 	s.addService(t, "last", headlessSpec)
 	if others := told(t, s.services, "shop/last"); len(others) > 0 {
 		t.Errorf("told of %q: our own writes", others)
