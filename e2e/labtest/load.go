@@ -15,6 +15,8 @@ type Load struct {
 
 	mu       sync.Mutex
 	finished []connection
+	begun    int
+	most     int // how many connections may begin until the next call of More
 }
 
 type connection struct {
@@ -23,13 +25,17 @@ type connection struct {
 	err   error
 }
 
+// loadAhead is how many connections begin while nobody waits for them: on a slow machine, a load makes no more
+// connections than on a fast one.
+const loadAhead = 150
+
 // loadPatience is how long a connection may take: it is lost only if no repeated packet of it is answered either.
 const loadPatience = 10 * time.Second
 
 // Load starts a load. do runs a function in the client's network namespace. A connection succeeds if the server answers
 // the request with anything.
 func (t Test) Load(do func(func() error) error, to, request string, every time.Duration) *Load {
-	l := &Load{test: t, stop: make(chan struct{})}
+	l := &Load{test: t, stop: make(chan struct{}), most: loadAhead}
 	l.all.Go(func() {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
@@ -38,6 +44,9 @@ func (t Test) Load(do func(func() error) error, to, request string, every time.D
 			case <-l.stop:
 				return
 			case <-ticker.C:
+			}
+			if !l.mayBegin() {
+				continue
 			}
 			l.all.Go(func() {
 				began := time.Now()
@@ -50,6 +59,16 @@ func (t Test) Load(do func(func() error) error, to, request string, every time.D
 	})
 	t.T.Cleanup(l.end)
 	return l
+}
+
+func (l *Load) mayBegin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun >= l.most {
+		return false
+	}
+	l.begun++
+	return true
 }
 
 func connect(to, request string) error {
@@ -71,6 +90,9 @@ func connect(to, request string) error {
 // More waits until some more connections have begun and ended.
 func (l *Load) More(count int) {
 	since := time.Now()
+	l.mu.Lock()
+	l.most = l.begun + count + loadAhead
+	l.mu.Unlock()
 	l.test.Eventually(func() error {
 		if n, _, _ := l.Since(since); n < count {
 			return fmt.Errorf("%d connections have ended, want %d", n, count)
