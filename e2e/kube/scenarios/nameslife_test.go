@@ -198,6 +198,7 @@ func (w *world) namesWithNextLeader() {
 	if now := w.served(); now != before {
 		w.T.Errorf("the next leader has made\n%s\nof\n%s", now, before)
 	}
+	load.More(100)
 	load.Over("the controller is killed", began)
 	w.namesAnswered()
 }
