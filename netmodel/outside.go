@@ -42,7 +42,7 @@ func parseOutside(text string) (requests []OutsideRequest, err error) {
 		return nil, err
 	}
 	var list []json.RawMessage
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
+	if err := json.Unmarshal([]byte(text), &list); err != nil || list == nil { // nil: of null
 		return nil, errors.New(`it is no JSON list like [{"interface":"net1","floating":"auto"}]`)
 	}
 	if len(list) > maxOutsideRequests {

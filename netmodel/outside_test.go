@@ -15,6 +15,7 @@ func TestParseOutside(t *testing.T) {
 	for _, test := range []struct{ text, why string }{
 		{`{}`, "it is no JSON list"},
 		{``, "it is no JSON list"},
+		{`null`, "it is no JSON list"},
 		{`[null]`, "[0]: "},
 		{`[{"interface":"net1","floatin":"auto"}]`, "floating"},
 		{`[{"floating":"auto"}]`, `[0]: interface: "" is no name`},
