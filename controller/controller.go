@@ -19,7 +19,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // Source is the controller's source of NADs and nodes.
@@ -51,7 +50,7 @@ type Config struct {
 	// Policies is the source of network policies, and Ports reads the ports of pods for them. Without Policies, the
 	// controller serves no policies.
 	Policies PolicySource
-	Ports    PolicyPorts
+	Ports    PodPorts
 	// Services is the source of Services on networks, if it is not nil. Ports reads the ports of pods for them too.
 	Services ServiceSource
 	// Outside is the source of pods with outside addresses, if it is not nil. Ports reads their ports too.
@@ -101,9 +100,7 @@ type Controller struct {
 	services      *serviceSets
 	serviceStates *serviceStates
 	// pods is the source of pods that change; nil if neither Services nor outside addresses are served.
-	pods interface {
-		PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
-	}
+	pods PodSource
 	// outside is nil if the controller serves no outside addresses.
 	outside *outsideUsers
 }

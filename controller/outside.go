@@ -21,8 +21,7 @@ import (
 // OutsideSource is the controller's source of pods that request outside addresses. Each method waits until the source
 // has everything, and fails at the end of ctx.
 type OutsideSource interface {
-	// PolicyPods returns the pods of a namespace that request networks.
-	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
+	PodSource
 	// PodsWithOutside returns the pods that request outside addresses, as "<namespace>/<name>".
 	PodsWithOutside(ctx context.Context) ([]string, error)
 	// OutsideEvent records an Event for a pod. It does not wait.
@@ -32,7 +31,7 @@ type OutsideSource interface {
 // outsideUsers keeps the rows of outside addresses in step. Only the worker uses it.
 type outsideUsers struct {
 	source OutsideSource
-	ports  PolicyPorts
+	ports  PodPorts
 	rows   *outside.Outside
 	// written has the keys that NB may have rows of, by pod "<namespace>/<name>".
 	written map[string]map[outside.Key]bool
@@ -47,7 +46,7 @@ type outsideUsers struct {
 	waits map[string]int
 }
 
-func newOutsideUsers(source OutsideSource, ports PolicyPorts, rows *outside.Outside) *outsideUsers {
+func newOutsideUsers(source OutsideSource, ports PodPorts, rows *outside.Outside) *outsideUsers {
 	return &outsideUsers{
 		source: source, ports: ports, rows: rows, written: map[string]map[outside.Key]bool{},
 		ofService: map[string]map[outside.Key]bool{}, on: map[string]map[string]bool{}, told: map[string]string{},
@@ -261,7 +260,7 @@ func (c *Controller) ensureOutside(ctx context.Context, pod *policy.Pod) error {
 
 // addEgress adds the egress addresses that the operator gives to the pod's namespace, for interfaces without a request.
 func (c *Controller) addEgress(
-	ctx context.Context, pod *policy.Pod, requests []netmodel.OutsideRequest, ports []PolicyPort,
+	ctx context.Context, pod *policy.Pod, requests []netmodel.OutsideRequest, ports []PodPort,
 ) ([]netmodel.OutsideRequest, error) {
 	if !c.hasEgress(pod.Namespace) {
 		return requests, nil
@@ -292,11 +291,11 @@ const outsideEvery = time.Second
 // ensureOutsideOf makes NB have the outside addresses of one interface. wait tells that something is not ready yet, or
 // is in the way.
 func (c *Controller) ensureOutsideOf(
-	ctx context.Context, pod *policy.Pod, request netmodel.OutsideRequest, ports []PolicyPort,
+	ctx context.Context, pod *policy.Pod, request netmodel.OutsideRequest, ports []PodPort,
 ) (key outside.Key, wait bool, err error) {
 	o := c.outside
 	user := outside.User{Namespace: pod.Namespace, Pod: pod.Name, Interface: request.Interface}
-	at := slices.IndexFunc(ports, func(p PolicyPort) bool {
+	at := slices.IndexFunc(ports, func(p PodPort) bool {
 		return p.Namespace == pod.Namespace && p.Pod == pod.Name && p.Interface == request.Interface && pod.Is(p.UID)
 	})
 	if at < 0 { // the pod has no port yet, or the interface is not on an OVN network: its agent refuses other names

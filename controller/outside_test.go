@@ -20,7 +20,7 @@ import (
 type outsideAPI struct {
 	*api
 	pods   map[string]*policy.Pod
-	ports  []controller.PolicyPort
+	ports  []controller.PodPort
 	events []string
 }
 
@@ -51,12 +51,12 @@ func (a *outsideAPI) OutsideEvent(p *policy.Pod, _ bool, reason, message string)
 	a.with(func() { a.events = append(a.events, p.Namespace+"/"+p.Name+" "+reason+" "+message) })
 }
 
-func (a *outsideAPI) On(context.Context, []string) (ports []controller.PolicyPort, err error) {
+func (a *outsideAPI) On(context.Context, []string) (ports []controller.PodPort, err error) {
 	a.with(func() { ports = slices.Clone(a.ports) })
 	return ports, nil
 }
 
-func (a *outsideAPI) ByKey(context.Context, []string) ([]controller.PolicyPort, error) {
+func (a *outsideAPI) ByKey(context.Context, []string) ([]controller.PodPort, error) {
 	return nil, nil
 }
 
@@ -99,7 +99,7 @@ func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAP
 func (w *outsideWorld) attach(t *testing.T, name, node string, i byte, outside string) {
 	t.Helper()
 	address := netip.AddrFrom4([4]byte{10, 1, 0, i})
-	port := controller.PolicyPort{
+	port := controller.PodPort{
 		Key: ovndb.AddressKey("shop/blue", address), Name: "shop/" + name + "/net1", Network: "shop/blue",
 		Namespace: "shop", Pod: name, Interface: "net1", Addresses: []netip.Addr{address},
 	}

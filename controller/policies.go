@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -22,8 +21,7 @@ type PolicySource interface {
 	PolicyNamespaces(ctx context.Context) ([]string, error)
 	// ClusterPolicies returns the ClusterNetworkPolicies that are for OVN networks.
 	ClusterPolicies(ctx context.Context) ([]*policy.Object, error)
-	// PolicyPods returns the pods of a namespace that request networks.
-	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
+	PodSource
 	// Namespaces returns all namespaces, with their labels.
 	Namespaces(ctx context.Context) (map[string]policy.Namespace, error)
 	// SetPolicyState writes the state onto a policy. If the policy is gone, the error is netmodel.ErrNotFound.
@@ -32,26 +30,10 @@ type PolicySource interface {
 	PolicyEvent(o *policy.Object, warning bool, reason, message string)
 }
 
-// PolicyPort is a port of a pod.
-type PolicyPort struct {
-	Key, Name, Network, Namespace, Pod, Interface, UID, Sandbox string
-	Addresses                                                   []netip.Addr
-	// PodVersion is the resource version of the pod that the port's groups were chosen by; "": unknown.
-	PodVersion string
-}
-
-// PolicyPorts reads the ports of pods.
-type PolicyPorts interface {
-	// On returns the ports of the pods on nodes.
-	On(ctx context.Context, nodes []string) ([]PolicyPort, error)
-	// ByKey returns the ports with these row keys, without those that are gone.
-	ByKey(ctx context.Context, keys []string) ([]PolicyPort, error)
-}
-
 // policySets keeps the rows of policies in step. Only the worker uses it, except for relabelled.
 type policySets struct {
 	source PolicySource
-	ports  PolicyPorts
+	ports  PodPorts
 	rows   *policies.Policies
 	// sets has the policies that are served, by namespace and network, as of the last pass over the namespace.
 	sets map[string]map[string][]*served
@@ -74,7 +56,7 @@ type policySets struct {
 	deniedRate int
 }
 
-func newPolicySets(source PolicySource, ports PolicyPorts, rows *policies.Policies, deniedRate int) *policySets {
+func newPolicySets(source PolicySource, ports PodPorts, rows *policies.Policies, deniedRate int) *policySets {
 	return &policySets{
 		deniedRate: deniedRate,
 		source:     source, ports: ports, rows: rows, sets: map[string]map[string][]*served{},
@@ -124,7 +106,7 @@ func (r *relabelled) remove(namespace, uid string) {
 }
 
 // due tells whether a port needs the version of its pod: the labels have changed, and the port has an older version.
-func (r *relabelled) due(port *PolicyPort, pod *policy.Pod) bool {
+func (r *relabelled) due(port *PodPort, pod *policy.Pod) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	written, changed := r.pods[pod.Namespace][pod.UID]

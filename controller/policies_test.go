@@ -89,11 +89,11 @@ func (a *policyAPI) SetPolicyState(_ context.Context, o *policy.Object, state st
 
 func (a *policyAPI) PolicyEvent(*policy.Object, bool, string, string) {}
 
-func (a *policyAPI) ports(fits func(*policy.Pod) bool) (ports []controller.PolicyPort, err error) {
+func (a *policyAPI) ports(fits func(*policy.Pod) bool) (ports []controller.PodPort, err error) {
 	a.with(func() {
 		for _, p := range a.all {
 			if fits(p) {
-				ports = append(ports, controller.PolicyPort{
+				ports = append(ports, controller.PodPort{
 					Key: p.UID, Network: "shop/blue", Namespace: p.Namespace, Pod: p.Name, UID: p.UID,
 					PodVersion: a.chosenBy[p.UID], Interface: "net1",
 					Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, 10 + p.UID[len(p.UID)-1] - '0'})},
@@ -104,11 +104,11 @@ func (a *policyAPI) ports(fits func(*policy.Pod) bool) (ports []controller.Polic
 	return ports, nil
 }
 
-func (a *policyAPI) On(_ context.Context, nodes []string) ([]controller.PolicyPort, error) {
+func (a *policyAPI) On(_ context.Context, nodes []string) ([]controller.PodPort, error) {
 	return a.ports(func(p *policy.Pod) bool { return slices.Contains(nodes, p.Node) })
 }
 
-func (a *policyAPI) ByKey(_ context.Context, keys []string) ([]controller.PolicyPort, error) {
+func (a *policyAPI) ByKey(_ context.Context, keys []string) ([]controller.PodPort, error) {
 	return a.ports(func(p *policy.Pod) bool { return slices.Contains(keys, p.UID) })
 }
 

@@ -206,7 +206,7 @@ type portOwners struct {
 }
 
 // note notes the owner of a port, as of the first read: by that one the members are chosen.
-func (o *portOwners) note(port *PolicyPort, pod *policy.Pod) {
+func (o *portOwners) note(port *PodPort, pod *policy.Pod) {
 	if _, noted := o.byPort[port.Key]; noted {
 		return
 	}
@@ -221,7 +221,7 @@ func (o *portOwners) note(port *PolicyPort, pod *policy.Pod) {
 // decides tells whether the source's copy of a pod says which groups a port belongs to. Otherwise the port stays in its
 // groups: the source does not know the pod yet, or knows older labels than the agent that has chosen the groups. If the
 // pod has got too many labels, the port stays, too: no labels are no way out of a group.
-func (p *policySets) decides(port *PolicyPort, pod *policy.Pod) bool {
+func (p *policySets) decides(port *PodPort, pod *policy.Pod) bool {
 	return pod != nil && pod.Is(port.UID) && !pod.ManyLabels &&
 		!p.behind.is("port "+port.Key, port.PodVersion, pod.Version)
 }

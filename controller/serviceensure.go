@@ -141,8 +141,8 @@ func (s *serviceSets) allowed(o *service.Object) error {
 	id := o.ID()
 	if len(s.written[id]) == 0 {
 		count := 0
-		for other := range s.of[o.Namespace] {
-			if len(s.written[other]) > 0 {
+		for other := range s.written { // also those that no pass of this controller has read yet
+			if namespaceOf(other) == o.Namespace {
 				count++
 			}
 		}
@@ -248,7 +248,7 @@ func (s *serviceSets) pods(
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortFunc(ports, func(a, b PolicyPort) int {
+	slices.SortFunc(ports, func(a, b PodPort) int {
 		return cmp.Or(strings.Compare(a.Pod, b.Pod), strings.Compare(a.Interface, b.Interface))
 	})
 	for _, port := range ports {

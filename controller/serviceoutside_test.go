@@ -24,9 +24,15 @@ type balancedAPI struct {
 
 const poolOfTwo = `,"addressPools":{"public":{"addresses":"192.0.2.16/29","namespaces":{"shop":2}}}`
 
-// TestServiceOutside: a Service gets an outside address, which follows the Service and the operator's configuration. A
-// pod that it selects has its floating address translated by the gateway's node meanwhile.
-func TestServiceOutside(t *testing.T) {
+// balancedWorld is a controller with Services and outside addresses, with the gateway of router shop/r1 and network
+// shop/blue there.
+type balancedWorld struct {
+	*outsideWorld
+	services *serviceWorld
+}
+
+func newBalancedWorld(t *testing.T) *balancedWorld {
+	t.Helper()
 	s := &serviceAPI{
 		services: map[string]*service.Object{}, states: map[string]string{}, slices: map[string][]discoveryv1.EndpointSlice{},
 	}
@@ -34,92 +40,132 @@ func TestServiceOutside(t *testing.T) {
 		s.policyAPI = &policyAPI{api: o.api, pods: map[string]*policy.Pod{}}
 		c.Services, c.MaxServices = &balancedAPI{s, o}, 3
 	})
-	services := &serviceWorld{w.running, s, w.queue}
-	configure := func(pools string) {
-		w.queue.Configure(map[string]*netmodel.Router{
-			"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+pools),
-		}, nil, nil)
-	}
-	wantVIPs := func(want string) {
-		t.Helper()
-		eventually(t, want, func() string {
-			row := w.Rows(t)["Load_Balancer"][ovndb.OutsideBalancerKey("shop/r1", "service shop/web", "tcp")]
-			return row["vips"]
-		})
-	}
-	put := func(address string) {
-		services.putWith("shop/web", map[string]string{
-			service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=web", service.OutsideAnnotation: address,
-		}, `{"type":"LoadBalancer","loadBalancerClass":"ovn-multinet/gateway","allocateLoadBalancerNodePorts":false,
-			"clusterIP":"10.96.0.9","ports":[{"port":80,"targetPort":8080}]}`)
-	}
-	const distributed = "dnat_and_snat 192.0.2.17 10.1.0.7 shop/a/net1"
-	w.attach(t, "a", "n1", 7, floating17)
-	w.kube.with(func() { w.kube.pods["shop/a"].Labels = map[string]string{"app": "web"} })
-	w.wantNATs(t, distributed)
+	return &balancedWorld{w, &serviceWorld{w.running, s, w.queue}}
+}
 
-	put("192.0.2.18")
-	services.wantServiceState(t, "shop/web", "namespace shop has 1 IPv4 addresses of pool public")
-	configure(poolOfTwo)
-	services.wantServiceState(t, "shop/web", `{"ready":true,"network":"shop/blue","outsideAddresses":["192.0.2.18"]`)
-	wantVIPs("192.0.2.18:80=10.1.0.7:8080")
-	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.7")
-	ingress := func() (got string) {
-		w.kube.with(func() { got = fmt.Sprint(s.services["shop/web"].Ingress) })
+// configure replaces the pools.
+func (w *balancedWorld) configure(t *testing.T, pools string) {
+	t.Helper()
+	w.queue.Configure(map[string]*netmodel.Router{
+		"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+pools),
+	}, nil, nil)
+}
+
+// put makes Service shop/web with an outside address, for pods with app=web.
+func (w *balancedWorld) put(address string) {
+	w.services.putWith("shop/web", map[string]string{
+		service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=web", service.OutsideAnnotation: address,
+	}, `{"type":"LoadBalancer","loadBalancerClass":"ovn-multinet/gateway","allocateLoadBalancerNodePorts":false,
+		"clusterIP":"10.96.0.9","ports":[{"port":80,"targetPort":8080}]}`)
+}
+
+// wantVIPs waits until NB has these vips for outside hosts.
+func (w *balancedWorld) wantVIPs(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, want, func() string {
+		row := w.Rows(t)["Load_Balancer"][ovndb.OutsideBalancerKey("shop/r1", "service shop/web", "tcp")]
+		return row["vips"]
+	})
+}
+
+// wantIngress waits until the status of the Service has these addresses.
+func (w *balancedWorld) wantIngress(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, want, func() (got string) {
+		w.kube.with(func() { got = fmt.Sprint(w.services.kube.services["shop/web"].Ingress) })
 		return got
+	})
+}
+
+// attachWeb gives pod a, with app=web, a port and a floating address, which its own node translates.
+func (w *balancedWorld) attachWeb(t *testing.T) {
+	t.Helper()
+	w.attach(t, "a", "n1", 7, floating17)
+	w.wantNATs(t, distributed17)
+	w.kube.with(func() { w.kube.pods["shop/a"].Labels = map[string]string{"app": "web"} })
+}
+
+const (
+	distributed17 = "dnat_and_snat 192.0.2.17 10.1.0.7 shop/a/net1"
+	plain17       = "dnat_and_snat 192.0.2.17 10.1.0.7"
+)
+
+// TestServiceOutside: a Service gets an outside address, and its backends follow the pods. A pod that it selects has its
+// floating address translated by the gateway's node meanwhile.
+func TestServiceOutside(t *testing.T) {
+	w := newBalancedWorld(t)
+	w.attachWeb(t)
+	w.put("192.0.2.18")
+	w.services.wantServiceState(t, "shop/web", "namespace shop has 1 IPv4 addresses of pool public")
+	w.configure(t, poolOfTwo)
+	w.services.wantServiceState(t, "shop/web", `{"ready":true,"network":"shop/blue","outsideAddresses":["192.0.2.18"]`)
+	w.wantVIPs(t, "192.0.2.18:80=10.1.0.7:8080")
+	w.wantNATs(t, plain17)
+	w.wantIngress(t, "[192.0.2.18]")
+
+	for _, ready := range []bool{false, true} {
+		w.kube.with(func() { w.kube.pods["shop/a"].Ready = ready })
+		w.queue.BackendChanged("shop", "a")
+		w.wantVIPs(t, map[bool]string{false: "192.0.2.18:80=", true: "192.0.2.18:80=10.1.0.7:8080"}[ready])
 	}
-	eventually(t, "[192.0.2.18]", ingress)
+	w.put("192.0.2.17")
+	w.services.wantServiceState(t, "shop/web", "in use by pod shop/a interface net1")
+	w.put("192.0.2.19")
+	w.wantVIPs(t, "192.0.2.19:80=10.1.0.7:8080")
 
-	w.kube.with(func() { w.kube.pods["shop/a"].Ready = false })
-	w.queue.BackendChanged("shop", "a")
-	wantVIPs("192.0.2.18:80=")
-	w.kube.with(func() { w.kube.pods["shop/a"].Ready = true })
-	w.queue.BackendChanged("shop", "a")
-	wantVIPs("192.0.2.18:80=10.1.0.7:8080")
-	put("192.0.2.17")
-	services.wantServiceState(t, "shop/web", "in use by pod shop/a interface net1")
-	put("192.0.2.19")
-	wantVIPs("192.0.2.19:80=10.1.0.7:8080")
-
-	configure("")
-	services.wantServiceState(t, "shop/web", "address 192.0.2.19 is in no pool of router shop/r1")
-	wantVIPs("")
-	eventually(t, "[]", ingress)
-	w.wantNATs(t, "")
-	configure(poolOfTwo)
-	wantVIPs("192.0.2.19:80=10.1.0.7:8080")
-	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.7")
-	// The network is detached from the router, and returns.
-	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual))
-	services.wantServiceState(t, "shop/web", "is on no router with a gateway")
-	wantVIPs("")
-	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
-	wantVIPs("192.0.2.19:80=10.1.0.7:8080")
-
-	services.remove("shop/web")
-	wantVIPs("")
-	w.wantNATs(t, distributed)
+	w.services.remove("shop/web")
+	w.wantVIPs(t, "")
+	w.wantNATs(t, distributed17)
 	for _, row := range w.Rows(t)["Copp"] {
 		if strings.Contains(row["external_ids"], "service shop/web") {
 			t.Errorf("row %v", row)
 		}
 	}
+}
 
-	// The state says how many backends are left out.
+// TestServiceOutsideEnds: when the operator takes the pool back, and when the network is detached from the router. It
+// returns with them.
+func TestServiceOutsideEnds(t *testing.T) {
+	w := newBalancedWorld(t)
+	w.configure(t, poolOfTwo)
+	w.attachWeb(t)
+	w.put("192.0.2.19")
+	const vips = "192.0.2.19:80=10.1.0.7:8080"
+	w.wantVIPs(t, vips)
+	w.wantIngress(t, "[192.0.2.19]")
+	w.configure(t, "")
+	w.services.wantServiceState(t, "shop/web", "address 192.0.2.19 is in no pool of router shop/r1")
+	w.wantVIPs(t, "")
+	w.wantIngress(t, "[]")
+	w.wantNATs(t, "")
+	w.configure(t, poolOfTwo)
+	w.wantVIPs(t, vips)
+	w.wantNATs(t, plain17)
+	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual))
+	w.services.wantServiceState(t, "shop/web", "is on no router with a gateway")
+	w.wantVIPs(t, "")
+	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
+	w.wantVIPs(t, vips)
+}
+
+// TestServiceOutsideLimited: the state says how many backends are left out.
+func TestServiceOutsideLimited(t *testing.T) {
+	w := newBalancedWorld(t)
+	w.configure(t, poolOfTwo)
 	w.kube.with(func() {
 		for i := range service.MaxBackends + 1 {
 			name := fmt.Sprint("many-", i)
 			w.kube.pods["shop/"+name] = &policy.Pod{
 				Namespace: "shop", Name: name, Node: "n1", Ready: true, Labels: map[string]string{"app": "many"},
 			}
-			w.kube.ports = append(w.kube.ports, controller.PolicyPort{
+			w.kube.ports = append(w.kube.ports, controller.PodPort{
 				Network: "shop/blue", Namespace: "shop", Pod: name, Interface: "net1",
 				Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(1 + i/200), byte(1 + i%200)})},
 			})
 		}
 	})
-	services.putWith("shop/many", map[string]string{
+	w.services.putWith("shop/many", map[string]string{
 		service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=many", service.OutsideAnnotation: "auto",
 	}, ownSpec)
-	services.wantServiceState(t, "shop/many", "1 pods are left out")
+	w.services.wantServiceState(t, "shop/many", "1 pods are left out")
 }

@@ -24,9 +24,7 @@ type ServiceSource interface {
 	Service(ctx context.Context, namespace, name string) (*service.Object, error)
 	// ServiceNamespaces returns the namespaces that have such Services.
 	ServiceNamespaces(ctx context.Context) ([]string, error)
-	// PolicyPods returns the pods of a namespace that request networks. The source begins to watch all pods with the first
-	// policy or Service, or with the first call.
-	PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error)
+	PodSource
 	// SetServiceIngress writes the outside addresses into the status of a Service of type LoadBalancer. If the Service is
 	// gone, the error is netmodel.ErrNotFound.
 	SetServiceIngress(ctx context.Context, o *service.Object, addresses []netip.Addr) error
@@ -49,7 +47,7 @@ type ServiceSource interface {
 // serviceSets keeps the rows of Services in step. Only the worker uses it.
 type serviceSets struct {
 	source ServiceSource
-	ports  PolicyPorts
+	ports  PodPorts
 	rows   *services.Services
 	limit  int // how many Services a namespace may have
 	// known has what the last pass over each Service found, by "<namespace>/<name>".
@@ -78,7 +76,7 @@ type knownService struct {
 	outside knownOutside
 }
 
-func newServiceSets(source ServiceSource, ports PolicyPorts, rows *services.Services, limit int) *serviceSets {
+func newServiceSets(source ServiceSource, ports PodPorts, rows *services.Services, limit int) *serviceSets {
 	return &serviceSets{
 		source: source, ports: ports, rows: rows, limit: limit, known: map[string]*knownService{},
 		of: map[string]map[string]bool{}, written: map[string]map[string]bool{}, naming: map[string]map[string]bool{},

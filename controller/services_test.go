@@ -317,6 +317,35 @@ func TestServicesPerNamespace(t *testing.T) {
 	w.wantServiceState(t, "shop/s3", `"ready":true`)
 }
 
+// next starts the next controller, after the former one was stopped.
+func (w *serviceWorld) next(t *testing.T) *serviceWorld {
+	t.Helper()
+	queue := controller.NewQueue(quiet)
+	c := controller.New(controller.Config{
+		NB: w.Networks.DB, Source: w.kube.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
+		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Services: w.kube, Ports: w.kube, MaxServices: 3,
+	})
+	return &serviceWorld{runController(t, w.World, &tested{c, queue, nil, w.kube.api}), w.kube, queue}
+}
+
+// TestLimitOfNextController: a controller that begins counts the Services of which NB has rows, also those that it has
+// not read yet.
+func TestLimitOfNextController(t *testing.T) {
+	w := newServiceWorld(t)
+	w.apply("shop/blue", onBlue)
+	for i := range 3 {
+		w.put(fmt.Sprint("shop/s", i), "blue", "app=web", "auto")
+		w.wantServiceState(t, fmt.Sprint("shop/s", i), `"ready":true`)
+	}
+	w.stop()
+	w.kube.with(func() { delete(w.kube.states, "shop/s0") })
+	w.put("shop/beyond", "blue", "app=web", "auto") // its pass may be the first one
+	next := w.next(t)
+	next.queue.ServiceChanged("shop", "beyond")
+	next.wantServiceState(t, "shop/s0", `"ready":true`)
+	next.wantServiceState(t, "shop/beyond", "namespace shop has 3 Services on networks, the limit")
+}
+
 // TestServiceGoneMeanwhile: a controller that begins to lead deletes the rows of a Service that is gone.
 func TestServiceGoneMeanwhile(t *testing.T) {
 	w := newServiceWorld(t)
@@ -325,12 +354,7 @@ func TestServiceGoneMeanwhile(t *testing.T) {
 	w.wantServiceState(t, "shop/web", `"ready":true`)
 	w.stop()
 	w.kube.with(func() { delete(w.kube.services, "shop/web") })
-	queue := controller.NewQueue(quiet)
-	c := controller.New(controller.Config{
-		NB: w.Networks.DB, Source: w.kube.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
-		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Services: w.kube, Ports: w.kube, MaxServices: 3,
-	})
-	next := &serviceWorld{runController(t, w.World, &tested{c, queue, nil, w.kube.api}), w.kube, queue}
+	next := w.next(t)
 	next.wantVIPs(t, "shop/blue", "shop/web", "gone")
 }
 

@@ -149,7 +149,7 @@ func run(ctx context.Context, c conf.Controller) error {
 					work := controller.New(controller.Config{
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
 						Profiles: config.Profiles,
-						Policies: src, Ports: policyPorts{ovnport.NewNB(db).NewListedPorts()},
+						Policies: src, Ports: podPorts{ovnport.NewNB(db).NewListedPorts()},
 						Services: src, MaxServices: c.MaxServices, Outside: src,
 						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
 						Leading: leading, Log: log,
@@ -257,23 +257,23 @@ func leaseNamespace(given string) string {
 	return "ovn-multinet"
 }
 
-// policyPorts are the ports of pods, as policies need them.
-type policyPorts struct{ listed *ovnport.ListedPorts }
+// podPorts are the ports of pods, as policies, Services and outside addresses need them.
+type podPorts struct{ listed *ovnport.ListedPorts }
 
 // On returns the ports of the pods on nodes.
-func (p policyPorts) On(ctx context.Context, nodes []string) ([]controller.PolicyPort, error) {
-	return forPolicies(p.listed.On(ctx, nodes))
+func (p podPorts) On(ctx context.Context, nodes []string) ([]controller.PodPort, error) {
+	return toPodPorts(p.listed.On(ctx, nodes))
 }
 
 // ByKey returns the ports with these row keys.
-func (p policyPorts) ByKey(ctx context.Context, keys []string) ([]controller.PolicyPort, error) {
-	return forPolicies(p.listed.ByKey(ctx, keys))
+func (p podPorts) ByKey(ctx context.Context, keys []string) ([]controller.PodPort, error) {
+	return toPodPorts(p.listed.ByKey(ctx, keys))
 }
 
-func forPolicies(ports []ovnport.OwnedPort, err error) ([]controller.PolicyPort, error) {
-	all := make([]controller.PolicyPort, len(ports))
+func toPodPorts(ports []ovnport.OwnedPort, err error) ([]controller.PodPort, error) {
+	all := make([]controller.PodPort, len(ports))
 	for i, p := range ports {
-		all[i] = controller.PolicyPort{
+		all[i] = controller.PodPort{
 			Key: p.UUID, Name: p.Name, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod,
 			Interface: p.Interface, UID: p.Owner.UID, Addresses: p.Addresses, Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
 		}

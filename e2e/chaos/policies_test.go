@@ -239,17 +239,17 @@ func (r *policyRace) SetPolicyState(_ context.Context, o *policy.Object, state s
 // policyRacePorts are the controller's ports.
 type policyRacePorts struct{ *ovnport.ListedPorts }
 
-func (p policyRacePorts) On(ctx context.Context, nodes []string) ([]controller.PolicyPort, error) {
+func (p policyRacePorts) On(ctx context.Context, nodes []string) ([]controller.PodPort, error) {
 	return asPolicyPorts(p.ListedPorts.On(ctx, nodes))
 }
 
-func (p policyRacePorts) ByKey(ctx context.Context, keys []string) ([]controller.PolicyPort, error) {
+func (p policyRacePorts) ByKey(ctx context.Context, keys []string) ([]controller.PodPort, error) {
 	return asPolicyPorts(p.ListedPorts.ByKey(ctx, keys))
 }
 
-func asPolicyPorts(ports []ovnport.OwnedPort, err error) (all []controller.PolicyPort, _ error) {
+func asPolicyPorts(ports []ovnport.OwnedPort, err error) (all []controller.PodPort, _ error) {
 	for _, p := range ports {
-		all = append(all, controller.PolicyPort{
+		all = append(all, controller.PodPort{
 			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
 			Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion})
 	}
