@@ -405,7 +405,7 @@ func TestBoundaryUninstall(t *testing.T) {
 		map[string]string{
 			"cluster": "network-attachment-definitions.k8s.cni.cncf.io list; nodes get list patch",
 			"own": "pods list; pods/log get; daemonsets.apps[agent,ovn-node] get update; daemonsets.apps[ovn-central] delete; " +
-				"deployments.apps[controller] delete; configmaps[ovn-multinet-ca,ovn-multinet-ovn] delete; " +
+				"deployments.apps[controller] delete; configmaps[ovn-multinet-ca,ovn-multinet-ovn] delete; configmaps[ovn-multinet-ovn] get update; " +
 				"secrets[ovn-multinet-ca] delete",
 		})
 }

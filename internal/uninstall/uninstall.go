@@ -109,11 +109,15 @@ func runs(pod *corev1.PodSpec, container, command string) bool {
 	})
 }
 
-// removeOVN ends OVN's databases, and has each node delete its bridges and all databases. It forgets the members, so
-// that another installation begins with empty databases. It does nothing if the chart does not run OVN.
+// removeOVN ends OVN's databases, and has each node delete its bridges and all databases. Before that it forgets the
+// members, so that another installation begins with empty databases, and a restored release does too: otherwise each
+// member without its database would wait for the others to have it. It does nothing if the chart does not run OVN.
 func (c Config) removeOVN(ctx context.Context) error {
 	sets := c.Core.AppsV1().DaemonSets(c.Namespace)
 	err := c.end(ctx, databases, "app=ovn-multinet-ovn-central", sets.Delete)
+	if err == nil {
+		err = c.forgetMembers(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,6 +152,20 @@ func (c Config) removeOVN(ctx context.Context) error {
 		err = secrets.Delete(ctx, authority.SecretName, metav1.DeleteOptions{})
 	}
 	return ignoreGone(err)
+}
+
+// forgetMembers empties the list of the databases' members. The ConfigMap stays, because pods mount it.
+func (c Config) forgetMembers(ctx context.Context) error {
+	stores := c.Core.CoreV1().ConfigMaps(c.Namespace)
+	return ignoreGone(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		list, err := stores.Get(ctx, members.ConfigMapName, metav1.GetOptions{})
+		if err != nil || len(list.Data) == 0 {
+			return err
+		}
+		list.Data = nil
+		_, err = stores.Update(ctx, list, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 func ignoreGone(err error) error {

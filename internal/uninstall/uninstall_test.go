@@ -23,6 +23,7 @@ var inOrder = []string{
 	"update daemonsets agent",
 	"delete deployments controller",
 	"delete daemonsets ovn-central",
+	"update configmaps ovn-multinet-ovn",
 	"update daemonsets ovn-node",
 	"delete configmaps ovn-multinet-ovn",
 	"delete configmaps ovn-multinet-ca",

@@ -15,6 +15,7 @@ import (
 	nadfake "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned/fake"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -74,7 +75,9 @@ func newWorld(t *testing.T) *world {
 	w.add(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: controllers, Namespace: namespace}})
 	w.addPod(controllers, "one", corev1.PodSpec{})
 	for _, name := range []string{members.ConfigMapName, authority.ConfigMapName} {
-		w.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}})
+		w.add(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Data: map[string]string{members.FormedKey: "true"},
+		})
 	}
 	w.add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: authority.SecretName, Namespace: namespace}})
 	w.core.PrependReactor("*", "*", w.react(w.core.Tracker()))
@@ -152,9 +155,11 @@ func (w *world) react(tracker clienttest.ObjectTracker) clienttest.ReactionFunc 
 		case clienttest.PatchAction:
 			name = one.GetName()
 		case clienttest.UpdateAction:
-			if set, is := one.GetObject().(*appsv1.DaemonSet); is {
-				name = set.Name
+			object, err := meta.Accessor(one.GetObject())
+			if err != nil {
+				return true, nil, err
 			}
+			name = object.GetName()
 		default:
 			return false, nil, nil
 		}
