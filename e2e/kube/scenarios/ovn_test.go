@@ -35,6 +35,18 @@ func TestOVNInTheCluster(t *testing.T) {
 	w := bareWorld(t, kube.Options{Nodes: 3, WithoutOVN: true})
 	w.Must(w.LoadImages(w.Ctx))
 	w.Must(w.InstallChart(w.Ctx, ownOVN))
+	w.startsWebs()
+	w.losesMember()
+	w.upgradesChart()
+	w.losesPower()
+	w.restoresNB()
+	w.uninstallsOVN(append(slices.Clone(webs), "later", "newer"))
+}
+
+// startsWebs starts a pod on each node, and has them reach each other. The pods name their nodes, so the startup taint
+// does not keep them off a node whose conflist is not there yet: such a pod would have no network.
+func (w *world) startsWebs() {
+	w.T.Helper()
 	for i, n := range w.Nodes {
 		w.Must(lab.Eventually(w.Ctx, func() error {
 			_, err := os.Stat(n.Path(ourConflist))
@@ -44,18 +56,17 @@ func TestOVNInTheCluster(t *testing.T) {
 	}
 	w.Must(w.WaitReady(w.Ctx, "default/web-1", "default/web-2", "default/web-3"))
 	w.websReach()
-	w.losesMember()
-	w.upgradesChart()
-	w.losesPower()
-	w.restoresNB()
-	w.uninstallsOVN(append(slices.Clone(webs), "later", "newer"))
 }
 
-// websReach: the pods of all nodes reach each other.
+// websReach: web-1 reaches the pods of all nodes.
 func (w *world) websReach() {
 	w.T.Helper()
 	for _, to := range webs {
-		for _, ip := range w.links(to)["net1"].ips() {
+		ips := w.links(to)["net1"].ips()
+		if len(ips) == 0 {
+			w.T.Errorf("%s has no address on net1", to)
+		}
+		for _, ip := range ips {
 			w.reaches("web-1", "net1", ip)
 		}
 	}
@@ -266,11 +277,7 @@ func (w *world) abortsUninstall() {
 	if after := w.specs(); after != before {
 		w.T.Errorf("before the uninstall:\n%s\nrestored:\n%s", before, after)
 	}
-	for i, n := range w.Nodes {
-		w.Must(w.Apply(w.Ctx, pod(webs[i], n.Name, "blue")))
-	}
-	w.Must(w.WaitReady(w.Ctx, "default/web-1", "default/web-2", "default/web-3"))
-	w.websReach()
+	w.startsWebs()
 	w.kubectl(append([]string{"delete", "pod", "--grace-period=0"}, webs...)...)
 }
 
