@@ -102,6 +102,34 @@ func TestSecurityProfiles(t *testing.T) {
 	w.AsBefore()
 }
 
+// TestProfilesAndPolicies: an ACL of a profile decides before a tenant's policy, in both directions. For what a pod
+// sends it needs the option apply-after-lb. Without it, OVN asks the policies too about what it allows.
+func TestProfilesAndPolicies(t *testing.T) {
+	w := newProfilesWorld(t)
+	const in, out = "outport == @pg_guarded && ", "inport == @pg_guarded && "
+	w.NBCtl("acl-add", "pg_guarded", "to-lport", "20000", in+"udp.dst == 80", "allow-related")
+	w.NBCtl("--apply-after-lb", "acl-add", "pg_guarded", "from-lport", "20000", out+"tcp.dst == 80", "allow-related")
+	w.NBCtl("acl-add", "pg_guarded", "from-lport", "20000", out+"tcp.dst == 81", "allow-related")
+	w.NBCtl("acl-add", "pg_guarded", "from-lport", "5", out+"udp.dst == 81", "drop")
+	w.Base = w.Snapshot()
+	guarded := w.labelled(0, "guarded", asks("blue", "guarded", "10.1.88.1"), map[string]string{"app": "db"})
+	peer := w.labelled(1, "peer", `[{"name":"blue","ips":["10.1.88.2"]}]`, nil)
+	w.answer(guarded, 80, 81)
+	w.answer(peer, 80, 81)
+	w.policy("silent", "blue", silent)
+	w.NBCtl("--wait=hv", "sync")
+	w.allowed(peer, "10.1.88.1", "udp/80")
+	w.denied(peer, "10.1.88.1", "udp/81")
+	w.allowed(guarded, "10.1.88.2", "tcp/80")
+	w.denied(guarded, "10.1.88.2", "tcp/81")
+	w.policy("silent", "blue", `{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress], egress: [{}]}`)
+	w.allowed(guarded, "10.1.88.2", "tcp/81")
+	w.allowed(guarded, "10.1.88.2", "udp/80")
+	w.denied(guarded, "10.1.88.2", "udp/81")
+	w.Must(w.RemoveManifest(policyManifest("silent")))
+	w.Over(guarded, peer)
+}
+
 // profileFirstPacket starts pods under a flood, without a controller.
 func (w *world) profileFirstPacket(from *lab.Pod) {
 	const port = 99

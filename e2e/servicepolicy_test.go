@@ -1,40 +1,104 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// TestServicePolicy: ingress policies of the backends see the client and the backend's port. Egress policies of the
-// client see the virtual address in the first packet, and the backend in the others, so they have to allow both.
+// egressTo is the spec of a policy for pods with a role, which lets them reach peers.
+func egressTo(role, peers, ports string) string {
+	return fmt.Sprintf(`{podSelector: {matchLabels: {role: %s}}, policyTypes: [Egress], egress: [{to: [%s], ports: [%s]}]}`,
+		role, peers, ports)
+}
+
+// TestServicePolicy: policies see the pods behind a virtual address and the ports of these pods, from the first packet
+// on, in both directions. The virtual address and the port of the Service do not matter to them.
 func TestServicePolicy(t *testing.T) {
 	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
-	pods, _ := w.backends("green")
-	vips := w.service("web", serviceYAML("web", "green", `"10.2.200.1,fd02::c801"`, webPorts, ""))
-	w.policy("in", "green", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 8080}]}]}`)
-	w.policy("out", "green", `{podSelector: {matchLabels: {role: out}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.2.200.1/32}}, {ipBlock: {cidr: "fd02::c801/128"}}], ports: [{port: 80}]}, {to: [{podSelector: {matchLabels: {app: web}}}]}]}`)
-	w.policy("pods", "green", `{podSelector: {matchLabels: {role: pods}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}`)
-	client := w.app(1, "client", "green", "client")
-	out := w.labelled(0, "out", "green", map[string]string{"app": "client", "role": "out"})
-	toPods := w.labelled(0, "to-pods", "green", map[string]string{"app": "client", "role": "pods"})
-	other := w.app(1, "other", "green", "other")
-	w.NBCtl("--wait=hv", "sync")
-	for _, vip := range vips {
-		for range 4 {
-			w.allowed(client, vip, "tcp/80")
-			w.allowed(out, vip, "tcp/80")
+	w.network("seven", onCore)
+	w.network("eight", alsoCore)
+	w.Base = w.Snapshot()
+	pods, counts := w.backends("seven")
+	vips := w.service("web", serviceYAML("web", "seven", `"10.7.0.200,fd07::c8"`, webPorts, ""))
+	const backends, block = `{podSelector: {matchLabels: {app: web}}}`, `{ipBlock: {cidr: 10.7.0.0/24}}, {ipBlock: {cidr: "fd07::/64"}}`
+	all := []*lab.Pod{w.app(1, "client", "seven", "client")}
+	open := all[0]
+	for i, test := range []struct {
+		role, network, peers, ports string
+		tcp, udp                    bool
+	}{
+		{"backends", "seven", backends, "", true, true},
+		{"target-port", "seven", backends, "{port: 8080}", true, false},
+		{"service-port", "seven", backends, "{port: 80}, {protocol: UDP, port: 53}", false, false},
+		{"address", "seven", `{ipBlock: {cidr: 10.7.0.200/32}}, {ipBlock: {cidr: "fd07::c8/128"}}`, "", false, false},
+		{"routed", "eight", block, "{port: 8080}", true, false},
+		{"routed-port", "eight", block, "{port: 80}", false, false},
+	} {
+		p := w.labelled(i%2, test.role, test.network, map[string]string{"app": "client", "role": test.role})
+		all = append(all, p)
+		w.policy(test.role, test.network, egressTo(test.role, test.peers, test.ports))
+		w.NBCtl("--wait=hv", "sync")
+		for _, vip := range vips {
+			for what, allowed := range map[string]bool{"tcp/80": test.tcp, "udp/53": test.udp} {
+				check := w.denied
+				if allowed {
+					check = w.allowed
+				}
+				for range 4 { // some of them go to each backend
+					check(p, vip, what)
+				}
+			}
 		}
-		w.denied(client, vip, "udp/53") // the ingress policy allows TCP alone
-		w.denied(other, vip, "tcp/80")
-		w.denied(toPods, vip, "tcp/80") // its egress policy names the pods, not the virtual address
 	}
-	for _, a := range w.Links(pods[0])["net1"].IPs() {
-		w.allowed(toPods, a, "tcp/8080")
-	}
-	for _, name := range []string{"in", "out", "pods"} {
+	w.part("a policy that names one of two backends", func(t *testing.T, w *world) {
+		pods[0].Labels["number"] = "first"
+		w.Must(pods[0].WriteManifest())
+		p := w.labelled(0, "one", "seven", map[string]string{"app": "client", "role": "one"})
+		all = append(all, p)
+		w.policy("one", "seven", egressTo("one", `{podSelector: {matchLabels: {number: first}}}`, ""))
+		w.allowed(p, w.Links(pods[0])["net1"].IPs()[0], "udp/90")
+		before := counts[1].of("udp/90")
+		for _, vip := range vips {
+			w.untilBoth(func() (bool, error) { return probe(p, vip, "udp/53") })
+		}
+		equal(t, "datagrams to the backend that the policy does not name", counts[1].of("udp/90")-before, 0)
+	})
+	w.part("ingress", func(_ *testing.T, w *world) {
+		w.policy("in", "seven", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 8080}]}]}`)
+		other := w.app(1, "other", "seven", "other")
+		all = append(all, other)
+		w.NBCtl("--wait=hv", "sync")
+		for _, vip := range vips {
+			w.allowed(open, vip, "tcp/80")
+			w.denied(open, vip, "udp/53") // the policy allows TCP alone
+			w.denied(other, vip, "tcp/80")
+		}
+	})
+	w.service("none", serviceYAML("none", "seven", "10.7.0.201", webPorts, ""))
+	w.Eventually(func() error { return refused(all[1], "10.7.0.201", "80") }) // OVN refuses before it asks the policies
+	for _, name := range []string{"in", "one", "backends", "target-port", "service-port", "address", "routed", "routed-port"} {
 		w.Must(w.RemoveManifest(policyManifest(name)))
 	}
 	w.Must(w.RemoveManifest(serviceManifest("web")))
-	w.Over(append(pods, client, out, toPods, other)...)
+	w.Must(w.RemoveManifest(serviceManifest("none")))
+	w.Over(append(pods, all...)...)
+}
+
+// untilBoth asks until some answers are yes, and some are no.
+func (w *world) untilBoth(ask func() (bool, error)) {
+	yes, no := 0, 0
+	w.Eventually(func() error {
+		answered, err := ask()
+		if answered {
+			yes++
+		} else {
+			no++
+		}
+		if err == nil && (yes < 3 || no < 3) {
+			err = fmt.Errorf("%d answered and %d not, want some of each", yes, no)
+		}
+		return err
+	})
 }

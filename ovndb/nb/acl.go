@@ -15,6 +15,7 @@ type ACL struct {
 	Match       string            `ovsdb:"match"`
 	Meter       *string           `ovsdb:"meter"`
 	Name        *string           `ovsdb:"name" validate:"omitempty,max=63"`
+	Options     map[string]string `ovsdb:"options"`
 	Priority    int               `ovsdb:"priority" validate:"min=0,max=32767"`
 	Severity    *string           `ovsdb:"severity"`
 }

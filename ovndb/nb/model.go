@@ -81,6 +81,18 @@ var schema = `{
             "max": 1
           }
         },
+        "options": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
         "priority": {
           "type": {
             "key": {

@@ -326,6 +326,8 @@ func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
 	}
 	if a.ToPod {
 		row.Direction = "to-lport"
+	} else {
+		row.Options = afterBalancer
 	}
 	if a.Policy != "" {
 		row.ExternalIDs[ovndb.RulePolicyKey] = a.Policy
@@ -337,6 +339,11 @@ func aclRow(s *policy.Set, group string, a *policy.ACL) *nb.ACL {
 
 // actions are the actions of ACLs (ovn-nb(5)).
 var actions = map[policy.Action]string{policy.Accept: "allow-related", policy.Deny: "drop", policy.Pass: "pass"}
+
+// afterBalancer has OVN ask an ACL about what a pod sends when its load balancer has chosen the backend (ovn-nb(5)).
+// Without the option, the first packet of a connection to a service has the virtual address and the service's port
+// there. Tiers and priorities compare only ACLs with the option, or only those without it. So all of ours have it.
+var afterBalancer = map[string]string{"apply-after-lb": "true"}
 
 // maxACLName is the longest name of an ACL in bytes (ovn-nb(5)).
 const maxACLName = 63

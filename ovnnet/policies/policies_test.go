@@ -92,6 +92,39 @@ func TestEnsure(t *testing.T) {
 	w.wantRows(t, "0 0 0")
 }
 
+// TestAfterBalancer: all ACLs for what a pod sends have the option, and no others. Rows that an older version wrote
+// without it are written again, and a view tells that they differ.
+func TestAfterBalancer(t *testing.T) {
+	w := newWorld(t)
+	o := policy.NewObject("shop", "out", 1, map[string]string{policy.ForAnnotation: "blue"}, []byte(
+		`{"podSelector":{"matchLabels":{"app":"db"}},"policyTypes":["Ingress","Egress"],"ingress":[{}],"egress":[{}]}`), 0)
+	want := wanted(nil, o.Policy)
+	w.ensure(t, want, 1)
+	options := func() (list []string) {
+		for _, row := range w.Dump(t, "ACL") {
+			list = append(list, fmt.Sprint(row["direction"], row["options"]))
+		}
+		slices.Sort(list)
+		return list
+	}
+	const after = "from-lportmap[apply-after-lb:true]"
+	expect := []string{after, after, after, "to-lportmap[]", "to-lportmap[]"}
+	if got := options(); !slices.Equal(got, expect) {
+		t.Errorf("options %v, want %v", got, expect)
+	}
+	for _, row := range w.Dump(t, "ACL") {
+		w.Change(t, "ACL", ovndbtest.Strings(row["_uuid"])[0], ovndbtest.Op{"options": ovndbtest.Map(nil)})
+	}
+	scope := policies.Scope{Network: "shop/blue", Namespace: "shop"}
+	if v, err := w.policies.View(nbtest.WithLimit(t), scope); err != nil || !v.Differs {
+		t.Errorf("the rows of an older version: %+v, %v, want that they differ", v, err)
+	}
+	w.ensure(t, want, 1)
+	if got := options(); !slices.Equal(got, expect) {
+		t.Errorf("options %v after rows without them, want %v", got, expect)
+	}
+}
+
 // TestNetworkDeleted: the rows of policies outlive their network, because the policies may still be there. When these are
 // deleted after the network, no row stays.
 func TestNetworkDeleted(t *testing.T) {

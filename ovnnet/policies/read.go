@@ -94,7 +94,7 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 	}
 	list, err := ovndb.ReadByKey[nb.ACL](ctx, p.store.Db, nb.ACLTable, acls,
 		"_uuid", "name", "priority", "direction", "match", "action", "log", "severity", "meter",
-		"external_ids")
+		"options", "external_ids")
 	for _, acl := range list {
 		have.acls[acl.UUID] = acl
 	}

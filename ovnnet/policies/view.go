@@ -78,7 +78,7 @@ func (p *Policies) view(ctx context.Context, s Scope) (*View, error) {
 				continue
 			}
 			if old.Match != row.Match || old.Action != row.Action || old.Direction != row.Direction ||
-				old.Priority != row.Priority {
+				old.Priority != row.Priority || !maps.Equal(old.Options, row.Options) {
 				v.Differs = true
 			}
 			tier, err := strconv.Atoi(old.ExternalIDs[keyTier])
