@@ -88,6 +88,11 @@ const (
 	egress  = "egress"
 )
 
+// fromOthers keeps out the connection of a pod to itself by the virtual address of a service. OVN gives it the virtual
+// address as its source, so no peer of a rule matches. It is the only packet of IP with this flag (ovn-sb(5)) that
+// somebody has sent: the others are OVN's own answers, and the flag ends with the switch.
+const fromOthers = " && flags.loopback == 0"
+
 // rules returns the rules of one direction.
 func (p *Policy) rules(word string) *Rules {
 	if word == ingress {
@@ -119,6 +124,9 @@ func (s *Set) namespaced(p *Policy, word string, name func(Selector) string) []A
 		deny.Priority = logPriority
 	}
 	deny.Match += " && ip" // keeps ARP out: it must always work. OVN exempts neighbour discovery itself.
+	if deny.ToPod {
+		deny.Match += fromOthers
+	}
 	all := []ACL{deny}
 	for i := range *rules {
 		for _, v := range s.variants(p, word == ingress, &(*rules)[i]) {

@@ -31,7 +31,7 @@ func TestACLs(t *testing.T) {
 	}
 	want := []string{
 		"replies: 1 false Accept inport == @A && ip",
-		"ingress deny: 10000 true Deny outport == @A && ip",
+		"ingress deny: 10000 true Deny outport == @A && ip && flags.loopback == 0",
 		"ingress 0: 10002 true Accept " +
 			"(outport == @A && ip4.src == {$B_ip4, 10.1.0.0/16} && tcp.dst == {80, 443}) || " +
 			"(outport == @A && ip4.src == {$B_ip4, 10.1.0.0/16} && udp.dst == {5, 0x6/0xfffe, 0x8/0xfffe}) || " +
