@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
@@ -117,9 +119,10 @@ func allowedCommand() *cobra.Command {
 the first packet: replies always pass. It comes from what OVN's Northbound database has. It does not include a change of
 labels or policies that the controller has not seen yet, and it does not say whether the network can carry the packet.
 
-FROM and TO are pods, as <namespace>/<name> or <name>, and one of them may be the address of a machine outside. IF is
-the name of an interface, of a network or of a NetworkAttachmentDefinition; without it, the pods must have one network
-or router in common. PROTOCOL is tcp, udp or sctp.
+FROM and TO are pods, as <namespace>/<name> or <name>, and one of them may be the address of a machine outside. Of a
+Service, name a pod behind it with its port, because policies see this pod and not the virtual address. IF is the name
+of an interface, of a network or of a NetworkAttachmentDefinition; without it, the pods must have one network or router
+in common. PROTOCOL is tcp, udp or sctp.
 
 The exit code is 0 if the connection is allowed for each pair of addresses, 1 if it is denied for one, and 2 if there is
 no answer.`,
@@ -166,7 +169,12 @@ func (o *options) allowed(ctx context.Context, args []string) (answer *show.Answ
 			if err != nil {
 				return err
 			}
-			views, err := viewsOf(ctx, policies.New(nbrows.NewStore(db)), question.Scopes())
+			store := nbrows.NewStore(db)
+			claimed, err := services.New(store).Claimed(ctx)
+			if err := cmp.Or(err, question.RefuseVirtual(claimed)); err != nil {
+				return err
+			}
+			views, err := viewsOf(ctx, policies.New(store), question.Scopes())
 			if err != nil {
 				return err
 			}

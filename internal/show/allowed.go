@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
@@ -184,6 +185,27 @@ func (e *End) resolve(networks []view.Network, other *End) {
 			}
 		}
 	}
+}
+
+// RefuseVirtual returns an error if an end is a virtual address of a network that the other end reaches: policies never
+// see it. claimed are the virtual addresses by network.
+func (q *Question) RefuseVirtual(claimed map[string][]services.Claimed) error {
+	for _, ends := range [][2]*End{{&q.From, &q.To}, {&q.To, &q.From}} {
+		e, other := ends[0], ends[1]
+		for i := range q.networks {
+			n := endOf(&q.networks[i], &view.Port{})
+			if n.Network != other.Network && (n.router == "" || n.router != other.router) {
+				continue
+			}
+			for _, c := range claimed[n.Network] {
+				if e.port == nil && c.Address == e.addresses[0] {
+					return fmt.Errorf("%s is a virtual address of Service %s, and policies see the pods behind it: name one of "+
+						"them and its port, as kubectl multinet service show %[2]s lists them", e.Address, c.Service)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // is tells whether a word is the name of the interface, of the network, or of a NAD of the network.
