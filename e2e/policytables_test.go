@@ -349,7 +349,7 @@ func (w *tables) hasFaults() bool {
 }
 
 // onNodes runs ovs-appctl on each node.
-func (w *tables) onNodes(command string) {
+func (w *world) onNodes(command string) {
 	for _, n := range w.Nodes {
 		_, err := n.AppCtl(w.Ctx, command)
 		w.Must(err)

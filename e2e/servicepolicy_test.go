@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
@@ -52,6 +54,24 @@ func TestServicePolicy(t *testing.T) {
 			}
 		}
 	}
+	w.part("a connection that goes on", func(_ *testing.T, w *world) {
+		for _, vip := range vips {
+			answered := w.conversation(all[1], vip, "53")
+			for _, step := range []struct {
+				peers string
+				want  bool
+			}{{backends, true}, {`{podSelector: {matchLabels: {app: none}}}`, false}, {backends, true}} {
+				w.policy("backends", "seven", egressTo("backends", step.peers, ""))
+				w.Eventually(func() error {
+					w.onNodes("dpctl/del-flows") // Open vSwitch 3.1 may go on with the cached flow of before
+					if got := answered(); got != step.want {
+						return fmt.Errorf("%s port 53 answers: %t, with the peers %s", vip, got, step.peers)
+					}
+					return nil
+				})
+			}
+		}
+	})
 	w.part("a policy that names one of two backends", func(t *testing.T, w *world) {
 		pods[0].Labels["number"] = "first"
 		w.Must(pods[0].WriteManifest())
@@ -84,6 +104,24 @@ func TestServicePolicy(t *testing.T) {
 	w.Must(w.RemoveManifest(serviceManifest("web")))
 	w.Must(w.RemoveManifest(serviceManifest("none")))
 	w.Over(append(pods, all...)...)
+}
+
+// conversation sends datagrams from one port to an address. Each call sends one and tells whether it was answered.
+func (w *world) conversation(from place, to, port string) (answered func() bool) {
+	var c net.Conn
+	w.Must(from.Do(func() (err error) {
+		c, err = net.Dial("udp", net.JoinHostPort(to, port))
+		return err
+	}))
+	w.T.Cleanup(func() { c.Close() })
+	return func() bool {
+		w.Must(c.SetDeadline(time.Now().Add(silence)))
+		if _, err := c.Write([]byte("there?")); err != nil {
+			return false
+		}
+		_, err := c.Read(make([]byte, 64))
+		return err == nil
+	}
 }
 
 // untilBoth asks until some answers are yes, and some are no.
