@@ -62,7 +62,7 @@ func (s *Services) search(ctx context.Context, have *present, pool netmodel.Pool
 	for len(candidates) < batchSize && !order.Exhausted() {
 		candidates = append(candidates, pool.At(order.Next()))
 	}
-	holders, err := s.holdersOf(ctx, have.id, candidates)
+	holders, err := s.holdersOf(ctx, have, candidates)
 	if err != nil {
 		return netip.Addr{}, err
 	}

@@ -106,26 +106,34 @@ func (have *present) stillAccepted(nad string) ovsdb.Operation {
 
 // readHolders reads who has the addresses of the service and the fixed ones.
 func (s *Services) readHolders(ctx context.Context, have *present, fixed []netip.Addr) (err error) {
-	have.holders, err = s.holdersOf(ctx, have.id, slices.Concat(have.addresses, fixed))
+	have.holders, err = s.holdersOf(ctx, have, slices.Concat(have.addresses, fixed))
 	return err
 }
 
-func (s *Services) holdersOf(ctx context.Context, network string, list []netip.Addr) (map[netip.Addr]holder, error) {
+// holdersOf reads who has these addresses. The error is one that nbrows.Raced knows if the service has other addresses by
+// now than in the row that was read. Otherwise a claim of another controller, which has made the service and deletes it
+// again, could count as the service's own, or a claim could be left because it was not there for a moment.
+func (s *Services) holdersOf(ctx context.Context, have *present, list []netip.Addr) (map[netip.Addr]holder, error) {
 	holders := map[netip.Addr]holder{}
 	if len(list) == 0 {
 		return holders, nil
 	}
 	var keys []string
 	for _, a := range list {
-		keys = append(keys, ovndb.AddressKey(network, a))
+		keys = append(keys, ovndb.AddressKey(have.id, a))
 	}
-	results, err := s.store.Db.Transact(ctx, nbrows.SelectHolders(keys))
+	same := ovndb.Absent(nb.CoppTable, have.rowKey())
+	if have.row != nil {
+		same = ovndb.Holds(nb.CoppTable, have.row.UUID, "external_ids", keyAddresses, have.row.ExternalIDs[keyAddresses])
+	}
+	results, err := s.store.Db.Transact(ctx, append([]ovsdb.Operation{same}, nbrows.SelectHolders(keys)...))
 	if err != nil {
 		return nil, err
 	}
 	for i, a := range list {
 		var h holder
-		err := errors.Join(nbrows.One(s.store.Db, results[2*i], &h.port), nbrows.One(s.store.Db, results[2*i+1], &h.claim))
+		err := errors.Join(
+			nbrows.One(s.store.Db, results[1+2*i], &h.port), nbrows.One(s.store.Db, results[2+2*i], &h.claim))
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 )
 
 const (
@@ -92,6 +94,32 @@ func TestJoinsRouter(t *testing.T) {
 	w.remove(t, "web", 1)
 	w.remove(t, "db", 1)
 	w.wantGone(t)
+}
+
+// TestEmptyGroup: two controllers each delete one of the last two services, so neither sees the group empty. The network's
+// pass deletes it with the private router, also if the network has joined a router meanwhile.
+func TestEmptyGroup(t *testing.T) {
+	for _, router := range []string{"", nbtest.OnR1} {
+		w := newWorld(t)
+		w.network(t, "blue", nbtest.Net4)
+		w.ensure(t, wanted(t, "web", "10.1.0.200", tcp), 1)
+		w.ensure(t, wanted(t, "db", "10.1.0.201", tcp), 1)
+		other := services.New(nbrows.NewStore(w.Other(t).DB))
+		w.Meanwhile(t, "Load_Balancer", func() {
+			if _, err := other.Delete(nbtest.WithLimit(t), "shop/blue", "shop/db"); err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := w.services.Delete(nbtest.WithLimit(t), "shop/blue", "shop/web"); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.members(t, ownGroup); got != "" {
+			t.Fatalf("group of %q, want that nobody has deleted it", got)
+		}
+		w.network(t, "blue", nbtest.Net4+router)
+		w.ensureNetwork(t, "shop/blue", 1)
+		w.wantGone(t)
+	}
 }
 
 // TestRouterDeleted: the group goes with its router, also if a reference to it was not removed yet.

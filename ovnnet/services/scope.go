@@ -75,6 +75,18 @@ func deleteScope(b *nbrows.Batch, id, scope string) {
 	b.DeleteServiceGroup(scope)
 }
 
+// ifEmpty limits an operation on a group to a group without load balancers.
+func ifEmpty(op ovsdb.Operation) ovsdb.Operation {
+	op.Where = append(op.Where, ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(nil)))
+	return op
+}
+
+// deleteEmpty deletes a scope whose group was read without load balancers, if it still has none.
+func deleteEmpty(b *nbrows.Batch, id, scope string) {
+	b.Add(ifEmpty(ovndb.Present(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(scope))))
+	deleteScope(b, id, scope)
+}
+
 // scopeRows are the rows of a scope. router is the private router, with its port and the switch's port to it, or the
 // router of the network, without.
 type scopeRows struct {
@@ -97,11 +109,9 @@ func (s *Services) readScope(ctx context.Context, n *netmodel.Network, scope str
 		routerKey = ovndb.RouterKey(router)
 	}
 	key := ovndb.ServiceGroupKey(scope)
-	empty := ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")
-	empty.Where = append(empty.Where, ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(nil)))
 	db, have := s.store.Db, &scopeRows{}
 	results, err := db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid", "name"), empty,
+		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid", "name"), ifEmpty(ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")),
 		ovndb.Select(nb.LogicalRouterTable, routerKey),
 		ovndb.Select(nb.LogicalRouterPortTable, ovndb.ServiceRouterPortKey(id)),
 		ovndb.Select(nb.LogicalSwitchPortTable, ovndb.ServicePortKey(id)),
@@ -204,18 +214,14 @@ func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmod
 	keep := map[string]bool{key: true}
 	if router := n.RouterName(); router != "" {
 		keep[ovndb.ServiceGroupKey(nbrows.OutsideScope(router))] = true
-		if err := s.referToOutside(ctx, b, have, router); err != nil {
+		if err := s.changeJoined(ctx, b, have, n); err != nil {
 			return err
 		}
 	}
 	switch {
 	case have.group == nil:
 	case have.empty:
-		guard := ovndb.Present(nb.LoadBalancerGroupTable, key)
-		guard.Where = append(guard.Where,
-			ovsdb.NewCondition("load_balancer", ovsdb.ConditionEqual, ovndb.UUIDs(nil)))
-		b.Add(guard)
-		deleteScope(b, n.ID(), scope)
+		deleteEmpty(b, n.ID(), scope)
 	default:
 		if err := have.set(b, n, scope); err != nil {
 			return err
@@ -225,16 +231,24 @@ func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmod
 	return s.unlinkOthers(ctx, b, have, keep)
 }
 
-// referToOutside makes the switches refer to the group of the router's load balancers with outside addresses, if there
-// is one. The package outside makes it.
-func (s *Services) referToOutside(ctx context.Context, b *nbrows.Batch, have *scopeRows, router string) error {
-	key := ovndb.ServiceGroupKey(nbrows.OutsideScope(router))
-	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")})
-	if err != nil || len(results[0].Rows) == 0 {
+// changeJoined makes the switches of a network on a router refer to the group of the router's load balancers with
+// outside addresses, if there is one. The package outside makes it. It also deletes the group that the network had
+// without a router, if no load balancer is left in it: two controllers that each removed one of the last two have not
+// seen the group empty.
+func (s *Services) changeJoined(ctx context.Context, b *nbrows.Batch, have *scopeRows, n *netmodel.Network) error {
+	key, own := ovndb.ServiceGroupKey(nbrows.OutsideScope(n.RouterName())), nbrows.NetworkScope(n.ID())
+	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid"),
+		ifEmpty(ovndb.Select(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(own), "_uuid")),
+	})
+	if err != nil {
 		return err
 	}
+	if len(results[1].Rows) > 0 {
+		deleteEmpty(b, n.ID(), own)
+	}
 	for _, sw := range have.switches {
-		if !slices.Contains(sw.LoadBalancerGroup, key) {
+		if len(results[0].Rows) > 0 && !slices.Contains(sw.LoadBalancerGroup, key) {
 			b.Add(ovndb.Present(nb.LoadBalancerGroupTable, key), ovndb.Present(nb.LogicalSwitchTable, sw.UUID),
 				ovndb.Link(nb.LogicalSwitchTable, sw.UUID, nbrows.ServiceGroups, key))
 		}

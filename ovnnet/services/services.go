@@ -52,6 +52,9 @@ func (s *Services) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
 		}
 		b := &nbrows.Batch{Db: s.store.Db}
 		result, err := s.change(ctx, b, have, w)
+		if nbrows.Raced(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +121,9 @@ func (s *Services) Delete(ctx context.Context, network, service string) (changed
 		if err != nil {
 			return false, err
 		}
-		if err := s.readHolders(ctx, have, nil); err != nil {
+		if err := s.readHolders(ctx, have, nil); nbrows.Raced(err) {
+			continue
+		} else if err != nil {
 			return false, err
 		}
 		b := &nbrows.Batch{Db: s.store.Db}

@@ -304,6 +304,63 @@ func TestTwoControllers(t *testing.T) {
 	})
 }
 
+// TestTwoControllersTwice: another controller changes the service after this one has read its row, and changes it back
+// before this one writes. No address is used without a claim, and no claim stays without its service.
+func TestTwoControllersTwice(t *testing.T) {
+	// twice calls a before the second transaction, and b before the first one that writes.
+	twice := func(t *testing.T, w *world, a, b func()) {
+		n, wrote := 0, false
+		w.Proxy.Before(func(tx ovndbtest.Transact) {
+			if n++; n == 2 {
+				a()
+			} else if tx.Writes && !wrote {
+				wrote = true
+				b()
+			}
+		})
+	}
+	start := func(t *testing.T) (w *world, ensure, remove func()) {
+		w = newWorld(t)
+		w.network(t, "blue", nbtest.Net4)
+		w.ensure(t, wanted(t, "first", "10.1.0.201", tcp), 1)
+		other := services.New(nbrows.NewStore(w.Other(t).DB))
+		ensure = func() {
+			if _, err := other.Ensure(nbtest.WithLimit(t), wanted(t, "web", "auto", tcp)); err != nil {
+				t.Error(err)
+			}
+		}
+		remove = func() {
+			if _, err := other.Delete(nbtest.WithLimit(t), "shop/blue", "shop/web"); err != nil {
+				t.Error(err)
+			}
+		}
+		return w, ensure, remove
+	}
+	t.Run("made and deleted", func(t *testing.T) {
+		w, ensure, remove := start(t)
+		twice(t, w, ensure, remove)
+		if _, err := w.services.Ensure(nbtest.WithLimit(t), wanted(t, "web", "auto", tcp)); err != nil {
+			t.Fatal(err)
+		}
+		w.Proxy.Before(nil)
+		w.ensure(t, wanted(t, "web", "auto", tcp), 0)
+	})
+	t.Run("deleted and made", func(t *testing.T) {
+		w, ensure, remove := start(t)
+		ensure()
+		twice(t, w, remove, ensure)
+		if _, err := w.services.Delete(nbtest.WithLimit(t), "shop/blue", "shop/web"); err != nil {
+			t.Fatal(err)
+		}
+		w.Proxy.Before(nil)
+		claims := w.state(t)
+		maps.DeleteFunc(claims, func(name string, _ any) bool { return !strings.Contains(name, " address ") })
+		if names := slices.Collect(maps.Keys(claims)); len(names) != 1 || !strings.HasSuffix(names[0], " 10.1.0.201") {
+			t.Errorf("claims %v, want that of the other service", names)
+		}
+	})
+}
+
 // TestMeanwhile: another controller changes the network or the group of a service that is about to be written.
 func TestMeanwhile(t *testing.T) {
 	t.Run("the subnet moves", func(t *testing.T) {

@@ -51,7 +51,7 @@ func (s *Services) Keys(ctx context.Context, id string) ([]Key, error) {
 // View reads a service for people; nil: NB does not have it.
 func (s *Services) View(ctx context.Context, key Key) (v *View, err error) {
 	for range viewAttempts {
-		if v, err = s.view(ctx, key); err != nil || v == nil || !v.Differs {
+		if v, err = s.view(ctx, key); !nbrows.Raced(err) && (err != nil || v == nil || !v.Differs) {
 			break
 		}
 	}
