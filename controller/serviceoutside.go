@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/policy"
@@ -78,17 +79,7 @@ func (c *Controller) writeServiceOutside(
 	if err := c.deleteServiceOutside(ctx, id, router.Name); err != nil {
 		return nil, nil, err
 	}
-	wanted := &outside.Wanted{
-		Router: router, User: outside.User{Namespace: one.Namespace, Service: one.Name}, Kind: outside.Balanced,
-		Inside: one.Families(standing.Config), Fixed: one.Outside.Fixed,
-		Balancer: &outside.Balancer{
-			Vips: func(addresses []netip.Addr) map[string]map[string]string {
-				vips, _ := one.Backends(addresses, pods)
-				return vips
-			},
-			Affinity: one.Affinity, Sources: one.Outside.Sources,
-		},
-	}
+	wanted := wantedOutside(router, standing.Config, one, pods)
 	o.note(outside.Key{Router: router.Name, User: wanted.User}) // also if the answer is lost
 	result, err = o.rows.Ensure(ctx, wanted)
 	if refused, ok := errors.AsType[*nbrows.Refused](err); ok {
@@ -101,6 +92,30 @@ func (c *Controller) writeServiceOutside(
 		c.log.Info("outside addresses of a service are in step", "service", id, "router", router.Name)
 	}
 	return result, nil, err
+}
+
+// wantedOutside is what NB should have for the outside addresses of a Service.
+func wantedOutside(
+	router *netmodel.Router, network *netmodel.Network, one *service.Service, pods []service.Pod,
+) *outside.Wanted {
+	wanted := &outside.Wanted{
+		Router: router, User: outside.User{Namespace: one.Namespace, Service: one.Name}, Kind: outside.Balanced,
+		Inside: one.Families(network), Fixed: one.Outside.Fixed,
+		Balancer: &outside.Balancer{
+			Vips: func(addresses []netip.Addr) map[string]map[string]string {
+				vips, _ := one.Backends(addresses, pods)
+				return vips
+			},
+			Affinity: one.Affinity, Sources: one.Outside.Sources,
+		},
+	}
+	if one.Outside.Gateway {
+		wanted.Kind = outside.Forwarded
+		for _, p := range one.Ports {
+			wanted.Ports = append(wanted.Ports, outside.Port{Protocol: p.Protocol, Number: p.Port})
+		}
+	}
+	return wanted
 }
 
 // endServiceOutside deletes the rows of the outside addresses of a Service that has none any more.

@@ -148,6 +148,34 @@ func TestServiceOutsideEnds(t *testing.T) {
 	w.wantVIPs(t, vips)
 }
 
+// TestServiceForwards: Services have ports of the gateway's own address, if the operator grants them. One that wants a
+// port of another one gets it when that one is gone.
+func TestServiceForwards(t *testing.T) {
+	w := newBalancedWorld(t)
+	w.attachWeb(t)
+	w.put("gateway")
+	w.services.wantServiceState(t, "shop/web", "ports of the gateway of router shop/r1 are not granted to namespace shop")
+	const forwards = `,"portForwards":{"shop":1}`
+	w.configure(t, forwards)
+	w.wantVIPs(t, "192.0.2.10:80=10.1.0.7:8080 [2001:db8::10]:80=")
+	w.wantIngress(t, "[192.0.2.10 2001:db8::10]")
+	late := map[string]string{
+		service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=late", service.OutsideAnnotation: "gateway",
+	}
+	w.services.putWith("shop/late", late, ownSpec)
+	w.services.wantServiceState(t, "shop/late", "tcp/80 of address 192.0.2.10 on physical network provider, VLAN 42 is in use by service shop/web ")
+	other := strings.Replace(nbtest.GwFull, `"192.0.2.10,`, `"192.0.2.99,`, 1)
+	w.queue.Configure(map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", other+forwards)}, nil, nil)
+	w.wantIngress(t, "[192.0.2.99 2001:db8::10]")
+	w.configure(t, "")
+	w.services.wantServiceState(t, "shop/web", "are not granted to namespace shop")
+	w.wantVIPs(t, "")
+	w.configure(t, forwards)
+	w.wantVIPs(t, "192.0.2.10:80=10.1.0.7:8080 [2001:db8::10]:80=")
+	w.services.remove("shop/web")
+	w.services.wantServiceState(t, "shop/late", `{"ready":true,"network":"shop/blue","outsideAddresses":["192.0.2.10","2001:db8::10"]`)
+}
+
 // TestServiceOutsideLimited: the state says how many backends are left out.
 func TestServiceOutsideLimited(t *testing.T) {
 	w := newBalancedWorld(t)

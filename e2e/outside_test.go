@@ -40,11 +40,16 @@ type outsideWorld struct {
 
 func newOutsideWorld(t *testing.T) *outsideWorld {
 	t.Helper()
-	w := &outsideWorld{recount: &recount{world: newGatewayWorld(t, poolsConfig, 0, 1), pods: map[string]*lab.Pod{}}}
+	return configuredOutsideWorld(t, poolsConfig)
+}
+
+func configuredOutsideWorld(t *testing.T, config string) *outsideWorld {
+	t.Helper()
+	w := &outsideWorld{recount: &recount{world: newGatewayWorld(t, config, 0, 1), pods: map[string]*lab.Pod{}}}
 	w.gatewayStands(0, 1)
-	_, config, err := configfile.Open(w.Dir + "/controller.yaml")
+	_, opened, err := configfile.Open(w.Dir + "/controller.yaml")
 	w.Must(err)
-	w.router, w.rows = config.Routers["/core"], w.client()
+	w.router, w.rows = opened.Routers["/core"], w.client()
 	w.host = w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
 	w.incremental = w.ovnSince(2309)
 	return w

@@ -85,6 +85,23 @@ func (r *Router) Granted(namespace string) (pools []*AddressPool) {
 	return pools
 }
 
+// ForwardsName is the name of Router.Forwards in lists of pools. No pool can have it.
+const ForwardsName = "(gateway)"
+
+// FirstPortOfPods is the first of the ports of the gateway's address that source NAT gives to the connections of pods,
+// if namespaces may have ports of this address. Replies to the ports below it belong to nobody else.
+const FirstPortOfPods = 32768
+
+// setForwards parses how many ports of the gateway's own address each namespace may have.
+func (r *Router) setForwards(raw *routerJSON) (err error) {
+	if len(raw.PortForwards) == 0 {
+		return nil
+	}
+	r.Forwards.Name = ForwardsName
+	r.Forwards.Limits, err = parseLimits("portForwards", "ports", raw.PortForwards)
+	return err
+}
+
 // setAddressPools parses the pools, by name.
 func (r *Router) setAddressPools(raw *routerJSON) error {
 	if len(raw.AddressPools) > maxAddressPools {
@@ -147,7 +164,10 @@ func (r *Router) parseAddressPool(name string, text []byte) (*AddressPool, error
 		}
 	}
 	var err error
-	if p.Limits, err = parseLimits(raw.Namespaces); err != nil {
+	if len(raw.Namespaces) == 0 {
+		return nil, errors.New("namespaces is missing, in a pool like " + addressPoolExample)
+	}
+	if p.Limits, err = parseLimits("namespaces", "addresses", raw.Namespaces); err != nil {
 		return nil, err
 	}
 	return p, r.setEgressOf(p, raw.EgressOf)
@@ -237,23 +257,21 @@ func (r *Router) checkSpan(span Span) error {
 	return nil
 }
 
-func parseLimits(list map[string]json.RawMessage) (map[string]int, error) {
-	if len(list) == 0 {
-		return nil, errors.New("namespaces is missing, in a pool like " + addressPoolExample)
-	}
+// parseLimits parses how many of something each namespace may have.
+func parseLimits(field, of string, list map[string]json.RawMessage) (map[string]int, error) {
 	if len(list) > maxPoolNamespaces {
-		return nil, fmt.Errorf(`namespaces: %d namespaces, at most %d are allowed; "*" stands for all others`,
-			len(list), maxPoolNamespaces)
+		return nil, fmt.Errorf(`%s: %d namespaces, at most %d are allowed; "*" stands for all others`,
+			field, len(list), maxPoolNamespaces)
 	}
 	limits := map[string]int{}
 	for _, namespace := range sortedKeys(list) {
 		if namespace != anyNamespace && !label.MatchString(namespace) {
-			return nil, fmt.Errorf("namespaces: %.64q is no namespace, and not %q for all others", namespace, anyNamespace)
+			return nil, fmt.Errorf("%s: %.64q is no namespace, and not %q for all others", field, namespace, anyNamespace)
 		}
 		var n *int
 		if err := json.Unmarshal(list[namespace], &n); err != nil || n == nil || *n < 0 || *n > maxOutsideOfOne {
-			return nil, fmt.Errorf("namespaces: %s: %.64s is no number of addresses between 0 and %d",
-				namespace, list[namespace], maxOutsideOfOne)
+			return nil, fmt.Errorf("%s: %s: %.64s is no number of %s between 0 and %d",
+				field, namespace, list[namespace], of, maxOutsideOfOne)
 		}
 		limits[namespace] = *n
 	}

@@ -62,6 +62,38 @@ func TestAddressPools(t *testing.T) {
 	}
 }
 
+// TestPortForwards: how many ports of the gateway's own address each namespace may have.
+func TestPortForwards(t *testing.T) {
+	const forwards = `{"routers":{"/core":{"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","physicalNetworkName":"phys",
+		"gatewayNodes":"gw=","portForwards":%s}}}`
+	for _, tt := range []struct{ value, want string }{
+		{`{"shop":5,"none":0,"*":1}`, "5 0 1"},
+		{`{"shop":1024}`, "1024 0 0"},
+		{`{}`, "0 0 0"},
+		{`null`, "0 0 0"},
+		{`{"Shop":1}`, `router /core: portForwards: "Shop" is no namespace, and not "*" for all others`},
+		{`{"shop":1025}`, "router /core: portForwards: shop: 1025 is no number of ports between 0 and 1024"},
+		{`{"shop":-1}`, "router /core: portForwards: shop: -1 is no number of ports between 0 and 1024"},
+		{`{"shop":null}`, "router /core: portForwards: shop: null is no number of ports between 0 and 1024"},
+		{`{"shop":"5"}`, `router /core: portForwards: shop: "5" is no number of ports between 0 and 1024`},
+	} {
+		routers, err := ParseRouters(fmt.Appendf(nil, forwards, tt.value))
+		var got string
+		if err != nil {
+			got = err.Error()
+		} else {
+			f := routers["/core"].Forwards
+			got = fmt.Sprint(f.Limit("shop"), f.Limit("none"), f.Limit("web"))
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.value, got, tt.want)
+		}
+	}
+	if _, err := ParseRouters([]byte(`{"routers":{"/core":{"portForwards":{"shop":1}}}}`)); err == nil {
+		t.Error("they are accepted without a gateway")
+	}
+}
+
 func TestAddressPoolsRefused(t *testing.T) {
 	const ok = `"addresses":"192.0.2.16/28","namespaces":{"shop":5}`
 	pool := func(keys string) string { return poolRouter(`"public":{`+keys+`}`, "") }

@@ -31,6 +31,8 @@ type Router struct {
 	Nodes    string        // a label selector
 	SNAT     bool          // the default of networks
 	Pools    []AddressPool // by name
+	// Forwards says how many ports of the gateway's own address each namespace may have. It has no addresses of a pool.
+	Forwards AddressPool
 }
 
 // HasGateway tells whether the router has a gateway to a physical network.
@@ -83,13 +85,15 @@ type routerJSON struct {
 	SNAT            *bool  `json:"snat"`
 
 	AddressPools map[string]json.RawMessage `json:"addressPools"` // of addressPoolJSON
+	PortForwards map[string]json.RawMessage `json:"portForwards"` // of numbers
 }
 
 // hasGateway tells whether the configuration has any key of a gateway.
 func (raw *routerJSON) hasGateway() bool {
 	text := raw.JoinSubnet + raw.ExternalSubnet + raw.ExternalAddress + raw.NextHop +
 		raw.PhysicalNetwork + raw.GatewayNodes
-	return text != "" || raw.VLANID != nil || raw.SNAT != nil || len(raw.AddressPools) > 0
+	return text != "" || raw.VLANID != nil || raw.SNAT != nil ||
+		len(raw.AddressPools)+len(raw.PortForwards) > 0
 }
 
 // ParseRouters parses the section routers of the controller's --config, in JSON, into routers by name. Every error
@@ -154,7 +158,9 @@ func parseRouter(name string, text []byte) (*Router, error) {
 	if r.VLAN, err = checkPhysical(r.Physical, raw.VLANID); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(*routerJSON) error{r.setExternal, r.setNextHops, r.setJoin, r.setAddressPools} {
+	for _, step := range []func(*routerJSON) error{
+		r.setExternal, r.setNextHops, r.setJoin, r.setAddressPools, r.setForwards,
+	} {
 		if err := step(&raw); err != nil {
 			return nil, err
 		}

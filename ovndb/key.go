@@ -201,6 +201,11 @@ func OutsideACLKey(router, user, rule string) string {
 	return PartKey("outside-acl "+rule+" "+user, router)
 }
 
+// ForwardKey is the row key of the claim on a port of a gateway's own address, such as "tcp/80".
+func ForwardKey(book string, a netip.Addr, port string) string {
+	return PartKey("outside-forward "+a.String()+" "+port, book)
+}
+
 // OutsideLimitKey is the row key of the row that lists the addresses that a namespace has of a pool of a router.
 func OutsideLimitKey(router, pool, namespace string) string {
 	return PartKey("outside-limit "+pool+" "+namespace, router)

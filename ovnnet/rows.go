@@ -1,6 +1,7 @@
 package ovnnet
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -83,6 +84,9 @@ func wantedRoutes(
 			nats[key] = &nb.NAT{
 				UUID: key, Type: nb.NATTypeSNAT, LogicalIP: subnet.String(),
 				ExternalIP: gateway.External[i].Addr().String(), ExternalIDs: marks,
+			}
+			if len(gateway.Forwards.Limits) > 0 { // OVN takes a reply to a forwarded port for a new connection
+				nats[key].ExternalPortRange = fmt.Sprintf("%d-65535", netmodel.FirstPortOfPods)
 			}
 		}
 	}

@@ -23,7 +23,8 @@ const (
 	// Service is headless.
 	AddressAnnotation = "ovn-multinet/service-address"
 	// OutsideAnnotation is "auto", or an address of a pool of the router's gateway, or one of each family: outside hosts
-	// reach the Service at it. A Service of type LoadBalancer has it without the annotation too.
+	// reach the Service at it. With "gateway" they reach it at the gateway's own addresses, which Services share: each
+	// port has one of them. A Service of type LoadBalancer has an outside address without the annotation too.
 	OutsideAnnotation = "ovn-multinet/service-outside-address"
 	// SourcesAnnotation has the subnets of the outside hosts that may do so, separated by commas. Without it, all may.
 	SourcesAnnotation = "ovn-multinet/service-outside-sources"

@@ -10,9 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// outsideGateway is the value of OutsideAnnotation that means the gateway's own addresses.
+const outsideGateway = "gateway"
+
 // setOutside reads the annotations that say how outside hosts reach the service. setLoadBalancer has the other way.
 func (s *Service) setOutside(from *stored) error {
 	if from.Outside == nil {
+		return nil
+	}
+	if strings.TrimSpace(*from.Outside) == outsideGateway {
+		s.Outside = &Outside{Gateway: true}
 		return nil
 	}
 	list, err := parseAddresses(OutsideAnnotation, *from.Outside)

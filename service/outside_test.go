@@ -22,22 +22,25 @@ func TestOutside(t *testing.T) {
 		annotations map[string]string
 		want        string // addresses and sources
 		typed       bool
+		gateway     bool
 	}{
-		{"by the type", typed(onePort), annotations(), "[] []", true},
-		{"by the type, at an address", typed(onePort), both, "[192.0.2.9 2001:db8::9] []", true},
+		{"by the type", typed(onePort), annotations(), "[] []", true, false},
+		{"by the type, at an address", typed(onePort), both, "[192.0.2.9 2001:db8::9] []", true, false},
 		{"by the type, with sources", typed(`,"loadBalancerSourceRanges":["198.51.100.0/24"," 2001:db8:1::/64 "]` + onePort),
-			annotations(), "[] [198.51.100.0/24 2001:db8:1::/64]", true},
-		{"by the annotation", spec(onePort), annotations(OutsideAnnotation, " auto "), "[] []", false},
-		{"by the annotation, at an address", spec(onePort), both, "[192.0.2.9 2001:db8::9] []", false},
+			annotations(), "[] [198.51.100.0/24 2001:db8:1::/64]", true, false},
+		{"by the annotation", spec(onePort), annotations(OutsideAnnotation, " auto "), "[] []", false, false},
+		{"by the annotation, at an address", spec(onePort), both, "[192.0.2.9 2001:db8::9] []", false, false},
 		{"by the annotation, with sources", spec(onePort),
 			annotations(OutsideAnnotation, "auto", SourcesAnnotation, "198.51.100.7/24,2001:db8:1::/64"),
-			"[] [198.51.100.0/24 2001:db8:1::/64]", false},
-		{"with affinity", spec(`,"sessionAffinity":"ClientIP"` + onePort), both, "[192.0.2.9 2001:db8::9] []", false},
+			"[] [198.51.100.0/24 2001:db8:1::/64]", false, false},
+		{"with affinity", spec(`,"sessionAffinity":"ClientIP"` + onePort), both, "[192.0.2.9 2001:db8::9] []", false, false},
+		{"at the gateway's own address", spec(onePort), annotations(OutsideAnnotation, " gateway"), "[] []", false, true},
+		{"at the gateway's own address, by the type", typed(onePort), annotations(OutsideAnnotation, "gateway"), "[] []", true, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := parsed(t, tt.spec, tt.annotations)
-			if s.Outside == nil || !s.Headless() || s.LoadBalancer != tt.typed ||
+			if s.Outside == nil || !s.Headless() || s.LoadBalancer != tt.typed || s.Outside.Gateway != tt.gateway ||
 				fmt.Sprint(s.Outside.Fixed, " ", s.Outside.Sources) != tt.want {
 				t.Errorf("got %+v, outside %+v; want %s", s, s.Outside, tt.want)
 			}
@@ -68,6 +71,8 @@ func TestOutsideRefused(t *testing.T) {
 		{"Local", strings.Replace(typed(onePort), `"externalTrafficPolicy":"Cluster"`, `"externalTrafficPolicy":"Local"`, 1), auto,
 			"spec.externalTrafficPolicy: Local"},
 		{"no port", typed(""), annotations(), "spec.ports: "},
+		{"no port of the gateway", spec(""), annotations(OutsideAnnotation, "gateway"), "spec.ports: "},
+		{"the gateway's address and another", spec(onePort), annotations(OutsideAnnotation, "gateway,192.0.2.1"), `"gateway" is neither`},
 		{"no address", spec(onePort), annotations(OutsideAnnotation, "public"), OutsideAnnotation + `: "public"`},
 		{"two addresses of a family", spec(onePort), annotations(OutsideAnnotation, "192.0.2.1,192.0.2.2"), "one address of each family"},
 		{"an address of another family", spec(`,"ipFamilies":["IPv4"]` + onePort), annotations(OutsideAnnotation, "2001:db8::9"),

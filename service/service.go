@@ -43,6 +43,8 @@ type Service struct {
 
 // Outside says how outside hosts reach a service by the gateway of its network's router.
 type Outside struct {
+	// Gateway tells that the service has its ports on the gateway's own addresses, which other services share.
+	Gateway bool
 	// Fixed are the outside addresses, at most one per family; none: any of the pools that the namespace may use.
 	Fixed []netip.Addr
 	// Sources are the subnets of the hosts that may connect; none: all.

@@ -705,6 +705,9 @@ var schema = `{
             "max": 1
           }
         },
+        "external_port_range": {
+          "type": "string"
+        },
         "logical_ip": {
           "type": "string"
         },

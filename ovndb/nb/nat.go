@@ -17,11 +17,12 @@ var (
 
 // NAT defines an object in NAT table
 type NAT struct {
-	UUID        string            `ovsdb:"_uuid"`
-	ExternalIDs map[string]string `ovsdb:"external_ids"`
-	ExternalIP  string            `ovsdb:"external_ip"`
-	ExternalMAC *string           `ovsdb:"external_mac"`
-	LogicalIP   string            `ovsdb:"logical_ip"`
-	LogicalPort *string           `ovsdb:"logical_port"`
-	Type        NATType           `ovsdb:"type" validate:"oneof='dnat' 'snat' 'dnat_and_snat'"`
+	UUID              string            `ovsdb:"_uuid"`
+	ExternalIDs       map[string]string `ovsdb:"external_ids"`
+	ExternalIP        string            `ovsdb:"external_ip"`
+	ExternalMAC       *string           `ovsdb:"external_mac"`
+	ExternalPortRange string            `ovsdb:"external_port_range"`
+	LogicalIP         string            `ovsdb:"logical_ip"`
+	LogicalPort       *string           `ovsdb:"logical_port"`
+	Type              NATType           `ovsdb:"type" validate:"oneof='dnat' 'snat' 'dnat_and_snat'"`
 }

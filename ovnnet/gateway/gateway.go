@@ -344,6 +344,10 @@ func (n *Gateways) change(
 		holderOf[nb.LogicalRouterStaticRoute](holders))
 	b.SetBookClaims(have.wire.Rows, wanted.wire)
 	have.referToOutside(b)
+	external := portKey(router, partExternal)
+	if old := have.ports[external]; old != nil && !slices.Equal(old.Networks, wanted.ports[external].Networks) {
+		b.StopForwards(router)
+	}
 	if wanted.wire.OtherBook(have.wire.Rows) { // the gateway has moved to another VLAN, where others have these addresses
 		if err := n.DeleteOutside(ctx, b, router); err != nil {
 			return nil, err

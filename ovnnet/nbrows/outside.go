@@ -13,6 +13,13 @@ import (
 // KeyOutsideRouter is in every row of an outside address, and has the name of the router.
 const KeyOutsideRouter = "ovn-multinet/outside-router"
 
+// KeyOutsideUse is in the row that lists the outside addresses of a user, and says what they are used for.
+// UseForward: the user has ports of the gateway's own addresses. The load balancers of such a user have the key, too.
+const (
+	KeyOutsideUse = "ovn-multinet/outside-use"
+	UseForward    = "forward"
+)
+
 // Parts of a gateway, as its row keys and row names have them.
 const (
 	PartExternal = "external" // the external switch, and the gateway's port to it
@@ -56,10 +63,23 @@ func (n *Store) DeleteOutside(ctx context.Context, b *Batch, router string) erro
 	b.Add(ovndb.Update(nb.LogicalSwitchTable, external, ovsdb.Row{"acls": ovndb.UUIDs(nil)}))
 	for _, table := range []string{nb.CoppTable, nb.LoadBalancerTable} {
 		rows := ovndb.Delete(table, "")
-		rows.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
-			ovndb.Map(map[string]string{KeyOutsideRouter: router}))}
+		rows.Where = withIDs(map[string]string{KeyOutsideRouter: router})
 		b.Add(rows)
 	}
 	b.DeleteServiceGroup(OutsideScope(router))
 	return nil
+}
+
+// StopForwards adds the operation that makes the gateway stop answering for ports of its own addresses: the same
+// transaction gives it other addresses, so somebody else may have the former ones. The Services get the new ones from
+// the package outside.
+func (b *Batch) StopForwards(router string) {
+	rows := ovndb.Update(nb.LoadBalancerTable, "", ovsdb.Row{"vips": ovndb.Map(nil)})
+	rows.Where = withIDs(map[string]string{KeyOutsideRouter: router, KeyOutsideUse: UseForward})
+	b.Add(rows)
+}
+
+// withIDs is the condition that a row has these external_ids. The server scans the table.
+func withIDs(ids map[string]string) []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovndb.Map(ids))}
 }

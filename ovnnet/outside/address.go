@@ -16,7 +16,7 @@ import (
 // release removes the user from an address that it has. The last user's address becomes free.
 func (have *present) release(a Address) {
 	user := userPrefix + have.key.User.String()
-	for _, c := range have.claimsOf(a.Addr) {
+	for _, c := range have.claimsOf(a) {
 		if _, uses := c.ids[user]; !uses {
 			continue
 		}
@@ -25,8 +25,8 @@ func (have *present) release(a Address) {
 			c.ids = nil
 		}
 	}
-	if have.claimsOf(a.Addr)[0].ids[have.entry.claimant()] == "" {
-		delete(have.limits[a.Pool].used, a.Addr)
+	if have.claimsOf(a)[0].ids[have.entry.claimant()] == "" {
+		delete(have.limits[a.Pool].used, a)
 	}
 }
 
@@ -35,17 +35,17 @@ func isUser(key string) bool { return strings.HasPrefix(key, userPrefix) }
 
 // acquire gives a user an address that is free for it.
 func (have *present) acquire(e *Entry, a Address) {
-	for _, c := range have.claimsOf(a.Addr) {
+	for _, c := range have.claimsOf(a) {
 		if c.ids == nil {
 			c.ids = e.claimIDs(have.book)
 		}
 		c.ids[userPrefix+e.User.String()] = ""
 	}
-	have.limits[a.Pool].used[a.Addr] = e.Kind
+	have.limits[a.Pool].used[a] = e.Kind
 }
 
 // holder returns who else has an address that the user wants; nil: nobody.
-func (have *present) holder(e *Entry, a netip.Addr) *claim {
+func (have *present) holder(e *Entry, a Address) *claim {
 	for _, c := range have.claimsOf(a) {
 		if c.port != nil || c.ids != nil && c.ids[e.claimant()] != e.claimedFor() {
 			return c
@@ -57,6 +57,9 @@ func (have *present) holder(e *Entry, a netip.Addr) *claim {
 // choose returns the outside addresses of a user. The user's present addresses have been released.
 func (o *Outside) choose(ctx context.Context, have *present, w *Wanted) (list []Address, err error) {
 	e := &Entry{Key: w.key(), Kind: w.Kind}
+	if w.Kind == Forwarded {
+		return have.chooseForwards(e, w)
+	}
 	if len(w.Fixed) > 0 {
 		return have.chooseFixed(e, w)
 	}
@@ -102,7 +105,7 @@ func poolsFor(w *Wanted) ([]*netmodel.AddressPool, error) {
 
 func (have *present) chooseFixed(e *Entry, w *Wanted) (list []Address, err error) {
 	for i, a := range w.Fixed {
-		pool, err := poolOf(w.Router, w.User.Namespace, a)
+		pool, err := poolOf(w.Router, w.User.Namespace, Address{Addr: a})
 		if err != nil {
 			return nil, err
 		}
@@ -114,29 +117,41 @@ func (have *present) chooseFixed(e *Entry, w *Wanted) (list []Address, err error
 				return nil, nbrows.Refusedf("addresses %s and %s are of one family, only one of each is served", other, a)
 			}
 		}
-		if by := have.holder(e, a); by != nil {
-			return nil, nbrows.Refusedf("%s on %s is in use by %s; choose another, or delete its holder first",
-				by.what, w.Router.PhysicalVLAN(), by)
-		}
-		chosen := Address{a, pool.Name}
-		if !have.mayHave(e, pool, chosen) {
-			return nil, have.limited(e, pool, a)
+		chosen := Address{Addr: a, Pool: pool.Name}
+		if err := have.free(e, w, pool, chosen); err != nil {
+			return nil, err
 		}
 		list = append(list, chosen)
 	}
 	return list, nil
 }
 
+// free refuses an address that somebody else has, or that is beyond the limit of the namespace.
+func (have *present) free(e *Entry, w *Wanted, pool *netmodel.AddressPool, a Address) error {
+	if by := have.holder(e, a); by != nil {
+		return nbrows.Refusedf("%s on %s is in use by %s; choose another, or delete its holder first",
+			by.what, w.Router.PhysicalVLAN(), by)
+	}
+	if !have.mayHave(e, pool, a) {
+		return have.limited(e, pool, a.Addr)
+	}
+	return nil
+}
+
 // mayHave tells whether the limit of a pool allows an address. What the namespace has already is allowed.
 func (have *present) mayHave(e *Entry, pool *netmodel.AddressPool, a Address) bool {
 	l := have.limits[pool.Name]
-	_, has := l.used[a.Addr]
+	_, has := l.used[a]
 	return has || slices.Contains(have.entry.Addresses, a) || l.count(a.Addr) < pool.Limit(e.User.Namespace)
 }
 
 func (have *present) limited(e *Entry, pool *netmodel.AddressPool, family netip.Addr) error {
-	return nbrows.Refusedf("namespace %s has %d IPv%s addresses of pool %s of router %s, at most %d are allowed",
-		e.User.Namespace, have.limits[pool.Name].count(family), nbrows.Family(family), pool.Name, e.Router,
+	of := "addresses of pool " + pool.Name
+	if e.Kind == Forwarded {
+		of = "ports of the gateway"
+	}
+	return nbrows.Refusedf("namespace %s has %d IPv%s %s of router %s, at most %d are allowed",
+		e.User.Namespace, have.limits[pool.Name].count(family), nbrows.Family(family), of, e.Router,
 		pool.Limit(e.User.Namespace))
 }
 
@@ -147,8 +162,8 @@ func (o *Outside) chooseFrom(
 ) (Address, error) {
 	for _, a := range have.entry.Addresses {
 		for _, pool := range pools {
-			chosen := Address{a.Addr, pool.Name}
-			if pool.Family(in).Contains(a.Addr) && have.entry.Kind == e.Kind && have.holder(e, a.Addr) == nil &&
+			chosen := Address{Addr: a.Addr, Pool: pool.Name}
+			if pool.Family(in).Contains(a.Addr) && have.entry.Kind == e.Kind && have.holder(e, chosen) == nil &&
 				have.mayHave(e, pool, chosen) {
 				return chosen, nil
 			}
@@ -158,7 +173,7 @@ func (o *Outside) chooseFrom(
 	for _, pool := range pools {
 		a, err := o.search(ctx, have, e, pool, in)
 		if err != nil || a.IsValid() {
-			return Address{a, pool.Name}, err
+			return Address{Addr: a, Pool: pool.Name}, err
 		}
 		if last = nbrows.Refusedf("pool %s of router %s has no address left", pool.Name, e.Router); !have.room(e, pool, in) {
 			last = have.limited(e, pool, in)
@@ -184,8 +199,8 @@ func (o *Outside) search(
 	if e.Kind == Egress {
 		seed = e.Router + " egress " + e.User.Namespace
 		for a, kind := range have.limits[pool.Name].used {
-			if kind == Egress && family.Contains(a) {
-				shared = append(shared, a)
+			if kind == Egress && family.Contains(a.Addr) {
+				shared = append(shared, a.Addr)
 			}
 		}
 		slices.SortFunc(shared, netip.Addr.Compare)
@@ -206,11 +221,11 @@ func (o *Outside) search(
 }
 
 func (o *Outside) firstFree(ctx context.Context, have *present, e *Entry, list []netip.Addr) (netip.Addr, error) {
-	if err := o.readClaims(ctx, have, list); err != nil {
+	if err := o.readClaims(ctx, have, whole(list)); err != nil {
 		return netip.Addr{}, err
 	}
 	for _, a := range list {
-		if have.holder(e, a) == nil {
+		if have.holder(e, Address{Addr: a}) == nil {
 			return a, nil
 		}
 	}

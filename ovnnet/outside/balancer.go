@@ -52,13 +52,18 @@ func (r *balancing) read(db *ovndb.DB, key Key) (ops []ovsdb.Operation, decode [
 	return ops, decode
 }
 
-// wantedBalancing returns the rows that a Service should have with these addresses.
-func wantedBalancing(w *Wanted, list []netip.Addr) *balancing {
+// wantedBalancing returns the rows that a Service should have with its addresses.
+func wantedBalancing(w *Wanted, e *Entry) *balancing {
 	r := &balancing{balancers: map[string]*nb.LoadBalancer{}, acls: map[string]*nb.ACL{}}
 	user := w.User.String()
 	marks := func() map[string]string {
-		return map[string]string{nbrows.KeyOutsideRouter: w.Router.Name, keyUser: user}
+		ids := map[string]string{nbrows.KeyOutsideRouter: w.Router.Name, keyUser: user}
+		if e.Kind == Forwarded {
+			ids[nbrows.KeyOutsideUse] = nbrows.UseForward
+		}
+		return ids
 	}
+	list := e.IPs()
 	words := make([]string, len(list))
 	for i, a := range list {
 		words[i] = a.String()
@@ -76,9 +81,8 @@ func wantedBalancing(w *Wanted, list []netip.Addr) *balancing {
 	}
 	for _, a := range list {
 		family := nbrows.Family(a)
-		// The Service has the address alone, so its ports do not matter. Neighbour discovery must pass.
-		to := fmt.Sprintf("inport == %q && ip%s.dst == %s && (tcp || udp || sctp)",
-			nbrows.GatewayPartName(w.Router.Name, nbrows.PartProvider), family, a)
+		to := fmt.Sprintf("inport == %q && ip%s.dst == %s && (%s)",
+			nbrows.GatewayPartName(w.Router.Name, nbrows.PartProvider), family, a, e.matchOf(a))
 		var sources []string
 		for _, p := range w.Balancer.Sources {
 			if p.Addr().Is4() == a.Is4() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -31,6 +32,8 @@ const (
 	Egress Kind = "egress"
 	// Balanced is an address that one Service has alone: outside hosts reach its pods at it.
 	Balanced Kind = "service"
+	// Forwarded are ports of the gateway's own addresses. One Service has each of them alone.
+	Forwarded Kind = nbrows.UseForward
 )
 
 // User is an interface of a pod, or a Service.
@@ -81,6 +84,7 @@ type Wanted struct {
 	// a pod that is a backend of a load balancer with outside clients, whose replies would miss the load balancer.
 	Distributed bool
 	Balancer    *Balancer // of a Service
+	Ports       []Port    // with Forwarded: of the Service
 }
 
 func (w *Wanted) key() Key { return Key{w.Router.Name, w.User} }
@@ -152,10 +156,14 @@ func (o *Outside) change(ctx context.Context, b *nbrows.Batch, have *present, w 
 	if err := have.checkReady(w); err != nil {
 		return nil, err
 	}
-	if err := o.readLimits(ctx, have, w.Router.Granted(w.User.Namespace)); err != nil {
+	pools, wanted := w.Router.Granted(w.User.Namespace), whole(w.Fixed)
+	if w.Kind == Forwarded {
+		pools, wanted = []*netmodel.AddressPool{&w.Router.Forwards}, forwards(w)
+	}
+	if err := o.readLimits(ctx, have, pools); err != nil {
 		return nil, err
 	}
-	if err := o.readClaims(ctx, have, append(have.addresses(), w.Fixed...)); err != nil {
+	if err := o.readClaims(ctx, have, append(slices.Clone(have.entry.Addresses), wanted...)); err != nil {
 		return nil, err
 	}
 	for _, a := range have.entry.Addresses {
@@ -172,7 +180,7 @@ func (o *Outside) change(ctx context.Context, b *nbrows.Batch, have *present, w 
 	have.write(b)
 	text := natText(w)
 	if w.Balancer != nil {
-		wanted := wantedBalancing(w, entry.list())
+		wanted := wantedBalancing(w, entry)
 		text = wanted.text()
 		if err := o.setBalancing(ctx, b, have, wanted); err != nil {
 			return nil, err
@@ -182,7 +190,7 @@ func (o *Outside) change(ctx context.Context, b *nbrows.Batch, have *present, w 
 	}
 	row := entryRow(entry, have.book, text)
 	nbrows.Put(b, nb.CoppTable, row.UUID, have.row, row)
-	return entry.list(), nil
+	return entry.IPs(), nil
 }
 
 // Delete deletes the rows of a user, in one transaction. If there are no rows, Delete writes nothing.
@@ -198,7 +206,7 @@ func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error)
 		if err := o.readLimits(ctx, have, nil); err != nil {
 			return false, err
 		}
-		if err := o.readClaims(ctx, have, have.addresses()); err != nil {
+		if err := o.readClaims(ctx, have, have.entry.Addresses); err != nil {
 			return false, err
 		}
 		for _, a := range have.entry.Addresses {
@@ -234,13 +242,16 @@ type Entry struct {
 // Address is an outside address and the name of its pool.
 type Address struct {
 	netip.Addr
+	Port Port // of a forward: what the user has of the address; the zero Port: all
 	Pool string
 }
 
-func (e *Entry) list() []netip.Addr {
-	list := make([]netip.Addr, len(e.Addresses))
-	for i, a := range e.Addresses {
-		list[i] = a.Addr
+// IPs returns the addresses. A user may have several ports of one.
+func (e *Entry) IPs() (list []netip.Addr) {
+	for _, a := range e.Addresses {
+		if !slices.Contains(list, a.Addr) {
+			list = append(list, a.Addr)
+		}
 	}
 	return list
 }
@@ -256,7 +267,7 @@ func (e *Entry) Allowed(r *netmodel.Router) error {
 		return nbrows.Refusedf("the gateway of router %s is on %s now", e.Router, v)
 	}
 	for _, a := range e.Addresses {
-		if _, err := poolOf(r, e.User.Namespace, a.Addr); err != nil {
+		if _, err := poolOf(r, e.User.Namespace, a); err != nil {
 			return err
 		}
 	}
@@ -294,10 +305,13 @@ func (o *Outside) list(ctx context.Context, listed func(*nb.Copp) bool) ([]*Entr
 }
 
 // poolOf returns the pool of an address that a namespace may have.
-func poolOf(r *netmodel.Router, namespace string, a netip.Addr) (*netmodel.AddressPool, error) {
-	pool := r.AddressPoolOf(a)
+func poolOf(r *netmodel.Router, namespace string, a Address) (*netmodel.AddressPool, error) {
+	if a.Port != (Port{}) {
+		return &r.Forwards, forwardable(r, namespace, a)
+	}
+	pool := r.AddressPoolOf(a.Addr)
 	if pool == nil {
-		return nil, nbrows.Refusedf("address %s is in no pool of router %s", a, r.Name)
+		return nil, nbrows.Refusedf("address %s is in no pool of router %s", a.Addr, r.Name)
 	}
 	return pool, granted(r, pool, namespace)
 }

@@ -27,7 +27,7 @@ type present struct {
 	nats  map[string]*nb.NAT // of an interface
 	balancing
 	gateway *nb.LogicalRouter
-	claimed *nb.Copp // the claim on the gateway's first address in the book
+	claimed []*nb.Copp // the claims on the gateway's own addresses in the book
 	port    *nb.LogicalSwitchPort
 	limits  map[string]*limit // by pool
 	claims  map[string]*claim // by row key
@@ -58,11 +58,13 @@ func (o *Outside) read(ctx context.Context, key Key, w *Wanted) (*present, error
 			return nil, nbrows.Refusedf("router %s has no gateway in the controller's --config", key.Router)
 		}
 		have.book = w.Router.PhysicalVLAN().AddressBook()
-		ops = append(ops, ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(key.Router), "_uuid"),
-			ovndb.Select(nb.CoppTable, have.gatewayClaim(w.Router)))
-		decode = append(decode,
-			func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.gateway) },
-			func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.claimed) })
+		ops = append(ops, ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(key.Router), "_uuid"))
+		decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.gateway) })
+		have.claimed = make([]*nb.Copp, len(w.Router.External))
+		for i, external := range w.Router.External {
+			ops = append(ops, ovndb.Select(nb.CoppTable, ovndb.AddressKey(have.book, external.Addr())))
+			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.claimed[i]) })
+		}
 	}
 	if w != nil && w.Balancer == nil {
 		ops = append(ops,
@@ -82,17 +84,12 @@ func (o *Outside) read(ctx context.Context, key Key, w *Wanted) (*present, error
 	return have, errors.Join(errs...)
 }
 
-// gatewayClaim is the row key of the claim that the gateway has on its own first address, if it is on the VLAN of the
-// configuration.
-func (have *present) gatewayClaim(r *netmodel.Router) string {
-	return ovndb.AddressKey(have.book, r.External[0].Addr())
-}
-
 // checkReady refuses to write before the gateway and the port are there.
 func (have *present) checkReady(w *Wanted) error {
 	by := ovndb.ClaimantPrefix + "router " + have.key.Router
+	other := func(c *nb.Copp) bool { return c == nil || c.ExternalIDs[by] == "" }
 	switch {
-	case have.gateway == nil, have.claimed == nil, have.claimed.ExternalIDs[by] == "":
+	case have.gateway == nil, slices.ContainsFunc(have.claimed, other):
 		return fmt.Errorf("the gateway of router %s is not on %s yet: %w",
 			have.key.Router, w.Router.PhysicalVLAN(), ErrNotReady)
 	case w.Balancer != nil:
@@ -112,8 +109,9 @@ func (have *present) checkReady(w *Wanted) error {
 // ready asserts what checkReady has seen.
 func (have *present) ready(w *Wanted) []ovsdb.Operation {
 	by := ovndb.ClaimantPrefix + "router " + have.key.Router
-	guards := []ovsdb.Operation{ // the gateway's claim goes and moves with the gateway
-		ovndb.Holds(nb.CoppTable, have.claimed.UUID, "external_ids", by, have.claimed.ExternalIDs[by]),
+	var guards []ovsdb.Operation
+	for _, c := range have.claimed { // the gateway's claims go and move with the gateway
+		guards = append(guards, ovndb.Holds(nb.CoppTable, c.UUID, "external_ids", by, c.ExternalIDs[by]))
 	}
 	if w.Balancer == nil {
 		guards = append(guards,
@@ -146,8 +144,6 @@ func containsAll(all, some map[string]string) bool {
 	return true
 }
 
-func (have *present) addresses() []netip.Addr { return have.entry.list() }
-
 // setNATs changes the present NAT rows into the wanted ones.
 func (have *present) setNATs(b *nbrows.Batch, wanted map[string]*nb.NAT) {
 	in := nbrows.InRouter(ovndb.GatewayKey(have.key.Router), "nat")
@@ -165,7 +161,7 @@ func (have *present) setNATs(b *nbrows.Batch, wanted map[string]*nb.NAT) {
 type limit struct {
 	key  string
 	row  *nb.Copp
-	used map[netip.Addr]Kind
+	used map[Address]Kind
 }
 
 // readLimits reads the lists of the pools of the present addresses, and of these pools.
@@ -180,7 +176,7 @@ func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmod
 	names := nbrows.SortedKeys(have.limits)
 	for _, pool := range names {
 		l := &limit{
-			key: ovndb.OutsideLimitKey(have.key.Router, pool, have.key.User.Namespace), used: map[netip.Addr]Kind{},
+			key: ovndb.OutsideLimitKey(have.key.Router, pool, have.key.User.Namespace), used: map[Address]Kind{},
 		}
 		have.limits[pool] = l
 		ops = append(ops, ovndb.Select(nb.CoppTable, l.key))
@@ -202,7 +198,8 @@ func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmod
 		}
 		for key, value := range l.row.ExternalIDs {
 			text, ok := strings.CutPrefix(key, usedPrefix)
-			if a, err := netip.ParseAddr(text); ok && err == nil {
+			if a, err := parseAddress(text); ok && err == nil {
+				a.Pool = pool
 				l.used[a] = Kind(value)
 			}
 		}
@@ -241,7 +238,7 @@ type claim struct {
 }
 
 // readClaims reads who has these addresses, and their MACs if these need claims.
-func (o *Outside) readClaims(ctx context.Context, have *present, list []netip.Addr) error {
+func (o *Outside) readClaims(ctx context.Context, have *present, list []Address) error {
 	var keys []string
 	add := func(key, what string) {
 		if have.claims[key] == nil {
@@ -250,7 +247,7 @@ func (o *Outside) readClaims(ctx context.Context, have *present, list []netip.Ad
 		}
 	}
 	for _, a := range list {
-		add(ovndb.AddressKey(have.book, a), "address "+a.String())
+		add(have.claimKey(a), a.describe())
 		if key, mac := have.macKey(a); key != "" {
 			add(key, "MAC "+mac)
 		}
@@ -277,18 +274,27 @@ func (o *Outside) readClaims(ctx context.Context, have *present, list []netip.Ad
 	return nil
 }
 
-// macKey returns the row key of the claim on the MAC of an outside address; "": the MAC belongs to the address alone.
-func (have *present) macKey(a netip.Addr) (key, text string) {
-	mac, claimed := ovndb.LeaseMAC(netip.Prefix{}, a)
-	if !claimed {
+// claimKey returns the row key of the claim on an address, or on a port of one.
+func (have *present) claimKey(a Address) string {
+	if a.Port != (Port{}) {
+		return ovndb.ForwardKey(have.book, a.Addr, a.Port.String())
+	}
+	return ovndb.AddressKey(have.book, a.Addr)
+}
+
+// macKey returns the row key of the claim on the MAC of an outside address; "": the MAC belongs to the address alone,
+// or is the gateway's.
+func (have *present) macKey(a Address) (key, text string) {
+	mac, claimed := ovndb.LeaseMAC(netip.Prefix{}, a.Addr)
+	if !claimed || a.Port != (Port{}) {
 		return "", ""
 	}
 	return ovndb.MACKey(have.book, mac), mac.String()
 }
 
 // claimsOf returns the claims that an address needs.
-func (have *present) claimsOf(a netip.Addr) []*claim {
-	list := []*claim{have.claims[ovndb.AddressKey(have.book, a)]}
+func (have *present) claimsOf(a Address) []*claim {
+	list := []*claim{have.claims[have.claimKey(a)]}
 	if key, _ := have.macKey(a); key != "" {
 		list = append(list, have.claims[key])
 	}

@@ -16,7 +16,6 @@ const (
 	kindLimit   = "outside limit"
 
 	keyUser      = "ovn-multinet/outside-user"
-	keyUse       = "ovn-multinet/outside-use"       // the Kind
 	keyAddresses = "ovn-multinet/outside-addresses" // in the order of keyPools
 	keyPools     = "ovn-multinet/outside-pools"
 	keyBook      = "ovn-multinet/outside-book"
@@ -39,7 +38,7 @@ func entryRow(e *Entry, book, nat string) *nb.Copp {
 	return &nb.Copp{
 		UUID: ovndb.OutsideKey(e.Router, user), Name: "ovn-multinet outside " + e.Router + " " + user,
 		ExternalIDs: map[string]string{
-			nbrows.KeyKind: kindOutside, nbrows.KeyOutsideRouter: e.Router, keyUser: user, keyUse: string(e.Kind),
+			nbrows.KeyKind: kindOutside, nbrows.KeyOutsideRouter: e.Router, keyUser: user, nbrows.KeyOutsideUse: string(e.Kind),
 			keyAddresses: strings.Join(addresses, " "), keyPools: strings.Join(pools, " "), keyBook: book, keyNAT: nat,
 		},
 	}
@@ -52,11 +51,13 @@ func parseEntry(row *nb.Copp) *Entry {
 		return e
 	}
 	x := row.ExternalIDs
-	e.Router, e.User, e.Kind, e.book = x[nbrows.KeyOutsideRouter], parseUser(x[keyUser]), Kind(x[keyUse]), x[keyBook]
+	e.Router, e.User, e.book = x[nbrows.KeyOutsideRouter], parseUser(x[keyUser]), x[keyBook]
+	e.Kind = Kind(x[nbrows.KeyOutsideUse])
 	pools := strings.Fields(x[keyPools])
 	for i, word := range strings.Fields(x[keyAddresses]) {
-		if a, err := netip.ParseAddr(word); err == nil && i < len(pools) {
-			e.Addresses = append(e.Addresses, Address{a, pools[i]})
+		if a, err := parseAddress(word); err == nil && i < len(pools) {
+			a.Pool = pools[i]
+			e.Addresses = append(e.Addresses, a)
 		}
 	}
 	return e
@@ -69,13 +70,18 @@ func (e *Entry) claimant() string {
 	switch e.Kind {
 	case Egress:
 		who = "namespace " + e.User.Namespace
-	case Balanced:
+	case Balanced, Forwarded:
 		who = e.User.String()
 	}
 	return ovndb.ClaimantPrefix + who + " by router " + e.Router
 }
 
-func (e *Entry) claimedFor() string { return string(e.Kind) + " address" }
+func (e *Entry) claimedFor() string {
+	if e.Kind == Forwarded {
+		return "port forward"
+	}
+	return string(e.Kind) + " address"
+}
 
 // claimIDs are the external_ids of a claim without users.
 func (e *Entry) claimIDs(book string) map[string]string {
