@@ -101,6 +101,9 @@ func TestServiceForwards(t *testing.T) {
 	w.Must(w.WriteManifest(serviceManifest("api"), typedServiceYAML("api", "hidden", "gateway", "", "{port: 8443}")))
 	w.outsideAre("web", gatewayAddresses)
 	w.outsideAre("api", gatewayAddresses)
+	if list := w.Multinet("service", "list", "-n", "shop"); strings.Count(list, " 192.0.2.10,2001:db8::10 ") != 2 {
+		t.Errorf("kubectl multinet service list:\n%s", list)
+	}
 	both := func(addresses []string, from ...place) {
 		w.T.Helper()
 		w.answersOutside(addresses, from...)

@@ -228,7 +228,7 @@ func TestServiceFollowsPods(t *testing.T) {
 	equal(t, "connections of 40 to the pod that is not ready", ask(40)[0], 0)
 	ready(1, "False")
 	w.backendsAre("shop/web", "shop/green", "tcp", vip+":80")
-	none := regexp.MustCompile(`(?m)^shop/web +shop/green +10\.2\.200\.1 +\S+ +[0,]+ +ready$`)
+	none := regexp.MustCompile(`(?m)^shop/web +shop/green +10\.2\.200\.1 +- +\S+ +[0,]+ +ready$`)
 	if list := w.Multinet("service", "list", "-n", "shop"); !none.MatchString(list) {
 		t.Errorf("kubectl multinet service list, without backends:\n%s", list)
 	}

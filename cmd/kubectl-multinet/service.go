@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/show"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/service"
@@ -123,7 +124,10 @@ func (k *knownServices) read(ctx context.Context, db *ovndb.DB, namespace, name 
 			views = append(views, v)
 		}
 	}
-	return show.Services(objects, k.readable, views), nil
+	entries, err := outside.New(nbrows.NewStore(db)).ListForPeople(ctx)
+	list := show.Services(objects, k.readable, views)
+	show.SetOutside(list, entries)
+	return list, err
 }
 
 // details reads one Service with its backends. The name is "<namespace>/<name>", or a name in the namespace.

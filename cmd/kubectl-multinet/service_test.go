@@ -10,10 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/service"
@@ -48,8 +51,14 @@ func fillServices(t *testing.T, server *ovndbtest.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	db := open(ctx, t, server)
-	networks, ports := nbtest.NewClient(db, nil), ovnport.NewNB(db)
-	blue := network(t, "shop", "blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64"}`)
+	routers, err := netmodel.ParseRouters([]byte(`{"routers":{"shop/edge":{"namespaces":{"shop":{"subnets":"10.1.0.0/16,fd01::/16"}},
+		"gatewayNodes":"edge=yes","physicalNetworkName":"provider","externalSubnet":"192.0.2.0/24,2001:db8::/64",
+		"externalAddress":"192.0.2.10,2001:db8::10","portForwards":{"shop":2},"addressPools":{"public":{"addresses":"192.0.2.16/28","namespaces":{"shop":1}}}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	networks, ports := nbtest.NewClient(db, routers), ovnport.NewNB(db)
+	blue := network(t, "shop", "blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/24,fd01::/64","router":"edge"}`)
 	if _, err := networks.Ensure(ctx, blue, []string{blue.NAD()}); err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +82,20 @@ func fillServices(t *testing.T, server *ovndbtest.Server) {
 	ensureService(ctx, t, db, "empty", "10.1.0.201", onePort)
 	for i, name := range []string{"moved", "edited", "gone"} {
 		ensureService(ctx, t, db, name, netip.AddrFrom4([4]byte{10, 1, 0, byte(204 + i)}).String(), onePort, pods[0])
+	}
+	if _, err := networks.Gateways.Ensure(ctx, routers["shop/edge"], []gateway.Chassis{{Node: "node-0", Name: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []*outside.Wanted{
+		{User: outside.User{Namespace: "shop", Service: "web"}, Kind: outside.Forwarded,
+			Ports: []outside.Port{{Protocol: "tcp", Number: 80}, {Protocol: "udp", Number: 53}}},
+		{User: outside.User{Namespace: "shop", Service: "empty"}, Kind: outside.Balanced, Fixed: []netip.Addr{netip.MustParseAddr("192.0.2.17")}},
+	} {
+		want.Router, want.Inside = routers["shop/edge"], pods[0].Addresses
+		want.Balancer = &outside.Balancer{Vips: func([]netip.Addr) map[string]map[string]string { return nil }}
+		if _, err := outside.New(nbrows.NewStore(db)).Ensure(ctx, want); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 	"github.com/ovn-multinet/ovn-multinet/service"
@@ -23,6 +24,7 @@ type Service struct {
 	Network   string       `json:"network,omitempty"` // if NB does not have the Service: the NAD that it names
 	Headless  bool         `json:"headless"`
 	Addresses []netip.Addr `json:"addresses"` // the virtual ones
+	Outside   []netip.Addr `json:"outsideAddresses"`
 	Ports     []string     `json:"ports"`
 	// Backends has the number of backends of each port; of two families, the smaller one. It is empty if the Service is
 	// headless, or if NB does not have it.
@@ -82,9 +84,20 @@ func Services(objects []*service.Object, known bool, views []*services.View) []S
 	return list
 }
 
+// SetOutside sets the outside addresses, of the entries in NB.
+func SetOutside(list []Service, entries []*outside.Entry) {
+	for _, e := range entries {
+		for i := range list {
+			if l := &list[i]; e.User == (outside.User{Namespace: l.Namespace, Service: l.Name}) {
+				l.Outside = append(l.Outside, e.IPs()...)
+			}
+		}
+	}
+}
+
 // describe notes what a Service says; s is nil if it cannot be parsed.
 func (l *Service) describe(s *service.Service) {
-	l.Addresses, l.Ports, l.Backends = []netip.Addr{}, []string{}, []int{}
+	l.Addresses, l.Outside, l.Ports, l.Backends = []netip.Addr{}, []netip.Addr{}, []string{}, []int{}
 	if s == nil {
 		return
 	}
@@ -145,8 +158,9 @@ type ServiceDetails struct {
 // ServiceSpec is what a Service says.
 type ServiceSpec struct {
 	NAD     string   `json:"networkAttachmentDefinition"`
-	Address string   `json:"address"` // "auto", addresses, or "headless"
-	Pods    string   `json:"pods"`    // the selector
+	Address string   `json:"address"`                  // "auto", addresses, or "headless"
+	Outside string   `json:"outsideAddress,omitempty"` // "auto", addresses, or "gateway"
+	Pods    string   `json:"pods"`                     // the selector
 	Ports   []string `json:"ports"`
 	// Affinity is that of Kubernetes: "None" or "ClientIP".
 	Affinity string `json:"sessionAffinity"`
@@ -226,6 +240,15 @@ func specOf(s *service.Service) *ServiceSpec {
 		spec.Address = "auto"
 	case len(s.Fixed) > 0:
 		spec.Address = words(s.Fixed)
+	}
+	switch o := s.Outside; {
+	case o == nil:
+	case o.Gateway:
+		spec.Outside = "gateway"
+	case len(o.Fixed) == 0:
+		spec.Outside = "auto"
+	default:
+		spec.Outside = words(o.Fixed)
 	}
 	if s.Affinity {
 		spec.Affinity = "ClientIP"

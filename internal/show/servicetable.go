@@ -15,11 +15,11 @@ func ServiceList(w io.Writer, list []Service) error {
 		return err
 	}
 	t := table(w)
-	fmt.Fprintln(t, "SERVICE\tNETWORK\tADDRESSES\tPORTS\tBACKENDS\tSTATE")
+	fmt.Fprintln(t, "SERVICE\tNETWORK\tADDRESSES\tOUTSIDE\tPORTS\tBACKENDS\tSTATE")
 	for i := range list {
 		l := &list[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", l.id(), orDash(l.Network), l.addresses(), words(l.Ports),
-			words(l.Backends), readiness(l.Ready, l.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.id(), orDash(l.Network), l.addresses(), words(l.Outside),
+			words(l.Ports), words(l.Backends), readiness(l.Ready, l.Reason))
 	}
 	return t.Flush()
 }
@@ -41,12 +41,14 @@ func ServicePage(w io.Writer, d *ServiceDetails) error {
 	line("State", readiness(d.Ready, d.Reason))
 	line("Network", orDash(d.Network))
 	line("Addresses", d.addresses())
+	line("Outside", words(d.Outside))
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintln(t, "\nFIELD\tACCEPTED\tOBJECT")
 	accepted, object := d.Accepted.fields(), d.Object.fields()
-	for i, field := range []string{"network", "address", "pods", "ports", "session affinity", "pods not ready"} {
+	names := []string{"network", "address", "outside address", "pods", "ports", "session affinity", "pods not ready"}
+	for i, field := range names {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", field, accepted[i], object[i])
 	}
 	if err := t.Flush(); err != nil || len(d.Vips) == 0 {
@@ -62,13 +64,15 @@ func ServicePage(w io.Writer, d *ServiceDetails) error {
 // fields returns the values of the fields in words.
 func (s *ServiceSpec) fields() []string {
 	if s == nil {
-		return []string{"-", "-", "-", "-", "-", "-"}
+		return []string{"-", "-", "-", "-", "-", "-", "-"}
 	}
 	notReady := "no backends"
 	if s.NotReady {
 		notReady = "backends"
 	}
-	return []string{s.NAD, s.Address, s.Pods, orDash(short(s.Ports, maxPeers)), s.Affinity, notReady}
+	return []string{
+		s.NAD, s.Address, orDash(s.Outside), s.Pods, orDash(short(s.Ports, maxPeers)), s.Affinity, notReady,
+	}
 }
 
 // write writes a line for each backend.
