@@ -42,6 +42,7 @@ func (have *present) acquire(e *Entry, a Address) {
 		c.ids[userPrefix+e.User.String()] = ""
 	}
 	have.limits[a.Pool].used[a] = e.Kind
+	have.gains = have.gains || !slices.Contains(have.entry.Addresses, a)
 }
 
 // holder returns who else has an address that the user wants; nil: nobody.
@@ -259,11 +260,15 @@ func (have *present) write(b *nbrows.Batch) {
 	for _, pool := range nbrows.SortedKeys(have.limits) {
 		l := have.limits[pool]
 		row := have.limitRow(pool, l)
-		if l.row == nil && len(l.used) == 0 || l.row != nil && maps.Equal(row.ExternalIDs, l.row.ExternalIDs) {
+		same := l.row != nil && maps.Equal(row.ExternalIDs, l.row.ExternalIDs)
+		if l.row == nil && len(l.used) == 0 || same && !have.gains {
 			continue
 		}
-		if l.row != nil { // two controllers must not both add the last address that the limit allows
+		if l.row != nil { // two controllers must not both add the last address that the limit allows, or one not at all
 			b.Add(ovndb.HasMap(nb.CoppTable, l.key, "external_ids", l.row.ExternalIDs))
+		}
+		if same {
+			continue
 		}
 		if len(l.used) == 0 {
 			b.Add(ovndb.Delete(nb.CoppTable, l.key))

@@ -119,6 +119,9 @@ func (o *Outside) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
 			}
 			return nil, errors.Join(err, failed)
 		}
+		if nbrows.Raced(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -203,10 +206,13 @@ func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error)
 		if err != nil || have.row == nil {
 			return false, err
 		}
-		if err := o.readLimits(ctx, have, nil); err != nil {
-			return false, err
+		if err = o.readLimits(ctx, have, nil); err == nil {
+			err = o.readClaims(ctx, have, have.entry.Addresses)
 		}
-		if err := o.readClaims(ctx, have, have.entry.Addresses); err != nil {
+		if nbrows.Raced(err) {
+			continue
+		}
+		if err != nil {
 			return false, err
 		}
 		for _, a := range have.entry.Addresses {

@@ -31,6 +31,7 @@ type present struct {
 	port    *nb.LogicalSwitchPort
 	limits  map[string]*limit // by pool
 	claims  map[string]*claim // by row key
+	gains   bool              // the user gets an address that it does not have
 }
 
 // read reads the rows whose keys are made from the router's and the user's names. w is nil if they are to be deleted.
@@ -128,6 +129,20 @@ func (have *present) unchanged() ovsdb.Operation {
 	return ovndb.HasMap(nb.CoppTable, have.row.UUID, "external_ids", have.row.ExternalIDs)
 }
 
+// sameAddresses asserts, in a later transaction that reads, that the user has the addresses that were read. Otherwise a
+// claim of another controller, which has given the user an address and takes it away again, could count as the user's
+// own, or a claim could be left because it was not there for a moment.
+func (have *present) sameAddresses() ovsdb.Operation {
+	if have.row == nil {
+		return have.unchanged()
+	}
+	pairs := map[string]string{}
+	for _, key := range []string{keyAddresses, keyPools, nbrows.KeyOutsideUse} {
+		pairs[key] = have.row.ExternalIDs[key]
+	}
+	return ovndb.HoldsAll(nb.CoppTable, have.row.UUID, "external_ids", pairs)
+}
+
 // portMarks are in the port of a user.
 func portMarks(u User) map[string]string {
 	return map[string]string{
@@ -172,7 +187,7 @@ func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmod
 	for _, a := range have.entry.Addresses {
 		have.limits[a.Pool] = nil
 	}
-	var ops []ovsdb.Operation
+	ops := []ovsdb.Operation{have.sameAddresses()}
 	names := nbrows.SortedKeys(have.limits)
 	for _, pool := range names {
 		l := &limit{
@@ -181,7 +196,7 @@ func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmod
 		have.limits[pool] = l
 		ops = append(ops, ovndb.Select(nb.CoppTable, l.key))
 	}
-	if len(ops) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
 	results, err := o.store.Db.Transact(ctx, ops)
@@ -190,7 +205,7 @@ func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmod
 	}
 	for i, pool := range names {
 		l := have.limits[pool]
-		if err := nbrows.One(o.store.Db, results[i], &l.row); err != nil {
+		if err := nbrows.One(o.store.Db, results[1+i], &l.row); err != nil {
 			return err
 		}
 		if l.row == nil {
@@ -255,14 +270,15 @@ func (o *Outside) readClaims(ctx context.Context, have *present, list []Address)
 	if len(keys) == 0 {
 		return nil
 	}
-	results, err := o.store.Db.Transact(ctx, nbrows.SelectHolders(keys))
+	ops := append([]ovsdb.Operation{have.sameAddresses()}, nbrows.SelectHolders(keys)...)
+	results, err := o.store.Db.Transact(ctx, ops)
 	if err != nil {
 		return err
 	}
 	for i, key := range keys {
 		c := have.claims[key]
 		err := errors.Join(
-			nbrows.One(o.store.Db, results[2*i], &c.port), nbrows.One(o.store.Db, results[2*i+1], &c.row))
+			nbrows.One(o.store.Db, results[1+2*i], &c.port), nbrows.One(o.store.Db, results[2+2*i], &c.row))
 		if err != nil {
 			return err
 		}
