@@ -130,7 +130,7 @@ func (have *present) unchanged() ovsdb.Operation {
 }
 
 // sameAddresses asserts, in a later transaction that reads, that the user has the addresses that were read. Otherwise a
-// claim of another controller, which has given the user an address and takes it away again, could count as the user's
+// claim of another controller, which gives the user an address and deletes it again, could count as the user's
 // own, or a claim could be left because it was not there for a moment.
 func (have *present) sameAddresses() ovsdb.Operation {
 	if have.row == nil {

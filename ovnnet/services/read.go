@@ -110,9 +110,9 @@ func (s *Services) readHolders(ctx context.Context, have *present, fixed []netip
 	return err
 }
 
-// holdersOf reads who has these addresses. The error is one that nbrows.Raced knows if the service has other addresses by
-// now than in the row that was read. Otherwise a claim of another controller, which has made the service and deletes it
-// again, could count as the service's own, or a claim could be left because it was not there for a moment.
+// holdersOf reads who has these addresses. The error is one that nbrows.Raced knows if the service has other addresses
+// by now than in the row that was read. Otherwise a claim of another controller, which has made the service and deletes
+// it again, could count as the service's own, or a claim could be left because it was not there for a moment.
 func (s *Services) holdersOf(ctx context.Context, have *present, list []netip.Addr) (map[netip.Addr]holder, error) {
 	holders := map[netip.Addr]holder{}
 	if len(list) == 0 {

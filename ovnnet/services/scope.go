@@ -111,7 +111,8 @@ func (s *Services) readScope(ctx context.Context, n *netmodel.Network, scope str
 	key := ovndb.ServiceGroupKey(scope)
 	db, have := s.store.Db, &scopeRows{}
 	results, err := db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid", "name"), ifEmpty(ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")),
+		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid", "name"),
+		ifEmpty(ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")),
 		ovndb.Select(nb.LogicalRouterTable, routerKey),
 		ovndb.Select(nb.LogicalRouterPortTable, ovndb.ServiceRouterPortKey(id)),
 		ovndb.Select(nb.LogicalSwitchPortTable, ovndb.ServicePortKey(id)),
