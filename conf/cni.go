@@ -6,6 +6,9 @@ import (
 	"net/netip"
 )
 
+// ConflistName is the name of our conflist: runtimes use the first file of the folder by name.
+const ConflistName = "05-ovn-multinet.conflist"
+
 // The values of "type" in a spec.config that describe an OVN network.
 const (
 	NetworkType = "ovn-multinet"

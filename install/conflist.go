@@ -14,9 +14,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// ConflistName is the name of our conflist: runtimes use the first file of the folder by name.
-const ConflistName = "05-ovn-multinet.conflist"
-
 // errNoPrimary says that there is no conflist to derive ours from.
 var errNoPrimary = errors.New("there is no CNI configuration of a primary network yet")
 
@@ -40,7 +37,7 @@ func configurations(dir string) (names []string, err error) {
 // firstFile returns the name of the configuration that runtimes use, which should be ours.
 func firstFile(dir string) string {
 	names, _ := configurations(dir)
-	return append(names, ConflistName)[0]
+	return append(names, conf.ConflistName)[0]
 }
 
 // primaryFile returns the configuration that a runtime would use without ours, or the given one. It ignores files that
@@ -51,7 +48,7 @@ func primaryFile(dir, given string) (name string, text []byte, err error) {
 		return "", nil, err
 	}
 	for _, name := range names {
-		if name == ConflistName || given != "" && name != given {
+		if name == conf.ConflistName || given != "" && name != given {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, name))

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 )
 
@@ -112,7 +113,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	stop := running(t, c, io.Discard)
 	until(t, "the conflist is there", func() bool { _, err := roundOf([]byte(read(c.conflist()))); return err == nil })
 	stop()
-	files(t, c.NetDir, ".of-somebody-else", ConflistName, "10-flannel.conflist")
+	files(t, c.NetDir, ".of-somebody-else", conf.ConflistName, "10-flannel.conflist")
 	files(t, c.BinDir, PluginName)
 }
 
@@ -192,7 +193,7 @@ func TestSmallDisk(t *testing.T) {
 	if err := i.cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	files(t, c.NetDir, ConflistName, "10-flannel.conflist")
+	files(t, c.NetDir, conf.ConflistName, "10-flannel.conflist")
 }
 
 // runOnSmallDisk runs the installer with files of at most 100 bytes, and with no limit from the first line of its

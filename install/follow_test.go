@@ -94,7 +94,7 @@ func TestFollow(t *testing.T) {
 				t.Errorf("our conflist at some instant: %v", err)
 			}
 			stopRun()
-			files(t, c.NetDir, "00-copy.conflist", ConflistName, "10-flannel.conflist")
+			files(t, c.NetDir, "00-copy.conflist", conf.ConflistName, "10-flannel.conflist")
 			files(t, c.BinDir, PluginName)
 		})
 	}
@@ -131,7 +131,7 @@ func TestSync(t *testing.T) {
 		},
 		{
 			name: "a copy of ours before the primary", files: map[string]string{"00-copy.conflist": string(ours), "10-flannel.conflist": flannel}, wantName: "cbr0",
-			says: "in step with 10-flannel.conflist; but runtimes use 00-copy.conflist, which comes before " + ConflistName + " by name: remove or rename it",
+			says: "in step with 10-flannel.conflist; but runtimes use 00-copy.conflist, which comes before " + conf.ConflistName + " by name: remove or rename it",
 		},
 		{
 			name: "a primary before us", files: map[string]string{"00-flannel.conflist": flannel}, wantName: "cbr0",
@@ -340,7 +340,7 @@ func TestOnlyNames(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	got := waiting(ctx)
-	for _, name := range []string{"." + ConflistName + ".1234", ".10-flannel.conflist"} {
+	for _, name := range []string{"." + conf.ConflistName + ".1234", ".10-flannel.conflist"} {
 		select { // it takes the second only if the first did not wake it
 		case w.Events <- fsnotify.Event{Name: "/etc/cni/net.d/" + name}:
 		case a := <-got:

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
 )
 
@@ -60,7 +61,7 @@ func (c Config) start() (*installer, error) {
 	return i, i.deleteTemporary()
 }
 
-func (c Config) conflist() string { return filepath.Join(c.NetDir, ConflistName) }
+func (c Config) conflist() string { return filepath.Join(c.NetDir, conf.ConflistName) }
 func (c Config) binary() string   { return filepath.Join(c.BinDir, PluginName) }
 
 // Run installs the plugin and waits until the agent of this node has been ready once. Then Run keeps our conflist in
@@ -184,9 +185,9 @@ func (i *installer) chain(entry Entry) (string, error) {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	state := "in step with " + name + notice
-	if first := firstFile(i.NetDir); first < ConflistName {
+	if first := firstFile(i.NetDir); first < conf.ConflistName {
 		state += fmt.Sprintf("; but runtimes use %s, which comes before %s by name: remove or rename it", first,
-			ConflistName)
+			conf.ConflistName)
 	}
 	if have, err := os.ReadFile(i.conflist()); err == nil && bytes.Equal(have, text) {
 		return state, nil

@@ -88,7 +88,7 @@ func TestDeriveRefuses(t *testing.T) {
 func TestPrimaryFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		ConflistName: flannel, "00-broken.conflist": `{"plugins":[`, "01-readme.txt": flannel, ".02-hidden.conflist": flannel,
+		conf.ConflistName: flannel, "00-broken.conflist": `{"plugins":[`, "01-readme.txt": flannel, ".02-hidden.conflist": flannel,
 		"20-later.conflist": flannel, "10-flannel.conflist": flannel,
 	} {
 		write(t, filepath.Join(dir, name), text)
@@ -126,7 +126,7 @@ func TestPrimaryFlag(t *testing.T) {
 	if text, err := os.ReadFile(c.conflist()); err != nil || !strings.Contains(string(text), `"name": "other"`) {
 		t.Errorf("the conflist is %s, %v", text, err)
 	}
-	for _, name := range []string{ConflistName, "../10-flannel.conflist", "10-flannel.conflist.bak", ".x.conflist"} {
+	for _, name := range []string{conf.ConflistName, "../10-flannel.conflist", "10-flannel.conflist.bak", ".x.conflist"} {
 		c.Primary = name
 		if _, err := c.start(); err == nil || !strings.Contains(err.Error(), "--primary") {
 			t.Errorf("--primary %s: %v", name, err)
@@ -160,5 +160,5 @@ func TestRun(t *testing.T) {
 	if !exists(ours) || !exists(binary) {
 		t.Error("the end of the installer took its files away")
 	}
-	files(t, c.NetDir, ConflistName, "10-flannel.conflist")
+	files(t, c.NetDir, conf.ConflistName, "10-flannel.conflist")
 }

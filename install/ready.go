@@ -28,8 +28,8 @@ func (c Config) Ready() error {
 	if err != nil {
 		return err
 	}
-	if first := firstFile(c.NetDir); first != ConflistName {
-		return fmt.Errorf("runtimes use %s, which comes before %s by name: remove or rename it", first, ConflistName)
+	if first := firstFile(c.NetDir); first != conf.ConflistName {
+		return fmt.Errorf("runtimes use %s, which comes before %s by name: remove or rename it", first, conf.ConflistName)
 	}
 	var list struct{ Plugins []json.RawMessage }
 	if err := json.Unmarshal(text, &list); err != nil {

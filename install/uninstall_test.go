@@ -319,7 +319,7 @@ func TestDrainingEntry(t *testing.T) {
 func TestUninstall(t *testing.T) {
 	d := draining(t)
 	d.attach("a", "b")
-	left := filepath.Join(d.NetDir, "."+ConflistName+".1234")
+	left := filepath.Join(d.NetDir, "."+conf.ConflistName+".1234")
 	write(t, left, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	logged, log := io.Pipe()

@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
 )
 
@@ -95,7 +96,7 @@ func (c Config) check() error {
 	if all := version.All.SupportedVersions(); c.CNIVersion != "" && !slices.Contains(all, c.CNIVersion) {
 		return fmt.Errorf("--cni-version %q is none of %s", c.CNIVersion, strings.Join(all, ", "))
 	}
-	if p := c.Primary; p != "" && (p != filepath.Base(p) || p == ConflistName || strings.HasPrefix(p, ".") ||
+	if p := c.Primary; p != "" && (p != filepath.Base(p) || p == conf.ConflistName || strings.HasPrefix(p, ".") ||
 		!slices.Contains(extensions, filepath.Ext(p))) {
 		const form = "--primary %q is no name of a primary network's file: give one like 10-flannel.conflist, without a folder"
 		return fmt.Errorf(form, p)

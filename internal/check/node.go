@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/install"
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nodefacts"
 )
 
@@ -31,16 +31,16 @@ func checkConflist(f *nodefacts.Facts, installed bool) (all []Finding) {
 		const fix = "install the primary network, or set distribution, cni.confDir and cni.primary to where its file is"
 		return []Finding{fault(what, fix, "%s has no conflist of a primary network: %s", n.NetDir.Path, oneLine(n.Error))}
 	}
-	if first := n.Files[0]; first < install.ConflistName {
+	if first := n.Files[0]; first < conf.ConflistName {
 		fix := "remove or rename it on the node"
 		if n.Plugin("multus") {
 			fix = "uninstall Multus, and remove this file from the node"
 		}
-		all = append(all, fault(what, fix, "the runtime uses %s, which comes before %s by name", first, install.ConflistName))
+		all = append(all, fault(what, fix, "the runtime uses %s, which comes before %s by name", first, conf.ConflistName))
 	}
-	if installed && !slices.Contains(n.Files, install.ConflistName) {
+	if installed && !slices.Contains(n.Files, conf.ConflistName) {
 		const fix = "the logs of both containers of the agent's pod on this node say what they wait for"
-		all = append(all, fault(what, fix, "the installer has not written %s", install.ConflistName))
+		all = append(all, fault(what, fix, "the installer has not written %s", conf.ConflistName))
 	}
 	if len(all) == 0 {
 		all = append(all, ok(what, "%s, CNI %s", n.Primary, n.CNIVersion))

@@ -3,12 +3,8 @@
 package nodefacts
 
 import (
-	"context"
-	"runtime"
 	"slices"
 	"strings"
-
-	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 
 // Facts is what one node has. Its JSON has one line. A newer version may add keys.
@@ -84,22 +80,6 @@ type Config struct {
 	Primary   string // the name of the primary network's file; "": the first one
 	OVSSocket string
 	Endpoints []string // of NB
-}
-
-// Read reads the facts. It never fails: what cannot be read is absent or unknown, with the reason.
-func Read(ctx context.Context, c Config) *Facts {
-	node, proc := root(c.Root), procfs(c.Proc)
-	f := &Facts{Version: version.Number, Architecture: runtime.GOARCH, Kernel: proc.line("sys/kernel/osrelease")}
-	f.CNI = readCNI(node, proc, c)
-	f.Modules = modules(node, proc, f.Kernel)
-	f.Ports = proc.used(Ports)
-	f.Processes = proc.running(Processes)
-	f.OVS = readOVS(ctx, node, c.OVSSocket)
-	f.NB = reach(ctx, c.Endpoints)
-	f.Inotify = Inotify{
-		Instances: proc.number("sys/fs/inotify/max_user_instances"), Watches: proc.number("sys/fs/inotify/max_user_watches"),
-	}
-	return f
 }
 
 // Uses tells whether a program uses the port.

@@ -3,51 +3,10 @@ package nodefacts
 import (
 	"bufio"
 	"bytes"
-	"errors"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
-
-	"github.com/ovn-multinet/ovn-multinet/install"
 )
-
-func readCNI(node root, proc procfs, c Config) CNI {
-	netDir, confs := folder(node, proc, c.NetDir)
-	binDir, _ := folder(node, proc, c.BinDir)
-	out := CNI{NetDir: netDir, BinDir: binDir, Files: []string{}}
-	if netDir.State == Absent {
-		out.Error = "there is no folder " + netDir.Path
-		return out
-	}
-	chain, err := install.ReadChain(confs, c.Primary)
-	if len(chain.Files) > 0 {
-		out.Files = chain.Files
-	}
-	if err != nil {
-		out.Error = strings.ReplaceAll(err.Error(), confs, c.NetDir)
-		return out
-	}
-	out.Primary, out.CNIVersion, out.Programs = chain.File, chain.CNIVersion, chain.Programs
-	for _, program := range chain.Programs {
-		if _, _, err := node.path(install.ProgramPath(c.BinDir, program)); errors.Is(err, fs.ErrNotExist) {
-			out.Missing = append(out.Missing, program)
-		}
-	}
-	return out
-}
-
-// folder returns a folder of the node, and where it is here.
-func folder(node root, proc procfs, name string) (f Folder, here string) {
-	f = Folder{Path: name, State: Unknown}
-	here, there, err := node.path(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		f.State = Absent
-	} else if err == nil {
-		f.State = proc.mountState(there)
-	}
-	return f, here
-}
 
 // States of a kernel module.
 const (
