@@ -19,8 +19,8 @@ import (
 func TestWholeRelease(t *testing.T) {
 	var out [2]string
 	var revision string
-	for i, folder := range []string{"one", "another folder"} {
-		tree := cloneTo(t, folder)
+	trees := []string{cloneTo(t, "one"), cloneTo(t, "another folder")} // a clone of this folder, not of the next one
+	for i, tree := range trees {
 		revision = strings.TrimSpace(tool(t, tree, "git", "rev-parse", "HEAD"))
 		t.Chdir(tree)
 		out[i] = filepath.Join(t.TempDir(), "release")
