@@ -191,7 +191,7 @@ func checkImage(t *testing.T, release map[string]string, base, name, revision st
 		layer := tarred["blobs/sha256/"+strings.TrimPrefix(manifest.Layers[0].Digest, "sha256:")]
 		for file, content := range unpack(t, strings.NewReader(layer)) {
 			if strings.Contains(file, "/") { // ours are in the top folder
-				if name, license := strings.CutPrefix(file, "usr/share/doc/"); license {
+				if name, license := strings.CutPrefix(file, "usr/share/doc/"); license && path.Base(name) == "copyright" {
 					b.checkPackage(t, path.Dir(name), m.Platform.Architecture)
 					packages++
 				}
