@@ -205,7 +205,8 @@ func (s *Startup) next(ctx context.Context) (more bool) {
 	case err == nil:
 		s.queue.Forget(name)
 		return true
-	case !apierrors.IsConflict(err) && ctx.Err() == nil: // after a conflict the informer has another version soon
+	// After a conflict the informer has another version soon.
+	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && ctx.Err() == nil:
 		s.log.Warn("startup taint of a node", "node", name, "err", err)
 	}
 	s.queue.AddRateLimited(name)
@@ -291,10 +292,34 @@ func (s *Startup) runsOn(node *corev1.Node) bool {
 	return spec.Affinity == nil || err == nil && len(pods) > 0
 }
 
-// taint adds the startup taint.
+// taint adds the startup taint to the node, in any version: a Node that has just registered changes several times
+// within milliseconds, and it may be open to pods then. The admission policy refuses the taint for a node that is
+// marked as ready. JSON Patch adds to a list in one way, and makes it in another one (RFC 6902, section 4.1).
 func (s *Startup) taint(ctx context.Context, node *corev1.Node) error {
 	taint := corev1.Taint{Key: conf.StartupTaint, Effect: corev1.TaintEffectNoSchedule}
-	err := s.patchNode(ctx, node, nil, append(slices.Clip(node.Spec.Taints), taint))
+	type op map[string]any
+	same := op{"op": "test", "path": "/metadata/uid", "value": node.UID}
+	forms := [][]op{
+		{same, {"op": "test", "path": "/spec/taints", "value": nil},
+			{"op": "add", "path": "/spec/taints", "value": []corev1.Taint{taint}}},
+		{same, {"op": "add", "path": "/spec/taints/-", "value": taint}},
+	}
+	if len(node.Spec.Taints) > 0 {
+		slices.Reverse(forms)
+	}
+	var err error
+	for _, form := range forms {
+		var patch []byte
+		if patch, err = json.Marshal(form); err == nil {
+			_, err = s.core.CoreV1().Nodes().Patch(ctx, node.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		}
+		if !apierrors.IsInvalid(err) { // the list, or the Node, is another one by now
+			break
+		}
+	}
+	if apierrors.IsNotFound(err) { // deleted meanwhile
+		return nil
+	}
 	if err == nil {
 		s.log.Info("node is new and not ready for pods with networks yet: it has the startup taint", "node", node.Name)
 	}

@@ -154,7 +154,7 @@ func TestStartup(t *testing.T) {
 	}
 }
 
-// Each write names the version that was read: the API server refuses it for any other version.
+// Every other write names the version that was read: the API server refuses it for any other version.
 func TestStartupWritesOneVersion(t *testing.T) {
 	c := newCluster(t, "", joined(20, "", ourTaint), onLinux, agentPod(21, "True"), startupOn)
 	s := c.startup(t)
@@ -180,6 +180,31 @@ func TestStartupWritesOneVersion(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("wrote %q, want %q", got, want)
+	}
+}
+
+// The taint is added to whatever version of the Node the API server has: to its list of taints, or as the first one.
+func TestStartupTaintsAnyVersion(t *testing.T) {
+	const same = `[{"op":"test","path":"/metadata/uid","value":"n1"},`
+	const added = same + `{"op":"add","path":"/spec/taints/-","value":{"key":"ovn-multinet/not-ready","effect":"NoSchedule"}}]`
+	const first = same + `{"op":"test","path":"/spec/taints","value":null},` +
+		`{"op":"add","path":"/spec/taints","value":[{"key":"ovn-multinet/not-ready","effect":"NoSchedule"}]}]`
+	for _, tt := range []struct {
+		node *corev1.Node // as the informer has it
+		want []string
+	}{{joined(20, "", otherTaint), []string{added, first}}, {joined(20, ""), []string{first, added}}} {
+		c := newCluster(t, "", tt.node, onLinux, startupOn)
+		var got []string
+		c.core.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			got = append(got, string(a.(clienttesting.PatchAction).GetPatch()))
+			if len(got) == 1 { // the list has changed
+				return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "node-1", nil)
+			}
+			return true, tt.node, nil
+		})
+		if err := c.startup(t).pass(background, "node-1"); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("wrote %q, %v; want %q", got, err, tt.want)
+		}
 	}
 }
 
