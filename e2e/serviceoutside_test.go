@@ -128,6 +128,7 @@ func TestServiceOutside(t *testing.T) {
 		}
 		ready("False", 0, 1)
 		w.outsideBackends("web", "192.0.2.17:80", 1)
+		w.NBCtl("--wait=hv", "sync") // the nodes know it
 		for i, a := range []string{"192.0.2.9", "2001:db8::9"} {
 			seen, err := w.clientSeen(w.host, pods[2], addresses[i])
 			w.Must(err)

@@ -1,9 +1,12 @@
 package labtest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -71,8 +74,25 @@ func (l *Load) mayBegin() bool {
 	return true
 }
 
+// nextPort numbers the connections of all loads.
+var nextPort atomic.Uint32
+
+// dial connects from another port each time. The kernel may choose a port again some seconds after a connection from it
+// has ended, and ovs-vswitchd 3.1 with the userspace datapath does not survive that on a network with load balancers.
+func dial(to string) (c net.Conn, err error) {
+	const first, ports = 10000, 50000
+	for range 10 {
+		from := &net.TCPAddr{Port: first + int(nextPort.Add(1)%ports)}
+		c, err = (&net.Dialer{Timeout: loadPatience, LocalAddr: from}).Dial("tcp", to)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return c, err
+}
+
 func connect(to, request string) error {
-	c, err := net.DialTimeout("tcp", to, loadPatience)
+	c, err := dial(to)
 	if err != nil {
 		return err
 	}

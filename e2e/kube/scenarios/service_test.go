@@ -5,9 +5,11 @@ package scenarios
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
@@ -85,7 +87,18 @@ func (s *thief) attackServices() {
 	s.Must(err)
 	s.cannot("take over an EndpointSlice", notOurs, update(slice("y", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)))
 	s.cannot("delete another program's EndpointSlice", notOurs, slices.Delete(s.Ctx, "y", metav1.DeleteOptions{}))
-	s.Must(create(slice("z", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)))
-	s.cannot("give an EndpointSlice away", notOurs, update(slice("z", corev1.IsHeadlessService)))
-	s.Must(slices.Delete(s.Ctx, "z", metav1.DeleteOptions{}))
+	var givenAway error
+	s.Must(lab.Eventually(s.Ctx, func() error { // the controller deletes such a slice when it sees it
+		if err := create(slice("z", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if givenAway = update(slice("z", corev1.IsHeadlessService)); apierrors.IsNotFound(givenAway) {
+			return givenAway
+		}
+		return nil
+	}))
+	s.cannot("give an EndpointSlice away", notOurs, givenAway)
+	if err := slices.Delete(s.Ctx, "z", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		s.Must(err)
+	}
 }
