@@ -37,8 +37,8 @@ var Limits = map[string]float64{
 
 	"endpoint of a Service, transactions in NB":                  1,
 	"endpoint of a Service, reads in NB":                         3,
-	"endpoint of a Service, operations in NB":                    18,
+	"endpoint of a Service, operations in NB":                    19,
 	"endpoint of a Service with TCP and UDP, rows changed in NB": 2,
-	"endpoint of a Service, bytes to NB":                         5_700,
+	"endpoint of a Service, bytes to NB":                         5_900,
 	"endpoint of a Service, bytes from NB":                       4_000,
 }
