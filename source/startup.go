@@ -205,13 +205,18 @@ func (s *Startup) next(ctx context.Context) (more bool) {
 	case err == nil:
 		s.queue.Forget(name)
 		return true
-	// After a conflict the informer has another version soon.
-	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && ctx.Err() == nil:
+	// The informer has another version soon.
+	case (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && s.queue.NumRequeues(name) < quietRetries:
+	case ctx.Err() == nil:
 		s.log.Warn("startup taint of a node", "node", name, "err", err)
 	}
 	s.queue.AddRateLimited(name)
 	return true
 }
+
+// quietRetries is how often the API server may refuse a change of a Node without a line in the log. The informer has
+// another version after one or two of them, and all take less than a second.
+const quietRetries = 6
 
 // pass makes one node what it should be. An error is tried again.
 func (s *Startup) pass(ctx context.Context, name string) error {

@@ -208,6 +208,20 @@ func TestStartupTaintsAnyVersion(t *testing.T) {
 	}
 }
 
+// A Node that is refused again and again is no race any more, and the log says so.
+func TestStartupIsRefused(t *testing.T) {
+	c := newCluster(t, "", joined(20, ""), onLinux, startupOn)
+	log, logText := logged()
+	c.Kube.log = log
+	c.core.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "node-1", nil)
+	})
+	start(t, c.startup(t).Run)
+	eventually(t, "true", func() string {
+		return fmt.Sprint(strings.Contains(logText(), `level=WARN msg="startup taint of a node" node=node-1 err="Node \"node-1\" is invalid`))
+	})
+}
+
 // A join by its events: the node comes, its agent comes, the agent is ready. A conflict is tried again without a word,
 // and every other error with one.
 func TestStartupFollowsAJoin(t *testing.T) {
