@@ -167,11 +167,14 @@ func TestServiceForwards(t *testing.T) {
 	other := strings.Replace(nbtest.GwFull, `"192.0.2.10,`, `"192.0.2.99,`, 1)
 	w.queue.Configure(map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", other+forwards)}, nil, nil)
 	w.wantIngress(t, "[192.0.2.99 2001:db8::10]")
+	w.services.remove("shop/late") // otherwise it may come first below
 	w.configure(t, "")
 	w.services.wantServiceState(t, "shop/web", "are not granted to namespace shop")
 	w.wantVIPs(t, "")
 	w.configure(t, forwards)
 	w.wantVIPs(t, "192.0.2.10:80=10.1.0.7:8080 [2001:db8::10]:80=")
+	w.services.putWith("shop/late", late, ownSpec)
+	w.services.wantServiceState(t, "shop/late", "is in use by service shop/web ")
 	w.services.remove("shop/web")
 	w.services.wantServiceState(t, "shop/late", `{"ready":true,"network":"shop/blue","outsideAddresses":["192.0.2.10","2001:db8::10"]`)
 }
