@@ -104,15 +104,7 @@ func TestServiceForwards(t *testing.T) {
 	if list := w.Multinet("service", "list", "-n", "shop"); strings.Count(list, " 192.0.2.10,2001:db8::10 ") != 2 {
 		t.Errorf("kubectl multinet service list:\n%s", list)
 	}
-	both := func(addresses []string, from ...place) {
-		w.T.Helper()
-		w.answersOutside(addresses, from...)
-		for _, p := range from {
-			w.allowed(p, addresses[0], "tcp/8443")
-			w.allowed(p, addresses[1], "tcp/8443")
-		}
-	}
-	both(gatewayAddresses, w.host, client, web)
+	w.answersBoth(gatewayAddresses, w.host, client, web)
 	if webCount.of("tcp/8080") == 0 || webCount.of("udp/90") == 0 || apiCount.of("tcp/8443") == 0 {
 		t.Errorf("web has %v, api %v", webCount.packets, apiCount.packets)
 	}
@@ -124,64 +116,10 @@ func TestServiceForwards(t *testing.T) {
 	}
 	w.beside(client, "9001")
 
-	w.step("one holder", func(t *testing.T, w *outsideWorld) {
-		for ports, why := range map[string]string{
-			"{port: 8443}": "tcp/8443 of address 192.0.2.10 on physical network provider, VLAN 42 is in use by service shop/api by router /core (port forward)",
-			"{name: a, port: 82}, {name: b, port: 83}": "namespace shop has 4 IPv4 ports of the gateway of router /core, at most 4 are allowed",
-			"{port: 40000}": "tcp/40000: the gateway needs the ports from 32768 on",
-		} {
-			w.forward("late", "", ports)
-			w.serviceRefused("late", why)
-		}
-		w.forward("late", "", "{port: 8443, targetPort: 8081}")
-		w.serviceRefused("late", "is in use by service shop/api")
-		w.Must(w.RemoveManifest(serviceManifest("api")))
-		w.outsideAre("late", gatewayAddresses)
-		w.Must(w.WriteManifest(serviceManifest("api"), typedServiceYAML("api", "hidden", "gateway", "", "{port: 8443}")))
-		w.serviceRefused("api", "is in use by service shop/late by router /core (port forward)")
-		w.Must(w.RemoveManifest(serviceManifest("late")))
-		w.outsideAre("api", gatewayAddresses)
-		both(gatewayAddresses, w.host, client)
-	})
-	w.step("sources", func(_ *testing.T, w *outsideWorld) {
-		stranger := w.outside("stranger", 42, "192.0.2.7/24", "2001:db8::7/64")
-		w.answer(stranger, 9000)
-		w.forward("web", "192.0.2.8/31,2001:db8::8/126", outsidePorts)
-		for _, a := range gatewayAddresses {
-			w.closed(stranger, a, "tcp/80")
-			w.closed(stranger, a, "udp/53")
-			w.allowed(stranger, a, "tcp/8443") // another Service at the address
-		}
-		both(gatewayAddresses, w.host, client)
-		w.MustReach(stranger, gatewayAddresses...)
-		for _, source := range []uint16{0, 80, 53} {
-			w.answersFrom(client, source, "9000", "192.0.2.7", "2001:db8::7")
-		}
-		w.forward("web", "", outsidePorts)
-		w.answersOutside(gatewayAddresses, stranger)
-	})
-	w.step("other addresses", func(_ *testing.T, w *outsideWorld) {
-		others := []string{"192.0.2.11", "2001:db8::11"}
-		controllerConfig(t, w.Lab, strings.NewReplacer("192.0.2.10", others[0], "2001:db8::10", others[1]).Replace(forwardsConfig))
-		w.outsideAre("web", others)
-		w.outsideAre("api", others)
-		both(others, w.host, client)
-		w.closed(w.host, gatewayAddresses[0], "tcp/80")
-		controllerConfig(t, w.Lab, forwardsConfig)
-		w.outsideAre("web", gatewayAddresses)
-		w.outsideAre("api", gatewayAddresses)
-		both(gatewayAddresses, w.host, client)
-	})
-	w.step("the gateway's node fails", func(_ *testing.T, w *outsideWorld) {
-		w.watched(0, 1, 2)
-		first := w.gatewayComesTo(0, 1)
-		w.Must(w.Nodes[first].PowerOff(w.Ctx))
-		w.gatewayComesTo(1 - first)
-		w.answersOutside(gatewayAddresses, w.host, client)
-		w.beside(client, "9002")
-		w.Must(w.Nodes[first].PowerOn(w.Ctx))
-		w.watched(0, 1, 2)
-	})
+	w.step("one holder", func(_ *testing.T, w *outsideWorld) { w.oneHolder(client) })
+	w.step("sources", func(_ *testing.T, w *outsideWorld) { w.forwardSources(client) })
+	w.step("other addresses", func(_ *testing.T, w *outsideWorld) { w.otherAddresses(client) })
+	w.step("the gateway's node fails", func(_ *testing.T, w *outsideWorld) { w.otherGatewayNode(client) })
 	controllerConfig(t, w.Lab, gatewayConfig) // the operator takes the ports back
 	w.serviceRefused("web", "outside address: ports of the gateway of router /core are not granted to namespace shop")
 	w.closed(w.host, gatewayAddresses[0], "tcp/80")
@@ -193,4 +131,84 @@ func TestServiceForwards(t *testing.T) {
 	w.End(web, api, client)
 	w.endNetworks("hidden")
 	w.asBeforeOutside()
+}
+
+// answersBoth wants Services web and api to answer at the addresses, from everywhere.
+func (w *outsideWorld) answersBoth(addresses []string, from ...place) {
+	w.T.Helper()
+	w.answersOutside(addresses, from...)
+	for _, p := range from {
+		w.allowed(p, addresses[0], "tcp/8443")
+		w.allowed(p, addresses[1], "tcp/8443")
+	}
+}
+
+// oneHolder: a port has one holder, and the next one is told who. It gets the port when the holder is gone.
+func (w *outsideWorld) oneHolder(client *lab.Pod) {
+	w.T.Helper()
+	for ports, why := range map[string]string{
+		"{port: 8443}": "tcp/8443 of address 192.0.2.10 on physical network provider, VLAN 42 is in use by service shop/api by router /core (port forward)",
+		"{name: a, port: 82}, {name: b, port: 83}": "namespace shop has 4 IPv4 ports of the gateway of router /core, at most 4 are allowed",
+		"{port: 40000}": "tcp/40000: the gateway needs the ports from 32768 on",
+	} {
+		w.forward("late", "", ports)
+		w.serviceRefused("late", why)
+	}
+	w.forward("late", "", "{port: 8443, targetPort: 8081}")
+	w.serviceRefused("late", "is in use by service shop/api")
+	w.Must(w.RemoveManifest(serviceManifest("api")))
+	w.outsideAre("late", gatewayAddresses)
+	w.Must(w.WriteManifest(serviceManifest("api"), typedServiceYAML("api", "hidden", "gateway", "", "{port: 8443}")))
+	w.serviceRefused("api", "is in use by service shop/late by router /core (port forward)")
+	w.Must(w.RemoveManifest(serviceManifest("late")))
+	w.outsideAre("api", gatewayAddresses)
+	w.answersBoth(gatewayAddresses, w.host, client)
+}
+
+// forwardSources: limited sources of one Service limit neither the other Service at the address nor source NAT.
+func (w *outsideWorld) forwardSources(client *lab.Pod) {
+	w.T.Helper()
+	stranger := w.outside("stranger", 42, "192.0.2.7/24", "2001:db8::7/64")
+	w.answer(stranger, 9000)
+	w.forward("web", "192.0.2.8/31,2001:db8::8/126", outsidePorts)
+	for _, a := range gatewayAddresses {
+		w.closed(stranger, a, "tcp/80")
+		w.closed(stranger, a, "udp/53")
+		w.allowed(stranger, a, "tcp/8443") // another Service at the address
+	}
+	w.answersBoth(gatewayAddresses, w.host, client)
+	w.MustReach(stranger, gatewayAddresses...)
+	for _, source := range []uint16{0, 80, 53} {
+		w.answersFrom(client, source, "9000", "192.0.2.7", "2001:db8::7")
+	}
+	w.forward("web", "", outsidePorts)
+	w.answersOutside(gatewayAddresses, stranger)
+}
+
+// otherAddresses: the Services follow the gateway to other addresses, and back.
+func (w *outsideWorld) otherAddresses(client *lab.Pod) {
+	w.T.Helper()
+	others := []string{"192.0.2.11", "2001:db8::11"}
+	controllerConfig(w.T, w.Lab, strings.NewReplacer("192.0.2.10", others[0], "2001:db8::10", others[1]).Replace(forwardsConfig))
+	w.outsideAre("web", others)
+	w.outsideAre("api", others)
+	w.answersBoth(others, w.host, client)
+	w.closed(w.host, gatewayAddresses[0], "tcp/80")
+	controllerConfig(w.T, w.Lab, forwardsConfig)
+	w.outsideAre("web", gatewayAddresses)
+	w.outsideAre("api", gatewayAddresses)
+	w.answersBoth(gatewayAddresses, w.host, client)
+}
+
+// otherGatewayNode: the next node of the gateway goes on.
+func (w *outsideWorld) otherGatewayNode(client *lab.Pod) {
+	w.T.Helper()
+	w.watched(0, 1, 2)
+	first := w.gatewayComesTo(0, 1)
+	w.Must(w.Nodes[first].PowerOff(w.Ctx))
+	w.gatewayComesTo(1 - first)
+	w.answersOutside(gatewayAddresses, w.host, client)
+	w.beside(client, "9002")
+	w.Must(w.Nodes[first].PowerOn(w.Ctx))
+	w.watched(0, 1, 2)
 }

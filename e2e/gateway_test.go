@@ -30,7 +30,7 @@ const gatewayConfig = `routers:
 `
 
 // controllerConfig writes the controller's configuration. A controller that runs follows it.
-func controllerConfig(t *testing.T, l *lab.Lab, config string) {
+func controllerConfig(t testing.TB, l *lab.Lab, config string) {
 	t.Helper()
 	path := filepath.Join(l.Dir, "controller.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {

@@ -54,30 +54,14 @@ func TestServicePolicy(t *testing.T) {
 			}
 		}
 	}
-	w.part("a connection that goes on", func(_ *testing.T, w *world) {
-		for _, vip := range vips {
-			answered := w.conversation(all[1], vip, "53")
-			for _, step := range []struct {
-				peers string
-				want  bool
-			}{{backends, true}, {`{podSelector: {matchLabels: {app: none}}}`, false}, {backends, true}} {
-				w.policy("backends", "seven", egressTo("backends", step.peers, ""))
-				w.Eventually(func() error {
-					w.onNodes("dpctl/del-flows") // Open vSwitch 3.1 may go on with the cached flow of before
-					if got := answered(); got != step.want {
-						return fmt.Errorf("%s port 53 answers: %t, with the peers %s", vip, got, step.peers)
-					}
-					return nil
-				})
-			}
-		}
-	})
+	w.part("a connection that goes on", func(_ *testing.T, w *world) { w.policyOfConnection(all[1], vips) })
 	w.part("a policy that names one of two backends", func(t *testing.T, w *world) {
 		pods[0].Labels["number"] = "first"
 		w.Must(pods[0].WriteManifest())
 		p := w.labelled(0, "one", "seven", map[string]string{"app": "client", "role": "one"})
 		all = append(all, p)
 		w.policy("one", "seven", egressTo("one", `{podSelector: {matchLabels: {number: first}}}`, ""))
+		w.NBCtl("--wait=hv", "sync") // from now on the policy decides
 		w.allowed(p, w.Links(pods[0])["net1"].IPs()[0], "udp/90")
 		before := counts[1].of("udp/90")
 		for _, vip := range vips {
@@ -104,6 +88,28 @@ func TestServicePolicy(t *testing.T) {
 	w.Must(w.RemoveManifest(serviceManifest("web")))
 	w.Must(w.RemoveManifest(serviceManifest("none")))
 	w.Over(append(pods, all...)...)
+}
+
+// policyOfConnection: the policy of a pod with the role "backends" decides about a connection that goes on.
+func (w *world) policyOfConnection(p *lab.Pod, vips []string) {
+	w.T.Helper()
+	const backends, none = `{podSelector: {matchLabels: {app: web}}}`, `{podSelector: {matchLabels: {app: none}}}`
+	for _, vip := range vips {
+		answered := w.conversation(p, vip, "53")
+		for _, step := range []struct {
+			peers string
+			want  bool
+		}{{backends, true}, {none, false}, {backends, true}} {
+			w.policy("backends", "seven", egressTo("backends", step.peers, ""))
+			w.Eventually(func() error {
+				w.onNodes("dpctl/del-flows") // Open vSwitch 3.1 may go on with the cached flow of before
+				if got := answered(); got != step.want {
+					return fmt.Errorf("%s port 53 answers: %t, with the peers %s", vip, got, step.peers)
+				}
+				return nil
+			})
+		}
+	}
 }
 
 // conversation sends datagrams from one port to an address. Each call sends one and tells whether it was answered.

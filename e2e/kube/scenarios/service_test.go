@@ -60,7 +60,11 @@ func (s *thief) attackServices() {
 	s.Must(patch("balanced", ingress, "status"))
 	s.cannot("delete a Service", "cannot delete resource", services.Delete(s.Ctx, "ours", metav1.DeleteOptions{}))
 	s.Must(patch("ours", state))
+	s.attackSlices()
+}
 
+// attackSlices tries to write the EndpointSlices of others.
+func (s *thief) attackSlices() {
 	slices := s.core.DiscoveryV1().EndpointSlices("default")
 	slice := func(name string, labels ...string) *discoveryv1.EndpointSlice {
 		e := &discoveryv1.EndpointSlice{
