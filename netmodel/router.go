@@ -35,6 +35,11 @@ type Router struct {
 	Forwards AddressPool
 }
 
+// IsExternal tells whether an address is the gateway's own on the physical network.
+func (r *Router) IsExternal(a netip.Addr) bool {
+	return slices.ContainsFunc(r.External, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
 // HasGateway tells whether the router has a gateway to a physical network.
 func (r *Router) HasGateway() bool { return len(r.External) > 0 }
 
@@ -174,7 +179,7 @@ func (r *Router) checkBeside(other *Router) error {
 		return nil
 	}
 	for _, e := range r.External {
-		if slices.ContainsFunc(other.External, func(o netip.Prefix) bool { return o.Addr() == e.Addr() }) {
+		if other.IsExternal(e.Addr()) {
 			return fmt.Errorf("externalAddress: %s is that of router %s", e.Addr(), other.Name)
 		}
 	}

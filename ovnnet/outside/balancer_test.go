@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -169,19 +168,6 @@ func TestNorthdBalanced(t *testing.T) {
 	want := w.service("web", "192.0.2.17", "2001:db8::105")
 	want.Balancer.Sources = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	w.ensure(t, want, 1)
-	southbound := ovndbtest.StartNorthd(t, w.Server)
-	for _, text := range []string{
-		"arp.tpa == 192.0.2.17", "nd.target == 2001:db8::105", "(backends=10.1.0.7:8080", "(backends=[fd01::7]:8080",
-		`inport == "shop/r1:provider" && ip4.dst == 192.0.2.17`,
-	} {
-		deadline := time.Now().Add(nbtest.Limit)
-		for found := false; !found; time.Sleep(50 * time.Millisecond) { // polls the flows
-			for _, row := range southbound.Dump(t, "Logical_Flow") {
-				found = found || strings.Contains(row["match"].(string)+" "+row["actions"].(string), text)
-			}
-			if !found && time.Now().After(deadline) {
-				t.Fatalf("no flow has %q", text)
-			}
-		}
-	}
+	w.wantFlows(t, "arp.tpa == 192.0.2.17", "nd.target == 2001:db8::105", "(backends=10.1.0.7:8080",
+		"(backends=[fd01::7]:8080", `inport == "shop/r1:provider" && ip4.dst == 192.0.2.17`)
 }

@@ -3,7 +3,6 @@ package outside
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -98,12 +97,11 @@ var dhcpv6 = Port{"udp", 546}
 
 // forwardable refuses a port that a namespace may not have.
 func forwardable(r *netmodel.Router, namespace string, a Address) error {
-	own := func(e netip.Prefix) bool { return e.Addr() == a.Addr }
 	switch {
 	case r.Forwards.Limit(namespace) == 0:
 		return nbrows.Refusedf("ports of the gateway of router %s are not granted to namespace %s; the operator grants "+
 			"them in the controller's --config: routers: {%q: {portForwards: {%s: 1}}}", r.Name, namespace, r.Name, namespace)
-	case !slices.ContainsFunc(r.External, own):
+	case !r.IsExternal(a.Addr):
 		return nbrows.Refusedf("address %s is not the gateway's of router %s", a.Addr, r.Name)
 	case a.Port.Number >= netmodel.FirstPortOfPods:
 		return nbrows.Refusedf("%s: the gateway needs the ports from %d on for the connections of pods; choose a lower one",

@@ -6,11 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
-	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
@@ -147,6 +145,8 @@ func TestForwardRefused(t *testing.T) {
 		{w.forward("shop", "api", "udp/546"), "udp/546: the gateway answers DHCPv6 there; choose another port"},
 		{w.forward("dev", "api", "tcp/81"), "ports of the gateway of router shop/r1 are not granted to namespace dev; the operator grants them in the " +
 			`controller's --config: routers: {"shop/r1": {portForwards: {dev: 1}}}`},
+		{w.service("api", "192.0.2.10"), "address 192.0.2.10 is the own one of the gateway of router shop/r1: a Service has ports of it with " +
+			"ovn-multinet/service-outside-address: gateway"},
 		{noIPv6, "the gateway of router shop/r1 has no address of the families of service shop/api"},
 	} {
 		w.wantRefused(t, tt.want, tt.reason)
@@ -223,24 +223,9 @@ func TestForwardEnds(t *testing.T) {
 
 // TestForwardRaces: what two controllers write at the same time. One of them is late.
 func TestForwardRaces(t *testing.T) {
-	meanwhile := func(w *world, t *testing.T, do func(o *outside.Outside) error) {
-		t.Helper()
-		other := outside.New(nbrows.NewStore(w.Other(t).DB))
-		w.Meanwhile(t, "Copp", func() {
-			if err := do(other); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	ensured := func(t *testing.T, want *outside.Wanted) func(o *outside.Outside) error {
-		return func(o *outside.Outside) error {
-			_, err := o.Ensure(nbtest.WithLimit(t), want)
-			return err
-		}
-	}
 	t.Run("one port", func(t *testing.T) {
 		w := newForwards(t)
-		meanwhile(w, t, ensured(t, w.forward("shop", "web", "tcp/80")))
+		w.meanwhile(t, "Copp", ensured(t, w.forward("shop", "web", "tcp/80")))
 		if _, err := w.outside.Ensure(nbtest.WithLimit(t), w.forward("web", "late", "tcp/80")); err == nil || !strings.Contains(err.Error(), web80) {
 			t.Errorf("error %v", err)
 		}
@@ -248,7 +233,7 @@ func TestForwardRaces(t *testing.T) {
 	t.Run("the last of the limit", func(t *testing.T) {
 		w := newForwards(t)
 		w.ensure(t, w.forward("shop", "web", "tcp/80"), 1)
-		meanwhile(w, t, ensured(t, w.forward("shop", "api", "tcp/81", "tcp/82")))
+		w.meanwhile(t, "Copp", ensured(t, w.forward("shop", "api", "tcp/81", "tcp/82")))
 		_, err := w.outside.Ensure(nbtest.WithLimit(t), w.forward("shop", "late", "tcp/83"))
 		if err == nil || !strings.Contains(err.Error(), "namespace shop has 3 IPv4 ports") {
 			t.Errorf("error %v", err)
@@ -270,7 +255,7 @@ func TestForwardRaces(t *testing.T) {
 	})
 	t.Run("a forward comes while the gateway's address changes", func(t *testing.T) {
 		w := newForwards(t)
-		meanwhile(w, t, ensured(t, w.forward("shop", "web", "tcp/80")))
+		w.meanwhile(t, "Copp", ensured(t, w.forward("shop", "web", "tcp/80")))
 		w.configure(t, moved)
 		equal(t, strings.TrimSpace(w.vips(t)), "shop/r1:outside:shop/web:tcp")
 	})
@@ -314,19 +299,6 @@ func TestNorthdForward(t *testing.T) {
 	w := newForwards(t)
 	nbtest.Ensure(t, w.Client, nbtest.Network(t, "blue", nbtest.NetDual+nbtest.OnR1)) // as the configuration is now
 	w.ensure(t, w.forward("shop", "web", "tcp/80"), 1)
-	southbound := ovndbtest.StartNorthd(t, w.Server)
-	for _, text := range []string{
-		"ip4.dst == 192.0.2.10 && tcp && tcp.dst == 80", "ip6.dst == 2001:db8::10 && tcp && tcp.dst == 80",
-		"(192.0.2.10,32768-65535)", "(2001:db8::10,32768-65535)", "arp.tpa == 192.0.2.10",
-	} {
-		deadline := time.Now().Add(nbtest.Limit)
-		for found := false; !found; time.Sleep(50 * time.Millisecond) { // polls the flows
-			for _, row := range southbound.Dump(t, "Logical_Flow") {
-				found = found || strings.Contains(row["match"].(string)+" "+row["actions"].(string), text)
-			}
-			if !found && time.Now().After(deadline) {
-				t.Fatalf("no flow has %q", text)
-			}
-		}
-	}
+	w.wantFlows(t, "ip4.dst == 192.0.2.10 && tcp && tcp.dst == 80", "ip6.dst == 2001:db8::10 && tcp && tcp.dst == 80",
+		"(192.0.2.10,32768-65535)", "(2001:db8::10,32768-65535)", "arp.tpa == 192.0.2.10")
 }

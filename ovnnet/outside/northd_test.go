@@ -3,6 +3,7 @@ package outside_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,14 +24,16 @@ func TestNorthd(t *testing.T) {
 	egress := w.pod(t, "shop", "c", 9, "192.0.2.19")
 	egress.Kind = outside.Egress
 	w.ensure(t, egress, 1)
-	southbound := ovndbtest.StartNorthd(t, w.Server)
-	want := []string{
-		"ip4.src == 10.1.0.7", "(192.0.2.17", "eth.src = 0a:58:c0:00:02:11", `is_chassis_resident("web/a/net1")`,
+	w.wantFlows(t, "ip4.src == 10.1.0.7", "(192.0.2.17", "eth.src = 0a:58:c0:00:02:11", `is_chassis_resident("web/a/net1")`,
 		"(2001:db8::101", "(10.1.0.7)", "(fd01::7)", "(192.0.2.18", "(10.1.0.8)", "(192.0.2.19",
-		`0a:58:c0:00:02:11 192.0.2.17 is_chassis_resident("web/a/net1")`, "192.0.2.18", "192.0.2.19",
-	}
-	deadline := time.Now().Add(nbtest.Limit)
-	for {
+		`0a:58:c0:00:02:11 192.0.2.17 is_chassis_resident("web/a/net1")`, "192.0.2.18", "192.0.2.19")
+}
+
+// wantFlows starts ovn-northd and waits until each text is in a logical flow or an announced address of it.
+func (w *world) wantFlows(t *testing.T, texts ...string) {
+	t.Helper()
+	southbound := ovndbtest.StartNorthd(t, w.Server)
+	for deadline := time.Now().Add(nbtest.Limit); ; time.Sleep(50 * time.Millisecond) { // polls the flows
 		var all strings.Builder
 		for _, row := range southbound.Dump(t, "Logical_Flow") {
 			all.WriteString(row["match"].(string) + " " + row["actions"].(string) + "\n")
@@ -38,19 +41,13 @@ func TestNorthd(t *testing.T) {
 		for _, row := range southbound.Dump(t, "Port_Binding") {
 			all.WriteString(strings.Join(ovndbtest.Strings(row["nat_addresses"]), "\n") + "\n")
 		}
-		missing := ""
-		for _, text := range want {
-			if !strings.Contains(all.String(), text) {
-				missing = text
-			}
-		}
-		if missing == "" {
-			break
+		at := slices.IndexFunc(texts, func(text string) bool { return !strings.Contains(all.String(), text) })
+		if at < 0 {
+			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("no flow has %q; NAT: %s", missing, w.nats(t))
+			t.Fatalf("no flow has %q; NAT: %s", texts[at], w.nats(t))
 		}
-		time.Sleep(50 * time.Millisecond) // polls the flows
 	}
 }
 

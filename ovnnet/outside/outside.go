@@ -316,7 +316,11 @@ func poolOf(r *netmodel.Router, namespace string, a Address) (*netmodel.AddressP
 		return &r.Forwards, forwardable(r, namespace, a)
 	}
 	pool := r.AddressPoolOf(a.Addr)
-	if pool == nil {
+	switch {
+	case pool == nil && r.IsExternal(a.Addr):
+		return nil, nbrows.Refusedf("address %s is the own one of the gateway of router %s: a Service has ports of it with "+
+			"ovn-multinet/service-outside-address: gateway", a.Addr, r.Name)
+	case pool == nil:
 		return nil, nbrows.Refusedf("address %s is in no pool of router %s", a.Addr, r.Name)
 	}
 	return pool, granted(r, pool, namespace)

@@ -188,7 +188,7 @@ func TestRefused(t *testing.T) {
 	none.Pool = "other"
 	w.wantRefused(t, none, `router shop/r1 has no address pool "other"`)
 	w.wantRefused(t, w.pod(t, "shop", "b", 8, "192.0.2.66"), "pool web of router shop/r1 is not granted to namespace shop"+fmt.Sprintf(grant, "web", "shop"))
-	w.wantRefused(t, w.pod(t, "shop", "c", 9, "192.0.2.10"), "address 192.0.2.10 is in no pool of router shop/r1")
+	w.wantRefused(t, w.pod(t, "shop", "c", 9, "192.0.2.10"), "address 192.0.2.10 is the own one of the gateway of router shop/r1: a Service has ports of it with ovn-multinet/service-outside-address: gateway")
 	w.wantRefused(t, w.pod(t, "shop", "d", 10, "192.0.2.17", "192.0.2.18"), "addresses 192.0.2.17 and 192.0.2.18 are of one family, only one of each is served")
 	four := w.pod(t, "shop", "e", 11, "2001:db8::101")
 	four.Inside = four.Inside[:1]
@@ -288,21 +288,6 @@ func (w *world) with(want *outside.Wanted) *outside.Wanted {
 
 // TestRaces: what two controllers write at the same time. One of them is late.
 func TestRaces(t *testing.T) {
-	meanwhile := func(w *world, t *testing.T, table string, do func(o *outside.Outside) error) {
-		t.Helper()
-		other := outside.New(nbrows.NewStore(w.Other(t).DB))
-		w.Meanwhile(t, table, func() {
-			if err := do(other); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	ensured := func(t *testing.T, want *outside.Wanted) func(o *outside.Outside) error {
-		return func(o *outside.Outside) error {
-			_, err := o.Ensure(nbtest.WithLimit(t), want)
-			return err
-		}
-	}
 	refused := func(w *world, t *testing.T, want *outside.Wanted, text string) {
 		t.Helper()
 		if _, err := w.outside.Ensure(nbtest.WithLimit(t), want); err == nil || !strings.Contains(err.Error(), text) {
@@ -312,14 +297,14 @@ func TestRaces(t *testing.T) {
 	t.Run("one address", func(t *testing.T) {
 		w := newWorld(t)
 		a, b := w.pod(t, "shop", "a", 7, "192.0.2.17"), w.pod(t, "web", "b", 8, "192.0.2.17")
-		meanwhile(w, t, "Copp", ensured(t, b))
+		w.meanwhile(t, "Copp", ensured(t, b))
 		refused(w, t, a, "is in use by pod web/b interface net1")
 	})
 	t.Run("an address of a port", func(t *testing.T) {
 		w := newWorld(t)
 		nbtest.Ensure(t, w.Client, nbtest.Network(t, "plain", nbtest.Localnet("provider", `,"vlanID":42,"subnets":"192.0.2.0/24","gateway":"192.0.2.1"`)))
 		a := w.pod(t, "shop", "a", 7, "192.0.2.17")
-		meanwhile(w, t, "Copp", func(*outside.Outside) error {
+		w.meanwhile(t, "Copp", func(*outside.Outside) error {
 			w.PodAt(t, "shop/plain", ovndb.AddressKey(book, netip.MustParseAddr("192.0.2.17")), "db", "net1")
 			return nil
 		})
@@ -329,7 +314,7 @@ func TestRaces(t *testing.T) {
 		w := newWorld(t)
 		w.ensure(t, w.pod(t, "shop", "a", 7, "192.0.2.17"), 1)
 		b, c := w.pod(t, "shop", "b", 8, "192.0.2.18"), w.pod(t, "shop", "c", 9, "192.0.2.19")
-		meanwhile(w, t, "Copp", ensured(t, c))
+		w.meanwhile(t, "Copp", ensured(t, c))
 		refused(w, t, b, "namespace shop has 2 IPv4 addresses")
 	})
 	t.Run("one user's first address", func(t *testing.T) {
@@ -358,7 +343,7 @@ func TestRaces(t *testing.T) {
 		other := *a
 		other.Fixed = []netip.Addr{netip.MustParseAddr("192.0.2.18")}
 		a.Distributed = false
-		meanwhile(w, t, "NAT", ensured(t, &other))
+		w.meanwhile(t, "NAT", ensured(t, &other))
 		if _, err := w.outside.Ensure(nbtest.WithLimit(t), a); err != nil {
 			t.Error(err)
 		}
@@ -371,7 +356,7 @@ func TestRaces(t *testing.T) {
 		a.Kind, b.Kind = outside.Egress, outside.Egress
 		w.ensure(t, a, 1)
 		w.ensure(t, b, 1)
-		meanwhile(w, t, "Copp", func(o *outside.Outside) error {
+		w.meanwhile(t, "Copp", func(o *outside.Outside) error {
 			_, err := o.Delete(nbtest.WithLimit(t), outside.Key{Router: "shop/r1", User: b.User})
 			return err
 		})
@@ -385,7 +370,7 @@ func TestRaces(t *testing.T) {
 		a, b := w.pod(t, "shop", "a", 7, "192.0.2.17"), w.pod(t, "shop", "b", 8, "192.0.2.17")
 		a.Kind, b.Kind = outside.Egress, outside.Egress
 		w.ensure(t, a, 1)
-		meanwhile(w, t, "Copp", func(o *outside.Outside) error {
+		w.meanwhile(t, "Copp", func(o *outside.Outside) error {
 			_, err := o.Delete(nbtest.WithLimit(t), outside.Key{Router: "shop/r1", User: a.User})
 			return err
 		})
@@ -421,7 +406,7 @@ func TestRaces(t *testing.T) {
 	})
 	t.Run("an address comes while the gateway moves", func(t *testing.T) {
 		w := newWorld(t)
-		meanwhile(w, t, "Copp", ensured(t, w.pod(t, "shop", "a", 7, "192.0.2.17")))
+		w.meanwhile(t, "Copp", ensured(t, w.pod(t, "shop", "a", 7, "192.0.2.17")))
 		w.configure(t, strings.Replace(nbtest.GwFull, `"vlanID":42`, `"vlanID":43`, 1)+pools)
 		equal(t, w.ours(t)+w.nats(t), "")
 	})

@@ -161,3 +161,22 @@ func (w *world) claimsOn(t *testing.T, address string) string {
 }
 
 const book = "physical:provider:42"
+
+// meanwhile has another controller do something once, before this one's first transaction that writes to the table.
+func (w *world) meanwhile(t *testing.T, table string, do func(o *outside.Outside) error) {
+	t.Helper()
+	other := outside.New(nbrows.NewStore(w.Other(t).DB))
+	w.Meanwhile(t, table, func() {
+		if err := do(other); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// ensured returns what makes another controller ensure the addresses of a user.
+func ensured(t *testing.T, want *outside.Wanted) func(o *outside.Outside) error {
+	return func(o *outside.Outside) error {
+		_, err := o.Ensure(nbtest.WithLimit(t), want)
+		return err
+	}
+}
