@@ -113,10 +113,7 @@ func (o *Outside) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
 		b := &nbrows.Batch{Db: o.store.Db}
 		addresses, err := o.change(ctx, b, have, w)
 		if _, refused := errors.AsType[*nbrows.Refused](err); refused {
-			again, failed := o.refuse(ctx, have, w)
-			if again {
-				continue
-			}
+			_, failed := o.deleteIf(ctx, w.key(), func(e *Entry) bool { return e.Allowed(w.Router) != nil })
 			return nil, errors.Join(err, failed)
 		}
 		if nbrows.Raced(err) {
@@ -139,19 +136,6 @@ func (o *Outside) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
 			return nil, nbrows.AsRefused(err)
 		}
 	}
-}
-
-// refuse deletes the present rows of a user that is refused if the configuration does not allow them any more. again
-// tells to try once more: another controller has written the user's rows after they were read here, so the addresses
-// that were in the way may be the user's own.
-func (o *Outside) refuse(ctx context.Context, have *present, w *Wanted) (again bool, err error) {
-	if _, err := o.store.Db.Transact(ctx, []ovsdb.Operation{have.unchanged()}); err != nil {
-		return nbrows.Raced(err), err
-	}
-	if have.row != nil && have.entry.Allowed(w.Router) != nil {
-		_, err = o.Delete(ctx, w.key())
-	}
-	return false, err
 }
 
 // change adds the operations that make the present rows the wanted ones, and returns the outside addresses.
@@ -198,12 +182,17 @@ func (o *Outside) change(ctx context.Context, b *nbrows.Batch, have *present, w 
 
 // Delete deletes the rows of a user, in one transaction. If there are no rows, Delete writes nothing.
 func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error) {
+	return o.deleteIf(ctx, key, func(*Entry) bool { return true })
+}
+
+// deleteIf is Delete if the rows, as they are at that moment, are to go.
+func (o *Outside) deleteIf(ctx context.Context, key Key, goes func(*Entry) bool) (changed bool, err error) {
 	for tries := nbrows.Attempts(0); ; {
 		if err := tries.Next("the outside address of " + key.User.String()); err != nil {
 			return false, err
 		}
 		have, err := o.read(ctx, key, nil)
-		if err != nil || have.row == nil {
+		if err != nil || have.row == nil || !goes(have.entry) {
 			return false, err
 		}
 		if err = o.readLimits(ctx, have, nil); err == nil {

@@ -370,11 +370,13 @@ func TestRaces(t *testing.T) {
 		a, b := w.pod(t, "shop", "a", 7, "192.0.2.17"), w.pod(t, "shop", "b", 8, "192.0.2.17")
 		a.Kind, b.Kind = outside.Egress, outside.Egress
 		w.ensure(t, a, 1)
+		// The pool has another name for b, so the two users change different lists.
+		w.configure(t, nbtest.GwFull+strings.Replace(pools, `"public"`, `"open"`, 1))
 		w.meanwhile(t, "Copp", func(o *outside.Outside) error {
 			_, err := o.Delete(nbtest.WithLimit(t), outside.Key{Router: "shop/r1", User: a.User})
 			return err
 		})
-		if _, err := w.outside.Ensure(nbtest.WithLimit(t), b); err != nil {
+		if _, err := w.outside.Ensure(nbtest.WithLimit(t), w.with(b)); err != nil {
 			t.Error(err)
 		}
 		equal(t, w.claimsOn(t, "192.0.2.17"), "claimant:namespace shop by router shop/r1=egress address; outside-user:shop/b/net1=")
