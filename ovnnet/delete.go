@@ -92,7 +92,10 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 			return err
 		}
 		if have.gone() {
-			claims, err := n.ClaimsOf(ctx, "network "+id)
+			claims, err := n.ClaimsOf(ctx, have.same(), "network "+id)
+			if nbrows.Raced(err) {
+				continue
+			}
 			if err != nil || len(claims) == 0 {
 				return err
 			}
@@ -233,7 +236,7 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 		ovndb.Map(map[string]string{nbrows.KeyNetwork: have.id}))}
 	b.Add(claims)
 	b.DeleteServices(have.id)
-	if err := n.ReleaseClaims(ctx, b, "network "+have.id); err != nil {
+	if err := n.ReleaseClaims(ctx, b, have.same(), "network "+have.id); err != nil {
 		return err
 	}
 	for _, p := range append(have.switches(), have.own) {

@@ -37,6 +37,20 @@ type present struct {
 func (n *Networks) read(
 	ctx context.Context, id string, network *netmodel.Network, wanted *networkRows,
 ) (*present, error) {
+	for tries := nbrows.Attempts(0); ; {
+		if err := tries.Next("network " + id); err != nil {
+			return nil, err
+		}
+		if have, err := n.readOnce(ctx, id, network, wanted); !nbrows.Raced(err) {
+			return have, err
+		}
+	}
+}
+
+// readOnce is one attempt of read: another controller may change the network between two of its transactions.
+func (n *Networks) readOnce(
+	ctx context.Context, id string, network *netmodel.Network, wanted *networkRows,
+) (*present, error) {
 	have := &present{id: id, networkRows: networkRows{
 		own: &nbrows.Switch{}, claims: &nbrows.BookClaims{},
 		nodes: map[string]*nbrows.Switch{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
@@ -114,6 +128,15 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 // unchanged returns the assertion that the network with this ID still has the configuration that was read.
 func (r *networkRows) unchanged(id string) []ovsdb.Operation {
 	return nbrows.Unchanged(id, r.own.Row, r.accepted)
+}
+
+// same asserts that the network's own switch is as it was read. Store.ReadClaims in package nbrows tells why later
+// reads do.
+func (have *present) same() ovsdb.Operation {
+	if have.own.Row == nil {
+		return ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id))
+	}
+	return ovndb.HoldsAll(nb.LogicalSwitchTable, have.own.Row.UUID, "external_ids", have.own.Row.ExternalIDs)
 }
 
 // checkPort refuses a router port at our key that is not the network's.
@@ -250,7 +273,7 @@ func (n *Networks) readRouterEnds(ctx context.Context, have *present, wanted *ne
 	}
 	for done := 0; done < len(ask.keys); {
 		page := ask.keys[done:min(done+readPage, len(ask.keys))]
-		results, err := n.Db.Transact(ctx, nbrows.SelectHolders(page))
+		results, err := n.Db.Transact(ctx, append([]ovsdb.Operation{have.same()}, nbrows.SelectHolders(page)...))
 		if err != nil {
 			return err
 		}
@@ -258,7 +281,8 @@ func (n *Networks) readRouterEnds(ctx context.Context, have *present, wanted *ne
 		for i, key := range page {
 			var port *nb.LogicalSwitchPort
 			var claim *nb.Copp
-			if err := errors.Join(nbrows.One(n.Db, results[2*i], &port), nbrows.One(n.Db, results[2*i+1], &claim)); err != nil {
+			err := errors.Join(nbrows.One(n.Db, results[1+2*i], &port), nbrows.One(n.Db, results[2+2*i], &claim))
+			if err != nil {
 				return err
 			}
 			p := ask.of[key]
@@ -333,6 +357,6 @@ func (n *Networks) readClaims(ctx context.Context, have *present, wanted *networ
 	if sw := have.own.Row; sw != nil {
 		noted = sw.ExternalIDs
 	}
-	have.claims.Rows, err = n.ReadClaims(ctx, noted, wanted.claims)
+	have.claims.Rows, err = n.ReadClaims(ctx, have.same(), noted, wanted.claims)
 	return err
 }

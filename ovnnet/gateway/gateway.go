@@ -250,7 +250,10 @@ func (n *Gateways) Ensure(ctx context.Context, r *netmodel.Router, nodes []Chass
 			noted = have.gateway.ExternalIDs
 		}
 		have.wire = &nbrows.BookClaims{}
-		have.wire.Rows, err = n.ReadClaims(ctx, noted, wanted.wire)
+		have.wire.Rows, err = n.ReadClaims(ctx, have.same(r.Name), noted, wanted.wire)
+		if nbrows.Raced(err) {
+			continue
+		}
 		if refused, ok := errors.AsType[*nbrows.Refused](err); ok {
 			return changed, nbrows.Refusedf("router %s: %s", r.Name, refused.Reason)
 		}
@@ -355,8 +358,8 @@ func (n *Gateways) change(
 	}
 	if have.gateway != nil {
 		// A row may be missing because another controller has deleted the gateway since it was read. Without the gateway,
-		// nobody would delete a row that is written now.
-		b.First(ovndb.Present(nb.LogicalRouterTable, wanted.gateway.UUID))
+		// nobody would delete a row that is written now. Another list of claims must not be overwritten.
+		b.First(have.same(router))
 	}
 	return b.Ops, b.Err
 }
@@ -418,8 +421,20 @@ func (n *Gateways) delete(ctx context.Context, router string) error {
 
 // deleteOnce is one attempt of delete.
 func (n *Gateways) deleteOnce(ctx context.Context, router string) error {
-	b := &nbrows.Batch{Db: n.Db}
-	if err := errors.Join(n.ReleaseClaims(ctx, b, "router "+router), n.DeleteOutside(ctx, b, router)); err != nil {
+	have, b := &present{}, &nbrows.Batch{Db: n.Db}
+	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "external_ids"),
+	})
+	if err != nil {
+		return err
+	}
+	if err := nbrows.One(n.Db, results[0], &have.gateway); err != nil {
+		return err
+	}
+	same := have.same(router)
+	b.Add(same)
+	err = errors.Join(n.ReleaseClaims(ctx, b, same, "router "+router), n.DeleteOutside(ctx, b, router))
+	if err != nil {
 		return err
 	}
 	b.Add(ovndb.Unlink(nb.LogicalRouterTable, "ports", portKey(router, partJoin)))

@@ -80,6 +80,14 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 	return have, n.readMembers(ctx, have)
 }
 
+// same asserts that the gateway is as it was read.
+func (have *present) same(router string) ovsdb.Operation {
+	if have.gateway == nil {
+		return ovndb.Absent(nb.LogicalRouterTable, ovndb.GatewayKey(router))
+	}
+	return ovndb.HoldsAll(nb.LogicalRouterTable, have.gateway.UUID, "external_ids", have.gateway.ExternalIDs)
+}
+
 // checkMarks refuses a gateway if a row at one of its keys is not ours.
 func (have *present) checkMarks(router string) error {
 	foreign := func(what, key string, ids map[string]string) error {

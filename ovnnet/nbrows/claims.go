@@ -92,8 +92,12 @@ func (c *BookClaims) Mark(externalIDs map[string]string) {
 // ReadClaims reads the present rows of the claims that a claimant has or should have. noted are the external_ids of
 // the claimant's own row, which lists the claims. If noted is nil, ReadClaims searches for the claims. An address that
 // a port leases or claims is an error of type *Refused, and so is a MAC with another claimant.
+//
+// same asserts the claimant's own row as it was read. The error is one that Raced knows if the row has changed since.
+// Otherwise the claims of another controller, which makes the claimant and deletes it again, could count as present, or
+// claims could be left because they were not there for a moment.
 func (n *Store) ReadClaims(
-	ctx context.Context, noted map[string]string, wanted *BookClaims,
+	ctx context.Context, same ovsdb.Operation, noted map[string]string, wanted *BookClaims,
 ) (map[string]*nb.Copp, error) {
 	keys := slices.Concat(strings.Fields(noted[KeyClaims]), wanted.keys())
 	slices.Sort(keys)
@@ -104,17 +108,17 @@ func (n *Store) ReadClaims(
 	have := map[string]*nb.Copp{}
 	if noted == nil {
 		var err error
-		if have, err = n.ClaimsOf(ctx, wanted.claimant); err != nil {
+		if have, err = n.ClaimsOf(ctx, same, wanted.claimant); err != nil {
 			return nil, err
 		}
 	}
-	results, err := n.Db.Transact(ctx, SelectHolders(keys))
+	results, err := n.Db.Transact(ctx, append([]ovsdb.Operation{same}, SelectHolders(keys)...))
 	if err != nil {
 		return nil, err
 	}
 	for i, key := range keys {
 		var port *nb.LogicalSwitchPort
-		if err := errors.Join(One(n.Db, results[2*i], &port), Into(n.Db, results[2*i+1], key, have)); err != nil {
+		if err := errors.Join(One(n.Db, results[1+2*i], &port), Into(n.Db, results[2+2*i], key, have)); err != nil {
 			return nil, err
 		}
 		what, ok := wanted.names[key]
@@ -165,16 +169,18 @@ func (c *BookClaims) OtherBook(have map[string]*nb.Copp) bool {
 	return false
 }
 
-// ClaimsOf reads all claims of a claimant, also those that its own row does not list. The server scans its claims.
-func (n *Store) ClaimsOf(ctx context.Context, who string) (map[string]*nb.Copp, error) {
+// ClaimsOf reads all claims of a claimant, also those that its own row does not list. The server scans its claims. same
+// asserts the claimant's own row, as in ReadClaims.
+func (n *Store) ClaimsOf(ctx context.Context, same ovsdb.Operation, who string) (map[string]*nb.Copp, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+		same,
 		ovndb.SelectWith(nb.CoppTable, "external_ids", ovndb.ClaimantPrefix+who, claimedHere,
 			"_uuid", "name", "external_ids"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows, err := ovndb.Rows[nb.Copp](n.Db, results[0])
+	rows, err := ovndb.Rows[nb.Copp](n.Db, results[1])
 	have := map[string]*nb.Copp{}
 	for _, row := range rows {
 		have[row.UUID] = row
@@ -223,9 +229,10 @@ func (b *Batch) setClaimants(row *nb.Copp, ids map[string]string) {
 	}
 }
 
-// ReleaseClaims removes a claimant from all its claims.
-func (n *Store) ReleaseClaims(ctx context.Context, b *Batch, who string) error {
-	rows, err := n.ClaimsOf(ctx, who)
+// ReleaseClaims removes a claimant from all its claims. same asserts the claimant's own row, as in ReadClaims, and the
+// transaction must assert it too.
+func (n *Store) ReleaseClaims(ctx context.Context, b *Batch, same ovsdb.Operation, who string) error {
+	rows, err := n.ClaimsOf(ctx, same, who)
 	for _, key := range SortedKeys(rows) {
 		b.unclaim(rows[key], ovndb.ClaimantPrefix+who)
 	}
