@@ -135,16 +135,16 @@ func New(c Config) *Controller {
 	controller.rows, controller.gateways = s, gateway.New(s, c.Routers)
 	if c.Policies != nil {
 		controller.policies = newPolicySets(c.Policies, c.Ports, policies.New(s), c.DeniedRate)
-		controller.policyStates = newPolicyStates(c.Policies, c.Leading, c.Log)
+		controller.policyStates = newPolicyStates(c.Policies, c.Leading, c.Metrics.refusals("policy"), c.Log)
 	}
 	if c.Services != nil {
 		controller.pods = c.Services
 		controller.services = newServiceSets(c.Services, c.Ports, services.New(s), c.MaxServices)
-		controller.serviceStates = newServiceStates(c.Services, c.Leading, c.Log)
+		controller.serviceStates = newServiceStates(c.Services, c.Leading, c.Metrics.refusals("service"), c.Log)
 	}
 	if c.Outside != nil {
 		controller.pods = c.Outside
-		controller.outside = newOutsideUsers(c.Outside, c.Ports, outside.New(s))
+		controller.outside = newOutsideUsers(c.Outside, c.Ports, outside.New(s), c.Metrics.refusals("pod"))
 	}
 	controller.networks = ovnnet.New(s, controller.gateways, c.WidestIPAM)
 	return controller

@@ -22,6 +22,7 @@ type running struct {
 	*nbtest.World
 	*api
 	activity *controller.Activity
+	metrics  *controller.Metrics
 	stop     func()
 }
 
@@ -75,7 +76,7 @@ func runController(t *testing.T, w *nbtest.World, c *tested) *running {
 		}
 	})
 	t.Cleanup(stop)
-	return &running{World: w, api: c.api, activity: activity, stop: stop}
+	return &running{World: w, api: c.api, activity: activity, metrics: c.metrics, stop: stop}
 }
 
 func (r *running) wantSwitches(t *testing.T, want string) {

@@ -17,6 +17,7 @@ type Metrics struct {
 	passes       *prometheus.CounterVec
 	transactions prometheus.Counter
 	refused      *prometheus.GaugeVec
+	objects      *prometheus.GaugeVec
 	queue        *Queue
 	db           *ovndb.DB
 	codes        map[string]string // by refused NAD: its code in refused; only the worker uses this map
@@ -40,6 +41,10 @@ func NewMetrics(queue *Queue, db *ovndb.DB) *Metrics {
 			Name: "ovn_multinet_controller_refused_nads",
 			Help: "NetworkAttachmentDefinitions that are refused as they are written, by CNI error code.",
 		}, []string{"code"}),
+		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ovn_multinet_controller_refused_objects",
+			Help: "Other objects that are refused as they are written, by kind (service, policy or pod).",
+		}, []string{"kind"}),
 	}
 }
 
@@ -48,7 +53,7 @@ func (m *Metrics) Register(registry prometheus.Registerer) {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	registry.MustRegister(m.passes, m.transactions, m.refused,
+	registry.MustRegister(m.passes, m.transactions, m.refused, m.objects,
 		gauge("ovn_multinet_controller_leader", "Whether this controller leads, and NB belongs to its cluster.",
 			func() float64 {
 				leading := m.leading.Load()
@@ -98,6 +103,27 @@ func (m *Metrics) verdict(nad string, err error) {
 		m.refused.WithLabelValues(code).Inc()
 		m.codes[nad] = code
 	}
+}
+
+// refusals are the objects of one kind that are refused as they are written, by "<namespace>/<name>". Only the worker
+// uses them.
+type refusals struct {
+	gauge prometheus.Gauge
+	ids   map[string]bool
+}
+
+func (m *Metrics) refusals(kind string) *refusals {
+	return &refusals{m.objects.WithLabelValues(kind), map[string]bool{}}
+}
+
+// set notes whether an object is refused. One that is gone is not.
+func (r *refusals) set(id string, refused bool) {
+	if refused {
+		r.ids[id] = true
+	} else {
+		delete(r.ids, id)
+	}
+	r.gauge.Set(float64(len(r.ids)))
 }
 
 // codeOf returns the error code that a new pod gets if it requests the refused NAD. If only rows in NB are in the way

@@ -10,13 +10,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
-// registered has a controller's metrics on a registry.
-func registered(c *tested) *prometheus.Registry {
+// registered has the metrics of a controller on a registry.
+func registered(m *controller.Metrics) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	c.metrics.Register(registry)
+	m.Register(registry)
 	return registry
 }
 
@@ -57,7 +58,7 @@ func sampleOf(t *testing.T, registry *prometheus.Registry, sample string) string
 func TestMetricsOfRefusedNADs(t *testing.T) {
 	w, a := nbtest.NewWorld(t), newAPI()
 	c := newController(w.Networks, a, leads, quiet)
-	registry := registered(c)
+	registry := registered(c.metrics)
 	r := runController(t, w, c)
 	refused := func() string {
 		var lines []string
@@ -97,11 +98,66 @@ func TestMetricsOfRefusedNADs(t *testing.T) {
 	}
 }
 
+// wantRefused waits until the metrics count so many refused objects of a kind; "": none.
+func wantRefused(t *testing.T, registry *prometheus.Registry, kind, want string) {
+	t.Helper()
+	eventually(t, want, func() string { return sampleOf(t, registry, "refused_objects{kind="+kind+"}") })
+}
+
+func TestMetricsOfRefusedPods(t *testing.T) {
+	w := newOutsideWorld(t)
+	registry := registered(w.metrics)
+	w.attach(t, "a", "n1", 7, floating17)
+	w.wantNATs(t, distributed17)
+	w.attach(t, "b", "n2", 8, floating17)
+	wantRefused(t, registry, "pod", "1")
+	w.attach(t, "c", "n2", 9, `{"net1":"auto"}`)
+	wantRefused(t, registry, "pod", "2")
+	for _, name := range []string{"c", "b"} {
+		w.kube.with(func() { w.kube.pods["shop/"+name].Outside = "" })
+		w.queue.BackendChanged("shop", name)
+		wantRefused(t, registry, "pod", map[string]string{"c": "1", "b": ""}[name])
+	}
+	w.attach(t, "d", "n2", 10, floating17)
+	wantRefused(t, registry, "pod", "1")
+	w.kube.with(func() { delete(w.kube.pods, "shop/d") })
+	w.queue.BackendChanged("shop", "d")
+	wantRefused(t, registry, "pod", "")
+}
+
+func TestMetricsOfRefusedServices(t *testing.T) {
+	w := newBalancedWorld(t)
+	registry := registered(w.metrics)
+	w.put("192.0.2.99") // in no pool
+	wantRefused(t, registry, "service", "1")
+	w.put("192.0.2.18")
+	wantRefused(t, registry, "service", "")
+	w.put("192.0.2.99")
+	wantRefused(t, registry, "service", "1")
+	w.services.remove("shop/web")
+	wantRefused(t, registry, "service", "")
+}
+
+func TestMetricsOfRefusedPolicies(t *testing.T) {
+	w := newPolicyWorld(t)
+	registry := registered(w.metrics)
+	w.apply("shop/blue", nbtest.Spec(""))
+	w.put("p", `{"podSelector":{},"ingres":[]}`)
+	wantRefused(t, registry, "policy", "1")
+	w.put("p", fromWeb)
+	wantRefused(t, registry, "policy", "")
+	w.put("p", `{"podSelector":{},"ingres":[]}`)
+	wantRefused(t, registry, "policy", "1")
+	w.kube.with(func() { delete(w.kube.policies, "shop/p") })
+	w.queue.PolicyChanged("shop")
+	wantRefused(t, registry, "policy", "")
+}
+
 // A controller that only compares commits nothing; passes that fail are told apart.
 func TestMetricsOfPasses(t *testing.T) {
 	w, a := nbtest.NewWorld(t), newAPI()
 	c := newController(w.Networks, a, leads, quiet)
-	registry := registered(c)
+	registry := registered(c.metrics)
 	r := runController(t, w, c)
 	eventually(t, "1", func() string { return sampleOf(t, registry, "passes_total{kind=all,result=done}") })
 	if got := sampleOf(t, registry, "nb_transactions_total{}"); got != "" {
@@ -131,7 +187,7 @@ func TestMetricsOfTheLeader(t *testing.T) {
 				}
 				return nil
 			}, quiet)
-			registry := registered(c)
+			registry := registered(c.metrics)
 			if got := scrape(t, registry); got != "nb_connected{} 1" {
 				t.Errorf("before it leads: %s", got)
 			}
@@ -153,7 +209,7 @@ func TestMetricsOfTheLeader(t *testing.T) {
 func TestMetricsOfTheQueue(t *testing.T) {
 	w := nbtest.NewWorld(t)
 	c := newController(w.Networks, newAPI(), leads, quiet)
-	registry := registered(c)
+	registry := registered(c.metrics)
 	for i := range 3 {
 		c.NADChanged("shop", fmt.Sprint("n", i%2)) // one twice
 	}

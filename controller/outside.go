@@ -43,14 +43,15 @@ type outsideUsers struct {
 	// told is the last Event about each pod and interface.
 	told map[string]string
 	// waits counts the passes over a pod that found its gateway or port not ready.
-	waits map[string]int
+	waits   map[string]int
+	refused *refusals
 }
 
-func newOutsideUsers(source OutsideSource, ports PodPorts, rows *outside.Outside) *outsideUsers {
+func newOutsideUsers(source OutsideSource, ports PodPorts, rows *outside.Outside, refused *refusals) *outsideUsers {
 	return &outsideUsers{
 		source: source, ports: ports, rows: rows, written: map[string]map[outside.Key]bool{},
 		ofService: map[string]map[outside.Key]bool{}, on: map[string]map[string]bool{}, told: map[string]string{},
-		waits: map[string]int{},
+		waits: map[string]int{}, refused: refused,
 	}
 }
 
@@ -145,8 +146,8 @@ func (o *outsideUsers) note(key outside.Key) {
 	written[id][key] = true
 }
 
-// queueOutsideOf queues those of a namespace's pods that request outside addresses or have some. now has the pods that
-// exist.
+// queueOutsideOf queues those of a namespace's pods that request outside addresses, or have some, or were refused. now
+// has the pods that exist.
 func (c *Controller) queueOutsideOf(namespace string, names []string, now map[string]*policy.Pod) {
 	if c.outside == nil {
 		return
@@ -154,7 +155,8 @@ func (c *Controller) queueOutsideOf(namespace string, names []string, now map[st
 	for _, name := range names {
 		id := namespace + "/" + name
 		pod := now[name]
-		if pod != nil && (pod.Outside != "" || c.hasEgress(namespace)) || len(c.outside.written[id]) > 0 {
+		if pod != nil && (pod.Outside != "" || c.hasEgress(namespace)) || len(c.outside.written[id]) > 0 ||
+			c.outside.refused.ids[id] {
 			c.queue.Add(outsideItem(id))
 		}
 	}
@@ -189,6 +191,7 @@ func (c *Controller) reconcileOutside(ctx context.Context, i item) error {
 			removeFrom(o.on, network, i.id)
 		}
 		if at < 0 {
+			o.refused.set(i.id, false)
 			maps.DeleteFunc(o.told, func(user, _ string) bool { return strings.HasPrefix(user, i.id+"/") })
 			return c.deleteOutside(ctx, i.id, nil)
 		}
@@ -229,10 +232,11 @@ func (c *Controller) ensureOutside(ctx context.Context, pod *policy.Pod) error {
 		var err error
 		if requests, err = netmodel.ParseOutside(pod.Outside); err != nil {
 			o.tell(pod, "", err.Error()+"; what the pod has stays", "")
+			o.refused.set(id, true)
 			return nil
 		}
 	}
-	kept, waiting := map[outside.Key]bool{}, false
+	kept, waiting, refused := map[outside.Key]bool{}, false, false
 	if (len(requests) > 0 || c.hasEgress(pod.Namespace)) && pod.Node != "" {
 		ports, err := o.ports.On(ctx, []string{pod.Node})
 		if err != nil {
@@ -242,13 +246,15 @@ func (c *Controller) ensureOutside(ctx context.Context, pod *policy.Pod) error {
 			return err
 		}
 		for _, request := range requests {
-			key, wait, err := c.ensureOutsideOf(ctx, pod, request, ports)
+			key, state, err := c.ensureOutsideOf(ctx, pod, request, ports)
 			if err != nil {
 				return err
 			}
-			kept[key], waiting = true, waiting || wait
+			kept[key] = true
+			waiting, refused = waiting || state != outsideServed, refused || state == outsideRefused
 		}
 	}
+	o.refused.set(id, refused)
 	if waiting {
 		c.queue.AddAfter(outsideItem(id), growing(outsideEvery, o.waits[id], waitingLast))
 		o.waits[id]++
@@ -288,28 +294,39 @@ func (c *Controller) addEgress(
 // outsideEvery is the time until a pod is first checked again whose gateway or port is not ready.
 const outsideEvery = time.Second
 
-// ensureOutsideOf makes NB have the outside addresses of one interface. wait tells that something is not ready yet, or
-// is in the way.
+// outsideState is what a pass has found for one interface. All but outsideServed are tried again.
+type outsideState int
+
+const (
+	outsideServed   outsideState = iota
+	outsideNotReady              // the gateway or the port is not there yet
+	outsideRefused
+)
+
+// ensureOutsideOf makes NB have the outside addresses of one interface.
 func (c *Controller) ensureOutsideOf(
 	ctx context.Context, pod *policy.Pod, request netmodel.OutsideRequest, ports []PodPort,
-) (key outside.Key, wait bool, err error) {
+) (key outside.Key, state outsideState, err error) {
 	o := c.outside
 	user := outside.User{Namespace: pod.Namespace, Pod: pod.Name, Interface: request.Interface}
 	at := slices.IndexFunc(ports, func(p PodPort) bool {
 		return p.Namespace == pod.Namespace && p.Pod == pod.Name && p.Interface == request.Interface && pod.Is(p.UID)
 	})
 	if at < 0 { // the pod has no port yet, or the interface is not on an OVN network: its agent refuses other names
-		return outside.Key{}, pod.Ready, nil
+		if pod.Ready {
+			state = outsideNotReady
+		}
+		return key, state, nil
 	}
 	port := &ports[at]
 	addTo(o.on, port.Network, pod.Namespace+"/"+pod.Name)
 	router, why, err := c.outsideRouter(ctx, port.Network)
 	if err != nil {
-		return key, false, err
+		return key, state, err
 	}
 	if why != nil {
 		o.tell(pod, request.Interface, why.Error(), "")
-		return key, true, nil
+		return key, outsideRefused, nil
 	}
 	wanted := &outside.Wanted{
 		Router: router, User: user, Kind: outside.Floating, PortKey: port.Key, PortName: port.Name,
@@ -325,11 +342,11 @@ func (c *Controller) ensureOutsideOf(
 	}
 	chassis, err := c.gateways.ChassisOf(ctx, []string{pod.Node})
 	if err != nil {
-		return key, false, err
+		return key, state, err
 	}
 	balanced, err := c.isBalanced(ctx, pod)
 	if err != nil {
-		return key, false, err
+		return key, state, err
 	}
 	wanted.Distributed = !balanced && slices.ContainsFunc(chassis, func(c gateway.Chassis) bool {
 		return c.HasPhysical(router.Physical)
@@ -340,15 +357,15 @@ func (c *Controller) ensureOutsideOf(
 	refused, is := errors.AsType[*nbrows.Refused](err)
 	switch {
 	case errors.Is(err, outside.ErrNotReady):
-		return key, true, nil
+		return key, outsideNotReady, nil
 	case is:
 		o.tell(pod, request.Interface, refused.Error(), "")
-		return key, true, nil
+		return key, outsideRefused, nil
 	case err != nil:
-		return key, false, err
+		return key, state, err
 	}
 	o.tell(pod, request.Interface, "", string(wanted.Kind)+" addresses "+fmt.Sprint(result.Addresses))
-	return key, false, nil
+	return key, outsideServed, nil
 }
 
 // outsideRouter returns the router of a network, as the operator's configuration has it. why says that it has no

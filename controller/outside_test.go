@@ -89,7 +89,7 @@ func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAP
 		f(&config, a)
 	}
 	c := controller.New(config)
-	world := &outsideWorld{runController(t, w, &tested{c, queue, nil, a.api}), a, queue}
+	world := &outsideWorld{runController(t, w, &tested{c, queue, config.Metrics, a.api}), a, queue}
 	world.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
 	world.wantState(t, "shop/blue", "ready, held")
 	return world

@@ -319,6 +319,7 @@ func (c *Controller) readPolicies(ctx context.Context, namespace string) (networ
 	maps.DeleteFunc(p.accepted, func(id string, _ map[string]*policy.Policy) bool {
 		return namespaceOf(id) == namespace && !present[id]
 	})
+	c.policyStates.forget(namespace, present)
 	p.noteNamed(namespace, named)
 	p.sets[namespace] = sets
 	if len(sets) == 0 {

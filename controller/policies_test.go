@@ -140,8 +140,9 @@ func newPolicyWorld(t *testing.T) *policyWorld {
 	a := &policyAPI{api: newAPI(), policies: map[string]*policy.Object{}, pods: map[string]*policy.Pod{},
 		namespaces: map[string]map[string]string{"shop": nil, "other": {"team": "a"}}, states: map[string]string{}}
 	queue := controller.NewQueue(quiet)
+	metrics := controller.NewMetrics(queue, w.Networks.DB)
 	c := controller.New(controller.Config{
-		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
+		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: metrics,
 		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Policies: a, Ports: a,
 	})
 	passed := c.WaitForCopiesBy()
@@ -156,7 +157,7 @@ func newPolicyWorld(t *testing.T) *policyWorld {
 	a.pods["other/c"] = &policy.Pod{Namespace: "other", Name: "c", UID: podKey(2), Node: "n2", Labels: app("web")}
 	a.all = slices.Collect(maps.Values(a.pods))
 	return &policyWorld{
-		runController(t, w, &tested{c, queue, nil, a.api}), a, queue, passed,
+		runController(t, w, &tested{c, queue, metrics, a.api}), a, queue, passed,
 	}
 }
 

@@ -19,6 +19,7 @@ type policyStates struct {
 	verdicts[policyVerdict]
 	source  PolicySource
 	leading func() error
+	refused *refusals
 }
 
 type policyVerdict struct {
@@ -26,8 +27,8 @@ type policyVerdict struct {
 	state  netmodel.NetworkState
 }
 
-func newPolicyStates(source PolicySource, leading func() error, log *slog.Logger) *policyStates {
-	s := &policyStates{verdicts: newVerdicts[policyVerdict]("policy", log), source: source, leading: leading}
+func newPolicyStates(source PolicySource, leading func() error, refused *refusals, log *slog.Logger) *policyStates {
+	s := &policyStates{newVerdicts[policyVerdict]("policy", log), source, leading, refused}
 	s.write = s.writeState
 	return s
 }
@@ -39,7 +40,17 @@ func (s *policyStates) set(o *policy.Object, why error) {
 	if why != nil { // the reason may contain text of tenants
 		v.state.Reason = conf.OneLine(why.Error(), conf.MaxReason)
 	}
+	s.refused.set(o.ID(), !v.state.Ready)
 	s.put(o.ID(), v)
+}
+
+// forget forgets the policies of a namespace that are gone.
+func (s *policyStates) forget(namespace string, present map[string]bool) {
+	for id := range s.refused.ids {
+		if namespaceOf(id) == namespace && !present[id] {
+			s.refused.set(id, false)
+		}
+	}
 }
 
 // writeState writes a verdict onto its policy and records an Event, unless the policy has this state already. It

@@ -17,6 +17,7 @@ type serviceStates struct {
 	verdicts[serviceVerdict]
 	source  ServiceSource
 	leading func() error
+	refused *refusals
 }
 
 type serviceVerdict struct {
@@ -25,8 +26,10 @@ type serviceVerdict struct {
 	slices []service.EndpointSlice
 }
 
-func newServiceStates(source ServiceSource, leading func() error, log *slog.Logger) *serviceStates {
-	s := &serviceStates{verdicts: newVerdicts[serviceVerdict]("service", log), source: source, leading: leading}
+func newServiceStates(
+	source ServiceSource, leading func() error, refused *refusals, log *slog.Logger,
+) *serviceStates {
+	s := &serviceStates{newVerdicts[serviceVerdict]("service", log), source, leading, refused}
 	s.write = s.writeState
 	return s
 }
@@ -36,6 +39,7 @@ func (s *serviceStates) set(o *service.Object, state *service.State, slices []se
 	if state != nil { // the reason may contain text of tenants
 		state.Reason = conf.OneLine(state.Reason, conf.MaxReason)
 	}
+	s.refused.set(o.ID(), state != nil && !state.Ready)
 	s.put(o.ID(), &serviceVerdict{o, state, slices})
 }
 
