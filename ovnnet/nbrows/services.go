@@ -44,6 +44,13 @@ func NetworkScope(id string) string { return networkScope + id }
 // to their group, and so do the switches of the router's networks: clients there reach the outside addresses too.
 func OutsideScope(router string) string { return outsideScope + router }
 
+// GroupsOf returns the keys of the groups that the switches of a network on a router refer to, if the groups exist.
+func GroupsOf(network *netmodel.Network) []string {
+	return []string{
+		ovndb.ServiceGroupKey(ServiceScope(network)), ovndb.ServiceGroupKey(OutsideScope(network.RouterName())),
+	}
+}
+
 // GroupPrefix is the prefix of the names of our groups. The rest is the scope.
 const GroupPrefix = "ovn-multinet "
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -39,7 +40,7 @@ func (n *Subnets) Ensure(
 		network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has),
 	}
 	for inVain := 0; ; {
-		own, view, err := n.read(ctx, network, node)
+		own, view, groups, err := n.read(ctx, network, node)
 		if view != nil || err != nil {
 			return view, err
 		}
@@ -49,6 +50,7 @@ func (n *Subnets) Ensure(
 		}
 		wanted := nbrows.NewSwitch(network.ForNode(node, subnets))
 		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(own))
+		wanted.Row.LoadBalancerGroup = groups
 		ops, err := n.insert(network, own, wanted)
 		if err != nil {
 			return nil, err
@@ -77,48 +79,58 @@ func (n *Subnets) Ensure(
 const maxInVain = 5
 
 // read returns the network's own switch, and the node's view of the network; view is nil if the node has no node
-// switch.
+// switch. groups are the keys of the groups with the load balancers that the network's pods use.
 func (n *Subnets) read(
 	ctx context.Context, network *netmodel.Network, node string,
-) (own *nb.LogicalSwitch, view *netmodel.Network, err error) {
-	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
+) (own *nb.LogicalSwitch, view *netmodel.Network, groups []string, err error) {
+	ops := []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()), "_uuid", "external_ids"),
 		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network.ID())),
 		ovndb.Select(nb.LogicalSwitchTable, nbrows.NodeSwitchKey(network.ID(), node), "_uuid", "name", "external_ids"),
-	})
+	}
+	const first = 3 // of the groups
+	for _, key := range nbrows.GroupsOf(network) {
+		ops = append(ops, ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid"))
+	}
+	results, err := n.Db.Transact(ctx, ops)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	for i, key := range nbrows.GroupsOf(network) {
+		if len(results[first+i].Rows) > 0 {
+			groups = append(groups, key)
+		}
 	}
 	var accepted *nb.Copp
 	var sw *nb.LogicalSwitch
 	if err := errors.Join(nbrows.One(n.Db, results[0], &own), nbrows.One(n.Db, results[1], &accepted),
 		nbrows.One(n.Db, results[2], &sw)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	switch {
 	case own != nil && own.ExternalIDs[nbrows.KeyNetwork] != network.ID():
-		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", own.UUID)
+		return nil, nil, nil, nbrows.Refusedf("logical switch %s is not ours", own.UUID)
 	case own == nil || accepted == nil ||
 		accepted.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] != network.Revision():
 		// If NB belongs to another cluster, the network will never be accepted: Owned returns that error.
-		return nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
+		return nil, nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
 	case sw == nil:
-		return own, nil, nil
+		return own, nil, groups, nil
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
-		return nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
+		return nil, nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
 	}
 	subnets := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.NodeSubnetsKey])
 	if subnets == nil {
 		// The controller writes all switches of a network in one transaction, so another program has changed this one.
-		return nil, nil, nbrows.Refusedf(
+		return nil, nil, nil, nbrows.Refusedf(
 			"logical switch %s has no node subnets of its network; the controller mends it within %v",
 			sw.Name, nbrows.ReconcileEvery)
 	}
-	return own, network.ForNode(node, subnets), nil
+	return own, network.ForNode(node, subnets), groups, nil
 }
 
 // insert returns the operations that create a node switch. They assert that the network has its own switch and takes
-// ports of the NAD with this configuration, and that the router exists.
+// ports of the NAD with this configuration, that the router exists, and which groups of load balancers exist.
 func (n *Subnets) insert(
 	network *netmodel.Network, own *nb.LogicalSwitch, wanted *nbrows.Switch,
 ) ([]ovsdb.Operation, error) {
@@ -129,6 +141,13 @@ func (n *Subnets) insert(
 		b.Add(ovndb.Holds(nb.LogicalSwitchTable, own.UUID, "external_ids", nbrows.KeyWidestIPAM, widest))
 	}
 	b.Add(ovndb.Present(nb.LogicalRouterTable, ovndb.RouterKey(network.RouterName())))
+	for _, key := range nbrows.GroupsOf(network) {
+		if slices.Contains(wanted.Row.LoadBalancerGroup, key) {
+			b.Add(ovndb.Present(nb.LoadBalancerGroupTable, key))
+		} else {
+			b.Add(ovndb.Absent(nb.LoadBalancerGroupTable, key))
+		}
+	}
 	b.SetSwitch(nil, wanted)
 	return b.Ops, b.Err
 }

@@ -176,7 +176,8 @@ func TestJoinedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNodeSwitches: clients on a layer3 network of the router are on node switches.
+// TestNodeSwitches: clients on a layer3 network of the router are on node switches. A node that comes later makes its
+// switch itself.
 func TestNodeSwitches(t *testing.T) {
 	w := newWorld(t)
 	w.network(t, "blue", nbtest.Net4+nbtest.OnR1)
@@ -185,9 +186,18 @@ func TestNodeSwitches(t *testing.T) {
 	nbtest.Share(t, w.Networks, n, "node-1")
 	w.ensure(t, wanted(t, "web", "10.1.0.200", tcp), 1)
 	nbtest.Share(t, w.Networks, n, "node-2")
-	w.ensureNetwork(t, "shop/wide", 1)
+	w.remove(t, "web", 1)
+	w.Meanwhile(t, "Logical_Switch", func() { // the group comes after the agent has looked for it
+		other := services.New(nbrows.NewStore(w.Other(t).DB))
+		if _, err := other.Ensure(nbtest.WithLimit(t), wanted(t, "web", "10.1.0.200", tcp)); err != nil {
+			t.Error(err)
+		}
+	})
+	nbtest.Share(t, w.Networks, n, "node-3")
+	nbtest.Share(t, w.Networks, n, "node-4")
+	w.ensureNetwork(t, "shop/wide", 1) // the network's own switch
 	w.ensureNetwork(t, "shop/wide", 0)
-	for _, node := range []string{"node-1", "node-2"} {
+	for _, node := range []string{"node-1", "node-2", "node-3", "node-4"} {
 		if got := w.groups(t, "Logical_Switch", "shop/wide@"+node); got != r1Group {
 			t.Errorf("%s refers to %q", node, got)
 		}
