@@ -195,13 +195,13 @@ func TestNodeSwitches(t *testing.T) {
 	})
 	nbtest.Share(t, w.Networks, n, "node-3")
 	nbtest.Share(t, w.Networks, n, "node-4")
-	w.ensureNetwork(t, "shop/wide", 1) // the network's own switch
-	w.ensureNetwork(t, "shop/wide", 0)
 	for _, node := range []string{"node-1", "node-2", "node-3", "node-4"} {
 		if got := w.groups(t, "Logical_Switch", "shop/wide@"+node); got != r1Group {
 			t.Errorf("%s refers to %q", node, got)
 		}
 	}
+	w.ensureNetwork(t, "shop/wide", 1) // the network's own switch
+	w.ensureNetwork(t, "shop/wide", 0)
 }
 
 // TestNorthd: ovn-northd makes the switch send what asks for the address to the router, which answers, and balances.
