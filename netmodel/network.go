@@ -397,6 +397,19 @@ func (n *Network) CheckFixed(a netip.Addr) error {
 	return nil
 }
 
+// CheckVirtual refuses an address that no Service may have. On a layer3 network, any node subnet may be a node's soon.
+// Then one address is its gateway, and the node's pods take its first and last one for those of the subnet itself.
+func (n *Network) CheckVirtual(a netip.Addr) error {
+	if err := n.CheckFixed(a); err != nil || n.Topology != Layer3 {
+		return err
+	}
+	block := netip.PrefixFrom(a, n.NodeSubnetBits[n.SubnetOf(a)]).Masked()
+	if a == block.Addr().Next() {
+		return fmt.Errorf("address %s is the gateway of node subnet %s of network %s", a, block, n.ID())
+	}
+	return checkHost(block, a)
+}
+
 // checkHost refuses the addresses of a subnet that no host may have: RFC 1122 section 3.2.1.3 (network and broadcast)
 // and RFC 4291 section 2.6.1 (subnet-router anycast).
 func checkHost(subnet netip.Prefix, a netip.Addr) error {

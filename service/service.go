@@ -84,10 +84,9 @@ func (s *Service) Families(n *netmodel.Network) (list []netip.Addr) {
 // Subnets returns the indexes of the network's subnets in which the service has addresses: virtual ones, or those of
 // its pods if the service is headless. The error says why the network does not serve the service.
 func (s *Service) Subnets(n *netmodel.Network) ([]int, error) {
-	if !s.Headless() && n.Topology != netmodel.Layer2 {
-		return nil, fmt.Errorf("annotation %s: network %s has the topology %s, and virtual addresses are served on %s "+
-			"networks only; leave the annotation out for a headless Service", AddressAnnotation, n.ID(), n.Topology,
-			netmodel.Layer2)
+	if !s.Headless() && n.Topology == netmodel.Localnet {
+		return nil, fmt.Errorf("annotation %s: network %s has the topology %s, and virtual addresses are not served "+
+			"there; leave the annotation out for a headless Service", AddressAnnotation, n.ID(), n.Topology)
 	}
 	var list []int
 	for i, subnet := range n.Subnets {
@@ -109,7 +108,7 @@ func (s *Service) Subnets(n *netmodel.Network) ([]int, error) {
 	}
 	list = nil
 	for _, a := range s.Fixed {
-		if err := n.CheckFixed(a); err != nil {
+		if err := n.CheckVirtual(a); err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", AddressAnnotation, err)
 		}
 		list = append(list, n.SubnetOf(a))

@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -32,7 +31,8 @@ func (s *Services) choose(
 	for _, i := range subnets {
 		pool := have.network.Pool(i)
 		at := slices.IndexFunc(have.addresses, func(a netip.Addr) bool {
-			return a.Is4() == pool.Subnet.Addr().Is4() && pool.Contains(a) && have.free(have.holders[a])
+			return a.Is4() == pool.Subnet.Addr().Is4() && pool.Contains(a) && have.network.CheckVirtual(a) == nil &&
+				have.free(have.holders[a])
 		})
 		var a netip.Addr
 		if at >= 0 {
@@ -58,9 +58,21 @@ func (s *Services) search(ctx context.Context, have *present, pool netmodel.Pool
 		return netip.Addr{}, none
 	}
 	order := netmodel.NewOrder(pool.Size(), have.id+" service "+have.service)
+	next := func() (a netip.Addr) { // the zero Addr: no more
+		for !order.Exhausted() {
+			if a := pool.At(order.Next()); have.network.CheckVirtual(a) == nil {
+				return a
+			}
+		}
+		return a
+	}
 	var candidates []netip.Addr
-	for len(candidates) < batchSize && !order.Exhausted() {
-		candidates = append(candidates, pool.At(order.Next()))
+	for len(candidates) < batchSize {
+		a := next()
+		if !a.IsValid() {
+			break
+		}
+		candidates = append(candidates, a)
 	}
 	holders, err := s.holdersOf(ctx, have, candidates)
 	if err != nil {
@@ -76,30 +88,33 @@ func (s *Services) search(ctx context.Context, have *present, pool netmodel.Pool
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	for !order.Exhausted() {
-		if a := pool.At(order.Next()); !used[ovndb.AddressKey(have.id, a)] {
+	for a := next(); a.IsValid(); a = next() {
+		if !used[ovndb.AddressKey(have.id, a)] {
 			return a, nil
 		}
 	}
 	return netip.Addr{}, none
 }
 
-// readBook reads the keys of all leases and claims of a network.
+// readBook reads the keys of all leases and claims of a network. Those of a layer3 network are on its node switches.
 func (s *Services) readBook(ctx context.Context, id string) (map[string]bool, error) {
 	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{
-		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "ports"),
+		ovndb.SelectWith(nb.LogicalSwitchTable, "external_ids", nbrows.KeyNetwork, id, "ports"),
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyNetwork, id, "_uuid"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	var sw *nb.LogicalSwitch
 	claims, err := ovndb.Rows[nb.Copp](s.store.Db, results[1])
-	if err := errors.Join(err, nbrows.One(s.store.Db, results[0], &sw)); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	switches, err := ovndb.Rows[nb.LogicalSwitch](s.store.Db, results[0])
+	if err != nil {
 		return nil, err
 	}
 	used := map[string]bool{}
-	if sw != nil {
+	for _, sw := range switches {
 		for _, key := range sw.Ports {
 			used[key] = true
 		}

@@ -129,6 +129,46 @@ func TestAuto(t *testing.T) {
 	w.ensure(t, wanted(t, "web", strings.Trim(first, "[]"), tcp), 1) // the accepted text alone
 }
 
+// TestAutoOnLayer3: services have addresses of node subnets, also of those that nodes get later. None is the gateway of
+// a node or an address that the node's pods do not send to.
+func TestAutoOnLayer3(t *testing.T) {
+	w := newWorld(t)
+	const keys = `"topology":"layer3","subnets":"10.128.0.0/25/28"` // 8 node subnets of 13 addresses
+	w.network(t, "blue", keys)
+	n, ports := nbtest.Network(t, "blue", keys), w.agent(t)
+	has := map[string]string{}
+	take := func(name, a string) {
+		t.Helper()
+		if last := netip.MustParseAddr(a).As4()[3] % 16; has[a] != "" || last < 2 || last > 14 {
+			t.Fatalf("%s has %s, an address of %q", name, a, has[a])
+		}
+		has[a] = name
+	}
+	for i := range 10 {
+		name := fmt.Sprint("early-", i)
+		take(name, strings.Trim(w.ensure(t, wanted(t, name, "auto", tcp), 1), "[]"))
+	}
+	for node := range 7 {
+		view := nbtest.Share(t, w.Networks, n, fmt.Sprint("node-", node))
+		for i := 0; ; i++ {
+			name := fmt.Sprintf("pod-%d-%d", node, i)
+			a, err := attach(t, ports, view, name)
+			if conf.HasCode(err, conf.CodeNoAddressLeft) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			take(name, a)
+		}
+	}
+	for i := 0; len(has) < 8*13; i++ { // the rest is in the node subnet that no node has
+		name := fmt.Sprint("late-", i)
+		take(name, strings.Trim(w.ensure(t, wanted(t, name, "auto", tcp), 1), "[]"))
+	}
+	w.wantRefused(t, wanted(t, "none", "auto", tcp), "network shop/blue has no address left")
+	nbtest.Share(t, w.Networks, n, "node-7")
+}
+
 // TestRaced: a pod gets the address while a service is about to claim it. The service takes another one.
 func TestRaced(t *testing.T) {
 	w := newWorld(t)

@@ -205,8 +205,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("without the network: %v", err)
 	}
 	w.wantChanged(t, before)
-	w.network(t, "blue", nbtest.Layer3)
-	w.wantRefused(t, wanted(t, "web", "auto", tcp), "layer3")
+	w.network(t, "blue", nbtest.Localnet("p", ","+nbtest.Net4))
+	w.wantRefused(t, wanted(t, "web", "auto", tcp), "localnet")
 	w.ensure(t, wanted(t, "web", "", tcp), 1)
 	w.MustRemove(t, "shop/blue", false)
 	w.network(t, "blue", nbtest.Net4)
