@@ -246,8 +246,9 @@ func (n *Subnets) deleteStaleClaim(
 	return false, err
 }
 
-// checkGatewayAddress refuses a gateway address of a proposed node subnet that a port has already leased. The lease is
-// not a router's: only a pod or another program can have made this port.
+// checkGatewayAddress refuses a gateway address of a proposed node subnet that a Service has, or that a port has
+// leased. The lease is not a router's: only a pod or another program can have made this port. A Service has such an
+// address only if the node subnets of the network were of another size before.
 func (n *Subnets) checkGatewayAddress(ctx context.Context, wanted *nbrows.Switch) error {
 	keys := []string{wanted.ToRouter.UUID}
 	keys = append(keys, strings.Fields(wanted.ToRouter.ExternalIDs[nbrows.KeyClaims])...)
@@ -257,8 +258,13 @@ func (n *Subnets) checkGatewayAddress(ctx context.Context, wanted *nbrows.Switch
 	}
 	for i := range keys {
 		var port *nb.LogicalSwitchPort
-		if err := nbrows.One(n.Db, results[2*i], &port); err != nil {
+		var claim *nb.Copp
+		err := errors.Join(nbrows.One(n.Db, results[2*i], &port), nbrows.One(n.Db, results[2*i+1], &claim))
+		if err != nil {
 			return err
+		}
+		if claim != nil && ovndb.Claimants(claim.ExternalIDs) != "" {
+			return nbrows.Refusedf("gateway: its address belongs to %s", ovndb.Claimants(claim.ExternalIDs))
 		}
 		if port != nil && port.ExternalIDs[nbrows.KeyRouter] == "" {
 			return nbrows.Refusedf("gateway: its address belongs to port %s", port.Name)

@@ -257,6 +257,12 @@ func TestShareAmongOthersRows(t *testing.T) {
 		w.PodAt(t, "shop/blue", ovndb.AddressKey("shop/blue", netip.MustParseAddr("10.128.0.1")), "web-0", "net1")
 		w.WantShareRefused(t, blue, "n1", "gateway: its address belongs to port shop/web-0/net1")
 	})
+	t.Run("a Service at the node subnet's gateway", func(t *testing.T) {
+		blue := begin(t)
+		w.Put(t, "Copp", ovndb.AddressKey("shop/blue", netip.MustParseAddr("10.128.0.1")), "x",
+			map[string]string{"ovn-multinet/network": "shop/blue", ovndb.ClaimantPrefix + "service shop/web": "virtual address"})
+		w.WantShareRefused(t, blue, "n1", "gateway: its address belongs to service shop/web (virtual address)")
+	})
 	t.Run("no router", func(t *testing.T) {
 		blue := begin(t)
 		w.Remove(t, "Logical_Router", ovndb.RouterKey("shop/blue:router"))
