@@ -148,6 +148,9 @@ func TestAutoOnLayer3(t *testing.T) {
 		name := fmt.Sprint("early-", i)
 		take(name, strings.Trim(w.ensure(t, wanted(t, name, "auto", tcp), 1), "[]"))
 	}
+	if v := w.view(t, "early-0"); v.Differs {
+		t.Errorf("view %+v", v)
+	}
 	for node := range 7 {
 		view := nbtest.Share(t, w.Networks, n, fmt.Sprint("node-", node))
 		for i := 0; ; i++ {
