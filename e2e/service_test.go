@@ -138,6 +138,16 @@ func (w *world) backends(network string) (pods []*lab.Pod, counts []*answerer) {
 	return pods, counts
 }
 
+// eachAnswered wants that each backend has got connections and datagrams.
+func (w *world) eachAnswered(pods []*lab.Pod, counts []*answerer) {
+	w.T.Helper()
+	for i, count := range counts {
+		if tcp, udp := count.of("tcp/8080"), count.of("udp/90"); tcp == 0 || udp == 0 {
+			w.T.Errorf("%s has got %d connections and %d datagrams, want some of each", pods[i], tcp, udp)
+		}
+	}
+}
+
 // TestService: a Service answers at its virtual addresses: TCP and UDP, both families, from another node, from the same
 // node, from a backend itself, and from another network of the router, which may join later. Both backends answer.
 func TestService(t *testing.T) {
@@ -171,11 +181,7 @@ func TestService(t *testing.T) {
 					}
 				}
 			}
-			for i, count := range counts {
-				if tcp, udp := count.of("tcp/8080"), count.of("udp/90"); tcp == 0 || udp == 0 {
-					t.Errorf("%s has got %d connections and %d datagrams, want some of each", pods[i], tcp, udp)
-				}
-			}
+			w.eachAnswered(pods, counts)
 			for _, vip := range vips {
 				w.denied(from[0], vip, "udp/80") // a port that the Service has for TCP alone
 			}

@@ -112,11 +112,7 @@ func TestServiceOutside(t *testing.T) {
 	w.network("beside", toEachOther.Replace(outOf(2, ""))) // joins the router later
 	other := w.labelled(1, "other", "beside", nil)
 	w.answersOutside(addresses, w.host, client, other)
-	for i, count := range counts {
-		if tcp, udp := count.of("tcp/8080"), count.of("udp/90"); tcp == 0 || udp == 0 {
-			t.Errorf("%s has got %d connections and %d datagrams, want some of each", pods[i], tcp, udp)
-		}
-	}
+	w.eachAnswered(pods, counts)
 	w.answersOutside(addresses, pods[0]) // a backend itself
 
 	w.step("readiness", func(t *testing.T, w *outsideWorld) {
