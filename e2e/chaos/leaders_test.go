@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,11 +32,22 @@ var variants = map[string][]string{
 		`"subnets":"10.2.0.0/24","router":"r1","gateway":"10.2.0.7"`,
 		overlapping,
 	},
+	"wire": { // with the gateway's addresses
+		nbtest.Localnet("provider", `,"vlanID":42,"subnets":"192.0.2.0/24"`),
+		nbtest.Localnet("provider", `,"vlanID":42,"subnets":"192.0.2.0/24,2001:db8::/64","gateway":"192.0.2.9,2001:db8::1"`),
+	},
+	aGateway: { // of a router without networks
+		nbtest.GwFull,
+		strings.ReplaceAll(nbtest.GwFull, "192.0.2.10", "192.0.2.20"),
+		nbtest.Gw4,
+	},
 	"spread": {
 		`"topology":"layer3","subnets":"10.8.0.0/16/24,fd08::/56/64"`,
 		`"topology":"layer3","subnets":"10.8.0.0/16/24,fd08::/56/64","router":"r1"`,
 	},
 }
+
+const aGateway = "gateway"
 
 // leaders are two controllers on one NB that both believe to lead, and a third that leads after them.
 type leaders struct {
@@ -44,12 +56,13 @@ type leaders struct {
 	t        *testing.T
 	both     [2]*nbtest.Client
 	parsed   map[string]*netmodel.Network
+	routers  map[string]*netmodel.Router
 	expected map[string]map[string]map[string]nbtest.Fields // rows, by the final networks
 }
 
 func newLeaders(t *testing.T) *leaders {
 	l := &leaders{World: nbtest.NewWorld(t), turns: newTurns(), t: t,
-		parsed: map[string]*netmodel.Network{}, expected: map[string]map[string]map[string]nbtest.Fields{}}
+		parsed: map[string]*netmodel.Network{}, routers: map[string]*netmodel.Router{}, expected: map[string]map[string]map[string]nbtest.Fields{}}
 	for i := range l.both {
 		l.both[i] = nbtest.Connect(t, l.connect(t, i, l.Server))
 	}
@@ -60,6 +73,9 @@ func newLeaders(t *testing.T) *leaders {
 func (l *leaders) make(c *nbtest.Client, name, keys string) error {
 	ctx, cancel := limited()
 	defer cancel()
+	if name == aGateway {
+		return l.makeGateway(ctx, c, keys)
+	}
 	if keys == "" {
 		return c.Delete(ctx, "shop/"+name, false)
 	}
@@ -71,11 +87,24 @@ func (l *leaders) make(c *nbtest.Client, name, keys string) error {
 	return err
 }
 
-// change is what a controller makes of a network.
+func (l *leaders) makeGateway(ctx context.Context, c *nbtest.Client, keys string) error {
+	if keys == "" {
+		return c.Gateways.DeleteUnused(ctx)
+	}
+	if l.routers[keys] == nil {
+		l.routers[keys] = nbtest.GatewayConf(l.t, "shop/edge", keys)
+	}
+	_, err := c.Gateways.Ensure(ctx, l.routers[keys], nbtest.OneNode)
+	return err
+}
+
+// change is what a controller makes of a network, or of the gateway.
 type change struct{ name, keys string }
 
-func randomChanges(rnd *rand.Rand, n int) (changes []change) {
-	names := slices.Sorted(maps.Keys(variants))
+// allNames are the networks and the gateway.
+var allNames = slices.Sorted(maps.Keys(variants))
+
+func randomChanges(rnd *rand.Rand, names []string, n int) (changes []change) {
 	for range n {
 		name := names[rnd.IntN(len(names))]
 		s := change{name: name}
@@ -105,7 +134,7 @@ func (l *leaders) lead(final map[string]string) error {
 	var errs []error
 	for range 3 { // a network may have to wait for another one to leave a subnet or a router
 		errs = nil
-		for _, name := range slices.Sorted(maps.Keys(variants)) {
+		for _, name := range allNames {
 			if err := l.make(l.Networks, name, final[name]); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			}
@@ -146,8 +175,8 @@ func differences(got, want map[string]map[string]nbtest.Fields) (n int, words []
 	return n, words
 }
 
-// TestTwoLeaders has two controllers that both believe to lead make, change and delete networks. Each order of their
-// transactions that a random number chooses is tried. After them, one leader makes the networks what they should be: no row
+// TestTwoLeaders has two controllers that both believe to lead make, change and delete networks and a gateway. Each order
+// of their transactions that a random number chooses is tried. After them, one leader makes the networks what they should be: no row
 // and no claim may be left that the same networks in an empty NB would not have.
 func TestTwoLeaders(t *testing.T) {
 	l := newLeaders(t)
@@ -155,9 +184,14 @@ func TestTwoLeaders(t *testing.T) {
 	for i := range *schedules {
 		seed := *firstSeed + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		changes := [2][]change{randomChanges(rnd, 1+rnd.IntN(4)), randomChanges(rnd, 1+rnd.IntN(4))}
+		names := allNames
+		if rnd.IntN(2) == 0 { // both change the same one, again and again
+			i := rnd.IntN(len(names))
+			names = names[i : i+1]
+		}
+		changes := [2][]change{randomChanges(rnd, names, 1+rnd.IntN(4)), randomChanges(rnd, names, 1+rnd.IntN(4))}
 		final := map[string]string{}
-		for _, s := range randomChanges(rnd, 2) {
+		for _, s := range randomChanges(rnd, allNames, 2) {
 			final[s.name] = s.keys
 		}
 		if final["red"] == overlapping && strings.Contains(final["blue"], `"r2"`) {
