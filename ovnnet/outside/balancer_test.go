@@ -171,3 +171,30 @@ func TestNorthdBalanced(t *testing.T) {
 	w.wantFlows(t, "arp.tpa == 192.0.2.17", "nd.target == 2001:db8::105", "(backends=10.1.0.7:8080",
 		"(backends=[fd01::7]:8080", `inport == "shop/r1:provider" && ip4.dst == 192.0.2.17`)
 }
+
+// TestEmptyOutsideGroup: two controllers each delete one of the last two Services, so neither sees the group empty. The
+// pass of a network deletes it.
+func TestEmptyOutsideGroup(t *testing.T) {
+	w := newWorld(t)
+	web, db := w.service("web", "192.0.2.17"), w.service("db", "192.0.2.18")
+	db.User.Namespace = "web" // Services of one namespace share a row that each change asserts
+	w.ensure(t, web, 1)
+	w.ensure(t, db, 1)
+	w.meanwhile(t, "Load_Balancer", func(o *outside.Outside) error {
+		_, err := o.Delete(nbtest.WithLimit(t), outside.Key{Router: "shop/r1", User: db.User})
+		return err
+	})
+	if _, err := w.outside.Delete(nbtest.WithLimit(t), outside.Key{Router: "shop/r1", User: web.User}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, w.referrers(t), "shop/blue, shop/r1:gateway")
+	if _, err := services.New(nbrows.NewStore(w.DB)).EnsureNetwork(nbtest.WithLimit(t), "shop/blue"); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, w.referrers(t), "")
+	if rows := w.Rows(t)["Load_Balancer_Group"]; len(rows) > 0 {
+		t.Errorf("groups %v", rows)
+	}
+	w.ensure(t, web, 1)
+	equal(t, w.referrers(t), "shop/blue, shop/r1:gateway")
+}

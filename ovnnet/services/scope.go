@@ -233,20 +233,26 @@ func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmod
 }
 
 // changeJoined makes the switches of a network on a router refer to the group of the router's load balancers with
-// outside addresses, if there is one. The package outside makes it. It also deletes the group that the network had
-// without a router, if no load balancer is left in it: two controllers that each removed one of the last two have not
-// seen the group empty.
+// outside addresses, if there is one. The package outside makes it. It also deletes this group, and the group that the
+// network had without a router, if no load balancer is left: two controllers that each removed one of the last two have
+// not seen the group empty.
 func (s *Services) changeJoined(ctx context.Context, b *nbrows.Batch, have *scopeRows, n *netmodel.Network) error {
-	key, own := ovndb.ServiceGroupKey(nbrows.OutsideScope(n.RouterName())), nbrows.NetworkScope(n.ID())
+	outside, own := nbrows.OutsideScope(n.RouterName()), nbrows.NetworkScope(n.ID())
+	key := ovndb.ServiceGroupKey(outside)
 	results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid"),
 		ifEmpty(ovndb.Select(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(own), "_uuid")),
+		ifEmpty(ovndb.Select(nb.LoadBalancerGroupTable, key, "_uuid")),
 	})
 	if err != nil {
 		return err
 	}
 	if len(results[1].Rows) > 0 {
 		deleteEmpty(b, n.ID(), own)
+	}
+	if len(results[2].Rows) > 0 {
+		deleteEmpty(b, n.ID(), outside)
+		return nil
 	}
 	for _, sw := range have.switches {
 		if len(results[0].Rows) > 0 && !slices.Contains(sw.LoadBalancerGroup, key) {
