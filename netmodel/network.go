@@ -397,8 +397,8 @@ func (n *Network) CheckFixed(a netip.Addr) error {
 	return nil
 }
 
-// CheckVirtual refuses an address that no Service may have. On a layer3 network, any node subnet may be a node's soon.
-// Then one address is its gateway, and the node's pods take its first and last one for those of the subnet itself.
+// CheckVirtual refuses an address that no Service may have. On a layer3 network these are also the network address, the
+// gateway and the broadcast address of each node subnet, also of one that no node has yet.
 func (n *Network) CheckVirtual(a netip.Addr) error {
 	if err := n.CheckFixed(a); err != nil || n.Topology != Layer3 {
 		return err

@@ -131,7 +131,7 @@ func (r *networkRows) unchanged(id string) []ovsdb.Operation {
 }
 
 // same asserts that the network's own switch is as it was read. Store.ReadClaims in package nbrows tells why later
-// reads do.
+// reads do. It does not compare external_ids as a whole: a row of an older version lacks the identity of the cluster.
 func (have *present) same() ovsdb.Operation {
 	if have.own.Row == nil {
 		return ovndb.Absent(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id))

@@ -62,7 +62,8 @@ type leaders struct {
 
 func newLeaders(t *testing.T) *leaders {
 	l := &leaders{World: nbtest.NewWorld(t), turns: newTurns(), t: t,
-		parsed: map[string]*netmodel.Network{}, routers: map[string]*netmodel.Router{}, expected: map[string]map[string]map[string]nbtest.Fields{}}
+		parsed: map[string]*netmodel.Network{}, routers: map[string]*netmodel.Router{},
+		expected: map[string]map[string]map[string]nbtest.Fields{}}
 	for i := range l.both {
 		l.both[i] = nbtest.Connect(t, l.connect(t, i, l.Server))
 	}
@@ -175,9 +176,9 @@ func differences(got, want map[string]map[string]nbtest.Fields) (n int, words []
 	return n, words
 }
 
-// TestTwoLeaders has two controllers that both believe to lead make, change and delete networks and a gateway. Each order
-// of their transactions that a random number chooses is tried. After them, one leader makes the networks what they should be: no row
-// and no claim may be left that the same networks in an empty NB would not have.
+// TestTwoLeaders has two controllers that both believe to lead make, change and delete networks and a gateway. Each
+// order of their transactions that a random number chooses is tried. After them, one leader makes the networks and the
+// gateway what they should be: no row and no claim may be left that the same ones in an empty NB would not have.
 func TestTwoLeaders(t *testing.T) {
 	l := newLeaders(t)
 	row := Row{Fault: "two leaders at once"}

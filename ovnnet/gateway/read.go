@@ -80,7 +80,8 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 	return have, n.readMembers(ctx, have)
 }
 
-// same asserts that the gateway is as it was read.
+// same asserts that the gateway is as it was read. It does not compare external_ids as a whole: a row of an older
+// version lacks the identity of the cluster.
 func (have *present) same(router string) ovsdb.Operation {
 	if have.gateway == nil {
 		return ovndb.Absent(nb.LogicalRouterTable, ovndb.GatewayKey(router))

@@ -204,6 +204,19 @@ func TestNodeSwitches(t *testing.T) {
 	w.ensureNetwork(t, "shop/wide", 0)
 }
 
+// TestLayer3Deleted: a layer3 network on a router of its own is deleted with its services.
+func TestLayer3Deleted(t *testing.T) {
+	w := newWorld(t)
+	empty := w.state(t)
+	w.network(t, "blue", nbtest.Layer3)
+	n := nbtest.Network(t, "blue", nbtest.Layer3)
+	nbtest.Share(t, w.Networks, n, "node-1")
+	w.ensure(t, wanted(t, "web", "auto", both), 1)
+	nbtest.Share(t, w.Networks, n, "node-2")
+	w.MustRemove(t, "shop/blue", false)
+	w.wantChanged(t, empty)
+}
+
 // TestNorthd: ovn-northd makes the switch send what asks for the address to the router, which answers, and balances.
 func TestNorthd(t *testing.T) {
 	w := newWorld(t)

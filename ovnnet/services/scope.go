@@ -213,8 +213,10 @@ func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmod
 		return err
 	}
 	keep := map[string]bool{key: true}
-	if router := n.RouterName(); router != "" {
-		keep[ovndb.ServiceGroupKey(nbrows.OutsideScope(router))] = true
+	if n.RouterName() != "" {
+		for _, group := range nbrows.GroupsOf(n) {
+			keep[group] = true
+		}
 		if err := s.changeJoined(ctx, b, have, n); err != nil {
 			return err
 		}

@@ -239,12 +239,6 @@ func TestNetworkDeleted(t *testing.T) {
 	w.remove(t, "web", 0)
 	w.MustRemove(t, "shop/red", false)
 	w.wantChanged(t, empty)
-	w.network(t, "blue", nbtest.Layer3)
-	nbtest.Share(t, w.Networks, nbtest.Network(t, "blue", nbtest.Layer3), "node-1")
-	w.ensure(t, wanted(t, "web", "auto", both), 1)
-	nbtest.Share(t, w.Networks, nbtest.Network(t, "blue", nbtest.Layer3), "node-2")
-	w.MustRemove(t, "shop/blue", false)
-	w.wantChanged(t, empty)
 }
 
 // TestNetworkDeletedMeanwhile: no row of a service outlives its network.
