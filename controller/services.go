@@ -307,11 +307,19 @@ func (c *Controller) reconcileService(ctx context.Context, i item) error {
 // endService deletes the rows of a Service that is gone, or is not ours any more.
 func (c *Controller) endService(ctx context.Context, o *service.Object) error {
 	s, id := c.services, o.ID()
+	networks := slices.Collect(maps.Keys(s.written[id]))
 	if err := c.deleteServiceElsewhere(ctx, id, ""); err != nil {
 		return err
 	}
 	if err := c.endServiceOutside(ctx, o.Namespace, id); err != nil {
 		return err
+	}
+	// Of two controllers that end the last two Services at once, neither has seen the group of load balancers empty. No
+	// later pass would look for it: without Services, a network's pass does not ask for them.
+	for _, network := range networks {
+		if _, err := s.rows.EnsureNetwork(ctx, network); err != nil {
+			return err
+		}
 	}
 	s.forget(o)
 	c.serviceStates.set(o, nil, nil)

@@ -13,7 +13,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
@@ -356,6 +358,28 @@ func TestServiceGoneMeanwhile(t *testing.T) {
 	w.kube.with(func() { delete(w.kube.services, "shop/web") })
 	next := w.next(t)
 	next.wantVIPs(t, "shop/blue", "shop/web", "gone")
+}
+
+// TestLastServicesAtOnce: of two controllers that each delete one of the last two Services, the later one deletes the
+// group of load balancers and the private router.
+func TestLastServicesAtOnce(t *testing.T) {
+	w := newServiceWorld(t)
+	w.apply("shop/blue", onBlue)
+	for _, id := range []string{"shop/web", "shop/db"} {
+		w.put(id, "blue", "app=web", "auto")
+		w.wantServiceState(t, id, `"ready":true`)
+	}
+	w.settle(t)
+	w.Meanwhile(t, "Load_Balancer", func() {
+		if _, err := services.New(nbrows.NewStore(w.Other(t).DB)).Delete(nbtest.WithLimit(t), "shop/blue", "shop/db"); err != nil {
+			t.Error(err)
+		}
+	})
+	w.remove("shop/web")
+	eventually(t, "0 groups, 0 routers", func() string {
+		rows := w.Rows(t)
+		return fmt.Sprintf("%d groups, %d routers", len(rows["Load_Balancer_Group"]), len(rows["Logical_Router"]))
+	})
 }
 
 // TestDetachedWithServices: a network that may no longer be on its router loses the router's Services at once, and keeps
