@@ -18,6 +18,10 @@ const (
 	OutsideAnnotation        = AnnotationPrefix + "outside-addresses"
 )
 
+// OutsideCondition is the type of the condition of a pod (PodCondition in the API of Kubernetes) that says what has
+// become of the pod's outside addresses. A readiness gate may name it.
+const OutsideCondition = "ovn-multinet/OutsideAddresses"
+
 // NetworkAnnotations returns the annotations of a pod that we read. A pod without any has no attachments.
 func NetworkAnnotations(annotations map[string]string) map[string]string {
 	own := map[string]string{}

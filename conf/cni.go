@@ -15,16 +15,43 @@ const (
 	OverlayType = "ovn-k8s-cni-overlay"
 )
 
-// IsOVN tells whether a spec.config of this type describes an OVN network. Every other type is a CNI plugin's name.
+// IsOVN reports whether a spec.config of this type describes an OVN network. Every other type is a CNI plugin's name.
 func IsOVN(kind string) bool { return kind == NetworkType || kind == OverlayType }
 
 // ErrNoType says that a CNI configuration has no "type".
 var ErrNoType = errors.New(`"type" is missing`)
 
-// Route is a route of a pod. On a layer3 network it has no gateway until the node is known.
+// Route is a route of a pod. On a layer3 network it has no gateway until the node is known. With ScopeLink it has none:
+// its destination is on the link.
 type Route struct {
-	Dst netip.Prefix `json:"dst"`
-	GW  netip.Addr   `json:"gw,omitzero"`
+	Dst   netip.Prefix `json:"dst"`
+	GW    netip.Addr   `json:"gw,omitzero"`
+	Scope int          `json:"scope,omitempty"`
+}
+
+// String is the route as messages have it.
+func (r Route) String() string {
+	switch {
+	case r.GW.IsValid():
+		return r.Dst.String() + " via " + r.GW.String()
+	case r.Scope == ScopeLink:
+		return r.Dst.String() + " on the link"
+	}
+	return r.Dst.String()
+}
+
+// ScopeLink is the scope of a route to what is on the link, as in the routes of CNI (specification 1.1, section 5).
+const ScopeLink = 253
+
+// CheckScope checks the keys scope and gw of a route. No scope, and 0, is that of a route with a gateway.
+func CheckScope(scope int, gw string) error {
+	switch {
+	case scope != 0 && scope != ScopeLink:
+		return fmt.Errorf("scope: %d is not served, only %d (on the link)", scope, ScopeLink)
+	case scope == ScopeLink && gw != "":
+		return fmt.Errorf("gw: leave it out, with \"scope\": %d the destination is on the link", ScopeLink)
+	}
+	return nil
 }
 
 // TooLarge returns the error for a text that has more bytes than its limit.

@@ -65,14 +65,18 @@ type Controller struct {
 	LeaseNamespace string        // "": that of the pod it runs in
 	Config         string        // a YAML file: routers with a gateway, grants of physical networks; "": none
 	JoinNamespaces []string      // their NADs may join a network of another namespace by its name
+	Isolated       bool          // as of Agent
+	Global         []string      // as of Agent
 	OrphanPeriod   time.Duration // between two garbage collections of orphans
 	OVN            OVN
-	WidestIPAM     int  // prefix length of the widest subnet that OVN's own address allocator serves
-	DeniedRate     int  // lines per second about packets that the policies of a namespace deny, on a node; 0: none
-	MaxServices    int  // how many Services on networks a namespace may have
-	StartupTaint   bool // new nodes have a taint until they are ready for pods with networks
-	MetricsAddr    string
-	LogLevel       string
+	// KeepOnPrimary is as of Agent: networks that overlap it get a Warning.
+	KeepOnPrimary []netip.Prefix
+	WidestIPAM    int  // prefix length of the widest subnet that OVN's own address allocator serves
+	DeniedRate    int  // lines per second about packets that the policies of a namespace deny, on a node; 0: none
+	MaxServices   int  // how many Services on networks a namespace may have
+	StartupTaint  bool // new nodes have a taint until they are ready for pods with networks
+	MetricsAddr   string
+	LogLevel      string
 }
 
 // OVN says how the controller takes part when the chart runs OVN.
@@ -116,16 +120,16 @@ const maxDeniedRate = 1000
 // DefaultMaxServices is more than the Services of a large namespace, and keeps the rows of one namespace few.
 const DefaultMaxServices = 1000
 
-// SetKeepOnPrimary reads --keep-on-primary.
-func (a *Agent) SetKeepOnPrimary(networks []string) error {
+// ParseKeepOnPrimary reads --keep-on-primary.
+func ParseKeepOnPrimary(networks []string) (all []netip.Prefix, err error) {
 	for _, text := range networks {
 		p, err := ParsePrefix("--keep-on-primary", strings.TrimSpace(text))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		a.KeepOnPrimary = append(a.KeepOnPrimary, p)
+		all = append(all, p)
 	}
-	return nil
+	return all, nil
 }
 
 // Validate names the first flag that is wrong.

@@ -77,9 +77,9 @@ func TestKeepOnPrimary(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var a Agent
-			wantText(t, a.SetKeepOnPrimary(tt.networks), tt.want)
-			if got := fmt.Sprint(a.KeepOnPrimary); tt.want == "" && got != tt.keeps {
+			all, err := ParseKeepOnPrimary(tt.networks)
+			wantText(t, err, tt.want)
+			if got := fmt.Sprint(all); tt.want == "" && got != tt.keeps {
 				t.Errorf("got %s, want %s", got, tt.keeps)
 			}
 		})

@@ -82,7 +82,7 @@ func Describe(err error) (code uint, msg, details string) {
 	return CodeInternal, msg, ""
 }
 
-// HasCode tells whether err carries the code.
+// HasCode reports whether err carries the code.
 func HasCode(err error, code uint) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == code

@@ -73,39 +73,47 @@ func Keys(v any) []string {
 // spelled exactly like the struct's tags, an unknown key is an error that suggests the nearest known key, no key may
 // occur twice, and nothing may follow the object. If ignore is not nil, it tells which unknown keys are ignored.
 func DecodeObject(data []byte, into any, ignore func(key string) bool) error {
-	var raw map[string]json.RawMessage
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if err := dec.Decode(&raw); err != nil {
-		return JSONError(err)
+	values, err := ReadObject(data, Keys(reflect.ValueOf(into).Elem().Interface()), ignore)
+	if err != nil {
+		return err
 	}
-	if raw == nil {
-		return errors.New("null where an object is wanted")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("text after the JSON object")
-	}
-	if key := twice(data); key != "" && (ignore == nil || !ignore(key)) {
-		return fmt.Errorf("key %.64q is given twice", key)
-	}
-	known := Keys(reflect.ValueOf(into).Elem().Interface())
-	var unknown []string
-	for key := range raw {
-		if !slices.Contains(known, key) {
-			if ignore == nil || !ignore(key) {
-				unknown = append(unknown, key)
-			}
-			delete(raw, key)
-		}
-	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		return errors.New(UnknownKey(unknown[0], known))
-	}
-	exact, err := json.Marshal(raw)
+	exact, err := json.Marshal(values)
 	if err != nil {
 		return JSONError(err)
 	}
 	return JSONError(json.Unmarshal(exact, into))
+}
+
+// ReadObject reads one JSON object as strictly as DecodeObject, and returns the values of the known keys.
+func ReadObject(data []byte, known []string, ignore func(key string) bool) (map[string]json.RawMessage, error) {
+	var values map[string]json.RawMessage
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&values); err != nil {
+		return nil, JSONError(err)
+	}
+	if values == nil {
+		return nil, errors.New("null where an object is wanted")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("text after the JSON object")
+	}
+	if key := twice(data); key != "" && (ignore == nil || !ignore(key)) {
+		return nil, fmt.Errorf("key %.64q is given twice", key)
+	}
+	var unknown []string
+	for key := range values {
+		if !slices.Contains(known, key) {
+			if ignore == nil || !ignore(key) {
+				unknown = append(unknown, key)
+			}
+			delete(values, key)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return nil, errors.New(UnknownKey(unknown[0], known))
+	}
+	return values, nil
 }
 
 // twice returns a key that occurs twice in a valid JSON object, or "".

@@ -22,6 +22,18 @@ type conflist struct {
 	plugins []map[string]json.RawMessage
 	// programs are the programs that each plugin runs.
 	programs []*delegateconf.Programs
+	// chained: our plugin is before these plugins in the NAD's list. given is the CNI result of our interface, which the
+	// first of them gets as its prevResult.
+	chained bool
+	given   json.RawMessage
+}
+
+// before is how many plugins of the NAD's list are before these.
+func (c *conflist) before() int {
+	if c.chained {
+		return 1
+	}
+	return 0
 }
 
 // stubKey is the key of a stub that has the index of the plugin in the list.
@@ -49,13 +61,13 @@ func readConflist(d *agentapi.Delegate) (*conflist, error) {
 	if err := delegateconf.CheckSameKeys(d.Conflist); err != nil {
 		return nil, invalid(err)
 	}
-	c := &conflist{plugins: text.Plugins, stubs: &libcni.NetworkConfigList{
+	c := &conflist{plugins: text.Plugins, chained: d.Chained, stubs: &libcni.NetworkConfigList{
 		Name: text.Name, CNIVersion: text.CNIVersion, DisableCheck: text.DisableCheck, DisableGC: text.DisableGC,
 		Bytes: d.Conflist,
 	}}
 	for i, p := range text.Plugins {
 		if err := c.addStub(i, p); err != nil {
-			return nil, invalid(fmt.Errorf("plugins[%d]: %w", i, err))
+			return nil, invalid(fmt.Errorf("plugins[%d]: %w", i+c.before(), err))
 		}
 	}
 	return c, nil
@@ -94,13 +106,14 @@ func (c *conflist) checkShipped(i int) error {
 	if err != nil {
 		return err
 	}
-	if err := delegateconf.CheckShipped(text, c.programs[i], i == 0); err != nil {
-		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "plugins[%d]: %w", i, err)
+	place := i + c.before()
+	if err := delegateconf.CheckShipped(text, c.programs[i], place == 0); err != nil {
+		return conf.Errorf(conf.CodeInvalidConfig, correctNAD, "plugins[%d]: %w", place, err)
 	}
 	return nil
 }
 
-// holdsOnlyNetns tells whether the list's plugins make nothing outside the pod's network namespace.
+// holdsOnlyNetns reports whether the list's plugins make nothing outside the pod's network namespace.
 func (c *conflist) holdsOnlyNetns() bool {
 	for _, p := range c.programs {
 		if !delegateconf.HoldsOnlyNetns(p.Type) || p.IPAM != "" && !delegateconf.HoldsOnlyNetns(p.IPAM) {
@@ -112,7 +125,8 @@ func (c *conflist) holdsOnlyNetns() bool {
 
 // request is the configuration that a plugin of the list gets (CNI specification, section 4, "Deriving request
 // configuration from plugin configuration"): the plugin's own keys without capabilities, which are for the runtime,
-// and the keys that libcni put into the stub. If prev is not nil, it replaces the result from libcni's cache.
+// and the keys that libcni put into the stub. If prev is not nil, it replaces the result from libcni's cache. libcni
+// gives the first plugin of a list no result on ADD; a chained list has one.
 func (c *conflist) request(stub []byte, prev json.RawMessage) ([]byte, error) {
 	var from map[string]json.RawMessage
 	if err := json.Unmarshal(stub, &from); err != nil {
@@ -130,6 +144,9 @@ func (c *conflist) request(stub []byte, prev json.RawMessage) ([]byte, error) {
 	maps.Copy(config, from)
 	if prev != nil && config["prevResult"] != nil {
 		config["prevResult"] = prev
+	}
+	if i == 0 && c.given != nil {
+		config["prevResult"] = c.given
 	}
 	return json.Marshal(config)
 }

@@ -12,7 +12,7 @@ func (r *Runner) deviceFile(s *agentapi.Sandbox, d *agentapi.Delegate) string {
 	return deviceinfo.File(r.deviceDir, s.ContainerID, d.Name)
 }
 
-// hasDeviceFile tells whether an attachment has device information: one of its plugins has the capability, or the
+// hasDeviceFile reports whether an attachment has device information: one of its plugins has the capability, or the
 // device plugin wrote information for it.
 func (c *conflist) hasDeviceFile(d *agentapi.Delegate) bool {
 	for _, p := range c.stubs.Plugins {

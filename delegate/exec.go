@@ -49,7 +49,7 @@ func (e *executor) FindInPath(plugin string, paths []string) (string, error) {
 	return installed(plugin, paths)
 }
 
-// find tells whether the programs of a plugin's configuration are allowed and installed.
+// find reports whether the programs of a plugin's configuration are allowed and installed.
 func (e *executor) find(p *delegateconf.Programs, paths []string) error {
 	if err := e.allowed.Check(p); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	}
 }
 
-// deletes tells whether a plugin is called to delete something (CNI specification, section 2). Such a call runs even
+// deletes reports whether a plugin is called to delete something (CNI specification, section 2). Such a call runs even
 // if the node cannot make a control group for it.
 func deletes(environ []string) bool {
 	return slices.Contains(environ, "CNI_COMMAND=DEL") || slices.Contains(environ, "CNI_COMMAND=GC")

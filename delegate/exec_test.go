@@ -109,7 +109,7 @@ func TestHangingPluginIsKilledWithItsGroup(t *testing.T) {
 	}
 }
 
-// dead tells whether a process is gone, or only waits to be reaped by whoever has inherited it.
+// dead reports whether a process is gone, or only waits to be reaped by whoever has inherited it.
 func dead(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true

@@ -51,8 +51,8 @@ func NewRunner(c *conf.Plugin, s *agentapi.Sandbox, path, deviceDir string, note
 	}
 }
 
-// CheckPlan tells whether all programs of a plan's delegates are allowed and installed: the plugins of each list, and
-// the IPAM plugins that they run. The agent has checked the plan too, but the conflist of this node decides.
+// CheckPlan reports whether all programs of a plan's delegates are allowed and installed: the plugins of each list,
+// and the IPAM plugins that they run. The agent has checked the plan too, but the conflist of this node decides.
 func (r *Runner) CheckPlan(p *agentapi.Plan) error {
 	for i := range p.Delegates {
 		list, err := readConflist(&p.Delegates[i])
@@ -130,6 +130,9 @@ func (r *Runner) Add(ctx context.Context, e *journal.Entry) error {
 		if err := list.prepareDevice(p, r.deviceFile(&e.Sandbox, p)); err != nil {
 			return named(p, err)
 		}
+		if list.given, err = given(e, p, list); err != nil {
+			return named(p, err)
+		}
 		result, err := r.cni.AddNetworkList(ctx, r.uses(list, nil), r.runtime(e, p))
 		if err != nil {
 			return named(p, delegateError(err))
@@ -137,6 +140,11 @@ func (r *Runner) Add(ctx context.Context, e *journal.Entry) error {
 		text, err := json.Marshal(result)
 		if err != nil {
 			return named(p, delegateError(err))
+		}
+		if p.Chained {
+			if err := wiring.CheckChained(e.NetNS, e.Plan.Interface(p.Name)); err != nil {
+				return named(p, err)
+			}
 		}
 		device, err := list.readDevice(p, r.deviceFile(&e.Sandbox, p))
 		if err != nil {
@@ -149,6 +157,24 @@ func (r *Runner) Add(ctx context.Context, e *journal.Entry) error {
 		failpoint.Hit("delegate-made")
 	}
 	return nil
+}
+
+// given is the CNI result of the interface that chained plugins work on, in the version of their list; nil: they make
+// an interface of their own, or the journal does not have the interface any more.
+func given(e *journal.Entry, p *agentapi.Delegate, list *conflist) (json.RawMessage, error) {
+	if !p.Chained || e.Plan == nil || e.Plan.Interface(p.Name) == nil {
+		return nil, nil
+	}
+	return wiring.Result(e.NetNS, &e.Sandbox, e.Plan.Interface(p.Name), list.stubs.CNIVersion)
+}
+
+// lastResult is what the plugins of delegate i were told or made last.
+func lastResult(e *journal.Entry, i int, list *conflist) json.RawMessage {
+	if made := e.Result(i); made != nil {
+		return made
+	}
+	told, _ := given(e, &e.BegunDelegates()[i], list) // without it, the plugin gets no prevResult
+	return told
 }
 
 // checkResults limits the size of all results of the delegates together, because the journal and the agent store all
@@ -189,7 +215,7 @@ func (r *Runner) Del(ctx context.Context, e *journal.Entry) (failed []int, aband
 		}
 		if err == nil && holder == "" {
 			rt := r.runtime(e, p)
-			r.restore(list, rt, e.Result(i))
+			r.restore(list, rt, lastResult(e, i, list))
 			err = r.cni.DelNetworkList(ctx, r.uses(list, nil), rt)
 		}
 		if holder != "" {
@@ -282,7 +308,7 @@ func (r *Runner) Check(ctx context.Context, e *journal.Entry) error {
 	return nil
 }
 
-// hasCheck tells whether a CNI version has CHECK. 0.4.0 was the first one.
+// hasCheck reports whether a CNI version has CHECK. 0.4.0 was the first one.
 func hasCheck(version string) bool {
 	return version != "" && !strings.HasPrefix(version, "0.1.") && !strings.HasPrefix(version, "0.2.") &&
 		!strings.HasPrefix(version, "0.3.")

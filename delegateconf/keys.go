@@ -142,7 +142,7 @@ func foldKey(key string) string {
 	}, key)
 }
 
-// OfRuntime tells whether only the runtime may set a key of a plugin's configuration (CNI specification, sections 1
+// OfRuntime reports whether only the runtime may set a key of a plugin's configuration (CNI specification, sections 1
 // and 4).
 func OfRuntime(key string) bool {
 	folded := foldKey(key)

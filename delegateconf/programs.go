@@ -57,6 +57,28 @@ var pluginType = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 })
 
+// CheckPlugin checks the configuration of one plugin of a list, and returns the programs that it runs. first says that
+// no plugin is before it in the list.
+func CheckPlugin(config []byte, first bool) (*Programs, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(config, &keys); err != nil {
+		return nil, conf.JSONError(err)
+	}
+	if keys == nil {
+		return nil, errors.New("null, where a plugin's configuration is wanted")
+	}
+	for key := range keys {
+		if OfRuntime(key) {
+			return nil, fmt.Errorf("%.64q is for the runtime to set, leave it out", key)
+		}
+	}
+	programs, err := ReadPrograms(config)
+	if err != nil {
+		return nil, err
+	}
+	return programs, CheckShipped(config, programs, first)
+}
+
 // ReadPrograms reads which programs a plugin's configuration runs. It reads as the plugin itself will read: by
 // encoding/json, which takes keys in any case of letters. It refuses a configuration that another program may read
 // differently.
@@ -79,7 +101,8 @@ func ReadPrograms(config []byte) (*Programs, error) {
 		return nil, conf.ErrNoType
 	}
 	if conf.IsOVN(p.Type) {
-		return nil, fmt.Errorf("type: %q is a network of its own, it cannot be chained", p.Type)
+		return nil, fmt.Errorf(
+			"type: %q is a network of its own, it cannot be chained: a list has it once, as its first plugin", p.Type)
 	}
 	var ipam struct {
 		Type json.RawMessage `json:"type"`

@@ -7,14 +7,15 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
-// Attachment is one further network of a pod: the request, and the network that its NAD describes. Either Network or
-// Delegate is set.
+// Attachment is one further network of a pod: the request, and the network that its NAD describes. Network is set for
+// an OVN network. Delegate is set for a network of other plugins, and for an OVN network with plugins behind ours.
 type Attachment struct {
 	Request
 	Network  *netmodel.Network
@@ -122,10 +123,7 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 		return fmt.Errorf("interface %s: %w", a.Interface, err)
 	}
 	if a.Network != nil {
-		if err = a.check(); err != nil {
-			err = conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: %w", a.Interface, err)
-		}
-		return err
+		return a.completeOVN(of, rules)
 	}
 	if a.CNIArgs[profilesKey] != nil {
 		return conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: cni-args: %s on network %s: "+
@@ -140,6 +138,27 @@ func (a *Attachment) complete(of *definition, rules *Rules) error {
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", a.Interface, invalid(def, &a.Request, err))
 	}
+	return a.checkAllowed(rules)
+}
+
+// completeOVN checks the request against an OVN network, and the plugins behind ours in the network's list.
+func (a *Attachment) completeOVN(of *definition, rules *Rules) (err error) {
+	if a.Network.Chained != "" {
+		if a.Delegate, err = of.chained(&a.Request); err != nil {
+			return fmt.Errorf("interface %s: %w", a.Interface, invalid(of.nad, &a.Request, err))
+		}
+		if err := a.checkAllowed(rules); err != nil {
+			return err
+		}
+	}
+	if err := a.check(); err != nil {
+		return conf.Errorf(conf.CodeInvalidConfig, correctPod, "interface %s: %w", a.Interface, err)
+	}
+	return nil
+}
+
+// checkAllowed refuses plugins that the pod's node does not allow.
+func (a *Attachment) checkAllowed(rules *Rules) (err error) {
 	for _, p := range a.Delegate.programs {
 		if rules.Allowed != nil {
 			err = delegateconf.CheckAllowed(p.Type, rules.Allowed)
@@ -239,6 +258,18 @@ func (d *definition) delegate(s *Request, compatible bool) (*Delegate, error) {
 	return made, err
 }
 
+// chained returns the plugins behind ours for an attachment. All attachments share the text.
+func (d *definition) chained(s *Request) (*Delegate, error) {
+	if d.plain != nil {
+		return d.plain.again(s, false)
+	}
+	made, err := chainedOf(d.nad, d.network, s)
+	if err == nil {
+		d.plain = made
+	}
+	return made, err
+}
+
 func read(ctx context.Context, s Request, get GetNAD) (*definition, error) {
 	def, err := get(ctx, s.Namespace, s.Name)
 	if errors.Is(err, netmodel.ErrNotFound) {
@@ -249,8 +280,7 @@ func read(ctx context.Context, s Request, get GetNAD) (*definition, error) {
 		return nil, fmt.Errorf("network %s: %w", &s, err)
 	}
 	if def.Deleting {
-		return nil, conf.Errorf(conf.CodeNetworkNotFound,
-			"choose another network, or create this network again when it is deleted", "network %s is being deleted", &s)
+		return nil, deleting(def, &s)
 	}
 	kind, err := def.Kind()
 	if err != nil {
@@ -264,10 +294,24 @@ func read(ctx context.Context, s Request, get GetNAD) (*definition, error) {
 		return nil, err
 	}
 	known := &definition{nad: def, network: network}
-	if state, ok := def.NetworkState(); ok {
+	if state, ok := def.NetworkState(); ok && !state.Ready {
 		known.refusal = state.Reason
 	}
 	return known, nil
+}
+
+// deleting is the error of a NAD that waits for its finalizers. The API server has no way back from there: "kubectl
+// apply" of the same manifest changes nothing, and the NAD disappears with the last port that the controller names.
+func deleting(def *netmodel.NAD, s *Request) error {
+	by := ""
+	if state, ok := def.NetworkState(); ok {
+		if users, is := strings.CutPrefix(state.Reason, netmodel.BeingDeleted); is {
+			by = ", " + users
+		}
+	}
+	return conf.Errorf(conf.CodeNetworkNotFound,
+		"when it is gone (kubectl multinet network list says who still uses it), apply its NetworkAttachmentDefinition "+
+			"again: applied before that, it is gone all the same", "network %s is being deleted%s", s, by)
 }
 
 // check checks the request against an OVN network.
@@ -278,7 +322,7 @@ func (a *Attachment) check() error {
 		why   string
 	}{
 		{"portMappings", a.PortMappings != nil, "the host has no address on an OVN network to map a port of"},
-		{"bandwidth", a.Bandwidth != nil, "it is not served on OVN networks"},
+		{"bandwidth", a.Bandwidth != nil && !a.chains("bandwidth"), "it is not served on OVN networks"},
 		{"infiniband-guid", a.GUID != nil, "an OVN port is Ethernet"},
 		{"cni-args", a.otherArgs(), "an OVN port knows " + profilesKey + " alone"},
 	} {
@@ -309,7 +353,12 @@ func (a *Attachment) check() error {
 	return nil
 }
 
-// otherArgs tells whether the request has cni-args without the key that OVN networks know, or with another one.
+// chains reports whether a plugin behind ours declares a capability.
+func (a *Attachment) chains(capability string) bool {
+	return a.Delegate != nil && a.Delegate.offered[capability]
+}
+
+// otherArgs reports whether the request has cni-args without the key that OVN networks know, or with another one.
 func (a *Attachment) otherArgs() bool {
 	return a.CNIArgs != nil && (len(a.CNIArgs) != 1 || a.CNIArgs[profilesKey] == nil)
 }

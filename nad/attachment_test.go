@@ -33,7 +33,7 @@ var cluster = map[string]string{
 	"shop/rival":    config(`"subnets":"10.4.0.0/24","routes":[{"dst":"192.0.2.0/24"}]`),
 	"shop/narrower": config(`"subnets":"10.5.0.0/24","routes":[{"dst":"192.0.2.0/25"}]`),
 	"shop/bridge":   `{"cniVersion":"1.0.0","name":"x","type":"bridge"}`,
-	"shop/list":     `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"ovn-multinet"}]}`,
+	"shop/list":     `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"bridge"},{"type":"ovn-multinet"}]}`,
 	"shop/notype":   `{"cniVersion":"1.0.0","name":"x"}`,
 	"shop/null":     "null",
 	"shop/empty":    "",
@@ -132,7 +132,7 @@ func TestResolveRefuses(t *testing.T) {
 		want string
 	}{
 		{"not found", "blue,gone", conf.CodeNetworkNotFound, "interface net2: network shop/gone is not found"},
-		{"a list that chains it", "list", conf.CodeInvalidConfig, `interface net1: network shop/list: spec.config: plugins[0]: type: "ovn-multinet" is a network of its own, it cannot be chained`},
+		{"a list that chains it", "list", conf.CodeInvalidConfig, `interface net1: network shop/list: spec.config: plugins[1]: type: "ovn-multinet" is a network of its own, it cannot be chained: a list has it once, as its first plugin`},
 		{"no type", "notype", conf.CodeInvalidConfig, `interface net1: network shop/notype: spec.config: "type" is missing`},
 		{"null", "null,blue", conf.CodeInvalidConfig, `interface net1: network shop/null: spec.config: "type" is missing`},
 		{"empty", "empty", conf.CodeInvalidConfig, `interface net1: network shop/empty: spec.config: not valid JSON: unexpected end of JSON input`},
@@ -322,7 +322,7 @@ func checkDelegate(t *testing.T, a *Attachment) {
 	}
 }
 
-// below32 tells whether an address is among the subnet's first 2^32, which is all that a pool holds.
+// below32 reports whether an address is among the subnet's first 2^32, which is all that a pool holds.
 func below32(subnet netip.Prefix, a netip.Addr) bool {
 	if a.Is4() {
 		return true

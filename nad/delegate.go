@@ -32,6 +32,8 @@ type Delegate struct {
 	configs  []object
 	// offered are the capabilities that at least one plugin declares.
 	offered map[string]bool
+	// chained says that the plugins are behind ours in the list of an OVN network.
+	chained bool
 }
 
 // deviceKeys are the keys of a device in a plugin's configuration: the first of sriov and others, the second of
@@ -73,7 +75,6 @@ const impliedVersion = "0.3.1"
 
 // Bounds on the configurations of delegates.
 const (
-	maxPlugins = 32
 	// MaxConfigs bounds the configurations of all delegates of a pod together, in bytes: a plan with them fits into a
 	// message, and an agent has memory for several. A configuration that attachments share is counted once.
 	MaxConfigs = 1 << 20
@@ -93,26 +94,40 @@ func delegateOf(def *netmodel.NAD, s *Request, compatible bool) (*Delegate, erro
 	if size := def.Config.Size(); size > netmodel.MaxDelegateConfig {
 		return nil, conf.TooLarge(size, netmodel.MaxDelegateConfig)
 	}
-	list, plugins, err := readList([]byte(def.Config.Text()))
+	return readDelegate(def, []byte(def.Config.Text()), s.CNIArgs, 0, s, compatible)
+}
+
+// chainedOf reads the plugins behind ours in the list of an OVN network. The cni-args of an OVN network are ours.
+func chainedOf(def *netmodel.NAD, n *netmodel.Network, s *Request) (*Delegate, error) {
+	return readDelegate(def, []byte(n.Chained), nil, 1, s, false)
+}
+
+// readDelegate reads a configuration. ours is how many plugins of ours are before it in the list.
+func readDelegate(def *netmodel.NAD, config []byte, cniArgs map[string]json.RawMessage, ours int, s *Request,
+	compatible bool,
+) (*Delegate, error) {
+	list, plugins, err := readList(config)
 	if err != nil {
 		return nil, err
 	}
 	if err := nameList(list, def.Name); err != nil {
 		return nil, err
 	}
-	d, offered := &Delegate{Capabilities: map[string]json.RawMessage{}, list: list, configs: plugins}, map[string]bool{}
+	d := &Delegate{
+		Capabilities: map[string]json.RawMessage{}, list: list, configs: plugins, offered: map[string]bool{},
+		chained: ours > 0,
+	}
 	for i, p := range plugins {
-		programs, err := checkPlugin(p, s.CNIArgs, offered, i == 0)
+		programs, err := checkPlugin(p, cniArgs, d.offered, i+ours == 0)
 		if err != nil {
-			return nil, fmt.Errorf("plugins[%d]: %w", i, err)
+			return nil, fmt.Errorf("plugins[%d]: %w", i+ours, err)
 		}
 		d.programs = append(d.programs, programs)
 	}
 	if err := d.write(); err != nil {
 		return nil, err
 	}
-	d.offered = offered
-	return d, d.ask(s, offered, compatible)
+	return d, d.ask(s, d.offered, compatible)
 }
 
 // again returns the delegate of another attachment that adds nothing to the configuration. Both share its text.
@@ -173,8 +188,8 @@ func readList(text []byte) (list object, plugins []object, err error) {
 	if len(plugins) == 0 {
 		return nil, nil, errors.New("\"plugins\" is empty")
 	}
-	if len(plugins) > maxPlugins {
-		return nil, nil, fmt.Errorf("%d plugins are more than %d", len(plugins), maxPlugins)
+	if len(plugins) > netmodel.MaxPlugins {
+		return nil, nil, fmt.Errorf("%d plugins are more than %d", len(plugins), netmodel.MaxPlugins)
 	}
 	return list, plugins, nil
 }
@@ -264,11 +279,6 @@ func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[strin
 	if p == nil {
 		return nil, errors.New("null, where a plugin's configuration is wanted")
 	}
-	for key := range p {
-		if delegateconf.OfRuntime(key) {
-			return nil, fmt.Errorf("%q is for the runtime to set, leave it out", clip(key))
-		}
-	}
 	var capabilities map[string]bool
 	if p["capabilities"] != nil {
 		if err := json.Unmarshal(p["capabilities"], &capabilities); err != nil {
@@ -286,11 +296,7 @@ func checkPlugin(p object, cniArgs map[string]json.RawMessage, offered map[strin
 	if err != nil {
 		return nil, err
 	}
-	programs, err := delegateconf.ReadPrograms(text)
-	if err != nil {
-		return nil, err
-	}
-	return programs, delegateconf.CheckShipped(text, programs, first)
+	return delegateconf.CheckPlugin(text, first)
 }
 
 func mergeArgs(p object, cniArgs map[string]json.RawMessage) error {
@@ -344,6 +350,7 @@ func (d *Delegate) ask(s *Request, offered map[string]bool, compatible bool) err
 	} {
 		switch {
 		case !w.asked:
+		case d.chained && !offered[w.capability]: // an OVN port has them, or check has refused them
 		case offered[w.capability]:
 			value, err := json.Marshal(w.value)
 			if err != nil {

@@ -114,8 +114,8 @@ func TestDelegateRefuses(t *testing.T) {
 		{"type, a folder", `{"type":".."}`, "", `plugins[0]: type: ".." is no name of a plugin`},
 		{"type with a line's end", `{"type":"bridge\n"}`, "", `plugins[0]: type: "bridge\n" is no name of a plugin`},
 		{"type of 65", `{"type":"` + strings.Repeat("t", 65) + `"}`, "", `plugins[0]: type: "` + strings.Repeat("t", 65) + `" is no name of a plugin`},
-		{"OVN in a list", `{"plugins":[{"type":"bridge"},{"type":"ovn-multinet"}]}`, "", `plugins[1]: type: "ovn-multinet" is a network of its own, it cannot be chained`},
-		{"ovn-kubernetes in a list", `{"plugins":[{"type":"ovn-k8s-cni-overlay"}]}`, "", `plugins[0]: type: "ovn-k8s-cni-overlay" is a network of its own, it cannot be chained`},
+		{"OVN in a list", `{"plugins":[{"type":"bridge"},{"type":"ovn-multinet"}]}`, "", `plugins[1]: type: "ovn-multinet" is a network of its own, it cannot be chained: a list has it once, as its first plugin`},
+		{"ovn-kubernetes in a list", `{"plugins":[{"type":"bridge"},{"type":"ovn-k8s-cni-overlay"}]}`, "", `plugins[1]: type: "ovn-k8s-cni-overlay" is a network of its own, it cannot be chained: a list has it once, as its first plugin`},
 
 		{"runtimeConfig", of(`"runtimeConfig":{}`), "", `plugins[1]: "runtimeConfig" is for the runtime to set, leave it out`},
 		{"prevResult", `{"type":"bridge","prevResult":null}`, "", `plugins[0]: "prevResult" is for the runtime to set, leave it out`},

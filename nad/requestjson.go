@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -51,7 +52,7 @@ func parseRequest(entry []byte) (Request, error) {
 		return Request{}, fmt.Errorf("%s, where an object is wanted", clip(string(entry)))
 	}
 	// Keys with a dot belong to other projects (multi-net-spec 1.3, section 4.1.2.1).
-	foreign := func(key string) bool { return strings.Contains(key, ".") }
+	foreign := func(key string) bool { return strings.Contains(key, ".") || slices.Contains(ignored, key) }
 	if err := conf.DecodeObject(entry, &raw, foreign); err != nil {
 		return Request{}, err
 	}
@@ -72,7 +73,33 @@ func parseRequest(entry []byte) (Request, error) {
 	return s, nil
 }
 
-// given tells whether a key has a value. For every key, null means that the key is absent.
+// ignored are keys that the specification does not have, and that many public charts have all the same: the program
+// that they were written for ignores them.
+var ignored = []string{"gateway", "gateways"}
+
+// IgnoredKey returns a warning about a key of a pod's networks annotation that is ignored although its author expects
+// something from it; "": there is none. The annotation must be valid.
+func IgnoredKey(annotations map[string]string) string {
+	text := annotations[conf.NetworksAnnotation]
+	if !strings.Contains(text, `"`+ignored[0]) { // most pods
+		return ""
+	}
+	var entries []map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &entries) != nil {
+		return ""
+	}
+	for i, entry := range entries {
+		for _, key := range ignored {
+			if given(entry[key]) {
+				return fmt.Sprintf("annotation %s: entry %d: the key %q is ignored: default-route is the key that moves the "+
+					"pod's default route", conf.NetworksAnnotation, i, key)
+			}
+		}
+	}
+	return ""
+}
+
+// given reports whether a key has a value. For every key, null means that the key is absent.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 // refuseUnserved refuses the keys that are known and not served yet.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // showKeys writes what an element asks for beside names, addresses and MAC.
@@ -185,5 +187,29 @@ func TestMostPortMappings(t *testing.T) {
 	got, err := ParseRequests(networks(`[{"name":"blue",`+ports(256)+`}]`), "shop", "eth0")
 	if err != nil || len(got[0].PortMappings) != 256 {
 		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+// TestIgnoredKey: the keys that charts for Multus have, and that it ignores, are ignored with a warning. Others stay
+// errors.
+func TestIgnoredKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"blue":              "",
+		`[{"name":"blue"}]`: "",
+		`[{"name":"a"},{"name":"blue","ips":["10.1.0.7/24"],"gateway":["10.1.0.1"]}]`: `entry 1: the key "gateway" is ignored: default-route`,
+		`[{"name":"blue","gateways":["10.1.0.1"]}]`:                                   `entry 0: the key "gateways" is ignored`,
+		`[{"name":"blue","gateway":null}]`:                                            "",
+	} {
+		annotations := map[string]string{conf.NetworksAnnotation: text}
+		if _, err := ParseRequests(annotations, "shop", "eth0"); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if got := IgnoredKey(annotations); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	wrong := map[string]string{conf.NetworksAnnotation: `[{"name":"blue","gatewey":["10.1.0.1"]}]`}
+	if _, err := ParseRequests(wrong, "shop", "eth0"); err == nil {
+		t.Error("a key of no program is ignored")
 	}
 }

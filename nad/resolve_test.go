@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -33,14 +34,23 @@ func one(ips ...netip.Prefix) []Request {
 
 // A NAD that only its finalizer holds takes no new pods, or it would never go.
 func TestResolveRefusesWhatIsBeingDeleted(t *testing.T) {
-	for name, text := range map[string]string{"as it should be": config(`"subnets":"10.1.0.0/24"`), "broken besides": "{"} {
+	valid := config(`"subnets":"10.1.0.0/24"`)
+	for name, tt := range map[string]struct{ text, state, want string }{
+		"as it should be": {text: valid},
+		"broken besides":  {text: "{"},
+		"with ports": {text: valid, state: `{"reason":"being deleted, used by pod shop/a and 7 more ports"}`,
+			want: ", used by pod shop/a and 7 more ports"},
+		"was refused before": {text: valid, state: `{"reason":"router: subnet overlaps"}`},
+	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Resolve(context.Background(), "shop", one(), Rules{}, always(text, netmodel.NAD{Deleting: true, HasFinalizer: true}))
+			got, err := Resolve(context.Background(), "shop", one(), Rules{},
+				always(tt.text, netmodel.NAD{Deleting: true, HasFinalizer: true, State: tt.state}))
 			if err == nil {
 				t.Fatalf("it is taken: %+v", got)
 			}
 			code, msg, details := conf.Describe(err)
-			if want := "interface net1: network shop/blue is being deleted"; code != conf.CodeNetworkNotFound || msg != want || details == "" {
+			want := "interface net1: network shop/blue is being deleted" + tt.want
+			if code != conf.CodeNetworkNotFound || msg != want || !strings.Contains(details, "apply its NetworkAttachmentDefinition again") {
 				t.Errorf("got  %d %s (details %q)\nwant 101 %s", code, msg, details, want)
 			}
 		})
@@ -56,6 +66,7 @@ func TestResolveHandsTheRefusalOn(t *testing.T) {
 	}{
 		{"not said anything yet", "", ""},
 		{"ready", `{"ready":true,"since":"2026-01-02T03:04:05Z"}`, ""},
+		{"ready, with a warning", `{"ready":true,"reason":"routes[0]: nobody has 10.1.0.1","since":"2026-01-02T03:04:05Z"}`, ""},
 		{"refused", `{"ready":false,"reason":"mtu: 1400 is not 1300","since":"2026-01-02T03:04:05Z"}`, "mtu: 1400 is not 1300"},
 		{"no state that can be read", "refused", ""},
 	}

@@ -41,6 +41,7 @@ const maxRoutes = 256
 type podRouteJSON struct {
 	Dst       string `json:"dst"`
 	GW        string `json:"gw"`
+	Scope     int    `json:"scope"`
 	Interface string `json:"interface"`
 }
 
@@ -85,8 +86,7 @@ func (r *Routing) setDefault(attachments []Attachment) error {
 			continue // only the plugins' result shows their gateways
 		}
 		if len(a.Network.Gateways) == 0 && len(a.DefaultRoute) == 0 {
-			return fmt.Errorf("interface %s: default-route: network %s has no subnets and so no gateway",
-				a.Interface, a.Network.ID())
+			return fmt.Errorf("interface %s: default-route: network %s has no gateway, name one", a.Interface, a.Network.ID())
 		}
 		if len(a.DefaultRoute) == 0 {
 			r.Gateways = a.Network.Gateways
@@ -150,7 +150,10 @@ func parseRoute(entry []byte, attachments []Attachment, primary string) (PodRout
 		return PodRoute{}, fmt.Errorf("dst: %s is the default route, ask for it with default-route in %s",
 			dst, conf.NetworksAnnotation)
 	}
-	route := PodRoute{Route: conf.Route{Dst: dst}, Interface: raw.Interface}
+	if err := conf.CheckScope(raw.Scope, raw.GW); err != nil {
+		return PodRoute{}, err
+	}
+	route := PodRoute{Route: conf.Route{Dst: dst, Scope: raw.Scope}, Interface: raw.Interface}
 	if raw.GW != "" {
 		if route.GW, err = parseAddr(raw.GW); err != nil {
 			return PodRoute{}, fmt.Errorf("gw: %w", err)
@@ -165,6 +168,9 @@ func parseRoute(entry []byte, attachments []Attachment, primary string) (PodRout
 // complete sets the interface or the gateway if the user has omitted one of them.
 func (r *PodRoute) complete(attachments []Attachment, primary string) error {
 	if r.Interface == "" {
+		if r.Scope == conf.ScopeLink {
+			return errors.New("\"interface\" is missing: name the one on whose link the destination is")
+		}
 		if !r.GW.IsValid() {
 			return errors.New("\"interface\" and \"gw\" are missing, name one of them")
 		}
@@ -179,6 +185,8 @@ func (r *PodRoute) complete(attachments []Attachment, primary string) error {
 	switch {
 	case i < 0 && r.Interface != primary:
 		return fmt.Errorf("interface: the pod has no interface %q", clip(r.Interface))
+	case r.Scope == conf.ScopeLink:
+		return nil
 	case i < 0 || attachments[i].Network == nil:
 		if !r.GW.IsValid() {
 			return fmt.Errorf("\"gw\" is missing, only OVN networks imply one")

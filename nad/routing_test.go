@@ -37,6 +37,10 @@ func showRouting(r *Routing) string {
 		words = append(words, "default "+r.Default.Interface+" via "+strings.Join(gateways, ","))
 	}
 	for _, p := range r.Routes {
+		if p.Scope == conf.ScopeLink {
+			words = append(words, fmt.Sprintf("%s of %s", p.Route, p.Interface))
+			continue
+		}
 		words = append(words, fmt.Sprintf("%s via %s on %s", p.Dst, p.GW, p.Interface))
 	}
 	return strings.Join(words, "; ")
@@ -85,7 +89,7 @@ func TestDefaultRouteRefuses(t *testing.T) {
 		{"the second is unreachable", `[{"name":"dual","default-route":["10.2.0.1","fd02::1"]}]`,
 			"interface net1: default-route: fd02::1 is in none of the subnets of network shop/dual, the pod could not reach it"},
 		{"its own address", `[{"name":"blue","ips":["10.1.0.7"],"default-route":["10.1.0.7"]}]`, "interface net1: default-route: 10.1.0.7 is the interface's own address"},
-		{"no subnets, not given", `[{"name":"mac","default-route":[]}]`, "interface net1: default-route: network shop/mac has no subnets and so no gateway"},
+		{"no subnets, not given", `[{"name":"mac","default-route":[]}]`, "interface net1: default-route: network shop/mac has no gateway, name one"},
 		{"no subnets, given, no address", `[{"name":"mac","default-route":["10.9.0.1"]}]`,
 			"interface net1: default-route: 10.9.0.1 is in none of the subnets of network shop/mac, the pod could not reach it"},
 		{"no subnets, not on the address's link", `[{"name":"mac","ips":["10.9.0.7/29"],"default-route":["10.9.0.8"]}]`,
@@ -122,6 +126,9 @@ func TestRoutesOfAPod(t *testing.T) {
 		{"the primary interface", "blue", `[{"dst":"10.9.0.0/16","gw":"169.254.1.1","interface":"eth0"}]`, "10.9.0.0/16 via 169.254.1.1 on eth0", ""},
 		{"a delegate's interface", "bridge", `[{"dst":"10.9.0.0/16","gw":"192.0.2.1","interface":"net1"}]`, "10.9.0.0/16 via 192.0.2.1 on net1", ""},
 		{"one address", "blue", `[{"dst":"10.9.0.1/32","gw":"10.1.0.9"}]`, "10.9.0.1/32 via 10.1.0.9 on net1", ""},
+		{"on the link", "blue,bridge", `[{"dst":"224.0.0.0/4","scope":253,"interface":"net1"},{"dst":"10.9.0.0/16","scope":253,"interface":"net2"}]`,
+			"224.0.0.0/4 on the link of net1; 10.9.0.0/16 on the link of net2", ""},
+		{"the scope of CNI's default", "blue", `[{"dst":"10.9.0.0/16","scope":0,"gw":"10.1.0.9"}]`, "10.9.0.0/16 via 10.1.0.9 on net1", ""},
 		{"null is as good as left out", "blue", `[{"dst":"10.9.0.0/16","gw":"10.1.0.9","interface":null}]`, "10.9.0.0/16 via 10.1.0.9 on net1", ""},
 		{"beside a default route", `[{"name":"blue","default-route":[]}]`, `[{"dst":"10.9.0.0/16","interface":"net1"}]`,
 			"default net1 via 10.1.0.1; 10.9.0.0/16 via 10.1.0.1 on net1", ""},
@@ -147,7 +154,7 @@ func TestRoutesOfAPod(t *testing.T) {
 				t.Errorf("got  %s; the networks' %v\nwant %s; the networks' %s", got, own, tt.want, tt.networks)
 			}
 			for _, a := range attachments {
-				if a.Name == "routed" && fmt.Sprint(a.Network.Routes) != "[{192.0.2.0/24 10.3.0.1} {198.51.100.0/24 10.3.0.9}]" {
+				if a.Name == "routed" && fmt.Sprint(a.Network.Routes) != "[192.0.2.0/24 via 10.3.0.1 198.51.100.0/24 via 10.3.0.9]" {
 					t.Errorf("the network itself has %v by now", a.Network.Routes)
 				}
 			}
@@ -176,6 +183,10 @@ func TestRoutesOfAPodRefuses(t *testing.T) {
 		{"10,000", "[" + strings.Repeat("1,", 9_999) + "1]", "10000 routes are more than 256"},
 		{"256 kB", strings.Repeat(" ", 256<<10), "262144 bytes are more than 65536"},
 		{"unknown key", after(`"dest":"10.9.0.0/16"`), `entry 1: unknown key "dest", did you mean "dst"?`},
+		{"on the link of no interface", after(`"dst":"224.0.0.0/4","scope":253`), `entry 1: "interface" is missing: name the one on whose link the destination is`},
+		{"on the link, and by a gateway", after(`"dst":"224.0.0.0/4","scope":253,"gw":"10.1.0.1"`), `entry 1: gw: leave it out, with "scope": 253 the destination is on the link`},
+		{"another scope", after(`"dst":"10.9.0.0/16","scope":254,"interface":"net1"`), "entry 1: scope: 254 is not served, only 253 (on the link)"},
+		{"on the link of nobody's interface", after(`"dst":"224.0.0.0/4","scope":253,"interface":"net9"`), `entry 1: interface: the pod has no interface "net9"`},
 		{"foreign key", after(`"dst":"10.9.0.0/16","gw":"10.1.0.9","a.b":1`), `entry 1: unknown key "a.b"`},
 		{"a key twice", after(`"dst":"10.9.0.0/16","dst":"10.8.0.0/16"`), `entry 1: key "dst" is given twice`},
 		{"no dst", after(`"gw":"10.1.0.9"`), `entry 1: dst: "" is not a network like 10.2.0.0/16`},

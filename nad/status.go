@@ -13,7 +13,8 @@ import (
 // StatusAnnotation is the key of the annotation network-status (multi-net-spec 1.3, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Attached is an interface of a pod, on an OVN network or from delegates. Result is the delegates' result.
+// Attached is an interface of a pod, on an OVN network or from delegates. Result is the delegates' result; of an OVN
+// network, that of the plugins behind ours.
 type Attached struct {
 	Network   string // <namespace>/<NAD>
 	Interface string
@@ -48,12 +49,15 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 	first.Default = true
 	status := []NetworkStatus{first}
 	for _, m := range made {
-		s := NetworkStatus{Name: m.Network, Interface: m.Interface, MAC: m.MAC, MTU: m.MTU}
+		s := NetworkStatus{Name: m.Network, Interface: m.Interface}
 		for _, a := range m.Addresses {
 			s.IPs = append(s.IPs, a.Addr().String())
 		}
 		if m.Result != nil {
 			s = resultStatus(m.Network, m.Interface, m.Result)
+		}
+		if m.MAC != "" { // of an OVN network: the plugins behind ours may not change these
+			s.Interface, s.MAC, s.MTU = m.Interface, m.MAC, m.MTU
 		}
 		for _, g := range m.Gateways {
 			s.DefaultRoute = append(s.DefaultRoute, g.String())
@@ -64,7 +68,7 @@ func Status(primaryNetwork, primaryInterface string, primary *types100.Result, m
 	return status
 }
 
-// HasAttachments tells whether a pod's network-status names interfaces beside the primary one.
+// HasAttachments reports whether a pod's network-status names interfaces beside the primary one.
 func HasAttachments(status string) bool {
 	var all []NetworkStatus
 	_ = json.Unmarshal([]byte(status), &all) // an invalid text names no interfaces

@@ -45,6 +45,14 @@ func TestStatus(t *testing.T) {
 			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
 			{"name":"shop/b","interface":"net1","ips":["10.1.0.7","fd01::7"],"mac":"0a:58:0a:01:00:07","mtu":1400,"default":false,"dns":{}},
 			{"name":"shop/a","interface":"net2","mac":"0a:58:00:00:00:01","mtu":1300,"default":false,"dns":{}}]`},
+		{"plugins behind ours name another interface, or none", flannel, []Attached{
+			{Network: "shop/b", Interface: "net1", MAC: "0a:58:0a:01:00:07", MTU: 1400, Result: &types100.Result{
+				Interfaces: []*types100.Interface{{Name: "other", Mac: "02:00:00:00:00:0b", Mtu: 9000, Sandbox: "/x"}}}},
+			{Network: "shop/a", Interface: "net2"},
+		},
+			`[{"name":"cbr0","interface":"eth0","ips":["10.244.1.7"],"mac":"02:00:00:00:00:03","mtu":1450,"default":true,"dns":{}},
+			{"name":"shop/b","interface":"net1","mac":"0a:58:0a:01:00:07","mtu":1400,"default":false,"dns":{}},
+			{"name":"shop/a","interface":"net2","default":false,"dns":{}}]`},
 		{"addresses by their interface", `{"interfaces":[{"name":"eth0","sandbox":"/x"},{"name":"eth1","sandbox":"/x"}],
 			"ips":[{"address":"10.1.1.1/24","interface":1},{"address":"10.1.1.2/24","interface":0},{"address":"fd01::2/64","interface":0}]}`, nil,
 			`[{"name":"cbr0","interface":"eth0","ips":["10.1.1.2","fd01::2"],"default":true,"dns":{}}]`},

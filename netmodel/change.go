@@ -8,56 +8,44 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// canonicalJSON is a network's configuration with its defaults, in one order: equal networks have equal texts. The text
-// is a valid spec.config.
-type canonicalJSON struct {
-	Type           string       `json:"type"`
-	Name           string       `json:"name,omitempty"`
-	Topology       string       `json:"topology"`
-	Subnets        string       `json:"subnets,omitempty"`
-	ExcludeSubnets string       `json:"excludeSubnets,omitempty"`
-	Gateway        string       `json:"gateway,omitempty"`
-	Router         string       `json:"router,omitempty"` // the full name
-	RouterGuests   []guestJSON  `json:"routerGuests,omitempty"`
-	SNAT           *bool        `json:"snat,omitempty"`
-	Routes         []conf.Route `json:"routes,omitempty"`
-	MTU            int          `json:"mtu,omitempty"`
-	PortSecurity   *bool        `json:"portSecurity,omitempty"`
-	Profiles       []string     `json:"securityProfiles,omitempty"`
-	Physical       string       `json:"physicalNetworkName,omitempty"`
-	VLAN           int          `json:"vlanID,omitempty"`
-}
-
-// Canonical is the whole configuration with its defaults. ParseNetwork with the same NAD returns the same network. A
-// node's view has the configuration of the whole network.
+// Canonical is the whole configuration with its defaults, in one order: equal networks have equal texts. ParseNetwork
+// with the same NAD returns the same network. A node's view has the configuration of the whole network.
 func (n *Network) Canonical() string {
 	if n.whole != nil {
 		return n.whole.Canonical()
 	}
-	exclude, routes := slices.Clone(n.Exclude), slices.Clone(n.Routes)
-	slices.SortFunc(exclude, comparePrefixes)
-	slices.SortFunc(routes, func(a, b conf.Route) int { return comparePrefixes(a.Dst, b.Dst) })
-	c := canonicalJSON{
-		Type: conf.NetworkType, Topology: n.Topology, Subnets: n.subnetsText(), ExcludeSubnets: joinWords(exclude, ","),
-		MTU: n.MTU, Physical: n.Physical, VLAN: n.VLAN,
+	text := []byte("{")
+	for i := range networkKeys {
+		k := &networkKeys[i]
+		if v := k.stored(n); v != nil {
+			text = fmt.Appendf(text, "%q:%s,", k.name, mustMarshal(v))
+		}
 	}
-	if n.SharedName != "" {
-		c.Type, c.Name = conf.OverlayType, n.SharedName // this type has no other keys
-	} else {
-		c.Gateway, c.Router, c.RouterGuests, c.SNAT = joinWords(n.Gateways, ","), n.Router, n.guestsText(), n.SNAT
-		c.Routes, c.PortSecurity, c.Profiles = routes, &n.PortSecurity, n.SecurityProfiles
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		panic("netmodel: " + err.Error()) // impossible: strings, numbers and addresses
+	text[len(text)-1] = '}' // each network has a type
+	if n.Chained != "" {
+		text = withChained(text, n.Chained)
 	}
 	return string(text)
+}
+
+// mustMarshal writes strings, numbers, addresses and lists that were parsed.
+func mustMarshal(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("netmodel: " + err.Error()) // impossible
+	}
+	return text
+}
+
+// sortedRoutes are the routes by destination.
+func (n *Network) sortedRoutes() []conf.Route {
+	routes := slices.Clone(n.Routes)
+	slices.SortFunc(routes, func(a, b conf.Route) int { return comparePrefixes(a.Dst, b.Dst) })
+	return routes
 }
 
 // guestsText is the sorted list of the guests.
@@ -84,52 +72,39 @@ func comparePrefixes(a, b netip.Prefix) int {
 
 // CheckEqual compares two configurations of a network. The error names the first key that differs.
 func (n *Network) CheckEqual(other *Network) error {
-	var a, b canonicalJSON
-	for _, c := range []struct {
-		n    *Network
-		into *canonicalJSON
-	}{{n, &a}, {other, &b}} {
-		if err := json.Unmarshal([]byte(c.n.Canonical()), c.into); err != nil {
-			return err
+	n, other = cmp.Or(n.whole, n), cmp.Or(other.whole, other)
+	for i := range networkKeys {
+		k := &networkKeys[i]
+		if a, b := k.word(n), k.word(other); a != b {
+			return fmt.Errorf("%s: %s is not %s", k.name, b, a)
 		}
 	}
-	word := func(v any) string {
-		text, _ := json.Marshal(v)
-		return strings.TrimSuffix(string(text), "null")
-	}
-	for _, k := range []struct{ key, a, b string }{
-		{"type", a.Type, b.Type}, {"name", a.Name, b.Name}, {"topology", a.Topology, b.Topology},
-		{"subnets", a.Subnets, b.Subnets}, {"excludeSubnets", a.ExcludeSubnets, b.ExcludeSubnets},
-		{"gateway", a.Gateway, b.Gateway}, {"router", a.Router, b.Router},
-		{"routerGuests", word(a.RouterGuests), word(b.RouterGuests)},
-		{"snat", word(a.SNAT), word(b.SNAT)}, {"routes", word(a.Routes), word(b.Routes)},
-		{"physicalNetworkName", a.Physical, b.Physical}, {"vlanID", word(a.VLAN), word(b.VLAN)},
-		{"mtu", word(a.MTU), word(b.MTU)}, {"portSecurity", word(a.PortSecurity), word(b.PortSecurity)},
-		{"securityProfiles", word(a.Profiles), word(b.Profiles)},
-	} {
-		if k.a != k.b {
-			return fmt.Errorf("%s: %s is not %s", k.key, cmp.Or(k.b, "(none)"), cmp.Or(k.a, "(none)"))
-		}
+	if n.Chained != other.Chained {
+		return fmt.Errorf("plugins: %s is not %s", cmp.Or(other.Chained, "(none)"), cmp.Or(n.Chained, "(none)"))
 	}
 	return nil
 }
 
 // CheckChange refuses a change of the configuration that would disturb the pods on the network. The error names the
-// key. A change of excludeSubnets, routes, mtu, portSecurity and securityProfiles concerns new pods only. A router, its
-// guests and snat do not concern the ports. A subnet may grow. The VLAN of a physical network stays: the ports' row
-// keys are made from it.
+// key. A change of the plugins behind ours concerns new pods only.
 func (n *Network) CheckChange(to *Network) error {
-	if n.Topology != to.Topology {
-		return fmt.Errorf("topology: %s cannot become %s", n.Topology, to.Topology)
+	for i := range networkKeys {
+		k := &networkKeys[i]
+		if k.keeps != nil {
+			if err := k.keeps(n, to); err != nil {
+				return err
+			}
+		} else if was, is := k.word(n), k.word(to); k.change == refusedChange && was != is {
+			return fmt.Errorf("%s: %s cannot become %s", k.name, was, is)
+		}
 	}
-	if n.Physical != to.Physical {
-		return fmt.Errorf("physicalNetworkName: %s cannot become %s", n.Physical, to.Physical)
-	}
-	if n.VLAN != to.VLAN {
-		return fmt.Errorf("vlanID: %s cannot become %s", vlanWord(n.VLAN), vlanWord(to.VLAN))
-	}
+	return nil
+}
+
+// keepSubnets lets subnets grow, and refuses every other change.
+func (n *Network) keepSubnets(to *Network) error {
 	for i, subnet := range n.Subnets {
-		j := slices.IndexFunc(to.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == subnet.Addr().Is4() })
+		j := to.sameFamily(subnet)
 		if j < 0 {
 			return fmt.Errorf("subnets: %s cannot be removed", subnet)
 		}
@@ -137,16 +112,12 @@ func (n *Network) CheckChange(to *Network) error {
 		if grown.Bits() > subnet.Bits() || !grown.Contains(subnet.Addr()) {
 			return fmt.Errorf("subnets: %s cannot become %s, which does not hold all of it", subnet, grown)
 		}
+		if PointToPoint(subnet) && grown != subnet { // a pod may have what would be the network address
+			return fmt.Errorf("subnets: %s cannot become %s, a subnet of two addresses cannot grow", subnet, grown)
+		}
 		if n.Topology == Layer3 && n.NodeSubnetBits[i] != to.NodeSubnetBits[j] {
 			return fmt.Errorf("subnets: the node subnets of %s cannot become /%d, they are /%d",
 				subnet, to.NodeSubnetBits[j], n.NodeSubnetBits[i])
-		}
-		if was, is := n.Gateway(i), to.Gateway(j); was != is {
-			hint := ""
-			if to.SharedName == "" { // a shared network has no such key
-				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", was)
-			}
-			return fmt.Errorf("gateway: %s cannot become %s%s", was, is, hint)
 		}
 	}
 	if n.Topology == Layer3 { // a MAC belongs to a node switch, and its node subnets stay
@@ -158,11 +129,27 @@ func (n *Network) CheckChange(to *Network) error {
 	return n.checkMACs(to)
 }
 
-func vlanWord(vlan int) string {
-	if vlan == 0 {
-		return "(" + untagged + ")"
+// sameFamily is the index of the subnet of another subnet's family; -1 if there is none.
+func (n *Network) sameFamily(as netip.Prefix) int {
+	return slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == as.Addr().Is4() })
+}
+
+// keepGateways refuses another gateway of a subnet that stays.
+func (n *Network) keepGateways(to *Network) error {
+	for i, subnet := range n.Subnets {
+		was, is := n.Gateway(i), to.Gateway(to.sameFamily(subnet))
+		if was != is && n.pointToPoint() != to.pointToPoint() {
+			return fmt.Errorf("subnets: %s cannot become %s, with a subnet of two addresses a network has no gateway",
+				n.subnetsText(), to.subnetsText())
+		} else if was != is {
+			hint := ""
+			if to.SharedName == "" { // a shared network has no such key
+				hint = fmt.Sprintf("; write \"gateway\": %q to keep it", was)
+			}
+			return fmt.Errorf("gateway: %s cannot become %s%s", was, is, hint)
+		}
 	}
-	return strconv.Itoa(vlan)
+	return nil
 }
 
 // checkMACs refuses a change after which a new lease could have a MAC that is in use. A MAC contains the lower 32 bits

@@ -25,6 +25,11 @@ func ordered(n *Network) *Network {
 	c.Exclude, c.Routes = slices.Clone(n.Exclude), slices.Clone(n.Routes)
 	slices.SortFunc(c.Exclude, netip.Prefix.Compare)
 	slices.SortFunc(c.Routes, func(a, b conf.Route) int { return a.Dst.Compare(b.Dst) })
+	c.Guests = slices.Clone(n.Guests)
+	slices.SortFunc(c.Guests, func(a, b Guest) int { return strings.Compare(a.Namespace, b.Namespace) })
+	for i := range c.Guests {
+		c.Guests[i].Subnets = slices.SortedFunc(slices.Values(c.Guests[i].Subnets), netip.Prefix.Compare)
+	}
 	return &c
 }
 
@@ -62,6 +67,17 @@ func TestCanonical(t *testing.T) {
 			`"gateway":"fd01::ff","excludeSubnets":"10.1.0.0/28","subnets":"fd01::/64,10.1.0.0/16","topology":"layer2","netAttachDefName":"shop/blue"`),
 			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16,fd01::/64","excludeSubnets":"10.1.0.0/28","gateway":"10.1.0.1,fd01::ff",` +
 				`"router":"shop/r1","routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.1"},{"dst":"fd02::/64","gw":"fd01::9"}],"mtu":1400,"portSecurity":false}`},
+		{"guests and profiles", config(`"subnets":"10.1.0.0/24","router":"r1","securityProfiles":["web-only","db"],` +
+			`"routerGuests":[{"namespace":"web","subnets":"fd02::/48,10.2.0.0/16"},{"namespace":"db","subnets":"10.3.0.0/16"}]`),
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/24","gateway":"10.1.0.1","router":"shop/r1",` +
+				`"routerGuests":[{"namespace":"db","subnets":"10.3.0.0/16"},{"namespace":"web","subnets":"10.2.0.0/16,fd02::/48"}],` +
+				`"portSecurity":true,"securityProfiles":["db","web-only"]}`},
+		{"letters that JSON escapes", config(`"topology":"localnet","physicalNetworkName":"<&>"`),
+			`{"type":"ovn-multinet","topology":"localnet","portSecurity":true,"physicalNetworkName":"\u003c\u0026\u003e"}`},
+		{"two addresses", config(`"subnets":"fd01::/127,10.1.0.0/31","routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.0"}]`),
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/31,fd01::/127","routes":[{"dst":"192.0.2.0/24","gw":"10.1.0.0"}],"portSecurity":true}`},
+		{"a route on the link", config(`"subnets":"10.1.0.0/16","routes":[{"dst":"224.0.0.0/4","scope":253}]`),
+			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","routes":[{"dst":"224.0.0.0/4","scope":253}],"portSecurity":true}`},
 		{"lists without an order", config(`"subnets":"10.1.0.0/16","excludeSubnets":"10.1.128.0/17,10.1.0.0/28,10.1.0.0/29",` +
 			`"routes":[{"dst":"198.51.100.0/24"},{"dst":"192.0.2.0/25"},{"dst":"192.0.2.0/24"}]`),
 			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","excludeSubnets":"10.1.0.0/28,10.1.0.0/29,10.1.128.0/17","gateway":"10.1.0.1",` +
@@ -74,6 +90,8 @@ func TestCanonical(t *testing.T) {
 			`{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16","gateway":"10.1.0.1","router":"shop/r1","snat":false,"portSecurity":true}`},
 		{"localnet", config(`"vlanID":7,"physicalNetworkName":"phys","topology":"localnet"`),
 			`{"type":"ovn-multinet","topology":"localnet","portSecurity":true,"physicalNetworkName":"phys","vlanID":7}`},
+		{"localnet whose ADDs wait", config(`"physicalNetworkName":"phys","topology":"localnet","addressConflictWait":"1500ms"`),
+			`{"type":"ovn-multinet","topology":"localnet","portSecurity":true,"physicalNetworkName":"phys","addressConflictWait":"1.5s"}`},
 		{"localnet, untagged", config(`"physicalNetworkName":"phys","topology":"localnet","subnets":"10.1.0.0/16"`),
 			`{"type":"ovn-multinet","topology":"localnet","subnets":"10.1.0.0/16","gateway":"10.1.0.1","portSecurity":true,"physicalNetworkName":"phys"}`},
 		{"localnet of ovn-kubernetes'", overlay(`"topology":"localnet","vlanID":7`),
@@ -112,7 +130,7 @@ func FuzzCanonical(f *testing.F) {
 		config(""), config(`"subnets":"10.1.0.0/16,fd01::/64","gateway":"10.1.0.9","excludeSubnets":"10.1.128.0/17,10.1.0.0/28","mtu":1400,"portSecurity":false,"router":"r1"`),
 		config(`"subnets":"fd01::/126","routes":[{"dst":"fd03::/64"},{"dst":"fd02::/64","gw":"fd01::2"}]`),
 		overlay(`"subnets":"10.1.0.0/16","mtu":1300,"netAttachDefName":"shop/blue"`), overlay(`"role":"secondary","logLevel":"5"`),
-		config(`"subnets":"10.1.0.0/16","router":"r1","snat":false`), config(`"topology":"localnet","physicalNetworkName":"phys","vlanID":7`),
+		config(`"subnets":"10.1.0.0/16","router":"r1","snat":false`), config(`"topology":"localnet","physicalNetworkName":"phys","vlanID":7,"addressConflictWait":"1750ms"`),
 		config(`"topology":"layer3","subnets":"10.128.0.0/16,fd01::/48/56","routes":[{"dst":"fd02::/64"},{"dst":"192.0.2.0/24"}]`),
 		overlay(`"topology":"layer3","subnets":"10.128.0.0/16/24"`), overlay(`"topology":"localnet","vlanID":7`),
 	} {
@@ -152,7 +170,7 @@ func TestCheckEqual(t *testing.T) {
 		{"gateway", config(base), config(base + `,"gateway":"10.1.0.9"`), "gateway: 10.1.0.9,fd01::1 is not 10.1.0.1,fd01::1"},
 		{"router", config(base + `,"router":"r1"`), config(base + `,"router":"r2"`), "router: shop/r2 is not shop/r1"},
 		{"routes", config(base), config(base + `,"routes":[{"dst":"192.0.2.0/24"}]`), `routes: [{"dst":"192.0.2.0/24","gw":"10.1.0.1"}] is not (none)`},
-		{"mtu", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64"`), "mtu: 0 is not 1400"},
+		{"mtu", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64"`), "mtu: (none) is not 1400"},
 		{"portSecurity", config(base), config(base + `,"portSecurity":false`), "portSecurity: false is not true"},
 		{"topology", config(base), config(`"topology":"layer3","subnets":"10.1.0.0/16,fd01::/64","mtu":1400`), "topology: layer3 is not layer2"},
 		{"blocks", config(blocks), config(`"topology":"layer3","subnets":"10.128.0.0/16/25"`), "subnets: 10.128.0.0/16/25 is not 10.128.0.0/16/24"},
@@ -162,7 +180,9 @@ func TestCheckEqual(t *testing.T) {
 		{"snat", config(routed + `,"snat":false`), config(routed + `,"snat":true`), "snat: true is not false"},
 		{"physicalNetworkName", config(localnet), config(`"topology":"localnet","physicalNetworkName":"other"`), "physicalNetworkName: other is not phys"},
 		{"vlanID", config(localnet + `,"vlanID":7`), config(localnet + `,"vlanID":8`), "vlanID: 8 is not 7"},
-		{"vlanID comes", config(localnet), config(localnet + `,"vlanID":7`), "vlanID: 7 is not 0"},
+		{"vlanID comes", config(localnet), config(localnet + `,"vlanID":7`), "vlanID: 7 is not (untagged)"},
+		{"addressConflictWait", config(localnet + `,"addressConflictWait":"2s"`), config(localnet), "addressConflictWait: (none) is not 2s"},
+		{"addressConflictWait in another form", config(localnet + `,"addressConflictWait":"2s"`), config(localnet + `,"addressConflictWait":"2000ms"`), ""},
 		{"several: the first", config(base), config(`"subnets":"10.1.0.0/16,fd01::/64","mtu":1300,"portSecurity":false,"router":"r1"`), "router: shop/r1 is not (none)"},
 	}
 	for _, tt := range tests {
@@ -223,6 +243,14 @@ func TestCheckChange(t *testing.T) {
 		{"IPv6 beside IPv4 begins elsewhere", `"subnets":"10.1.0.0/24,fd01:0:0:1::/64"`, `"subnets":"10.1.0.0/24,fd01::/48","gateway":"fd01:0:0:1::1"`, ""},
 		{"IPv6 beside IPv4 shrinks", both, `"subnets":"10.1.0.0/24,fd01::/80"`, "subnets: fd01::/64 cannot become fd01::/80, which does not hold all of it"},
 
+		{"a subnet of two addresses grows", `"subnets":"10.1.0.0/31"`, v4, "subnets: 10.1.0.0/31 cannot become 10.1.0.0/24, a subnet of two addresses cannot grow"},
+		{"IPv6 of two addresses grows", `"subnets":"fd01::/127"`, v6, "subnets: fd01::/127 cannot become fd01::/64, a subnet of two addresses cannot grow"},
+		{"a subnet shrinks to two addresses", v4, `"subnets":"10.1.0.0/31"`, "subnets: 10.1.0.0/24 cannot become 10.1.0.0/31, which does not hold all of it"},
+		{"IPv6 of two addresses comes beside a gateway", v4, `"subnets":"10.1.0.0/24,fd01::/127"`,
+			"subnets: 10.1.0.0/24 cannot become 10.1.0.0/24,fd01::/127, with a subnet of two addresses a network has no gateway"},
+		{"IPv6 comes beside two addresses", `"subnets":"10.1.0.0/31"`, `"subnets":"10.1.0.0/31,fd01::/64"`, ""},
+		{"two addresses: IPv6 grows", `"subnets":"10.1.0.0/31,fd01::/64"`, `"subnets":"10.1.0.0/31,fd01::/48"`, ""},
+
 		{"IPv6 comes", v4, both, ""},
 		{"IPv4 comes", v6, both, "subnets: 10.1.0.0/24 cannot be added, only an IPv6 subnet beside an IPv4 one can"},
 		{"IPv6 goes", both, v4, "subnets: fd01::/64 cannot be removed"},
@@ -239,6 +267,7 @@ func TestCheckChange(t *testing.T) {
 		{"localnet's VLAN", phys4 + `,"vlanID":7`, phys4 + `,"vlanID":8`, "vlanID: 7 cannot become 8"},
 		{"localnet's VLAN goes", phys + `,"vlanID":7`, phys, "vlanID: 7 cannot become (untagged)"},
 		{"localnet's VLAN comes", phys, phys + `,"vlanID":7`, "vlanID: (untagged) cannot become 7"},
+		{"localnet's addressConflictWait", phys4, phys4 + `,"addressConflictWait":"2s"`, ""},
 		{"localnet's portSecurity", phys4 + `,"vlanID":7`, phys4 + `,"vlanID":7,"portSecurity":false`, ""},
 		{"another provider's network", phys4, `"topology":"localnet","physicalNetworkName":"other","subnets":"10.1.0.0/24"`, "physicalNetworkName: phys cannot become other"},
 		{"localnet's gateway", phys4, phys4 + `,"gateway":"10.1.0.9"`, `gateway: 10.1.0.1 cannot become 10.1.0.9; write "gateway": "10.1.0.1" to keep it`},

@@ -1,6 +1,7 @@
 package netmodel
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -96,7 +97,7 @@ func (c *Config) Size() int {
 	return c.size
 }
 
-// Omitted tells whether the source does not keep the text.
+// Omitted reports whether the source does not keep the text.
 func (c *Config) Omitted() bool { return c.Size() > len(c.Text()) }
 
 // Digest returns a hash of the text.
@@ -107,10 +108,11 @@ func (c *Config) Digest() [sha256.Size]byte {
 	return c.digest
 }
 
-// IsOf tells whether the configuration was parsed from this text.
+// IsOf reports whether the configuration was parsed from this text.
 func (c *Config) IsOf(text string) bool { return c.Digest() == sha256.Sum256([]byte(text)) }
 
-// kindAndName reads the "type" of a configuration and its "name".
+// kindAndName reads the "type" of a configuration and its "name". A list has the type of its first plugin if that is a
+// network of OVN, and the type "conflist" otherwise.
 func kindAndName(config []byte) (kind, name string, err error) {
 	var c struct {
 		Type    string          `json:"type"`
@@ -121,6 +123,9 @@ func kindAndName(config []byte) (kind, name string, err error) {
 		return "", "", conf.JSONError(err)
 	}
 	if c.Type == "" && c.Plugins != nil {
+		if kind, own := firstOf(c.Plugins); conf.IsOVN(kind) {
+			return kind, cmp.Or(c.Name, own), nil
+		}
 		return "conflist", c.Name, nil
 	}
 	if c.Type == "" {

@@ -46,7 +46,7 @@ func RouterNamespace(router string) string {
 	return namespace
 }
 
-// IsGuest tells whether the network names a router of another namespace.
+// IsGuest reports whether the network names a router of another namespace.
 func (n *Network) IsGuest() bool {
 	owner := RouterNamespace(n.Router)
 	return owner != "" && owner != n.Namespace
@@ -73,36 +73,33 @@ func routerName(namespace, text string) (string, error) {
 	return owner + "/" + name, nil
 }
 
-func (n *Network) setRouter(raw *networkJSON) error {
-	n.SNAT = raw.SNAT
-	if raw.Router == "" {
-		switch {
-		case raw.SNAT != nil:
-			return errors.New("snat: it is the router's gateway that does it, and there is no \"router\"")
-		case len(raw.RouterGuests) > 0:
-			return errors.New("routerGuests: there is no \"router\" that they could join")
-		}
+func (n *Network) setRouter(name string) (err error) {
+	if name == "" {
 		return nil
 	}
 	if n.Topology == Localnet {
 		return errors.New("router: a localnet network has the routers of its physical network, and none of ours")
 	}
-	var err error
-	if n.Router, err = routerName(n.Namespace, raw.Router); err != nil {
+	if n.Router, err = routerName(n.Namespace, name); err != nil {
 		return err
 	}
 	if len(n.Subnets) == 0 {
 		return errors.New("router: a network without subnets has nothing to route")
 	}
-	if n.IsGuest() {
-		switch owner := RouterNamespace(n.Router); {
-		case n.SNAT != nil:
-			return fmt.Errorf("snat: leave it out, router %s belongs to namespace %s", n.Router, owner)
-		case !n.PortSecurity:
-			return fmt.Errorf("portSecurity: it cannot be false on router %s, which belongs to namespace %s", n.Router, owner)
-		}
+	if i := slices.IndexFunc(n.Subnets, PointToPoint); i >= 0 {
+		return fmt.Errorf("router: %s has no address for a router beside two pods; make the subnet larger", n.Subnets[i])
 	}
-	return n.setGuests(raw.RouterGuests)
+	return nil
+}
+
+func (n *Network) setSNAT(on *bool) error {
+	switch n.SNAT = on; {
+	case on != nil && n.Router == "":
+		return errors.New("snat: it is the router's gateway that does it, and there is no \"router\"")
+	case on != nil && n.IsGuest():
+		return fmt.Errorf("snat: leave it out, router %s belongs to namespace %s", n.Router, RouterNamespace(n.Router))
+	}
+	return nil
 }
 
 type guestJSON struct {
@@ -111,6 +108,9 @@ type guestJSON struct {
 }
 
 func (n *Network) setGuests(list []json.RawMessage) error {
+	if len(list) > 0 && n.Router == "" {
+		return errors.New("routerGuests: there is no \"router\" that they could join")
+	}
 	if owner := RouterNamespace(n.Router); len(list) > 0 && owner != n.Namespace {
 		who := "namespace " + owner
 		if owner == "" {

@@ -62,7 +62,7 @@ func (n *NAD) WithAccepted(config string) *NAD {
 	return &other
 }
 
-// Equal tells whether two NADs have the same content.
+// Equal reports whether two NADs have the same content.
 func (n *NAD) Equal(other *NAD) bool {
 	a, b := *n, *other
 	a.Config, b.Config = nil, nil
@@ -124,11 +124,14 @@ const (
 	ForceDeleteAnnotation  = conf.AnnotationPrefix + "force-delete"
 )
 
+// BeingDeleted begins the reason of a network that is deleted when its last port is gone. Its users follow.
+const BeingDeleted = "being deleted, "
+
 // NetworkState is the state that the controller writes onto the NAD of a network.
 type NetworkState struct {
 	// Ready says that the network is as its NAD describes it.
 	Ready bool `json:"ready"`
-	// Reason says why the network is not ready, in one line.
+	// Reason says why the network is not ready, or what does not work on a network that is ready, in one line.
 	Reason string `json:"reason,omitempty"`
 	// Since is the time of the last change of Ready or Reason.
 	Since time.Time `json:"since"`

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -28,7 +29,7 @@ type Network struct {
 	Subnets        []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
 	NodeSubnetBits []int          // of Layer3: the prefix length of the node subnets of each subnet
 	Exclude        []netip.Prefix
-	Gateways       []netip.Addr // one per subnet, in the same order; of Layer3 none: each node subnet has its own
+	Gateways       []netip.Addr // one per subnet, in the same order; none of Layer3 and with a PointToPoint subnet
 	Router         string       // the full name of the logical router in the configuration; "": none
 	Guests         []Guest      // other namespaces that may join the router, on a network of the router's namespace
 	SNAT           *bool        // whether the router's gateway hides the pods' addresses; nil: the gateway's default
@@ -36,8 +37,13 @@ type Network struct {
 	MTU            int          // 0: the largest that the underlay allows
 	Physical       string       // of Localnet: the name of the physical network in ovn-bridge-mappings
 	VLAN           int          // of Localnet; 0: untagged
+	// ConflictWait is, of Localnet, how long an ADD waits for other hosts that use the pod's addresses; 0: not at all.
+	ConflictWait time.Duration
 
 	PortSecurity bool
+	// Chained is the CNI list of the plugins behind ours in the NAD's list, in compact JSON; "": there are none. They run
+	// on the interface of each pod.
+	Chained string
 	// SecurityProfiles are the names of the security profiles of all ports on the network, sorted.
 	SecurityProfiles []string
 
@@ -73,32 +79,6 @@ func (n *Network) Pool(i int, without ...netip.Addr) Pool {
 // SubnetOf is the index of the subnet that contains the address; -1 if none does.
 func (n *Network) SubnetOf(a netip.Addr) int {
 	return slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
-}
-
-// networkJSON is spec.config as written. Keys of CNI itself come first, then ours.
-type networkJSON struct {
-	CNIVersion string          `json:"cniVersion"`
-	Name       string          `json:"name"`
-	Type       string          `json:"type"`
-	Args       json.RawMessage `json:"args"`
-
-	Topology       string            `json:"topology"`
-	Subnets        string            `json:"subnets"`
-	ExcludeSubnets string            `json:"excludeSubnets"`
-	Gateway        string            `json:"gateway"`
-	Router         string            `json:"router"`
-	RouterGuests   []json.RawMessage `json:"routerGuests"` // of guestJSON
-	SNAT           *bool             `json:"snat"`
-	Routes         []json.RawMessage `json:"routes"` // of routeJSON
-	MTU            *int              `json:"mtu"`
-	PortSecurity   *bool             `json:"portSecurity"`
-	NetAttachDef   string            `json:"netAttachDefName"`
-	Profiles       json.RawMessage   `json:"securityProfiles"` // a list of names
-
-	PhysicalNetwork    string          `json:"physicalNetworkName"`
-	VLANID             *int            `json:"vlanID"`
-	AllowPersistentIPs json.RawMessage `json:"allowPersistentIPs"`
-	Role               string          `json:"role"`
 }
 
 // correctNAD tells the user what to do about an error in a NAD.
@@ -150,86 +130,68 @@ func parseBounded(namespace, name, kind string, config []byte) (*Network, error)
 		return nil, tooLarge(len(config))
 	}
 	n, err := parseKind(namespace, name, kind, config)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(n.Exclude) > MaxExclude:
-		return nil, fmt.Errorf("excludeSubnets: %d are more than %d", len(n.Exclude), MaxExclude)
-	case len(n.Routes) > MaxRoutes:
-		return nil, fmt.Errorf("routes: %d are more than %d", len(n.Routes), MaxRoutes)
-	}
-	return n, CheckProfiles(n.SecurityProfiles)
-}
-
-// parseKind parses a configuration of that type.
-func parseKind(namespace, name, kind string, config []byte) (n *Network, err error) {
-	var raw networkJSON
-	n = &Network{Namespace: namespace, Name: name, PortSecurity: true}
-	switch kind {
-	case conf.NetworkType:
-		err = conf.DecodeObject(config, &raw, nil)
-	case conf.OverlayType:
-		err = raw.decodeOverlay(config)
-		n.SharedName = raw.Name
-	default:
-		err = notOVN(kind)
-	}
 	if err != nil {
 		return nil, err
 	}
-	if err := raw.refuseUnserved(); err != nil {
-		return nil, err
-	}
-	if id := namespace + "/" + name; raw.NetAttachDef != "" && raw.NetAttachDef != id {
-		return nil, fmt.Errorf("netAttachDefName is %.64q, but this is %q", raw.NetAttachDef, id)
-	}
-	if raw.PortSecurity != nil {
-		n.PortSecurity = *raw.PortSecurity
-	}
-	for _, step := range []func(*networkJSON) error{
-		n.setTopology, n.setSubnets, n.setGateways, n.setExclude, n.setPhysical, n.setRouter, n.setRoutes, n.setMTU,
-		n.setProfiles,
-	} {
-		if err := step(&raw); err != nil {
+	if n.Chained != "" {
+		if err := checkChained(config); err != nil {
 			return nil, err
 		}
+	}
+	return n, n.checkBounds()
+}
+
+// parseKind parses a configuration of that type, for one plugin or a list.
+func parseKind(namespace, name, kind string, config []byte) (*Network, error) {
+	list, err := readList(config)
+	if err != nil {
+		return nil, err
+	}
+	if list == nil {
+		return parsePlugin(namespace, name, kind, "", config)
+	}
+	n, err := parsePlugin(namespace, name, kind, list.Name, list.Plugins[0])
+	if err != nil {
+		return nil, fmt.Errorf("plugins[0]: %w", err)
+	}
+	n.Chained, err = list.chained()
+	return n, err
+}
+
+// parsePlugin parses the configuration of our plugin. listName is the name of the list that has it; "": there is none.
+func parsePlugin(namespace, name, kind, listName string, config []byte) (*Network, error) {
+	n := &Network{Namespace: namespace, Name: name}
+	switch kind {
+	case conf.NetworkType:
+	case conf.OverlayType:
+		if key := ownKey(config); key != "" {
+			return nil, fmt.Errorf("key %q is of type %s, a network of type %s has none", key, conf.NetworkType, kind)
+		}
+		n.SharedName = listName
+	default:
+		return nil, notOVN(kind)
+	}
+	if err := n.parseKeys(kind, config); err != nil {
+		return nil, err
 	}
 	return n, nil
 }
 
-// refuseUnserved refuses the keys that are known and not served yet. If we ignored such a key, the network would not be
-// the one that the user requested.
-func (raw *networkJSON) refuseUnserved() error {
-	if err := checkRole(raw.Role); err != nil {
-		return err
+// checkNAD refuses a configuration that names another NAD.
+func (n *Network) checkNAD(name string) error {
+	if name != "" && name != n.NAD() {
+		return fmt.Errorf("netAttachDefName is %.64q, but this is %q", name, n.NAD())
 	}
-	return refuse([]keyValue{{"allowPersistentIPs", raw.AllowPersistentIPs}, {"args", raw.Args}})
+	return nil
 }
 
 // checkRole refuses every role but "secondary".
-func checkRole(role string) error {
+func checkRole(_ *Network, role string) error {
 	if role == "" || role == "secondary" {
 		return nil
 	}
 	return fmt.Errorf("role: %.64q is not served, only \"secondary\": "+
 		"a pod's first interface stays with the primary network", role)
-}
-
-type keyValue struct {
-	key   string
-	value json.RawMessage
-}
-
-// refuse refuses the first key whose value is not a zero value. The values are compact JSON.
-func refuse(keys []keyValue) error {
-	for _, k := range keys {
-		switch string(k.value) {
-		case "", "null", "false", `""`, "{}", "0", "[]":
-		default:
-			return fmt.Errorf("%q is not served yet, leave it out", k.key)
-		}
-	}
-	return nil
 }
 
 // special lists the addresses that a network cannot have: RFC 6890 (0.0.0.0/8, loopback, link-local, the limited
@@ -241,16 +203,16 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-func (n *Network) setTopology(raw *networkJSON) error {
-	switch n.Topology = cmp.Or(raw.Topology, Layer2); n.Topology {
+func (n *Network) setTopology(topology string) error {
+	switch n.Topology = cmp.Or(topology, Layer2); n.Topology {
 	case Layer2, Layer3, Localnet:
 		return nil
 	}
-	return fmt.Errorf("topology: %.64q is not known, want %q, %q or %q", raw.Topology, Layer2, Layer3, Localnet)
+	return fmt.Errorf("topology: %.64q is not known, want %q, %q or %q", topology, Layer2, Layer3, Localnet)
 }
 
-func (n *Network) setSubnets(raw *networkJSON) error {
-	for _, s := range splitList(raw.Subnets) {
+func (n *Network) setSubnets(list string) error {
+	for _, s := range splitList(list) {
 		text, blockBits := s, 0
 		if n.Topology == Layer3 {
 			var err error
@@ -262,7 +224,8 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 		if err != nil {
 			return err
 		}
-		if host := subnet.Addr().BitLen() - max(subnet.Bits(), blockBits); host < 2 {
+		host := subnet.Addr().BitLen() - max(subnet.Bits(), blockBits)
+		if host < 2 && (host == 0 || n.Topology == Layer3) {
 			return fmt.Errorf("subnets: %s leaves no room for a gateway and a pod", s)
 		}
 		if slices.ContainsFunc(special, subnet.Overlaps) {
@@ -294,15 +257,21 @@ func (n *Network) setSubnets(raw *networkJSON) error {
 	return nil
 }
 
-func (n *Network) setGateways(raw *networkJSON) error {
+func (n *Network) setGateways(list string) error {
 	if n.Topology == Layer3 {
-		if raw.Gateway != "" {
+		if list != "" {
 			return errors.New("gateway: leave it out, on a layer3 network it is the first address of each node subnet")
 		}
 		return nil
 	}
+	if n.pointToPoint() {
+		if list != "" {
+			return fmt.Errorf("gateway: leave it out, %s has one address for each of two pods", joinWords(n.Subnets, ","))
+		}
+		return nil
+	}
 	n.Gateways = make([]netip.Addr, len(n.Subnets))
-	for _, g := range splitList(raw.Gateway) {
+	for _, g := range splitList(list) {
 		addr, err := parseAddr(g)
 		if err != nil {
 			return fmt.Errorf("gateway: %w", err)
@@ -327,8 +296,8 @@ func (n *Network) setGateways(raw *networkJSON) error {
 	return nil
 }
 
-func (n *Network) setExclude(raw *networkJSON) error {
-	for _, s := range splitList(raw.ExcludeSubnets) {
+func (n *Network) setExclude(list string) error {
+	for _, s := range splitList(list) {
 		p, err := conf.ParsePrefix("excludeSubnets", s)
 		if err != nil {
 			return err
@@ -338,6 +307,11 @@ func (n *Network) setExclude(raw *networkJSON) error {
 		}
 		n.Exclude = append(n.Exclude, p)
 	}
+	return nil
+}
+
+// checkRoom refuses a network without an address for a pod.
+func (n *Network) checkRoom() error {
 	for i, subnet := range n.Subnets {
 		none := n.Pool(i).Size() == 0
 		if n.Topology == Layer3 { // the pools are those of the node subnets
@@ -352,23 +326,41 @@ func (n *Network) setExclude(raw *networkJSON) error {
 
 // setMTU sets the MTU. The minimum is 68 with IPv4 (RFC 791; hosts must accept 576) and 1280 with IPv6 (RFC 8200,
 // section 5).
-func (n *Network) setMTU(raw *networkJSON) error {
-	if raw.MTU == nil {
+func (n *Network) setMTU(mtu *int) error {
+	if mtu == nil {
 		return nil
 	}
 	least := 68
 	if slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is6() }) {
 		least = 1280
 	}
-	if *raw.MTU < least || *raw.MTU > 65535 {
-		return fmt.Errorf("mtu: %d is not between %d and 65535", *raw.MTU, least)
+	if *mtu < least || *mtu > 65535 {
+		return fmt.Errorf("mtu: %d is not between %d and 65535", *mtu, least)
 	}
-	n.MTU = *raw.MTU
+	n.MTU = *mtu
 	return nil
 }
 
-func (n *Network) setProfiles(raw *networkJSON) (err error) {
-	n.SecurityProfiles, err = ParseProfileNames(raw.Profiles)
+// setPortSecurity also refuses a guest that could take addresses of the router's owner.
+func (n *Network) setPortSecurity(on *bool) error {
+	n.PortSecurity = on == nil || *on
+	if n.IsGuest() && !n.PortSecurity {
+		return fmt.Errorf("portSecurity: it cannot be false on router %s, which belongs to namespace %s",
+			n.Router, RouterNamespace(n.Router))
+	}
+	return nil
+}
+
+// openWord is what `kubectl multinet network show` has of portSecurity.
+func (n *Network) openWord() string {
+	if n.PortSecurity {
+		return ""
+	}
+	return "off"
+}
+
+func (n *Network) setProfiles(list json.RawMessage) (err error) {
+	n.SecurityProfiles, err = ParseProfileNames(list)
 	return err
 }
 
@@ -410,9 +402,18 @@ func (n *Network) CheckVirtual(a netip.Addr) error {
 	return checkHost(block, a)
 }
 
+// PointToPoint reports whether a subnet has two addresses (RFC 3021, RFC 6164). Pods have both of them, so a network
+// with such a subnet has no gateway and no router.
+func PointToPoint(subnet netip.Prefix) bool { return subnet.Addr().BitLen()-subnet.Bits() == 1 }
+
+func (n *Network) pointToPoint() bool { return slices.ContainsFunc(n.Subnets, PointToPoint) }
+
 // checkHost refuses the addresses of a subnet that no host may have: RFC 1122 section 3.2.1.3 (network and broadcast)
-// and RFC 4291 section 2.6.1 (subnet-router anycast).
+// and RFC 4291 section 2.6.1 (subnet-router anycast). A subnet of two addresses has neither.
 func checkHost(subnet netip.Prefix, a netip.Addr) error {
+	if PointToPoint(subnet) {
+		return nil
+	}
 	if a == subnet.Addr() {
 		return fmt.Errorf("address %s is the network address of %s", a, subnet)
 	}

@@ -56,14 +56,13 @@ func show(n *Network) string {
 		add("VLAN %d of %s", n.VLAN, n.Physical)
 	}
 	for _, r := range n.Routes {
-		if r.GW.IsValid() {
-			add("to %s via %s", r.Dst, r.GW)
-		} else {
-			add("to %s", r.Dst)
-		}
+		add("to %s", r)
 	}
 	if n.MTU != 0 {
 		add("mtu %d", n.MTU)
+	}
+	if n.ConflictWait != 0 {
+		add("wait %s", n.ConflictWait)
 	}
 	if !n.PortSecurity {
 		add("open")
@@ -104,6 +103,8 @@ func TestParseNetwork(t *testing.T) {
 			"10.1.0.0/16 gw 10.1.0.1, fd01::/64 gw fd01::1, to fd02::/64 via fd01::1, to 192.0.2.0/24 via 10.1.0.7"},
 		{"one destination in two lengths", `"subnets":"10.1.0.0/16","routes":[{"dst":"192.0.2.0/24"},{"dst":"192.0.2.0/25"}]`,
 			"10.1.0.0/16 gw 10.1.0.1, to 192.0.2.0/24 via 10.1.0.1, to 192.0.2.0/25 via 10.1.0.1"},
+		{"a route on the link", `"subnets":"10.1.0.0/16","routes":[{"dst":"224.0.0.0/4","scope":253}]`, "10.1.0.0/16 gw 10.1.0.1, to 224.0.0.0/4 on the link"},
+		{"the scope of CNI's default", `"subnets":"10.1.0.0/16","routes":[{"dst":"192.0.2.0/24","scope":0}]`, "10.1.0.0/16 gw 10.1.0.1, to 192.0.2.0/24 via 10.1.0.1"},
 		{"no routes", `"routes":[]`, ""},
 		{"router", `"subnets":"10.1.0.0/16","router":"r1"`, "10.1.0.0/16 gw 10.1.0.1, at shop/r1"},
 		{"router of IPv6", `"subnets":"fd01::/64","router":"1"`, "fd01::/64 gw fd01::1, at shop/1"},
@@ -115,6 +116,8 @@ func TestParseNetwork(t *testing.T) {
 		{"localnet, untagged", `"topology":"localnet","physicalNetworkName":"phys","vlanID":null,"router":""`, "localnet, VLAN 0 of phys"},
 		{"localnet, least VLAN", `"topology":"localnet","physicalNetworkName":"phys","vlanID":1`, "localnet, VLAN 1 of phys"},
 		{"localnet, greatest VLAN", `"topology":"localnet","physicalNetworkName":"phys","vlanID":4094`, "localnet, VLAN 4094 of phys"},
+		{"localnet, least wait", `"topology":"localnet","physicalNetworkName":"phys","addressConflictWait":"1s"`, "localnet, VLAN 0 of phys, wait 1s"},
+		{"localnet, greatest wait", `"topology":"localnet","physicalNetworkName":"phys","addressConflictWait":"10s"`, "localnet, VLAN 0 of phys, wait 10s"},
 		{"localnet of every kind of sign", `"topology":"localnet","physicalNetworkName":"0_Z.a-b/c@d=e"`, "localnet, VLAN 0 of 0_Z.a-b/c@d=e"},
 		{"localnet of the longest name", `"topology":"localnet","physicalNetworkName":"` + strings.Repeat("p", 64) + `"`, "localnet, VLAN 0 of " + strings.Repeat("p", 64)},
 		{"localnet with addresses", `"topology":"localnet","physicalNetworkName":"phys","vlanID":7,"subnets":"10.1.0.0/16","gateway":"10.1.0.254",` +
@@ -196,9 +199,13 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"IPv4 in IPv6", config(`"subnets":"::ffff:10.1.0.0/112"`), "subnets: ::ffff:10.1.0.0/112 is IPv4 in IPv6 notation, write it as IPv4"},
 		{"two of IPv4", config(`"subnets":"10.1.0.0/16,10.2.0.0/16"`), "subnets: 10.1.0.0/16 and 10.2.0.0/16 are of one family, only one of each is served"},
 		{"two of IPv6", config(`"subnets":"fd01::/64,10.1.0.0/16,fd02::/64"`), "subnets: fd01::/64 and fd02::/64 are of one family, only one of each is served"},
-		{"/31", config(`"subnets":"10.1.0.0/31"`), "subnets: 10.1.0.0/31 leaves no room for a gateway and a pod"},
+		{"gateway of a /31", config(`"subnets":"10.1.0.0/31","gateway":"10.1.0.0"`), "gateway: leave it out, 10.1.0.0/31 has one address for each of two pods"},
+		{"router of a /31", config(`"subnets":"10.1.0.0/31","router":"r1"`), "router: 10.1.0.0/31 has no address for a router beside two pods; make the subnet larger"},
+		{"router of a /127 beside IPv4", config(`"subnets":"10.1.0.0/24,fd01::/127","router":"r1"`), "router: fd01::/127 has no address for a router beside two pods; make the subnet larger"},
+		{"/31 without an address for pods", config(`"subnets":"10.1.0.0/31","excludeSubnets":"10.1.0.0/31"`), "excludeSubnets: nothing of 10.1.0.0/31 is left for pods"},
+		{"route of a /31 without a gateway", config(`"subnets":"10.1.0.0/31","routes":[{"dst":"192.0.2.0/24"}]`), "routes[0].gw: the network has no gateway of the family of 192.0.2.0/24, name one"},
 		{"/32", config(`"subnets":"10.1.0.0/32"`), "subnets: 10.1.0.0/32 leaves no room for a gateway and a pod"},
-		{"/127", config(`"subnets":"fd01::/127"`), "subnets: fd01::/127 leaves no room for a gateway and a pod"},
+		{"/128", config(`"subnets":"fd01::/128"`), "subnets: fd01::/128 leaves no room for a gateway and a pod"},
 		{"multicast", config(`"subnets":"239.0.0.0/24"`), "subnets: 239.0.0.0/24 is no unicast network that can be shared"},
 		{"loopback", config(`"subnets":"127.1.0.0/16"`), "subnets: 127.1.0.0/16 is no unicast network that can be shared"},
 		{"link-local", config(`"subnets":"fe80::/64"`), "subnets: fe80::/64 is no unicast network that can be shared"},
@@ -245,6 +252,9 @@ func TestParseNetworkRefuses(t *testing.T) {
 		{"route twice", config(v4 + `"routes":[{"dst":"192.0.2.0/24"},{"dst":"192.0.2.0/24","gw":"10.1.0.7"}]`), "routes[1].dst: 192.0.2.0/24 is routed twice"},
 		{"route of a family without gateway", config(v4 + `"routes":[{"dst":"fd02::/64"}]`), "routes[0].gw: the network has no gateway of the family of fd02::/64, name one"},
 		{"route, and no subnets", config(`"routes":[{"dst":"192.0.2.0/24"}]`), "routes[0].gw: the network has no gateway of the family of 192.0.2.0/24, name one"},
+		{"route on the link by a gateway", config(v4 + `"routes":[{"dst":"224.0.0.0/4","scope":253,"gw":"10.1.0.7"}]`), `routes[0].gw: leave it out, with "scope": 253 the destination is on the link`},
+		{"route on the link of another family", config(v4 + `"routes":[{"dst":"ff00::/8","scope":253}]`), "routes[0].gw: the network has no subnet of the family of ff00::/8"},
+		{"route of another scope", config(v4 + `"routes":[{"dst":"192.0.2.0/24","scope":254}]`), "routes[0].scope: 254 is not served, only 253 (on the link)"},
 		{"route by words", config(v4 + `"routes":[{"dst":"192.0.2.0/24","gw":"x"}]`), `routes[0].gw: "x" is not an IP address`},
 		{"route by another family", config(v4 + `"routes":[{"dst":"192.0.2.0/24","gw":"fd01::1"}]`), "routes[0].gw: fd01::1 is not of the family of 192.0.2.0/24"},
 		{"route by IPv4 in IPv6", config(v4 + `"routes":[{"dst":"192.0.2.0/24","gw":"::ffff:10.1.0.1"}]`), "routes[0].gw: ::ffff:10.1.0.1 is not of the family of 192.0.2.0/24"},
@@ -287,12 +297,21 @@ func TestParseLocalnetRefuses(t *testing.T) {
 	odd := func(shown string) string {
 		return "physicalNetworkName: " + shown + " is no name for ovn-bridge-mappings: no blanks, commas, colons or quotes, at most 64"
 	}
+	noWait := func(text string) string {
+		return fmt.Sprintf("addressConflictWait: %q is no duration between 1s and 10s, like \"2s\"; leave it out if pods need not wait", text)
+	}
 	const missing = "physicalNetworkName is missing: the name that the nodes' ovn-bridge-mappings give the physical network"
 	tests := []struct {
 		name string
 		keys string
 		want string
 	}{
+		{"a wait on an overlay", `"addressConflictWait":"2s"`, `addressConflictWait: it is for topology "localnet"`},
+		{"too short a wait", phys + `,"addressConflictWait":"999ms"`, noWait("999ms")},
+		{"too long a wait", phys + `,"addressConflictWait":"10001ms"`, noWait("10001ms")},
+		{"a wait without a unit", phys + `,"addressConflictWait":"2"`, noWait("2")},
+		{"an empty wait", phys + `,"addressConflictWait":""`, noWait("")},
+		{"a negative wait", phys + `,"addressConflictWait":"-2s"`, noWait("-2s")},
 		{"no provider's network", localnet, missing},
 		{"an empty provider's network", localnet + `,"physicalNetworkName":""`, missing},
 		{"a VLAN of no provider's network", localnet + `,"vlanID":7`, missing},
@@ -376,6 +395,8 @@ func TestKind(t *testing.T) {
 		{"ovn-kubernetes'", `{"type":"ovn-k8s-cni-overlay"}`, "ovn-k8s-cni-overlay", ""},
 		{"another's", `{"type":"bridge"}`, "bridge", ""},
 		{"conflist", `{"name":"x","plugins":[{"type":"bridge"}]}`, "conflist", ""},
+		{"a list of ours", `{"name":"x","plugins":[{"type":"ovn-multinet"}]}`, "ovn-multinet", ""},
+		{"a list whose plugins are no list", `{"plugins":{"type":"ovn-multinet"}}`, "conflist", ""},
 		{"conflist without plugins", `{"plugins":[]}`, "conflist", ""},
 		{"type and plugins", `{"type":"bridge","plugins":[]}`, "bridge", ""},
 		{"neither", `{}`, "", `"type" is missing`},

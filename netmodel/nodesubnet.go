@@ -185,6 +185,10 @@ func (n *Network) ForNode(node string, nodeSubnets []netip.Prefix) *Network {
 		}
 	}
 	for _, r := range n.Routes {
+		if r.Scope == conf.ScopeLink {
+			v.Routes = append(v.Routes, r)
+			continue
+		}
 		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == r.Dst.Addr().Is4() })
 		v.Routes = append(v.Routes, conf.Route{Dst: r.Dst, GW: v.Gateways[i]})
 	}

@@ -2,7 +2,7 @@ package netmodel
 
 import "hash/fnv"
 
-// Order is an order of the numbers below a size. It begins at a hash of a text and goes on in steps that reach every
+// Order is an order of the numbers below a size. It begins at a hash of a text and continues by steps that reach every
 // number once: whoever searches for a free address by it seldom meets others, and gets the same address again if that
 // is free.
 type Order struct{ size, start, step, given uint64 }
@@ -24,7 +24,7 @@ func (o Order) From(start uint64) Order {
 // Given is how many numbers Next has returned.
 func (o *Order) Given() uint64 { return o.given }
 
-// Exhausted tells whether Next has returned every number.
+// Exhausted reports whether Next has returned every number.
 func (o *Order) Exhausted() bool { return o.given >= o.size }
 
 // Next returns the next number. After the last one comes the first one again.

@@ -162,7 +162,7 @@ func TestOverlayKeysAreDocumented(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(text), "## ovn-kubernetes' NADs")
 	table, _, _ = strings.Cut(table, "\n## ")
-	for _, key := range conf.Keys(overlayJSON{}) {
+	for _, key := range keysOf(conf.OverlayType) {
 		row := slices.ContainsFunc(strings.Split(table, "\n"), func(line string) bool {
 			first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
 			return strings.HasPrefix(line, "| ") && strings.Contains(first, "`"+key+"`")
@@ -269,7 +269,10 @@ func TestNetworkID(t *testing.T) {
 		{"every character", `{"type":"ovn-k8s-cni-overlay","name":"0aZ_.-"}`, "0aZ_.-", ""},
 		{"the longest name", `{"type":"ovn-k8s-cni-overlay","name":"` + longest + `"}`, longest, ""},
 		{"another plugin's", `{"type":"bridge","name":"x"}`, "", ""},
-		{"a conflist", `{"name":"x","plugins":[{"type":"ovn-multinet"}]}`, "", ""},
+		{"a list", `{"name":"x","plugins":[{"type":"ovn-multinet"}]}`, "shop/blue", ""},
+		{"a list of ovn-kubernetes'", `{"name":"l2-network","plugins":[{"type":"ovn-k8s-cni-overlay"}]}`, "l2-network", ""},
+		{"a list, with the plugin's own name", `{"plugins":[{"type":"ovn-k8s-cni-overlay","name":"l2-network"}]}`, "l2-network", ""},
+		{"a list that begins with another plugin", `{"name":"x","plugins":[{"type":"bridge"},{"type":"ovn-multinet"}]}`, "", ""},
 		{"ovn-kubernetes', with a name like ours", `{"type":"ovn-k8s-cni-overlay","name":"shop/blue"}`, "",
 			`network shop/blue: name: "shop/blue" is no network's name: letters, digits, '_', '.' and '-'`},
 		{"ovn-kubernetes', without a name", `{"type":"ovn-k8s-cni-overlay"}`, "",

@@ -12,9 +12,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// PhysicalGrants are the section physicalNetworks of the controller's --config, by physical network: the namespaces
-// that may use its VLANs. Nothing is granted by default.
+// PhysicalGrants are the sections physicalNetworks and portSecurityOff of the controller's --config: by physical
+// network, the namespaces that may use its VLANs, and the namespaces whose networks may be without port security.
+// Nothing is granted by default.
 type PhysicalGrants map[string][]physicalGrant
+
+// onOverlay stands for all networks that are on no physical network. No physical network has this name. Its one grant
+// is the section portSecurityOff: OVN learns MACs from ports without port security, and bounds their number nowhere.
+const onOverlay = ""
 
 type physicalGrant struct {
 	vlans      []vlanRange
@@ -46,7 +51,7 @@ func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
 	const form = `[{vlans: "100,200-299", namespaces: [shop]}]`
 	grants := PhysicalGrants{}
 	for _, name := range slices.Sorted(maps.Keys(c.PhysicalNetworks)) {
-		if _, err := checkPhysical(name, nil); err != nil {
+		if err := checkPhysical(name); err != nil {
 			return nil, fmt.Errorf("physicalNetworks: %w", err)
 		}
 		var list []json.RawMessage
@@ -61,7 +66,43 @@ func ParsePhysicalGrants(config []byte) (PhysicalGrants, error) {
 			grants[name] = append(grants[name], grant)
 		}
 	}
+	if c.PortSecurityOff != nil {
+		g, err := parsePortSecurityOff(c.PortSecurityOff)
+		if err != nil {
+			return nil, fmt.Errorf("portSecurityOff: %w", err)
+		}
+		grants[onOverlay] = []physicalGrant{g}
+	}
 	return grants, nil
+}
+
+// portSecurityOffJSON is the section portSecurityOff: the namespaces whose networks may have portSecurity: false.
+type portSecurityOffJSON struct {
+	Namespaces []string `json:"namespaces"`
+}
+
+func parsePortSecurityOff(text []byte) (g physicalGrant, err error) {
+	var raw portSecurityOffJSON
+	if err := conf.DecodeObject(text, &raw, nil); err != nil {
+		return g, err
+	}
+	if len(raw.Namespaces) > 0 { // the chart writes the section in any case
+		g.namespaces, err = parseNamespaces(raw.Namespaces)
+	}
+	return g, err
+}
+
+// parseNamespaces checks a list of names of namespaces.
+func parseNamespaces(names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, errors.New("namespaces is missing: a list like [shop, web]")
+	}
+	for _, name := range names {
+		if !label.MatchString(name) {
+			return nil, fmt.Errorf("namespaces: %.64q is no namespace's name; list each namespace by its name", name)
+		}
+	}
+	return names, nil
 }
 
 func parsePhysicalGrant(text []byte) (g physicalGrant, err error) {
@@ -72,15 +113,10 @@ func parsePhysicalGrant(text []byte) (g physicalGrant, err error) {
 	if g.vlans, err = parseVLANs(raw.VLANs); err != nil {
 		return g, err
 	}
-	if len(raw.Namespaces) == 0 {
-		return g, errors.New("namespaces is missing: a list like [shop, web]")
+	if g.namespaces, err = parseNamespaces(raw.Namespaces); err != nil {
+		return g, err
 	}
-	for _, namespace := range raw.Namespaces {
-		if !label.MatchString(namespace) {
-			return g, fmt.Errorf("namespaces: %.64q is no namespace's name; list each namespace by its name", namespace)
-		}
-	}
-	g.namespaces, g.unchecked = raw.Namespaces, raw.PortSecurity != nil && !*raw.PortSecurity
+	g.unchecked = raw.PortSecurity != nil && !*raw.PortSecurity
 	return g, nil
 }
 
@@ -123,12 +159,28 @@ func vlanNumber(s string) (n int, ok bool) {
 	return n, err == nil && strconv.Itoa(n) == s
 }
 
-// Check refuses a network on a physical network that is not granted to the namespace. The error has the text for the
-// --config that would grant it.
+// checkOverlay refuses a network on no physical network that has no port security, unless the namespace has the grant.
+func (grants PhysicalGrants) checkOverlay(namespace string, n *Network) error {
+	if n.PortSecurity {
+		return nil
+	}
+	for _, g := range grants[onOverlay] {
+		if slices.Contains(g.namespaces, namespace) {
+			return nil
+		}
+	}
+	const refused = "portSecurity: false is not granted to namespace %s; the operator's --config would have to say " +
+		"portSecurityOff: {namespaces: [%s]}"
+	return conf.Errorf(conf.CodeNotAllowed, "the operator grants portSecurity: false in the controller's --config",
+		refused, namespace, namespace)
+}
+
+// Check refuses a network on a physical network that is not granted to the namespace, and one without port security
+// that is not. The error has the text for the --config that would grant it.
 func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	w, ok := n.PhysicalVLAN()
 	if !ok {
-		return nil
+		return grants.checkOverlay(namespace, n)
 	}
 	granted := false
 	for _, g := range grants[w.Physical] {

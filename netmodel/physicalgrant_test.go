@@ -44,8 +44,49 @@ func TestBoundaryPhysicalGrants(t *testing.T) {
 			}
 		}
 	}
-	if err := (PhysicalGrants)(nil).Check("shop", &Network{Topology: Layer2}); err != nil {
-		t.Errorf("an overlay network needs no grant: %v", err)
+}
+
+// A network on no physical network needs a grant for portSecurity: false alone. The refusal says what to write.
+func TestBoundaryPortSecurityOff(t *testing.T) {
+	grants, err := ParsePhysicalGrants([]byte(`{"portSecurityOff":{"namespaces":["shop","infra"]},` +
+		`"physicalNetworks":{"provider":[{"vlans":"1-4094,untagged","namespaces":["web"],"portSecurity":false}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topology := range []string{Layer2, Layer3} {
+		for namespace, granted := range map[string]bool{"shop": true, "infra": true, "web": false, "": false} {
+			for _, security := range []bool{true, false} {
+				n := &Network{Topology: topology, PortSecurity: security}
+				if err := grants.Check(namespace, n); (err == nil) != (security || granted) {
+					t.Errorf("%s for %q, port security %t: %v", topology, namespace, security, err)
+				}
+				if err := (PhysicalGrants)(nil).Check(namespace, n); (err == nil) != security {
+					t.Errorf("%s for %q, port security %t, nothing granted: %v", topology, namespace, security, err)
+				}
+			}
+		}
+	}
+	const want = "portSecurity: false is not granted to namespace web; the operator's --config would have to say " +
+		"portSecurityOff: {namespaces: [web]}"
+	err = grants.Check("web", &Network{Topology: Layer2})
+	if !conf.HasCode(err, conf.CodeNotAllowed) || err.Error() != want {
+		t.Errorf("refusal %v, want %s", err, want)
+	}
+	local := &Network{Topology: Localnet, Physical: "provider", VLAN: 7}
+	if err := grants.Check("shop", local); err == nil {
+		t.Error("the grant reaches a physical network")
+	}
+	if none, err := ParsePhysicalGrants([]byte(`{"portSecurityOff":{"namespaces":[]}}`)); err != nil ||
+		none.Check("shop", &Network{Topology: Layer2}) == nil {
+		t.Errorf("an empty list: %v, or it grants", err)
+	}
+	for text, want := range map[string]string{
+		`{"namespaces":["*"]}`: "is no namespace's name", `{"namespace":["shop"]}`: "namespace", `["shop"]`: "",
+	} {
+		_, err := ParsePhysicalGrants([]byte(`{"portSecurityOff":` + text + `}`))
+		if err == nil || !strings.HasPrefix(err.Error(), "portSecurityOff: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Pool is the set of addresses of one subnet that can be leased: the subnet without its network and broadcast address,
-// its gateway and the excluded subnets. Of an IPv6 subnet it has only the first 2^32 addresses, because a lease has 32
-// bits of its row's key.
+// its gateway and the excluded subnets. Of a subnet of two addresses it has both (RFC 3021, RFC 6164). Of an IPv6
+// subnet it has only the first 2^32 addresses, because a lease has 32 bits of its row's key.
 type Pool struct {
 	Subnet netip.Prefix
 	spans  []Span   // ascending, disjoint
@@ -23,6 +23,9 @@ type Span struct{ First, Last netip.Addr }
 // newPool returns the pool of a subnet.
 func newPool(subnet netip.Prefix, excluded []netip.Prefix, gateways []netip.Addr) Pool {
 	first, last := subnet.Addr().Next(), lastLeasable(subnet)
+	if PointToPoint(subnet) {
+		first, last = subnet.Addr(), LastAddr(subnet)
+	}
 	cuts := make([]Span, 0, len(excluded)+len(gateways))
 	for _, e := range excluded {
 		if e.Addr().Is4() == subnet.Addr().Is4() {
@@ -79,7 +82,7 @@ func (p Pool) At(i uint64) netip.Addr {
 	return addTo(p.spans[at].First, i-p.begins[at])
 }
 
-// Contains tells whether the address can be leased.
+// Contains reports whether the address can be leased.
 func (p Pool) Contains(a netip.Addr) bool {
 	at, found := slices.BinarySearchFunc(p.spans, a, func(s Span, a netip.Addr) int { return s.First.Compare(a) })
 	return found || at > 0 && a.Compare(p.spans[at-1].Last) <= 0

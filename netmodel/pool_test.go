@@ -23,6 +23,10 @@ func TestPool(t *testing.T) {
 		size uint64
 		want string
 	}{
+		{"/31", `"subnets":"10.1.0.2/31"`, 2, "10.1.0.2..10.1.0.3"},
+		{"/31 less its first", `"subnets":"10.1.0.2/31","excludeSubnets":"10.1.0.2/32"`, 1, "10.1.0.3..10.1.0.3"},
+		{"/31 less its last", `"subnets":"10.1.0.2/31","excludeSubnets":"10.1.0.3/32"`, 1, "10.1.0.2..10.1.0.2"},
+		{"/127", `"subnets":"fd01::/127"`, 2, "fd01::..fd01::1"},
 		{"/30", `"subnets":"10.1.0.0/30"`, 1, "10.1.0.2..10.1.0.2"},
 		{"/30, gateway second", `"subnets":"10.1.0.0/30","gateway":"10.1.0.2"`, 1, "10.1.0.1..10.1.0.1"},
 		{"/29", `"subnets":"10.1.0.8/29"`, 5, "10.1.0.10..10.1.0.14"},
@@ -66,10 +70,18 @@ func TestPool(t *testing.T) {
 }
 
 func TestPoolsOfTwoFamilies(t *testing.T) {
-	n := parse(t, `"subnets":"10.1.0.0/29,fd01::/125","excludeSubnets":"10.1.0.4/30,fd01::4/126"`)
-	for i, want := range []string{"10.1.0.2..10.1.0.3", "fd01::2..fd01::3"} {
-		if got := spans(n.Pool(i)); got != want {
-			t.Errorf("pool %d: %s, want %s", i, got, want)
+	for _, tt := range []struct {
+		keys string
+		want []string
+	}{
+		{`"subnets":"10.1.0.0/29,fd01::/125","excludeSubnets":"10.1.0.4/30,fd01::4/126"`, []string{"10.1.0.2..10.1.0.3", "fd01::2..fd01::3"}},
+		{`"subnets":"10.1.0.0/31,fd01::/64"`, []string{"10.1.0.0..10.1.0.1", "fd01::1..fd01::ffff:ffff"}}, // and no gateway
+	} {
+		n := parse(t, tt.keys)
+		for i, want := range tt.want {
+			if got := spans(n.Pool(i)); got != want {
+				t.Errorf("%s: pool %d: %s, want %s", tt.keys, i, got, want)
+			}
 		}
 	}
 }

@@ -25,6 +25,10 @@ type SecurityProfile struct {
 // MaxProfiles is the bound on the profiles of one network, and on those that one attachment request names.
 const MaxProfiles = 16
 
+// DHCPServersGroup is the port group of the ports that may answer as DHCP servers. The controller makes it if a profile
+// names it.
+const DHCPServersGroup = "ovnmultinet_dhcp_servers"
+
 // profileName matches the names of profiles and of port groups. OVN's own names have no dash, but it accepts one.
 var profileName = regexp.MustCompile(`^[a-zA-Z_.][a-zA-Z0-9_.-]{0,62}$`)
 
@@ -94,7 +98,7 @@ func DecodeSecurityProfile(name, text string) (*SecurityProfile, error) {
 	return parseSecurityProfile(name, []byte(text))
 }
 
-// Allows tells whether pods of a namespace may have the profile.
+// Allows reports whether pods of a namespace may have the profile.
 func (p *SecurityProfile) Allows(namespace string) bool {
 	return slices.ContainsFunc(p.Namespaces, func(allowed string) bool {
 		begin, open := strings.CutSuffix(allowed, "*")

@@ -1,6 +1,7 @@
 package netmodel
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,13 +11,14 @@ import (
 )
 
 type routeJSON struct {
-	Dst string `json:"dst"`
-	GW  string `json:"gw"`
+	Dst   string `json:"dst"`
+	GW    string `json:"gw"`
+	Scope int    `json:"scope"`
 }
 
-func (n *Network) setRoutes(raw *networkJSON) error {
-	routed := make(map[netip.Prefix]bool, len(raw.Routes))
-	for i, text := range raw.Routes {
+func (n *Network) setRoutes(list []json.RawMessage) error {
+	routed := make(map[netip.Prefix]bool, len(list))
+	for i, text := range list {
 		var r routeJSON
 		if err := conf.DecodeObject(text, &r, nil); err != nil {
 			return fmt.Errorf("routes[%d]: %w", i, err)
@@ -35,7 +37,10 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 			return fmt.Errorf("routes[%d].dst: %s is of the network's own subnet %s, pods reach it without a route",
 				i, dst, n.Subnets[j])
 		}
-		gw, err := n.routeGateway(dst, r.GW)
+		if err := conf.CheckScope(r.Scope, r.GW); err != nil {
+			return fmt.Errorf("routes[%d].%w", i, err)
+		}
+		gw, err := n.routeGateway(dst, &r)
 		if err != nil {
 			return fmt.Errorf("routes[%d].gw: %w", i, err)
 		}
@@ -43,17 +48,18 @@ func (n *Network) setRoutes(raw *networkJSON) error {
 			return fmt.Errorf("routes[%d].dst: %s is routed twice", i, dst)
 		}
 		routed[dst] = true
-		n.Routes = append(n.Routes, conf.Route{Dst: dst, GW: gw})
+		n.Routes = append(n.Routes, conf.Route{Dst: dst, GW: gw, Scope: r.Scope})
 	}
 	return nil
 }
 
 // routeGateway checks the next hop of a route. The default is the network's gateway of the same family.
-func (n *Network) routeGateway(dst netip.Prefix, gw string) (netip.Addr, error) {
-	if n.Topology == Layer3 {
-		if gw != "" {
-			return netip.Addr{}, errors.New("leave it out, on a layer3 network it is the gateway of each node subnet")
-		}
+func (n *Network) routeGateway(dst netip.Prefix, r *routeJSON) (netip.Addr, error) {
+	gw := r.GW
+	if n.Topology == Layer3 && gw != "" {
+		return netip.Addr{}, errors.New("leave it out, on a layer3 network it is the gateway of each node subnet")
+	}
+	if n.Topology == Layer3 || r.Scope == conf.ScopeLink {
 		if !slices.ContainsFunc(n.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() == dst.Addr().Is4() }) {
 			return netip.Addr{}, fmt.Errorf("the network has no subnet of the family of %s", dst)
 		}

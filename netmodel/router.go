@@ -35,13 +35,19 @@ type Router struct {
 	Forwards AddressPool
 }
 
-// IsExternal tells whether an address is the gateway's own on the physical network.
+// IsExternal reports whether an address is the gateway's own on the physical network.
 func (r *Router) IsExternal(a netip.Addr) bool {
 	return slices.ContainsFunc(r.External, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// HasGateway tells whether the router has a gateway to a physical network.
+// HasGateway reports whether the router has a gateway to a physical network.
 func (r *Router) HasGateway() bool { return len(r.External) > 0 }
+
+// HasInbound reports whether pods may get outside addresses, or ports of the gateway's own address.
+func (r *Router) HasInbound() bool {
+	return len(r.Forwards.Limits) > 0 ||
+		slices.ContainsFunc(r.Pools, func(p AddressPool) bool { return len(p.Limits) > 0 })
+}
 
 // RouterJoin is the router's address on the switch between router and gateway.
 func (r *Router) RouterJoin(i int) netip.Prefix { return nth(r.Join[i], 1) }
@@ -75,6 +81,7 @@ type controllerJSON struct {
 	Routers          map[string]json.RawMessage `json:"routers"`          // of routerJSON
 	PhysicalNetworks map[string]json.RawMessage `json:"physicalNetworks"` // of lists of physicalGrantJSON
 	SecurityProfiles map[string]json.RawMessage `json:"securityProfiles"` // of SecurityProfile
+	PortSecurityOff  json.RawMessage            `json:"portSecurityOff"`  // of portSecurityOffJSON
 }
 
 type routerJSON struct {
@@ -93,7 +100,7 @@ type routerJSON struct {
 	PortForwards map[string]json.RawMessage `json:"portForwards"` // of numbers
 }
 
-// hasGateway tells whether the configuration has any key of a gateway.
+// hasGateway reports whether the configuration has any key of a gateway.
 func (raw *routerJSON) hasGateway() bool {
 	text := raw.JoinSubnet + raw.ExternalSubnet + raw.ExternalAddress + raw.NextHop +
 		raw.PhysicalNetwork + raw.GatewayNodes
@@ -160,7 +167,10 @@ func parseRouter(name string, text []byte) (*Router, error) {
 	if strings.TrimSpace(r.Nodes) == "" { // an empty selector selects all nodes
 		return nil, errors.New("gatewayNodes is missing: a label selector like node-role.kubernetes.io/gateway=")
 	}
-	if r.VLAN, err = checkPhysical(r.Physical, raw.VLANID); err != nil {
+	if err := checkPhysical(r.Physical); err != nil {
+		return nil, err
+	}
+	if r.VLAN, err = checkVLAN(raw.VLANID); err != nil {
 		return nil, err
 	}
 	for _, step := range []func(*routerJSON) error{

@@ -41,7 +41,7 @@ func compiled(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// IsPCIAddress tells whether the ID of a device is a PCI address in Linux' notation, in upper or lower case.
+// IsPCIAddress reports whether the ID of a device is a PCI address in Linux' notation, in upper or lower case.
 func IsPCIAddress(id string) bool { return pciAddress().MatchString(id) }
 
 // object is a JSON object with case-sensitive keys. If we decoded into a struct, the case of the keys would be ignored.

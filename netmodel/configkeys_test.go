@@ -1,0 +1,92 @@
+package netmodel
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// fullConfig has each key of --config, with another value than its default.
+const fullConfig = `{
+	"routers": {"shop/r1": {
+		"namespaces": {"web": {"subnets": "10.0.0.0/16", "maySetSNAT": true, "mayDisablePortSecurity": true}},
+		"joinSubnet": "100.65.0.0/24", "externalSubnet": "192.0.2.0/24", "externalAddress": "192.0.2.2", "nextHop": "192.0.2.1",
+		"physicalNetworkName": "phys", "vlanID": 7, "gatewayNodes": "gateway=yes", "snat": false,
+		"addressPools": {"a": {"addresses": "192.0.2.16/28", "namespaces": {"shop": 5}, "egressOf": ["shop"]}},
+		"portForwards": {"shop": 3}
+	}},
+	"physicalNetworks": {"phys": [{"vlans": "100", "namespaces": ["shop"], "portSecurity": false}]},
+	"securityProfiles": {"web": {"portGroup": "others", "namespaces": ["shop"]}},
+	"portSecurityOff": {"namespaces": ["shop"]}
+}`
+
+// TestEveryKeyOfTheConfig: without any key of --config, the configuration is another one or is refused, and each key is
+// documented.
+func TestEveryKeyOfTheConfig(t *testing.T) {
+	type config struct {
+		routers  map[string]*Router
+		physical PhysicalGrants
+		profiles SecurityProfiles
+	}
+	parse := func(text []byte) (c config, err error) {
+		if c.routers, err = ParseRouters(text); err == nil {
+			if c.physical, err = ParsePhysicalGrants(text); err == nil {
+				c.profiles, err = ParseSecurityProfiles(text)
+			}
+		}
+		return c, err
+	}
+	full, err := parse([]byte(fullConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs string
+	for _, page := range []string{"networks", "topologies", "policy", "services"} {
+		text, err := os.ReadFile("../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs += string(text)
+	}
+	for _, of := range []struct {
+		object any
+		path   string
+	}{
+		{controllerJSON{}, ""}, {routerJSON{}, "routers shop/r1"}, {grantJSON{}, "routers shop/r1 namespaces web"},
+		{addressPoolJSON{}, "routers shop/r1 addressPools a"},
+		{physicalGrantJSON{}, "physicalNetworks phys 0"}, {SecurityProfile{}, "securityProfiles web"},
+		{portSecurityOffJSON{}, "portSecurityOff"},
+	} {
+		for i := range reflect.TypeOf(of.object).NumField() {
+			key := reflect.TypeOf(of.object).Field(i).Tag.Get("json")
+			var tree any
+			if err := json.Unmarshal([]byte(fullConfig), &tree); err != nil {
+				t.Fatal(err)
+			}
+			object := tree
+			for _, name := range strings.Fields(of.path) {
+				if list, ok := object.([]any); ok {
+					object = list[0]
+				} else {
+					object = object.(map[string]any)[name]
+				}
+			}
+			if _, set := object.(map[string]any)[key]; !set {
+				t.Errorf("%s: this test does not set the key %s", of.path, key)
+			}
+			delete(object.(map[string]any), key)
+			text, err := json.Marshal(tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if without, err := parse(text); err == nil && reflect.DeepEqual(without, full) {
+				t.Errorf("%s: the key %s changes nothing", of.path, key)
+			}
+			if !strings.Contains(docs, "`"+key+"`") && !strings.Contains(docs, key+":") {
+				t.Errorf("%s: no page has the key %s", of.path, key)
+			}
+		}
+	}
+}
