@@ -84,7 +84,7 @@ type version struct {
 	age  int64
 }
 
-// replacedBy tells whether the later version belongs to another database, or to a backup of this one.
+// replacedBy reports whether the later version belongs to another database, or to a backup of this one.
 func (v version) replacedBy(later version) bool {
 	return v.made != "" && (later.made != v.made || later.age < v.age)
 }
@@ -128,7 +128,7 @@ func (a *age) observe(before, now version) {
 	}
 }
 
-// due tells whether the leader has to increase the age.
+// due reports whether the leader has to increase the age.
 func (a *age) due() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

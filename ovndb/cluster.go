@@ -210,7 +210,7 @@ func (d *DB) isStill(v version) ovsdb.Operation {
 	return HoldsAll(nb.CoppTable, ClusterKey, "external_ids", ids)
 }
 
-// writes tells whether a transaction changes rows.
+// writes reports whether a transaction changes rows.
 func writes(ops []ovsdb.Operation) bool {
 	return slices.ContainsFunc(ops, func(op ovsdb.Operation) bool {
 		return op.Op != ovsdb.OperationSelect && op.Op != ovsdb.OperationWait

@@ -81,7 +81,7 @@ type serverTables struct {
 	}
 }
 
-// leads tells whether the server leads the database's raft, or the database has no raft.
+// leads reports whether the server leads the database's raft, or the database has no raft.
 func (t *serverTables) leads(database string) (leads, raft, known bool) {
 	for _, row := range t.Database {
 		if row.New != nil && row.New.Name == database {

@@ -252,7 +252,7 @@ func (d *DB) WaitConnected(ctx context.Context) error {
 	return err
 }
 
-// Connected tells whether the connection is up, as far as this process knows: see [NoticedWithin]. It waits for a
+// Connected reports whether the connection is up, as far as this process knows: see [NoticedWithin]. It waits for a
 // running attempt to connect.
 func (d *DB) Connected() bool {
 	select {
@@ -280,9 +280,14 @@ func (d *DB) Answers(ctx context.Context) error {
 	return fmt.Errorf("%s database does not answer", d.name)
 }
 
-// Client is libovsdb's client. It has the copy of the tables in Config.Monitor, which must not be empty. Use it only
-// after WaitConnected.
-func (d *DB) Client() client.Client { return d.link.(*copied).client }
+// Copy waits for the first connection, before which libovsdb's client panics when it is read. It returns that client,
+// with the copy of the tables in Config.Monitor, which must not be empty. The error is that of [DB.WaitConnected].
+func (d *DB) Copy(ctx context.Context) (client.Client, error) {
+	if err := d.WaitConnected(ctx); err != nil {
+		return nil, err
+	}
+	return d.link.(*copied).client, nil
+}
 
 // Refused says that the database refused a transaction: nothing was written.
 type Refused struct {

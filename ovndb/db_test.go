@@ -203,7 +203,9 @@ func TestMonitorAnsweredLate(t *testing.T) {
 
 func hasBridge(db *ovndb.DB, name string) bool {
 	var list []*vswitch.Bridge
-	_ = db.Client().List(context.Background(), &list)
+	if rows, err := db.Copy(context.Background()); err == nil {
+		_ = rows.List(context.Background(), &list)
+	}
 	return slices.ContainsFunc(list, func(b *vswitch.Bridge) bool { return b.Name == name })
 }
 

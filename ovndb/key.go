@@ -35,6 +35,14 @@ func PartKey(part, of string) string { return rowKey(part, of, nil, 0) }
 // NodeKey is the row key of the row that a node writes about itself.
 func NodeKey(node string) string { return rowKey("node", node, nil, 0) }
 
+// EndedKey is the row key of the list of connections that have ended and that a node may still have.
+func EndedKey(node string) string { return rowKey("ended-connections", node, nil, 0) }
+
+// EndedServedKey is the row key of the list of connections of Services that have ended, of a scope.
+func EndedServedKey(scope string) string {
+	return rowKey("ended-connections of services", scope, nil, 0)
+}
+
 // PortListKey is the row key of a node's port list.
 func PortListKey(node string) string { return rowKey("port-list", node, nil, 0) }
 
@@ -86,7 +94,7 @@ func LeaseMAC(subnet netip.Prefix, a netip.Addr) (mac net.HardwareAddr, claimed 
 	return slices.Concat(net.HardwareAddr(leaseMAC), b[len(b)-4:]), false
 }
 
-// IsLeaseMAC tells whether a MAC has the prefix of a MAC that is made from a lease and belongs to this lease alone.
+// IsLeaseMAC reports whether a MAC has the prefix of a MAC that is made from a lease and belongs to this lease alone.
 func IsLeaseMAC(mac net.HardwareAddr) bool { return bytes.HasPrefix(mac, leaseMAC) }
 
 // Low32MAC makes a MAC of this form from 32 bits. wide: it makes a MAC of the form that needs a claim.
@@ -112,6 +120,10 @@ func PolicyKey(network, namespace string) string {
 // NamespaceKey is the key of the row that has the labels of a namespace, as the controller knows them. Only networks
 // with ClusterNetworkPolicies need it.
 func NamespaceKey(namespace string) string { return rowKey("namespace", namespace, nil, 0) }
+
+// ConflictsKey is the key of external_ids, in a pod's port, with the addresses of the port that hosts outside use, and
+// their MACs: "10.50.0.7=02:00:00:00:00:01", separated by blanks.
+const ConflictsKey = "ovn-multinet/address-conflicts"
 
 // PodVersionKey is the key of external_ids, in a pod's port, with the resource version of the pod that its groups of
 // policies were chosen by.

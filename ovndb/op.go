@@ -130,6 +130,26 @@ func SetPair(table, uuid, column, key, value string) ovsdb.Operation {
 	}}
 }
 
+// SetPairs removes keys from a map column of the row with the key, and then inserts pairs. An insert never replaces a
+// value, so a key that gets another value is in both. The other pairs stay.
+func SetPairs(table, uuid, column string, remove []string, set map[string]string) ovsdb.Operation {
+	op := ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Where: byUUID(uuid)}
+	if len(remove) > 0 {
+		op.Mutations = append(op.Mutations, *ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, Set(remove)))
+	}
+	if len(set) > 0 {
+		op.Mutations = append(op.Mutations, *ovsdb.NewMutation(column, ovsdb.MutateOperationInsert, Map(set)))
+	}
+	return op
+}
+
+// DeletePairs removes these pairs from a map column of the row with the key. A key with another value stays.
+func DeletePairs(table, uuid, column string, pairs map[string]string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Where: byUUID(uuid), Mutations: []ovsdb.Mutation{
+		*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, Map(pairs)),
+	}}
+}
+
 func mutate(
 	table string, where []ovsdb.Condition, column string, how ovsdb.Mutator, members []string,
 ) ovsdb.Operation {
@@ -198,7 +218,7 @@ func (d *DB) Insert(row model.Model) (ovsdb.Operation, error) {
 	return op, nil
 }
 
-// HasColumn tells whether the server's schema has a column. Use it only after WaitConnected.
+// HasColumn reports whether the server's schema has a column. Use it only after WaitConnected.
 func (d *DB) HasColumn(table, column string) bool {
 	t := d.mapper.Schema.Table(table)
 	return t != nil && t.Column(column) != nil

@@ -44,7 +44,7 @@ func (e *Unreachable) Error() string {
 // Unwrap returns the error of the caller's context, if the wait ended with it.
 func (e *Unreachable) Unwrap() error { return e.ended }
 
-// TLS tells whether TLS fails at one endpoint at least.
+// TLS reports whether TLS fails at one endpoint at least.
 func (e *Unreachable) TLS() bool { return slices.ContainsFunc(e.Failures, Failure.isTLS) }
 
 func (f Failure) isTLS() bool   { return f.TLS }

@@ -46,6 +46,9 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 	if _, err := readRoots(c.CACert); err != nil && !c.mayCome(err) {
 		return nil, err
 	}
+	if missing := c.missing(); len(missing) > 0 {
+		c.Log.Warn("waiting for the files of the certificate: does their Secret exist?", "missing", missing)
+	}
 	var warn sync.Once
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
@@ -74,6 +77,16 @@ func TLS(c TLSConfig) (*tls.Config, error) {
 
 func (c *TLSConfig) mayCome(err error) bool { return c.Later && errors.Is(err, fs.ErrNotExist) }
 
+// missing are the files that do not exist.
+func (c *TLSConfig) missing() (files []string) {
+	for _, file := range []string{c.Certificate, c.PrivateKey, c.CACert} {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 func readRoots(path string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {
@@ -101,7 +114,7 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return err
 }
 
-// verifyName tells whether the certificate has a server name; host is that of this connection. If it has none, it is
+// verifyName reports whether the certificate has a server name; host is that of this connection. If it has none, it is
 // refused, unless it names no host at all and the configuration has no ServerNames.
 func (c *TLSConfig) verifyName(cert *x509.Certificate, host string) (named bool, err error) {
 	valid := c.ServerNames
@@ -122,7 +135,7 @@ func (c *TLSConfig) verifyName(cert *x509.Certificate, host string) (named bool,
 		strings.Join(namesOf(cert), ", "), strings.Join(valid, ", "))
 }
 
-// hasName tells whether a certificate is for a name or an address. If it has no alternative names, its common name
+// hasName reports whether a certificate is for a name or an address. If it has no alternative names, its common name
 // decides, as in older certificates of ovs-pki.
 func hasName(cert *x509.Certificate, name string) bool {
 	if cert.VerifyHostname(name) == nil {
@@ -131,7 +144,7 @@ func hasName(cert *x509.Certificate, name string) bool {
 	return !hasAlternatives(cert) && name != "" && cert.Subject.CommonName == name
 }
 
-// namesHost tells whether a certificate names a host. Certificates of ovs-pki do not: their only alternative name is
+// namesHost reports whether a certificate names a host. Certificates of ovs-pki do not: their only alternative name is
 // their common name, which is a label, and they have no key usage. A name with a dot is the name of a host, unless it
 // has a space, as in "a.example id:1", which ovs-pki --unique makes.
 func namesHost(cert *x509.Certificate) bool {

@@ -1,6 +1,7 @@
 package ovnnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -14,75 +15,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// InUse says that a network was withdrawn but not deleted, because it still has ports.
-type InUse struct {
-	By   []string // some of the users: pods, and ports that are not ours
-	More int      // the number of ports that By does not name
-}
-
-func (e *InUse) Error() string {
-	text := "used by " + strings.Join(e.By, ", ")
-	if e.More > 0 {
-		text += " and " + count(e.More, "more port")
-	}
-	return text
-}
-
-// ports are the ports of a network's switches.
-type ports struct {
-	of     []switchPorts
-	others []string // without the ports to the router and to the physical network
-}
-
-// switchPorts are the keys of all ports of the switch with that key.
-type switchPorts struct {
-	key string
-	all []string
-}
-
-// unchanged returns the assertions that the switches still have exactly these ports.
-func (p *ports) unchanged() []ovsdb.Operation {
-	ops := make([]ovsdb.Operation, len(p.of))
-	for i, sw := range p.of {
-		ops[i] = nbrows.HoldsPorts(nb.LogicalSwitchTable, sw.key, sw.all)
-	}
-	return ops
-}
-
-// ports reads the ports of a network's switches, page by page.
-func (n *Networks) ports(ctx context.Context, have *networkRows) (*ports, error) {
-	p := &ports{}
-	for part := range slices.Chunk(have.switches(), readPage) {
-		var ops []ovsdb.Operation
-		for _, one := range part {
-			ops = append(ops, ovndb.Select(nb.LogicalSwitchTable, one.Row.UUID, "ports"))
-		}
-		results, err := n.Db.Transact(ctx, ops)
-		if err != nil {
-			return nil, err
-		}
-		for i, result := range results {
-			sw := &nb.LogicalSwitch{}
-			if err := nbrows.One(n.Db, result, &sw); err != nil {
-				return nil, err
-			}
-			p.of = append(p.of, switchPorts{part[i].Row.UUID, sw.Ports})
-			p.others = append(p.others, part[i].Others(sw.Ports)...)
-		}
-	}
-	return p, nil
-}
-
 // Delete deletes a network that nobody requests any more. If the network has ports and force is false, Delete withdraws
 // all NADs, keeps the ports and returns an *InUse. Otherwise it deletes all rows in one transaction. Without force this
 // transaction asserts that no port came meanwhile: the database would silently delete the ports with their switch. With
 // force the ports are deleted too. If the network does not exist or is not ours, Delete returns nil.
 func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("network " + id); err != nil {
-			return err
-		}
-		have, err := n.read(ctx, id, nil, nil)
+	unused := "" // the network's router, if others may use it
+	_, err := n.Change(ctx, "network "+id, func(b *nbrows.Batch) error {
+		have, err := n.read(ctx, id, nil)
 		if _, foreign := errors.AsType[*nbrows.Refused](err); foreign {
 			if ours, err := n.isOurs(ctx, id); err != nil || !ours {
 				return err
@@ -93,9 +33,6 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 		}
 		if have.gone() {
 			claims, err := n.ClaimsOf(ctx, have.same(), "network "+id)
-			if nbrows.Raced(err) {
-				continue
-			}
 			if err != nil || len(claims) == 0 {
 				return err
 			}
@@ -104,43 +41,34 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 		if err != nil {
 			return err
 		}
-		if len(ports.others) > 0 && !force {
-			if err = n.withdrawAll(ctx, have); err == nil {
-				inUse, err := n.inUse(ctx, ports.others)
-				switch {
-				case err != nil:
-					return err
-				case len(inUse.By) > 0:
-					return inUse
-				}
-				continue // the ports were deleted after they had been listed
-			}
-		} else {
-			err = n.deleteRows(ctx, have, ports, force)
-		}
-		if !nbrows.Raced(err) {
+		if len(ports.others) == 0 || force {
+			unused, err = n.deleteRows(ctx, b, have, ports, force)
 			return err
 		}
+		if ops := have.withdraw(func(string) bool { return true }); len(ops) > 0 {
+			return cmp.Or(n.Write(ctx, ops), nbrows.ErrAgain)
+		}
+		inUse, err := n.inUse(ctx, ports.others)
+		if err == nil && len(inUse.By) > 0 {
+			err = inUse
+		}
+		return cmp.Or(err, nbrows.ErrAgain) // the ports were deleted after they had been listed
+	})
+	if err != nil {
+		return err
 	}
+	n.ForgetAccepted(func(gone string) bool { return gone == id })
+	return n.DeleteUnusedRouter(ctx, unused)
 }
 
-// gone tells whether no row of the network exists. If somebody has deleted the network's own switch, the result is
+// gone reports whether no row of the network exists. If somebody has deleted the network's own switch, the result is
 // false as long as other rows exist.
 func (have *present) gone() bool {
 	return have.accepted == nil && len(have.switches()) == 0 && have.own.RouterPort == nil &&
 		len(have.routes)+len(have.nats)+len(have.strayPorts) == 0
 }
 
-// deleteStrayPorts returns the operations that delete the router ports of nodes that have no node switch.
-func (have *present) deleteStrayPorts() []ovsdb.Operation {
-	var ops []ovsdb.Operation
-	for _, key := range have.strayPorts {
-		ops = append(ops, ovndb.Unlink(nb.LogicalRouterTable, "ports", key))
-	}
-	return ops
-}
-
-// isOurs tells whether the switch at the network's key exists and names the network.
+// isOurs reports whether the switch at the network's key exists and names the network.
 func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(id), "external_ids"),
@@ -155,28 +83,19 @@ func (n *Networks) isOurs(ctx context.Context, id string) (bool, error) {
 
 // Withdraw withdraws the NADs from a network: it takes no new ports of these NADs. Existing ports stay.
 func (n *Networks) Withdraw(ctx context.Context, id string, nads []string) error {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("network " + id); err != nil {
-			return err
-		}
-		have, err := n.read(ctx, id, nil, nil)
+	_, err := n.Change(ctx, "network "+id, func(b *nbrows.Batch) error {
+		have, err := n.read(ctx, id, nil)
 		if err != nil {
 			return err
 		}
-		withdrawn := func(nad string) bool { return slices.Contains(nads, nad) }
-		if err := n.withdraw(ctx, have, withdrawn); !nbrows.Raced(err) {
-			return err
-		}
-	}
+		b.Add(have.withdraw(func(nad string) bool { return slices.Contains(nads, nad) })...)
+		return nil
+	})
+	return err
 }
 
-// withdrawAll withdraws all NADs from a network: it takes no new ports.
-func (n *Networks) withdrawAll(ctx context.Context, have *present) error {
-	return n.withdraw(ctx, have, func(string) bool { return true })
-}
-
-// withdraw deletes the revisions of the withdrawn NADs.
-func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(nad string) bool) error {
+// withdraw returns the operations that delete the revisions of the withdrawn NADs.
+func (have *present) withdraw(withdrawn func(nad string) bool) []ovsdb.Operation {
 	if !slices.ContainsFunc(nbrows.AcceptedNADs(have.accepted), withdrawn) {
 		return nil
 	}
@@ -185,35 +104,15 @@ func (n *Networks) withdraw(ctx context.Context, have *present, withdrawn func(n
 		nad, is := strings.CutPrefix(key, ovndb.AcceptedPrefix)
 		return is && withdrawn(nad)
 	})
-	return n.Write(ctx, append(have.unchanged(have.id),
-		ovndb.Update(nb.CoppTable, have.accepted.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)})))
+	return append(have.unchanged(have.id),
+		ovndb.Update(nb.CoppTable, have.accepted.UUID, ovsdb.Row{"external_ids": ovndb.Map(ids)}))
 }
 
-// named is the number of ports whose users an InUse names.
-const named = 5
-
-// inUse returns an InUse with the users of these ports.
-func (n *Networks) inUse(ctx context.Context, keys []string) (*InUse, error) {
-	// Sort the keys: the error names the same users each time, so its text changes only when the ports change.
-	keys = slices.Sorted(slices.Values(keys))
-	e := &InUse{More: max(0, len(keys)-named)}
-	ports, err := ovndb.ReadByKey[nb.LogicalSwitchPort](
-		ctx, n.Db, nb.LogicalSwitchPortTable, keys[:min(len(keys), named)], "name", "external_ids")
-	if err != nil {
-		return nil, err
-	}
-	for _, port := range ports {
-		by := nbrows.UserOf(port)
-		if !slices.Contains(e.By, by) {
-			e.By = append(e.By, by)
-		}
-	}
-	return e, nil
-}
-
-// deleteRows deletes the network's rows, and with force all its ports.
-func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, force bool) error {
-	b := &nbrows.Batch{Db: n.Db}
+// deleteRows adds the operations that delete the network's rows, and with force all its ports. It returns the network's
+// router if it does not delete that too.
+func (n *Networks) deleteRows(
+	ctx context.Context, b *nbrows.Batch, have *present, ports *ports, force bool,
+) (router string, err error) {
 	b.Add(have.guards()...)
 	b.Add(have.unchanged(have.id)...)
 	if !force {
@@ -221,7 +120,7 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	}
 	routerGoes, err := n.endsRouter(ctx, have)
 	if err != nil {
-		return err
+		return "", err
 	}
 	b.Add(routerGoes...)
 	b.Add(have.deleteStrayPorts()...)
@@ -237,7 +136,7 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	b.Add(claims)
 	b.DeleteServices(have.id)
 	if err := n.ReleaseClaims(ctx, b, have.same(), "network "+have.id); err != nil {
-		return err
+		return "", err
 	}
 	for _, p := range append(have.switches(), have.own) {
 		if p.RouterPort != nil {
@@ -250,12 +149,9 @@ func (n *Networks) deleteRows(ctx context.Context, have *present, ports *ports, 
 	if len(routerGoes) > 0 {
 		b.Add(ovndb.Delete(nb.LogicalRouterTable, ovndb.RouterKey(have.router())))
 		b.DeleteRouterServices(have.router())
-		return n.Write(ctx, b.Ops)
+		return "", nil
 	}
-	if err := n.Write(ctx, b.Ops); err != nil {
-		return err
-	}
-	return n.DeleteUnusedRouter(ctx, have.router())
+	return have.router(), nil
 }
 
 // endsRouter returns the assertions that the network's router has no other ports and routes than the network's; none if

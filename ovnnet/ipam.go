@@ -9,17 +9,23 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// markIPAM writes widestIPAM into the network's own switch if agents need the value and it is not the default.
-func (n *Networks) markIPAM(own *nbrows.Switch, network *netmodel.Network) {
+// setIPAM writes widestIPAM into the network's own switch if agents need the value and it is not the default. It takes
+// subnets that are too wide from OVN's allocator.
+func (n *Networks) setIPAM(wanted *networkRows, network *netmodel.Network) {
 	if network.Topology == netmodel.Layer3 && len(network.Exclude) > 0 && n.widestIPAM != conf.DefaultWidestIPAM {
-		own.Row.ExternalIDs[nbrows.KeyWidestIPAM] = strconv.Itoa(n.widestIPAM)
+		wanted.own.Row.ExternalIDs[nbrows.KeyWidestIPAM] = strconv.Itoa(n.widestIPAM)
+	}
+	if n.tooWide(network).IsValid() {
+		for _, p := range wanted.switches() {
+			nbrows.NarrowIPAM(p, n.widestIPAM)
+		}
 	}
 }
 
 // boundIPAM refuses a network on whose switch OVN's allocator would serve a subnet that is too wide. A network that was
 // accepted under an earlier bound keeps its ports, but OVN's allocator no longer serves it. Such a network can also be
 // detached from its router: otherwise it would stay on a router that it is no longer allowed to join.
-func (n *Networks) boundIPAM(have *present, wanted *networkRows, network *netmodel.Network) error {
+func (n *Networks) boundIPAM(have *present, network *netmodel.Network) error {
 	wide := n.tooWide(network)
 	if !wide.IsValid() {
 		return nil
@@ -29,9 +35,6 @@ func (n *Networks) boundIPAM(have *present, wanted *networkRows, network *netmod
 		return nbrows.Refusedf(
 			"excludeSubnets: %s is wider than /%d, and the controller's --widest-ipam-subnet lets OVN hand out addresses "+
 				"of no wider one: narrow it, or leave excludeSubnets out", wide, n.widestIPAM)
-	}
-	for _, p := range wanted.switches() {
-		nbrows.NarrowIPAM(p, n.widestIPAM)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (n *Networks) consentOf(ctx context.Context, router string) (*consent, erro
 	c := &consent{}
 	for _, id := range nbrows.SortedKeys(rows) {
 		row := rows[id]
-		owner := nbrows.AcceptedConfig(row)
+		owner := n.AcceptedConfig(row)
 		if owner == nil || owner.Router != router || len(owner.Guests) == 0 {
 			continue
 		}

@@ -28,7 +28,7 @@ func TestLayer3IsMade(t *testing.T) {
 			w.WantRows(t, map[string]map[string]nbtest.Fields{
 				"Logical_Switch": {nbtest.BlueKey: {"name": "shop/blue", "external_ids": ids}},
 				"Copp":           {nbtest.BlueAccepted: nbtest.Accepted(blue)},
-				"Logical_Router": {ovndb.RouterKey(router): {"name": router, "external_ids": "ovn-multinet/router=" + router, "static_routes": nbtest.KeysInOrder(four, six)}},
+				"Logical_Router": {ovndb.RouterKey(router): {"name": router, "options": nbtest.RouterOptions, "external_ids": "ovn-multinet/router=" + router, "static_routes": nbtest.KeysInOrder(four, six)}},
 				"Logical_Router_Static_Route": {
 					four: {"ip_prefix": "10.128.0.0/16", "nexthop": "discard", "external_ids": marks},
 					six:  {"ip_prefix": "fd01::/48", "nexthop": "discard", "external_ids": marks},

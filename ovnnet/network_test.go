@@ -109,7 +109,7 @@ func (e end) rows(n *netmodel.Network) map[string]map[string]nbtest.Fields {
 	}
 	rows := map[string]map[string]nbtest.Fields{
 		"Logical_Switch": {nbtest.BlueKey: {"name": "shop/blue", "external_ids": ids, "ports": lease}},
-		"Logical_Router": {routerKey: {"name": "shop/r1", "external_ids": "ovn-multinet/router=shop/r1", "ports": portKey}},
+		"Logical_Router": {routerKey: {"name": "shop/r1", "options": nbtest.RouterOptions, "external_ids": "ovn-multinet/router=shop/r1", "ports": portKey}},
 		"Logical_Router_Port": {portKey: {"name": "shop/r1:shop/blue", "mac": e.mac, "networks": e.networks,
 			"external_ids": "ovn-multinet/network=shop/blue ovn-multinet/port=" + lease + " ovn-multinet/router=shop/r1"}},
 		"Logical_Switch_Port": {lease: {"name": "shop/blue:shop/r1", "type": "router", "addresses": "router",

@@ -12,13 +12,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// NodeRows returns this cluster's node switches, and two kinds of rows that agents write for their nodes: the rows that
-// say which chassis a node is, and the port lists that have no ports.
+// NodeRows returns this cluster's node switches, and three kinds of rows of nodes: the rows that say which chassis a
+// node is, the port lists that have no ports, and the lists of ended connections.
 func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Copp, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindNode),
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindPortList),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindEnded),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -39,8 +40,12 @@ func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Cop
 		return nil, nil, err
 	}
 	lists, err := ovndb.Rows[nb.Copp](n.Db, results[2])
+	if err != nil {
+		return nil, nil, err
+	}
+	ended, err := ovndb.Rows[nb.Copp](n.Db, results[3])
 	lists = slices.DeleteFunc(lists, func(row *nb.Copp) bool { return len(row.ExternalIDs) > 2 }) // beside kind and node
-	nodes = slices.DeleteFunc(append(nodes, lists...), func(row *nb.Copp) bool {
+	nodes = slices.DeleteFunc(slices.Concat(nodes, lists, ended), func(row *nb.Copp) bool {
 		return ovndb.OtherCluster(row.ExternalIDs) != ""
 	})
 	return switches, nodes, err
@@ -49,10 +54,7 @@ func (n *Networks) NodeRows(ctx context.Context) ([]*nb.LogicalSwitch, []*nb.Cop
 // DeleteNodeSwitch deletes a node's switch of a layer3 network and the claims on its node subnets. A switch with ports
 // of pods stays, and the error wraps an *InUse.
 func (n *Networks) DeleteNodeSwitch(ctx context.Context, id, node string) error {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("network " + id); err != nil {
-			return err
-		}
+	_, err := n.Change(ctx, "network "+id, func(b *nbrows.Batch) error {
 		have, err := n.readNodeSwitch(ctx, id, node)
 		if err != nil || have == nil {
 			return err
@@ -64,18 +66,16 @@ func (n *Networks) DeleteNodeSwitch(ctx context.Context, id, node string) error 
 		if len(ports.others) > 0 {
 			return fmt.Errorf("logical switch %s: %w", have.Row.Name, &InUse{By: []string{count(len(ports.others), "port")}})
 		}
-		b := &nbrows.Batch{Db: n.Db}
 		b.Add(ports.unchanged()...)
 		b.DeleteSwitch(have)
-		if err := n.Write(ctx, b.Ops); !nbrows.Raced(err) {
-			return err
-		}
-	}
+		return nil
+	})
+	return err
 }
 
 // readNodeSwitch reads one node switch; nil if it does not exist.
 func (n *Networks) readNodeSwitch(ctx context.Context, id, node string) (*nbrows.Switch, error) {
-	have, err := n.read(ctx, id, nil, nil)
+	have, err := n.read(ctx, id, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func TestBoundaryAgentOfAnotherCluster(t *testing.T) {
 	before := w.Versions(t)
 	b := nbtest.NewClient(nbtest.OpenOf(t, w.Proxy.Endpoint(), "b"), nil)
 	for what, do := range map[string]func() error{
-		"announce":                 func() error { return b.Node.Announce(nbtest.WithLimit(t), "n1", "chassis-1") },
+		"announce":                 func() error { return b.Node.Announce(nbtest.WithLimit(t), "n1", "chassis-1", nil) },
 		"share":                    func() error { _, err := b.Subnets.Ensure(nbtest.WithLimit(t), wide, "n1"); return err },
 		"share of no such network": func() error { _, err := b.Subnets.Ensure(nbtest.WithLimit(t), none, "n1"); return err },
 		"remove":                   func() error { return b.Delete(nbtest.WithLimit(t), "shop/wide", true) },

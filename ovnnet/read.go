@@ -3,7 +3,6 @@ package ovnnet
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
-	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
@@ -29,30 +27,25 @@ type present struct {
 	strayPorts, switchKeys []string
 	routerThere            bool // the router exists and has its name
 	routerRenamed          bool // the router exists and has another name
+	routerOptions          map[string]string
 	gatewayThere           bool // the router's gateway exists and has the configured addresses
 }
 
-// read reads the present rows of the network with that ID. network and wanted are nil if the network is only withdrawn
-// or deleted. A row at one of our keys that is not ours is an error of type *nbrows.Refused.
-func (n *Networks) read(
-	ctx context.Context, id string, network *netmodel.Network, wanted *networkRows,
-) (*present, error) {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("network " + id); err != nil {
-			return nil, err
-		}
-		if have, err := n.readOnce(ctx, id, network, wanted); !nbrows.Raced(err) {
-			return have, err
-		}
-	}
+// read reads the present rows of the network with that ID, and what a change to network depends on. network is nil if
+// the network is only withdrawn or deleted. A row at one of our keys that is not ours is an error of type
+// *nbrows.Refused.
+func (n *Networks) read(ctx context.Context, id string, network *netmodel.Network) (have *present, err error) {
+	err = nbrows.Retry("network "+id, func() (err error) {
+		have, err = n.readOnce(ctx, id, network)
+		return err
+	})
+	return have, err
 }
 
 // readOnce is one attempt of read: another controller may change the network between two of its transactions.
-func (n *Networks) readOnce(
-	ctx context.Context, id string, network *netmodel.Network, wanted *networkRows,
-) (*present, error) {
+func (n *Networks) readOnce(ctx context.Context, id string, network *netmodel.Network) (*present, error) {
 	have := &present{id: id, networkRows: networkRows{
-		own: &nbrows.Switch{}, claims: &nbrows.BookClaims{},
+		own: &nbrows.Switch{Guards: map[string]*nb.ACL{}}, claims: &nbrows.BookClaims{},
 		nodes: map[string]*nbrows.Switch{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
 	}}
 	if err := n.readOwn(ctx, have); err != nil {
@@ -64,8 +57,8 @@ func (n *Networks) readOnce(
 	steps := []func() error{
 		func() error { return n.readRouters(ctx, have, network) },
 		func() error { return n.readNodes(ctx, have) },
-		func() error { return n.readRouterEnds(ctx, have, wanted) },
-		func() error { return n.readClaims(ctx, have, wanted) },
+		func() error { return n.readRouterEnds(ctx, have, network) },
+		func() error { return n.readClaims(ctx, have, network) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -77,42 +70,22 @@ func (n *Networks) readOnce(
 
 // readOwn reads the rows whose keys are made from the network's ID alone.
 func (n *Networks) readOwn(ctx context.Context, have *present) error {
-	var routes, nats []string
+	own, reads := have.own, n.Reads()
+	switchKey, portKey := ovndb.SwitchKey(have.id), ovndb.RouterPortKey(have.id)
+	nbrows.ReadOne(reads, nb.LogicalSwitchTable, switchKey, &own.Row, nbrows.SwitchColumns...)
+	nbrows.ReadOne(reads, nb.LogicalRouterPortTable, portKey, &own.RouterPort)
+	nbrows.ReadOne(reads, nb.LogicalSwitchPortTable, ovndb.PartKey("localnet", have.id), &own.Localnet)
+	nbrows.ReadOne(reads, nb.CoppTable, ovndb.AcceptedKey(have.id), &have.accepted)
 	for _, f := range nbrows.Families {
-		routes = append(routes, nbrows.RouteKey(have.id, nbrows.Discard, f), nbrows.RouteKey(have.id, nbrows.Back, f))
-		nats = append(nats, nbrows.NatKey(have.id, f))
+		for _, kind := range []string{nbrows.Discard, nbrows.Back} {
+			key := nbrows.RouteKey(have.id, kind, f)
+			nbrows.ReadInto(reads, nb.LogicalRouterStaticRouteTable, key, key, have.routes)
+		}
+		key := nbrows.NatKey(have.id, f)
+		nbrows.ReadInto(reads, nb.NATTable, key, key, have.nats)
 	}
-	ops := []ovsdb.Operation{
-		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(have.id), nbrows.SwitchColumns...),
-		ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(have.id)),
-		ovndb.Select(nb.LogicalSwitchPortTable, ovndb.PartKey("localnet", have.id)),
-		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(have.id)),
-	}
-	const first = 4 // of the routes
-	for _, key := range routes {
-		ops = append(ops, ovndb.Select(nb.LogicalRouterStaticRouteTable, key))
-	}
-	for _, key := range nats {
-		ops = append(ops, ovndb.Select(nb.NATTable, key))
-	}
-	results, err := n.Db.Transact(ctx, ops)
-	if err != nil {
-		return err
-	}
-	own := have.own
-	errs := []error{
-		nbrows.One(n.Db, results[0], &own.Row),
-		nbrows.One(n.Db, results[1], &own.RouterPort),
-		nbrows.One(n.Db, results[2], &own.Localnet),
-		nbrows.One(n.Db, results[3], &have.accepted),
-	}
-	for i, key := range routes {
-		errs = append(errs, nbrows.Into(n.Db, results[first+i], key, have.routes))
-	}
-	for i, key := range nats {
-		errs = append(errs, nbrows.Into(n.Db, results[first+len(routes)+i], key, have.nats))
-	}
-	if err := errors.Join(errs...); err != nil {
+	nbrows.ReadGuards(reads, have.id, own.Guards)
+	if err := reads.Do(ctx); err != nil {
 		return err
 	}
 	if own.Row != nil && own.Row.ExternalIDs[nbrows.KeyNetwork] != have.id {
@@ -121,7 +94,7 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 	if have.accepted != nil && have.accepted.ExternalIDs[nbrows.KeyNetwork] != have.id {
 		return nbrows.Refusedf("row %s of the table Copp is not ours", have.accepted.UUID)
 	}
-	have.config = nbrows.AcceptedConfig(have.accepted)
+	have.config = n.AcceptedConfig(have.accepted)
 	return have.checkPort(own)
 }
 
@@ -153,23 +126,24 @@ func (n *Networks) readRouters(ctx context.Context, have *present, network *netm
 		return nil
 	}
 	name := network.RouterName()
-	results, err := n.Db.Transact(ctx, append([]ovsdb.Operation{
-		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(name), "_uuid", "name", "external_ids"),
-	}, gateway.SelectCurrent(name)...))
-	if err != nil {
-		return err
-	}
 	var router *nb.LogicalRouter
-	if err := nbrows.One(n.Db, results[0], &router); err != nil {
+	reads := n.Reads()
+	nbrows.ReadOne(reads, nb.LogicalRouterTable, ovndb.RouterKey(name), &router,
+		"_uuid", "name", "options", "external_ids")
+	current := n.gateways.ReadCurrent(reads, name)
+	if err := reads.Do(ctx); err != nil {
 		return err
 	}
 	if router != nil && router.ExternalIDs[nbrows.KeyRouter] != name {
 		return nbrows.Refusedf("router: logical router %s is not ours", router.UUID)
 	}
+	if router != nil {
+		have.routerOptions = router.Options
+	}
 	have.routerThere = router != nil && router.Name == name
 	have.routerRenamed = router != nil && router.Name != name
-	have.gatewayThere, err = n.gateways.IsCurrent(name, results[1:])
-	return err
+	have.gatewayThere = current()
+	return nil
 }
 
 // readNodes reads the node switches of a layer3 network. The server scans all its switches for this.
@@ -193,16 +167,14 @@ func (n *Networks) readNodes(ctx context.Context, have *present) error {
 		return err
 	}
 	known := map[string]bool{ovndb.RouterPortKey(have.id): true}
-	var ops []ovsdb.Operation
 	var parts []*nbrows.Switch
 	for _, sw := range switches {
 		have.switchKeys = append(have.switchKeys, sw.UUID)
 		if node := sw.ExternalIDs[nbrows.KeyNode]; node != "" && sw.UUID == nbrows.NodeSwitchKey(have.id, node) {
-			p := &nbrows.Switch{Row: sw}
+			p := &nbrows.Switch{Row: sw, Guards: map[string]*nb.ACL{}}
 			have.nodes[sw.UUID] = p
 			parts = append(parts, p)
 			known[ovndb.RouterPortKey(nbrows.NodeSwitch(have.id, node))] = true
-			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, ovndb.RouterPortKey(nbrows.NodeSwitch(have.id, node))))
 		}
 	}
 	for _, port := range routerPorts {
@@ -210,14 +182,18 @@ func (n *Networks) readNodes(ctx context.Context, have *present) error {
 			have.strayPorts = append(have.strayPorts, port.UUID)
 		}
 	}
-	for i := 0; i < len(parts); i += readPage {
-		page := parts[i:min(i+readPage, len(parts))]
-		results, err := n.Db.Transact(ctx, ops[i:i+len(page)])
-		if err != nil {
+	for page := range slices.Chunk(parts, readPage/(nbrows.GuardCount+1)) {
+		reads := n.Reads()
+		for _, p := range page {
+			name := nbrows.NodeSwitch(have.id, p.Row.ExternalIDs[nbrows.KeyNode])
+			nbrows.ReadGuards(reads, name, p.Guards)
+			nbrows.ReadOne(reads, nb.LogicalRouterPortTable, ovndb.RouterPortKey(name), &p.RouterPort)
+		}
+		if err := reads.Do(ctx); err != nil {
 			return err
 		}
-		for j, p := range page {
-			if err := errors.Join(nbrows.One(n.Db, results[j], &p.RouterPort), have.checkPort(p)); err != nil {
+		for _, p := range page {
+			if err := have.checkPort(p); err != nil {
 				return err
 			}
 		}
@@ -252,41 +228,38 @@ func (n *Networks) readSubnetClaims(ctx context.Context, have *present, parts []
 // readRouterEnds reads the switches' ports to their router, and the claims of these ports. It looks at the keys that
 // the present rows name, and at the keys that the accepted and the wanted configuration use. A pod's port at one of
 // these keys is an error.
-func (n *Networks) readRouterEnds(ctx context.Context, have *present, wanted *networkRows) error {
+func (n *Networks) readRouterEnds(ctx context.Context, have *present, network *netmodel.Network) error {
 	ask := &lookups{of: map[string]*nbrows.Switch{}}
 	for _, p := range append(have.switches(), have.own) {
 		if p.RouterPort != nil {
 			ask.add(p, p.RouterPort.ExternalIDs[nbrows.KeyPort])
 		}
 	}
-	if wanted != nil {
-		ask.addEnd(have.own, wanted.own)
+	if network != nil {
+		ask.addEnd(have.own, nbrows.NewSwitch(network))
 	}
 	// The keys of the accepted configuration are needed too: somebody may have deleted the rows that name these keys.
 	if was := have.config; was != nil {
 		ask.addEnd(have.own, nbrows.NewSwitch(was))
 		for _, p := range have.nodes {
-			if subnets := was.ParseNodeSubnets(p.Row.ExternalIDs[ovndb.NodeSubnetsKey]); subnets != nil {
-				ask.addEnd(p, nbrows.NewSwitch(was.ForNode(p.Row.ExternalIDs[nbrows.KeyNode], subnets)))
+			if like := nodeSwitch(was, p); like != nil {
+				ask.addEnd(p, like)
 			}
 		}
 	}
 	for done := 0; done < len(ask.keys); {
 		page := ask.keys[done:min(done+readPage, len(ask.keys))]
-		results, err := n.Db.Transact(ctx, append([]ovsdb.Operation{have.same()}, nbrows.SelectHolders(page)...))
-		if err != nil {
+		reads, found := n.Reads(have.same()), make([]*nbrows.Found, len(page))
+		for i, key := range page {
+			found[i] = nbrows.ReadAt(reads, key)
+		}
+		if err := reads.Do(ctx); err != nil {
 			return err
 		}
 		done += len(page)
 		for i, key := range page {
-			var port *nb.LogicalSwitchPort
-			var claim *nb.Copp
-			err := errors.Join(nbrows.One(n.Db, results[1+2*i], &port), nbrows.One(n.Db, results[2+2*i], &claim))
-			if err != nil {
-				return err
-			}
 			p := ask.of[key]
-			more, err := have.take(p, port, claim)
+			more, err := have.take(p, found[i].Port, found[i].Claim)
 			if err != nil {
 				return err
 			}
@@ -340,8 +313,8 @@ func (have *present) take(p *nbrows.Switch, port *nb.LogicalSwitchPort, claim *n
 	return nil, nil
 }
 
-// isRoutersClaim tells whether a claim belongs to a port to a router, of the network's own switch or of a node switch.
-// The names of these ports begin with the network's ID and ":" or "@".
+// isRoutersClaim reports whether a claim belongs to a port to a router, of the network's own switch or of a node
+// switch. The names of these ports begin with the network's ID and ":" or "@".
 func isRoutersClaim(claim *nb.Copp, id string) bool {
 	rest, ok := strings.CutPrefix(claim.ExternalIDs[nbrows.KeyPortName], id)
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
@@ -349,14 +322,27 @@ func isRoutersClaim(claim *nb.Copp, id string) bool {
 
 // readClaims adds the present claims of a localnet network in its address book. For a network that is deleted it reads
 // nothing: deleteRows searches for these claims.
-func (n *Networks) readClaims(ctx context.Context, have *present, wanted *networkRows) (err error) {
-	if wanted == nil {
+func (n *Networks) readClaims(ctx context.Context, have *present, network *netmodel.Network) (err error) {
+	if network == nil {
 		return nil
 	}
 	var noted map[string]string
 	if sw := have.own.Row; sw != nil {
 		noted = sw.ExternalIDs
 	}
-	have.claims.Rows, err = n.ReadClaims(ctx, have.same(), noted, wanted.claims)
+	have.claims.Rows, err = n.ReadClaims(ctx, have.same(), noted, nbrows.ClaimsOfNetwork(network))
 	return err
+}
+
+// router returns the full name of the router that the network is on; "" if there is none.
+func (have *present) router() string {
+	if have.own.RouterPort != nil {
+		return have.own.RouterPort.ExternalIDs[nbrows.KeyRouter]
+	}
+	for _, f := range nbrows.Families {
+		if r := have.routes[nbrows.RouteKey(have.id, nbrows.Discard, f)]; r != nil {
+			return r.ExternalIDs[nbrows.KeyRouter]
+		}
+	}
+	return ""
 }

@@ -96,7 +96,7 @@ func TestRouterGoesWithItsLastPort(t *testing.T) {
 	w.WantRows(t, map[string]map[string]nbtest.Fields{})
 }
 
-// dropsRouter tells whether a transaction deletes router shop/r1.
+// dropsRouter reports whether a transaction deletes router shop/r1.
 func dropsRouter(tx ovndbtest.Transact) bool {
 	return slices.ContainsFunc(tx.Ops, func(op ovndbtest.Op) bool {
 		return op["table"] == "Logical_Router" && op["op"] == "delete" &&

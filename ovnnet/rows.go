@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
@@ -39,14 +40,20 @@ func (r *networkRows) switches() []*nbrows.Switch {
 	return list
 }
 
-// wanted returns the rows that a network with these accepted NADs should have, without its node switches.
-func (n *Networks) wanted(network *netmodel.Network, nads []string) *networkRows {
+// wanted returns the rows that a network with this owner and these accepted NADs should have: its own, and those of the
+// node switches that NB has.
+func (n *Networks) wanted(have *present, network *netmodel.Network, owner string, nads []string) *networkRows {
 	r := &networkRows{
 		accepted: nbrows.NewAccepted(network, nads), own: nbrows.NewSwitch(network),
-		nodes: map[string]*nbrows.Switch{}, claims: nbrows.ClaimsOfNetwork(network),
+		nodes: have.wantedNodes(network), claims: nbrows.ClaimsOfNetwork(network),
 	}
 	r.claims.Mark(r.own.Row.ExternalIDs)
+	if IsShared(network.ID()) && owner != "" {
+		r.own.Row.ExternalIDs[nbrows.KeyOwner] = owner
+	}
 	r.routes, r.nats = wantedRoutes(n.gateways, network)
+	n.setIPAM(r, network)
+	n.setPortMTUs(have, r, network)
 	return r
 }
 
@@ -91,4 +98,44 @@ func wantedRoutes(
 		}
 	}
 	return routes, nats
+}
+
+// wantedNodes returns the wanted rows of the present node switches. A node switch whose node subnets do not belong to
+// the network is not wanted.
+func (have *present) wantedNodes(network *netmodel.Network) map[string]*nbrows.Switch {
+	wanted := map[string]*nbrows.Switch{}
+	if have.config != nil && have.config.CheckChange(network) != nil {
+		return wanted
+	}
+	for key, p := range have.nodes {
+		if sw := nodeSwitch(network, p); sw != nil {
+			wanted[key] = sw
+		}
+	}
+	return wanted
+}
+
+// nodeSwitch returns the wanted rows of a present node switch; nil if its node subnets do not belong to the network.
+func nodeSwitch(network *netmodel.Network, have *nbrows.Switch) *nbrows.Switch {
+	subnets := network.ParseNodeSubnets(have.Row.ExternalIDs[ovndb.NodeSubnetsKey])
+	if subnets == nil {
+		return nil
+	}
+	return nbrows.NewSwitch(network.ForNode(have.Row.ExternalIDs[nbrows.KeyNode], subnets))
+}
+
+// setPortMTUs gives the router's ports to the network's switches their MTU, and notes it for the ports that agents
+// make.
+func (n *Networks) setPortMTUs(have *present, wanted *networkRows, network *netmodel.Network) {
+	mtu, known := n.PortMTU(network)
+	if !known {
+		mtu = nbrows.PortMTU(have.accepted)
+		nbrows.KeepMTU(wanted.own.RouterPort, have.own.RouterPort)
+	} else {
+		nbrows.SetMTU(wanted.own.RouterPort, mtu)
+	}
+	nbrows.NotePortMTU(wanted.accepted, mtu)
+	for _, sw := range wanted.nodes {
+		nbrows.SetMTU(sw.RouterPort, mtu)
+	}
 }

@@ -17,11 +17,11 @@ func TestBoundaryEnsureForAnotherOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Networks.EnsureOwned(nbtest.WithLimit(t), n, "shop", []string{"shop/a"}); err != nil {
+	if _, err := w.Networks.EnsureOwned(nbtest.WithLimit(t), n, "shop", []string{"shop/a"}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	before := w.Versions(t)
-	_, err = w.Networks.EnsureOwned(nbtest.WithLimit(t), n, "evil", []string{"evil/a"})
+	_, err = w.Networks.EnsureOwned(nbtest.WithLimit(t), n, "evil", []string{"evil/a"}, func() error { return nil })
 	if refused, ok := errors.AsType[*nbrows.Refused](err); !ok || refused.Reason != "namespace shop has just become the owner of network tenant" {
 		t.Errorf("error %v", err)
 	}

@@ -13,9 +13,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// List returns this cluster's networks by ID, each with the NADs whose ports it takes. A network is listed as long as
-// it has a switch, or the row that says what is accepted.
-func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
+// Listed is what NB has accepted of a network.
+type Listed struct {
+	NADs   []string          // the NADs whose ports the network takes
+	Config *netmodel.Network // nil: there is none that can be parsed
+}
+
+// List returns this cluster's networks by ID. A network is listed as long as it has a switch, or the row that says what
+// is accepted.
+func (n *Networks) List(ctx context.Context) (map[string]*Listed, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids"}},
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, nbrows.KindAccepted, "_uuid", "external_ids"),
@@ -27,23 +33,24 @@ func (n *Networks) List(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	networks := map[string][]string{}
+	networks := map[string]*Listed{}
 	for _, sw := range switches {
 		switch id, node := sw.ExternalIDs[nbrows.KeyNetwork], sw.ExternalIDs[nbrows.KeyNode]; {
 		case id == "", ovndb.OtherCluster(sw.ExternalIDs) != "":
 		case sw.UUID == ovndb.SwitchKey(id):
-			networks[id] = nil
+			networks[id] = &Listed{}
 		case node != "" && sw.UUID == nbrows.NodeSwitchKey(id, node):
-			networks[id] = nil // the network's own switch may be gone
+			networks[id] = &Listed{} // the network's own switch may be gone
 		}
 	}
 	accepted, err := ovndb.Rows[nb.Copp](n.Db, results[1])
 	for _, row := range accepted {
 		id := row.ExternalIDs[nbrows.KeyNetwork]
 		if row.UUID == ovndb.AcceptedKey(id) && ovndb.OtherCluster(row.ExternalIDs) == "" {
-			networks[id] = nbrows.AcceptedNADs(row)
+			networks[id] = &Listed{nbrows.AcceptedNADs(row), n.AcceptedConfig(row)}
 		}
 	}
+	n.ForgetAccepted(func(id string) bool { return networks[id] == nil })
 	return networks, err
 }
 
@@ -98,13 +105,16 @@ func (n *Networks) Stored(ctx context.Context, id string) (*Stored, error) {
 	}
 	return &Stored{
 		Exists: true, Owner: sw.ExternalIDs[nbrows.KeyOwner],
-		Config: nbrows.AcceptedConfig(accepted), NADs: nbrows.AcceptedNADs(accepted),
+		Config: n.AcceptedConfig(accepted), NADs: nbrows.AcceptedNADs(accepted),
 	}, nil
 }
 
-// IsShared tells whether a network belongs to all NADs that use its name. The ID of a network of one NAD has a
+// IsShared reports whether a network belongs to all NADs that use its name. The ID of a network of one NAD has a
 // namespace.
-func IsShared(id string) bool { return !strings.Contains(id, "/") }
+func IsShared(id string) bool {
+	_, _, own := strings.Cut(id, "/")
+	return !own
+}
 
 // SettleOwner chooses a network owner if somebody has deleted the owner from the row by hand: the namespace of an
 // accepted NAD, if possible a namespace for which mayJoin is false.

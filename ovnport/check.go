@@ -42,9 +42,9 @@ func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []ne
 // Check returns an error unless the sandbox has the OVS port, with its flows.
 func (v *OVS) Check(ctx context.Context, sandbox string, p OVSPort) error {
 	iface := &vswitch.Interface{Name: p.HostVeth}
-	err := v.db.WaitConnected(ctx)
+	rows, err := v.db.Copy(ctx)
 	if err == nil {
-		err = v.db.Client().Get(ctx, iface)
+		err = rows.Get(ctx, iface)
 	}
 	if errors.Is(err, client.ErrNotFound) {
 		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod",

@@ -13,7 +13,7 @@ import (
 // with other pods (in a nearly full subnet, for example) makes the database refuse again.
 const maxAttempts = 64
 
-// Supersedes tells whether the calling sandbox may take a port over from an older owner of the same name; nil means
+// Supersedes reports whether the calling sandbox may take a port over from an older owner of the same name; nil means
 // yes. The caller reads the live pod for that.
 type Supersedes func(ctx context.Context, older Owner) error
 

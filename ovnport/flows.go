@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -13,14 +14,18 @@ import (
 // AwaitFlows waits until ovn-controller has installed the flows of every OVS port. The error has code 106 and names
 // the program that is behind.
 func (v *OVS) AwaitFlows(ctx context.Context, ports []OVSPort) error {
+	rows, err := v.db.Copy(ctx)
+	if err != nil {
+		return conf.Errorf(conf.CodeNoFlows, "is Open vSwitch running on this node?", "%w", err)
+	}
 	v.listen.Do(func() {
-		v.db.Client().Cache().AddEventHandler(&cache.EventHandlerFuncs{
+		rows.Cache().AddEventHandler(&cache.EventHandlerFuncs{
 			AddFunc:    func(_ string, m model.Model) { v.wake(m) },
 			UpdateFunc: func(_ string, _, m model.Model) { v.wake(m) },
 		})
 	})
 	for _, p := range ports {
-		if err := v.awaitInstalled(ctx, p); err != nil {
+		if err := v.awaitInstalled(ctx, rows, p); err != nil {
 			return err
 		}
 	}
@@ -42,7 +47,7 @@ func (v *OVS) wake(m model.Model) {
 	}
 }
 
-func (v *OVS) awaitInstalled(ctx context.Context, p OVSPort) error {
+func (v *OVS) awaitInstalled(ctx context.Context, rows client.Client, p OVSPort) error {
 	again := make(chan struct{}, 1)
 	v.mu.Lock()
 	v.waiters[p.HostVeth] = again
@@ -54,7 +59,7 @@ func (v *OVS) awaitInstalled(ctx context.Context, p OVSPort) error {
 	}()
 	for {
 		iface := &vswitch.Interface{Name: p.HostVeth}
-		err := v.db.Client().Get(ctx, iface)
+		err := rows.Get(ctx, iface)
 		found := err == nil && (p.row == "" || iface.UUID == p.row) // the copy may still have a row that Add replaced
 		if found && iface.Error != nil && *iface.Error != "" {
 			return conf.Errorf(conf.CodeNoFlows, "see ovs-vswitchd's log on this node",
@@ -81,7 +86,7 @@ func (v *OVS) notTaken(p OVSPort, iface *vswitch.Interface) error {
 }
 
 // NoFlows says that Open vSwitch has opened the host-side veth of a port, and ovn-controller has installed no flows.
-// NB.Explain tells whether northd or ovn-controller is behind.
+// NB.Explain reports whether northd or ovn-controller is behind.
 type NoFlows struct{ Port OVSPort }
 
 func (e *NoFlows) Error() string { return "port " + e.Port.PortName + ": flows are not installed" }

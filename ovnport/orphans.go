@@ -224,7 +224,7 @@ func (n *NB) listedPorts(ctx context.Context, nodes, unknown []string) ([]*nb.Lo
 	return all, nil
 }
 
-// isPodPort tells whether the port is one of a pod of this cluster.
+// isPodPort reports whether the port is one of a pod of this cluster.
 func isPodPort(row *nb.LogicalSwitchPort) bool {
 	return row.ExternalIDs[keySandbox] != "" && ovndb.OtherCluster(row.ExternalIDs) == ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 type OVS struct {
 	db     *ovndb.DB
 	bridge string
+	dir    string // of the sockets of Open vSwitch
 
 	listen    sync.Once
 	mu        sync.Mutex
@@ -50,13 +52,16 @@ func OpenOVS(socket, bridge string, log *slog.Logger) (*OVS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &OVS{db: db, bridge: bridge, waiters: map[string]chan struct{}{}, deletions: map[string]deletion{}}, nil
+	return &OVS{
+		db: db, bridge: bridge, dir: filepath.Dir(socket),
+		waiters: map[string]chan struct{}{}, deletions: map[string]deletion{},
+	}, nil
 }
 
 // Close ends the connection.
 func (v *OVS) Close() { v.db.Close() }
 
-// Connected tells whether the connection is up.
+// Connected reports whether the connection is up.
 func (v *OVS) Connected() bool { return v.db.Connected() }
 
 // Answers returns an error unless Open vSwitch answers now and has what an OVS port needs.
@@ -73,7 +78,8 @@ func (v *OVS) Answers(ctx context.Context) error {
 // Settings are what an ADD needs to know of the node.
 type Settings struct {
 	Chassis   string // external_ids:system-id
-	EncapIP   string // external_ids:ovn-encap-ip
+	EncapIP   string // external_ids:ovn-encap-ip: an address, or several with commas
+	EncapType string // external_ids:ovn-encap-type: a type, or several with commas
 	Userspace bool   // the integration bridge is a userspace datapath
 	// Mappings are the bridges of physical networks, by the networks' names in external_ids:ovn-bridge-mappings.
 	Mappings map[string]string
@@ -82,19 +88,22 @@ type Settings struct {
 	bridges  []string
 }
 
-// HasBridge tells whether Open vSwitch has the bridge.
+// HasBridge reports whether Open vSwitch has the bridge.
 func (s *Settings) HasBridge(name string) bool { return slices.Contains(s.bridges, name) }
 
-// mappings reads external_ids:ovn-bridge-mappings, "NAME:BRIDGE,…". As ovn-controller(8) does, it prefers the key that
-// ends with the name of the chassis.
-func mappings(ids map[string]string) map[string]string {
-	const key = "ovn-bridge-mappings"
-	text, own := ids[key+"-"+ids["system-id"]]
-	if !own {
-		text = ids[key]
+// ofChassis reads a key of external_ids. As ovn-controller(8) does, it prefers the key that ends with the name of the
+// chassis.
+func ofChassis(ids map[string]string, key string) string {
+	if text, own := ids[key+"-"+ids["system-id"]]; own {
+		return text
 	}
+	return ids[key]
+}
+
+// mappings reads external_ids:ovn-bridge-mappings, "NAME:BRIDGE,…".
+func mappings(ids map[string]string) map[string]string {
 	bridges := map[string]string{}
-	for _, pair := range strings.Split(text, ",") {
+	for _, pair := range strings.Split(ofChassis(ids, "ovn-bridge-mappings"), ",") {
 		if name, bridge, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok {
 			bridges[name] = bridge
 		}
@@ -108,14 +117,15 @@ const restartPatience = 5 * time.Second
 // Settings reads the node's settings from the copy.
 func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 	const hint = "is Open vSwitch running on this node, and is --ovs-socket its db.sock?"
-	if err := v.db.WaitConnected(ctx); err != nil {
+	rows, err := v.db.Copy(ctx)
+	if err != nil {
 		return nil, conf.Errorf(conf.CodeTryAgain, hint, "%w", err)
 	}
 	// While the connection is down, the library waits until ctx ends, and then answers from its old copy.
 	ctx, cancel := context.WithTimeout(ctx, restartPatience)
 	defer cancel()
 	var roots []vswitch.OpenvSwitch
-	if err := v.db.Client().List(ctx, &roots); err != nil {
+	if err := rows.List(ctx, &roots); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
 	}
 	if ctx.Err() != nil {
@@ -128,10 +138,11 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 	}
 	ids := roots[0].ExternalIDs
 	s := &Settings{
-		root: roots[0].UUID, Chassis: ids["system-id"], EncapIP: ids["ovn-encap-ip"], Mappings: mappings(ids),
+		root: roots[0].UUID, Chassis: ids["system-id"], Mappings: mappings(ids),
+		EncapIP: ofChassis(ids, "ovn-encap-ip"), EncapType: ofChassis(ids, "ovn-encap-type"),
 	}
 	var bridges []vswitch.Bridge
-	if err := v.db.Client().List(ctx, &bridges); err != nil {
+	if err := rows.List(ctx, &bridges); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
 	}
 	for _, b := range bridges {

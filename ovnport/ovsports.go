@@ -24,12 +24,14 @@ type OVSPort struct {
 	MAC      string
 
 	row string // the Interface row that Add inserted; "": any row with the name of the veth
+	// former tells that Add has found the OVS port of an older sandbox for this port.
+	former bool
 }
 
 // Add adds all OVS ports of a sandbox to the integration bridge, in one transaction. If an earlier attempt of the same
 // sandbox left OVS ports, Add deletes these first. Add notes the new rows in ports, for AwaitFlows: the copy of the
-// database may still have the deleted rows, with their flows. supersedes tells whether the sandbox may have the place
-// of another one in the integration bridge.
+// database may still have the deleted rows, with their flows. supersedes reports whether the sandbox may have the
+// place of another one in the integration bridge.
 func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort, supersedes Supersedes) error {
 	ops, err := v.addOps(ctx, o, ports, supersedes)
 	if err != nil {
@@ -183,8 +185,12 @@ func (v *OVS) clearOlder(
 	for _, p := range ports {
 		wanted = append(wanted, &vswitch.Interface{ExternalIDs: map[string]string{"iface-id": p.PortName}})
 	}
+	rows, err := v.db.Copy(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OVS database: %w", err)
+	}
 	var interfaces []vswitch.Interface
-	if err := v.db.Client().Where(wanted...).List(ctx, &interfaces); err != nil {
+	if err := rows.Where(wanted...).List(ctx, &interfaces); err != nil {
 		return nil, fmt.Errorf("OVS database: %w", err)
 	}
 	var ops []ovsdb.Operation
@@ -197,6 +203,9 @@ func (v *OVS) clearOlder(
 		older.UID, older.Sandbox = row.ExternalIDs["iface-id-ver"], row.ExternalIDs["sandbox"]
 		if err := supersedes(ctx, older); err != nil {
 			return nil, err
+		}
+		for j := range ports {
+			ports[j].former = ports[j].former || ports[j].PortName == row.ExternalIDs["iface-id"]
 		}
 		ops = append(ops, ovsdb.Operation{
 			Op: ovsdb.OperationMutate, Table: vswitch.InterfaceTable,

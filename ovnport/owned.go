@@ -18,8 +18,8 @@ type OwnedOVSPort struct {
 	Pod       string
 	UID       string
 	Sandbox   string
-	// Installed tells whether ovn-controller has installed the flows of the port. It has not, or not any more, if the
-	// port's row is missing in NB.
+	// Installed reports whether ovn-controller has installed the flows of the port. It has not, or not any more, if
+	// the port's row is missing in NB.
 	Installed bool
 }
 
@@ -51,6 +51,28 @@ func (v *OVS) Ports(ctx context.Context) ([]OwnedOVSPort, error) {
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+// PodPorts returns the names of the ports of this node's pods by their row keys, from the copy of the node's OVS
+// database.
+func (v *OVS) PodPorts(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, restartPatience) // see Settings
+	defer cancel()
+	db, err := v.db.Copy(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OVS database: %w", err)
+	}
+	var rows []vswitch.Interface
+	if err := db.List(ctx, &rows); err != nil {
+		return nil, fmt.Errorf("OVS database: %w", err)
+	}
+	names := map[string]string{}
+	for i := range rows {
+		if ids := rows[i].ExternalIDs; isOurs(&rows[i]) && ids["iface-id"] != "" {
+			names[ids[keyPortUUID]] = ids["iface-id"]
+		}
+	}
+	return names, nil
 }
 
 func isOurs(row *vswitch.Interface) bool {

@@ -3,8 +3,10 @@ package ovnport
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
@@ -122,6 +124,26 @@ func (p *Port) text() string {
 	return strings.Join(words, " ")
 }
 
+// security is the value of the column port_security. It names the link-local address, too, which port security lets
+// through anyhow: OVN before 24.03 drops neighbour advertisements of link-local addresses that are not named.
+// It compares their hop limit with a wrong number.
+//
+// On a physical network it names 0.0.0.0, which is the sender of ARP probes (RFC 5227): OVN drops them otherwise. Its
+// port security lets the probes of IPv6 through anyhow.
+func (p *Port) security(physical bool) string {
+	text := p.text()
+	has := func(is func(netip.Addr) bool) bool {
+		return slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return is(a.Addr()) })
+	}
+	if has(netip.Addr.Is6) {
+		text += " " + conf.LinkLocal(p.MAC).String()
+	}
+	if physical && has(netip.Addr.Is4) {
+		text += " " + netip.IPv4Unspecified().String()
+	}
+	return text
+}
+
 // portRow is the row of a port. northd handles static addresses, with port security of the same addresses, without a
 // recompute (OVN 23.09.2 and later).
 func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
@@ -145,7 +167,8 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 		row.ExternalIDs[keyGroups] = strings.Join(groups, " ")
 	}
 	if d.request.Network.PortSecurity {
-		row.PortSecurity = []string{addresses}
+		_, physical := d.request.Network.PhysicalVLAN()
+		row.PortSecurity = []string{port.security(physical)}
 	} else {
 		// Without port security the pod may send from MACs that OVN does not know: OVN floods packets to them.
 		row.Addresses = append(row.Addresses, "unknown")

@@ -50,10 +50,11 @@ func (n *NB) Incomplete(ctx context.Context, sandbox string, ports []Port) (map[
 	return incomplete, nil
 }
 
-// InUse says that another port or network has an address or a MAC of a lost port by now.
+// InUse says that another port or network has an address or a MAC that a port needs.
 type InUse struct {
 	What   string // such as "address 10.1.0.7"
 	Holder string
+	Port   Owner // of the port of a pod; else empty
 }
 
 func (e *InUse) Error() string { return e.What + " is in use by " + e.Holder }
@@ -111,7 +112,7 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	e.enlist(t, d.key())
 	switch row := rows[d.key()]; {
 	case row == nil && claims[d.key()] != nil:
-		return nil, &InUse{d.reservations[0].String(), claimHolder(claims[d.key()])}
+		return nil, &InUse{What: d.reservations[0].String(), Holder: claimHolder(claims[d.key()])}
 	case row == nil:
 		err = e.insertRow(t, d)
 	case row.ExternalIDs[keySandbox] == e.owner.Sandbox && len(d.request.Profiles) > 0:
@@ -120,7 +121,7 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 	case row.ExternalIDs[keySandbox] == e.owner.Sandbox:
 		t.add(owned(d.key(), e.owner.Sandbox))
 	case row.Name != d.name || row.ExternalIDs[keySandbox] == "":
-		return nil, &InUse{d.reservations[0].String(), holder(row)}
+		return nil, &InUse{What: d.reservations[0].String(), Holder: holder(row)}
 	default:
 		d.stored = row
 		err = e.supersedes(ctx, ownerOf(row))
@@ -131,9 +132,9 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 		claim := claims[key]
 		switch {
 		case rows[key] != nil:
-			return nil, &InUse{d.reservations[i].String(), holder(rows[key])}
+			return nil, &InUse{What: d.reservations[i].String(), Holder: holder(rows[key])}
 		case claim != nil && claim.ExternalIDs[keyPort] != d.key():
-			return nil, &InUse{d.reservations[i].String(), claimHolder(claim)}
+			return nil, &InUse{What: d.reservations[i].String(), Holder: claimHolder(claim)}
 		case claim != nil:
 			t.add(ovndb.Holds(nb.CoppTable, key, "external_ids", keyPort, d.key()))
 		default:

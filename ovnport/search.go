@@ -22,7 +22,7 @@ type candidate struct {
 }
 
 // search proposes the leasable addresses of a subnet, or MACs. It begins at a hash of network and port name, so a pod
-// that returns often gets its former address, and goes on in steps that reach every address once.
+// that returns often gets its former address, and continues by steps that reach every address once.
 type search struct {
 	pool    netmodel.Pool
 	macs    bool
@@ -45,7 +45,7 @@ func (f *search) size() uint64 {
 // tried is how many addresses were proposed.
 func (f *search) tried() uint64 { return f.order.Given() }
 
-// exhausted tells whether every address was proposed once.
+// exhausted reports whether every address was proposed once.
 func (f *search) exhausted() bool { return f.begun && f.order.Exhausted() }
 
 func (f *search) next() candidate {
@@ -106,7 +106,7 @@ func (e *ensureCall) nextCandidate(ctx context.Context, d *draft, r *reservation
 	return e.readBook(ctx, d, r)
 }
 
-// free tells whether no other reservation of this pod has the candidate.
+// free reports whether no other reservation of this pod has the candidate.
 func (e *ensureCall) free(r *reservation, c candidate) bool {
 	probe := *r
 	probe.set(c)

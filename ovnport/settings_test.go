@@ -1,7 +1,9 @@
 package ovnport_test
 
 import (
+	"context"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,5 +40,30 @@ func TestSettingsWithoutADatabase(t *testing.T) {
 	s.Restart()
 	if got, err := ovs.Settings(ctx); err != nil || got.Chassis != "chassis-1" {
 		t.Errorf("after a restart: %+v, %v", got, err)
+	}
+}
+
+// TestReadsWithoutConnection: a node's Open vSwitch may start after the agent. Until then there is no copy to read, and
+// each read is an error.
+func TestReadsWithoutConnection(t *testing.T) {
+	ovs, err := ovnport.OpenOVS(filepath.Join(t.TempDir(), "none.sock"), "br-int", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ovs.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := ovnport.OVSPort{PortName: "p", HostVeth: "v"}
+	reads := map[string]func() error{
+		"PodPorts":      func() error { _, err := ovs.PodPorts(ctx); return err },
+		"Settings":      func() error { _, err := ovs.Settings(ctx); return err },
+		"Check":         func() error { return ovs.Check(ctx, "sandbox", p) },
+		"AwaitFlows":    func() error { return ovs.AwaitFlows(ctx, []ovnport.OVSPort{p}) },
+		"AwaitPhysical": func() error { return ovs.AwaitPhysical(ctx, "shop/a") },
+	}
+	for name, read := range reads {
+		if read() == nil {
+			t.Errorf("%s has no error without a connection", name)
+		}
 	}
 }

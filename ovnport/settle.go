@@ -70,27 +70,28 @@ func (e *ensureCall) settleDraft(
 	d.stored = nil
 	for i := range d.reservations {
 		r := &d.reservations[i]
-		by := ""
+		var used InUse
 		if row := ports[r.key]; row != nil {
 			if row.Name == d.name {
 				return e.settleOlder(ctx, d, row)
 			}
-			by = holder(row)
+			used.Holder, used.Port = holder(row), ownerOf(row)
 		} else if claim := claims[r.key]; claim != nil {
-			if by = ovndb.Claimants(claim.ExternalIDs); by == "" {
-				settled, err := e.settleClaim(ctx, d, claim)
+			if used.Holder = ovndb.Claimants(claim.ExternalIDs); used.Holder == "" {
+				settled, by, err := e.settleClaim(ctx, d, claim)
 				if settled || err != nil {
 					return err
 				}
-				by = claim.ExternalIDs[keyPortName]
+				used.Holder, used.Port = claim.ExternalIDs[keyPortName], by
 			}
 		}
-		if by == "" {
+		if used.Holder == "" {
 			continue
 		}
 		if r.search == nil {
+			used.What = r.String() + " of network " + d.request.Network.ID()
 			return conf.Errorf(conf.CodeInUse, "choose another, or delete its holder first",
-				"interface %s: %s of network %s is in use by %s", d.request.Interface, r, d.request.Network.ID(), by)
+				"interface %s: %w", d.request.Interface, &used)
 		}
 		if err := e.nextCandidate(ctx, d, r); err != nil {
 			return err
@@ -101,29 +102,29 @@ func (e *ensureCall) settleDraft(
 
 // settleClaim reads the port of a claim that is in the way. The port may be an older port of the draft's name. The
 // port may be gone, deleted by hand for example, also if another port has its key now: then the claim is stale and
-// deleted.
-func (e *ensureCall) settleClaim(ctx context.Context, d *draft, claim *nb.Copp) (settled bool, err error) {
+// deleted. Otherwise settleClaim returns the owner of the port.
+func (e *ensureCall) settleClaim(ctx context.Context, d *draft, claim *nb.Copp) (settled bool, by Owner, err error) {
 	key := claim.ExternalIDs[keyPort]
 	ports, _, err := e.read(ctx, []string{key})
 	if err != nil {
-		return false, err
+		return false, by, err
 	}
 	row := ports[key]
 	gone := ovndb.Absent(nb.LogicalSwitchPortTable, key)
 	switch {
 	case row == nil:
 	case row.Name == d.name:
-		return true, e.settleOlder(ctx, d, row)
+		return true, by, e.settleOlder(ctx, d, row)
 	case row.ExternalIDs[keySandbox] != "" && !slices.Contains(claimsOf(row), claim.UUID):
 		gone = owned(key, row.ExternalIDs[keySandbox])
 	default:
-		return false, nil
+		return false, ownerOf(row), nil
 	}
 	_, err = e.db.Transact(ctx, []ovsdb.Operation{gone, deleteClaim(claim.UUID, key)})
 	if _, raced := errors.AsType[*ovndb.Refused](err); raced {
 		err = nil
 	}
-	return true, err
+	return true, by, err
 }
 
 // settleOlder settles a row with the draft's name: it belongs to this sandbox, to an older sandbox or to an older pod.

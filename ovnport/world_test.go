@@ -398,6 +398,14 @@ func (s *snapshot) differs(o ovnport.Owner, p ovnport.Port, security bool) strin
 	}
 	text := strings.Join(words, " ")
 	addresses, guarded := []string{text}, []string{text}
+	if strings.Contains(text, "::") {
+		guarded[0] += " " + conf.LinkLocal(p.MAC).String()
+	}
+	for _, sw := range s.switches { // the sender of ARP probes
+		if sw["name"] == p.Network && ids(sw)[ovndb.BookKey] != "" && strings.Contains(text, ".") {
+			guarded[0] += " 0.0.0.0"
+		}
+	}
 	if !security {
 		addresses, guarded = append(addresses, "unknown"), nil
 	}

@@ -13,4 +13,5 @@ type LogicalRouterPort struct {
 	MAC            string            `ovsdb:"mac"`
 	Name           string            `ovsdb:"name"`
 	Networks       []string          `ovsdb:"networks" validate:"min=1"`
+	Options        map[string]string `ovsdb:"options"`
 }

@@ -7,8 +7,9 @@ const BridgeTable = "Bridge"
 
 // Bridge defines an object in Bridge table
 type Bridge struct {
-	UUID         string   `ovsdb:"_uuid"`
-	DatapathType string   `ovsdb:"datapath_type"`
-	Name         string   `ovsdb:"name"`
-	Ports        []string `ovsdb:"ports"`
+	UUID         string            `ovsdb:"_uuid"`
+	DatapathType string            `ovsdb:"datapath_type"`
+	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+	Name         string            `ovsdb:"name"`
+	Ports        []string          `ovsdb:"ports"`
 }

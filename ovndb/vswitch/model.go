@@ -29,6 +29,18 @@ var schema = `{
         "datapath_type": {
           "type": "string"
         },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
         "name": {
           "type": "string",
           "mutable": false

@@ -12,11 +12,12 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
 )
 
-// Announce writes which chassis a node is, and which physical networks it has bridges for, if NB does not have this
-// yet.
-func (n *Node) Announce(ctx context.Context, node, chassis string, physical ...string) error {
+// Announce writes which chassis a node is, its MTUs, and which physical networks it has bridges for, if NB does not
+// have this yet.
+func (n *Node) Announce(ctx context.Context, node, chassis string, sizes pathmtu.Sizes, physical ...string) error {
 	wanted := &nb.Copp{
 		UUID: ovndb.NodeKey(node), Name: "ovn-multinet node " + node,
 		ExternalIDs: map[string]string{nbrows.KeyKind: nbrows.KindNode, nbrows.KeyNode: node, nbrows.KeyChassis: chassis},
@@ -24,10 +25,8 @@ func (n *Node) Announce(ctx context.Context, node, chassis string, physical ...s
 	if len(physical) > 0 {
 		wanted.ExternalIDs[nbrows.KeyPhysical] = strings.Join(slices.Sorted(slices.Values(physical)), ",")
 	}
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("node " + node); err != nil {
-			return err
-		}
+	sizes.Mark(wanted.ExternalIDs)
+	_, err := n.Change(ctx, "node "+node, func(b *nbrows.Batch) error {
 		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, wanted.UUID)})
 		if err != nil {
 			return err
@@ -36,15 +35,10 @@ func (n *Node) Announce(ctx context.Context, node, chassis string, physical ...s
 		if err := nbrows.One(n.Db, results[0], &have); err != nil {
 			return err
 		}
-		b := &nbrows.Batch{Db: n.Db}
 		nbrows.Put(b, nb.CoppTable, wanted.UUID, have, wanted)
-		if b.Err != nil || len(b.Ops) == 0 {
-			return b.Err
-		}
-		if err = n.Write(ctx, b.Ops); !nbrows.Raced(err) {
-			return nbrows.AsRefused(err)
-		}
-	}
+		return nil
+	})
+	return err
 }
 
 // ChassisOf returns the chassis of the nodes, without the nodes whose agents have not announced a chassis yet. The
@@ -69,7 +63,8 @@ func (n *Gateways) ChassisOf(ctx context.Context, nodes []string) ([]Chassis, er
 	return list, nil
 }
 
-// HasPhysical tells whether the node has a bridge for a physical network. A physical network has no comma in its name.
+// HasPhysical reports whether the node has a bridge for a physical network. A physical network has no comma in its
+// name.
 func (c *Chassis) HasPhysical(network string) bool {
 	return slices.Contains(strings.Split(c.physical, ","), network)
 }

@@ -14,10 +14,15 @@ import (
 
 // Node does what a node's agent does for gateways: it writes which chassis the node is, and keeps a gateway on the node
 // that has become the active node.
-type Node struct{ *nbrows.Store }
+type Node struct {
+	*nbrows.Store
+	// Beside returns operations that FailoversOf sends in its first message, and Results takes their results.
+	Beside  func(context.Context) []ovsdb.Operation
+	Results func(context.Context, []ovsdb.OperationResult) error
+}
 
 // NewNode returns a Node that uses this connection to NB.
-func NewNode(db *ovndb.DB) *Node { return &Node{nbrows.NewStore(db)} }
+func NewNode(db *ovndb.DB) *Node { return &Node{Store: nbrows.NewStore(db)} }
 
 // Failover is the order of the nodes of a router's gateway, by priority: the first node that is alive is the active
 // node.
@@ -30,9 +35,18 @@ type Failover struct {
 func (n *Node) FailoversOf(ctx context.Context, chassis string) ([]Failover, error) {
 	mine := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: nb.HAChassisTable, Columns: []string{"external_ids"},
 		Where: []ovsdb.Condition{ovsdb.NewCondition("chassis_name", ovsdb.ConditionEqual, chassis)}}
-	results, err := n.Db.Transact(ctx, []ovsdb.Operation{mine})
+	ops := []ovsdb.Operation{mine}
+	if n.Beside != nil {
+		ops = append(ops, n.Beside(ctx)...)
+	}
+	results, err := n.Db.Transact(ctx, ops)
 	if err != nil {
 		return nil, err
+	}
+	if n.Results != nil {
+		if err := n.Results(ctx, results[1:]); err != nil {
+			return nil, err
+		}
 	}
 	rows, err := ovndb.Rows[nb.HAChassis](n.Db, results[0])
 	if err != nil {
@@ -61,7 +75,7 @@ func (n *Node) FailoversOf(ctx context.Context, chassis string) ([]Failover, err
 	return turns, nil
 }
 
-// TookOver tells whether the chassis is active although another chassis has a higher priority. alive are the chassis
+// TookOver reports whether the chassis is active although another chassis has a higher priority. alive are the chassis
 // that this chassis reaches by BFD. The decision is the one of ovn-controller: a chassis that reaches no other chassis
 // has itself lost the network, so it has taken over nothing.
 func (t *Failover) TookOver(chassis string, alive map[string]bool) bool {

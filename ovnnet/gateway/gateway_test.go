@@ -36,8 +36,8 @@ func fullGateway() map[string]map[string]nbtest.Fields {
 	claims := nbtest.BookClaims("physical:provider:42", "router shop/r1", "192.0.2.1", "192.0.2.10", "2001:db8::1", "2001:db8::10")
 	return map[string]map[string]nbtest.Fields{
 		"Logical_Router": {
-			ovndb.RouterKey("shop/r1"): {"name": "shop/r1", "external_ids": ids, "ports": gwPort("join"), "static_routes": nbtest.KeysInOrder(gwRoute("default4"), gwRoute("default6"))},
-			nbtest.GwRouter: {"name": "shop/r1:gateway", "external_ids": "ovn-multinet/claims=" + nbtest.KeysInOrder(slices.Collect(maps.Keys(claims))...) +
+			ovndb.RouterKey("shop/r1"): {"name": "shop/r1", "options": nbtest.RouterOptions, "external_ids": ids, "ports": gwPort("join"), "static_routes": nbtest.KeysInOrder(gwRoute("default4"), gwRoute("default6"))},
+			nbtest.GwRouter: {"name": "shop/r1:gateway", "options": nbtest.RouterOptions, "external_ids": "ovn-multinet/claims=" + nbtest.KeysInOrder(slices.Collect(maps.Keys(claims))...) +
 				" ovn-multinet/gateway-nodes=gw=yes " + ids,
 				"ports": nbtest.KeysInOrder(gwPort("gateway"), gwPort("external")), "static_routes": nbtest.KeysInOrder(gwRoute("nexthop4"), gwRoute("nexthop6"))},
 		},

@@ -17,6 +17,7 @@ type present struct {
 	routerThere   bool                  // the router exists and has its name
 	outside       *nb.LoadBalancerGroup // of the load balancers with outside addresses
 	routerRenamed bool                  // the router exists and has another name
+	routerOptions map[string]string     // of the router
 }
 
 // read reads the rows of a router's gateway. A row at one of our keys that is not ours is an error of type
@@ -30,47 +31,35 @@ func (n *Gateways) read(ctx context.Context, router string) (*present, error) {
 		return nil, err
 	}
 	var main *nb.LogicalRouter
-	ops := []ovsdb.Operation{
-		ovndb.Select(nb.LogicalRouterTable, ovndb.RouterKey(router), "_uuid", "name", "external_ids"),
-		ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(router), "_uuid", "name", "options", "external_ids",
-			nbrows.ServiceGroups),
-		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partJoin), nbrows.SwitchColumns...),
-		ovndb.Select(nb.LogicalSwitchTable, switchPartKey(router, partExternal), nbrows.SwitchColumns...),
-		ovndb.Select(nb.HAChassisGroupTable, groupKey(router)),
-		ovndb.Select(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(nbrows.OutsideScope(router)), "_uuid"),
-	}
-	decode := []func(ovsdb.OperationResult) error{
-		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &main) },
-		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.gateway) },
-		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.join) },
-		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.external) },
-		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.group) },
-		func(r ovsdb.OperationResult) error { return nbrows.One(n.Db, r, &have.outside) },
-	}
+	reads := n.Reads()
+	nbrows.ReadOne(reads, nb.LogicalRouterTable, ovndb.RouterKey(router), &main,
+		"_uuid", "name", "options", "external_ids")
+	nbrows.ReadOne(reads, nb.LogicalRouterTable, ovndb.GatewayKey(router), &have.gateway,
+		"_uuid", "name", "options", "external_ids", nbrows.ServiceGroups)
+	nbrows.ReadOne(reads, nb.LogicalSwitchTable, switchPartKey(router, partJoin), &have.join, nbrows.SwitchColumns...)
+	nbrows.ReadOne(reads, nb.LogicalSwitchTable, switchPartKey(router, partExternal), &have.external,
+		nbrows.SwitchColumns...)
+	nbrows.ReadOne(reads, nb.HAChassisGroupTable, groupKey(router), &have.group)
+	nbrows.ReadOne(reads, nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(nbrows.OutsideScope(router)), &have.outside,
+		"_uuid")
 	for key, in := range gatewayHolders(router) {
 		switch {
 		case in.Column == "static_routes":
-			ops = append(ops, ovndb.Select(nb.LogicalRouterStaticRouteTable, key))
-			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.routes) })
+			nbrows.ReadInto(reads, nb.LogicalRouterStaticRouteTable, key, key, have.routes)
 		case in.Table == nb.LogicalRouterTable:
-			ops = append(ops, ovndb.Select(nb.LogicalRouterPortTable, key))
-			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.ports) })
+			nbrows.ReadInto(reads, nb.LogicalRouterPortTable, key, key, have.ports)
 		default:
-			ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key))
-			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(n.Db, r, key, have.ends) })
+			nbrows.ReadInto(reads, nb.LogicalSwitchPortTable, key, key, have.ends)
 		}
 	}
-	results, err := n.Db.Transact(ctx, ops)
-	if err != nil {
+	if err := reads.Do(ctx); err != nil {
 		return nil, err
-	}
-	for i, d := range decode {
-		if err := d(results[i]); err != nil {
-			return nil, err
-		}
 	}
 	if main != nil && main.ExternalIDs[nbrows.KeyRouter] != router {
 		return nil, nbrows.Refusedf("router: logical router %s is not ours", main.UUID)
+	}
+	if main != nil {
+		have.routerOptions = main.Options
 	}
 	have.routerThere = main != nil && main.Name == router
 	have.routerRenamed = main != nil && main.Name != router

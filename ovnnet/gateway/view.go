@@ -17,6 +17,7 @@ type View struct {
 	NextHops  []string
 	Physical  string   // the name of the physical network
 	VLAN      int      // 0: none
+	MTU       int      // of the port to the physical network; 0: none
 	Selector  string   // the label selector of the gateway's nodes
 	Nodes     []string // by priority: the first node that is alive is the active node
 }
@@ -39,7 +40,7 @@ func (have *present) view(router string) *View {
 	}
 	g := &View{Selector: have.gateway.ExternalIDs[keyGatewayNodes]}
 	if port := have.ports[portKey(router, partExternal)]; port != nil {
-		g.Addresses = slices.Sorted(slices.Values(port.Networks))
+		g.Addresses, g.MTU = slices.Sorted(slices.Values(port.Networks)), nbrows.MTUOf(port)
 	}
 	for _, f := range nbrows.Families {
 		if r := have.routes[gatewayRouteKey(router, routeNextHop, f)]; r != nil {

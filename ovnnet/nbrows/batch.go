@@ -1,8 +1,8 @@
 package nbrows
 
 import (
+	"cmp"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -20,17 +20,9 @@ type Batch struct {
 
 func (b *Batch) Add(ops ...ovsdb.Operation) { b.Ops = append(b.Ops, ops...) }
 
-func (b *Batch) fail(err error) {
-	if err != nil && b.Err == nil {
-		b.Err = err
-	}
-}
-
-// insert adds the operation that inserts a row.
-func insert[T any](b *Batch, row *T) {
-	op, err := b.Db.Insert(row)
-	b.fail(err)
-	b.Add(op)
+func (b *Batch) add(ops []ovsdb.Operation, err error) {
+	b.Add(ops...)
+	b.Err = cmp.Or(b.Err, err)
 }
 
 // notCompared lists the columns that are not compared. References to other rows are added and deleted one by one, and
@@ -39,49 +31,30 @@ var notCompared = []string{
 	"ports", "acls", "static_routes", "nat", "load_balancer", "load_balancer_group", "up", "enabled",
 }
 
-// differs returns the wanted columns of a row; nil if the present columns are equal.
-func differs[T any](b *Batch, have, wanted *T) ovsdb.Row {
-	is, err := b.Db.Columns(have, notCompared...)
-	b.fail(err)
-	ought, err := b.Db.Columns(wanted, notCompared...)
-	b.fail(err)
-	if reflect.DeepEqual(is, ought) {
-		return nil
-	}
-	return ought
-}
-
 // Put inserts or updates a row of a root table: OVSDB keeps the row without a reference to it.
 func Put[T any](b *Batch, table, key string, have, wanted *T) {
-	if have == nil {
-		insert(b, wanted)
-	} else if row := differs(b, have, wanted); row != nil {
-		b.Add(ovndb.Present(table, key), ovndb.Update(table, key, row))
-	}
+	ops, err := ovndb.Change(b.Db, table, key, have, wanted, optionColumns[table], notCompared...)
+	b.add(ops, err)
 }
-
-// Holder is the row and the column that refer to another row. The database deletes a row that has no reference.
-type Holder struct{ Table, Key, Column string }
-
-// InRouter returns the Holder of a row that a column of a router refers to.
-func InRouter(key, column string) Holder { return Holder{nb.LogicalRouterTable, key, column} }
-
-// InSwitch returns the Holder of a port of a switch.
-func InSwitch(key string) Holder { return Holder{nb.LogicalSwitchTable, key, "ports"} }
 
 // PutIn inserts or updates a row that another row refers to, and moves the reference if its holder changes. If wanted
 // is nil, it removes the reference: then the database deletes the row.
 func PutIn[T any](b *Batch, table, key string, have, wanted *T, from, to Holder) {
-	if have != nil && (wanted == nil || from.Key != to.Key) {
-		b.Add(ovndb.Unlink(from.Table, from.Column, key))
-	}
-	if wanted == nil {
-		return
-	}
-	Put(b, table, key, have, wanted)
-	if have == nil || from.Key != to.Key {
-		b.Add(ovndb.Present(to.Table, to.Key), ovndb.Link(to.Table, to.Key, to.Column, key))
-	}
+	ops, err := ovndb.ChangeIn(b.Db, table, key, have, wanted, from, to, optionColumns[table], notCompared...)
+	b.add(ops, err)
+}
+
+// Holder is the row and the column that refer to another row.
+type Holder = ovndb.Holder
+
+// InRouter returns the Holder of a row that a column of a router refers to.
+func InRouter(key, column string) Holder {
+	return Holder{Table: nb.LogicalRouterTable, Key: key, Column: column}
+}
+
+// InSwitch returns the Holder of a port of a switch.
+func InSwitch(key string) Holder {
+	return Holder{Table: nb.LogicalSwitchTable, Key: key, Column: "ports"}
 }
 
 // Unchanged returns the assertion that a network still has the configuration and the owner that were read: a later
@@ -127,7 +100,7 @@ func Compare[T any](b *Batch, table string, present, wanted map[string]*T, in fu
 // First adds assertions before all other operations, if there are any.
 func (b *Batch) First(assertions ...ovsdb.Operation) {
 	if len(b.Ops) > 0 {
-		b.Ops = slices.Insert(b.Ops, 0, assertions...)
+		b.Ops = slices.Concat(assertions, b.Ops)
 	}
 }
 
@@ -159,17 +132,18 @@ func (b *Batch) SetSwitch(have, wanted *Switch) {
 	b.deleteClaims(have, wanted) // first, because another row may need the key of a deleted claim
 	b.setEnd(have, wanted)
 	b.setClaims(have, wanted)
-	in := Holder{nb.LogicalSwitchTable, wanted.Row.UUID, "ports"}
+	in := InSwitch(wanted.Row.UUID)
 	if have.Localnet != nil || wanted.Localnet != nil {
 		key := ovndb.PartKey("localnet", wanted.Row.ExternalIDs[KeyNetwork])
 		PutIn(b, nb.LogicalSwitchPortTable, key, have.Localnet, wanted.Localnet, in, in)
 	}
+	b.setGuards(have, wanted)
 	for _, c := range wanted.SubnetClaims {
 		Put(b, nb.CoppTable, c.UUID, findClaim(have.SubnetClaims, c.UUID), c)
 	}
 }
 
-// SamePort tells whether two router ports have the same name, MAC, subnets and external_ids.
+// SamePort reports whether two router ports have the same name, MAC, subnets and external_ids.
 func SamePort(a, b *nb.LogicalRouterPort) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -178,7 +152,7 @@ func SamePort(a, b *nb.LogicalRouterPort) bool {
 		sameWords(a.Networks, b.Networks)
 }
 
-// sameWords tells whether two lists are equal apart from their order.
+// sameWords reports whether two lists are equal apart from their order.
 func sameWords(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -211,7 +185,7 @@ func (b *Batch) setEnd(have, wanted *Switch) {
 	case wanted.ToRouter == nil:
 	case have.ToRouter == nil || moved:
 		b.Add(ovndb.Absent(nb.CoppTable, wanted.ToRouter.UUID))
-		insert(b, wanted.ToRouter)
+		Put(b, table, wanted.ToRouter.UUID, nil, wanted.ToRouter)
 		b.Add(ovndb.Link(nb.LogicalSwitchTable, wanted.Row.UUID, "ports", wanted.ToRouter.UUID))
 	default:
 		Put(b, table, wanted.ToRouter.UUID, have.ToRouter, wanted.ToRouter)

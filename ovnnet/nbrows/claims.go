@@ -3,7 +3,6 @@ package nbrows
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -112,14 +111,17 @@ func (n *Store) ReadClaims(
 			return nil, err
 		}
 	}
-	results, err := n.Db.Transact(ctx, append([]ovsdb.Operation{same}, SelectHolders(keys)...))
-	if err != nil {
+	reads, all := n.Reads(same), make([]*Found, len(keys))
+	for i, key := range keys {
+		all[i] = ReadAt(reads, key)
+	}
+	if err := reads.Do(ctx); err != nil {
 		return nil, err
 	}
 	for i, key := range keys {
-		var port *nb.LogicalSwitchPort
-		if err := errors.Join(One(n.Db, results[1+2*i], &port), Into(n.Db, results[2+2*i], key, have)); err != nil {
-			return nil, err
+		port := all[i].Port
+		if all[i].Claim != nil {
+			have[key] = all[i].Claim
 		}
 		what, ok := wanted.names[key]
 		if !ok {
@@ -159,7 +161,7 @@ func exclusive(row *nb.Copp) string {
 	return ovndb.Claimants(others)
 }
 
-// OtherBook tells whether any present row is in another address book than the wanted claims.
+// OtherBook reports whether any present row is in another address book than the wanted claims.
 func (c *BookClaims) OtherBook(have map[string]*nb.Copp) bool {
 	for _, row := range have {
 		if row.ExternalIDs[ovndb.BookKey] != c.wire.AddressBook() {
@@ -200,7 +202,7 @@ func (b *Batch) SetBookClaims(have map[string]*nb.Copp, wanted *BookClaims) {
 		row, old := wanted.Rows[key], have[key]
 		if old == nil {
 			b.Add(ovndb.Absent(nb.LogicalSwitchPortTable, key))
-			insert(b, row)
+			Put(b, nb.CoppTable, key, nil, row)
 			continue
 		}
 		all := maps.Clone(old.ExternalIDs)

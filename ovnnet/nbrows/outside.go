@@ -26,6 +26,9 @@ const (
 	PartProvider = "provider" // the external switch's port to the physical network
 )
 
+// GatewayGroupKey returns the row key of the HA_Chassis_Group of a router's gateway.
+func GatewayGroupKey(router string) string { return ovndb.PartKey("ha-chassis-group", router) }
+
 // GatewaySwitchKey returns the row key of a gateway's join switch or external switch.
 func GatewaySwitchKey(router, part string) string {
 	return ovndb.PartKey("gateway switch "+part, router)

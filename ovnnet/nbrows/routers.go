@@ -60,7 +60,8 @@ func holds(table, key, column string, members []string) ovsdb.Operation {
 // InsertRouter returns the operation that creates a logical router.
 func (n *Store) InsertRouter(name string) (ovsdb.Operation, error) {
 	return n.Db.Insert(&nb.LogicalRouter{
-		UUID: ovndb.RouterKey(name), Name: name, ExternalIDs: map[string]string{KeyRouter: name},
+		UUID: ovndb.RouterKey(name), Name: name, Options: RouterOptions(),
+		ExternalIDs: map[string]string{KeyRouter: name},
 	})
 }
 
@@ -71,6 +72,18 @@ func (n *Store) RenameRouter(ctx context.Context, name string) error {
 		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
 		ovndb.Update(nb.LogicalRouterTable, key, ovsdb.Row{"name": name}),
 	})
+	if Raced(err) { // the router was deleted meanwhile, or is not ours: the caller reads it again
+		return nil
+	}
+	return err
+}
+
+// SetRouterOptions gives a logical router of ours its options. have are the present ones.
+func (n *Store) SetRouterOptions(ctx context.Context, name string, have map[string]string) error {
+	key := ovndb.RouterKey(name)
+	err := n.Write(ctx, append([]ovsdb.Operation{
+		ovndb.Holds(nb.LogicalRouterTable, key, "external_ids", KeyRouter, name),
+	}, SetOptions(nb.LogicalRouterTable, key, have, RouterOptions())...))
 	if Raced(err) { // the router was deleted meanwhile, or is not ours: the caller reads it again
 		return nil
 	}

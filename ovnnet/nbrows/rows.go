@@ -3,7 +3,6 @@ package nbrows
 import (
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -20,8 +19,14 @@ const (
 	KindNode = "node"
 	// KindPortList is the kind of a node's port list. See package ovnport.
 	KindPortList = "port-list"
-	KeyChassis   = "ovn-multinet/chassis"
-	KeyPhysical  = "ovn-multinet/physical-networks" // of a node: those that it has bridges for
+	// KindEnded is the kind of a node's list of ended connections. See package ended.
+	KindEnded = "ended-connections"
+	// KindEndedServed is the kind of a scope's list of ended connections of Services.
+	KindEndedServed = "ended-connections of services"
+	// KindMTU is the kind of the row with the smallest MTUs of all nodes. See package pathmtu.
+	KindMTU     = "mtu"
+	KeyChassis  = "ovn-multinet/chassis"
+	KeyPhysical = "ovn-multinet/physical-networks" // of a node: those that it has bridges for
 	// KindAccepted is the kind of the row with what the controller has accepted for a network.
 	KindAccepted = "accepted"
 )
@@ -63,6 +68,7 @@ type Switch struct {
 	RouterPort   *nb.LogicalRouterPort // the router's port to the switch
 	Localnet     *nb.LogicalSwitchPort // on a localnet network: the port to the physical network
 	SubnetClaims []*nb.Copp            // of a node switch: the claims on its node subnets
+	Guards       map[string]*nb.ACL    // of a present switch: the ACLs of ReadGuards, by row key
 }
 
 // NewSwitch returns the wanted rows of a network's own switch, or of a node switch if network is a node's view.
@@ -144,6 +150,9 @@ func switchRow(network *netmodel.Network) *nb.LogicalSwitch {
 	if network.Node != "" {
 		row.ExternalIDs[KeyNode], row.ExternalIDs[ovndb.NodeSubnetsKey] = network.Node, network.NodeSubnetsText()
 	}
+	if !network.PortSecurity {
+		row.OtherConfig[fdbAge] = fdbAgeSeconds
+	}
 	for i, gateway := range network.Gateways {
 		if gateway.Is4() {
 			setIPAM(row, network, i)
@@ -164,55 +173,6 @@ func ours(network *netmodel.Network, i int) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// NewAccepted returns the row that says that a network has this configuration and takes ports of these NADs.
-func NewAccepted(network *netmodel.Network, nads []string) *nb.Copp {
-	id := network.ID()
-	row := &nb.Copp{
-		UUID: ovndb.AcceptedKey(id), Name: "ovn-multinet " + id + " " + KindAccepted,
-		ExternalIDs: map[string]string{
-			KeyKind: KindAccepted, KeyNetwork: id, ovndb.ConfigKey: network.Canonical(),
-		},
-	}
-	revision := network.Revision()
-	for _, nad := range nads {
-		row.ExternalIDs[ovndb.AcceptedPrefix+nad] = revision
-	}
-	return row
-}
-
-// AcceptedNADs returns the NADs whose ports a network takes, sorted. row is the row at the network's AcceptedKey; nil:
-// the network has none.
-func AcceptedNADs(row *nb.Copp) []string {
-	var nads []string
-	if row != nil {
-		for key := range row.ExternalIDs {
-			if nad, ok := strings.CutPrefix(key, ovndb.AcceptedPrefix); ok {
-				nads = append(nads, nad)
-			}
-		}
-	}
-	slices.Sort(nads)
-	return nads
-}
-
-// AcceptedConfig returns the accepted configuration in the row at a network's AcceptedKey; nil if there is none that
-// can be parsed.
-func AcceptedConfig(row *nb.Copp) *netmodel.Network {
-	if row == nil {
-		return nil
-	}
-	text := row.ExternalIDs[ovndb.ConfigKey]
-	namespace, name, own := strings.Cut(row.ExternalIDs[KeyNetwork], "/")
-	if !own { // several NADs share the network by name: the name of one NAD is not needed
-		namespace, name = "", ""
-	}
-	network, err := netmodel.ParseAccepted(namespace, name, []byte(text))
-	if text == "" || err != nil {
-		return nil
-	}
-	return network
 }
 
 // The kinds of a network's routes. A network has at most one route of each kind and address family.

@@ -32,10 +32,13 @@ const (
 // ServiceScope returns the scope of a network: "network <id>" or "router <name>".
 func ServiceScope(network *netmodel.Network) string {
 	if router := network.RouterName(); router != "" {
-		return routerScope + router
+		return RouterScope(router)
 	}
 	return NetworkScope(network.ID())
 }
+
+// RouterScope returns the scope of the networks on a router.
+func RouterScope(router string) string { return routerScope + router }
 
 // NetworkScope returns the scope of a network that is on no router.
 func NetworkScope(id string) string { return networkScope + id }
@@ -59,9 +62,9 @@ var Protocols = []string{nb.LoadBalancerProtocolTCP, nb.LoadBalancerProtocolUDP,
 
 // SetBalancer sets what is the same in all load balancers of services. OVN answers a connection to a service without
 // backends with a reset or an ICMP error. A backend that connects to its own service gets the reply by hairpin_snat_ip:
-// one address of each family. Of UDP, connections to removed backends end at once (OVN 23.06 and newer), as with
-// kube-proxy; TCP and SCTP notice the end of a backend themselves, and one that is being deleted may end its
-// connections in order.
+// one address of each family. Of UDP, ovn-controller ends connections to removed backends (ct_flush), as kube-proxy
+// does; TCP and SCTP notice the end of a backend themselves, and one that is being deleted may end its connections in
+// order. Package ended has the cases that ct_flush does not cover.
 func SetBalancer(row *nb.LoadBalancer, protocol, addresses string, affinity bool) {
 	row.Protocol = &protocol
 	row.Options = map[string]string{"reject": "true", "hairpin_snat_ip": addresses}
@@ -152,11 +155,17 @@ func (b *Batch) DeleteServices(id string) {
 	balancers.Where = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes,
 		ovndb.Map(map[string]string{KeyServiceNetwork: id}))}
 	b.Add(balancers, ovndb.Delete(nb.LogicalRouterTable, ovndb.ServiceRouterKey(id)),
-		ovndb.Delete(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(NetworkScope(id))))
+		ovndb.Delete(nb.LoadBalancerGroupTable, ovndb.ServiceGroupKey(NetworkScope(id))),
+		ovndb.Delete(nb.CoppTable, ovndb.EndedServedKey(NetworkScope(id))))
 }
 
-// DeleteRouterServices deletes the group of a router that is deleted in the same transaction.
-func (b *Batch) DeleteRouterServices(router string) { b.DeleteServiceGroup(routerScope + router) }
+// DeleteRouterServices deletes the group and the list of ended connections of a router that is deleted in the same
+// transaction.
+func (b *Batch) DeleteRouterServices(router string) {
+	scope := RouterScope(router)
+	b.DeleteServiceGroup(scope)
+	b.Add(ovndb.Delete(nb.CoppTable, ovndb.EndedServedKey(scope)))
+}
 
 // DeleteServiceGroup deletes the group of a scope, and all references to it. The server scans switches and routers.
 func (b *Batch) DeleteServiceGroup(scope string) {

@@ -1,12 +1,14 @@
 package nbrows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -32,18 +34,22 @@ type Store struct {
 	Db *ovndb.DB
 	// mayWrite is called before every write: a controller that has lost its Lease must not write.
 	mayWrite func() error
-	// written is called after each committed transaction.
-	written func()
+	// written is called after each committed transaction, with its operations.
+	written func([]ovsdb.Operation)
+
+	mu       sync.Mutex
+	accepted map[string]accepted // by network
 }
 
 // NewStore makes a store that may always write.
 func NewStore(db *ovndb.DB) *Store {
-	return &Store{Db: db, mayWrite: func() error { return nil }, written: func() {}}
+	return NewLeadersStore(db, func() error { return nil }, func([]ovsdb.Operation) {})
 }
 
-// NewLeadersStore makes a store that calls mayWrite before each transaction, and written after each committed one.
-func NewLeadersStore(db *ovndb.DB, mayWrite func() error, written func()) *Store {
-	return &Store{db, mayWrite, written}
+// NewLeadersStore makes a store that calls mayWrite before each transaction, and written after each committed one, with
+// its operations.
+func NewLeadersStore(db *ovndb.DB, mayWrite func() error, written func([]ovsdb.Operation)) *Store {
+	return &Store{Db: db, mayWrite: mayWrite, written: written, accepted: map[string]accepted{}}
 }
 
 // Write commits a transaction.
@@ -53,12 +59,12 @@ func (n *Store) Write(ctx context.Context, ops []ovsdb.Operation) error {
 	}
 	_, err := n.Db.Transact(ctx, ops)
 	if err == nil {
-		n.written()
+		n.written(ops)
 	}
 	return err
 }
 
-// Raced tells whether the database refused a write because rows have changed since they were read.
+// Raced reports whether the database refused a write because rows have changed since they were read.
 func Raced(err error) bool {
 	refused, ok := errors.AsType[*ovndb.Refused](err)
 	return ok && (refused.Reason == ovndb.ReasonDuplicate || refused.Reason == ovndb.ReasonTimedOut)
@@ -67,15 +73,34 @@ func Raced(err error) bool {
 // maxAttempts is how often one change is tried. An attempt fails if rows change between reading and writing.
 const maxAttempts = 50
 
-// Attempts counts the attempts of one change.
-type Attempts int
+// ErrAgain is what an attempt returns if rows have to be read again: they have changed, or the attempt wrote some.
+var ErrAgain = errors.New("rows have to be read again")
 
-// Next counts an attempt. After maxAttempts it returns an error; what names the row or network that keeps changing.
-func (r *Attempts) Next(what string) error {
-	if *r++; *r > maxAttempts {
-		return fmt.Errorf("%s changed between reading and writing in each of %d attempts", what, maxAttempts)
+// Retry calls try until no other program has changed rows between its reading and its writing. what names in the error
+// the row or network that keeps changing.
+func Retry(what string, try func() error) error {
+	for range maxAttempts {
+		if err := try(); !Raced(err) && !errors.Is(err, ErrAgain) {
+			return err
+		}
 	}
-	return nil
+	return fmt.Errorf("%s changed between reading and writing in each of %d attempts", what, maxAttempts)
+}
+
+// Change makes a change of NB in one transaction. build reads rows, and adds to an empty batch the operations that make
+// them the wanted ones; without operations nothing is written. If rows have changed since build read them, build is
+// called again. what names the change in the error after too many attempts.
+func (n *Store) Change(ctx context.Context, what string, build func(*Batch) error) (changed bool, err error) {
+	err = Retry(what, func() error {
+		b := &Batch{Db: n.Db}
+		if err := cmp.Or(build(b), b.Err); err != nil || len(b.Ops) == 0 {
+			return err
+		}
+		err := n.Write(ctx, b.Ops)
+		changed = err == nil
+		return AsRefused(err)
+	})
+	return changed, err
 }
 
 // AsRefused turns the database's refusal of a name that another row has into a *Refused with a readable reason. It
@@ -115,15 +140,6 @@ func NodeSwitch(id, node string) string { return id + "@" + node }
 // NodeSwitchKey returns the row key of a node switch.
 func NodeSwitchKey(id, node string) string { return ovndb.SwitchKey(NodeSwitch(id, node)) }
 
-// SelectHolders returns two operations for each key of an address or MAC: they read the port and the claim at this key.
-func SelectHolders(keys []string) []ovsdb.Operation {
-	var ops []ovsdb.Operation
-	for _, key := range keys {
-		ops = append(ops, ovndb.Select(nb.LogicalSwitchPortTable, key), ovndb.Select(nb.CoppTable, key))
-	}
-	return ops
-}
-
 // Others returns the keys without those of the switch's ports to routers and to the physical network.
 func (p *Switch) Others(keys []string) []string {
 	private := ovndb.ServicePortKey(p.Row.ExternalIDs[KeyNetwork])
@@ -149,21 +165,4 @@ func SubnetClaimKeys(id string, sw *nb.LogicalSwitch) []string {
 		}
 	}
 	return keys
-}
-
-// ReadAccepted reads the rows with what was accepted for these networks, by network. A row that names another network
-// is not ours.
-func (n *Store) ReadAccepted(ctx context.Context, ids []string) (map[string]*nb.Copp, error) {
-	var keys []string
-	for _, id := range ids {
-		keys = append(keys, ovndb.AcceptedKey(id))
-	}
-	rows, err := ovndb.ReadByKey[nb.Copp](ctx, n.Db, nb.CoppTable, keys)
-	accepted := map[string]*nb.Copp{}
-	for _, row := range rows {
-		if id := row.ExternalIDs[KeyNetwork]; row.UUID == ovndb.AcceptedKey(id) {
-			accepted[id] = row
-		}
-	}
-	return accepted, err
 }

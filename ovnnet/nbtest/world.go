@@ -165,6 +165,9 @@ var tables = []string{
 	"HA_Chassis_Group", "HA_Chassis", "Copp", "Load_Balancer", "Load_Balancer_Group",
 }
 
+// RouterOptions are the options of each router of ours.
+const RouterOptions = "always_learn_from_arp_request=false mac_binding_age_threshold=20"
+
 // Fields are the columns of a row that are not empty, each as one text. Members of sets and pairs of maps are sorted.
 type Fields map[string]string
 
@@ -176,6 +179,9 @@ func (w *World) Rows(t *testing.T) map[string]map[string]Fields {
 		for _, row := range list {
 			f := Fields{}
 			for column, v := range row {
+				if table == "Logical_Switch" && column == "acls" { // TestGuards has them
+					continue
+				}
 				if text := line(v); text != "" && column != "_uuid" && column != "_version" {
 					f[column] = text
 				}

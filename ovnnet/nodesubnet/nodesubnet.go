@@ -40,18 +40,22 @@ func (n *Subnets) Ensure(
 		network: network, node: node, next: make([]uint64, len(network.Subnets)), first: network.NodeSubnetsOf(has),
 	}
 	for inVain := 0; ; {
-		own, view, groups, err := n.read(ctx, network, node)
-		if view != nil || err != nil {
-			return view, err
+		have, err := n.read(ctx, network, node)
+		if err != nil {
+			return nil, err
+		}
+		if have.view != nil {
+			return have.view, nil
 		}
 		subnets, err := pick.subnets()
 		if err != nil {
 			return nil, err
 		}
 		wanted := nbrows.NewSwitch(network.ForNode(node, subnets))
-		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(own))
-		wanted.Row.LoadBalancerGroup = groups
-		ops, err := n.insert(network, own, wanted)
+		nbrows.NarrowIPAM(wanted, nbrows.WidestOf(have.own))
+		nbrows.SetMTU(wanted.RouterPort, nbrows.PortMTU(have.accepted))
+		wanted.Row.LoadBalancerGroup = have.groups
+		ops, err := n.insert(network, have, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -78,11 +82,16 @@ func (n *Subnets) Ensure(
 // reports that the router is missing.
 const maxInVain = 5
 
-// read returns the network's own switch, and the node's view of the network; view is nil if the node has no node
-// switch. groups are the keys of the groups with the load balancers that the network's pods use.
-func (n *Subnets) read(
-	ctx context.Context, network *netmodel.Network, node string,
-) (own *nb.LogicalSwitch, view *netmodel.Network, groups []string, err error) {
+// present is what NB has of a network.
+type present struct {
+	own      *nb.LogicalSwitch // the network's own switch
+	accepted *nb.Copp
+	view     *netmodel.Network // the node's view of the network; nil: the node has no node switch
+	groups   []string          // the keys of the groups with the load balancers that the network's pods use
+}
+
+// read reads what NB has of a network.
+func (n *Subnets) read(ctx context.Context, network *netmodel.Network, node string) (*present, error) {
 	ops := []ovsdb.Operation{
 		ovndb.Select(nb.LogicalSwitchTable, ovndb.SwitchKey(network.ID()), "_uuid", "external_ids"),
 		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network.ID())),
@@ -94,47 +103,48 @@ func (n *Subnets) read(
 	}
 	results, err := n.Db.Transact(ctx, ops)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
+	have := &present{}
 	for i, key := range nbrows.GroupsOf(network) {
 		if len(results[first+i].Rows) > 0 {
-			groups = append(groups, key)
+			have.groups = append(have.groups, key)
 		}
 	}
-	var accepted *nb.Copp
 	var sw *nb.LogicalSwitch
-	if err := errors.Join(nbrows.One(n.Db, results[0], &own), nbrows.One(n.Db, results[1], &accepted),
+	if err := errors.Join(nbrows.One(n.Db, results[0], &have.own), nbrows.One(n.Db, results[1], &have.accepted),
 		nbrows.One(n.Db, results[2], &sw)); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	switch {
-	case own != nil && own.ExternalIDs[nbrows.KeyNetwork] != network.ID():
-		return nil, nil, nil, nbrows.Refusedf("logical switch %s is not ours", own.UUID)
-	case own == nil || accepted == nil ||
-		accepted.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] != network.Revision():
+	case have.own != nil && have.own.ExternalIDs[nbrows.KeyNetwork] != network.ID():
+		return nil, nbrows.Refusedf("logical switch %s is not ours", have.own.UUID)
+	case have.own == nil || have.accepted == nil ||
+		have.accepted.ExternalIDs[ovndb.AcceptedPrefix+network.NAD()] != network.Revision():
 		// If NB belongs to another cluster, the network will never be accepted: Owned returns that error.
-		return nil, nil, nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
+		return nil, cmp.Or(n.Db.Owned(ctx), ErrNotAccepted)
 	case sw == nil:
-		return own, nil, groups, nil
+		return have, nil
 	case sw.ExternalIDs[nbrows.KeyNetwork] != network.ID():
-		return nil, nil, nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
+		return nil, nbrows.Refusedf("logical switch %s is not ours", sw.UUID)
 	}
 	subnets := network.ParseNodeSubnets(sw.ExternalIDs[ovndb.NodeSubnetsKey])
 	if subnets == nil {
 		// The controller writes all switches of a network in one transaction, so another program has changed this one.
-		return nil, nil, nil, nbrows.Refusedf(
+		return nil, nbrows.Refusedf(
 			"logical switch %s has no node subnets of its network; the controller mends it within %v",
 			sw.Name, nbrows.ReconcileEvery)
 	}
-	return own, network.ForNode(node, subnets), groups, nil
+	have.view = network.ForNode(node, subnets)
+	return have, nil
 }
 
 // insert returns the operations that create a node switch. They assert that the network has its own switch and takes
 // ports of the NAD with this configuration, that the router exists, and which groups of load balancers exist.
 func (n *Subnets) insert(
-	network *netmodel.Network, own *nb.LogicalSwitch, wanted *nbrows.Switch,
+	network *netmodel.Network, have *present, wanted *nbrows.Switch,
 ) ([]ovsdb.Operation, error) {
-	b := &nbrows.Batch{Db: n.Db}
+	b, own := &nbrows.Batch{Db: n.Db}, have.own
 	b.Add(ovndb.Present(nb.LogicalSwitchTable, own.UUID), ovndb.Holds(nb.CoppTable, ovndb.AcceptedKey(network.ID()),
 		"external_ids", ovndb.AcceptedPrefix+network.NAD(), network.Revision()))
 	if widest, ok := own.ExternalIDs[nbrows.KeyWidestIPAM]; ok {
@@ -198,7 +208,7 @@ func (p *picker) pass(i int) {
 }
 
 // passTaken skips the proposed node subnets that another node has. It deletes a claim whose node switch somebody has
-// deleted. passed tells whether it found a claim on one of the proposed node subnets.
+// deleted. passed reports whether it found a claim on one of the proposed node subnets.
 func (n *Subnets) passTaken(ctx context.Context, pick *picker, wanted *nbrows.Switch) (passed bool, err error) {
 	for i, block := range wanted.SubnetClaims {
 		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, block.UUID)})
@@ -252,21 +262,18 @@ func (n *Subnets) deleteStaleClaim(
 func (n *Subnets) checkGatewayAddress(ctx context.Context, wanted *nbrows.Switch) error {
 	keys := []string{wanted.ToRouter.UUID}
 	keys = append(keys, strings.Fields(wanted.ToRouter.ExternalIDs[nbrows.KeyClaims])...)
-	results, err := n.Db.Transact(ctx, nbrows.SelectHolders(keys))
-	if err != nil {
+	reads, all := n.Reads(), make([]*nbrows.Found, len(keys))
+	for i, key := range keys {
+		all[i] = nbrows.ReadAt(reads, key)
+	}
+	if err := reads.Do(ctx); err != nil {
 		return err
 	}
-	for i := range keys {
-		var port *nb.LogicalSwitchPort
-		var claim *nb.Copp
-		err := errors.Join(nbrows.One(n.Db, results[2*i], &port), nbrows.One(n.Db, results[2*i+1], &claim))
-		if err != nil {
-			return err
-		}
-		if claim != nil && ovndb.Claimants(claim.ExternalIDs) != "" {
+	for _, found := range all {
+		if claim := found.Claim; claim != nil && ovndb.Claimants(claim.ExternalIDs) != "" {
 			return nbrows.Refusedf("gateway: its address belongs to %s", ovndb.Claimants(claim.ExternalIDs))
 		}
-		if port != nil && port.ExternalIDs[nbrows.KeyRouter] == "" {
+		if port := found.Port; port != nil && port.ExternalIDs[nbrows.KeyRouter] == "" {
 			return nbrows.Refusedf("gateway: its address belongs to port %s", port.Name)
 		}
 	}

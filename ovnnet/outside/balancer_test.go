@@ -44,6 +44,9 @@ func (w *world) acls(t *testing.T) string {
 	t.Helper()
 	var words []string
 	for _, row := range w.Dump(t, "ACL") {
+		if strings.Contains(fmt.Sprint(row["match"]), "udp.src") { // the guards of a network's switch
+			continue
+		}
 		words = append(words, fmt.Sprint(row["direction"], " ", row["priority"], " ", row["action"], " ", row["match"]))
 	}
 	slices.Sort(words)
@@ -124,6 +127,7 @@ func TestBalanced(t *testing.T) {
 	w.remove(t, want, 1)
 	w.remove(t, want, 0)
 	rows := w.Rows(t)
+	delete(rows["Copp"], ovndb.EndedServedKey("router shop/r1"))
 	if after := rows["Copp"]; fmt.Sprint(after) != fmt.Sprint(before) || len(rows["Load_Balancer"])+len(rows["Load_Balancer_Group"]) > 0 {
 		t.Errorf("rows\n%v\nbecame\n%v\n%v", before, after, rows["Load_Balancer"])
 	}
@@ -178,6 +182,8 @@ func TestEmptyOutsideGroup(t *testing.T) {
 	w := newWorld(t)
 	web, db := w.service("web", "192.0.2.17"), w.service("db", "192.0.2.18")
 	db.User.Namespace = "web" // Services of one namespace share a row that each change asserts
+	w.ensure(t, web, 1)
+	w.remove(t, web, 1) // makes the list of ended connections, which both change
 	w.ensure(t, web, 1)
 	w.ensure(t, db, 1)
 	w.meanwhile(t, "Load_Balancer", func(o *outside.Outside) error {

@@ -1,18 +1,14 @@
 package outside
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
@@ -29,60 +25,70 @@ type present struct {
 	gateway *nb.LogicalRouter
 	claimed []*nb.Copp // the claims on the gateway's own addresses in the book
 	port    *nb.LogicalSwitchPort
-	limits  map[string]*limit // by pool
-	claims  map[string]*claim // by row key
-	gains   bool              // the user gets an address that it does not have
+	limits  map[string]*limit    // by pool
+	claims  map[string]*claim    // by row key
+	needs   map[Address][]*claim // by address without its pool
+	gains   bool                 // the user gets an address that it does not have
 }
 
-// read reads the rows whose keys are made from the router's and the user's names. w is nil if they are to be deleted.
+// read reads the rows of a user, and those of the gateway and the port that the wanted rows depend on. w is nil if the
+// rows are to be deleted.
 func (o *Outside) read(ctx context.Context, key Key, w *Wanted) (*present, error) {
 	have := &present{
-		key: key, nats: map[string]*nb.NAT{}, limits: map[string]*limit{}, claims: map[string]*claim{},
+		key: key, nats: map[string]*nb.NAT{},
+		balancing: balancing{map[string]*nb.LoadBalancer{}, map[string]*nb.ACL{}},
+		limits:    map[string]*limit{}, claims: map[string]*claim{}, needs: map[Address][]*claim{},
 	}
-	user, db := key.User.String(), o.store.Db
-	ops := []ovsdb.Operation{ovndb.Select(nb.CoppTable, ovndb.OutsideKey(key.Router, user))}
-	decode := []func(ovsdb.OperationResult) error{
-		func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.row) },
+	if w != nil && !w.Router.HasGateway() {
+		return nil, nbrows.Refusedf("router %s has no gateway in the controller's --config", key.Router)
 	}
-	if key.User.Service != "" {
-		more, into := have.balancing.read(db, key)
-		ops, decode = append(ops, more...), append(decode, into...)
-	} else {
-		for _, family := range nbrows.Families {
-			nat := ovndb.OutsideNATKey(key.Router, user, family)
-			ops = append(ops, ovndb.Select(nb.NATTable, nat))
-			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.Into(db, r, nat, have.nats) })
-		}
-	}
-	if w != nil {
-		if !w.Router.HasGateway() {
-			return nil, nbrows.Refusedf("router %s has no gateway in the controller's --config", key.Router)
-		}
-		have.book = w.Router.PhysicalVLAN().AddressBook()
-		ops = append(ops, ovndb.Select(nb.LogicalRouterTable, ovndb.GatewayKey(key.Router), "_uuid"))
-		decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.gateway) })
-		have.claimed = make([]*nb.Copp, len(w.Router.External))
-		for i, external := range w.Router.External {
-			ops = append(ops, ovndb.Select(nb.CoppTable, ovndb.AddressKey(have.book, external.Addr())))
-			decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.claimed[i]) })
-		}
-	}
-	if w != nil && w.Balancer == nil {
-		ops = append(ops,
-			ovndb.Select(nb.LogicalSwitchPortTable, w.PortKey, "_uuid", "name", "addresses", "external_ids"))
-		decode = append(decode, func(r ovsdb.OperationResult) error { return nbrows.One(db, r, &have.port) })
-	}
-	results, err := db.Transact(ctx, ops)
-	if err != nil {
+	reads := o.store.Reads()
+	have.addRows(reads, w)
+	if err := reads.Do(ctx); err != nil {
 		return nil, err
 	}
-	var errs []error
-	for i, d := range decode {
-		errs = append(errs, d(results[i]))
-	}
 	have.entry = parseEntry(have.row)
-	have.book = cmp.Or(have.book, have.entry.book)
-	return have, errors.Join(errs...)
+	if w == nil {
+		have.book = have.entry.book
+	} else if err := have.checkReady(w); err != nil {
+		return nil, err
+	}
+	return have, nil
+}
+
+// addRows adds the rows whose keys are made from the names of the router and the user, and the rows of the gateway and
+// the port that the wanted rows need.
+func (have *present) addRows(reads *nbrows.Reads, w *Wanted) {
+	router, user := have.key.Router, have.key.User.String()
+	nbrows.ReadOne(reads, nb.CoppTable, ovndb.OutsideKey(router, user), &have.row)
+	if have.key.User.Service == "" {
+		for _, family := range nbrows.Families {
+			key := ovndb.OutsideNATKey(router, user, family)
+			nbrows.ReadInto(reads, nb.NATTable, key, key, have.nats)
+		}
+	} else {
+		for _, protocol := range nbrows.Protocols {
+			key := ovndb.OutsideBalancerKey(router, user, protocol)
+			nbrows.ReadInto(reads, nb.LoadBalancerTable, key, protocol, have.balancers)
+		}
+		for _, rule := range aclRules {
+			key := ovndb.OutsideACLKey(router, user, rule)
+			nbrows.ReadInto(reads, nb.ACLTable, key, key, have.acls)
+		}
+	}
+	if w == nil {
+		return
+	}
+	have.book = w.Router.PhysicalVLAN().AddressBook()
+	nbrows.ReadOne(reads, nb.LogicalRouterTable, ovndb.GatewayKey(router), &have.gateway, "_uuid")
+	have.claimed = make([]*nb.Copp, len(w.Router.External))
+	for i, external := range w.Router.External {
+		nbrows.ReadOne(reads, nb.CoppTable, ovndb.AddressKey(have.book, external.Addr()), &have.claimed[i])
+	}
+	if w.Balancer == nil {
+		nbrows.ReadOne(reads, nb.LogicalSwitchPortTable, w.PortKey, &have.port,
+			"_uuid", "name", "addresses", "external_ids")
+	}
 }
 
 // checkReady refuses to write before the gateway and the port are there.
@@ -150,64 +156,41 @@ func portMarks(u User) map[string]string {
 	}
 }
 
-func containsAll(all, some map[string]string) bool {
-	for key, value := range some {
-		if has, ok := all[key]; !ok || has != value {
-			return false
+// readBook reads the lists and the claims of the present addresses, and of those that the user may or must have.
+func (o *Outside) readBook(ctx context.Context, have *present, w *Wanted) error {
+	list, most := slices.Clone(have.entry.Addresses), map[string]int{} // by pool
+	for _, a := range list {
+		most[a.Pool] = 0
+	}
+	if w != nil {
+		wanted, pools := w.pools()
+		for _, pool := range pools {
+			most[pool.Name] = pool.Limit(have.key.User.Namespace)
 		}
+		list = append(list, wanted...)
 	}
-	return true
-}
-
-// setNATs changes the present NAT rows into the wanted ones.
-func (have *present) setNATs(b *nbrows.Batch, wanted map[string]*nb.NAT) {
-	in := nbrows.InRouter(ovndb.GatewayKey(have.key.Router), "nat")
-	for _, key := range nbrows.SortedKeys(have.nats) {
-		if wanted[key] == nil {
-			b.Add(ovndb.UnlinkOne(in.Table, in.Key, in.Column, key))
-		}
-	}
-	for _, key := range nbrows.SortedKeys(wanted) {
-		nbrows.PutIn(b, nb.NATTable, key, have.nats[key], wanted[key], in, in)
-	}
-}
-
-// limit is the list of the addresses that a namespace has of a pool: the row as read, and the addresses as wanted.
-type limit struct {
-	key  string
-	row  *nb.Copp
-	used map[Address]Kind
-}
-
-// readLimits reads the lists of the pools of the present addresses, and of these pools.
-func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmodel.AddressPool) error {
-	for _, pool := range pools {
-		have.limits[pool.Name] = nil
-	}
-	for _, a := range have.entry.Addresses {
-		have.limits[a.Pool] = nil
-	}
-	ops := []ovsdb.Operation{have.sameAddresses()}
-	names := nbrows.SortedKeys(have.limits)
-	for _, pool := range names {
-		l := &limit{
-			key: ovndb.OutsideLimitKey(have.key.Router, pool, have.key.User.Namespace), used: map[Address]Kind{},
-		}
-		have.limits[pool] = l
-		ops = append(ops, ovndb.Select(nb.CoppTable, l.key))
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	results, err := o.store.Db.Transact(ctx, ops)
-	if err != nil {
+	if err := o.readLimits(ctx, have, most); err != nil {
 		return err
 	}
-	for i, pool := range names {
-		l := have.limits[pool]
-		if err := nbrows.One(o.store.Db, results[1+i], &l.row); err != nil {
-			return err
+	return o.readClaims(ctx, have, list)
+}
+
+// readLimits reads the lists of the addresses of pools. most has how many addresses of each family the namespace may
+// have of a pool.
+func (o *Outside) readLimits(ctx context.Context, have *present, most map[string]int) error {
+	reads := o.store.Reads(have.sameAddresses())
+	for _, pool := range slices.Sorted(maps.Keys(most)) {
+		l := &limit{
+			key:  ovndb.OutsideLimitKey(have.key.Router, pool, have.key.User.Namespace),
+			used: map[Address]Kind{}, most: most[pool],
 		}
+		have.limits[pool] = l
+		nbrows.ReadOne(reads, nb.CoppTable, l.key, &l.row)
+	}
+	if err := reads.Do(ctx); err != nil {
+		return err
+	}
+	for pool, l := range have.limits {
 		if l.row == nil {
 			continue
 		}
@@ -222,108 +205,43 @@ func (o *Outside) readLimits(ctx context.Context, have *present, pools []*netmod
 	return nil
 }
 
-// count is how many addresses the namespace has of the family of an address.
-func (l *limit) count(family netip.Addr) (n int) {
-	for a := range l.used {
-		if a.Is4() == family.Is4() {
-			n++
-		}
-	}
-	return n
-}
-
-func (have *present) limitRow(pool string, l *limit) *nb.Copp {
-	namespace := have.key.User.Namespace
-	row := &nb.Copp{
-		UUID: l.key, Name: "ovn-multinet outside " + have.key.Router + " pool " + pool + " namespace " + namespace,
-		ExternalIDs: map[string]string{nbrows.KeyKind: kindLimit, nbrows.KeyOutsideRouter: have.key.Router},
-	}
-	for a, kind := range l.used {
-		row.ExternalIDs[usedPrefix+a.String()] = string(kind)
-	}
-	return row
-}
-
-// claim is an address or MAC of the book: its rows as read, and the external_ids of the claim as wanted; nil: none.
-type claim struct {
-	what string
-	port *nb.LogicalSwitchPort
-	row  *nb.Copp
-	ids  map[string]string
-}
-
 // readClaims reads who has these addresses, and their MACs if these need claims.
 func (o *Outside) readClaims(ctx context.Context, have *present, list []Address) error {
-	var keys []string
-	add := func(key, what string) {
-		if have.claims[key] == nil {
-			have.claims[key] = &claim{what: what}
-			keys = append(keys, key)
+	reads := o.store.Reads(have.sameAddresses())
+	var added []*claim
+	add := func(key, what string) *claim {
+		c := have.claims[key]
+		if c == nil {
+			c = &claim{what: what, Found: nbrows.ReadAt(reads, key)}
+			have.claims[key], added = c, append(added, c)
 		}
+		return c
 	}
 	for _, a := range list {
-		add(have.claimKey(a), a.describe())
-		if key, mac := have.macKey(a); key != "" {
-			add(key, "MAC "+mac)
+		a.Pool = ""
+		address, mac, macText := claimKeys(have.book, a)
+		have.needs[a] = []*claim{add(address, a.describe())}
+		if mac != "" {
+			have.needs[a] = append(have.needs[a], add(mac, "MAC "+macText))
 		}
 	}
-	if len(keys) == 0 {
-		return nil
-	}
-	ops := append([]ovsdb.Operation{have.sameAddresses()}, nbrows.SelectHolders(keys)...)
-	results, err := o.store.Db.Transact(ctx, ops)
-	if err != nil {
+	if err := reads.Do(ctx); err != nil {
 		return err
 	}
-	for i, key := range keys {
-		c := have.claims[key]
-		err := errors.Join(
-			nbrows.One(o.store.Db, results[1+2*i], &c.port), nbrows.One(o.store.Db, results[2+2*i], &c.row))
-		if err != nil {
-			return err
-		}
-		if c.row != nil { // not nil, also if the row is not ours and has no external_ids
+	for _, c := range added {
+		if c.Claim != nil { // not nil, also if the row is not ours and has no external_ids
 			c.ids = map[string]string{}
-			maps.Copy(c.ids, c.row.ExternalIDs)
+			maps.Copy(c.ids, c.Claim.ExternalIDs)
 		}
 	}
 	return nil
 }
 
-// claimKey returns the row key of the claim on an address, or on a port of one.
-func (have *present) claimKey(a Address) string {
-	if a.Port != (Port{}) {
-		return ovndb.ForwardKey(have.book, a.Addr, a.Port.String())
-	}
-	return ovndb.AddressKey(have.book, a.Addr)
+// balancing are the rows by which a Service is reached from outside: load balancers by protocol, and ACLs by row key.
+type balancing struct {
+	balancers map[string]*nb.LoadBalancer
+	acls      map[string]*nb.ACL
 }
 
-// macKey returns the row key of the claim on the MAC of an outside address; "": the MAC belongs to the address alone,
-// or is the gateway's.
-func (have *present) macKey(a Address) (key, text string) {
-	mac, claimed := ovndb.LeaseMAC(netip.Prefix{}, a.Addr)
-	if !claimed || a.Port != (Port{}) {
-		return "", ""
-	}
-	return ovndb.MACKey(have.book, mac), mac.String()
-}
-
-// claimsOf returns the claims that an address needs.
-func (have *present) claimsOf(a Address) []*claim {
-	list := []*claim{have.claims[have.claimKey(a)]}
-	if key, _ := have.macKey(a); key != "" {
-		list = append(list, have.claims[key])
-	}
-	return list
-}
-
-// String names who has the address or MAC.
-func (c *claim) String() string {
-	switch {
-	case c.port == nil:
-		return cmp.Or(ovndb.Claimants(c.ids), "port "+cmp.Or(c.ids[nbrows.KeyPortName], c.row.Name+" (not ours)"))
-	case c.port.ExternalIDs[nbrows.KeyRouter] != "":
-		return "router " + c.port.ExternalIDs[nbrows.KeyRouter]
-	}
-	return nbrows.UserOf(c.port)
-}
+// aclRules are the parts of the row keys of ACLs.
+var aclRules = []string{"allow4", "deny4", "allow6", "deny6"}

@@ -1,7 +1,12 @@
 package outside
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -9,85 +14,26 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// Keys of external_ids.
-const (
-	// Values of nbrows.KeyKind.
-	kindOutside = "outside address"
-	kindLimit   = "outside limit"
-
-	keyUser      = "ovn-multinet/outside-user"
-	keyAddresses = "ovn-multinet/outside-addresses" // in the order of keyPools
-	keyPools     = "ovn-multinet/outside-pools"
-	keyBook      = "ovn-multinet/outside-book"
-	// keyNAT has all of a user's NAT rows that the other keys do not have: a write asserts what was read.
-	keyNAT = "ovn-multinet/outside-nat"
-	// usedPrefix is the prefix of a key in a list of a namespace's addresses. The rest of the key is the address, and the
-	// value is its Kind.
-	usedPrefix = "ovn-multinet/outside:"
-	// userPrefix is the prefix of a key in a claim. The rest of the key is a user.
-	userPrefix = "ovn-multinet/outside-user:"
-)
-
-// entryRow returns the row that says which outside addresses a user has.
-func entryRow(e *Entry, book, nat string) *nb.Copp {
-	var addresses, pools []string
-	for _, a := range e.Addresses {
-		addresses, pools = append(addresses, a.String()), append(pools, a.Pool)
-	}
-	user := e.User.String()
-	return &nb.Copp{
-		UUID: ovndb.OutsideKey(e.Router, user), Name: "ovn-multinet outside " + e.Router + " " + user,
-		ExternalIDs: map[string]string{
-			nbrows.KeyKind: kindOutside, nbrows.KeyOutsideRouter: e.Router, keyUser: user, nbrows.KeyOutsideUse: string(e.Kind),
-			keyAddresses: strings.Join(addresses, " "), keyPools: strings.Join(pools, " "), keyBook: book, keyNAT: nat,
-		},
-	}
+// rows are the rows that a user should have, beside its claims and lists; none if all are deleted.
+type rows struct {
+	entry      *nb.Copp
+	nats       map[string]*nb.NAT // of an interface
+	translator string             // the node that translates; "": the gateway's nodes do
+	balancing                     // of a Service
 }
 
-// parseEntry returns what a row of entryRow says; nothing if the row is nil.
-func parseEntry(row *nb.Copp) *Entry {
-	e := &Entry{}
-	if row == nil {
-		return e
+// wantedRows returns the rows of a user with its addresses.
+func wantedRows(w *Wanted, e *Entry) *rows {
+	r := &rows{translator: e.translator}
+	text := natText(w)
+	if w.Balancer != nil {
+		r.balancing = wantedBalancing(w, e)
+		text = r.text()
+	} else {
+		r.nats = wantedNATs(w, e.Addresses)
 	}
-	x := row.ExternalIDs
-	e.Router, e.User, e.book = x[nbrows.KeyOutsideRouter], parseUser(x[keyUser]), x[keyBook]
-	e.Kind = Kind(x[nbrows.KeyOutsideUse])
-	pools := strings.Fields(x[keyPools])
-	for i, word := range strings.Fields(x[keyAddresses]) {
-		if a, err := parseAddress(word); err == nil && i < len(pools) {
-			a.Pool = pools[i]
-			e.Addresses = append(e.Addresses, a)
-		}
-	}
-	return e
-}
-
-// claimant is the key in the external_ids of the claim on an outside address. The pods of a namespace are one claimant
-// of an egress address.
-func (e *Entry) claimant() string {
-	who := "pod " + e.User.Namespace + "/" + e.User.Pod + " interface " + e.User.Interface
-	switch e.Kind {
-	case Egress:
-		who = "namespace " + e.User.Namespace
-	case Balanced, Forwarded:
-		who = e.User.String()
-	}
-	return ovndb.ClaimantPrefix + who + " by router " + e.Router
-}
-
-func (e *Entry) claimedFor() string {
-	if e.Kind == Forwarded {
-		return "port forward"
-	}
-	return string(e.Kind) + " address"
-}
-
-// claimIDs are the external_ids of a claim without users.
-func (e *Entry) claimIDs(book string) map[string]string {
-	return map[string]string{
-		ovndb.BookKey: book, nbrows.KeyOutsideRouter: e.Router, e.claimant(): e.claimedFor(),
-	}
+	r.entry = entryRow(e, text)
+	return r
 }
 
 // natText describes the NAT rows of a user.
@@ -124,12 +70,86 @@ func wantedNATs(w *Wanted, addresses []Address) map[string]*nb.NAT {
 	return rows
 }
 
-// inside returns the user's own address of the family of an outside address; the zero Addr: there is none.
-func inside(w *Wanted, outside netip.Addr) netip.Addr {
-	for _, a := range w.Inside {
-		if a.Is4() == outside.Is4() {
-			return a
+// wantedBalancing returns the rows that a Service should have with its addresses.
+func wantedBalancing(w *Wanted, e *Entry) balancing {
+	r := balancing{map[string]*nb.LoadBalancer{}, map[string]*nb.ACL{}}
+	user := w.User.String()
+	marks := func() map[string]string {
+		ids := map[string]string{nbrows.KeyOutsideRouter: w.Router.Name, keyUser: user}
+		if e.Kind == Forwarded {
+			ids[nbrows.KeyOutsideUse] = nbrows.UseForward
+		}
+		return ids
+	}
+	list := e.IPs()
+	words := make([]string, len(list))
+	for i, a := range list {
+		words[i] = a.String()
+	}
+	for protocol, vips := range w.Balancer.Vips(list) {
+		row := &nb.LoadBalancer{
+			UUID: ovndb.OutsideBalancerKey(w.Router.Name, user, protocol), Vips: vips, ExternalIDs: marks(),
+			Name: w.Router.Name + ":outside:" + w.User.Namespace + "/" + w.User.Service + ":" + protocol,
+		}
+		nbrows.SetBalancer(row, protocol, strings.Join(words, " "), w.Balancer.Affinity)
+		r.balancers[protocol] = row
+	}
+	if len(w.Balancer.Sources) == 0 {
+		return r
+	}
+	for _, a := range list {
+		family := nbrows.Family(a)
+		to := fmt.Sprintf("inport == %q && ip%s.dst == %s && (%s)",
+			nbrows.GatewayPartName(w.Router.Name, nbrows.PartProvider), family, a, e.matchOf(a))
+		var sources []string
+		for _, p := range w.Balancer.Sources {
+			if p.Addr().Is4() == a.Is4() {
+				sources = append(sources, p.String())
+			}
+		}
+		add := func(rule, match, action string, priority int) {
+			key := ovndb.OutsideACLKey(w.Router.Name, user, rule+family)
+			r.acls[key] = &nb.ACL{
+				UUID: key, Direction: "from-lport", Priority: priority, Match: match, Action: action,
+				ExternalIDs: marks(),
+			}
+		}
+		if len(sources) > 0 {
+			match := fmt.Sprintf("%s && ip%s.src == {%s}", to, family, strings.Join(sources, ", "))
+			add("allow", match, "allow", sourcePriority+1)
+		}
+		add("deny", to, "drop", sourcePriority)
+	}
+	return r
+}
+
+// sourcePriority is the priority of the ACL that drops what comes from other sources.
+const sourcePriority = 1000
+
+// matchOf matches what a user has of an address. A Service that has an address alone needs no ports there. Neighbour
+// discovery never matches.
+func (e *Entry) matchOf(address netip.Addr) string {
+	var words []string
+	for _, protocol := range nbrows.Protocols {
+		var ports []string
+		for _, a := range e.Addresses {
+			if a.Addr == address && a.Port.Protocol == protocol {
+				ports = append(ports, strconv.Itoa(int(a.Port.Number)))
+			}
+		}
+		switch {
+		case e.Kind != Forwarded:
+			words = append(words, protocol)
+		case len(ports) > 0:
+			words = append(words, fmt.Sprintf("%s.dst == {%s}", protocol, strings.Join(ports, ", ")))
 		}
 	}
-	return netip.Addr{}
+	return strings.Join(words, " || ")
+}
+
+// text differs if the rows differ.
+func (r balancing) text() string {
+	text, _ := json.Marshal([]any{r.balancers, r.acls}) // the order of a map's keys is fixed
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }

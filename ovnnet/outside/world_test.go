@@ -9,9 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/ended"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
@@ -132,6 +135,49 @@ func (w *world) nats(t *testing.T) string {
 	}
 	slices.Sort(words)
 	return strings.Join(words, "; ")
+}
+
+// claims are the rows of Copp without the lists of ended connections, which stay as long as the nodes.
+func (w *world) claims(t *testing.T) map[string]nbtest.Fields {
+	t.Helper()
+	rows := w.Rows(t)["Copp"]
+	maps.DeleteFunc(rows, func(_ string, row nbtest.Fields) bool {
+		return strings.Contains(row["external_ids"], "ovn-multinet/kind=ended-connections")
+	})
+	return rows
+}
+
+// ended are the entries of a node's list of ended connections, sorted; "none": there is no list.
+func (w *world) ended(t *testing.T, node string) string {
+	t.Helper()
+	results, err := w.DB.Transact(nbtest.WithLimit(t), []ovsdb.Operation{ended.Select(node)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, exists, err := ended.Read(w.DB, results[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !exists {
+		return "none"
+	}
+	var words []string
+	for _, e := range list {
+		words = append(words, e.String())
+	}
+	return strings.Join(words, "; ")
+}
+
+// addEnded adds entries to a node's list.
+func (w *world) addEnded(t *testing.T, node string, keys []string) {
+	t.Helper()
+	var ops []ovsdb.Operation
+	for _, key := range keys {
+		ops = append(ops, ovndb.SetPair("Copp", ovndb.EndedKey(node), "external_ids", key, "once"))
+	}
+	if _, err := w.DB.Transact(nbtest.WithLimit(t), ops); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // ours are the names of the claims and lists of outside addresses.

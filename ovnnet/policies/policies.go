@@ -26,6 +26,9 @@ const (
 	keyTexts    = "ovn-multinet/policy-texts" // hash of the texts
 	keyTier     = "ovn-multinet/tier"         // of an ACL, if OVN has tiers
 	textPrefix  = "ovn-multinet/policy:"
+	// peersOnPrefix is the prefix of a key with policy.Policy.PeersOn of the policy that the rest of the key names.
+	peersOnPrefix    = "ovn-multinet/policy-peers-on:"
+	peersOnSeparator = "; "
 )
 
 // Policies reads and writes the rows of policies.
@@ -34,13 +37,16 @@ type Policies struct{ store *nbrows.Store }
 // New takes the store that writes.
 func New(s *nbrows.Store) *Policies { return &Policies{s} }
 
-// Tiers tells whether this OVN has tiers of ACLs. Call it only after NB has been connected.
+// Tiers reports whether this OVN has tiers of ACLs. Call it only after NB has been connected.
 func (p *Policies) Tiers() bool { return p.store.Db.HasColumn(nb.ACLTable, "tier") }
 
 // Wanted is what NB should have of the policies of one set.
 type Wanted struct {
 	Set *policy.Set
-	// Here tells whether a selector selects pods of the set's own namespace.
+	// Waits has NB keep the pods of the namespace out of the network, if the set has no policies: those that are to be
+	// served there are not written yet.
+	Waits bool
+	// Here reports whether a selector selects pods of the set's own namespace.
 	Here func(policy.Selector) bool
 	// Members has the row keys of the ports in each selector's group.
 	Members map[policy.Selector][]string
@@ -49,7 +55,7 @@ type Wanted struct {
 	// the database drops its membership.
 	Owners map[string]PortOwner
 	// NotMembers returns which of the members that are not in Members do not belong to a selector's group. The others
-	// stay.
+	// stay. Ports of other networks stay in a group with policy.Selector.Across.
 	NotMembers func(ctx context.Context, selector policy.Selector, keys []string) ([]string, error)
 	// Wrote is called when the rows are written, and with them the versions of pods in Owners; nil: nobody needs it.
 	Wrote func()
@@ -77,18 +83,17 @@ var ErrApart = errors.New("write each set of policies by itself")
 // Ensure makes the rows of sets the wanted ones, all in one transaction. It deletes the rows of a set without policies.
 // It returns whether it has written anything.
 func (p *Policies) Ensure(ctx context.Context, sets ...*Wanted) (changed bool, err error) {
-	var attempts nbrows.Attempts
-	for {
+	err = nbrows.Retry(ofSet(sets[0].Set), func() error {
 		var ops []ovsdb.Operation
 		owned := map[int]bool{} // the indexes of the guards of ports
 		for _, w := range sets {
 			have, err := p.read(ctx, w.Set)
 			if err != nil {
-				return false, err
+				return err
 			}
 			more, owners, err := p.difference(ctx, have, w)
 			if err != nil {
-				return false, err
+				return err
 			}
 			for i := range owners {
 				owned[len(ops)+1+i] = true
@@ -96,30 +101,27 @@ func (p *Policies) Ensure(ctx context.Context, sets ...*Wanted) (changed bool, e
 			ops = append(ops, more...)
 		}
 		if len(ops) == 0 {
-			return false, nil
+			return nil
 		}
 		err := p.store.Write(ctx, ops)
-		if err == nil {
-			for _, w := range sets {
-				if w.Wrote != nil {
-					w.Wrote()
-				}
+		changed = err == nil
+		refused, raced := errors.AsType[*ovndb.Refused](err)
+		switch raced = raced && nbrows.Raced(err); {
+		case raced && owned[refused.Index]:
+			return ErrPortsChanged
+		case raced && len(sets) > 1: // another controller has written, or two sets write one row
+			return ErrApart
+		}
+		return nbrows.AsRefused(err)
+	})
+	if changed {
+		for _, w := range sets {
+			if w.Wrote != nil {
+				w.Wrote()
 			}
-			return true, nil
-		}
-		refused, _ := errors.AsType[*ovndb.Refused](err)
-		switch {
-		case !nbrows.Raced(err):
-			return false, nbrows.AsRefused(err)
-		case owned[refused.Index]:
-			return false, ErrPortsChanged
-		case len(sets) > 1: // another controller has written, or two sets write one row
-			return false, ErrApart
-		}
-		if err := attempts.Next(ofSet(sets[0].Set)); err != nil {
-			return false, err
 		}
 	}
+	return changed, err
 }
 
 // difference returns the operations that make the present rows the wanted ones. The first one asserts that no other
@@ -140,8 +142,7 @@ func (p *Policies) difference(
 			guard = ovndb.Holds(nb.CoppTable, indexKey, "external_ids", ovndb.PolicyRevisionKey, revision)
 		}
 	}
-	wanted := map[string]bool{}
-	if len(s.Policies) > 0 {
+	if !s.Empty() {
 		index, err := w.index(present)
 		if err != nil {
 			return nil, 0, err
@@ -152,33 +153,74 @@ func (p *Policies) difference(
 		if have.texts == nil || present[keyTexts] != index.ExternalIDs[keyTexts] {
 			nbrows.Put(b, nb.CoppTable, texts.UUID, have.texts, texts)
 		}
-	} else if have.index != nil {
-		b.Add(ovndb.Delete(nb.CoppTable, indexKey),
-			ovndb.Delete(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace)))
+	} else {
+		w.setEmpty(b, have, indexKey)
 	}
-	moved, logs := map[string]bool{}, false
-	acls := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
-	for _, selector := range s.Selectors() {
-		key := groupKey(s, selector)
-		wanted[key] = true
-		ports, err := p.setGroup(ctx, b, have, w, selector)
-		if err != nil {
-			return nil, 0, err
-		}
-		for _, port := range ports {
-			moved[port] = true
-		}
-		logs = p.setACLs(b, have, w, key, acls[selector]) || logs
-	}
-	have.setMeter(b, w, logs)
-	for _, key := range nbrows.SortedKeys(have.groups) {
-		if !wanted[key] {
-			b.Add(ovndb.Delete(nb.PortGroupTable, key)) // the database deletes its ACLs, which nothing else refers to
-		}
+	moved, err := p.setGroups(ctx, b, have, w)
+	if err != nil {
+		return nil, 0, err
 	}
 	owned := w.ownedOps(b, moved)
 	b.First(append([]ovsdb.Operation{guard}, owned...)...)
 	return b.Ops, len(owned), b.Err
+}
+
+// setGroups makes the groups, their ACLs and the meter the wanted ones. It returns the ports whose membership changes.
+func (p *Policies) setGroups(ctx context.Context, b *nbrows.Batch, have *rows, w *Wanted) (map[string]bool, error) {
+	wanted, moved, logs := map[string]bool{}, map[string]bool{}, false
+	move := func(ports []string) {
+		for _, port := range ports {
+			moved[port] = true
+		}
+	}
+	acls := p.acls(w.Set)
+	for _, selector := range w.Set.Selectors() {
+		key := groupKey(w.Set, selector)
+		wanted[key] = true
+		ports, err := setGroup(ctx, b, have, w, selector)
+		if err != nil {
+			return nil, err
+		}
+		move(ports)
+		logs = p.setACLs(b, have, w, key, acls[selector]) || logs
+	}
+	have.setMeter(b, w, logs)
+	for _, key := range nbrows.SortedKeys(have.groups) {
+		if wanted[key] {
+			continue
+		}
+		ports, err := removeGroup(ctx, b, have.groups[key], w)
+		if err != nil {
+			return nil, err
+		}
+		move(ports)
+	}
+	return moved, nil
+}
+
+// setEmpty makes the rows those of a set without policies.
+func (w *Wanted) setEmpty(b *nbrows.Batch, have *rows, indexKey string) {
+	s := w.Set
+	if have.index != nil && (!w.Waits || have.texts != nil) {
+		b.Add(ovndb.Delete(nb.CoppTable, ovndb.PolicyTextKey(s.Network, s.Namespace)))
+	}
+	switch {
+	case w.Waits:
+		nbrows.Put(b, nb.CoppTable, indexKey, have.index, waitingRow(s))
+	case have.index != nil:
+		b.Add(ovndb.Delete(nb.CoppTable, indexKey))
+	}
+}
+
+// waitingRow is the row of a set whose policies are not written yet. It has no groups, so agents, also older ones,
+// cannot choose those of a new port.
+func waitingRow(s *policy.Set) *nb.Copp {
+	return &nb.Copp{
+		UUID: ovndb.PolicyKey(s.Network, s.Namespace), Name: "ovn-multinet " + ofSet(s), ExternalIDs: map[string]string{
+			nbrows.KeyKind: kindIndex, keyNetwork: s.Network, keyNamespace: s.Namespace,
+			ovndb.PolicyRevisionKey: policy.WaitingRevision,
+		},
+	}
 }
 
 // ownedOps returns the operations that assert the owners of the ports that change: those whose membership changes, and
@@ -241,6 +283,9 @@ func textsRow(s *policy.Set) *nb.Copp {
 	ids := map[string]string{keyNetwork: s.Network, keyNamespace: s.Namespace}
 	for _, p := range s.Policies {
 		ids[textPrefix+p.Name] = p.Text
+		if len(p.PeersOn) > 0 {
+			ids[peersOnPrefix+p.Name] = strings.Join(p.PeersOn, peersOnSeparator)
+		}
 	}
 	return &nb.Copp{
 		UUID: ovndb.PolicyTextKey(s.Network, s.Namespace), ExternalIDs: ids,
@@ -248,37 +293,15 @@ func textsRow(s *policy.Set) *nb.Copp {
 	}
 }
 
-// setGroup makes one group the wanted one. It returns the ports whose membership changes.
-func (p *Policies) setGroup(
-	ctx context.Context, b *nbrows.Batch, have *rows, w *Wanted, selector policy.Selector,
-) (moved []string, err error) {
-	s, members := w.Set, w.Members[selector]
-	key := groupKey(s, selector)
-	old := have.groups[key]
-	nbrows.Put(b, nb.PortGroupTable, key, old, &nb.PortGroup{
-		UUID: key, Name: groupName(s, selector), ExternalIDs: map[string]string{
-			nbrows.KeyNetwork: s.Network, keyNamespace: s.Namespace, keySelector: selector.String(),
-		},
-	})
-	var present []string
-	if old != nil {
-		present = old.Ports
-	}
-	more := without(members, present)
-	if len(more) > 0 {
-		b.Add(ovndb.Link(nb.PortGroupTable, key, "ports", more...))
-	}
-	if others := without(present, members); len(others) > 0 {
-		less, err := w.NotMembers(ctx, selector, others)
-		if err != nil {
-			return nil, err
+// acls returns the ACLs of each group that this OVN needs. OVN without tiers has no Pass.
+func (p *Policies) acls(s *policy.Set) map[policy.Selector][]policy.ACL {
+	all := s.ACLs(func(selector policy.Selector) string { return groupName(s, selector) })
+	if !p.Tiers() {
+		for selector, acls := range all {
+			all[selector] = slices.DeleteFunc(acls, func(a policy.ACL) bool { return a.Action == policy.Pass })
 		}
-		if len(less) > 0 {
-			b.Add(ovndb.UnlinkOne(nb.PortGroupTable, key, "ports", less...))
-		}
-		more = append(more, less...)
 	}
-	return more, nil
+	return all
 }
 
 // setACLs makes the ACLs of one group the wanted ones. It returns whether one of them logs.
@@ -366,13 +389,4 @@ func without(list, other []string) []string {
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(rest)))
-}
-
-func groupKey(s *policy.Set, selector policy.Selector) string {
-	return ovndb.GroupKey(s.Network, s.Namespace, selector.String())
-}
-
-// groupName is the name of a group. Expressions of OVN refer to groups by name, so it has letters and digits only.
-func groupName(s *policy.Set, selector policy.Selector) string {
-	return "pg_" + strings.ReplaceAll(groupKey(s, selector), "-", "")
 }

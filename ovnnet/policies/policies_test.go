@@ -62,10 +62,16 @@ func (w *world) ensure(t *testing.T, want *policies.Wanted, committed int) {
 	}
 }
 
-// counts are the rows of the tables of policies: index and texts, groups, ACLs.
+// counts are the rows of the tables of policies: index and texts, groups, ACLs without those that pass.
 func (w *world) counts(t *testing.T) string {
 	t.Helper()
-	return fmt.Sprint(len(w.Dump(t, "Copp")), len(w.Dump(t, "Port_Group")), len(w.Dump(t, "ACL")))
+	return fmt.Sprint(len(w.Dump(t, "Copp")), len(w.Dump(t, "Port_Group")), len(w.acls(t)))
+}
+
+// acls are the rows of ACLs but for those with the action pass, which only OVN with tiers has.
+func (w *world) acls(t *testing.T) []map[string]any {
+	t.Helper()
+	return slices.DeleteFunc(w.Dump(t, "ACL"), func(row map[string]any) bool { return row["action"] == "pass" })
 }
 
 func (w *world) wantRows(t *testing.T, want string) {
@@ -101,7 +107,7 @@ func TestAfterBalancer(t *testing.T) {
 	want := wanted(nil, o.Policy)
 	w.ensure(t, want, 1)
 	options := func() (list []string) {
-		for _, row := range w.Dump(t, "ACL") {
+		for _, row := range w.acls(t) {
 			list = append(list, fmt.Sprint(row["direction"], row["options"]))
 		}
 		slices.Sort(list)
@@ -123,6 +129,54 @@ func TestAfterBalancer(t *testing.T) {
 	if got := options(); !slices.Equal(got, expect) {
 		t.Errorf("options %v after rows without them, want %v", got, expect)
 	}
+}
+
+// TestPasses: the ACLs of packets to a port have OVN with tiers ask each tier. Those of an older version lack them: one
+// transaction writes them, and a view tells that the rows differ.
+func TestPasses(t *testing.T) {
+	w := newWorld(t)
+	base := policy.NewObject("", "base", 1, map[string]string{policy.ForAnnotation: "*"}, []byte(
+		`{"tier":"Baseline","priority":0,"subject":{"namespaces":{}},"ingress":[{"action":"Deny","from":[{"namespaces":{}}]}]}`), 0)
+	own, cluster := wanted(nil, allow(t, "a", "web"), allow(t, "b", "web")), wanted(nil)
+	cluster.Set = policy.SetOf("shop/blue", "", []*policy.Policy{base.Policy})
+	passes := func() (list []string) {
+		for _, row := range w.Dump(t, "ACL") {
+			if row["action"] == "pass" {
+				list = append(list, fmt.Sprint(row["tier"], row["priority"], row["direction"]))
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	var expect []string
+	if w.policies.Tiers() {
+		expect = []string{"0 0to-lport", "0 0to-lport", "1 0to-lport"}
+	}
+	w.ensure(t, own, 1)
+	w.ensure(t, cluster, 1)
+	if got := passes(); !slices.Equal(got, expect) {
+		t.Errorf("ACLs that pass: %q, want %q", got, expect)
+	}
+	for _, group := range w.Dump(t, "Port_Group") {
+		older := []any{}
+		for _, row := range w.acls(t) {
+			if key := ovndbtest.Strings(row["_uuid"])[0]; slices.Contains(ovndbtest.Strings(group["acls"]), key) {
+				older = append(older, ovndbtest.UUID(key))
+			}
+		}
+		w.Change(t, "Port_Group", ovndbtest.Strings(group["_uuid"])[0], ovndbtest.Op{"acls": []any{"set", older}})
+	}
+	for _, scope := range []policies.Scope{{Network: "shop/blue", Namespace: "shop"}, {Network: "shop/blue"}} {
+		if v, err := w.policies.View(nbtest.WithLimit(t), scope); err != nil || v.Differs != w.policies.Tiers() {
+			t.Errorf("the rows of an older version: %+v, %v, want that they differ if OVN has tiers", v, err)
+		}
+	}
+	w.ensure(t, own, min(1, len(expect)))
+	w.ensure(t, cluster, min(1, len(expect)))
+	if got := passes(); !slices.Equal(got, expect) {
+		t.Errorf("ACLs that pass after rows of an older version: %q, want %q", got, expect)
+	}
+	w.ensure(t, own, 0)
 }
 
 // TestNetworkDeleted: the rows of policies outlive their network, because the policies may still be there. When these are
@@ -305,7 +359,7 @@ func TestTwoControllers(t *testing.T) {
 		t.Error("the other controller did not write")
 	}
 	var rules []string
-	for _, row := range w.Dump(t, "ACL") {
+	for _, row := range w.acls(t) {
 		rules = append(rules, row["external_ids"].(map[string]string)["ovn-multinet/policy"])
 	}
 	slices.Sort(rules)

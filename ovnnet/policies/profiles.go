@@ -14,34 +14,32 @@ const kindProfiles = "security-profiles" // value of nbrows.KeyKind
 
 // EnsureProfiles makes the row that tells agents the operator's security profiles have these ones: by name, each as a
 // text. It returns whether it has written anything. No pod gets a profile that is not in the row.
-func EnsureProfiles(ctx context.Context, s *nbrows.Store, profiles map[string]string) (changed bool, err error) {
-	var attempts nbrows.Attempts
-	for {
-		results, err := s.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, ovndb.ProfilesKey)})
+func EnsureProfiles(
+	ctx context.Context, s *nbrows.Store, profiles map[string]string, dhcpServers bool,
+) (changed bool, err error) {
+	return s.Change(ctx, "the row of security profiles", func(b *nbrows.Batch) error {
+		results, err := s.Db.Transact(ctx, []ovsdb.Operation{
+			ovndb.Select(nb.CoppTable, ovndb.ProfilesKey),
+			ovndb.Select(nb.PortGroupTable, nbrows.DHCPServersKey, "_uuid"),
+		})
 		if err != nil {
-			return false, err
+			return err
 		}
 		var have *nb.Copp
 		if err := nbrows.One(s.Db, results[0], &have); err != nil {
-			return false, err
+			return err
 		}
-		b := &nbrows.Batch{Db: s.Db}
+		if dhcpServers && len(results[1].Rows) == 0 {
+			b.AddDHCPServers()
+		}
 		switch {
 		case len(profiles) > 0:
 			nbrows.Put(b, nb.CoppTable, ovndb.ProfilesKey, have, profilesRow(profiles))
 		case have != nil:
 			b.Add(ovndb.Delete(nb.CoppTable, ovndb.ProfilesKey))
 		}
-		if len(b.Ops) == 0 || b.Err != nil {
-			return false, b.Err
-		}
-		if err = s.Write(ctx, b.Ops); err == nil || !nbrows.Raced(err) {
-			return err == nil, err
-		}
-		if err := attempts.Next("the row of security profiles"); err != nil {
-			return false, err
-		}
-	}
+		return nil
+	})
 }
 
 func profilesRow(profiles map[string]string) *nb.Copp {

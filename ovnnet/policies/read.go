@@ -101,8 +101,31 @@ func (p *Policies) read(ctx context.Context, s *policy.Set) (*rows, error) {
 	return have, err
 }
 
-// Groups reads which selectors have a group.
-func (p *Policies) Groups(ctx context.Context, s Scope) (map[policy.Selector]bool, error) {
+// OwnMembers reads the ports in those groups of a scope that have no ports of other namespaces or networks.
+func (p *Policies) OwnMembers(ctx context.Context, s Scope) (ports []string, err error) {
+	present, err := p.index(ctx, s)
+	if present == nil || err != nil {
+		return nil, err
+	}
+	index, err := policy.Decode(present)
+	if err != nil {
+		return nil, nil // nothing is written there yet
+	}
+	var keys []string
+	for _, e := range index.Entries {
+		if e.Group != "" && !e.Anywhere && e.Across == "" {
+			keys = append(keys, e.Group)
+		}
+	}
+	groups, err := ovndb.ReadByKey[nb.PortGroup](ctx, p.store.Db, nb.PortGroupTable, keys, "_uuid", "ports")
+	for _, g := range groups {
+		ports = append(ports, g.Ports...)
+	}
+	return ports, err
+}
+
+// index reads the external_ids of the row with the index of a scope; nil: there is none.
+func (p *Policies) index(ctx context.Context, s Scope) (map[string]string, error) {
 	results, err := p.store.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.PolicyKey(s.Network, s.Namespace), "_uuid", "external_ids"),
 	})
@@ -110,10 +133,19 @@ func (p *Policies) Groups(ctx context.Context, s Scope) (map[policy.Selector]boo
 		return nil, err
 	}
 	var row *nb.Copp
-	if err := nbrows.One(p.store.Db, results[0], &row); err != nil || row == nil {
+	if err := nbrows.One(p.store.Db, results[0], &row); row == nil || err != nil {
 		return nil, err
 	}
-	index, err := policy.Decode(row.ExternalIDs)
+	return row.ExternalIDs, nil
+}
+
+// Groups reads which selectors have a group.
+func (p *Policies) Groups(ctx context.Context, s Scope) (map[policy.Selector]bool, error) {
+	present, err := p.index(ctx, s)
+	if present == nil || err != nil {
+		return nil, err
+	}
+	index, err := policy.Decode(present)
 	if err != nil { // a spoilt row is written again
 		return nil, nil
 	}
@@ -142,6 +174,9 @@ func (p *Policies) Accepted(ctx context.Context, s Scope) (map[string]*policy.Po
 			one, err := policy.ParseText(s.Namespace, name, text)
 			if err != nil {
 				return nil, fmt.Errorf("accepted policy %s/%s: %w", s.Namespace, name, err)
+			}
+			if words, some := row.ExternalIDs[peersOnPrefix+name]; some {
+				one = one.Across(strings.Split(words, peersOnSeparator)...)
 			}
 			all[name] = one
 		}

@@ -1,12 +1,15 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strconv"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
@@ -44,48 +47,68 @@ func (p *Policies) view(ctx context.Context, s Scope) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	// These policies have been within the limits, and OVN has served them.
-	set, _ := policy.NewSet(s.Network, s.Namespace, slices.Collect(maps.Values(accepted)), true)
+	set := policy.SetOf(s.Network, s.Namespace, slices.Collect(maps.Values(accepted)))
 	have, err := p.read(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	if have.index != nil {
+	if have.index != nil && have.index.ExternalIDs[ovndb.PolicyRevisionKey] != policy.WaitingRevision {
 		index, err := policy.Decode(have.index.ExternalIDs)
 		if err != nil {
 			return nil, err
 		}
 		set.UseNumbers(index)
 	}
-	selectors := set.Selectors()
-	v := &View{
-		Scope: s, Set: set, Members: map[policy.Selector][]string{}, Differs: len(have.groups) != len(selectors),
-	}
-	acls := set.ACLs(func(selector policy.Selector) string { return groupName(set, selector) })
-	for _, selector := range selectors {
+	v := &View{Scope: s, Set: set, Members: map[policy.Selector][]string{}}
+	acls := p.acls(set)
+	for _, selector := range set.Selectors() {
 		key := groupKey(set, selector)
-		group := have.groups[key]
-		if group == nil {
-			continue
+		if have.groups[key] != nil {
+			v.Members[selector] = have.groups[key].Ports
 		}
-		v.Members[selector] = group.Ports
-		v.Differs = v.Differs || len(group.ACLs) != len(acls[selector])
 		for _, a := range acls[selector] {
-			row := aclRow(set, key, &a)
-			old := have.acls[row.UUID]
-			if old == nil {
-				v.Differs = true
-				continue
+			if row := have.acls[aclRow(set, key, &a).UUID]; row != nil {
+				a.Tier, _ = strconv.Atoi(row.ExternalIDs[keyTier])
+				v.ACLs = append(v.ACLs, a)
 			}
-			if old.Match != row.Match || old.Action != row.Action || old.Direction != row.Direction ||
-				old.Priority != row.Priority || !maps.Equal(old.Options, row.Options) {
-				v.Differs = true
-			}
-			tier, err := strconv.Atoi(old.ExternalIDs[keyTier])
-			v.Differs = v.Differs || err == nil && tier != a.Tier
-			a.Tier = tier
-			v.ACLs = append(v.ACLs, a)
 		}
 	}
-	return v, nil
+	v.Differs, err = p.differs(ctx, have, v)
+	return v, err
+}
+
+// differs reports whether a controller would write groups or ACLs, if their members are those that NB has.
+func (p *Policies) differs(ctx context.Context, have *rows, v *View) (bool, error) {
+	none := func(context.Context, policy.Selector, []string) ([]string, error) { return nil, nil }
+	w := &Wanted{Set: v.Set, Members: v.Members, NotMembers: none}
+	if have.band != nil {
+		w.DeniedRate = have.band.Rate
+	}
+	have.forView(v.Set)
+	b := &nbrows.Batch{Db: p.store.Db}
+	_, err := p.setGroups(ctx, b, have, w)
+	return len(b.Ops) > 0, cmp.Or(err, b.Err)
+}
+
+// forView removes the marks of the cluster, because this program does not know which cluster is its own, and the groups
+// of peers on several networks that the set does not need.
+func (h *rows) forView(set *policy.Set) {
+	if h.meter != nil {
+		delete(h.meter.ExternalIDs, ovndb.ClusterMark)
+	}
+	if h.band != nil {
+		delete(h.band.ExternalIDs, ovndb.ClusterMark)
+	}
+	for _, row := range h.acls {
+		delete(row.ExternalIDs, ovndb.ClusterMark)
+	}
+	wanted := map[string]bool{}
+	for _, selector := range set.Selectors() {
+		wanted[groupKey(set, selector)] = true
+	}
+	maps.DeleteFunc(h.groups, func(key string, group *nb.PortGroup) bool {
+		delete(group.ExternalIDs, ovndb.ClusterMark)
+		_, joint := group.ExternalIDs[usedBy+set.Network]
+		return joint && !wanted[key]
+	})
 }

@@ -3,7 +3,6 @@ package services
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -38,25 +37,16 @@ func (have *present) rowKey() string { return ovndb.ServiceKey(have.id, have.ser
 // read reads the rows whose keys are made from the network's and the service's names.
 func (s *Services) read(ctx context.Context, network, id string) (*present, error) {
 	have := &present{id: network, service: id, balancers: map[string]*nb.LoadBalancer{}}
-	ops := []ovsdb.Operation{
-		ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(network)), ovndb.Select(nb.CoppTable, have.rowKey()),
-	}
+	reads := s.store.Reads()
+	nbrows.ReadOne(reads, nb.CoppTable, ovndb.AcceptedKey(network), &have.accepted)
+	nbrows.ReadOne(reads, nb.CoppTable, have.rowKey(), &have.row)
 	for _, protocol := range nbrows.Protocols {
-		ops = append(ops, ovndb.Select(nb.LoadBalancerTable, ovndb.LoadBalancerKey(network, id, protocol)))
+		nbrows.ReadInto(reads, nb.LoadBalancerTable, ovndb.LoadBalancerKey(network, id, protocol), protocol, have.balancers)
 	}
-	db := s.store.Db
-	results, err := db.Transact(ctx, ops)
-	if err != nil {
+	if err := reads.Do(ctx); err != nil {
 		return nil, err
 	}
-	errs := []error{nbrows.One(db, results[0], &have.accepted), nbrows.One(db, results[1], &have.row)}
-	for i, protocol := range nbrows.Protocols {
-		errs = append(errs, nbrows.Into(db, results[2+i], protocol, have.balancers))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	have.network = nbrows.AcceptedConfig(have.accepted)
+	have.network = s.store.AcceptedConfig(have.accepted)
 	if have.row != nil {
 		have.addresses = parseAddresses(have.row.ExternalIDs[keyAddresses])
 	}
@@ -118,36 +108,29 @@ func (s *Services) holdersOf(ctx context.Context, have *present, list []netip.Ad
 	if len(list) == 0 {
 		return holders, nil
 	}
-	var keys []string
-	for _, a := range list {
-		keys = append(keys, ovndb.AddressKey(have.id, a))
-	}
 	same := ovndb.Absent(nb.CoppTable, have.rowKey())
 	if have.row != nil {
 		same = ovndb.Holds(nb.CoppTable, have.row.UUID, "external_ids", keyAddresses, have.row.ExternalIDs[keyAddresses])
 	}
-	results, err := s.store.Db.Transact(ctx, append([]ovsdb.Operation{same}, nbrows.SelectHolders(keys)...))
-	if err != nil {
+	reads, found := s.store.Reads(same), map[netip.Addr]*nbrows.Found{}
+	for _, a := range list {
+		found[a] = nbrows.ReadAt(reads, ovndb.AddressKey(have.id, a))
+	}
+	if err := reads.Do(ctx); err != nil {
 		return nil, err
 	}
-	for i, a := range list {
-		var h holder
-		err := errors.Join(
-			nbrows.One(s.store.Db, results[1+2*i], &h.port), nbrows.One(s.store.Db, results[2+2*i], &h.claim))
-		if err != nil {
-			return nil, err
-		}
-		holders[a] = h
+	for a, f := range found {
+		holders[a] = holder{f.Port, f.Claim}
 	}
 	return holders, nil
 }
 
-// free tells whether the service may have the address: nobody else has it.
+// free reports whether the service may have the address: nobody else has it.
 func (have *present) free(h holder) bool {
 	return h.port == nil && (h.claim == nil || have.claimed(h))
 }
 
-// claimed tells whether the service has claimed the address.
+// claimed reports whether the service has claimed the address.
 func (have *present) claimed(h holder) bool {
 	return h.claim != nil && h.claim.ExternalIDs[claimant(have.service)] != ""
 }

@@ -103,6 +103,8 @@ func TestEmptyGroup(t *testing.T) {
 		w := newWorld(t)
 		w.network(t, "blue", nbtest.Net4)
 		w.ensure(t, wanted(t, "web", "10.1.0.200", tcp), 1)
+		w.remove(t, "web", 1) // makes the list of ended connections, which both change
+		w.ensure(t, wanted(t, "web", "10.1.0.200", tcp), 1)
 		w.ensure(t, wanted(t, "db", "10.1.0.201", tcp), 1)
 		other := services.New(nbrows.NewStore(w.Other(t).DB))
 		w.Meanwhile(t, "Load_Balancer", func() {

@@ -101,7 +101,9 @@ func privateRouter(n *netmodel.Network) (*nb.LogicalRouter, *nb.LogicalRouterPor
 	for _, subnet := range n.Subnets {
 		port.Networks = append(port.Networks, subnet.String())
 	}
-	return &nb.LogicalRouter{UUID: ovndb.ServiceRouterKey(id), Name: name, ExternalIDs: mark}, port,
+	return &nb.LogicalRouter{
+			UUID: ovndb.ServiceRouterKey(id), Name: name, Options: nbrows.RouterOptions(), ExternalIDs: mark,
+		}, port,
 		&nb.LogicalSwitchPort{
 			UUID: ovndb.ServicePortKey(id), Name: name, Type: "router", Addresses: []string{"router"},
 			Options: map[string]string{"router-port": port.Name}, ExternalIDs: mark,

@@ -1,18 +1,19 @@
 package services
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/ended"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
@@ -44,6 +45,18 @@ func (s *Services) setBalancers(
 		return nil
 	}
 	return s.enterScope(ctx, b, have, scope, keys)
+}
+
+// end tells the nodes which connections end with the wanted load balancers.
+func (have *present) end(ctx context.Context, b *nbrows.Batch, wanted map[string]*nb.LoadBalancer) error {
+	scope := have.scope()
+	if have.network != nil { // the nodes look for the list of the scope that the network has now
+		scope = nbrows.ServiceScope(have.network)
+	}
+	if scope == "" {
+		return nil
+	}
+	return ended.EndServed(ctx, b, scope, have.balancers, wanted, time.Now())
 }
 
 // enterScope adds the load balancers that are not in the group of the scope, and makes the group if it is missing.
@@ -177,32 +190,26 @@ func (have *scopeRows) set(b *nbrows.Batch, n *netmodel.Network, scope string) e
 // needs one. Call it after the network was changed, and in each reconcile pass: a network that joins a router gets the
 // router's services. It also deletes a group without load balancers.
 func (s *Services) EnsureNetwork(ctx context.Context, id string) (changed bool, err error) {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("network " + id); err != nil {
-			return false, err
-		}
+	return s.store.Change(ctx, "network "+id, func(b *nbrows.Batch) error {
 		results, err := s.store.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, ovndb.AcceptedKey(id))})
 		if err != nil {
-			return false, err
+			return err
 		}
 		var accepted *nb.Copp
 		if err := nbrows.One(s.store.Db, results[0], &accepted); err != nil {
-			return false, err
+			return err
 		}
-		n := nbrows.AcceptedConfig(accepted)
+		n := s.store.AcceptedConfig(accepted)
 		if n == nil {
-			return false, nil
+			return nil
 		}
-		b := &nbrows.Batch{Db: s.store.Db}
-		if err := s.changeNetwork(ctx, b, n); err != nil || b.Err != nil || len(b.Ops) == 0 {
-			return false, cmp.Or(err, b.Err)
+		if err := s.changeNetwork(ctx, b, n); err != nil {
+			return err
 		}
 		b.First(ovndb.Holds(
 			nb.CoppTable, accepted.UUID, "external_ids", ovndb.ConfigKey, accepted.ExternalIDs[ovndb.ConfigKey]))
-		if err := s.store.Write(ctx, b.Ops); !nbrows.Raced(err) {
-			return err == nil, nbrows.AsRefused(err)
-		}
-	}
+		return nil
+	})
 }
 
 func (s *Services) changeNetwork(ctx context.Context, b *nbrows.Batch, n *netmodel.Network) error {

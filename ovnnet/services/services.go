@@ -25,7 +25,7 @@ func New(s *nbrows.Store) *Services { return &Services{s} }
 type Wanted struct {
 	Network string // the ID of the network
 	Service *service.Service
-	Pods    []service.Pod // on the network, that the service selects
+	Pods    []service.Backend // on the network, that the service selects
 }
 
 // Result is what NB has of a service.
@@ -42,35 +42,24 @@ var ErrNotAccepted = errors.New("the network is not accepted")
 // scope's group. An address of NB stays as long as the service may have it. If the service cannot be served as it is,
 // the error is a *nbrows.Refused, and the present rows stay.
 func (s *Services) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("service " + w.Service.ID()); err != nil {
-			return nil, err
-		}
+	var result *Result
+	changed, err := s.store.Change(ctx, "service "+w.Service.ID(), func(b *nbrows.Batch) error {
 		have, err := s.read(ctx, w.Network, w.Service.ID())
 		if err != nil {
-			return nil, err
+			return err
 		}
-		b := &nbrows.Batch{Db: s.store.Db}
-		result, err := s.change(ctx, b, have, w)
-		if nbrows.Raced(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(b.Ops) == 0 || b.Err != nil {
-			return result, b.Err
+		if result, err = s.change(ctx, b, have, w); err != nil {
+			return err
 		}
 		b.First(have.unchanged()...)
 		b.First(have.stillAccepted(w.Service.NAD))
-		if err = s.store.Write(ctx, b.Ops); err == nil {
-			result.Changed = true
-			return result, nil
-		}
-		if !nbrows.Raced(err) {
-			return nil, nbrows.AsRefused(err)
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	result.Changed = changed
+	return result, nil
 }
 
 // change adds the operations that make the present rows the wanted ones.
@@ -94,7 +83,6 @@ func (s *Services) change(ctx context.Context, b *nbrows.Batch, have *present, w
 			return nil, err
 		}
 	}
-	have.setClaims(b, result.Addresses)
 	var vips map[string]map[string]string
 	vips, result.Beyond = w.Service.Backends(result.Addresses, w.Pods)
 	balancers := map[string]*nb.LoadBalancer{}
@@ -103,45 +91,50 @@ func (s *Services) change(ctx context.Context, b *nbrows.Batch, have *present, w
 			balancers[protocol] = balancerRow(w, protocol, m, result.Addresses)
 		}
 	}
-	if err := s.setBalancers(ctx, b, have, scope, balancers); err != nil {
-		return nil, err
+	return result, s.write(ctx, b, have, serviceRow(w, scope, result.Addresses), result.Addresses, balancers)
+}
+
+// write adds the operations that make the present rows the wanted ones. row is nil if the service is deleted.
+func (s *Services) write(
+	ctx context.Context, b *nbrows.Batch, have *present, row *nb.Copp, addresses []netip.Addr,
+	balancers map[string]*nb.LoadBalancer,
+) error {
+	have.setClaims(b, addresses)
+	scope := ""
+	if row != nil {
+		scope = row.ExternalIDs[keyScope]
 	}
-	nbrows.Put(b, nb.CoppTable, have.rowKey(), have.row, serviceRow(w, scope, result.Addresses))
-	return result, nil
+	if err := s.setBalancers(ctx, b, have, scope, balancers); err != nil {
+		return err
+	}
+	if err := have.end(ctx, b, balancers); err != nil {
+		return err
+	}
+	if row != nil {
+		nbrows.Put(b, nb.CoppTable, row.UUID, have.row, row)
+	} else if have.row != nil {
+		b.Add(ovndb.Delete(nb.CoppTable, have.row.UUID))
+	}
+	return nil
 }
 
 // Delete deletes the rows of a service on a network, in one transaction. The last service of a scope also deletes the
 // scope's group. If there are no rows, Delete writes nothing.
 func (s *Services) Delete(ctx context.Context, network, service string) (changed bool, err error) {
-	for tries := nbrows.Attempts(0); ; {
-		if err := tries.Next("service " + service); err != nil {
-			return false, err
-		}
+	return s.store.Change(ctx, "service "+service, func(b *nbrows.Batch) error {
 		have, err := s.read(ctx, network, service)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if err := s.readHolders(ctx, have, nil); nbrows.Raced(err) {
-			continue
-		} else if err != nil {
-			return false, err
+		if err := s.readHolders(ctx, have, nil); err != nil {
+			return err
 		}
-		b := &nbrows.Batch{Db: s.store.Db}
-		have.setClaims(b, nil)
-		if err := s.setBalancers(ctx, b, have, "", nil); err != nil {
-			return false, err
-		}
-		if have.row != nil {
-			b.Add(ovndb.Delete(nb.CoppTable, have.row.UUID))
-		}
-		if len(b.Ops) == 0 || b.Err != nil {
-			return false, b.Err
+		if err := s.write(ctx, b, have, nil, nil, nil); err != nil {
+			return err
 		}
 		b.First(have.unchanged()...)
-		if err := s.store.Write(ctx, b.Ops); !nbrows.Raced(err) {
-			return err == nil, err
-		}
-	}
+		return nil
+	})
 }
 
 // Key names a service on a network.

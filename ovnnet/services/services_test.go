@@ -68,6 +68,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
+const endedOnBlue = "Copp ovn-multinet ended connections of services, network shop/blue"
+
 // TestChanges: each change is one transaction on the rows that it needs, and no change is none.
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
@@ -104,20 +106,20 @@ func TestChanges(t *testing.T) {
 	w.ensure(t, wanted(t, "one", "10.1.0.202", `{"port":80,"protocol":"UDP"}`), 1)
 	w.wantChanged(t, before, blueGroup, "deleted Load_Balancer shop/blue:shop/one:tcp", "Load_Balancer shop/blue:shop/one:udp",
 		"deleted Copp ovn-multinet shop/blue address 10.1.0.201", "Copp ovn-multinet shop/blue address 10.1.0.202",
-		"Copp ovn-multinet shop/blue service shop/one")
+		"Copp ovn-multinet shop/blue service shop/one", endedOnBlue)
 
 	// Without an address a service has one row, and it is the only one that goes.
 	before = w.state(t)
 	w.ensure(t, wanted(t, "one", "", tcp, "10.1.0.7"), 1)
 	w.wantChanged(t, before, blueGroup, "deleted Load_Balancer shop/blue:shop/one:udp",
-		"deleted Copp ovn-multinet shop/blue address 10.1.0.202", "Copp ovn-multinet shop/blue service shop/one")
+		"deleted Copp ovn-multinet shop/blue address 10.1.0.202", "Copp ovn-multinet shop/blue service shop/one", endedOnBlue)
 	w.ensure(t, wanted(t, "one", "", tcp, "10.1.0.8"), 0)
 	w.remove(t, "one", 1)
 	w.remove(t, "one", 0)
 
-	// With the last service all rows go.
+	// With the last service all rows go but the list of ended connections.
 	w.remove(t, "web", 1)
-	w.wantChanged(t, empty, "Logical_Switch shop/blue") // whose set of ports is as before
+	w.wantChanged(t, empty, "Logical_Switch shop/blue", endedOnBlue) // the switch's set of ports is as before
 	if sw := w.row(t, "Logical_Switch", "shop/blue"); len(ovndbtest.Strings(sw["ports"]))+len(ovndbtest.Strings(sw["load_balancer_group"])) != 0 {
 		t.Errorf("switch %v", sw)
 	}
@@ -160,6 +162,7 @@ func TestManyServices(t *testing.T) {
 		counts := w.Proxy.Counts()
 		return counts.Sent + counts.Received
 	}
+	cost() // makes the list of ended connections
 	before := cost()
 	var ops []ovndbtest.Op
 	members := []any{}

@@ -89,7 +89,7 @@ func (have *present) unmark() {
 	}
 }
 
-// differs tells whether a controller would write something, if the backends are those that NB has.
+// differs reports whether a controller would write something, if the backends are those that NB has.
 func (s *Services) differs(ctx context.Context, have *present, v *View) (bool, error) {
 	one := v.Service
 	if one == nil || have.network == nil || one.Headless() != (len(v.Addresses) == 0) {
@@ -109,12 +109,10 @@ func (s *Services) differs(ctx context.Context, have *present, v *View) (bool, e
 		}
 	}
 	b := &nbrows.Batch{Db: s.store.Db}
-	have.setClaims(b, v.Addresses)
-	err := s.setBalancers(ctx, b, have, scope, balancers)
+	err := s.write(ctx, b, have, serviceRow(w, scope, v.Addresses), v.Addresses, balancers)
 	if _, refused := errors.AsType[*nbrows.Refused](err); refused {
 		return true, nil
 	}
-	nbrows.Put(b, nb.CoppTable, have.rowKey(), have.row, serviceRow(w, scope, v.Addresses))
 	return len(b.Ops) > 0, cmp.Or(err, b.Err)
 }
 

@@ -53,7 +53,7 @@ func wanted(t *testing.T, name, address, ports string, pods ...string) *services
 	}
 	want := &services.Wanted{Network: "shop/blue", Service: o.Service}
 	for _, pod := range pods {
-		p := service.Pod{Ready: true}
+		p := service.Backend{Ready: true}
 		for a := range strings.SplitSeq(pod, " ") {
 			p.Addresses = append(p.Addresses, netip.MustParseAddr(a))
 		}

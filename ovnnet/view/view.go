@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
 )
 
 // Network is a network as NB has it.
@@ -24,8 +25,10 @@ type Network struct {
 	Config   *netmodel.Network // the accepted configuration; nil: there is none that can be parsed
 	Usage    []Usage           // one for each subnet; on a layer3 network one for each node and node subnet
 	Ports    []Port            // sorted by name, without the ports to the router and to the physical network
-	Gateway  *gateway.View     // the gateway of the network's router; nil: none
-	SNAT     []SNAT            // the SNAT rules that the gateway has for the network
+	// Smallest is the smallest MTU of all nodes for the network; its MTU is 0 if none is known.
+	Smallest pathmtu.Limit
+	Gateway  *gateway.View // the gateway of the network's router; nil: none
+	SNAT     []SNAT        // the SNAT rules that the gateway has for the network
 }
 
 // Usage is how full a subnet or a node subnet is.
@@ -45,6 +48,14 @@ type Port struct {
 	Addresses                       []netip.Addr
 	// Up says that ovn-controller has bound the port.
 	Up bool
+	// Conflicts are the addresses of the port that hosts on the physical network use, too.
+	Conflicts []Conflict
+}
+
+// Conflict is an address that another host uses, too.
+type Conflict struct {
+	Addr netip.Addr
+	MAC  net.HardwareAddr // of that host
 }
 
 // Read reads all networks.
@@ -58,7 +69,12 @@ type reader struct{ *nbrows.Store }
 func (n *reader) all(ctx context.Context) ([]Network, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids", "ports"}},
+		pathmtu.Select(),
 	})
+	if err != nil {
+		return nil, err
+	}
+	smallest, err := pathmtu.Read(n.Db, results[1])
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +106,9 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 		if err != nil {
 			return nil, err
 		}
+		if v.Config != nil {
+			v.Smallest = smallest[v.Config.Physical]
+		}
 		if err := n.viewGateway(ctx, v, gateways); err != nil {
 			return nil, err
 		}
@@ -104,7 +123,7 @@ func (n *reader) view(
 ) (*Network, error) {
 	v := &Network{
 		ID: sw.ExternalIDs[nbrows.KeyNetwork], Accepted: nbrows.AcceptedNADs(accepted),
-		Config: nbrows.AcceptedConfig(accepted),
+		Config: n.AcceptedConfig(accepted),
 	}
 	if err := n.viewPorts(ctx, v, sw.Ports); err != nil {
 		return nil, err
@@ -150,6 +169,14 @@ func portView(port *nb.LogicalSwitchPort) Port {
 	if x := port.ExternalIDs; x[nbrows.KeySandbox] != "" {
 		p.Namespace, p.Pod, p.Interface, p.Node =
 			x[nbrows.KeyNamespace], x[nbrows.KeyPod], x[nbrows.KeyInterface], x[nbrows.KeyNode]
+	}
+	for _, word := range strings.Fields(port.ExternalIDs[ovndb.ConflictsKey]) {
+		text, macText, _ := strings.Cut(word, "=")
+		a, err := netip.ParseAddr(text)
+		mac, macErr := net.ParseMAC(macText)
+		if err == nil && macErr == nil {
+			p.Conflicts = append(p.Conflicts, Conflict{a, mac})
+		}
 	}
 	for _, text := range port.Addresses {
 		for _, word := range strings.Fields(text) {
