@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ type api struct {
 	nodes    []netmodel.Node
 	grants   netmodel.PhysicalGrants // of a controller that is started with it
 	noNodes  error                   // of the list of nodes
+	keep     []netip.Prefix          // of --keep-on-primary
 }
 
 func (a *api) Nodes(context.Context) ([]netmodel.Node, error) {
@@ -170,8 +172,14 @@ func (a *api) state(id string) string {
 	if n == nil {
 		return "gone"
 	}
+	return stateInWords(n)
+}
+
+func stateInWords(n *netmodel.NAD) string {
 	text := "nothing"
 	switch state, ok := n.NetworkState(); {
+	case ok && state.Ready && state.Reason != "":
+		text = "ready, but " + state.Reason
 	case ok && state.Ready:
 		text = "ready"
 	case ok:

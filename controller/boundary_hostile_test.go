@@ -43,7 +43,7 @@ func (l *looks) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l *looks) WithGroup(string) slog.Handler { return l }
 
 func (l *looks) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "look" {
+	if r.Message != "reconcile pass" {
 		return nil
 	}
 	words := map[string]string{}

@@ -21,7 +21,7 @@ func TestControllerFollowsTheNodes(t *testing.T) {
 	yes, no := map[string]string{"gw": "yes"}, map[string]string{"gw": "no"}
 	a.setNodes(nil)
 	announce := func(node string) {
-		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), node, node); err != nil {
+		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), node, node, nil); err != nil {
 			t.Error(err)
 		}
 	}

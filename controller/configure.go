@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 
+	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 )
 
@@ -19,13 +21,31 @@ func (c *Controller) configure() bool {
 	return true
 }
 
-// reconcileProfiles tells the agents which security profiles the operator allows.
-func (c *Controller) reconcileProfiles(ctx context.Context) error {
+// reconcileConfig applies the operator's configuration if it is new, and queues all that may depend on it.
+func (c *Controller) reconcileConfig(context.Context, engine.Item) error {
+	if c.configure() {
+		c.queueGateways()
+		c.engine.Add(everything)
+	}
+	return nil
+}
+
+// reconcileNodes queues all gateways, because the nodes have changed.
+func (c *Controller) reconcileNodes(context.Context, engine.Item) error {
+	c.queueGateways()
+	c.nets.ForgetNodes()
+	return nil
+}
+
+// reconcileProfiles writes for the agents which security profiles the operator allows.
+func (c *Controller) reconcileProfiles(ctx context.Context, _ engine.Item) error {
 	texts := map[string]string{}
+	dhcpServers := false
 	for name, p := range c.profiles {
 		texts[name] = p.Encode()
+		dhcpServers = dhcpServers || p.PortGroup == netmodel.DHCPServersGroup
 	}
-	changed, err := policies.EnsureProfiles(ctx, c.rows, texts)
+	changed, err := policies.EnsureProfiles(ctx, c.rows, texts, dhcpServers)
 	if changed {
 		c.log.Info("the security profiles have changed", "profiles", len(texts))
 	}
@@ -35,6 +55,6 @@ func (c *Controller) reconcileProfiles(ctx context.Context) error {
 // queueGateways queues all gateways.
 func (c *Controller) queueGateways() {
 	for _, name := range c.gateways.Names() {
-		c.queue.Add(gatewayItem(name))
+		c.engine.Add(gatewayItem(name))
 	}
 }

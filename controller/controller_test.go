@@ -58,7 +58,7 @@ func newController(
 	metrics := controller.NewMetrics(queue, networks.DB)
 	return &tested{controller.New(controller.Config{
 		NB: networks.DB, Source: a, Queue: queue, Metrics: metrics, Routers: networks.Routers, Physical: a.grants,
-		JoiningNamespaces: joining, WidestIPAM: networks.Widest, Leading: leading, Log: log,
+		KeepOnPrimary: a.keep, JoiningNamespaces: joining, WidestIPAM: networks.Widest, Leading: leading, Log: log,
 	}), queue, metrics, a}
 }
 

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/controller/paths"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 )
 
 // SpendBudget has namespaces spend their budgets, and stops the clock just before the next budget is due. goOn
@@ -16,46 +20,42 @@ func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	set := func(t time.Time) { now.Store(&t) }
 	start := time.Now()
 	set(start)
-	c.pace.now = func() time.Time { return *now.Load() }
+	c.engine.Now = func() time.Time { return *now.Load() }
 	for _, namespace := range namespaces {
-		for range maxBudgets {
-			c.pace.wrote(namespace)
-			c.pace.tenants[namespace].remaining = 0
+		for range engine.MaxBudgets * engine.BudgetWrites {
+			c.engine.Charge(namespace)
 		}
 	}
-	set(start.Add(budgetEvery - 500*time.Millisecond))
-	return func() { set(start.Add(budgetEvery)) }
+	set(start.Add(engine.BudgetEvery - 500*time.Millisecond))
+	return func() { set(start.Add(engine.BudgetEvery)) }
 }
 
 // WaitForCopiesBy has the controller wait for newer copies by a clock, in seconds, that only the caller moves.
 func (c *Controller) WaitForCopiesBy() *atomic.Int64 {
 	var clock atomic.Int64
-	c.policies.behind.now = func() time.Time { return time.Unix(clock.Load(), 0) }
+	c.engine.Now = func() time.Time { return time.Unix(clock.Load(), 0) }
 	return &clock
 }
 
 // Activity is what a controller does, and what waits. It is asked of a controller that does not run yet.
 type Activity struct {
 	mu       sync.Mutex
-	networks *watched[item]
+	networks *watched[engine.Item]
 	states   *watched[string]
-	retries  map[item]bool // of networks that something is in the way of, or that are in use
+	retries  map[engine.Item]bool // of networks that something is in the way of, or that are in use
 }
 
 // Watch has the activity of the controller noted.
 func (c *Controller) Watch() *Activity {
 	a := &Activity{}
-	a.networks = watch(&a.mu, c.queue, func() {
-		a.retries = map[item]bool{}
-		for id, r := range c.refused {
-			a.retries[item{kindNetwork, id, r.tenant}] = true
-		}
-		for id, u := range c.inUse {
-			a.retries[item{kindNetwork, id, u.tenant}] = true
+	a.networks = watch(&a.mu, c.engine.Queue, func() {
+		a.retries = map[engine.Item]bool{}
+		for _, i := range c.engine.Later() {
+			a.retries[i] = true
 		}
 	})
-	a.states = watch(&a.mu, c.states.queue, func() {})
-	c.queue, c.changes.items, c.states.queue = a.networks, a.networks, a.states
+	a.states = watch(&a.mu, c.nets.States.Queue, func() {})
+	c.engine.Queue, c.changes.Queue, c.nets.States.Queue = a.networks, a.networks, a.states
 	return a
 }
 
@@ -65,7 +65,7 @@ func (a *Activity) Settled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.networks.later {
-		if i != everything && i.kind != kindGateway && !a.retries[i] {
+		if i != everything && i != paths.Item && i.Kind != kindGateway && !a.retries[i] {
 			return false
 		}
 	}
@@ -77,8 +77,8 @@ func (a *Activity) Waiting() (list []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.networks.later {
-		if i.kind == kindNetwork {
-			list = append(list, i.id+" for "+i.tenant)
+		if i.Kind == "network" {
+			list = append(list, i.Key+" for "+i.Tenant)
 		}
 	}
 	slices.Sort(list)
@@ -147,3 +147,6 @@ func (w *watched[T]) Done(i T) {
 
 // LookEvery sets the time between two looks at the owner of NB.
 func (o *NBOwner) LookEvery(d time.Duration) { o.every = d }
+
+// ForgetPorts has the controller know the network of no port, as one that begins to lead. It must be idle.
+func (c *Controller) ForgetPorts() { c.kinds.portNetworks = pods.Networks{} }

@@ -8,13 +8,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 )
 
 // reconcileGateway ensures the rows of a router's gateway on the nodes that have the gateway's label, and queues the
 // next pass over the gateway.
-func (c *Controller) reconcileGateway(ctx context.Context, router string) error {
+func (c *Controller) reconcileGateway(ctx context.Context, i engine.Item) error {
+	router := i.Key
 	r := c.gateways.WithGateway(router)
 	if r == nil {
 		return nil // the operator has deleted the gateway from the configuration
@@ -39,11 +41,12 @@ func (c *Controller) reconcileGateway(ctx context.Context, router string) error 
 			return err
 		}
 	}
+	c.gateways.SetMTU(router, c.paths.Gateway(r))
 	if _, err := c.gateways.Ensure(ctx, r, chassis); err != nil {
 		return err
 	}
 	c.logNodes(router, names, chassis)
-	c.queue.AddAfter(gatewayItem(router), gatewayEvery)
+	c.engine.AddAfter(gatewayItem(router), gatewayEvery)
 	return nil
 }
 
@@ -76,6 +79,6 @@ func (c *Controller) logNodes(router string, names []string, chassis []gateway.C
 		c.log.Warn("the chassis of some nodes of a gateway are unknown: is ovn-multinetd running on these nodes?",
 			"router", router, "nodes", without)
 	default:
-		c.log.Info("gateway is in step", "router", router, "nodes", names)
+		c.log.Info("gateway is in sync", "router", router, "nodes", names)
 	}
 }

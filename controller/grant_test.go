@@ -46,6 +46,9 @@ func TestBoundaryUngrantedWire(t *testing.T) {
 		{"port security", shop42, nbtest.Spec(vlan42 + `,"portSecurity":false`),
 			"refused: portSecurity: false on physical network phys, VLAN 42, is not granted to namespace shop; the operator's --config would have " +
 				`to say physicalNetworks: {"phys": [{vlans: "42", namespaces: [shop], portSecurity: false}]}, held`},
+		{"port security of an overlay network", shop42, nbtest.Spec(nbtest.Net4 + `,"portSecurity":false`),
+			"refused: portSecurity: false is not granted to namespace shop; the operator's --config would have to say " +
+				"portSecurityOff: {namespaces: [shop]}, held"},
 
 		{"granted", shop42, nbtest.Spec(vlan42), "ready, held"},
 		{"in a range, with others", `"phys":[{"vlans":"7","namespaces":["web"]},{"vlans":"7,40-49","namespaces":["web","shop"]}]`, nbtest.Spec(vlan42), "ready, held"},

@@ -281,7 +281,12 @@ func TestBoundaryRouterOfTheCluster(t *testing.T) {
 				if tt.namespaces == "" {
 					routers = nil
 				}
-				r := operated(t, nbtest.NewWorld(t), newAPI(), routers)
+				a := newAPI()
+				var err error
+				if a.grants, err = netmodel.ParsePhysicalGrants([]byte(`{"portSecurityOff":{"namespaces":["web"]}}`)); err != nil {
+					t.Fatal(err)
+				}
+				r := operated(t, nbtest.NewWorld(t), a, routers)
 				if gateway != "" {
 					eventually(t, "/core:external /core:gateway /core:join", func() string { return r.RouterPorts(t) })
 				}

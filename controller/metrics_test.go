@@ -63,8 +63,8 @@ func TestMetricsOfRefusedNADs(t *testing.T) {
 	refused := func() string {
 		var lines []string
 		for line := range strings.Lines(scrape(t, registry)) {
-			if text, ok := strings.CutPrefix(line, "refused_nads"); ok {
-				lines = append(lines, strings.TrimSpace(text))
+			if text, ok := strings.CutPrefix(line, "refused_objects"); ok {
+				lines = append(lines, strings.TrimSpace(strings.Replace(text, ",kind=nad", "", 1)))
 			}
 		}
 		return strings.Join(lines, " ")
@@ -101,7 +101,7 @@ func TestMetricsOfRefusedNADs(t *testing.T) {
 // wantRefused waits until the metrics count so many refused objects of a kind; "": none.
 func wantRefused(t *testing.T, registry *prometheus.Registry, kind, want string) {
 	t.Helper()
-	eventually(t, want, func() string { return sampleOf(t, registry, "refused_objects{kind="+kind+"}") })
+	eventually(t, want, func() string { return sampleOf(t, registry, "refused_objects{code=,kind="+kind+"}") })
 }
 
 func TestMetricsOfRefusedPods(t *testing.T) {

@@ -9,22 +9,23 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // outsideAPI stands in for the pods of the Kubernetes API, and for their ports.
 type outsideAPI struct {
 	*api
-	pods   map[string]*policy.Pod
-	ports  []controller.PodPort
+	pods   map[string]*netmodel.Pod
+	ports  []pods.Port
 	events []string
+	states []string // as they were written: pods' names and reasons
 }
 
-func (a *outsideAPI) PolicyPods(_ context.Context, namespace string) (pods []*policy.Pod, err error) {
+func (a *outsideAPI) PolicyPods(_ context.Context, namespace string) (pods []*netmodel.Pod, err error) {
 	a.with(func() {
 		for _, p := range a.pods {
 			if p.Namespace == namespace {
@@ -47,16 +48,24 @@ func (a *outsideAPI) PodsWithOutside(context.Context) (ids []string, err error) 
 	return ids, nil
 }
 
-func (a *outsideAPI) OutsideEvent(p *policy.Pod, _ bool, reason, message string) {
+func (a *outsideAPI) SetOutsideState(_ context.Context, p *netmodel.Pod, state netmodel.OutsideState) error {
+	a.with(func() {
+		a.states = append(a.states, p.Name+" "+string(state.Reason))
+		a.pods[p.Namespace+"/"+p.Name].OutsideState = state
+	})
+	return nil
+}
+
+func (a *outsideAPI) OutsideEvent(p *netmodel.Pod, _ bool, reason, message string) {
 	a.with(func() { a.events = append(a.events, p.Namespace+"/"+p.Name+" "+reason+" "+message) })
 }
 
-func (a *outsideAPI) On(context.Context, []string) (ports []controller.PodPort, err error) {
+func (a *outsideAPI) On(context.Context, []string) (ports []pods.Port, err error) {
 	a.with(func() { ports = slices.Clone(a.ports) })
 	return ports, nil
 }
 
-func (a *outsideAPI) ByKey(context.Context, []string) ([]controller.PodPort, error) {
+func (a *outsideAPI) ByKey(context.Context, []string) ([]pods.Port, error) {
 	return nil, nil
 }
 
@@ -72,10 +81,10 @@ const poolOfShop = `,"addressPools":{"public":{"addresses":"192.0.2.16/29","name
 func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAPI)) *outsideWorld {
 	t.Helper()
 	w := nbtest.NewWorld(t)
-	a := &outsideAPI{api: newAPI(), pods: map[string]*policy.Pod{}}
+	a := &outsideAPI{api: newAPI(), pods: map[string]*netmodel.Pod{}}
 	a.setNodes(map[string]map[string]string{"n1": {"gateway": ""}})
 	for node, physical := range map[string][]string{"n1": {"provider"}, "n2": nil} {
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), node, "of-"+node, physical...); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), node, "of-"+node, nil, physical...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +108,7 @@ func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAP
 func (w *outsideWorld) attach(t *testing.T, name, node string, i byte, outside string) {
 	t.Helper()
 	address := netip.AddrFrom4([4]byte{10, 1, 0, i})
-	port := controller.PodPort{
+	port := pods.Port{
 		Key: ovndb.AddressKey("shop/blue", address), Name: "shop/" + name + "/net1", Network: "shop/blue",
 		Namespace: "shop", Pod: name, Interface: "net1", Addresses: []netip.Addr{address},
 	}
@@ -108,7 +117,7 @@ func (w *outsideWorld) attach(t *testing.T, name, node string, i byte, outside s
 		"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/namespace": "shop",
 			"ovn-multinet/pod": name, "ovn-multinet/interface": "net1", "ovn-multinet/sandbox": "s1"})})
 	w.kube.with(func() {
-		w.kube.pods["shop/"+name] = &policy.Pod{Namespace: "shop", Name: name, Node: node, Ready: true, Outside: outside}
+		w.kube.pods["shop/"+name] = &netmodel.Pod{Namespace: "shop", Name: name, Node: node, Ready: true, Outside: outside}
 		w.kube.ports = append(w.kube.ports, port)
 	})
 	w.queue.BackendChanged("shop", name)
@@ -175,6 +184,60 @@ func TestOutside(t *testing.T) {
 	w.kube.with(func() { w.kube.pods["shop/b"].Outside = "" })
 	w.queue.BackendChanged("shop", "b")
 	eventually(t, fmt.Sprint(stays-1), func() string { return fmt.Sprint(len(w.Rows(t)["NAT"])) })
+	w.wantStates(t, "a OutsideAddressReady, b OutsideAddressRefused, b OutsideAddressRefused, b OutsideAddressReady, "+
+		"b OutsideAddressRefused, b ")
+}
+
+// wantStates waits until these states were written, each once.
+func (w *outsideWorld) wantStates(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, want, func() (got string) {
+		w.kube.with(func() { got = strings.Join(w.kube.states, ", ") })
+		return got
+	})
+}
+
+// TestOutsideStates: the state of a pod is the worst that its interfaces have, is written once, and comes back when
+// somebody else has changed it. A pod that has waited says so; one that has just started has no state yet.
+func TestOutsideStates(t *testing.T) {
+	w := newOutsideWorld(t)
+	w.attach(t, "a", "n1", 7, `[{"interface":"net1","floating":"192.0.2.17"},{"interface":"net2","floating":"auto"}]`)
+	w.kube.with(func() { w.kube.pods["shop/a"].Ready = false }) // as with a readiness gate
+	state := func() (state netmodel.OutsideState) {
+		w.kube.with(func() { state = w.kube.pods["shop/a"].OutsideState })
+		return state
+	}
+	const net1, net2 = "interface net1: floating addresses [192.0.2.17]", "interface net2: the pod has no such interface on an OVN network"
+	want := netmodel.OutsideState{Reason: netmodel.OutsideWaits, Message: net2 + "; " + net1}
+	eventually(t, fmt.Sprint(want), func() string { return fmt.Sprint(state()) })
+	w.kube.with(func() {
+		w.kube.pods["shop/a"].OutsideState = netmodel.OutsideState{Reason: "Forged", Message: "all is well"}
+	})
+	w.queue.BackendChanged("shop", "a")
+	eventually(t, fmt.Sprint(want), func() string { return fmt.Sprint(state()) })
+	w.kube.with(func() { w.kube.pods["shop/a"].Outside = floating17 })
+	w.queue.BackendChanged("shop", "a")
+	eventually(t, fmt.Sprint(netmodel.OutsideState{Reason: netmodel.OutsideReady, Message: net1}), func() string { return fmt.Sprint(state()) })
+	w.settle(t)
+	w.wantStates(t, "a OutsideAddressWaits, a OutsideAddressWaits, a OutsideAddressReady")
+
+	w.kube.with(func() {
+		w.kube.pods["shop/new"] = &netmodel.Pod{Namespace: "shop", Name: "new", Node: "n1", Outside: floating17}
+	})
+	w.queue.BackendChanged("shop", "new")
+	w.settle(t)
+	w.wantStates(t, "a OutsideAddressWaits, a OutsideAddressWaits, a OutsideAddressReady")
+
+	w.kube.with(func() {
+		w.kube.pods["shop/former"] = &netmodel.Pod{Namespace: "shop", Name: "former", OutsideState: want}
+	})
+	w.queue.BackendChanged("shop", "former")
+	w.wantStates(t, "a OutsideAddressWaits, a OutsideAddressWaits, a OutsideAddressReady, former ")
+
+	w.kube.with(func() { w.kube.ports, w.kube.pods["shop/a"].Ready = nil, false })
+	w.queue.BackendChanged("shop", "a")
+	w.wantStates(t, "a OutsideAddressWaits, a OutsideAddressWaits, a OutsideAddressReady, former , a OutsideAddressWaits")
+	w.wantNATs(t, "")
 }
 
 // TestOutsideNetworkMoves: an outside address ends when the network is on no router with a gateway, and when the operator

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/stalenodes"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
@@ -239,7 +240,7 @@ func TestBoundaryListsPassOverOtherClusters(t *testing.T) {
 	wide := nbtest.Network(t, "wide", nbtest.Layer3)
 	rows := func(n *nbtest.Client, node string) {
 		t.Helper()
-		if err := n.Node.Announce(nbtest.WithLimit(t), node, "chassis-"+node); err != nil {
+		if err := n.Node.Announce(nbtest.WithLimit(t), node, "chassis-"+node, nil); err != nil {
 			t.Fatal(err)
 		}
 		nbtest.Share(t, n, wide, node)
@@ -262,7 +263,7 @@ func TestBoundaryListsPassOverOtherClusters(t *testing.T) {
 		if err := b.Gateways.DeleteUnused(nbtest.WithLimit(t)); err != nil {
 			t.Fatal(err)
 		}
-		leavers := controller.NewStaleNodes(b.DB, &census{}, leads, slog.New(slog.DiscardHandler))
+		leavers := stalenodes.New(b.DB, noNodes{}, leads, slog.New(slog.DiscardHandler))
 		for range 3 {
 			if err := leavers.Pass(nbtest.WithLimit(t)); err != nil {
 				t.Fatal(err)
@@ -290,4 +291,13 @@ func TestBoundaryListsPassOverOtherClusters(t *testing.T) {
 	if !maps.Equal(before, after) {
 		t.Errorf("rows %v became %v", before, after)
 	}
+}
+
+// noNodes is a cluster all of whose nodes are gone.
+type noNodes struct{}
+
+func (noNodes) NodeNames(context.Context) ([]string, error) { return []string{}, nil }
+
+func (noNodes) GoneNodes(context.Context) (func(string) bool, error) {
+	return func(string) bool { return true }, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
@@ -85,7 +86,7 @@ func TestClusterPolicy(t *testing.T) {
 	})
 	w.kube.with(func() {
 		w.kube.pods = maps.Clone(w.kube.pods)
-		w.kube.pods["shop/b"] = &policy.Pod{Namespace: "shop", Name: "b", UID: podKey(1), Node: "n2", Labels: app("db")}
+		w.kube.pods["shop/b"] = &netmodel.Pod{Namespace: "shop", Name: "b", UID: podKey(1), Node: "n2", Labels: app("db")}
 	})
 	w.queue.PodChanged("shop", podKey(1), true)
 	eventually(t, "0 1", func() string { return w.groupOf(t, "", everyDB) })

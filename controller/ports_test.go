@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/policy"
@@ -47,7 +48,7 @@ func TestNumbersOfPods(t *testing.T) {
 	}
 	w.Proxy.Reset()
 	w.kube.with(func() {
-		w.kube.pods["shop/new"] = &policy.Pod{Namespace: "shop", Name: "new", UID: podKey(9), Ports: []string{"tcp/http=60"}}
+		w.kube.pods["shop/new"] = &netmodel.Pod{Namespace: "shop", Name: "new", UID: podKey(9), Ports: []string{"tcp/http=60"}}
 	})
 	w.queue.PortsChanged("shop")
 	eventually(t, "", func() string { return w.group(t, "port tcp/http=60 of all pods") })
@@ -96,7 +97,7 @@ func TestNumbersOfOthers(t *testing.T) {
 		w.kube.namespaces = map[string]map[string]string{"shop": {"team": "a"}, "other": {"team": "a"}}
 		for i := range 100 {
 			name := fmt.Sprint("many-", i)
-			w.kube.pods["other/"+name] = &policy.Pod{
+			w.kube.pods["other/"+name] = &netmodel.Pod{
 				Namespace: "other", Name: name, UID: name, Node: "n2", Ports: []string{fmt.Sprint("tcp/http=", 1+i)},
 			}
 		}

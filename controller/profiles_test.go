@@ -8,6 +8,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -49,6 +51,29 @@ func TestProfilesAreTold(t *testing.T) {
 		w.NBCtl(args...)
 		c.NBReplaced()
 		eventually(t, web, told)
+	}
+	if groups := w.Dump(t, "Port_Group"); len(groups) > 0 {
+		t.Errorf("port groups that no profile names: %v", groups)
+	}
+	// The controller makes the one port group that is ours. No key in it says so: agents would refuse it.
+	const dhcp = `dhcp-server {"portGroup":"ovnmultinet_dhcp_servers","namespaces":["shop"]}`
+	configure(`"dhcp-server":{"portGroup":"ovnmultinet_dhcp_servers","namespaces":["shop"]}`)
+	eventually(t, dhcp, told)
+	c.NBReplaced()
+	configure(`"dhcp-server":{"portGroup":"ovnmultinet_dhcp_servers","namespaces":["shop","web"]}`)
+	eventually(t, strings.Replace(dhcp, `"shop"`, `"shop","web"`, 1), told)
+	for _, row := range w.Dump(t, "Port_Group") {
+		if row["name"] != netmodel.DHCPServersGroup || len(ovndbtest.Strings(row["acls"])) != 1 {
+			t.Errorf("port group %v", row)
+		}
+		if ids := row["external_ids"].(map[string]string); ids[nbrows.KeyNetwork] != "" || ids[nbrows.KeyKind] != "" {
+			t.Errorf("port group %v has a key of ours", row)
+		}
+	}
+	for _, acl := range w.Dump(t, "ACL") {
+		if acl["action"] != "allow" || !strings.HasPrefix(fmt.Sprint(acl["match"]), "inport == @ovnmultinet_dhcp_servers && (udp.src == {67, 547} ||") {
+			t.Errorf("ACL %v", acl)
+		}
 	}
 	configure("")
 	eventually(t, "", told)

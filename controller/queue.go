@@ -4,47 +4,41 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"k8s.io/client-go/util/workqueue"
-
+	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	networkkind "github.com/ovn-multinet/ovn-multinet/controller/networks"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
+	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
+	servicekind "github.com/ovn-multinet/ovn-multinet/controller/services"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Queue collects the items that need a reconcile pass. It accepts changes from the start of the process on. Only the
 // leader works them off.
 type Queue struct {
-	items workqueue.TypedRateLimitingInterface[item]
-	log   *slog.Logger
+	policykind.Changes
+	log *slog.Logger
 	// next is the operator's configuration that the controller has to apply; nil if the last one is applied.
 	next atomic.Pointer[settings]
-	// relabelled are the pods whose labels have changed.
-	relabelled relabelled
-	namespaces changedNamespaces
-	// backends are the pods that Services may have to follow.
-	backends changedPods
+	// backends are the pods that Services and outside addresses may have to follow.
+	backends pods.Changed
 }
 
 // NewQueue makes an empty queue.
 func NewQueue(log *slog.Logger) *Queue {
-	return &Queue{items: newFairQueue(func(i item) string { return i.tenant }), log: log}
+	return &Queue{Changes: policykind.Changes{Queue: engine.NewQueue()}, log: log}
 }
 
-// item is the subject of one reconcile pass: a NAD that may have changed, a network, the gateway of a router, or
-// another kind from the list below. tenant is the namespace whose NAD requests the pass, operators or nobodys.
-type item struct{ kind, id, tenant string }
-
-func nadItem(id string) item { return item{kindNAD, id, namespaceOf(id)} }
-
-func gatewayItem(router string) item { return item{kindGateway, router, operators} }
+func gatewayItem(router string) engine.Item {
+	return engine.Item{Kind: kindGateway, Key: router, Tenant: engine.Operators}
+}
 
 // everything is the item of the pass over all networks.
-var everything = item{kind: kindAll}
+var everything = engine.Item{Kind: kindAll}
 
 // profilesItem is the item of the pass over the security profiles.
-var profilesItem = item{kind: kindProfiles, tenant: operators}
+var profilesItem = engine.Item{Kind: kindProfiles, Tenant: engine.Operators}
 
 const (
-	kindNAD     = "nad"
-	kindNetwork = "network"
 	kindGateway = "gateway"
 	kindAll     = "all"
 	// kindProfiles is the kind of the operator's security profiles.
@@ -52,6 +46,8 @@ const (
 	// These two items make the worker queue further items, because only the worker knows the operator's routers.
 	kindNodes  = "nodes"
 	kindConfig = "config"
+	// kindBackends makes the worker queue the objects that pods of a namespace matter to, which have changed.
+	kindBackends = "backends"
 )
 
 // settings are the operator's configuration: the routers by their full names, the grants of physical networks, and the
@@ -63,16 +59,18 @@ type settings struct {
 }
 
 // NADChanged queues the NAD namespace/name, which is new, changed or gone.
-func (q *Queue) NADChanged(namespace, name string) { q.items.Add(nadItem(namespace + "/" + name)) }
+func (q *Queue) NADChanged(namespace, name string) {
+	q.Queue.Add(networkkind.NADItem(namespace + "/" + name))
+}
 
 // NodesChanged queues all gateways, because a node is new or gone or has other labels.
-func (q *Queue) NodesChanged() { q.items.Add(item{kind: kindNodes}) }
+func (q *Queue) NodesChanged() { q.Queue.Add(engine.Item{Kind: kindNodes}) }
 
 // NBReplaced queues all gateways and networks, because NB was wiped or restored from a backup.
 func (q *Queue) NBReplaced() {
 	q.log.Warn("OVN's Northbound database was wiped or restored from a backup: checking all networks")
 	q.NodesChanged()
-	q.items.Add(everything)
+	q.Queue.Add(everything)
 }
 
 // Configure replaces the operator's configuration, and queues all gateways and networks.
@@ -80,5 +78,17 @@ func (q *Queue) Configure(
 	routers map[string]*netmodel.Router, grants netmodel.PhysicalGrants, profiles netmodel.SecurityProfiles,
 ) {
 	q.next.Store(&settings{routers, grants, profiles})
-	q.items.Add(item{kind: kindConfig})
+	q.Queue.Add(engine.Item{Kind: kindConfig})
+}
+
+// ServiceChanged queues a Service, which is new, changed or gone.
+func (q *Queue) ServiceChanged(namespace, name string) {
+	q.Queue.Add(servicekind.Item(namespace + "/" + name))
+}
+
+// BackendChanged queues the Services that select a pod, and its outside addresses: something of the pod has changed
+// that these need.
+func (q *Queue) BackendChanged(namespace, name string) {
+	q.backends.Add(namespace, name)
+	q.Queue.Add(engine.OfNamespace(kindBackends, namespace))
 }

@@ -30,7 +30,7 @@ func fleet(a *api, n int) (ids []string) {
 	return ids
 }
 
-// A controller that begins anew finds all in step and writes nothing: to northd a restart is nothing.
+// A controller that begins anew finds all in sync and writes nothing: to northd a restart is nothing.
 func TestRestartWritesNothing(t *testing.T) {
 	w, a := nbtest.NewWorld(t), newAPI()
 	ids := fleet(a, 500)

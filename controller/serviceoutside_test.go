@@ -9,10 +9,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
@@ -37,7 +37,7 @@ func newBalancedWorld(t *testing.T) *balancedWorld {
 		services: map[string]*service.Object{}, states: map[string]string{}, slices: map[string][]discoveryv1.EndpointSlice{},
 	}
 	w := newOutsideWorld(t, func(c *controller.Config, o *outsideAPI) {
-		s.policyAPI = &policyAPI{api: o.api, pods: map[string]*policy.Pod{}}
+		s.policyAPI = &policyAPI{api: o.api, pods: map[string]*netmodel.Pod{}}
 		c.Services, c.MaxServices = &balancedAPI{s, o}, 3
 	})
 	return &balancedWorld{w, &serviceWorld{w.running, s, w.queue}}
@@ -186,10 +186,10 @@ func TestServiceOutsideLimited(t *testing.T) {
 	w.kube.with(func() {
 		for i := range service.MaxBackends + 1 {
 			name := fmt.Sprint("many-", i)
-			w.kube.pods["shop/"+name] = &policy.Pod{
+			w.kube.pods["shop/"+name] = &netmodel.Pod{
 				Namespace: "shop", Name: name, Node: "n1", Ready: true, Labels: map[string]string{"app": "many"},
 			}
-			w.kube.ports = append(w.kube.ports, controller.PodPort{
+			w.kube.ports = append(w.kube.ports, pods.Port{
 				Network: "shop/blue", Namespace: "shop", Pod: name, Interface: "net1",
 				Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(1 + i/200), byte(1 + i%200)})},
 			})

@@ -11,12 +11,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
@@ -92,7 +92,7 @@ func newServiceWorld(t *testing.T) *serviceWorld {
 	t.Helper()
 	w := nbtest.NewWorld(t)
 	a := &serviceAPI{
-		policyAPI: &policyAPI{api: newAPI(), pods: map[string]*policy.Pod{}}, services: map[string]*service.Object{},
+		policyAPI: &policyAPI{api: newAPI(), pods: map[string]*netmodel.Pod{}}, services: map[string]*service.Object{},
 		states: map[string]string{}, slices: map[string][]discoveryv1.EndpointSlice{},
 	}
 	queue := controller.NewQueue(quiet)
@@ -100,10 +100,10 @@ func newServiceWorld(t *testing.T) *serviceWorld {
 		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
 		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Services: a, Ports: a, MaxServices: 3,
 	})
-	a.pods["shop/a"] = &policy.Pod{Namespace: "shop", Name: "a", UID: podKey(0), Node: "n1", Labels: app("db"), Ready: true}
-	a.pods["shop/b"] = &policy.Pod{Namespace: "shop", Name: "b", UID: podKey(1), Node: "n2", Labels: app("web"), Ready: true}
-	a.pods["other/c"] = &policy.Pod{Namespace: "other", Name: "c", UID: podKey(2), Node: "n2", Labels: app("web"), Ready: true}
-	a.all = []*policy.Pod{a.pods["shop/a"], a.pods["shop/b"], a.pods["other/c"]}
+	a.pods["shop/a"] = &netmodel.Pod{Namespace: "shop", Name: "a", UID: podKey(0), Node: "n1", Labels: app("db"), Ready: true}
+	a.pods["shop/b"] = &netmodel.Pod{Namespace: "shop", Name: "b", UID: podKey(1), Node: "n2", Labels: app("web"), Ready: true}
+	a.pods["other/c"] = &netmodel.Pod{Namespace: "other", Name: "c", UID: podKey(2), Node: "n2", Labels: app("web"), Ready: true}
+	a.all = []*netmodel.Pod{a.pods["shop/a"], a.pods["shop/b"], a.pods["other/c"]}
 	return &serviceWorld{runController(t, w, &tested{c, queue, nil, a.api}), a, queue}
 }
 
@@ -136,7 +136,7 @@ func (w *serviceWorld) remove(id string) {
 }
 
 // pod changes a pod.
-func (w *serviceWorld) pod(id string, change func(*policy.Pod)) {
+func (w *serviceWorld) pod(id string, change func(*netmodel.Pod)) {
 	w.kube.with(func() { change(w.kube.pods[id]) })
 	namespace, name, _ := strings.Cut(id, "/")
 	w.queue.BackendChanged(namespace, name)
@@ -192,14 +192,14 @@ func TestService(t *testing.T) {
 	w.wantServiceState(t, "shop/web", `{"ready":true,"network":"shop/blue","addresses":["10.1.0.5"]`)
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.11:8080")
 	w.wantEndpoints(t, "shop/web", "10.1.0.5:80 true")
-	w.pod("shop/a", func(p *policy.Pod) { p.Labels = app("web") })
+	w.pod("shop/a", func(p *netmodel.Pod) { p.Labels = app("web") })
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.10:8080,10.1.0.11:8080")
-	w.pod("shop/b", func(p *policy.Pod) { p.Ready = false })
+	w.pod("shop/b", func(p *netmodel.Pod) { p.Ready = false })
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.10:8080")
 	w.kube.with(func() { delete(w.kube.pods, "shop/a") })
 	w.queue.BackendChanged("shop", "a")
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=")
-	w.pod("shop/b", func(p *policy.Pod) { p.Ready = true })
+	w.pod("shop/b", func(p *netmodel.Pod) { p.Ready = true })
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.11:8080")
 	w.remove("shop/web")
 	w.wantVIPs(t, "shop/blue", "shop/web", "gone")
@@ -226,8 +226,8 @@ func TestBackendIsOneTransaction(t *testing.T) {
 			}
 		}
 	})
-	w.pod("shop/b", func(p *policy.Pod) { p.Ready = false })
-	w.pod("shop/a", func(p *policy.Pod) { p.Ready = false })
+	w.pod("shop/b", func(p *netmodel.Pod) { p.Ready = false })
+	w.pod("shop/a", func(p *netmodel.Pod) { p.Ready = false })
 	eventually(t, "true", func() string {
 		for _, row := range w.Rows(t)["Load_Balancer"] {
 			if strings.Contains(row["vips"], "10.1.0.11:") {
@@ -250,7 +250,7 @@ func TestHeadless(t *testing.T) {
 	w.apply("shop/blue", onBlue)
 	w.put("shop/web", "blue", "app", "")
 	w.wantEndpoints(t, "shop/web", "10.1.0.10:8080 true, 10.1.0.11:8080 true")
-	w.pod("shop/b", func(p *policy.Pod) { p.Ready, p.Ending = false, true })
+	w.pod("shop/b", func(p *netmodel.Pod) { p.Ready, p.Ending = false, true })
 	w.wantEndpoints(t, "shop/web", "10.1.0.10:8080 true, 10.1.0.11:8080 false")
 	w.wantVIPs(t, "shop/blue", "shop/web", "gone")
 }
@@ -284,15 +284,27 @@ func TestInvalidEditOfService(t *testing.T) {
 		w.wantServiceState(t, "shop/web", "; what was accepted before stays")
 		w.wantServiceState(t, "shop/web", `"network":"shop/blue","addresses":["10.1.0.5"]`)
 	}
-	w.pod("shop/a", func(p *policy.Pod) { p.Labels = app("web") })
+	w.pod("shop/a", func(p *netmodel.Pod) { p.Labels = app("web") })
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.10:8080,10.1.0.11:8080")
+}
+
+// TestServiceAddressIsGivenUp: a Service gets its address after the pod that has it ends, which no Service hears of.
+func TestServiceAddressIsGivenUp(t *testing.T) {
+	w := newServiceWorld(t)
+	w.apply("shop/blue", onBlue)
+	w.wantState(t, "shop/blue", "ready, held")
+	w.Pod(t, "blue", "10.1.0.77", "web-0", "net1")
+	w.put("shop/db", "blue", "app=db", "10.1.0.77")
+	w.wantServiceState(t, "shop/db", "web-0")
+	w.Change(t, "Logical_Switch", nbtest.BlueKey, ovndbtest.Op{"ports": ovndbtest.Set[any]()})
+	w.wantServiceState(t, "shop/db", `"ready":true`)
 }
 
 // TestServiceOfAnotherNamespace: a Service on a network of another namespace needs a pod of its own there.
 func TestServiceOfAnotherNamespace(t *testing.T) {
 	w := newServiceWorld(t)
 	w.kube.with(func() { // a manifest may have no UID
-		w.kube.pods["third/c"] = &policy.Pod{Namespace: "third", Name: "c", Node: "n2", Labels: app("web"), Ready: true}
+		w.kube.pods["third/c"] = &netmodel.Pod{Namespace: "third", Name: "c", Node: "n2", Labels: app("web"), Ready: true}
 	})
 	w.apply("shop/blue", onBlue)
 	w.put("third/web", "shop/blue", "app=web", "auto")
@@ -415,7 +427,7 @@ func TestNBWipedWithServices(t *testing.T) {
 	w.apply("shop/blue", onBlue)
 	w.put("shop/web", "blue", "app=web", "10.1.0.5")
 	w.wantVIPs(t, "shop/blue", "shop/web", "10.1.0.5:80=10.1.0.11:8080")
-	var ports []*policy.Pod
+	var ports []*netmodel.Pod
 	w.kube.with(func() { ports, w.kube.all = w.kube.all, nil })
 	w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Logical_Switch", "where": []any{}},
 		ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{}},

@@ -15,11 +15,11 @@ func (r *running) wantTakes(t *testing.T, id, want string) {
 		if err != nil {
 			return err.Error()
 		}
-		nads, there := networks[id]
+		n, there := networks[id]
 		if !there {
 			return "no switch"
 		}
-		return nbtest.Sprint("%v", nads)
+		return nbtest.Sprint("%v", n.NADs)
 	})
 }
 

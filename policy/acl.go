@@ -17,6 +17,7 @@ const (
 	// defaultPriority is the priority of the ACL that sends the packets of a pod through connection tracking. Without
 	// a stateful ACL on the switch, OVN would drop the replies of a pod whose ingress is restricted.
 	defaultPriority = 1
+	passPriority    = 0 // of the ACLs that ask the next tier if no other ACL of the tier matches
 )
 
 // Tiers of ACLs (ovn-nb(5), since OVN 23.06). The priorities alone would do, were it not for Pass. It needs a next
@@ -41,7 +42,8 @@ type ACL struct {
 	Log      bool // OVN logs the packets that the row denies
 }
 
-// ACLs returns the ACLs of each group of restricted ports. name returns the name of the group of a selector.
+// ACLs returns the ACLs of each group of restricted ports. name returns the name of the group of a selector. OVN
+// without tiers has no Pass, and needs none of the ACLs with Pass.
 func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 	all := map[Selector][]ACL{}
 	add := func(acls ...ACL) {
@@ -63,6 +65,34 @@ func (s *Set) ACLs(name func(Selector) string) map[Selector][]ACL {
 			next[p.Tier] -= len(acls)
 			add(acls...)
 		}
+	}
+	for subject, acls := range all {
+		if subject.Port == "" {
+			all[subject] = append(acls, passes(subject, acls, name)...)
+		}
+	}
+	return all
+}
+
+// passes returns an ACL with Pass for each tier before the last one that has ACLs for packets to the ports.
+//
+// When an ACL denies a connection that was allowed before, OVN notes this in connection tracking (ct_mark.blocked).
+// Since OVN 23.06, the first tier without a matching ACL takes the note back, lets the packet pass, and asks no later
+// tier: every other packet would pass. (OVN's commit 2c67789ce mends this; no release up to 26.03.2 has it.) After
+// Pass, OVN asks the next tier. Packets that a port sends need no Pass: OVN has no such rule where it asks ACLs after
+// its load balancer.
+func passes(subject Selector, acls []ACL, name func(Selector) string) (all []ACL) {
+	last := 0
+	for _, a := range acls {
+		if a.ToPod && a.Policy != "" {
+			last = max(last, a.Tier)
+		}
+	}
+	for tier := range last {
+		all = append(all, ACL{
+			Rule: fmt.Sprintf("to tier %d", tier+1), Subject: subject, ToPod: true, Tier: tier, Priority: passPriority,
+			Match: "outport == @" + name(subject), Action: Pass,
+		})
 	}
 	return all
 }
@@ -165,7 +195,7 @@ func (p *Policy) ordered(word string, first int, name func(Selector) string) []A
 func (p *Policy) ruleACL(word, title string, subject Selector, r *Rule, name func(Selector) string) ACL {
 	a := p.acl(word, strings.TrimSpace(title), subject, name)
 	a.When, a.Action = r, r.Action
-	words := r.match(a.ToPod, name)
+	words := r.match(a.ToPod, subject, name)
 	for i := range words {
 		words[i] = a.Match + " && " + words[i]
 	}
@@ -180,8 +210,8 @@ func (p *Policy) ruleACL(word, title string, subject Selector, r *Rule, name fun
 // match one of the expressions. Each expression compares a field with one set of values and has no other "||":
 // ovn-controller makes a flow for each value then. Of fields that are joined by "||" within a longer expression it
 // makes a flow for each combination of ports of the group, peers and ports of the rule.
-func (r *Rule) match(toPod bool, name func(Selector) string) []string {
-	peers, ports := r.matchPeers(toPod, name), matchPorts(r.Ports)
+func (r *Rule) match(toPod bool, subject Selector, name func(Selector) string) []string {
+	peers, ports := r.matchPeers(toPod, subject, name), matchPorts(r.Ports)
 	switch {
 	case r.Any && len(ports) == 0:
 		return []string{"(ip4 || ip6)"}
@@ -200,7 +230,7 @@ func (r *Rule) match(toPod bool, name func(Selector) string) []string {
 }
 
 // matchPeers compares the address of the other side: the source of what goes to the pod.
-func (r *Rule) matchPeers(toPod bool, name func(Selector) string) (words []string) {
+func (r *Rule) matchPeers(toPod bool, subject Selector, name func(Selector) string) (words []string) {
 	side := "dst"
 	if toPod {
 		side = "src"
@@ -226,6 +256,9 @@ func (r *Rule) matchPeers(toPod bool, name func(Selector) string) (words []strin
 	}
 	if len(words) == 0 {
 		return []string{"0"} // every cidr was excepted: nobody is a peer
+	}
+	if toPod && r.Action != Accept && r.onVLAN() {
+		words = append(words, "ip4.src == 0.0.0.0 && ip4.dst == $"+name(subject)+"_ip4")
 	}
 	return words
 }

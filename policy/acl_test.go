@@ -41,9 +41,52 @@ func TestACLs(t *testing.T) {
 		"egress deny: 10000 false Deny inport == @A && ip",
 		"egress 0: 10002 false Accept inport == @A && (ip4 || ip6)",
 		"egress 1: 10002 false Accept inport == @A && sctp",
+		"to tier 1: 0 true Pass outport == @A",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestPasses: a group with ACLs for packets to its ports has one with Pass for each tier before the last of them, and
+// no other group has one.
+func TestPasses(t *testing.T) {
+	cluster := func(tier, direction, side string) *Policy {
+		return parseCluster(t, "p", fmt.Sprintf(`{"tier":%q,"priority":1,%s,%q:[{"action":"Deny",%q:[{"namespaces":{}}]}]}`,
+			tier, everyPod, direction, side))
+	}
+	own := func(spec string) *Policy { return parse(t, spec) }
+	for name, tt := range map[string]struct {
+		namespace string
+		policy    *Policy
+		want      []string
+	}{
+		"ingress":          {"shop", own(`{"podSelector":{},"ingress":[]}`), []string{"0 to tier 1"}},
+		"egress":           {"shop", own(`{"podSelector":{},"policyTypes":["Egress"],"egress":[]}`), nil},
+		"Admin ingress":    {"", cluster("Admin", "ingress", "from"), nil},
+		"Baseline ingress": {"", cluster("Baseline", "ingress", "from"), []string{"0 to tier 1", "1 to tier 2"}},
+		"Baseline egress":  {"", cluster("Baseline", "egress", "to"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, acls := range SetOf("shop/blue", tt.namespace, []*Policy{tt.policy}).ACLs(letters()) {
+				for _, a := range acls {
+					if a.Action == Pass {
+						got = append(got, fmt.Sprint(a.Tier, " ", a.Rule))
+					}
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	s := withNumbers(t, []Named{{Selector{Port: "tcp/http"}, "shop", 80}},
+		own(`{"podSelector":{},"ingress":[{"ports":[{"port":"http"}]}]}`))
+	for _, a := range s.ACLs(letters())[Selector{Port: "tcp/http=80"}] {
+		if a.Action == Pass {
+			t.Errorf("the group of a number has %q, which its ports have by the group of their pods", a.Rule)
+		}
 	}
 }
 
@@ -90,8 +133,8 @@ func TestSetGrowsWithSelectors(t *testing.T) {
 	if n := len(s.Selectors()); n != 2 || len(refused) != 0 {
 		t.Errorf("%d groups, want 2; refused %v", n, refused)
 	}
-	if rows := s.ACLs(letters())[Selector{Pods: "app=db"}]; len(rows) != 1+2*100 {
-		t.Errorf("%d ACLs, want 1 for replies, and a rule and a denial of each policy", len(rows))
+	if rows := s.ACLs(letters())[Selector{Pods: "app=db"}]; len(rows) != 2+2*100 {
+		t.Errorf("%d ACLs, want 1 for replies, 1 to the next tier, and a rule and a denial of each policy", len(rows))
 	}
 }
 
@@ -176,4 +219,24 @@ func matcher(t *testing.T, own, cluster *Index, namespace *Namespace) (*Matcher,
 		t.Fatal(err)
 	}
 	return m, revision
+}
+
+// TestPacketsFromNobody: on a VLAN, ingress rules that do not accept match packets from 0.0.0.0, too.
+func TestPacketsFromNobody(t *testing.T) {
+	const nobody = " && ip4.src == 0.0.0.0 && ip4.dst == $A_ip4"
+	for words, want := range map[string]bool{"physical network data, VLAN 100": true, "router main": false, "": false} {
+		for _, action := range []string{"Accept", "Deny", "Pass"} {
+			p := parseCluster(t, "p", fmt.Sprintf(`{"tier":"Admin","priority":1,%s,"ingress":[{"action":%q,"from":[{"namespaces":{}}],
+				"protocols":[{"udp":{"destinationPort":{"number":9}}}]}],"egress":[{"action":%[2]q,"to":[{"namespaces":{}}]}]}`,
+				everyPod, action)).Across(words)
+			var in, out int
+			for _, a := range SetOf("shop/blue", "", []*Policy{p}).ACLs(letters())[p.Subject] {
+				in += strings.Count(a.Match, "(outport == @A"+nobody+" && udp.dst == {9})")
+				out += strings.Count(a.Match, "0.0.0.0")
+			}
+			if (in == 1) != (want && action != "Accept") || in != out {
+				t.Errorf("%s %q: %d expressions of ingress and %d in all, want %t", action, words, in, out, want)
+			}
+		}
+	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -114,6 +115,19 @@ func ParseCluster(name string, annotations map[string]string, spec []byte) (*Pol
 	return p, p.checkCIDRs()
 }
 
+// DeniesPods reports whether a rule denies peers that it selects by labels.
+func (p *Policy) DeniesPods() bool {
+	if p == nil {
+		return false
+	}
+	for _, rules := range []*Rules{p.Ingress, p.Egress} {
+		if rules != nil && slices.ContainsFunc(*rules, func(r Rule) bool { return r.Action == Deny && len(r.Peers) > 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
 // selector returns the selector of the pods.
 func (c *clusterPods) selector(field string) (Selector, error) {
 	s := Selector{Anywhere: true}
@@ -181,6 +195,7 @@ func (c *clusterRule) parse(field string, toPod bool) (*Rule, error) {
 		}
 		r.Ports = append(r.Ports, port)
 	}
+	r.Ports = joined(r.Ports)
 	return r, nil
 }
 

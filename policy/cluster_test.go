@@ -94,7 +94,7 @@ func TestClusterOrder(t *testing.T) {
 	}
 	want := []string{
 		"0/30000 a ingress 0 r: Deny true", "0/29999 b ingress 0 r: Accept true", "0/29998 b ingress 1 r: Pass true",
-		"0/29997 late ingress 0 r: Deny true",
+		"0/29997 late ingress 0 r: Deny true", "0/0  to tier 1: Pass true", "1/0  to tier 2: Pass true",
 		"2/9999 base ingress 0 r: Accept true", "2/9998 base ingress 1 r: Deny true", "2/1  replies: Accept false",
 		"2/1  passed: Accept true",
 	}

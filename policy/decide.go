@@ -37,7 +37,8 @@ func Decide(sets []*Placed, port string, toPod bool, p *Packet) Verdict {
 	var matching []ACL
 	for _, s := range sets {
 		for _, a := range s.ACLs {
-			// An ACL for replies allows last of all. Without it the verdict is the same.
+			// An ACL for replies allows last of all, and one to the next tier comes last in its tier. Without them the
+			// verdict is the same.
 			if a.Policy == "" || a.ToPod != toPod || !s.Members[a.Subject][port] {
 				continue
 			}
@@ -66,7 +67,7 @@ func Decide(sets []*Placed, port string, toPod bool, p *Packet) Verdict {
 	return v
 }
 
-// matches tells whether the rule matches a packet, as its expression does (Rule.match).
+// matches reports whether the rule matches a packet, as its expression does (Rule.match).
 func (r *Rule) matches(p *Packet, toPod bool, addresses map[Selector]map[netip.Addr]bool) bool {
 	peer := p.Dst
 	if toPod {

@@ -49,6 +49,10 @@ const (
 	relabelledPrefix = "ovn-multinet/relabelled:"
 )
 
+// WaitingRevision is the revision of a row whose policies are not written yet. It has no entries, so it cannot be
+// decoded.
+const WaitingRevision = "waiting"
+
 // Encode returns the index as pairs of external_ids, and its revision.
 func (x *Index) Encode() (ids map[string]string, revision string, err error) {
 	return encodeWith(entriesKey, x.Entries, x.Relabelled)
@@ -121,7 +125,7 @@ type group struct {
 	of   Selector
 }
 
-// matches tells whether a pod belongs to the group. port is one that its selector may have.
+// matches reports whether a pod belongs to the group. port is one that its selector may have.
 func (g *group) matches(podLabels map[string]string, port func(string) bool) bool {
 	return g.here && (g.of.Port == "" || port(g.of.Port)) && g.pods.Matches(labels.Set(podLabels))
 }
@@ -190,7 +194,7 @@ func (m *Matcher) add(e *Entry, here bool) error {
 	return nil
 }
 
-// Stale tells whether the controller knows other labels of a pod than these.
+// Stale reports whether the controller knows other labels of a pod than these.
 func (m *Matcher) Stale(uid string, podLabels map[string]string) bool {
 	return slices.ContainsFunc(m.relabelled, func(relabelled map[string]string) bool {
 		hash, ok := relabelled[uid]

@@ -109,6 +109,9 @@ func parseNetworks(namespace string, annotations map[string]string) ([]string, e
 		form = "<namespace>/<name>, and not " + AllNetworks + " alone"
 	}
 	var networks []string
+	if n := strings.Count(text, ",") + 1; n > MaxNetworks {
+		return nil, fmt.Errorf("annotation %s: %d networks, %d is the limit", ForAnnotation, n, MaxNetworks)
+	}
 	for word := range strings.SplitSeq(text, ",") {
 		word = strings.TrimSpace(word)
 		ns, name, other := strings.Cut(word, "/")
@@ -160,6 +163,7 @@ func (all *Rules) add(
 		}
 		r.Ports = append(r.Ports, port)
 	}
+	r.Ports = joined(r.Ports)
 	*all = append(*all, r)
 	return nil
 }
@@ -214,7 +218,7 @@ func addCIDR(field string, b *networkingv1.IPBlock, all *netipx.IPSetBuilder) er
 	var one netipx.IPSetBuilder
 	one.AddPrefix(whole)
 	for i, text := range b.Except {
-		except, err := parseCIDR(text)
+		except, err := parseException(text)
 		if err != nil {
 			return fmt.Errorf("%s.except[%d]: %w", field, i, err)
 		}
@@ -228,6 +232,14 @@ func addCIDR(field string, b *networkingv1.IPBlock, all *netipx.IPSetBuilder) er
 		all.AddSet(set)
 	}
 	return err
+}
+
+// parseException reads a CIDR or an address. Policies in the field have addresses without a length there.
+func parseException(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		text = netip.PrefixFrom(addr, addr.BitLen()).String()
+	}
+	return parseCIDR(text)
 }
 
 // parseCIDR reads a CIDR. Its host bits do not matter.

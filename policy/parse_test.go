@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func TestParse(t *testing.T) {
 	if len(r.CIDRs) != 2 || r.CIDRs[0].String() != "10.1.128.0/17" || r.CIDRs[1].String() != "fd01::/64" {
 		t.Errorf("CIDRs %v", r.CIDRs)
 	}
-	if want := []Port{{"tcp", 80, 80, ""}, {"sctp", 5, 9, ""}, {"udp", 0, 0, ""}, {"tcp", 0, 0, "web"}}; !slices.Equal(r.Ports, want) {
+	if want := []Port{{"sctp", 5, 9, ""}, {"tcp", 80, 80, ""}, {"tcp", 0, 0, "web"}, {"udp", 0, 0, ""}}; !slices.Equal(r.Ports, want) {
 		t.Errorf("ports %v, want %v", r.Ports, want)
 	}
 }
@@ -66,6 +67,11 @@ func TestParseDirections(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	many := func(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+	names := ""
+	for i := range MaxPorts {
+		names += fmt.Sprintf(`{"port":"web%d"},`, i)
+	}
+	names = strings.TrimSuffix(names, ",")
 	peer := func(peer string) string { return `{"podSelector":{},"ingress":[{"from":[` + peer + `]}]}` }
 	port := func(port string) string { return `{"podSelector":{},"egress":[{"ports":[` + port + `]}]}` }
 	tests := []struct{ name, spec, why string }{
@@ -90,7 +96,10 @@ func TestParseRefuses(t *testing.T) {
 		{"many peers", peer(many(MaxPeers+1, `{"podSelector":{}}`)), "64 is the limit"},
 		{"many ports", port(many(MaxPorts+1, `{"port":1}`)), "64 is the limit"},
 		{"many names of peers", `{"podSelector":{},"egress":[` + many(16, `{"to":[`+many(MaxPeers, `{"podSelector":{}}`)+
-			`],"ports":[`+many(MaxPorts, `{"port":"web"}`)+`]}`) + `]}`, "1024 named ports of pods and peers"},
+			`],"ports":[`+names+`]}`) + `]}`, "1024 named ports of pods and peers"},
+		{"an exception that is an address", peer(`{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.0.0.1"]}}`), ""},
+		{"an exception that is no address", peer(`{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.0.0"]}}`), "except[0]"},
+		{"an exception with a zone", peer(`{"ipBlock":{"cidr":"fe80::/64","except":["fe80::1%a"]}}`), "except[0]"},
 		{"many CIDRs by one exception each", peer(many(40, `{"ipBlock":{"cidr":"::/0","except":["fd00::1/128"]}}`)), ""},
 	}
 	for _, tt := range tests {

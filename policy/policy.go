@@ -24,6 +24,8 @@ type Policy struct {
 	Ingress, Egress *Rules
 	// LogDenied has OVN log packets that the policy denies.
 	LogDenied bool
+	// PeersOn are the words that Across was called with.
+	PeersOn []string
 }
 
 // ID is "<namespace>/<name>"; of a ClusterNetworkPolicy, its name.
@@ -36,7 +38,7 @@ func objectID(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// ForAll tells whether the policy is for all OVN networks.
+// ForAll reports whether the policy is for all OVN networks.
 func (p *Policy) ForAll() bool { return slices.Equal(p.Networks, []string{AllNetworks}) }
 
 // Tier says when a ClusterNetworkPolicy is asked (network-policy-api v0.2.0, API version v1alpha2).
@@ -89,6 +91,9 @@ type Selector struct {
 	// Port is a named port that the pods have, with its number, such as "tcp/http=8080". "tcp/http" is a name whose
 	// numbers are to be found; no group has such a selector.
 	Port string `json:"port,omitempty"`
+	// Across says on which further networks pods are selected, in words; "": only on the network of the set. Peers have
+	// it, and subjects do not.
+	Across string `json:"across,omitempty"`
 }
 
 // String is the selector in words. Different selectors have different words.
@@ -102,11 +107,15 @@ func (s Selector) String() string {
 	}
 	switch {
 	case !s.Anywhere:
-		return pods
 	case s.Namespaces == "":
-		return pods + " of all namespaces"
+		pods += " of all namespaces"
+	default:
+		pods += " of namespaces with " + s.Namespaces
 	}
-	return pods + " of namespaces with " + s.Namespaces
+	if s.Across != "" {
+		pods += " on " + s.Across
+	}
+	return pods
 }
 
 // Limits of one policy, and of the policies of one namespace on one network. They keep what a tenant writes from
@@ -121,6 +130,11 @@ const (
 	MaxSelectors = 1000 // different selectors of the policies of one namespace on one network
 	MaxLabels    = 16 << 10
 	MaxText      = 64 << 10 // of one policy, in bytes
+	MaxNetworks  = 64       // NADs that one policy names
+	// MaxBytes is the limit of Policy.Bytes of one policy. MaxNamespaceBytes is the limit of the sum for the policies of
+	// one namespace, of each on each of its networks; of ClusterNetworkPolicies, for each network.
+	MaxBytes          = 128 << 10
+	MaxNamespaceBytes = 2 << 20
 	// MaxClusterRules is the limit of the rules of ClusterNetworkPolicies on one network, for each tier and direction.
 	// Each rule has a priority of its own.
 	MaxClusterRules = 9000

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -17,6 +18,8 @@ const (
 	MaxNamedPorts = 128                    // of one pod; further ones do not count
 	MaxNumbers    = 32                     // of one name, of the pods of one selector
 	maxNumberACLs = MaxPolicies * MaxRules // for named ports, of one set
+	// maxNumberBytes is the limit of the ACLs of these numbers, of one set.
+	maxNumberBytes = 512 << 10
 )
 
 // NamedPorts returns the ports of a pod's containers that have a name, each as "tcp/http=8080". Of the ports with one
@@ -61,10 +64,10 @@ func cutNumber(port string) (name string, number uint16) {
 	return name, uint16(n)
 }
 
-// Numbers returns the numbers of the pod's named ports, by names such as "tcp/http".
-func (p *Pod) Numbers() map[string]uint16 {
+// PortNumbers returns the numbers of a pod's named ports, by names such as "tcp/http".
+func PortNumbers(ports []string) map[string]uint16 {
 	all := map[string]uint16{}
-	for _, port := range p.Ports {
+	for _, port := range ports {
 		name, number := cutNumber(port)
 		all[name] = number
 	}
@@ -117,16 +120,14 @@ func (p *Policy) allNames() (all []Selector) {
 	return all
 }
 
-// HasNames tells whether the policy has named ports.
+// HasNames reports whether the policy has named ports.
 func (p *Policy) HasNames() bool { return len(p.allNames()) > 0 }
 
 // Names are the different selectors with the name of a port, such as "tcp/http". They need the numbers of pods.
 func (s *Set) Names() []Selector {
-	all := map[Selector]bool{}
+	all := sets.New[Selector]()
 	for _, p := range s.Policies {
-		for _, name := range p.allNames() {
-			all[name] = true
-		}
+		all.Insert(p.allNames()...)
 	}
 	return sorted(all)
 }
@@ -135,12 +136,7 @@ func (s *Set) Names() []Selector {
 // namespace come first. The other namespaces take turns, so that the pods of one of them do not keep out those of
 // another one. Among equals, present numbers stay.
 func (s *Set) SetNumbers(has []Named, present map[Selector]bool) {
-	cost := map[Selector]int{}
-	for _, p := range s.Policies {
-		for _, name := range p.allNames() {
-			cost[name]++
-		}
-	}
+	cost, bytes := s.costOfNames()
 	rank := map[Selector]int{}
 	known := map[Named]bool{}
 	turns := map[Named]int{} // of a name and a namespace, whose Number is 0
@@ -174,20 +170,50 @@ func (s *Set) SetNumbers(has []Named, present map[Selector]bool) {
 			strings.Compare(a.String(), b.String()))
 	})
 	s.numbers, s.beyond = map[Selector][]uint16{}, map[Selector]bool{}
-	groups, acls := len(s.Selectors()), 0
+	groups, acls, size := len(s.Selectors()), 0, 0
 	for _, selector := range ordered {
 		name, number := cutNumber(selector.Port)
 		of := selector.withPort(name)
-		if len(s.numbers[of]) == MaxNumbers || groups == MaxSelectors || acls+cost[of] > maxNumberACLs {
+		if len(s.numbers[of]) == MaxNumbers || groups == MaxSelectors || acls+cost[of] > maxNumberACLs ||
+			size+bytes[of] > maxNumberBytes {
 			s.beyond[of] = true
 			continue
 		}
 		s.numbers[of] = append(s.numbers[of], number)
-		groups, acls = groups+1, acls+cost[of]
+		groups, acls, size = groups+1, acls+cost[of], size+bytes[of]
 	}
 	for _, numbers := range s.numbers {
 		slices.Sort(numbers)
 	}
+}
+
+// costOfNames returns how many ACLs each number of a named port needs, and their bytes.
+func (s *Set) costOfNames() (acls, bytes map[Selector]int) {
+	acls, bytes = map[Selector]int{}, map[Selector]int{}
+	for _, p := range s.Policies {
+		for _, word := range []string{ingress, egress} {
+			rules := p.rules(word)
+			if rules == nil {
+				continue
+			}
+			for i := range *rules {
+				r := &(*rules)[i]
+				names := p.names(word == ingress, r)
+				if len(names) == 0 {
+					continue
+				}
+				of := r.matchBytes(word == ingress, []Port{{Protocol: "tcp", First: 65535, Last: 65535}})
+				if word == egress { // the peers with the number are the only ones that the ACL names
+					of = 2*perACL + 4*groupNameLength
+				}
+				for _, name := range names {
+					acls[name]++
+					bytes[name] += of
+				}
+			}
+		}
+	}
+	return acls, bytes
 }
 
 // Numbers returns the selectors with the numbers of a named port.

@@ -182,7 +182,7 @@ func TestNumbersDoNotRefusePolicies(t *testing.T) {
 	}
 	for i := range 10 {
 		p := *list[0]
-		p.Created, p.Subject = 100, Selector{Pods: fmt.Sprint("n=", i)}
+		p.Name, p.Created, p.Subject = fmt.Sprint("late", i), 100, Selector{Pods: fmt.Sprint("n=", i)}
 		list = append(list, &p)
 	}
 	if _, refused := NewSet("shop/blue", "shop", list, false); len(refused) == 0 || refused[list[0]] != nil {

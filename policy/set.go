@@ -2,10 +2,11 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Set has the policies that are for one network: those of one namespace, or the ClusterNetworkPolicies.
@@ -13,82 +14,44 @@ type Set struct {
 	Network   string // the ID of the network
 	Namespace string // "": ClusterNetworkPolicies
 	Policies  []*Policy
+	// Further are the selectors of peers (Selector.Across) of policies for other networks, which this network reaches. Its
+	// ports belong to their groups.
+	Further []Selector
 
 	numbers map[Selector][]uint16 // of named ports, by selectors as those of Names; sorted
 	beyond  map[Selector]bool     // those of which pods have numbers beyond the limits
 }
 
-// NewSet makes a set. refused has the policies that are not part of it, with the reason: those that exceed the limits
-// of a namespace, which are the youngest ones, or those that this OVN cannot serve. tiers tells whether OVN has tiers
-// of ACLs.
+// NewSet makes a set. refused has the policies that are not part of it, with the reason: those that exceed the limits,
+// or those that this OVN cannot serve. tiers reports whether OVN has tiers of ACLs.
 func NewSet(network, namespace string, policies []*Policy, tiers bool) (s *Set, refused map[*Policy]error) {
-	s = &Set{Network: network, Namespace: namespace}
-	if namespace == "" {
-		return s, s.addOrdered(policies, tiers)
+	refused = map[*Policy]error{}
+	var all []Candidate
+	for _, p := range policies {
+		all = append(all, Candidate{ID: p.ID(), Created: p.Created, Policy: p, Networks: []string{network}})
 	}
-	return s, s.addByAge(policies)
+	why := Admit(namespace, all, tiers)
+	var admitted []*Policy
+	for _, p := range policies {
+		if err := why[p.ID()]; err != nil {
+			refused[p] = err
+		} else {
+			admitted = append(admitted, p)
+		}
+	}
+	return SetOf(network, namespace, admitted), refused
 }
 
-// addByAge adds policies of a namespace.
-func (s *Set) addByAge(policies []*Policy) (refused map[*Policy]error) {
-	refused = map[*Policy]error{}
-	byAge := slices.SortedFunc(slices.Values(policies), func(a, b *Policy) int {
-		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Name, b.Name))
+// SetOf makes a set of policies that have been admitted.
+func SetOf(network, namespace string, policies []*Policy) *Set {
+	s := &Set{Network: network, Namespace: namespace, Policies: slices.Clone(policies)}
+	slices.SortFunc(s.Policies, func(a, b *Policy) int {
+		if namespace == "" {
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), strings.Compare(a.Name, b.Name))
+		}
+		return ByAge(a, b)
 	})
-	selectors := map[Selector]bool{}
-	for _, p := range byAge {
-		more := map[Selector]bool{}
-		for _, selector := range append(p.selectors(), p.allNames()...) { // a name has a number at least
-			if !selectors[selector] {
-				more[selector] = true
-			}
-		}
-		switch {
-		case len(s.Policies) >= MaxPolicies:
-			refused[p] = fmt.Errorf("namespace %s has more than %d policies for network %s, and this is not one of the oldest",
-				s.Namespace, MaxPolicies, s.Network)
-		case len(selectors)+len(more) > MaxSelectors:
-			refused[p] = fmt.Errorf("the policies of namespace %s for network %s have more than %d different selectors",
-				s.Namespace, s.Network, MaxSelectors)
-		default:
-			s.Policies = append(s.Policies, p)
-			maps.Copy(selectors, more)
-		}
-	}
-	return refused
-}
-
-// addOrdered adds ClusterNetworkPolicies in the order in which they are asked. The API leaves the order of policies
-// with one priority open; here their names decide.
-func (s *Set) addOrdered(policies []*Policy, tiers bool) (refused map[*Policy]error) {
-	refused = map[*Policy]error{}
-	ordered := slices.SortedFunc(slices.Values(policies), func(a, b *Policy) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), strings.Compare(a.Name, b.Name))
-	})
-	rules := map[string]int{}
-	for _, p := range ordered {
-		why := error(nil)
-		for _, word := range []string{ingress, egress} {
-			list := p.rules(word)
-			if list == nil {
-				continue
-			}
-			if rules[string(p.Tier)+word] += len(*list); rules[string(p.Tier)+word] > MaxClusterRules {
-				why = fmt.Errorf("the policies of the tier %s for network %s have more than %d %s rules up to this policy",
-					p.Tier, s.Network, MaxClusterRules, word)
-			}
-			i := slices.IndexFunc(*list, func(r Rule) bool { return r.Action == Pass })
-			if i >= 0 && p.Tier == Admin && !tiers {
-				why = fmt.Errorf("spec.%s[%d].action: Pass needs OVN 23.06 or newer, whose ACLs have tiers", word, i)
-			}
-		}
-		if why != nil {
-			refused[p] = why
-			continue
-		}
-		s.Policies = append(s.Policies, p)
-	}
-	return refused
+	return s
 }
 
 // selectors are those of groups, without those of named ports.
@@ -104,22 +67,21 @@ func (p *Policy) selectors() []Selector {
 	return all
 }
 
-// Selectors are the different selectors of the policies. Each needs a group of ports.
+// Empty reports whether NB needs no rows of the set.
+func (s *Set) Empty() bool { return len(s.Policies)+len(s.Further) == 0 }
+
+// Selectors are the different selectors of the policies, and Further. Each needs a group of ports.
 func (s *Set) Selectors() []Selector {
-	all := map[Selector]bool{}
+	all := sets.New(s.Further...)
 	for _, p := range s.Policies {
-		for _, selector := range p.selectors() {
-			all[selector] = true
-		}
+		all.Insert(p.selectors()...)
 	}
 	for name := range s.numbers {
-		for _, selector := range s.Numbers(name) {
-			all[selector] = true
-		}
+		all.Insert(s.Numbers(name)...)
 	}
 	return sorted(all)
 }
 
-func sorted(all map[Selector]bool) []Selector {
+func sorted(all sets.Set[Selector]) []Selector {
 	return slices.SortedFunc(maps.Keys(all), func(a, b Selector) int { return strings.Compare(a.String(), b.String()) })
 }

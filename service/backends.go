@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Pod is a pod on the service's network that the service selects.
-type Pod struct {
+// Backend is a pod on the service's network that the service selects.
+type Backend struct {
 	Name, UID string
 	Node      string
 	// Hostname is the pod's name within the Service with the name Subdomain.
@@ -21,7 +21,7 @@ type Pod struct {
 }
 
 // Number is the number of a service's port at a pod. A pod may lack a port with the name.
-func (p *Port) Number(pod *Pod) (number uint16, ok bool) {
+func (p *Port) Number(pod *Backend) (number uint16, ok bool) {
 	if p.TargetName == "" {
 		return p.Target, true
 	}
@@ -32,7 +32,7 @@ func (p *Port) Number(pod *Pod) (number uint16, ok bool) {
 // Backends returns the vips of OVN's load balancers (ovn-nb(5), table Load_Balancer) by protocol, for a service with
 // these virtual addresses. beyond is how many backends are left out, because one port has more than MaxBackends. The
 // order of the pods does not matter.
-func (s *Service) Backends(addresses []netip.Addr, pods []Pod) (vips map[string]map[string]string, beyond int) {
+func (s *Service) Backends(addresses []netip.Addr, pods []Backend) (vips map[string]map[string]string, beyond int) {
 	vips = map[string]map[string]string{}
 	for i := range s.Ports {
 		p := &s.Ports[i]
@@ -56,7 +56,7 @@ func (s *Service) Backends(addresses []netip.Addr, pods []Pod) (vips map[string]
 }
 
 // backends returns the backends of a port in one family, sorted.
-func (s *Service) backends(p *Port, is4 bool, pods []Pod) []netip.AddrPort {
+func (s *Service) backends(p *Port, is4 bool, pods []Backend) []netip.AddrPort {
 	var list []netip.AddrPort
 	for i := range pods {
 		pod := &pods[i]

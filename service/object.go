@@ -38,8 +38,9 @@ const LoadBalancerClass = "ovn-multinet/gateway"
 // annotationPrefix is the prefix of our annotations of Services.
 const annotationPrefix = "ovn-multinet/service-"
 
-// maxState is longer than any state that the controller writes, in bytes.
-const maxState = 2 << 10
+// maxState is longer than any state that the controller writes, in bytes: a reason of 1 KiB that JSON escapes all. A
+// state that is cut would be written again at each pass.
+const maxState = 8 << 10
 
 // Object is a Service as its source has it.
 type Object struct {

@@ -64,7 +64,7 @@ type Port struct {
 // ID is "<namespace>/<name>".
 func (s *Service) ID() string { return s.Namespace + "/" + s.Name }
 
-// Headless tells whether the service has no virtual address.
+// Headless reports whether the service has no virtual address.
 func (s *Service) Headless() bool { return !s.Auto && len(s.Fixed) == 0 }
 
 // Families returns an address of each family in which a service on the network may have outside addresses: those of the
@@ -87,6 +87,10 @@ func (s *Service) Subnets(n *netmodel.Network) ([]int, error) {
 	if !s.Headless() && n.Topology == netmodel.Localnet {
 		return nil, fmt.Errorf("annotation %s: network %s has the topology %s, and virtual addresses are not served "+
 			"there; leave the annotation out for a headless Service", AddressAnnotation, n.ID(), n.Topology)
+	}
+	if i := slices.IndexFunc(n.Subnets, netmodel.PointToPoint); i >= 0 && !s.Headless() {
+		return nil, fmt.Errorf("annotation %s: network %s has the subnet %s, and pods have both of its addresses; "+
+			"leave the annotation out for a headless Service", AddressAnnotation, n.ID(), n.Subnets[i])
 	}
 	var list []int
 	for i, subnet := range n.Subnets {

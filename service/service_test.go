@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
@@ -208,6 +210,9 @@ func TestSubnets(t *testing.T) {
 		{layer3, byAPI, "", "[0]"},
 		{`"topology":"localnet","physicalNetworkName":"p",` + four, byAPI, "auto", "topology localnet"},
 		{dual, byAPI, "", "[0 1]"},
+		{`"subnets":"10.1.0.0/24,fd01::/127"`, byAPI, "", "[0 1]"},
+		{`"subnets":"10.1.0.0/24,fd01::/127"`, byAPI, "auto", "has the subnet fd01::/127, and pods have both of its addresses"},
+		{`"subnets":"10.1.0.0/31"`, byAPI, "10.1.0.1", "has the subnet 10.1.0.0/31, and pods have both of its addresses"},
 	}
 	for _, tt := range tests {
 		all := annotations()
@@ -224,7 +229,7 @@ func TestSubnets(t *testing.T) {
 // TestBackends: both families, named ports, readiness; the order of pods and of their addresses does not matter.
 func TestBackends(t *testing.T) {
 	keys := `,"ports":[{"name":"http","port":80,"targetPort":"web"},{"name":"dns","port":53,"protocol":"UDP"}]`
-	pods := []Pod{
+	pods := []Backend{
 		{Ready: true, Addresses: addresses("fd01::b", "10.1.0.11"), Ports: map[string]uint16{"tcp/web": 8080}},
 		{Ready: true, Addresses: addresses("10.1.0.2", "10.1.0.99", "fd01::2"), Ports: map[string]uint16{"tcp/web": 81, "udp/web": 5}},
 		{Ready: true, Addresses: addresses("10.1.0.3")},
@@ -259,9 +264,9 @@ func TestBackends(t *testing.T) {
 // TestManyBackends: their number is bounded, and which ones stay does not depend on the order of the pods.
 func TestManyBackends(t *testing.T) {
 	s := parsed(t, spec(onePort), annotations(AddressAnnotation, "auto"))
-	var pods []Pod
+	var pods []Backend
 	for i := range MaxBackends + 9 {
-		pods = append(pods, Pod{Ready: true, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}})
+		pods = append(pods, Backend{Ready: true, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}})
 	}
 	was := ""
 	for range 2 {
@@ -292,7 +297,7 @@ func FuzzObject(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again, o.Service) {
 			t.Errorf("%v: %+v, stored as %+v", err, o.Service, again)
 		}
-		vips, _ := again.Backends(addresses("10.1.0.9", "fd01::9"), []Pod{{Ready: true, Addresses: addresses("10.1.0.2", "fd01::2")}})
+		vips, _ := again.Backends(addresses("10.1.0.9", "fd01::9"), []Backend{{Ready: true, Addresses: addresses("10.1.0.2", "fd01::2")}})
 		n := 0
 		for _, m := range vips {
 			n += len(m)
@@ -301,4 +306,21 @@ func FuzzObject(f *testing.F) {
 			t.Errorf("%d vips of %d ports", n, len(again.Ports))
 		}
 	})
+}
+
+// TestLongestState: a source keeps the longest state that the controller writes. A cut one would be news at each pass.
+func TestLongestState(t *testing.T) {
+	address := netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:7777")
+	state := State{
+		Reason: strings.Repeat("<", conf.MaxReason), Network: strings.Repeat("n", 317),
+		Addresses: []netip.Addr{address, address}, Outside: []netip.Addr{address, address},
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := NewObject("shop", "a", 0, map[string]string{ProxyLabel: ProxyName}, map[string]string{StateAnnotation: string(text)}, nil)
+	if o == nil || o.State != string(text) {
+		t.Errorf("of %d bytes, some are lost", len(text))
+	}
 }

@@ -20,7 +20,7 @@ type EndpointSlice = discoveryv1.EndpointSlice
 
 // Slices returns the EndpointSlices by which DNS and other programs find the service: those of its virtual addresses,
 // or, if the service is headless, those of its pods. They have no names yet, and depend on nothing but the arguments.
-func (s *Service) Slices(addresses []netip.Addr, pods []Pod) []discoveryv1.EndpointSlice {
+func (s *Service) Slices(addresses []netip.Addr, pods []Backend) []discoveryv1.EndpointSlice {
 	if !s.Headless() {
 		return s.virtual(addresses)
 	}
@@ -48,9 +48,9 @@ func (s *Service) virtual(addresses []netip.Addr) (all []discoveryv1.EndpointSli
 
 // ofPods returns the slices of the pods' addresses in one family. All endpoints of a slice have the same ports, so pods
 // with other numbers for a named port are in other slices.
-func (s *Service) ofPods(is4 bool, pods []Pod) (all []discoveryv1.EndpointSlice) {
+func (s *Service) ofPods(is4 bool, pods []Backend) (all []discoveryv1.EndpointSlice) {
 	sorted := slices.Clone(pods)
-	slices.SortFunc(sorted, func(a, b Pod) int {
+	slices.SortFunc(sorted, func(a, b Backend) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 	})
 	last := map[string]int{} // by ports: the slice that is not full
@@ -89,7 +89,7 @@ func portsKey(ports []discoveryv1.EndpointPort) string {
 	return text.String()
 }
 
-func (s *Service) endpoint(pod *Pod, a netip.Addr) discoveryv1.Endpoint {
+func (s *Service) endpoint(pod *Backend, a netip.Addr) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{
 		Addresses: []string{a.String()},
 		Conditions: discoveryv1.EndpointConditions{

@@ -41,7 +41,7 @@ func endpointInWords(e *discoveryv1.Endpoint) string {
 // TestSlices: those of a virtual address have the port of the Service, those of pods the ports of the pods. Pods with
 // different numbers for a name are in different slices.
 func TestSlices(t *testing.T) {
-	pods := []Pod{
+	pods := []Backend{
 		{Name: "c", UID: "3", Node: "n", Addresses: addresses("10.1.0.3", "fd01::3"), Ready: true, Ports: map[string]uint16{"tcp/http": 81}},
 		{Name: "b", UID: "2", Node: "n", Addresses: addresses("10.1.0.2"), Hostname: "b", Subdomain: "web", Ports: map[string]uint16{"tcp/http": 80}},
 		{Name: "a", UID: "1", Node: "n", Addresses: addresses("10.1.0.1", "fd01::1"), Ready: true, Hostname: "x", Subdomain: "other", Ports: map[string]uint16{"tcp/http": 80}},
@@ -70,9 +70,9 @@ func TestSlices(t *testing.T) {
 
 // TestManyEndpoints: a slice has at most 100.
 func TestManyEndpoints(t *testing.T) {
-	var pods []Pod
+	var pods []Backend
 	for i := range 201 {
-		pods = append(pods, Pod{Name: fmt.Sprintf("p%03d", i), Addresses: addresses(fmt.Sprintf("10.1.1.%d", i))})
+		pods = append(pods, Backend{Name: fmt.Sprintf("p%03d", i), Addresses: addresses(fmt.Sprintf("10.1.1.%d", i))})
 	}
 	all := parsed(t, spec(onePort), annotations()).Slices(nil, pods)
 	if len(all) != 3 || len(all[0].Endpoints) != 100 || len(all[2].Endpoints) != 1 {

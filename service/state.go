@@ -20,7 +20,7 @@ type State struct {
 	Since   time.Time    `json:"since"`
 }
 
-// Equal tells whether two states say the same. Their times may differ.
+// Equal reports whether two states say the same. Their times may differ.
 func (s *State) Equal(other *State) bool {
 	return s.Ready == other.Ready && s.Reason == other.Reason && s.Network == other.Network &&
 		slices.Equal(s.Addresses, other.Addresses) && slices.Equal(s.Outside, other.Outside)
