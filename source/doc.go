@@ -5,32 +5,12 @@ package source
 
 import (
 	"errors"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // ErrNotFound is the error for a pod that does not exist. For a NAD, the error is netmodel.ErrNotFound.
 var ErrNotFound = errors.New("pod not found")
-
-// Pod has the fields of a pod that agent and controller use.
-type Pod struct {
-	Namespace   string
-	Name        string
-	UID         string
-	NodeName    string
-	Annotations map[string]string
-	Labels      map[string]string
-	// ManyLabels tells that the labels are longer than policy.MaxLabels. They are not kept then.
-	ManyLabels bool
-	// Ports are the named ports of the containers, as of policy.NamedPorts, if the pod requests networks.
-	Ports []string
-	// Version is the resource version of this copy; "" in a manifest that has none.
-	Version string
-	// NotReady tells that a manifest says so. Hostname and Subdomain are of the spec. A folder alone has these.
-	NotReady            bool
-	Hostname, Subdomain string
-	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
-	// says that the pod runs.
-	Running bool
-}
 
 // Changes has the functions that a source calls after changes. Each may be nil. The source calls them while it
 // processes a change: they must neither block nor call the source.
@@ -39,7 +19,7 @@ type Changes struct {
 	NAD func(namespace, name string)
 	// Bound is called for each pod of the node that is bound to the node and has no container yet. A folder calls it for
 	// no pod: nothing binds the pods of a folder.
-	Bound func(*Pod)
+	Bound func(*netmodel.Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
 	// The following are for a controller that serves policies and Services. If Policy is nil, the others are not called.
@@ -50,6 +30,8 @@ type Changes struct {
 	Pod func(namespace, uid string, relabelled bool)
 	// Ports is called when a pod with networks and named ports was created in the namespace.
 	Ports func(namespace string)
+	// Guest is called when a pod was created in the namespace that requests networks of other namespaces.
+	Guest func(namespace string)
 	// PodGone is called when a pod with networks was deleted.
 	PodGone func(namespace, uid string)
 	// Namespace is called when a namespace was created, or when its labels changed.
@@ -66,13 +48,7 @@ type Changes struct {
 // container runtime use for the static pod.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
-// Is tells whether the pod is the one with the UID that a container runtime gives. If the runtime gives no UID, or the
-// manifest has none, any UID matches.
-func (p *Pod) Is(uid string) bool {
-	return uid == "" || p.UID == "" || p.UID == uid || p.Annotations[mirrorAnnotation] == uid
-}
-
-// key names a pod or NAD.
+// key names an object.
 type key struct{ namespace, name string }
 
 // EventKind is the type of a Kubernetes Event.

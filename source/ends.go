@@ -1,6 +1,10 @@
 package source
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+)
 
 // ends has the functions to call when pods end.
 type ends struct {
@@ -9,12 +13,12 @@ type ends struct {
 }
 
 type wait struct {
-	pod  *Pod
+	pod  *netmodel.Pod
 	call func()
 }
 
 // when registers a function that tell calls once, after the pod has ended. stop removes the function.
-func (e *ends) when(p *Pod, call func()) (stop func()) {
+func (e *ends) when(p *netmodel.Pod, call func()) (stop func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := &wait{p, call}
@@ -30,7 +34,7 @@ func (e *ends) when(p *Pod, call func()) (stop func()) {
 }
 
 // tell calls and removes the functions of the pods for which ended returns true.
-func (e *ends) tell(ended func(*Pod) bool) {
+func (e *ends) tell(ended func(*netmodel.Pod) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for w := range e.waits {

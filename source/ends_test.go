@@ -5,16 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
 // waitFor has the end of pods of these names and UIDs recorded.
-func waitFor(when func(*Pod, func()) func(), told *names, pods ...string) {
+func waitFor(when func(*netmodel.Pod, func()) func(), told *names, pods ...string) {
 	for _, p := range pods {
 		name, uid, _ := strings.Cut(p, " ")
-		when(&Pod{Namespace: "shop", Name: name, UID: uid}, func() { told.changed("shop", name) })
+		when(&netmodel.Pod{Namespace: "shop", Name: name, UID: uid}, func() { told.changed("shop", name) })
 	}
 }
 
@@ -24,7 +25,7 @@ func TestKubeTellsOfEnds(t *testing.T) {
 	c.run(t, 3, 0)
 	told := &names{}
 	waitFor(c.WhenGone, told, "web u-1", "web u-1", "db u-2", "web u-0", "late u-4")
-	c.WhenGone(&Pod{Namespace: "shop", Name: "db", UID: "u-2"}, func() { told.changed("shop", "nobody") })()
+	c.WhenGone(&netmodel.Pod{Namespace: "shop", Name: "db", UID: "u-2"}, func() { told.changed("shop", "nobody") })()
 	api := c.core.CoreV1().Pods("shop")
 	for _, s := range []struct {
 		name string

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // podServer is an API server of one pod, which others write to all the time: before each request is served, kubelet
@@ -156,7 +157,7 @@ func TestStatusLeavesOtherWritersAlone(t *testing.T) {
 	const status = `[{"name":"cbr0","default":true},{"name":"shop/blue","interface":"net1"}]`
 	for n := 1; n <= 2; n++ {
 		want := s.state(t)
-		if err := k.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: uidOfPod}, []byte(status)); err != nil {
+		if err := k.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: uidOfPod}, []byte(status)); err != nil {
 			t.Fatal(err)
 		}
 		meta := want["metadata"].(map[string]any)
@@ -200,7 +201,7 @@ func TestStatusThatIsNotTakenIsAnError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, k := newPodServer(t)
 			s.podFaults = tt.faults
-			err := k.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: tt.uid}, []byte("[]"))
+			err := k.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: tt.uid}, []byte("[]"))
 			if err == nil || errors.Is(err, ErrNotFound) != tt.gone {
 				t.Errorf("error %v, want one that says whether the pod is gone: %t", err, tt.gone)
 			}
@@ -218,7 +219,7 @@ func TestStatusThatIsNotTakenIsAnError(t *testing.T) {
 func TestStatusAfterAConflictWithOtherWriters(t *testing.T) {
 	s, k := newPodServer(t)
 	s.conflicts = 1
-	if err := k.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: uidOfPod}, []byte("[]")); err != nil {
+	if err := k.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: uidOfPod}, []byte("[]")); err != nil {
 		t.Fatal(err)
 	}
 	if got, verbs := s.status(t), s.verbs(); got != "[]" || verbs != "PATCH GET PATCH" {

@@ -1,16 +1,20 @@
 package source
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+)
 
 // Inventory has all pods and nodes that exist at one moment.
 type Inventory struct {
-	pods  map[key]*Pod
+	pods  map[key]*netmodel.Pod
 	nodes map[string]bool // nil: the source does not know the nodes
 }
 
 // newInventory returns an Inventory. nodes is nil if the source does not know the nodes.
-func newInventory(pods []*Pod, nodes []string) *Inventory {
-	c := &Inventory{pods: map[key]*Pod{}}
+func newInventory(pods []*netmodel.Pod, nodes []string) *Inventory {
+	c := &Inventory{pods: map[key]*netmodel.Pod{}}
 	if nodes != nil {
 		c.nodes = map[string]bool{}
 	}
@@ -37,8 +41,8 @@ func (c *Inventory) Gone(namespace, pod, uid, node string) string {
 	return ""
 }
 
-// NodeGone tells whether a node no longer exists. It returns false for an empty name, and for every node if the source
-// does not know the nodes.
+// NodeGone reports whether a node no longer exists. It returns false for an empty name, and for every node if the
+// source does not know the nodes.
 func (c *Inventory) NodeGone(node string) bool {
 	return c.nodes != nil && node != "" && !c.nodes[node]
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,11 +15,10 @@ import (
 
 // What is gone for good loses its addresses: in doubt it is not.
 func TestInventoryGone(t *testing.T) {
-	mirror := map[string]string{"kubernetes.io/config.mirror": "hash"}
-	pods := []*Pod{
-		{Namespace: "shop", Name: "web-0", UID: "u1", NodeName: "node-1"},
-		{Namespace: "shop", Name: "static", UID: "u2", NodeName: "node-1", Annotations: mirror},
-		{Namespace: "shop", Name: "no-uid", NodeName: "node-1"},
+	pods := []*netmodel.Pod{
+		{Namespace: "shop", Name: "web-0", UID: "u1", Node: "node-1"},
+		{Namespace: "shop", Name: "static", UID: "u2", Node: "node-1", Mirror: "hash"},
+		{Namespace: "shop", Name: "no-uid", Node: "node-1"},
 	}
 	some := newInventory(pods, []string{"node-1", "node-2"})
 	none, unknown := newInventory(pods, []string{}), newInventory(pods, nil)

@@ -143,7 +143,9 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	if len(annotations) > 0 && nad.HasAttachments(p.Annotations[nad.StatusAnnotation]) {
 		annotations[nad.StatusAnnotation] = furtherStatus
 	}
-	keepMirror(annotations, p)
+	if uid := mirrorOf(p); uid != "" {
+		annotations[mirrorAnnotation] = uid
+	}
 	labels, tooMany := trimLabels(p.Labels)
 	if tooMany || hasManyLabels(p) { // an informer trims a listed pod twice
 		annotations[manyLabels] = ""
@@ -152,6 +154,9 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 		annotations[namedPorts] = ports
 	} else if ports := policy.NamedPorts(&p.Spec); len(ports) > 0 && len(conf.NetworkAnnotations(annotations)) > 0 {
 		annotations[namedPorts] = strings.Join(ports, " ")
+	}
+	if controller := controllerName(p); controller != "" && len(conf.NetworkAnnotations(annotations)) > 0 {
+		annotations[controllerOf] = controller
 	}
 	phase := corev1.PodUnknown
 	switch {
@@ -163,7 +168,7 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations,
-			Labels: labels,
+			Labels: labels, DeletionTimestamp: p.DeletionTimestamp,
 		},
 		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status: corev1.PodStatus{Phase: phase},
@@ -192,16 +197,42 @@ const namedPorts = "(named ports)"
 
 func portsOf(p *corev1.Pod) []string { return strings.Fields(p.Annotations[namedPorts]) }
 
-// keepMirror copies the annotation that identifies a static pod into annotations.
-func keepMirror(annotations map[string]string, p *corev1.Pod) {
-	if uid, ok := p.Annotations[mirrorAnnotation]; ok && len(uid) <= maxMirror {
-		annotations[mirrorAnnotation] = uid
+// controllerOf is the annotation of a known pod with the name of its controller. No API object can have this key.
+const controllerOf = "(controller)"
+
+// maxController limits the name of a controller, in bytes: the API server does not limit the kind in a reference.
+const maxController = 512
+
+// controllerName returns the kind and the name of the object that makes a pod, or "". Each version of the pods of a
+// Deployment is of another ReplicaSet. Its name is that of the Deployment with the pods' label pod-template-hash.
+func controllerName(p *corev1.Pod) string {
+	if name, trimmed := p.Annotations[controllerOf]; trimmed {
+		return name // an informer trims a listed pod twice
 	}
+	c := metav1.GetControllerOf(p)
+	if c == nil {
+		return ""
+	}
+	kind, name := c.Kind, c.Name
+	hash := p.Labels["pod-template-hash"]
+	if deployment, ok := strings.CutSuffix(name, "-"+hash); ok && kind == "ReplicaSet" && hash != "" {
+		kind, name = "Deployment", deployment
+	}
+	if len(kind)+len(name) > maxController {
+		return ""
+	}
+	return kind + " " + name
+}
+
+// mirrorOf returns the UID that kubelet and the runtime use for a static pod, and "" for other pods.
+func mirrorOf(p *corev1.Pod) string {
+	if uid := p.Annotations[mirrorAnnotation]; len(uid) <= maxMirror {
+		return uid
+	}
+	return ""
 }
 
 // inventoryPod converts a pod, with only the fields that an Inventory needs.
-func inventoryPod(p *corev1.Pod) *Pod {
-	counted := &Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Annotations: map[string]string{}}
-	keepMirror(counted.Annotations, p)
-	return counted
+func inventoryPod(p *corev1.Pod) *netmodel.Pod {
+	return &netmodel.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Mirror: mirrorOf(p)}
 }

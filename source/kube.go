@@ -29,6 +29,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Kube is the source that uses the Kubernetes API. It answers from informers where it can. It sends a GET to the API
@@ -37,14 +38,14 @@ type Kube struct {
 	core   kubernetes.Interface
 	nadAPI nadclient.Interface
 	pods   corelisters.PodLister
-	whole  cache.InformerSynced // tells whether pods has all pods of the node
+	whole  cache.InformerSynced // reports whether pods has all pods of the node
 	ends   ends                 // for the pods of the node
 	nads   cache.Store          // of *knownNAD
 	nodes  *nodeWatch           // nil in the source of an agent
-	// policies and policyPods are nil unless Changes.Policy is set, services unless Changes.Service is set too.
-	policies   *policyWatch
-	services   *serviceWatch
+	// objects are empty unless Changes.Policy is set, services and slices unless Changes.Service is set too.
+	objects
 	policyPods *lateInformer
+	slices     *sliceWatch
 	lists      lists
 	gets       *semaphore.Weighted // limits the concurrent GETs
 	run        []func(stop <-chan struct{})
@@ -96,7 +97,7 @@ func NewKube(
 }
 
 // watchPods creates the informer of the pods of a node.
-func (k *Kube) watchPods(node string, bound func(*Pod)) error {
+func (k *Kube) watchPods(node string, bound func(*netmodel.Pod)) error {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -135,7 +136,7 @@ func (k *Kube) watchPods(node string, bound func(*Pod)) error {
 // tellEnd calls the functions that wait for the end of a pod.
 func (k *Kube) tellEnd(obj any) {
 	uid := uidOf(obj)
-	k.ends.tell(func(p *Pod) bool { return p.UID == uid })
+	k.ends.tell(func(p *netmodel.Pod) bool { return p.UID == uid })
 }
 
 // uidOf returns the last known UID of the pod in an informer's notification.
@@ -148,7 +149,7 @@ func uidOf(obj any) string {
 
 // WhenGone calls a function once, when the informer learns that the pod was deleted. The informer may not know the pod
 // yet: then it learns of the pod first and of the deletion later.
-func (k *Kube) WhenGone(p *Pod, call func()) (stop func()) { return k.ends.when(p, call) }
+func (k *Kube) WhenGone(p *netmodel.Pod, call func()) (stop func()) { return k.ends.when(p, call) }
 
 // watchNADs creates the informer of all NADs.
 func (k *Kube) watchNADs(changed func(namespace, name string)) error {
@@ -171,21 +172,7 @@ func (k *Kube) watchNADs(changed func(namespace, name string)) error {
 	if err := informer.SetTransform(k.trimNAD); err != nil || changed == nil {
 		return err
 	}
-	tell := func(obj any) {
-		if namespace, name, err := cache.SplitMetaNamespaceKey(objectKey(obj)); err == nil {
-			changed(namespace, name)
-		}
-	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    tell,
-		DeleteFunc: tell,
-		UpdateFunc: func(old, now any) {
-			if !old.(*knownNAD).nad.Equal(&now.(*knownNAD).nad) {
-				tell(now)
-			}
-		},
-	})
-	return err
+	return listen(informer, onNADs(changed))
 }
 
 // warnHostNetwork records an Event for a pod in the host's network with a networks annotation: the annotation has no
@@ -199,7 +186,7 @@ func (k *Kube) warnHostNetwork(obj any) {
 }
 
 // Event records an Event of a pod. It does not wait: an Event that the API server refuses is lost.
-func (k *Kube) Event(p *Pod, kind EventKind, reason, message string) {
+func (k *Kube) Event(p *netmodel.Pod, kind EventKind, reason, message string) {
 	ref := &corev1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID),
 	}
@@ -224,7 +211,7 @@ func (k *Kube) Run(ctx context.Context) error {
 
 // Pod returns the pod from the informer. If the informer has no such pod, or another pod with the same name, Pod reads
 // the pod from the API.
-func (k *Kube) Pod(ctx context.Context, namespace, name, uid string) (*Pod, error) {
+func (k *Kube) Pod(ctx context.Context, namespace, name, uid string) (*netmodel.Pod, error) {
 	if p, err := k.pods.Pods(namespace).Get(name); err == nil && fromPod(p).Is(uid) {
 		return fromPod(p), nil
 	}
@@ -232,7 +219,7 @@ func (k *Kube) Pod(ctx context.Context, namespace, name, uid string) (*Pod, erro
 }
 
 // Pods returns the node's pods that are not in the host's network. It waits until the informer has all pods.
-func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
+func (k *Kube) Pods(ctx context.Context) ([]*netmodel.Pod, error) {
 	if !cache.WaitForCacheSync(ctx.Done(), k.whole) {
 		return nil, fmt.Errorf("the list of this node's pods: %w", context.Cause(ctx))
 	}
@@ -240,7 +227,7 @@ func (k *Kube) Pods(ctx context.Context) ([]*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := make([]*Pod, 0, len(all))
+	pods := make([]*netmodel.Pod, 0, len(all))
 	for _, p := range all {
 		if !p.Spec.HostNetwork {
 			pods = append(pods, fromPod(p))
@@ -265,7 +252,7 @@ func get[T any](
 }
 
 // LivePod reads the pod from the API.
-func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error) {
+func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*netmodel.Pod, error) {
 	p, err := get(ctx, k, k.core.CoreV1().Pods(namespace).Get, name)
 	if apierrors.IsNotFound(err) {
 		return nil, podNotFound(namespace, name)
@@ -279,7 +266,7 @@ func (k *Kube) LivePod(ctx context.Context, namespace, name string) (*Pod, error
 // SetStatus writes the annotation network-status. The UID in the patch is a precondition: another pod with the same
 // name is not changed. The API server answers with a conflict if the UID differs, and also if other writers changed the
 // pod too often meanwhile. After a conflict, SetStatus reads the pod. If the UID is the same, it tries once more.
-func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
+func (k *Kube) SetStatus(ctx context.Context, p *netmodel.Pod, status []byte) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": p.UID, "annotations": map[string]string{nad.StatusAnnotation: string(status)},
 	}})
@@ -302,7 +289,7 @@ func (k *Kube) SetStatus(ctx context.Context, p *Pod, status []byte) error {
 
 // DeleteStatus deletes the annotation network-status if it is this one. A pod with another UID or another status is not
 // changed: its JSON Patch (RFC 6902) tests both.
-func (k *Kube) DeleteStatus(ctx context.Context, p *Pod, status []byte) error {
+func (k *Kube) DeleteStatus(ctx context.Context, p *netmodel.Pod, status []byte) error {
 	path := "/metadata/annotations/" + strings.ReplaceAll(nad.StatusAnnotation, "/", "~1")
 	patch, err := json.Marshal([]map[string]string{
 		{"op": "test", "path": "/metadata/uid", "value": p.UID},
@@ -319,7 +306,7 @@ func (k *Kube) DeleteStatus(ctx context.Context, p *Pod, status []byte) error {
 	return err
 }
 
-func (k *Kube) patchStatus(ctx context.Context, p *Pod, form types.PatchType, patch []byte) error {
+func (k *Kube) patchStatus(ctx context.Context, p *netmodel.Pod, form types.PatchType, patch []byte) error {
 	pods := k.core.CoreV1().Pods(p.Namespace)
 	_, err := pods.Patch(ctx, p.Name, form, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {

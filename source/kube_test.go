@@ -60,7 +60,7 @@ func newCluster(t *testing.T, node string, objects ...runtime.Object) *cluster {
 		}
 	}
 	changes := Changes{
-		NAD: c.told.changed, Nodes: c.nodesTold.changed, Bound: func(p *Pod) { c.bound.changed(p.Namespace, p.Name) },
+		NAD: c.told.changed, Nodes: c.nodesTold.changed, Bound: func(p *netmodel.Pod) { c.bound.changed(p.Namespace, p.Name) },
 	}
 	var err error
 	if c.Kube, err = NewKube(c.core, c.nads, node, changes, slog.New(slog.DiscardHandler)); err != nil {
@@ -362,7 +362,7 @@ func TestKubeSetStatus(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, "node-1")
 			on(&c.core.Fake, "patch", "pods", apiPod("web-0", "u1", nil), tt.answer)
-			err := c.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte(`[{"name":"x \"y\""}]`))
+			err := c.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte(`[{"name":"x \"y\""}]`))
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -400,7 +400,7 @@ func (c *cluster) created() string {
 func TestKubeEvent(t *testing.T) {
 	c := newCluster(t, "node-1")
 	c.run(t, 0, 0)
-	c.Event(&Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Warning, "Reason", "some words")
+	c.Event(&netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Warning, "Reason", "some words")
 	eventually(t, "v1 Pod shop/web-0 u1 Warning Reason: some words", c.created)
 }
 
@@ -454,7 +454,7 @@ func TestKubeEventDoesNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2000 { // more than any queue between
-		c.Event(&Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Normal, "Reason", "words")
+		c.Event(&netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Normal, "Reason", "words")
 	}
 }
 
@@ -478,7 +478,7 @@ func TestKubeDeleteStatus(t *testing.T) {
 				}
 				return handled, obj, err
 			})
-			if err := c.DeleteStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: tt.uid}, []byte("[]")); err != nil {
+			if err := c.DeleteStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: tt.uid}, []byte("[]")); err != nil {
 				t.Error(err)
 			}
 			if got := c.requests(); got != "patch pods/status shop/web-0" {
@@ -493,7 +493,7 @@ func TestKubeDeleteStatus(t *testing.T) {
 	t.Run("forbidden", func(t *testing.T) {
 		c := newCluster(t, "")
 		on(&c.core.Fake, "patch", "pods", apiPod("web-0", "u1", nil), errDown)
-		if err := c.DeleteStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte("[]")); !errors.Is(err, errDown) {
+		if err := c.DeleteStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte("[]")); !errors.Is(err, errDown) {
 			t.Errorf("got %v, want that the API is away", err)
 		}
 	})

@@ -162,7 +162,7 @@ func (k *Kube) Inventory(ctx context.Context, names ...string) (*Inventory, erro
 		}
 		return newInventory(pods, nodes), nil
 	}
-	var pods []*Pod
+	var pods []*netmodel.Pod
 	nodes := []string{}
 	for _, name := range names {
 		on, err := k.podsWith(ctx, fields.OneTermEqualSelector("spec.nodeName", name).String())
@@ -180,7 +180,7 @@ func (k *Kube) Inventory(ctx context.Context, names ...string) (*Inventory, erro
 }
 
 // podsWith lists the pods that a field selector selects, page by page.
-func (k *Kube) podsWith(ctx context.Context, selector string) (pods []*Pod, err error) {
+func (k *Kube) podsWith(ctx context.Context, selector string) (pods []*netmodel.Pod, err error) {
 	opts := metav1.ListOptions{FieldSelector: selector, Limit: page}
 	for {
 		list, err := k.lists.podMeta(ctx, opts, func(p *corev1.Pod) { pods = append(pods, inventoryPod(p)) })
@@ -193,7 +193,7 @@ func (k *Kube) podsWith(ctx context.Context, selector string) (pods []*Pod, err 
 	}
 }
 
-// GoneNodes lists the nodes now, and returns a function that tells whether a node is missing in that list.
+// GoneNodes lists the nodes now, and returns a function that reports whether a node is missing in that list.
 func (k *Kube) GoneNodes(ctx context.Context) (func(node string) bool, error) {
 	nodes, err := k.nodeNames(ctx, "")
 	if err != nil {

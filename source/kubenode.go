@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 
@@ -39,22 +40,24 @@ func (k *Kube) watchNodes(changed func()) error {
 	return err
 }
 
-// onNodes calls changed when a node is created or deleted and when its labels change. It ignores the status, which
-// every kubelet reports frequently.
+// onNodes calls changed when a node is created or deleted and when its labels, its addresses or its pods' subnets
+// change. It ignores the rest of the status, which every kubelet reports frequently.
 func onNodes(changed func()) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		DeleteFunc: func(any) { changed() },
 		UpdateFunc: func(old, now any) {
-			if !maps.Equal(old.(*corev1.Node).Labels, now.(*corev1.Node).Labels) {
+			was, is := old.(*corev1.Node), now.(*corev1.Node)
+			if !maps.Equal(was.Labels, is.Labels) || !slices.Equal(was.Spec.PodCIDRs, is.Spec.PodCIDRs) ||
+				!slices.Equal(was.Status.Addresses, is.Status.Addresses) {
 				changed()
 			}
 		},
 	}
 }
 
-// trimNode is the transform function of the informer of nodes. It keeps the labels, and what decides on the startup
-// taint. It removes the status, which names every image on the node.
+// trimNode is the transform function of the informer of nodes. It keeps the labels, the addresses, the pods' subnets,
+// and what decides on the startup taint. It removes the rest of the status, which names every image on the node.
 func trimNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
@@ -65,7 +68,8 @@ func trimNode(obj any) (any, error) {
 			Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp,
 			Labels: n.Labels,
 		},
-		Spec: corev1.NodeSpec{Taints: n.Spec.Taints},
+		Spec:   corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs},
+		Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}, nil
 }
 
@@ -81,15 +85,30 @@ func (k *Kube) Nodes(ctx context.Context) ([]netmodel.Node, error) {
 		}
 		return nil, fmt.Errorf("list nodes: %w", ctx.Err())
 	}
-	known := k.nodes.GetStore().List()
-	all := make([]netmodel.Node, 0, len(known)) // not nil: an empty list says that the cluster has no nodes
+	return nodesOf(k.nodes.GetStore().List()), nil
+}
+
+// nodesOf converts nodes, and sorts them by name. The list is not nil: an empty one says that the cluster has no nodes.
+func nodesOf(known []any) []netmodel.Node {
+	all := make([]netmodel.Node, 0, len(known))
 	for _, obj := range known {
 		all = append(all, fromNode(obj.(*corev1.Node)))
 	}
-	slices.SortFunc(all, byName)
-	return all, nil
+	slices.SortFunc(all, func(a, b netmodel.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }
 
-func fromNode(n *corev1.Node) netmodel.Node { return netmodel.Node{Name: n.Name, Labels: n.Labels} }
-
-func byName(a, b netmodel.Node) int { return cmp.Compare(a.Name, b.Name) }
+func fromNode(n *corev1.Node) netmodel.Node {
+	node := netmodel.Node{Name: n.Name, Labels: n.Labels}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil { // others are names
+			node.Addresses = append(node.Addresses, ip)
+		}
+	}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			node.PodSubnets = append(node.PodSubnets, p.Masked())
+		}
+	}
+	return node
+}

@@ -47,6 +47,8 @@ func TestHeartbeatsOfNodesAreNoNews(t *testing.T) {
 		{"another label", func(n *corev1.Node) { labels(n, map[string]string{"gateway": "a"}) }, 1},
 		{"one more", func(n *corev1.Node) { labels(n, map[string]string{"zone": "a", "gateway": ""}) }, 1},
 		{"none", func(n *corev1.Node) { labels(n, nil) }, 1},
+		{"another address", func(n *corev1.Node) { n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.1"}} }, 1},
+		{"the pods' subnets", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,6 +133,25 @@ func TestKubeKeepsLittleOfANode(t *testing.T) {
 	if got := c.Kube.nodes.GetStore().List(); !reflect.DeepEqual(got, want) {
 		t.Errorf("kept %+v", got)
 	}
+}
+
+// TestKubeAddressesOfANode: the addresses of a node and its pods' subnets are known; names and what is no address are not.
+func TestKubeAddressesOfANode(t *testing.T) {
+	n := apiNode("node-1", nil)
+	n.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeHostName, Address: "node-1"},
+		{Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+	}
+	n.Spec.PodCIDRs = []string{"10.244.1.0/24", "x", "fd99::/64"}
+	c := newCluster(t, "", n)
+	c.run(t, 0, 0)
+	eventually(t, "[192.0.2.1 2001:db8::1] [10.244.1.0/24 fd99::/64]", func() string {
+		nodes, err := c.Nodes(background)
+		if err != nil || len(nodes) != 1 {
+			return fmt.Sprint(nodes, err)
+		}
+		return fmt.Sprint(nodes[0].Addresses, nodes[0].PodSubnets)
+	})
 }
 
 // nodePage is one page of a list of nodes.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
@@ -58,6 +59,7 @@ func (k *Kube) watchPolicyPods(changes Changes) error {
 			return k.core.CoreV1().Pods("").Watch(ctx, opts)
 		},
 	}, &corev1.Pod{}, 0, byNamespace()))
+	k.networked = informed("pods", k.policyPods)
 	k.run = append(k.run, k.policyPods.Run)
 	_, err := k.policyPods.AddEventHandler(podHandler(changes))
 	return errors.Join(err, k.policyPods.SetTransform(func(obj any) (any, error) {
@@ -69,14 +71,19 @@ func (k *Kube) watchPolicyPods(changes Changes) error {
 }
 
 // podHandler tells of the changes of pods.
-func podHandler(changes Changes) cache.ResourceEventHandlerFuncs {
+func podHandler(changes Changes) cache.ResourceEventHandlerDetailedFuncs {
 	backend := func(p *corev1.Pod) {
 		if changes.Backend != nil {
 			changes.Backend(p.Namespace, p.Name)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
+	guest := func(p *corev1.Pod) {
+		if changes.Guest != nil && foreign(strings.Fields(p.Annotations[requestedNADs]), p.Namespace) {
+			changes.Guest(p.Namespace)
+		}
+	}
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
 			p, ok := obj.(*corev1.Pod)
 			if !ok {
 				return
@@ -84,7 +91,11 @@ func podHandler(changes Changes) cache.ResourceEventHandlerFuncs {
 			if len(portsOf(p)) > 0 {
 				changes.Ports(p.Namespace)
 			}
+			guest(p)
 			if p.Annotations[nad.StatusAnnotation] != "" {
+				if !initial { // the pod got its ports before the source knew the pod
+					changes.Pod(p.Namespace, string(p.UID), false)
+				}
 				backend(p)
 			}
 		},
@@ -96,11 +107,13 @@ func podHandler(changes Changes) cache.ResourceEventHandlerFuncs {
 			if len(is.Annotations) > 0 && (other || relabelled || attached) {
 				changes.Pod(is.Namespace, string(is.UID), relabelled && !other)
 			}
-			if other || relabelled || attached || ready(was) != ready(is) || isEnding(was) != isEnding(is) {
+			if other || relabelled || attached || ready(was) != ready(is) || isEnding(was) != isEnding(is) ||
+				outsideOf(was) != outsideOf(is) {
 				backend(is)
 			}
 			if other {
 				changes.PodGone(was.Namespace, string(was.UID))
+				guest(is)
 				if len(portsOf(is)) > 0 {
 					changes.Ports(is.Namespace)
 				}
@@ -132,16 +145,50 @@ func policyPod(p *corev1.Pod) *corev1.Pod {
 	if ready(p) {
 		small.Status.Conditions = readyCondition
 	}
+	if state := outsideOf(p); state != (netmodel.OutsideState{}) {
+		small.Status.Conditions = append(slices.Clone(small.Status.Conditions), outsideCondition(state))
+	}
 	small.Annotations = map[string]string{conf.NetworksAnnotation: ""}
 	for _, key := range []string{manyLabels, namedPorts, mirrorAnnotation, conf.OutsideAnnotation} {
 		if value, ok := known.Annotations[key]; ok {
 			small.Annotations[key] = value
 		}
 	}
+	requested, trimmed := p.Annotations[requestedNADs]
+	if !trimmed { // an informer trims a listed pod twice
+		requested = strings.Join(requestsOf(p.Annotations, p.Namespace), " ")
+	}
+	small.Annotations[requestedNADs] = requested
 	if known.Annotations[nad.StatusAnnotation] != "" {
 		small.Annotations[nad.StatusAnnotation] = hashedStatus(p.Annotations[nad.StatusAnnotation])
 	}
 	return small
+}
+
+// requestedNADs is the annotation of a kept pod with the NADs that it requests. No API object can have this key.
+const requestedNADs = "(requested networks)"
+
+// primaryInterface is the name that kubelet has for a pod's first interface.
+const primaryInterface = "eth0"
+
+// requestsOf returns the NADs that a pod requests, each "<namespace>/<name>". A pod whose annotation cannot be read
+// gets no networks.
+func requestsOf(annotations map[string]string, namespace string) []string {
+	requests, err := nad.ParseRequests(annotations, namespace, primaryInterface)
+	if err != nil {
+		return nil
+	}
+	var nads []string
+	for i := range requests {
+		nads = append(nads, requests[i].String())
+	}
+	slices.Sort(nads)
+	return slices.Compact(nads)
+}
+
+// foreign reports whether a NAD of another namespace is among those that a pod requests.
+func foreign(nads []string, namespace string) bool {
+	return slices.ContainsFunc(nads, func(id string) bool { return !strings.HasPrefix(id, namespace+"/") })
 }
 
 // hashPrefix begins a network-status with the hash of another one. nad.HasAttachments says the same of both.
@@ -155,7 +202,7 @@ func hashedStatus(status string) string {
 	return hashPrefix + policy.Hash(map[string]string{"": status}) + `"}]`
 }
 
-// readyCondition is the only condition that is kept of a pod. All pods have the same slice.
+// readyCondition is the condition that is kept of a pod without outside addresses. All pods have the same slice.
 var readyCondition = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 
 func ready(p *corev1.Pod) bool {
@@ -170,47 +217,4 @@ func synced(ctx context.Context, what string, informer cache.SharedIndexInformer
 		return fmt.Errorf("list %s: %w", what, context.Cause(ctx))
 	}
 	return nil
-}
-
-// PolicyPods returns the pods of a namespace that request networks, also those that are not bound to a node yet.
-func (k *Kube) PolicyPods(ctx context.Context, namespace string) ([]*policy.Pod, error) {
-	k.policyPods.need()
-	if err := synced(ctx, "pods", k.policyPods); err != nil {
-		return nil, err
-	}
-	known, err := k.policyPods.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	if err != nil {
-		return nil, err
-	}
-	var pods []*policy.Pod
-	for _, obj := range known {
-		if p := obj.(*corev1.Pod); len(p.Annotations) > 0 {
-			pods = append(pods, &policy.Pod{
-				Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Mirror: p.Annotations[mirrorAnnotation],
-				Node: p.Spec.NodeName, Labels: p.Labels, ManyLabels: hasManyLabels(p), Version: p.ResourceVersion,
-				Ports: portsOf(p), Ready: ready(p), Ending: isEnding(p), Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain,
-				Outside: p.Annotations[conf.OutsideAnnotation],
-			})
-		}
-	}
-	return pods, nil
-}
-
-// PodsWithOutside returns the pods that request outside addresses, as "<namespace>/<name>".
-func (k *Kube) PodsWithOutside(ctx context.Context) (ids []string, err error) {
-	k.policyPods.need()
-	if err := synced(ctx, "pods", k.policyPods); err != nil {
-		return nil, err
-	}
-	for _, obj := range k.policyPods.GetStore().List() {
-		if p := obj.(*corev1.Pod); p.Annotations[conf.OutsideAnnotation] != "" {
-			ids = append(ids, p.Namespace+"/"+p.Name)
-		}
-	}
-	return ids, nil
-}
-
-// OutsideEvent records an Event for a pod. It does not wait.
-func (k *Kube) OutsideEvent(p *policy.Pod, warning bool, reason, message string) {
-	k.Event(&Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, eventKind(warning), reason, message)
 }

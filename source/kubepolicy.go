@@ -4,23 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 )
-
-// policyWatch has the informers of policies, and of the namespaces that they select. The latter runs from the first
-// policy on.
-type policyWatch struct {
-	policies   cache.SharedIndexInformer // MultiNetworkPolicies
-	cluster    cache.SharedIndexInformer // ClusterNetworkPolicies
-	namespaces *lateInformer
-}
 
 // keptPolicy is what the informer keeps of a policy. Without an object, it is a ClusterNetworkPolicy that is not for
 // OVN networks.
@@ -51,30 +46,37 @@ var (
 	clusterKind = apiKind{group: "policy.networking.k8s.io", version: "v1alpha2", resource: "clusternetworkpolicies"}
 )
 
-func (k *Kube) policyReader(kind apiKind) rawReader[rawObject, policy.Object] {
-	return rawReader[rawObject, policy.Object]{k, kind, keepPolicy}
+func (k *Kube) policyReader(
+	kind apiKind, keep func(*rawObject) *keptPolicy,
+) rawReader[rawObject, policy.Object] {
+	return rawReader[rawObject, policy.Object]{k, kind, keep}
 }
 
-// watchPolicies creates the informers.
+// watchPolicies creates the informers of policies, and of the namespaces that they select. The latter runs from the
+// first policy on.
 func (k *Kube) watchPolicies(changes Changes) error {
-	w := &policyWatch{}
-	changed := func(p *keptPolicy) {
+	cached := &cachedPolicies{}
+	policies := k.policyReader(multiKind, cached.keep).informer(byNamespace())
+	cluster := k.policyReader(clusterKind, keepPolicy).informer(cache.Indexers{})
+	namespaces := k.allNamespaces()
+	changed := onKept(func(p *keptPolicy) {
 		if p.object != nil {
 			k.policyPods.need()
-			w.namespaces.need()
+			namespaces.need()
 		}
 		changes.Policy(p.Namespace)
-	}
-	w.policies = k.policyReader(multiKind).informer(byNamespace())
-	w.cluster = k.policyReader(clusterKind).informer(cache.Indexers{})
-	k.policies = w
-	err := errors.Join(onChange(w.policies, changed), onChange(w.cluster, changed), k.watchNamespaces(w, changes))
-	k.run = append(k.run, w.policies.Run, w.cluster.Run, w.namespaces.Run)
-	return err
+	})
+	k.policies = informed("policies", policies)
+	k.clusterPolicies = informed("cluster network policies", cluster)
+	k.namespaces = informed("namespaces", namespaces)
+	k.run = append(k.run, policies.Run, cluster.Run, namespaces.Run)
+	_, err := policies.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: cached.gone})
+	return errors.Join(err, listen(policies, changed), listen(cluster, changed),
+		listen(namespaces, onNamespaces(changes.Namespace)))
 }
 
-// watchNamespaces creates the informer of all namespaces.
-func (k *Kube) watchNamespaces(w *policyWatch, changes Changes) error {
+// allNamespaces returns an informer of all namespaces.
+func (k *Kube) allNamespaces() *lateInformer {
 	f := informers.NewSharedInformerFactoryWithOptions(k.core, 0, informers.WithTransform(func(obj any) (any, error) {
 		if n, ok := obj.(*corev1.Namespace); ok {
 			kept, _ := trimLabels(n.Labels)
@@ -84,42 +86,29 @@ func (k *Kube) watchNamespaces(w *policyWatch, changes Changes) error {
 		}
 		return obj, nil
 	}))
-	w.namespaces = newLateInformer(f.Core().V1().Namespaces().Informer())
-	_, err := w.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { changes.Namespace(objectKey(obj)) },
-		UpdateFunc: func(old, now any) {
-			if !maps.Equal(old.(*corev1.Namespace).Labels, now.(*corev1.Namespace).Labels) {
-				changes.Namespace(objectKey(now))
-			}
-		},
-		DeleteFunc: func(obj any) { changes.Namespace(objectKey(obj)) },
-	})
+	return newLateInformer(f.Core().V1().Namespaces().Informer())
+}
+
+// listen makes an informer call the handler.
+func listen(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
+	_, err := informer.AddEventHandler(handler)
 	return err
 }
 
-// Policies returns the MultiNetworkPolicies of a namespace.
-func (k *Kube) Policies(ctx context.Context, namespace string) ([]*policy.Object, error) {
-	if err := synced(ctx, "policies", k.policies.policies); err != nil {
-		return nil, err
+// Policy reads a MultiNetworkPolicy from the API server, also one that is shed.
+func (k *Kube) Policy(ctx context.Context, namespace, name string) (*policy.Object, error) {
+	body, err := k.api(http.MethodGet, multiKind).Suffix("namespaces", namespace, multiKind.resource, name).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("policy %s/%s: %w", namespace, name, netmodel.ErrNotFound)
 	}
-	known, err := k.policies.policies.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	return objectsOf[policy.Object](known), err
-}
-
-// PolicyNamespaces returns the namespaces that have MultiNetworkPolicies.
-func (k *Kube) PolicyNamespaces(ctx context.Context) ([]string, error) {
-	if err := synced(ctx, "policies", k.policies.policies); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("policy %s/%s: %w", namespace, name, err)
 	}
-	return k.policies.policies.GetIndexer().ListIndexFuncValues(cache.NamespaceIndex), nil
-}
-
-// ClusterPolicies returns the ClusterNetworkPolicies that are for OVN networks.
-func (k *Kube) ClusterPolicies(ctx context.Context) ([]*policy.Object, error) {
-	if err := synced(ctx, "cluster network policies", k.policies.cluster); err != nil {
-		return nil, err
+	raw := &rawObject{}
+	if err := utiljson.Unmarshal(body, raw); err != nil {
+		return nil, fmt.Errorf("policy %s/%s: %w", namespace, name, err)
 	}
-	return objectsOf[policy.Object](k.policies.cluster.GetStore().List()), nil
+	return keepPolicy(raw).object, nil
 }
 
 // AllPolicies lists the MultiNetworkPolicies of all namespaces, and the ClusterNetworkPolicies that are for OVN
@@ -127,7 +116,7 @@ func (k *Kube) ClusterPolicies(ctx context.Context) ([]*policy.Object, error) {
 func (k *Kube) AllPolicies(ctx context.Context) ([]*policy.Object, error) {
 	var all []*policy.Object
 	for _, kind := range []apiKind{multiKind, clusterKind} {
-		list, err := k.policyReader(kind).list(ctx, metav1.ListOptions{})
+		list, err := k.policyReader(kind, keepPolicy).list(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", kind.resource, err)
 		}
@@ -136,19 +125,6 @@ func (k *Kube) AllPolicies(ctx context.Context) ([]*policy.Object, error) {
 				all = append(all, known.object)
 			}
 		}
-	}
-	return all, nil
-}
-
-// Namespaces returns all namespaces.
-func (k *Kube) Namespaces(ctx context.Context) (map[string]policy.Namespace, error) {
-	if err := synced(ctx, "namespaces", k.policies.namespaces); err != nil {
-		return nil, err
-	}
-	all := map[string]policy.Namespace{}
-	for _, obj := range k.policies.namespaces.GetStore().List() {
-		n := obj.(*corev1.Namespace)
-		all[n.Name] = policy.Namespace{Labels: n.Labels, Version: n.ResourceVersion}
 	}
 	return all, nil
 }

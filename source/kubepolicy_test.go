@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ type policyServer struct {
 	unknown  bool // the server does not know the kind of policies
 	policies []string
 	cluster  []string
+	whole    string      // one policy
 	events   chan string // of the watch of policies
 	patches  []string
 	ports    chan string // namespaces with new pods that have named ports
@@ -55,6 +57,8 @@ func (s *policyServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		s.stream(rw, r, isPolicies)
 		s.mu.Lock()
+	case isPolicies && strings.Contains(r.URL.Path, "/multi-networkpolicies/"):
+		fmt.Fprint(rw, s.whole)
 	case isPolicies:
 		list("MultiNetworkPolicyList", policy.APIVersion, s.policies...)
 	case r.URL.Path == "/api/v1/pods":
@@ -181,6 +185,8 @@ func TestKubePolicies(t *testing.T) {
 			t.Errorf("with the annotation %q: %+v, %v", annotation, all, err)
 		}
 	}
+	s.events <- `{"type":"BOOKMARK","object":{"kind":"MultiNetworkPolicy","apiVersion":"k8s.cni.cncf.io/v1beta1",` +
+		`"metadata":{"resourceVersion":"12"}}}`
 	s.events <- fmt.Sprintf(`{"type":"DELETED","object":%s}`, policyJSON("p", "13", `{"podSelector":{}}`))
 	<-changed
 	if got := served(t, k); got != "" {
@@ -273,6 +279,65 @@ func TestKubeClusterPolicies(t *testing.T) {
 			`"kind":"ClusterNetworkPolicy","metadata":{"name":"ours"},"status":{"conditions":[{"type":"ovn-multinet/Accepted",` + want + `}]}}`
 		if got := strings.Join(s.patches, "\n"); got != want {
 			t.Errorf("patches\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+// TestBoundaryLargePoliciesAreNotKept: of the policies of one namespace, the source keeps the content of as many as NB may
+// have. It reads the others again when they are asked for.
+func TestBoundaryLargePoliciesAreNotKept(t *testing.T) {
+	var ports []string
+	for i := range 60 {
+		ports = append(ports, fmt.Sprintf(`{"port":%d,"endPort":%d}`, 1+i, 65534-i))
+	}
+	rule := `{"from":[{"podSelector":{}}],"ports":[` + strings.Join(ports, ",") + `]},`
+	spec := `{"podSelector":{"matchLabels":{"app":"db"}},"ingress":[` + strings.TrimSuffix(strings.Repeat(rule, 24), ",") + `]}`
+	s := &policyServer{}
+	const policies = 400
+	for i := range policies {
+		s.policies = append(s.policies, policyJSON(fmt.Sprint("p", i), "5", spec))
+	}
+	before := heap()
+	k, _ := s.start(t)
+	all, err := k.Policies(background, "shop")
+	if err != nil || len(all) != policies {
+		t.Fatalf("%d policies, %v", len(all), err)
+	}
+	shed := 0
+	for _, o := range all {
+		if o.Shed {
+			shed++
+			if o.Size == 0 || o.Policy != nil || o.Isolation.Subject.Pods != "app=db" {
+				t.Errorf("shed %+v", o)
+			}
+		} else if o.Policy == nil {
+			t.Errorf("refused %+v", o)
+		}
+	}
+	written := policies * len(spec)
+	all = nil
+	if kept := int(heap()) - int(before); shed < policies/2 || kept > written/2 {
+		t.Errorf("%d of %d are shed; %d bytes are kept of %d", shed, policies, kept, written)
+	}
+	runtime.KeepAlive(k)
+	s.whole = policyJSON("p399", "5", spec)
+	if o, err := k.Policy(background, "shop", "p399"); err != nil || o.Policy == nil {
+		t.Errorf("read again: %+v, %v", o, err)
+	}
+}
+
+// TestConditionOfState: a condition says all that a state says.
+func TestConditionOfState(t *testing.T) {
+	for _, state := range []string{
+		`{"ready":true,"since":"2026-01-02T03:04:05Z"}`, `{"ready":true,"reason":"limited","since":"2026-01-02T03:04:05Z"}`,
+		`{"ready":false,"reason":"no","since":"2026-01-02T03:04:05Z"}`,
+	} {
+		condition, err := conditionOf(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stateOf([]metav1.Condition{condition}); got != state {
+			t.Errorf("state %s comes back as %s", state, got)
 		}
 	}
 }

@@ -71,8 +71,11 @@ func conditionOf(state string) (metav1.Condition, error) {
 		Type: policy.StateCondition, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: messageAccepted,
 		LastTransitionTime: metav1.NewTime(s.Since),
 	}
+	if !s.Ready || s.Reason != "" { // of an accepted policy, what is limited
+		c.Message = s.Reason
+	}
 	if !s.Ready {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonRefused, s.Reason
+		c.Status, c.Reason = metav1.ConditionFalse, reasonRefused
 	}
 	return c, nil
 }
@@ -84,7 +87,7 @@ func stateOf(conditions []metav1.Condition) string {
 		return ""
 	}
 	s := netmodel.NetworkState{Ready: c.Status == metav1.ConditionTrue, Since: c.LastTransitionTime.Time}
-	if !s.Ready {
+	if !s.Ready || c.Message != messageAccepted {
 		s.Reason = c.Message
 	}
 	text, err := json.Marshal(s)
@@ -99,11 +102,11 @@ func (k *Kube) PolicyEvent(o *policy.Object, warning bool, reason, message strin
 	ref := &corev1.ObjectReference{
 		Kind: policy.Kind, APIVersion: policy.APIVersion, Namespace: o.Namespace, Name: o.Name,
 	}
-	known := k.policies.policies
+	known := k.policies
 	if o.Namespace == "" {
-		ref.Kind, ref.APIVersion, known = policy.ClusterKind, policy.ClusterAPIVersion, k.policies.cluster
+		ref.Kind, ref.APIVersion, known = policy.ClusterKind, policy.ClusterAPIVersion, k.clusterPolicies
 	}
-	if obj, there, err := known.GetStore().GetByKey(o.ID()); there && err == nil {
+	if obj, there, err := known.GetByKey(o.ID()); there && err == nil {
 		ref.UID = obj.(*keptPolicy).UID
 	}
 	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))

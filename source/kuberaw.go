@@ -171,39 +171,10 @@ func (e *rawEvents[R, T]) Decode() (watch.EventType, runtime.Object, error) {
 	return event.Type, e.keep(raw), nil
 }
 
-// onChange calls tell when an object is new or gone, and when its owner has changed it.
-func onChange[T any](informer cache.SharedIndexInformer, tell func(*kept[T])) error {
-	changed := func(obj any) {
-		if o, ok := lastKnown(obj).(*kept[T]); ok {
-			tell(o)
-		}
-	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, DeleteFunc: changed,
-		UpdateFunc: func(old, now any) {
-			if a, b := old.(*kept[T]), now.(*kept[T]); a.owners != b.owners || a.UID != b.UID {
-				changed(now)
-			}
-		},
-	})
-	return err
-}
-
 // lastKnown is the object in an informer's notification.
 func lastKnown(obj any) any {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		return last.Obj
 	}
 	return obj
-}
-
-// objectsOf returns what an informer's store has.
-func objectsOf[T any](known []any) []*T {
-	var all []*T
-	for _, obj := range known {
-		if o := obj.(*kept[T]).object; o != nil {
-			all = append(all, o)
-		}
-	}
-	return all
 }

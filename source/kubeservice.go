@@ -12,19 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
-
-// serviceWatch has the informers of our Services, and of the EndpointSlices that we have written.
-type serviceWatch struct {
-	services cache.SharedIndexInformer
-	slices   *sliceWatch
-}
 
 // keptService is what the informer keeps of a Service.
 type keptService = kept[service.Object]
@@ -55,47 +48,15 @@ func keepService(raw *rawObject) *keptService {
 	return known
 }
 
-// watchServices creates the informers.
+// watchServices creates the informers of our Services, and of the EndpointSlices that we have written.
 func (k *Kube) watchServices(changes Changes) error {
-	w := &serviceWatch{
-		services: k.serviceReader().informer(byNamespace()),
-		slices:   newSliceWatch(k),
-	}
-	k.services = w
-	k.run = append(k.run, w.services.Run, w.slices.informer.Run)
-	return errors.Join(w.slices.tell(changes.Service), onChange(w.services, func(s *keptService) {
+	known := k.serviceReader().informer(byNamespace())
+	k.services, k.slices = informed("Services", known), newSliceWatch(k)
+	k.run = append(k.run, known.Run, k.slices.informer.Run)
+	return errors.Join(k.slices.tell(changes.Service), listen(known, onKept(func(s *keptService) {
 		k.policyPods.need()
 		changes.Service(s.Namespace, s.Name)
-	}))
-}
-
-// Services returns the Services of a namespace that are ours.
-func (k *Kube) Services(ctx context.Context, namespace string) ([]*service.Object, error) {
-	if err := synced(ctx, "Services", k.services.services); err != nil {
-		return nil, err
-	}
-	known, err := k.services.services.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	return objectsOf[service.Object](known), err
-}
-
-// Service returns one Service; nil if it does not exist or is not ours.
-func (k *Kube) Service(ctx context.Context, namespace, name string) (*service.Object, error) {
-	if err := synced(ctx, "Services", k.services.services); err != nil {
-		return nil, err
-	}
-	obj, there, err := k.services.services.GetStore().GetByKey(namespace + "/" + name)
-	if !there || err != nil {
-		return nil, err
-	}
-	return obj.(*keptService).object, nil
-}
-
-// ServiceNamespaces returns the namespaces that have such Services.
-func (k *Kube) ServiceNamespaces(ctx context.Context) ([]string, error) {
-	if err := synced(ctx, "Services", k.services.services); err != nil {
-		return nil, err
-	}
-	return k.services.services.GetIndexer().ListIndexFuncValues(cache.NamespaceIndex), nil
+	})))
 }
 
 // AllServices lists the Services of all namespaces that are ours. Unlike the other methods it always asks the API

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
@@ -255,13 +255,13 @@ func TestKubeBackends(t *testing.T) {
 	if others := told(t, s.backends, "shop/before"); len(others) != 0 {
 		t.Errorf("told of %q, which have no networks yet", others)
 	}
-	pod := func() *policy.Pod {
+	pod := func() *netmodel.Pod {
 		t.Helper()
 		pods, err := k.PolicyPods(background, "shop")
 		if err != nil || len(pods) != 2 {
 			t.Fatalf("pods %+v, %v", pods, err)
 		}
-		return pods[slices.IndexFunc(pods, func(p *policy.Pod) bool { return p.Name == "new" })]
+		return pods[slices.IndexFunc(pods, func(p *netmodel.Pod) bool { return p.Name == "new" })]
 	}
 	if p := pod(); p.Hostname != "web-0" || p.Subdomain != "web" || p.Ready || p.Ending {
 		t.Errorf("pod %+v", p)
@@ -287,6 +287,11 @@ func TestKubeBackends(t *testing.T) {
 		{"labels", labelled("app", "db"), true, false},
 		{"other addresses", annotated(network, `[{"name":"cbr0"},{"name":"shop/blue","ips":["10.1.0.4"]}]`), true, false},
 		{"no readiness", condition("Ready", "False"), false, false},
+		{"a state of outside addresses", func(o *unstructured.Unstructured) {
+			condition("Ready", "False")(o)
+			all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+			field(append(all, map[string]any{"type": conf.OutsideCondition, "status": "True", "reason": "Forged"}), "status", "conditions")(o)
+		}, false, false},
 		{"its end", field(deleted, "metadata", "deletionTimestamp"), false, true},
 	} {
 		s.edit("pods", "shop", "new", field(tt.name, "status", "message"))
@@ -346,7 +351,7 @@ func TestBoundaryLargeServicesAreNotKept(t *testing.T) {
 		before := heap()
 		k := s.start(t)
 		eventually(t, fmt.Sprint(number, number), func() string {
-			return fmt.Sprint(len(k.services.services.GetStore().List()), len(k.services.slices.informer.GetStore().List()))
+			return fmt.Sprint(len(k.services.List()), len(k.slices.informer.GetStore().List()))
 		})
 		after := heap()
 		sizes[size] = after - min(before, after)

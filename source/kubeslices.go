@@ -130,8 +130,8 @@ func (w *sliceWatch) expect(of, key, hash string) {
 	w.written[key] = sliceWrites{of, append(w.written[key].hashes, hash)}
 }
 
-// heard tells whether the informer has heard of a write of ours. After a change of another program, nothing is known of
-// the order of the writes: each is then told.
+// heard reports whether the informer has heard of a write of ours. After a change of another program, nothing is known
+// of the order of the writes: each is then told.
 func (w *sliceWatch) heard(key, hash string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *sliceWatch) present(key string) (known *keptSlice, hash string, err err
 // SetEndpoints makes the EndpointSlices of a Service the wanted ones, and deletes the others that are ours. A slice
 // that another program has changed is written again.
 func (k *Kube) SetEndpoints(ctx context.Context, o *service.Object, wanted []discoveryv1.EndpointSlice) error {
-	w := k.services.slices
+	w := k.slices
 	if err := synced(ctx, "EndpointSlices", w.informer); err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (w *sliceWatch) write(ctx context.Context, of string, s *discoveryv1.Endpoi
 	return nil
 }
 
-// put writes a slice, and tells whether it was not there already. If the informer's copy is not the newest one, put
+// put writes a slice, and reports whether it was not there already. If the informer's copy is not the newest one, put
 // reads the slice and tries once more.
 func (w *sliceWatch) put(ctx context.Context, s *discoveryv1.EndpointSlice, known *keptSlice) (done bool, err error) {
 	api := w.core.DiscoveryV1().EndpointSlices(s.Namespace)

@@ -106,12 +106,12 @@ func (s *apiServer) caughtUp(t *testing.T, k *Kube) {
 				continue
 			}
 			n++
-			known, there, _ := k.services.slices.informer.GetStore().GetByKey(o.GetNamespace() + "/" + o.GetName())
+			known, there, _ := k.slices.informer.GetStore().GetByKey(o.GetNamespace() + "/" + o.GetName())
 			if !there || known.(*keptSlice).ResourceVersion != o.GetResourceVersion() {
 				return key + " is old"
 			}
 		}
-		return fmt.Sprint(n == len(k.services.slices.informer.GetStore().List()))
+		return fmt.Sprint(n == len(k.slices.informer.GetStore().List()))
 	})
 }
 
@@ -120,9 +120,9 @@ func (s *apiServer) heardAll(t *testing.T, k *Kube) {
 	t.Helper()
 	s.caughtUp(t, k)
 	eventually(t, "0 left", func() string {
-		k.services.slices.mu.Lock()
-		defer k.services.slices.mu.Unlock()
-		return fmt.Sprint(len(k.services.slices.written), " left")
+		k.slices.mu.Lock()
+		defer k.slices.mu.Unlock()
+		return fmt.Sprint(len(k.slices.written), " left")
 	})
 }
 

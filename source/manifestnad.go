@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -23,7 +21,7 @@ type networkState struct {
 	Network   json.RawMessage `json:"network"`
 }
 
-func networkFile(namespace, name string) string { return namespace + "." + name + networkSuffix }
+func networkFile(namespace, name string) string { return stateFile(namespace, name, networkSuffix) }
 
 // withState adds the state that the controller wrote for the network of the NAD. It sets HasFinalizer if there is a
 // state. Manifests have no finalizers: a user can delete a manifest at any time.
@@ -50,16 +48,10 @@ func (m *Manifests) withState(d *netmodel.NAD) (*netmodel.NAD, error) {
 // SetNetworkState writes the file with the state of a network into the folder. For state "" it deletes the file.
 func (m *Manifests) SetNetworkState(_ context.Context, n *netmodel.NAD, state string, _ bool) error {
 	name := networkFile(n.Namespace, n.Name)
-	var err error
-	if state != "" {
-		err = m.write(name, networkState{n.Namespace, n.Name, json.RawMessage(state)})
-	} else if err = os.Remove(filepath.Join(m.dir, name)); errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if state == "" {
+		return m.remove("state of the network", name)
 	}
-	if err != nil {
-		return fmt.Errorf("state of the network: %w", err)
-	}
-	return nil
+	return m.writeState("state of the network", name, networkState{n.Namespace, n.Name, json.RawMessage(state)})
 }
 
 // NetworkEvent logs an event of a NAD.
@@ -73,11 +65,9 @@ func (m *Manifests) NADs(_ context.Context) ([]*netmodel.NAD, error) {
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	var all []*netmodel.NAD
-	for _, d := range m.nads {
-		with, err := m.withState(d)
+	for _, obj := range m.nads.List() {
+		with, err := m.withState(&obj.(*knownNAD).nad)
 		if err != nil {
 			return nil, err
 		}
@@ -92,10 +82,12 @@ func (m *Manifests) Inventory(_ context.Context, _ ...string) (*Inventory, error
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	nodes := slices.Sorted(maps.Keys(m.nodes)) // nil if there are none
-	return newInventory(slices.Collect(maps.Values(m.pods)), nodes), nil
+	pods, _ := m.Pods(context.Background())
+	nodes := m.nodes.ListKeys()
+	if len(nodes) == 0 {
+		nodes = nil
+	}
+	return newInventory(pods, nodes), nil
 }
 
 // complete reads the folder again, and returns an error if a manifest cannot be parsed.

@@ -93,7 +93,7 @@ func TestManifestsNodesWithoutAFolder(t *testing.T) {
 	}
 }
 
-// Nodes are told of when one is new or gone or has other labels, once for all of a change, and not for anything else.
+// Each node that is new or gone or has other labels is told of, as the API does, and nothing else.
 func TestManifestsTellOfNodes(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", nodeYAML("node-1", "zone: a"))
@@ -112,16 +112,16 @@ func TestManifestsTellOfNodes(t *testing.T) {
 		{"a pod and a NAD", func() { f.write("b.yaml", podYAML("web-0", "u1", "")+"---\n"+nadYAML("blue", "1")) }, "node-1 zone=a", 0},
 		{"another value", func() { f.write("a.yaml", nodeYAML("node-1", "zone: b")) }, "node-1 zone=b", 1},
 		{"one more label", func() { f.write("a.yaml", nodeYAML("node-1", "zone: b, gateway: ''")) }, "node-1 gateway= zone=b", 1},
-		{"two are new", func() { f.write("c.yaml", nodeYAML("node-2", "")+"---\n"+nodeYAML("node-3", "")) }, "node-1 gateway= zone=b; node-2; node-3", 1},
+		{"two are new", func() { f.write("c.yaml", nodeYAML("node-2", "")+"---\n"+nodeYAML("node-3", "")) }, "node-1 gateway= zone=b; node-2; node-3", 2},
 		{"one takes the place of another", func() { f.write("c.yaml", nodeYAML("node-2", "")+"---\n"+nodeYAML("node-4", "")) },
-			"node-1 gateway= zone=b; node-2; node-4", 1},
+			"node-1 gateway= zone=b; node-2; node-4", 2},
 		{"moved to another file", func() {
 			f.write("d.yaml", nodeYAML("node-1", "zone: b, gateway: ''"))
 			f.remove("a.yaml")
 		}, "node-1 gateway= zone=b; node-2; node-4", 0},
 		{"a file breaks", func() { f.overwrite("c.yaml", half) }, "c.yaml is broken", 0},
 		{"it is as before", func() { f.write("c.yaml", nodeYAML("node-2", "")+"---\n"+nodeYAML("node-4", "")) }, "node-1 gateway= zone=b; node-2; node-4", 0},
-		{"a file goes", func() { f.remove("c.yaml") }, "node-1 gateway= zone=b", 1},
+		{"a file goes", func() { f.remove("c.yaml") }, "node-1 gateway= zone=b", 2},
 		{"the last goes: nothing is said of nodes any more", func() { f.remove("d.yaml") }, "unknown", 1},
 	}
 	for _, s := range steps {

@@ -56,7 +56,7 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		if p.Name == "" {
 			return errors.New("Pod without metadata.name")
 		}
-		f.pods = append(f.pods, manifestPod(&p))
+		f.add(podKind, manifestPod(&p))
 	case "NetworkAttachmentDefinition":
 		var n nadv1.NetworkAttachmentDefinition
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
@@ -65,7 +65,8 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		if n.Name == "" {
 			return errors.New("NetworkAttachmentDefinition without metadata.name")
 		}
-		f.nads = append(f.nads, fromNAD(&n, config(&n)))
+		n.Namespace = namespaceOr(n.Namespace)
+		f.add(nadKind, known(&n, config(&n)))
 	case policy.Kind, policy.ClusterKind:
 		return f.parsePolicy(kind.Kind, doc)
 	case "Service":
@@ -75,7 +76,7 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
 			return err
 		}
-		f.namespaces = append(f.namespaces, &n)
+		f.add(namespaceKind, &n)
 	case "Node":
 		var n corev1.Node
 		if err := yaml.UnmarshalStrict(doc, &n); err != nil {
@@ -84,7 +85,7 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		if n.Name == "" {
 			return errors.New("a Node without metadata.name")
 		}
-		f.nodes = append(f.nodes, fromNode(&n))
+		f.add(nodeKind, &n)
 	}
 	return nil
 }

@@ -39,3 +39,25 @@ func TestNamespacesWithoutManifest(t *testing.T) {
 		t.Errorf("told of pods with named ports in %q, want shop once", ports)
 	}
 }
+
+// TestManifestsAttachedBeforeKnown: a pod that has its ports when the source first sees the pod is told of, as one that
+// gets them later is: its labels may have changed since its agent read them.
+func TestManifestsAttachedBeforeKnown(t *testing.T) {
+	f := newFolder(t)
+	var attached []string
+	m, err := NewManifests(f.dir, Changes{
+		Policy: func(string) {}, Ports: func(string) {}, PodGone: func(string, string) {}, Namespace: func(string) {},
+		Pod: func(namespace, uid string, _ bool) { attached = append(attached, namespace+" "+uid) },
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write("u1"+statusSuffix, "{}")
+	f.write("a.yaml", podYAML("web-0", "u1", "blue")+"---\n"+podYAML("web-1", "u2", "blue"))
+	if err := m.scan(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(attached, ", "); got != "shop u1" {
+		t.Errorf("told of %q", got)
+	}
+}

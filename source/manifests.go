@@ -17,22 +17,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // The files that we write into the folder: the network-status of a pod as "<pod uid>.status.json", the state of a
-// network as "<namespace>.<name>.network.json" (a namespace has no dot), and the states of policies and Services as
-// "<namespace>.<name>.policy.json" and "<namespace>.<name>.service.json".
+// network as "<namespace>.<name>.network.json" (a namespace has no dot), and the states of policies, of Services and of
+// the outside addresses of pods as "<namespace>.<name>.policy.json", "….service.json" and "….outside.json". For long
+// names see stateFile.
 const (
 	statusSuffix  = ".status.json"
 	networkSuffix = ".network.json"
 	policySuffix  = ".policy.json"
 	serviceSuffix = ".service.json"
+	outsideSuffix = ".outside.json"
 )
 
-var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix}
+var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix, outsideSuffix}
 
 // Manifests is the source that watches a folder without subfolders. A YAML file in it has one or several documents with
 // Pods, NADs or Nodes. All agents of a host and the controller use the same folder.
@@ -40,45 +43,61 @@ type Manifests struct {
 	dir string
 	log *slog.Logger
 
+	objects
+	pods  *fed // of *corev1.Pod, as manifestPod keeps them
+	nads  *fed // of *knownNAD
+	nodes *fed // of *corev1.Node; empty: the nodes are unknown
+	feeds map[manifestKind]*fed
+	// controlled reports whether somebody needs the pods for policies and Services.
+	controlled bool
+
 	mu    sync.Mutex
 	files map[string]*file // by name
-	pods  map[key]*Pod
-	nads  map[key]*netmodel.NAD
-	nodes map[string]netmodel.Node // by name; empty: the nodes are unknown
-	// policies and namespaces are for network policies.
-	policies   map[key]*keptPolicy
-	namespaces map[string]map[string]string // labels, by name
-	attached   map[string]fs.FileInfo       // the status files of pods that were there at the last scan
-	services   map[key]*keptService
-
-	changes Changes
-	ends    ends
+	ends  ends
 }
+
+// manifestKind is a kind of objects in a folder.
+type manifestKind int
+
+const (
+	podKind manifestKind = iota
+	nadKind
+	nodeKind
+	policyKind
+	clusterPolicyKind
+	serviceObjectKind
+	namespaceKind
+	networkedKind // made of the pods
+	manifestKinds
+)
 
 // file is the content of one file when it was read.
 type file struct {
 	info os.FileInfo
-	// settled tells whether the file was older than clockTick. The modification time of a younger file may stay the same
-	// after a further change.
+	// settled reports whether the file was older than clockTick. The modification time of a younger file may stay the
+	// same after a further change.
 	settled bool
 	// broken tells that the file cannot be read or parsed. The lists then have the last valid content: a file that an
 	// editor has written only partially does not mean that a pod or a NAD was deleted.
-	broken bool
-	pods   []*Pod
-	nads   []*netmodel.NAD
-	nodes  []netmodel.Node
-
-	policies   []*keptPolicy
-	namespaces []*corev1.Namespace
-	services   []*keptService
+	broken  bool
+	objects [manifestKinds][]any
 }
+
+func (f *file) add(kind manifestKind, object any) { f.objects[kind] = append(f.objects[kind], object) }
 
 // clockTick is the coarsest resolution of modification times: FAT's two seconds.
 const clockTick = 2 * time.Second
 
 // NewManifests reads the folder. The folder must exist.
 func NewManifests(dir string, changes Changes, log *slog.Logger) (*Manifests, error) {
-	m := &Manifests{dir: dir, log: log, files: map[string]*file{}, changes: changes}
+	m := &Manifests{dir: dir, log: log, files: map[string]*file{}, feeds: newFeeds(changes),
+		controlled: changes.Policy != nil}
+	m.pods, m.nads, m.nodes = m.feeds[podKind], m.feeds[nadKind], m.feeds[nodeKind]
+	m.objects = objects{
+		policies: stored{Indexer: m.feeds[policyKind]}, clusterPolicies: stored{Indexer: m.feeds[clusterPolicyKind]},
+		services: stored{Indexer: m.feeds[serviceObjectKind]}, namespaces: stored{Indexer: m.feeds[namespaceKind]},
+		networked: stored{Indexer: m.feeds[networkedKind]}, withPolicyState: m.withPolicy, withServiceState: m.withService,
+	}
 	return m, m.scan()
 }
 
@@ -134,7 +153,7 @@ func drain(events <-chan fsnotify.Event) {
 }
 
 // Pod returns the pod. If no known pod matches, it reads the folder again.
-func (m *Manifests) Pod(_ context.Context, namespace, name, uid string) (*Pod, error) {
+func (m *Manifests) Pod(_ context.Context, namespace, name, uid string) (*netmodel.Pod, error) {
 	if p := m.pod(namespace, name); p != nil && p.Is(uid) {
 		return p, nil
 	}
@@ -142,14 +161,16 @@ func (m *Manifests) Pod(_ context.Context, namespace, name, uid string) (*Pod, e
 }
 
 // Pods returns all pods of the folder.
-func (m *Manifests) Pods(context.Context) ([]*Pod, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Collect(maps.Values(m.pods)), nil
+func (m *Manifests) Pods(context.Context) ([]*netmodel.Pod, error) {
+	var pods []*netmodel.Pod
+	for _, obj := range m.pods.List() {
+		pods = append(pods, fromPod(obj.(*corev1.Pod)))
+	}
+	return pods, nil
 }
 
 // LivePod reads the folder again and returns the pod.
-func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, error) {
+func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*netmodel.Pod, error) {
 	if err := m.scan(); err != nil {
 		return nil, err
 	}
@@ -160,7 +181,7 @@ func (m *Manifests) LivePod(_ context.Context, namespace, name string) (*Pod, er
 }
 
 // WhenGone calls a function once, when the pod's manifest is deleted or has a pod with another UID.
-func (m *Manifests) WhenGone(p *Pod, call func()) (stop func()) { return m.ends.when(p, call) }
+func (m *Manifests) WhenGone(p *netmodel.Pod, call func()) (stop func()) { return m.ends.when(p, call) }
 
 // absent returns the error for a missing pod or NAD: notFound, unless the pod or NAD may be in a broken file.
 func (m *Manifests) absent(namespace, name string, notFound error) error {
@@ -182,10 +203,12 @@ func (m *Manifests) broken() string {
 	return ""
 }
 
-func (m *Manifests) pod(namespace, name string) *Pod {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.pods[key{namespace, name}]
+func (m *Manifests) pod(namespace, name string) *netmodel.Pod {
+	obj, there, _ := m.pods.GetByKey(namespace + "/" + name)
+	if !there {
+		return nil
+	}
+	return fromPod(obj.(*corev1.Pod))
 }
 
 // NAD returns the NAD. If the NAD is not known, it reads the folder again.
@@ -228,7 +251,7 @@ func (m *Manifests) fileOf(namespace, name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, file := range slices.Sorted(maps.Keys(m.files)) {
-		if findNAD(m.files[file].nads, namespace, name) != nil {
+		if findNAD(m.files[file], namespace, name) != nil {
 			return file
 		}
 	}
@@ -247,7 +270,7 @@ func (m *Manifests) readNAD(name, namespace, nad string) (*netmodel.NAD, error) 
 	if err != nil {
 		return nil, fmt.Errorf("manifest %s: %w", path, err)
 	}
-	d := findNAD(f.nads, namespace, nad)
+	d := findNAD(f, namespace, nad)
 	if d == nil {
 		return nil, fs.ErrNotExist
 	}
@@ -255,22 +278,25 @@ func (m *Manifests) readNAD(name, namespace, nad string) (*netmodel.NAD, error) 
 }
 
 // findNAD returns the NAD of that name, or nil.
-func findNAD(nads []*netmodel.NAD, namespace, name string) *netmodel.NAD {
-	i := slices.IndexFunc(nads, func(d *netmodel.NAD) bool { return d.Namespace == namespace && d.Name == name })
-	if i < 0 {
-		return nil
+func findNAD(f *file, namespace, name string) *netmodel.NAD {
+	for _, obj := range f.objects[nadKind] {
+		if d := &obj.(*knownNAD).nad; d.Namespace == namespace && d.Name == name {
+			return d
+		}
 	}
-	return nads[i]
+	return nil
 }
 
 func (m *Manifests) nad(namespace, name string) *netmodel.NAD {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.nads[key{namespace, name}]
+	obj, there, _ := m.nads.GetByKey(namespace + "/" + name)
+	if !there {
+		return nil
+	}
+	return &obj.(*knownNAD).nad
 }
 
 // Event logs an event of a pod.
-func (m *Manifests) Event(p *Pod, kind EventKind, reason, message string) {
+func (m *Manifests) Event(p *netmodel.Pod, kind EventKind, reason, message string) {
 	m.log.Info("event", "pod", p.Namespace+"/"+p.Name, "kind", kind, "reason", reason,
 		"message", conf.OneLine(message, conf.MaxReason))
 }
@@ -290,15 +316,9 @@ func (m *Manifests) scan() error {
 	if err := m.loadAll(); err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}
-	nads, nodes, former, services := m.nads, m.nodes, m.world(), m.services
-	m.index()
-	m.tellNADs(nads)
-	m.tellNodes(nodes)
-	m.tellPolicies(former)
-	m.tellServices(services, former.pods)
-	m.tellAttached(statuses)
-	m.ends.tell(func(p *Pod) bool {
-		now := m.pods[key{p.Namespace, p.Name}]
+	m.feed(statuses)
+	m.ends.tell(func(p *netmodel.Pod) bool {
+		now := m.pod(p.Namespace, p.Name)
 		return now == nil || !now.Is(p.UID)
 	})
 	m.deleteStatuses(statuses)
@@ -375,7 +395,7 @@ func (m *Manifests) load(name string) bool {
 
 // configOf parses the configuration of a NAD. It does not parse an unchanged configuration again.
 func (m *Manifests) configOf(n *nadv1.NetworkAttachmentDefinition) *netmodel.Config {
-	if before := m.nads[key{namespaceOr(n.Namespace), n.Name}]; before != nil {
+	if before := m.nad(n.Namespace, n.Name); before != nil {
 		return configOf(n, before.Config)
 	}
 	return configOf(n, nil)
@@ -387,8 +407,7 @@ func (m *Manifests) spoilt(name string, f *file, err error) {
 		"file", filepath.Join(m.dir, name), "err", conf.Brief(err))
 	f.broken = true
 	if old := m.files[name]; old != nil {
-		f.pods, f.nads, f.nodes = old.pods, old.nads, old.nodes
-		f.policies, f.namespaces, f.services = old.policies, old.namespaces, old.services
+		f.objects = old.objects
 	}
 	m.files[name] = f
 }
@@ -400,7 +419,7 @@ func namespaceOr(namespace string) string {
 	return namespace
 }
 
-// running tells whether a container of the pod runs and the pod is not being deleted. The phase alone does not tell:
+// running reports whether a container of the pod runs and the pod is not being deleted. The phase alone does not tell:
 // it stays Running while kubelet replaces the sandbox.
 func running(p *corev1.Pod) bool {
 	containers := p.Status.ContainerStatuses
@@ -409,55 +428,15 @@ func running(p *corev1.Pod) bool {
 			slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }))
 }
 
-func fromPod(p *corev1.Pod) *Pod {
-	return &Pod{
-		Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), NodeName: p.Spec.NodeName,
-		Annotations: p.Annotations, Labels: p.Labels, ManyLabels: hasManyLabels(p), Running: running(p),
-		Version: p.ResourceVersion, Ports: portsOf(p),
-	}
-}
-
-// index builds the maps from the files. If two files have an object of the same kind and name, the object in the file
-// whose name sorts first is used.
-func (m *Manifests) index() {
-	m.pods, m.nads, m.nodes = map[key]*Pod{}, map[key]*netmodel.NAD{}, map[string]netmodel.Node{}
-	m.policies, m.namespaces = map[key]*keptPolicy{}, map[string]map[string]string{}
-	m.services = map[key]*keptService{}
-	for _, name := range slices.Sorted(maps.Keys(m.files)) {
-		for _, p := range m.files[name].pods {
-			if k := (key{p.Namespace, p.Name}); m.pods[k] == nil {
-				m.pods[k] = p
-			}
-		}
-		for _, d := range m.files[name].nads {
-			if k := (key{d.Namespace, d.Name}); m.nads[k] == nil {
-				m.nads[k] = d
-			}
-		}
-		m.indexPolicies(m.files[name])
-		m.indexServices(m.files[name])
-		for _, n := range m.files[name].nodes {
-			if _, known := m.nodes[n.Name]; !known {
-				m.nodes[n.Name] = n
-			}
-		}
-	}
-}
-
-// tellNADs calls changes.NAD for each NAD that differs from before.
-func (m *Manifests) tellNADs(before map[key]*netmodel.NAD) {
-	if m.changes.NAD == nil {
-		return
-	}
-	for k, d := range m.nads {
-		if old := before[k]; old == nil || !old.Equal(d) {
-			m.changes.NAD(k.namespace, k.name)
-		}
-	}
-	for k := range before {
-		if m.nads[k] == nil {
-			m.changes.NAD(k.namespace, k.name)
-		}
+// fromPod converts what knownPod or policyPod has kept.
+func fromPod(p *corev1.Pod) *netmodel.Pod {
+	return &netmodel.Pod{
+		Namespace: namespaceOr(p.Namespace), Name: p.Name, UID: string(p.UID), Mirror: p.Annotations[mirrorAnnotation],
+		Node: p.Spec.NodeName, Annotations: p.Annotations, Labels: p.Labels, ManyLabels: hasManyLabels(p),
+		Ports: portsOf(p), Version: p.ResourceVersion, Ready: ready(p), Running: running(p), Ending: isEnding(p),
+		Controller: p.Annotations[controllerOf], Outside: p.Annotations[conf.OutsideAnnotation],
+		OutsideState: outsideOf(p), Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain,
+		Requests: strings.Fields(p.Annotations[requestedNADs]),
 	}
 }
 
@@ -469,17 +448,20 @@ func (m *Manifests) deleteStatuses(names []string) {
 		}
 	}
 	alive := map[string]bool{}
-	for _, p := range m.pods {
-		alive[p.UID+statusSuffix] = true
-	}
-	for k := range m.nads {
-		alive[networkFile(k.namespace, k.name)] = true
-	}
-	for k := range m.policies {
-		alive[policyFile(k.namespace, k.name)] = true
-	}
-	for k := range m.services {
-		alive[serviceFile(k.namespace, k.name)] = true
+	for _, of := range []struct {
+		kind manifestKind
+		file func(metav1.Object) string
+	}{
+		{podKind, func(o metav1.Object) string { return string(o.GetUID()) + statusSuffix }},
+		{podKind, func(o metav1.Object) string { return stateFile(o.GetNamespace(), o.GetName(), outsideSuffix) }},
+		{nadKind, func(o metav1.Object) string { return networkFile(o.GetNamespace(), o.GetName()) }},
+		{policyKind, func(o metav1.Object) string { return policyFile(o.GetNamespace(), o.GetName()) }},
+		{clusterPolicyKind, func(o metav1.Object) string { return policyFile("", o.GetName()) }},
+		{serviceObjectKind, func(o metav1.Object) string { return serviceFile(o.GetNamespace(), o.GetName()) }},
+	} {
+		for _, obj := range m.feeds[of.kind].List() {
+			alive[of.file(obj.(metav1.Object))] = true
+		}
 	}
 	for _, name := range names {
 		if !alive[name] {

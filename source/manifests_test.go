@@ -148,30 +148,6 @@ func TestManifestsSeeAQuickChange(t *testing.T) {
 	}
 }
 
-func TestIs(t *testing.T) {
-	mirror := map[string]string{"kubernetes.io/config.mirror": "hash"}
-	tests := []struct {
-		name string
-		pod  Pod
-		uid  string
-		want bool
-	}{
-		{"same", Pod{UID: "u1"}, "u1", true},
-		{"another", Pod{UID: "u1"}, "u2", false},
-		{"a runtime that does not tell", Pod{UID: "u1"}, "", true},
-		{"a manifest without", Pod{}, "u1", true},
-		{"a static pod", Pod{UID: "u1", Annotations: mirror}, "hash", true},
-		{"a static pod by the API's UID", Pod{UID: "u1", Annotations: mirror}, "u1", true},
-		{"a static pod, and a runtime that does not tell", Pod{UID: "u1", Annotations: mirror}, "", true},
-		{"another static pod", Pod{UID: "u1", Annotations: mirror}, "other", false},
-	}
-	for _, tt := range tests {
-		if got := tt.pod.Is(tt.uid); got != tt.want {
-			t.Errorf("%s: %t", tt.name, got)
-		}
-	}
-}
-
 // Run keeps up with every way in which files change, and tells of NADs that did, once each.
 func TestManifestsAreWatched(t *testing.T) {
 	f := newFolder(t)
@@ -184,9 +160,7 @@ func TestManifestsAreWatched(t *testing.T) {
 	start(t, m.Run)
 	cached := func(name string) func() string {
 		return func() string {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if d := m.nads[key{"shop", name}]; d != nil {
+			if d := m.nad("shop", name); d != nil {
 				return d.Config.Text()
 			}
 			return "none"
@@ -295,7 +269,7 @@ func TestSetStatus(t *testing.T) {
 	f.write("a.yaml", podYAML("web-0", "u1", "blue"))
 	m := f.manifests(nil)
 	for _, status := range []string{`[{"name":"cbr0","default":true}]`, `[]`} {
-		if err := m.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte(status)); err != nil {
+		if err := m.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte(status)); err != nil {
 			t.Fatal(err)
 		}
 		var got map[string]json.RawMessage
@@ -323,13 +297,13 @@ func TestSetStatus(t *testing.T) {
 func TestSetStatusFails(t *testing.T) {
 	f := newFolder(t)
 	m := f.manifests(nil)
-	if err := m.SetStatus(background, &Pod{UID: "u1"}, []byte("no JSON")); err == nil {
+	if err := m.SetStatus(background, &netmodel.Pod{UID: "u1"}, []byte("no JSON")); err == nil {
 		t.Error("what is no JSON is a status")
 	}
 	if err := os.Mkdir(filepath.Join(f.dir, "u1.status.json"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetStatus(background, &Pod{UID: "u1"}, []byte("[]")); err == nil || !strings.HasPrefix(err.Error(), "network-status: ") {
+	if err := m.SetStatus(background, &netmodel.Pod{UID: "u1"}, []byte("[]")); err == nil || !strings.HasPrefix(err.Error(), "network-status: ") {
 		t.Errorf("%v", err)
 	}
 	if got := f.list(); got != "u1.status.json" {
@@ -338,7 +312,7 @@ func TestSetStatusFails(t *testing.T) {
 	if err := os.RemoveAll(f.dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetStatus(background, &Pod{UID: "u1"}, []byte("[]")); !errors.Is(err, fs.ErrNotExist) {
+	if err := m.SetStatus(background, &netmodel.Pod{UID: "u1"}, []byte("[]")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
@@ -348,7 +322,7 @@ func TestStatusIsNeverHalf(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", podYAML("web-0", "u1", "blue"))
 	m := f.manifests(nil)
-	pod := &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
+	pod := &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
 	status := func(n int) []byte { return []byte(fmt.Sprintf(`["%s"]`, strings.Repeat("x", 100*n))) }
 	if err := m.SetStatus(background, pod, status(0)); err != nil {
 		t.Fatal(err)
@@ -386,7 +360,7 @@ func TestStatusGoesWithItsPod(t *testing.T) {
 	f.write("left.status.json", "{}")
 	m := f.manifests(nil)
 	for _, uid := range []string{"u1", "u2"} {
-		if err := m.SetStatus(background, &Pod{Namespace: "shop", Name: "x", UID: uid}, []byte("[]")); err != nil {
+		if err := m.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "x", UID: uid}, []byte("[]")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -405,7 +379,7 @@ func TestStatusOfAPodInABrokenFile(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", podYAML("web-0", "u1", ""))
 	m := f.manifests(nil)
-	if err := m.SetStatus(background, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte("[]")); err != nil {
+	if err := m.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, []byte("[]")); err != nil {
 		t.Fatal(err)
 	}
 	f.overwrite("a.yaml", podYAML("web-0", "u1", "")[:40]+"\n{")
@@ -434,7 +408,7 @@ func TestTwoOnOneFolder(t *testing.T) {
 	start(t, one.Run)
 	start(t, other.Run)
 	for uid, m := range map[string]*Manifests{"u1": one, "u2": other} {
-		if err := m.SetStatus(background, &Pod{Namespace: "shop", Name: "x", UID: uid}, []byte("[]")); err != nil {
+		if err := m.SetStatus(background, &netmodel.Pod{Namespace: "shop", Name: "x", UID: uid}, []byte("[]")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -461,7 +435,7 @@ func TestManifestsEventIsALogLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Event(&Pod{Namespace: "shop", Name: "web-0"}, Warning, "Reason", "some words")
+	m.Event(&netmodel.Pod{Namespace: "shop", Name: "web-0"}, Warning, "Reason", "some words")
 	if got := text(); !strings.Contains(got, `pod=shop/web-0 kind=Warning reason=Reason message="some words"`) {
 		t.Errorf("log %s", got)
 	}

@@ -3,13 +3,15 @@ package source
 import (
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // A status is deleted only if it is the one that was written.
 func TestDeleteStatus(t *testing.T) {
 	f := newFolder(t)
 	m := f.manifests(nil)
-	pod := &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
+	pod := &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
 	for _, status := range []string{`[{"name":"cbr0","default":true}]`, `[]`} {
 		for _, step := range []func() error{
 			func() error { return m.DeleteStatus(background, pod, []byte(status)) }, // there is none

@@ -298,9 +298,9 @@ func TestBoundaryLargePodsAreNotKept(t *testing.T) {
 	}
 	folder.write("pod.yaml", strings.Replace(string(text), "{", `{"kind":"Pod",`, 1))
 	m := folder.manifests(nil)
-	for name, get := range map[string]func() (*Pod, error){
-		"Kubernetes": func() (*Pod, error) { return c.Pod(background, "shop", "web-0", "u1") },
-		"a folder":   func() (*Pod, error) { return m.Pod(background, "shop", "web-0", "u1") },
+	for name, get := range map[string]func() (*netmodel.Pod, error){
+		"Kubernetes": func() (*netmodel.Pod, error) { return c.Pod(background, "shop", "web-0", "u1") },
+		"a folder":   func() (*netmodel.Pod, error) { return m.Pod(background, "shop", "web-0", "u1") },
 	} {
 		p, err := get()
 		if err != nil {
@@ -417,7 +417,7 @@ func TestBoundaryEventsAreShort(t *testing.T) {
 	long := strings.Repeat("x\n", 5000)
 	c := newCluster(t, "node-1", heldNAD("blue"))
 	c.run(t, 0, 1)
-	c.Event(&Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Warning, "Reason", long)
+	c.Event(&netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}, Warning, "Reason", long)
 	eventually(t, "1", func() string { return fmt.Sprint(strings.Count(c.created(), "Reason")) })
 	said := c.created()
 	c.clear()

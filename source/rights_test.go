@@ -36,7 +36,7 @@ func rightsOf(t *testing.T, name string) (role rbacv1.ClusterRole) {
 // The fake API grants everything: what agent and controller ask of it is held against the rights that they are installed
 // with.
 func TestRights(t *testing.T) {
-	blue, web := &netmodel.NAD{Namespace: "shop", Name: "blue"}, &Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
+	blue, web := &netmodel.NAD{Namespace: "shop", Name: "blue"}, &netmodel.Pod{Namespace: "shop", Name: "web-0", UID: "u1"}
 	tests := []struct {
 		role string
 		node string
@@ -59,13 +59,14 @@ func TestRights(t *testing.T) {
 			_ = c.SetNetworkState(background, blue, "{}", true)
 			c.NetworkEvent(blue, false, "Reason", "words")
 			_, _ = clusterOf(background, c.core)
+			_ = c.SetOutsideState(background, &netmodel.Pod{Namespace: "shop", Name: "web-0"}, netmodel.OutsideState{Reason: "r"})
 			s := &Startup{core: c.core, log: c.log}
 			_, _ = s.since(background)
 			_ = s.taint(background, apiNode("node-1", nil))
 			_ = s.deleteStale(background, apiPod("agent-1", "u9", nil))
 		}, "create events, delete pods, get namespaces, get network-attachment-definitions, get validatingadmissionpolicies, " +
 			"list daemonsets, list network-attachment-definitions, list nodes, list pods, patch network-attachment-definitions, " +
-			"patch nodes, watch daemonsets, watch network-attachment-definitions, watch nodes, watch pods"},
+			"patch nodes, patch pods/status, watch daemonsets, watch network-attachment-definitions, watch nodes, watch pods"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.role, func(t *testing.T) {

@@ -172,7 +172,7 @@ func (s *Startup) listen() error {
 	return nil
 }
 
-// startupDiffers tells whether two versions of a node differ in what Startup decides by. Heartbeats do not.
+// startupDiffers reports whether two versions of a node differ in what Startup decides by. Heartbeats do not.
 func startupDiffers(old, now *corev1.Node) bool {
 	return old.UID != now.UID || !labels.Equals(old.Labels, now.Labels) ||
 		!slices.EqualFunc(old.Spec.Taints, now.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) })
@@ -264,9 +264,9 @@ func (s *Startup) since(ctx context.Context) (*metav1.Time, error) {
 	return s.on, nil
 }
 
-// agentOf tells whether the agent's pod on a node is ready. If the Node may be younger than a pod, fresh is true: the
-// state of a pod that is older than its Node is that of another machine, or of an earlier life of this one. Such a pod
-// is stale. Both times are the API server's.
+// agentOf reports whether the agent's pod on a node is ready. If the Node may be younger than a pod, fresh is true:
+// the state of a pod that is older than its Node is that of another machine, or of an earlier life of this one. Such a
+// pod is stale. Both times are the API server's.
 func (s *Startup) agentOf(node *corev1.Node, fresh bool) (ready bool, stale *corev1.Pod, err error) {
 	pods, err := s.agents.GetIndexer().ByIndex(byNode, node.Name)
 	for _, obj := range pods {
@@ -282,8 +282,8 @@ func (s *Startup) agentOf(node *corev1.Node, fresh bool) (ready bool, stale *cor
 	return ready, stale, err
 }
 
-// runsOn tells whether the agents' DaemonSet runs a pod on the node. The chart selects nodes by labels. If an operator
-// has added an affinity, the DaemonSet runs where its pods are.
+// runsOn reports whether the agents' DaemonSet runs a pod on the node. The chart selects nodes by labels. If an
+// operator has added an affinity, the DaemonSet runs where its pods are.
 func (s *Startup) runsOn(node *corev1.Node) bool {
 	obj, exists, err := s.daemons.GetStore().GetByKey(s.namespace + "/" + agentsDaemonSet)
 	if err != nil || !exists {
@@ -376,7 +376,7 @@ func (s *Startup) deleteStale(ctx context.Context, p *corev1.Pod) error {
 
 func isStartupTaint(t corev1.Taint) bool { return t.Key == conf.StartupTaint }
 
-// isNotReady tells whether a condition does not say that the pod is ready.
+// isNotReady reports whether a condition does not say that the pod is ready.
 func isNotReady(c corev1.PodCondition) bool { return !isReady(c) }
 
 func isReady(c corev1.PodCondition) bool {

@@ -213,11 +213,11 @@ spec:
 }
 
 // show writes a pod in one line.
-func show(p *Pod, err error) string {
+func show(p *netmodel.Pod, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s/%s %s on %s: %s", p.Namespace, p.Name, p.UID, p.NodeName, p.Annotations["k8s.v1.cni.cncf.io/networks"])
+	return fmt.Sprintf("%s/%s %s on %s: %s", p.Namespace, p.Name, p.UID, p.Node, p.Annotations["k8s.v1.cni.cncf.io/networks"])
 }
 
 func showNAD(d *netmodel.NAD, err error) string {
