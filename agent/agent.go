@@ -27,22 +27,22 @@ import (
 // Source is where the agent's pods and networks come from.
 type Source interface {
 	// Pod returns the pod that the runtime calls by uid; if another pod has the name now, it returns that one.
-	Pod(ctx context.Context, namespace, name, uid string) (*source.Pod, error)
+	Pod(ctx context.Context, namespace, name, uid string) (*netmodel.Pod, error)
 	// LivePod reads the pod from the origin and not from a copy.
-	LivePod(ctx context.Context, namespace, name string) (*source.Pod, error)
+	LivePod(ctx context.Context, namespace, name string) (*netmodel.Pod, error)
 	// WhenGone has call called, once, when the copy loses the pod. call must neither block nor use the source. A pod
 	// that was gone before is not reported.
-	WhenGone(p *source.Pod, call func()) (stop func())
+	WhenGone(p *netmodel.Pod, call func()) (stop func())
 	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	// LiveNAD reads the NAD from the origin, with the text of a configuration that NAD omits.
 	LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
-	SetStatus(ctx context.Context, p *source.Pod, status []byte) error
+	SetStatus(ctx context.Context, p *netmodel.Pod, status []byte) error
 	// DeleteStatus deletes the pod's network-status if it is this one.
-	DeleteStatus(ctx context.Context, p *source.Pod, status []byte) error
+	DeleteStatus(ctx context.Context, p *netmodel.Pod, status []byte) error
 	// Pods returns this node's pods, from the copy; it fails while the copy is incomplete.
-	Pods(ctx context.Context) ([]*source.Pod, error)
+	Pods(ctx context.Context) ([]*netmodel.Pod, error)
 	// Event tells the pod's owner something. It must not block.
-	Event(p *source.Pod, kind source.EventKind, reason, message string)
+	Event(p *netmodel.Pod, kind source.EventKind, reason, message string)
 	// Run keeps the source up to date until the end of ctx.
 	Run(ctx context.Context) error
 }
@@ -56,6 +56,8 @@ type Agent struct {
 	planTimeout time.Duration       // planTimeout, except in a test
 	flows       *flowQueue          // pods that wait for flows
 	early       *earlyPorts
+	faults      *faults // that CHECKs have found
+	background  background
 	releases    *pendingReleases
 	reconciler  *reconciler
 	gateways    *gateways
@@ -75,11 +77,13 @@ func New(
 		subnets:   newNodeSubnets(nodesubnet.New(nbdb), nb, cfg.NodeName, log),
 		policies:  newPolicies(nb),
 		profiles:  newProfiles(nb),
+		paths:     &pathMTU{},
+		used:      newUsedOutside(),
 		sandboxes: newLocks(),
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),
 	}
 	a := &Agent{
-		node:    n,
+		node: n, faults: newFaults(),
 		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: deviceinfo.DevicePluginDir,
 		large: semaphore.NewWeighted(maxLarge), planTimeout: planTimeout,
 		flows:    newFlowQueue(maxPodsAtFlows, flowsTimeout),
@@ -103,12 +107,13 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	defer a.early.begin(ctx)()
+	defer a.background.begin(ctx)()
 	g.Go(func() error { return a.source.Run(ctx) })
 	g.Go(func() error { return a.serve(ctx, listener) })
 	g.Go(func() error { a.markReady(ctx); return nil })
 	g.Go(func() error { a.releases.run(ctx); return nil })
 	g.Go(func() error { a.gateways.run(ctx); return nil })
+	g.Go(func() error { a.gateways.ended.run(ctx); return nil })
 	g.Go(func() error { a.reconciler.run(ctx); return nil })
 	if path := a.conf.OVNControllerLog; path != "" {
 		reader := denied.New(path, a.nb, a.metrics.denied, a.log)

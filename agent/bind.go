@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
@@ -26,8 +28,9 @@ import (
 // and seconds behind an old northd with ten thousand ports.
 const flowsTimeout = 30 * time.Second
 
-// bind adds the OVS ports, waits for their flows and writes the pod's network-status.
-func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver) error {
+// bind adds the OVS ports, waits for their flows and writes the pod's network-status. It takes over the sockets that
+// came with the request, unless it fails before it needs them.
+func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, sockets func() []*os.File, send deliver) error {
 	unlock, err := a.sandboxes.take(ctx, r.ContainerID)
 	if err != nil {
 		return err
@@ -44,11 +47,16 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 	}
+	probes, err := a.newAddressProbes(r, pod, owner, sockets())
+	if err != nil {
+		return err
+	}
+	defer probes.close()
 	ovsPorts := make([]ovnport.OVSPort, 0, len(r.Plan.Interfaces))
 	for i := range r.Plan.Interfaces {
 		ovsPorts = append(ovsPorts, ovsPortOf(r.ContainerID, &r.Plan.Interfaces[i]))
 	}
-	if err = a.connect(ctx, r, pod, owner, ovsPorts, status); err == nil {
+	if err = a.connect(ctx, r, pod, owner, ovsPorts, status, probes); err == nil {
 		err = send(struct{}{})
 	}
 	if err != nil {
@@ -60,15 +68,20 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, send deliver)
 			a.source.Event(pod, source.Warning, "CNIArgs", d.Warning)
 		}
 	}
+	if warning := nad.IgnoredKey(pod.Annotations); warning != "" {
+		a.source.Event(pod, source.Warning, "KeyIgnored", warning)
+	}
 	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(&r.Plan))
+	probes.start()
 	return nil
 }
 
 // connect adds the OVS ports, waits for their flows, and writes the network-status meanwhile: each takes some
 // milliseconds. Without the network-status, connect does not wait for flows. Without flows, it still waits for the
-// answer to the write: a write that is cancelled may come after its deletion.
-func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *source.Pod, owner ovnport.Owner,
-	ovsPorts []ovnport.OVSPort, status []byte,
+// answer to the write: a write that is cancelled may come after its deletion. When the flows are installed, connect
+// searches for other hosts with the pod's addresses, if a network has its ADDs wait for that.
+func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *netmodel.Pod, owner ovnport.Owner,
+	ovsPorts []ovnport.OVSPort, status []byte, probes *addressProbes,
 ) error {
 	ctx, cancel := withReserve(ctx)
 	defer cancel()
@@ -97,8 +110,10 @@ func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *sourc
 			err = a.metrics.timed(phaseFlows, func() error { return a.awaitFlows(waiting, &r.Sandbox, pod, ovsPorts) })
 		}
 		if err == nil {
+			a.forgetFormer(waiting, owner, ovsPorts)
 			giveBack(true)
 			failpoint.Hit("flows-installed")
+			err = probes.await(waiting)
 		}
 		return err
 	})
@@ -129,7 +144,7 @@ func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
 // deleteStatus deletes the network-status that a failed bind wrote: the status names interfaces that the plugin is
 // about to delete. If another writer has replaced the status, the other status stays. An agent that stops deletes
 // nothing, because the plugin repeats the request when the next agent runs.
-func (a *Agent) deleteStatus(ctx context.Context, pod *source.Pod, status []byte, failure error) {
+func (a *Agent) deleteStatus(ctx context.Context, pod *netmodel.Pod, status []byte, failure error) {
 	if conf.HasCode(failure, conf.CodePodGone) || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
@@ -143,7 +158,7 @@ func (a *Agent) deleteStatus(ctx context.Context, pod *source.Pod, status []byte
 
 // attachedMessage lists what a pod was given, in one line.
 func attachedMessage(p *agentapi.Plan) string {
-	words := make([]string, len(p.Interfaces)+len(p.Delegates))
+	words := make([]string, p.Attachments())
 	for _, i := range p.Interfaces {
 		word := i.Name + " on " + i.Network
 		for _, a := range i.Addresses {
@@ -152,14 +167,16 @@ func attachedMessage(p *agentapi.Plan) string {
 		words[i.Position] = word
 	}
 	for _, d := range p.Delegates {
-		words[d.Position] = d.Name + " on " + d.Network
+		if !d.Chained {
+			words[d.Position] = d.Name + " on " + d.Network
+		}
 	}
 	return strings.Join(words, ", ")
 }
 
 // whileThere runs a wait, and ends it when the pod is gone.
 func (a *Agent) whileThere(
-	ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, wait func(context.Context) error,
+	ctx context.Context, s *agentapi.Sandbox, pod *netmodel.Pod, wait func(context.Context) error,
 ) error {
 	waiting, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -179,7 +196,7 @@ func (a *Agent) whileThere(
 
 // awaitFlows waits for the flows, as long as the pod is there.
 func (a *Agent) awaitFlows(
-	ctx context.Context, s *agentapi.Sandbox, pod *source.Pod, ovsPorts []ovnport.OVSPort,
+	ctx context.Context, s *agentapi.Sandbox, pod *netmodel.Pod, ovsPorts []ovnport.OVSPort,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, flowsTimeout)
 	defer cancel()
@@ -192,6 +209,13 @@ func (a *Agent) awaitFlows(
 	return err
 }
 
+// forgetFormer has connections of the pod's older sandboxes forgotten. The pod starts without that too.
+func (a *Agent) forgetFormer(ctx context.Context, owner ovnport.Owner, ovsPorts []ovnport.OVSPort) {
+	if err := a.ovs.ForgetFormer(ctx, ovsPorts); err != nil {
+		a.log.Warn("connections of an older sandbox are not forgotten", "pod", owner.Namespace+"/"+owner.Pod, "err", err)
+	}
+}
+
 func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 	primary, err := resultOf(r.Primary)
 	if err == nil && primary == nil {
@@ -201,7 +225,7 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it",
 			"prevResult: %w", err)
 	}
-	made := make([]nad.Attached, len(r.Plan.Interfaces)+len(r.Plan.Delegates))
+	made := make([]nad.Attached, r.Plan.Attachments())
 	put := func(position int, m nad.Attached) error {
 		if d := r.Plan.Default; d != nil && d.Interface == m.Interface {
 			m.Gateways = d.Gateways
@@ -213,30 +237,48 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 		made[position] = m
 		return nil
 	}
+	delegates, chained := make([]nad.Attached, len(r.Plan.Delegates)), map[string]nad.Attached{}
+	for i, d := range r.Plan.Delegates {
+		if delegates[i], err = delegateMade(r, i); err != nil {
+			return nil, err
+		}
+		if d.Chained {
+			chained[d.Name] = delegates[i]
+		}
+	}
 	for _, i := range r.Plan.Interfaces {
-		if err := put(i.Position, nad.Attached{
-			Network: i.Network, Interface: i.Name, MAC: i.MAC, MTU: i.MTU, Addresses: i.Addresses,
-		}); err != nil {
+		m := chained[i.Name]
+		m.Network, m.Interface, m.MAC, m.MTU, m.Addresses = i.Network, i.Name, i.MAC, i.MTU, i.Addresses
+		if err := put(i.Position, m); err != nil {
 			return nil, err
 		}
 	}
 	for i, d := range r.Plan.Delegates {
-		m := nad.Attached{Network: d.Network, Interface: d.Name}
-		if m.Result, err = resultOf(at(r.Results, i)); err != nil {
-			return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it",
-				"interface %s: network %s: result: %w", d.Name, d.Network, err)
+		if d.Chained {
+			continue
 		}
-		if m.Device = at(r.Devices, i); m.Device != nil {
-			if err := deviceinfo.Validate(m.Device); err != nil {
-				return nil, conf.Errorf(conf.CodeDecoding, "the network's plugins wrote it",
-					"interface %s: network %s: device information: %w", d.Name, d.Network, err)
-			}
-		}
-		if err := put(d.Position, m); err != nil {
+		if err := put(d.Position, delegates[i]); err != nil {
 			return nil, err
 		}
 	}
 	return json.Marshal(nad.Status(r.Conflist, r.Interface, primary, made))
+}
+
+// delegateMade is what the plan's delegate i has made.
+func delegateMade(r *agentapi.BindRequest, i int) (m nad.Attached, err error) {
+	d := &r.Plan.Delegates[i]
+	m = nad.Attached{Network: d.Network, Interface: d.Name}
+	if m.Result, err = resultOf(at(r.Results, i)); err != nil {
+		return m, conf.Errorf(conf.CodeDecoding, "the network's plugins gave it",
+			"interface %s: network %s: result: %w", d.Name, d.Network, err)
+	}
+	if m.Device = at(r.Devices, i); m.Device != nil {
+		if err := deviceinfo.Validate(m.Device); err != nil {
+			return m, conf.Errorf(conf.CodeDecoding, "the network's plugins wrote it",
+				"interface %s: network %s: device information: %w", d.Name, d.Network, err)
+		}
+	}
+	return m, nil
 }
 
 // at returns the i-th of what the delegates gave, nil when there is none.
@@ -268,7 +310,7 @@ func resultOf(text json.RawMessage) (r *types100.Result, err error) {
 }
 
 // statusError fails the ADD: without its network-status, a pod would seem to have no networks.
-func statusError(pod *source.Pod, err error) error {
+func statusError(pod *netmodel.Pod, err error) error {
 	if errors.Is(err, source.ErrNotFound) {
 		return conf.Errorf(conf.CodePodGone, "it was deleted or made again meanwhile",
 			"pod %s/%s: network-status: %w", pod.Namespace, pod.Name, err)
@@ -286,19 +328,6 @@ func (a *Agent) status(ctx context.Context, _ *agentapi.StatusRequest, send deli
 		if err := part.asks(ctx); err != nil {
 			_, _, details := conf.Describe(err)
 			return conf.Errorf(part.code, details, "%w", err)
-		}
-	}
-	return send(struct{}{})
-}
-
-// check compares ports and OVS ports with the plan.
-func (a *Agent) check(ctx context.Context, r *agentapi.CheckRequest, send deliver) error {
-	for n := range r.Plan.Interfaces {
-		i := &r.Plan.Interfaces[n]
-		ovsPort := ovsPortOf(r.ContainerID, i)
-		err := a.nb.Check(ctx, r.ContainerID, i.Port.UUID, i.MAC, i.Addresses)
-		if err = errors.Join(err, a.ovs.Check(ctx, r.ContainerID, ovsPort)); err != nil {
-			return fmt.Errorf("interface %s: %w", i.Name, err)
 		}
 	}
 	return send(struct{}{})

@@ -51,22 +51,26 @@ func TestBindEndsWithThePod(t *testing.T) {
 // binding is a bind request of a pod on two networks, which runs.
 type binding struct {
 	*rig
+	id     string
 	ended  chan error
 	cancel context.CancelFunc // the plugin ends
 }
 
 // bind begins a bind for which the plugin waits that long.
-func (r *rig) bind(waits time.Duration) *binding {
+func (r *rig) bind(waits time.Duration) *binding { return r.bindAs("c1", waits) }
+
+// bindAs is bind of the pod's sandbox with that ID.
+func (r *rig) bindAs(id string, waits time.Duration) *binding {
 	r.t.Helper()
-	p, err := r.plan("c1")
+	p, err := r.plan(id)
 	r.must(err)
 	ctx, cancel := context.WithTimeout(r.t.Context(), waits)
 	r.t.Cleanup(cancel)
-	b := &binding{rig: r, ended: make(chan error, 1), cancel: cancel}
+	b := &binding{rig: r, id: id, ended: make(chan error, 1), cancel: cancel}
 	c := &agentapi.Client{Socket: r.conf.Socket}
 	go func() {
 		b.ended <- c.Call(ctx, agentapi.OpBind, agentapi.BindRequest{
-			Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`),
+			Sandbox: r.sandbox(id), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`),
 		}, nil)
 	}()
 	return b
@@ -75,7 +79,7 @@ func (r *rig) bind(waits time.Duration) *binding {
 // installed does what ovn-controller does when the flows of an interface are installed.
 func (b *binding) installed(name string) {
 	b.t.Helper()
-	veth := agentapi.HostVeth("c1", name)
+	veth := agentapi.HostVeth(b.id, name)
 	b.eventually("in Open vSwitch", func() bool { return b.inOVS(veth) })
 	b.ovs.VSCtl("--no-wait", "set", "Interface", veth, "external_ids:ovn-installed=true")
 }
@@ -169,4 +173,33 @@ func TestStatusWithoutFlows(t *testing.T) {
 		<-b.ended
 		b.wantStatus(true, 1, 0)
 	})
+}
+
+// TestFormerSandboxIsForgotten: the connections of an older sandbox, whose OVS ports the ADD replaces, are forgotten
+// when the flows of the new ones are installed, in the zones of these ports alone. The first ADD forgets nothing, and
+// the ADD succeeds also if ovs-vswitchd does not forget them.
+func TestFormerSandboxIsForgotten(t *testing.T) {
+	r := newRig(t)
+	s := r.switchd()
+	r.start()
+	r.ovs.VSCtl("set", "Bridge", "br-int", "external_ids:ct-zone-shop/web/net1=5", "external_ids:ct-zone-shop/web/net2=6",
+		"external_ids:ct-zone-shop/db/net1=7")
+	bound := func(id, want string) {
+		t.Helper()
+		b := r.bindAs(id, 2*time.Minute)
+		b.installed("net1")
+		r.eventually("in Open vSwitch", func() bool { return b.inOVS(agentapi.HostVeth(id, "net2")) })
+		if got := s.taken(); got != "" {
+			t.Errorf("calls %q before the flows are installed", got)
+		}
+		b.installed("net2")
+		r.must(<-b.ended)
+		if got := s.taken(); got != want {
+			t.Errorf("calls %q, want %q", got, want)
+		}
+	}
+	bound("c1", "")
+	bound("c2", "zone=5\nzone=6")
+	s.fail(true)
+	bound("c3", "zone=5")
 }

@@ -223,7 +223,9 @@ func TestRules(t *testing.T) {
 		r.conf.Compatible = true
 		r.source.nads["ext"] = testNAD{Config: ext}
 		r.start()
-		p, err := r.planFor("c1", `[{"name":"ext","ips":["10.9.0.7"]}]`)
+		annotation := `[{"name":"ext","ips":["10.9.0.7"],"gateway":["10.9.0.1"]}]`
+		r.source.annotations = map[string]string{conf.NetworksAnnotation: annotation}
+		p, err := r.planFor("c1", annotation)
 		r.must(err)
 		d := p.Delegates[0]
 		if want := [][2]string{{"IP", "10.9.0.7"}}; !slices.Equal(d.Args, want) || d.Warning == "" || len(d.Capabilities) != 0 {
@@ -232,7 +234,8 @@ func TestRules(t *testing.T) {
 		r.must(r.call(agentapi.OpBind, agentapi.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: json.RawMessage(`{"cniVersion":"1.0.0"}`)}, nil))
 		r.eventually("warned", func() bool {
 			_, events := r.source.told()
-			return slices.Contains(events, "Warning CNIArgs: "+d.Warning)
+			return slices.Contains(events, "Warning CNIArgs: "+d.Warning) &&
+				slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "Warning KeyIgnored: annotation") })
 		})
 	})
 }
@@ -276,7 +279,7 @@ func TestPlanOfBothKinds(t *testing.T) {
 	if len(own) != 1 || own[0].Dst.String() != "198.51.100.0/24" {
 		t.Errorf("the network's routes %v, want the one that the pod has no other way for", own)
 	}
-	if got := fmt.Sprint(p.Routes); got != "[{{192.0.2.0/24 169.254.1.1} eth0} {{203.0.113.0/24 10.1.0.8} net2}]" {
+	if got := fmt.Sprint(p.Routes); got != "[192.0.2.0/24 via 169.254.1.1 dev eth0 203.0.113.0/24 via 10.1.0.8 dev net2]" {
 		t.Errorf("routes %s", got)
 	}
 	if want := (&agentapi.Default{Interface: "net2", Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.9")}, Keep: r.conf.KeepOnPrimary}); !reflect.DeepEqual(p.Default, want) {

@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 const (
@@ -34,13 +34,11 @@ const (
 // Southbound database have done their work when the ADD comes. The ports belong to a sandbox that no runtime has, until
 // the ADD takes them over.
 type earlyPorts struct {
-	agent   *Agent
-	limit   *rate.Limiter
-	jitter  time.Duration
-	running sync.WaitGroup
+	agent  *Agent
+	limit  *rate.Limiter
+	jitter time.Duration
 
 	mu   sync.Mutex
-	ctx  context.Context      // of the agent's run
 	pods map[string]*earlyPod // by the pod's UID
 }
 
@@ -60,33 +58,15 @@ func newEarlyPorts(a *Agent) *earlyPorts {
 	}
 }
 
-// begin has early ports written until the end of ctx. wait waits until none is written any more.
-func (e *earlyPorts) begin(ctx context.Context) (wait func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ctx = ctx
-	return e.running.Wait
-}
-
-// start runs something in the background, unless the agent stops. It needs the lock.
-func (e *earlyPorts) start(run func(ctx context.Context)) bool {
-	if e.ctx == nil || e.ctx.Err() != nil {
-		return false
-	}
-	ctx := e.ctx
-	e.running.Go(func() { run(ctx) })
-	return true
-}
-
 const earlyPrefix = "early-"
 
-// isEarly tells whether a sandbox is that of early ports.
+// isEarly reports whether a sandbox is that of early ports.
 func isEarly(containerID string) bool { return strings.HasPrefix(containerID, earlyPrefix) }
 
 // PodBound gives a pod early ports. It does not block.
-func (a *Agent) PodBound(pod *source.Pod) { a.early.bound(pod) }
+func (a *Agent) PodBound(pod *netmodel.Pod) { a.early.bound(pod) }
 
-func (e *earlyPorts) bound(pod *source.Pod) {
+func (e *earlyPorts) bound(pod *netmodel.Pod) {
 	if len(conf.NetworkAnnotations(pod.Annotations)) == 0 || pod.UID == "" ||
 		nad.HasAttachments(pod.Annotations[nad.StatusAnnotation]) {
 		return
@@ -104,7 +84,7 @@ func (e *earlyPorts) bound(pod *source.Pod) {
 	}
 	var ctx context.Context
 	ctx, p.cancel = context.WithTimeout(context.Background(), releaseTimeout)
-	if e.start(func(run context.Context) {
+	if e.agent.background.start(func(run context.Context) {
 		defer context.AfterFunc(run, p.cancel)()
 		e.write(ctx, p, pod)
 	}) {
@@ -116,7 +96,7 @@ func (e *earlyPorts) bound(pod *source.Pod) {
 
 // write writes a pod's ports when it is the pod's turn. It needs no answer: what cannot be written now, the ADD writes,
 // and its error is the one to show.
-func (e *earlyPorts) write(ctx context.Context, p *earlyPod, pod *source.Pod) {
+func (e *earlyPorts) write(ctx context.Context, p *earlyPod, pod *netmodel.Pod) {
 	defer close(p.done)
 	defer p.cancel()
 	p.unwatch = e.agent.source.WhenGone(pod, func() { e.gone(p) })
@@ -157,7 +137,8 @@ func (e *earlyPorts) makePorts(ctx context.Context, p *earlyPod) (made []agentap
 	defer e.agent.catch(&err)
 	nads := newPlanNADs(e.agent)
 	defer nads.close()
-	planning, err := e.agent.readRequests(ctx, &agentapi.PlanRequest{Sandbox: p.sandbox}, nads)
+	request := &agentapi.PlanRequest{Sandbox: p.sandbox, Chaining: true, Probing: true}
+	planning, err := e.agent.readRequests(ctx, request, nads)
 	if err != nil {
 		return nil, err
 	}
@@ -244,9 +225,7 @@ func (e *earlyPorts) takenOver(p *earlyPod, plan *agentapi.Plan) {
 	if len(rest) == 0 {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.start(func(ctx context.Context) { e.giveBack(ctx, p, rest) })
+	e.agent.background.start(func(ctx context.Context) { e.giveBack(ctx, p, rest) })
 }
 
 // gone deletes the early ports of a pod that has gone. It does not block.
@@ -255,9 +234,7 @@ func (e *earlyPorts) gone(p *earlyPod) {
 		return
 	}
 	p.cancel()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.start(func(ctx context.Context) {
+	e.agent.background.start(func(ctx context.Context) {
 		<-p.done
 		e.giveBack(ctx, p, p.made)
 	})

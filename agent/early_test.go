@@ -13,18 +13,18 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 const earlyOfWeb = "early-u-1" // the sandbox of the early ports of shop/web
 
 // boundPod is the pod shop/web with these networks, as the source tells the agent of it.
-func (r *rig) boundPod(networks string) *source.Pod {
+func (r *rig) boundPod(networks string) *netmodel.Pod {
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()
 	r.source.annotations = map[string]string{conf.NetworksAnnotation: networks}
-	return &source.Pod{Namespace: "shop", Name: "web", UID: "u-1", NodeName: "node1", Annotations: r.source.annotations}
+	return &netmodel.Pod{Namespace: "shop", Name: "web", UID: "u-1", Node: "node1", Annotations: r.source.annotations}
 }
 
 // earlyDone waits until no early ports are being written, and returns the ports in NB with their sandboxes.

@@ -3,11 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"time"
 
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -29,17 +33,38 @@ const (
 type gateways struct {
 	*node
 	failover *gateway.Node
+	ended    *endedConnections
 
 	active    map[string]int // by router: in how many passes in a row this node was the active one
 	known     string         // the chassis that NB knows
 	logged    string         // the chassis that the log says that NB knows
 	owner     string         // the other cluster that the log says that NB belongs to
 	announced time.Time
+	sizes     pathmtu.Sizes // the MTUs that NB knows of this node
+	told      *toldMTUs
 	replaced  atomic.Bool // NB was wiped or restored: the next pass announces the node again
 }
 
 func newGateways(n *node, failover *gateway.Node) *gateways {
-	return &gateways{node: n, failover: failover, active: map[string]int{}}
+	g := &gateways{
+		node: n, failover: failover, ended: newEndedConnections(n, failover.Store), active: map[string]int{},
+		told: newToldMTUs(n),
+	}
+	failover.Beside = func(ctx context.Context) []ovsdb.Operation {
+		return append(g.ended.beside(ctx), pathmtu.Select())
+	}
+	failover.Results = g.readBeside
+	return g
+}
+
+// readBeside takes what is read with the rows of gateways.
+func (g *gateways) readBeside(ctx context.Context, results []ovsdb.OperationResult) error {
+	last := len(results) - 1
+	smallest, err := pathmtu.Read(g.nbdb, results[last])
+	if err == nil && g.paths.set(smallest) {
+		g.told.due = true
+	}
+	return errors.Join(err, g.ended.read(ctx, results[:last]))
 }
 
 // run makes passes until the end of ctx.
@@ -56,17 +81,28 @@ func (g *gateways) run(ctx context.Context) {
 
 // pass does what is due now, and returns the time until the next pass.
 func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration) {
-	chassis, member, err := "", false, error(nil)
+	member := false
 	if g.replaced.Swap(false) {
 		g.announced = time.Time{}
 	}
-	if now.Sub(g.announced) >= announceEvery {
-		if chassis, err = g.announce(ctx); err == nil {
-			g.known, g.announced, g.owner = chassis, now, "" // NB is this cluster's
+	settings, err := g.ovs.Settings(ctx)
+	var sizes pathmtu.Sizes
+	if err == nil {
+		sizes = sizesOf(settings)
+	}
+	if err == nil && (now.Sub(g.announced) >= announceEvery || !maps.Equal(sizes, g.sizes)) {
+		if err = g.announce(ctx, settings, sizes); err == nil {
+			g.told.due = g.told.due || !maps.Equal(sizes, g.sizes)
+			g.known, g.announced, g.sizes, g.owner = settings.Chassis, now, sizes, "" // NB is this cluster's
 		}
 	}
 	if err == nil {
-		member, err = g.passActive(ctx)
+		member, err = g.passActive(ctx, settings)
+	}
+	if err == nil {
+		if err := g.told.pass(ctx, sizes); err != nil {
+			g.log.Debug("tell which pods keep a larger MTU", "err", err)
+		}
 	}
 	if err != nil {
 		g.log.Debug("announce this node in NB, and read its gateways", "err", err)
@@ -78,7 +114,7 @@ func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration)
 		g.logged = g.known
 		g.log.Info("NB knows this node's chassis", "node", g.conf.NodeName, "chassis", g.logged)
 	}
-	if !member {
+	if !member && !g.ended.listed() {
 		return memberEvery
 	}
 	return activeEvery
@@ -92,33 +128,28 @@ func (g *gateways) logOwner(err error) {
 	}
 }
 
-func (g *gateways) announce(ctx context.Context) (chassis string, err error) {
-	settings, err := g.ovs.Settings(ctx)
-	if err != nil {
-		return "", err
-	}
+func (g *gateways) announce(ctx context.Context, settings *ovnport.Settings, sizes pathmtu.Sizes) error {
 	var physical []string
 	for name, bridge := range settings.Mappings {
 		if settings.HasBridge(bridge) {
 			physical = append(physical, name)
 		}
 	}
-	return settings.Chassis, g.failover.Announce(ctx, g.conf.NodeName, settings.Chassis, physical...)
+	return g.failover.Announce(ctx, g.conf.NodeName, settings.Chassis, sizes, physical...)
 }
 
 // passActive counts for each gateway in how many passes in a row this node was the active one without being the
-// first. The count of a gateway that the pass does not find begins anew. member tells whether this node may have a
+// first. The count of a gateway that the pass does not find begins anew. member reports whether this node may have a
 // gateway.
-func (g *gateways) passActive(ctx context.Context) (member bool, err error) {
+func (g *gateways) passActive(ctx context.Context, settings *ovnport.Settings) (member bool, err error) {
 	before := g.active
 	g.active = map[string]int{}
-	settings, err := g.ovs.Settings(ctx)
+	turns, err := g.failover.FailoversOf(ctx, settings.Chassis)
 	if err != nil {
 		return false, err
 	}
-	turns, err := g.failover.FailoversOf(ctx, settings.Chassis)
-	if err != nil || len(turns) == 0 {
-		return false, err
+	if g.ended.gatewaysAre(turns); len(turns) == 0 {
+		return false, nil
 	}
 	alive, err := g.ovs.Alive(ctx)
 	if err != nil {

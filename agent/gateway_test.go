@@ -264,7 +264,7 @@ func TestLooksAreInARow(t *testing.T) {
 	}
 }
 
-// knows tells whether the agent has heard that its node is this chassis.
+// knows reports whether the agent has heard that its node is this chassis.
 func (k *keeper) knows(chassis string) bool {
 	settings, err := k.agent.ovs.Settings(k.t.Context())
 	return err == nil && settings.Chassis == chassis

@@ -107,7 +107,9 @@ func (r *layer3) wantNone(err error, code uint, want string) {
 func on(name string) string { return `[{"name":"l3","interface":"` + name + `"}]` }
 
 // way is the route to all of shop/l3 from a node's block.
-func way(block netip.Prefix) string { return fmt.Sprintf("[{10.128.0.0/16 %s}]", block.Addr().Next()) }
+func way(block netip.Prefix) string {
+	return fmt.Sprintf("[10.128.0.0/16 via %s]", block.Addr().Next())
+}
 
 // wantIn demands an interface with an address of the block, and routes.
 func wantIn(t *testing.T, i agentapi.Interface, block netip.Prefix, routes string) {
@@ -247,12 +249,12 @@ func TestLayer3NetworkWasChanged(t *testing.T) {
 		mtu          int
 		routes       string // GW: the block's gateway
 	}{
-		{"accepted", more, more, 1300, "[{10.128.0.0/15 GW} {192.0.2.0/24 GW}]"},
-		{"accepted, and the agent does not know it", l3, more, 1300, "[{10.128.0.0/15 GW} {192.0.2.0/24 GW}]"},
-		{"not accepted yet, or refused", strings.Replace(more, "10.128.0.0/15", "10.64.0.0/16", 1), l3, 1400, "[{10.128.0.0/16 GW}]"},
-		{"of another topology", strings.Replace(blue, "10.1.", "10.128.", 1), l3, 1400, "[{10.128.0.0/16 GW}]"},
-		{"spoilt", `{"type":"ovn-multinet","topology":"layer4"}`, l3, 1400, "[{10.128.0.0/16 GW}]"},
-		{"empty", "", l3, 1400, "[{10.128.0.0/16 GW}]"},
+		{"accepted", more, more, 1300, "[10.128.0.0/15 via GW 192.0.2.0/24 via GW]"},
+		{"accepted, and the agent does not know it", l3, more, 1300, "[10.128.0.0/15 via GW 192.0.2.0/24 via GW]"},
+		{"not accepted yet, or refused", strings.Replace(more, "10.128.0.0/15", "10.64.0.0/16", 1), l3, 1400, "[10.128.0.0/16 via GW]"},
+		{"of another topology", strings.Replace(blue, "10.1.", "10.128.", 1), l3, 1400, "[10.128.0.0/16 via GW]"},
+		{"spoilt", `{"type":"ovn-multinet","topology":"layer4"}`, l3, 1400, "[10.128.0.0/16 via GW]"},
+		{"empty", "", l3, 1400, "[10.128.0.0/16 via GW]"},
 	}
 	for _, tt := range tests {
 		for _, known := range []bool{false, true} {
@@ -310,7 +312,7 @@ func TestWishesOnLayer3(t *testing.T) {
 				return
 			}
 			r.must(err)
-			for i, routes := range []string{"[{10.128.0.0/16 GW}]", "[]"}[:len(p.Interfaces)-1] { // the kernel takes a route once
+			for i, routes := range []string{"[10.128.0.0/16 via GW]", "[]"}[:len(p.Interfaces)-1] { // the kernel takes a route once
 				wantIn(t, p.Interfaces[i+1], block, fill(routes))
 			}
 			if got := p.Interfaces[1].Addresses[0]; got.String() != fill("IN/24") {

@@ -181,7 +181,7 @@ func TestNodeIsNotConnected(t *testing.T) {
 		{"the chassis' own bridge is not there", wire, []string{"ovn-bridge-mappings=ext:br-int", "ovn-bridge-mappings-chassis-1=ext:br-ext"},
 			"interface net2: network shop/wire: node node1 has no bridge br-ext, which ovn-bridge-mappings names for ext"},
 		{"a bridge without an interface to take the MTU from", wire, []string{"ovn-bridge-mappings=ext:br-no-kernel"},
-			"no MTU to take from bridge br-no-kernel of this node: Link not found"},
+			"interface net2: network shop/wire: no MTU to take from bridge br-no-kernel of this node: Link not found"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -26,6 +26,7 @@ type metrics struct {
 	lost     prometheus.Gauge
 	lastPass prometheus.Gauge
 	denied   *prometheus.CounterVec
+	searches *prometheus.CounterVec // for other hosts with a pod's addresses, by result
 	// undeletable is how many files of release/ the disk refuses to delete.
 	undeletable atomic.Int64
 }
@@ -60,12 +61,16 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 			Name: "ovn_multinet_agent_last_reconcile_timestamp_seconds",
 			Help: "Time of the last reconcile pass that could list all that the node's sandboxes have.",
 		}),
+		searches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ovn_multinet_agent_address_searches_total",
+			Help: "Searches for other hosts that use the addresses of a pod's interface on a physical network, by result.",
+		}, []string{"result"}),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ovn_multinet_agent_denied_packets_logged_total",
 			Help: "Packets that a policy has denied and that ovn-controller has logged: OVN logs a limited number per second.",
 		}, []string{"namespace", "policy", "direction"}),
 	}
-	registry.MustRegister(m.requests, m.seconds, m.phases, m.stale, m.restored, m.lost, m.lastPass, m.denied,
+	registry.MustRegister(m.requests, m.seconds, m.phases, m.stale, m.restored, m.lost, m.lastPass, m.denied, m.searches,
 		journalMetrics{dir, &m.undeletable},
 		connected("ovn_multinet_agent_nb_connected",
 			"Whether the agent is connected to OVN's Northbound database.", nbConnected),

@@ -18,7 +18,7 @@ const (
 	newPortsPauseLast = time.Minute
 )
 
-// newPorts tells whether this node may make new ports now. Its zero value allows it.
+// newPorts reports whether this node may make new ports now. Its zero value allows it.
 type newPorts struct {
 	mu       sync.Mutex
 	replaced int       // how often NB was replaced

@@ -26,19 +26,21 @@ type node struct {
 	policies  *policies
 	profiles  *profiles
 	newPorts  newPorts
+	paths     *pathMTU
+	used      *usedOutside
 	sandboxes *locks
 	metrics   *metrics
 	log       *slog.Logger
 }
 
-// busy tells whether a call of the plugin holds the sandbox's lock.
+// busy reports whether a call of the plugin holds the sandbox's lock.
 func (n *node) busy(containerID string) bool { return n.journal.Locked(containerID) }
 
-// releasing tells whether the sandbox has a pending release.
+// releasing reports whether the sandbox has a pending release.
 func (n *node) releasing(containerID string) bool { return n.journal.HasPendingRelease(containerID) }
 
-// linkThere tells whether the host's network namespace, in which the agent runs, has a link of that name. It asks for
-// the one name: a list of all links may have gaps while links come and go.
+// linkThere reports whether the host's network namespace, in which the agent runs, has a link of that name. It asks
+// for the one name: a list of all links may have gaps while links come and go.
 func linkThere(name string) (bool, error) {
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {

@@ -104,7 +104,7 @@ func (p *pendingReleases) finish(ctx context.Context, name string, released bool
 	return p.releaseNow(ctx, r)
 }
 
-// sameFile tells whether a file is still the one that the pass before saw.
+// sameFile reports whether a file is still the one that the pass before saw.
 func sameFile(before, now fs.FileInfo) bool {
 	return before != nil && now != nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -16,7 +17,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // plan answers a PlanRequest: it validates everything first and then writes all ports. A plugin that ended before it
@@ -67,7 +67,7 @@ func (a *Agent) finishEarlierRelease(ctx context.Context, s *agentapi.Sandbox) e
 	return nil
 }
 
-// clean tells whether a failed plan left nothing behind: it was refused before its ports were written, or with them,
+// clean reports whether a failed plan left nothing behind: it was refused before its ports were written, or with them,
 // unless NB's answer was lost or NB was replaced meanwhile. If an answer was too large to send, its ports were written,
 // and their release may have failed.
 func clean(ctx context.Context, err error) bool {
@@ -131,11 +131,13 @@ type planning struct {
 	agent       *Agent
 	sandbox     *agentapi.Sandbox
 	owner       ovnport.Owner
-	pod         *source.Pod
+	pod         *netmodel.Pod
 	annotations map[string]string
 	requests    []nad.Request
 	rules       nad.Rules
 	sharing     bool // the plugin reads plans whose delegates share a conflist
+	probing     bool // the plugin opens sockets for probes
+	chaining    bool // the plugin reads plans with chained delegates
 	nads        *planNADs
 	journal     readJournal
 	older       map[string]*ovnport.Older // the pod's early ports, by interface
@@ -163,7 +165,8 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 	}
 	nads.requests = requests
 	p := &planning{
-		agent: a, sandbox: &r.Sandbox, pod: pod, annotations: annotations, requests: requests, nads: nads, sharing: r.Sharing,
+		agent: a, sandbox: &r.Sandbox, pod: pod, annotations: annotations, requests: requests, nads: nads,
+		sharing: r.Sharing, probing: r.Probing, chaining: r.Chaining,
 		owner: ovnport.Owner{
 			Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 		},
@@ -193,6 +196,9 @@ type (
 func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 	attachments, err := nad.Resolve(ctx, p.owner.Namespace, p.requests, p.rules, p.nads.get)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.checkChaining(attachments); err != nil {
 		return nil, err
 	}
 	if err := checkFailedDELs(attachments, p.sandbox, p.journal); err != nil {
@@ -288,8 +294,8 @@ func (a *Agent) readNode(
 		if err := checkMapping(at, settings, a.conf.NodeName); err != nil {
 			return nil, nil, err
 		}
-		if mtus[i], err = mtuOf(at.Network, settings); err != nil {
-			return nil, nil, err
+		if mtus[i], err = a.mtuOf(at.Network, settings); err != nil {
+			return nil, nil, fmt.Errorf("interface %s: network %s: %w", at.Interface, at.Network.ID(), err)
 		}
 	}
 	return settings, mtus, nil
@@ -303,22 +309,114 @@ func (p *planning) layOut(
 	for i := range attachments {
 		at := &attachments[i]
 		d := at.Delegate
-		if d == nil {
+		if at.Network != nil {
 			plan.Interfaces = append(plan.Interfaces, agentapi.Interface{
 				Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i,
+				Gateways: gatewaysFor(at),
 			})
+		}
+		if d == nil {
 			continue
 		}
 		plan.Delegates = append(plan.Delegates, agentapi.Delegate{
-			Name: at.Interface, Network: at.String(), Conflist: d.Conflist, Capabilities: d.Capabilities, Args: d.Args,
+			Name: at.Interface, Network: at.String(), Chained: at.Network != nil, Conflist: d.Conflist,
+			Capabilities: d.Capabilities, Args: d.Args,
 			Device: devices[i], Position: i, Warning: d.Warning,
 		})
 	}
+	setTables(plan, attachments, routing.Routes)
+	shareRoutes(plan, attachments)
 	p.agent.setRouting(plan, routing)
 	if len(plan.Delegates) > 0 && !p.sharing {
 		plan.Apart()
 	}
 	return plan
+}
+
+// gatewaysFor are the gateways that plugins behind ours are told. On an overlay network without a router, nobody has
+// the address.
+func gatewaysFor(at *nad.Attachment) []netip.Addr {
+	n := at.Network
+	if at.Delegate == nil || n.RouterName() == "" && n.Topology != netmodel.Localnet {
+		return nil
+	}
+	return n.Gateways
+}
+
+// checkChaining refuses plugins behind ours for a plugin of the node that cannot run them.
+func (p *planning) checkChaining(attachments []nad.Attachment) error {
+	for i := range attachments {
+		if at := &attachments[i]; at.Network != nil && at.Delegate != nil && !p.chaining {
+			return conf.Errorf(conf.CodeTryAgain, "finish the upgrade of this node",
+				"interface %s: network %s: the node's ovn-multinet plugin is older than its agent, and runs no plugins behind it",
+				at.Interface, at)
+		}
+	}
+	return nil
+}
+
+// setTables gives each interface a routing table of its own that reaches the same networks as another one of the pod.
+// Otherwise answers from its addresses could leave by the other one. A route of the pod replaces a network's route to
+// the same destination there, too.
+func setTables(plan *agentapi.Plan, attachments []nad.Attachment, own []nad.PodRoute) {
+	of := func(i agentapi.Interface) *netmodel.Network { return attachments[i.Position].Network }
+	for k := range plan.Interfaces {
+		i := &plan.Interfaces[k]
+		network := of(*i)
+		way := network.ReachedBy()
+		twice := slices.ContainsFunc(plan.Interfaces, func(other agentapi.Interface) bool {
+			return other.Position != i.Position &&
+				(of(other).ID() == network.ID() || way != "" && of(other).ReachedBy() == way)
+		})
+		if !twice {
+			continue
+		}
+		i.Table = agentapi.FirstTable + i.Position
+		i.TableRoutes = slices.DeleteFunc(slices.Clone(network.Routes), func(r conf.Route) bool {
+			return slices.ContainsFunc(own, func(o nad.PodRoute) bool { return o.Dst == r.Dst })
+		})
+		for _, o := range own {
+			if o.Interface == i.Name {
+				i.TableRoutes = append(i.TableRoutes, o.Route)
+			}
+		}
+		if network.RouterName() == "" {
+			continue
+		}
+		for _, gateway := range network.Gateways {
+			i.TableRoutes = append(i.TableRoutes, conf.Route{Dst: netip.PrefixFrom(anyOf(gateway), 0), GW: gateway})
+		}
+	}
+}
+
+// shareRoutes gives the routes of a layer3 network to all interfaces of the pod on it, so that one carries what another
+// one cannot.
+func shareRoutes(plan *agentapi.Plan, attachments []nad.Attachment) {
+	first := map[string]*agentapi.Interface{}
+	for k := range plan.Interfaces {
+		i := &plan.Interfaces[k]
+		network := attachments[i.Position].Network
+		if network.Topology != netmodel.Layer3 {
+			continue
+		}
+		if first[network.ID()] == nil {
+			first[network.ID()] = i
+			continue
+		}
+		for _, r := range first[network.ID()].Routes {
+			if r.GW.IsValid() {
+				i.SharedRoutes = append(i.SharedRoutes, r)
+			}
+		}
+	}
+}
+
+// anyOf is the unspecified address of the family of an address.
+func anyOf(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 // setRouting puts the pod's own routes and its default routes into the plan.
@@ -334,13 +432,16 @@ func (a *Agent) setRouting(p *agentapi.Plan, r *nad.Routing) {
 }
 
 // writePorts writes the ports of all the plan's interfaces in one transaction of NB. notOwn are addresses that no
-// interface of the pod may have.
+// interface of the pod may have. Dynamic addresses are not those that hosts outside use, either.
 func (p *planning) writePorts(
 	ctx context.Context, plan *agentapi.Plan, attachments []nad.Attachment, notOwn []netip.Addr,
 ) error {
 	requests := make([]ovnport.Request, 0, len(plan.Interfaces))
 	for _, i := range plan.Interfaces {
 		at := &attachments[i.Position]
+		if at.Network.ConflictWait > 0 && !p.probing {
+			return errNoWait(at)
+		}
 		membership, err := p.agent.policyOfNew(ctx, at.Network.ID(), p.pod)
 		if err != nil {
 			return err
@@ -350,8 +451,9 @@ func (p *planning) writePorts(
 			return fmt.Errorf("interface %s: %w", at.Interface, err)
 		}
 		requests = append(requests, ovnport.Request{
-			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal, Excluded: notOwn,
-			Older: p.older[at.Interface], Policy: membership, Profiles: profiles,
+			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal,
+			Excluded: slices.Concat(notOwn, p.agent.used.of(at.String())),
+			Older:    p.older[at.Interface], Policy: membership, Profiles: profiles,
 		})
 	}
 	var ports []ovnport.Port
@@ -362,10 +464,11 @@ func (p *planning) writePorts(
 	for n, port := range ports {
 		i := &plan.Interfaces[n]
 		i.MAC, i.Addresses = port.MAC.String(), port.Addresses
+		i.Probe = probeOf(attachments[i.Position].Network, port.Addresses)
 		i.Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims, Switch: port.Switch}
 		for _, g := range port.Groups {
 			i.Port.Groups = append(i.Port.Groups, agentapi.PortGroup(g))
 		}
 	}
-	return err
+	return p.explainInUse(ctx, err)
 }

@@ -6,12 +6,13 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // podOf returns the pod that the sandbox is for.
-func (n *node) podOf(ctx context.Context, s *agentapi.Sandbox) (*source.Pod, error) {
+func (n *node) podOf(ctx context.Context, s *agentapi.Sandbox) (*netmodel.Pod, error) {
 	pod, err := n.source.Pod(ctx, s.Namespace, s.Pod, s.UID)
 	if errors.Is(err, source.ErrNotFound) {
 		return nil, conf.Errorf(conf.CodePodGone, "it was deleted meanwhile", "pod %s/%s is not found", s.Namespace, s.Pod)

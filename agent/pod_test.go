@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -53,11 +54,13 @@ func TestOlderSandboxTakesNothing(t *testing.T) {
 // oneLive is a source with one pod, or an error, as the answer to each question that is asked live.
 type oneLive struct {
 	*pods
-	pod *source.Pod
+	pod *netmodel.Pod
 	err error
 }
 
-func (l *oneLive) LivePod(context.Context, string, string) (*source.Pod, error) { return l.pod, l.err }
+func (l *oneLive) LivePod(context.Context, string, string) (*netmodel.Pod, error) {
+	return l.pod, l.err
+}
 
 // TestPodGoneOnlyIfItIs: code 107 says that nothing is to be done. It is for a pod that is gone or has another UID; a
 // source that cannot tell is passing trouble, and no defect of ours.
@@ -67,13 +70,13 @@ func TestPodGoneOnlyIfItIs(t *testing.T) {
 	older := ovnport.Owner{Namespace: "shop", Pod: "web", UID: "u-0"}
 	for _, tt := range []struct {
 		name string
-		pod  *source.Pod
+		pod  *netmodel.Pod
 		err  error
 		code uint
 		want string // "": no error
 	}{
-		{"the live one", &source.Pod{UID: "u-1"}, nil, 0, ""},
-		{"another is the live one", &source.Pod{UID: "u-2"}, nil, conf.CodePodGone, "pod shop/web with UID u-1 is gone"},
+		{"the live one", &netmodel.Pod{UID: "u-1"}, nil, 0, ""},
+		{"another is the live one", &netmodel.Pod{UID: "u-2"}, nil, conf.CodePodGone, "pod shop/web with UID u-1 is gone"},
 		{"gone", nil, gone, conf.CodePodGone, "pod shop/web with UID u-1 is gone"},
 		{"the source is away", nil, down, conf.CodeTryAgain, "pod shop/web: connection refused"},
 	} {
@@ -87,7 +90,7 @@ func TestPodGoneOnlyIfItIs(t *testing.T) {
 			}
 		})
 	}
-	pod := &source.Pod{Namespace: "shop", Name: "web"}
+	pod := &netmodel.Pod{Namespace: "shop", Name: "web"}
 	t.Run("status: gone", func(t *testing.T) {
 		wantCoded(t, statusError(pod, gone), conf.CodePodGone, "pod shop/web: network-status: shop/web: pod not found")
 	})

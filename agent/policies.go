@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -54,6 +55,9 @@ func (p *policies) read(ctx context.Context, network, namespace string) error {
 		return conf.Errorf(conf.CodeTryAgain, "does the controller run, and does the namespace exist?",
 			"namespace %s: the controller has not noted its labels yet, and ClusterNetworkPolicies for network %s need them",
 			namespace, network)
+	case known.revisions.Own == policy.WaitingRevision:
+		return conf.Errorf(conf.CodeTryAgain, "does the controller run, and are the states of the policies ready?",
+			"namespace %s: the controller has not written its policies for network %s yet", namespace, network)
 	default:
 		if known.Matcher, err = policy.NewMatcher(rows.Own, rows.Cluster, rows.Namespace); err != nil {
 			return conf.Errorf(conf.CodeTryAgain, "are controller and agent of the same version?",
@@ -81,7 +85,7 @@ func (p *policies) keep(used map[string]bool) {
 // pod than the agent's copy, the pod is read from its origin. missing says that the pod has a number that policies use
 // by its name, and that has no group yet.
 func (n *node) policyOf(
-	ctx context.Context, network string, pod *source.Pod,
+	ctx context.Context, network string, pod *netmodel.Pod,
 ) (p ovnport.Policy, missing, err error) {
 	m := n.policies.of(network, pod.Namespace)
 	if m == nil {
@@ -108,7 +112,7 @@ func (n *node) policyOf(
 
 // policyOfNew returns the groups that a new port belongs to. A port is not attached without the group of a number that
 // policies use by its name: less than what they say would pass.
-func (n *node) policyOfNew(ctx context.Context, network string, pod *source.Pod) (ovnport.Policy, error) {
+func (n *node) policyOfNew(ctx context.Context, network string, pod *netmodel.Pod) (ovnport.Policy, error) {
 	membership, missing, err := n.policyOf(ctx, network, pod)
 	if err != nil || missing == nil {
 		return membership, err
@@ -125,7 +129,7 @@ func (n *node) policyOfNew(ctx context.Context, network string, pod *source.Pod)
 
 // noNumber says that a pod has a number that policies use by its name, and that has no group. Without such a port, it
 // returns nil.
-func noNumber(port string, numbers int, network string, pod *source.Pod) error {
+func noNumber(port string, numbers int, network string, pod *netmodel.Pod) error {
 	switch {
 	case port == "":
 		return nil
@@ -139,7 +143,7 @@ func noNumber(port string, numbers int, network string, pod *source.Pod) error {
 		pod.Namespace, pod.Name, port, network)
 }
 
-func tooManyLabels(pod *source.Pod) error {
+func tooManyLabels(pod *netmodel.Pod) error {
 	return conf.Errorf(conf.CodeInvalidConfig, "delete labels of the pod",
 		"pod %s/%s: its labels are longer than %d bytes, and policies of its namespace select pods by labels",
 		pod.Namespace, pod.Name, policy.MaxLabels)

@@ -205,7 +205,7 @@ func TestADDUnderClusterPolicies(t *testing.T) {
 }
 
 // TestADDWithANewNumber: a port is not attached without the group of a number that policies use by its name. One read of
-// NB tells whether the controller has written it since. Pods without that name do not read.
+// NB reports whether the controller has written it since. Pods without that name do not read.
 func TestADDWithANewNumber(t *testing.T) {
 	r := newRig(t)
 	r.source.labels, r.source.ports = map[string]string{"app": "db"}, []string{"udp/dns=53", "tcp/http=80"}

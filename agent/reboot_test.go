@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -138,7 +139,7 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l.source.asked = func(string) { cancel() }
 	l.ovsProxy.Reset()
-	err := l.agent.bind(ctx, &r, func(any) error { t.Error("it is bound"); return nil })
+	err := l.agent.bind(ctx, &r, noSockets, func(any) error { t.Error("it is bound"); return nil })
 	if !conf.HasCode(err, conf.CodeTryAgain) || !strings.Contains(err.Error(), "OVS ports of before a reboot are not deleted yet") {
 		t.Errorf("error %v, want code 11 and why", err)
 	}
@@ -153,7 +154,7 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 			cancel() // nobody installs flows here
 		}
 	})
-	_ = l.agent.bind(ctx, &r, func(any) error { return nil })
+	_ = l.agent.bind(ctx, &r, noSockets, func(any) error { return nil })
 	cancel()
 	if l.ovsProxy.Before(nil); !plugged {
 		t.Error("nothing is plugged once that is done")
@@ -164,8 +165,11 @@ func TestBindWaitsForTheScrub(t *testing.T) {
 	bound := false
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	l.must(l.agent.bind(ctx, &r, func(any) error { bound = true; return nil }))
+	l.must(l.agent.bind(ctx, &r, noSockets, func(any) error { bound = true; return nil }))
 	if !bound {
 		t.Error("a pod without interfaces of ours is not bound")
 	}
 }
+
+// noSockets are the sockets of a plugin that sends none.
+func noSockets() []*os.File { return nil }

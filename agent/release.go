@@ -24,6 +24,7 @@ func (a *Agent) release(ctx context.Context, r *agentapi.Release, send deliver) 
 		a.log.Warn("the plugin dropped a delegate without a successful DEL",
 			"pod", r.Namespace+"/"+r.Pod, "containerID", r.ContainerID, "err", d)
 	}
+	a.faults.forget(&r.Sandbox)
 	if r.Planned && len(r.Ports) == 0 {
 		return send(agentapi.Released{Done: true})
 	}

@@ -45,9 +45,9 @@ func newRepairer(n *node) *repairer {
 // nodes over the passes.
 const comparePeriod = 20 * time.Minute
 
-// mustCompare tells whether the pass compares the rows of a sandbox with NB: when it sees the sandbox first, when flows
-// are missing, because ovn-controller removes the flows of a port whose row is gone, when rows were lost in the last
-// pass, and otherwise once in a comparePeriod.
+// mustCompare reports whether the pass compares the rows of a sandbox with NB: when it sees the sandbox first, when
+// flows are missing, because ovn-controller removes the flows of a port whose row is gone, when rows were lost in the
+// last pass, and otherwise once in a comparePeriod.
 func (r *repairer) mustCompare(m *sandboxState) bool {
 	next, known := r.due[m.ContainerID]
 	if !known || len(r.told[m.ContainerID]) > 0 || time.Now().After(next) {
@@ -377,6 +377,6 @@ func portOf(i *agentapi.Interface) ovnport.Port {
 	}
 }
 
-func podOfOwner(o ovnport.Owner) *source.Pod {
-	return &source.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.UID}
+func podOfOwner(o ovnport.Owner) *netmodel.Pod {
+	return &netmodel.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.UID}
 }

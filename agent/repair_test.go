@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
@@ -368,10 +369,10 @@ func TestBoundaryNoPortIsTakenFromTheLivePod(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
 	}
-	for name, live := range map[string]func() (*source.Pod, error){
-		"it runs on another node":        func() (*source.Pod, error) { return &source.Pod{Namespace: "shop", Name: "web", UID: "u-2"}, nil },
-		"the pod is gone":                func() (*source.Pod, error) { return nil, source.ErrNotFound },
-		"the API server does not answer": func() (*source.Pod, error) { return nil, errors.New("connection refused") },
+	for name, live := range map[string]func() (*netmodel.Pod, error){
+		"it runs on another node":        func() (*netmodel.Pod, error) { return &netmodel.Pod{Namespace: "shop", Name: "web", UID: "u-2"}, nil },
+		"the pod is gone":                func() (*netmodel.Pod, error) { return nil, source.ErrNotFound },
+		"the API server does not answer": func() (*netmodel.Pod, error) { return nil, errors.New("connection refused") },
 	} {
 		for at, addresses := range map[string]func(ovnport.Port) []netip.Prefix{
 			"the same address": func(p ovnport.Port) []netip.Prefix { return p.Addresses },

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
@@ -36,22 +37,22 @@ type few struct {
 	*pods
 	uids  map[string]string
 	errs  map[string]error
-	asked func(name string)           // called by each question
-	here  []*source.Pod               // who runs on the node
-	away  error                       // why that is not known
-	live  func() (*source.Pod, error) // what LivePod answers; nil: as Pod
+	asked func(name string)             // called by each question
+	here  []*netmodel.Pod               // who runs on the node
+	away  error                         // why that is not known
+	live  func() (*netmodel.Pod, error) // what LivePod answers; nil: as Pod
 }
 
-func (f *few) LivePod(ctx context.Context, namespace, name string) (*source.Pod, error) {
+func (f *few) LivePod(ctx context.Context, namespace, name string) (*netmodel.Pod, error) {
 	if f.live != nil {
 		return f.live()
 	}
 	return f.pods.LivePod(ctx, namespace, name)
 }
 
-func (f *few) Pods(context.Context) ([]*source.Pod, error) { return f.here, f.away }
+func (f *few) Pods(context.Context) ([]*netmodel.Pod, error) { return f.here, f.away }
 
-func (f *few) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, error) {
+func (f *few) Pod(_ context.Context, namespace, name, _ string) (*netmodel.Pod, error) {
 	key := namespace + "/" + name
 	if f.asked != nil {
 		f.asked(key)
@@ -63,8 +64,8 @@ func (f *few) Pod(_ context.Context, namespace, name, _ string) (*source.Pod, er
 	if !found {
 		return nil, fmt.Errorf("%s: %w", key, source.ErrNotFound)
 	}
-	return &source.Pod{Namespace: namespace, Name: name, UID: uid, NodeName: "node1", Labels: f.labels, Ports: f.ports,
-		Annotations: map[string]string{"kubernetes.io/config.mirror": "static-" + name}}, nil
+	return &netmodel.Pod{Namespace: namespace, Name: name, UID: uid, Node: "node1", Labels: f.labels, Ports: f.ports,
+		Mirror: "static-" + name}, nil
 }
 
 func newLooked(t *testing.T) *looked {

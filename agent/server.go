@@ -106,16 +106,21 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel(errPluginGone)
-		reader := agentapi.NewReader(conn)
+		inbox := &agentapi.Inbox{Conn: conn}
+		reader := agentapi.NewReader(inbox)
 		for {
 			r := &agentapi.Request{}
-			if err := reader.Read(r); err != nil {
+			err := reader.Read(r)
+			r.Sockets = inbox.Take()
+			if err != nil {
+				agentapi.CloseSockets(r.Sockets)
 				ended <- err
 				return
 			}
 			select {
 			case requests <- r:
 			case <-ctx.Done():
+				agentapi.CloseSockets(r.Sockets)
 				ended <- ctx.Err()
 				return
 			}
@@ -129,6 +134,7 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 				a.metrics.phases.WithLabelValues(phasePlugin).Observe(time.Since(planned).Seconds())
 			}
 			a.answer(ctx, conn, r)
+			a.closeSockets(r.Sockets) // those that the request did not need
 			if r.Op == agentapi.OpPlan {
 				planned = time.Now()
 			}
@@ -223,7 +229,15 @@ func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.S
 	case agentapi.OpPlan:
 		return serveOp(ctx, r, send, func(b *agentapi.PlanRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.plan)
 	case agentapi.OpBind:
-		return serveOp(ctx, r, send, func(b *agentapi.BindRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.bind)
+		bind := func(ctx context.Context, b *agentapi.BindRequest, send deliver) error {
+			take := func() []*os.File {
+				sockets := r.Sockets
+				r.Sockets = nil
+				return sockets
+			}
+			return a.bind(ctx, b, take, send)
+		}
+		return serveOp(ctx, r, send, func(b *agentapi.BindRequest) *agentapi.Sandbox { return &b.Sandbox }, s, bind)
 	case agentapi.OpRelease:
 		return serveOp(ctx, r, send, func(b *agentapi.Release) *agentapi.Sandbox { return &b.Sandbox }, s, a.release)
 	case agentapi.OpCheck:

@@ -26,7 +26,7 @@ type sandboxState struct {
 	deleted  bool               // its ports and OVS ports are deleted
 }
 
-// absent tells whether no list has the sandbox, except for entries that cannot be read.
+// absent reports whether no list has the sandbox, except for entries that cannot be read.
 func (m *sandboxState) absent() bool {
 	return m.why == "" && len(m.entries)+len(m.ports)+len(m.ovsPorts) == 0
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/stale"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -43,7 +44,7 @@ func (u *unattached) pass(ctx context.Context) error {
 	told := u.told
 	u.told = map[string]bool{}
 	for _, p := range pods {
-		elsewhere := p.NodeName != "" && p.NodeName != u.conf.NodeName
+		elsewhere := p.Node != "" && p.Node != u.conf.NodeName
 		attached := slices.ContainsFunc(has[[2]string{p.Namespace, p.Name}], p.Is)
 		if elsewhere || !p.Running || !requestsNetworks(p) || attached {
 			continue
@@ -58,14 +59,14 @@ func (u *unattached) pass(ctx context.Context) error {
 	return nil
 }
 
-// requestsNetworks tells whether a pod names networks, also if its annotation is invalid.
-func requestsNetworks(p *source.Pod) bool {
+// requestsNetworks reports whether a pod names networks, also if its annotation is invalid.
+func requestsNetworks(p *netmodel.Pod) bool {
 	own := conf.NetworkAnnotations(p.Annotations)
 	requests, err := nad.ParseRequests(own, p.Namespace, "")
 	return len(requests) > 0 || err != nil && own[conf.NetworksAnnotation] != ""
 }
 
-func (u *unattached) tell(p *source.Pod) {
+func (u *unattached) tell(p *netmodel.Pod) {
 	if nad.HasAttachments(p.Annotations[nad.StatusAnnotation]) {
 		u.log.Warn("the plugin's journal has lost a running pod", "pod", p.Namespace+"/"+p.Name)
 		u.source.Event(p, source.Warning, "JournalLost", "the node's journal of this pod's networks is lost: "+

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/nad"
-	"github.com/ovn-multinet/ovn-multinet/source"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 const (
@@ -20,8 +20,8 @@ const (
 )
 
 // running is shop/web as it runs on this node, with networks.
-func running() *source.Pod {
-	return &source.Pod{Namespace: "shop", Name: "web", UID: "u-1", NodeName: "node1", Running: true, Annotations: map[string]string{conf.NetworksAnnotation: "blue"}}
+func running() *netmodel.Pod {
+	return &netmodel.Pod{Namespace: "shop", Name: "web", UID: "u-1", Node: "node1", Running: true, Annotations: map[string]string{conf.NetworksAnnotation: "blue"}}
 }
 
 // missed looks for pods without their networks, and returns what was said so far.
@@ -40,29 +40,29 @@ func TestMissing(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		pod  func(p *source.Pod)
+		pod  func(p *netmodel.Pod)
 		do   func(l *looked)
 		want string
 	}{
 		{"before the plugin", nil, nil, never},
-		{"before the plugin, with a status of the primary network", func(p *source.Pod) {
+		{"before the plugin, with a status of the primary network", func(p *netmodel.Pod) {
 			p.Annotations[nad.StatusAnnotation] = "[" + primary + "]"
 		}, nil, never},
-		{"with a status that is none", func(p *source.Pod) { p.Annotations[nad.StatusAnnotation] = "{" }, nil, never},
-		{"the journal is lost", func(p *source.Pod) {
+		{"with a status that is none", func(p *netmodel.Pod) { p.Annotations[nad.StatusAnnotation] = "{" }, nil, never},
+		{"the journal is lost", func(p *netmodel.Pod) {
 			p.Annotations[nad.StatusAnnotation] = "[" + primary + `,{"name":"shop/blue","interface":"net1"}]`
 		}, nil, lostIt},
-		{"of a node that nobody names", func(p *source.Pod) { p.NodeName = "" }, nil, never},
-		{"of another node", func(p *source.Pod) { p.NodeName = "node2" }, nil, ""},
-		{"not running", func(p *source.Pod) { p.Running = false }, nil, ""},
-		{"without networks", func(p *source.Pod) { p.Annotations = nil }, nil, ""},
-		{"with an annotation of blanks", func(p *source.Pod) { p.Annotations[conf.NetworksAnnotation] = " \n" }, nil, ""},
-		{"with an empty list", func(p *source.Pod) { p.Annotations[conf.NetworksAnnotation] = "[]" }, nil, ""},
-		{"with a list that nobody understands", func(p *source.Pod) { p.Annotations[conf.NetworksAnnotation] = "[{" }, nil, never},
-		{"with another annotation that nobody understands", func(p *source.Pod) { p.Annotations = map[string]string{conf.AnnotationPrefix + "x": "y"} }, nil, ""},
+		{"of a node that nobody names", func(p *netmodel.Pod) { p.Node = "" }, nil, never},
+		{"of another node", func(p *netmodel.Pod) { p.Node = "node2" }, nil, ""},
+		{"not running", func(p *netmodel.Pod) { p.Running = false }, nil, ""},
+		{"without networks", func(p *netmodel.Pod) { p.Annotations = nil }, nil, ""},
+		{"with an annotation of blanks", func(p *netmodel.Pod) { p.Annotations[conf.NetworksAnnotation] = " \n" }, nil, ""},
+		{"with an empty list", func(p *netmodel.Pod) { p.Annotations[conf.NetworksAnnotation] = "[]" }, nil, ""},
+		{"with a list that nobody understands", func(p *netmodel.Pod) { p.Annotations[conf.NetworksAnnotation] = "[{" }, nil, never},
+		{"with another annotation that nobody understands", func(p *netmodel.Pod) { p.Annotations = map[string]string{conf.AnnotationPrefix + "x": "y"} }, nil, ""},
 		{"in the journal", nil, entry("web", "u-1"), ""},
 		{"in the journal, by a runtime that tells no UID", nil, entry("web", ""), ""},
-		{"in the journal, static", func(p *source.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "static" }, entry("web", "static"), ""},
+		{"in the journal, static", func(p *netmodel.Pod) { p.Mirror = "static" }, entry("web", "static"), ""},
 		{"an older pod of the name is in the journal", nil, entry("web", "u-0"), never},
 		{"another pod is in the journal", nil, entry("web-1", "u-1"), never},
 		{"an entry of the journal is damaged", nil, func(l *looked) { l.write("{", journal.EntryDir, "c1@eth0") }, ""},
@@ -74,7 +74,7 @@ func TestMissing(t *testing.T) {
 			if tt.pod != nil {
 				tt.pod(p)
 			}
-			l.source.here = []*source.Pod{p}
+			l.source.here = []*netmodel.Pod{p}
 			if tt.do != nil {
 				tt.do(l)
 			}
@@ -103,12 +103,12 @@ func TestMissingBetweenLooks(t *testing.T) {
 		do   func()
 		want []string
 	}{
-		{"both", func() { l.source.here = []*source.Pod{web, other} }, nil},
+		{"both", func() { l.source.here = []*netmodel.Pod{web, other} }, nil},
 		{"one gets its entry", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
 		{"which goes", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c1@eth0"))) }, []string{never}},
 		{"and comes back", func() { l.journal(owner("c1", "web", "u-1"), "net1") }, []string{never}},
 		{"a third pod", func() {
-			l.source.here = append(l.source.here, &source.Pod{UID: "u-6", Running: true, Annotations: web.Annotations})
+			l.source.here = append(l.source.here, &netmodel.Pod{UID: "u-6", Running: true, Annotations: web.Annotations})
 		}, []string{never}},
 		{"an entry is damaged", func() { l.write("{", journal.EntryDir, "c9@eth0") }, []string{never}},
 		{"and gone", func() { l.must(os.Remove(filepath.Join(l.conf.StateDir, journal.EntryDir, "c9@eth0"))) }, []string{never, never}},
@@ -127,7 +127,7 @@ func TestMissingWithoutAList(t *testing.T) {
 	for name, want := range map[string]string{"pods": "the source is away", "journal": "not a directory"} {
 		t.Run(name, func(t *testing.T) {
 			l := newLooked(t)
-			l.source.here = []*source.Pod{running()}
+			l.source.here = []*netmodel.Pod{running()}
 			l.missed()
 			dir := filepath.Join(l.conf.StateDir, journal.EntryDir)
 			if name == "pods" {

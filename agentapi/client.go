@@ -22,6 +22,9 @@ type Client struct {
 	// Patience bounds the wait for an agent that does not run.
 	Patience time.Duration
 
+	// Sockets are the file descriptors that go with each BindRequest. They stay open.
+	Sockets []int
+
 	// Garbage are the stale sandboxes of the last answer.
 	Garbage []Garbage
 
@@ -90,7 +93,7 @@ func tooLong(op string, err error, sent bool) error {
 	return clean{refused}
 }
 
-// try makes one attempt. sent tells whether the request may have reached an agent.
+// try makes one attempt. sent reports whether the request may have reached an agent.
 func (c *Client) try(ctx context.Context, op string, body any) (response *Response, sent bool, err error) {
 	if c.conn == nil {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
@@ -113,9 +116,13 @@ func (c *Client) try(ctx context.Context, op string, body any) (response *Respon
 	if err != nil {
 		return nil, false, err
 	}
-	if err := Write(c.conn, Request{
+	var sockets []int
+	if op == OpBind {
+		sockets = c.Sockets
+	}
+	if err := writeWith(c.conn, Request{
 		Version: cmp.Or(c.version, Version), Op: op, Timeout: timeout, Body: text,
-	}); err != nil {
+	}, sockets); err != nil {
 		return nil, !errors.Is(err, ErrTooLarge), err
 	}
 	response = &Response{}

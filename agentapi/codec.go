@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
@@ -18,6 +19,8 @@ type Request struct {
 	// earlier, so that its error names the step that did not finish.
 	Timeout int64           `json:"timeout,omitempty"`
 	Body    json.RawMessage `json:"body"`
+	// Sockets came with the message, beside its text: see BindRequest.
+	Sockets []*os.File `json:"-"`
 }
 
 // Response is the agent's answer: a line of JSON, with a body or an error.
@@ -71,15 +74,23 @@ func (r *Reader) Read(into any) error {
 
 // Write writes one message with one write. A message that is too large is an ErrTooLarge; then nothing is written.
 func Write(w io.Writer, message any) error {
+	line, err := encode(message)
+	if err == nil {
+		_, err = w.Write(line)
+	}
+	return err
+}
+
+// encode returns the line of a message.
+func encode(message any) ([]byte, error) {
 	line, err := json.Marshal(message)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(line) >= maxMessage {
-		return errLongMessage(len(line) + 1)
+		return nil, errLongMessage(len(line) + 1)
 	}
-	_, err = w.Write(append(line, '\n'))
-	return err
+	return append(line, '\n'), nil
 }
 
 // CheckVersion refuses a peer whose version we do not understand.

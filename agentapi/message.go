@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -24,7 +25,7 @@ const (
 	OpBind       = "bind"    // BindRequest → nothing: adds the OVS ports, waits for the flows, writes the status
 	OpRelease    = "release" // Release → Released: deletes the OVS ports, releases the ports
 	OpCheck      = "check"   // CheckRequest → nothing: compares ports and OVS ports with the plan
-	OpStatus     = "status"  // StatusRequest → nothing: tells whether an ADD could be served now
+	OpStatus     = "status"  // StatusRequest → nothing: reports whether an ADD could be served now
 	OpFailedDELs = "left"    // FailedDELsRequest → FailedDELs: lists failed DELs for an operator
 	OpGC         = "gc"      // GCRequest → GCResult: lists stale sandboxes for an operator, or deletes what they have
 	OpForget     = "forget"  // ForgetRequest → FailedDEL, with All → FailedDELs: has delegates forgotten
@@ -55,11 +56,15 @@ type PlanRequest struct {
 	AllowedDelegates []string `json:"allowedDelegates"`
 	// Sharing: the plugin understands plans whose delegates share a conflist. Older plugins do not.
 	Sharing bool `json:"sharing,omitempty"`
+	// Chaining: the plugin understands plans with chained delegates. Older plugins do not.
+	Chaining bool `json:"chaining,omitempty"`
 	// AllowedIPAM are the IPAM plugins that the conflist allows those plugins to run. nil: an older plugin sent the
 	// request; no IPAM plugin is allowed.
 	AllowedIPAM []string `json:"allowedIPAM"`
 	// Draining: ovn-multinet is being uninstalled from the node.
 	Draining bool `json:"draining,omitempty"`
+	// Probing: the plugin opens sockets for the interfaces with a Probe. Older plugins do not.
+	Probing bool `json:"probing,omitempty"`
 }
 
 // Draining is the error for a pod with networks on a node from which ovn-multinet is being uninstalled. The plugin
@@ -92,14 +97,33 @@ type Interface struct {
 	MTU       int            `json:"mtu"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	Routes    []conf.Route   `json:"routes,omitempty"`
-	Port      Port           `json:"port"`
-	Position  int            `json:"position"` // the index of the attachment in the pod's annotation
+	// Table is the routing table for what the pod sends from the addresses of the interface; 0: the main table.
+	// TableRoutes are its routes, beside those to the subnets of the addresses.
+	Table       int          `json:"table,omitempty"`
+	TableRoutes []conf.Route `json:"tableRoutes,omitempty"`
+	// SharedRoutes are routes of an earlier interface on the network that also have a next hop by this one, at equal
+	// cost. An older plugin ignores them.
+	SharedRoutes []conf.Route `json:"sharedRoutes,omitempty"`
+	// Probe: the agent asks whether another host uses the addresses of the interface; nil: it does not.
+	Probe *Probe `json:"probe,omitempty"`
+	// Gateways are the gateways of the addresses in the CNI result, for chained plugins.
+	Gateways []netip.Addr `json:"gateways,omitempty"`
+	Port     Port         `json:"port"`
+	Position int          `json:"position"` // the index of the attachment in the pod's annotation
 }
 
-// Delegate is one attachment that other CNI plugins make.
+// Probe is the search for hosts on a physical network that use the addresses of a pod's interface.
+type Probe struct {
+	// Wait is how long the ADD waits for their answers, in milliseconds; 0: it does not wait.
+	Wait int64 `json:"wait,omitempty"`
+}
+
+// Delegate is one attachment that other CNI plugins make, or that they complete.
 type Delegate struct {
 	Name    string `json:"name"` // the name of the interface
 	Network string `json:"network"`
+	// Chained: the interface is one of the plan's Interfaces, and the plugins get its CNI result as their prevResult.
+	Chained bool `json:"chained,omitempty"`
 	// Conflist is the configuration list.
 	Conflist json.RawMessage `json:"conflist"`
 	// Shares is the index of an earlier delegate with the same Conflist. Only the encoded form has it.
@@ -139,6 +163,8 @@ type Route struct {
 	Interface string `json:"interface"`
 }
 
+func (r Route) String() string { return r.Route.String() + " dev " + r.Interface }
+
 // Port names the row of a port, the rows of its claims and the row of its logical switch. Older versions did not name
 // the switch.
 type Port struct {
@@ -156,7 +182,9 @@ type PortGroup struct {
 	Name string `json:"name"`
 }
 
-// BindRequest asks the agent to add the OVS ports of a plan.
+// BindRequest asks the agent to add the OVS ports of a plan. With the message come packet sockets, one on each of the
+// plan's interfaces with a Probe, in this order: the agent may not open any. An older plugin, or one that cannot, sends
+// none.
 type BindRequest struct {
 	Sandbox
 	Plan    Plan            `json:"plan"`    // the plan's Outline
@@ -172,7 +200,7 @@ type BindRequest struct {
 type Release struct {
 	Version int `json:"version"`
 	Sandbox
-	// Planned tells whether Ports has all ports. If it does not, the ADD ended before it received its plan, and the
+	// Planned reports whether Ports has all ports. If it does not, the ADD ended before it received its plan, and the
 	// agent finds the ports by their owner.
 	Planned bool   `json:"planned"`
 	Ports   []Port `json:"ports,omitempty"`
@@ -184,7 +212,7 @@ type Release struct {
 // ReleaseDir is the folder of the files of pending releases, below the state folder.
 const ReleaseDir = "release"
 
-// Released is the answer to a Release. Done tells whether everything is released now. If not, the agent releases the
+// Released is the answer to a Release. Done reports whether everything is released now. If not, the agent releases the
 // rest when the databases answer again.
 type Released struct {
 	Done bool `json:"done"`
@@ -194,6 +222,18 @@ type Released struct {
 type CheckRequest struct {
 	Sandbox
 	Plan Plan `json:"plan"`
+	// Fault is what the plugin has found, as Fault describes it. The agent then compares nothing: it tells the pod's
+	// owner. Older agents ignore the fault.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Fault describes the error of a CHECK for the pod's owner.
+func Fault(err error) string {
+	_, message, details := conf.Describe(err)
+	if details != "" {
+		message += "; " + details
+	}
+	return message
 }
 
 // FailedDELsRequest asks for the failed DELs of the node. It names no sandbox.
@@ -238,8 +278,8 @@ type GCResult struct {
 type StaleSandbox struct {
 	Sandbox
 	Why string `json:"why"`
-	// Ports are in NB, HostVeths are in Open vSwitch. Journal tells whether the journal has an entry. Delegates are the
-	// delegates of the entry, as "interface on network".
+	// Ports are in NB, HostVeths are in Open vSwitch. Journal reports whether the journal has an entry. Delegates are
+	// the delegates of the entry, as "interface on network".
 	Ports     []string `json:"ports,omitempty"`
 	HostVeths []string `json:"hostEnds,omitempty"`
 	Journal   bool     `json:"journal,omitempty"`
@@ -266,7 +306,7 @@ type ForgetRequest struct {
 // StatusRequest asks whether an ADD could be served now. Its Sandbox has only a conflist.
 type StatusRequest struct{ Sandbox }
 
-// Check tells whether the plugin may carry out a plan. The plugin does not trust the agent with names that reach the
+// Check reports whether the plugin may carry out a plan. The plugin does not trust the agent with names that reach the
 // kernel. primary is the pod's primary interface, which exists already.
 func (p *Plan) Check(primary string) error {
 	seen := map[string]bool{primary: true, "lo": true}
@@ -289,13 +329,45 @@ func (p *Plan) Check(primary string) error {
 			return fmt.Errorf("plan: interface %q: %w", n.Name, err)
 		}
 	}
+	chained := map[string]bool{}
 	for _, d := range p.Delegates {
+		if d.Chained {
+			if p.Interface(d.Name) == nil || chained[d.Name] {
+				return fmt.Errorf("plan: interface %q is not one for chained plugins", d.Name)
+			}
+			chained[d.Name] = true
+			continue
+		}
 		if err := take(d.Name); err != nil {
 			return err
 		}
 	}
 	delete(seen, "lo")
 	return p.checkRoutes(seen)
+}
+
+// Interface returns the interface of this name on an OVN network; nil: there is none.
+func (p *Plan) Interface(name string) *Interface {
+	if i := slices.IndexFunc(p.Interfaces, func(i Interface) bool { return i.Name == name }); i >= 0 {
+		return &p.Interfaces[i]
+	}
+	return nil
+}
+
+// HasChained reports whether chained plugins run on an interface.
+func (p *Plan) HasChained(name string) bool {
+	return slices.ContainsFunc(p.Delegates, func(d Delegate) bool { return d.Chained && d.Name == name })
+}
+
+// Attachments is the number of the pod's attachments.
+func (p *Plan) Attachments() int {
+	n := len(p.Interfaces)
+	for i := range p.Delegates {
+		if !p.Delegates[i].Chained {
+			n++
+		}
+	}
+	return n
 }
 
 // checkRoutes checks that the routes are well formed and use interfaces of the plan.
@@ -325,8 +397,11 @@ func (p *Plan) checkRoutes(interfaces map[string]bool) error {
 }
 
 func validRoute(r conf.Route) bool {
-	return r.Dst.IsValid() && r.GW.IsValid() && r.Dst.Addr().BitLen() == r.GW.BitLen() && !r.Dst.Addr().Is4In6() &&
-		!r.GW.Is4In6() && r.GW.Zone() == ""
+	if r.Scope == conf.ScopeLink {
+		return r.Dst.IsValid() && !r.Dst.Addr().Is4In6() && !r.GW.IsValid()
+	}
+	return r.Scope == 0 && r.Dst.IsValid() && r.GW.IsValid() && r.Dst.Addr().BitLen() == r.GW.BitLen() &&
+		!r.Dst.Addr().Is4In6() && !r.GW.Is4In6() && r.GW.Zone() == ""
 }
 
 func (n *Interface) check() error {
@@ -341,13 +416,28 @@ func (n *Interface) check() error {
 			return errors.New("an address is not valid")
 		}
 	}
-	for _, r := range n.Routes {
+	for _, g := range n.Gateways {
+		if !g.IsValid() || g.Is4In6() || g.Zone() != "" {
+			return errors.New("a gateway is not valid")
+		}
+	}
+	for _, r := range slices.Concat(n.Routes, n.TableRoutes, n.SharedRoutes) {
 		if !validRoute(r) {
 			return errors.New("a route is not valid")
 		}
 	}
+	if n.Table != 0 && (n.Table < FirstTable || n.Table > FirstTable+maxPosition) {
+		return fmt.Errorf("table %d is none of ours", n.Table)
+	}
 	return nil
 }
+
+// FirstTable is the routing table of the first attachment in the pod's annotation. The next ones follow; there are at
+// most maxPosition. The plugin sbr counts from 100.
+const (
+	FirstTable  = 7600
+	maxPosition = 64
+)
 
 // HostVethPrefix is the beginning of the name of every host-side veth.
 const HostVethPrefix = "mn"

@@ -20,13 +20,14 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	route := func(dst, gw string) func(*Plan) {
+	scoped := func(dst, gw string, scope int) func(*Plan) {
 		return func(p *Plan) {
 			prefix, _ := netip.ParsePrefix(dst)
 			addr, _ := netip.ParseAddr(gw)
-			p.Interfaces[0].Routes = []conf.Route{{Dst: prefix, GW: addr}}
+			p.Interfaces[0].Routes = []conf.Route{{Dst: prefix, GW: addr, Scope: scope}}
 		}
 	}
+	route := func(dst, gw string) func(*Plan) { return scoped(dst, gw, 0) }
 	podRoute := func(name, dst, gw string) func(*Plan) {
 		return func(p *Plan) {
 			prefix, _ := netip.ParsePrefix(dst)
@@ -64,6 +65,14 @@ func TestCheck(t *testing.T) {
 		{"a delegate of an interface's name", func(p *Plan) { p.Delegates[1].Name = "net2" }, `plan: interface "net2" is taken`},
 		{"a delegate of the primary's name", func(p *Plan) { p.Delegates[0].Name = "eth0" }, `plan: interface "eth0" is taken`},
 		{"lo for a delegate", func(p *Plan) { p.Delegates[0].Name = "lo" }, `plan: interface "lo" is taken`},
+		{"chained plugins", func(p *Plan) { p.Delegates[1].Name, p.Delegates[1].Chained = "net2", true }, ""},
+		{"chained plugins behind nothing", func(p *Plan) { p.Delegates[1].Chained = true }, `plan: interface "net4" is not one for chained plugins`},
+		{"chained plugins behind the primary", func(p *Plan) { p.Delegates[1].Name, p.Delegates[1].Chained = "eth0", true },
+			`plan: interface "eth0" is not one for chained plugins`},
+		{"two lists of chained plugins", func(p *Plan) {
+			p.Delegates[0].Name, p.Delegates[0].Chained, p.Delegates[1].Name, p.Delegates[1].Chained = "net2", true, "net2", true
+		}, `plan: interface "net2" is not one for chained plugins`},
+		{"a gateway that is none", func(p *Plan) { p.Interfaces[0].Gateways = []netip.Addr{{}} }, `plan: interface "net1": a gateway is not valid`},
 		{"no MAC", func(p *Plan) { p.Interfaces[0].MAC = "" }, `plan: interface "net1": MAC "" is not a unicast one of 6 bytes`},
 		{"MAC of 8 bytes", func(p *Plan) { p.Interfaces[0].MAC = "02:00:00:00:00:00:00:01" }, `plan: interface "net1": MAC "02:00:00:00:00:00:00:01" is not a unicast one of 6 bytes`},
 		{"MAC multicast", func(p *Plan) { p.Interfaces[1].MAC = "01:00:5e:00:00:01" }, `plan: interface "net2": MAC "01:00:5e:00:00:01" is not a unicast one of 6 bytes`},
@@ -74,6 +83,10 @@ func TestCheck(t *testing.T) {
 		{"address as IPv4 in IPv6", address("::ffff:10.1.0.7/120"), `plan: interface "net1": an address is not valid`},
 		{"route to nowhere", route("", "10.1.0.1"), `plan: interface "net1": a route is not valid`},
 		{"route by nobody", route("192.0.2.0/24", ""), `plan: interface "net1": a route is not valid`},
+		{"route on the link, and by a gateway", scoped("192.0.2.0/24", "10.1.0.1", conf.ScopeLink),
+			`plan: interface "net1": a route is not valid`},
+		{"route of another scope", scoped("192.0.2.0/24", "", 254), `plan: interface "net1": a route is not valid`},
+		{"route on the link", scoped("224.0.0.0/4", "", conf.ScopeLink), ""},
 		{"route of two families", route("192.0.2.0/24", "fd01::1"), `plan: interface "net1": a route is not valid`},
 		{"route by an address with a zone", route("fd02::/64", "fe80::1%eth0"), `plan: interface "net1": a route is not valid`},
 

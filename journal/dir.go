@@ -87,7 +87,7 @@ func (d Dir) PrepareReleases() error {
 	return errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700))
 }
 
-// ParseID tells whether the name of a file in EntryDir is the name of an entry. It returns the container and the
+// ParseID reports whether the name of a file in EntryDir is the name of an entry. It returns the container and the
 // interface of the sandbox.
 func ParseID(name string) (s agentapi.Sandbox, ok bool) {
 	containerID, ifName, ok := strings.Cut(name, "@")
@@ -96,13 +96,13 @@ func ParseID(name string) (s agentapi.Sandbox, ok bool) {
 	return agentapi.Sandbox{ContainerID: containerID, Interface: ifName}, ok
 }
 
-// HasEntry tells whether a sandbox has an entry.
+// HasEntry reports whether a sandbox has an entry.
 func (d Dir) HasEntry(s *agentapi.Sandbox) bool { return exists(d.Entry(s)) }
 
-// HasFailedMark tells whether the DEL of a sandbox is marked as failed.
+// HasFailedMark reports whether the DEL of a sandbox is marked as failed.
 func (d Dir) HasFailedMark(s *agentapi.Sandbox) bool { return exists(d.FailedMark(s)) }
 
-// HasContainer tells whether one of a container's interfaces has an entry. If the folder cannot be read, the answer
+// HasContainer reports whether one of a container's interfaces has an entry. If the folder cannot be read, the answer
 // is yes.
 func (d Dir) HasContainer(containerID string) bool {
 	return d.anyOf(EntryDir, containerID, func(path string) bool {
@@ -111,7 +111,7 @@ func (d Dir) HasContainer(containerID string) bool {
 	})
 }
 
-// Locked tells whether a call of the plugin holds a lock of a container. If the folder cannot be read, the answer is
+// Locked reports whether a call of the plugin holds a lock of a container. If the folder cannot be read, the answer is
 // yes.
 func (d Dir) Locked(containerID string) bool {
 	return d.anyOf(EntryDir, containerID, func(path string) bool {
@@ -119,12 +119,13 @@ func (d Dir) Locked(containerID string) bool {
 	})
 }
 
-// HasPendingRelease tells whether a container has a pending release. If the folder cannot be read, the answer is yes.
+// HasPendingRelease reports whether a container has a pending release. If the folder cannot be read, the answer is
+// yes.
 func (d Dir) HasPendingRelease(containerID string) bool {
 	return d.anyOf(ReleaseDir, containerID, func(string) bool { return true })
 }
 
-// anyOf tells whether is returns true for one of a container's files.
+// anyOf reports whether is returns true for one of a container's files.
 func (d Dir) anyOf(folder, containerID string, is func(path string) bool) bool {
 	dir := filepath.Join(string(d), folder)
 	files, err := os.ReadDir(dir)

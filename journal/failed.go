@@ -21,7 +21,7 @@ const (
 	MaxFailedOfNode      = 512
 )
 
-// CheckFailed tells whether a pod with delegates may have another entry. It counts the node's entries with a failed
+// CheckFailed reports whether a pod with delegates may have another entry. It counts the node's entries with a failed
 // DEL that no operator has told the plugin to forget. At the limit of the node, it refuses only the namespaces that
 // have such entries.
 func CheckFailed(all []Summary, s *agentapi.Sandbox) error {
@@ -65,7 +65,7 @@ func tooMany(format string, args ...any) error {
 // Forget marks the entry of a sandbox. The plugin then deletes the entry without another DEL of its delegates.
 func (d Dir) Forget(s *agentapi.Sandbox) error { return os.WriteFile(d.ForgetMark(s), nil, 0o600) }
 
-// Forgotten tells whether an operator has told the plugin to forget the delegates of an entry whose DEL has failed.
+// Forgotten reports whether an operator has told the plugin to forget the delegates of an entry whose DEL has failed.
 func (d Dir) Forgotten(e *Entry) bool {
 	return e.FailedAttempts > 0 && exists(d.ForgetMark(&e.Sandbox))
 }

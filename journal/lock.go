@@ -59,7 +59,7 @@ func (d Dir) LockForDelete(ctx context.Context, s *agentapi.Sandbox) (*Lock, err
 	return &Lock{folder: folder}, nil
 }
 
-// HasLock tells whether a call for a sandbox holds or waits for its lock. A plain pod never has one.
+// HasLock reports whether a call for a sandbox holds or waits for its lock. A plain pod never has one.
 func (d Dir) HasLock(s *agentapi.Sandbox) bool { return exists(d.lock(s.ID())) }
 
 func lockFolder(ctx context.Context, path string, how int) (*os.File, error) {
@@ -127,7 +127,7 @@ func (l *Lock) Unlock() {
 	}
 }
 
-// locked tells whether a process holds the lock of a file. If the file cannot be opened, the answer is yes.
+// locked reports whether a process holds the lock of a file. If the file cannot be opened, the answer is yes.
 func locked(path string) bool {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

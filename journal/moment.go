@@ -30,7 +30,7 @@ func (m Moment) after(other Moment) bool {
 	return m.Boot != "" && m.Boot == other.Boot && m.Since > other.Since
 }
 
-// BeganAfter tells whether the ADD of a container began after that of another one. The answer is no if the journal
+// BeganAfter reports whether the ADD of a container began after that of another one. The answer is no if the journal
 // does not have both.
 func (d Dir) BeganAfter(containerID, other string) bool {
 	return d.began(containerID).after(d.began(other))

@@ -7,6 +7,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/wiring"
 )
 
@@ -27,20 +28,35 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err := wiring.CheckNetns(args.Netns); err != nil {
 		return err
 	}
-	if err := wiring.Check(args.Netns, &c.sandbox, e.Plan); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.conf.Timeout)
 	defer cancel()
-	if err := c.runner().Check(ctx, e); err != nil {
+	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
+	defer agent.Close()
+	err = wiring.Check(args.Netns, &c.sandbox, e.Plan)
+	if err == nil {
+		err = c.runner().Check(ctx, e)
+	}
+	if err != nil {
+		if !conf.HasCode(err, conf.CodeTryAgain) {
+			c.tellFault(agent, e, err)
+		}
 		return err
 	}
 	if len(e.Plan.Interfaces) == 0 {
 		return nil
 	}
-	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
-	defer agent.Close()
 	return agent.Call(ctx, agentapi.OpCheck, agentapi.CheckRequest{Sandbox: e.Sandbox, Plan: *e.Plan}, nil)
+}
+
+// tellFault has the agent tell the pod's owner what is wrong. The runtime gets the error anyway, so an agent that does
+// not answer is no further error.
+func (c *call) tellFault(agent *agentapi.Client, e *journal.Entry, fault error) {
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	request := agentapi.CheckRequest{Sandbox: e.Sandbox, Fault: agentapi.Fault(fault)}
+	if err := agent.Call(ctx, agentapi.OpCheck, request, nil); err != nil {
+		c.note(&e.Sandbox, "the pod's owner is not told of the fault", "err", err)
+	}
 }
 
 // Status is CNI's STATUS. It is an error until the agent was ready once since boot. A later outage of the agent is no

@@ -121,7 +121,7 @@ func TestDeviceFileOfTheForgotten(t *testing.T) {
 	n.wantState("DEL")
 }
 
-// Of an entry that is damaged nobody can tell whether it had a device: the file goes, and the plugins are told at
+// Of an entry that is damaged nobody can report whether it had a device: the file goes, and the plugins are told at
 // DEL what they were told at ADD, as libcni has it.
 func TestDeviceFileOfADamagedEntry(t *testing.T) {
 	n := newNode(t)

@@ -165,9 +165,11 @@ func (c *call) add() (moved []netip.Addr, err error) {
 func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
-	request := agentapi.PlanRequest{Sandbox: c.sandbox, Sharing: true, Draining: c.conf.Draining,
+	request := agentapi.PlanRequest{
+		Sandbox: c.sandbox, Sharing: true, Probing: true, Chaining: true, Draining: c.conf.Draining,
 		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...),
-		AllowedIPAM:      append([]string{}, c.conf.AllowedIPAM...)}
+		AllowedIPAM:      append([]string{}, c.conf.AllowedIPAM...),
+	}
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.NetworkAnnotations(c.conf.Annotations)
 	}
@@ -200,10 +202,18 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 		routes.Gateways = moved
 		bind.Plan.Default = &routes
 	}
+	var closeSockets func()
+	if agent.Sockets, closeSockets, err = wiring.OpenProbes(c.args.Netns, p); err != nil { // the agent knows who needs it
+		c.note(&c.sandbox, "no search for other hosts with the pod's addresses", "err", err)
+	}
+	defer closeSockets()
 	if err := agent.Call(ctx, agentapi.OpBind, bind, nil); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("bound")
+	if err := wiring.Announce(c.args.Netns, p); err != nil { // the pod can do without
+		c.note(&c.sandbox, "cannot announce the addresses to the neighbours", "err", err)
+	}
 	return moved, nil
 }
 
@@ -251,6 +261,11 @@ func (c *call) undo(e *journal.Entry) error {
 			c.note(&e.Sandbox, "cannot restore the routes of the primary interface", "err", err)
 		}
 		e.Routes = nil
+	}
+	if e.Plan != nil && e.NetNS == c.args.Netns {
+		if err := wiring.DeleteRules(e.NetNS, e.Plan); err != nil {
+			c.note(&e.Sandbox, "cannot delete the rules of the pod's addresses", "err", err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
@@ -306,7 +321,7 @@ func (c *call) detach(ctx context.Context, e *journal.Entry) error {
 }
 
 // askRelease asks the agent to release the ports of an entry. It ignores errors: what an agent that does not answer has
-// to release goes into release/. done tells whether nothing is left to release.
+// to release goes into release/. done reports whether nothing is left to release.
 func (c *call) askRelease(ctx context.Context, e *journal.Entry, abandoned []string) (done bool) {
 	release := c.journal.Release(e)
 	if release == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 )
 
-// hasLink tells whether the kernel has a link.
+// hasLink reports whether the kernel has a link.
 func (n *node) hasLink(name string) bool {
 	_, err := netlink.LinkByName(name)
 	_, absent := errors.AsType[netlink.LinkNotFoundError](err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -25,8 +26,13 @@ func Check(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 	defer pod.Close()
 	return pod.Do(func(ns.NetNS) error {
 		for i := range p.Interfaces {
-			if err := checkPodVeth(&p.Interfaces[i]); err != nil {
-				return differs(p.Interfaces[i].Name, err)
+			n := &p.Interfaces[i]
+			link, err := checkPodVeth(n)
+			if err == nil && !p.HasChained(n.Name) { // such plugins may have moved the routes, and check them
+				err = checkRoutes(n, link)
+			}
+			if err != nil {
+				return differs(n.Name, err)
 			}
 		}
 		return nil
@@ -38,17 +44,18 @@ func differs(ifName string, err error) error {
 		"interface %s is not as it was made: %w", ifName, err)
 }
 
-func checkPodVeth(i *agentapi.Interface) error {
+// checkPodVeth compares MAC and addresses of an interface with the plan.
+func checkPodVeth(i *agentapi.Interface) (netlink.Link, error) {
 	link, err := netlinksafe.LinkByName(i.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if mac := link.Attrs().HardwareAddr.String(); mac != i.MAC {
-		return fmt.Errorf("its MAC is %s, not %s", mac, i.MAC)
+		return nil, fmt.Errorf("its MAC is %s, not %s", mac, i.MAC)
 	}
 	addrs, err := netlinksafe.AddrList(link, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	present := map[netip.Addr]bool{}
 	for _, a := range addrs {
@@ -58,8 +65,8 @@ func checkPodVeth(i *agentapi.Interface) error {
 	}
 	for _, a := range i.Addresses {
 		if !present[a.Addr()] {
-			return fmt.Errorf("it lacks address %s", a)
+			return nil, fmt.Errorf("it lacks address %s", a)
 		}
 	}
-	return nil
+	return link, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// NetnsGone tells whether a pod's network namespace no longer exists. path is the path that the ADD got. If the path
+// NetnsGone reports whether a pod's network namespace no longer exists. path is the path that the ADD got. If the path
 // contains a process ID, this ID may by now belong to a process of the node.
 func NetnsGone(path string) bool {
 	if path == "" {
@@ -20,7 +20,7 @@ func NetnsGone(path string) bool {
 	return errors.Is(err, os.ErrNotExist) || err == nil && (at.Type != unix.NSFS_MAGIC || IsNodeNetns(path))
 }
 
-// IsNodeNetns tells whether a path leads to the network namespace that the plugin runs in, which is the node's.
+// IsNodeNetns reports whether a path leads to the network namespace that the plugin runs in, which is the node's.
 func IsNodeNetns(path string) bool {
 	var own, at unix.Stat_t
 	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat(path, &at) == nil &&

@@ -34,7 +34,7 @@ func SetRoutes(netns, primary string, p *agentapi.Plan) (moved []netip.Addr, err
 		for _, r := range p.Routes {
 			if err := addRoute(r); err != nil {
 				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.RoutesAnnotation,
-					"interface %s: route %s via %s: %w", r.Interface, r.Dst, r.GW, err)
+					"interface %s: route %s: %w", r.Interface, r.Route, err)
 			}
 		}
 		return nil
@@ -47,7 +47,16 @@ func addRoute(r agentapi.Route) error {
 	if err != nil {
 		return err
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()})
+	return netlink.RouteAdd(kernelRoute(r.Route, link.Attrs().Index, unix.RT_TABLE_UNSPEC))
+}
+
+// kernelRoute is a route by an interface. Without a gateway its destination is on the link.
+func kernelRoute(r conf.Route, index, table int) *netlink.Route {
+	route := &netlink.Route{LinkIndex: index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice(), Table: table}
+	if !r.GW.IsValid() {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	return route
 }
 
 // deleteDefaults deletes the default routes that delegates made and nobody requested. With several default routes,

@@ -44,7 +44,7 @@ func Create(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 				return fmt.Errorf("interface %s: %w", p.Interfaces[i].Name, err)
 			}
 		}
-		return nil
+		return shareRoutes(p)
 	})
 }
 
@@ -107,6 +107,11 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 	if err != nil {
 		return err
 	}
+	// With this and ndisc_notify, the kernel announces the addresses of a link: see Announce.
+	notify := filepath.Join("/proc/sys/net/ipv4/conf", i.Name, "arp_notify")
+	if err := os.WriteFile(notify, []byte("1"), 0); err != nil {
+		return err
+	}
 	if checksumOff {
 		if err := checksumToSoftware(i.Name); err != nil {
 			return fmt.Errorf("tx checksum offload: %w", err)
@@ -114,9 +119,11 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 	}
 	addresses := i.Addresses
 	if enabled6 {
-		if own, err := linkLocal(i.MAC); err != nil {
+		mac, err := net.ParseMAC(i.MAC)
+		if err != nil {
 			return err
-		} else if !slices.Contains(addresses, own) {
+		}
+		if own := netip.PrefixFrom(conf.LinkLocal(mac), 64); !slices.Contains(addresses, own) {
 			addresses = append(slices.Clip(addresses), own)
 		}
 	}
@@ -135,12 +142,11 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 		return fmt.Errorf("set up: %w", err)
 	}
 	for _, r := range i.Routes {
-		route := &netlink.Route{LinkIndex: index, Dst: ipNet(r.Dst), Gw: r.GW.AsSlice()}
-		if err := netlink.RouteAdd(route); err != nil {
-			return fmt.Errorf("route %s via %s: %w", r.Dst, r.GW, err)
+		if err := netlink.RouteAdd(kernelRoute(r, index, unix.RT_TABLE_UNSPEC)); err != nil {
+			return fmt.Errorf("route %s: %w", r, err)
 		}
 	}
-	return nil
+	return addRules(i, index)
 }
 
 // linkIndex asks for the index of a link without the kernel's networking lock, which a request by netlink takes.
@@ -164,17 +170,17 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// setIPv6 sets the sysctls of an interface, and tells whether the interface has IPv6. The interface accepts no router
-// advertisements: its address is a lease, and its routes are the routes of the network. Duplicate address detection is
-// off. The kernel makes no link-local address: for a moment, a queue of the kernel would hold that address as
-// tentative, and the node's sysctls could give it a form that OVN's port security does not let through.
+// setIPv6 sets the sysctls of an interface, and reports whether the interface has IPv6. The interface accepts no
+// router advertisements: its address is a lease, and its routes are the routes of the network. Duplicate address
+// detection is off. The kernel makes no link-local address: for a moment, a queue of the kernel would hold that
+// address as tentative, and the node's sysctls could give it a form that OVN's port security does not let through.
 func setIPv6(name string, wanted bool) (enabled bool, err error) {
 	dir := filepath.Join("/proc/sys/net/ipv6/conf", name)
 	disabled, err := os.ReadFile(filepath.Join(dir, "disable_ipv6"))
 	if errors.Is(err, os.ErrNotExist) && !wanted {
 		return false, nil // a kernel without IPv6
 	}
-	set := [][2]string{{"accept_ra", "0"}, {"accept_dad", "0"}, {"addr_gen_mode", "1"}}
+	set := [][2]string{{"accept_ra", "0"}, {"accept_dad", "0"}, {"addr_gen_mode", "1"}, {"ndisc_notify", "1"}}
 	if wanted {
 		set = append(set, [2]string{"disable_ipv6", "0"})
 	}
@@ -184,18 +190,6 @@ func setIPv6(name string, wanted bool) (enabled bool, err error) {
 		}
 	}
 	return wanted || strings.TrimSpace(string(disabled)) == "0", err
-}
-
-// linkLocal is the link-local address with the modified EUI-64 of the MAC (RFC 4291, appendix A). OVN's port security
-// lets this one through.
-func linkLocal(text string) (netip.Prefix, error) {
-	mac, err := net.ParseMAC(text)
-	if err != nil || len(mac) != 6 {
-		return netip.Prefix{}, fmt.Errorf("MAC %q is not one of Ethernet", text)
-	}
-	a := [16]byte{0xfe, 0x80}
-	copy(a[8:], []byte{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
-	return netip.PrefixFrom(netip.AddrFrom16(a), 64), nil
 }
 
 // checksumToSoftware is `ethtool -K name tx off`. The kernel otherwise expects hardware to complete the checksums. A

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -53,20 +55,13 @@ func New(path string, nb NB, packets *prometheus.CounterVec, log *slog.Logger) *
 // Run reads until the end of ctx.
 func (r *Reader) Run(ctx context.Context) {
 	defer r.follower.close()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		err := r.pass(ctx)
 		if err != nil && !r.failed && ctx.Err() == nil {
 			r.log.Warn("cannot read which packets policies have denied; trying again", "err", err)
 		}
 		r.failed = err != nil
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, every)
 }
 
 // pass reads what ovn-controller has logged since the last pass.
@@ -100,13 +95,13 @@ func (r *Reader) pass(ctx context.Context) error {
 // learn reads the rules and pods of packets that are not known yet. An address is searched on the network of the
 // policy.
 func (r *Reader) learn(ctx context.Context, packets []packet) error {
-	unknown := map[string]bool{}
+	unknown := sets.New[string]()
 	for i := range packets {
 		if _, known := r.rules[packets[i].acl]; !known && len(r.rules)+len(unknown) < maxKnown {
-			unknown[packets[i].acl] = true
+			unknown.Insert(packets[i].acl)
 		}
 	}
-	if keys := keysOf(unknown); len(keys) > 0 {
+	if keys := unknown.UnsortedList(); len(keys) > 0 {
 		rules, err := r.nb.DenyingRules(ctx, keys)
 		if err != nil {
 			return err
@@ -124,11 +119,11 @@ func (r *Reader) learn(ctx context.Context, packets []packet) error {
 		for _, a := range []netip.Addr{packets[i].source, packets[i].target} {
 			key := ovndb.AddressKey(rule.Book, a)
 			if _, known := r.pods[key]; !known && len(r.pods)+len(unknown) < maxKnown {
-				unknown[key] = true
+				unknown.Insert(key)
 			}
 		}
 	}
-	keys := keysOf(unknown)
+	keys := unknown.UnsortedList()
 	if len(keys) == 0 {
 		return nil
 	}
@@ -139,13 +134,6 @@ func (r *Reader) learn(ctx context.Context, packets []packet) error {
 		}
 	}
 	return err
-}
-
-func keysOf(set map[string]bool) (keys []string) {
-	for key := range set {
-		keys = append(keys, key)
-	}
-	return keys
 }
 
 // tell logs a packet and counts it.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxRead is how many bytes of the file one pass reads. What is behind it is skipped, so that a flood of lines, ours
-	// or others', costs the agent no more than this.
+	// maxRead is how many bytes of the file one pass reads. What comes after that is skipped, so that a flood of lines,
+	// ours or others', costs the agent no more than this.
 	maxRead = 512 << 10
 	// maxLine is longer than any line that is ours, in bytes.
 	maxLine = 2 << 10
@@ -47,8 +47,8 @@ func (f *follower) read(each func(line string)) (skipped int64, err error) {
 	if info.Size() < f.offset { // truncated
 		f.begin(0)
 	}
-	if behind := info.Size() - f.offset; behind > maxRead {
-		skipped = behind - maxRead
+	if unread := info.Size() - f.offset; unread > maxRead {
+		skipped = unread - maxRead
 		f.begin(f.offset + skipped)
 		f.long = true // this place is in the middle of a line
 	}

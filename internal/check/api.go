@@ -52,7 +52,7 @@ func (c *Cluster) checkAPI() (all []Finding) {
 	return all
 }
 
-// ready tells whether a node is Ready.
+// ready reports whether a node is Ready.
 func ready(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -69,7 +69,7 @@ func whyNodeNotReady(n *corev1.Node) string {
 	return "not Ready"
 }
 
-// silent tells whether kubelet of a node does not report. If kubelet reports that the node is not Ready, because its
+// silent reports whether kubelet of a node does not report. If kubelet reports that the node is not Ready, because its
 // network is missing for example, it still runs pods in the host's network.
 func silent(n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -77,7 +77,7 @@ func silent(n *corev1.Node) bool {
 	})
 }
 
-// usable tells whether the agent can run on a node.
+// usable reports whether the agent can run on a node.
 func usable(n *corev1.Node) bool {
 	return n.Status.NodeInfo.OperatingSystem == "linux" && slices.Contains(architectures, n.Status.NodeInfo.Architecture)
 }

@@ -202,15 +202,15 @@ func (c *Cluster) readNADs(ctx context.Context, nads nadclient.Interface) {
 	c.cannot("subnets", "list network-attachment-definitions in all namespaces", err)
 }
 
-// Installed tells whether the cluster has our agents.
+// Installed reports whether the cluster has our agents.
 func (c *Cluster) Installed() bool { return c.Agents != nil }
 
-// bringsOVN tells whether the installed chart runs OVN.
+// bringsOVN reports whether the installed chart runs OVN.
 func (c *Cluster) bringsOVN() bool {
 	return c.Config != nil && c.Config.Data["OVN_MULTINET_NB_MEMBERS"] != ""
 }
 
-// unreadable tells whether a check could not be made.
+// unreadable reports whether a check could not be made.
 func (c *Cluster) unreadable(what string) bool {
 	return slices.ContainsFunc(c.unread, func(f Finding) bool { return f.What == what })
 }

@@ -140,7 +140,7 @@ func (i *Inspector) inspect(ctx context.Context, namespace, node string) (*nodef
 	return f, nil
 }
 
-// hopeless tells whether a container will not start: its image cannot be pulled, or its program does not exist.
+// hopeless reports whether a container will not start: its image cannot be pulled, or its program does not exist.
 func hopeless(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.State.Waiting != nil && slices.Contains([]string{"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName",

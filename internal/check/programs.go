@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // program is a network program of others that runs as a DaemonSet.
@@ -87,7 +88,7 @@ func imagesOf(spec *corev1.PodSpec) (all []string) {
 	return all
 }
 
-// runs tells whether a DaemonSet belongs to the program.
+// runs reports whether a DaemonSet belongs to the program.
 func (p *program) runs(d *appsv1.DaemonSet) bool {
 	return slices.ContainsFunc(append(imagesOf(&d.Spec.Template.Spec), d.Name), func(name string) bool {
 		return slices.ContainsFunc(p.marks, func(mark string) bool { return strings.Contains(name, mark) })
@@ -99,18 +100,15 @@ func (c *Cluster) checkPrograms() (all []Finding) {
 	if c.unreadable(primaryWhat) && len(c.DaemonSets) == 0 {
 		return nil
 	}
-	seen := map[string]bool{}
+	seen := sets.New[string]()
 	for i := range programs {
 		p := &programs[i]
 		for n := range c.DaemonSets {
 			d := &c.DaemonSets[n]
-			if seen[p.name] || isOurs(d) || !p.runs(d) {
+			if seen.Has(p.name) || isOurs(d) || !p.runs(d) {
 				continue
 			}
-			seen[p.name] = true
-			for _, covered := range p.covers {
-				seen[covered] = true
-			}
+			seen.Insert(p.name).Insert(p.covers...)
 			f := Finding{Level: p.level, What: p.what, Fix: p.fix,
 				Cause: fmt.Sprintf("%s (DaemonSet %s/%s): %s", p.name, d.Namespace, d.Name, p.cause)}
 			all = append(all, f)
@@ -147,7 +145,7 @@ func (c *Cluster) embeddedFlannel(otherPrimary bool) []Finding {
 		"no DaemonSet of a network program that is known, and no annotations of Flannel on the nodes")}
 }
 
-// isOurs tells whether a DaemonSet is one of ovn-multinet's, in whichever namespace.
+// isOurs reports whether a DaemonSet is one of ovn-multinet's, in whichever namespace.
 func isOurs(d *appsv1.DaemonSet) bool {
 	if d.Spec.Selector != nil && d.Spec.Selector.MatchLabels[agentLabel] == agentApp {
 		return true

@@ -59,7 +59,7 @@ func pids(t *testing.T, file string) (found []int) {
 	return found
 }
 
-// running tells whether a process is there and is no zombie.
+// running reports whether a process is there and is no zombie.
 func running(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(text), ") Z ")

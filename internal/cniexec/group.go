@@ -278,7 +278,7 @@ func (gs groups) join() (goBack func() error, err error) {
 	return goBack, nil
 }
 
-// limit tells whether one of the groups has the controller.
+// limit reports whether one of the groups has the controller.
 func (gs groups) limit(controller string) bool {
 	return slices.ContainsFunc(gs, func(g *group) bool { return slices.Contains(g.controllers, controller) })
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // OpenNB begins to connect to OVN's Northbound database. cluster returns the cluster identity. If cluster is nil, the
-// connection is for reading only.
+// connection is for reading only, for a command. Only a daemon waits for the files of its certificate: on a new cluster
+// its Secret may come after its pod, and a daemon that ended would wait for ever longer pauses of kubelet.
 func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log *slog.Logger) (*ovndb.DB, error) {
 	dbModel, err := nb.FullDatabaseModel()
 	if err != nil {
@@ -28,7 +29,7 @@ func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log 
 	if cfg.CACert != "" {
 		tlsConfig, err = ovndb.TLS(ovndb.TLSConfig{
 			Certificate: cfg.Certificate, PrivateKey: cfg.PrivateKey, CACert: cfg.CACert,
-			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Later: cfg.Members != "", Log: log,
+			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Later: cluster != nil, Log: log,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -38,6 +39,23 @@ func ClusterFlag(flags *pflag.FlagSet, id *string) {
 	flags.StringVar(id, "cluster-id", "",
 		"identity of this cluster, which owns rows in NB; empty: the UID of namespace kube-system, or the content of the "+
 			"file .cluster-id in the folder of --manifests")
+}
+
+// IsolationFlags adds the flags that say which NADs pods may use. Agents and controllers must have the same values: a
+// controller serves the policies of a namespace only on networks that its pods may use.
+func IsolationFlags(flags *pflag.FlagSet, isolated *bool, global *[]string) {
+	flags.BoolVar(isolated, "namespace-isolation", true,
+		"pods may use the NetworkAttachmentDefinitions of their own namespace only, and those of "+
+			"--global-namespaces; false: those of all namespaces")
+	flags.StringSliceVar(global, "global-namespaces", []string{corev1.NamespaceDefault},
+		"namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation; empty: none")
+}
+
+// SettleIsolation clears the default of --global-namespaces, which is for isolation alone.
+func SettleIsolation(flags *pflag.FlagSet, isolated bool, global *[]string) {
+	if !isolated && !flags.Changed("global-namespaces") {
+		*global = nil
+	}
 }
 
 // CommonFlags adds the flags for the log and the metrics.

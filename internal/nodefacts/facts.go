@@ -82,15 +82,15 @@ type Config struct {
 	Endpoints []string // of NB
 }
 
-// Uses tells whether a program uses the port.
+// Uses reports whether a program uses the port.
 func (f *Facts) Uses(protocol string, number int) bool {
 	return slices.Contains(f.Ports, Port{protocol, number})
 }
 
-// Runs tells whether the program runs on the node.
+// Runs reports whether the program runs on the node.
 func (f *Facts) Runs(program string) bool { return slices.Contains(f.Processes, program) }
 
-// Plugin tells whether the primary network's conflist runs a program of the given name.
+// Plugin reports whether the primary network's conflist runs a program of the given name.
 func (c *CNI) Plugin(name string) bool {
 	return slices.ContainsFunc(c.Programs, func(p string) bool { return strings.HasPrefix(p, name) })
 }

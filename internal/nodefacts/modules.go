@@ -44,7 +44,7 @@ func modules(node root, proc procfs, kernel string) map[string]string {
 	return states
 }
 
-// listed tells whether a list of depmod has the module. Its lines begin with the module's path, such as
+// listed reports whether a list of depmod has the module. Its lines begin with the module's path, such as
 // "kernel/net/openvswitch/openvswitch.ko.xz: …".
 func listed(text []byte, module string) bool {
 	lines := bufio.NewScanner(bytes.NewReader(text))

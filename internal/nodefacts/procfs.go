@@ -100,7 +100,7 @@ func (p procfs) mountState(path string) string {
 	return state
 }
 
-// under tells whether a path is a folder or within this folder.
+// under reports whether a path is a folder or within this folder.
 func under(path, folder string) bool {
 	return folder == "/" || path == folder || strings.HasPrefix(path, folder+"/")
 }

@@ -38,7 +38,7 @@ func (t *Tracker[K]) now() time.Time {
 	return time.Now()
 }
 
-// Saw notes that the pass sees the key as stale, and tells whether the key is confirmed.
+// Saw notes that the pass sees the key as stale, and reports whether the key is confirmed.
 func (p *Pass[K]) Saw(key K) bool {
 	since, again := p.before[key]
 	if !again {
