@@ -26,7 +26,7 @@ const onePort = `"ports":[{"port":80}]`
 
 // ensureService makes NB have a Service of namespace shop on shop/blue, with these backends. Without an address, it is
 // headless.
-func ensureService(ctx context.Context, t *testing.T, db *ovndb.DB, name, address, spec string, pods ...service.Pod) {
+func ensureService(ctx context.Context, t *testing.T, db *ovndb.DB, name, address, spec string, pods ...service.Backend) {
 	t.Helper()
 	annotations := map[string]string{service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=" + name}
 	if address != "" {
@@ -62,10 +62,10 @@ func fillServices(t *testing.T, server *ovndbtest.Server) {
 	if _, err := networks.Ensure(ctx, blue, []string{blue.NAD()}); err != nil {
 		t.Fatal(err)
 	}
-	var pods []service.Pod
+	var pods []service.Backend
 	for i, pod := range []string{"web-0", "web-1"} {
 		owner := ovnport.Owner{Namespace: "shop", Pod: pod, UID: pod, Sandbox: pod, Node: "node-" + pod[4:], Chassis: "c"}
-		p := service.Pod{Name: pod, Ready: true, Addresses: []netip.Addr{
+		p := service.Backend{Name: pod, Ready: true, Addresses: []netip.Addr{
 			netip.AddrFrom4([4]byte{10, 1, 0, byte(10 + i)}), netip.AddrFrom16([16]byte{0xfd, 1, 15: byte(10 + i)})}}
 		r := ovnport.Request{Interface: "net1", Network: blue, IPs: []netip.Prefix{
 			netip.PrefixFrom(p.Addresses[0], 24), netip.PrefixFrom(p.Addresses[1], 64)}}
@@ -75,7 +75,7 @@ func fillServices(t *testing.T, server *ovndbtest.Server) {
 		pods = append(pods, p)
 	}
 	pods[0].Ports = map[string]uint16{"udp/dns": 5353}
-	gone := service.Pod{Ready: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.99")}} // has no port
+	gone := service.Backend{Ready: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.99")}} // has no port
 	ensureService(ctx, t, db, "web", "10.1.0.200,fd01::c8", `"ports":[{"name":"http","port":80,"targetPort":8080},
 		{"name":"dns","port":53,"protocol":"UDP","targetPort":"dns"}],"sessionAffinity":"ClientIP"`, pods[0], pods[1], gone)
 	ensureService(ctx, t, db, "pods", "", onePort, pods[0])

@@ -19,6 +19,11 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/outside"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
+	"github.com/ovn-multinet/ovn-multinet/controller/policies"
+	"github.com/ovn-multinet/ovn-multinet/controller/services"
+	"github.com/ovn-multinet/ovn-multinet/controller/stalenodes"
 	"github.com/ovn-multinet/ovn-multinet/internal/configfile"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/leader"
@@ -34,10 +39,18 @@ import (
 
 func main() {
 	var c conf.Controller
+	var keep []string
 	cmd := &cobra.Command{
 		Use:   "ovn-multinet-controller",
 		Short: "The controller of ovn-multinet: makes OVN's logical switches and routers from NetworkAttachmentDefinitions.",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), c) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if c.KeepOnPrimary, err = conf.ParseKeepOnPrimary(keep); err != nil {
+				return err
+			}
+			daemon.SettleIsolation(cmd.Flags(), c.Isolated, &c.Global)
+			return run(cmd.Context(), c)
+		},
 	}
 	flags := cmd.Flags()
 	daemon.SourceFlags(flags, &c.Kubeconfig, &c.Manifests)
@@ -48,9 +61,12 @@ func main() {
 		"namespace of the Lease; empty: that of the pod it runs in")
 	flags.StringVar(&c.Config, "config", "",
 		"YAML file with the routers of the whole cluster, the routers with a gateway to a physical network, "+
-			"and the grants of physical networks; empty: none")
+			"the grants of physical networks and of portSecurity: false, and the security profiles; empty: none")
 	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil,
 		"namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
+	daemon.IsolationFlags(flags, &c.Isolated, &c.Global)
+	flags.StringSliceVar(&keep, "keep-on-primary", nil,
+		"networks of pods, services and the API server, as the agents have them: a network that overlaps them gets a Warning")
 	flags.DurationVar(&c.OrphanPeriod, "orphan-period", time.Minute,
 		"time between two passes over the ports, for ports whose pod or node is gone; the second pass releases them")
 	flags.IntVar(&c.WidestIPAM, "widest-ipam-subnet", conf.DefaultWidestIPAM,
@@ -80,9 +96,9 @@ func main() {
 // networks is the source of NADs, pods and nodes.
 type networks interface {
 	controller.Source
-	controller.PolicySource
-	controller.ServiceSource
-	controller.OutsideSource
+	policies.Source
+	services.Source
+	outside.Source
 	Inventory(ctx context.Context, nodes ...string) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
@@ -123,7 +139,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	src, runs, elect, err := open(c, k, source.Changes{
 		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
 		Policy: queue.PolicyChanged, Pod: queue.PodChanged, PodGone: queue.PodGone, Namespace: queue.NamespaceChanged,
-		Ports: queue.PortsChanged, Service: queue.ServiceChanged, Backend: queue.BackendChanged,
+		Guest: queue.GuestChanged, Ports: queue.PortsChanged, Service: queue.ServiceChanged, Backend: queue.BackendChanged,
 	}, log)
 	if err != nil {
 		return err
@@ -151,11 +167,12 @@ func run(ctx context.Context, c conf.Controller) error {
 						Profiles: config.Profiles,
 						Policies: src, Ports: podPorts{ovnport.NewNB(db).NewListedPorts()},
 						Services: src, MaxServices: c.MaxServices, Outside: src,
-						JoiningNamespaces: c.JoinNamespaces, WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
-						Leading: leading, Log: log,
+						KeepOnPrimary: c.KeepOnPrimary, JoiningNamespaces: c.JoinNamespaces,
+						WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
+						Isolated: c.Isolated, GlobalNamespaces: c.Global, Leading: leading, Log: log,
 					})
 					orphans := ovnport.NewOrphans(ovnport.NewNB(db), podCluster{src}, leading, log)
-					nodes := controller.NewStaleNodes(db, podCluster{src}, leading, log)
+					nodes := stalenodes.New(db, podCluster{src}, leading, log)
 					g, ctx := errgroup.WithContext(ctx)
 					g.Go(func() error { return work.Run(ctx) })
 					g.Go(func() error { orphans.Run(ctx, c.OrphanPeriod); return nil })
@@ -261,19 +278,19 @@ func leaseNamespace(given string) string {
 type podPorts struct{ listed *ovnport.ListedPorts }
 
 // On returns the ports of the pods on nodes.
-func (p podPorts) On(ctx context.Context, nodes []string) ([]controller.PodPort, error) {
+func (p podPorts) On(ctx context.Context, nodes []string) ([]pods.Port, error) {
 	return toPodPorts(p.listed.On(ctx, nodes))
 }
 
 // ByKey returns the ports with these row keys.
-func (p podPorts) ByKey(ctx context.Context, keys []string) ([]controller.PodPort, error) {
+func (p podPorts) ByKey(ctx context.Context, keys []string) ([]pods.Port, error) {
 	return toPodPorts(p.listed.ByKey(ctx, keys))
 }
 
-func toPodPorts(ports []ovnport.OwnedPort, err error) ([]controller.PodPort, error) {
-	all := make([]controller.PodPort, len(ports))
+func toPodPorts(ports []ovnport.OwnedPort, err error) ([]pods.Port, error) {
+	all := make([]pods.Port, len(ports))
 	for i, p := range ports {
-		all[i] = controller.PodPort{
+		all[i] = pods.Port{
 			Key: p.UUID, Name: p.Name, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod,
 			Interface: p.Interface, UID: p.Owner.UID, Addresses: p.Addresses, Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion,
 		}

@@ -1,4 +1,4 @@
-// Command ovn-multinet-install puts the plugin and its conflist onto a node and keeps the conflist in step with the
+// Command ovn-multinet-install puts the plugin and its conflist onto a node and keeps the conflist in sync with the
 // primary network's conflist.
 package main
 

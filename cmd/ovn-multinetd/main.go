@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/agent"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
@@ -29,12 +29,11 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 		Short: "The agent of ovn-multinet: gives this node's pods their ports on OVN networks.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.SetKeepOnPrimary(keep); err != nil {
+			var err error
+			if c.KeepOnPrimary, err = conf.ParseKeepOnPrimary(keep); err != nil {
 				return err
 			}
-			if !c.Isolated && !cmd.Flags().Changed("global-namespaces") {
-				c.Global = nil // the default is for isolation alone
-			}
+			daemon.SettleIsolation(cmd.Flags(), c.Isolated, &c.Global)
 			return run(cmd.Context(), c)
 		},
 	}
@@ -57,11 +56,7 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 			"that policies have denied; empty: it reads none")
 	flags.StringVar(&c.NADConfDir, "nad-conf-dir", "",
 		"folder with CNI configurations for NetworkAttachmentDefinitions that have no spec.config; empty: none")
-	flags.BoolVar(&c.Isolated, "namespace-isolation", true,
-		"pods may use the NetworkAttachmentDefinitions of their own namespace only, and those of "+
-			"--global-namespaces; false: those of all namespaces")
-	flags.StringSliceVar(&c.Global, "global-namespaces", []string{corev1.NamespaceDefault},
-		"namespaces whose NetworkAttachmentDefinitions are for all pods, with --namespace-isolation; empty: none")
+	daemon.IsolationFlags(flags, &c.Isolated, &c.Global)
 	flags.BoolVar(&c.Compatible, "cni-args-for-static", false,
 		"pass ips and mac as IP and MAC in CNI_ARGS to plugins that do not declare the capabilities, with a "+
 			"Warning Event")
@@ -82,7 +77,7 @@ func run(ctx context.Context, c conf.Agent) error {
 	var a *agent.Agent
 	changes := source.Changes{}
 	if c.EarlyPorts {
-		changes.Bound = func(p *source.Pod) { a.PodBound(p) }
+		changes.Bound = func(p *netmodel.Pod) { a.PodBound(p) }
 	}
 	src, cluster, err := openSource(c, changes, log)
 	if err != nil {

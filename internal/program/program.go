@@ -27,6 +27,9 @@ func Main(cmd *cobra.Command) int {
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
 	}
+	complaints := &printable{to: os.Stderr}
+	cmd.SetOut(&printable{to: os.Stdout})
+	cmd.SetErr(complaints)
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) }
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		var exit *Exit
@@ -34,7 +37,7 @@ func Main(cmd *cobra.Command) int {
 			exit = &Exit{Code: 1, Err: err}
 		}
 		if exit.Err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), exit.Err)
+			fmt.Fprintf(complaints, "%s: %v\n", cmd.Name(), exit.Err)
 		}
 		return exit.Code
 	}

@@ -137,7 +137,7 @@ func TestBoundaryLogValuesAreShort(t *testing.T) {
 	long := strings.Repeat("x\n", 1<<20)
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: shortAttr}))
-	log.Warn("not in step yet", "err", errors.New(long), "nad", long, "n", 7, "short", "y")
+	log.Warn("not in sync yet", "err", errors.New(long), "nad", long, "n", 7, "short", "y")
 	if text := out.String(); len(text) > 4*maxAttr || strings.Count(text, "\n") != 1 || !strings.Contains(text, " n=7 short=y") {
 		t.Errorf("a line of %d bytes with %d ends: …%q", len(text), strings.Count(text, "\n"),
 			text[max(0, len(text)-100):])

@@ -32,7 +32,7 @@ type End struct {
 	Address   string `json:"address,omitempty"` // of an end that is no pod
 
 	port      *view.Port
-	router    string // of the network
+	way       string // netmodel.Network.ReachedBy of the network
 	accepted  []string
 	addresses []netip.Addr
 }
@@ -77,7 +77,7 @@ func Ask(networks []view.Network, namespace, from, to, what string) (*Question, 
 			case f.port != nil && t.port != nil && f.port.Key == t.port.Key:
 			case f.port == nil || t.port == nil || f.Network == t.Network:
 				near = append(near, [2]End{f, t})
-			case f.router != "" && f.router == t.router:
+			case f.way != "" && f.way == t.way:
 				routed = append(routed, [2]End{f, t})
 			}
 		}
@@ -88,7 +88,7 @@ func Ask(networks []view.Network, namespace, from, to, what string) (*Question, 
 	}
 	switch {
 	case len(pairs) == 0:
-		return nil, fmt.Errorf("no network and no router connects %s with %s: %s; %s", from, to, list(froms), list(tos))
+		return nil, fmt.Errorf("no network, router or VLAN connects %s with %s: %s; %s", from, to, list(froms), list(tos))
 	case len(pairs) > 1:
 		return nil, fmt.Errorf("several interfaces connect %s with %s, name one of each pod: %s; %s",
 			from, to, list(froms), list(tos))
@@ -157,18 +157,14 @@ func ends(networks []view.Network, namespace, word string) ([]End, error) {
 
 // endOf returns the end that is a port of a pod.
 func endOf(n *view.Network, p *view.Port) End {
-	e := End{
+	return End{
 		Pod: p.Namespace + "/" + p.Pod, Interface: p.Interface, Network: n.ID,
-		port: p, accepted: n.Accepted, addresses: p.Addresses,
+		port: p, accepted: n.Accepted, addresses: p.Addresses, way: n.Config.ReachedBy(),
 	}
-	if n.Config != nil {
-		e.router = n.Config.Router
-	}
-	return e
 }
 
-// resolve makes an end that is an address the pod that has the address, on the network of the other end or on a network
-// of its router.
+// resolve makes an end that is an address the pod that has the address, on the network of the other end or on one
+// that reaches it.
 func (e *End) resolve(networks []view.Network, other *End) {
 	if e.port != nil {
 		return
@@ -178,7 +174,7 @@ func (e *End) resolve(networks []view.Network, other *End) {
 		for j := range n.Ports {
 			found := endOf(n, &n.Ports[j])
 			if found.port.Namespace != "" && slices.Contains(found.addresses, e.addresses[0]) &&
-				(n.ID == other.Network || found.router != "" && found.router == other.router) {
+				(n.ID == other.Network || found.way != "" && found.way == other.way) {
 				found.addresses = e.addresses
 				*e = found
 				return
@@ -194,7 +190,7 @@ func (q *Question) RefuseVirtual(claimed map[string][]services.Claimed) error {
 		e, other := ends[0], ends[1]
 		for i := range q.networks {
 			n := endOf(&q.networks[i], &view.Port{})
-			if n.Network != other.Network && (n.router == "" || n.router != other.router) {
+			if n.Network != other.Network && (n.way == "" || n.way != other.way) {
 				continue
 			}
 			for _, c := range claimed[n.Network] {
@@ -208,7 +204,7 @@ func (q *Question) RefuseVirtual(claimed map[string][]services.Claimed) error {
 	return nil
 }
 
-// is tells whether a word is the name of the interface, of the network, or of a NAD of the network.
+// is reports whether a word is the name of the interface, of the network, or of a NAD of the network.
 func (e *End) is(word string) bool {
 	whole := word
 	if !strings.Contains(word, "/") {
@@ -386,20 +382,21 @@ func AnswerText(w io.Writer, a *Answer) error {
 	} else if network == "" {
 		network = a.From.Network
 	}
-	text := fmt.Sprintf("%s to %s, %s/%d, on %s\n", a.From.name(), a.To.name(), a.Protocol, a.Port, network)
+	var text strings.Builder
+	printf(&text, "%s to %s, %s/%d, on %s\n", a.From.name(), a.To.name(), a.Protocol, int(a.Port), network)
 	for _, c := range a.Connections {
 		word := "denied"
 		if c.Allowed {
 			word = "allowed"
 		}
-		text += fmt.Sprintf("%s to %s: %s\n", c.From, c.To, word)
+		printf(&text, "%s to %s: %s\n", c.From, c.To, word)
 		if c.Egress != nil {
-			text += "  egress:  " + c.Egress.Why + "\n"
+			printf(&text, "  egress:  %s\n", c.Egress.Why)
 		}
 		if c.Ingress != nil {
-			text += "  ingress: " + c.Ingress.Why + "\n"
+			printf(&text, "  ingress: %s\n", c.Ingress.Why)
 		}
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, text.String())
 	return err
 }

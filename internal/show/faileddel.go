@@ -29,7 +29,7 @@ func FailedDELs(w io.Writer, all []agentapi.FailedDEL) error {
 		if l.Forgotten {
 			state = "forgotten"
 		}
-		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks),
+		printf(t, "%.12s\t%s/%s\t%s\t%d\t%s\t%s\t%s\n", l.ContainerID, l.Namespace, l.Pod, words(networks),
 			l.FailedAttempts, l.Since.Format(time.DateTime), state, orDash(l.LastError))
 	}
 	return t.Flush()

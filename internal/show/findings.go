@@ -25,7 +25,7 @@ func Findings(w io.Writer, all []check.Finding) error {
 		if f.Fix != "" {
 			line += ": " + f.Fix
 		}
-		if _, err := fmt.Fprintf(w, "%-7s  %s\n", f.Level, strings.Join(strings.Fields(line), " ")); err != nil {
+		if err := printf(w, "%-7s  %s\n", f.Level, line); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,13 @@ func selected(s policy.Selector, namespace string) string {
 	if s.Anywhere {
 		return s.String()
 	}
-	return s.String() + " of namespace " + namespace
+	joint := s.Across != "" // then it is a number and a hash
+	s.Across = ""
+	words := s.String() + " of namespace " + namespace
+	if joint {
+		words += " on the policy's networks"
+	}
+	return words
 }
 
 // OfNamespace returns the MultiNetworkPolicies of a namespace and all ClusterNetworkPolicies.

@@ -23,7 +23,7 @@ func PolicyList(w io.Writer, list []Policy) error {
 	fmt.Fprintln(t, "KIND\tNAMESPACE\tNAME\tNETWORK\tPODS\tDIRECTIONS\tRULES\tPORTS\tSTATE")
 	for i := range list {
 		p := &list[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", p.Kind, orDash(p.Namespace), p.Name, orDash(p.Network),
+		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", p.Kind, orDash(p.Namespace), p.Name, orDash(p.Network),
 			orDash(p.Pods), words(p.Directions), p.Rules, p.Ports, readiness(p.Ready, p.Reason))
 	}
 	return t.Flush()
@@ -32,7 +32,7 @@ func PolicyList(w io.Writer, list []Policy) error {
 // PolicyPage writes one policy with its rules, and the members of its groups.
 func PolicyPage(w io.Writer, d *PolicyDetails) error {
 	t := table(w)
-	line := func(name string, value any) { fmt.Fprintf(t, "%s:\t%v\n", name, value) }
+	line := func(name string, value any) { printf(t, "%s:\t%v\n", name, value) }
 	name := d.Name
 	if d.Namespace != "" {
 		name = d.Namespace + "/" + name
@@ -57,7 +57,7 @@ func PolicyPage(w io.Writer, d *PolicyDetails) error {
 		if len(r.Ports) > 0 {
 			ports = strings.Join(r.Ports, ",")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Direction, r.Rule, r.Action, peers, ports)
+		printf(t, "%s\t%s\t%s\t%s\t%s\n", r.Direction, r.Rule, r.Action, peers, ports)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func PolicyPage(w io.Writer, d *PolicyDetails) error {
 func (g *Group) write(w io.Writer) {
 	network, pods, count := g.Network, g.Pods, strconv.Itoa(len(g.Ports))
 	line := func(pod, ifName, addresses string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", network, pods, count, pod, ifName, addresses)
+		printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", network, pods, count, pod, ifName, addresses)
 		network, pods, count = "", "", ""
 	}
 	if len(g.Ports) == 0 {

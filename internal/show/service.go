@@ -137,7 +137,7 @@ func (l *Service) judge(o *service.Object) {
 	}
 }
 
-// same tells whether two Services say the same. Their texts may have other words for it.
+// same reports whether two Services say the same. Their texts may have other words for it.
 func same(a, b *service.Service) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -18,7 +18,7 @@ func ServiceList(w io.Writer, list []Service) error {
 	fmt.Fprintln(t, "SERVICE\tNETWORK\tADDRESSES\tOUTSIDE\tPORTS\tBACKENDS\tSTATE")
 	for i := range list {
 		l := &list[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.id(), orDash(l.Network), l.addresses(), words(l.Outside),
+		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.id(), orDash(l.Network), l.addresses(), words(l.Outside),
 			words(l.Ports), words(l.Backends), readiness(l.Ready, l.Reason))
 	}
 	return t.Flush()
@@ -36,7 +36,7 @@ func (l *Service) addresses() string {
 // ServicePage writes one Service: what is accepted beside what its object says, and its backends.
 func ServicePage(w io.Writer, d *ServiceDetails) error {
 	t := table(w)
-	line := func(name string, value any) { fmt.Fprintf(t, "%s:\t%v\n", name, value) }
+	line := func(name string, value any) { printf(t, "%s:\t%v\n", name, value) }
 	line("Service", d.id())
 	line("State", readiness(d.Ready, d.Reason))
 	line("Network", orDash(d.Network))
@@ -49,7 +49,7 @@ func ServicePage(w io.Writer, d *ServiceDetails) error {
 	accepted, object := d.Accepted.fields(), d.Object.fields()
 	names := []string{"network", "address", "outside address", "pods", "ports", "session affinity", "pods not ready"}
 	for i, field := range names {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", field, accepted[i], object[i])
+		printf(t, "%s\t%s\t%s\n", field, accepted[i], object[i])
 	}
 	if err := t.Flush(); err != nil || len(d.Vips) == 0 {
 		return err
@@ -79,7 +79,7 @@ func (s *ServiceSpec) fields() []string {
 func (v *Vip) write(w io.Writer) {
 	port, address, count := v.Port, v.Address.String(), strconv.Itoa(len(v.Backends))
 	line := func(backend, pod, ifName, node string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", port, address, count, backend, pod, ifName, node)
+		printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", port, address, count, backend, pod, ifName, node)
 		port, address, count = "", "", ""
 	}
 	if len(v.Backends) == 0 {

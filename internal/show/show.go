@@ -3,6 +3,7 @@
 package show
 
 import (
+	"encoding/json"
 	"math"
 	"net/netip"
 	"slices"
@@ -20,13 +21,14 @@ import (
 type Network struct {
 	Name           string       `json:"name"` // "<namespace>/<NAD>", or the common name of ovn-kubernetes' NADs
 	Ready          bool         `json:"ready"`
-	Reason         string       `json:"reason,omitempty"` // why the network is not ready
+	Reason         string       `json:"reason,omitempty"` // why the network is not ready, or what does not work on it
 	Topology       string       `json:"topology,omitempty"`
 	Physical       string       `json:"physicalNetworkName,omitempty"`
 	VLAN           int          `json:"vlanID,omitempty"`
 	Router         string       `json:"router,omitempty"`
 	Gateway        *Gateway     `json:"gateway,omitempty"` // of the router
-	MTU            int          `json:"mtu,omitempty"`     // absent: the underlay decides
+	MTU            int          `json:"mtu,omitempty"`     // absent: the nodes decide
+	SmallestMTU    *SmallestMTU `json:"smallestMTU,omitempty"`
 	PortSecurity   *bool        `json:"portSecurity,omitempty"`
 	Subnets        []Subnet     `json:"subnets"`
 	ExcludeSubnets []string     `json:"excludeSubnets,omitempty"`
@@ -36,8 +38,18 @@ type Network struct {
 	// VirtualAddresses are those that Services have on the network.
 	VirtualAddresses []VirtualAddress `json:"virtualAddresses,omitempty"`
 
+	// Config is the accepted configuration with its defaults, as spec.config.
+	Config json.RawMessage `json:"config,omitempty"`
+
+	network       *netmodel.Network
 	pools         []netmodel.Pool // leasable addresses, by subnet, on a network without node subnets
 	perNodeSubnet []uint64        // leasable addresses of one node subnet, by subnet
+}
+
+// SmallestMTU is the largest MTU that all nodes carry, and a node that carries no larger one.
+type SmallestMTU struct {
+	MTU  int    `json:"mtu"`
+	Node string `json:"node"`
 }
 
 // Subnet is a subnet of a network, with the numbers of its used and free leasable addresses. On a layer3 network it is
@@ -64,6 +76,7 @@ type Gateway struct {
 	NextHops  []string `json:"nextHops,omitempty"`
 	Physical  string   `json:"physicalNetworkName"`
 	VLAN      int      `json:"vlanID,omitempty"`
+	MTU       int      `json:"mtu,omitempty"`
 	Selector  string   `json:"gatewayNodes"`
 	Nodes     []string `json:"nodes"` // by priority; the first node that is alive is the active node
 	SNAT      []SNAT   `json:"snat"`
@@ -95,6 +108,14 @@ type Port struct {
 	Up        bool         `json:"up"`
 	// Outside are the port's addresses on the physical network of the router's gateway.
 	Outside []OutsideAddress `json:"outsideAddresses,omitempty"`
+	// Conflicts are the addresses of the port that hosts on the physical network use, too.
+	Conflicts []Conflict `json:"addressConflicts,omitempty"`
+}
+
+// Conflict is an address that a host on the physical network uses, too.
+type Conflict struct {
+	Address netip.Addr `json:"address"`
+	MAC     string     `json:"mac"` // of that host
 }
 
 // OutsideAddress is an outside address of a pod.
@@ -173,7 +194,8 @@ func Networks(nads []*netmodel.NAD, views []view.Network) []Network {
 
 // empty returns a network with empty lists, which JSON shows as [] and not as null.
 func empty(name string) *Network {
-	return &Network{Name: name, Subnets: []Subnet{}, NADs: []NAD{}, Ports: []Port{}}
+	none := &netmodel.Network{PortSecurity: true}
+	return &Network{Name: name, Subnets: []Subnet{}, NADs: []NAD{}, Ports: []Port{}, network: none}
 }
 
 // idOf returns the ID of a NAD's network, or "". If the NAD is no longer valid, its network is the network that has
@@ -213,6 +235,9 @@ func (n *Network) fill(v *view.Network) {
 	if v.Config != nil {
 		n.configure(v.Config)
 	}
+	if v.Smallest.MTU != 0 {
+		n.SmallestMTU = &SmallestMTU{v.Smallest.MTU, v.Smallest.Node}
+	}
 	for i, u := range v.Usage {
 		if u.Node == "" {
 			n.Subnets[i].Used, n.Subnets[i].Free = u.Used, u.Free
@@ -222,7 +247,7 @@ func (n *Network) fill(v *view.Network) {
 	}
 	if g := v.Gateway; g != nil {
 		n.Gateway = &Gateway{
-			Addresses: g.Addresses, NextHops: g.NextHops, Physical: g.Physical, VLAN: g.VLAN, Selector: g.Selector,
+			Addresses: g.Addresses, NextHops: g.NextHops, Physical: g.Physical, VLAN: g.VLAN, MTU: g.MTU, Selector: g.Selector,
 			Nodes: append([]string{}, g.Nodes...), SNAT: []SNAT{},
 		}
 		for _, s := range v.SNAT {
@@ -242,12 +267,15 @@ func portOf(p *view.Port) Port {
 	if p.MAC != nil {
 		port.MAC = p.MAC.String()
 	}
+	for _, c := range p.Conflicts {
+		port.Conflicts = append(port.Conflicts, Conflict{c.Addr, c.MAC.String()})
+	}
 	return port
 }
 
 func (n *Network) configure(c *netmodel.Network) {
 	n.Topology, n.Router, n.MTU, n.Routes, n.PortSecurity = c.Topology, c.Router, c.MTU, c.Routes, &c.PortSecurity
-	n.Physical, n.VLAN = c.Physical, c.VLAN
+	n.Physical, n.VLAN, n.Config, n.network = c.Physical, c.VLAN, json.RawMessage(c.Canonical()), c
 	for i, subnet := range c.Subnets {
 		s := Subnet{Subnet: subnet, Gateway: c.Gateway(i), Free: c.Pool(i).Size()}
 		if c.Topology == netmodel.Layer3 {
@@ -300,15 +328,13 @@ func (n *Network) judge() {
 		n.Reason = "no NetworkAttachmentDefinition is left of it, it goes with its last port"
 		return
 	}
-	n.Ready = true
-	for _, nad := range n.NADs {
-		if !nad.Ready {
-			n.Ready, n.Reason = false, nad.Reason
-			if len(n.NADs) > 1 {
-				n.Reason = nad.Name + ": " + nad.Reason
-			}
-			return
-		}
+	i := slices.IndexFunc(n.NADs, func(nad NAD) bool { return !nad.Ready })
+	if n.Ready = i < 0; n.Ready {
+		i = max(0, slices.IndexFunc(n.NADs, func(nad NAD) bool { return nad.Reason != "" }))
+	}
+	n.Reason = n.NADs[i].Reason
+	if len(n.NADs) > 1 && n.Reason != "" {
+		n.Reason = n.NADs[i].Name + ": " + n.Reason
 	}
 }
 

@@ -18,7 +18,7 @@ func StaleSandboxes(w io.Writer, all []agentapi.StaleSandbox) error {
 	fmt.Fprintln(t, "CONTAINER\tPOD\tREASON\tPORTS\tHOST VETH\tOTHER PLUGINS\tSTATE")
 	for i := range all {
 		r := &all[i]
-		fmt.Fprintf(t, "%.12s\t%s/%s\t%s\t%s\t%s\t%s\t%s\n", r.ContainerID, r.Namespace, r.Pod, r.Why,
+		printf(t, "%.12s\t%s/%s\t%s\t%s\t%s\t%s\t%s\n", r.ContainerID, r.Namespace, r.Pod, r.Why,
 			orDash(strings.Join(r.Ports, ",")), orDash(strings.Join(r.HostVeths, ",")),
 			orDash(strings.Join(r.Delegates, ", ")), stateOf(r))
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // JSON writes a value of this package as JSON.
@@ -19,6 +22,22 @@ func JSON(w io.Writer, v any) error {
 }
 
 func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// maxCell is longer than any text that our programs write, in bytes.
+const maxCell = 64 << 10
+
+// printf writes a line of a table. A cell that nodes or tenants wrote cannot end the line or begin another cell.
+func printf(w io.Writer, format string, values ...any) error {
+	for i, v := range values {
+		switch v.(type) {
+		case bool, int, uint64:
+		default:
+			values[i] = conf.OneLine(fmt.Sprint(v), maxCell)
+		}
+	}
+	_, err := fmt.Fprintf(w, format, values...)
+	return err
+}
 
 // List writes a line for each network.
 func List(w io.Writer, list []Network) error {
@@ -39,7 +58,7 @@ func List(w io.Writer, list []Network) error {
 			used = append(used, strconv.FormatUint(s.Used, 10))
 			free = append(free, strconv.FormatUint(s.Free, 10))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, orDash(n.Topology), words(subnets),
+		printf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, orDash(n.Topology), words(subnets),
 			orDash(n.Router), len(n.Ports), words(used), words(free), n.state())
 	}
 	return t.Flush()
@@ -70,47 +89,36 @@ func words[T any](list []T) string {
 // Details writes all fields of one network.
 func Details(w io.Writer, n *Network) error {
 	t := table(w)
-	line := func(name string, value any) { fmt.Fprintf(t, "%s:\t%v\n", name, value) }
+	line := func(name string, value any) { printf(t, "%s:\t%v\n", name, value) }
 	line("Network", n.Name)
 	line("State", n.state())
-	line("Topology", orDash(n.Topology))
-	if n.Physical != "" {
-		line("Physical network", onVLAN(n.Physical, n.VLAN))
-	}
-	line("Router", orDash(n.Router))
-	if n.Gateway != nil {
-		n.Gateway.details(line)
-	}
-	mtu := "what the underlay leaves"
-	if n.Physical != "" {
-		mtu = "the bridge's on each node"
-	}
-	if n.MTU != 0 {
-		mtu = strconv.Itoa(n.MTU)
-	}
-	line("MTU", mtu)
-	if n.PortSecurity != nil && !*n.PortSecurity {
-		line("Port security", "off")
-	}
-	line("Excluded", words(n.ExcludeSubnets))
-	routes := make([]string, len(n.Routes))
-	for i, r := range n.Routes {
-		routes[i] = fmt.Sprintf("%s via %s", r.Dst, r.GW)
-		if !r.GW.IsValid() {
-			routes[i] = fmt.Sprintf("%s via each node's gateway", r.Dst)
+	for _, l := range n.network.Lines() {
+		if l.Key == "mtu" && n.MTU == 0 {
+			l.Text = n.mtuOfNodes()
+		}
+		line(l.Label, l.Text)
+		if l.Key == "router" && n.Gateway != nil {
+			n.Gateway.details(line)
 		}
 	}
-	line("Routes", words(routes))
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.outside, n.ports} {
+	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.outside, n.ports, n.conflicts} {
 		part(t)
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mtuOfNodes is the MTU of a network without the key mtu.
+func (n *Network) mtuOfNodes() string {
+	if s := n.SmallestMTU; s != nil {
+		return fmt.Sprintf("%d, which all nodes carry, and node %s no more", s.MTU, s.Node)
+	}
+	return "what all nodes carry"
 }
 
 func (n *Network) subnets(w io.Writer) {
@@ -123,7 +131,7 @@ func (n *Network) subnets(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nSUBNET\tGATEWAY\tUSED\tFREE")
 	for _, s := range n.Subnets {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", s.Subnet, s.Gateway, s.Used, s.Free)
+		printf(w, "%s\t%s\t%d\t%d\n", s.Subnet, s.Gateway, s.Used, s.Free)
 	}
 }
 
@@ -132,28 +140,24 @@ func (n *Network) nodeSubnets(w io.Writer) {
 	fmt.Fprintln(w, "\nSUBNET\tBLOCKS\tUSED\tFREE")
 	for _, s := range n.Subnets {
 		if s.NodeSubnets != nil {
-			fmt.Fprintf(w, "%s\t/%d\t%d\t%d\n", s.Subnet, s.NodeSubnets.PrefixLength, s.NodeSubnets.Used, s.NodeSubnets.Free)
+			printf(w, "%s\t/%d\t%d\t%d\n", s.Subnet, s.NodeSubnets.PrefixLength, s.NodeSubnets.Used, s.NodeSubnets.Free)
 		}
 	}
 	fmt.Fprintln(w, "\nNODE\tBLOCK\tGATEWAY\tUSED\tFREE")
 	for _, s := range n.Subnets {
 		if s.NodeSubnets == nil {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", s.Node, s.Subnet, s.Gateway, s.Used, s.Free)
+			printf(w, "%s\t%s\t%s\t%d\t%d\n", s.Node, s.Subnet, s.Gateway, s.Used, s.Free)
 		}
 	}
 }
 
-func onVLAN(physical string, vlan int) string {
-	if vlan == 0 {
-		return physical + ", untagged"
-	}
-	return physical + ", VLAN " + strconv.Itoa(vlan)
-}
-
 // details writes the fields of a gateway.
 func (g *Gateway) details(line func(name string, value any)) {
-	line("Gateway", words(g.Addresses)+" on "+onVLAN(g.Physical, g.VLAN))
+	line("Gateway", words(g.Addresses)+" on "+netmodel.VLANWords(g.Physical, g.VLAN))
 	line("Next hop", words(g.NextHops))
+	if g.MTU != 0 {
+		line("Gateway MTU", g.MTU)
+	}
 	nodes := g.Nodes
 	if len(nodes) == 0 {
 		nodes = []string{"none: no node with the label " + g.Selector + " has an agent that runs"}
@@ -173,7 +177,7 @@ func (n *Network) nads(w io.Writer) {
 		if nad.Since != nil {
 			since = nad.Since.Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "%s\t%t\t%s\t%s\n", nad.Name, nad.Ready, since, orDash(nad.Reason))
+		printf(w, "%s\t%t\t%s\t%s\n", nad.Name, nad.Ready, since, orDash(nad.Reason))
 	}
 }
 
@@ -183,18 +187,21 @@ func (n *Network) virtual(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nADDRESS\tSERVICE")
 	for _, v := range n.VirtualAddresses {
-		fmt.Fprintf(w, "%s\t%s\n", v.Address, v.Service)
+		printf(w, "%s\t%s\n", v.Address, v.Service)
 	}
 }
 
 // outside writes the outside addresses of the pods.
 func (n *Network) outside(w io.Writer) {
-	title := "\nOUTSIDE ADDRESS\tKIND\tPOOL\tPOD\tINTERFACE\n"
+	titled := false
 	for i := range n.Ports {
 		p := &n.Ports[i]
 		for _, a := range p.Outside {
-			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\n", title, a.Address, a.Kind, a.Pool, p.pod(), p.Interface)
-			title = ""
+			if !titled {
+				fmt.Fprintln(w, "\nOUTSIDE ADDRESS\tKIND\tPOOL\tPOD\tINTERFACE")
+				titled = true
+			}
+			printf(w, "%s\t%s\t%s\t%s\t%s\n", a.Address, a.Kind, a.Pool, p.pod(), p.Interface)
 		}
 	}
 }
@@ -202,8 +209,23 @@ func (n *Network) outside(w io.Writer) {
 func (n *Network) ports(w io.Writer) {
 	fmt.Fprintln(w, "\nPOD\tINTERFACE\tNODE\tADDRESSES\tMAC\tUP")
 	for _, p := range n.Ports {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\n", p.pod(),
+		printf(w, "%s\t%s\t%s\t%s\t%s\t%t\n", p.pod(),
 			orDash(p.Interface), orDash(p.Node), words(p.Addresses), orDash(p.MAC), p.Up)
+	}
+}
+
+// conflicts writes the addresses that hosts on the physical network use, too.
+func (n *Network) conflicts(w io.Writer) {
+	titled := false
+	for i := range n.Ports {
+		p := &n.Ports[i]
+		for _, c := range p.Conflicts {
+			if !titled {
+				fmt.Fprintln(w, "\nADDRESS CONFLICT\tMAC OF THE OTHER HOST\tPOD\tINTERFACE")
+				titled = true
+			}
+			printf(w, "%s\t%s\t%s\t%s\n", c.Address, c.MAC, p.pod(), p.Interface)
+		}
 	}
 }
 
