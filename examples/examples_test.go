@@ -72,7 +72,7 @@ func TestExamples(t *testing.T) {
 			}
 			slices.Sort(got)
 			if d := deployment(t, name); d != nil {
-				p := &source.Pod{Namespace: d.Namespace, Name: d.Name, Annotations: d.Spec.Template.Annotations}
+				p := &netmodel.Pod{Namespace: d.Namespace, Name: d.Name, Annotations: d.Spec.Template.Annotations}
 				got = append(got, attachments(t, name, m, p)...)
 			}
 			if !slices.Equal(got, want) {
@@ -185,7 +185,7 @@ func checkNetwork(t *testing.T, n *netmodel.NAD, config configfile.Config) {
 var allowed = regexp.MustCompile(`"--allowed-delegates=([a-z,]+)", --allowed-ipam=([a-z,]+)`)
 
 // attachments returns the interfaces of a pod with their kinds. The plugins that the README allows may run.
-func attachments(t *testing.T, example string, m *source.Manifests, p *source.Pod) (all []string) {
+func attachments(t *testing.T, example string, m *source.Manifests, p *netmodel.Pod) (all []string) {
 	t.Helper()
 	rules := nad.Rules{Isolated: true}
 	rules.Allowed, rules.AllowedIPAM = delegateconf.Shipped()

@@ -234,10 +234,11 @@ func (m manifests) policies(t *testing.T) {
 			is(user["controller"]), allOf([]string{""}, "services", "services/*"), []string{service.StateAnnotation}},
 		"ovn-multinet-controller-endpointslices": {
 			is(user["controller"]), allOf([]string{"discovery.k8s.io"}, "endpointslices", "endpointslices/*"),
-			[]string{discoveryv1.LabelManagedBy, corev1.IsHeadlessService}},
+			[]string{discoveryv1.LabelManagedBy, corev1.IsHeadlessService, discoveryv1.LabelServiceName}},
 		"ovn-multinet-controller-nodes": {
 			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
-		"ovn-multinet-controller-pods": {is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), nil},
+		"ovn-multinet-controller-pods": {
+			is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), []string{conf.OutsideCondition}},
 	}
 	var names []string
 	for _, p := range objectsOf[admissionv1.ValidatingAdmissionPolicy](t, m.text, "ValidatingAdmissionPolicy") {
@@ -302,9 +303,9 @@ func (m manifests) roles(t *testing.T) {
 		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
 			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
-			"multi-networkpolicies.k8s.cni.cncf.io list watch patch; " +
+			"multi-networkpolicies.k8s.cni.cncf.io get list watch patch; " +
 			"clusternetworkpolicies.policy.networking.k8s.io list watch; " +
-			"clusternetworkpolicies/status.policy.networking.k8s.io patch; pods list watch; namespaces list watch; " +
+			"clusternetworkpolicies/status.policy.networking.k8s.io patch; pods list watch; pods/status patch; namespaces list watch; " +
 			"namespaces[kube-system] get; services list watch patch; services/status patch; " +
 			"endpointslices.discovery.k8s.io get list watch create update delete; nodes list watch; nodes patch; " +
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",

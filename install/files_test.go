@@ -185,7 +185,7 @@ func TestSmallDisk(t *testing.T) {
 	}
 	_, err = io.WriteString(i.stdin, "\n") // there is room now
 	must(t, err)
-	i.says(`msg="in step with 10-flannel.conflist"`)
+	i.says(`msg="in sync with 10-flannel.conflist"`)
 	if _, err := roundOf([]byte(read(c.conflist()))); err != nil {
 		t.Errorf("our conflist: %v", err)
 	}
@@ -243,7 +243,7 @@ func TestWithoutInotify(t *testing.T) {
 				string(text), limit)
 			i.says(`msg="plugin installed"`)
 			i.says("level=WARN msg=\"the node has no inotify instances or watches left")
-			i.says(`msg="in step with 10-flannel.conflist"`)
+			i.says(`msg="in sync with 10-flannel.conflist"`)
 			write(t, c.primary(), round(2))
 			until(t, "the change is found", func() bool {
 				n, err := roundOf([]byte(read(c.conflist())))

@@ -44,7 +44,7 @@ func watchConflist(path string, stop <-chan struct{}) error {
 }
 
 // TestFollow: however the primary's file is rewritten, a runtime sees our conflist whole at every instant, and in the
-// end in step; also when somebody makes copies of ours.
+// end in sync; also when somebody makes copies of ours.
 func TestFollow(t *testing.T) {
 	hidden := func(path, text string) error {
 		return os.WriteFile(filepath.Join(filepath.Dir(path), ".new"), []byte(text), 0o644)
@@ -117,8 +117,8 @@ func TestSync(t *testing.T) {
 		says     string
 	}{
 		{
-			name: "in step", files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0",
-			says: "in step with 10-flannel.conflist",
+			name: "in sync", files: map[string]string{"10-flannel.conflist": flannel}, wantName: "cbr0",
+			says: "in sync with 10-flannel.conflist",
 		},
 		{
 			name: "no agent", files: map[string]string{"10-flannel.conflist": flannel}, notReady: true,
@@ -131,11 +131,11 @@ func TestSync(t *testing.T) {
 		},
 		{
 			name: "a copy of ours before the primary", files: map[string]string{"00-copy.conflist": string(ours), "10-flannel.conflist": flannel}, wantName: "cbr0",
-			says: "in step with 10-flannel.conflist; but runtimes use 00-copy.conflist, which comes before " + conf.ConflistName + " by name: remove or rename it",
+			says: "in sync with 10-flannel.conflist; but runtimes use 00-copy.conflist, which comes before " + conf.ConflistName + " by name: remove or rename it",
 		},
 		{
 			name: "a primary before us", files: map[string]string{"00-flannel.conflist": flannel}, wantName: "cbr0",
-			says: "in step with 00-flannel.conflist; but runtimes use 00-flannel.conflist, which comes before ",
+			says: "in sync with 00-flannel.conflist; but runtimes use 00-flannel.conflist, which comes before ",
 		},
 		{
 			name:  "a file that is being written, and another",
@@ -235,7 +235,7 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// TestSyncWritesOnce: what is in step is left alone, to the inode, and a runtime that watches is not woken.
+// TestSyncWritesOnce: what is in sync is left alone, to the inode, and a runtime that watches is not woken.
 func TestSyncWritesOnce(t *testing.T) {
 	c := node(t)
 	write(t, c.primary(), flannel)
@@ -254,7 +254,7 @@ func TestSyncWritesOnce(t *testing.T) {
 	binary, err := os.Stat(c.binary())
 	must(t, err)
 	if second := look(); !os.SameFile(first, second) {
-		t.Error("a conflist that was in step was written again")
+		t.Error("a conflist that was in sync was written again")
 	}
 	if again, err := os.Stat(c.binary()); err != nil || !os.SameFile(binary, again) {
 		t.Errorf("a plugin that was the same was written again, %v", err)

@@ -65,7 +65,7 @@ func (c Config) conflist() string { return filepath.Join(c.NetDir, conf.Conflist
 func (c Config) binary() string   { return filepath.Join(c.BinDir, PluginName) }
 
 // Run installs the plugin and waits until the agent of this node has been ready once. Then Run keeps our conflist in
-// step with the primary network's conflist until the end of ctx. At its end Run deletes nothing: the runtime still
+// sync with the primary network's conflist until the end of ctx. At its end Run deletes nothing: the runtime still
 // needs plugin and conflist to delete pods while the installer is upgraded.
 func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	i, err := c.start()
@@ -164,7 +164,7 @@ func (c Config) deleteTemporary() error {
 	return errors.Join(errs...)
 }
 
-// sync brings our conflist in step once and returns the state in words.
+// sync brings our conflist in sync once and returns the state in words.
 func (i *installer) sync(marker string) (string, error) {
 	if _, err := os.Stat(marker); errors.Is(err, os.ErrNotExist) {
 		return "waiting for the agent of this node to be ready", nil
@@ -184,7 +184,7 @@ func (i *installer) chain(entry Entry) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
-	state := "in step with " + name + notice
+	state := "in sync with " + name + notice
 	if first := firstFile(i.NetDir); first < conf.ConflistName {
 		state += fmt.Sprintf("; but runtimes use %s, which comes before %s by name: remove or rename it", first,
 			conf.ConflistName)

@@ -120,7 +120,7 @@ func TestPrimaryFlag(t *testing.T) {
 		t.Errorf("without the given file: %q, %v", state, err)
 	}
 	write(t, filepath.Join(c.NetDir, c.Primary), strings.Replace(flannel, "cbr0", "other", 1))
-	if state, err := i.sync(marker); err != nil || state != "in step with 20-other.conflist" {
+	if state, err := i.sync(marker); err != nil || state != "in sync with 20-other.conflist" {
 		t.Errorf("with the given file: %q, %v", state, err)
 	}
 	if text, err := os.ReadFile(c.conflist()); err != nil || !strings.Contains(string(text), `"name": "other"`) {

@@ -9,9 +9,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// Ready tells whether a runtime that starts a pod now calls the plugin for its networks: our plugin is installed, and
-// the conflist that runtimes use is ours and ends with it. The error says what is missing. Ready changes nothing, and
-// it needs of Config only the paths.
+// Ready reports whether a runtime that starts a pod now calls the plugin for its networks: our plugin is installed,
+// and the conflist that runtimes use is ours and ends with it. The error says what is missing. Ready changes nothing,
+// and it needs of Config only the paths.
 func (c Config) Ready() error {
 	plugin, err := os.ReadFile(c.Plugin)
 	if err != nil {

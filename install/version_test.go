@@ -173,7 +173,7 @@ func TestRaiseOfAPluginThatHangs(t *testing.T) {
 	}
 }
 
-// gone tells whether a process has ended, whoever is to bury it.
+// gone reports whether a process has ended, whoever is to bury it.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true
@@ -202,7 +202,7 @@ func TestRaiseKeepsAllElse(t *testing.T) {
 	must(t, os.Remove(filepath.Join(c.BinDir, "host-local")))
 	write(t, c.primary(), flannel)
 	state, err := i.sync(filepath.Join(c.NetDir, "10-flannel.conflist"))
-	if err != nil || !strings.Contains(state, "in step with 10-flannel.conflist; cniVersion stays, plugin host-local does not say what it speaks: ") {
+	if err != nil || !strings.Contains(state, "in sync with 10-flannel.conflist; cniVersion stays, plugin host-local does not say what it speaks: ") {
 		t.Errorf("it says %q, %v", state, err)
 	}
 }

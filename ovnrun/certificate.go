@@ -148,7 +148,7 @@ func (c *Certificates) read() (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// fits tells whether a certificate is for this node, is signed by an authority that is trusted, and has more than a
+// fits reports whether a certificate is for this node, is signed by an authority that is trusted, and has more than a
 // third of its time left.
 func (c *Certificates) fits(cert *x509.Certificate, ca []byte) bool {
 	roots := x509.NewCertPool()

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // maxDeniedLog is the size at which the file with denied packets is truncated. Its reader follows the file all the
@@ -23,18 +25,11 @@ func deniedArgs(path string) []string {
 // keepSmall truncates the file when it is too large, until the end of ctx. ovn-controller appends to the file, so its
 // next line is at the begin.
 func (h *Host) keepSmall(ctx context.Context, path string) {
-	tick := time.NewTicker(deniedLogEvery)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		if err := truncateLarge(path, maxDeniedLog); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			h.Log.Warn("cannot truncate the file with denied packets", "err", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, deniedLogEvery)
 }
 
 func truncateLarge(path string, limit int64) error {

@@ -135,8 +135,8 @@ func (h *Host) switchdArgs() []string {
 	return args
 }
 
-// userspace tells whether the node's bridges use the datapath of ovs-vswitchd itself. The question to the kernel loads
-// the module if the node has it.
+// userspace reports whether the node's bridges use the datapath of ovs-vswitchd itself. The question to the kernel
+// loads the module if the node has it.
 func (h *Host) userspace() bool {
 	if h.Datapath != DatapathAuto {
 		return h.Datapath == DatapathUserspace

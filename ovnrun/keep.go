@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/internal/unixctl"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
@@ -103,7 +104,7 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 	if server, reason := d.stale(s, list.Endpoints(d.RaftPort), time.Now()); server != nil {
 		d.Log.Info("removing a server from the raft", "db", d.Name, "server", server.id, "address", server.address,
 			"reason", reason)
-		_, err := control(ctx, d.control(), "cluster/kick", d.Database, server.id)
+		_, err := unixctl.Call(ctx, d.control(), "cluster/kick", d.Database, server.id)
 		return false, err
 	}
 	return false, errors.Join(d.setTimer(ctx, s.timer), d.convert(ctx), d.listen(ctx))
@@ -116,14 +117,14 @@ func (d *Database) setTimer(ctx context.Context, now time.Duration) error {
 		return nil
 	}
 	next := min(d.ElectionTimer, 2*now).Milliseconds()
-	_, err := control(ctx, d.control(), "cluster/change-election-timer", d.Database, strconv.FormatInt(next, 10))
+	_, err := unixctl.Call(ctx, d.control(), "cluster/change-election-timer", d.Database, strconv.FormatInt(next, 10))
 	return err
 }
 
 // status asks the server for the state of the raft. A server that has left its raft closes the database and does not
 // know it any more.
 func (d *Database) status(ctx context.Context) (status, error) {
-	text, err := control(ctx, d.control(), "cluster/status", d.Database)
+	text, err := unixctl.Call(ctx, d.control(), "cluster/status", d.Database)
 	if err != nil && strings.Contains(err.Error(), "unknown cluster") {
 		return status{removed: true}, nil
 	}
@@ -138,7 +139,7 @@ func (d *Database) quit(ctx context.Context, s status) (gone bool, err error) {
 	if s.removed {
 		return true, nil
 	}
-	_, err = control(ctx, d.control(), "cluster/leave", d.Database)
+	_, err = unixctl.Call(ctx, d.control(), "cluster/leave", d.Database)
 	return false, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/internal/unixctl"
 )
 
 // removePatience is the time in which Open vSwitch removes its bridges.
@@ -74,7 +75,7 @@ func (h *Host) removeLinks(ctx context.Context, switching *child) (address netip
 	if address, err = h.savedAddress(ctx); err != nil {
 		return address, err
 	}
-	if _, err := control(ctx, h.control(vswitchd), "exit", "--cleanup"); err != nil {
+	if _, err := unixctl.Call(ctx, h.control(vswitchd), "exit", "--cleanup"); err != nil {
 		return address, err
 	}
 	select {

@@ -23,13 +23,16 @@ type asker struct {
 	node string
 }
 
+// errNotOurs is the error about a request of a program that is none of ours.
+var errNotOurs = errors.New("gets no certificate of OVN")
+
 // askerOf reads who made a request. Only programs of ours in the namespace get certificates, and each one has to run on
 // a node.
 func askerOf(csr *certificates.CertificateSigningRequest, namespace string) (asker, error) {
 	account, ours := strings.CutPrefix(csr.Spec.Username, "system:serviceaccount:"+namespace+":")
 	role := Role(account)
 	if !ours || !slices.Contains([]Role{Central, Node, Controller}, role) {
-		return asker{}, fmt.Errorf("%q gets no certificate of OVN", csr.Spec.Username)
+		return asker{}, fmt.Errorf("%q %w", csr.Spec.Username, errNotOurs)
 	}
 	node := csr.Spec.Extra[nodeClaim]
 	if len(node) != 1 || node[0] == "" {

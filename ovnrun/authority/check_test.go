@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
 	"net"
 	"net/url"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 const namespace = "ovn-multinet"
@@ -108,6 +110,47 @@ func TestBoundaryCheck(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
 	}
+}
+
+// TestRequestsOfOthers: a request of another program is denied if the signer is ours. Another signer, such as
+// cert-manager's, may serve that program: the request is left alone. A bad request of a program of ours is denied always.
+func TestRequestsOfOthers(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		signs  bool
+		change func(*certificates.CertificateSigningRequest, *x509.CertificateRequest)
+		want   string
+	}{
+		{"ours, of another program", true, byAdmin, "Denied"},
+		{"cert-manager's, of another program", false, byAdmin, ""},
+		{"cert-manager's, of a program of ours", false, nil, "Approved"},
+		{"cert-manager's, bad, of a program of ours", false, func(c *certificates.CertificateSigningRequest, _ *x509.CertificateRequest) {
+			c.Spec.Extra = nil
+		}, "Denied"},
+	} {
+		c := request(t, Node, "one", tt.change)
+		c.Name = "a"
+		client := fake.NewClientset(c, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}})
+		s := Signer{Client: client, Namespace: namespace, Signs: tt.signs, Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
+		if err := s.answer(t.Context(), c); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		now, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, condition := range now.Status.Conditions {
+			got += string(condition.Type)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func byAdmin(c *certificates.CertificateSigningRequest, _ *x509.CertificateRequest) {
+	c.Spec.Username = "admin"
 }
 
 // An authority is replaced before its end. Each new certificate is trusted by programs that have the list of trusted

@@ -20,7 +20,7 @@ const (
 	Controller Role = "controller"  // the controller of ovn-multinet
 )
 
-// Serves tells whether the role has servers.
+// Serves reports whether the role has servers.
 func (r Role) Serves() bool { return r == Central }
 
 // Content is the content of a certificate.
@@ -40,7 +40,7 @@ func ContentOf(role Role, node string, addresses []net.IP) Content {
 	return w
 }
 
-// Matches tells whether a certificate has the name and the addresses.
+// Matches reports whether a certificate has the name and the addresses.
 func (w Content) Matches(name string, addresses []net.IP) bool {
 	return name == w.Name && slices.EqualFunc(addresses, w.Addresses, net.IP.Equal)
 }

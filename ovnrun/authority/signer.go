@@ -2,6 +2,7 @@ package authority
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -22,7 +23,8 @@ type Signer struct {
 	Client     kubernetes.Interface
 	Namespace  string
 	SignerName string
-	// Signs tells whether the signer signs. Otherwise it only approves, and another program, such as cert-manager, signs.
+	// Signs reports whether the signer signs. Otherwise it only approves, and another program, such as cert-manager,
+	// signs.
 	Signs   bool
 	Leading func() error
 	Log     *slog.Logger
@@ -94,7 +96,7 @@ func (s *Signer) keepAuthority(ctx context.Context) {
 	}
 }
 
-// open tells whether a request waits for us.
+// open reports whether a request waits for us.
 func (s *Signer) open(csr *certificates.CertificateSigningRequest) bool {
 	approved := false
 	for _, c := range csr.Status.Conditions {
@@ -117,6 +119,9 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 		return err
 	}
 	who, err := askerOf(csr, s.Namespace)
+	if errors.Is(err, errNotOurs) && !s.Signs {
+		return nil // another program's issuer serves other programs, too
+	}
 	if err != nil {
 		return s.deny(ctx, csr, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // ConfigMapName is the ConfigMap with the list.
@@ -123,10 +125,8 @@ const readEvery = 2 * time.Second
 // Follow calls change with the list, and again each time that the list has changed, until the end of ctx. A list that
 // does not parse changes nothing.
 func Follow(ctx context.Context, dir string, log *slog.Logger, change func(List)) {
-	again := time.NewTicker(readEvery)
-	defer again.Stop()
-	last, said := "", ""
-	for first := true; ; {
+	last, said, first := "", "", true
+	wait.UntilWithContext(ctx, func(context.Context) {
 		l, err := Read(dir)
 		switch now := fmt.Sprint(l, l.Formed); {
 		case err != nil && err.Error() != said:
@@ -136,10 +136,5 @@ func Follow(ctx context.Context, dir string, log *slog.Logger, change func(List)
 			first, last, said = false, now, ""
 			change(l)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
-	}
+	}, readEvery)
 }

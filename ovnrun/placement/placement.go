@@ -224,7 +224,7 @@ func largestOdd(n int) int {
 	return n
 }
 
-// gone tells whether a member's node was deleted, has another address, or is not Ready for long.
+// gone reports whether a member's node was deleted, has another address, or is not Ready for long.
 func (p *placer) gone(m members.Member, now time.Time) bool {
 	node := p.node(m.Node)
 	if node == nil {
@@ -250,7 +250,7 @@ func (p *placer) node(name string) *corev1.Node {
 	return node
 }
 
-// serves tells whether the pod on a member's node is Ready: its servers have joined the rafts.
+// serves reports whether the pod on a member's node is Ready: its servers have joined the rafts.
 func (p *placer) serves(m members.Member) bool {
 	for _, object := range p.pods.List() {
 		pod, ok := object.(*corev1.Pod)
