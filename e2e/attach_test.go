@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -114,7 +115,16 @@ func (w *world) consistent(p *lab.Pod, want []string) {
 		row := w.portRow(p, name)
 		addresses := strings.Join(append([]string{l.MAC}, l.IPs()...), " ")
 		equal(w.T, what+" addresses in NB", row.Addresses, addresses)
-		equal(w.T, what+" port security in NB", row.PortSecurity, addresses)
+		security := addresses
+		if strings.Contains(addresses, "::") {
+			mac, err := net.ParseMAC(l.MAC)
+			w.Must(err)
+			security += " " + conf.LinkLocal(mac).String()
+		}
+		if w.onPhysicalNetwork(row) && strings.Contains(addresses, ".") {
+			security += " 0.0.0.0" // of ARP probes
+		}
+		equal(w.T, what+" port security in NB", row.PortSecurity, security)
 		equal(w.T, what+" requested chassis", row.Options["requested-chassis"], p.Node.SystemID)
 		equal(w.T, what+" iface-id-ver", row.Options["iface-id-ver"], p.UID)
 		equal(w.T, what+" owner", []string{
@@ -123,6 +133,12 @@ func (w *world) consistent(p *lab.Pod, want []string) {
 			row.ExternalIDs["ovn-multinet/sandbox"],
 		}, []string{p.Namespace, p.Name, p.UID, name, s.Name, p.Node.Name, p.Sandbox})
 	}
+}
+
+// onPhysicalNetwork reports whether the network of a port is a localnet one.
+func (w *world) onPhysicalNetwork(row portRow) bool {
+	return w.NBCtl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "type=localnet",
+		fmt.Sprintf("name=%q", row.ExternalIDs["ovn-multinet/network"]+":localnet")) != ""
 }
 
 // portRow is a port's row in NB, read by ovn-nbctl.

@@ -39,7 +39,8 @@ func (w *peersWorld) admin(name string, priority int, rules string) {
 	w.clusterPolicyIs(name, `"ready": true`)
 }
 
-func (w *peersWorld) remove(names ...string) {
+// remove deletes policies.
+func (w *world) remove(names ...string) {
 	for _, name := range names {
 		w.Must(w.RemoveManifest(policyManifest(name)))
 	}

@@ -180,7 +180,7 @@ func TestGateway(t *testing.T) {
 		before := w.written()
 		w.Must(w.StopController(w.Ctx))
 		w.Must(w.StartController(w.Ctx))
-		w.controllerSays("gateway is in step")
+		w.controllerSays("gateway is in sync")
 		w.settled()
 		// The marks of settled write nothing to NB.
 		w.nothingWritten(before)

@@ -72,6 +72,14 @@ func TestLocalnet(t *testing.T) {
 	equal(t, "what was heard in VLAN 100 of the others' search", fmt.Sprint(sources), "[]")
 	equal(t, "MTU", w.Links(pods[0])["net1"].MTU, w.linkMTU(w.Nodes[0], "br-ex"))
 
+	w.part("an MTU that the bridge does not carry", func(t *testing.T, w *world) {
+		w.network("large", onVLAN(100, `"mtu":9000,`))
+		p := w.Pod(0, "large", "large")
+		w.refused(w.TryAdd(p), 11, fmt.Sprintf("interface net1: network shop/large: mtu: 9000 is larger than %d, which is the largest "+
+			"that the bridge to physical network provider of node %s carries", w.linkMTU(w.Nodes[0], "br-ex"), w.Nodes[0].Name))
+		w.End(p)
+		w.endNetworks("large")
+	})
 	w.part("the VLAN stays while pods are there", func(t *testing.T, w *world) {
 		row := w.portRow(pods[1], "net1")
 		w.End(pods[2], peers[2])

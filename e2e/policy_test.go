@@ -413,7 +413,7 @@ func TestPolicyChanges(t *testing.T) {
 		} {
 			w.Must(w.WriteManifest(policyManifest("p"), policyYAML("p", "default/open", spec)))
 			w.policyIs("p", why)
-			w.policyIs("p", "what was accepted before stays")
+			w.policyIs("p", "refused, so all pods have no ingress on its networks")
 			w.denied(w.same, w.addrs[0], "tcp/80")
 		}
 		w.Must(w.StopController(w.Ctx))

@@ -169,6 +169,8 @@ func TestBoundaryPolicyLabels(t *testing.T) {
 	t.Parallel()
 	c := newCounted(t)
 	c.network("default/open", `{"type":"ovn-multinet","subnets":"10.40.0.0/16"}`)
+	restless := c.labelled(0, "restless", "default/open", map[string]string{"app": "a"})
+	first := c.guest(0, "web", "first", "default/open", nil)
 	c.policy("p", "default/open", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{namespaceSelector: {}}]}]}`)
 	// The restless pod is a peer here: the pass over this policy compares, and writes nothing but members.
 	const all = `{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}`
@@ -179,8 +181,6 @@ func TestBoundaryPolicyLabels(t *testing.T) {
 		key := ovndb.PolicyKey("default/open", namespace)
 		return c.NBCtl("--if-exists", "get", "Copp", key, "external_ids:"+ovndb.PolicyRevisionKey)
 	}
-	restless := c.labelled(0, "restless", "default/open", map[string]string{"app": "a"})
-	first := c.guest(0, "web", "first", "default/open", nil)
 	c.Eventually(func() error {
 		if revision("web") == "" {
 			return errors.New("namespace web has no policies yet")

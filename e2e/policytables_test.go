@@ -57,7 +57,7 @@ type policyRule struct {
 
 type policyPort struct{ Port intstr.IntOrString }
 
-// namesPorts tells whether a policy of the case has a named port.
+// namesPorts reports whether a policy of the case has a named port.
 func (c *tableCase) namesPorts(t *testing.T) bool {
 	for _, s := range c.Steps {
 		for _, text := range s.Policies {
@@ -333,7 +333,8 @@ func (w *tables) send(p sent) uint32 {
 	return number
 }
 
-// hasFaults tells whether the nodes have Open vSwitch 3.1, as in Debian 12, with two faults of its userspace datapath:
+// hasFaults reports whether the nodes have Open vSwitch 3.1, as in Debian 12, with two faults of its userspace
+// datapath:
 //
 //   - It knows a connection of SCTP by addresses alone, without ports. It takes an INIT for an answer to an INIT that went
 //     the other way before. 3.2 reads the ports.
@@ -342,7 +343,7 @@ func (w *tables) send(p sent) uint32 {
 //     (Open vSwitch's commit 21410ff80, "dpif-netdev: Fix dpif_netdev_flow_put").
 //
 // There, the test deletes connections and cached flows. On newer versions it deletes nothing.
-func (w *tables) hasFaults() bool {
+func (w *world) hasFaults() bool {
 	version, err := w.Nodes[0].AppCtl(w.Ctx, "version")
 	w.Must(err)
 	return strings.HasPrefix(version, "ovs-vswitchd (Open vSwitch) 3.1.")
@@ -356,11 +357,12 @@ func (w *world) onNodes(command string) {
 	}
 }
 
-// settle waits until the nodes have the flows of the rows in NB, and no cached flows of before.
-func (w *tables) settle() {
+// settle waits until the nodes have the flows of the rows in NB, and no cached flows of before. faulty is what hasFaults
+// has told.
+func (w *world) settle(faulty bool) {
 	w.NBCtl("--wait=hv", "sync")
 	w.onNodes("revalidator/wait")
-	if w.faulty {
+	if faulty {
 		w.onNodes("dpctl/del-flows")
 	}
 }
@@ -384,7 +386,7 @@ func groups(step string, entries []tableEntry) map[string][]sent {
 // agrees waits until what passes is what a table says.
 func (w *tables) agrees(name string, s tableStep) bool {
 	return w.eventually(func() []string {
-		w.settle()
+		w.settle(w.faulty)
 		_, open, closed := w.probe(name, s.Entries)
 		return append(open, closed...)
 	})

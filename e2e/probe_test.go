@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -91,7 +92,7 @@ func (a *answerer) of(what string) int {
 // in which an answer that does come is seen in nearly all cases, and a flood tests the rest.
 const silence = 400 * time.Millisecond
 
-// probe sends to an address, "tcp/80" or "udp/80", and tells whether it was answered.
+// probe sends to an address, "tcp/80" or "udp/80", and reports whether it was answered.
 func probe(from place, to, what string) (answered bool, err error) {
 	protocol, port, _ := strings.Cut(what, "/")
 	addr, err := netip.ParseAddr(to)
@@ -125,7 +126,10 @@ func probe(from place, to, what string) (answered bool, err error) {
 // allowed waits until a probe is answered.
 func (w *world) allowed(from place, to, what string) {
 	w.T.Helper()
-	err := lab.Eventually(w.Ctx, func() error {
+	const patience = 3 * time.Minute // the rest of the test's time is for whySilent
+	ctx, cancel := context.WithTimeout(w.Ctx, patience)
+	defer cancel()
+	err := lab.Eventually(ctx, func() error {
 		answered, err := probe(from, to, what)
 		if err == nil && !answered {
 			err = fmt.Errorf("%s gets no answer from %s %s", from, to, what)
@@ -134,6 +138,25 @@ func (w *world) allowed(from place, to, what string) {
 	})
 	if err != nil {
 		w.T.Error(err)
+		w.whySilent(from, to, what)
+	}
+}
+
+// whySilent logs what is left of a connection that should have been answered: the neighbours of its client, what the
+// nodes track of its address, and whether ovn-controller has lost a flow, which it makes again when it is asked.
+func (w *world) whySilent(from place, to, what string) {
+	w.T.Helper()
+	w.T.Logf("neighbours of %s: %s", from, w.Exec(from, "ip", "neigh"))
+	for _, n := range w.Nodes {
+		tracked, err := n.AppCtl(w.Ctx, "dpctl/dump-conntrack")
+		for line := range strings.Lines(tracked) {
+			if strings.Contains(line, "="+to+",") {
+				w.T.Logf("%s tracks %s", n.Name, strings.TrimSpace(line))
+			}
+		}
+		err = errors.Join(err, n.RecomputeFlows(w.Ctx))
+		answered, probeErr := probe(from, to, what)
+		w.T.Logf("after ovn-controller of %s has computed all flows again: answered %t, %v", n.Name, answered, errors.Join(err, probeErr))
 	}
 }
 

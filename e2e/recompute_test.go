@@ -16,7 +16,7 @@ type recount struct {
 	pods        map[string]*lab.Pod
 }
 
-// ovnSince tells whether OVN has a version, such as 2309, or a later one.
+// ovnSince reports whether OVN has a version, such as 2309, or a later one.
 func (w *world) ovnSince(version int) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(w.NBCtl("--version"), "ovn-nbctl %d.%d", &major, &minor)
@@ -30,6 +30,7 @@ func newRecount(t *testing.T) *recount {
 	r.incremental = r.ovnSince(2309)
 	r.gatewayStands(0, 1)
 	r.gatewayComesTo(0, 1)
+	r.gatewayCarries(1500)
 	r.network("first", outOf(2, ""))
 	r.before = r.settled()
 	return r
@@ -133,8 +134,8 @@ func (r *recount) costsOfActiveNode() {
 }
 
 // TestRecomputes counts how often northd computes everything again, for each operation of ours. During a recompute every
-// new pod of the cluster waits. A pod costs none, and each of our operations is one transaction. docs/design.md has the
-// table, and says which recomputes OVN leaves no way around.
+// new pod of the cluster waits. A pod costs none, and each of our operations is one transaction. The table of
+// docs/design/controller.md says which recomputes OVN leaves no way around.
 func TestRecomputes(t *testing.T) {
 	t.Parallel()
 	r := newRecount(t)
@@ -160,7 +161,7 @@ func TestRecomputes(t *testing.T) {
 
 	r.costs(2, "router: first NAD accepted", r.edit("north", on(8, "")))
 	r.costs(2, "router: second NAD accepted", r.edit("south", on(9, "")))
-	r.costs(0, "router: mtu edited", r.edit("south", on(9, `,"mtu":1300`)))
+	r.costs(1, "router: a smaller mtu than the other network's", r.edit("south", on(9, `,"mtu":1300`)))
 	r.costs(0, "router: ADDs", func() { r.add(0, "a", "north")(); r.add(0, "b", "north,south")() })
 	r.costs(0, "router: DELs", r.del("a", "b"))
 	r.costs(2, "router: NAD deleted", r.ends("south"))

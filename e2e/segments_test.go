@@ -186,7 +186,7 @@ func (p *prober) send(protocol string, from, to netip.Addr, port int) (uint32, e
 	return number, err
 }
 
-// arrived tells whether a probe has come to its target, and answered whether the answer has come back.
+// arrived reports whether a probe has come to its target, and answered whether the answer has come back.
 func (p *prober) arrived(number uint32) bool  { return p.has(p.came, number) }
 func (p *prober) answered(number uint32) bool { return p.has(p.replied, number) }
 

@@ -108,7 +108,7 @@ func (w *world) backendsAre(service, network, protocol, vip string, want ...stri
 	w.NBCtl("--wait=hv", "sync")
 }
 
-// refused tells whether a connection is refused, and not silent.
+// refused reports whether a connection is refused, and not silent.
 func refused(from place, to, port string) error {
 	err := from.Do(func() error {
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(to, port), 10*silence)

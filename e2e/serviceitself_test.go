@@ -38,7 +38,9 @@ func (w *world) sendFrom(from place, source, to string, port int) {
 // TestServiceReachesItself: a pod whose policy allows nothing reaches itself by the virtual address of its Service, as in
 // Kubernetes. Nobody else does, not even a pod that sends from the virtual address.
 func TestServiceReachesItself(t *testing.T) {
-	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
+	w := parallelWorld(t, lab.Options{Nodes: 2}, func(l *lab.Lab) {
+		controllerConfig(t, l, "portSecurityOff: {namespaces: [shop]}\n")
+	})
 	w.network("loose", `{"type":"ovn-multinet","subnets":"10.9.0.0/24,fd09::/64","portSecurity":false}`)
 	w.Base = w.Snapshot()
 	db := w.labelled(0, "db-0", "loose", map[string]string{"app": "db"})

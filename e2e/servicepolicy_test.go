@@ -70,14 +70,30 @@ func TestServicePolicy(t *testing.T) {
 		equal(t, "datagrams to the backend that the policy does not name", counts[1].of("udp/90")-before, 0)
 	})
 	w.part("ingress", func(_ *testing.T, w *world) {
+		var conversations []func() bool
+		for _, vip := range vips {
+			answered := w.conversation(open, vip, "53")
+			w.Eventually(func() error {
+				if !answered() {
+					return fmt.Errorf("%s gets no answer from %s port 53", open, vip)
+				}
+				return nil
+			})
+			conversations = append(conversations, answered)
+		}
 		w.policy("in", "seven", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 8080}]}]}`)
 		other := w.app(1, "other", "seven", "other")
 		all = append(all, other)
-		w.NBCtl("--wait=hv", "sync")
-		for _, vip := range vips {
+		w.settle(w.hasFaults())
+		for i, vip := range vips {
 			w.allowed(open, vip, "tcp/80")
 			w.denied(open, vip, "udp/53") // the policy allows TCP alone
 			w.denied(other, vip, "tcp/80")
+			for n := range 4 {
+				if conversations[i]() {
+					w.T.Errorf("datagram %d of a flow to %s that went on is answered, want no answer", n, vip)
+				}
+			}
 		}
 	})
 	w.service("none", serviceYAML("none", "seven", "10.7.0.201", webPorts, ""))
@@ -112,7 +128,7 @@ func (w *world) policyOfConnection(p *lab.Pod, vips []string) {
 	}
 }
 
-// conversation sends datagrams from one port to an address. Each call sends one and tells whether it was answered.
+// conversation sends datagrams from one port to an address. Each call sends one and reports whether it was answered.
 func (w *world) conversation(from place, to, port string) (answered func() bool) {
 	var c net.Conn
 	w.Must(from.Do(func() (err error) {

@@ -126,7 +126,8 @@ func (u *upgrade) whole(p *lab.Pod, networks string) {
 		addresses := strings.Join(append([]string{links[ifName].MAC}, links[ifName].IPs()...), " ")
 		equal(u.T, what+" ips in the status", status[i+1].IPs, links[ifName].IPs())
 		row := u.portRow(p, ifName)
-		equal(u.T, what+" in NB", []string{row.Addresses, row.PortSecurity, row.ExternalIDs["ovn-multinet/sandbox"], row.Options["requested-chassis"]},
+		security, _, _ := strings.Cut(row.PortSecurity, " fe80:") // older versions did not name the link-local address
+		equal(u.T, what+" in NB", []string{row.Addresses, security, row.ExternalIDs["ovn-multinet/sandbox"], row.Options["requested-chassis"]},
 			[]string{addresses, addresses, p.Sandbox, p.Node.SystemID})
 		// The version before may see the flows of an OVS port that it has just replaced, and end its wait too early.
 		u.Must(lab.Eventually(u.Ctx, func() error {

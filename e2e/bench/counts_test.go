@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,7 @@ that counts, without TLS.`)}
 	nbProxy.Ignore(byTheClock(n.Name))
 	n.NBEndpoint, n.AgentArgs = nbProxy.Endpoint(), []string{"--ovs-socket", ovsProxy.Socket, "--reconcile-period", "1h",
 		"--global-namespaces", "shop"}
+	s.ControllerArgs = []string{"--global-namespaces", "shop"}
 	s.Start()
 	var networks []string
 	for i := range maxNetworks {
@@ -170,13 +172,15 @@ func (c *counts) policies(s *labtest.World, nbProxy *ovndbtest.Proxy) {
 	c.note("ADD with policies, bytes from NB", float64(n.Received))
 }
 
-// byTheClock recognizes what an agent reads every ten seconds: whether its node may have a gateway, and its node's row.
+// byTheClock recognizes what an agent reads every ten seconds: whether its node may have a gateway, with the lists of ended
+// connections, and its node's row.
 func byTheClock(node string) func(ovndbtest.Transact) bool {
 	key := ovndb.NodeKey(node)
 	return func(t ovndbtest.Transact) bool {
-		return !t.Writes && !slices.ContainsFunc(t.Ops, func(op ovndbtest.Op) bool {
-			return op["table"] != nb.HAChassisTable && !strings.Contains(fmt.Sprint(op["where"]), key)
-		})
+		ofGateways := func(op ovndbtest.Op) bool { return op["table"] == nb.HAChassisTable }
+		return !t.Writes && (slices.ContainsFunc(t.Ops, ofGateways) || !slices.ContainsFunc(t.Ops, func(op ovndbtest.Op) bool {
+			return !strings.Contains(fmt.Sprint(op["where"]), key)
+		}))
 	}
 }
 
@@ -192,15 +196,22 @@ func (c *counts) programs() {
 	}
 }
 
-func allocationsBeforeMain(t testing.TB, path string) (sum float64) {
-	out, err := exec.Command("env", "GODEBUG=inittrace=1", path, "--version").CombinedOutput()
-	must(t, err)
-	for line := range strings.Lines(string(out)) {
-		if n, err := strconv.ParseFloat(group(`^init .* (\d+) allocs`, line), 64); err == nil {
-			sum += n
+// allocationsBeforeMain is the smallest count of five runs: on a busy machine, goroutines of the runtime allocate too
+// while packages are initialized.
+func allocationsBeforeMain(t testing.TB, path string) float64 {
+	smallest := math.Inf(1)
+	for range 5 {
+		out, err := exec.Command("env", "GODEBUG=inittrace=1", path, "--version").CombinedOutput()
+		must(t, err)
+		sum := 0.0
+		for line := range strings.Lines(string(out)) {
+			if n, err := strconv.ParseFloat(group(`^init .* (\d+) allocs`, line), 64); err == nil {
+				sum += n
+			}
 		}
+		smallest = min(smallest, sum)
 	}
-	return sum
+	return smallest
 }
 
 // syscalls are what a call of our plugin did.

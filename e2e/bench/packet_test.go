@@ -164,7 +164,7 @@ func (s *ways) firstEcho(out bool) (*lab.Pod, echo) {
 	return pod, e
 }
 
-// sentBeforeFlows tells whether the other node had no flows to the pod when a packet was sent. The age of the flows
+// sentBeforeFlows reports whether the other node had no flows to the pod when a packet was sent. The age of the flows
 // tells, to some milliseconds: the flows to a port have the first 32 bits of its row in the Southbound database as
 // their cookie.
 func (s *ways) sentBeforeFlows(pod *lab.Pod, sent time.Time) bool {

@@ -111,7 +111,7 @@ func (s *policySite) through(p *ovndbtest.Proxy) []string {
 func (s *policySite) startController() {
 	// Passes over orphans are not those of policies.
 	s.controller = s.runOn(s.through(s.controllerNB), "ovn-multinet-controller", s.node.NetNS, "--config", s.config,
-		"--metrics-address", controllerMetrics, "--orphan-period=24h")
+		"--metrics-address", controllerMetrics, "--orphan-period=24h", "--global-namespaces=shop")
 }
 
 // editConfig changes the operator's configuration, which makes the controller pass over everything.

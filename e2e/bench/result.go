@@ -66,7 +66,7 @@ const (
 	notReached  = "**not reached**"
 )
 
-// Verdict tells whether the goal is reached, by the interval.
+// Verdict reports whether the goal is reached, by the interval.
 func (r Row) Verdict() string {
 	bounded := r.Ratio
 	if r.Peer == "" {
@@ -87,7 +87,7 @@ func (r Row) Verdict() string {
 	return "open: the interval has the goal in it"
 }
 
-// Missed tells whether the page has to say why the goal is not reached. Too few turns have no interval: there the
+// Missed reports whether the page has to say why the goal is not reached. Too few turns have no interval: there the
 // median decides.
 func (r Row) Missed() bool {
 	v := r.Verdict()

@@ -65,7 +65,7 @@ func (s *serviceSite) wanted(n, protocols, notReady int) *services.Wanted {
 	w := &services.Wanted{Network: fmt.Sprint("shop/net", network), Service: o.Service}
 	for i := range endpoints {
 		a := netip.AddrFrom4([4]byte{10, byte(100 + network), byte(128 + (n*endpoints+i)>>8%128), byte(n*endpoints + i)})
-		w.Pods = append(w.Pods, service.Pod{Name: fmt.Sprint("pod-", i), Ready: i >= notReady, Addresses: []netip.Addr{a}})
+		w.Pods = append(w.Pods, service.Backend{Name: fmt.Sprint("pod-", i), Ready: i >= notReady, Addresses: []netip.Addr{a}})
 	}
 	return w
 }
@@ -112,9 +112,12 @@ func (s *serviceSite) ensure(w *services.Wanted) serviceCost {
 	})
 }
 
-// oneRow wants one transaction that changes one load balancer for each protocol, and no other row.
+// oneRow wants one transaction that changes one load balancer for each protocol, and besides only the list of ended
+// connections, of UDP.
 func (s *serviceSite) oneRow(c serviceCost, protocols int) {
-	if c.nb.Committed != 1 || c.nb.Refused != 0 || len(c.changed) != 1 || c.changed[nb.LoadBalancerTable] != protocols {
+	others := len(c.changed) - min(1, c.changed[nb.CoppTable])
+	if c.nb.Committed != 1 || c.nb.Refused != 0 || others != 1 || c.changed[nb.LoadBalancerTable] != protocols ||
+		c.changed[nb.CoppTable] > 1 {
 		s.T.Errorf("a changed endpoint took %+v and changed %v, want one transaction and %d load balancers", c.nb, c.changed,
 			protocols)
 	}

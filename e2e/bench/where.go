@@ -35,7 +35,7 @@ func Here(ctx context.Context) Where {
 	}
 }
 
-// Busy tells whether other programs took part: then times mean nothing, and ratios little.
+// Busy reports whether other programs took part: then times mean nothing, and ratios little.
 func (w Where) Busy() bool { return w.InUse > 0.2 }
 
 // String is a line of the page.

@@ -149,7 +149,7 @@ var commands = []command{
 
 func (c command) String() string { return fmt.Sprintf("%s with %d networks", c.name, c.k) }
 
-// try makes the call and what a kubelet does after it. killed tells whether the call failed.
+// try makes the call and what a kubelet does after it. killed reports whether the call failed.
 func (c command) try(s *site, row *Row, what string, opts ...lab.CallOption) (killed bool) {
 	begin := time.Now()
 	sandboxes, err := c.run(s, c.k, opts...)

@@ -169,7 +169,7 @@ func (s *podLoad) end(p *livePod) {
 	s.End(p.Pod)
 }
 
-// going tells whether pods still have to start.
+// going reports whether pods still have to start.
 func (s *podLoad) going() bool {
 	select {
 	case <-s.over:

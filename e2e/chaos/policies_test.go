@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -52,8 +53,8 @@ type policyPod struct {
 func (p *policyPod) newest() int { return len(p.labels) - 1 }
 
 // seen is the pod at a version, as the controller reads it.
-func (p *policyPod) seen(version int) *policy.Pod {
-	return &policy.Pod{Namespace: "shop", Name: p.name, UID: p.uid, Node: "node-0", Labels: p.labels[version],
+func (p *policyPod) seen(version int) *netmodel.Pod {
+	return &netmodel.Pod{Namespace: "shop", Name: p.name, UID: p.uid, Node: "node-0", Labels: p.labels[version],
 		Version: resourceVersion(version)}
 }
 
@@ -77,7 +78,7 @@ type policyRace struct {
 	now      [policyPods]*policyPod    // the newest pod of each name
 	pods     map[string]*policyPod     // by UID
 	policies map[string]*policy.Object // by name
-	heard    map[string]*policy.Pod    // the controller's copies, by name
+	heard    map[string]*netmodel.Pod  // the controller's copies, by name
 	heardOf  map[string]*policy.Object
 	known    [policyAgents]*knownGroups
 	sandbox  int
@@ -114,7 +115,7 @@ func (r *policyRace) begin() {
 	r.Transact(r.t, map[string]any{"op": "delete", "table": "Port_Group", "where": []any{}})
 	r.pods, r.policies = map[string]*policyPod{}, map[string]*policy.Object{}
 	r.now = [policyPods]*policyPod{}
-	r.heard, r.heardOf, r.state = map[string]*policy.Pod{}, map[string]*policy.Object{}, map[string]string{}
+	r.heard, r.heardOf, r.state = map[string]*netmodel.Pod{}, map[string]*policy.Object{}, map[string]string{}
 	r.known, r.oldest, r.log, r.joined = [policyAgents]*knownGroups{}, map[string]int{}, nil, map[string]bool{}
 	r.openings, r.adding, r.changed = 0, map[string]bool{}, map[string]int{}
 	r.lead()
@@ -213,9 +214,14 @@ func (r *policyRace) PolicyNamespaces(context.Context) ([]string, error) {
 	return []string{"shop"}, nil
 }
 
+// Policy is for policies that a source sheds. This one keeps all.
+func (r *policyRace) Policy(context.Context, string, string) (*policy.Object, error) {
+	return nil, netmodel.ErrNotFound
+}
+
 func (r *policyRace) ClusterPolicies(context.Context) ([]*policy.Object, error) { return nil, nil }
 
-func (r *policyRace) PolicyPods(_ context.Context, namespace string) ([]*policy.Pod, error) {
+func (r *policyRace) PolicyPods(_ context.Context, namespace string) ([]*netmodel.Pod, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
@@ -239,17 +245,17 @@ func (r *policyRace) SetPolicyState(_ context.Context, o *policy.Object, state s
 // policyRacePorts are the controller's ports.
 type policyRacePorts struct{ *ovnport.ListedPorts }
 
-func (p policyRacePorts) On(ctx context.Context, nodes []string) ([]controller.PodPort, error) {
+func (p policyRacePorts) On(ctx context.Context, nodes []string) ([]pods.Port, error) {
 	return asPolicyPorts(p.ListedPorts.On(ctx, nodes))
 }
 
-func (p policyRacePorts) ByKey(ctx context.Context, keys []string) ([]controller.PodPort, error) {
+func (p policyRacePorts) ByKey(ctx context.Context, keys []string) ([]pods.Port, error) {
 	return asPolicyPorts(p.ListedPorts.ByKey(ctx, keys))
 }
 
-func asPolicyPorts(ports []ovnport.OwnedPort, err error) (all []controller.PodPort, _ error) {
+func asPolicyPorts(ports []ovnport.OwnedPort, err error) (all []pods.Port, _ error) {
 	for _, p := range ports {
-		all = append(all, controller.PodPort{
+		all = append(all, pods.Port{
 			Key: p.UUID, Network: p.Network, Namespace: p.Owner.Namespace, Pod: p.Owner.Pod, UID: p.Owner.UID,
 			Sandbox: p.Owner.Sandbox, PodVersion: p.PodVersion})
 	}
@@ -325,7 +331,7 @@ func (r *policyRace) hear(rnd *rand.Rand, all bool) {
 	}
 }
 
-func versionOf(p *policy.Pod) (version int) {
+func versionOf(p *netmodel.Pod) (version int) {
 	_, _ = fmt.Sscan(p.Labels["version"], &version)
 	return version
 }

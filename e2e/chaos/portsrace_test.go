@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -85,12 +86,14 @@ func (r *race) compare(live []*sandbox) (lost, residue int) {
 	return len(expected), residue
 }
 
-// withoutEmptyLists returns the rows without the port lists of nodes that have no ports: a node keeps its list.
+// withoutEmptyLists returns the rows without the port lists of nodes that have no ports, and without the list of ended
+// connections of Services: a node and a network keep their lists.
 func (r *race) withoutEmptyLists() map[string]map[string]nbtest.Fields {
 	rows := r.Rows(r.t)
 	maps.DeleteFunc(rows[nb.CoppTable], func(_ string, row nbtest.Fields) bool {
 		ids := strings.Fields(row["external_ids"])
-		return len(ids) == 2 && slices.Contains(ids, "ovn-multinet/kind=port-list")
+		return len(ids) == 2 && slices.Contains(ids, "ovn-multinet/kind=port-list") ||
+			strings.Contains(row["external_ids"], "ovn-multinet/kind="+nbrows.KindEndedServed)
 	})
 	if len(rows[nb.CoppTable]) == 0 {
 		delete(rows, nb.CoppTable)

@@ -53,7 +53,7 @@ func (r *race) serve(ctx context.Context, who int, name string) (*services.Resul
 	for _, p := range r.pods {
 		for _, s := range p.sandboxes {
 			if len(s.ports) > 0 && !s.ended {
-				pod := service.Pod{Name: s.owner.Pod, UID: s.owner.UID, Ready: true}
+				pod := service.Backend{Name: s.owner.Pod, UID: s.owner.UID, Ready: true}
 				for _, a := range s.ports[0].Addresses {
 					pod.Addresses = append(pod.Addresses, a.Addr())
 				}
@@ -241,7 +241,7 @@ func (b *book) addClaim(row map[string]any) {
 			b.accepted[id] = addWord(b.accepted[id], a)
 		}
 	}
-	if n := nbrows.AcceptedConfig(&nb.Copp{ExternalIDs: ids}); n != nil && n.RouterName() == "" {
+	if n := nbrows.NewStore(nil).AcceptedConfig(&nb.Copp{ExternalIDs: ids}); n != nil && n.RouterName() == "" {
 		for i := range n.Subnets { // a router's port has them
 			b.hold(n.Gateway(i).String(), "gateway")
 		}

@@ -1,4 +1,4 @@
-// Package deviceplugin owns a device plugin without devices: kubelet hands out names that mean nothing. It speaks kubelet's
+// Package deviceplugin owns a device plugin without devices: kubelet gives names to pods that mean nothing. It speaks kubelet's
 // own protocol, and may not know what a pod or a network is.
 package deviceplugin
 

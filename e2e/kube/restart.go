@@ -65,7 +65,8 @@ func (n *Node) LoseSandbox(ctx context.Context, pod string) (err error) {
 	return nil
 }
 
-// ended tells whether none of the containers is in ctr's list of tasks: containerd takes them out when they have ended.
+// ended reports whether none of the containers is in ctr's list of tasks: containerd takes them out when they have
+// ended.
 func ended(tasks string, err error) func(ids []string) error {
 	return func(ids []string) error {
 		for _, id := range ids {

@@ -226,7 +226,7 @@ func (c *Cluster) waitNodes(ctx context.Context) error {
 	return all.Wait()
 }
 
-// nodeReady tells whether pods may be put on a node.
+// nodeReady reports whether pods may be put on a node.
 func nodeReady(n *corev1.Node) bool {
 	if n == nil || len(n.Spec.Taints) > 0 {
 		return false

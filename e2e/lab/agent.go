@@ -64,7 +64,7 @@ func (l *Lab) StartAgents(ctx context.Context) error {
 	return all.Wait()
 }
 
-// connectedTo tells whether the process's namespace has an established TCP connection of the process to the
+// connectedTo reports whether the process's namespace has an established TCP connection of the process to the
 // port: that the process itself holds it, its open sockets say.
 func (p *Process) connectedTo(port string) (err error) {
 	defer try.Handle(&err)

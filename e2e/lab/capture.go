@@ -105,6 +105,32 @@ func (c *Capture) geneve(with []byte) (count int, err error) {
 	return count, err
 }
 
+// Received returns the number of packets of TCP or UDP that have come from one address and port to another until now.
+func (c *Capture) Received(protocol byte, from, to netip.AddrPort) (count int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	packets, err := c.read()
+	for _, p := range packets {
+		if a, b := p.ends(protocol); !p.sent && a == from && b == to {
+			count++
+		}
+	}
+	return count, err
+}
+
+// Carrying returns the number of packets with these bytes that have come until now, whatever MACs they are for.
+func (c *Capture) Carrying(text string) (count int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	packets, err := c.read()
+	for _, p := range packets {
+		if !p.sent && bytes.Contains(p.bytes, []byte(text)) {
+			count++
+		}
+	}
+	return count, err
+}
+
 // Announced returns the MACs that were announced for an IPv4 address until now, in order: by ARP requests or replies of
 // the address for itself.
 func (c *Capture) Announced(a netip.Addr) (macs []string, err error) {
@@ -132,6 +158,22 @@ func (p packet) ipv4(protocol byte) []byte {
 	return p.bytes[min(header, len(p.bytes)):]
 }
 
+// ends are the source and the destination of a packet of TCP or UDP. It has no extension headers of IPv6 here.
+func (p packet) ends(protocol byte) (from, to netip.AddrPort) {
+	const header6, ports = 40, 4
+	payload := p.ipv4(protocol)
+	var a, b netip.Addr
+	switch {
+	case len(payload) >= ports:
+		a, b = netip.AddrFrom4([4]byte(p.bytes[12:])), netip.AddrFrom4([4]byte(p.bytes[16:]))
+	case p.kind == unix.ETH_P_IPV6 && len(p.bytes) >= header6+ports && p.bytes[6] == protocol:
+		a, b, payload = netip.AddrFrom16([16]byte(p.bytes[8:])), netip.AddrFrom16([16]byte(p.bytes[24:])), p.bytes[header6:]
+	default:
+		return from, to
+	}
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(payload)), netip.AddrPortFrom(b, binary.BigEndian.Uint16(payload[2:]))
+}
+
 // echoRequest is the source of a request of ICMP or ICMPv6 for an echo. Such a request has no extension headers here.
 func (p packet) echoRequest() (from netip.Addr, ok bool) {
 	const request4, request6, header6 = 8, 128, 40
@@ -151,6 +193,9 @@ func (c *Capture) Close() error {
 	}
 	return unix.Close(c.socket)
 }
+
+// Capture captures on an interface of the pod.
+func (p *Pod) Capture(link string) (*Capture, error) { return capture(p.NetNS, link) }
 
 // Capture captures the tunnels between nodes.
 func (n *Node) Capture() (*Capture, error) { return capture(n.NetNS, "eth1") }

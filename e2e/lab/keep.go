@@ -31,7 +31,7 @@ type Kept struct {
 	Line string
 }
 
-// Is tells whether this process is the one in the background.
+// Is reports whether this process is the one in the background.
 func (k Kept) Is() bool { return os.Getenv(keptEnv) == k.Name }
 
 // Start starts the program once more, in a session of its own, and prints what it prints until the lab is to be left

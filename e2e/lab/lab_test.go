@@ -124,6 +124,32 @@ func TestProcessThatEndsIsToldWithItsLog(t *testing.T) {
 	}
 }
 
+// TestProcessWithKnownFault: a process that ends by its known fault is started again, and by another one it is not.
+func TestProcessWithKnownFault(t *testing.T) {
+	l := Start(t, Options{PrimaryOnly: true})
+	for word, again := range map[string]bool{"known": true, "new": false} {
+		dir := t.TempDir()
+		p := &Process{Name: word, netns: l.central, log: filepath.Join(dir, "log"), fault: "known fault", args: []string{"sh", "-c",
+			"cd " + dir + "; mkdir first && { echo " + word + " fault; kill -ABRT $$; }; mkdir second; exec sleep 1000"}}
+		if err := p.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if err := Eventually(t.Context(), func() error { _, err := os.Stat(filepath.Join(dir, "second")); return err }); err != nil {
+				t.Error(err)
+			}
+		} else if err := p.Wait(t.Context()); err == nil {
+			t.Error("it ended without an error")
+		}
+		if p.Running() != again || p.Faults() > 1 || (p.Faults() == 1) != again {
+			t.Errorf("%s fault: running %t, %d faults", word, p.Running(), p.Faults())
+		}
+		if err := p.Kill(); err != nil || p.Running() {
+			t.Errorf("%s fault: %v, running %t", word, err, p.Running())
+		}
+	}
+}
+
 func TestSnapshotDiff(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -27,7 +27,8 @@ type Pod struct {
 	Namespace, Name, UID string
 	Annotations, Labels  map[string]string
 	Ports                []Port
-	Ready                string // the condition Ready in the manifest, "True" or "False"; "": none
+	Meta                 map[string]any // further metadata of the manifest, such as ownerReferences
+	Ready                string         // the condition Ready in the manifest, "True" or "False"; "": none
 	Node                 *Node
 	Sandbox              string // container id: 64 hex digits
 	host
@@ -77,6 +78,7 @@ func (p *Pod) manifestName() string { return fmt.Sprintf("pod.%s.%s.yaml", p.Nam
 // WriteManifest writes the pod's manifest again, after a change of its fields.
 func (p *Pod) WriteManifest() error {
 	meta := map[string]any{"namespace": p.Namespace, "name": p.Name, "uid": p.UID}
+	maps.Copy(meta, p.Meta)
 	if len(p.Annotations) > 0 {
 		meta["annotations"] = p.Annotations
 	}

@@ -31,11 +31,17 @@ type Process struct {
 	log   string
 	ready func(context.Context) error // nil: ready once started
 	fork  func(*exec.Cmd) error       // nil: in netns
+	// fault is the end of the line in the log with which the program aborts by a known fault of its own. Then it is
+	// started again at once, as a monitor does on real machines. "": it has no such fault.
+	fault string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has ended
 	err  error         // how it ended
+	// faults counts the ends by fault. stopped: the lab does not want it to run.
+	faults  int
+	stopped bool
 }
 
 // start runs the process and returns when it is ready. One that is not is killed.
@@ -65,10 +71,15 @@ func (p *Process) start(ctx context.Context) error {
 	return nil
 }
 
-func (p *Process) launch() (err error) {
-	defer try.Handle(&err)
+func (p *Process) launch() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.stopped = false
+	return p.launchLocked()
+}
+
+func (p *Process) launchLocked() (err error) {
+	defer try.Handle(&err)
 	if p.running() {
 		return errors.New("it runs already")
 	}
@@ -88,12 +99,25 @@ func (p *Process) launch() (err error) {
 	p.cmd, p.done, p.err = cmd, done, nil
 	go func() {
 		err := cmd.Wait()
+		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		fault := p.fault != "" && status.Signal() == syscall.SIGABRT && strings.Contains(p.LastLines(1), p.fault)
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.err = err
-		p.mu.Unlock()
 		close(done)
+		if fault && !p.stopped {
+			p.faults++
+			_ = p.launchLocked() // if it fails, a test that needs the program says so
+		}
 	}()
 	return nil
+}
+
+// Faults is how often the process has ended by a known fault of its own, and was started again.
+func (p *Process) Faults() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.faults
 }
 
 func (p *Process) running() bool {
@@ -108,10 +132,18 @@ func (p *Process) running() bool {
 	}
 }
 
-// Running tells whether the process has been started and has not ended.
+// Running reports whether the process has been started and has not ended.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.running()
+}
+
+// stopping notes that the process is not to be started again, and reports whether it runs.
+func (p *Process) stopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
 	return p.running()
 }
 
@@ -165,7 +197,7 @@ func (p *Process) Wait(ctx context.Context) error {
 // Stop ends the process with SIGTERM, and with SIGKILL when it has not ended after 5 s or when ctx ends; the
 // latter is an error. A process that does not run is fine.
 func (p *Process) Stop(ctx context.Context) error {
-	if !p.Running() {
+	if !p.stopping() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopPatience)
@@ -182,7 +214,7 @@ func (p *Process) Stop(ctx context.Context) error {
 
 // Kill ends the process with SIGKILL and waits for its end. A process that does not run is fine.
 func (p *Process) Kill() error {
-	if !p.Running() {
+	if !p.stopping() {
 		return nil
 	}
 	if err := p.signal(syscall.SIGKILL); err != nil {

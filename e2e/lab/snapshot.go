@@ -26,7 +26,7 @@ func (l *Lab) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines = slices.DeleteFunc(lines, isPortList)
+	lines = slices.DeleteFunc(lines, func(line string) bool { return isPortList(line) || isEnded(line) || isMTU(line) })
 	for _, n := range l.Nodes {
 		more, err := n.snapshot(ctx)
 		if err != nil {
@@ -38,10 +38,22 @@ func (l *Lab) Snapshot(ctx context.Context) (Snapshot, error) {
 	return lines, nil
 }
 
-// isPortList tells whether a line is the port list of a node. An agent makes the list some time after its start. An
+// isPortList reports whether a line is the port list of a node. An agent makes the list some time after its start. An
 // older version neither makes nor changes a list: what it leaves there goes when the agent of a newer version starts.
 func isPortList(line string) bool {
 	return strings.HasPrefix(line, "nb Copp ") && strings.Contains(line, "ovn-multinet/kind port-list")
+}
+
+// isEnded reports whether a line is the list of a node's ended connections. The node's agent deletes the entries some
+// minutes later, and the list stays as long as the node.
+func isEnded(line string) bool {
+	return strings.HasPrefix(line, "nb Copp ") && strings.Contains(line, "ovn-multinet/kind ended-connections")
+}
+
+// isMTU reports whether a line is the row with the smallest MTUs, which a controller makes some time after the agents
+// say theirs.
+func isMTU(line string) bool {
+	return strings.HasPrefix(line, "nb Copp ") && strings.Contains(line, "ovn-multinet/kind mtu")
 }
 
 // Diff returns "" when the two are equal, else a line for each difference: "-" for what only s has, "+" for
@@ -150,15 +162,18 @@ func dumpDB(ctx context.Context, what, remote, db string, keep func(table string
 // columns says how a column is written, and whether it counts.
 type columns func(name string, value json.RawMessage) (string, bool)
 
-// keepNB takes everything but the rows and columns with which OVN reports its own progress, the identity of the cluster, which an
-// older version does not write, and the age of NB.
+// keepNB takes everything but the rows and columns with which OVN reports its own progress, the identity of the
+// cluster and the MTUs, which an older version does not write, and the age of NB.
 func keepNB(table string) columns {
 	if table == "NB_Global" {
 		return nil
 	}
 	return func(name string, value json.RawMessage) (string, bool) {
 		if name == "external_ids" {
-			return without(value, "ovn-multinet/cluster", "ovn-multinet/made", "ovn-multinet/age"), true
+			return without(value, "ovn-multinet/cluster", "ovn-multinet/made", "ovn-multinet/age", "ovn-multinet/mtu"), true
+		}
+		if name == "options" && table == "Logical_Router_Port" {
+			return without(value, "gateway_mtu"), true
 		}
 		return string(value), name != "up" && name != "_version" && name != "status"
 	}

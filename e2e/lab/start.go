@@ -32,6 +32,14 @@ func Start(t TB, o Options) *Lab {
 		t.Fatalf("%v", err)
 	}
 	t.Cleanup(func() {
+		for _, n := range l.Nodes {
+			if n.VSwitchd != nil && n.VSwitchd.Faults() > 0 {
+				t.Logf("%s aborted %d times by a fault of Open vSwitch, and was started again", n.VSwitchd.Name, n.VSwitchd.Faults())
+				if name, _, _ := strings.Cut(t.Name(), "/"); t.Failed() { // hack/again reads this
+					t.Logf("repeat %s: it failed, and %s lost its connections by that fault", name, n.VSwitchd.Name)
+				}
+			}
+		}
 		if t.Failed() {
 			dir, err := l.KeepLogs("")
 			t.Logf("logs are in %s (error: %v)", dir, err)

@@ -157,8 +157,8 @@ func (w *World) Exec(at Endpoint, command ...string) string {
 	return out
 }
 
-// Reaches tells whether an address answers a ping. A ping that is to succeed takes a millisecond here, so one that is to
-// fail waits only a second.
+// Reaches reports whether an address answers a ping. A ping that is to succeed takes a millisecond here, so one that
+// is to fail waits only a second.
 func (w *World) Reaches(from Endpoint, addr string) error {
 	_, err := from.Exec(w.Ctx, "ping", "-c", "1", "-W", "1", addr)
 	return err

@@ -22,7 +22,7 @@ import (
 // want it, and both on one wire. Everything is emulated, so no right to the machine's own virtualisation is needed.
 var machine = []string{
 	"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-	"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "2", "-m", "1024",
+	"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "2", "-m", "1792",
 	"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 	"-device", "isa-debug-exit,iobase=0x501,iosize=1",
 	// What vfio-pci takes a device for.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -274,7 +275,7 @@ func (s *thief) agentCan() {
 	kube, err := source.NewKube(s.core, s.nads, "node1", source.Changes{}, slog.New(slog.DiscardHandler))
 	s.Must(err)
 	p := s.getPod("default/own")
-	own := &source.Pod{Namespace: "default", Name: "own", UID: string(p.UID)}
+	own := &netmodel.Pod{Namespace: "default", Name: "own", UID: string(p.UID)}
 	was := p.Annotations[statusKey]
 	statusIs := func(want string) {
 		if got := s.getPod("default/own").Annotations[statusKey]; got != want {
@@ -300,7 +301,8 @@ func (s *thief) agentCan() {
 func TestBoundaryControllerToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)))
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+pod("own", "node1", "")))
+	w.Must(w.WaitReady(w.Ctx, "default/own"))
 	w.eventOf("blue", "Normal", "NetworkReady", "")
 	list, err := w.Client.CoreV1().Pods(ours).List(w.Ctx, metav1.ListOptions{LabelSelector: "app=ovn-multinet-controller"})
 	w.Must(err)
@@ -331,14 +333,14 @@ func TestBoundaryControllerToken(t *testing.T) {
 	s.cannot("make a network", "cannot create resource", err)
 	s.cannot("delete a network", "cannot delete resource", api.Delete(w.Ctx, "blue", metav1.DeleteOptions{}))
 	_, err = s.core.CoreV1().Events("default").Create(w.Ctx, event("", "own"), metav1.CreateOptions{})
-	s.cannot("an Event of a pod", "writes Events of a NetworkAttachmentDefinition, of a policy or of a Service only", err)
+	s.cannot("an Event of a pod", "those of its outside addresses only", err)
 	s.attackLeases()
 	s.attackPolicies()
 	s.attackClusterPolicies()
 	s.attackServices()
 	s.attackNodes()
 	s.attackOurPods(list.Items[1].Name)
-	s.cannot("patch a pod's status", "cannot patch resource", s.patch("own", `{}`, "status"))
+	s.attackPodStates()
 	_, err = s.core.CoreV1().Secrets(ours).Get(w.Ctx, "ovn-multinet-nb-agent", metav1.GetOptions{})
 	s.cannot("read the agents' key", "cannot get resource", err)
 
@@ -351,6 +353,54 @@ func TestBoundaryControllerToken(t *testing.T) {
 		}))
 	}
 	t.Attr("boundary.controller-token-refused", fmt.Sprint(s.refused))
+}
+
+// attackPodStates: of a pod the controller's token changes the condition with the state of its outside addresses alone.
+func (s *thief) attackPodStates() {
+	const nothingElse, noCondition = "neither labels, annotations, finalizers", "no condition of a pod but"
+	for what, a := range map[string]struct{ words, body string }{
+		"put a pod behind a Service":     {nothingElse, `{"metadata":{"labels":{"app":"shop"}}}`},
+		"give a pod another network":     {nothingElse, `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/networks":"red"}}}`},
+		"hold a pod":                     {nothingElse, `{"metadata":{"finalizers":["a/b"]}}`},
+		"end a pod":                      {nothingElse, `{"status":{"phase":"Failed","reason":"Evicted"}}`},
+		"give a pod another address":     {nothingElse, `{"status":{"podIP":"10.244.9.9","podIPs":[{"ip":"10.244.9.9"}]}}`},
+		"make a pod unready":             {noCondition, `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`},
+		"take the conditions of a pod":   {noCondition, `{"status":{"conditions":null}}`},
+		"give a pod another's condition": {noCondition, `{"status":{"conditions":[{"type":"example.com/gate","status":"True"}]}}`},
+	} {
+		s.cannot(what, a.words, s.patch("own", a.body, "status"))
+	}
+	s.cannot("patch a pod", "cannot patch resource", s.patch("own", `{"metadata":{"labels":{"a":"b"}}}`))
+
+	kube, err := source.NewKube(s.core, s.nads, "", source.Changes{}, slog.New(slog.DiscardHandler))
+	s.Must(err)
+	conditions := func() (ours string, all int) {
+		for _, c := range s.getPod("default/own").Status.Conditions {
+			if c.Type == conf.OutsideCondition {
+				ours = string(c.Status) + " " + c.Reason + " " + c.Message
+			}
+			all++
+		}
+		return ours, all
+	}
+	_, before := conditions()
+	own := &netmodel.Pod{Namespace: "default", Name: "own", UID: string(s.getPod("default/own").UID)}
+	for _, state := range []netmodel.OutsideState{{Reason: netmodel.OutsideReady, Message: "m"}, {Reason: netmodel.OutsideRefused, Message: "n"}, {}} {
+		s.Must(kube.SetOutsideState(s.Ctx, own, state))
+		want, count := "", before
+		if state.Reason != "" {
+			status := map[bool]string{true: "True ", false: "False "}[state.Reason == netmodel.OutsideReady]
+			want, count = status+string(state.Reason)+" "+state.Message, before+1
+		}
+		if got, all := conditions(); got != want || all != count {
+			s.T.Errorf("the condition is %q, of %d; want %q, of %d", got, all, want, count)
+		}
+		own.OutsideState = state
+	}
+	own.UID = "another"
+	if err := kube.SetOutsideState(s.Ctx, own, netmodel.OutsideState{Reason: netmodel.OutsideReady}); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		s.T.Errorf("the state of a pod with another UID: %v", err)
+	}
 }
 
 func (s *thief) attackLeases() {

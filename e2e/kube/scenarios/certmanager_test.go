@@ -11,9 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
@@ -97,22 +94,6 @@ func (w *world) issuedBy(authority string) {
 				}
 				return err
 			}))
-		}
-	}
-}
-
-// neverRestarted wants that no container of ours was restarted, but those of a name.
-func (w *world) neverRestarted(but string) {
-	w.T.Helper()
-	pods, err := w.Client.CoreV1().Pods(ours).List(w.Ctx, metav1.ListOptions{})
-	w.Must(err)
-	for _, p := range pods.Items {
-		for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-			for _, s := range list {
-				if s.RestartCount > 0 && s.Name != but {
-					w.T.Errorf("%s of %s was restarted %d times", s.Name, p.Name, s.RestartCount)
-				}
-			}
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (w *world) lease(change func(*coordv1.LeaseSpec)) *coordv1.Lease {
 	return lease
 }
 
-// leads tells whether the process that runs in a controller's pod has led.
+// leads reports whether the process that runs in a controller's pod has led.
 func (w *world) leads(p *corev1.Pod) (bool, error) {
 	log, err := w.Logs(w.Ctx, ours+"/"+p.Name, "controller")
 	return strings.Contains(log, "msg=leading"), err

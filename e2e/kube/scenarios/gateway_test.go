@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
@@ -28,6 +29,8 @@ data:
         externalSubnet: 192.0.2.0/24
         externalAddress: 192.0.2.10
         nextHop: 192.0.2.1
+        addressPools:
+          public: {addresses: 192.0.2.16/29, namespaces: {default: 1}}
 `
 
 // TestGatewayAndLayer3: an operator describes a router with a gateway in the ConfigMap and labels a node. Pods of a layer3
@@ -68,8 +71,9 @@ func TestGatewayAndLayer3(t *testing.T) {
 	}
 	for _, from := range []string{"a", "b", "c"} {
 		w.reaches(from, "net1", "192.0.2.9")
-		w.Must(w.seenOutside(outside, from))
+		w.Must(w.seenOutside(outside, from, "192.0.2.10"))
 	}
+	w.outsideAddresses(outside)
 	w.Must(w.Delete(w.Ctx, pods))
 	w.Must(w.WaitGone(w.Ctx, "default/a", "default/b", "default/c"))
 	for _, name := range []string{"wide", "flat"} {
@@ -78,8 +82,46 @@ func TestGatewayAndLayer3(t *testing.T) {
 	}
 }
 
-// seenOutside fails unless the machine outside sees a pod under the gateway's address and no other.
-func (w *world) seenOutside(o *lab.Outside, from string) error {
+// outsideAddresses: a pod whose readiness gate is its outside address becomes ready with the address. Another pod, for
+// which no address is left, stays unready, and says why. Both say so in a condition and in an Event.
+func (w *world) outsideAddresses(o *lab.Outside) {
+	gated := func(name string) string {
+		text := pod(name, "node1", "flat")
+		text = strings.Replace(text, "annotations: {", `annotations: {ovn-multinet/outside-addresses: '[{"interface":"net1","floating":"auto"}]', `, 1)
+		return strings.Replace(text, "spec:\n", "spec:\n  readinessGates: [{conditionType: "+conf.OutsideCondition+"}]\n", 1)
+	}
+	w.Must(w.Apply(w.Ctx, gated("floats")))
+	w.Must(w.WaitReady(w.Ctx, "default/floats"))
+	w.eventOf("floats", "Normal", "OutsideAddressReady", "interface net1: floating addresses [192.0.2.")
+	state := func(pod string) string {
+		for _, c := range w.getPod("default/" + pod).Status.Conditions {
+			if c.Type == conf.OutsideCondition {
+				return string(c.Status) + " " + c.Message
+			}
+		}
+		return ""
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(state("floats"), "True interface net1: floating addresses ["), "]")
+	w.Must(w.seenOutside(o, "floats", address))
+
+	w.Must(w.Apply(w.Ctx, gated("late")))
+	const why = "at most 1 are allowed"
+	w.eventOf("late", "Warning", "OutsideAddressRefused", why)
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if got := state("late"); !strings.HasPrefix(got, "False ") || !strings.Contains(got, why) {
+			return fmt.Errorf("the condition is %q", got)
+		}
+		return nil
+	}))
+	w.Must(w.Delete(w.Ctx, gated("floats")))
+	w.Must(w.WaitGone(w.Ctx, "default/floats"))
+	w.Must(w.WaitReady(w.Ctx, "default/late")) // with the address that is free now
+	w.Must(w.Delete(w.Ctx, gated("late")))
+	w.Must(w.WaitGone(w.Ctx, "default/late"))
+}
+
+// seenOutside fails unless the machine outside sees a pod under this address and no other.
+func (w *world) seenOutside(o *lab.Outside, from, address string) error {
 	c, err := o.Capture()
 	if err != nil {
 		return err
@@ -87,8 +129,8 @@ func (w *world) seenOutside(o *lab.Outside, from string) error {
 	defer c.Close()
 	w.reaches(from, "net1", "192.0.2.9")
 	sources, err := c.Sources()
-	if err == nil && fmt.Sprint(sources) != "[192.0.2.10]" {
-		err = fmt.Errorf("%s sees %v of pod %s, want the gateway's address alone", o, sources, from)
+	if err == nil && fmt.Sprint(sources) != "["+address+"]" {
+		err = fmt.Errorf("%s sees %v of pod %s, want %s alone", o, sources, from, address)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,7 @@ func TestLives(t *testing.T) {
 		{"init container", (*world).initContainer},
 		{"static pod", (*world).staticPod},
 		{"default route moved", (*world).defaultRouteMoved},
+		{"fixed address of a Deployment", (*world).fixedAddressOfDeployment},
 		{"herd", (*world).herd},
 	} {
 		w.run(c.name, c.run)
@@ -126,6 +128,40 @@ func (w *world) initContainer() {
   containers:`, peer), 1)
 	w.made("init", manifest)
 	w.consistent("init", []string{"eth0", "net1", "net2"})
+}
+
+// fixedAddressOfDeployment: a rollout of a Deployment with a fixed address waits by default, and the error says what to
+// change. After that change the new pod gets the address.
+func (w *world) fixedAddressOfDeployment() {
+	const address = "10.1.77.7"
+	template := strings.TrimSuffix(pod("x", "node1", `[{"name":"blue","ips":["`+address+`"]}]`), "---\n")
+	template = strings.NewReplacer("apiVersion: v1\nkind: Pod\n", "", "  name: x\n  namespace: default", "  labels: {app: fixed}").Replace(template)
+	deployment := func(strategy string) string {
+		return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: fixed, namespace: default}\nspec:\n" +
+			"  strategy: " + strategy + "\n  selector: {matchLabels: {app: fixed}}\n  template:\n    " +
+			strings.ReplaceAll(strings.TrimSpace(template), "\n", "\n    ") + "\n"
+	}
+	w.Must(w.Apply(w.Ctx, deployment("{type: RollingUpdate}")))
+	w.T.Cleanup(func() { w.Must(w.Delete(w.Ctx, deployment("{type: Recreate}"))) })
+	rolledOut := func() { w.kubectl("rollout", "status", "--timeout=3m", "deployment/fixed") }
+	rolledOut()
+	w.kubectl("rollout", "restart", "deployment/fixed")
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		events := w.kubectl("get", "events", "--field-selector", "reason=FailedCreatePodSandBox", "--output",
+			`jsonpath={range .items[*]}{.involvedObject.name} {.message}{"\n"}{end}`)
+		if !strings.Contains(events, "address "+address+" of network default/blue is in use by default/fixed-") ||
+			!strings.Contains(events, "both pods are of Deployment fixed: it starts the new pod before it ends the old one; "+
+				"set strategy: Recreate") {
+			return fmt.Errorf("the events are %s", events)
+		}
+		return nil
+	}))
+	w.kubectl("patch", "deployment", "fixed", "--patch", `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`)
+	rolledOut()
+	names := strings.Fields(w.kubectl("get", "pods", "--selector", "app=fixed", "--output", "jsonpath={.items[*].metadata.name}"))
+	if len(names) != 1 || !slices.Equal(w.links(names[0])["net1"].ips(), []string{address}) {
+		w.T.Errorf("the Deployment has the pods %q", names)
+	}
 }
 
 // staticPod is one of the node's own, of which the API has a mirror with another UID.

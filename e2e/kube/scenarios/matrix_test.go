@@ -394,7 +394,8 @@ func (w *world) there() ([]string, error) {
 				lines = append(lines, "entry in a port list of "+port+", which does not exist")
 			}
 		}
-		if kind := r.ids("external_ids")["ovn-multinet/kind"]; kind == "port-list" || kind == "accepted" {
+		kind := r.ids("external_ids")["ovn-multinet/kind"]
+		if kind == "port-list" || kind == "accepted" || kind == "mtu" || strings.HasPrefix(kind, "ended-connections") {
 			continue
 		}
 		line := "claim " + r.text("name")

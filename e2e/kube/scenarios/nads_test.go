@@ -5,6 +5,7 @@ package scenarios
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	nadtyped "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned/typed/k8s.cni.cncf.io/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -184,6 +186,7 @@ func TestNetworks(t *testing.T) {
 	w.run("foreign port", (*world).foreignPort)
 	w.run("router", (*world).router)
 	w.run("shared by name", (*world).sharedByName)
+	w.run("the cluster's addresses", (*world).clusterAddresses)
 	w.Must(lab.Eventually(w.Ctx, w.nothingLeft))
 	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Router_Port"} {
 		if names := w.rows(table, "name"); len(names) > 0 {
@@ -230,6 +233,9 @@ func (w *world) refusedAndHealed() {
 	w.nadGone("after", "default/after")
 }
 
+// lastBlue is the configuration of blue at its end.
+const lastBlue = `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`
+
 // updatedWithPods: a change that would cut pods off is refused, and what was in force stays in force, for new pods
 // too; one that leaves them as they are is taken.
 func (w *world) updatedWithPods() {
@@ -250,8 +256,9 @@ func (w *world) updatedWithPods() {
 	w.reaches("c", "net1", b)
 	w.toolShows("blue", line, b)
 
-	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16","routes":[{"dst":"10.99.0.0/16"}]}`)))
-	w.becomes("blue", true, "")
+	w.Must(w.Apply(w.Ctx, nad("blue", lastBlue)))
+	w.becomes("blue", true, "no router has it")
+	w.eventOf("blue", "Warning", "NetworkWarning", "routes[0]: no pod has 10.1.0.1, the gateway of this network, and no router has it")
 	w.made("d", pod("d", "node1", "blue"))
 	if routes, want := w.routes("d"), "10.99.0.0/16 via 10.1.0.1 dev net1"; !slices.Contains(routes, want) {
 		w.T.Errorf("a new pod has the routes %q, want %q among them", routes, want)
@@ -304,7 +311,14 @@ func (w *world) deletedWithPods() {
 	w.becomes("blue", false, "pod default/b")
 	w.eventOf("blue", "Warning", "NetworkInUse", "pod default/a")
 	w.Must(w.Apply(w.Ctx, pod("late", "node2", "blue")))
-	w.sandboxFails("late", "network default/blue is being deleted")
+	w.sandboxFails("late", "network default/blue is being deleted, used by pod default/")
+	w.sandboxFails("late", "apply its NetworkAttachmentDefinition again")
+	// Applied again meanwhile, the NAD is deleted all the same: the API server takes no deletion back.
+	w.Must(w.Apply(w.Ctx, nad("blue", lastBlue)))
+	w.becomes("blue", false, "being deleted, used by pod default/")
+	if out := w.multinet("network", "list"); !strings.Contains(out, "being deleted, used by pod default/") {
+		w.T.Errorf("the tool says\n%s", out)
+	}
 	done()
 	w.Must(w.Delete(w.Ctx, pod("late", "node2", "blue")+pod("b", "node2", "blue")))
 	w.Must(lab.Eventually(w.Ctx, func() error {
@@ -385,4 +399,27 @@ func (w *world) sharedByName() {
 	w.sandboxFails("strangers/s", "network strangers/too: refused: network tenant is of namespace default, and "+stranger)
 	w.Must(w.Delete(w.Ctx, pods))
 	w.Must(w.Delete(w.Ctx, nad("east", east)+nad("friends/too", east)+nad("west", west)+nad("strangers/too", east)))
+}
+
+// clusterAddresses: a network with addresses of pods, Services or a node gets a Warning, and works.
+func (w *world) clusterAddresses() {
+	node, err := w.Client.CoreV1().Nodes().Get(w.Ctx, "node1", metav1.GetOptions{})
+	w.Must(err)
+	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	own := node.Status.Addresses[i].Address
+	around, err := netip.MustParseAddr(own).Prefix(24)
+	w.Must(err)
+	var nads string
+	for _, n := range []struct{ name, subnet, words string }{
+		{"as-pods", "10.244.1.0/25", "overlaps 10.244.0.0/16, a network of --keep-on-primary"},
+		{"as-services", "10.97.0.0/24", "overlaps 10.96.0.0/12, a network of --keep-on-primary"},
+		{"as-nodes", around.String(), "overlaps " + own + "/32, the address of node node1"},
+	} {
+		one := nad(n.name, fmt.Sprintf(`{"type":"ovn-multinet","subnets":"%s"}`, n.subnet))
+		w.Must(w.Apply(w.Ctx, one))
+		w.becomes(n.name, true, n.words)
+		w.eventOf(n.name, "Warning", "NetworkWarning", n.words)
+		nads += one
+	}
+	w.Must(w.Delete(w.Ctx, nads)) // waits for their end
 }

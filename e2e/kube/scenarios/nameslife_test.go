@@ -216,7 +216,9 @@ func (w *world) served() string {
 	}
 	for _, table := range []string{"Load_Balancer", "Load_Balancer_Group", "Logical_Router", "Copp"} {
 		for line := range strings.Lines(w.nbctl("--format=csv", "--no-headings", "list", table)) {
-			if !strings.Contains(line, "port-list") && !strings.Contains(line, "kind=node") {
+			if !slices.ContainsFunc([]string{"port-list", "ended-connections", `""=node`, `""=mtu`}, func(kind string) bool {
+				return strings.Contains(line, kind)
+			}) {
 				lines = append(lines, line)
 			}
 		}

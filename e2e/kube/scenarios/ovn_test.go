@@ -36,6 +36,7 @@ func TestOVNInTheCluster(t *testing.T) {
 	w.Must(w.LoadImages(w.Ctx))
 	w.Must(w.InstallChart(w.Ctx, ownOVN))
 	w.startsWebs()
+	w.neverRestarted()
 	w.losesMember()
 	w.upgradesChart()
 	w.losesPower()

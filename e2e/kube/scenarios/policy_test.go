@@ -79,8 +79,9 @@ func TestPolicy(t *testing.T) {
 	ip := w.status("db")[1].IPs[0]
 	w.reaches("web", "net1", ip)
 
-	w.Must(w.Apply(w.Ctx, multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [`+
-		`{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}, podSelector: {matchLabels: {app: web}}}]}]}`)))
+	fromWeb := multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [`+
+		`{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}, podSelector: {matchLabels: {app: web}}}]}]}`)
+	w.Must(w.Apply(w.Ctx, fromWeb))
 	w.eventOf("db", "Normal", "PolicyAccepted", "")
 	w.policyStateHas("db", `"ready":true`)
 	w.silent("web", ip)
@@ -99,12 +100,15 @@ func TestPolicy(t *testing.T) {
 	w.run("a field that nobody knows", func(w *world) {
 		w.Must(w.Apply(w.Ctx, multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{fromm: []}]}`)))
 		w.eventOf("db", "Warning", "PolicyRefused", "fromm")
-		w.policyStateHas("db", "what was accepted before stays")
+		w.policyStateHas("db", "refused, so pods with app=db have no ingress on its networks")
 		if text := w.multinet("policy", "list"); !regexp.MustCompile(`(?m)^MultiNetworkPolicy +default +db .* not ready: .*fromm`).MatchString(text) {
 			w.T.Errorf("kubectl multinet policy list:\n%s", text)
 		}
 		w.silent("other", ip)
+		w.Must(w.Apply(w.Ctx, fromWeb))
+		w.policyStateHas("db", `"ready":true`)
 	})
+	w.run("more large policies than a namespace may have", (*world).largePolicies)
 	w.run("no controller", func(w *world) {
 		w.kubectl("--namespace", ours, "scale", "deployment/controller", "--replicas=0")
 		late := strings.Replace(pod("late", "node2", "blue"), "metadata:\n", "metadata:\n  labels: {app: db}\n", 1)
@@ -140,6 +144,51 @@ func TestPolicy(t *testing.T) {
 	}
 	w.kubectl("delete", "multi-networkpolicies", "db")
 	w.Must(flood.comesBack(w.Ctx))
+}
+
+// largePolicies: a namespace writes 60 policies of 58 kB, new and edited. The controllers live on under the chart's
+// limit of memory, and each policy is ready or refused.
+func (w *world) largePolicies() {
+	before := w.ours()
+	policies := func(width int) (text string) {
+		var rules, ports []string
+		for i := range 60 {
+			ports = append(ports, fmt.Sprintf("{port: %d, endPort: %d}", 1+i, 65534-width*i))
+		}
+		for range 30 {
+			rules = append(rules, "{from: [{podSelector: {}}], ports: ["+strings.Join(ports, ", ")+"]}")
+		}
+		for i := range 60 {
+			text += multiPolicy(fmt.Sprint("large-", i),
+				"{podSelector: {matchLabels: {app: nobody}}, ingress: ["+strings.Join(rules, ", ")+"]}")
+		}
+		return text
+	}
+	for width := range 2 {
+		w.Must(w.Apply(w.Ctx, policies(1+width)))
+		w.until(func() error {
+			states := w.kubectl("get", "multi-networkpolicies", "-o",
+				`jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.ovn-multinet/policy-state}{"\n"}{end}`)
+			ready, refused := 0, 0
+			for line := range strings.Lines(states) {
+				switch {
+				case !strings.HasPrefix(line, "large-"):
+				case strings.Contains(line, `"ready":true`):
+					ready++
+				case strings.Contains(line, "is the limit of a namespace"):
+					refused++
+				}
+			}
+			if ready == 0 || refused == 0 || ready+refused != 60 {
+				return fmt.Errorf("%d are ready and %d refused, want 60 together", ready, refused)
+			}
+			return nil
+		})
+	}
+	w.Must(w.Delete(w.Ctx, policies(1)))
+	if after := w.ours(); after != before {
+		w.T.Errorf("pods and restarts:\n%s\nwant:\n%s", after, before)
+	}
 }
 
 // attackPolicies: the controller's token writes nothing but the state onto a policy.

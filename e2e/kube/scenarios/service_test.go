@@ -84,25 +84,38 @@ func (s *thief) attackSlices() {
 		_, err := slices.Update(s.Ctx, e, metav1.UpdateOptions{})
 		return err
 	}
+	other, err := s.Client.CoreV1().Services("default").Get(s.Ctx, "other", metav1.GetOptions{})
+	s.Must(err)
+	owned := func(name, by string, labels ...string) *discoveryv1.EndpointSlice {
+		e := slice(name, append(labels, corev1.IsHeadlessService)...)
+		e.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: by, UID: other.UID}}
+		return e
+	}
+	const itsService = "begins with the name of its Service, which is its only owner"
 	const notOurs, notHeadless = "without the label endpointslice.kubernetes.io/managed-by", "without the label service.kubernetes.io/headless"
 	s.cannot("make an EndpointSlice in another program's name", notOurs, create(slice("x", corev1.IsHeadlessService)))
 	s.cannot("redirect a Service", notHeadless, create(slice("x", discoveryv1.LabelManagedBy)))
-	_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.Ctx, slice("y"), metav1.CreateOptions{})
+	s.cannot("make an EndpointSlice without an owner", itsService,
+		create(slice("other-ovn-multinet-x", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)))
+	s.cannot("make an EndpointSlice of a Service by another name", itsService, create(owned("x", "other", discoveryv1.LabelManagedBy)))
+	s.cannot("make an EndpointSlice of two Services", itsService, create(owned("other-ovn-multinet-x", "ours", discoveryv1.LabelManagedBy)))
+	_, err = s.Client.DiscoveryV1().EndpointSlices("default").Create(s.Ctx, slice("y"), metav1.CreateOptions{})
 	s.Must(err)
 	s.cannot("take over an EndpointSlice", notOurs, update(slice("y", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)))
 	s.cannot("delete another program's EndpointSlice", notOurs, slices.Delete(s.Ctx, "y", metav1.DeleteOptions{}))
+	const z = "other-ovn-multinet-z"
 	var givenAway error
 	s.Must(lab.Eventually(s.Ctx, func() error { // the controller deletes such a slice when it sees it
-		if err := create(slice("z", discoveryv1.LabelManagedBy, corev1.IsHeadlessService)); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := create(owned(z, "other", discoveryv1.LabelManagedBy)); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		if givenAway = update(slice("z", corev1.IsHeadlessService)); apierrors.IsNotFound(givenAway) {
+		if givenAway = update(owned(z, "other")); apierrors.IsNotFound(givenAway) {
 			return givenAway
 		}
 		return nil
 	}))
 	s.cannot("give an EndpointSlice away", notOurs, givenAway)
-	if err := slices.Delete(s.Ctx, "z", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+	if err := slices.Delete(s.Ctx, z, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		s.Must(err)
 	}
 }

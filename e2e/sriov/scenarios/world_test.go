@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) up() {
 	var err error
 	w.Lab, err = lab.New(w.Ctx, lab.Options{
-		Name: "sriov", Nodes: 2, KernelDatapath: true, NodeHere: true,
+		Name: "sriov", Nodes: 2, KernelDatapath: true, NodeHere: true, Physical: "provider",
 		PluginConf: func(_ *lab.Node, entry map[string]any) {
 			entry["allowedDelegates"], entry["allowedIPAM"] = allowed, []string{"static"}
 		},
@@ -94,6 +94,7 @@ func (w *world) up() {
 		w.vfs[i], err = findVFs(fmt.Sprintf("pf%d", i))
 		w.Must(err)
 	}
+	w.configureGateway()
 	// It ends with the guest.
 	w.kubelet, _, err = w.Nodes[0].ServePodResources()
 	w.Must(err)
@@ -104,10 +105,11 @@ func (w *world) up() {
 	for name := range nads {
 		w.Eventually(func() error { return w.ready(name) })
 	}
+	w.gatewayStands()
 	w.Base = w.Snapshot()
 }
 
-// ready tells whether the controller has made a network.
+// ready reports whether the controller has made a network.
 func (w *world) ready(name string) error {
 	text, err := os.ReadFile(filepath.Join(w.Manifests, "shop."+name+".network.json"))
 	if err != nil {
