@@ -53,7 +53,8 @@ release-twice: ## Make all files of a release from two clones, compare and check
 	$(GO) test -tags release -count=1 -timeout 60m -v -run '$(or $(RUN),TestWholeRelease|TestOVNImage)' ./hack/release ./images
 
 .PHONY: install.yaml
-install.yaml: ## Make images/install.yaml and the tables of docs/install.md from images/chart (3 min the first time, for Helm)
+install.yaml: ## Make images/install.yaml, the chart's schema of a network and the tables of the docs (3 min the first time, for Helm)
+	@$(GO) test ./netmodel -run 'TestKeysOfTheDocs|TestKeysOfTheChart' -count=1 -update
 	@$(GO) test ./images -run 'TestInstallYAML|TestInstallPage' -count=1 -update
 
 .PHONY: demo
@@ -71,7 +72,7 @@ demo-shell: ## Open a shell in the lab that `make demo KEEP=1` left up
 
 .PHONY: test
 test: setup $(if $(OVN),withovn) ## Run the tests, with a real OVN (OVN=25.03: Debian 13's, whatever the machine has)
-	$(GO) test -timeout 120m -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
+	$(GO) run ./hack/again $(GO) test -timeout 120m -parallel $(LABS) $(if $(AS_ROOT)$(OVN),-exec "$(AS_ROOT) $(if $(OVN),$(CACHE)/bin/withovn $(OVN))") $(FLAGS) $(PKGS)
 
 .PHONY: conformance-policy
 conformance-policy: ## Compare what passes between pods with all truth tables of Cyclonus (OVN=25.03), 15 min

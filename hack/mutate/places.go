@@ -139,7 +139,7 @@ func placesIn(file string) (all []placed, err error) {
 
 var errCheck = regexp.MustCompile(`^err [!=]= nil$`)
 
-// isLog tells whether a statement writes a log line.
+// isLog reports whether a statement writes a log line.
 func isLog(text string) bool {
 	for _, call := range []string{".Debug(", ".Info(", ".Warn(", ".Error("} {
 		if strings.Contains(text, call) {

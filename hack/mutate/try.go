@@ -106,7 +106,7 @@ func (m *mutation) test(r testRun, overlay string) (string, error) {
 	return judge(out, m.Found)
 }
 
-// judge reads go test's JSON lines and tells whether a test failed.
+// judge reads go test's JSON lines and reports whether a test failed.
 func judge(out []byte, maySkip bool) (string, error) {
 	ran := 0
 	var text strings.Builder
