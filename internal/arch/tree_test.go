@@ -122,7 +122,7 @@ func own(importPath string) (string, bool) {
 	return strings.CutPrefix(importPath, module+"/")
 }
 
-// within tells whether a package is the folder or below it.
+// within reports whether a package is the folder or below it.
 func within(pkgPath, folder string) bool {
 	return pkgPath == folder || strings.HasPrefix(pkgPath, folder+"/")
 }
