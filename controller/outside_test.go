@@ -113,7 +113,7 @@ func (w *outsideWorld) attach(t *testing.T, name, node string, i byte, outside s
 		Namespace: "shop", Pod: name, Interface: "net1", Addresses: []netip.Addr{address},
 	}
 	w.PutPort(t, "Logical_Switch", ovndb.SwitchKey("shop/blue"), port.Key, ovndbtest.Op{
-		"name": port.Name, "addresses": fmt.Sprintf("0a:58:0a:01:00:%02x %s", i, address),
+		"name": port.Name, "up": true, "addresses": fmt.Sprintf("0a:58:0a:01:00:%02x %s", i, address),
 		"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/namespace": "shop",
 			"ovn-multinet/pod": name, "ovn-multinet/interface": "net1", "ovn-multinet/sandbox": "s1"})})
 	w.kube.with(func() {
@@ -238,6 +238,41 @@ func TestOutsideStates(t *testing.T) {
 	w.queue.BackendChanged("shop", "a")
 	w.wantStates(t, "a OutsideAddressWaits, a OutsideAddressWaits, a OutsideAddressReady, former , a OutsideAddressWaits")
 	w.wantNATs(t, "")
+}
+
+// TestOutsideBeforeBinding: a pod that has just started gets its address, and its first state, when OVN has bound the
+// port. One that has run says what it waits for.
+func TestOutsideBeforeBinding(t *testing.T) {
+	w := newOutsideWorld(t)
+	bound := func(i byte, up bool) {
+		key := ovndb.AddressKey("shop/blue", netip.AddrFrom4([4]byte{10, 1, 0, i}))
+		w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch_Port", "where": nbtest.ByKey(key),
+			"row": ovndbtest.Op{"up": up}})
+	}
+	w.attach(t, "a", "n1", 7, "")
+	w.settle(t)
+	bound(7, false)
+	w.kube.with(func() { w.kube.pods["shop/a"].Outside, w.kube.pods["shop/a"].Ready = floating17, false })
+	w.queue.BackendChanged("shop", "a")
+	w.settle(t)
+	w.wantNATs(t, "")
+	w.wantStates(t, "")
+	bound(7, true)
+	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.7 shop/a/net1")
+	w.wantStates(t, "a OutsideAddressReady")
+
+	w.attach(t, "b", "n1", 8, "")
+	w.settle(t)
+	bound(8, false)
+	w.kube.with(func() { delete(w.kube.pods, "shop/a") })
+	w.queue.BackendChanged("shop", "a")
+	w.wantNATs(t, "")
+	w.kube.with(func() { w.kube.pods["shop/b"].Outside = floating17 })
+	w.queue.BackendChanged("shop", "b")
+	w.wantStates(t, "a OutsideAddressReady, b OutsideAddressWaits")
+	bound(8, true)
+	w.wantNATs(t, "dnat_and_snat 192.0.2.17 10.1.0.8 shop/b/net1")
+	w.wantStates(t, "a OutsideAddressReady, b OutsideAddressWaits, b OutsideAddressReady")
 }
 
 // TestOutsideNetworkMoves: an outside address ends when the network is on no router with a gateway, and when the operator

@@ -221,6 +221,7 @@ func (k *Kind) ensure(ctx context.Context, pod *netmodel.Pod) error {
 		}
 	}
 	kept, has := map[outside.Key]bool{}, found{}
+	binding := false // OVN is about to bind a port of a pod that has just started
 	if (len(requests) > 0 || k.hasEgress(pod.Namespace)) && pod.Node != "" {
 		ports, err := k.Ports.On(ctx, []string{pod.Node})
 		if err != nil {
@@ -231,18 +232,22 @@ func (k *Kind) ensure(ctx context.Context, pod *netmodel.Pod) error {
 		}
 		for _, request := range requests {
 			key, err := k.ensureInterface(ctx, pod, request, ports, has)
-			if err != nil {
+			if errors.Is(err, outside.ErrNotBound) {
+				binding = true
+			} else if err != nil {
 				return err
 			}
 			kept[key] = true
 		}
 	}
-	if len(has) > 0 || len(requests) == 0 {
+	switch {
+	case binding: // what has become of the others is told together with this one
+	case len(has) > 0, len(requests) == 0:
 		k.conclude(pod, has)
-	} else {
+	default:
 		k.refused.Set(id, false)
 	}
-	if len(has[netmodel.OutsideWaits])+len(has[netmodel.OutsideRefused]) > 0 {
+	if binding || len(has[netmodel.OutsideWaits])+len(has[netmodel.OutsideRefused]) > 0 {
 		k.Engine.TryLater(item(id), engine.Obstacle{First: engine.NotReadyEvery})
 	} else {
 		k.Engine.Tried(item(id))
@@ -286,7 +291,8 @@ func (k *Kind) addEgress(
 	return requests, nil
 }
 
-// ensureInterface makes NB have the outside addresses of one interface, and adds to has what has become of them.
+// ensureInterface makes NB have the outside addresses of one interface, and adds to has what has become of them. The
+// error is outside.ErrNotBound for a pod that has just started.
 func (k *Kind) ensureInterface(
 	ctx context.Context, pod *netmodel.Pod, request netmodel.OutsideRequest, ports []pods.Port, has found,
 ) (key outside.Key, err error) {
@@ -339,6 +345,8 @@ func (k *Kind) ensureInterface(
 	result, err := k.Rows.Ensure(ctx, wanted)
 	refused, is := errors.AsType[*nbrows.Refused](err)
 	switch {
+	case errors.Is(err, outside.ErrNotBound) && !pod.Ready && pod.OutsideState == (netmodel.OutsideState{}):
+		return key, err
 	case errors.Is(err, outside.ErrNotReady):
 		has.add(netmodel.OutsideWaits, request.Interface, err.Error())
 		return key, nil

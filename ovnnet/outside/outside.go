@@ -3,6 +3,7 @@ package outside
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -27,6 +28,9 @@ type Result struct {
 // ErrNotReady says that the gateway or the port is not in NB as Wanted describes them. Nothing was written.
 var ErrNotReady = errors.New("not ready for an outside address")
 
+// ErrNotBound is an ErrNotReady that usually ends in a moment: OVN has not bound the port on the pod's node yet.
+var ErrNotBound = fmt.Errorf("OVN has not bound the port to its node yet: %w", ErrNotReady)
+
 // Ensure makes the rows of a user the wanted ones, in one transaction: a pod that has moved to another node keeps its
 // addresses. If the user cannot have the addresses, the error is a *nbrows.Refused. Then the present rows stay, unless
 // the operator's configuration does not allow them any more: such rows are deleted.
@@ -50,6 +54,9 @@ func (o *Outside) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
 		}
 		result.Addresses = entry.IPs()
 		wanted := wantedRows(w, entry)
+		if err := have.checkBound(wanted); err != nil {
+			return err
+		}
 		if err := o.write(ctx, b, have, wanted); err != nil {
 			return err
 		}

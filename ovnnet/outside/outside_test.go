@@ -221,6 +221,30 @@ func TestRefused(t *testing.T) {
 	w.wantRefused(t, k, "router /core has no gateway in the controller's --config")
 }
 
+// TestNotBound: the pod's node translates once OVN has bound the port there, and goes on while the port is away for a
+// moment. A gateway need not wait.
+func TestNotBound(t *testing.T) {
+	w := newWorld(t)
+	shop, web := w.pod(t, "shop", "a", 7), w.pod(t, "web", "b", 8)
+	up := func(up bool) {
+		for _, p := range []*outside.Wanted{shop, web} {
+			w.Transact(t, ovndbtest.Op{"op": "update", "table": "Logical_Switch_Port", "where": nbtest.ByKey(p.PortKey),
+				"row": ovndbtest.Op{"up": up}})
+		}
+	}
+	up(false)
+	w.wantNotReady(t, shop, "port shop/a/net1: OVN has not bound the port to its node yet")
+	web.Distributed = false
+	w.ensure(t, web, 1)
+	web.Distributed = true
+	w.wantNotReady(t, web, "port web/b/net1: OVN has not bound the port to its node yet")
+	up(true)
+	w.ensure(t, shop, 1)
+	w.ensure(t, web, 1)
+	up(false)
+	w.ensure(t, shop, 0)
+}
+
 // TestConfigurationChanges: what becomes of addresses when the operator changes the file.
 func TestConfigurationChanges(t *testing.T) {
 	w := newWorld(t)

@@ -87,8 +87,24 @@ func (have *present) addRows(reads *nbrows.Reads, w *Wanted) {
 	}
 	if w.Balancer == nil {
 		nbrows.ReadOne(reads, nb.LogicalSwitchPortTable, w.PortKey, &have.port,
-			"_uuid", "name", "addresses", "external_ids")
+			"_uuid", "name", "addresses", "external_ids", "up")
 	}
+}
+
+// checkBound refuses a NAT that becomes one of the port's node while the port is not bound there. Each ovn-controller
+// asks where the port is when it makes the NAT's flows. When the NAT comes while the port is being bound,
+// ovn-controller 23.03 sometimes makes none, until it computes everything again.
+func (have *present) checkBound(wanted *rows) error {
+	if have.port == nil || have.port.Up != nil && *have.port.Up {
+		return nil
+	}
+	for key, row := range wanted.nats {
+		old := have.nats[key]
+		if row.LogicalPort != nil && (old == nil || old.LogicalPort == nil || *old.LogicalPort != *row.LogicalPort) {
+			return fmt.Errorf("port %s: %w", *row.LogicalPort, ErrNotBound)
+		}
+	}
+	return nil
 }
 
 // checkReady refuses to write before the gateway and the port are there.

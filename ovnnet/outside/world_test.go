@@ -69,7 +69,7 @@ func (w *world) pod(t *testing.T, namespace, name string, i int, fixed ...string
 		want.Fixed = append(want.Fixed, netip.MustParseAddr(text))
 	}
 	w.PutPort(t, "Logical_Switch", nbtest.BlueKey, want.PortKey, ovndbtest.Op{
-		"name": want.PortName, "addresses": fmt.Sprintf("0a:58:0a:01:00:%02x %s %s", i, want.Inside[0], want.Inside[1]),
+		"name": want.PortName, "up": true, "addresses": fmt.Sprintf("0a:58:0a:01:00:%02x %s %s", i, want.Inside[0], want.Inside[1]),
 		"external_ids": ovndbtest.Map(map[string]string{"ovn-multinet/network": "shop/blue", "ovn-multinet/namespace": namespace,
 			"ovn-multinet/pod": name, "ovn-multinet/interface": "net1", "ovn-multinet/sandbox": "s1"})})
 	return want
