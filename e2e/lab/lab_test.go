@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,19 @@ func TestProcessThatEndsIsToldWithItsLog(t *testing.T) {
 	_, err := l.run(t.Context(), p)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("start: %v, want exit status 3 and the log", err)
+	}
+}
+
+// TestNewRules: rules are lost that only the second dump has, whatever they do.
+func TestNewRules(t *testing.T) {
+	const before = "NXST_FLOW reply (xid=0x4):\n cookie=0x1, table=8, priority=50,metadata=0x4 actions=resubmit(,9)\n cookie=0x2, table=9, priority=0 actions=drop\n"
+	const after = " cookie=0x3, table=45, priority=161,ip,nw_src=10.24.0.70 actions=ct(commit,nat(src=192.0.2.17))\n" +
+		" cookie=0x1, table=8, priority=50,metadata=0x4 actions=conjunction(7,1/2)\n"
+	if got := newRules(before, after); !slices.Equal(got, []string{"cookie=0x3, table=45, priority=161,ip,nw_src=10.24.0.70"}) {
+		t.Errorf("%q", got)
+	}
+	if got := newRules(after, after); len(got) > 0 {
+		t.Errorf("%q, want none", got)
 	}
 }
 

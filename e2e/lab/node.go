@@ -283,10 +283,6 @@ func (n *Node) WithoutOVNController(ctx context.Context, do func()) error {
 	return n.OVNController.start(ctx)
 }
 
-// conntrackFault ends the userspace datapath of Open vSwitch 3.1: its connection tracker aborts when it finds one half of
-// a translated connection instead of the other. OVN translates every connection that a policy admits.
-const conntrackFault = "assertion conn->conn_type == CT_CONN_TYPE_DEFAULT failed in conn_update_state()"
-
 // run starts one of OVS's or OVN's daemons on the node.
 func (n *Node) run(ctx context.Context, name string, ready func(context.Context) error, args ...string) (*Process, error) {
 	return n.lab.run(ctx, &Process{

@@ -35,12 +35,19 @@ func Start(t TB, o Options) *Lab {
 		for _, n := range l.Nodes {
 			if n.VSwitchd != nil && n.VSwitchd.Faults() > 0 {
 				t.Logf("%s aborted %d times by a fault of Open vSwitch, and was started again", n.VSwitchd.Name, n.VSwitchd.Faults())
-				if name, _, _ := strings.Cut(t.Name(), "/"); t.Failed() { // hack/again reads this
-					t.Logf("repeat %s: it failed, and %s lost its connections by that fault", name, n.VSwitchd.Name)
-				}
 			}
 		}
 		if t.Failed() {
+			ctx, cancel := context.WithTimeout(context.Background(), defaultPatience)
+			defer cancel()
+			faults, err := l.faultsOf(ctx)
+			if err != nil {
+				t.Logf("whether OVN or Open vSwitch had a fault is unknown: %v", err)
+			}
+			for _, fault := range faults {
+				name, _, _ := strings.Cut(t.Name(), "/")
+				t.Logf("repeat %s: it failed, and %s", name, fault) // hack/again reads this
+			}
 			dir, err := l.KeepLogs("")
 			t.Logf("logs are in %s (error: %v)", dir, err)
 		}

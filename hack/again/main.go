@@ -1,5 +1,6 @@
-// Command again owns the second attempt at tests that failed while a known fault ended a process of their lab:
-// ovs-vswitchd 3.1 aborts by an assertion of its connection tracking, about once in an hour of policy tests.
+// Command again owns the second attempt at tests that failed while a program of their lab had a known fault:
+// ovs-vswitchd 3.1 aborts by an assertion of its connection tracking, about once in an hour of policy tests, and
+// ovn-controller 23.03 loses OpenFlow rules, which come when it computes all of them anew.
 //
 //	go run ./hack/again go test -run REGEXP ./e2e
 //
@@ -24,7 +25,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
 func run(command []string, out io.Writer) int {
 	code, text := once(command, out)
 	if tests := repeated(text); code != 0 && len(tests) > 0 {
-		fmt.Fprintln(out, "again: a fault of Open vSwitch ended a process; repeating", strings.Join(tests, ", "))
+		fmt.Fprintln(out, "again: a known fault of OVN or Open vSwitch; repeating", strings.Join(tests, ", "))
 		code, _ = once(append(slices.Clone(command), "-run", "^("+strings.Join(tests, "|")+")$"), out)
 	}
 	return code
