@@ -23,12 +23,14 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 // apiServer is a stand-in that notes in a request who makes it, as the API server does by the token.
 func apiServer(role authority.Role, node string) *fake.Clientset {
-	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: corev1.NodeStatus{
-		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}})
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ovn-multinet", Name: members.ConfigMapName},
+		Data:       map[string]string{members.ListKey: node + " 192.0.2.1 id\n"}})
 	made := 0
 	client.PrependReactor("create", "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		csr := a.(k8stesting.CreateAction).GetObject().(*certificates.CertificateSigningRequest)

@@ -52,7 +52,7 @@ var arrows = map[string][]string{
 	"agent/probe":         {},
 	"install":             {"conf", "agentapi", "journal", "internal/cniexec", "internal/plainfile"},
 	"ovnrun":              {"conf", "ovnrun/authority", "ovnrun/members", "internal/unixctl"},
-	"ovnrun/authority":    {},
+	"ovnrun/authority":    {"ovnrun/members"},
 	"ovnrun/members":      {},
 	"ovnrun/placement":    {"ovnrun/members"},
 	"internal/cniexec":    {},

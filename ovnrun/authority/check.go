@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	certificates "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // nodeClaim is the key under which the API server notes the node that a pod's token is bound to (Kubernetes 1.30 and
@@ -42,9 +41,9 @@ func askerOf(csr *certificates.CertificateSigningRequest, namespace string) (ask
 	return asker{role, node[0]}, nil
 }
 
-// check refuses a request for anything but the certificate of the asker. node is the asker's node.
+// check refuses a request for anything but the certificate of the asker. A server's has these addresses.
 func check(
-	csr *certificates.CertificateSigningRequest, who asker, node *corev1.Node,
+	csr *certificates.CertificateSigningRequest, who asker, addresses []net.IP,
 ) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
@@ -57,15 +56,11 @@ func check(
 	if err := request.CheckSignature(); err != nil {
 		return nil, err
 	}
-	for _, ip := range request.IPAddresses {
-		if !hasAddress(node, ip) {
-			return nil, fmt.Errorf("node %s does not have the address %s", node.Name, ip)
-		}
-	}
-	content := ContentOf(who.role, who.node, request.IPAddresses)
+	content := ContentOf(who.role, who.node, addresses)
 	if !content.Matches(request.Subject.CommonName, request.IPAddresses) {
-		return nil, fmt.Errorf("the program %s on node %s gets a certificate for %q without other addresses, not for %q",
-			who.role, who.node, content.Name, request.Subject.CommonName)
+		return nil, fmt.Errorf("the program %s on node %s gets a certificate for %q with the addresses %v, "+
+			"not for %q with %v",
+			who.role, who.node, content.Name, content.Addresses, request.Subject.CommonName, request.IPAddresses)
 	}
 	if len(request.DNSNames)+len(request.EmailAddresses)+len(request.URIs) > 0 || len(request.Subject.Names) != 1 {
 		return nil, errors.New("the request has further names")
@@ -75,10 +70,4 @@ func check(
 		return nil, fmt.Errorf("the usages %v are not those of %s: %v", csr.Spec.Usages, who.role, content.Usages)
 	}
 	return request, nil
-}
-
-func hasAddress(node *corev1.Node, ip net.IP) bool {
-	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
-		return a.Type == corev1.NodeInternalIP && ip.Equal(net.ParseIP(a.Address))
-	})
 }

@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 const namespace = "ovn-multinet"
@@ -89,10 +91,11 @@ func TestBoundaryCheck(t *testing.T) {
 		}, "the usages"},
 		{"a node with its address", Node, func(_ *csr, r *x509.CertificateRequest) {
 			r.IPAddresses = []net.IP{net.ParseIP("192.0.2.1")}
-		}, "without other addresses"},
+		}, "with the addresses [], not for"},
 		{"another node's address", Central, func(_ *csr, r *x509.CertificateRequest) {
 			r.IPAddresses = append(r.IPAddresses, net.ParseIP("192.0.2.2"))
-		}, "does not have the address 192.0.2.2"},
+		}, "with the addresses [192.0.2.1], not for"},
+		{"no address", Central, func(_ *csr, r *x509.CertificateRequest) { r.IPAddresses = nil }, "with the addresses [192.0.2.1], not for"},
 		{"a host name", Central, func(_ *csr, r *x509.CertificateRequest) { r.DNSNames = []string{"one"} }, "further names"},
 		{"a URI", Central, func(_ *csr, r *x509.CertificateRequest) { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }, "further names"},
 		{"a mail address", Central, func(_ *csr, r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@b"} }, "further names"},
@@ -103,11 +106,47 @@ func TestBoundaryCheck(t *testing.T) {
 		c := request(t, tt.role, "one", tt.change)
 		who, err := askerOf(c, namespace)
 		if err == nil {
-			_, err = check(c, who, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Status: corev1.NodeStatus{
-				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}})
+			_, err = check(c, who, []net.IP{net.ParseIP("192.0.2.1")})
 		}
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestBoundaryServers: a server's certificate is for a member of OVN's databases, with the address in the list of members.
+// What the node's kubelet says of the node, its addresses and its labels, makes it no member.
+func TestBoundaryServers(t *testing.T) {
+	for _, tt := range []struct{ name, list, want, reason string }{
+		{"a member", "one 192.0.2.1 id\n", "Approved", ""},
+		{"a member among others", "two 192.0.2.2 id\none 192.0.2.1 id\n", "Approved", ""},
+		{"a node that is no member", "two 192.0.2.1 id\n", "Denied", "node one is no member of OVN's databases (ConfigMap ovn-multinet-ovn)"},
+		{"a member with another address", "one 192.0.2.9 id\n", "Denied", "with the addresses [192.0.2.9], not for"},
+		{"no list", "", "Denied", "node one is no member"},
+	} {
+		c := request(t, Central, "one", nil)
+		c.Name = "a"
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"ovn-multinet/central": "true"}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}}
+		client := fake.NewClientset(c, node)
+		if tt.list != "" {
+			list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: members.ConfigMapName},
+				Data: map[string]string{members.ListKey: tt.list}}
+			if _, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), list, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := Signer{Client: client, Namespace: namespace, Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
+		if err := s.answer(t.Context(), c); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		now, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conditions := now.Status.Conditions
+		if len(conditions) != 1 || string(conditions[0].Type) != tt.want || !strings.Contains(conditions[0].Message, tt.reason) {
+			t.Errorf("%s: %+v, want %s: %s", tt.name, conditions, tt.want, tt.reason)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 // Signer answers the requests of our programs for certificates. One runs at a time, with the leader.
@@ -125,11 +128,22 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 	if err != nil {
 		return s.deny(ctx, csr, err)
 	}
-	node, err := s.Client.CoreV1().Nodes().Get(ctx, who.node, metav1.GetOptions{})
-	if err != nil {
+	if _, err := s.Client.CoreV1().Nodes().Get(ctx, who.node, metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("node of the request: %w", err)
 	}
-	request, err := check(csr, who, node)
+	var addresses []net.IP
+	if who.role.Serves() {
+		member, is, err := s.member(ctx, who.node)
+		if err != nil {
+			return err
+		}
+		if !is {
+			return s.deny(ctx, csr, fmt.Errorf("node %s is no member of OVN's databases (ConfigMap %s)",
+				who.node, members.ConfigMapName))
+		}
+		addresses = []net.IP{member.IP.AsSlice()}
+	}
+	request, err := check(csr, who, addresses)
 	if err != nil {
 		return s.deny(ctx, csr, err)
 	}
@@ -151,6 +165,24 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 		s.Log.Info("signed a certificate", "name", request.Subject.CommonName, "request", csr.Name)
 	}
 	return err
+}
+
+// member returns the member of OVN's databases on a node. What a node says of itself does not count: its kubelet writes
+// its addresses and may label it.
+func (s *Signer) member(ctx context.Context, node string) (m members.Member, is bool, err error) {
+	stored, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(ctx, members.ConfigMapName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, err
+	}
+	list, err := members.Parse(stored.Data[members.ListKey])
+	if err != nil {
+		return m, false, fmt.Errorf("configmap %s: %w", members.ConfigMapName, err)
+	}
+	m, is = list.Of(node)
+	return m, is, nil
 }
 
 func (s *Signer) deny(ctx context.Context, csr *certificates.CertificateSigningRequest, reason error) error {

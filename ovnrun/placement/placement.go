@@ -101,6 +101,8 @@ type placer struct {
 	Config
 	nodes, pods cache.Store     // the labelled nodes; the pods with the databases
 	deleted     map[string]bool // members whose node does not exist
+	// warned has the nodes that cannot be members, with those that have the same address.
+	warned map[string]string
 }
 
 // findDeleted asks for the members' nodes that have no label: they are new members, or were deleted.
@@ -272,16 +274,21 @@ func (p *placer) candidates(ctx context.Context, list members.List, now time.Tim
 	if len(list.Members) >= p.Replicas && !slices.ContainsFunc(list.Members, gone) {
 		return nil, nil // nodes are listed only when one is needed
 	}
-	nodes, err := p.Client.CoreV1().Nodes().List(ctx,
-		metav1.ListOptions{LabelSelector: p.Nodes.String(), ResourceVersion: "0"})
+	nodes, err := p.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, err
 	}
+	owners := owners(nodes.Items)
 	found := map[string]members.Member{}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		ip, ok := internalIP(node)
-		if m, is := list.Of(node.Name); ok && ready(node) && (!is || m.IP != ip) {
+		m, is := list.Of(node.Name)
+		switch {
+		case !ok || !ready(node) || !p.Nodes.Matches(labels.Set(node.Labels)) || is && m.IP == ip:
+		case len(owners[ip]) > 1:
+			p.warnTwice(node.Name, ip, owners[ip])
+		default:
 			found[node.Name] = members.Member{Node: node.Name, IP: ip}
 		}
 	}
@@ -290,6 +297,39 @@ func (p *placer) candidates(ctx context.Context, list members.List, now time.Tim
 		all = append(all, found[name])
 	}
 	return all, nil
+}
+
+// owners returns the nodes that have each address. A kubelet writes the addresses of its node: it may write another
+// node's, for which it would get a server's certificate as a member.
+func owners(nodes []corev1.Node) map[netip.Addr]map[string]bool {
+	owners := map[netip.Addr]map[string]bool{}
+	for i := range nodes {
+		for _, a := range nodes[i].Status.Addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if err != nil {
+				continue // a host's name
+			}
+			if owners[ip] == nil {
+				owners[ip] = map[string]bool{}
+			}
+			owners[ip][nodes[i].Name] = true
+		}
+	}
+	return owners
+}
+
+// warnTwice says once that a node cannot be a member, because its address is another node's, too.
+func (p *placer) warnTwice(node string, ip netip.Addr, owners map[string]bool) {
+	names := strings.Join(slices.Sorted(maps.Keys(owners)), ", ")
+	if p.warned[node] == names {
+		return
+	}
+	if p.warned == nil {
+		p.warned = map[string]string{}
+	}
+	p.warned[node] = names
+	p.Log.Warn("a node cannot have OVN's databases, because several nodes say that they have its address; "+
+		"correct the nodes' addresses (kubelet --node-ip)", "node", node, "address", ip, "nodes", names)
 }
 
 // label labels the nodes of the members, and no others.

@@ -209,3 +209,27 @@ func TestAddressChanges(t *testing.T) {
 		t.Errorf("member %v, its ID was %s", m, before)
 	}
 }
+
+// TestBoundaryAddressTwice: a kubelet that gives its node the address of another one does not make it a member, which would
+// get a server's certificate for that address. Members stay.
+func TestBoundaryAddressTwice(t *testing.T) {
+	r := newRig(t, "b", "c", "d")
+	r.addNode("a", 1)    // b's address
+	r.addNode("aa", 100) // c's, as a second one
+	nodes := r.client.CoreV1().Nodes()
+	node, err := nodes.Get(t.Context(), "aa", metav1.GetOptions{})
+	r.must(err)
+	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "192.0.2.2"})
+	_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	r.must(err)
+	r.passes("a, b and c have an address that two nodes say they have", "aa")
+	r.serves("aa")
+	r.passes("without them two nodes are left, and members are an odd number", "aa")
+	r.must(nodes.Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	r.passes("b's address is b's alone", "aa", "b")
+	r.serves("b")
+	r.passes("three", "aa", "b", "d")
+	r.serves("d")
+	r.addNode("z", 1)
+	r.passes("a member stays", "aa", "b", "d")
+}
