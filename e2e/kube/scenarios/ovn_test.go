@@ -207,6 +207,11 @@ func (w *world) uninstallsOVN(pods []string) {
 	if _, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet"); err == nil || !strings.Contains(err.Error(), refusal) {
 		w.T.Fatalf("helm uninstall while pods have networks: %v", err)
 	}
+	rights := w.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts", "--all-namespaces", "--output",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {end}`)
+	if strings.Contains(rights, "/ovn-multinet-uninstall ") || strings.Contains(rights, "ServiceAccount/uninstall ") {
+		w.T.Errorf("after an uninstall that failed its rights stay: %s", rights)
+	}
 	w.reaches("web-1", "net1", w.links("web-3")["net1"].ips()[0])
 	w.kubectl(append([]string{"delete", "pod", "--grace-period=0"}, pods...)...)
 	w.abortsUninstall()
