@@ -23,6 +23,15 @@ func (w *world) knows(from place, link, mac string, addrs ...string) {
 	}
 }
 
+// remembers has a place keep the MAC of some addresses, however long their pod is away: the kernel asks again about an entry
+// that was used some seconds ago, and forgets it without an answer. An announcement makes no new entry (RFC 4861, section
+// 7.2.5).
+func (w *world) remembers(from place, link, mac string, addrs ...string) {
+	for _, addr := range addrs {
+		w.Exec(from, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", link, "nud", "stale")
+	}
+}
+
 // announces wants the neighbours of a pod with fixed addresses to know the MAC of its successor at once: the successor
 // announces its addresses when OVN's flows let it.
 func (w *world) announces(network string, addrs []string, neighbours map[place]string) {
@@ -37,6 +46,7 @@ func (w *world) announces(network string, addrs []string, neighbours map[place]s
 			}
 			w.MustReach(n, addrs...) // the first one is known by this
 			w.knows(n, link, mac, addrs...)
+			w.remembers(n, link, mac, addrs...)
 		}
 		w.End(p)
 	}
@@ -67,9 +77,7 @@ func TestAnnounced(t *testing.T) {
 	// A link that its pod sets down and up again is announced again.
 	again, near := w.Attached(0, "again", `[{"name":"green","ips":["10.2.0.78","fd02::78"]}]`), pods[1]
 	w.MustReach(near, "10.2.0.78", "fd02::78")
-	for _, addr := range []string{"10.2.0.78", "fd02::78"} {
-		w.Exec(near, "ip", "neigh", "replace", addr, "lladdr", "02:00:00:00:00:01", "dev", "net1", "nud", "stale")
-	}
+	w.remembers(near, "net1", "02:00:00:00:00:01", "10.2.0.78", "fd02::78")
 	w.Exec(again, "ip", "link", "set", "net1", "down")
 	w.Exec(again, "ip", "link", "set", "net1", "up")
 	w.knows(near, "net1", w.Links(again)["net1"].MAC, "10.2.0.78")

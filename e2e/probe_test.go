@@ -129,10 +129,15 @@ func (w *world) allowed(from place, to, what string) {
 	const patience = 3 * time.Minute // the rest of the test's time is for whySilent
 	ctx, cancel := context.WithTimeout(w.Ctx, patience)
 	defer cancel()
+	refreshed := time.Now()
 	err := lab.Eventually(ctx, func() error {
 		answered, err := probe(from, to, what)
 		if err == nil && !answered {
 			err = fmt.Errorf("%s gets no answer from %s %s", from, to, what)
+			if time.Since(refreshed) > staleAfter {
+				w.endsStaleFlows("a probe", err)
+				refreshed = time.Now()
+			}
 		}
 		return err
 	})
@@ -140,6 +145,20 @@ func (w *world) allowed(from place, to, what string) {
 		w.T.Error(err)
 		w.whySilent(from, to, what)
 	}
+}
+
+// staleAfter is how long a probe is silent before the datapaths are asked for their flows anew.
+const staleAfter = 15 * time.Second
+
+// endsStaleFlows ends the flows that Open vSwitch 3.1 has failed to change, and says so. It reports whether the nodes have
+// such a datapath.
+func (w *world) endsStaleFlows(what string, err error) bool {
+	w.T.Helper()
+	is, flowErr := w.Lab.EndStaleFlows(w.Ctx)
+	if is {
+		w.T.Logf("%s: %v; asking Open vSwitch for all flows anew: %v", what, err, flowErr)
+	}
+	return is
 }
 
 // whySilent logs what is left of a connection that should have been answered: the neighbours of its client, what the

@@ -3,51 +3,29 @@ package lab
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/ovn-multinet/ovn-multinet/internal/unixctl"
 )
 
 // conntrackFault ends the userspace datapath of Open vSwitch 3.1: its connection tracker aborts when it finds one half of
 // a translated connection instead of the other. OVN translates every connection that a policy admits.
 const conntrackFault = "assertion conn->conn_type == CT_CONN_TYPE_DEFAULT failed in conn_update_state()"
 
-// staleEvery is how long the userspace datapath of Open vSwitch 3.1 may forward by a flow that it should have changed.
-const staleEvery = 2 * time.Second
-
-// endStaleFlows makes the nodes' datapaths ask for their flows again and again, until the lab ends. When the OpenFlow rules
-// change, ovs-vswitchd 3.1 changes the flows in its datapath. If one of these changes fails, it does not notice, and the
-// flow forwards by the former rules as long as packets use it. Seen with a Service that a pod got: its answers came from
-// the backend's address for as long as the client asked, while the rules were right.
-func (l *Lab) endStaleFlows(ctx context.Context) error {
-	if l.datapath != userspace {
-		return nil
-	}
+// EndStaleFlows makes the nodes' datapaths ask for all of their flows anew, if they are the userspace datapath of Open
+// vSwitch 3.1, and reports whether they are. When the OpenFlow rules change, ovs-vswitchd 3.1 changes the flows in its
+// datapath. If one of these changes fails, it does not notice, and the flow forwards by the former rules as long as packets
+// use it. Seen with pods that got a Service: its answers came from the backend's address for as long as the client asked,
+// while the rules were right. A packet that comes meanwhile may be lost: call it only where one is sent again.
+func (l *Lab) EndStaleFlows(ctx context.Context) (bool, error) {
 	version, err := tool(ctx, "ovs-vswitchd", "--version")
-	if err != nil || !strings.Contains(version, ") 3.1.") {
-		return err
+	if err != nil || l.datapath != userspace || !strings.Contains(version, ") 3.1.") {
+		return false, err
 	}
-	go func() {
-		again := time.NewTicker(staleEvery)
-		defer again.Stop()
-		for {
-			select {
-			case <-l.ends:
-				return
-			case <-again.C:
-			}
-			for _, n := range l.Nodes {
-				ctx, cancel := context.WithTimeout(context.Background(), staleEvery)
-				// an error: the test has stopped ovs-vswitchd
-				_, _ = unixctl.Call(ctx, filepath.Join(filepath.Dir(n.OVSSocket), vswitchdCtl), "dpctl/del-flows")
-				cancel()
-			}
-		}
-	}()
-	return nil
+	for _, n := range l.Nodes {
+		_, nodeErr := n.AppCtl(ctx, "dpctl/del-flows")
+		err = errors.Join(err, nodeErr)
+	}
+	return true, err
 }
 
 // faultsOf returns the known faults of OVN and Open vSwitch that the lab's nodes have had: what happened, in words. It asks

@@ -88,7 +88,6 @@ type Lab struct {
 	procs  []*Process
 	netns  map[string]bool
 	closed bool
-	ends   chan struct{} // closed with the lab
 }
 
 var labCount atomic.Int64
@@ -106,7 +105,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return nil, fmt.Errorf("a lab has 1 to %d nodes, not %d", maxNodes, o.Nodes)
 	}
-	l := &Lab{Name: o.Name, netns: map[string]bool{}, ends: make(chan struct{}), bare: o.BareNodes, withoutOVN: o.WithoutOVN, datapath: userspace, step: o.Step}
+	l := &Lab{Name: o.Name, netns: map[string]bool{}, bare: o.BareNodes, withoutOVN: o.WithoutOVN, datapath: userspace, step: o.Step}
 	if o.KernelDatapath {
 		l.datapath = kernel
 	}
@@ -168,8 +167,7 @@ func (l *Lab) up(ctx context.Context, o Options) (err error) {
 	for _, n := range l.Nodes {
 		all.Go(func() error { return n.waitForTunnels(ctx) })
 	}
-	try.E(all.Wait())
-	return l.endStaleFlows(ctx)
+	return all.Wait()
 }
 
 func (l *Lab) makeFabric() (err error) {
@@ -234,7 +232,6 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	close(l.ends)
 	procs := l.procs
 	l.mu.Unlock()
 
