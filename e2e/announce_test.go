@@ -107,6 +107,12 @@ func TestLinkLocal(t *testing.T) {
 	}
 	w.policy("none", "green", `{podSelector: {matchLabels: {app: "0"}}, policyTypes: [Ingress, Egress]}`)
 	w.NBCtl("--wait=hv", "sync")
+	w.Eventually(func() error { // the datapath's flows follow the rules a moment later
+		if out, err := pods[1].Exec(w.Ctx, "ping", "-c", "1", "-W", "1", locals[0]); err == nil {
+			return fmt.Errorf("%s still reaches %s: %s", pods[1], locals[0], out)
+		}
+		return nil
+	})
 	w.mustNotReach(pods[1], "net1", locals[0])
 	w.mustNotReach(pods[0], "net1", locals[1])
 	w.MustReach(pods[2], locals[1])

@@ -167,6 +167,7 @@ func TestOutsideAddresses(t *testing.T) {
 		heard, err := w.host.Capture()
 		w.Must(err)
 		defer heard.Close()
+		w.before = w.settled()
 		w.costs(0, "outside: the other form", func() { w.ensure(want) })
 		w.Eventually(func() error { // neighbours hear of the other MAC
 			macs, err := heard.Announced(want.Fixed[0])
