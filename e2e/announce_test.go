@@ -23,12 +23,12 @@ func (w *world) knows(from place, link, mac string, addrs ...string) {
 	}
 }
 
-// remembers has a place keep the MAC of some addresses, however long their pod is away: the kernel asks again about an entry
-// that was used some seconds ago, and forgets it without an answer. An announcement makes no new entry (RFC 4861, section
-// 7.2.5).
+// remembers has a place keep the MAC of some addresses, because an announcement makes no new entry (RFC 4861, section
+// 7.2.5). The kernel's table is one for all network namespaces: when it has 512 entries, those of 5 s ago are forgotten,
+// but not those that another program has learned. It also forgets entries that were used and get no answer.
 func (w *world) remembers(from place, link, mac string, addrs ...string) {
 	for _, addr := range addrs {
-		w.Exec(from, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", link, "nud", "stale")
+		w.Exec(from, "ip", "neigh", "replace", addr, "lladdr", mac, "dev", link, "nud", "stale", "extern_learn")
 	}
 }
 
