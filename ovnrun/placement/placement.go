@@ -305,8 +305,8 @@ func owners(nodes []corev1.Node) map[netip.Addr]map[string]bool {
 	owners := map[netip.Addr]map[string]bool{}
 	for i := range nodes {
 		for _, a := range nodes[i].Status.Addresses {
-			ip, err := netip.ParseAddr(a.Address)
-			if err != nil {
+			ip, ok := address(a.Address)
+			if !ok {
 				continue // a host's name
 			}
 			if owners[ip] == nil {
@@ -368,9 +368,15 @@ func ready(node *corev1.Node) bool {
 func internalIP(node *corev1.Node) (netip.Addr, bool) {
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
-			ip, err := netip.ParseAddr(a.Address)
-			return ip, err == nil
+			return address(a.Address)
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// address reads an address of a node in one form. A certificate has neither IPv4-mapped addresses (RFC 4291, section
+// 2.5.5.2) nor zones, so another form of a node's address would be the same one there.
+func address(text string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(text)
+	return ip.Unmap().WithZone(""), err == nil
 }

@@ -232,4 +232,12 @@ func TestBoundaryAddressTwice(t *testing.T) {
 	r.serves("d")
 	r.addNode("z", 1)
 	r.passes("a member stays", "aa", "b", "d")
+
+	r.must(nodes.Delete(t.Context(), "d", metav1.DeleteOptions{})) // c and z are left
+	node, err = nodes.Get(t.Context(), "z", metav1.GetOptions{})
+	r.must(err)
+	node.Status.Addresses[0].Address = "::ffff:192.0.2.1" // b's in another form
+	_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	r.must(err)
+	r.passes("another form of b's address", "aa", "b", "d")
 }
