@@ -35,13 +35,14 @@ func TestServiceLayer3(t *testing.T) {
 		auto = append(auto, fixed...)
 	}
 	w.NBCtl("--wait=hv", "sync")
-	for _, p := range clients {
-		for _, vip := range auto {
-			w.allowed(p, vip, "tcp/80")
-			w.allowed(p, vip, "udp/53")
+	w.eachAnswered(backends, counts, func() {
+		for _, p := range clients {
+			for _, vip := range auto {
+				w.allowed(p, vip, "tcp/80")
+				w.allowed(p, vip, "udp/53")
+			}
 		}
-	}
-	w.eachAnswered(backends, counts)
+	})
 	for _, name := range names {
 		w.Must(w.RemoveManifest(serviceManifest(name)))
 	}

@@ -111,8 +111,7 @@ func TestServiceOutside(t *testing.T) {
 	w.outsideAre("web", addresses)
 	w.network("beside", toEachOther.Replace(outOf(2, ""))) // joins the router later
 	other := w.labelled(1, "other", "beside", nil)
-	w.answersOutside(addresses, w.host, client, other)
-	w.eachAnswered(pods, counts)
+	w.eachAnswered(pods, counts, func() { w.answersOutside(addresses, w.host, client, other) })
 	w.answersOutside(addresses, pods[0]) // a backend itself
 
 	w.step("readiness", func(t *testing.T, w *outsideWorld) {
