@@ -46,36 +46,47 @@ func (w *world) remembers(from place, link, mac string, addrs ...string) {
 	}
 }
 
-// announces wants the neighbours of a pod with fixed addresses to know the MAC of its successor at once: the successor
-// announces its addresses when OVN's flows let it.
-func (w *world) announces(network string, addrs []string, neighbours map[place]string) {
+// announces wants the neighbours of a pod with fixed addresses to know the MAC of its successor, without a packet of
+// theirs: the successor announces its addresses when OVN's flows let it. For some milliseconds from then on, the datapath
+// may still drop what the rules let through, because the pod has sent IPv6 packets before: one of three announcements has
+// to arrive. On a physical network each address is announced twice, so all of its successors are heard.
+func (w *world) announces(network string, addrs []string, neighbours map[place]string, twice bool) {
 	w.T.Helper()
-	heard := map[string]bool{} // by neighbour and address: an announcement is one packet, which a busy switch may lose
+	heard := map[string]bool{} // by neighbour and address
 	for i := range 4 {
 		mac := fmt.Sprintf("02:00:00:00:77:%02x", i)
 		p := w.Pod(i%2, "fixed", fmt.Sprintf(`[{"name":%q,"ips":["%s"],"mac":%q}]`, network, strings.Join(addrs, `","`), mac))
 		w.Add(p)
 		for n, link := range neighbours {
-			for _, addr := range addrs {
-				key := fmt.Sprint(n, " ", addr)
-				if i == 0 {
-					continue
-				}
-				if err := w.hears(n, link, mac, addr); err != nil {
-					w.T.Logf("announcement %d: %v", i, err)
-					w.Exec(n, "ip", "neigh", "flush", "to", addr, "dev", link)
-				} else {
-					heard[key] = true
-				}
-				if i == 3 && !heard[key] {
-					w.T.Errorf("%s has heard no announcement of %s", n, addr)
+			switch {
+			case i == 0: // the first one is known by the pings below
+			case twice:
+				w.knows(n, link, mac, addrs...)
+			default:
+				w.hearsSome(n, link, mac, addrs, heard)
+			}
+			if i == 3 && !twice {
+				for _, addr := range addrs {
+					equal(w.T, fmt.Sprintf("%s has heard of %s", n, addr), heard[fmt.Sprint(n, " ", addr)], true)
 				}
 			}
-			w.MustReach(n, addrs...) // the first one is known by this
+			w.MustReach(n, addrs...)
 			w.knows(n, link, mac, addrs...)
 			w.remembers(n, link, mac, addrs...)
 		}
 		w.End(p)
+	}
+}
+
+// hearsSome notes which addresses a place has heard of, and has it forget the others.
+func (w *world) hearsSome(n place, link, mac string, addrs []string, heard map[string]bool) {
+	for _, addr := range addrs {
+		if err := w.hears(n, link, mac, addr); err != nil {
+			w.T.Logf("not heard: %v", err)
+			w.Exec(n, "ip", "neigh", "flush", "to", addr, "dev", link)
+			continue
+		}
+		heard[fmt.Sprint(n, " ", addr)] = true
 	}
 }
 
@@ -99,15 +110,19 @@ func TestAnnounced(t *testing.T) {
 			addrs = []string{"10.50.0.77", "fd50::77"}
 			neighbours[out] = "eth0"
 		}
-		w.announces(network, addrs, neighbours)
+		w.announces(network, addrs, neighbours, network == "v100")
 	}
-	// A link that its pod sets down and up again is announced again.
+	// A link that its pod sets down and up again is announced again, by one packet each time.
 	again, near := w.Attached(0, "again", `[{"name":"green","ips":["10.2.0.78","fd02::78"]}]`), pods[1]
 	w.MustReach(near, "10.2.0.78", "fd02::78")
 	w.remembers(near, "net1", "02:00:00:00:00:01", "10.2.0.78", "fd02::78")
-	w.Exec(again, "ip", "link", "set", "net1", "down")
-	w.Exec(again, "ip", "link", "set", "net1", "up")
-	w.knows(near, "net1", w.Links(again)["net1"].MAC, "10.2.0.78")
+	heard := map[string]bool{}
+	for try := 0; try < 3 && len(heard) == 0; try++ {
+		w.Exec(again, "ip", "link", "set", "net1", "down")
+		w.Exec(again, "ip", "link", "set", "net1", "up")
+		w.hearsSome(near, "net1", w.Links(again)["net1"].MAC, []string{"10.2.0.78"}, heard)
+	}
+	equal(t, "addresses that are heard of", len(heard), 1)
 	w.End(append(pods, again)...)
 	w.endNetworks("v100")
 	w.asBeforeOutside()

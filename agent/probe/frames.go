@@ -15,7 +15,8 @@ const (
 	icmpv6    = 58
 	solicit   = 135
 	advertise = 136
-	targetMAC = 2 // the option target link-layer address (RFC 4861, section 4.6.1)
+	arpSender = 14 // where an ARP message has its sender's IPv4 address
+	targetMAC = 2  // the option target link-layer address (RFC 4861, section 4.6.1)
 )
 
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -27,6 +28,21 @@ func question(own net.HardwareAddr, a netip.Addr) []byte {
 		return arpProbe(own, a)
 	}
 	return solicitation(own, a)
+}
+
+// announcement is the frame that tells all hosts of the network that own has the address. Hosts that know another MAC
+// for the address follow.
+func announcement(own net.HardwareAddr, a netip.Addr) []byte {
+	if a.Is4() { // an ARP announcement (RFC 5227, section 2.3)
+		frame := arpProbe(own, a)
+		copy(frame[ethernet+arpSender:], a.AsSlice())
+		return frame
+	}
+	// An unsolicited neighbour advertisement with the flag override (RFC 4861, section 7.2.6).
+	target := a.As16()
+	message := append([]byte{advertise, 0, 0, 0, 0x20, 0, 0, 0}, target[:]...)
+	message = append(append(message, targetMAC, 1), own...)
+	return icmpFrame(own, target, netip.IPv6LinkLocalAllNodes().As16(), message)
 }
 
 // arpProbe is an ARP probe (RFC 5227, section 2.1.1).
@@ -44,9 +60,12 @@ func solicitation(own net.HardwareAddr, a netip.Addr) []byte {
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], target[13:])
 	message := append([]byte{solicit, 0, 0, 0, 0, 0, 0, 0}, target[:]...)
-	from := netip.IPv6Unspecified().As16()
-	binary.BigEndian.PutUint16(message[2:], checksum(from, group, message))
+	return icmpFrame(own, netip.IPv6Unspecified().As16(), group, message)
+}
 
+// icmpFrame is the frame of an ICMPv6 message to a group. It sets the message's checksum.
+func icmpFrame(own net.HardwareAddr, from, group [16]byte, message []byte) []byte {
+	binary.BigEndian.PutUint16(message[2:], checksum(from, group, message))
 	frame := header(net.HardwareAddr{0x33, 0x33, group[12], group[13], group[14], group[15]}, own, etherIPv6)
 	frame = append(frame, 0x60, 0, 0, 0, 0, byte(len(message)), icmpv6, 255)
 	frame = append(append(frame, from[:]...), group[:]...)

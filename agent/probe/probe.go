@@ -40,7 +40,9 @@ const maxFrames = 4096
 
 // Run asks for the addresses and returns those that another host answers for twice: after the first answer it asks
 // again at once. A single answer may be a late advertisement of a pod that had the address before. Run ends early when
-// all addresses have a conflict.
+// all addresses have a conflict. At the end it announces the addresses that have none (RFC 5227, section 2.3): hosts
+// may have missed the announcement of the pod's start, because ovs-vswitchd brings the flows of its datapath up to date
+// some milliseconds after OVN has installed the rules.
 func Run(
 	ctx context.Context, socket Socket, own net.HardwareAddr, addrs []netip.Addr, s Schedule,
 ) (found []Conflict, err error) {
@@ -69,7 +71,7 @@ func Run(
 			return r.conflicts(addrs), err
 		}
 	}
-	return r.conflicts(addrs), nil
+	return r.conflicts(addrs), r.announce(addrs)
 }
 
 type state struct {
@@ -87,6 +89,19 @@ type run struct {
 func (r *run) ask(a netip.Addr) error {
 	if _, err := r.socket.Write(question(r.own, a)); err != nil {
 		return fmt.Errorf("ask for %s: %w", a, err)
+	}
+	return nil
+}
+
+// announce announces the addresses that have no conflict.
+func (r *run) announce(addrs []netip.Addr) error {
+	for _, a := range addrs {
+		if r.asked[a].conflict != nil {
+			continue
+		}
+		if _, err := r.socket.Write(announcement(r.own, a)); err != nil {
+			return fmt.Errorf("announce %s: %w", a, err)
+		}
 	}
 	return nil
 }

@@ -58,6 +58,22 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
+func TestAnnouncements(t *testing.T) {
+	for _, tt := range []struct {
+		addr netip.Addr
+		want []byte
+	}{
+		{v4, bytesOf(t, "ffffffffffff 0a580a32004d 0806 0001 0800 06 04 0001 0a580a32004d 0a32004d 000000000000 0a32004d")},
+		{v6, bytesOf(t, "333300000001 0a580a32004d 86dd 60000000 0020 3a ff",
+			"fd500000000000000000000000000077 ff020000000000000000000000000001",
+			"88 00 4639 20000000 fd500000000000000000000000000077 02 01 0a580a32004d")},
+	} {
+		if got := announcement(own, tt.addr); !bytes.Equal(got, tt.want) {
+			t.Errorf("%s:\ngot  %x\nwant %x", tt.addr, got, tt.want)
+		}
+	}
+}
+
 // arp writes an ARP message for Ethernet and IPv4.
 func arp(op byte, sender net.HardwareAddr, from string, target net.HardwareAddr, to string) []byte {
 	b := append(header(broadcast, sender, etherARP), 0, 1, 8, 0, 6, 4, 0, op)
@@ -129,7 +145,7 @@ func FuzzAnswer(f *testing.F) {
 // wire is a socket, and the other end of it.
 func wire(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +154,8 @@ func wire(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// host answers the n-th question, counted from 1, with these frames.
-func host(t *testing.T, end *os.File, answers func(n int, question []byte) [][]byte) (questions func() []string) {
+// host answers the n-th frame, counted from 1, with these frames. Close the other end before sent is called.
+func host(t *testing.T, end *os.File, answers func(n int, question []byte) [][]byte) (sent func() []string) {
 	t.Helper()
 	var seen []string
 	done := make(chan struct{})
@@ -151,7 +167,7 @@ func host(t *testing.T, end *os.File, answers func(n int, question []byte) [][]b
 			if err != nil {
 				return
 			}
-			seen = append(seen, fmt.Sprintf("%x", frame[12:14]))
+			seen = append(seen, fmt.Sprintf("%x", frame[:size]))
 			for _, a := range answers(n, frame[:size]) {
 				if _, err := end.Write(a); err != nil {
 					return
@@ -160,7 +176,6 @@ func host(t *testing.T, end *os.File, answers func(n int, question []byte) [][]b
 		}
 	}()
 	return func() []string {
-		_ = end.SetReadDeadline(time.Now())
 		<-done
 		return seen
 	}
@@ -210,15 +225,31 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// An address is asked for three times, as RFC 5227 has it.
-func TestThreeQuestions(t *testing.T) {
+// An address is asked for three times, as RFC 5227 has it, and announced.
+func TestQuestionsAndAnnouncement(t *testing.T) {
 	ours, theirs := wire(t)
-	asked := host(t, theirs, func(int, []byte) [][]byte { return nil })
+	sent := host(t, theirs, func(int, []byte) [][]byte { return nil })
 	if _, err := Run(t.Context(), ours, own, []netip.Addr{v4}, quick); err != nil {
 		t.Fatal(err)
 	}
-	if got := asked(); !slices.Equal(got, []string{"0806", "0806", "0806"}) {
-		t.Errorf("questions %q", got)
+	ours.Close()
+	ask := fmt.Sprintf("%x", question(own, v4))
+	if got := sent(); !slices.Equal(got, []string{ask, ask, ask, fmt.Sprintf("%x", announcement(own, v4))}) {
+		t.Errorf("sent %q", got)
+	}
+}
+
+// An address that another host has is not announced.
+func TestConflictIsNotAnnounced(t *testing.T) {
+	ours, theirs := wire(t)
+	sent := host(t, theirs, func(int, []byte) [][]byte { return nil })
+	r := &run{socket: ours, own: own, asked: map[netip.Addr]*state{v4: {}, v6: {conflict: other}}}
+	if err := r.announce([]netip.Addr{v4, v6}); err != nil {
+		t.Fatal(err)
+	}
+	ours.Close()
+	if got := sent(); !slices.Equal(got, []string{fmt.Sprintf("%x", announcement(own, v4))}) {
+		t.Errorf("sent %q", got)
 	}
 }
 
