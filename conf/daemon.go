@@ -85,6 +85,7 @@ type OVN struct {
 	Nodes        string        // selector of the nodes that may have the databases
 	ReplaceAfter time.Duration // how long such a node is not Ready before another one takes its place
 	SignerName   string        // of the programs' requests for certificates
+	Life         time.Duration // of the certificates
 	NodeName     string        // this controller's
 }
 

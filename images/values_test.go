@@ -24,6 +24,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"controller", "ovn-nodes", "ovn.nodes", "a=b", "a=b"},
 	{"controller", "ovn-replace-after", "ovn.replaceAfter", "1m", "1m"},
 	{"controller", "ovn-signer-name", "ovn.signerName", "clusterissuers.cert-manager.io/ovn", "clusterissuers.cert-manager.io/ovn"},
+	{"controller", "ovn-certificate-life", "ovn.certificateLife", "48h", "48h"},
 	{"agent", "bridge", "ovn.bridge", "br-x", "br-x"},
 	{"agent", "ovn-controller-log", "ovn.controllerLog", "/x/ovn.log", "/x/ovn.log"},
 	{"agent", "ovs-socket", "ovn.ovsSocket", "/x/db.sock", "/x/db.sock"},

@@ -30,6 +30,7 @@ import (
 type Certificates struct {
 	Client     kubernetes.Interface
 	SignerName string
+	Life       time.Duration // how long a certificate is valid
 	Role       authority.Role
 	Node       string
 	IP         netip.Addr // the node's, in the certificate of a server
@@ -148,15 +149,17 @@ func (c *Certificates) read() (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// fits reports whether a certificate is for this node, is signed by an authority that is trusted, and has more than a
-// third of its time left.
+// fits reports whether a certificate is for this node, is signed by an authority that is trusted, has more than a third
+// of its time left, and is valid no longer than the operator wants. Another program's signer may choose another time.
 func (c *Certificates) fits(cert *x509.Certificate, ca []byte) bool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	_, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	due := cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+	const skew = time.Hour // signers begin the time of a certificate some minutes before they sign it
+	long := c.SignerName == authority.SignerName && cert.NotAfter.Sub(cert.NotBefore) > c.Life+skew
 	wanted := authority.ContentOf(c.Role, c.Node, c.addresses())
-	return err == nil && time.Now().Before(due) && wanted.Matches(cert.Subject.CommonName, cert.IPAddresses)
+	return err == nil && time.Now().Before(due) && !long && wanted.Matches(cert.Subject.CommonName, cert.IPAddresses)
 }
 
 // addresses are those of the certificate: a client's has none.
@@ -206,11 +209,12 @@ func (c *Certificates) request(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	csrs := c.Client.CertificatesV1().CertificateSigningRequests()
+	csrs, seconds := c.Client.CertificatesV1().CertificateSigningRequests(), int32(c.Life/time.Second)
 	csr, err := csrs.Create(ctx, &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "ovn-multinet-" + string(c.Role) + "-"},
 		Spec: certificates.CertificateSigningRequestSpec{SignerName: c.SignerName, Usages: wanted.Usages,
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
+			ExpirationSeconds: &seconds,
+			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("request a certificate: %w", err)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ func apiServer(role authority.Role, node string) *fake.Clientset {
 func (w *world) signed(client *fake.Clientset) (context.Context, *Certificates) {
 	log := slog.New(slog.DiscardHandler)
 	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
-		Leading: func() error { return nil }, Log: log}
+		Life: authority.DefaultLife, Leading: func() error { return nil }, Log: log}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- signer.Run(ctx) }()
@@ -55,7 +56,8 @@ func (w *world) signed(client *fake.Clientset) (context.Context, *Certificates) 
 		stop()
 		w.must(<-ended)
 	})
-	return ctx, &Certificates{Client: client, SignerName: authority.SignerName, Role: authority.Central, Node: "one",
+	return ctx, &Certificates{Client: client, SignerName: authority.SignerName, Life: authority.DefaultLife,
+		Role: authority.Central, Node: "one",
 		IP: netip.MustParseAddr("192.0.2.1"), Namespace: "ovn-multinet", Dir: w.t.TempDir(), Log: log}
 }
 
@@ -95,6 +97,33 @@ func TestCertificates(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(c.Dir, keyName)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode of the key: %v, %v", info.Mode(), err)
+	}
+}
+
+// A certificate is valid for the time that the operator wants, also if there is one already that is valid longer, and
+// never longer than the signer allows.
+func TestCertificateLife(t *testing.T) {
+	w := newWorld(t)
+	ctx, c := w.signed(apiServer(authority.Central, "one"))
+	for _, tt := range []struct {
+		asks, want time.Duration
+		replaced   bool
+	}{
+		{authority.LongestLife, authority.DefaultLife, true}, // more than the signer allows
+		{authority.DefaultLife, authority.DefaultLife, false},
+		{authority.ShortestLife, authority.ShortestLife, true},
+	} {
+		c.Life = tt.asks
+		before, _ := os.ReadFile(filepath.Join(c.Dir, certName))
+		w.eventually("refresh", func() error { return c.refresh(ctx) })
+		if replaced := c.content(t, certName) != string(before); replaced != tt.replaced {
+			t.Errorf("life %v: the certificate was replaced: %v", tt.asks, replaced)
+		}
+		cert, err := c.read()
+		w.must(err)
+		if got := time.Until(cert.NotAfter); got > tt.want || got < tt.want-10*time.Minute {
+			t.Errorf("life %v: valid for %v, want %v", tt.asks, got, tt.want)
+		}
 	}
 }
 

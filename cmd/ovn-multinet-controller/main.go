@@ -80,6 +80,8 @@ func main() {
 		"how long a node with OVN's databases is not Ready before another one takes its place")
 	flags.StringVar(&c.OVN.SignerName, "ovn-signer-name", authority.SignerName,
 		"signer of the requests for OVN's certificates; if it is another program's, the controller approves only")
+	flags.DurationVar(&c.OVN.Life, "ovn-certificate-life", authority.DefaultLife,
+		"how long a certificate of OVN's programs is valid, from 1h to 720h; it is renewed after two thirds of this time")
 	flags.IntVar(&c.DeniedRate, "denied-log-rate", conf.DefaultDeniedRate,
 		"how many packets per second OVN logs on a node, of those that the policies of one namespace deny, if the policies "+
 			"ask for that; 0: none")
@@ -110,6 +112,9 @@ type elect func(ctx context.Context, lead leader.Lead) error
 func run(ctx context.Context, c conf.Controller) error {
 	if err := c.Validate(); err != nil {
 		return err
+	}
+	if err := authority.CheckLife(c.OVN.Life); err != nil {
+		return fmt.Errorf("--ovn-certificate-life: %w", err)
 	}
 	file, config, err := configfile.Open(c.Config)
 	if err != nil {
@@ -191,7 +196,7 @@ func keepCertificate(ctx context.Context, c conf.Controller, core kubernetes.Int
 	if c.OVN.Replicas == 0 {
 		return nil
 	}
-	own := ovnrun.Certificates{Client: core, SignerName: c.OVN.SignerName, Role: authority.Controller,
+	own := ovnrun.Certificates{Client: core, SignerName: c.OVN.SignerName, Life: c.OVN.Life, Role: authority.Controller,
 		Node: c.OVN.NodeName, Namespace: leaseNamespace(c.LeaseNamespace), Dir: filepath.Dir(c.NB.Certificate), Log: log}
 	return own.Run(ctx)
 }
@@ -210,7 +215,7 @@ func runOVN(
 		return fmt.Errorf("--ovn-nodes: %w", err)
 	}
 	namespace := leaseNamespace(c.LeaseNamespace)
-	signer := authority.Signer{Client: core, Namespace: namespace, SignerName: c.OVN.SignerName,
+	signer := authority.Signer{Client: core, Namespace: namespace, SignerName: c.OVN.SignerName, Life: c.OVN.Life,
 		Signs: c.OVN.SignerName == authority.SignerName, Leading: leading, Log: log}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return signer.Run(ctx) })

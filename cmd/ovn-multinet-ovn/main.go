@@ -26,6 +26,7 @@ type config struct {
 	runDir, dataDir              string
 	host                         ovnrun.Host
 	role, signer, namespace, pki string
+	life                         time.Duration
 }
 
 func main() {
@@ -178,6 +179,9 @@ func (c *config) certificates() *cobra.Command {
 	var kubeconfig string
 	cmd := c.command("certificates", "Keep this program's certificate up to date.",
 		func(ctx context.Context, log *slog.Logger, ip netip.Addr) error {
+			if err := authority.CheckLife(c.life); err != nil {
+				return fmt.Errorf("--certificate-life: %w", err)
+			}
 			client, _, err := daemon.Kubernetes(kubeconfig)
 			if err != nil {
 				return err
@@ -187,14 +191,16 @@ func (c *config) certificates() *cobra.Command {
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the cluster that the process runs in")
 	cmd.Flags().StringVar(&c.role, "role", "", "ovn-central, ovn-node or controller")
 	cmd.Flags().StringVar(&c.signer, "signer-name", authority.SignerName, "signer of the requests for certificates")
+	cmd.Flags().DurationVar(&c.life, "certificate-life", authority.DefaultLife,
+		"how long a certificate is valid, from 1h to 720h; it is renewed after two thirds of this time")
 	cmd.Flags().StringVar(&c.namespace, "namespace", "ovn-multinet",
 		"namespace of the ConfigMap with the authority's certificates")
 	return cmd
 }
 
 func (c *config) keeper(client kubernetes.Interface, ip netip.Addr, log *slog.Logger) *ovnrun.Certificates {
-	return &ovnrun.Certificates{Client: client, SignerName: c.signer, Role: authority.Role(c.role), Node: c.node, IP: ip,
-		Namespace: c.namespace, Dir: c.pki, Log: log}
+	return &ovnrun.Certificates{Client: client, SignerName: c.signer, Life: c.life, Role: authority.Role(c.role),
+		Node: c.node, IP: ip, Namespace: c.namespace, Dir: c.pki, Log: log}
 }
 
 // ready is for the probes of kubelet.

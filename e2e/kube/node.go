@@ -110,25 +110,25 @@ func (n *Node) startHolder(ctx context.Context) (err error) {
 			return lab.StartIn(n.NetNS, cmd)
 		},
 		Ready: func(context.Context) error {
-			_, err := os.Stat(n.ownFolder(readyFile))
+			_, err := os.Stat(n.OwnFolder(readyFile))
 			return err
 		},
 	})
 	return err
 }
 
-// ownFolder is where the program finds one of the node's own folders, also when the node is off.
-func (n *Node) ownFolder(folder string) string {
+// OwnFolder is where the program finds one of the node's own folders, also when the node is off.
+func (n *Node) OwnFolder(folder string) string {
 	return filepath.Join(n.cluster.own, n.Name, "own", folder)
 }
 
 func (n *Node) makeOwnFolders() error {
 	for _, folder := range ownFolders {
-		if err := os.MkdirAll(n.ownFolder(folder), 0o755); err != nil {
+		if err := os.MkdirAll(n.OwnFolder(folder), 0o755); err != nil {
 			return err
 		}
 	}
-	return os.Chmod(n.ownFolder("/tmp"), 0o777|fs.ModeSticky)
+	return os.Chmod(n.OwnFolder("/tmp"), 0o777|fs.ModeSticky)
 }
 
 func (n *Node) logPath(program string) string { return filepath.Join(n.Dir, program+".log") }
@@ -228,7 +228,7 @@ func (n *Node) keepPodLogs(to string) error {
 	if n.Holder == nil {
 		return nil
 	}
-	from := n.ownFolder("/var/log/pods")
+	from := n.OwnFolder("/var/log/pods")
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // gone meanwhile, or there was no pod

@@ -30,7 +30,7 @@ func (n *Node) PowerOff(ctx context.Context) error {
 func (n *Node) loseMemory(context.Context) error {
 	errs := []error{n.groups.remove()}
 	for _, folder := range volatile {
-		errs = append(errs, os.RemoveAll(n.ownFolder(folder)))
+		errs = append(errs, os.RemoveAll(n.OwnFolder(folder)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("empty the memory of %s: %w", n.Name, err)
@@ -73,7 +73,8 @@ func (n *Node) bootSystem(ctx context.Context) error {
 
 // RebootOptions say what a reboot takes beside what every one does.
 type RebootOptions struct {
-	WipeOVS bool // the OVS database too; the boot sets Open vSwitch up anew
+	WipeOVS  bool              // the OVS database too; the boot sets Open vSwitch up anew
+	WhileOff func(*Node) error // what happens to the disk of a node that is off; nil: nothing
 }
 
 // Reboot takes a node's power away and gives it back.
@@ -90,6 +91,9 @@ func (c *Cluster) Reboot(ctx context.Context, o RebootOptions, nodes ...*Node) e
 			err := n.PowerOff(ctx)
 			if err == nil && o.WipeOVS {
 				err = n.WipeOVS()
+			}
+			if err == nil && o.WhileOff != nil {
+				err = o.WhileOff(n)
 			}
 			return err
 		})

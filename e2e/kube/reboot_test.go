@@ -75,7 +75,7 @@ func isOff(t *testing.T, n *Node) {
 			t.Errorf("%s runs without power", p.Name)
 		}
 	}
-	for _, path := range []string{n.NetNS, n.ownFolder("/run"), n.ownFolder("/tmp"), n.OVSSocket} {
+	for _, path := range []string{n.NetNS, n.OwnFolder("/run"), n.OwnFolder("/tmp"), n.OVSSocket} {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is there without power: %v", path, err)
 		}
@@ -85,7 +85,7 @@ func isOff(t *testing.T, n *Node) {
 			t.Errorf("the control group of %s in %s is there without power: %v", n.Name, root, err)
 		}
 	}
-	if _, err := os.Stat(n.ownFolder("/etc/cni/net.d/10-flannel.conflist")); err != nil {
+	if _, err := os.Stat(n.OwnFolder("/etc/cni/net.d/10-flannel.conflist")); err != nil {
 		t.Error(err)
 	}
 }

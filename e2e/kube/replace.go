@@ -25,10 +25,10 @@ func (n *Node) Discard(ctx context.Context) error {
 	}
 	errs := []error{n.cluster.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})}
 	for _, path := range ofTheProduct {
-		errs = append(errs, os.RemoveAll(n.ownFolder(path)))
+		errs = append(errs, os.RemoveAll(n.OwnFolder(path)))
 	}
 	for _, folder := range []string{"/var/lib/cni", "/var/lib/kubelet"} { // which the holder mounts
-		errs = append(errs, os.MkdirAll(filepath.Join(n.ownFolder(folder)), 0o755))
+		errs = append(errs, os.MkdirAll(filepath.Join(n.OwnFolder(folder)), 0o755))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("discard %s: %w", n.Name, err)

@@ -26,10 +26,24 @@ const (
 	BundleKey     = "ca.crt"
 )
 
+// How long the certificate of a program is valid. It is renewed after two thirds of this time: the shortest time leaves
+// the API server and the controllers 20 minutes, in which the certificate's age is looked at four times.
+const (
+	DefaultLife  = 24 * time.Hour
+	ShortestLife = time.Hour
+	LongestLife  = 30 * 24 * time.Hour
+)
+
+// CheckLife refuses a life of certificates that is out of bounds.
+func CheckLife(life time.Duration) error {
+	if life < ShortestLife || life > LongestLife {
+		return fmt.Errorf("%v is no life of a certificate, give %v to %v", life, ShortestLife, LongestLife)
+	}
+	return nil
+}
+
 const (
 	authorityLife = 5 * 365 * 24 * time.Hour
-	// certificateLife is that of a program's certificate, which is renewed after two thirds of it.
-	certificateLife = 30 * 24 * time.Hour
 	// publishedFor is how long a new authority is trusted before it signs: the mounted ConfigMap reaches all nodes
 	// meanwhile.
 	publishedFor = time.Hour

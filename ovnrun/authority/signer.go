@@ -28,7 +28,9 @@ type Signer struct {
 	SignerName string
 	// Signs reports whether the signer signs. Otherwise it only approves, and another program, such as cert-manager,
 	// signs.
-	Signs   bool
+	Signs bool
+	// Life is how long a certificate is valid. A program may ask for less.
+	Life    time.Duration
 	Leading func() error
 	Log     *slog.Logger
 }
@@ -157,7 +159,7 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 	if err != nil {
 		return err
 	}
-	if csr.Status.Certificate, err = signs.issue(request, who.role.Serves(), now, certificateLife); err != nil {
+	if csr.Status.Certificate, err = signs.issue(request, who.role.Serves(), now, s.lifeOf(csr)); err != nil {
 		return err
 	}
 	_, err = s.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
@@ -165,6 +167,14 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 		s.Log.Info("signed a certificate", "name", request.Subject.CommonName, "request", csr.Name)
 	}
 	return err
+}
+
+// lifeOf is how long the certificate for a request is valid.
+func (s *Signer) lifeOf(csr *certificates.CertificateSigningRequest) time.Duration {
+	if asked := csr.Spec.ExpirationSeconds; asked != nil {
+		return min(s.Life, time.Duration(*asked)*time.Second)
+	}
+	return s.Life
 }
 
 // member returns the member of OVN's databases on a node. What a node says of itself does not count: its kubelet writes

@@ -149,11 +149,13 @@ func (w *world) upgradesChart() {
 	}
 }
 
-// losesPower: all nodes lose their power at once. The pods start again, with their addresses.
+// losesPower: all nodes lose their power at once, for longer than their certificates are valid. The pods start again, with
+// their addresses.
 func (w *world) losesPower() {
 	w.T.Helper()
 	addresses := w.links("web-3")["net1"].ips()
-	w.Must(w.Reboot(w.Ctx, kube.RebootOptions{}, w.Nodes...))
+	expire := w.expires()
+	w.Must(w.Reboot(w.Ctx, kube.RebootOptions{WhileOff: expire}, w.Nodes...))
 	w.Must(lab.Eventually(w.Ctx, func() error {
 		for _, name := range append(slices.Clone(webs), "later") {
 			p := w.getPod("default/" + name)

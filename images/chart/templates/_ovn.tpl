@@ -10,7 +10,7 @@
 - name: certificates
   image: {{ .Values.images.ovn }}
   imagePullPolicy: IfNotPresent
-  args: [certificates, --role={{ .role }}, --signer-name={{ .Values.ovn.signerName }}]
+  args: [certificates, --role={{ .role }}, --signer-name={{ .Values.ovn.signerName }}, --certificate-life={{ .Values.ovn.certificateLife }}]
   restartPolicy: Always # a sidecar
   env: {{- include "ovn.env" . | nindent 2 }}
   startupProbe:
