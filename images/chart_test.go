@@ -14,6 +14,7 @@ import (
 
 	cniversion "github.com/containernetworking/cni/pkg/version"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -200,6 +201,36 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
+// TestControllersNodes: the controllers and the uninstall run on the nodes that the operator selects.
+func TestControllersNodes(t *testing.T) {
+	for nodes, want := range map[string]string{
+		"":                           "<nil>",
+		"node-role.kubernetes.io/cp": "[{node-role.kubernetes.io/cp Exists []}]",
+		"a=1, !b,c==2,d != 3,e=":     "[{a In [1]} {b DoesNotExist []} {c In [2]} {d NotIn [3]} {e In []}]",
+	} {
+		text := render(t, "controller: {nodes: '"+nodes+"'}")
+		pods := []corev1.PodSpec{objectsOf[appsv1.Deployment](t, text, "Deployment")[0].Spec.Template.Spec}
+		hooks, err := runHelm(t, "template", "ovn-multinet", "chart", "--set-string=controller.nodes="+strings.ReplaceAll(nodes, ",", `\,`))
+		if err != nil {
+			t.Fatal(hooks)
+		}
+		pods = append(pods, objectsOf[batchv1.Job](t, hooks, "Job")[0].Spec.Template.Spec)
+		for _, pod := range pods {
+			node := pod.Affinity.NodeAffinity
+			if p := node.PreferredDuringSchedulingIgnoredDuringExecution; len(p) != 1 || p[0].Preference.MatchExpressions[0].Key != "node-role.kubernetes.io/control-plane" {
+				t.Errorf("%q prefers %v", nodes, p)
+			}
+			got := "<nil>"
+			if r := node.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+				got = fmt.Sprint(r.NodeSelectorTerms[0].MatchExpressions)
+			}
+			if got != want {
+				t.Errorf("%q requires %s, want %s", nodes, got, want)
+			}
+		}
+	}
+}
+
 // TestReleaseNamespace: the chart makes the namespace ovn-multinet, unless the release is in that namespace.
 func TestReleaseNamespace(t *testing.T) {
 	for namespace, want := range map[string]bool{"kube-system": true, "ovn-multinet": false} {
@@ -253,15 +284,20 @@ func TestValuesRestartPods(t *testing.T) {
 // TestSchemaRefuses: values that cannot work are refused in one line that names them.
 func TestSchemaRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"ovn: {nbEndpoints: ['192.0.2.1:6641']}":        "'/ovn/nbEndpoints/0': '192.0.2.1:6641' does not match",
-		"ovn: {nbEndpoints: ['ssl:192.0.2.1:66410']}":   "'/ovn/nbEndpoints/0': 'ssl:192.0.2.1:66410' does not match",
-		"ovn: {nbEndpoints: ['unix:/run/ovn/nb.sock']}": "'/ovn/nbEndpoints/0'",
-		"ovn: {nbEndpoints: 'tcp:192.0.2.1:6641'}":      "'/ovn/nbEndpoints': got string, want array",
-		"ovn: {enabled: true}":                          "'/ovn/enabled': value must be false",
-		"ovn: {nbEndpoints: []}":                        "'/ovn/nbEndpoints': minItems: got 0, want 1",
-		"ovn: {replicas: 2}":                            "'/ovn/replicas': value must be one of",
-		"ovn: {datapath: dpdk}":                         "'/ovn/datapath': value must be one of",
-		"ovn: {endpoints: ['tcp:192.0.2.1:6641']}":      "'/ovn': additional properties 'endpoints' not allowed",
+		"ovn: {nbEndpoints: ['192.0.2.1:6641']}":                                        "'/ovn/nbEndpoints/0': '192.0.2.1:6641' does not match",
+		"ovn: {nbEndpoints: ['ssl:192.0.2.1:66410']}":                                   "'/ovn/nbEndpoints/0': 'ssl:192.0.2.1:66410' does not match",
+		"ovn: {nbEndpoints: ['unix:/run/ovn/nb.sock']}":                                 "'/ovn/nbEndpoints/0'",
+		"ovn: {nbEndpoints: 'tcp:192.0.2.1:6641'}":                                      "'/ovn/nbEndpoints': got string, want array",
+		"ovn: {enabled: true}":                                                          "'/ovn/enabled': value must be false",
+		"ovn: {nbEndpoints: []}":                                                        "'/ovn/nbEndpoints': minItems: got 0, want 1",
+		"ovn: {replicas: 2}":                                                            "'/ovn/replicas': value must be one of",
+		"ovn: {datapath: dpdk}":                                                         "'/ovn/datapath': value must be one of",
+		"ovn: {endpoints: ['tcp:192.0.2.1:6641']}":                                      "'/ovn': additional properties 'endpoints' not allowed",
+		"ovn: {certificateLife: 30m}":                                                   "'/ovn/certificateLife': '30m' does not match",
+		"ovn: {certificateLife: 721h}":                                                  "'/ovn/certificateLife': '721h' does not match",
+		"controller: {nodes: 'a in (b)'}":                                               "'/controller/nodes': 'a in (b)' does not match",
+		"controller: {nodes: 'a,,b'}":                                                   "'/controller/nodes': 'a,,b' does not match",
+		"controller: {nodes: '!a=b'}":                                                   "'/controller/nodes': '!a=b' does not match",
 		"agents: {}":                                                                    "'': additional properties 'agents' not allowed",
 		"distribution: minikube":                                                        "'/distribution': value must be one of 'kubeadm', 'k3s', 'rke2'",
 		"logLevel: trace":                                                               "'/logLevel': value must be one of",

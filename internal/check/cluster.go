@@ -24,6 +24,7 @@ const Namespace = "ovn-multinet"
 const (
 	agentLabel, agentApp       = "app", "ovn-multinet-agent"
 	controllerApp              = "ovn-multinet-controller"
+	centralApp                 = "ovn-multinet-ovn-central"
 	agentContainer             = "agent"
 	installerContainer         = "installer"
 	controllerContainer        = "controller"

@@ -48,6 +48,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"keep-on-primary", "`agent.keepOnPrimary` has the networks of pods and Services"},
 	{"agents", "the agent and the installer are ready on each node"},
 	{"controllers", "the controllers are ready"},
+	{"places", "controllers and OVN's databases run on control planes, if the cluster has any"},
 	{"nb-secrets", "the Secrets with the keys for NB are complete"},
 	{"versions", "agents and controllers have the same version"},
 	{"inspection", "each node could be inspected"},

@@ -77,7 +77,37 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 	} else {
 		all = append(all, ok("controllers", "%d of %d are ready", d.Status.ReadyReplicas, replicas))
 	}
+	all = append(all, c.checkPlaces()...)
 	return append(all, c.checkSecrets(p)...)
+}
+
+// controlPlane is the label of control planes, which no kubelet can set on its node.
+const controlPlane = "node-role.kubernetes.io/control-plane"
+
+// checkPlaces warns of pods with keys that run on other nodes than control planes, in a cluster that has such nodes.
+// Root of a node can read the keys of its pods.
+func (c *Cluster) checkPlaces() (all []Finding) {
+	control := map[string]bool{}
+	for i := range c.Nodes {
+		if _, is := c.Nodes[i].Labels[controlPlane]; is {
+			control[c.Nodes[i].Name] = true
+		}
+	}
+	if len(control) == 0 {
+		return nil
+	}
+	for i := range c.Pods {
+		p := &c.Pods[i]
+		kept := map[string]struct{ what, value string }{
+			controllerApp: {"the controllers' token", "controller.nodes"},
+			centralApp:    {"the key of OVN's databases", "ovn.nodes"},
+		}[p.Labels[agentLabel]]
+		if kept.value != "" && p.Spec.NodeName != "" && !control[p.Spec.NodeName] {
+			all = append(all, warning("places", "set the chart's value "+kept.value+" to "+controlPlane,
+				"root can read %s, and the node is no control plane (pod %s)", kept.what, p.Name).at(p.Spec.NodeName))
+		}
+	}
+	return all
 }
 
 func replicas(given *int32) int32 {

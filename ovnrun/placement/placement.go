@@ -268,7 +268,7 @@ func (p *placer) serves(m members.Member) bool {
 	return false
 }
 
-// candidates are the Ready nodes that may become members, by their names.
+// candidates are the Ready nodes that may become members: control planes first, each by their names.
 func (p *placer) candidates(ctx context.Context, list members.List, now time.Time) ([]members.Member, error) {
 	gone := func(m members.Member) bool { return p.gone(m, now) }
 	if len(list.Members) >= p.Replicas && !slices.ContainsFunc(list.Members, gone) {
@@ -279,7 +279,7 @@ func (p *placer) candidates(ctx context.Context, list members.List, now time.Tim
 		return nil, err
 	}
 	owners := owners(nodes.Items)
-	found := map[string]members.Member{}
+	var control, others []members.Member
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		ip, ok := internalIP(node)
@@ -288,15 +288,16 @@ func (p *placer) candidates(ctx context.Context, list members.List, now time.Tim
 		case !ok || !ready(node) || !p.Nodes.Matches(labels.Set(node.Labels)) || is && m.IP == ip:
 		case len(owners[ip]) > 1:
 			p.warnTwice(node.Name, ip, owners[ip])
+		case controlPlane(node):
+			control = append(control, members.Member{Node: node.Name, IP: ip})
 		default:
-			found[node.Name] = members.Member{Node: node.Name, IP: ip}
+			others = append(others, members.Member{Node: node.Name, IP: ip})
 		}
 	}
-	var all []members.Member
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		all = append(all, found[name])
-	}
-	return all, nil
+	byName := func(a, b members.Member) int { return strings.Compare(a.Node, b.Node) }
+	slices.SortFunc(control, byName)
+	slices.SortFunc(others, byName)
+	return slices.Concat(control, others), nil
 }
 
 // owners returns the nodes that have each address. A kubelet writes the addresses of its node: it may write another
@@ -363,6 +364,13 @@ func ready(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
+}
+
+// controlPlane reports whether a node has the label of control planes, which no kubelet can set (the admission plugin
+// NodeRestriction).
+func controlPlane(node *corev1.Node) bool {
+	_, is := node.Labels["node-role.kubernetes.io/control-plane"]
+	return is
 }
 
 func internalIP(node *corev1.Node) (netip.Addr, bool) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
@@ -140,6 +141,25 @@ func TestGrow(t *testing.T) {
 }
 
 // A cluster with two nodes has one member: two would not survive the loss of either.
+// Control planes come first. A member stays where it is.
+func TestControlPlanesFirst(t *testing.T) {
+	r := newRig(t, "a", "b", "c", "d")
+	label := func(name string) {
+		t.Helper()
+		_, err := r.client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), metav1.PatchOptions{})
+		r.must(err)
+	}
+	label("d")
+	r.passes("the first", "d")
+	r.serves("d")
+	r.passes("the second", "d", "a")
+	label("b")
+	label("c")
+	r.serves("a")
+	r.passes("the third", "d", "a", "b")
+}
+
 func TestSmallCluster(t *testing.T) {
 	r := newRig(t, "a", "b")
 	r.serves("a")
