@@ -131,14 +131,20 @@ func (w *world) losesMember() {
 }
 
 // upgradesChart changes values of agents and controllers, and rolls the change back: pods of two nodes reach each other
-// all the time.
+// all the time. One of the values keeps the controllers off a node.
 func (w *world) upgradesChart() {
 	w.T.Helper()
 	const agent = "app=ovn-multinet-agent"
 	done := w.keepsReaching("web-1", "net1", w.links("web-3")["net1"].ips()[0])
 	before := w.podOn(agent, "node1")
-	w.Must(w.InstallChart(w.Ctx, ownOVN+"agent: {reconcilePeriod: 2s}\ncontroller: {orphanPeriod: 2s}\n"))
+	w.Must(w.InstallChart(w.Ctx, ownOVN+"agent: {reconcilePeriod: 2s}\ncontroller: {orphanPeriod: 2s, nodes: 'kubernetes.io/hostname!=node1, !gpu'}\n"))
 	w.Must(w.WaitRollout(w.Ctx))
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if pods := w.podOn("app=ovn-multinet-controller", "node1"); pods != "" {
+			return fmt.Errorf("controller.nodes excludes node1, which has %s", pods)
+		}
+		return nil
+	}))
 	upgraded := w.podOn(agent, "node1")
 	_, err := w.Helm(w.Ctx, "rollback", "ovn-multinet")
 	w.Must(err)
