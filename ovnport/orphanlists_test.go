@@ -49,6 +49,32 @@ func TestOrphansOfANodeWithoutAPortList(t *testing.T) {
 	w.proxy.Before(nil)
 }
 
+// A node that gets its first port after the two passes over all ports, and goes before the next pass, is not forgotten.
+func TestOrphansOfANodeThatGoesEarly(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	c := &cluster{nodes: []string{"node-1", "node-2"}}
+	orphans := c.orphans(w.nb)
+	pass := func() {
+		t.Helper()
+		if err := orphans.Pass(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass()
+	pass()
+	o := owner("goes", "sandbox-2")
+	o.Node = "node-2"
+	mustEnsure(t, w.nb, o, want(n, "net1"))
+	c.nodes = []string{"node-1"}
+	c.gone = func(o ovnport.Owner) bool { return o.Node == "node-2" }
+	pass()
+	pass()
+	if left := read(t, w.Server).ports; len(left) != 0 {
+		t.Errorf("ports are left: %v", left)
+	}
+}
+
 // ownerOn is the owner of a port of the i-th pod, on the i-th node.
 func ownerOn(i int) ovnport.Owner {
 	o := owner(fmt.Sprint("web-", i), fmt.Sprint("sandbox-", i))

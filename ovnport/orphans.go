@@ -148,22 +148,22 @@ func (o *Orphans) Pass(ctx context.Context) error {
 // next returns the nodes that the pass looks at: those that are gone, those with orphans, and the next in the order of
 // their names. nil: the pass looks at all ports, because this is due, or because the source does not know the nodes.
 func (o *Orphans) next(ctx context.Context) ([]string, error) {
-	if time.Now().After(o.scan) {
-		return nil, nil
-	}
 	present, err := o.cluster.NodeNames(ctx)
 	if err != nil || present == nil {
 		return nil, err
-	}
-	chosen := map[string]bool{}
-	for _, node := range o.suspects {
-		chosen[node] = true
 	}
 	exists := map[string]bool{}
 	for _, node := range present {
 		exists[node] = true
 		o.nodes[node] = true
 		delete(o.empty, node)
+	}
+	if time.Now().After(o.scan) {
+		return nil, nil
+	}
+	chosen := map[string]bool{}
+	for _, node := range o.suspects {
+		chosen[node] = true
 	}
 	o.gone = nil
 	for node := range o.nodes {
