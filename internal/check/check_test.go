@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -123,18 +122,6 @@ func TestCheck(t *testing.T) {
 		{"a controller is not ready", installed, func(c *Cluster) { c.Controllers.Status.ReadyReplicas = 1 }, []string{
 			"error controllers: 1 of 2 are ready",
 		}},
-		{"keys on workers", installed, func(c *Cluster) {
-			c.Nodes[0].Labels["node-role.kubernetes.io/control-plane"] = ""
-			for i, app := range []string{"ovn-multinet-controller", "ovn-multinet-ovn-central"} {
-				c.Pods = append(c.Pods, podOf(app, fmt.Sprint("good-", i), "node1"), podOf(app, fmt.Sprint("bad-", i), "node2"), podOf(app, "pending", ""))
-			}
-		}, []string{
-			"warning places: root can read the controllers' token, and the node is no control plane (pod bad-0) on node2",
-			"warning places: root can read the key of OVN's databases, and the node is no control plane (pod bad-1) on node2",
-		}},
-		{"no control plane", installed, func(c *Cluster) {
-			c.Pods = append(c.Pods, podOf("ovn-multinet-controller", "a", "node2"))
-		}, nil},
 		{"no controller", installed, func(c *Cluster) { c.Controllers = nil }, []string{"error controllers: there is no Deployment"}},
 		{"no Secret", installed, func(c *Cluster) { delete(c.Secrets, "ovn-multinet-nb-agent") }, []string{
 			"error nb-secrets: the Secret ovn-multinet/ovn-multinet-nb-agent has no tls.crt",

@@ -93,7 +93,7 @@ func (c *Cluster) checkPlaces() (all []Finding) {
 			control[c.Nodes[i].Name] = true
 		}
 	}
-	if len(control) == 0 {
+	if len(control) == 0 || c.unreadable("agents") { // the pods are read for the agents
 		return nil
 	}
 	for i := range c.Pods {
@@ -106,6 +106,9 @@ func (c *Cluster) checkPlaces() (all []Finding) {
 			all = append(all, warning("places", "set the chart's value "+kept.value+" to "+controlPlane,
 				"root can read %s, and the node is no control plane (pod %s)", kept.what, p.Name).at(p.Spec.NodeName))
 		}
+	}
+	if len(all) == 0 {
+		all = append(all, ok("places", "controllers and OVN's databases run on control planes"))
 	}
 	return all
 }

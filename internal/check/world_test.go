@@ -79,13 +79,6 @@ func installed() *Cluster {
 	return c
 }
 
-// podOf is a pod of ours on a node.
-func podOf(app, name, node string) corev1.Pod {
-	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}}}
-	p.Spec.NodeName = node
-	return p
-}
-
 func (c *Cluster) add(d ...appsv1.DaemonSet) { c.DaemonSets = append(c.DaemonSets, d...) }
 
 // daemonSet is a DaemonSet of others.
