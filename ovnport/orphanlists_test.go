@@ -10,6 +10,16 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
+// passes returns what makes one pass.
+func passes(t *testing.T, orphans *ovnport.Orphans) (pass func()) {
+	return func() {
+		t.Helper()
+		if err := orphans.Pass(timeout(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A node whose agent was of an older version has no port list. When it is gone, the next two passes release its ports,
 // and no pass after them scans for it.
 func TestOrphansOfANodeWithoutAPortList(t *testing.T) {
@@ -22,13 +32,7 @@ func TestOrphansOfANodeWithoutAPortList(t *testing.T) {
 	list := []any{[]any{"_uuid", "==", ovndbtest.UUID(ovndb.PortListKey("node-2"))}}
 	w.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": list})
 	c := &cluster{nodes: []string{"node-1", "node-2"}}
-	orphans := c.orphans(w.nb)
-	pass := func() {
-		t.Helper()
-		if err := orphans.Pass(timeout(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pass := passes(t, c.orphans(w.nb))
 	pass()
 	pass()
 	c.nodes = []string{"node-1"}
@@ -54,13 +58,7 @@ func TestOrphansOfANodeThatGoesEarly(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, "blue", netDual)
 	c := &cluster{nodes: []string{"node-1", "node-2"}}
-	orphans := c.orphans(w.nb)
-	pass := func() {
-		t.Helper()
-		if err := orphans.Pass(timeout(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pass := passes(t, c.orphans(w.nb))
 	pass()
 	pass()
 	o := owner("goes", "sandbox-2")
@@ -94,13 +92,7 @@ func TestOrphansByPortLists(t *testing.T) {
 		mustEnsure(t, w.nb, ownerOn(i), want(n, "net1"))
 	}
 	all := slices.Clone(c.nodes)
-	orphans := c.orphans(w.nb)
-	pass := func() {
-		t.Helper()
-		if err := orphans.Pass(timeout(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pass := passes(t, c.orphans(w.nb))
 	left := func() int { return len(read(t, w.Server).ports) }
 	for range 2 {
 		if pass(); len(c.asked) != 0 {

@@ -42,34 +42,24 @@ func bytesOf(t *testing.T, words ...string) []byte {
 }
 
 // The frames are written by hand from the RFCs.
-func TestQuestions(t *testing.T) {
+func TestFrames(t *testing.T) {
 	for _, tt := range []struct {
-		addr netip.Addr
-		want []byte
+		name      string
+		got, want []byte
 	}{
-		{v4, bytesOf(t, "ffffffffffff 0a580a32004d 0806 0001 0800 06 04 0001 0a580a32004d 00000000 000000000000 0a32004d")},
-		{v6, bytesOf(t, "3333ff000077 0a580a32004d 86dd 60000000 0018 3a ff",
+		{"ARP probe", question(own, v4), bytesOf(t,
+			"ffffffffffff 0a580a32004d 0806 0001 0800 06 04 0001 0a580a32004d 00000000 000000000000 0a32004d")},
+		{"ARP announcement", announcement(own, v4), bytesOf(t,
+			"ffffffffffff 0a580a32004d 0806 0001 0800 06 04 0001 0a580a32004d 0a32004d 000000000000 0a32004d")},
+		{"neighbour solicitation", question(own, v6), bytesOf(t, "3333ff000077 0a580a32004d 86dd 60000000 0018 3a ff",
 			"00000000000000000000000000000000 ff0200000000000000000001ff000077",
 			"87 00 7c69 00000000 fd500000000000000000000000000077")},
-	} {
-		if got := question(own, tt.addr); !bytes.Equal(got, tt.want) {
-			t.Errorf("%s:\ngot  %x\nwant %x", tt.addr, got, tt.want)
-		}
-	}
-}
-
-func TestAnnouncements(t *testing.T) {
-	for _, tt := range []struct {
-		addr netip.Addr
-		want []byte
-	}{
-		{v4, bytesOf(t, "ffffffffffff 0a580a32004d 0806 0001 0800 06 04 0001 0a580a32004d 0a32004d 000000000000 0a32004d")},
-		{v6, bytesOf(t, "333300000001 0a580a32004d 86dd 60000000 0020 3a ff",
+		{"neighbour advertisement", announcement(own, v6), bytesOf(t, "333300000001 0a580a32004d 86dd 60000000 0020 3a ff",
 			"fd500000000000000000000000000077 ff020000000000000000000000000001",
 			"88 00 4639 20000000 fd500000000000000000000000000077 02 01 0a580a32004d")},
 	} {
-		if got := announcement(own, tt.addr); !bytes.Equal(got, tt.want) {
-			t.Errorf("%s:\ngot  %x\nwant %x", tt.addr, got, tt.want)
+		if !bytes.Equal(tt.got, tt.want) {
+			t.Errorf("%s:\ngot  %x\nwant %x", tt.name, tt.got, tt.want)
 		}
 	}
 }
