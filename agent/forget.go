@@ -8,8 +8,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
 	"github.com/ovn-multinet/ovn-multinet/nad"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // readFailedDELs reads from the journal which sandboxes have failed DELs.

@@ -41,14 +41,14 @@ type gateways struct {
 	owner     string         // the other cluster that the log says that NB belongs to
 	announced time.Time
 	sizes     pathmtu.Sizes // the MTUs that NB knows of this node
-	told      *toldMTUs
+	mtuEvents *mtuEvents
 	replaced  atomic.Bool // NB was wiped or restored: the next pass announces the node again
 }
 
 func newGateways(n *node, failover *gateway.Node) *gateways {
 	g := &gateways{
 		node: n, failover: failover, ended: newEndedConnections(n, failover.Store), active: map[string]int{},
-		told: newToldMTUs(n),
+		mtuEvents: newMTUEvents(n),
 	}
 	failover.Beside = func(ctx context.Context) []ovsdb.Operation {
 		return append(g.ended.beside(ctx), pathmtu.Select())
@@ -62,7 +62,7 @@ func (g *gateways) readBeside(ctx context.Context, results []ovsdb.OperationResu
 	last := len(results) - 1
 	smallest, err := pathmtu.Read(g.nbdb, results[last])
 	if err == nil && g.paths.set(smallest) {
-		g.told.due = true
+		g.mtuEvents.due = true
 	}
 	return errors.Join(err, g.ended.read(ctx, results[:last]))
 }
@@ -92,7 +92,7 @@ func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration)
 	}
 	if err == nil && (now.Sub(g.announced) >= announceEvery || !maps.Equal(sizes, g.sizes)) {
 		if err = g.announce(ctx, settings, sizes); err == nil {
-			g.told.due = g.told.due || !maps.Equal(sizes, g.sizes)
+			g.mtuEvents.due = g.mtuEvents.due || !maps.Equal(sizes, g.sizes)
 			g.known, g.announced, g.sizes, g.owner = settings.Chassis, now, sizes, "" // NB is this cluster's
 		}
 	}
@@ -100,7 +100,7 @@ func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration)
 		member, err = g.passActive(ctx, settings)
 	}
 	if err == nil {
-		if err := g.told.pass(ctx, sizes); err != nil {
+		if err := g.mtuEvents.pass(ctx, sizes); err != nil {
 			g.log.Debug("tell which pods keep a larger MTU", "err", err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // pendingEvery is the period in which pending releases are tried again.

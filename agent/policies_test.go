@@ -6,9 +6,9 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // groupOf is the row key of a test's group.
@@ -113,8 +113,8 @@ func TestADDWithOldLabels(t *testing.T) {
 	r.source.labels = map[string]string{"app": "web"}
 	r.source.liveLabels = map[string]string{"app": "db"}
 	r.putPolicies(&policy.Index{
-		Entries:    []policy.Entry{entry("app=db"), entry("app=web")},
-		Relabelled: map[string]string{"u-1": policy.Hash(r.source.liveLabels)},
+		Entries:       []policy.Entry{entry("app=db"), entry("app=web")},
+		ChangedLabels: map[string]string{"u-1": policy.Hash(r.source.liveLabels)},
 	})
 	r.start()
 	_, err := r.planFor("c1", "blue")
@@ -181,8 +181,8 @@ func TestADDUnderClusterPolicies(t *testing.T) {
 		t.Errorf("ports %v, want none", got)
 	}
 	r.putNamespace(&policy.Namespace{
-		Labels:     map[string]string{"team": "a"},
-		Relabelled: map[string]string{"u-1": policy.Hash(r.source.liveLabels)},
+		Labels:        map[string]string{"team": "a"},
+		ChangedLabels: map[string]string{"u-1": policy.Hash(r.source.liveLabels)},
 	})
 	_, err = r.planFor("c1", "blue")
 	r.must(err)

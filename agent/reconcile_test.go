@@ -8,7 +8,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // Each kind of remainder goes for each reason, a period after it was seen first, and nothing else does.

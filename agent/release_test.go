@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 

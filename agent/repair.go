@@ -28,8 +28,8 @@ import (
 // sandbox had.
 type repairer struct {
 	*node
-	// told is why ports cannot be restored, as their owners were told: by container ID, by port name.
-	told map[string]map[string]string
+	// reported is why ports cannot be restored, as the Events of their pods say: by container ID, by port name.
+	reported map[string]map[string]string
 	// due is when the rows of a sandbox are compared with NB again, by container ID.
 	due map[string]time.Time
 	// all has the next pass compare the rows of all sandboxes.
@@ -37,7 +37,7 @@ type repairer struct {
 }
 
 func newRepairer(n *node) *repairer {
-	return &repairer{node: n, told: map[string]map[string]string{}, due: map[string]time.Time{}}
+	return &repairer{node: n, reported: map[string]map[string]string{}, due: map[string]time.Time{}}
 }
 
 // comparePeriod is the shortest time after which a pass compares the rows of a sandbox with NB again without a reason.
@@ -50,7 +50,7 @@ const comparePeriod = 20 * time.Minute
 // last pass, and otherwise once in a comparePeriod.
 func (r *repairer) mustCompare(m *sandboxState) bool {
 	next, known := r.due[m.ContainerID]
-	if !known || len(r.told[m.ContainerID]) > 0 || time.Now().After(next) {
+	if !known || len(r.reported[m.ContainerID]) > 0 || time.Now().After(next) {
 		return true
 	}
 	had := 0
@@ -90,9 +90,9 @@ func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool,
 		}
 	}
 	maps.DeleteFunc(r.due, func(container string, _ time.Time) bool { return !alive[container] })
-	maps.DeleteFunc(r.told, func(container string, _ map[string]string) bool { return !alive[container] })
+	maps.DeleteFunc(r.reported, func(container string, _ map[string]string) bool { return !alive[container] })
 	lost := 0
-	for _, ports := range r.told {
+	for _, ports := range r.reported {
 		lost += len(ports)
 	}
 	r.metrics.lost.Set(float64(lost))
@@ -102,7 +102,7 @@ func (r *repairer) pass(ctx context.Context, all []*sandboxState) (pending bool,
 // repairTimeout bounds one pass: hundreds of ports, one transaction each.
 const repairTimeout = 2 * releaseTimeout
 
-// repair restores what one sandbox has lost. What the pod's owner was told of a port stays valid until repair learns
+// repair restores what one sandbox has lost. What the Event of a port says stays valid until repair learns
 // something new about this port.
 func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, err error) {
 	unlock, err := r.sandboxes.take(ctx, m.ContainerID)
@@ -135,8 +135,8 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 	if err != nil {
 		return false, err
 	}
-	before, told := r.told[m.ContainerID], map[string]string{}
-	r.told[m.ContainerID] = told
+	before, reported := r.reported[m.ContainerID], map[string]string{}
+	r.reported[m.ContainerID] = reported
 	for i := range interfaces {
 		n := &interfaces[i]
 		if !incomplete[n.Port.Name] {
@@ -144,7 +144,7 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 		}
 		why, known := before[n.Port.Name]
 		if known {
-			told[n.Port.Name] = why
+			reported[n.Port.Name] = why
 		}
 		err := r.restore(ctx, o, n, interfaces)
 		_, taken := errors.AsType[*ovnport.InUse](err)
@@ -155,13 +155,13 @@ func (r *repairer) repair(ctx context.Context, m *sandboxState) (pending bool, e
 		switch {
 		case err == nil:
 			delete(incomplete, n.Port.Name)
-			delete(told, n.Port.Name)
+			delete(reported, n.Port.Name)
 		case errors.Is(err, errNotAccepted), errors.Is(err, nodesubnet.ErrNotAccepted), raced:
 			pending = true
 		case errors.Is(err, ovnport.ErrSuperseded):
-			delete(told, n.Port.Name)
+			delete(reported, n.Port.Name)
 		case taken, errors.Is(err, ovnport.ErrNetworkChanged), errors.Is(err, errNoPortGroup):
-			told[n.Port.Name] = err.Error()
+			reported[n.Port.Name] = err.Error()
 			if why != err.Error() {
 				r.tell(o, n, err)
 			}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // putCluster makes a ClusterNetworkPolicy for some networks.
@@ -48,7 +48,7 @@ func (w *policyWorld) noted(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		words = append(words, fmt.Sprintf("%s%v%d", name, n.Labels, len(n.Relabelled)))
+		words = append(words, fmt.Sprintf("%s%v%d", name, n.Labels, len(n.ChangedLabels)))
 	}
 	return strings.Join(slices.Sorted(slices.Values(words)), " ")
 }

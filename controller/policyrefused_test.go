@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // putFor makes a policy of a namespace for networks.

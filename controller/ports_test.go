@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // ports gives named ports to pods.

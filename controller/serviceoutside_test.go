@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // balancedAPI stands in for Services, and for pods with outside addresses.

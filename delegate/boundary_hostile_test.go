@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/hostile"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 )
 
 // The plugin does not trust the agent with what plugins are given: each of these lists is refused before anything

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 )
 
 // conflist is a delegate's configuration. libcni reads every number as a float, so libcni gets stubs of the plugins'

@@ -16,8 +16,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
-	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/node/cniexec"
 )
 
 // executor runs delegates' programs for libcni. It runs only programs that the operator allows, each in its own

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 )
 
 // script writes a plugin of a few lines of shell, and returns its path.

@@ -14,12 +14,12 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
 	"github.com/ovn-multinet/ovn-multinet/internal/plainfile"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/wiring"
 	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
-	"github.com/ovn-multinet/ovn-multinet/wiring"
 )
 
 // Runner runs the plugins of delegates for one CNI call.

@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // The two versions that a node may have at once: an upgrade exchanges plugin and agent one after the other, and not in an

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
-	"github.com/ovn-multinet/ovn-multinet/internal/configfile"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 

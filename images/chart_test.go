@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/hack/helm"
+	"github.com/ovn-multinet/ovn-multinet/images/helm"
 	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 

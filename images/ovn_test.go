@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // TestOVNImage: each program of OVN's image is for the platform and has its loader, its libraries and the license of

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
 )
 
 // MaxPlugins bounds the plugins of one list.

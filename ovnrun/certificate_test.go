@@ -22,9 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 // apiServer is a stand-in that notes in a request who makes it, as the API server does by the token.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
 // Kind is one of OVN's two databases.

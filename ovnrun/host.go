@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
 // Open vSwitch's daemons.

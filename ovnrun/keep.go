@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/unixctl"
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
 const (

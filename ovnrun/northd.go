@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
 // Northd is ovn-northd on a node with the databases. All of them run; the lock in SB's leader lets one work.

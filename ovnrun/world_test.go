@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 // world has nodes with members of a raft. Each node has a loopback address of its own.

@@ -7,8 +7,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/wiring"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/wiring"
 )
 
 // Check is CNI's CHECK: the plugin checks the kernel and the delegates, and the agent checks the ports and OVS ports.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 const (

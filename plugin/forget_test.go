@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // mark is an operator's word that the delegates of a container will never go.

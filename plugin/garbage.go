@@ -9,8 +9,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
-	"github.com/ovn-multinet/ovn-multinet/wiring"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/wiring"
 )
 
 // GC is CNI's GC: it deletes every attachment of this conflist that the runtime does not list as valid.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // givenUp leaves an attachment in the journal that would not go until its DEL was success all the same.

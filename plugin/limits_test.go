@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/internal/cniexec"
+	"github.com/ovn-multinet/ovn-multinet/node/cniexec"
 )
 
 // Who may not make control groups runs the tests' delegates without them.

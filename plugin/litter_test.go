@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 // stub is a plugin that answers without any further process. It fails as files beside it say.

@@ -15,9 +15,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/delegate"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/wiring"
 	"github.com/ovn-multinet/ovn-multinet/sriov/deviceinfo"
-	"github.com/ovn-multinet/ovn-multinet/wiring"
 )
 
 // Plugin answers CNI calls. It writes to Stdout, and to the files that the arguments and the configuration of a call

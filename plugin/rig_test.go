@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
-	"github.com/ovn-multinet/ovn-multinet/journal"
+	"github.com/ovn-multinet/ovn-multinet/node/journal"
 )
 
 func sandbox(id string) agentapi.Sandbox {

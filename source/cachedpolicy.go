@@ -3,7 +3,7 @@ package source
 import (
 	"sync"
 
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // Limits of the policies that are kept in memory, by policy.Object.Size. Of a policy beyond them, the source keeps what

@@ -26,8 +26,8 @@ type Changes struct {
 	//
 	// Policy is called when a policy of the namespace was created, changed or deleted.
 	Policy func(namespace string)
-	// Pod is called when the labels of a pod with networks have changed (relabelled), and when the pod has got its ports.
-	Pod func(namespace, uid string, relabelled bool)
+	// Pod is called when the labels of a pod with networks have changed, and when the pod has got its ports.
+	Pod func(namespace, uid string, labelsChanged bool)
 	// Ports is called when a pod with networks and named ports was created in the namespace.
 	Ports func(namespace string)
 	// Guest is called when a pod was created in the namespace that requests networks of other namespaces.

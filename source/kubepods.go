@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // lateInformer is an informer that begins to run when it is needed: a cluster without policies and Services does not
@@ -102,12 +102,12 @@ func podHandler(changes Changes) cache.ResourceEventHandlerDetailedFuncs {
 		UpdateFunc: func(old, now any) {
 			was, is := old.(*corev1.Pod), now.(*corev1.Pod)
 			other := was.UID != is.UID // the informer missed a deletion
-			relabelled := !maps.Equal(was.Labels, is.Labels)
+			labelsChanged := !maps.Equal(was.Labels, is.Labels)
 			attached := !maps.Equal(was.Annotations, is.Annotations)
-			if len(is.Annotations) > 0 && (other || relabelled || attached) {
-				changes.Pod(is.Namespace, string(is.UID), relabelled && !other)
+			if len(is.Annotations) > 0 && (other || labelsChanged || attached) {
+				changes.Pod(is.Namespace, string(is.UID), labelsChanged && !other)
 			}
-			if other || relabelled || attached || ready(was) != ready(is) || isEnding(was) != isEnding(is) ||
+			if other || labelsChanged || attached || ready(was) != ready(is) || isEnding(was) != isEnding(is) ||
 				outsideOf(was) != outsideOf(is) {
 				backend(is)
 			}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // policyServer is an API server of policies, pods and namespaces. It speaks HTTP to the real clients.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
 
 // keptService is what the informer keeps of a Service.

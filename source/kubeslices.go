@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
 
 var sliceKind = apiKind{

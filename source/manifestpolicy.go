@@ -19,7 +19,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // parsePolicy reads a MultiNetworkPolicy or ClusterNetworkPolicy. One that cannot be served is not an error of the

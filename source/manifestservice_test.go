@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
 
 // serviceYAML is a Service of ours; more are further fields of its spec.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
 
 // objects are those that a controller with policies and Services reads. Kube feeds them from the API by informers,

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/ovn-multinet/ovn-multinet/internal/check"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 )
 
 // checkOptions are the options of the command check.

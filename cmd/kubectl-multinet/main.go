@@ -17,14 +17,14 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 	"github.com/ovn-multinet/ovn-multinet/source"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 )
 
 // nodeCommand has the options of a command of the agent's program. It runs in the agent's container, which has access

@@ -9,13 +9,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 func policyCommand() *cobra.Command {

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // fillPolicies makes networks blue, red and green in namespace shop, of which red and green are on one router, with the
@@ -81,7 +81,7 @@ func fillPolicies(t *testing.T, server *ovndbtest.Server) {
 		set, _ := policy.NewSet("shop/blue", namespace, all, false)
 		_, err := rows.Ensure(ctx, &policies.Wanted{
 			Set: set, Members: members, Here: func(policy.Selector) bool { return true },
-			Relabelled: func(present map[string]string) map[string]string { return present },
+			ChangedLabels: func(present map[string]string) map[string]string { return present },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/internal/uninstall"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/uninstall"
 )
 
 // uninstallCommand is what the chart runs before its objects are deleted.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ovn-multinet/ovn-multinet/install"
-	"github.com/ovn-multinet/ovn-multinet/internal/nodefacts"
+	"github.com/ovn-multinet/ovn-multinet/node/install"
+	"github.com/ovn-multinet/ovn-multinet/node/nodefacts"
 )
 
 // inspectCommand returns the mode that `kubectl multinet check --nodes` runs on each node.

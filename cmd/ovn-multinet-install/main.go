@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/install"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
+	"github.com/ovn-multinet/ovn-multinet/node/install"
 )
 
 func main() {

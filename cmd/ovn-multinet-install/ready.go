@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ovn-multinet/ovn-multinet/install"
+	"github.com/ovn-multinet/ovn-multinet/node/install"
 )
 
 // firstProcess is, in the installer's container, the installer.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 )
 
 // operatorTimeout bounds the calls of operators: the agent reads its disk, and asks the databases.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/internal/show"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 )
 
 // gcCommand asks the agent of this node.

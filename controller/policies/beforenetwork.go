@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // NetworkHasUsers queues the policies of namespaces that wait for a network, which accepts their first NADs now.

@@ -8,15 +8,15 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // Changes collects what policies have to follow. It accepts changes from the start of the process on. Only the leader
 // works them off.
 type Changes struct {
 	Queue engine.Queue
-	// relabelled are the pods whose labels have changed.
-	relabelled relabelled
+	// changedLabels are the pods whose labels have changed.
+	changedLabels changedLabels
 	// moved are the pods that policies have to follow.
 	moved      pods.Changed
 	namespaces changedNamespaces
@@ -26,12 +26,12 @@ type Changes struct {
 // the ClusterNetworkPolicies.
 func (c *Changes) PolicyChanged(namespace string) { c.Queue.Add(policiesItem(namespace)) }
 
-// PodChanged queues the policies that may select a pod: the pod has other labels (relabelled), or has got its ports.
-func (c *Changes) PodChanged(namespace, uid string, relabelled bool) {
+// PodChanged queues the policies that may select a pod: its labels have changed, or it has got its ports.
+func (c *Changes) PodChanged(namespace, uid string, labelsChanged bool) {
 	c.moved.Add(namespace, uid)
-	if relabelled {
-		c.relabelled.add(namespace, uid)
-		c.Queue.Add(engine.OfNamespace(kindRelabelled, namespace))
+	if labelsChanged {
+		c.changedLabels.add(namespace, uid)
+		c.Queue.Add(engine.OfNamespace(kindChangedLabels, namespace))
 		return
 	}
 	c.Queue.Add(engine.OfNamespace(kindPeers, namespace))
@@ -49,7 +49,7 @@ func (c *Changes) GuestChanged(namespace string) {
 }
 
 // PodGone forgets a pod.
-func (c *Changes) PodGone(namespace, uid string) { c.relabelled.remove(namespace, uid) }
+func (c *Changes) PodGone(namespace, uid string) { c.changedLabels.remove(namespace, uid) }
 
 // NamespaceChanged queues the policies that a namespace matters to: it is new or gone, or has other labels.
 func (c *Changes) NamespaceChanged(namespace string) {
@@ -83,9 +83,9 @@ func (c *changedNamespaces) take() []string {
 	return names
 }
 
-// relabelled collects the pods whose labels have changed since the source knows them, by namespace and UID. An agent
+// changedLabels collects the pods whose labels have changed since the source knows them, by namespace and UID. An agent
 // may have an older copy of such a pod.
-type relabelled struct {
+type changedLabels struct {
 	mu   sync.Mutex
 	pods map[string]map[string]portVersions
 }
@@ -93,7 +93,7 @@ type relabelled struct {
 // portVersions has the ports of a pod that have its version, by row key, with the Hash of its labels then.
 type portVersions map[string]string
 
-func (r *relabelled) add(namespace, uid string) {
+func (r *changedLabels) add(namespace, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pods == nil {
@@ -107,7 +107,7 @@ func (r *relabelled) add(namespace, uid string) {
 	}
 }
 
-func (r *relabelled) remove(namespace, uid string) {
+func (r *changedLabels) remove(namespace, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if delete(r.pods[namespace], uid); len(r.pods[namespace]) == 0 {
@@ -116,7 +116,7 @@ func (r *relabelled) remove(namespace, uid string) {
 }
 
 // due reports whether a port needs the version of its pod: the labels have changed, and the port has an older version.
-func (r *relabelled) due(port *pods.Port, pod *netmodel.Pod) bool {
+func (r *changedLabels) due(port *pods.Port, pod *netmodel.Pod) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	written, changed := r.pods[pod.Namespace][pod.UID]
@@ -124,7 +124,7 @@ func (r *relabelled) due(port *pods.Port, pod *netmodel.Pod) bool {
 }
 
 // wrote notes that a port has the version of its pod.
-func (r *relabelled) wrote(port string, pod *netmodel.Pod) {
+func (r *changedLabels) wrote(port string, pod *netmodel.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if written := r.pods[pod.Namespace][pod.UID]; written != nil {
@@ -133,14 +133,14 @@ func (r *relabelled) wrote(port string, pod *netmodel.Pod) {
 }
 
 // some reports whether labels of pods of a namespace have changed.
-func (r *relabelled) some(namespace string) bool {
+func (r *changedLabels) some(namespace string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.pods[namespace]) > 0
 }
 
-// update returns the entries of policy.Index.Relabelled of a namespace that has these pods.
-func (r *relabelled) update(namespace string, pods []*netmodel.Pod, present map[string]string) map[string]string {
+// update returns the entries of policy.Index.ChangedLabels of a namespace that has these pods.
+func (r *changedLabels) update(namespace string, pods []*netmodel.Pod, present map[string]string) map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	entries := map[string]string{}

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // namespaceBatch is how many rows of namespaces one transaction writes.
@@ -76,19 +76,19 @@ func (p *known) namespaceChanges(ctx context.Context) ([]policies.NamespaceChang
 		if was != nil && p.olderCopies.is(name, was.Version, has.Version) {
 			continue // another controller has written newer labels
 		}
-		now := policy.Namespace{Labels: has.Labels, Relabelled: map[string]string{}, Version: has.Version}
-		if was != nil && len(was.Relabelled) > 0 || p.Changes.relabelled.some(name) {
+		now := policy.Namespace{Labels: has.Labels, ChangedLabels: map[string]string{}, Version: has.Version}
+		if was != nil && len(was.ChangedLabels) > 0 || p.Changes.changedLabels.some(name) {
 			pods, err := p.Source.PolicyPods(ctx, name)
 			if err != nil {
 				return nil, err
 			}
 			var present map[string]string
 			if was != nil {
-				present = was.Relabelled
+				present = was.ChangedLabels
 			}
-			now.Relabelled = p.Changes.relabelled.update(name, pods, present)
+			now.ChangedLabels = p.Changes.changedLabels.update(name, pods, present)
 		}
-		if was != nil && maps.Equal(was.Labels, now.Labels) && maps.Equal(was.Relabelled, now.Relabelled) {
+		if was != nil && maps.Equal(was.Labels, now.Labels) && maps.Equal(was.ChangedLabels, now.ChangedLabels) {
 			continue
 		}
 		row, err := policies.NewNamespaceRow(now)

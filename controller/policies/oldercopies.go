@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // olderCopies knows where the source's copies of pods and namespaces are older than those by which rows in NB were

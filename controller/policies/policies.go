@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/nads"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // Source is the controller's source of network policies, and of the pods and namespaces that they select. Each
@@ -112,13 +112,13 @@ func New(c Config) *Kind {
 		reach: newReach(c.Gateways), states: newStates(c),
 	}
 	for kind, pass := range map[string]engine.Pass{
-		kindPolicies:   k.reconcileNamespace,
-		kindScope:      k.reconcileScope,
-		kindPeers:      func(ctx context.Context, i engine.Item) error { return k.reconcilePods(ctx, i, false) },
-		kindRelabelled: func(ctx context.Context, i engine.Item) error { return k.reconcilePods(ctx, i, true) },
-		kindPorts:      k.queueNames,
-		kindGuests:     k.queueGuests,
-		kindNamespaces: k.queueNamespaces,
+		kindPolicies:      k.reconcileNamespace,
+		kindScope:         k.reconcileScope,
+		kindPeers:         func(ctx context.Context, i engine.Item) error { return k.reconcilePods(ctx, i, false) },
+		kindChangedLabels: func(ctx context.Context, i engine.Item) error { return k.reconcilePods(ctx, i, true) },
+		kindPorts:         k.queueNames,
+		kindGuests:        k.queueGuests,
+		kindNamespaces:    k.queueNamespaces,
 	} {
 		c.Engine.Register(kind, pass)
 	}
@@ -138,8 +138,8 @@ const (
 	kindPolicies = "policies"     // the policies of a namespace; without a namespace, the ClusterNetworkPolicies
 	kindScope    = "policy-scope" // the policies of a namespace on one network
 	kindPeers    = "peers"        // what selects pods of another namespace, which have got their ports
-	// kindRelabelled has all policies that may select pods of a namespace, because their labels have changed.
-	kindRelabelled = "relabelled"
+	// kindChangedLabels has all policies that may select pods of a namespace, because their labels have changed.
+	kindChangedLabels = "relabelled"
 	// kindNamespaces makes the worker queue the scopes that select a namespace now and did not before, or the other way
 	// about.
 	kindNamespaces = "namespaces"

@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // reconcileScope makes NB have the policies of one namespace on one network.
@@ -159,7 +159,7 @@ func (k *Kind) wantedPolicies(
 		}
 		selectors.addNumbers(set, pods, present)
 	}
-	owners := &portOwners{&k.Changes.relabelled, map[string]policies.PortOwner{}, map[string]*netmodel.Pod{}}
+	owners := &portOwners{&k.Changes.changedLabels, map[string]policies.PortOwner{}, map[string]*netmodel.Pod{}}
 	members, err := p.members(ctx, set.Network, selectors, pods, ports, slices.Sorted(maps.Keys(nodes)), owners)
 	if err != nil {
 		return nil, err
@@ -171,20 +171,20 @@ func (k *Kind) wantedPolicies(
 		},
 		Wrote: func() {
 			for port, pod := range owners.versions {
-				owners.relabelled.wrote(port, pod)
+				owners.changedLabels.wrote(port, pod)
 			}
 		},
-		Relabelled: func(present map[string]string) map[string]string {
-			return k.Changes.relabelled.update(set.Namespace, own, present)
+		ChangedLabels: func(present map[string]string) map[string]string {
+			return k.Changes.changedLabels.update(set.Namespace, own, present)
 		},
 	}, nil
 }
 
 // portOwners has the owners of ports.
 type portOwners struct {
-	relabelled *relabelled
-	byPort     map[string]policies.PortOwner
-	versions   map[string]*netmodel.Pod // by port: the pod whose version is written
+	changedLabels *changedLabels
+	byPort        map[string]policies.PortOwner
+	versions      map[string]*netmodel.Pod // by port: the pod whose version is written
 }
 
 // note notes the owner of a port, as of the first read: by that one the members are chosen.
@@ -193,7 +193,7 @@ func (o *portOwners) note(port *pods.Port, pod *netmodel.Pod) {
 		return
 	}
 	owner := policies.PortOwner{Sandbox: port.Sandbox}
-	if pod != nil && o.relabelled.due(port, pod) {
+	if pod != nil && o.changedLabels.due(port, pod) {
 		owner.PodVersion = pod.Version
 		o.versions[port.Key] = pod
 	}

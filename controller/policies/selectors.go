@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // selectorSet is the selectors of a set, parsed.

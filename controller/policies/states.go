@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // states writes the states of policies.

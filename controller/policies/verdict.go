@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // judged is what is known of a policy: one verdict over all its networks, which is written when NB has the rows of the

@@ -19,10 +19,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/nads"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
-	"github.com/ovn-multinet/ovn-multinet/policy"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // ensure makes NB have what a Service says. If the Service cannot be served as it is, what NB has of it stays,

@@ -11,9 +11,9 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // knownOutside is what a pass over a Service has found of its outside addresses.

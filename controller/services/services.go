@@ -16,10 +16,10 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/nads"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // Source is the controller's source of Services on networks, and of the pods that they select. Each method waits

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
 
 // states writes the states of Services, and their EndpointSlices.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
@@ -56,7 +57,7 @@ func buildPeers(ctx context.Context) (_ func() error, err error) {
 	module := filepath.Join(root, "multus")
 	sums := strings.Fields(string(try.E1(os.ReadFile(filepath.Join(module, "go.sum")))))
 	key := "v4.2.2-" + fmt.Sprint(len(sums))
-	dir := try.E1(lab.Cached("multus", key, func(dir string) error {
+	dir := try.E1(buildcache.Entry("multus", key, func(dir string) error {
 		fmt.Fprintln(os.Stderr, "building Multus: some minutes, once per version")
 		return errors.Join(lab.GoBuild(ctx, module, "-trimpath", "-ldflags=-s -w", "-o", dir+"/", "tool"),
 			lab.GoBuild(ctx, root, "-trimpath", "-ldflags=-s -w", "-o", dir+"/", "./empty"))

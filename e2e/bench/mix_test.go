@@ -8,7 +8,7 @@ import (
 	"path"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
 // object is an object of the Kubernetes API.

@@ -17,9 +17,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // policySpecs are what a policy may be.

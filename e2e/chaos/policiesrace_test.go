@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // memberships are the groups of NB with their ports, "<group> <port>", and the groups that an agent may choose.

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // serviceNames are the Services on the network, and virtual what their owners write as their addresses; "" is headless.

@@ -16,6 +16,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // binEnv is the folder of kubelab and the small programs; told to the inner process.
@@ -47,9 +48,9 @@ func Build(ctx context.Context, progress io.Writer) (_ string, err error) {
 	root := try.E1(lab.ModuleRoot())
 	big := try.E1(buildKubelab(ctx, filepath.Join(root, "e2e", "kubebin"), progress))
 	// The small ones change with the clone: they are built each time, beside a link to the big one.
-	dir := filepath.Join(try.E1(lab.CacheDir()), "bin", digest([]byte(root))+"-kube")
+	dir := filepath.Join(try.E1(buildcache.Dir()), "bin", digest([]byte(root))+"-kube")
 	try.E(os.MkdirAll(dir, 0o755))
-	unlock := try.E1(lab.LockFile(dir + ".lock"))
+	unlock := try.E1(buildcache.LockFile(dir + ".lock"))
 	defer unlock()
 	try.E(lab.GoBuild(ctx, root, "-ldflags=-s -w", "-o", dir+"/", "./e2e/podtool", "./e2e/kube/nodeinit", "./e2e/recorder"))
 	// By the name of kubectl it is kubectl.
@@ -67,7 +68,7 @@ func Build(ctx context.Context, progress io.Writer) (_ string, err error) {
 func buildKubelab(ctx context.Context, source string, progress io.Writer) (_ string, err error) {
 	defer try.Handle(&err)
 	flags := try.E1(linkFlags(source))
-	dir := try.E1(lab.Cached("kube", try.E1(sourceKey(source, flags)), func(dir string) error {
+	dir := try.E1(buildcache.Entry("kube", try.E1(sourceKey(source, flags)), func(dir string) error {
 		fmt.Fprintln(progress, "building Kubernetes, etcd and Flannel: some ten minutes on two cores, once per version")
 		return lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", filepath.Join(dir, kubelab), ".")
 	}))

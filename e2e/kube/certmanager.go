@@ -12,6 +12,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // certManagerEnv is the folder of cert-manager and its kinds; told to the inner process.
@@ -27,7 +28,7 @@ func buildCertManager(ctx context.Context) (_ string, err error) {
 	defer try.Handle(&err)
 	source := filepath.Join(try.E1(lab.ModuleRoot()), "e2e", "certmanager")
 	const flags = "-s -w"
-	return lab.Cached("certmanager", try.E1(sourceKey(source, flags)), func(dir string) (err error) {
+	return buildcache.Entry("certmanager", try.E1(sourceKey(source, flags)), func(dir string) (err error) {
 		defer try.Handle(&err)
 		fmt.Fprintln(os.Stderr, "building cert-manager: two minutes on two cores, once per version")
 		try.E(lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", filepath.Join(dir, "certmanager"), "."))

@@ -11,8 +11,8 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // HelmEnv names Helm's program; the Makefile sets it.

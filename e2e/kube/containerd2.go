@@ -11,6 +11,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // containerd2Env is the folder of containerd 2 and its companions; told to the inner process.
@@ -27,7 +28,7 @@ func buildContainerd2(ctx context.Context) (_ string, err error) {
 	defer try.Handle(&err)
 	source := filepath.Join(try.E1(lab.ModuleRoot()), "e2e", "containerd2")
 	const flags = "-s -w"
-	return lab.Cached("containerd2", try.E1(sourceKey(source, flags)), func(dir string) error {
+	return buildcache.Entry("containerd2", try.E1(sourceKey(source, flags)), func(dir string) error {
 		fmt.Fprintln(os.Stderr, "building containerd 2: a minute or two on two cores, once per version")
 		return lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", dir+"/", "tool")
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // coreDNSEnv is the folder of CoreDNS; told to the inner process.
@@ -28,7 +29,7 @@ func buildCoreDNS(ctx context.Context) (_ string, err error) {
 	defer try.Handle(&err)
 	source := filepath.Join(try.E1(lab.ModuleRoot()), "e2e", "coredns")
 	const flags = "-s -w"
-	return lab.Cached("coredns", try.E1(sourceKey(source, flags)), func(dir string) error {
+	return buildcache.Entry("coredns", try.E1(sourceKey(source, flags)), func(dir string) error {
 		fmt.Fprintln(os.Stderr, "building CoreDNS: a minute or two on two cores, once per version")
 		return lab.GoBuild(ctx, source, "-ldflags="+flags, "-o", filepath.Join(dir, "coredns"), ".")
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/hack/helm"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/images/helm"
 )
 
 // ProductEnv names the folder with the programs as they are shipped; the Makefile builds them and sets it.

@@ -14,7 +14,7 @@ import (
 	"runtime"
 
 	"github.com/dsnet/try"
-	"golang.org/x/sys/unix"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 const (
@@ -41,11 +41,11 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	if !needOurs && bins.CNI != "" {
 		return bins, nil
 	}
-	cache, err := CacheDir()
+	cache, err := buildcache.Dir()
 	if err != nil {
 		return bins, err
 	}
-	unlock, err := LockFile(filepath.Join(cache, "build.lock"))
+	unlock, err := buildcache.LockFile(filepath.Join(cache, "build.lock"))
 	if err != nil {
 		return bins, err
 	}
@@ -59,36 +59,6 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 		bins.Ours, err = buildOurs(ctx, cache)
 	}
 	return bins, err
-}
-
-// CacheDir is where the project keeps what it built, below XDG_CACHE_HOME or ~/.cache.
-func CacheDir() (string, error) {
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(base, "ovn-multinet")
-	return dir, os.MkdirAll(dir, 0o755)
-}
-
-// LockFile waits for an exclusive lock on a file, which it makes if need be. The lock ends with unlock or with the
-// process.
-func LockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { f.Close() }, nil
 }
 
 // ModuleRoot is the folder of the project's go.mod. It is found from this file, so that it does not matter where the program was started.
@@ -121,36 +91,13 @@ func buildCNI(ctx context.Context) (_ string, err error) {
 	for _, m := range modules {
 		key = append(key, try.E1(os.ReadFile(filepath.Join(m, "go.mod")))...)
 	}
-	return Cached("cni", digest(key), func(dir string) error {
+	return buildcache.Entry("cni", digest(key), func(dir string) error {
 		var errs []error
 		for _, m := range modules {
 			errs = append(errs, GoBuild(ctx, m, "-o", dir+"/", "tool"))
 		}
 		return errors.Join(errs...)
 	})
-}
-
-// Cached returns the folder of this name and key in the cache. If the folder is not there, build makes it, whole or not at
-// all, and the folders of other keys are deleted. Processes take turns.
-func Cached(name, key string, build func(dir string) error) (_ string, err error) {
-	defer try.Handle(&err)
-	cache := filepath.Join(try.E1(CacheDir()), name)
-	try.E(os.MkdirAll(cache, 0o755))
-	unlock := try.E1(LockFile(filepath.Join(cache, "lock")))
-	defer unlock()
-	dir := filepath.Join(cache, key)
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return dir, err
-	}
-	for _, old := range try.E1(os.ReadDir(cache)) {
-		if old.IsDir() {
-			try.E(os.RemoveAll(filepath.Join(cache, old.Name())))
-		}
-	}
-	work := filepath.Join(cache, "new")
-	try.E(os.Mkdir(work, 0o755))
-	try.E(build(work))
-	return dir, os.Rename(work, dir)
 }
 
 // GoBuild runs go build in the folder of a module; what it makes is linked statically.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dsnet/try"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // keptEnv marks the process that keeps a lab up in the background, by its name.
@@ -59,7 +60,7 @@ func (k Kept) Start() (err error) {
 }
 
 func (k Kept) files() (pid, log string, err error) {
-	cache, err := CacheDir()
+	cache, err := buildcache.Dir()
 	return filepath.Join(cache, k.Name+".pid"), filepath.Join(cache, k.Name+".log"), err
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dsnet/try"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -267,7 +268,7 @@ func stopAll(procs []*Process) error {
 // the lab's name in the cache folder. It returns the folder.
 func (l *Lab) KeepLogs(dir string) (string, error) {
 	if dir == "" {
-		cache, err := CacheDir()
+		cache, err := buildcache.Dir()
 		if err != nil {
 			return "", err
 		}

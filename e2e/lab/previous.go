@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // previousFile has the commit of the version before this one. Lines that begin with # are comments.
@@ -55,7 +57,7 @@ func BuildPrevious(ctx context.Context) (*Previous, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := CacheDir()
+	cache, err := buildcache.Dir()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +65,7 @@ func BuildPrevious(ctx context.Context) (*Previous, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := LockFile(filepath.Join(cache, "build.lock"))
+	unlock, err := buildcache.LockFile(filepath.Join(cache, "build.lock"))
 	if err != nil {
 		return nil, err
 	}
@@ -228,11 +230,11 @@ func BuildNext(ctx context.Context, version int) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	cache, err := CacheDir()
+	cache, err := buildcache.Dir()
 	if err != nil {
 		return "", err
 	}
-	unlock, err := LockFile(filepath.Join(cache, "build.lock"))
+	unlock, err := buildcache.LockFile(filepath.Join(cache, "build.lock"))
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/dsnet/try"
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // tablesEnv is the file with the truth tables; told to the inner process.
@@ -36,7 +37,7 @@ func writeTables(ctx context.Context) (_ string, err error) {
 	for _, file := range []string{"go.mod", "main.go"} {
 		key = append(key, try.E1(os.ReadFile(filepath.Join(source, file)))...)
 	}
-	return Cached("cyclonus", digest(key), func(dir string) (err error) {
+	return buildcache.Entry("cyclonus", digest(key), func(dir string) (err error) {
 		defer try.Handle(&err)
 		fmt.Fprintln(os.Stderr, "building Cyclonus: two minutes on two cores, once per version")
 		program := filepath.Join(dir, "cyclonus")

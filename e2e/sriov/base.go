@@ -11,7 +11,7 @@ import (
 
 	"github.com/dsnet/try"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // recipe is what the cached part of the guest is made by: another recipe makes another one.

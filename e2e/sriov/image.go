@@ -16,7 +16,7 @@ import (
 
 	"github.com/dsnet/try"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // programs of the guest, by where they are in it and where Debian has them; with the libraries that they need.

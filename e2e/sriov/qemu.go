@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // machine is the guest's hardware. Two igb are its physical functions, each behind a port of its own as virtual functions

@@ -16,7 +16,7 @@ import (
 	"github.com/dsnet/try"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 type options struct {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/dsnet/try"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // version is the only one that there is beside the machine's.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/buildcache"
 )
 
 // cache remembers which mutations were found. An entry is valid until the mutation, the tests or any code of the module
@@ -27,11 +29,11 @@ type cache struct {
 const keptFor = 30 * 24 * time.Hour
 
 func openCache() (*cache, error) {
-	user, err := os.UserCacheDir()
+	root, err := buildcache.Dir()
 	if err != nil {
 		return nil, err
 	}
-	c := &cache{dir: filepath.Join(user, "ovn-multinet", "mutate"), inputs: map[string]string{}}
+	c := &cache{dir: filepath.Join(root, "mutate"), inputs: map[string]string{}}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-multinet/ovn-multinet/hack/helm"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/images/helm"
 	"github.com/ovn-multinet/ovn-multinet/internal/version"
 )
 

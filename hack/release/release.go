@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
-	"github.com/ovn-multinet/ovn-multinet/hack/helm"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/images/helm"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 // release is one release.

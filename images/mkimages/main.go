@@ -9,8 +9,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/e2e/trixie"
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/images/trixie"
 )
 
 func main() {

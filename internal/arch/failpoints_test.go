@@ -26,7 +26,7 @@ var writers = map[string]bool{
 // onTheWay are the files that an ADD and a DEL pass. What other calls and the passes of the agent write is read anew
 // by the next pass.
 var onTheWay = []string{
-	"plugin/plugin.go", "plugin/garbage.go", "delegate/runner.go", "wiring/veth.go", "ovnport/ensure.go",
+	"plugin/plugin.go", "plugin/garbage.go", "delegate/runner.go", "node/wiring/veth.go", "ovnport/ensure.go",
 	"agent/plan.go", "agent/bind.go", "agent/release.go",
 }
 

@@ -14,7 +14,7 @@ const maxLine = 120
 
 // longLines lists the packages that still have longer lines. Tests are not bound yet.
 var longLines = []string{
-	"install",
+	"node/install",
 }
 
 func TestLinesAreShort(t *testing.T) {

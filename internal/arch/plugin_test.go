@@ -23,7 +23,7 @@ var light = map[string]struct {
 		"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",
 		"github.com/k8snetworkplumbingwg", "google.golang.org", module + "/netmodel", module + "/ovndb", module + "/nad", module + "/agent", module + "/source",
 	}},
-	"ovn-multinet-install": {module + "/install", []string{
+	"ovn-multinet-install": {module + "/node/install", []string{
 		"k8s.io", "sigs.k8s.io", "github.com/ovn-kubernetes", "github.com/prometheus", "net/http",
 		"github.com/k8snetworkplumbingwg", "github.com/vishvananda",
 		module + "/ovndb", module + "/nad", module + "/agent", module + "/source", module + "/delegate",

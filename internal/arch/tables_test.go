@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
-	"github.com/ovn-multinet/ovn-multinet/delegateconf"
-	"github.com/ovn-multinet/ovn-multinet/internal/check"
+	"github.com/ovn-multinet/ovn-multinet/delegate/delegateconf"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 )
 
 // constants reads the CNI error codes from the declarations in conf/errors.go.

@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
 )
 
 // OpenNB begins to connect to OVN's Northbound database. cluster returns the cluster identity. If cluster is nil, the

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // logging has the policies of a set log what they deny, on a network of namespace shop.

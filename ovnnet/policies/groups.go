@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // A group has the ports of one network, and the rows of its set are the only ones that refer to it. A group of peers on

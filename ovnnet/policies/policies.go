@@ -9,10 +9,10 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // Keys of external_ids.
@@ -62,8 +62,8 @@ type Wanted struct {
 	// DeniedRate is how many lines per second OVN logs on a node about packets that the policies of the namespace deny; 0:
 	// none.
 	DeniedRate int
-	// Relabelled returns the entries of policy.Index.Relabelled, from the present ones.
-	Relabelled func(present map[string]string) map[string]string
+	// ChangedLabels returns the entries of policy.Index.ChangedLabels, from the present ones.
+	ChangedLabels func(present map[string]string) map[string]string
 }
 
 // PortOwner is the owner of a port.
@@ -264,7 +264,7 @@ func (w *Wanted) index(present map[string]string) (*nb.Copp, error) {
 	if err != nil {
 		was = &policy.Index{}
 	}
-	x.Relabelled = w.Relabelled(was.Relabelled)
+	x.ChangedLabels = w.ChangedLabels(was.ChangedLabels)
 	ids, revision, err := x.Encode()
 	if err != nil {
 		return nil, err

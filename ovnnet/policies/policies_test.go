@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // world is a Northbound database with the rows of policies.
@@ -45,7 +45,7 @@ func wanted(members map[policy.Selector][]string, list ...*policy.Policy) *polic
 	return &policies.Wanted{
 		Set: set, Here: func(policy.Selector) bool { return true }, Members: members,
 		NotMembers: func(_ context.Context, _ policy.Selector, keys []string) ([]string, error) { return keys, nil },
-		Relabelled: func(present map[string]string) map[string]string { return present },
+		ChangedLabels: func(present map[string]string) map[string]string { return present },
 	}
 }
 

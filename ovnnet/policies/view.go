@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // View is what NB has of the policies of one scope.

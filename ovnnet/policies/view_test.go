@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
-	"github.com/ovn-multinet/ovn-multinet/policy"
 )
 
 // TestScopes: a reader without an identity sees the rows that a controller has marked as its cluster's.

@@ -8,10 +8,10 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // choose returns the virtual addresses of a service in these subnets of its network. A fixed address that somebody

@@ -10,10 +10,10 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
-	"github.com/ovn-multinet/ovn-multinet/service"
 )
 
 // View is what NB has of a service on a network, for people.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/ovn-multinet/ovn-multinet/ovnrun/members"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
 // Signer answers the requests of our programs for certificates. One runs at a time, with the leader.

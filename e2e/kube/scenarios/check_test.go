@@ -19,7 +19,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/images"
-	"github.com/ovn-multinet/ovn-multinet/internal/check"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 )
 
 // TestCheck runs `kubectl multinet check` on a cluster before the installation, with faults that it has to find, and after

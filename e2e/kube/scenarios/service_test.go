@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
-	"github.com/ovn-multinet/ovn-multinet/service"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
 
 // attackServices: the controller's token writes nothing but the state onto our Services, and no EndpointSlice but ours.
