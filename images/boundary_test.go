@@ -324,7 +324,7 @@ func (m manifests) roles(t *testing.T) {
 			"ClusterRole ovn-multinet-ovn": "certificatesigningrequests.certificates.k8s.io list watch; " +
 				"certificatesigningrequests/approval,certificatesigningrequests/status.certificates.k8s.io update; " +
 				"signers.certificates.k8s.io[certificates.ovn-multinet/ovn] approve sign; nodes get patch",
-			"Role ovn-multinet/ovn-multinet-certificates": "configmaps[ovn-multinet-ca] get",
+			"Role ovn-multinet/ovn-multinet-certificates": "configmaps[ovn-multinet-ca] get list watch",
 			"Role ovn-multinet/ovn-multinet-ovn": "secrets[ovn-multinet-ca] get update; " +
 				"configmaps[ovn-multinet-ca,ovn-multinet-ovn] get update; secrets,configmaps create; pods list watch",
 		})

@@ -201,12 +201,14 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// TestControllersNodes: the controllers and the uninstall run on the nodes that the operator selects.
+// TestControllersNodes: the controllers and the uninstall run on the nodes that the operator selects, and on none that is
+// distrusted.
 func TestControllersNodes(t *testing.T) {
+	trusted := "{" + conf.DistrustedLabel + " DoesNotExist []}"
 	for nodes, want := range map[string]string{
-		"":                           "<nil>",
-		"node-role.kubernetes.io/cp": "[{node-role.kubernetes.io/cp Exists []}]",
-		"a=1, !b,c==2,d != 3,e=":     "[{a In [1]} {b DoesNotExist []} {c In [2]} {d NotIn [3]} {e In []}]",
+		"":                           "[" + trusted + "]",
+		"node-role.kubernetes.io/cp": "[" + trusted + " {node-role.kubernetes.io/cp Exists []}]",
+		"a=1, !b,c==2,d != 3,e=":     "[" + trusted + " {a In [1]} {b DoesNotExist []} {c In [2]} {d NotIn [3]} {e In []}]",
 	} {
 		text := render(t, "controller: {nodes: '"+nodes+"'}")
 		pods := []corev1.PodSpec{objectsOf[appsv1.Deployment](t, text, "Deployment")[0].Spec.Template.Spec}
@@ -220,11 +222,8 @@ func TestControllersNodes(t *testing.T) {
 			if p := node.PreferredDuringSchedulingIgnoredDuringExecution; len(p) != 1 || p[0].Preference.MatchExpressions[0].Key != "node-role.kubernetes.io/control-plane" {
 				t.Errorf("%q prefers %v", nodes, p)
 			}
-			got := "<nil>"
-			if r := node.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
-				got = fmt.Sprint(r.NodeSelectorTerms[0].MatchExpressions)
-			}
-			if got != want {
+			required := node.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+			if got := fmt.Sprint(required[0].MatchExpressions); got != want || len(required) != 1 {
 				t.Errorf("%q requires %s, want %s", nodes, got, want)
 			}
 		}

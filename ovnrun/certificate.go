@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -21,7 +22,10 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 )
@@ -36,7 +40,9 @@ type Certificates struct {
 	IP         netip.Addr // the node's, in the certificate of a server
 	Namespace  string     // of the ConfigMap with the authority's certificates
 	Dir        string     // gets tls.key, tls.crt and ca.crt
-	Log        *slog.Logger
+	// Spread is the time within which all programs of a cluster renew their certificates when another authority signs.
+	Spread time.Duration
+	Log    *slog.Logger
 
 	announced []byte // the certificate that OVN's programs have read
 }
@@ -48,21 +54,31 @@ const (
 	authorityName = "ca.crt"
 )
 
-// checkEvery is the time between two checks of the certificate's age and of the authorities.
-const checkEvery = 5 * time.Minute
+// The times between two checks of the certificate's age and of the authorities: when all is well, and after an error,
+// where the time doubles with each further one.
+const (
+	checkEvery = 5 * time.Minute
+	firstPause = 2 * time.Second
+	lastPause  = time.Minute
+)
 
-// Run keeps the files up to date until the end of ctx.
+// Spread is the field of [Certificates] with this name, in a cluster.
+const Spread = 20 * time.Second
+
+// Run keeps the files up to date until the end of ctx. It looks at them when the authorities change, too.
 func (c *Certificates) Run(ctx context.Context) error {
-	for said := ""; ; {
+	changed := c.follow(ctx)
+	pause, said := firstPause, ""
+	for {
 		err := c.refresh(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		wait := checkEvery
 		if err == nil {
-			said = ""
+			pause, said = firstPause, ""
 		} else {
-			wait = 2 * time.Second
+			wait, pause = pause, min(2*pause, lastPause)
 			if err.Error() != said {
 				said = err.Error()
 				c.Log.Warn("no certificate yet; trying again", "err", err)
@@ -71,9 +87,31 @@ func (c *Certificates) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changed:
 		case <-time.After(wait):
 		}
 	}
+}
+
+// follow returns a channel that has a value when the authorities have changed.
+func (c *Certificates) follow(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	note := func(any) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	one := fields.OneTermEqualSelector("metadata.name", authority.ConfigMapName).String()
+	factory := informers.NewSharedInformerFactoryWithOptions(c.Client, 0, informers.WithNamespace(c.Namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = one }))
+	_, err := factory.Core().V1().ConfigMaps().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: note, UpdateFunc: func(_, now any) { note(now) }})
+	if err != nil {
+		c.Log.Warn("cannot follow the authorities; looking at them every few minutes", "err", err)
+	}
+	factory.Start(ctx.Done())
+	return changed
 }
 
 // Ready returns an error unless the folder has a certificate that is valid now.
@@ -95,6 +133,10 @@ func (c *Certificates) refresh(ctx context.Context) error {
 		return fmt.Errorf("the certificate of the authority: %w", err)
 	}
 	ca := []byte(published.Data[authority.BundleKey])
+	// First what is trusted: others may have certificates of a new authority already, and a former one's end.
+	if err := write(filepath.Join(c.Dir, authorityName), ca, 0o644); err != nil {
+		return err
+	}
 	cert, err := c.read()
 	if err != nil {
 		return err
@@ -103,8 +145,17 @@ func (c *Certificates) refresh(ctx context.Context) error {
 		if err := c.request(ctx); err != nil {
 			return err
 		}
+	} else if !c.signedNow(cert, ca) {
+		select { // all programs of the cluster do this now
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Duration(mathrand.Int64N(int64(c.Spread) + 1))):
+		}
+		if err := c.request(ctx); err != nil {
+			return err
+		}
 	}
-	return errors.Join(write(filepath.Join(c.Dir, authorityName), ca, 0o644), c.announce())
+	return c.announce()
 }
 
 // announce gives the key's file a new time after a new certificate, and once after a start: OVN's programs read a
@@ -160,6 +211,17 @@ func (c *Certificates) fits(cert *x509.Certificate, ca []byte) bool {
 	long := c.SignerName == authority.SignerName && cert.NotAfter.Sub(cert.NotBefore) > c.Life+skew
 	wanted := authority.ContentOf(c.Role, c.Node, c.addresses())
 	return err == nil && time.Now().Before(due) && !long && wanted.Matches(cert.Subject.CommonName, cert.IPAddresses)
+}
+
+// signedNow reports whether a certificate is of the authority that signs now, which is the first one of ours. Of the
+// order that another program's signer gives, nothing is known.
+func (c *Certificates) signedNow(cert *x509.Certificate, ca []byte) bool {
+	block, _ := pem.Decode(ca)
+	if block == nil || c.SignerName != authority.SignerName {
+		return true
+	}
+	signs, err := x509.ParseCertificate(block.Bytes)
+	return err != nil || cert.CheckSignatureFrom(signs) == nil
 }
 
 // addresses are those of the certificate: a client's has none.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
@@ -48,7 +49,7 @@ func apiServer(role authority.Role, node string) *fake.Clientset {
 func (w *world) signed(client *fake.Clientset) (context.Context, *Certificates) {
 	log := slog.New(slog.DiscardHandler)
 	signer := authority.Signer{Client: client, Namespace: "ovn-multinet", SignerName: authority.SignerName, Signs: true,
-		Life: authority.DefaultLife, Leading: func() error { return nil }, Log: log}
+		Life: authority.DefaultLife, Nodes: func(context.Context) ([]netmodel.Node, error) { return nil, nil }, Leading: func() error { return nil }, Log: log}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- signer.Run(ctx) }()
@@ -125,6 +126,67 @@ func TestCertificateLife(t *testing.T) {
 			t.Errorf("life %v: valid for %v, want %v", tt.asks, got, tt.want)
 		}
 	}
+}
+
+// TestAnotherAuthoritySigns: a program that follows the authorities gets another certificate as soon as another authority
+// signs, while the former one is still trusted. Only the order of the authorities tells.
+func TestAnotherAuthoritySigns(t *testing.T) {
+	w := newWorld(t)
+	client := apiServer(authority.Central, "one")
+	_, c := w.signed(client)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	defer func() {
+		stop()
+		w.must(<-ended)
+	}()
+	w.eventually("a certificate", c.Ready)
+	first := c.content(t, certName)
+
+	secrets := client.CoreV1().Secrets("ovn-multinet")
+	secret, err := secrets.Get(t.Context(), authority.SecretName, metav1.GetOptions{})
+	w.must(err)
+	secret.Annotations = map[string]string{authority.RotateAnnotation: "",
+		"ovn-multinet/rotation": time.Now().Add(-time.Minute).Format(time.RFC3339)}
+	next := apiServer(authority.Central, "one") // another cluster's signer makes another authority
+	_, other := w.signed(next)
+	w.eventually("another authority", func() error { return other.refresh(t.Context()) })
+	foreign, err := next.CoreV1().Secrets("ovn-multinet").Get(t.Context(), authority.SecretName, metav1.GetOptions{})
+	w.must(err)
+	for key, now := range map[string]string{corev1.TLSCertKey: "next.crt", corev1.TLSPrivateKeyKey: "next.key"} {
+		secret.Data[now] = foreign.Data[key]
+	}
+	_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
+	w.must(err)
+	// The signer looks at the Secret when it signs, or once a minute.
+	maps := client.CoreV1().ConfigMaps("ovn-multinet")
+	bundle, err := maps.Get(t.Context(), authority.ConfigMapName, metav1.GetOptions{})
+	w.must(err)
+	former := bundle.Data[authority.BundleKey]
+	bundle.Data[authority.BundleKey] = former + string(foreign.Data[corev1.TLSCertKey])
+	_, err = maps.Update(t.Context(), bundle, metav1.UpdateOptions{})
+	w.must(err)
+	w.eventually("the file", func() error {
+		if c.content(t, authorityName) == former {
+			return errors.New("the program does not trust the next authority")
+		}
+		return nil
+	})
+	if c.content(t, certName) != first {
+		t.Error("another certificate before another authority signs")
+	}
+	bundle, err = maps.Get(t.Context(), authority.ConfigMapName, metav1.GetOptions{})
+	w.must(err)
+	bundle.Data[authority.BundleKey] = string(foreign.Data[corev1.TLSCertKey]) + former
+	_, err = maps.Update(t.Context(), bundle, metav1.UpdateOptions{})
+	w.must(err)
+	w.eventually("another certificate", func() error {
+		if c.content(t, certName) == first {
+			return errors.New("the program has its former certificate")
+		}
+		return nil
+	})
 }
 
 // TestRenewedCertificate: a running server of OVN serves a new certificate, although its key stays.

@@ -61,7 +61,9 @@ type Database struct {
 	ElectionTimer time.Duration
 	Log           *slog.Logger
 
-	silent map[string]time.Time // the servers that this leader does not hear, by their IDs, and since when
+	silent   map[string]time.Time // the servers that this leader does not hear, by their IDs, and since when
+	unlisted map[string]time.Time // the servers whose nodes are no members, likewise
+	trusted  trust
 }
 
 // Socket is the path of the socket for programs of this pod.

@@ -19,6 +19,9 @@ const (
 	keepEvery = 2 * time.Second
 	// silentFor is how long a server has sent nothing when another server with its address takes its place.
 	silentFor = 30 * time.Second
+	// unlistedFor is how long a server that speaks is not in the list when it is removed: longer than kubelet takes to
+	// bring the list to all nodes. A server that does not leave by itself may be one of a node that was broken into.
+	unlistedFor = 5 * time.Minute
 )
 
 // serve runs the server until the end of ctx or of its process, or until the node is not a member any more. Then the
@@ -45,7 +48,9 @@ func (d *Database) serve(ctx context.Context, me members.Member) error {
 			return endedError("ovsdb-server of "+d.Name, err)
 		case <-again.C:
 		}
+		distrust := d.keepTrust(ctx)
 		gone, err := d.keep(ctx, wanted.get(), me)
+		err = errors.Join(distrust, err)
 		if gone {
 			d.Log.Info("this node is not a member any more", "db", d.Name)
 			return child.end()
@@ -100,8 +105,10 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 	case !s.leader:
 		return false, nil
 	}
+	wanted := list.Endpoints(d.RaftPort)
 	d.noteSilence(s, time.Now())
-	if server, reason := d.stale(s, list.Endpoints(d.RaftPort), time.Now()); server != nil {
+	d.noteUnlisted(s, wanted, time.Now())
+	if server, reason := d.stale(s, wanted, time.Now()); server != nil {
 		d.Log.Info("removing a server from the raft", "db", d.Name, "server", server.id, "address", server.address,
 			"reason", reason)
 		_, err := unixctl.Call(ctx, d.control(), "cluster/kick", d.Database, server.id)
@@ -159,12 +166,31 @@ func (d *Database) noteSilence(s status, now time.Time) {
 	d.silent = silent
 }
 
+// noteUnlisted notes since when each server's address is no member's.
+func (d *Database) noteUnlisted(s status, wanted []string, now time.Time) {
+	unlisted := map[string]time.Time{}
+	for _, one := range s.servers {
+		if slices.Contains(wanted, one.address) {
+			continue
+		}
+		since, known := d.unlisted[one.id]
+		if !known {
+			since = now
+		}
+		unlisted[one.id] = since
+	}
+	d.unlisted = unlisted
+}
+
 // stale returns a silent server that is not a member: its address is nobody's, or another server has its address
-// because its node lost the disk. A server that is not silent stays: the list in this pod may be older than that of the
-// server's node, and a member that is to go removes itself.
+// because its node lost the disk. A server that is not silent stays for a while: the list in this pod may be older than
+// that of the server's node, and a member that is to go removes itself.
 func (d *Database) stale(s status, wanted []string, now time.Time) (*server, string) {
 	for i := range s.servers {
 		one := &s.servers[i]
+		if since, is := d.unlisted[one.id]; is && !one.self && now.Sub(since) >= unlistedFor {
+			return one, "its node is not a member, and it does not leave by itself"
+		}
 		since, silent := d.silent[one.id]
 		if one.self || !silent || now.Sub(since) < silentFor {
 			continue

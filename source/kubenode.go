@@ -99,7 +99,7 @@ func nodesOf(known []any) []netmodel.Node {
 }
 
 func fromNode(n *corev1.Node) netmodel.Node {
-	node := netmodel.Node{Name: n.Name, Labels: n.Labels}
+	node := netmodel.Node{Name: n.Name, UID: string(n.UID), Labels: n.Labels}
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil { // others are names
 			node.Addresses = append(node.Addresses, ip)

@@ -28,6 +28,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/stalenodes"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -164,7 +165,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
 			g, ctx := errgroup.WithContext(ctx)
-			g.Go(func() error { return runOVN(ctx, c, k.core, db, leading, log) })
+			g.Go(func() error { return runOVN(ctx, c, k.core, src.Nodes, db, leading, log) })
 			g.Go(func() error {
 				return owner.Lead(ctx, leading, func(ctx context.Context) error {
 					work := controller.New(controller.Config{
@@ -197,15 +198,16 @@ func keepCertificate(ctx context.Context, c conf.Controller, core kubernetes.Int
 		return nil
 	}
 	own := ovnrun.Certificates{Client: core, SignerName: c.OVN.SignerName, Life: c.OVN.Life, Role: authority.Controller,
-		Node: c.OVN.NodeName, Namespace: leaseNamespace(c.LeaseNamespace), Dir: filepath.Dir(c.NB.Certificate), Log: log}
+		Node: c.OVN.NodeName, Namespace: leaseNamespace(c.LeaseNamespace), Dir: filepath.Dir(c.NB.Certificate),
+		Spread: ovnrun.Spread, Log: log}
 	return own.Run(ctx)
 }
 
 // runOVN places OVN's databases and signs certificates, if the chart runs OVN. It needs no database: OVN's daemons wait
 // for it.
 func runOVN(
-	ctx context.Context, c conf.Controller, core kubernetes.Interface, db *ovndb.DB,
-	leading func() error, log *slog.Logger,
+	ctx context.Context, c conf.Controller, core kubernetes.Interface,
+	nodesOf func(context.Context) ([]netmodel.Node, error), db *ovndb.DB, leading func() error, log *slog.Logger,
 ) error {
 	if c.OVN.Replicas == 0 {
 		return nil
@@ -216,7 +218,7 @@ func runOVN(
 	}
 	namespace := leaseNamespace(c.LeaseNamespace)
 	signer := authority.Signer{Client: core, Namespace: namespace, SignerName: c.OVN.SignerName, Life: c.OVN.Life,
-		Signs: c.OVN.SignerName == authority.SignerName, Leading: leading, Log: log}
+		Signs: c.OVN.SignerName == authority.SignerName, Nodes: nodesOf, Leading: leading, Log: log}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return signer.Run(ctx) })
 	g.Go(func() error {

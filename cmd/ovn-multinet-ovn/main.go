@@ -200,7 +200,7 @@ func (c *config) certificates() *cobra.Command {
 
 func (c *config) keeper(client kubernetes.Interface, ip netip.Addr, log *slog.Logger) *ovnrun.Certificates {
 	return &ovnrun.Certificates{Client: client, SignerName: c.signer, Life: c.life, Role: authority.Role(c.role),
-		Node: c.node, IP: ip, Namespace: c.namespace, Dir: c.pki, Log: log}
+		Node: c.node, IP: ip, Namespace: c.namespace, Dir: c.pki, Spread: ovnrun.Spread, Log: log}
 }
 
 // ready is for the probes of kubelet.

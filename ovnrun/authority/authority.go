@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"time"
 
@@ -44,9 +45,6 @@ func CheckLife(life time.Duration) error {
 
 const (
 	authorityLife = 5 * 365 * 24 * time.Hour
-	// publishedFor is how long a new authority is trusted before it signs: the mounted ConfigMap reaches all nodes
-	// meanwhile.
-	publishedFor = time.Hour
 	// clockSkew is how much the clocks of nodes may differ.
 	clockSkew = 5 * time.Minute
 )
@@ -107,7 +105,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// The keys of the Secret. The next authority is trusted already, and signs when it is older than publishedFor.
+// The keys of the Secret. The next authority is trusted already, and signs some time later.
 var (
 	currentKeys = [2]string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
 	nextKeys    = [2]string{"next.crt", "next.key"}
@@ -143,90 +141,61 @@ func (p pair) put(data map[string][]byte, keys [2]string) error {
 	return nil
 }
 
-// turn brings the content of the Secret forward, and returns the authority that signs and what is trusted. An authority
-// that has used two thirds of its life gets a successor; both are trusted until the end of the first one's life.
-func turn(data map[string][]byte, now time.Time) (signs pair, bundle []byte, changed bool, err error) {
-	if len(data[currentKeys[0]]) == 0 {
-		if signs, err = newPair(now); err != nil {
-			return pair{}, nil, false, err
-		}
-		return signs, encode("CERTIFICATE", signs.cert.Raw), true, signs.put(data, currentKeys)
-	}
-	if signs, err = parsePair(data, currentKeys); err != nil {
-		return pair{}, nil, false, err
-	}
-	bundle = encode("CERTIFICATE", signs.cert.Raw)
-	if len(data[nextKeys[0]]) == 0 {
-		if now.Before(signs.cert.NotAfter.Add(-authorityLife / 3)) {
-			return signs, bundle, false, nil
-		}
-		next, err := newPair(now)
-		if err != nil {
-			return pair{}, nil, false, err
-		}
-		return signs, append(bundle, encode("CERTIFICATE", next.cert.Raw)...), true, next.put(data, nextKeys)
-	}
-	next, err := parsePair(data, nextKeys)
-	if err != nil {
-		return pair{}, nil, false, err
-	}
-	if now.After(signs.cert.NotAfter) {
-		data[currentKeys[0]], data[currentKeys[1]] = data[nextKeys[0]], data[nextKeys[1]]
-		delete(data, nextKeys[0])
-		delete(data, nextKeys[1])
-		return next, encode("CERTIFICATE", next.cert.Raw), true, nil
-	}
-	bundle = append(bundle, encode("CERTIFICATE", next.cert.Raw)...)
-	if now.After(next.cert.NotBefore.Add(clockSkew + publishedFor)) {
-		return next, bundle, false, nil
-	}
-	return signs, bundle, false, nil
-}
-
-// load reads the authority, makes it if there is none, and publishes what is trusted.
-func load(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) (pair, error) {
-	secrets := client.CoreV1().Secrets(namespace)
+// load reads the authority, makes it if there is none, brings its rotation forward, and publishes what is trusted. who
+// is written down as the holder of a certificate.
+func (s *Signer) load(ctx context.Context, now time.Time, who asker) (turned, error) {
+	s.mu.Lock() // requests are answered meanwhile
+	defer s.mu.Unlock()
+	secrets := s.Client.CoreV1().Secrets(s.Namespace)
 	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
 	if absent {
 		secret, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: SecretName}, Type: corev1.SecretTypeTLS}, nil
 	}
 	if err != nil {
-		return pair{}, err
+		return turned{}, err
 	}
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
-	signs, bundle, changed, err := turn(secret.Data, now)
+	nodes, err := s.Nodes(ctx)
 	if err != nil {
-		return pair{}, fmt.Errorf("secret %s/%s: %w: delete it, and all programs get certificates of a new authority",
-			namespace, SecretName, err)
+		return turned{}, err
+	}
+	t, err := turn(secret, now, turning{nodes: nodes, life: s.Life, settled: s.settled, holder: who,
+		members: func() (map[string]bool, error) { return s.members(ctx) }})
+	if err != nil {
+		return turned{}, fmt.Errorf("secret %s/%s: %w: delete it, and all programs get certificates of a new authority",
+			s.Namespace, SecretName, err)
 	}
 	switch {
 	case absent:
 		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
-	case changed:
+	case t.changed:
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}) // refused if another controller was faster
 	}
 	if err != nil {
-		return pair{}, err
+		return turned{}, err
 	}
-	return signs, publish(ctx, client, namespace, string(bundle))
+	for _, line := range t.said {
+		s.Log.Info(line)
+	}
+	return t, publish(ctx, s.Client, s.Namespace, t.published())
 }
 
 // publish writes the ConfigMap that the programs mount.
-func publish(ctx context.Context, client kubernetes.Interface, namespace, bundle string) error {
-	maps := client.CoreV1().ConfigMaps(namespace)
-	have, err := maps.Get(ctx, ConfigMapName, metav1.GetOptions{})
+func publish(ctx context.Context, client kubernetes.Interface, namespace string, data map[string]string) error {
+	stores := client.CoreV1().ConfigMaps(namespace)
+	have, err := stores.Get(ctx, ConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName},
-			Data: map[string]string{BundleKey: bundle}}, metav1.CreateOptions{})
+		_, err := stores.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName}, Data: data},
+			metav1.CreateOptions{})
 		return err
 	}
-	if err != nil || have.Data[BundleKey] == bundle {
+	if err != nil || maps.Equal(have.Data, data) {
 		return err
 	}
-	have.Data = map[string]string{BundleKey: bundle}
-	_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
+	have.Data = data
+	_, err = stores.Update(ctx, have, metav1.UpdateOptions{})
 	return err
 }

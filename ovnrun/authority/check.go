@@ -20,7 +20,10 @@ const nodeClaim = "authentication.kubernetes.io/node-name"
 type asker struct {
 	role Role
 	node string
+	uid  string // of the Node, once it is known
 }
+
+func (a asker) name() string { return string(a.role) + "/" + a.node }
 
 // errNotOurs is the error about a request of a program that is none of ours.
 var errNotOurs = errors.New("gets no certificate of OVN")
@@ -38,7 +41,7 @@ func askerOf(csr *certificates.CertificateSigningRequest, namespace string) (ask
 		return asker{}, errors.New("the token does not name the node that it was issued for: " +
 			"it is not a pod's (Kubernetes 1.30 or later)")
 	}
-	return asker{role, node[0]}, nil
+	return asker{role: role, node: node[0]}, nil
 }
 
 // check refuses a request for anything but the certificate of the asker. A server's has these addresses.

@@ -136,7 +136,7 @@ func TestBoundaryServers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := Signer{Client: client, Namespace: namespace, Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
+		s := Signer{Client: client, Namespace: namespace, Nodes: noNodes, Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
 		if err := s.answer(t.Context(), c); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -170,7 +170,7 @@ func TestRequestsOfOthers(t *testing.T) {
 		c := request(t, Node, "one", tt.change)
 		c.Name = "a"
 		client := fake.NewClientset(c, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}})
-		s := Signer{Client: client, Namespace: namespace, Signs: tt.signs, Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
+		s := Signer{Client: client, Namespace: namespace, Nodes: noNodes, Signs: tt.signs, Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler)}
 		if err := s.answer(t.Context(), c); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -195,7 +195,8 @@ func byAdmin(c *certificates.CertificateSigningRequest, _ *x509.CertificateReque
 // An authority is replaced before its end. Each new certificate is trusted by programs that have the list of trusted
 // authorities of an hour ago, as long as the certificate is valid.
 func TestTurn(t *testing.T) {
-	data := map[string][]byte{}
+	secret := &corev1.Secret{Data: map[string][]byte{}}
+	data := secret.Data
 	now := time.Now()
 	authorities := map[string]bool{}
 	type published struct {
@@ -204,10 +205,11 @@ func TestTurn(t *testing.T) {
 	}
 	var lists []published // the last one is older than publishedFor when the next authority signs
 	for at := now; at.Before(now.Add(2 * authorityLife)); {
-		signs, bundle, changed, err := turn(data, at)
+		turned, err := turn(secret, at, turning{life: DefaultLife})
 		if err != nil {
 			t.Fatal(err)
 		}
+		signs, bundle, changed := turned.signs, turned.bundle, turned.changed
 		lists = append(lists, published{at, bundle})
 		for len(lists) > 1 && !lists[1].at.After(at.Add(-publishedFor)) {
 			lists = lists[1:]
@@ -250,11 +252,12 @@ func parse(t *testing.T, text []byte) *x509.Certificate {
 
 // An operator's certificate is a client's, for minutes, and fits its key and the authorities of the Secret.
 func TestBoundaryOperatorFiles(t *testing.T) {
-	secret, now := map[string][]byte{}, time.Now()
+	stored, now := &corev1.Secret{Data: map[string][]byte{}}, time.Now()
+	secret := stored.Data
 	if _, err := OperatorFiles(secret, now); err == nil || !strings.HasPrefix(err.Error(), "secret ovn-multinet-ca: tls.crt") {
 		t.Errorf("without an authority: error %v", err)
 	}
-	if _, _, _, err := turn(secret, now); err != nil {
+	if _, err := turn(stored, now, turning{}); err != nil {
 		t.Fatal(err)
 	}
 	files, err := OperatorFiles(secret, now)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
@@ -31,12 +34,20 @@ type Signer struct {
 	Signs bool
 	// Life is how long a certificate is valid. A program may ask for less.
 	Life    time.Duration
+	Nodes   func(context.Context) ([]netmodel.Node, error)
 	Leading func() error
 	Log     *slog.Logger
+
+	mu         sync.Mutex
+	wholeSince time.Time // since when all nodes have certificates of the next authority; zero: not yet
 }
 
-// loadEvery is the time between two checks of the authority's age.
-const loadEvery = 10 * time.Minute
+// How long the leader waits between two looks at the authority, its Secret and the nodes: this bounds the time until a
+// rotation that somebody asks for begins, and the time between its steps.
+const (
+	loadEvery   = time.Minute
+	rotateEvery = 5 * time.Second
+)
 
 // Run answers requests until the end of ctx.
 func (s *Signer) Run(ctx context.Context) error {
@@ -88,9 +99,13 @@ func (s *Signer) keepAuthority(ctx context.Context) {
 	for {
 		wait := loadEvery
 		if err := s.Leading(); err == nil {
-			if _, err := load(ctx, s.Client, s.Namespace, time.Now()); err != nil && ctx.Err() == nil {
+			t, err := s.load(ctx, time.Now(), asker{})
+			switch {
+			case err != nil && ctx.Err() == nil:
 				s.Log.Warn("the authority of OVN's certificates is not ready; trying again", "err", err)
 				wait = time.Second
+			case t.rotating:
+				wait = rotateEvery
 			}
 		}
 		select {
@@ -130,8 +145,13 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 	if err != nil {
 		return s.deny(ctx, csr, err)
 	}
-	if _, err := s.Client.CoreV1().Nodes().Get(ctx, who.node, metav1.GetOptions{}); err != nil {
+	node, err := s.Client.CoreV1().Nodes().Get(ctx, who.node, metav1.GetOptions{})
+	if err != nil {
 		return fmt.Errorf("node of the request: %w", err)
+	}
+	who.uid = string(node.UID)
+	if conf.Distrusted(node.Labels) {
+		return s.deny(ctx, csr, fmt.Errorf("node %s is distrusted (label %s)", who.node, conf.DistrustedLabel))
 	}
 	var addresses []net.IP
 	if who.role.Serves() {
@@ -155,11 +175,11 @@ func (s *Signer) answer(ctx context.Context, csr *certificates.CertificateSignin
 		return err
 	}
 	now := time.Now()
-	signs, err := load(ctx, s.Client, s.Namespace, now)
+	t, err := s.load(ctx, now, who)
 	if err != nil {
 		return err
 	}
-	if csr.Status.Certificate, err = signs.issue(request, who.role.Serves(), now, s.lifeOf(csr)); err != nil {
+	if csr.Status.Certificate, err = t.signs.issue(request, who.role.Serves(), now, s.lifeOf(csr)); err != nil {
 		return err
 	}
 	_, err = s.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
@@ -180,19 +200,25 @@ func (s *Signer) lifeOf(csr *certificates.CertificateSigningRequest) time.Durati
 // member returns the member of OVN's databases on a node. What a node says of itself does not count: its kubelet writes
 // its addresses and may label it.
 func (s *Signer) member(ctx context.Context, node string) (m members.Member, is bool, err error) {
+	list, err := s.memberList(ctx)
+	m, is = list.Of(node)
+	return m, is, err
+}
+
+// memberList returns the members; none if the list is not there yet.
+func (s *Signer) memberList(ctx context.Context) (members.List, error) {
 	stored, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(ctx, members.ConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return m, false, nil
+		return members.List{}, nil
 	}
 	if err != nil {
-		return m, false, err
+		return members.List{}, err
 	}
 	list, err := members.Parse(stored.Data[members.ListKey])
 	if err != nil {
-		return m, false, fmt.Errorf("configmap %s: %w", members.ConfigMapName, err)
+		return members.List{}, fmt.Errorf("configmap %s: %w", members.ConfigMapName, err)
 	}
-	m, is = list.Of(node)
-	return m, is, nil
+	return list, nil
 }
 
 func (s *Signer) deny(ctx context.Context, csr *certificates.CertificateSigningRequest, reason error) error {

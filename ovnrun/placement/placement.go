@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
@@ -205,6 +206,9 @@ func (p *placer) next(ctx context.Context, list members.List, now time.Time) (me
 		i := slices.Index(next.Members, *lost)
 		next.Members[i] = fresh()
 		return next, "node " + lost.Node + " is gone", nil
+	case lost != nil && len(list.Members) > 1 && p.distrusted(*lost): // two members are no worse than three with this one
+		next.Members = slices.DeleteFunc(next.Members, func(m members.Member) bool { return m == *lost })
+		return next, "node " + lost.Node + " is distrusted", nil
 	case len(list.Members) < size && lost == nil:
 		next.Members = append(next.Members, fresh())
 		return next, fmt.Sprintf("%d members are wanted", size), nil
@@ -226,13 +230,13 @@ func largestOdd(n int) int {
 	return n
 }
 
-// gone reports whether a member's node was deleted, has another address, or is not Ready for long.
+// gone reports whether a member's node was deleted, is distrusted, has another address, or is not Ready for long.
 func (p *placer) gone(m members.Member, now time.Time) bool {
 	node := p.node(m.Node)
 	if node == nil {
 		return p.deleted[m.Node]
 	}
-	if ip, ok := internalIP(node); ok && ip != m.IP {
+	if ip, ok := internalIP(node); ok && ip != m.IP || p.distrusted(m) {
 		return true
 	}
 	for _, c := range node.Status.Conditions {
@@ -241,6 +245,11 @@ func (p *placer) gone(m members.Member, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+func (p *placer) distrusted(m members.Member) bool {
+	node := p.node(m.Node)
+	return node != nil && conf.Distrusted(node.Labels)
 }
 
 func (p *placer) node(name string) *corev1.Node {
@@ -285,6 +294,7 @@ func (p *placer) candidates(ctx context.Context, list members.List, now time.Tim
 		ip, ok := internalIP(node)
 		m, is := list.Of(node.Name)
 		switch {
+		case conf.Distrusted(node.Labels):
 		case !ok || !ready(node) || !p.Nodes.Matches(labels.Set(node.Labels)) || is && m.IP == ip:
 		case len(owners[ip]) > 1:
 			p.warnTwice(node.Name, ip, owners[ip])

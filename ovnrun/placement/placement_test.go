@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
 
@@ -194,6 +195,34 @@ func TestReplace(t *testing.T) {
 				t.Errorf("members %s", r.placed)
 			}
 		})
+	}
+}
+
+// TestBoundaryDistrustedMember: a distrusted node is no candidate and no member. Two members that can be trusted are no
+// worse than three with this one. When it is trusted again, it becomes a member anew.
+func TestBoundaryDistrustedMember(t *testing.T) {
+	r := newRig(t, "a", "b", "c", "d")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		r.serves(name)
+	}
+	label := func(name, value string) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, conf.DistrustedLabel, value)
+		_, err := r.client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+		r.must(err)
+	}
+	label("a", `""`)
+	r.passes("a candidate", "b", "c", "d")
+	id := r.id("c")
+	label("c", `"yes"`)
+	r.passes("a member, and no other node", "b", "d")
+	label("a", "null")
+	r.passes("another node", "b", "d", "a")
+	label("c", "null")
+	label("a", `""`)
+	r.passes("the first one again", "b", "d", "c")
+	if r.id("c") == id {
+		t.Error("the member is the one that it was")
 	}
 }
 

@@ -12,11 +12,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 )
 
 // expires returns what replaces the certificates on a node's disk by those of the same authority, for the same keys, that
@@ -36,6 +41,96 @@ func (w *world) expires() func(*kube.Node) error {
 		}
 		return err
 	}
+}
+
+// distrusts: whoever took a node's certificates, those of a member of OVN's databases too, has no access to NB and SB soon
+// after the node is distrusted, and no open connection either. All other nodes get new certificates: their pods reach each
+// other all the time, and pods start. When the node is trusted again, it is as it was.
+func (w *world) distrusts() {
+	w.T.Helper()
+	const label = conf.DistrustedLabel
+	n, begun := w.Node("node3"), time.Now()
+	for _, folder := range []string{"pki", "pki-central"} {
+		w.on(n, "cp", "-r", "/var/lib/ovn-multinet/"+folder, "/tmp/"+folder)
+	}
+	done := w.keepsReaching("web-1", "net1", w.links("web-2")["net1"].ips()[0])
+	var open []<-chan error
+	for _, database := range []string{"6641 OVN_Northbound NB_Global", "6642 OVN_Southbound SB_Global"} {
+		for _, folder := range []string{"pki", "pki-central"} {
+			words := strings.Fields(database)
+			open = append(open, w.holds(n, folder, "monitor", words[0], words[1:]...))
+			w.Must(<-w.holds(n, folder, "dump", words[0], words[1:]...))
+		}
+	}
+	w.kubectl("label", "node", n.Name, label+"=")
+	for _, end := range open {
+		w.Must(w.ends(end))
+	}
+	w.T.Logf("the connections of a distrusted node ended after %v", time.Since(begun).Round(time.Second))
+	for _, folder := range []string{"pki", "pki-central"} {
+		w.Must(lab.Eventually(w.Ctx, func() error { // a server may not have read the authorities yet
+			if err := <-w.holds(n, folder, "dump", "6641", "OVN_Northbound", "NB_Global"); err == nil {
+				return fmt.Errorf("a distrusted node reads NB with the certificate in %s", folder)
+			}
+			return nil
+		}))
+	}
+	w.Must(w.Apply(w.Ctx, pod("meanwhile", "node1", "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/meanwhile"))
+	w.reaches("meanwhile", "net1", w.links("web-2")["net1"].ips()[0])
+	done()
+	if list := w.kubectl("--namespace", ours, "get", "configmap", members.ConfigMapName, "--output=jsonpath={.data.members}"); strings.Contains(list, n.Name) {
+		w.T.Errorf("a distrusted node is a member of OVN's databases: %s", list)
+	}
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		requests := w.kubectl("get", "csr", "--output=jsonpath={.items[*].status.conditions[*].message}")
+		noted := w.kubectl("--namespace", ours, "get", "configmap", authority.ConfigMapName, "--output=jsonpath={.data."+authority.DistrustedKey+"}")
+		if !strings.Contains(requests, "node node3 is distrusted") || noted != n.Name {
+			return fmt.Errorf("requests for certificates: %s; without access: %q", requests, noted)
+		}
+		return nil
+	}))
+	w.kubectl("label", "node", n.Name, label+"-")
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if w.podOn("app=ovn-multinet-ovn-central", n.Name) == "" {
+			return errors.New("node3 is no member again")
+		}
+		return nil
+	}))
+	w.Must(w.WaitReady(w.Ctx, "ovn-multinet/"+w.podOn("app=ovn-multinet-ovn-central", n.Name)))
+	w.Must(w.Apply(w.Ctx, pod("again", n.Name, "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/again"))
+	w.websReach()
+	w.reaches("again", "net1", w.links("web-1")["net1"].ips()[0])
+	w.kubectl("delete", "pod", "--grace-period=0", "meanwhile", "again")
+}
+
+// holds runs a client of a database on a node, with certificates that were taken from it, until the client ends.
+func (w *world) holds(n *kube.Node, folder, command, port string, words ...string) <-chan error {
+	w.T.Helper()
+	ip := w.kubectl("get", "node", "node1", "--output=jsonpath={.status.addresses[?(@.type=='InternalIP')].address}")
+	dir := "/tmp/" + folder
+	// The servers may get certificates of another authority meanwhile: the thief trusts all that the ConfigMap has.
+	args := append([]string{"ovsdb-client", "--private-key=" + dir + "/tls.key", "--certificate=" + dir + "/tls.crt",
+		"--ca-cert=/var/lib/ovn-multinet/pki/ca.crt", command, "ssl:" + ip + ":" + port}, words...)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Run(w.Ctx, args...)
+		ended <- err
+	}()
+	return ended
+}
+
+// ends waits for the end of a client.
+func (w *world) ends(client <-chan error) error {
+	return lab.Eventually(w.Ctx, func() error {
+		select {
+		case <-client:
+			return nil
+		default:
+			return errors.New("a client of a distrusted node is connected")
+		}
+	})
 }
 
 func expire(file string, ca tls.Certificate) error {

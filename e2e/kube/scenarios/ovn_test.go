@@ -28,8 +28,8 @@ networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]
 var webs = []string{"web-1", "web-2", "web-3"}
 
 // TestOVNInTheCluster installs the chart on nodes without OVN and Open vSwitch. Then a member of the databases loses its
-// disk while a herd of pods starts, and all nodes lose their power at once: the pods get their networks again, and nobody
-// waits for somebody else. In the end the chart is uninstalled, once not to the end.
+// disk while a herd of pods starts, all nodes lose their power at once, and a node is distrusted: the pods get their
+// networks again, and nobody waits for somebody else. In the end the chart is uninstalled, once not to the end.
 func TestOVNInTheCluster(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t, kube.Options{Nodes: 3, WithoutOVN: true})
@@ -40,6 +40,7 @@ func TestOVNInTheCluster(t *testing.T) {
 	w.losesMember()
 	w.upgradesChart()
 	w.losesPower()
+	w.distrusts()
 	w.restoresNB()
 	w.uninstallsOVN(append(slices.Clone(webs), "later", "newer"))
 }

@@ -14,10 +14,11 @@ nodeAffinity:
   preferredDuringSchedulingIgnoredDuringExecution:
   - weight: 100
     preference: {matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: Exists}]}
-  {{- with .Values.controller.nodes }}
   requiredDuringSchedulingIgnoredDuringExecution:
     nodeSelectorTerms:
     - matchExpressions:
+      - {key: ovn-multinet.node-restriction.kubernetes.io/distrusted, operator: DoesNotExist}
+      {{- with .Values.controller.nodes }}
       {{- range splitList "," . }}
       {{- $no := contains "!" . }}
       {{- $pair := . | nospace | replace "!" "" | replace "==" "=" | splitList "=" }}
@@ -27,5 +28,5 @@ nodeAffinity:
       - {key: {{ first $pair }}, operator: {{ ternary "DoesNotExist" "Exists" $no }}}
       {{- end }}
       {{- end }}
-  {{- end }}
+      {{- end }}
 {{- end }}
