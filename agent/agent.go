@@ -86,7 +86,7 @@ func New(
 		node: n, faults: newFaults(),
 		kubelet: &sriov.Kubelet{Socket: cfg.PodResources}, infoDir: deviceinfo.DevicePluginDir,
 		large: semaphore.NewWeighted(maxLarge), planTimeout: planTimeout,
-		flows:    newFlowQueue(maxPodsAtFlows, flowsTimeout),
+		flows:    newFlowQueue(maxPodsAtFlows, podsOfAWave, flowsTimeout),
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
 	}
 	a.early = newEarlyPorts(a)

@@ -10,17 +10,28 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// maxPodsAtFlows is how many pods have new OVS ports without flows at a time. ovn-controller installs the flows of all
-// ports that it finds in one pass, and reports none of them before the end of the pass: with 480 ports at once, the
-// first flows were reported after 12 s. With some pods a pass is short, and the next pods are added during the pass.
-const maxPodsAtFlows = 16
+// How many pods have new OVS ports without flows at a time. ovn-controller installs the flows of all ports that it
+// finds in one pass, and reports none of them before the end of the pass: with 480 ports at once, the first flows were
+// reported after 12 s. Each pass of ovn-controller and of ovs-vswitchd looks at all ports of the node, so the fewer
+// passes, the less work. So pods that have to wait because maxPodsAtFlows others have no flows are admitted in waves:
+// the next one when all pods of the present one have their flows. A pod that gets no flows holds nobody back: the wave
+// is over stragglerTime after the last pod has got its flows, and waveTime after its begin if none has.
+const (
+	maxPodsAtFlows = 16
+	podsOfAWave    = 64
+	waveTime       = 10 * time.Second
+	stragglerTime  = 2 * time.Second
+)
 
-// flowQueue lets a few pods at a time have OVS ports without flows. The other pods wait, first come, first served.
+// flowQueue lets some pods at a time have OVS ports without flows. The other pods wait, first come, first served.
 type flowQueue struct {
-	patience time.Duration // how long a pod waits while no flows of any pod are installed
+	places, wave int           // how many pods are admitted one by one, and together
+	patience     time.Duration // how long a pod waits while no flows of any pod are installed
 
 	mu        sync.Mutex
-	free      int           // places
+	taken     int           // pods that have a place
+	timer     *time.Timer   // of the present wave; nil while nobody waits
+	late      bool          // the wave is over, and some of it have no flows: pods that wait are admitted one by one
 	waiting   []*flowWaiter // in their order
 	installed int           // pods whose flows were installed
 	moved     time.Time     // when the last of them was
@@ -32,8 +43,8 @@ type flowWaiter struct {
 	before   int // the queue's installed at the arrival
 }
 
-func newFlowQueue(places int, patience time.Duration) *flowQueue {
-	return &flowQueue{free: places, patience: patience}
+func newFlowQueue(places, wave int, patience time.Duration) *flowQueue {
+	return &flowQueue{places: places, wave: wave, patience: patience}
 }
 
 // enter waits for a place. giveBack gives the place back and says whether flows were installed; only the first call has
@@ -74,12 +85,43 @@ func (q *flowQueue) push() *flowWaiter {
 	return w
 }
 
-// admit gives the free places to the first pods that wait. It needs the lock.
+// admit gives places to the first pods that wait. It needs the lock.
 func (q *flowQueue) admit() {
-	for q.free > 0 && len(q.waiting) > 0 {
+	most := q.places
+	switch {
+	case q.timer == nil: // nobody has waited
+	case q.taken == 0:
+		q.late, most = false, q.wave
+		q.timer.Reset(waveTime)
+	case !q.late:
+		return
+	}
+	for q.taken < most && len(q.waiting) > 0 {
 		close(q.waiting[0].admitted)
 		q.waiting = q.waiting[1:]
-		q.free--
+		q.taken++
+	}
+	if len(q.waiting) == 0 {
+		q.nobodyWaits()
+	} else if q.timer == nil {
+		q.timer = time.AfterFunc(waveTime, q.endWave)
+	}
+}
+
+func (q *flowQueue) nobodyWaits() {
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.timer, q.late = nil, false
+}
+
+// endWave is the end of a wave's time.
+func (q *flowQueue) endWave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil {
+		q.late = true
+		q.admit()
 	}
 }
 
@@ -89,8 +131,11 @@ func (q *flowQueue) giveBack(installed bool) {
 	if installed {
 		q.installed++
 		q.moved = time.Now()
+		if q.timer != nil && !q.late {
+			q.timer.Reset(stragglerTime)
+		}
 	}
-	q.free++
+	q.taken--
 	q.admit()
 }
 
@@ -111,6 +156,9 @@ func (q *flowQueue) remove(w *flowWaiter) (place int, ok bool) {
 	i := slices.Index(q.waiting, w)
 	if i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
+		if len(q.waiting) == 0 {
+			q.nobodyWaits()
+		}
 	}
 	return i + 1, i >= 0
 }

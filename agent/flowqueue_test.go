@@ -58,12 +58,13 @@ func admitted(pods []*queued) (indexes []int) {
 	return indexes
 }
 
-// Pods get their places in the order of their arrival. One that goes away before makes room for the next.
+// TestFlowQueueOrder: pods get their places in the order of their arrival. Those that have to wait come in waves. A pod
+// that goes away before makes room for the next.
 func TestFlowQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newFlowQueue(2, 30*time.Second)
+		q := newFlowQueue(2, 3, 30*time.Second)
 		var pods []*queued
-		for range 7 {
+		for range 9 {
 			pods = append(pods, enter(t, q, time.Hour))
 		}
 		wantPlaces := func(what string, want ...int) {
@@ -74,26 +75,70 @@ func TestFlowQueueOrder(t *testing.T) {
 		}
 		wantPlaces("at first", 0, 1)
 		pods[1].giveBack(true)
-		wantPlaces("the second leaves", 0, 1, 2)
+		wantPlaces("the second leaves", 0, 1)
 		pods[1].giveBack(true) // again
-		wantPlaces("only the first call counts", 0, 1, 2)
+		wantPlaces("only the first call counts", 0, 1)
 		pods[3].cancel()
-		wantPlaces("one that waits goes", 0, 1, 2)
+		wantPlaces("one that waits goes", 0, 1)
 		pods[5].cancel()
-		wantPlaces("another one goes", 0, 1, 2)
-		for i, place := range map[int]string{3: "place 1 of", 5: "place 2 of"} {
+		wantPlaces("another one goes", 0, 1)
+		for i, place := range map[int]string{3: "place 2 of", 5: "place 3 of"} {
 			if err := pods[i].err; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), place) {
 				t.Errorf("pod %d: %v, want %q", i, err, place)
 			}
 		}
 		pods[0].giveBack(false)
-		wantPlaces("the first fails", 0, 1, 2, 4)
+		wantPlaces("the first one fails: all have left", 0, 1, 2, 4, 6)
 		pods[2].giveBack(true)
-		wantPlaces("the third leaves", 0, 1, 2, 4, 6)
 		pods[4].giveBack(true)
+		wantPlaces("one of the wave has no flows yet", 0, 1, 2, 4, 6)
+		time.Sleep(stragglerTime - time.Millisecond)
+		wantPlaces("a moment before the wave is over", 0, 1, 2, 4, 6)
+		time.Sleep(time.Millisecond)
+		wantPlaces("it holds a place, and nobody back", 0, 1, 2, 4, 6, 7)
+		pods[7].giveBack(true)
+		wantPlaces("one by one", 0, 1, 2, 4, 6, 7, 8)
 		pods[6].giveBack(true)
-		if len(q.waiting) != 0 || q.free != 2 || q.installed != 4 {
-			t.Errorf("in the end %d wait, %d places are free, and %d got flows", len(q.waiting), q.free, q.installed)
+		pods[8].giveBack(true)
+		pods = append(pods, enter(t, q, time.Hour), enter(t, q, time.Hour))
+		wantPlaces("nobody waits any more", 0, 1, 2, 4, 6, 7, 8, 9, 10)
+		pods = append(pods, enter(t, q, time.Hour))
+		pods[11].cancel()
+		wantPlaces("the only one that waits goes", 0, 1, 2, 4, 6, 7, 8, 9, 10)
+		pods[9].giveBack(true)
+		pods = append(pods, enter(t, q, time.Hour))
+		wantPlaces("another one comes", 0, 1, 2, 4, 6, 7, 8, 9, 10, 12)
+		pods[10].giveBack(true)
+		pods[12].giveBack(true)
+		if len(q.waiting) != 0 || q.taken != 0 || q.installed != 9 || q.timer != nil {
+			t.Errorf("in the end %d wait, %d places are taken, and %d got flows", len(q.waiting), q.taken, q.installed)
+		}
+	})
+}
+
+// TestFlowQueueSlowWave: as long as no pod of a wave has its flows, the next wave waits longer.
+func TestFlowQueueSlowWave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newFlowQueue(2, 2, 30*time.Second)
+		var pods []*queued
+		for range 5 {
+			pods = append(pods, enter(t, q, time.Hour))
+		}
+		for _, step := range []struct {
+			after time.Duration
+			ends  int // the pod that gets its flows; 0: none
+			want  int
+		}{
+			{waveTime - time.Millisecond, 1, 2}, {stragglerTime - time.Millisecond, 0, 2}, {time.Millisecond, 0, 3},
+			{0, 2, 4}, {waveTime, 0, 4}, {0, 3, 5},
+		} {
+			time.Sleep(step.after)
+			if step.ends > 0 {
+				pods[step.ends].now().giveBack(true)
+			}
+			if got := admitted(pods); len(got) != step.want {
+				t.Errorf("%+v: places of %v", step, got)
+			}
 		}
 	})
 }
@@ -103,7 +148,7 @@ func TestFlowQueueOrder(t *testing.T) {
 func TestFlowQueuePatience(t *testing.T) {
 	t.Run("it moves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			q := newFlowQueue(1, 30*time.Second)
+			q := newFlowQueue(1, 1, 30*time.Second)
 			pods := []*queued{enter(t, q, time.Hour)}
 			for range 20 {
 				pods = append(pods, enter(t, q, time.Hour))
@@ -119,7 +164,7 @@ func TestFlowQueuePatience(t *testing.T) {
 	})
 	t.Run("it stands still", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			q := newFlowQueue(1, 30*time.Second)
+			q := newFlowQueue(1, 1, 30*time.Second)
 			first, second, third := enter(t, q, time.Hour), enter(t, q, time.Hour), enter(t, q, time.Hour)
 			time.Sleep(20 * time.Second)
 			first.giveBack(true)
@@ -137,7 +182,7 @@ func TestFlowQueuePatience(t *testing.T) {
 	})
 	t.Run("its time is over", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			q := newFlowQueue(1, 30*time.Second)
+			q := newFlowQueue(1, 1, 30*time.Second)
 			first, second, third := enter(t, q, time.Hour), enter(t, q, time.Hour), enter(t, q, 40*time.Second)
 			time.Sleep(20 * time.Second)
 			first.giveBack(true)
@@ -163,7 +208,7 @@ func TestBindsWaitForEachOther(t *testing.T) {
 			added.Add(1)
 		}
 	})
-	const pods = maxPodsAtFlows + 4
+	const pods = maxPodsAtFlows + 4 // the last ones are a wave
 	var binds []*queuedBind
 	for i := range pods {
 		binds = append(binds, r.bindPod(i))
@@ -188,7 +233,7 @@ func TestBindsWaitForEachOther(t *testing.T) {
 	for n, i := range order {
 		veth := agentapi.HostVeth(binds[i].sandbox, "net1")
 		r.eventually(fmt.Sprintf("pod %d in Open vSwitch", i), func() bool { return r.inOVS(veth) })
-		if got, want := int(added.Load()), min(maxPodsAtFlows+n, pods-1); got > want {
+		if got, want := int(added.Load()), min(maxPodsAtFlows+n, pods-1); got > want { // if the wave's time is over, one by one
 			t.Errorf("the OVS ports of %d pods were added after %d pods had their flows, want %d", got, n, want)
 		}
 		r.ovs.VSCtl("--no-wait", "set", "Interface", veth, "external_ids:ovn-installed=true")
@@ -203,7 +248,7 @@ func TestBindsWaitForEachOther(t *testing.T) {
 func (q *flowQueue) state() (waiting, taken int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting), maxPodsAtFlows - q.free
+	return len(q.waiting), q.taken
 }
 
 type queuedBind struct {

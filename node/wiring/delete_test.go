@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
@@ -68,6 +70,41 @@ func TestGoneIsAnnounced(t *testing.T) {
 	})
 	if err != nil || len(told) > 0 {
 		t.Errorf("%v; announced again: %t", err, len(told) > 0)
+	}
+}
+
+// TestOtherLinksWakeNobody: the socket that listens for the end of some links receives nothing of other links, and the
+// end of each of its own.
+func TestOtherLinksWakeNobody(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	ours := []netlink.Link{addVeth(t, "mn1", 0), addVeth(t, "mn2", 0)}
+	other := addVeth(t, "mn3", 0)
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if err := hearOnly(socket.GetFd(), []int{ours[0].Attrs().Index, ours[1].Attrs().Index}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []error{netlink.LinkSetUp(other), netlink.LinkSetUp(ours[0]), netlink.LinkDel(other),
+		netlink.LinkDel(ours[1]), netlink.LinkDel(ours[0])} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	for _, want := range []netlink.Link{ours[1], ours[0]} {
+		messages, _, err := socket.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			if got := nl.DeserializeIfInfomsg(m.Data); m.Header.Type != unix.RTM_DELLINK || int(got.Index) != want.Attrs().Index {
+				t.Errorf("message %d of link %d, want the end of %d", m.Header.Type, got.Index, want.Attrs().Index)
+			}
+		}
 	}
 }
 

@@ -81,9 +81,10 @@ func networkOrder(n uint16) uint16 {
 	return *(*uint16)(unsafe.Pointer(&bytes))
 }
 
-// The instructions of a socket filter that answersOnly needs.
+// The instructions of socket filters.
 const (
 	loadHalf = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
+	loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	loadByte = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
 	ifEqual  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	accept   = unix.BPF_RET | unix.BPF_K

@@ -59,10 +59,24 @@ func createVeth(pod ns.NetNS, s *agentapi.Sandbox, i *agentapi.Interface) error 
 		return conf.Errorf(conf.CodeInvalidConfig, "choose another name in the pod's annotation "+conf.NetworksAnnotation,
 			"interface %s: the pod already has an interface of that name", i.Name)
 	}
+	if err == nil {
+		err = withoutIPv6(agentapi.HostVeth(s.ContainerID, i.Name))
+	}
 	if err != nil {
 		return fmt.Errorf("interface %s: create veth: %w", i.Name, err)
 	}
 	return nil
+}
+
+// withoutIPv6 disables IPv6 on a host-side veth, which Open vSwitch alone uses. The kernel would give it an address and
+// three routes as soon as the pod's side is up. ovs-vswitchd reads all routes of the node again after each change of a
+// route or a link, and searches the list of all addresses for each: in a herd of pods, this is most of its work.
+func withoutIPv6(hostVeth string) error {
+	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", hostVeth, "disable_ipv6"), []byte("1"), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // a kernel without IPv6
+	}
+	return err
 }
 
 // vethRequest is `ip link add HOST-VETH up group GROUP type veth peer NAME netns FD`. The netlink library would ask for
