@@ -305,6 +305,11 @@ func (r *rotation) noteHolder() {
 	}
 	slices.Sort(lines)
 	r.set(key, lines)
+	// It was trusted a moment ago, when the list of nodes here may have been older.
+	without := slices.DeleteFunc(strings.Fields(string(r.secret.Data[distrustedKey])), func(name string) bool {
+		return name == r.holder.node
+	})
+	r.set(distrustedKey, without)
 }
 
 func (r *rotation) set(key string, lines []string) {

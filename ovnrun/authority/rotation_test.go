@@ -235,6 +235,21 @@ func TestDistrustedDuringARotation(t *testing.T) {
 	}
 }
 
+// TestDistrustedAgainAtOnce: a node is trusted for a moment, gets a certificate, and is distrusted again before the list
+// of nodes shows that it was trusted.
+func TestDistrustedAgainAtOnce(t *testing.T) {
+	r := newRotated(t, "a", "b")
+	r.distrust("b")
+	r.until("a")
+	cert := r.sign(Node, "b")
+	if r.turn(); !r.last.rotating {
+		t.Fatal("there is no rotation")
+	}
+	if r.until("a"); r.trusted(cert) {
+		t.Error("the node's certificate is trusted")
+	}
+}
+
 // TestDistrustedWhileTheAuthorityIsOld: the old authority has its successor already, which has signed for the node.
 func TestDistrustedWhileTheAuthorityIsOld(t *testing.T) {
 	r := newRotated(t, "a", "b")
