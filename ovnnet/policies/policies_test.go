@@ -44,7 +44,7 @@ func wanted(members map[policy.Selector][]string, list ...*policy.Policy) *polic
 	set, _ := policy.NewSet("shop/blue", "shop", list, false)
 	return &policies.Wanted{
 		Set: set, Here: func(policy.Selector) bool { return true }, Members: members,
-		NotMembers: func(_ context.Context, _ policy.Selector, keys []string) ([]string, error) { return keys, nil },
+		NotMembers:    func(_ context.Context, _ policy.Selector, keys []string) ([]string, error) { return keys, nil },
 		ChangedLabels: func(present map[string]string) map[string]string { return present },
 	}
 }
