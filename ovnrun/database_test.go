@@ -60,6 +60,38 @@ func TestMembers(t *testing.T) {
 	w.wantRows(again, "one", "three", "without-c", "alone")
 }
 
+// TestTunnelKeys: one node cannot take OVN's large range of tunnel keys from the cluster. A value that the operator has set
+// stays.
+func TestTunnelKeys(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("a")
+	w.start(a)
+	w.members(false, "a=1")
+	w.wantRaft(a)
+	options := func() string {
+		found, err := a.transact(t.Context(), op{"op": "select", "table": "NB_Global", "where": []any{}, "columns": []string{"options"}})
+		if err != nil || len(found[0].Rows) != 1 {
+			return fmt.Sprint(err)
+		}
+		return string(found[0].Rows[0])
+	}
+	want := func(value string) {
+		t.Helper()
+		w.eventually("options", func() error {
+			if got := options(); got != `{"options":["map",[["vxlan_mode","`+value+`"]]]}` {
+				return fmt.Errorf("%s, want %s", got, value)
+			}
+			return nil
+		})
+	}
+	want("false")
+	_, err := a.transact(t.Context(), op{"op": "update", "table": "NB_Global", "where": []any{}, "row": map[string]any{
+		"options": []any{"map", [][]string{{"vxlan_mode", "true"}}}}})
+	w.must(err)
+	w.must(a.keepTunnelKeys(t.Context()))
+	want("true")
+}
+
 // A database that was formed is never made again by a member that has none.
 func TestLostDatabaseIsNotMadeAgain(t *testing.T) {
 	w := newWorld(t)

@@ -42,6 +42,22 @@ func (d *Database) listen(ctx context.Context) error {
 	return err
 }
 
+// keepTunnelKeys has OVN keep its large range of tunnel keys. If one chassis lists the encapsulation VXLAN,
+// northd gives the whole cluster 4,095 keys instead of 16,711,680, and 2,047 ports on a network; each node's
+// certificate may write such a row. The chart's nodes use Geneve. OVN 25.03 has an option against it in
+// NB_Global (ovn-nb(5), vxlan_mode); older versions do not read it. A value that an operator has set stays.
+func (d *Database) keepTunnelKeys(ctx context.Context) error {
+	if d.Kind != NB {
+		return nil
+	}
+	const key = "vxlan_mode"
+	without := []any{[]any{"options", "excludes", []any{"map", [][]string{{key, "false"}}}},
+		[]any{"options", "excludes", []any{"map", [][]string{{key, "true"}}}}}
+	_, err := d.transact(ctx, op{"op": "mutate", "table": d.Global, "where": without, "mutations": []any{
+		[]any{"options", "insert", []any{"map", [][]string{{key, "false"}}}}}})
+	return err
+}
+
 func where(column string, value any) []any { return []any{[]any{column, "==", value}} }
 
 // op is an operation (RFC 7047, section 5.2).

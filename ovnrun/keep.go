@@ -114,7 +114,7 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 		_, err := unixctl.Call(ctx, d.control(), "cluster/kick", d.Database, server.id)
 		return false, err
 	}
-	return false, errors.Join(d.setTimer(ctx, s.timer), d.convert(ctx), d.listen(ctx))
+	return false, errors.Join(d.setTimer(ctx, s.timer), d.convert(ctx), d.listen(ctx), d.keepTunnelKeys(ctx))
 }
 
 // setTimer brings the raft's election timer to ours, by a step in each pass: the server refuses to more than double it

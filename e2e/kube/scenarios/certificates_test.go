@@ -62,6 +62,10 @@ func (w *world) distrusts() {
 			w.Must(<-w.holds(n, folder, "dump", words[0], words[1:]...))
 		}
 	}
+	// A row that a node's certificate may write, and that would take most of OVN's tunnel keys from the cluster.
+	const encap, chassis = `{"op":"insert","table":"Encap","uuid-name":"e","row":{"type":"vxlan","ip":"192.0.2.66","chassis_name":"evil"}}`,
+		`{"op":"insert","table":"Chassis","row":{"name":"evil","encaps":["named-uuid","e"]}}`
+	w.Must(<-w.holds(n, "pki", "transact", "6642", `["OVN_Southbound",`+encap+`,`+chassis+`]`))
 	w.kubectl("label", "node", n.Name, label+"=")
 	for _, end := range open {
 		w.Must(w.ends(end))
@@ -79,6 +83,7 @@ func (w *world) distrusts() {
 	w.Must(w.WaitReady(w.Ctx, "default/meanwhile"))
 	w.reaches("meanwhile", "net1", w.links("web-2")["net1"].ips()[0])
 	done()
+	w.largeRange()
 	if list := w.kubectl("--namespace", ours, "get", "configmap", members.ConfigMapName, "--output=jsonpath={.data.members}"); strings.Contains(list, n.Name) {
 		w.T.Errorf("a distrusted node is a member of OVN's databases: %s", list)
 	}
@@ -103,6 +108,24 @@ func (w *world) distrusts() {
 	w.websReach()
 	w.reaches("again", "net1", w.links("web-1")["net1"].ips()[0])
 	w.kubectl("delete", "pod", "--grace-period=0", "meanwhile", "again")
+}
+
+// largeRange: OVN has its large range of tunnel keys, although a chassis lists VXLAN. The row is deleted.
+func (w *world) largeRange() {
+	w.T.Helper()
+	client := func(args ...string) string {
+		const dir = "/var/lib/ovn-multinet/pki"
+		return w.on(w.Node("node1"), append([]string{"ovsdb-client", "--private-key=" + dir + "/tls.key",
+			"--certificate=" + dir + "/tls.crt", "--ca-cert=" + dir + "/ca.crt"}, args...)...)
+	}
+	ip := w.kubectl("get", "node", "node1", "--output=jsonpath={.status.addresses[?(@.type=='InternalIP')].address}")
+	if have := client("dump", "ssl:"+ip+":6642", "OVN_Southbound", "Encap", "type"); !strings.Contains(have, "vxlan") {
+		w.T.Errorf("there is no chassis with VXLAN: %s", have)
+	}
+	if have := client("dump", "ssl:"+ip+":6641", "OVN_Northbound", "NB_Global", "options"); !strings.Contains(have, `max_tunid="16711680"`) {
+		w.T.Errorf("one chassis took tunnel keys from the cluster: %s", have)
+	}
+	client("transact", "ssl:"+ip+":6642", `["OVN_Southbound",{"op":"delete","table":"Chassis","where":[["name","==","evil"]]}]`)
 }
 
 // holds runs a client of a database on a node, with certificates that were taken from it, until the client ends.
