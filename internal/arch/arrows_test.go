@@ -65,7 +65,7 @@ var arrows = map[string][]string{
 	"internal/stale":        {},
 	"internal/unixctl":      {},
 	"kubectl/show":          {"netmodel", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check"},
-	"kubectl/check":         {"netmodel", "conf", "node/install", "node/nodefacts"},
+	"kubectl/check":         {"netmodel", "conf", "node/install", "node/nodefacts", "ovnrun/authority"},
 	"kubectl/uninstall":     {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":        {"node/install", "internal/version"},
 	"internal/arch":         {},

@@ -7,6 +7,7 @@ import (
 
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -50,6 +51,7 @@ type Cluster struct {
 	Services     []string // the addresses of the API server's Service
 	Namespace    *corev1.Namespace
 	Config       *corev1.ConfigMap
+	Authority    map[string]string // what the ConfigMap of OVN's certificates says; nil: the chart runs no OVN
 	Agents       *appsv1.DaemonSet
 	Controllers  *appsv1.Deployment
 	Pods         []corev1.Pod               // of our namespace
@@ -174,6 +176,10 @@ func (c *Cluster) readOurs(ctx context.Context, core kubernetes.Interface) {
 	config, err := core.CoreV1().ConfigMaps(Namespace).Get(ctx, Namespace, metav1.GetOptions{})
 	if !c.cannot("nb-endpoints", "get configmaps"+in, err) {
 		c.Config = config
+	}
+	trusted, err := core.CoreV1().ConfigMaps(Namespace).Get(ctx, authority.ConfigMapName, metav1.GetOptions{})
+	if !c.cannot("distrusted", "get configmaps"+in, err) {
+		c.Authority = trusted.Data
 	}
 	agents, err := core.AppsV1().DaemonSets(Namespace).Get(ctx, "agent", metav1.GetOptions{})
 	if !c.cannot("agents", "get daemonsets"+in, err) {

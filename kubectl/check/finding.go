@@ -49,6 +49,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"agents", "the agent and the installer are ready on each node"},
 	{"controllers", "the controllers are ready"},
 	{"places", "controllers and OVN's databases run on control planes, if the cluster has any"},
+	{"distrusted", "a node that is distrusted has no access to OVN"},
 	{"nb-secrets", "the Secrets with the keys for NB are complete"},
 	{"versions", "agents and controllers have the same version"},
 	{"inspection", "each node could be inspected"},

@@ -78,6 +78,7 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 		all = append(all, ok("controllers", "%d of %d are ready", d.Status.ReadyReplicas, replicas))
 	}
 	all = append(all, c.checkPlaces()...)
+	all = append(all, c.checkDistrusted()...)
 	return append(all, c.checkSecrets(p)...)
 }
 
