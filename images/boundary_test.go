@@ -19,6 +19,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 )
 
 // TestBoundaryTokenMounts: on the nodes Kubernetes mounts no token by itself. Only the agent's container and the one that
@@ -239,6 +240,16 @@ func (m manifests) policies(t *testing.T) {
 			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
 		"ovn-multinet-controller-pods": {
 			is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), []string{conf.OutsideCondition}},
+	}
+	if m.ovn {
+		create := allOf([]string{"certificates.k8s.io"}, "certificatesigningrequests")
+		create.ResourceRules[0].Operations = []admissionv1.OperationType{admissionv1.Create}
+		const name = "ovn-multinet-certificates"
+		w := want[name]
+		w.condition = "object.spec.signerName == '" + authority.SignerName + "' || request.userInfo.username in ['" +
+			user["controller"] + "', '" + user["ovn-central"] + "', '" + user["ovn-node"] + "']"
+		w.resources, w.keys = create, []string{authority.SignerName}
+		want[name] = w
 	}
 	var names []string
 	for _, p := range objectsOf[admissionv1.ValidatingAdmissionPolicy](t, m.text, "ValidatingAdmissionPolicy") {

@@ -13,10 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -38,6 +35,7 @@ type Signer struct {
 	Leading func() error
 	Log     *slog.Logger
 
+	turns      turns
 	mu         sync.Mutex
 	wholeSince time.Time // since when all nodes have certificates of the next authority; zero: not yet
 }
@@ -54,23 +52,16 @@ func (s *Signer) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
-	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", s.SignerName).String()
-		}))
-	informer := factory.Certificates().V1().CertificateSigningRequests()
-	add := func(object any) {
-		if csr, ok := object.(*certificates.CertificateSigningRequest); ok && s.open(csr) {
-			queue.Add(csr.Name)
-		}
-	}
-	_, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: add, UpdateFunc: func(_, now any) { add(now) }})
+	informer, err := s.watch(queue.Add)
 	if err != nil {
 		return err
 	}
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		informer.Run(ctx.Done())
+	}()
+	defer func() { <-ended }()
 	if s.Signs {
 		go s.keepAuthority(ctx)
 	}
@@ -79,11 +70,10 @@ func (s *Signer) Run(ctx context.Context) error {
 		if end {
 			return nil
 		}
-		csr, err := informer.Lister().Get(name)
-		if err == nil {
-			err = s.answer(ctx, csr.DeepCopy())
-		}
+		later, err := s.turnOf(ctx, name)
 		switch {
+		case later > 0:
+			queue.AddAfter(name, later)
 		case err == nil || apierrors.IsNotFound(err):
 			queue.Forget(name)
 		case ctx.Err() == nil:
@@ -92,6 +82,18 @@ func (s *Signer) Run(ctx context.Context) error {
 		}
 		queue.Done(name)
 	}
+}
+
+// turnOf reads a request and answers it. later is how long the request waits if its node makes too many.
+func (s *Signer) turnOf(ctx context.Context, name string) (later time.Duration, err error) {
+	csr, err := s.Client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	if who, err := askerOf(csr, s.Namespace); err == nil && !s.turns.next(who.node) {
+		return crowded, nil
+	}
+	return 0, s.answer(ctx, csr)
 }
 
 // keepAuthority has the authority published before the first request, and renews it.

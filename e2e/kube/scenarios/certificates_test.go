@@ -3,6 +3,8 @@
 package scenarios
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,7 +17,9 @@ import (
 	"strings"
 	"time"
 
+	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
@@ -41,6 +45,48 @@ func (w *world) expires() func(*kube.Node) error {
 		}
 		return err
 	}
+}
+
+// refusesLargeRequests: nobody fills the controllers' memory by requests for certificates, not even an administrator.
+func (w *world) refusesLargeRequests() {
+	w.T.Helper()
+	const limit, others = "has at most 4096 characters", "example.com/other"
+	requests := w.Client.CertificatesV1().CertificateSigningRequests()
+	noted := map[string]string{"a": "b"}
+	for _, tt := range []struct {
+		name, signer string
+		annotations  map[string]string
+		size         int
+		want         string
+	}{
+		{"small", authority.SignerName, nil, 1, ""},
+		{"noted", authority.SignerName, noted, 1, limit},
+		{"large", authority.SignerName, nil, 400, limit},
+		{"of-others", others, noted, 400, ""},
+	} {
+		_, err := requests.Create(w.Ctx, &certificates.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: tt.name, Annotations: tt.annotations},
+			Spec: certificates.CertificateSigningRequestSpec{SignerName: tt.signer, Request: w.certificateRequest(tt.size),
+				Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageClientAuth}},
+		}, metav1.CreateOptions{})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			w.T.Errorf("request %s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	w.kubectl("delete", "csr", "small", "of-others")
+}
+
+// certificateRequest is a request with so many names.
+func (w *world) certificateRequest(names int) []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	w.Must(err)
+	template := &x509.CertificateRequest{}
+	for i := range names {
+		template.DNSNames = append(template.DNSNames, fmt.Sprintf("name-%d.example.com", i))
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	w.Must(err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
 // distrusts: whoever took a node's certificates, those of a member of OVN's databases too, has no access to NB and SB soon

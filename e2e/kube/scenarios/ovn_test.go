@@ -40,6 +40,7 @@ func TestOVNInTheCluster(t *testing.T) {
 	w.losesMember()
 	w.upgradesChart()
 	w.losesPower()
+	w.refusesLargeRequests()
 	w.distrusts()
 	w.restoresNB()
 	w.uninstallsOVN(append(slices.Clone(webs), "later", "newer"))
