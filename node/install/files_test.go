@@ -152,6 +152,13 @@ func TestBinaryRestored(t *testing.T) {
 	until(t, "a deleted plugin is back", func() bool { return read(c.binary()) == "the new plugin" })
 	write(t, c.binary(), "another")
 	until(t, "a changed plugin is as it was", func() bool { return read(c.binary()) == "the new plugin" })
+	restored, err := os.Stat(c.binary())
+	must(t, err)
+	until(t, "the file system's clock goes on", func() bool { // it may stand for milliseconds
+		write(t, c.Plugin+"-tick", "")
+		now, err := os.Stat(c.Plugin + "-tick")
+		return err == nil && now.ModTime().After(restored.ModTime())
+	})
 	write(t, c.binary(), "the bad plugin") // of the same size
 	until(t, "a plugin that was changed a little is as it was",
 		func() bool { return read(c.binary()) == "the new plugin" })
