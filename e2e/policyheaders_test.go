@@ -27,8 +27,9 @@ var extensions = [][]byte{
 }
 
 // packetWith is an IPv6 packet with a UDP datagram behind extension headers.
-func packetWith(from, to netip.Addr, port uint16, headers []byte) []byte {
+func packetWith(from, to netip.Addr, source, port uint16, headers []byte) []byte {
 	datagram := udp(port)
+	binary.BigEndian.PutUint16(datagram, source)
 	sum := uint32(len(datagram)) + unix.IPPROTO_UDP
 	for _, part := range [][]byte{from.AsSlice(), to.AsSlice(), datagram} {
 		for i := 0; i < len(part); i += 2 {
@@ -60,14 +61,14 @@ func packetWith(from, to netip.Addr, port uint16, headers []byte) []byte {
 // allow other ports alone, nor past a Deny for the port.
 func TestPolicyExtensionHeaders(t *testing.T) {
 	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
-	const open, closed = 80, 82
+	const closed = 82
 	near, far := w.app(0, "near", "green", "other"), w.app(1, "far", "green", "other")
 	pods := []*lab.Pod{near, far}
 	for _, name := range []string{"db", "free"} {
 		p := w.app(0, name, "green", name)
 		to := netip.MustParseAddr(w.Links(p)["net1"].IPs()[1])
 		counts := w.answer(p, closed)
-		send := func(sender *lab.Pod, port uint16, headers []byte) {
+		send := func(sender *lab.Pod, source uint16, headers []byte) {
 			own := netip.MustParseAddr(w.Links(sender)["net1"].IPs()[1])
 			w.Must(sender.Do(func() error {
 				s, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
@@ -75,7 +76,7 @@ func TestPolicyExtensionHeaders(t *testing.T) {
 					return err
 				}
 				defer unix.Close(s)
-				return unix.Sendto(s, packetWith(own, to, port, headers), 0, &unix.SockaddrInet6{Addr: to.As16()})
+				return unix.Sendto(s, packetWith(own, to, source, closed, headers), 0, &unix.SockaddrInet6{Addr: to.As16()})
 			}))
 		}
 		for _, sender := range []*lab.Pod{near, far} { // without a policy they come
@@ -83,7 +84,7 @@ func TestPolicyExtensionHeaders(t *testing.T) {
 			for _, headers := range extensions {
 				before := counts.of("udp/82")
 				w.Eventually(func() error {
-					send(sender, closed, headers)
+					send(sender, 9, headers)
 					if counts.of("udp/82") == before {
 						return fmt.Errorf("a datagram behind the headers %v does not come without a policy", headers)
 					}
@@ -99,14 +100,20 @@ func TestPolicyExtensionHeaders(t *testing.T) {
 			w.clusterPolicyIs("deny", `"ready": true`)
 		}
 		for _, sender := range []*lab.Pod{near, far} {
-			w.denied(sender, to.String(), "udp/82")
+			w.Eventually(func() error { // the policy is ready when NB has it
+				answered, err := probe(sender, to.String(), "udp/82")
+				if err == nil && answered {
+					err = fmt.Errorf("%s reaches port 82 of %s", sender, to)
+				}
+				return err
+			})
 			w.allowed(sender, to.String(), "udp/80")
 		}
 		before := counts.of("udp/82")
 		for _, sender := range []*lab.Pod{near, far} {
 			for range 3 {
 				for _, headers := range extensions {
-					send(sender, closed, headers)
+					send(sender, 10, headers) // not a connection from before the policy
 				}
 			}
 			w.allowed(sender, to.String(), "udp/80") // what was sent before is not on its way any more
