@@ -50,11 +50,9 @@ func (d *Database) keepTunnelKeys(ctx context.Context) error {
 	if d.Kind != NB {
 		return nil
 	}
-	const key = "vxlan_mode"
-	without := []any{[]any{"options", "excludes", []any{"map", [][]string{{key, "false"}}}},
-		[]any{"options", "excludes", []any{"map", [][]string{{key, "true"}}}}}
-	_, err := d.transact(ctx, op{"op": "mutate", "table": d.Global, "where": without, "mutations": []any{
-		[]any{"options", "insert", []any{"map", [][]string{{key, "false"}}}}}})
+	// A key that is there keeps its value (RFC 7047, section 5.1, <mutator> insert).
+	_, err := d.transact(ctx, op{"op": "mutate", "table": d.Global, "where": []any{}, "mutations": []any{
+		[]any{"options", "insert", []any{"map", [][]string{{"vxlan_mode", "false"}}}}}})
 	return err
 }
 

@@ -168,6 +168,10 @@ func TestRotation(t *testing.T) {
 			if r.turn(); r.last.changed || r.last.rotating {
 				t.Errorf("another turn changes something: %+v", r.last)
 			}
+			r.now = r.now.Add(DefaultLife + time.Minute)
+			if r.turn(); r.last.rotating {
+				t.Errorf("a day later there is another rotation: %q", r.last.said)
+			}
 		})
 	}
 }
