@@ -21,6 +21,10 @@ const RotateAnnotation = "ovn-multinet/rotate"
 // rotationAnnotation on the Secret says since when a rotation is under way (RFC 3339).
 const rotationAnnotation = "ovn-multinet/rotation"
 
+// unknownAnnotation on the Secret says until when certificates may be valid whose holders are not noted, because an older
+// version has signed them (RFC 3339).
+const unknownAnnotation = "ovn-multinet/holders-unknown-until"
+
 // Further keys of the Secret. Each line of the first two is "<role>/<node> <start of the UID of the Node>".
 const (
 	holdersKey     = "holders"      // who may have a certificate of the present authority
@@ -82,9 +86,10 @@ func turn(secret *corev1.Secret, now time.Time, of turning) (t turned, err error
 		if r.current, err = newPair(now); err != nil {
 			return turned{}, err
 		}
-		for _, key := range []string{nextKeys[0], nextKeys[1], holdersKey, nextHoldersKey} {
+		for _, key := range []string{nextKeys[0], nextKeys[1], nextHoldersKey} {
 			delete(secret.Data, key)
 		}
+		secret.Data[holdersKey] = []byte{}
 		r.noteDistrusted()
 		r.noteHolder()
 		r.changed = true
@@ -104,6 +109,10 @@ func turn(secret *corev1.Secret, now time.Time, of turning) (t turned, err error
 		if r.since, err = time.Parse(time.RFC3339, since); err != nil {
 			return turned{}, fmt.Errorf("annotation %s: %w", rotationAnnotation, err)
 		}
+	}
+	if _, noted := secret.Data[holdersKey]; !noted {
+		r.annotate(unknownAnnotation, now.Add(of.life).Format(time.RFC3339))
+		secret.Data[holdersKey] = []byte{}
 	}
 	if err := r.begin(); err != nil {
 		return turned{}, err
@@ -153,12 +162,16 @@ func (r *rotation) begin() error {
 }
 
 func (r *rotation) start(reason string) {
-	r.since, r.changed = r.now.Truncate(time.Second), true
+	r.since = r.now.Truncate(time.Second)
+	r.annotate(rotationAnnotation, r.since.Format(time.RFC3339))
+	r.said = append(r.said, "all certificates of OVN are replaced by those of a new authority: "+reason)
+}
+
+func (r *rotation) annotate(key, value string) {
 	if r.secret.Annotations == nil {
 		r.secret.Annotations = map[string]string{}
 	}
-	r.secret.Annotations[rotationAnnotation] = r.since.Format(time.RFC3339)
-	r.said = append(r.said, "all certificates of OVN are replaced by those of a new authority: "+reason)
+	r.secret.Annotations[key], r.changed = value, true
 }
 
 // end makes the next authority the only one, when the former one has no time left or is not needed any more.
@@ -180,7 +193,8 @@ func (r *rotation) end() error {
 	}
 	r.current, r.next, r.changed = *r.next, nil, true
 	data := r.secret.Data
-	data[holdersKey] = data[nextHoldersKey]
+	data[holdersKey] = append([]byte{}, data[nextHoldersKey]...)
+	delete(r.secret.Annotations, unknownAnnotation)
 	for _, key := range []string{nextKeys[0], nextKeys[1], nextHoldersKey} {
 		delete(data, key)
 	}
@@ -196,6 +210,10 @@ func (r *rotation) end() error {
 // ovn-node runs on each of them, and ovn-central on the members. A controller gets its certificate as fast, and may
 // have moved.
 func (r *rotation) whole() (bool, error) {
+	unknown, err := time.Parse(time.RFC3339, r.secret.Annotations[unknownAnnotation])
+	if err == nil && r.now.Before(unknown) {
+		return false, nil
+	}
 	members, err := r.members()
 	if err != nil {
 		return false, err

@@ -226,6 +226,25 @@ func TestRenewedBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// TestUnknownHolders: as long as an older version's certificates may be valid, the former authority is trusted for the
+// longest time; a day later it is known who has certificates.
+func TestUnknownHolders(t *testing.T) {
+	for _, tt := range []struct{ after, atLeast, atMost time.Duration }{
+		{0, rotatedFor, rotatedAfter + rotatedFor + 2*rotateEvery},
+		{DefaultLife + time.Minute, 0, rotatedAfter + readWithin + 3*rotateEvery},
+	} {
+		r := newRotated(t, "a", "b")
+		delete(r.secret.Data, holdersKey)
+		r.turn()
+		r.sign(Node, "a")
+		r.now = r.now.Add(tt.after)
+		r.distrust("b")
+		if took := r.until("a"); took < tt.atLeast || took > tt.atMost {
+			t.Errorf("after %v the rotation takes %v, want %v to %v", tt.after, took, tt.atLeast, tt.atMost)
+		}
+	}
+}
+
 // TestDistrustedDuringARotation: the authority that is new for the first node may have signed for the second one.
 func TestDistrustedDuringARotation(t *testing.T) {
 	r := newRotated(t, "a", "b", "c")

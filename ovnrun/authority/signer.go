@@ -87,7 +87,7 @@ func (s *Signer) Run(ctx context.Context) error {
 // turnOf reads a request and answers it. later is how long the request waits if its node makes too many.
 func (s *Signer) turnOf(ctx context.Context, name string) (later time.Duration, err error) {
 	csr, err := s.Client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	if err != nil || !s.open(csr) {
 		return 0, err
 	}
 	if who, err := askerOf(csr, s.Namespace); err == nil && !s.turns.next(who.node) {

@@ -52,14 +52,14 @@ func (w *world) refusesLargeRequests() {
 	w.T.Helper()
 	const limit, others = "has at most 4096 characters", "example.com/other"
 	requests := w.Client.CertificatesV1().CertificateSigningRequests()
-	noted := map[string]string{"a": "b"}
+	noted := map[string]string{"a": strings.Repeat("b", 2049)}
 	for _, tt := range []struct {
 		name, signer string
 		annotations  map[string]string
 		size         int
 		want         string
 	}{
-		{"small", authority.SignerName, nil, 1, ""},
+		{"small", authority.SignerName, map[string]string{"a": "b"}, 1, ""}, // as a program that annotates all objects does
 		{"noted", authority.SignerName, noted, 1, limit},
 		{"large", authority.SignerName, nil, 400, limit},
 		{"of-others", others, noted, 400, ""},
