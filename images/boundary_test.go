@@ -196,24 +196,18 @@ func allOf(groups []string, resources ...string) *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule}}}
 }
 
-// TestBoundaryPolicies: each policy denies and fails closed. It applies to our accounts and to all operations on its
-// resources, and it names the keys that the programs write. The tests in e2e show what an API server refuses by these
-// policies.
-func TestBoundaryPolicies(t *testing.T) { both(t, manifests.policies) }
+// wantedPolicy is whom a policy is for, on which resources, and the keys that it names.
+type wantedPolicy struct {
+	condition string
+	resources *admissionv1.MatchResources
+	keys      []string
+}
 
-func (m manifests) policies(t *testing.T) {
-	bound := map[string]bool{}
-	for _, b := range objectsOf[admissionv1.ValidatingAdmissionPolicyBinding](t, m.text, "ValidatingAdmissionPolicyBinding") {
-		denies := slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
-		bound[b.Spec.PolicyName] = denies && b.Spec.MatchResources == nil
-	}
-	user := m.users(t)
-	is := func(who string) string { return "request.userInfo.username == '" + who + "'" }
-	want := map[string]struct {
-		condition string // whom the policy is for
-		resources *admissionv1.MatchResources
-		keys      []string
-	}{
+// is matches a user.
+func is(who string) string { return "request.userInfo.username == '" + who + "'" }
+
+func (m manifests) wantedPolicies(user map[string]string) map[string]wantedPolicy {
+	want := map[string]wantedPolicy{
 		"ovn-multinet-agent-pods": {
 			is(user["agent"]), allOf([]string{""}, "pods", "pods/*"), []string{nad.StatusAnnotation},
 		},
@@ -245,12 +239,26 @@ func (m manifests) policies(t *testing.T) {
 		create := allOf([]string{"certificates.k8s.io"}, "certificatesigningrequests")
 		create.ResourceRules[0].Operations = []admissionv1.OperationType{admissionv1.Create}
 		const name = "ovn-multinet-certificates"
-		w := want[name]
-		w.condition = "object.spec.signerName == '" + authority.SignerName + "' || request.userInfo.username in ['" +
-			user["controller"] + "', '" + user["ovn-central"] + "', '" + user["ovn-node"] + "']"
-		w.resources, w.keys = create, []string{authority.SignerName}
-		want[name] = w
+		want[name] = wantedPolicy{"object.spec.signerName == '" + authority.SignerName + "' || request.userInfo.username in ['" +
+			user["controller"] + "', '" + user["ovn-central"] + "', '" + user["ovn-node"] + "']",
+			create, []string{authority.SignerName}}
 	}
+	return want
+}
+
+// TestBoundaryPolicies: each policy denies and fails closed. It applies to our accounts and to all operations on its
+// resources, and it names the keys that the programs write. The tests in e2e show what an API server refuses by these
+// policies.
+func TestBoundaryPolicies(t *testing.T) { both(t, manifests.policies) }
+
+func (m manifests) policies(t *testing.T) {
+	bound := map[string]bool{}
+	for _, b := range objectsOf[admissionv1.ValidatingAdmissionPolicyBinding](t, m.text, "ValidatingAdmissionPolicyBinding") {
+		denies := slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
+		bound[b.Spec.PolicyName] = denies && b.Spec.MatchResources == nil
+	}
+	user := m.users(t)
+	want := m.wantedPolicies(user)
 	var names []string
 	for _, p := range objectsOf[admissionv1.ValidatingAdmissionPolicy](t, m.text, "ValidatingAdmissionPolicy") {
 		names = append(names, p.Name)

@@ -21,8 +21,8 @@ const RotateAnnotation = "ovn-multinet/rotate"
 // rotationAnnotation on the Secret says since when a rotation is under way (RFC 3339).
 const rotationAnnotation = "ovn-multinet/rotation"
 
-// unknownAnnotation on the Secret says until when certificates may be valid whose holders are not noted, because an older
-// version has signed them (RFC 3339).
+// unknownAnnotation on the Secret says until when certificates may be valid whose holders are not noted, because an
+// older version has signed them (RFC 3339).
 const unknownAnnotation = "ovn-multinet/holders-unknown-until"
 
 // Further keys of the Secret. Each line of the first two is "<role>/<node> <start of the UID of the Node>".
