@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 // fullConfig has each key of --config, with another value than its default.
@@ -19,7 +21,8 @@ const fullConfig = `{
 	}},
 	"physicalNetworks": {"phys": [{"vlans": "100", "namespaces": ["shop"], "portSecurity": false}]},
 	"securityProfiles": {"web": {"portGroup": "others", "namespaces": ["shop"]}},
-	"portSecurityOff": {"namespaces": ["shop"]}
+	"portSecurityOff": {"namespaces": ["shop"]},
+	"limits": {"shop": {"bytes": 1, "flows": 2, "endpoints": 3, "groups": 4}}
 }`
 
 // TestEveryKeyOfTheConfig: without any key of --config, the configuration is another one or is refused, and each key is
@@ -29,12 +32,16 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 		routers  map[string]*Router
 		physical PhysicalGrants
 		profiles SecurityProfiles
+		limits   cost.Limits
 	}
 	parse := func(text []byte) (c config, err error) {
 		if c.routers, err = ParseRouters(text); err == nil {
 			if c.physical, err = ParsePhysicalGrants(text); err == nil {
 				c.profiles, err = ParseSecurityProfiles(text)
 			}
+		}
+		if err == nil {
+			c.limits, err = ParseLimits(text)
 		}
 		return c, err
 	}
@@ -43,7 +50,7 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	var docs string
-	for _, page := range []string{"networks", "topologies", "policy", "services"} {
+	for _, page := range []string{"networks", "topologies", "policy", "services", "limits"} {
 		text, err := os.ReadFile("../docs/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)

@@ -82,6 +82,7 @@ type controllerJSON struct {
 	PhysicalNetworks map[string]json.RawMessage `json:"physicalNetworks"` // of lists of physicalGrantJSON
 	SecurityProfiles map[string]json.RawMessage `json:"securityProfiles"` // of SecurityProfile
 	PortSecurityOff  json.RawMessage            `json:"portSecurityOff"`  // of portSecurityOffJSON
+	Limits           map[string]json.RawMessage `json:"limits"`           // of cost.Cost
 }
 
 type routerJSON struct {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 // Config is the content of the file, valid as a whole.
@@ -30,6 +31,7 @@ type Config struct {
 	Routers  map[string]*netmodel.Router // by their full names
 	Physical netmodel.PhysicalGrants
 	Profiles netmodel.SecurityProfiles
+	Limits   cost.Limits
 }
 
 // File is the file, whose content may change.
@@ -189,7 +191,8 @@ func parseConfig(text []byte) (c Config, err error) {
 	if c.Profiles, err = netmodel.ParseSecurityProfiles(object); err != nil {
 		return Config{}, err
 	}
-	return c, nil
+	c.Limits, err = netmodel.ParseLimits(object)
+	return c, err
 }
 
 // configObject converts the YAML of the file into one JSON object. The result is nil if the file is empty.

@@ -2,11 +2,14 @@ package policy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 // Candidate is a policy that is to be served on networks.
@@ -16,38 +19,67 @@ type Candidate struct {
 	Policy   *Policy // nil: it is not in memory; Bytes is its size
 	Bytes    int
 	Networks []string // IDs of networks
+	// Stays tells that this content is accepted already: a policy that is new or edited takes no room from it.
+	Stays bool
 }
 
-// Admit returns the policies of a namespace that cannot be served, by ID, with the reason. Without a namespace, they
-// are ClusterNetworkPolicies. A policy is refused on all of its networks or on none. Those that exceed the limits of a
-// namespace are the youngest ones. tiers reports whether OVN has tiers of ACLs.
-func Admit(namespace string, all []Candidate, tiers bool) (refused map[string]error) {
-	refused = map[string]error{}
-	a := &admission{namespace, tiers, 0, map[string]*onNetwork{}}
+// Room is how much the policies of a namespace may need in OVN.
+type Room struct {
+	Others cost.Cost // what the namespace's objects of other kinds need
+	Limit  cost.Cost // of all its objects together
+	Tiers  bool      // OVN has tiers of ACLs
+}
+
+// Admission is the result of Admit.
+type Admission struct {
+	Refused map[string]error // why policies cannot be served, by ID
+	NoRoom  bool             // some would be served if the namespace had more room
+	Needs   cost.Cost        // what the others need
+}
+
+// Admit decides which policies of a namespace are served. Without a namespace, they are ClusterNetworkPolicies, which
+// have no limit of a namespace. A policy is refused on all of its networks or on none. Those that exceed the limits of
+// a namespace are the youngest ones.
+func Admit(namespace string, all []Candidate, room Room) *Admission {
+	a := &admission{Room: room, namespace: namespace, on: map[string]*onNetwork{}}
+	result := &Admission{Refused: map[string]error{}}
 	for _, c := range inOrder(namespace, all) {
 		if err := a.add(&c); err != nil {
-			refused[c.ID] = err
+			result.Refused[c.ID] = err
+			_, noRoom := errors.AsType[*noRoom](err)
+			result.NoRoom = result.NoRoom || noRoom
 		}
 	}
-	return refused
+	result.Needs = a.needs
+	return result
 }
 
-// inOrder returns the policies of a namespace from the oldest to the youngest one, and ClusterNetworkPolicies in the
-// order in which they are asked. The API leaves the order of policies with one priority open; here their names decide.
+// noRoom says that the limits of a namespace are reached.
+type noRoom struct{ error }
+
+// inOrder returns the policies of a namespace from the oldest to the youngest one, those that stay first. It returns
+// ClusterNetworkPolicies in the order in which they are asked. The API leaves the order of policies with one priority
+// open; here their names decide.
 func inOrder(namespace string, all []Candidate) []Candidate {
 	return slices.SortedFunc(slices.Values(all), func(a, b Candidate) int {
 		if namespace == "" && a.Policy != nil && b.Policy != nil {
 			return cmp.Or(cmp.Compare(a.Policy.Priority, b.Policy.Priority), strings.Compare(a.ID, b.ID))
 		}
-		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
+		stays := func(c *Candidate) int {
+			if c.Stays {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(stays(&a)-stays(&b), cmp.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
 	})
 }
 
 // admission has what the admitted policies use of the limits.
 type admission struct {
+	Room
 	namespace string
-	tiers     bool
-	bytes     int // on all networks
+	needs     cost.Cost // on all networks
 	on        map[string]*onNetwork
 }
 
@@ -69,20 +101,24 @@ func (a *admission) add(c *Candidate) error {
 	if c.Policy != nil {
 		c.Bytes = c.Policy.Bytes()
 	}
+	check := a.ofNamespace
+	if a.namespace == "" {
+		check = a.ofCluster
+	}
 	for _, network := range c.Networks {
-		check := a.ofNamespace
-		if a.namespace == "" {
-			check = a.ofCluster
-		}
 		if err := check(c, network); err != nil {
 			return err
 		}
 	}
+	needs := c.cost()
+	if err := a.checkRoom(needs); err != nil {
+		return err
+	}
+	a.needs = a.needs.Plus(needs)
 	for _, network := range c.Networks {
 		on := a.of(network)
 		on.policies++
 		on.bytes += c.Bytes
-		a.bytes += c.Bytes
 		if c.Policy == nil {
 			continue
 		}
@@ -104,10 +140,6 @@ func (a *admission) ofNamespace(c *Candidate, network string) error {
 		return fmt.Errorf("namespace %s has more than %d policies for network %s, and this is not one of the oldest",
 			a.namespace, MaxPolicies, network)
 	}
-	if a.bytes+len(c.Networks)*c.Bytes > MaxNamespaceBytes {
-		return fmt.Errorf("the policy needs %d bytes in OVN's database, and the older policies of namespace %s need %d: "+
-			"%d is the limit of a namespace", len(c.Networks)*c.Bytes, a.namespace, a.bytes, MaxNamespaceBytes)
-	}
 	if c.Policy == nil {
 		return nil
 	}
@@ -119,12 +151,33 @@ func (a *admission) ofNamespace(c *Candidate, network string) error {
 	return nil
 }
 
+// cost is what a policy needs on all its networks. Of one that is not in memory, only the bytes are known.
+func (c *Candidate) cost() (needs cost.Cost) {
+	if c.Policy != nil {
+		return c.Policy.Cost().Times(len(c.Networks))
+	}
+	needs[cost.Bytes] = len(c.Networks) * c.Bytes
+	return needs
+}
+
+// checkRoom refuses a policy for which its namespace has no room.
+func (a *admission) checkRoom(needs cost.Cost) error {
+	if a.namespace == "" {
+		return nil
+	}
+	used := a.Others.Plus(a.needs)
+	if r, beyond := needs.Beyond(a.Limit.Less(used)); beyond {
+		return &noRoom{cost.Refusal(a.namespace, r, needs, used, a.Limit)}
+	}
+	return nil
+}
+
 // ofCluster checks the limits of ClusterNetworkPolicies.
 func (a *admission) ofCluster(c *Candidate, network string) error {
 	on := a.of(network)
-	if on.bytes+c.Bytes > MaxNamespaceBytes {
+	if on.bytes+c.Bytes > MaxClusterBytes {
 		return fmt.Errorf("the policy needs %d bytes in OVN's database, and the ClusterNetworkPolicies before it need %d "+
-			"for network %s: %d is the limit", c.Bytes, on.bytes, network, MaxNamespaceBytes)
+			"for network %s: %d is the limit", c.Bytes, on.bytes, network, MaxClusterBytes)
 	}
 	if c.Policy == nil {
 		return nil
@@ -135,7 +188,7 @@ func (a *admission) ofCluster(c *Candidate, network string) error {
 				c.Policy.Tier, network, MaxClusterRules, strings.TrimPrefix(tier, string(c.Policy.Tier)))
 		}
 	}
-	return c.Policy.needsTiers(a.tiers)
+	return c.Policy.needsTiers(a.Tiers)
 }
 
 // ruleCounts are the numbers of the rules of a ClusterNetworkPolicy, by tier and direction.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 // joined returns the ports with overlapping and adjacent ranges joined, in the order of their protocols. A range that
@@ -45,6 +47,51 @@ const (
 
 // nameOfGroup stands for the name of a group: all names have the same length.
 var nameOfGroup = strings.Repeat("g", groupNameLength)
+
+// Cost is what the policy needs in OVN on one network, without pods.
+func (p *Policy) Cost() (c cost.Cost) {
+	c[cost.Bytes] = p.Bytes()
+	c[cost.Groups] = len(p.selectorsAndNames())
+	for _, word := range []string{ingress, egress} {
+		if rules := p.rules(word); rules != nil {
+			c[cost.Flows] += denyFlows
+			for i := range *rules {
+				c[cost.Flows] += (*rules)[i].flows()
+			}
+		}
+	}
+	return c
+}
+
+// The flows of a direction that denies, and how often OVN has those of a rule: for new and for open connections.
+const denyFlows, perRule = 8, 2
+
+// flows is about how many flows a rule becomes. OVN makes one of each peer and of each constant for ports, and joins
+// them, in each family.
+func (r *Rule) flows() int {
+	constants := len(r.Ports)
+	for i := range r.Ports {
+		if r.Ports[i].Name == "" && r.Ports[i].Last != 0 {
+			constants += len(r.Ports[i].masked()) - 1
+		}
+	}
+	if r.Any {
+		return perRule * (1 + constants)
+	}
+	flows := 0
+	for _, is4 := range []bool{true, false} {
+		peers := len(r.Peers)
+		for _, cidr := range r.CIDRs {
+			if cidr.Addr().Is4() == is4 {
+				peers++
+			}
+		}
+		if peers > 0 {
+			flows += perRule * (1 + peers + constants)
+		}
+	}
+	return flows
+}
 
 // Bytes is about how many bytes of NB the policy needs on one network: the expressions of its ACLs, its selectors and
 // its text. Of named ports, it counts one number each; Set.SetNumbers has a limit for further ones.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 // TestJoinedRanges: ranges that overlap or touch become one, for each protocol. Names and other protocols stay.
@@ -184,11 +186,13 @@ func TestBoundaryRefusalsOfANamespace(t *testing.T) {
 	}
 	list[3].Networks = []string{"shop/blue", "shop/red"}
 	slices.Reverse(list)
-	refused := Admit("shop", list, true)
+	limit := cost.Default()
+	limit[cost.Bytes] = 2 << 20
+	refused := Admit("shop", list, Room{Limit: limit}).Refused
 	if len(refused) != 50-32 || refused["shop/p31"] != nil || refused["shop/p32"] == nil {
 		t.Errorf("%d are refused: %v", len(refused), refused)
 	}
-	if why := fmt.Sprint(refused["shop/p40"]); !strings.Contains(why, "2097152 is the limit") ||
+	if why := fmt.Sprint(refused["shop/p40"]); !strings.Contains(why, "2097152 is the limit of the namespace") ||
 		!strings.Contains(why, "62056") {
 		t.Errorf("reason %q", why)
 	}

@@ -131,10 +131,10 @@ const (
 	MaxLabels    = 16 << 10
 	MaxText      = 64 << 10 // of one policy, in bytes
 	MaxNetworks  = 64       // NADs that one policy names
-	// MaxBytes is the limit of Policy.Bytes of one policy. MaxNamespaceBytes is the limit of the sum for the policies of
-	// one namespace, of each on each of its networks; of ClusterNetworkPolicies, for each network.
-	MaxBytes          = 128 << 10
-	MaxNamespaceBytes = 2 << 20
+	// MaxBytes is the limit of Policy.Bytes of one policy. MaxClusterBytes is the limit of the sum for the
+	// ClusterNetworkPolicies on one network. What a namespace may need in OVN is in package cost.
+	MaxBytes        = 128 << 10
+	MaxClusterBytes = 2 << 20
 	// MaxClusterRules is the limit of the rules of ClusterNetworkPolicies on one network, for each tier and direction.
 	// Each rule has a priority of its own.
 	MaxClusterRules = 9000

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 // Set has the policies that are for one network: those of one namespace, or the ClusterNetworkPolicies.
@@ -30,7 +32,7 @@ func NewSet(network, namespace string, policies []*Policy, tiers bool) (s *Set, 
 	for _, p := range policies {
 		all = append(all, Candidate{ID: p.ID(), Created: p.Created, Policy: p, Networks: []string{network}})
 	}
-	why := Admit(namespace, all, tiers)
+	why := Admit(namespace, all, Room{Limit: cost.Default(), Tiers: tiers}).Refused
 	var admitted []*Policy
 	for _, p := range policies {
 		if err := why[p.ID()]; err != nil {

@@ -1,0 +1,25 @@
+package netmodel
+
+import (
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
+)
+
+// What a network needs in NB beside the text of its configuration, in bytes. TestBoundaryCosts compares them with OVN.
+// The switch of a node with pods of a layer3 network needs some 2,500 bytes more for each node; the agents make these
+// when pods start.
+const (
+	switchBytes = 1500
+	routerBytes = 2000 // the network's part in its router
+)
+
+// Cost is what the network needs in OVN without pods. Its flows, 200 to 350, are on the nodes with its pods alone.
+func (n *Network) Cost() (c cost.Cost) {
+	c[cost.Bytes] = switchBytes + len(n.Canonical())
+	for _, r := range n.Exclude {
+		c[cost.Bytes] += len(r.String())
+	}
+	if n.RouterName() != "" {
+		c[cost.Bytes] += routerBytes
+	}
+	return c
+}
