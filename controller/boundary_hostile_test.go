@@ -103,14 +103,14 @@ var hostile = map[string]func(i, n int) string{
 	},
 }
 
-// cost is what passed while a namespace's network was made.
-type cost struct{ transactions, othersLooks int }
+// passed is what happened while a namespace's network was made.
+type passed struct{ transactions, othersLooks int }
 
 // makeVictim makes the NAD shop/blue and returns what passed until its switch was committed.
-func makeVictim(t *testing.T, r *running, l *looks) cost {
+func makeVictim(t *testing.T, r *running, l *looks) passed {
 	t.Helper()
 	var mu sync.Mutex
-	var atCommit cost
+	var atCommit passed
 	var othersBefore int
 	done := make(chan struct{})
 	committed := sync.OnceFunc(func() { close(done) })
@@ -120,8 +120,8 @@ func makeVictim(t *testing.T, r *running, l *looks) cost {
 				mu.Lock()
 				defer mu.Unlock()
 				_, others := l.count("", "mallory")
-				if atCommit == (cost{}) {
-					atCommit = cost{tx.N, others - othersBefore}
+				if atCommit == (passed{}) {
+					atCommit = passed{tx.N, others - othersBefore}
 				}
 				committed()
 			}

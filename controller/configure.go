@@ -15,8 +15,9 @@ func (c *Controller) configure() bool {
 	if next == nil {
 		return false
 	}
-	c.gateways.Configure(next.routers)
-	c.physical, c.profiles = next.physical, next.profiles
+	c.gateways.Configure(next.Routers)
+	c.physical, c.profiles = next.Physical, next.Profiles
+	c.engine.Limit(next.Limits)
 	clear(c.nodes) // log the nodes of all gateways again
 	return true
 }

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
@@ -14,14 +15,14 @@ func TestConfigureGrants(t *testing.T) {
 	r.apply("shop/blue", nbtest.Spec(nbtest.Localnet("phys", `,"vlanID":42,`+nbtest.Net4)))
 	refused := notGranted("phys, VLAN 42", `"42"`, "")
 	r.wantState(t, "shop/blue", refused)
-	c.Configure(nil, granted(t, shop42), nil)
+	c.Configure(configfile.Config{Physical: granted(t, shop42)})
 	r.wantState(t, "shop/blue", "ready, held")
 	r.wantTakes(t, "shop/blue", "[shop/blue]")
 	w.PodAt(t, "shop/blue", nbtest.Strange, "web-0", "net1")
-	c.Configure(nil, nil, nil)
+	c.Configure(configfile.Config{})
 	r.wantState(t, "shop/blue", refused)
 	r.wantTakes(t, "shop/blue", "[]")
-	c.Configure(nil, granted(t, shop42), nil)
+	c.Configure(configfile.Config{Physical: granted(t, shop42)})
 	r.wantState(t, "shop/blue", "ready, held")
 	r.wantTakes(t, "shop/blue", "[shop/blue]")
 }
@@ -41,18 +42,18 @@ func TestConfigureRouters(t *testing.T) {
 	r.apply("shop/blue", nbtest.Spec(nbtest.Net4+`,"router":"/core"`))
 	eventually(t, "refused", func() string { return r.state("shop/blue")[:min(7, len(r.state("shop/blue")))] })
 
-	c.Configure(core(`"namespaces":{"shop":{"subnets":"10.1.0.0/16"}}`), nil, nil)
+	c.Configure(configfile.Config{Routers: core(`"namespaces":{"shop":{"subnets":"10.1.0.0/16"}}`)})
 	r.wantState(t, "shop/blue", "ready, held")
 	ports("/core:shop/blue")
-	c.Configure(core(nbtest.Anybody+","+nbtest.GwFull), nil, nil)
+	c.Configure(configfile.Config{Routers: core(nbtest.Anybody + "," + nbtest.GwFull)})
 	ports("/core:external /core:gateway /core:join /core:shop/blue")
-	c.Configure(core(`"namespaces":{"web":{"subnets":"10.1.0.0/16"}}`), nil, nil)
+	c.Configure(configfile.Config{Routers: core(`"namespaces":{"web":{"subnets":"10.1.0.0/16"}}`)})
 	ports("")
 	eventually(t, "refused", func() string { return r.state("shop/blue")[:min(7, len(r.state("shop/blue")))] })
-	c.Configure(core(nbtest.Anybody), nil, nil)
+	c.Configure(configfile.Config{Routers: core(nbtest.Anybody)})
 	r.wantState(t, "shop/blue", "ready, held")
 	ports("/core:shop/blue")
-	c.Configure(nil, nil, nil)
+	c.Configure(configfile.Config{})
 	ports("")
 	eventually(t, "0", func() string { return nbtest.Sprint("%d", len(w.Rows(t)["Logical_Router"])) })
 }
@@ -61,8 +62,8 @@ func TestConfigureRouters(t *testing.T) {
 func TestConfigureBeforeRun(t *testing.T) {
 	w, a := nbtest.NewWorld(t), newAPI()
 	c := newController(w.Networks, a, leads, quiet)
-	c.Configure(nil, nil, nil)
-	c.Configure(nil, granted(t, shop42), nil)
+	c.Configure(configfile.Config{})
+	c.Configure(configfile.Config{Physical: granted(t, shop42)})
 	a.with(func() { a.watchers = append(a.watchers, c.NADChanged) })
 	a.apply("shop/blue", nbtest.Spec(nbtest.Localnet("phys", `,"vlanID":42,`+nbtest.Net4)))
 	runController(t, w, c).wantState(t, "shop/blue", "ready, held")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/nads"
 	networkkind "github.com/ovn-multinet/ovn-multinet/controller/networks"
@@ -38,10 +39,8 @@ type Config struct {
 	Source  Source
 	Queue   *Queue
 	Metrics *Metrics
-	// Routers, by their full names, Physical and Profiles are the operator's configuration. Queue.Configure replaces them.
-	Routers  map[string]*netmodel.Router
-	Physical netmodel.PhysicalGrants
-	Profiles netmodel.SecurityProfiles
+	// Operator is the operator's configuration. Queue.Configure replaces it.
+	Operator configfile.Config
 	// KeepOnPrimary are the networks that pods reach by their first interface.
 	KeepOnPrimary []netip.Prefix
 	// JoiningNamespaces are the namespaces whose NADs may join a network of another namespace by its name.
@@ -97,12 +96,13 @@ const gatewayEvery = 2 * time.Second
 // New makes a controller. Run starts its work.
 func New(config Config) *Controller {
 	c := &Controller{
-		physical: config.Physical, profiles: config.Profiles, log: config.Log, changes: config.Queue,
+		physical: config.Operator.Physical, profiles: config.Operator.Profiles, log: config.Log, changes: config.Queue,
 		source: config.Source, metrics: config.Metrics, nads: nads.New(config.Source), nodes: map[string]string{},
 		engine: engine.New(config.Queue.Queue, config.Metrics.Metrics, config.Leading, config.Log),
 	}
+	c.engine.Limit(config.Operator.Limits)
 	c.rows = nbrows.NewLeadersStore(config.NB, config.Leading, c.wrote)
-	c.gateways = gateway.New(c.rows, config.Routers)
+	c.gateways = gateway.New(c.rows, config.Operator.Routers)
 	c.networks = ovnnet.New(c.rows, c.gateways, config.WidestIPAM)
 	c.paths = paths.New(paths.Config{
 		Engine: c.engine, Rows: c.rows, Nodes: c.nodesNow, Queue: func(id string) { c.nets.Queue(id) }, Log: c.log,

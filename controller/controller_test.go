@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -57,7 +58,8 @@ func newController(
 	queue := controller.NewQueue(log)
 	metrics := controller.NewMetrics(queue, networks.DB)
 	return &tested{controller.New(controller.Config{
-		NB: networks.DB, Source: a, Queue: queue, Metrics: metrics, Routers: networks.Routers, Physical: a.grants,
+		NB: networks.DB, Source: a, Queue: queue, Metrics: metrics,
+		Operator:      configfile.Config{Routers: networks.Routers, Physical: a.grants},
 		KeepOnPrimary: a.keep, JoiningNamespaces: joining, WidestIPAM: networks.Widest, Leading: leading, Log: log,
 	}), queue, metrics, a}
 }

@@ -23,7 +23,7 @@ func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	c.engine.Now = func() time.Time { return *now.Load() }
 	for _, namespace := range namespaces {
 		for range engine.MaxBudgets * engine.BudgetWrites {
-			c.engine.Charge(namespace)
+			c.engine.Charge(namespace, 1)
 		}
 	}
 	set(start.Add(engine.BudgetEvery - 500*time.Millisecond))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -92,7 +93,9 @@ func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAP
 	config := controller.Config{
 		NB: w.Networks.DB, Source: a.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
 		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Outside: a, Ports: a,
-		Routers: map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+poolOfShop)},
+		Operator: configfile.Config{Routers: map[string]*netmodel.Router{
+			"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+poolOfShop),
+		}},
 	}
 	for _, f := range change {
 		f(&config, a)
@@ -288,9 +291,9 @@ func TestOutsideNetworkMoves(t *testing.T) {
 	w.apply("shop/blue", nbtest.Spec(nbtest.NetDual+nbtest.OnR1))
 	w.wantNATs(t, stands)
 	configure := func(pools string) {
-		w.queue.Configure(map[string]*netmodel.Router{
+		w.queue.Configure(configfile.Config{Routers: map[string]*netmodel.Router{
 			"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+pools),
-		}, nil, nil)
+		}})
 	}
 	configure("")
 	w.wantNATs(t, "")
@@ -303,8 +306,8 @@ func TestOutsideNetworkMoves(t *testing.T) {
 func TestEgressOfNamespace(t *testing.T) {
 	w := newOutsideWorld(t)
 	configure := func(more string) {
-		w.queue.Configure(map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+
-			`,"addressPools":{"public":{"addresses":"192.0.2.16-192.0.2.17","namespaces":{"*":2}`+more+`}}`)}, nil, nil)
+		w.queue.Configure(configfile.Config{Routers: map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+
+			`,"addressPools":{"public":{"addresses":"192.0.2.16-192.0.2.17","namespaces":{"*":2}`+more+`}}`)}})
 	}
 	w.attach(t, "a", "n1", 7, "")
 	w.attach(t, "b", "n1", 8, floating17)

@@ -272,11 +272,11 @@ func TestBoundaryDenyBehindGateway(t *testing.T) {
 		vlan.Physical, vlan.VLAN)
 	gateways := func(keys string) func(*controller.Config) {
 		return func(c *controller.Config) {
-			c.Routers = map[string]*netmodel.Router{}
+			c.Operator.Routers = map[string]*netmodel.Router{}
 			for _, name := range []string{"shop/r1", "shop/r2"} {
-				c.Routers[name] = nbtest.GatewayConf(t, name, nbtest.GwFull+keys)
+				c.Operator.Routers[name] = nbtest.GatewayConf(t, name, nbtest.GwFull+keys)
 			}
-			c.Physical = granted(t, nbtest.Sprint(`%q:[{"namespaces":["shop"],"vlans":"%d"}]`, vlan.Physical, vlan.VLAN))
+			c.Operator.Physical = granted(t, nbtest.Sprint(`%q:[{"namespaces":["shop"],"vlans":"%d"}]`, vlan.Physical, vlan.VLAN))
 		}
 	}
 	blue := `{"type":"ovn-multinet","subnets":"10.1.0.0/16","router":"r1"}`

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -107,6 +108,7 @@ func TestBoundaryOneVerdict(t *testing.T) {
 	if got := strings.Join(early, "+"); got != "+++" {
 		t.Errorf("states when groups are inserted: %q, want none before the last one of four", got)
 	}
+	w.queue.Configure(limit(cost.Bytes, 2<<20))
 	var values []string
 	for i := range 600 {
 		values = append(values, fmt.Sprintf(`"%d%s"`, i, strings.Repeat("x", 57)))
@@ -119,7 +121,7 @@ func TestBoundaryOneVerdict(t *testing.T) {
 		})
 	}
 	w.queue.PolicyChanged("shop")
-	w.kube.wantPolicyState(t, "shop/q9", "have no ingress on its networks: the policy needs ")
+	w.kube.wantPolicyState(t, "shop/q9", "have no ingress on its networks: it needs ")
 	w.kube.wantPolicyState(t, "shop/q8", `"ready":true`)
 }
 
@@ -255,7 +257,7 @@ func TestBoundaryPoliciesOfOthersDelayNoNetwork(t *testing.T) {
 // new one, a new network takes at most twice the transactions that it takes on an idle system.
 func TestBoundaryBystandersNetwork(t *testing.T) {
 	w := newPolicyWorld(t)
-	cost := func(nad string) (transactions int) {
+	costOf := func(nad string) (transactions int) {
 		w.settle(t)
 		created := false
 		w.Proxy.Before(func(tx ovndbtest.Transact) {
@@ -272,7 +274,7 @@ func TestBoundaryBystandersNetwork(t *testing.T) {
 		w.Proxy.Before(nil)
 		return transactions
 	}
-	idle := cost("third/first")
+	idle := costOf("third/first")
 	w.apply("other/own", nbtest.Spec(""))
 	for i := range 60 {
 		spec := fmt.Sprintf(`{"podSelector":{"matchLabels":{"n":"%d"}},"ingress":[{"from":[{"namespaceSelector":{}}]}]}`, i)
@@ -282,7 +284,7 @@ func TestBoundaryBystandersNetwork(t *testing.T) {
 		w.putFor("other", fmt.Sprint("p", i), "own,third/second,third/gone", spec)
 	}
 	w.kube.wantPolicyState(t, "other/p59", "does not exist, or no pod of namespace other")
-	if got := cost("third/second"); got > 2*idle {
+	if got := costOf("third/second"); got > 2*idle {
 		t.Errorf("%d transactions, and %d on an idle system", got, idle)
 	} else {
 		t.Logf("%d transactions, and %d on an idle system", got, idle)
@@ -298,12 +300,12 @@ func TestShedPolicies(t *testing.T) {
 		w.kube.whole = map[string]*policy.Object{"shop/p": whole}
 		w.kube.policies["shop/p"] = whole.Without()
 		beyond := policy.NewObject("shop", "q", 2, map[string]string{policy.ForAnnotation: "blue"}, []byte(`{"podSelector":{}}`), 0)
-		beyond.Size = policy.MaxNamespaceBytes
+		beyond.Size = 4 << 20
 		w.kube.policies["shop/q"] = beyond.Without()
 	})
 	w.queue.PolicyChanged("shop")
 	w.kube.wantPolicyState(t, "shop/p", `"ready":true`)
-	w.kube.wantPolicyState(t, "shop/q", "2097152 is the limit of a namespace")
+	w.kube.wantPolicyState(t, "shop/q", "4194304 is the limit of the namespace")
 	w.queue.PolicyChanged("shop")
 	w.settle(t)
 	if got := w.group(t, "pods with app=web"); got != "1" || w.kube.reads != 1 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -36,7 +37,7 @@ func TestProfilesAreTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Configure(nil, nil, profiles)
+		c.Configure(configfile.Config{Profiles: profiles})
 	}
 	const web, db = `web {"portGroup":"pg_web","namespaces":["shop"]}`, `db {"portGroup":"db","namespaces":["shop","team-*"]}`
 	configure(`"web":{"portGroup":"pg_web","namespaces":["shop"]},"db":{"namespaces":["shop","team-*"]}`)

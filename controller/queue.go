@@ -4,12 +4,12 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	networkkind "github.com/ovn-multinet/ovn-multinet/controller/networks"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
 	servicekind "github.com/ovn-multinet/ovn-multinet/controller/services"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // Queue collects the items that need a reconcile pass. It accepts changes from the start of the process on. Only the
@@ -18,7 +18,7 @@ type Queue struct {
 	policykind.Changes
 	log *slog.Logger
 	// next is the operator's configuration that the controller has to apply; nil if the last one is applied.
-	next atomic.Pointer[settings]
+	next atomic.Pointer[configfile.Config]
 	// backends are the pods that Services and outside addresses may have to follow.
 	backends pods.Changed
 }
@@ -50,14 +50,6 @@ const (
 	kindBackends = "backends"
 )
 
-// settings are the operator's configuration: the routers by their full names, the grants of physical networks, and the
-// security profiles.
-type settings struct {
-	routers  map[string]*netmodel.Router
-	physical netmodel.PhysicalGrants
-	profiles netmodel.SecurityProfiles
-}
-
 // NADChanged queues the NAD namespace/name, which is new, changed or gone.
 func (q *Queue) NADChanged(namespace, name string) {
 	q.Queue.Add(networkkind.NADItem(namespace + "/" + name))
@@ -74,10 +66,8 @@ func (q *Queue) NBReplaced() {
 }
 
 // Configure replaces the operator's configuration, and queues all gateways and networks.
-func (q *Queue) Configure(
-	routers map[string]*netmodel.Router, grants netmodel.PhysicalGrants, profiles netmodel.SecurityProfiles,
-) {
-	q.next.Store(&settings{routers, grants, profiles})
+func (q *Queue) Configure(now configfile.Config) {
+	q.next.Store(&now)
 	q.Queue.Add(engine.Item{Kind: kindConfig})
 }
 

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
@@ -46,9 +47,9 @@ func newBalancedWorld(t *testing.T) *balancedWorld {
 // configure replaces the pools.
 func (w *balancedWorld) configure(t *testing.T, pools string) {
 	t.Helper()
-	w.queue.Configure(map[string]*netmodel.Router{
+	w.queue.Configure(configfile.Config{Routers: map[string]*netmodel.Router{
 		"shop/r1": nbtest.GatewayConf(t, "shop/r1", nbtest.GwFull+pools),
-	}, nil, nil)
+	}})
 }
 
 // put makes Service shop/web with an outside address, for pods with app=web.
@@ -165,7 +166,9 @@ func TestServiceForwards(t *testing.T) {
 	w.services.putWith("shop/late", late, ownSpec)
 	w.services.wantServiceState(t, "shop/late", "tcp/80 of address 192.0.2.10 on physical network provider, VLAN 42 is in use by service shop/web ")
 	other := strings.Replace(nbtest.GwFull, `"192.0.2.10,`, `"192.0.2.99,`, 1)
-	w.queue.Configure(map[string]*netmodel.Router{"shop/r1": nbtest.GatewayConf(t, "shop/r1", other+forwards)}, nil, nil)
+	w.queue.Configure(configfile.Config{Routers: map[string]*netmodel.Router{
+		"shop/r1": nbtest.GatewayConf(t, "shop/r1", other+forwards),
+	}})
 	w.wantIngress(t, "[192.0.2.99 2001:db8::10]")
 	w.services.remove("shop/late") // otherwise it may come first below
 	w.configure(t, "")

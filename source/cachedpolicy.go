@@ -1,15 +1,11 @@
 package source
 
-import (
-	"sync"
-
-	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
-)
+import "sync"
 
 // Limits of the policies that are kept in memory, by policy.Object.Size. Of a policy beyond them, the source keeps what
-// policy.Object.Without leaves. A namespace may keep as much as it may have in NB.
+// policy.Object.Without leaves.
 const (
-	maxCachedNamespace = policy.MaxNamespaceBytes
+	maxCachedNamespace = 2 << 20
 	maxCached          = 32 << 20
 )
 

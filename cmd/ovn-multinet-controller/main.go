@@ -62,7 +62,8 @@ func main() {
 		"namespace of the Lease; empty: that of the pod it runs in")
 	flags.StringVar(&c.Config, "config", "",
 		"YAML file with the routers of the whole cluster, the routers with a gateway to a physical network, "+
-			"the grants of physical networks and of portSecurity: false, and the security profiles; empty: none")
+			"the grants of physical networks and of portSecurity: false, the security profiles, and the limits of namespaces; "+
+			"empty: none")
 	flags.StringSliceVar(&c.JoinNamespaces, "joining-namespaces", nil,
 		"namespaces whose NADs may join a network of another namespace that has the same name (ovn-k8s-cni-overlay)")
 	daemon.IsolationFlags(flags, &c.Isolated, &c.Global)
@@ -157,9 +158,7 @@ func run(ctx context.Context, c conf.Controller) error {
 		g.Go(func() error { return run(ctx) })
 	}
 	g.Go(func() error {
-		return file.Follow(ctx, log, func(now configfile.Config) {
-			queue.Configure(now.Routers, now.Physical, now.Profiles)
-		})
+		return file.Follow(ctx, log, queue.Configure)
 	})
 	g.Go(func() error { return daemon.Serve(ctx, c.MetricsAddr, registry, owner.Ready) })
 	g.Go(func() error {
@@ -169,8 +168,7 @@ func run(ctx context.Context, c conf.Controller) error {
 			g.Go(func() error {
 				return owner.Lead(ctx, leading, func(ctx context.Context) error {
 					work := controller.New(controller.Config{
-						NB: db, Source: src, Queue: queue, Metrics: metrics, Routers: config.Routers, Physical: config.Physical,
-						Profiles: config.Profiles,
+						NB: db, Source: src, Queue: queue, Metrics: metrics, Operator: config,
 						Policies: src, Ports: podPorts{ovnport.NewNB(db).NewListedPorts()},
 						Services: src, MaxServices: c.MaxServices, Outside: src,
 						KeepOnPrimary: c.KeepOnPrimary, JoiningNamespaces: c.JoinNamespaces,

@@ -107,7 +107,7 @@ func TestBoundaryChangesOfANamespaceAreBounded(t *testing.T) {
 					}
 					continue
 				}
-				p.Charge("mallory")
+				p.Charge("mallory", 1)
 				changes++
 				busy[now.now.Unix()] = true
 				now.pass(every)
@@ -131,14 +131,14 @@ func TestBoundaryChangesOfANamespaceAreBounded(t *testing.T) {
 				if wait := p.Wait("mallory"); wait != 0 {
 					t.Fatalf("change %d of 1,000 at once waits for %v", i, wait)
 				}
-				p.Charge("mallory")
+				p.Charge("mallory", 1)
 			}
 		})
 	}
 	t.Run("the operator's", func(t *testing.T) {
 		p := NewBudgets(slog.New(slog.DiscardHandler))
 		for range 10 * MaxBudgets * BudgetWrites {
-			p.Charge(Operators)
+			p.Charge(Operators, 1)
 		}
 		if wait := p.Wait(Operators); wait != 0 {
 			t.Errorf("they wait for %v", wait)

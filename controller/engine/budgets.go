@@ -15,6 +15,10 @@ const (
 	// One budget allows `BudgetWrites` changes within `budgetLasts`. The controller needs about this time for them.
 	budgetLasts  = 2 * time.Second
 	BudgetWrites = 100
+	// A change of more bytes counts as several ones: NB, northd and ovn-controller need time for each byte.
+	changeBytes = 8 << 10
+	// The same is true of flows that ovn-controller computes again. It needs some 70 µs for each.
+	changeFlows = 100
 	// A namespace gets one budget every `BudgetEvery`, and can save up to `MaxBudgets` budgets. So a person who edits
 	// does not wait, and neither does a rollout of a thousand networks.
 	BudgetEvery = 10 * time.Second
@@ -63,8 +67,9 @@ func (b *Budgets) Wait(tenant string) time.Duration {
 	return wait
 }
 
-// Charge charges one change to the tenant, and begins a new budget if none is open. The operator has no limit.
-func (b *Budgets) Charge(tenant string) {
+// Charge charges changes to the tenant, and begins a new budget if none is open. Changes beyond the budget take the
+// next ones, too, also those that the tenant does not have yet. The operator has no limit.
+func (b *Budgets) Charge(tenant string, changes int) {
 	if tenant == Operators {
 		return
 	}
@@ -74,10 +79,14 @@ func (b *Budgets) Charge(tenant string) {
 		b.tenants[tenant] = r
 	}
 	if !r.open(now) {
-		r.saved.AllowN(now, 1)
+		r.saved.ReserveN(now, 1)
 		r.ends, r.remaining = now.Add(budgetLasts), BudgetWrites
 	}
-	r.remaining--
+	r.remaining -= changes
+	for r.remaining < 0 {
+		r.saved.ReserveN(now, 1)
+		r.remaining += BudgetWrites
+	}
 }
 
 // Prune deletes the tenants that have saved all their budgets again: a new entry would be equal.

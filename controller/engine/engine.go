@@ -42,9 +42,10 @@ type Pass func(ctx context.Context, i Item) error
 type Engine struct {
 	Queue
 	*Budgets
+	*Quota
 	later   *later
 	passes  map[string]Pass
-	wrote   cost // what all passes have written
+	wrote   spent // what all passes have written
 	metrics *Metrics
 	// Leading is called before each write. It returns an error if this controller does not lead.
 	Leading func() error
@@ -54,8 +55,8 @@ type Engine struct {
 // New makes an engine without kinds.
 func New(queue Queue, metrics *Metrics, leading func() error, log *slog.Logger) *Engine {
 	return &Engine{
-		Queue: queue, Budgets: NewBudgets(log), later: newLater(), passes: map[string]Pass{}, metrics: metrics,
-		Leading: leading, Log: log,
+		Queue: queue, Budgets: NewBudgets(log), Quota: newQuota(queue.Add, metrics), later: newLater(),
+		passes: map[string]Pass{}, metrics: metrics, Leading: leading, Log: log,
 	}
 }
 
@@ -91,8 +92,9 @@ func (e *Engine) pass(ctx context.Context, i Item) {
 		err = pass(ctx, i)
 	}
 	wrote := e.wrote
-	e.metrics.pass(i, err, cost{
-		time.Since(begin), wrote.transactions - before.transactions, wrote.rows - before.rows, wrote.bytes - before.bytes,
+	e.metrics.pass(i, err, spent{
+		time: time.Since(begin), transactions: wrote.transactions - before.transactions, rows: wrote.rows - before.rows,
+		bytes: wrote.bytes - before.bytes,
 	})
 	if err == nil {
 		e.Forget(i)
@@ -122,13 +124,18 @@ func (e *Engine) Counted(part func() error) (wrote bool, err error) {
 	return e.wrote.transactions > before, err
 }
 
-// Charged is Counted, and charges what is written to the budget of the tenant.
+// Charged is Counted, and charges what is written to the budget of the tenant: one change for each changeBytes, and for
+// each changeFlows that OVN has to compute again.
 func (e *Engine) Charged(tenant string, part func() error) (wrote bool, err error) {
+	before := e.wrote
 	if wrote, err = e.Counted(part); wrote {
-		e.Charge(tenant)
+		e.Charge(tenant, 1+(e.wrote.bytes-before.bytes)/changeBytes+(e.wrote.flows-before.flows)/changeFlows)
 	}
 	return wrote, err
 }
+
+// Recomputes counts flows that ovn-controller computes again because of what the present pass has written.
+func (e *Engine) Recomputes(flows int) { e.wrote.flows += flows }
 
 // Paced makes a pass if the tenant of the item has a budget, and charges what the pass writes to it. Otherwise it
 // queues the item for the time of the next budget.

@@ -10,10 +10,11 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
-// cost is what passes take, and write into NB.
-type cost struct {
+// spent is what passes take, and write into NB.
+type spent struct {
 	time                      time.Duration
 	transactions, rows, bytes int
+	flows                     int // that ovn-controller computes again
 }
 
 // Metrics are the metrics of passes and of refused objects. Their counters begin with the process, also if its
@@ -24,6 +25,8 @@ type Metrics struct {
 	refused      *prometheus.GaugeVec
 	// What passes cost, by the kind of their items and by the namespace whose object caused them.
 	seconds, committed, rows, bytes *prometheus.CounterVec
+	// What the accepted objects of a namespace need in OVN, and may need.
+	needed, limits *prometheus.GaugeVec
 	// active are the tenants with passes since the last call of prune, idle are those with none.
 	active, idle map[string]bool
 }
@@ -59,16 +62,25 @@ func NewMetrics() *Metrics {
 		Name: "ovn_multinet_controller_pass_bytes_total",
 		Help: "Bytes of these transactions.",
 	}, []string{"kind", "namespace"})
+	m.needed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ovn_multinet_controller_cost",
+		Help: "What the accepted objects of a namespace need in OVN, by resource.",
+	}, []string{"namespace", "resource"})
+	m.limits = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ovn_multinet_controller_cost_limit",
+		Help: "What the objects of a namespace may need together.",
+	}, []string{"namespace", "resource"})
 	return m
 }
 
 // Register adds the metrics to a registry.
 func (m *Metrics) Register(registry prometheus.Registerer) {
-	registry.MustRegister(m.passes, m.transactions, m.refused, m.seconds, m.committed, m.rows, m.bytes)
+	registry.MustRegister(m.passes, m.transactions, m.refused, m.seconds, m.committed, m.rows, m.bytes,
+		m.needed, m.limits)
 }
 
 // pass counts a reconcile pass. err is its error.
-func (m *Metrics) pass(i Item, err error, c cost) {
+func (m *Metrics) pass(i Item, err error, c spent) {
 	result := "done"
 	if err != nil {
 		result = "failed"

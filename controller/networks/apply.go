@@ -107,10 +107,17 @@ func (k *Kind) ensure(ctx context.Context, i engine.Item, network *netmodel.Netw
 		owner, _, _ = strings.Cut(nads[0], "/")
 	}
 	k.NoteUsers(i.Key, nads)
-	k.Paths.Note(i.Key, network)
-	changed, err := k.Networks.EnsureOwned(ctx, network, owner, nads, func() error {
-		return k.Dependents.BeforeNetwork(ctx, network, owner, stored.Exists)
-	})
+	tenant := cmp.Or(owner, tenantOf(i.Key, nads))
+	changed, err := false, k.checkRoom(tenant, network, stored)
+	if err == nil {
+		k.Paths.Note(i.Key, network)
+		changed, err = k.Networks.EnsureOwned(ctx, network, owner, nads, func() error {
+			return k.Dependents.BeforeNetwork(ctx, network, owner, stored.Exists)
+		})
+	}
+	if err == nil {
+		k.useRoom(tenant, network, members)
+	}
 	if changed {
 		k.Log.Info("network is in sync", "network", network.ID())
 	}
@@ -128,6 +135,9 @@ func (k *Kind) ensure(ctx context.Context, i engine.Item, network *netmodel.Netw
 	}
 	k.Paths.Note(i.Key, stored.Config)
 	k.refuse(i.Key, cmp.Or(owner, tenantOf(i.Key, nil)), network)
+	if stored.Config != nil { // it stays
+		k.useRoom(tenant, stored.Config, nil)
+	}
 	for _, m := range members {
 		if m.err == nil {
 			m.err = refused

@@ -73,6 +73,7 @@ func (k *Kind) deleteNetwork(ctx context.Context, i engine.Item, s *ovnnet.Store
 	if !used {
 		delete(k.refused, id)
 		k.Engine.Tried(item(id, ""))
+		k.Engine.Free(item(id, ""))
 		delete(k.guests, id)
 		k.Paths.Note(id, nil)
 	}

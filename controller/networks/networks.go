@@ -125,7 +125,11 @@ func (k *Kind) QueueAll(networks map[string]*ovnnet.Listed) {
 			}
 			k.Engine.Add(NADItem(nad))
 		}
-		k.Engine.Add(item(id, tenantOf(id, n.NADs)))
+		tenant := tenantOf(id, n.NADs)
+		if n.Config != nil && !k.Engine.Has(item(id, "")) { // it counts before the networks that are new
+			k.Engine.Use(tenant, item(id, ""), n.Config.Cost())
+		}
+		k.Engine.Add(item(id, tenant))
 	}
 	for nad, id := range k.NADs.Networks() {
 		k.Engine.Add(NADItem(nad))

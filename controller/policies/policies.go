@@ -82,6 +82,8 @@ type known struct {
 	waiting engine.Index[string]
 	// judged has the policies, with what is known of their rows, by namespace and ID.
 	judged map[string]map[string]*judged
+	// computed has a hash of the policies that OVN has last computed, by scope.
+	computed map[policies.Scope]string
 	// full has policies that the source has shed, as they were read again, by ID.
 	full map[string]*reread
 	// naming has the namespaces whose policies name a NAD, by NAD, and missing the NADs among them that do not exist.
@@ -106,8 +108,9 @@ func New(c Config) *Kind {
 			Config: c, sets: map[string]map[string][]*served{},
 			accepted: map[string]map[string]*policy.Policy{}, written: engine.Index[string]{},
 			waiting: engine.Index[string]{}, judged: map[string]map[string]*judged{}, full: map[string]*reread{},
-			missing: map[string]bool{}, naming: engine.Index[string]{}, elsewhere: map[policies.Scope]*selectorSet{},
-			networks: map[string]bool{}, olderCopies: newOlderCopies(c.Engine), joined: map[string][]policy.Selector{},
+			missing: map[string]bool{}, computed: map[policies.Scope]string{}, naming: engine.Index[string]{},
+			elsewhere: map[policies.Scope]*selectorSet{}, networks: map[string]bool{},
+			olderCopies: newOlderCopies(c.Engine), joined: map[string][]policy.Selector{},
 		},
 		reach: newReach(c.Gateways), states: newStates(c),
 	}

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -268,11 +269,15 @@ func (p *known) refused(ctx context.Context, namespace string, all []*reading) (
 			continue
 		}
 		candidates = append(candidates, policy.Candidate{
-			ID: o.ID(), Created: o.Created(), Policy: p.contentOf(o), Bytes: o.Size,
+			ID: o.ID(), Created: o.Created(), Policy: p.contentOf(o), Bytes: o.Size, Stays: p.stays(o),
 			Networks: slices.Concat(slices.Collect(maps.Keys(r.networks)), slices.Collect(maps.Keys(r.waiting))),
 		})
 	}
-	maps.Copy(refused, policy.Admit(namespace, candidates, p.Rows.Tiers()))
+	admission, warning := p.admit(namespace, candidates)
+	maps.Copy(refused, admission.Refused)
+	if warning != "" {
+		p.warn(all, refused, warning)
+	}
 	full := map[string]*reread{}
 	for _, r := range all {
 		o := r.object
@@ -296,6 +301,51 @@ func (p *known) refused(ctx context.Context, namespace string, all []*reading) (
 		return engine.NamespaceOf(id) == namespace && full[id] == nil
 	})
 	return refused, nil
+}
+
+// admit decides which policies a namespace may have, and notes what they need. warning says that the namespace comes
+// near to a limit.
+func (p *known) admit(
+	namespace string, candidates []policy.Candidate,
+) (admission *policy.Admission, warning string) {
+	item, room := policiesItem(namespace), policy.Room{Tiers: p.Rows.Tiers()}
+	if namespace == "" {
+		return policy.Admit(namespace, candidates, room), ""
+	}
+	room.Others, room.Limit = p.Engine.Others(namespace, item), p.Engine.Limits(namespace)
+	admission = policy.Admit(namespace, candidates, room)
+	p.Engine.Await(namespace, item, admission.NoRoom)
+	if len(candidates) == 0 {
+		p.Engine.Free(item)
+		return admission, ""
+	}
+	return admission, p.Engine.Use(namespace, item, admission.Needs)
+}
+
+// warn records an Event about the limits of a namespace, for its youngest policy that is not refused.
+func (p *known) warn(all []*reading, refused map[string]error, warning string) {
+	var youngest *policy.Object
+	for _, r := range all {
+		if refused[r.object.ID()] == nil && (youngest == nil || r.object.Created() > youngest.Created()) {
+			youngest = r.object
+		}
+	}
+	if youngest != nil {
+		p.Source.PolicyEvent(youngest, true, "NearLimit", warning)
+	}
+}
+
+// stays reports whether NB has a policy with this content.
+func (p *known) stays(o *policy.Object) bool {
+	was := p.judged[o.Namespace][o.ID()]
+	if was == nil { // this controller has read no policy of the namespace yet
+		var state netmodel.NetworkState
+		return p.judged[o.Namespace] == nil && json.Unmarshal([]byte(o.State), &state) == nil && state.Ready
+	}
+	if content := p.contentOf(o); content != nil { // a write of the state makes another copy of the same content
+		return was.policy != nil && was.policy.Text == content.Text
+	}
+	return was.policy != nil && was.object.Isolation == o.Isolation
 }
 
 // contentOf returns a policy with its content; nil if it is refused, or shed and not read again.

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 )
@@ -76,6 +78,7 @@ func (k *Kind) ensurePolicies(ctx context.Context, scopes ...policies.Scope) err
 		case err != nil:
 			return err
 		case changed:
+			k.recomputes(passes)
 			k.Log.Info("policies are in sync", "network", scopes[0].Network, "namespace", scopes[0].Namespace,
 				"policies", len(passes[0].set.Policies), "others", len(scopes)-1)
 			continue
@@ -88,6 +91,26 @@ func (k *Kind) ensurePolicies(ctx context.Context, scopes ...policies.Scope) err
 		return nil
 	}
 	return policies.ErrPortsChanged
+}
+
+// recomputes notes which flows OVN computes again if the content of a namespace's policies has changed: those of all
+// policies in the scope, because they share parts. A change of members alone costs little.
+func (k *Kind) recomputes(passes []*scopePass) {
+	for _, pass := range passes {
+		content, flows := sha256.New(), 0
+		for _, p := range pass.set.Policies {
+			_, _ = content.Write([]byte(p.Text))
+			flows += p.Cost()[cost.Flows]
+		}
+		sum := string(content.Sum(nil))
+		if pass.Namespace == "" || k.computed[pass.Scope] == sum {
+			continue
+		}
+		k.Engine.Recomputes(flows)
+		if k.computed[pass.Scope] = sum; pass.set.Empty() {
+			delete(k.computed, pass.Scope)
+		}
+	}
 }
 
 // endScope notes what NB has of a scope now.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ import (
 // and follows the pods.
 func (k *Kind) ensure(ctx context.Context, o *service.Object) error {
 	id := o.ID()
+	if k.waitsForOlder(o) {
+		return nil
+	}
 	network, why, err := k.servable(ctx, o)
 	if err != nil {
 		return err
@@ -39,11 +43,15 @@ func (k *Kind) ensure(ctx context.Context, o *service.Object) error {
 			if err := k.deleteElsewhere(ctx, id, network); err != nil {
 				return err
 			}
-			state := accepted(network, o.Service, result)
+			state := k.accepted(network, o.Service, result)
 			if err := k.ensureOutside(ctx, network, o.Service, pods, state); err != nil {
 				return err
 			}
 			k.states.set(o, state, o.Service.Slices(result.Addresses, pods))
+			if known := k.known[id]; known.warning != "" {
+				k.Source.ServiceEvent(o, true, "NearLimit", known.warning)
+				known.warning = ""
+			}
 			k.Engine.Tried(Item(id), obstacleRefused)
 			return nil
 		}
@@ -68,7 +76,7 @@ func (k *Kind) ensure(ctx context.Context, o *service.Object) error {
 			return err
 		}
 		if err == nil {
-			state := accepted(former, stored, result)
+			state := k.accepted(former, stored, result)
 			if err := k.ensureOutside(ctx, former, stored, pods, state); err != nil {
 				return err
 			}
@@ -80,6 +88,7 @@ func (k *Kind) ensure(ctx context.Context, o *service.Object) error {
 	if err := k.endOutside(ctx, o.Namespace, id); err != nil {
 		return err
 	}
+	k.Engine.Free(Item(id))
 	k.states.set(o, &service.State{Reason: why.Error()}, nil)
 	return nil
 }
@@ -97,8 +106,13 @@ func notServed(err error) error {
 }
 
 // accepted is the state of a Service that NB has.
-func accepted(network string, one *service.Service, r *services.Result) *service.State {
-	return &service.State{Ready: true, Network: network, Addresses: r.Addresses, Reason: beyondLimit(r.Beyond)}
+func (k *Kind) accepted(network string, one *service.Service, r *services.Result) *service.State {
+	state := &service.State{Ready: true, Network: network, Addresses: r.Addresses, Reason: beyondLimit(r.Beyond)}
+	if n := k.known[one.ID()].beyond; n > 0 {
+		state.Reason = fmt.Sprintf("%d pods are left out: the objects of namespace %s need all that they may in OVN; delete "+
+			"some, or ask the operator for more (limits)", n, one.Namespace)
+	}
+	return state
 }
 
 // beyondLimit says that so many backends are left out; "": none.
@@ -109,6 +123,28 @@ func beyondLimit(beyond int) string {
 	return fmt.Sprintf("%d pods are left out: a port of a Service has %d backends at most; divide the Service",
 		beyond, service.MaxBackends)
 }
+
+// waitsForOlder queues a new Service again if NB has Services of its namespace that this controller has not read yet:
+// what they need counts first.
+func (k *Kind) waitsForOlder(o *service.Object) bool {
+	id, waits := o.ID(), false
+	if len(k.written[id]) > 0 {
+		return false
+	}
+	for other := range k.written {
+		if engine.NamespaceOf(other) == o.Namespace && k.known[other] == nil {
+			k.Engine.Add(Item(other))
+			waits = true
+		}
+	}
+	if waits {
+		k.Engine.AddAfter(Item(id), olderFirst)
+	}
+	return waits
+}
+
+// olderFirst is the time until a new Service is tried again that waits for older ones.
+const olderFirst = 100 * time.Millisecond
 
 // servable returns the network of a Service. why says why the Service cannot be served; then what NB has of it stays.
 func (k *Kind) servable(ctx context.Context, o *service.Object) (network string, why, err error) {
@@ -124,7 +160,44 @@ func (k *Kind) servable(ctx context.Context, o *service.Object) (network string,
 	if err != nil {
 		return "", err, nil
 	}
-	return network, k.allowed(o), nil
+	if why = k.allowed(o); why == nil {
+		why, err = k.withinShare(ctx, network, o.Service)
+	}
+	return network, why, err
+}
+
+// addressShare is the part of the addresses of another namespace's network that the Services of a namespace may have:
+// one of so many.
+const addressShare = 4
+
+// withinShare refuses a new virtual address on a network of another namespace, if the Services of this one have their
+// share of its addresses.
+func (k *Kind) withinShare(ctx context.Context, network string, one *service.Service) (why, err error) {
+	if one.Headless() || engine.NamespaceOf(one.NAD) == one.Namespace || k.written[one.ID()][network] {
+		return nil, nil
+	}
+	count := uint64(0)
+	for other, networks := range k.written {
+		known := k.known[other]
+		isHeadless := known != nil && known.result != nil && len(known.result.Addresses) == 0
+		if networks[network] && engine.NamespaceOf(other) == one.Namespace && !isHeadless {
+			count++
+		}
+	}
+	stored, err := k.Network(ctx, network)
+	if err != nil || stored.Config == nil {
+		return nil, err
+	}
+	for i := range stored.Config.Subnets {
+		pool := stored.Config.Pool(i)
+		if share := max(1, pool.Size()/addressShare); count >= share {
+			k.waiting.Add(one.Namespace, one.ID())
+			return fmt.Errorf("annotation %s: the Services of namespace %s have %d addresses of network %s, and a namespace "+
+				"may have %d of another one's network with the subnet %s; leave the annotation out for a headless Service, or "+
+				"use a network of your own", service.AddressAnnotation, one.Namespace, count, network, share, pool.Subnet), nil
+		}
+	}
+	return nil, nil
 }
 
 // note notes which NAD a Service names.
@@ -185,6 +258,9 @@ func (k *Kind) write(
 	if err := k.mayUse(network, one, pods); err != nil {
 		return nil, nil, err
 	}
+	if pods, err = k.fitting(ctx, network, one, pods); err != nil {
+		return nil, nil, err
+	}
 	content := contentOf(network, one, pods)
 	if known.written == content {
 		return known.result, pods, nil
@@ -200,7 +276,55 @@ func (k *Kind) write(
 		k.Log.Info("service is in sync", "service", id, "network", network, "pods", len(pods))
 	}
 	known.written, known.result = content, result
+	known.warning = k.Engine.Use(one.Namespace, Item(id), one.Cost(pods))
 	return result, pods, nil
+}
+
+// fitting returns the pods of a Service for which its namespace has room in OVN, all if possible. Of a Service that NB
+// has, some may be left out. Another one, and one that was edited, is refused.
+func (k *Kind) fitting(
+	ctx context.Context, network string, one *service.Service, pods []service.Backend,
+) ([]service.Backend, error) {
+	known, item := k.known[one.ID()], Item(one.ID())
+	why := k.Engine.Check(one.Namespace, item, one.Cost(pods))
+	if why == nil {
+		known.serve(pods, 0)
+		return pods, nil
+	}
+	if !k.written[one.ID()][network] {
+		return nil, nbrows.Refusedf("%v", why)
+	}
+	stored, _, err := k.Rows.Accepted(ctx, services.Key{Network: network, Service: one.ID()})
+	if err != nil {
+		return nil, err
+	}
+	if stored == nil || stored.Text != one.Text {
+		return nil, nbrows.Refusedf("%v", why)
+	}
+	room := k.Engine.Room(one.Namespace, item)
+	var stay, others []service.Backend // the pods that are served stay
+	for _, pod := range pods {
+		if known.served[pod.UID] {
+			stay = append(stay, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	pods = slices.Concat(stay, others)
+	n := sort.Search(len(pods), func(n int) bool {
+		_, beyond := one.Cost(pods[:n+1]).Beyond(room)
+		return beyond
+	})
+	known.serve(pods[:n], len(pods)-n)
+	return pods[:n], nil
+}
+
+// serve notes the pods for which the namespace has room, and how many others there are.
+func (s *knownService) serve(pods []service.Backend, others int) {
+	s.beyond, s.served = others, map[string]bool{}
+	for i := range pods {
+		s.served[pods[i].UID] = true
+	}
 }
 
 // missingEvery is the time until a Service is first checked again if a ready pod has no port on its network. Perhaps
@@ -264,7 +388,12 @@ func (k *Kind) backends(
 		pod := selected[port.Pod]
 		if port.Network == network && port.Namespace == one.Namespace && pod != nil && pod.Is(port.UID) {
 			delete(selected, port.Pod) // of a pod with two interfaces on the network, the first one counts
-			backends = append(backends, backendOf(pod, port.Addresses))
+			backend := backendOf(pod, port.Addresses)
+			var wait time.Duration
+			if backend.Ready, wait = k.flapping.ready(pod.Namespace+"/"+pod.Name+" "+pod.UID, pod.Ready); wait > 0 {
+				k.Engine.AddAfter(Item(one.ID()), wait)
+			}
+			backends = append(backends, backend)
 		}
 	}
 	for _, pod := range selected {

@@ -84,7 +84,8 @@ type Kind struct {
 	// naming has the Services that name a NAD, by NAD.
 	naming engine.Index[string]
 	// waiting has the Services that are beyond the limit, by namespace.
-	waiting engine.Index[string]
+	waiting  engine.Index[string]
+	flapping *flapping
 }
 
 // knownService is what a pass over a Service has found.
@@ -95,6 +96,9 @@ type knownService struct {
 	// written is a hash of what NB has: the pods, the network and the content of the Service; "": unknown.
 	written string
 	result  *services.Result
+	beyond  int             // backends for which the namespace has no room
+	served  map[string]bool // the UIDs of the others
+	warning string          // its namespace comes near to a limit
 	outside knownOutside
 }
 
@@ -103,7 +107,7 @@ func New(c Config) *Kind {
 	k := &Kind{
 		Config: c, states: newStates(c), known: map[string]*knownService{}, of: engine.Index[string]{},
 		written: engine.Index[string]{}, naming: engine.Index[string]{},
-		waiting: engine.Index[string]{},
+		waiting: engine.Index[string]{}, flapping: newFlapping(),
 		outside: &outsideRows{Outside: c.Outside, log: c.Log, of: engine.Index[outside.Key]{}},
 	}
 	c.Engine.Register(kindService, k.reconcile)
@@ -133,6 +137,7 @@ func (k *Kind) QueueAll(ctx context.Context, _ map[string]*ovnnet.Listed) error 
 	for _, known := range k.known {
 		known.written = ""
 	}
+	k.flapping.forget()
 	ids := map[string]bool{}
 	for id := range k.written {
 		ids[id] = true
@@ -267,6 +272,7 @@ func (k *Kind) end(ctx context.Context, o *service.Object) error {
 		}
 	}
 	k.forget(o)
+	k.Engine.Free(Item(id))
 	k.Engine.Tried(Item(id))
 	k.states.set(o, nil, nil)
 	for other := range k.waiting[o.Namespace] {
