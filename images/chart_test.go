@@ -315,6 +315,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"controller: {routers: {/core: {vlan: 100}}}":                                   "'/controller/routers/~1core': additional properties 'vlan' not",
 		"controller: {physicalNetworks: {p: [{vlan: '1'}]}}":                            "'/controller/physicalNetworks/p/0': additional properties",
 		"controller: {securityProfiles: {p: {}}}":                                       "'/controller/securityProfiles/p': missing property 'namespaces'",
+		"controller: {limits: {'*': {endpoint: 7}}}":                                    "'/controller/limits/*': additional properties 'endpoint'",
 		"networks: [{config: {subnets: 10.1.0.0/16}}]":                                  "'/networks/0': missing property 'name'",
 		"networks: [{name: blue}]":                                                      "'/networks/0': missing property 'config'",
 		"networks: [{name: blue, config: {mtu: 1400}}]":                                 "'/networks/0/config': missing property 'subnets'",

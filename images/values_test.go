@@ -54,6 +54,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"controller", "config", "controller.physicalNetworks", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
 	{"controller", "config", "controller.portSecurityOff", "{namespaces: []}", "/etc/ovn-multinet/controller/controller.yaml"},
 	{"controller", "config", "controller.securityProfiles", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
+	{"controller", "config", "controller.limits", "{}", "/etc/ovn-multinet/controller/controller.yaml"},
 	{"installer", "allowed-delegates", "plugin.allowedDelegates", "[sriov]", "sriov"},
 	{"installer", "allowed-ipam", "plugin.allowedIPAM", "[static, dhcp]", "static,dhcp"},
 	{"installer", "strict-status", "plugin.strictStatus", "true", "true"},
