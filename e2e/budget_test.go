@@ -26,7 +26,7 @@ type counted struct {
 	nb, ovs *ovndbtest.Proxy
 }
 
-func newCounted(t *testing.T) *counted {
+func newCounted(t *testing.T, change ...func(*lab.Lab)) *counted {
 	c := &counted{}
 	c.world = newWorld(t, lab.Options{}, func(l *lab.Lab) {
 		c.nb = ovndbtest.StartProxy(t, "unix:"+l.NBSocket())
@@ -34,6 +34,9 @@ func newCounted(t *testing.T) *counted {
 		c.ovs = ovndbtest.StartProxy(t, "unix:"+l.Nodes[0].OVSSocket)
 		l.Nodes[0].NBEndpoint = c.nb.Endpoint()
 		l.Nodes[0].AgentArgs = []string{"--ovs-socket", c.ovs.Socket, "--reconcile-period", "1h"}
+		for _, one := range change {
+			one(l)
+		}
 	})
 	return c
 }

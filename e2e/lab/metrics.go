@@ -10,9 +10,17 @@ import (
 )
 
 // Metrics reads what a program serves at an address of the node's network namespace, by the names with their labels.
-func (n *Node) Metrics(address string) (map[string]float64, error) {
+func (n *Node) Metrics(address string) (map[string]float64, error) { return metricsIn(n.Do, address) }
+
+// Metrics reads the metrics of a program beside NB.
+func (l *Lab) Metrics(address string) (map[string]float64, error) {
+	return metricsIn(l.OnCentral, address)
+}
+
+// metricsIn reads metrics in a network namespace.
+func metricsIn(do func(func() error) error, address string) (map[string]float64, error) {
 	var conn net.Conn
-	err := n.Do(func() (err error) {
+	err := do(func() (err error) {
 		conn, err = net.Dial("tcp", address)
 		return err
 	})
