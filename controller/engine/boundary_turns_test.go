@@ -79,6 +79,47 @@ func TestBoundaryOperatorsItemsStarveNobody(t *testing.T) {
 	}
 }
 
+// TestBoundarySlowPasses: a namespace whose passes take long has at most half of the time while others have items, and all
+// of it otherwise.
+func TestBoundarySlowPasses(t *testing.T) {
+	now := &clock{time.Unix(1_000_000, 0)}
+	q := newFairQueue(NamespaceOf)
+	defer q.ShutDown()
+	q.(*timedQueue[string]).store.now = now.Now
+	work := func(took time.Duration) string {
+		i, _ := q.Get()
+		now.pass(took)
+		q.Done(i)
+		q.Add(i) // there is always more
+		return i
+	}
+	q.Add("mallory/n")
+	for range 3 {
+		if got := work(time.Second); got != "mallory/n" {
+			t.Fatalf("%s has a turn, and nobody else has items", got)
+		}
+	}
+	q.Add("shop/n")
+	q.Add("dev/n")
+	var mallory, all time.Duration
+	for range 1000 {
+		took := 10 * time.Millisecond
+		begin := now.now
+		i, _ := q.Get()
+		if i == "mallory/n" {
+			took = time.Second
+			mallory += took
+		}
+		now.pass(took)
+		q.Done(i)
+		q.Add(i)
+		all += now.now.Sub(begin)
+	}
+	if mallory > all*51/100 || mallory < all*40/100 {
+		t.Errorf("the namespace with slow passes has %s of %s", mallory, all)
+	}
+}
+
 // clock is a time that tests move.
 type clock struct{ now time.Time }
 

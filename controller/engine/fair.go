@@ -1,7 +1,11 @@
 package engine
 
 import (
+	"maps"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 )
@@ -14,26 +18,85 @@ const Operators = ""
 // Nobodys is the tenant of objects that have no NAD any more and no namespace in their name.
 const Nobodys = "(none)"
 
+// restsFrom is the shortest time of a pass after which its tenant rests. Most passes take some milliseconds.
+const restsFrom = 20 * time.Millisecond
+
 // fairQueue stores the items of a work queue by tenant. A tenant is a namespace, Operators or Nobodys. Tenants take
 // turns, with one item in each turn. So if one tenant adds a thousand items, every other tenant waits for one of them
-// only.
+// only. After a pass that took long, its tenant rests for the same time while others have items. So a namespace has at
+// most half of the worker's time while others wait.
 type fairQueue[T comparable] struct {
 	tenant func(T) string
 	turns  []string // the tenants that have items, in the order of their turns, without Operators
 	items  map[string][]T
 	count  int
 	others bool // the next turn belongs to the tenants in turns, if there are any
+	now    func() time.Time
+
+	mu    sync.Mutex
+	rests map[string]time.Time // by tenant: the end of its rest
+	began map[T]time.Time      // by item that is worked on
 }
 
 // newFairQueue makes a work queue whose tenants take turns. tenant returns the tenant of an item. AddRateLimited adds
 // an item after a time that doubles with each failure, from retryFirst to RetryLast.
 func newFairQueue[T comparable](tenant func(T) string) workqueue.TypedRateLimitingInterface[T] {
-	store := &fairQueue[T]{tenant: tenant, items: map[string][]T{}}
+	store := &fairQueue[T]{
+		tenant: tenant, items: map[string][]T{}, now: time.Now, rests: map[string]time.Time{}, began: map[T]time.Time{},
+	}
 	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Queue: store})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[T]{Queue: queue})
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryFirst, RetryLast)
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limits,
-		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: delaying})
+	return &timedQueue[T]{workqueue.NewTypedRateLimitingQueueWithConfig(limits,
+		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: delaying}), store}
+}
+
+// timedQueue measures how long each item is worked on.
+type timedQueue[T comparable] struct {
+	workqueue.TypedRateLimitingInterface[T]
+	store *fairQueue[T]
+}
+
+// Get returns the next item, as workqueue.TypedInterface says.
+func (q *timedQueue[T]) Get() (T, bool) {
+	i, shutdown := q.TypedRateLimitingInterface.Get()
+	if !shutdown {
+		q.store.begin(i)
+	}
+	return i, shutdown
+}
+
+// Done ends the work on an item.
+func (q *timedQueue[T]) Done(i T) {
+	q.store.end(i)
+	q.TypedRateLimitingInterface.Done(i)
+}
+
+// begin notes that the work on an item begins.
+func (q *fairQueue[T]) begin(i T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.began[i] = q.now()
+}
+
+// end has the tenant of an item rest if the work took long.
+func (q *fairQueue[T]) end(i T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	maps.DeleteFunc(q.rests, func(_ string, end time.Time) bool { return !now.Before(end) })
+	if took := now.Sub(q.began[i]); took >= restsFrom && q.tenant(i) != Operators {
+		q.rests[q.tenant(i)] = now.Add(took)
+	}
+	delete(q.began, i)
+}
+
+// turn returns the place in turns of the tenant that has the turn: the first one that does not rest, if there is one.
+func (q *fairQueue[T]) turn() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	return max(0, slices.IndexFunc(q.turns, func(t string) bool { return !now.Before(q.rests[t]) }))
 }
 
 // Touch does nothing: an item that is added again while it is in the queue keeps its turn.
@@ -56,7 +119,9 @@ func (q *fairQueue[T]) Len() int { return q.count }
 func (q *fairQueue[T]) Pop() T {
 	t := Operators
 	if len(q.turns) > 0 && (q.others || len(q.items[Operators]) == 0) {
-		t, q.turns = q.turns[0], q.turns[1:]
+		at := q.turn()
+		t = q.turns[at]
+		q.turns = slices.Delete(q.turns, at, at+1)
 	}
 	q.others = t == Operators
 	i, rest := q.items[t][0], q.items[t][1:]

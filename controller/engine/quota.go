@@ -39,14 +39,11 @@ func newQuota(add func(Item), m *Metrics) *Quota {
 	}
 }
 
-// Limit replaces the limits, and queues the objects that wait for room.
+// Limit replaces the limits. The caller queues everything.
 func (q *Quota) Limit(limits cost.Limits) {
 	q.limits = limits
 	for namespace := range q.sums {
 		q.show(namespace)
-	}
-	for namespace := range q.refused {
-		q.retry(namespace)
 	}
 }
 
@@ -161,10 +158,20 @@ func (q *Quota) Free(i Item) {
 	q.retry(namespace)
 }
 
-// retry queues the objects of a namespace that wait for room.
+// retriesAtOnce is how many objects are tried again when there is more room. A namespace may have thousands that are
+// refused, and each try reads NB.
+const retriesAtOnce = 16
+
+// retry queues objects of a namespace that wait for room. Those that wait longest come first, and are the last ones at
+// the next time.
 func (q *Quota) retry(namespace string) {
-	for _, i := range q.refused[namespace] {
+	all := q.refused[namespace]
+	n := min(len(all), retriesAtOnce)
+	for _, i := range all[:n] {
 		q.add(i)
+	}
+	if n > 0 {
+		q.refused[namespace] = slices.Concat(all[n:], all[:n])
 	}
 }
 

@@ -43,8 +43,7 @@ func TestBoundaryQuota(t *testing.T) {
 	may("shop/a", 8, "nil")                                          // an edit that fits
 	may("shop/a", 9, "it needs 9 endpoints")                         // one that does not
 	q.Limit(cost.Limits{"shop": {cost.Endpoints: 5, cost.Bytes: 9}}) // less than what is accepted
-	wantQueued("shop/c", "shop/a")
-	may("shop/a", 6, "nil") // keeps what it has
+	may("shop/a", 6, "nil")                                          // keeps what it has
 	may("shop/a", 7, "it needs 7 endpoints")
 	may("shop/c", 3, "it needs 3 endpoints")
 	q.Use("shop", item("shop/a"), of(1))
@@ -61,6 +60,32 @@ func TestBoundaryQuota(t *testing.T) {
 	q.Free(Of("service", "web/x"))
 	if len(q.sums) != 0 || len(q.of) != 0 || len(q.refused)+len(q.waits) != 0 {
 		t.Errorf("%v, %v, %v are left", q.sums, q.of, q.waits)
+	}
+}
+
+// TestBoundaryRetries: of thousands of refused objects, few are tried again when there is more room, and each has its
+// turn.
+func TestBoundaryRetries(t *testing.T) {
+	var queued []string
+	q := newQuota(func(i Item) { queued = append(queued, i.Key) }, NewMetrics())
+	const many = 2*retriesAtOnce + 1
+	for i := range many {
+		q.Await("shop", Of("service", fmt.Sprint("shop/s", i)), true)
+	}
+	tried := map[string]bool{}
+	for range 3 {
+		q.Use("shop", Of("service", "shop/x"), cost.Cost{cost.Bytes: 1})
+		queued = nil
+		q.Free(Of("service", "shop/x"))
+		if len(queued) != retriesAtOnce {
+			t.Errorf("%d of %d are tried again, want %d", len(queued), many, retriesAtOnce)
+		}
+		for _, id := range queued {
+			tried[id] = true
+		}
+	}
+	if len(tried) != many {
+		t.Errorf("%d of %d were tried after three times", len(tried), many)
 	}
 }
 
