@@ -128,6 +128,48 @@ func TestBoundaryLimitOfNetworks(t *testing.T) {
 	w.wantState(t, "shop/green", "ready, held")
 }
 
+// TestBoundaryLowerLimits: what is accepted stays when the limits become lower, also in the next controller, which reads
+// from NB what was accepted. What is new is refused.
+func TestBoundaryLowerLimits(t *testing.T) {
+	t.Run("services", func(t *testing.T) {
+		w := newServiceWorld(t)
+		w.apply("shop/blue", onBlue)
+		vip := func(w *serviceWorld, i int, want string) {
+			t.Helper()
+			w.wantVIPs(t, "shop/blue", fmt.Sprint("shop/web", i), fmt.Sprintf("10.1.0.%d:80=%s", 100+i, want))
+		}
+		for i := range 2 {
+			w.put(fmt.Sprint("shop/web", i), "blue", "app=web", fmt.Sprint("10.1.0.", 100+i))
+			vip(w, i, "10.1.0.11:8080")
+		}
+		w.stop()
+		w = w.next(t, limit(cost.Endpoints, 1))
+		w.put("shop/new", "blue", "app=web", "10.1.0.102")
+		w.wantServiceState(t, "shop/new", "it needs 1 endpoints in OVN, and the other objects of namespace shop need 2: 1 is the limit")
+		for i := range 2 {
+			vip(w, i, "10.1.0.11:8080")
+		}
+	})
+	t.Run("policies", func(t *testing.T) {
+		w := newPolicyWorld(t)
+		w.apply("shop/blue", nbtest.Spec(""))
+		for _, name := range []string{"a", "b"} {
+			w.put(name, fmt.Sprintf(`{"podSelector":{"matchLabels":{"app":"db","n":%q}}}`, name))
+			w.kube.wantPolicyState(t, "shop/"+name, `"ready":true`)
+		}
+		w.queue.Configure(limit(cost.Groups, 1))
+		w.put("c", `{"podSelector":{"matchLabels":{"app":"web"}}}`)
+		w.kube.wantPolicyState(t, "shop/c", "it needs 1 groups in OVN, and the other objects of namespace shop need 2: 1 is the limit")
+		w.stop()
+		w.kube.with(func() { w.kube.states["shop/c"] = `{"ready":true}` }) // the namespace can write this
+		w = w.next(t, limit(cost.Groups, 1))
+		w.kube.wantPolicyState(t, "shop/c", "it needs 1 groups in OVN, and the other objects of namespace shop need 2: 1 is the limit")
+		for _, name := range []string{"a", "b"} {
+			w.kube.wantPolicyState(t, "shop/"+name, `"ready":true`)
+		}
+	})
+}
+
 // TestBoundaryShareOfAddresses: the Services of one namespace cannot have all addresses of another one's network.
 func TestBoundaryShareOfAddresses(t *testing.T) {
 	w := newServiceWorld(t)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
@@ -181,6 +182,20 @@ func newPolicyWorld(t *testing.T, change ...func(*controller.Config)) *policyWor
 	a.all = slices.Collect(maps.Values(a.pods))
 	return &policyWorld{
 		runController(t, w, &tested{c, queue, metrics, a.api}), a, queue, passed, c.ForgetPorts,
+	}
+}
+
+// next starts the next controller, after the former one was stopped.
+func (w *policyWorld) next(t *testing.T, operator configfile.Config) *policyWorld {
+	t.Helper()
+	queue := controller.NewQueue(quiet)
+	metrics := controller.NewMetrics(queue, w.Networks.DB)
+	c := controller.New(controller.Config{
+		NB: w.Networks.DB, Source: w.kube.api, Queue: queue, Metrics: metrics, Operator: operator,
+		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Policies: w.kube, Ports: w.kube,
+	})
+	return &policyWorld{
+		runController(t, w.World, &tested{c, queue, metrics, w.kube.api}), w.kube, queue, c.WaitForCopiesBy(), c.ForgetPorts,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/ovn-multinet/ovn-multinet/controller"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
@@ -332,12 +333,13 @@ func TestServicesPerNamespace(t *testing.T) {
 }
 
 // next starts the next controller, after the former one was stopped.
-func (w *serviceWorld) next(t *testing.T) *serviceWorld {
+func (w *serviceWorld) next(t *testing.T, operator configfile.Config) *serviceWorld {
 	t.Helper()
 	queue := controller.NewQueue(quiet)
 	c := controller.New(controller.Config{
 		NB: w.Networks.DB, Source: w.kube.api, Queue: queue, Metrics: controller.NewMetrics(queue, w.Networks.DB),
 		WidestIPAM: w.Networks.Widest, Leading: leads, Log: quiet, Services: w.kube, Ports: w.kube, MaxServices: 3,
+		Operator: operator,
 	})
 	return &serviceWorld{runController(t, w.World, &tested{c, queue, nil, w.kube.api}), w.kube, queue}
 }
@@ -354,7 +356,7 @@ func TestLimitOfNextController(t *testing.T) {
 	w.stop()
 	w.kube.with(func() { delete(w.kube.states, "shop/s0") })
 	w.put("shop/beyond", "blue", "app=web", "auto") // its pass may be the first one
-	next := w.next(t)
+	next := w.next(t, configfile.Config{})
 	next.queue.ServiceChanged("shop", "beyond")
 	next.wantServiceState(t, "shop/s0", `"ready":true`)
 	next.wantServiceState(t, "shop/beyond", "namespace shop has 3 Services on networks, the limit")
@@ -368,7 +370,7 @@ func TestServiceGoneMeanwhile(t *testing.T) {
 	w.wantServiceState(t, "shop/web", `"ready":true`)
 	w.stop()
 	w.kube.with(func() { delete(w.kube.services, "shop/web") })
-	next := w.next(t)
+	next := w.next(t, configfile.Config{})
 	next.wantVIPs(t, "shop/blue", "shop/web", "gone")
 }
 

@@ -53,9 +53,15 @@ func (q *Quota) Limits(namespace string) cost.Cost { return q.limits.Of(namespac
 // owner is the key of an object: it is the same one, whoever requests its pass.
 func owner(i Item) Item { return Item{Kind: i.Kind, Key: i.Key} }
 
-// Room returns how much an object may need: what the other objects of the namespace leave.
+// Room returns how much an object may need: what the other objects of the namespace leave, and at least what it has.
 func (q *Quota) Room(namespace string, i Item) cost.Cost {
-	return q.limits.Of(namespace).Less(q.Others(namespace, i))
+	room := q.limits.Of(namespace).Less(q.Others(namespace, i))
+	if s := q.of[owner(i)]; s.namespace == namespace {
+		for r := range room {
+			room[r] = max(room[r], s.needs[r])
+		}
+	}
+	return room
 }
 
 // Others returns what the other objects of a namespace need.
@@ -67,20 +73,10 @@ func (q *Quota) Others(namespace string, i Item) cost.Cost {
 	return others
 }
 
-// Check returns why an object does not fit into what its namespace may need; nil: it does. Of what is accepted, an
-// object may keep as much as it has. The object is queued when there is more room.
+// Check returns why an object does not fit into what its namespace may need; nil: it does. The object is queued when
+// there is more room.
 func (q *Quota) Check(namespace string, i Item, needs cost.Cost) error {
-	has := cost.Cost{}
-	if s := q.of[owner(i)]; s.namespace == namespace {
-		has = s.needs
-	}
-	more := needs
-	for r := range more {
-		if needs[r] <= has[r] {
-			more[r] = 0
-		}
-	}
-	r, beyond := more.Beyond(q.Room(namespace, i))
+	r, beyond := needs.Beyond(q.Room(namespace, i))
 	if !beyond {
 		q.Await(namespace, i, false)
 		return nil

@@ -2,7 +2,6 @@ package policies
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -274,6 +273,12 @@ func (p *known) refused(ctx context.Context, namespace string, all []*reading) (
 		})
 	}
 	admission, warning := p.admit(namespace, candidates)
+	if admission.NoRoom && p.judged[namespace] == nil { // the first pass of this controller over the namespace
+		if err := p.markAccepted(ctx, namespace, candidates); err != nil {
+			return nil, err
+		}
+		admission, warning = p.admit(namespace, candidates)
+	}
 	maps.Copy(refused, admission.Refused)
 	if warning != "" {
 		p.warn(all, refused, warning)
@@ -335,17 +340,42 @@ func (p *known) warn(all []*reading, refused map[string]error, warning string) {
 	}
 }
 
-// stays reports whether NB has a policy with this content.
+// stays reports whether NB has a policy with this content, as far as this controller has read it before.
 func (p *known) stays(o *policy.Object) bool {
 	was := p.judged[o.Namespace][o.ID()]
-	if was == nil { // this controller has read no policy of the namespace yet
-		var state netmodel.NetworkState
-		return p.judged[o.Namespace] == nil && json.Unmarshal([]byte(o.State), &state) == nil && state.Ready
+	if was == nil || was.policy == nil {
+		return false
 	}
 	if content := p.contentOf(o); content != nil { // a write of the state makes another copy of the same content
-		return was.policy != nil && was.policy.Text == content.Text
+		return was.policy.Text == content.Text
 	}
-	return was.policy != nil && was.object.Isolation == o.Isolation
+	return was.object.Isolation == o.Isolation
+}
+
+// markAccepted notes which policies of a namespace NB has with the same content. The states say the same, but the
+// namespace can write them.
+func (p *known) markAccepted(ctx context.Context, namespace string, candidates []policy.Candidate) error {
+	inNB := map[string]*policy.Policy{}
+	for network := range p.written[namespace] {
+		some, err := p.Rows.Accepted(ctx, policies.Scope{Network: network, Namespace: namespace})
+		if err != nil {
+			return err
+		}
+		for name, one := range some {
+			inNB[namespace+"/"+name] = one
+		}
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		switch was := inNB[c.ID]; {
+		case was == nil:
+		case c.Policy != nil:
+			c.Stays = was.Text == c.Policy.Text
+		default: // it is not in memory
+			c.Stays = was.Bytes() == c.Bytes && was.Created == c.Created
+		}
+	}
+	return nil
 }
 
 // contentOf returns a policy with its content; nil if it is refused, or shed and not read again.

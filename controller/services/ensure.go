@@ -301,6 +301,10 @@ func (k *Kind) fitting(
 	if stored == nil || stored.Text != one.Text {
 		return nil, nbrows.Refusedf("%v", why)
 	}
+	if !k.Engine.Has(item) { // the first pass of this controller: what was accepted before it stays
+		known.serve(pods, 0)
+		return pods, nil
+	}
 	room := k.Engine.Room(one.Namespace, item)
 	var stay, others []service.Backend // the pods that are served stay
 	for _, pod := range pods {

@@ -19,7 +19,8 @@ type Candidate struct {
 	Policy   *Policy // nil: it is not in memory; Bytes is its size
 	Bytes    int
 	Networks []string // IDs of networks
-	// Stays tells that this content is accepted already: a policy that is new or edited takes no room from it.
+	// Stays tells that this content is accepted already. Policies that are new or edited take no room from it, and it
+	// stays when the limits become lower.
 	Stays bool
 }
 
@@ -111,8 +112,10 @@ func (a *admission) add(c *Candidate) error {
 		}
 	}
 	needs := c.cost()
-	if err := a.checkRoom(needs); err != nil {
-		return err
+	if !c.Stays {
+		if err := a.checkRoom(needs); err != nil {
+			return err
+		}
 	}
 	a.needs = a.needs.Plus(needs)
 	for _, network := range c.Networks {
