@@ -10,7 +10,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
-	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 )
@@ -100,7 +99,7 @@ func (k *Kind) recomputes(passes []*scopePass) {
 		content, flows := sha256.New(), 0
 		for _, p := range pass.set.Policies {
 			_, _ = content.Write([]byte(p.Text))
-			flows += p.Cost()[cost.Flows]
+			flows += p.Flows()
 		}
 		sum := string(content.Sum(nil))
 		if pass.Namespace == "" || k.computed[pass.Scope] == sum {

@@ -99,9 +99,7 @@ func (a *admission) of(network string) *onNetwork {
 
 // add adds a policy, or returns why it is refused.
 func (a *admission) add(c *Candidate) error {
-	if c.Policy != nil {
-		c.Bytes = c.Policy.Bytes()
-	}
+	needs := c.cost()
 	check := a.ofNamespace
 	if a.namespace == "" {
 		check = a.ofCluster
@@ -111,7 +109,7 @@ func (a *admission) add(c *Candidate) error {
 			return err
 		}
 	}
-	needs := c.cost()
+	needs = needs.Times(len(c.Networks))
 	if !c.Stays {
 		if err := a.checkRoom(needs); err != nil {
 			return err
@@ -154,12 +152,13 @@ func (a *admission) ofNamespace(c *Candidate, network string) error {
 	return nil
 }
 
-// cost is what a policy needs on all its networks. Of one that is not in memory, only the bytes are known.
+// cost is what a policy needs on one network. Of one that is not in memory, only the bytes are known.
 func (c *Candidate) cost() (needs cost.Cost) {
 	if c.Policy != nil {
-		return c.Policy.Cost().Times(len(c.Networks))
+		needs = c.Policy.Cost()
+		c.Bytes = needs[cost.Bytes]
 	}
-	needs[cost.Bytes] = len(c.Networks) * c.Bytes
+	needs[cost.Bytes] = c.Bytes
 	return needs
 }
 

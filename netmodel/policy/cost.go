@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
@@ -50,17 +52,22 @@ var nameOfGroup = strings.Repeat("g", groupNameLength)
 
 // Cost is what the policy needs in OVN on one network, without pods.
 func (p *Policy) Cost() (c cost.Cost) {
-	c[cost.Bytes] = p.Bytes()
-	c[cost.Groups] = len(p.selectorsAndNames())
+	c[cost.Bytes], c[cost.Flows] = p.Bytes(), p.Flows()
+	c[cost.Groups] = sets.New(p.selectorsAndNames()...).Len()
+	return c
+}
+
+// Flows is about how many flows the policy needs on a node, on one network.
+func (p *Policy) Flows() (flows int) {
 	for _, word := range []string{ingress, egress} {
 		if rules := p.rules(word); rules != nil {
-			c[cost.Flows] += denyFlows
+			flows += denyFlows
 			for i := range *rules {
-				c[cost.Flows] += (*rules)[i].flows()
+				flows += (*rules)[i].flows()
 			}
 		}
 	}
-	return c
+	return flows
 }
 
 // The flows of a direction that denies, and how often OVN has those of a rule: for new and for open connections.
