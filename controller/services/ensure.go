@@ -173,8 +173,12 @@ const addressShare = 4
 // withinShare refuses a new virtual address on a network of another namespace, if the Services of this one have their
 // share of its addresses.
 func (k *Kind) withinShare(ctx context.Context, network string, one *service.Service) (why, err error) {
-	if one.Headless() || engine.NamespaceOf(one.NAD) == one.Namespace || k.written[one.ID()][network] {
+	if one.Headless() || engine.NamespaceOf(network) == one.Namespace || k.written[one.ID()][network] {
 		return nil, nil
+	}
+	stored, err := k.Network(ctx, network)
+	if err != nil || stored.Config == nil || stored.Owner == one.Namespace {
+		return nil, err
 	}
 	count := uint64(0)
 	for other, networks := range k.written {
@@ -183,10 +187,6 @@ func (k *Kind) withinShare(ctx context.Context, network string, one *service.Ser
 		if networks[network] && engine.NamespaceOf(other) == one.Namespace && !isHeadless {
 			count++
 		}
-	}
-	stored, err := k.Network(ctx, network)
-	if err != nil || stored.Config == nil {
-		return nil, err
 	}
 	for i := range stored.Config.Subnets {
 		pool := stored.Config.Pool(i)
