@@ -67,6 +67,17 @@ func tryRender(t *testing.T, values ...string) (string, error) {
 	return runHelm(t, args...)
 }
 
+// TestLimitsOfTheChart: large numbers of controller.limits are in the controller's file as they are written, which Helm does
+// not do with every way of writing a value.
+func TestLimitsOfTheChart(t *testing.T) {
+	text := render(t, `controller: {limits: {"*": {endpoints: 5000}, shop: {bytes: 83886080, flows: 60000}}}`)
+	for _, want := range []string{"'*':", "endpoints: 5000", "bytes: 83886080", "flows: 60000"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the manifests do not have %q", want)
+		}
+	}
+}
+
 // TestInstallYAML: install.yaml is what the chart makes by its default values.
 func TestInstallYAML(t *testing.T) {
 	path, err := helmPath()
