@@ -31,6 +31,8 @@ func TestBindEndsWithThePod(t *testing.T) {
 				bound <- r.call(agentapi.OpBind, agentapi.BindRequest{Sandbox: r.sandbox("c1"), Plan: *p, Primary: primary}, nil)
 			}()
 			if !tt.before {
+				// The wait for a turn comes first, and is over when the port is in Open vSwitch.
+				r.eventually("in Open vSwitch", func() bool { return r.inOVS(agentapi.HostVeth("c1", "net1")) })
 				r.eventually("waiting", r.source.waiting)
 				r.source.end()
 			}
