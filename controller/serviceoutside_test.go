@@ -52,11 +52,15 @@ func (w *balancedWorld) configure(t *testing.T, pools string) {
 	}})
 }
 
-// put makes Service shop/web with an outside address, for pods with app=web.
-func (w *balancedWorld) put(address string) {
-	w.services.putWith("shop/web", map[string]string{
+// put makes Service shop/web with an outside address, for pods with app=web. more are further annotations.
+func (w *balancedWorld) put(address string, more ...string) {
+	annotations := map[string]string{
 		service.NetworkAnnotation: "blue", service.SelectorAnnotation: "app=web", service.OutsideAnnotation: address,
-	}, `{"type":"LoadBalancer","loadBalancerClass":"ovn-multinet/gateway","allocateLoadBalancerNodePorts":false,
+	}
+	for i := 0; i < len(more); i += 2 {
+		annotations[more[i]] = more[i+1]
+	}
+	w.services.putWith("shop/web", annotations, `{"type":"LoadBalancer","loadBalancerClass":"ovn-multinet/gateway","allocateLoadBalancerNodePorts":false,
 		"clusterIP":"10.96.0.9","ports":[{"port":80,"targetPort":8080}]}`)
 }
 
@@ -122,6 +126,39 @@ func TestServiceOutside(t *testing.T) {
 			t.Errorf("row %v", row)
 		}
 	}
+}
+
+// TestServiceOutsideSources: a pod whose Service limits the outside hosts has its own address guarded, ready or not, until
+// the Service is gone.
+func TestServiceOutsideSources(t *testing.T) {
+	w := newBalancedWorld(t)
+	w.configure(t, poolOfTwo)
+	w.attachWeb(t)
+	w.put("192.0.2.18", service.SourcesAnnotation, "198.51.100.0/24")
+	wantGuard := func(want string) {
+		t.Helper()
+		eventually(t, want, func() (got string) {
+			for _, row := range w.Dump(t, "ACL") {
+				if row["_uuid"] == ovndb.OutsideACLKey("shop/r1", "service shop/web", "deny4") {
+					got = row["match"].(string)
+				}
+			}
+			return got
+		})
+	}
+	const guard = `inport == "shop/r1:provider" && ((tcp.dst == {8080} && ip4.dst == {10.1.0.7}) || ` +
+		`(ip4.dst == 192.0.2.18 && (tcp || udp || sctp)))`
+	wantGuard(guard)
+	w.kube.with(func() { w.kube.pods["shop/a"].Ready = false })
+	w.queue.BackendChanged("shop", "a")
+	w.wantVIPs(t, "192.0.2.18:80=")
+	wantGuard(guard)
+	w.attach(t, "b", "n1", 8, "")
+	w.kube.with(func() { w.kube.pods["shop/b"].Labels = map[string]string{"app": "web"} })
+	w.queue.BackendChanged("shop", "b")
+	wantGuard(strings.Replace(guard, "10.1.0.7", "10.1.0.7, 10.1.0.8", 1))
+	w.services.remove("shop/web")
+	wantGuard("")
 }
 
 // TestServiceOutsideEnds: when the operator takes the pool back, and when the network is detached from the router. It

@@ -139,6 +139,7 @@ func TestServiceOutside(t *testing.T) {
 		w.outsideBackends("web", "192.0.2.17:80", 3)
 	})
 	w.step("sources", func(t *testing.T, w *outsideWorld) { w.sources(addresses, fixed, client) })
+	w.step("sources, and the pods' own addresses", func(_ *testing.T, w *outsideWorld) { w.sourcesInside() })
 	w.step("a backend has a floating address", func(_ *testing.T, w *outsideWorld) { w.floatingBackend(addresses, pods) })
 	w.step("the gateway's node fails", func(_ *testing.T, w *outsideWorld) {
 		w.watched(0, 1, 2)
@@ -199,6 +200,49 @@ func (w *outsideWorld) sources(addresses []string, fixed string, client *lab.Pod
 	w.answersOutside(addresses, stranger) // what was accepted before stays
 	w.Must(w.WriteManifest(serviceManifest("web"), outsideServiceYAML("web", "hidden", fixed, "", outsidePorts)))
 	w.outsideAre("web", addresses)
+}
+
+// sourcesInside: where outside hosts have a route to the pods, only hosts in the subnets reach the ports of the Service
+// at the pods' own addresses. Other ports stay open.
+func (w *outsideWorld) sourcesInside() {
+	w.network("open", outOf(3, `"snat":false,`))
+	p := w.labelled(0, "direct-0", "open", map[string]string{"app": "direct"})
+	w.answer(p, 8080, 90, 91)
+	stranger := w.outside("walker", 42, "192.0.2.6/24", "2001:db8::6/64")
+	for _, from := range []*lab.Outside{w.host, stranger} {
+		w.Must(from.Route(w.Ctx, "10.23.0.0/24", "192.0.2.10"))
+		w.Must(from.Route(w.Ctx, "fd23::/64", "2001:db8::10"))
+	}
+	own := w.Links(p)["net1"].IPs()
+	reaches := func(from place, which func(place, string, string)) {
+		for _, a := range own {
+			which(from, a, "tcp/8080")
+			which(from, a, "udp/90")
+		}
+	}
+	const ports = `{name: http, port: 80, targetPort: 8080}, {name: dns, protocol: UDP, port: 53, targetPort: 90}`
+	w.Must(w.WriteManifest(serviceManifest("direct"), outsideServiceYAML("direct", "open", "192.0.2.18", "", ports)))
+	w.outsideAre("direct", []string{"192.0.2.18"})
+	reaches(stranger, w.allowed)
+	w.Must(w.WriteManifest(serviceManifest("direct"),
+		outsideServiceYAML("direct", "open", "192.0.2.18", "192.0.2.8/31,2001:db8::8/126", ports)))
+	reaches(stranger, w.closed)
+	reaches(w.host, w.allowed)
+	w.closed(stranger, "192.0.2.18", "tcp/80")
+	w.allowed(w.host, "192.0.2.18", "tcp/80")
+	p.Ready = "False" // it still listens
+	w.Must(p.WriteManifest())
+	w.outsideBackends("direct", "192.0.2.18:80", 0)
+	w.NBCtl("--wait=hv", "sync")
+	reaches(stranger, w.denied)
+	for _, a := range own {
+		w.allowed(stranger, a, "tcp/91")
+		w.allowed(stranger, a, "udp/91")
+	}
+	w.Must(w.RemoveManifest(serviceManifest("direct")))
+	reaches(stranger, w.allowed)
+	w.End(p)
+	w.endNetworks("open")
 }
 
 // floatingBackend: all connections to the Service succeed while each backend has a floating address, and the floating

@@ -258,10 +258,11 @@ func (k *Kind) write(
 	if err := k.mayUse(network, one, pods); err != nil {
 		return nil, nil, err
 	}
+	known.outside.inside = one.Inside(pods)
 	if pods, err = k.fitting(ctx, network, one, pods); err != nil {
 		return nil, nil, err
 	}
-	content := contentOf(network, one, pods)
+	content := contentOf(network, one, pods, known.outside.inside)
 	if known.written == content {
 		return known.result, pods, nil
 	}
@@ -336,8 +337,10 @@ func (s *knownService) serve(pods []service.Backend, others int) {
 const missingEvery = time.Second
 
 // contentOf is a text that differs if NB should have something else.
-func contentOf(network string, one *service.Service, pods []service.Backend) string {
-	text, _ := json.Marshal([]any{network, one.Text, pods}) // the types have no value that JSON cannot express
+func contentOf(
+	network string, one *service.Service, pods []service.Backend, inside map[string][]netip.AddrPort,
+) string {
+	text, _ := json.Marshal([]any{network, one.Text, pods, inside}) // the types have no value that JSON cannot express
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
@@ -390,8 +393,14 @@ func (k *Kind) backends(
 	})
 	for _, port := range ports {
 		pod := selected[port.Pod]
-		if port.Network == network && port.Namespace == one.Namespace && pod != nil && pod.Is(port.UID) {
-			delete(selected, port.Pod) // of a pod with two interfaces on the network, the first one counts
+		if port.Network != network || port.Namespace != one.Namespace {
+			continue
+		}
+		if last := len(backends) - 1; last >= 0 && backends[last].Name == port.Pod {
+			backends[last].Further = append(backends[last].Further, port.Addresses...)
+		}
+		if pod != nil && pod.Is(port.UID) {
+			delete(selected, port.Pod) // of a pod with two interfaces on the network, the first one is a backend
 			backend := backendOf(pod, port.Addresses)
 			var wait time.Duration
 			if backend.Ready, wait = k.flapping.ready(pod.Namespace+"/"+pod.Name+" "+pod.UID, pod.Ready); wait > 0 {

@@ -21,6 +21,8 @@ type knownOutside struct {
 	wanted bool            // the Service asks for some, as it is or as NB has it
 	done   *outside.Result // what NB has; nil: unknown
 	pods   map[string]bool // the names of the pods that were selected then
+	// inside is where all selected pods take the connections, also those for which the namespace has no room.
+	inside map[string][]netip.AddrPort
 }
 
 // ensureOutside makes NB have the outside addresses of a Service, and puts them into the state. If they are
@@ -76,7 +78,7 @@ func (k *Kind) writeOutside(
 	if err := k.outside.deleteRows(ctx, id, router.Name); err != nil {
 		return nil, nil, err
 	}
-	wanted := wantedOutside(router, stored.Config, one, pods)
+	wanted := wantedOutside(router, stored.Config, one, pods, k.known[id].outside.inside)
 	k.outside.of.Add(id, outside.Key{Router: router.Name, User: wanted.User}) // also if the answer is lost
 	result, err = k.Outside.Ensure(ctx, wanted)
 	if refused, ok := errors.AsType[*nbrows.Refused](err); ok {
@@ -94,6 +96,7 @@ func (k *Kind) writeOutside(
 // wantedOutside is what NB should have for the outside addresses of a Service.
 func wantedOutside(
 	router *netmodel.Router, network *netmodel.Network, one *service.Service, pods []service.Backend,
+	inside map[string][]netip.AddrPort,
 ) *outside.Wanted {
 	wanted := &outside.Wanted{
 		Router: router, User: outside.User{Namespace: one.Namespace, Service: one.Name}, Kind: outside.Balanced,
@@ -103,7 +106,7 @@ func wantedOutside(
 				vips, _ := one.Backends(addresses, pods)
 				return vips
 			},
-			Affinity: one.Affinity, Sources: one.Outside.Sources,
+			Affinity: one.Affinity, Sources: one.Outside.Sources, Inside: inside,
 		},
 	}
 	if one.Outside.Gateway {

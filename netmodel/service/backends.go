@@ -14,8 +14,9 @@ type Backend struct {
 	Hostname, Subdomain string
 	// Ready tells that the pod is ready and is not being deleted. Ending tells that it is being deleted.
 	Ready, Ending bool
-	// Addresses are the pod's addresses on the network. The first one of each family is used.
-	Addresses []netip.Addr
+	// Addresses are the pod's addresses on the network. The first one of each family is used. Further are those of the
+	// pod's other interfaces on the network.
+	Addresses, Further []netip.Addr
 	// Ports are the numbers of the pod's named ports, by names such as "tcp/http".
 	Ports map[string]uint16
 }
@@ -68,4 +69,30 @@ func (s *Service) backends(p *Port, is4 bool, pods []Backend) []netip.AddrPort {
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
 	return slices.Compact(list)
+}
+
+// Inside returns where the pods take the connections to a service that limits its outside hosts, ready or not, by
+// protocol and sorted; nil: it does not limit them.
+func (s *Service) Inside(pods []Backend) map[string][]netip.AddrPort {
+	if s.Outside == nil || len(s.Outside.Sources) == 0 {
+		return nil
+	}
+	places := map[string][]netip.AddrPort{}
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range pods {
+			number, ok := p.Number(&pods[j])
+			if !ok {
+				continue
+			}
+			for _, a := range slices.Concat(pods[j].Addresses, pods[j].Further) {
+				places[p.Protocol] = append(places[p.Protocol], netip.AddrPortFrom(a, number))
+			}
+		}
+	}
+	for protocol, list := range places {
+		slices.SortFunc(list, netip.AddrPort.Compare)
+		places[protocol] = slices.Compact(list)
+	}
+	return places
 }

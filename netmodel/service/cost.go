@@ -15,6 +15,7 @@ const (
 	portBytes = len("[]:65535,")
 	aclBytes  = 300 // of a subnet of outside hosts
 	vipFlows  = 4
+	acls      = 2 // of a family, if the outside hosts are limited
 )
 
 // Cost is what the Service needs in OVN with these pods. Pods that are not ready count too: they may be ready soon.
@@ -36,6 +37,9 @@ func (s *Service) Cost(pods []Backend) (c cost.Cost) {
 			continue
 		}
 		lengths := lengthsOf(pods, is4)
+		if s.Outside != nil && len(s.Outside.Sources) > 0 {
+			s.addInside(&c, lengths)
+		}
 		for i := range s.Ports {
 			endpoints, bytes := 0, vipBytes
 			for j := range pods {
@@ -52,6 +56,21 @@ func (s *Service) Cost(pods []Backend) (c cost.Cost) {
 		}
 	}
 	return c
+}
+
+// addInside adds what guards the pods' own addresses of one family. Ports with numbers share the addresses of the pods.
+func (s *Service) addInside(c *cost.Cost, lengths []int) {
+	lists := 1
+	if slices.ContainsFunc(s.Ports, func(p Port) bool { return p.TargetName != "" }) {
+		lists = len(s.Ports)
+	}
+	for _, n := range lengths {
+		if n > 0 {
+			c[cost.Bytes] += acls * lists * (n + len(", "))
+			c[cost.Flows] += acls * lists
+		}
+	}
+	c[cost.Flows] += acls*len(s.Ports) + len(s.Outside.Sources)
 }
 
 // lengthsOf returns the length of the address that each pod has of a family; 0: it has none.

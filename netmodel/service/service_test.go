@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 )
 
 var ours = map[string]string{ProxyLabel: ProxyName}
@@ -227,6 +228,25 @@ func TestSubnets(t *testing.T) {
 }
 
 // TestBackends: both families, named ports, readiness; the order of pods and of their addresses does not matter.
+// Inside has all pods, ready or not, at all of their addresses on the network; none if all outside hosts may connect.
+func TestInside(t *testing.T) {
+	keys := `,"ports":[{"name":"http","port":80,"targetPort":"web"},{"name":"dns","port":53,"protocol":"UDP"}]`
+	pods := []Backend{
+		{Ready: true, Addresses: addresses("10.1.0.2", "fd01::2"), Further: addresses("10.1.0.7"), Ports: map[string]uint16{"tcp/web": 81}},
+		{Addresses: addresses("10.1.0.3")},
+	}
+	open := parsed(t, spec(keys), annotations(OutsideAnnotation, "auto"))
+	limited := parsed(t, spec(keys), annotations(OutsideAnnotation, "auto", SourcesAnnotation, "192.0.2.0/24"))
+	const want = "map[] map[tcp:[10.1.0.2:81 10.1.0.7:81 [fd01::2]:81] udp:[10.1.0.2:53 10.1.0.3:53 10.1.0.7:53 [fd01::2]:53]]"
+	if got := fmt.Sprint(open.Inside(pods), limited.Inside(pods)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	before, after := open.Cost(pods), limited.Cost(pods)
+	if before[cost.Bytes] >= after[cost.Bytes]-aclBytes || before[cost.Flows] >= after[cost.Flows] {
+		t.Errorf("cost without sources %v, with sources %v: the guards cost nothing", before, after)
+	}
+}
+
 func TestBackends(t *testing.T) {
 	keys := `,"ports":[{"name":"http","port":80,"targetPort":"web"},{"name":"dns","port":53,"protocol":"UDP"}]`
 	pods := []Backend{

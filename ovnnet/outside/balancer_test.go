@@ -90,9 +90,25 @@ func TestBalanced(t *testing.T) {
 	w.ensure(t, want, 1)
 	w.ensure(t, want, 0)
 	const to = `inport == "shop/r1:provider" && `
-	equal(t, w.acls(t), "from-lport 1000 drop "+to+"ip4.dst == 192.0.2.17 && (tcp || udp || sctp)\n"+
-		"from-lport 1000 drop "+to+"ip6.dst == 2001:db8::105 && (tcp || udp || sctp)\n"+
-		"from-lport 1001 allow "+to+"ip4.dst == 192.0.2.17 && (tcp || udp || sctp) && ip4.src == {198.51.100.0/24, 203.0.113.7/32}")
+	equal(t, w.acls(t), "from-lport 1000 drop "+to+"((ip4.dst == 192.0.2.17 && (tcp || udp || sctp)))\n"+
+		"from-lport 1000 drop "+to+"((ip6.dst == 2001:db8::105 && (tcp || udp || sctp)))\n"+
+		"from-lport 1001 allow "+to+"((ip4.dst == 192.0.2.17 && (tcp || udp || sctp))) && ip4.src == {198.51.100.0/24, 203.0.113.7/32}")
+	// The pods' own addresses are guarded too, in each family. Ports at the same addresses share a list.
+	at := func(texts ...string) (list []netip.AddrPort) {
+		for _, text := range texts {
+			list = append(list, netip.MustParseAddrPort(text))
+		}
+		return list
+	}
+	want.Balancer.Inside = map[string][]netip.AddrPort{
+		"tcp": at("10.1.0.7:8080", "10.1.0.7:9090", "10.1.0.8:8080", "10.1.0.8:9090", "10.1.0.9:70"), "udp": at("[fd01::7]:53"),
+	}
+	w.ensure(t, want, 1)
+	w.ensure(t, want, 0)
+	const inside4 = `(tcp.dst == {8080, 9090} && ip4.dst == {10.1.0.7, 10.1.0.8}) || (tcp.dst == {70} && ip4.dst == {10.1.0.9})`
+	equal(t, w.acls(t), "from-lport 1000 drop "+to+"("+inside4+" || (ip4.dst == 192.0.2.17 && (tcp || udp || sctp)))\n"+
+		"from-lport 1000 drop "+to+"((udp.dst == {53} && ip6.dst == {fd01::7}) || (ip6.dst == 2001:db8::105 && (tcp || udp || sctp)))\n"+
+		"from-lport 1001 allow "+to+"("+inside4+" || (ip4.dst == 192.0.2.17 && (tcp || udp || sctp))) && ip4.src == {198.51.100.0/24, 203.0.113.7/32}")
 	// The reconcile passes of gateway and network write nothing, and mend the references.
 	w.Proxy.Reset()
 	w.configure(t, nbtest.GwFull+pools)
@@ -173,7 +189,7 @@ func TestNorthdBalanced(t *testing.T) {
 	want.Balancer.Sources = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	w.ensure(t, want, 1)
 	w.wantFlows(t, "arp.tpa == 192.0.2.17", "nd.target == 2001:db8::105", "(backends=10.1.0.7:8080",
-		"(backends=[fd01::7]:8080", `inport == "shop/r1:provider" && ip4.dst == 192.0.2.17`)
+		"(backends=[fd01::7]:8080", `inport == "shop/r1:provider" && ((ip4.dst == 192.0.2.17`)
 }
 
 // TestEmptyOutsideGroup: two controllers each delete one of the last two Services, so neither sees the group empty. The

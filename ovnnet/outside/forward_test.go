@@ -91,10 +91,10 @@ func TestForward(t *testing.T) {
 	want.Balancer.Sources = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	w.ensure(t, want, 1)
 	w.ensure(t, want, 0)
-	const to4, to6 = `inport == "shop/r1:provider" && ip4.dst == 192.0.2.10 && `, `inport == "shop/r1:provider" && ip6.dst == 2001:db8::10 && `
-	equal(t, w.acls(t), "from-lport 1000 drop "+to4+"(tcp.dst == {80} || udp.dst == {53})\n"+
-		"from-lport 1000 drop "+to6+"(tcp.dst == {80} || udp.dst == {53})\n"+
-		"from-lport 1001 allow "+to4+"(tcp.dst == {80} || udp.dst == {53}) && ip4.src == {198.51.100.0/24}")
+	const to4, to6 = `inport == "shop/r1:provider" && ((ip4.dst == 192.0.2.10 && `, `inport == "shop/r1:provider" && ((ip6.dst == 2001:db8::10 && `
+	equal(t, w.acls(t), "from-lport 1000 drop "+to4+"(tcp.dst == {80} || udp.dst == {53})))\n"+
+		"from-lport 1000 drop "+to6+"(tcp.dst == {80} || udp.dst == {53})))\n"+
+		"from-lport 1001 allow "+to4+"(tcp.dst == {80} || udp.dst == {53}))) && ip4.src == {198.51.100.0/24}")
 
 	other := w.forward("web", "other", "tcp/81", "tcp/53")
 	w.ensure(t, other, 1)

@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,33 +96,62 @@ func wantedBalancing(w *Wanted, e *Entry) balancing {
 		nbrows.SetBalancer(row, protocol, strings.Join(words, " "), w.Balancer.Affinity)
 		r.balancers[protocol] = row
 	}
-	if len(w.Balancer.Sources) == 0 {
-		return r
+	if len(w.Balancer.Sources) > 0 {
+		limitSources(w, e, marks, r.acls)
 	}
-	for _, a := range list {
+	return r
+}
+
+// limitSources adds the ACLs that let only some outside hosts reach a Service: at its outside addresses, and at the
+// pods' own addresses.
+func limitSources(w *Wanted, e *Entry, marks func() map[string]string, acls map[string]*nb.ACL) {
+	places, sources := insidePlaces(w.Balancer.Inside), map[string][]string{} // by family
+	for _, a := range e.IPs() {
 		family := nbrows.Family(a)
-		to := fmt.Sprintf("inport == %q && ip%s.dst == %s && (%s)",
-			nbrows.GatewayPartName(w.Router.Name, nbrows.PartProvider), family, a, e.matchOf(a))
-		var sources []string
-		for _, p := range w.Balancer.Sources {
-			if p.Addr().Is4() == a.Is4() {
-				sources = append(sources, p.String())
-			}
-		}
+		places[family] = append(places[family], fmt.Sprintf("ip%s.dst == %s && (%s)", family, a, e.matchOf(a)))
+	}
+	for _, p := range w.Balancer.Sources {
+		sources[nbrows.Family(p.Addr())] = append(sources[nbrows.Family(p.Addr())], p.String())
+	}
+	for family, list := range places {
+		to := fmt.Sprintf("inport == %q && ((%s))",
+			nbrows.GatewayPartName(w.Router.Name, nbrows.PartProvider), strings.Join(list, ") || ("))
 		add := func(rule, match, action string, priority int) {
-			key := ovndb.OutsideACLKey(w.Router.Name, user, rule+family)
-			r.acls[key] = &nb.ACL{
-				UUID: key, Direction: "from-lport", Priority: priority, Match: match, Action: action,
-				ExternalIDs: marks(),
+			key := ovndb.OutsideACLKey(w.Router.Name, w.User.String(), rule+family)
+			acls[key] = &nb.ACL{
+				UUID: key, Direction: "from-lport", Priority: priority, Match: match, Action: action, ExternalIDs: marks(),
 			}
 		}
-		if len(sources) > 0 {
-			match := fmt.Sprintf("%s && ip%s.src == {%s}", to, family, strings.Join(sources, ", "))
+		if from := sources[family]; len(from) > 0 {
+			match := fmt.Sprintf("%s && ip%s.src == {%s}", to, family, strings.Join(from, ", "))
 			add("allow", match, "allow", sourcePriority+1)
 		}
 		add("deny", to, "drop", sourcePriority)
 	}
-	return r
+}
+
+// insidePlaces matches the pods' own addresses and ports, by family. Ports at the same pods share a list of addresses.
+func insidePlaces(inside map[string][]netip.AddrPort) map[string][]string {
+	places := map[string][]string{}
+	for _, protocol := range nbrows.Protocols {
+		at := map[string]map[uint16][]string{"4": {}, "6": {}}
+		for _, place := range inside[protocol] {
+			family := nbrows.Family(place.Addr())
+			at[family][place.Port()] = append(at[family][place.Port()], place.Addr().String())
+		}
+		for family, byPort := range at {
+			ports := map[string][]string{} // by addresses
+			for _, port := range slices.Sorted(maps.Keys(byPort)) {
+				list := strings.Join(byPort[port], ", ")
+				ports[list] = append(ports[list], strconv.Itoa(int(port)))
+			}
+			for _, list := range slices.Sorted(maps.Keys(ports)) {
+				places[family] = append(places[family], fmt.Sprintf("%s.dst == {%s} && ip%s.dst == {%s}",
+					protocol, strings.Join(ports[list], ", "), family, list))
+			}
+		}
+	}
+	return places
 }
 
 // sourcePriority is the priority of the ACL that drops what comes from other sources.

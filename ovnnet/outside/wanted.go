@@ -47,8 +47,10 @@ type Balancer struct {
 	// Vips returns the vips of the load balancers with these addresses, by protocol.
 	Vips     func(addresses []netip.Addr) map[string]map[string]string
 	Affinity bool
-	// Sources are the subnets of the outside hosts that may connect; none: all.
+	// Sources are the subnets of the outside hosts that may connect; none: all. Then Inside is where the pods take the
+	// connections, by protocol and sorted: other outside hosts do not get there by a route to the pods either.
 	Sources []netip.Prefix
+	Inside  map[string][]netip.AddrPort
 }
 
 func (w *Wanted) key() Key { return Key{w.Router.Name, w.User} }
