@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,8 @@ type Config struct {
 	Name      string // for logs and errors: "NB", "OVS"
 	Endpoints []string
 	TLS       *tls.Config
+	// Dial connects to the endpoints in place of the network; nil: their own scheme says how.
+	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
 	// Certificate is the file of our TLS certificate, for errors.
 	Certificate string
 	Model       model.ClientDBModel
@@ -111,9 +114,7 @@ const NoticedWithin = defaultProbe + defaultPatience
 func Open(cfg Config) (*DB, error) {
 	d := &DB{name: cfg.Name, connected: make(chan struct{}),
 		period: cmp.Or(cfg.Probe, defaultProbe), patience: cmp.Or(cfg.Patience, defaultPatience),
-		endpoints: &endpoints{database: cfg.Model.Name(), tls: cmp.Or(cfg.TLS, &tls.Config{}),
-			certificate: cfg.Certificate, leaderOnly: cfg.LeaderOnly}}
-	d.endpoints.set(cfg.Endpoints)
+		endpoints: newEndpoints(cfg)}
 	var err error
 	if len(cfg.Monitor) > 0 {
 		d.link, err = newCopied(cfg, d.patience)

@@ -1,6 +1,7 @@
 package ovndb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -115,14 +116,22 @@ const upEvery = 20 * time.Millisecond
 type endpoints struct {
 	database    string // its name in the schema
 	tls         *tls.Config
-	certificate string // the file, for errors
-	leaderOnly  bool   // only the leader of a raft is used
+	certificate string                                                       // the file, for errors
+	leaderOnly  bool                                                         // only the leader of a raft is used
+	dialer      func(ctx context.Context, endpoint string) (net.Conn, error) // nil: the scheme says how
 
 	mu    sync.Mutex
 	began time.Time // of the last check
 	found []Failure
 
 	list atomic.Pointer[[]string] // may change: see SetEndpoints
+}
+
+func newEndpoints(cfg Config) *endpoints {
+	p := &endpoints{database: cfg.Model.Name(), tls: cmp.Or(cfg.TLS, &tls.Config{}), certificate: cfg.Certificate,
+		leaderOnly: cfg.LeaderOnly, dialer: cfg.Dial}
+	p.set(cfg.Endpoints)
+	return p
 }
 
 func (p *endpoints) set(all []string) { p.list.Store(&all) }
@@ -160,6 +169,9 @@ func (p *endpoints) check(since time.Time) []Failure {
 // dial opens a connection. With TLS 1.3, a server that does not accept the certificate says so only in place of its
 // first answer.
 func (p *endpoints) dial(ctx context.Context, endpoint string) (net.Conn, error) {
+	if p.dialer != nil {
+		return p.dialer(ctx, endpoint)
+	}
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"
 	if scheme == "unix" {

@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"time"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
 	"k8s.io/client-go/kubernetes"
@@ -21,32 +23,65 @@ import (
 // connection is for reading only, for a command. Only a daemon waits for the files of its certificate: on a new cluster
 // its Secret may come after its pod, and a daemon that ended would wait for ever longer pauses of kubelet.
 func OpenNB(cfg conf.NB, cluster func(ctx context.Context) (string, error), log *slog.Logger) (*ovndb.DB, error) {
-	dbModel, err := nb.FullDatabaseModel()
+	c, err := nbConfig(cfg, cluster != nil, log)
 	if err != nil {
 		return nil, err
 	}
-	var tlsConfig *tls.Config
+	c.Cluster = cluster
+	return ovndb.Open(c)
+}
+
+// nbConfig says how to reach NB. waits tells that the files of the certificate may come later.
+func nbConfig(cfg conf.NB, waits bool, log *slog.Logger) (ovndb.Config, error) {
+	c := ovndb.Config{Name: nbName, Endpoints: cfg.Endpoints, Certificate: cfg.Certificate, LeaderOnly: true, Log: log}
+	var err error
+	if c.Model, err = nb.FullDatabaseModel(); err != nil {
+		return c, err
+	}
 	if cfg.CACert != "" {
-		tlsConfig, err = ovndb.TLS(ovndb.TLSConfig{
+		c.TLS, err = ovndb.TLS(ovndb.TLSConfig{
 			Certificate: cfg.Certificate, PrivateKey: cfg.PrivateKey, CACert: cfg.CACert,
-			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Later: cluster != nil, Log: log,
+			ServerNames: cfg.ServerNames, Endpoints: cfg.Endpoints, Later: waits, Log: log,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)
+			return c, fmt.Errorf("--nb-certificate, --nb-private-key, --nb-ca-cert: %w", err)
 		}
 	}
-	endpoints := cfg.Endpoints
 	if cfg.Members != "" {
 		list, err := members.Read(cfg.Members)
 		if err != nil {
-			return nil, fmt.Errorf("--nb-members: %w", err)
+			return c, fmt.Errorf("--nb-members: %w", err)
 		}
-		endpoints = list.Endpoints(members.NBPort)
+		c.Endpoints = list.Endpoints(members.NBPort)
 	}
-	return ovndb.Open(ovndb.Config{
-		Name: "NB", Endpoints: endpoints, TLS: tlsConfig, Certificate: cfg.Certificate,
-		Model: dbModel, LeaderOnly: true, Cluster: cluster, Log: log,
-	})
+	return c, nil
+}
+
+// nbName is NB's name in logs and errors.
+const nbName = "NB"
+
+// relayPatience is the time in which a relay must reach NB. It is shorter than the default --timeout of
+// `kubectl multinet`, so that the reason reaches the operator.
+const relayPatience = 8 * time.Second
+
+// RelayNB passes a client's reads from in to NB, and the answers to out: see [ovndb.Relay].
+func RelayNB(ctx context.Context, cfg conf.NB, in io.Reader, out io.Writer) error {
+	c, err := nbConfig(cfg, false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	c.Patience = relayPatience
+	return ovndb.Relay(ctx, c, in, out)
+}
+
+// ReadNB opens NB for reading by a relay, which dial connects to. name is the relay's, for errors.
+func ReadNB(name string, dial func(ctx context.Context, endpoint string) (net.Conn, error)) (*ovndb.DB, error) {
+	rows, err := nb.FullDatabaseModel()
+	if err != nil {
+		return nil, err
+	}
+	return ovndb.Open(ovndb.Config{Name: nbName, Endpoints: []string{name}, Dial: dial, Model: rows,
+		Log: slog.New(slog.DiscardHandler)})
 }
 
 // FollowNB has the connection use the members of NB that the folder of --nb-members lists, until the end of ctx.
