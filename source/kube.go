@@ -44,6 +44,8 @@ type Kube struct {
 	nodes  *nodeWatch           // nil in the source of an agent
 	// objects are empty unless Changes.Policy is set, services and slices unless Changes.Service is set too.
 	objects
+	// only is the one namespace that AllPolicies, AllServices and NADs list; "": all.
+	only       string
 	policyPods *lateInformer
 	slices     *sliceWatch
 	lists      lists
@@ -74,7 +76,8 @@ func NewKube(
 		nads: func(
 			ctx context.Context, opts metav1.ListOptions, keep func(*nadv1.NetworkAttachmentDefinition),
 		) (metav1.ListMeta, error) {
-			return stream(ctx, nadAPI.K8sCniCncfIoV1().RESTClient(), "network-attachment-definitions", wholeObjects, opts, keep)
+			return streamIn(ctx, nadAPI.K8sCniCncfIoV1().RESTClient(), k.only, "network-attachment-definitions", wholeObjects,
+				opts, keep)
 		},
 	}
 	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})
@@ -95,6 +98,10 @@ func NewKube(
 	}
 	return k, k.watchNADs(changes.NAD)
 }
+
+// Only has NADs, AllPolicies and AllServices list one namespace, for a client that may read no other. It is for a
+// source that does not run.
+func (k *Kube) Only(namespace string) { k.only = namespace }
 
 // watchPods creates the informer of the pods of a node.
 func (k *Kube) watchPods(node string, bound func(*netmodel.Pod)) error {

@@ -36,7 +36,15 @@ const (
 func stream[T any](
 	ctx context.Context, client rest.Interface, resource, accept string, opts metav1.ListOptions, keep func(*T),
 ) (metav1.ListMeta, error) {
-	request := client.Get().Resource(resource).SetHeader("Accept", accept).
+	return streamIn(ctx, client, "", resource, accept, opts, keep)
+}
+
+// streamIn is stream in one namespace; "": all.
+func streamIn[T any](
+	ctx context.Context, client rest.Interface, namespace, resource, accept string, opts metav1.ListOptions,
+	keep func(*T),
+) (metav1.ListMeta, error) {
+	request := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).SetHeader("Accept", accept).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion)
 	body, err := request.Stream(ctx)
 	if err != nil {

@@ -116,6 +116,9 @@ func (k *Kube) Policy(ctx context.Context, namespace, name string) (*policy.Obje
 func (k *Kube) AllPolicies(ctx context.Context) ([]*policy.Object, error) {
 	var all []*policy.Object
 	for _, kind := range []apiKind{multiKind, clusterKind} {
+		if kind == clusterKind && k.only != "" {
+			continue
+		}
 		list, err := k.policyReader(kind, keepPolicy).list(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", kind.resource, err)

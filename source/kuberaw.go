@@ -106,7 +106,7 @@ func (r rawReader[R, T]) informer(indexers cache.Indexers) cache.SharedIndexInfo
 
 func (r rawReader[R, T]) open(ctx context.Context, opts metav1.ListOptions) (io.ReadCloser, error) {
 	opts.LabelSelector = r.kind.selector
-	return r.k.api(http.MethodGet, r.kind).Suffix(r.kind.resource).
+	return r.k.api(http.MethodGet, r.kind).NamespaceIfScoped(r.k.only, r.k.only != "").Suffix(r.kind.resource).
 		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, corev1.SchemeGroupVersion).Stream(ctx)
 }
 

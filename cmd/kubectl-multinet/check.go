@@ -155,7 +155,7 @@ func (o *checkOptions) inspect(
 func execOn(config *rest.Config, core kubernetes.Interface) check.Exec {
 	return func(ctx context.Context, pod, container string, command ...string) (string, error) {
 		var out bytes.Buffer
-		err := execIn(ctx, config, core, target{"of pod " + pod, pod, container}, command, &out)
+		err := execIn(ctx, config, core, target{"of pod " + pod, pod, container}, command, nil, &out)
 		return out.String(), err
 	}
 }

@@ -57,7 +57,7 @@ func runOnNode(ctx context.Context, config *rest.Config, node string, command []
 	if names[node] == "" {
 		return fmt.Errorf("no agent of ovn-multinet runs on node %q: kubectl -n %s get pods -o wide", node, installed)
 	}
-	return execIn(ctx, config, core, target{node, names[node], agentContainer}, command, out)
+	return execIn(ctx, config, core, target{node, names[node], agentContainer}, command, nil, out)
 }
 
 // runOnAll runs a command on each node with an agent, and returns the outputs by node. After an error on one node, it
@@ -78,7 +78,7 @@ func runOnAll(ctx context.Context, config *rest.Config, command []string) (said 
 	var errs []error
 	for _, node := range slices.Sorted(maps.Keys(names)) {
 		var out bytes.Buffer
-		if err := execIn(ctx, config, core, target{node, names[node], agentContainer}, command, &out); err != nil {
+		if err := execIn(ctx, config, core, target{node, names[node], agentContainer}, command, nil, &out); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -93,12 +93,15 @@ const agentContainer = "agent"
 // target is a container of a pod. node is for errors.
 type target struct{ node, pod, container string }
 
-// execIn runs a command in a container of a pod.
+// execIn runs a command in a container of a pod. stdin may be nil.
 func execIn(
-	ctx context.Context, config *rest.Config, core kubernetes.Interface, in target, command []string, out io.Writer,
+	ctx context.Context, config *rest.Config, core kubernetes.Interface, in target, command []string,
+	stdin io.Reader, out io.Writer,
 ) error {
 	node := in.node
-	options := &corev1.PodExecOptions{Container: in.container, Command: command, Stdout: true, Stderr: true}
+	options := &corev1.PodExecOptions{
+		Container: in.container, Command: command, Stdin: stdin != nil, Stdout: true, Stderr: true,
+	}
 	address := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(installed).Name(in.pod).SubResource("exec").
 		VersionedParams(options, scheme.ParameterCodec).URL()
 	executor, err := newExecutor(config, address)
@@ -106,7 +109,7 @@ func execIn(
 		return err
 	}
 	var complaint bytes.Buffer
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: &complaint})
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: out, Stderr: &complaint})
 	said := strings.Join(strings.Fields(complaint.String()), " ")
 	switch {
 	case err == nil || said == "":

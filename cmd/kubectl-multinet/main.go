@@ -37,14 +37,15 @@ func run() int {
 		Short:       "Check a cluster, show ovn-multinet's networks, and clean up after stale sandboxes on a node.",
 		Long: `Check a cluster, show ovn-multinet's networks, and clean up after stale sandboxes on a node.
 
-Without --nb-endpoints, the ConfigMap ovn-multinet has the endpoints of OVN's Northbound database, and the Secret
-ovn-multinet-nb-controller or ovn-multinet-nb has the certificates. If the chart runs OVN, the ConfigMap
-ovn-multinet-ovn has the endpoints, and the command signs a certificate for itself by the Secret ovn-multinet-ca. All
-are in the namespace ovn-multinet.`,
+The commands reach only the API server. Those that read OVN's Northbound database run "ovn-multinetd nb" in the pod of
+an agent, with the right to list pods and to create pods/exec in the namespace ovn-multinet. Without this right they
+show what annotations and states say of the objects of one namespace. Without a cluster, --nb-endpoints says where the
+database is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand())
+		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand(),
+		kubeNodeCommand(), certificatesCommand())
 	return program.Main(root)
 }
 
@@ -55,9 +56,7 @@ type options struct {
 	nb        conf.NB
 	output    string
 	timeout   time.Duration
-	// temporary is a folder with the certificates of the cluster's Secret. The NB client reads the files at each
-	// handshake.
-	temporary string
+	states    *cluster // not nil: the client may not read NB, and only states are shown
 }
 
 func (o *options) flags(flags *pflag.FlagSet) {
@@ -84,8 +83,8 @@ type objects interface {
 	serviceObjects
 }
 
-// with runs a command. read reads what is not in NB, and then use gets the connection to NB. namespace is the
-// namespace for names without a namespace.
+// with runs a command. read reads what is not in NB, and then use gets the connection to NB; nil: the client may not
+// read NB, and objects of one namespace were read. namespace is the namespace for names without a namespace.
 func (o *options) with(
 	ctx context.Context, read func(context.Context, objects) error,
 	use func(ctx context.Context, db *ovndb.DB, namespace string) error,
@@ -95,14 +94,14 @@ func (o *options) with(
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	defer func() { _ = os.RemoveAll(o.temporary) }() // deletes nothing if it is ""
 	quiet := slog.New(slog.DiscardHandler)
 	var from objects
+	var k *cluster
 	namespace, err := o.clients.namespace, error(nil)
 	if o.manifests != "" {
 		from, err = source.NewManifests(o.manifests, source.Changes{}, quiet)
 	} else {
-		from, namespace, err = o.cluster(ctx, quiet)
+		from, k, namespace, err = o.cluster(ctx, quiet)
 	}
 	if err != nil {
 		return err
@@ -110,18 +109,34 @@ func (o *options) with(
 	if err := read(ctx, from); err != nil {
 		return err
 	}
-	if err := o.nb.Validate(); err != nil {
-		return err
+	if o.states != nil {
+		return use(ctx, nil, namespace)
 	}
-	db, err := daemon.OpenNB(o.nb, nil, quiet)
+	db, err := o.openNB(ctx, k, quiet)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if err := db.WaitConnected(ctx); err != nil {
-		return fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
-	}
 	return use(ctx, db, cmp.Or(namespace, "default"))
+}
+
+// openNB connects to NB: at --nb-endpoints, or by an agent of the cluster.
+func (o *options) openNB(ctx context.Context, k *cluster, log *slog.Logger) (*ovndb.DB, error) {
+	if k != nil && len(o.nb.Endpoints) == 0 {
+		return k.openNB(ctx)
+	}
+	if err := o.nb.Validate(); err != nil {
+		return nil, err
+	}
+	db, err := daemon.OpenNB(o.nb, nil, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.WaitConnected(ctx); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("%w (%v)", err, o.nb.Endpoints)
+	}
+	return db, nil
 }
 
 func networkCommand() *cobra.Command {
@@ -169,6 +184,13 @@ func (o *options) networks(
 		nads, err = from.NADs(ctx)
 		return err
 	}, func(ctx context.Context, db *ovndb.DB, namespace string) error {
+		if db == nil {
+			pods, err := o.states.podStatuses(ctx, namespace)
+			if err != nil {
+				return err
+			}
+			return use(ctx, nil, show.NetworksByState(nads, pods), namespace)
+		}
 		views, err := view.Read(ctx, db)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -49,9 +50,12 @@ the namespace, or a ClusterNetworkPolicy. /<name> is a ClusterNetworkPolicy alon
 		Example: "  kubectl multinet policy show db -n shop\n  kubectl multinet policy show shop/db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.policies(cmd, func(ctx context.Context, db *ovndb.DB, list []show.Policy, namespace string) error {
-				networks, err := view.Read(ctx, db)
-				if err != nil {
-					return err
+				var networks []view.Network
+				if db != nil {
+					var err error
+					if networks, err = view.Read(ctx, db); err != nil {
+						return err
+					}
 				}
 				p := show.FindPolicy(list, networks, namespace, args[0])
 				if p == nil {
@@ -80,6 +84,9 @@ func (o *options) policies(
 		}
 		return err
 	}, func(ctx context.Context, db *ovndb.DB, namespace string) error {
+		if db == nil {
+			return use(ctx, nil, show.PoliciesByState(known), namespace)
+		}
 		rows := policies.New(nbrows.NewStore(db))
 		scopes, err := rows.Scopes(ctx)
 		if err != nil {
@@ -150,6 +157,9 @@ no answer.`,
 	return cmd
 }
 
+// errNeedsNB says that states are not enough.
+var errNeedsNB = errors.New("the answer needs OVN's Northbound database: ask an operator of the cluster")
+
 // noAnswer makes the exit code say that there is no answer.
 func noAnswer(err error) error {
 	if err == nil {
@@ -161,6 +171,9 @@ func noAnswer(err error) error {
 func (o *options) allowed(ctx context.Context, args []string) (answer *show.Answer, err error) {
 	err = o.with(ctx, func(context.Context, objects) error { return nil },
 		func(ctx context.Context, db *ovndb.DB, namespace string) error {
+			if db == nil {
+				return errNeedsNB
+			}
 			networks, err := view.Read(ctx, db)
 			if err != nil {
 				return err

@@ -103,6 +103,9 @@ func (k *knownServices) read(ctx context.Context, db *ovndb.DB, namespace, name 
 			objects = append(objects, o)
 		}
 	}
+	if db == nil {
+		return show.ServicesByState(objects), nil
+	}
 	rows, id := services.New(nbrows.NewStore(db)), ""
 	if name != "" {
 		id = namespace + "/" + name
@@ -145,6 +148,9 @@ func (k *knownServices) details(
 	if one == nil {
 		return nil, fmt.Errorf("service \"%s/%s\" is not found, or is on no network: kubectl multinet service list -A",
 			namespace, name)
+	}
+	if db == nil {
+		return one.Details(nil), nil
 	}
 	ports, err := view.PortsAt(ctx, db, one.Network, one.BackendAddresses())
 	if err != nil {

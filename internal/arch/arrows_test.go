@@ -65,7 +65,7 @@ var arrows = map[string][]string{
 	"internal/plainfile":    {},
 	"internal/stale":        {},
 	"internal/unixctl":      {},
-	"kubectl/show":          {"netmodel", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check"},
+	"kubectl/show":          {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check"},
 	"kubectl/check":         {"netmodel", "conf", "node/install", "node/nodefacts", "ovnrun/authority"},
 	"kubectl/uninstall":     {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":        {"node/install", "internal/version"},
@@ -82,7 +82,7 @@ var arrows = map[string][]string{
 	"internal/program":      {"conf", "internal/version"},
 	"internal/version":      {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "internal/daemon", "internal/program", "kubectl/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "kubectl/check", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet-install":    {"conf", "node/install", "node/nodefacts", "internal/program"},

@@ -23,7 +23,7 @@ type Policy struct {
 	Pods       string   `json:"pods,omitempty"` // that the policy is for
 	Directions []string `json:"directions"`
 	Rules      int      `json:"rules"`
-	Ports      int      `json:"ports"` // the number of ports of these pods
+	Ports      *int     `json:"ports,omitempty"` // the number of ports of these pods; absent: nobody counted them
 	Ready      bool     `json:"ready"`
 	Reason     string   `json:"reason,omitempty"`
 
@@ -48,7 +48,8 @@ func Policies(objects []*policy.Object, known bool, views []*policies.View) []Po
 	for _, v := range views {
 		for _, p := range v.Set.Policies {
 			accepted[p.ID()] = true
-			line := Policy{Network: v.Network, Ports: len(v.Members[p.Subject]), Ready: true, policy: p, view: v}
+			ports := len(v.Members[p.Subject])
+			line := Policy{Network: v.Network, Ports: &ports, Ready: true, policy: p, view: v}
 			line.describe(p.Namespace, p.Name, p)
 			switch o := states[p.ID()]; {
 			case o != nil:
@@ -64,7 +65,7 @@ func Policies(objects []*policy.Object, known bool, views []*policies.View) []Po
 	}
 	for _, o := range objects {
 		if !accepted[o.ID()] {
-			line := Policy{}
+			line := Policy{Ports: new(int)}
 			line.describe(o.Namespace, o.Name, o.Policy)
 			line.judge(o)
 			list = append(list, line)

@@ -55,7 +55,7 @@ func TestPolicyStates(t *testing.T) {
 		"other rows":            {[]*policy.Object{ready}, true, &spoilt, "not ready: " + rowsDiffer},
 	} {
 		list := Policies(tt.objects, tt.known, []*policies.View{tt.view})
-		if len(list) != 1 || list[0].Ports != 1 || readiness(list[0].Ready, list[0].Reason) != tt.want {
+		if len(list) != 1 || *list[0].Ports != 1 || readiness(list[0].Ready, list[0].Reason) != tt.want {
 			t.Errorf("%s: %+v, want %s", name, list, tt.want)
 		}
 	}

@@ -22,9 +22,12 @@ func PolicyList(w io.Writer, list []Policy) error {
 	t := table(w)
 	fmt.Fprintln(t, "KIND\tNAMESPACE\tNAME\tNETWORK\tPODS\tDIRECTIONS\tRULES\tPORTS\tSTATE")
 	for i := range list {
-		p := &list[i]
-		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", p.Kind, orDash(p.Namespace), p.Name, orDash(p.Network),
-			orDash(p.Pods), words(p.Directions), p.Rules, p.Ports, readiness(p.Ready, p.Reason))
+		p, ports := &list[i], uncounted
+		if p.Ports != nil {
+			ports = strconv.Itoa(*p.Ports)
+		}
+		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", p.Kind, orDash(p.Namespace), p.Name, orDash(p.Network),
+			orDash(p.Pods), words(p.Directions), p.Rules, ports, readiness(p.Ready, p.Reason))
 	}
 	return t.Flush()
 }

@@ -77,11 +77,15 @@ func Services(objects []*service.Object, known bool, views []*services.View) []S
 			list = append(list, line)
 		}
 	}
+	sortServices(list)
+	return list
+}
+
+func sortServices(list []Service) {
 	slices.SortFunc(list, func(a, b Service) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
 			strings.Compare(a.Network, b.Network))
 	})
-	return list
 }
 
 // SetOutside sets the outside addresses, of the entries in NB.

@@ -61,6 +61,8 @@ type Subnet struct {
 	NodeSubnets *NodeSubnets `json:"blocks,omitempty"`
 	Used        uint64       `json:"used"`
 	Free        uint64       `json:"free"`
+
+	uncounted bool // nobody counted what is used and free
 }
 
 // NodeSubnets has the numbers of used and free node subnets of a subnet.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,8 +54,8 @@ func List(w io.Writer, list []Network) error {
 				continue // the whole subnet is in the list too
 			}
 			subnets = append(subnets, s.Subnet.String())
-			used = append(used, strconv.FormatUint(s.Used, 10))
-			free = append(free, strconv.FormatUint(s.Free, 10))
+			used = append(used, s.count(s.Used))
+			free = append(free, s.count(s.Free))
 		}
 		printf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, orDash(n.Topology), words(subnets),
 			orDash(n.Router), len(n.Ports), words(used), words(free), n.state())
@@ -131,7 +130,7 @@ func (n *Network) subnets(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nSUBNET\tGATEWAY\tUSED\tFREE")
 	for _, s := range n.Subnets {
-		printf(w, "%s\t%s\t%d\t%d\n", s.Subnet, s.Gateway, s.Used, s.Free)
+		printf(w, "%s\t%s\t%s\t%s\n", s.Subnet, s.Gateway, s.count(s.Used), s.count(s.Free))
 	}
 }
 
@@ -140,7 +139,8 @@ func (n *Network) nodeSubnets(w io.Writer) {
 	fmt.Fprintln(w, "\nSUBNET\tBLOCKS\tUSED\tFREE")
 	for _, s := range n.Subnets {
 		if s.NodeSubnets != nil {
-			printf(w, "%s\t/%d\t%d\t%d\n", s.Subnet, s.NodeSubnets.PrefixLength, s.NodeSubnets.Used, s.NodeSubnets.Free)
+			printf(w, "%s\t/%d\t%s\t%s\n", s.Subnet, s.NodeSubnets.PrefixLength, s.count(s.NodeSubnets.Used),
+				s.count(s.NodeSubnets.Free))
 		}
 	}
 	fmt.Fprintln(w, "\nNODE\tBLOCK\tGATEWAY\tUSED\tFREE")

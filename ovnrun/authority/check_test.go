@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -248,40 +247,4 @@ func parse(t *testing.T, text []byte) *x509.Certificate {
 		t.Fatal(err)
 	}
 	return cert
-}
-
-// An operator's certificate is a client's, for minutes, and fits its key and the authorities of the Secret.
-func TestBoundaryOperatorFiles(t *testing.T) {
-	stored, now := &corev1.Secret{Data: map[string][]byte{}}, time.Now()
-	secret := stored.Data
-	if _, err := OperatorFiles(secret, now); err == nil || !strings.HasPrefix(err.Error(), "secret ovn-multinet-ca: tls.crt") {
-		t.Errorf("without an authority: error %v", err)
-	}
-	if _, err := turn(stored, now, turning{}); err != nil {
-		t.Fatal(err)
-	}
-	files, err := OperatorFiles(secret, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(files["tls.crt"], files["tls.key"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(files["ca.crt"])
-	for _, tt := range []struct {
-		after time.Duration
-		usage x509.ExtKeyUsage
-		valid bool
-	}{
-		{0, x509.ExtKeyUsageClientAuth, true}, {operatorLife - time.Second, x509.ExtKeyUsageClientAuth, true},
-		{operatorLife + time.Second, x509.ExtKeyUsageClientAuth, false}, {0, x509.ExtKeyUsageServerAuth, false},
-	} {
-		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now.Add(tt.after),
-			KeyUsages: []x509.ExtKeyUsage{tt.usage}})
-		if (err == nil) != tt.valid {
-			t.Errorf("usage %d after %v: error %v", tt.usage, tt.after, err)
-		}
-	}
 }
