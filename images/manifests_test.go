@@ -155,6 +155,24 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestTenantRoles: the roles view, edit and admin of Kubernetes get our rights by their labels, unless the value says no.
+func TestTenantRoles(t *testing.T) {
+	for value, want := range map[string]string{"true": "admin edit view", "false": ""} {
+		var into []string
+		for _, r := range objectsOf[rbacv1.ClusterRole](t, render(t, "tenantRoles: "+value), "ClusterRole") {
+			for label, is := range r.Labels {
+				if role, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok && is == "true" {
+					into = append(into, role)
+				}
+			}
+		}
+		slices.Sort(into)
+		if got := strings.Join(into, " "); got != want {
+			t.Errorf("tenantRoles %s: rights for the roles %q, want %q", value, got, want)
+		}
+	}
+}
+
 // TestStartupTaintOff: without the startup taint the controller has no right to change nodes or pods.
 func TestStartupTaintOff(t *testing.T) {
 	off := render(t, "controller: {startupTaint: false}")
