@@ -117,7 +117,7 @@ func TestBoundaryLargePolicies(t *testing.T) {
 			switch state := w.policyState(fmt.Sprintf("p%02d", i)); {
 			case strings.Contains(state, `"ready": true`):
 				accepted++
-			case strings.Contains(state, "is the limit of a namespace"):
+			case strings.Contains(state, "is the limit of the namespace"):
 				refused++
 			}
 		}

@@ -83,6 +83,9 @@ type Cluster struct {
 	withoutOVN       bool // and without the kind of networks, which the chart brings, too
 	allowedDelegates []string
 
+	// laptop is the machine of an operator: it reaches the API server alone.
+	laptop *lab.Apart
+
 	closed atomic.Bool
 }
 
@@ -113,6 +116,9 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if c.laptop, err = c.Apart("laptop", net.JoinHostPort(lab.CentralIP, apiPort)); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	up := c.up
 	if o.ControlPlane {
@@ -206,6 +212,9 @@ func (c *Cluster) Close() error {
 	}
 	all.Go(func() error { return kill(c.Scheduler, c.Controllers, c.APIServer, c.Etcd) })
 	errs := []error{all.Wait()}
+	if c.laptop != nil {
+		errs = append(errs, c.laptop.Close())
+	}
 	return errors.Join(append(errs, c.groups.remove(), c.Lab.Close(), os.RemoveAll(c.own))...)
 }
 

@@ -9,6 +9,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
+// KubeconfigOf writes a kubeconfig of a user, who has no rights yet, and returns its path.
+func (c *Cluster) KubeconfigOf(user string) (string, error) {
+	path := c.kubeconfig("user-" + user)
+	return path, c.pki.writeKubeconfig(path, apiURL, identity{name: user})
+}
+
 // writeKubeconfig writes how one of the cluster's parts reaches the API server, and who it is.
 func (p pki) writeKubeconfig(path, server string, id identity) (err error) {
 	defer try.Handle(&err)

@@ -46,10 +46,16 @@ func (c *Cluster) kubectl(ctx context.Context, stdin io.Reader, args ...string) 
 	return out, nil
 }
 
-// Multinet runs `kubectl multinet` of the installed product on the first node, as the cluster's admin.
+// Multinet runs `kubectl multinet` of the installed product as the cluster's admin, on a machine that reaches the API
+// server and nothing else.
 func (c *Cluster) Multinet(ctx context.Context, args ...string) (string, error) {
+	return c.MultinetAs(ctx, c.Kubeconfig, args...)
+}
+
+// MultinetAs is Multinet with another kubeconfig.
+func (c *Cluster) MultinetAs(ctx context.Context, kubeconfig string, args ...string) (string, error) {
 	program := filepath.Join(os.Getenv(ProductEnv), "kubectl-multinet")
-	return c.Nodes[0].Exec(ctx, append([]string{program}, append(args, "--kubeconfig", c.Kubeconfig)...)...)
+	return c.laptop.Exec(ctx, append([]string{program}, append(args, "--kubeconfig", kubeconfig)...)...)
 }
 
 // Apply makes objects what the YAML says, whoever changed them before.

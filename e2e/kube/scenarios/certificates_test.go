@@ -21,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
@@ -94,7 +93,6 @@ func (w *world) certificateRequest(names int) []byte {
 // other all the time, and pods start. When the node is trusted again, it is as it was.
 func (w *world) distrusts() {
 	w.T.Helper()
-	const label = conf.DistrustedLabel
 	n, begun := w.Node("node3"), time.Now()
 	for _, folder := range []string{"pki", "pki-central"} {
 		w.on(n, "cp", "-r", "/var/lib/ovn-multinet/"+folder, "/tmp/"+folder)
@@ -112,7 +110,9 @@ func (w *world) distrusts() {
 	const encap, chassis = `{"op":"insert","table":"Encap","uuid-name":"e","row":{"type":"vxlan","ip":"192.0.2.66","chassis_name":"evil"}}`,
 		`{"op":"insert","table":"Chassis","row":{"name":"evil","encaps":["named-uuid","e"]}}`
 	w.Must(<-w.holds(n, "pki", "transact", "6642", `["OVN_Southbound",`+encap+`,`+chassis+`]`))
-	w.kubectl("label", "node", n.Name, label+"=")
+	if out := w.multinet("node", "distrust", n.Name); !strings.Contains(out, "its access ends in about 3 minutes") {
+		w.T.Errorf("kubectl multinet node distrust: %s", out)
+	}
 	for _, end := range open {
 		w.Must(w.ends(end))
 	}
@@ -141,7 +141,11 @@ func (w *world) distrusts() {
 		}
 		return nil
 	}))
-	w.kubectl("label", "node", n.Name, label+"-")
+	const ended = "node node3 has no access to OVN"
+	if out := w.multinet("node", "distrust", n.Name, "--wait"); !strings.HasSuffix(out, ended) { // again
+		w.T.Errorf("kubectl multinet node distrust --wait: %s", out)
+	}
+	w.multinet("node", "trust", n.Name)
 	w.Must(lab.Eventually(w.Ctx, func() error {
 		if w.podOn("app=ovn-multinet-ovn-central", n.Name) == "" {
 			return errors.New("node3 is no member again")

@@ -267,7 +267,7 @@ func (w *world) updatedWithPods() {
 	done()
 }
 
-// toolShows asks `kubectl multinet`, which finds database and certificates in the cluster, for the network and its three
+// toolShows asks `kubectl multinet`, which reaches only the API server, for the network and its three
 // pods, of which b has the address.
 func (w *world) toolShows(name, reason, b string) {
 	text := w.multinet("network", "show", name, "-o", "json")

@@ -48,7 +48,7 @@ func (w *world) policyStateHas(name, words string) {
 	}))
 }
 
-// toolTellsWhy asks `kubectl multinet`, which finds database and certificates in the cluster, for policy db and for the
+// toolTellsWhy asks `kubectl multinet`, which reaches only the API server, for policy db and for the
 // verdict on a connection from web to db.
 func (w *world) toolTellsWhy(want string) {
 	w.T.Helper()
@@ -63,6 +63,60 @@ func (w *world) toolTellsWhy(want string) {
 	if text := w.multinet("policy", "show", "db", "-n", "default"); !strings.Contains(text, "default/db") ||
 		!strings.Contains(text, "pods with app=web of namespaces with kubernetes.io/metadata.name=default") {
 		w.T.Errorf("kubectl multinet policy show:\n%s", text)
+	}
+}
+
+// tenant asks as users with the roles of Kubernetes in one namespace: they read what states and annotations say there.
+func (w *world) tenant() {
+	w.T.Helper()
+	for _, role := range []string{"view", "edit", "admin"} {
+		w.kubectl("create", "rolebinding", "tenant-"+role, "--clusterrole="+role, "--user=tenant-"+role)
+	}
+	can := func(role, verb, resource string) bool {
+		out, _ := w.Kubectl(w.Ctx, "auth", "can-i", verb, resource, "--as=tenant-"+role) // "no" is an error
+		return out == "yes"
+	}
+	w.until(func() error {
+		for _, right := range []struct{ verb, resource, roles string }{
+			{"list", "network-attachment-definitions.k8s.cni.cncf.io", "view edit admin"},
+			{"list", "multi-networkpolicies.k8s.cni.cncf.io", "view edit admin"},
+			{"create", "multi-networkpolicies.k8s.cni.cncf.io", "edit admin"},
+			{"create", "network-attachment-definitions.k8s.cni.cncf.io", "admin"},
+			{"create", "clusternetworkpolicies.policy.networking.k8s.io", ""},
+		} {
+			for _, role := range []string{"view", "edit", "admin"} {
+				if want := strings.Contains(right.roles, role); can(role, right.verb, right.resource) != want {
+					return fmt.Errorf("%s may %s %s: %t, want %t", role, right.verb, right.resource, !want, want)
+				}
+			}
+		}
+		return nil
+	})
+	tenant, err := w.KubeconfigOf("tenant-view")
+	w.Must(err)
+	ip := regexp.QuoteMeta(w.status("db")[1].IPs[0])
+	for _, tt := range []struct{ command, want string }{
+		{"network list -n default", `(?m)^default/blue +layer2 +10\.1\.0\.0/16 +- +3 +\? +\? +ready$`},
+		{"network list -n default", `you need the right to create pods/exec in the namespace ovn-multinet`},
+		{"network show blue -n default", `(?m)^default/db +net1 +node1 +` + ip + ` `},
+		{"network show blue -n default -o json", `"subnet": "10\.1\.0\.0/16",\s+"gateway": "10\.1\.0\.1"\s+}`},
+		{"policy list -n default", `(?m)^MultiNetworkPolicy +default +db +default/blue +.* ingress +1 +\? +ready$`},
+		{"policy show db -n default", `(?m)^State: +ready$`},
+		{"service list -n default", `no Services on networks`},
+	} {
+		out, err := w.MultinetAs(w.Ctx, tenant, strings.Fields(tt.command)...)
+		if err != nil || !regexp.MustCompile(tt.want).MatchString(out) {
+			w.T.Errorf("kubectl multinet %s: %v\n%s\nwant %s", tt.command, err, out, tt.want)
+		}
+	}
+	for _, tt := range []struct{ command, want string }{
+		{"allowed web db tcp/80 -n default", "the answer needs OVN's Northbound database: ask an operator of the cluster"},
+		{"network list -n kube-system", "is forbidden: User \"tenant-view\" cannot list resource"},
+		{"gc --node node1", "is forbidden: User \"tenant-view\" cannot list resource"},
+	} {
+		if out, err := w.MultinetAs(w.Ctx, tenant, strings.Fields(tt.command)...); err == nil || !strings.Contains(out, tt.want) {
+			w.T.Errorf("kubectl multinet %s: %v\n%s\nwant %s", tt.command, err, out, tt.want)
+		}
 	}
 }
 
@@ -97,6 +151,7 @@ func TestPolicy(t *testing.T) {
 	w.kubectl("label", "pod", "db", "app=db", "--overwrite")
 	w.silent("other", ip)
 
+	w.run("a tenant", (*world).tenant)
 	w.run("a field that nobody knows", func(w *world) {
 		w.Must(w.Apply(w.Ctx, multiPolicy("db", `{podSelector: {matchLabels: {app: db}}, ingress: [{fromm: []}]}`)))
 		w.eventOf("db", "Warning", "PolicyRefused", "fromm")
@@ -175,7 +230,7 @@ func (w *world) largePolicies() {
 				case !strings.HasPrefix(line, "large-"):
 				case strings.Contains(line, `"ready":true`):
 					ready++
-				case strings.Contains(line, "is the limit of a namespace"):
+				case strings.Contains(line, "is the limit of the namespace"):
 					refused++
 				}
 			}
