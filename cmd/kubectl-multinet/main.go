@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
@@ -31,6 +32,8 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
+	// client-go logs what its own goroutines see when a connection ends. What matters is in the errors of the commands.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	root := &cobra.Command{
 		Use:         "kubectl-multinet",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl multinet"},
@@ -45,7 +48,7 @@ database is.`,
 	}
 	root.AddCommand(
 		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand(),
-		kubeNodeCommand(), certificatesCommand())
+		kubeNodeCommand(), certificatesCommand(), limitsCommand())
 	return program.Main(root)
 }
 

@@ -93,9 +93,9 @@ func certificatesCommand() *cobra.Command {
 	var c trustCommand
 	rotate := &cobra.Command{
 		Use: "rotate", Args: cobra.NoArgs, Short: "Replace the authority and all certificates that it has signed",
-		Long: `Replace the authority of OVN's certificates, if the chart runs OVN, and all certificates that it has signed. The
-former ones end, also on open connections. Pods keep running and keep their networks. You need the right to patch the
-Secret ovn-multinet-ca in the namespace ovn-multinet; the command does not read the Secret.`,
+		Long: `Replace the authority of OVN's certificates, if the chart runs OVN, and all certificates that it has signed.
+The former ones end, also on open connections. Pods keep running and keep their networks. You need the right to patch
+the Secret ovn-multinet-ca in the namespace ovn-multinet; the command does not read the Secret.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd, func(ctx context.Context, a *authorityOf) error { return a.rotate(ctx, c.wait) })
 		},

@@ -91,6 +91,44 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// TestServeOnSocket: a program beside the process reads the metrics at a socket, and at an address without a host. The
+// socket of an earlier process is replaced.
+func TestServeOnSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "metrics.sock")
+	left, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	left.Close()
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"unix:" + socket, ":" + port} {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "answer"}, func() float64 { return 42 }))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- Serve(ctx, address, registry, nil) }()
+		var body strings.Builder
+		for err := errors.New("not yet"); err != nil && t.Context().Err() == nil; {
+			body.Reset()
+			err = CopyMetrics(ctx, address, &body)
+		}
+		if !strings.Contains(body.String(), "\nanswer 42\n") {
+			t.Errorf("at %s: %q", address, &body)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := CopyMetrics(t.Context(), "", io.Discard); err == nil || !strings.HasPrefix(err.Error(), "--metrics-address is empty") {
+		t.Errorf("without an address: %v", err)
+	}
+}
+
 func TestServe(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "answer"}, func() float64 { return 42 }))

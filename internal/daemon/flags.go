@@ -61,7 +61,7 @@ func SettleIsolation(flags *pflag.FlagSet, isolated bool, global *[]string) {
 // CommonFlags adds the flags for the log and the metrics.
 func CommonFlags(flags *pflag.FlagSet, level, metrics *string) {
 	program.LogFlag(flags, level)
-	flags.StringVar(metrics, "metrics-address", "", "HOST:PORT to serve Prometheus metrics on; empty: none")
+	flags.StringVar(metrics, "metrics-address", "", "HOST:PORT or unix:PATH to serve Prometheus metrics on; empty: none")
 }
 
 // Logger returns the program's logger. The log of client-go goes to the same logger.

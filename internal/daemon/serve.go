@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,13 +23,18 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Serve serves the metrics at /metrics until the end of ctx. Without an address, Serve returns at once. The path
-// /readyz answers 200 if ready returns nil, otherwise 503 with the error. A nil ready means: always ready.
+// Serve serves the metrics at /metrics until the end of ctx. The address is HOST:PORT or unix:PATH. Without an address,
+// Serve returns at once. The path /readyz answers 200 if ready returns nil, otherwise 503 with the error. A nil ready
+// means: always ready.
 func Serve(ctx context.Context, address string, registry *prometheus.Registry, ready func() error) error {
 	if address == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", address)
+	network, address := listenAddress(address)
+	if network == "unix" {
+		_ = os.Remove(address) // of an earlier process; Listen says what is wrong with another file
+	}
+	l, err := net.Listen(network, address)
 	if err != nil {
 		return fmt.Errorf("--metrics-address: %w", err)
 	}
@@ -49,4 +56,40 @@ func Serve(ctx context.Context, address string, registry *prometheus.Registry, r
 		return err
 	}
 	return nil
+}
+
+// listenAddress takes the address of --metrics-address apart.
+func listenAddress(address string) (network, rest string) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return "unix", path
+	}
+	return "tcp", address
+}
+
+// CopyMetrics writes the metrics of the process that serves them at an address of this host.
+func CopyMetrics(ctx context.Context, address string, out io.Writer) error {
+	if address == "" {
+		return errors.New("--metrics-address is empty: the process serves no metrics")
+	}
+	network, address := listenAddress(address)
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, network, address) // without a host, the address is this host's
+		}, DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", address, answer.Status)
+	}
+	_, err = io.Copy(out, answer.Body)
+	return err
 }

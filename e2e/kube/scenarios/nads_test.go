@@ -284,7 +284,9 @@ func (w *world) toolShows(name, reason, b string) {
 			Up                   bool
 		}
 	}
-	w.Must(json.Unmarshal([]byte(text), &n))
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		w.T.Fatalf("kubectl multinet network show: %v\n%s", err, text)
+	}
 	if n.Name != "default/"+name || n.Ready || !strings.Contains(n.Reason, reason) {
 		w.T.Errorf("the tool says %+v", n)
 	}

@@ -240,6 +240,10 @@ func (w *world) largePolicies() {
 			return nil
 		})
 	}
+	used := regexp.MustCompile(`(?m)^default +bytes +[1-9][0-9]{5,6} +4194304 +[0-9]{2,3}$`)
+	if text := w.multinet("limits", "-n", "default"); !used.MatchString(text) {
+		w.T.Errorf("kubectl multinet limits:\n%s", text)
+	}
 	w.Must(w.Delete(w.Ctx, policies(1)))
 	if after := w.ours(); after != before {
 		w.T.Errorf("pods and restarts:\n%s\nwant:\n%s", after, before)
