@@ -331,7 +331,7 @@ func (m manifests) roles(t *testing.T) {
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
 			"leases.coordination.k8s.io create; pods list watch delete; daemonsets.apps[agent] list watch",
 		// Without a binding: Kubernetes' own roles get these rights by their labels.
-		"ClusterRole ovn-multinet-view": "network-attachment-definitions,multi-networkpolicies.k8s.cni.cncf.io get list watch",
+		"ClusterRole ovn-multinet-view":  "network-attachment-definitions,multi-networkpolicies.k8s.cni.cncf.io get list watch",
 		"ClusterRole ovn-multinet-edit":  "multi-networkpolicies.k8s.cni.cncf.io create update patch delete deletecollection",
 		"ClusterRole ovn-multinet-admin": "network-attachment-definitions.k8s.cni.cncf.io create update patch delete deletecollection",
 	}

@@ -20,3 +20,6 @@ func ConnectPauses() func() time.Duration { return connectPauses().NextBackOff }
 
 // Endpoint is the endpoint of the connection; "": it is down.
 func (d *DB) Endpoint() string { return d.link.endpoint() }
+
+// PassReads is what a relay does with the requests of a client.
+var PassReads = passReads
