@@ -17,7 +17,8 @@ const OVNName = "localhost/ovn-multinet-ovn:dev"
 // OVNProgram is our program in this image.
 const OVNProgram = "ovn-multinet-ovn"
 
-// ovnPrograms are the programs of Debian's packages that package ovnrun runs, by their paths in the image.
+// ovnPrograms are programs of Debian's packages, by their paths in the image. Package ovnrun runs the first ones. The
+// others are for operators (`kubectl multinet nbctl` and so on); no program of ours runs them.
 var ovnPrograms = map[string]string{
 	"/usr/bin/ovsdb-client":   "usr/bin/ovsdb-client",
 	"/usr/bin/ovsdb-tool":     "usr/bin/ovsdb-tool",
@@ -25,6 +26,13 @@ var ovnPrograms = map[string]string{
 	"/usr/sbin/ovs-vswitchd":  "usr/lib/openvswitch-switch/ovs-vswitchd",
 	"/usr/bin/ovn-northd":     "usr/bin/ovn-northd",
 	"/usr/bin/ovn-controller": "usr/bin/ovn-controller",
+
+	"/usr/bin/ovn-nbctl":  "usr/bin/ovn-nbctl",
+	"/usr/bin/ovn-sbctl":  "usr/bin/ovn-sbctl",
+	"/usr/bin/ovn-trace":  "usr/bin/ovn-trace",
+	"/usr/bin/ovs-vsctl":  "usr/bin/ovs-vsctl",
+	"/usr/bin/ovs-ofctl":  "usr/bin/ovs-ofctl",
+	"/usr/bin/ovs-appctl": "usr/bin/ovs-appctl",
 }
 
 // ovnSchemas are the schemas of the databases.

@@ -42,7 +42,8 @@ func TestOVNImage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, program := range []string{"ovsdb-server", "ovs-vswitchd", "ovn-northd", "ovn-controller"} {
+			for _, program := range []string{"ovsdb-server", "ovs-vswitchd", "ovn-northd", "ovn-controller",
+				"ovn-nbctl", "ovn-sbctl", "ovn-trace", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"} {
 				if !slices.ContainsFunc(slices.Collect(maps.Keys(img.Files)), func(f string) bool { return path.Base(f) == program }) {
 					t.Errorf("the image has no %s", program)
 				}

@@ -98,18 +98,9 @@ func execIn(
 	ctx context.Context, config *rest.Config, core kubernetes.Interface, in target, command []string,
 	stdin io.Reader, out io.Writer,
 ) error {
-	node := in.node
-	options := &corev1.PodExecOptions{
-		Container: in.container, Command: command, Stdin: stdin != nil, Stdout: true, Stderr: true,
-	}
-	address := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(installed).Name(in.pod).SubResource("exec").
-		VersionedParams(options, scheme.ParameterCodec).URL()
-	executor, err := newExecutor(config, address)
-	if err != nil {
-		return err
-	}
 	var complaint bytes.Buffer
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: out, Stderr: &complaint})
+	err := execute(ctx, config, core, in, command, stdin, out, &complaint)
+	node := in.node
 	said := strings.Join(strings.Fields(complaint.String()), " ")
 	switch {
 	case err == nil || said == "":
@@ -119,6 +110,23 @@ func execIn(
 			"node %s: the agent there is older than this command, finish the upgrade of the node (it says: %s)", node, said)
 	}
 	return fmt.Errorf("node %s: %s", node, said)
+}
+
+// execute runs a command in a container of a pod, by the API server.
+func execute(
+	ctx context.Context, config *rest.Config, core kubernetes.Interface, in target, command []string,
+	stdin io.Reader, out, complaint io.Writer,
+) error {
+	options := &corev1.PodExecOptions{
+		Container: in.container, Command: command, Stdin: stdin != nil, Stdout: true, Stderr: true,
+	}
+	address := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(installed).Name(in.pod).SubResource("exec").
+		VersionedParams(options, scheme.ParameterCodec).URL()
+	executor, err := newExecutor(config, address)
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: out, Stderr: complaint})
 }
 
 // newExecutor returns an executor like kubectl's: it tries WebSocket, and then SPDY, because API servers before 1.30

@@ -49,6 +49,9 @@ database is.`,
 	root.AddCommand(
 		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand(),
 		kubeNodeCommand(), certificatesCommand(), limitsCommand())
+	for _, t := range tools {
+		root.AddCommand(t.command())
+	}
 	return program.Main(root)
 }
 

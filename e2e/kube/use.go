@@ -55,7 +55,7 @@ func (c *Cluster) Multinet(ctx context.Context, args ...string) (string, error) 
 // MultinetAs is Multinet with another kubeconfig.
 func (c *Cluster) MultinetAs(ctx context.Context, kubeconfig string, args ...string) (string, error) {
 	program := filepath.Join(os.Getenv(ProductEnv), "kubectl-multinet")
-	return c.laptop.Exec(ctx, append([]string{program}, append(args, "--kubeconfig", kubeconfig)...)...)
+	return c.laptop.Exec(ctx, append([]string{"env", "KUBECONFIG=" + kubeconfig, program}, args...)...)
 }
 
 // Apply makes objects what the YAML says, whoever changed them before.

@@ -141,7 +141,7 @@ func (w *world) distrusts() {
 		}
 		return nil
 	}))
-	const ended = "node node3 has no access to OVN"
+	const ended = "node node3 has no access to OVN\n"
 	if out := w.multinet("node", "distrust", n.Name, "--wait"); !strings.HasSuffix(out, ended) { // again
 		w.T.Errorf("kubectl multinet node distrust --wait: %s", out)
 	}

@@ -38,6 +38,7 @@ func TestOVNInTheCluster(t *testing.T) {
 	w.startsWebs()
 	w.neverRestarted()
 	w.losesMember()
+	w.tools()
 	w.upgradesChart()
 	w.losesPower()
 	w.refusesLargeRequests()

@@ -92,6 +92,10 @@ func (w *world) tenant() {
 		}
 		return nil
 	})
+	const elsewhere = "the chart does not run OVN here: run ovn-nbctl where your OVN runs"
+	if out, err := w.Multinet(w.Ctx, "nbctl", "show"); err == nil || !strings.Contains(out, elsewhere) {
+		w.T.Errorf("kubectl multinet nbctl: %v\n%s\nwant %s", err, out, elsewhere)
+	}
 	tenant, err := w.KubeconfigOf("tenant-view")
 	w.Must(err)
 	ip := regexp.QuoteMeta(w.status("db")[1].IPs[0])
@@ -112,6 +116,7 @@ func (w *world) tenant() {
 	for _, tt := range []struct{ command, want string }{
 		{"allowed web db tcp/80 -n default", "the answer needs OVN's Northbound database: ask an operator of the cluster"},
 		{"network list -n kube-system", "is forbidden: User \"tenant-view\" cannot list resource"},
+		{"nbctl show", "is forbidden: User \"tenant-view\" cannot get resource"},
 		{"gc --node node1", "is forbidden: User \"tenant-view\" cannot list resource"},
 	} {
 		if out, err := w.MultinetAs(w.Ctx, tenant, strings.Fields(tt.command)...); err == nil || !strings.Contains(out, tt.want) {
