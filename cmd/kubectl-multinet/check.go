@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
 )
 
 // checkOptions are the options of the command check.
@@ -129,6 +130,9 @@ func (o *checkOptions) run(ctx context.Context) ([]check.Finding, error) {
 		plan.Image = o.image
 	}
 	findings := slices.Concat(cluster.Check(plan), cluster.CheckVersions(reading, execOn(config, core)))
+	if cluster.Installed() {
+		findings = append(findings, cluster.CheckTunnelKeys(tunnelKeys(reading, config, core))...)
+	}
 	if !o.nodes {
 		return check.Sort(findings), nil
 	}
@@ -149,6 +153,19 @@ func (o *checkOptions) inspect(
 		return nil, err
 	}
 	return slices.Concat(findings, check.Failed(failed), cluster.CheckNodes(plan, facts)), err
+}
+
+// tunnelKeys reads from NB how many tunnel keys OVN has. Without an agent that is ready, another check says so.
+func tunnelKeys(ctx context.Context, config *rest.Config, core kubernetes.Interface) (int, error) {
+	db, err := (&cluster{config, core}).openNB(ctx)
+	if errors.Is(err, errNoAgent) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	return view.TunnelKeys(ctx, db)
 }
 
 // execOn returns a function that runs a command in a container of a pod of ovn-multinet.

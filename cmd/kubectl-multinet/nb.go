@@ -97,6 +97,9 @@ func readRights(err error) error {
 		"namespace %s: %w", installed, err)
 }
 
+var errNoAgent = errors.New("no agent of ovn-multinet is ready: kubectl -n " + installed + " get pods; " +
+	"kubectl multinet check")
+
 // readyAgents returns some agents that are ready.
 func (k *cluster) readyAgents(ctx context.Context) (all []target, err error) {
 	options := metav1.ListOptions{LabelSelector: agentLabel, Limit: 50}
@@ -114,8 +117,7 @@ func (k *cluster) readyAgents(ctx context.Context) (all []target, err error) {
 			return all, nil
 		}
 		if options.Continue == "" {
-			return nil, fmt.Errorf("no agent of ovn-multinet is ready: kubectl -n %s get pods; kubectl multinet check",
-				installed)
+			return nil, errNoAgent
 		}
 	}
 }

@@ -50,6 +50,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"controllers", "the controllers are ready"},
 	{"places", "controllers and OVN's databases run on control planes, if the cluster has any"},
 	{"distrusted", "a node that is distrusted has no access to OVN"},
+	{"tunnel-keys", "OVN has its large range of tunnel keys: no chassis lists VXLAN"},
 	{"nb-secrets", "the Secrets with the keys for NB are complete"},
 	{"versions", "agents and controllers have the same version"},
 	{"inspection", "each node could be inspected"},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -266,4 +267,19 @@ func PortsAt(ctx context.Context, db *ovndb.DB, network string, list []netip.Add
 		}
 	}
 	return at, nil
+}
+
+// TunnelKeys reads how many tunnel keys ovn-northd has for the whole cluster (ovn-nb(5), NB_Global, options:max_tunid);
+// 0: it has not said.
+func TunnelKeys(ctx context.Context, db *ovndb.DB) (int, error) {
+	results, err := db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: "NB_Global", Columns: []string{"options"}},
+	})
+	if err != nil || len(results[0].Rows) == 0 {
+		return 0, err
+	}
+	options, _ := results[0].Rows[0]["options"].(ovsdb.OvsMap)
+	keys, _ := options.GoMap["max_tunid"].(string)
+	n, _ := strconv.Atoi(keys) // "" is 0
+	return n, nil
 }

@@ -298,6 +298,25 @@ func (w *world) checkInstalled() {
 	f.has(check.OK, "nb-endpoints", "ssl:")
 	f.has(check.OK, "versions", "agents, installers and controllers are ")
 	f.has(check.OK, "namespace", "privileged")
+	f.has(check.OK, "tunnel-keys", "OVN has 16711680 for the cluster")
+	_, err := w.SBCtl(w.Ctx, "--", "--id=@e", "create", "Encap", "type=vxlan", "ip=192.0.2.66", "chassis_name=evil",
+		"--", "create", "Chassis", "name=evil", "encaps=@e")
+	w.Must(err)
+	w.until(func() error {
+		f := w.check()
+		if f.code != check.ExitErrors || !strings.Contains(f.text(), "a chassis lists the encapsulation VXLAN: OVN has 4095") {
+			return fmt.Errorf("exit code %d: %s", f.code, f.text())
+		}
+		return nil
+	})
+	_, err = w.SBCtl(w.Ctx, "destroy", "Chassis", "evil")
+	w.Must(err)
+	w.until(func() error {
+		if f := w.check(); f.code != check.ExitOK {
+			return fmt.Errorf("exit code %d: %s", f.code, f.text())
+		}
+		return nil
+	})
 	f.has(check.OK, "second-install", "no second")
 	f.has(check.OK, "conflist", "10-flannel.conflist", "node1", "node2")
 }
