@@ -57,31 +57,36 @@ func (c *clientOptions) load() (config *rest.Config, namespace string, err error
 	return config, namespace, nil
 }
 
+// connect returns the clients of the cluster, and the namespace of names without one.
+func (c *clientOptions) connect() (k *cluster, namespace string, err error) {
+	config, namespace, err := c.load()
+	if err != nil {
+		return nil, "", err
+	}
+	core, err := kubernetes.NewForConfig(config)
+	return &cluster{config, core}, namespace, err
+}
+
 // cluster returns the cluster as a source of objects, and its clients. If the client may not read NB, the source has
 // the objects of one namespace.
 func (o *options) cluster(
 	ctx context.Context, log *slog.Logger,
 ) (from objects, k *cluster, namespace string, err error) {
-	config, namespace, err := o.clients.load()
+	k, namespace, err = o.clients.connect()
 	if err != nil {
 		if errors.Is(err, errNoCluster) {
 			err = fmt.Errorf("%w, or --manifests where there is none", err)
 		}
 		return nil, nil, "", err
 	}
-	core, err := kubernetes.NewForConfig(config)
+	api, err := nadclient.NewForConfig(k.config)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	api, err := nadclient.NewForConfig(config)
+	kube, err := source.NewKube(k.core, api, "", source.Changes{}, log)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	kube, err := source.NewKube(core, api, "", source.Changes{}, log)
-	if err != nil {
-		return nil, nil, "", err
-	}
-	k = &cluster{config, core}
 	if len(o.nb.Endpoints) > 0 {
 		return kube, k, namespace, nil
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 )
@@ -36,17 +35,13 @@ the namespace ovn-multinet. A namespace without networks, policies and Services 
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			config, namespace, err := clients.load()
+			k, namespace, err := clients.connect()
 			if err != nil {
 				return err
 			}
-			core, err := kubernetes.NewForConfig(config)
+			list, err := k.limits(ctx)
 			if err != nil {
-				return err
-			}
-			list, err := (&cluster{config, core}).limits(ctx)
-			if err != nil {
-				return readRights(err)
+				return execRights(err)
 			}
 			if !all {
 				list = show.LimitsOf(list, namespace)

@@ -62,14 +62,14 @@ const relayTries = 3
 func (k *cluster) openNB(ctx context.Context) (*ovndb.DB, error) {
 	all, err := k.readyAgents(ctx)
 	if err != nil {
-		return nil, readRights(err)
+		return nil, execRights(err)
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	var errs []error
 	for _, agent := range all[:min(len(all), relayTries)] {
 		conn, err := k.dialNB(ctx, agent)
 		if err != nil {
-			if errs = append(errs, readRights(err)); apierrors.IsForbidden(err) {
+			if errs = append(errs, execRights(err)); apierrors.IsForbidden(err) {
 				break
 			}
 			continue
@@ -88,13 +88,12 @@ func (k *cluster) openNB(ctx context.Context) (*ovndb.DB, error) {
 	return nil, errors.Join(errs...)
 }
 
-// readRights says which right is missing, if one is.
-func readRights(err error) error {
+// execRights says which right is missing, if one is.
+func execRights(err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("to read OVN's Northbound database you need the rights to list pods and to create pods/exec in the "+
-		"namespace %s: %w", installed, err)
+	return fmt.Errorf("you need the rights to list pods and to create pods/exec in the namespace %s: %w", installed, err)
 }
 
 var errNoAgent = errors.New("no agent of ovn-multinet is ready: kubectl -n " + installed + " get pods; " +

@@ -43,7 +43,7 @@ func TestReadyAgents(t *testing.T) {
 		{[]*corev1.PodList{pageOf("2", "ready-ends", "a"), pageOf("", "b", "ready-2")}, nil, "[{node-ready-2 ready-2 agent}]", 2},
 		{[]*corev1.PodList{pageOf("", "a")}, nil, "no agent of ovn-multinet is ready: kubectl -n ovn-multinet get pods; kubectl multinet check", 1},
 		{nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil),
-			"to read OVN's Northbound database you need the rights to list pods and to create pods/exec in the namespace ovn-multinet: ", 1},
+			"you need the rights to list pods and to create pods/exec in the namespace ovn-multinet: ", 1},
 	} {
 		core, lists := fake.NewClientset(), 0
 		core.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
@@ -55,7 +55,7 @@ func TestReadyAgents(t *testing.T) {
 		all, err := (&cluster{core: core}).readyAgents(t.Context())
 		got := fmt.Sprint(all)
 		if err != nil {
-			got = readRights(err).Error()
+			got = execRights(err).Error()
 		}
 		if !strings.HasPrefix(got, tt.want) || lists != tt.lists {
 			t.Errorf("%s after %d lists, want %s after %d", got, lists, tt.want, tt.lists)

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/exec"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
@@ -63,15 +62,10 @@ and the agents repair rows and ports of ovn-multinet that are changed by hand.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			config, _, err := clients.load()
+			k, _, err := clients.connect()
 			if err != nil {
 				return err
 			}
-			core, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				return err
-			}
-			k := &cluster{config, core}
 			call, err := k.toolCall(ctx, t, node, daemon)
 			if err != nil {
 				return err
@@ -93,7 +87,8 @@ and the agents repair rows and ports of ovn-multinet that are changed by hand.`,
 	}
 	switch t.name {
 	case "trace":
-		cmd.Example = "  kubectl multinet trace shop/blue 'inport==\"shop/web-0/net1\" && eth.src==… && ip4.dst==10.1.0.7'"
+		cmd.Example = "  kubectl multinet trace shop/blue 'inport==\"shop/web-0/net1\" && eth.src==0a:58:0a:01:00:0a && " +
+			"eth.dst==0a:58:0a:01:00:14 && ip4.src==10.1.0.10 && ip4.dst==10.1.0.20 && ip.ttl==64 && icmp4'"
 	case "ofctl":
 		cmd.Example = "  kubectl multinet ofctl --node worker-1 dump-flows br-int"
 	case "appctl":
@@ -168,7 +163,7 @@ func (k *cluster) podOfTool(ctx context.Context, t tool, node string) (target, e
 	}
 	pods, err := k.core.CoreV1().Pods(installed).List(ctx, options)
 	if err != nil {
-		return target{}, readRights(err)
+		return target{}, execRights(err)
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
@@ -200,7 +195,7 @@ func (k *cluster) runTool(ctx context.Context, call *toolCall, out, complaint io
 		return &program.Exit{Code: code.Code}
 	}
 	if apierrors.IsForbidden(err) {
-		return readRights(err)
+		return execRights(err)
 	}
 	return err
 }

@@ -36,17 +36,13 @@ func (c *trustCommand) flags(cmd *cobra.Command, wait string) {
 }
 
 func (c *trustCommand) run(cmd *cobra.Command, do func(context.Context, *authorityOf) error) error {
-	config, _, err := c.clients.load()
-	if err != nil {
-		return err
-	}
-	core, err := kubernetes.NewForConfig(config)
+	k, _, err := c.clients.connect()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	return do(ctx, &authorityOf{core, cmd.OutOrStdout()})
+	return do(ctx, &authorityOf{k.core, cmd.OutOrStdout()})
 }
 
 func kubeNodeCommand() *cobra.Command {
@@ -60,7 +56,8 @@ func kubeNodeCommand() *cobra.Command {
 		Long: `End a node's access to OVN's databases, which the chart runs: the node gets no more certificates, all other
 nodes get new ones, and the former ones end, also on open connections. Pods keep running and keep their networks. This
 takes about 3 minutes, and 12 minutes at the latest. Drain the node before: a controller on it has a token that root of
-the node can read. You need the right to patch nodes.`,
+the node can read. You need the rights to patch nodes, and to list pods and get configmaps in the namespace
+ovn-multinet.`,
 		Example: "  kubectl multinet node distrust worker-1 --wait",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return distrust.run(cmd, func(ctx context.Context, a *authorityOf) error {

@@ -25,9 +25,12 @@ func (c *Cluster) CheckTunnelKeys(keys int, err error) []Finding {
 	case keys > smallRange:
 		return []Finding{ok(what, "OVN has %d for the cluster", keys)}
 	}
-	const fix = "see which one: ovn-sbctl --columns=chassis_name find Encap type=vxlan; take vxlan out of its " +
-		"ovn-encap-type, or distrust the node and delete its chassis; newer OVN: set vxlan_mode=false in NB_Global"
-	return []Finding{fault(what, fix,
+	find := "ovn-sbctl --columns=chassis_name find Encap type=vxlan"
+	if c.bringsOVN() {
+		find = "kubectl multinet sbctl -- --columns=chassis_name find Encap type=vxlan"
+	}
+	return []Finding{fault(what, "see which one: "+find+"; take vxlan out of its ovn-encap-type, "+
+		"or distrust the node and delete its chassis; newer OVN: set vxlan_mode=false in NB_Global",
 		"a chassis lists the encapsulation VXLAN: OVN has %d tunnel keys for the whole cluster, and binds %d ports on a "+
 			"network", keys, smallNetwork)}
 }

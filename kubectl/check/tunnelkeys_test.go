@@ -33,4 +33,11 @@ func TestTunnelKeys(t *testing.T) {
 			t.Errorf("%d, %v: %q, want %q", tt.keys, tt.err, got, tt.want)
 		}
 	}
+	own := installed()
+	own.Config.Data["OVN_MULTINET_NB_MEMBERS"] = "/etc/ovn-multinet/ovn"
+	for cluster, want := range map[*Cluster]string{own: "kubectl multinet sbctl -- ", installed(): "see which one: ovn-sbctl "} {
+		if fix := cluster.CheckTunnelKeys(smallRange, nil)[0].Fix; !strings.Contains(fix, want) {
+			t.Errorf("the next step is %q, want %q in it", fix, want)
+		}
+	}
 }
