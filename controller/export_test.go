@@ -20,7 +20,7 @@ func (c *Controller) SpendBudget(namespaces ...string) (goOn func()) {
 	set := func(t time.Time) { now.Store(&t) }
 	start := time.Now()
 	set(start)
-	c.engine.Now = func() time.Time { return *now.Load() }
+	c.engine.Budgets.Now = func() time.Time { return *now.Load() }
 	for _, namespace := range namespaces {
 		for range engine.MaxBudgets * engine.BudgetWrites {
 			c.engine.Charge(namespace, 1)

@@ -35,6 +35,7 @@ type Budgets struct {
 // account has the budgets of one namespace.
 type account struct {
 	saved     *rate.Limiter // the saved budgets, one token each
+	begins    time.Time     // the next change has to wait until then
 	ends      time.Time     // the end of the open budget
 	remaining int           // how many changes the open budget still allows
 	logAgain  time.Time     // when the log may say again that the namespace waits
@@ -45,21 +46,26 @@ func NewBudgets(log *slog.Logger) *Budgets {
 	return &Budgets{log: log, Now: time.Now, tenants: map[string]*account{}}
 }
 
-// open reports whether the namespace has begun a budget that still allows a change.
-func (r *account) open(now time.Time) bool { return r.remaining > 0 && now.Before(r.ends) }
+// open reports whether the namespace has begun a budget that still allows a change. It allows none if the namespace
+// does not have all budgets yet that its last changes took.
+func (r *account) open(now time.Time) bool {
+	return r.remaining > 0 && now.Before(r.ends) && r.saved.TokensAt(now) >= 0
+}
 
 // Wait returns how long a tenant's next change of a network has to wait. It logs that the tenant waits, once for each
 // wait.
 func (b *Budgets) Wait(tenant string) time.Duration {
 	r, now := b.tenants[tenant], b.Now()
-	if r == nil || r.open(now) {
+	if r == nil {
 		return 0
 	}
-	missing := 1 - r.saved.TokensAt(now)
-	if missing <= 0 {
+	wait := max(0, r.begins.Sub(now))
+	if missing := 1 - r.saved.TokensAt(now); missing > 0 && !r.open(now) {
+		wait = max(wait, time.Duration(missing*float64(BudgetEvery))+time.Millisecond) // the budget counts in floats
+	}
+	if wait == 0 {
 		return 0
 	}
-	wait := time.Duration(missing*float64(BudgetEvery)) + time.Millisecond // the budget counts in floats
 	if now.After(r.logAgain) {
 		r.logAgain = now.Add(wait)
 		b.log.Info("namespace changes its networks too often; its next changes wait", "namespace", tenant, "wait", wait)
@@ -68,7 +74,9 @@ func (b *Budgets) Wait(tenant string) time.Duration {
 }
 
 // Charge charges changes to the tenant, and begins a new budget if none is open. Changes beyond the budget take the
-// next ones, too, also those that the tenant does not have yet. The operator has no limit.
+// next ones, too, also those that the tenant does not have yet. The next change waits until these have lasted: what a
+// namespace edits meanwhile is written together, by one pass, and does not use up its saved budgets one edit at a time.
+// The operator has no limit.
 func (b *Budgets) Charge(tenant string, changes int) {
 	if tenant == Operators {
 		return
@@ -80,12 +88,13 @@ func (b *Budgets) Charge(tenant string, changes int) {
 	}
 	if !r.open(now) {
 		r.saved.ReserveN(now, 1)
-		r.ends, r.remaining = now.Add(budgetLasts), BudgetWrites
+		r.begins, r.ends, r.remaining = now, now.Add(budgetLasts), BudgetWrites
 	}
 	r.remaining -= changes
 	for r.remaining < 0 {
 		r.saved.ReserveN(now, 1)
 		r.remaining += BudgetWrites
+		r.begins, r.ends = r.begins.Add(budgetLasts), r.ends.Add(budgetLasts)
 	}
 }
 

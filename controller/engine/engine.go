@@ -49,14 +49,16 @@ type Engine struct {
 	metrics *Metrics
 	// Leading is called before each write. It returns an error if this controller does not lead.
 	Leading func() error
-	Log     *slog.Logger
+	// Now is the clock by which kinds wait. Budgets have their own one.
+	Now func() time.Time
+	Log *slog.Logger
 }
 
 // New makes an engine without kinds.
 func New(queue Queue, metrics *Metrics, leading func() error, log *slog.Logger) *Engine {
 	return &Engine{
 		Queue: queue, Budgets: NewBudgets(log), Quota: newQuota(queue.Add, metrics), later: newLater(),
-		passes: map[string]Pass{}, metrics: metrics, Leading: leading, Log: log,
+		passes: map[string]Pass{}, metrics: metrics, Leading: leading, Now: time.Now, Log: log,
 	}
 }
 

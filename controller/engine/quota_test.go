@@ -103,7 +103,7 @@ func TestBoundaryBytesOfChanges(t *testing.T) {
 			queue := NewQueue()
 			defer queue.ShutDown()
 			e := New(queue, NewMetrics(), func() error { return nil }, slog.New(slog.DiscardHandler))
-			e.Now = now.Now
+			e.Budgets.Now = now.Now
 			writes := func(budgets float64) {
 				if _, err := e.Charged("shop", func() error { write(e, budgets); return nil }); err != nil {
 					t.Fatal(err)
@@ -113,11 +113,43 @@ func TestBoundaryBytesOfChanges(t *testing.T) {
 			if wait := e.Wait("shop"); wait != 0 {
 				t.Errorf("the namespace waits %s in the middle of a budget", wait)
 			}
-			writes(MaxBudgets + 2)
-			now.pass(budgetLasts)
-			if wait := e.Wait("shop"); wait < 2*BudgetEvery || wait > 4*BudgetEvery {
+			writes(MaxBudgets + 2.2)
+			if wait := e.Wait("shop"); wait < 7*BudgetEvery/2 || wait > 5*BudgetEvery {
 				t.Errorf("the namespace waits %s, and it has written two budgets more than it had", wait)
 			}
 		})
+	}
+}
+
+// TestManyEditsOfLargeObjects: a namespace edits sixty objects in half a minute, and each pass over them takes three
+// budgets. The passes are so few that the last edit does not wait for minutes.
+func TestManyEditsOfLargeObjects(t *testing.T) {
+	now := &clock{time.Unix(1_000_000, 0)}
+	b := NewBudgets(slog.New(slog.DiscardHandler))
+	b.Now = now.Now
+	const edits, each = 60, 500 * time.Millisecond
+	edited, written, passes, early := 0, 0, 0, 0
+	begin := now.now
+	for written < edits {
+		for now.now.Sub(begin) >= time.Duration(edited)*each && edited < edits {
+			edited++
+		}
+		if edited > written && b.Wait("shop") == 0 {
+			written = edited
+			if passes++; now.now.Sub(begin) < 6*budgetLasts {
+				early++
+			}
+			b.Charge("shop", 3*BudgetWrites-50)
+		}
+		now.pass(each / 10)
+	}
+	if early > 3 {
+		t.Errorf("%d passes in the time of six budgets, want no more than three", early)
+	}
+	if took := now.now.Sub(begin); passes > 8 || took > 2*edits*each {
+		t.Errorf("%d passes in %s, want few in a minute", passes, took)
+	}
+	if wait := b.Wait("shop"); wait > time.Minute {
+		t.Errorf("the next edit waits for %s", wait)
 	}
 }

@@ -226,8 +226,7 @@ func (w *world) largePolicies() {
 	}
 	for width := range 2 {
 		w.Must(w.Apply(w.Ctx, policies(1+width)))
-		// Not w.until: each pass over policies near the limit uses up the namespace's budget of changes, and a busy machine
-		// needs more passes for the same policies.
+		// Not w.until: a pass over policies near the limit takes several budgets of the namespace, and the next one waits.
 		w.Must(lab.Eventually(w.Ctx, func() error {
 			states := w.kubectl("get", "multi-networkpolicies", "-o",
 				`jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.ovn-multinet/policy-state}{"\n"}{end}`)
