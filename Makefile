@@ -96,9 +96,9 @@ e2e-sriov: setup ## Run the suite in a virtual machine with real virtual functio
 	@$(CACHE)/bin/e2e-sriov $(if $(RUN),-run "$(RUN)") $(FLAGS)
 
 .PHONY: e2e-up
-e2e-up: setup build ## Bring up that Kubernetes with ovn-multinet in it, and leave it up
+e2e-up: setup build ## Bring up that Kubernetes with ovn-multinet in it, and leave it up (CHART=yes: three nodes, the chart with its own OVN)
 	@$(GO) build -o $(CACHE)/bin/kube ./e2e/kube/cmd
-	@OVN_MULTINET_PRODUCT=$(CACHE)/bin/product OVN_MULTINET_HELM=$$($(LINT) -n helm) $(AS_ROOT) $(CACHE)/bin/kube up
+	@OVN_MULTINET_CHART=$(CHART) OVN_MULTINET_PRODUCT=$(CACHE)/bin/product OVN_MULTINET_HELM=$$($(LINT) -n helm) $(AS_ROOT) $(CACHE)/bin/kube up
 
 .PHONY: e2e-down
 e2e-down: ## Take down what `make e2e-up` left up

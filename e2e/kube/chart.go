@@ -18,6 +18,10 @@ import (
 // HelmEnv names Helm's program; the Makefile sets it.
 const HelmEnv = "OVN_MULTINET_HELM"
 
+// OwnOVN are the values of a chart that brings OVN: the nodes' kernel has no datapath for it, so its tunnels need an
+// interface that the node does not use itself.
+const OwnOVN = "ovn: {datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}\n"
+
 // Helm runs Helm as the admin, and returns what it prints, also with an error.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	program := os.Getenv(HelmEnv)

@@ -26,6 +26,9 @@ const usage = `usage: cmd up          bring a Kubernetes of two nodes up and lea
        cmd down        take it down
 `
 
+// chartEnv asks for three bare nodes, and for the chart with its own OVN on them.
+const chartEnv = "OVN_MULTINET_CHART"
+
 var kept = lab.Kept{Name: "kube", Args: []string{"up"}, Line: "The cluster stays up."}
 
 func main() {
@@ -85,17 +88,26 @@ func stay() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	began := time.Now()
-	c, err := kube.New(ctx, kube.Options{Name: kept.Name, Nodes: 2, Step: func(format string, args ...any) {
+	options := kube.Options{Name: kept.Name, Nodes: 2, Step: func(format string, args ...any) {
 		fmt.Printf("%s\n", fmt.Sprintf(format, args...))
-	}})
+	}}
+	byChart := os.Getenv(chartEnv) != ""
+	if byChart {
+		options.Nodes, options.WithoutOVN = 3, true
+	}
+	c, err := kube.New(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if os.Getenv(kube.ProductEnv) != "" {
-		if err := c.InstallProduct(ctx); err != nil {
-			return err
-		}
+	switch {
+	case byChart:
+		err = errors.Join(c.LoadImages(ctx), c.InstallChart(ctx, kube.OwnOVN))
+	case os.Getenv(kube.ProductEnv) != "":
+		err = c.InstallProduct(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Printf("%s It was up in %.1f s. As root:\n\n", kept.Line, time.Since(began).Seconds())
 	fmt.Printf("  %s shell\n", os.Args[0])

@@ -18,11 +18,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// ownOVN are the values of a chart that brings OVN and a network. The nodes' kernel has no datapath for OVN.
-const ownOVN = `
-ovn: {datapath: auto, tunnelInterface: eth1, replaceAfter: 10s}
-networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]
-`
+// ownOVN are the values of a chart that brings OVN and a network.
+const ownOVN = kube.OwnOVN + "networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]\n"
 
 // webs are pods of TestOVNInTheCluster, one for each node.
 var webs = []string{"web-1", "web-2", "web-3"}
