@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -35,8 +36,13 @@ func edge(cmd string, run func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 			return nil
 		}
 		code, msg, details := conf.Describe(err)
-		return types.NewError(code, msg, details)
+		return types.NewError(code, msg, withCode(details, code))
 	}
+}
+
+// withCode adds the code to the details: kubelet's Event has the text of an error alone.
+func withCode(details string, code uint) string {
+	return strings.TrimSpace(fmt.Sprintf("%s (code %d)", details, code))
 }
 
 func withoutPanic(run func(*skel.CmdArgs) error, args *skel.CmdArgs) (err error) {

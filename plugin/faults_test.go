@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestEveryCommandIsBehindTheEdge(t *testing.T) {
 			t.Run(command+" "+tt.name, func(t *testing.T) {
 				err := run(callArgs([]byte(tt.stdin)))
 				var e *types.Error
-				if !errors.As(err, &e) || e.Code != tt.code || e.Details == "" || strings.Contains(e.Msg, "\n") {
+				if !errors.As(err, &e) || e.Code != tt.code || !strings.HasSuffix(e.Details, fmt.Sprintf(" (code %d)", tt.code)) || strings.Contains(e.Msg, "\n") {
 					t.Errorf("got %#v, want a CNI error with code %d", err, tt.code)
 				}
 			})

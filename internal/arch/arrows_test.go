@@ -10,6 +10,7 @@ import (
 
 // arrows lists what of ours each package may import, at most; "ovndb/..." is a folder with all below it.
 var arrows = map[string][]string{
+	"docs":                  {},
 	"conf":                  {},
 	"delegate/delegateconf": {"conf"},
 	"netmodel":              {"conf", "delegate/delegateconf", "netmodel/cost"},
@@ -65,7 +66,7 @@ var arrows = map[string][]string{
 	"internal/plainfile":    {},
 	"internal/stale":        {},
 	"internal/unixctl":      {},
-	"kubectl/show":          {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check"},
+	"kubectl/show":          {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check", "docs"},
 	"kubectl/check":         {"netmodel", "conf", "node/install", "node/nodefacts", "ovnrun/authority"},
 	"kubectl/uninstall":     {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":        {"node/install", "internal/version"},
