@@ -12,6 +12,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/unixctl"
 )
 
 // logArgs have a daemon log to its standard error alone.
@@ -62,6 +64,20 @@ func (c *child) end() error {
 	}
 	<-c.ended
 	return nil
+}
+
+// exit ends the daemon by its control socket; if that fails, as end does.
+func (c *child) exit(control string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	if _, err := unixctl.Call(ctx, control, "exit"); err == nil {
+		select {
+		case <-c.ended:
+			return nil
+		case <-ctx.Done():
+		}
+	}
+	return c.end()
 }
 
 // tool runs a program to its end.

@@ -43,7 +43,7 @@ func (d *Database) serve(ctx context.Context, me members.Member) error {
 	for said := ""; ; {
 		select {
 		case <-ctx.Done():
-			return child.end()
+			return d.handOver(child)
 		case err := <-child.ended:
 			return endedError("ovsdb-server of "+d.Name, err)
 		case <-again.C:
@@ -63,6 +63,10 @@ func (d *Database) serve(ctx context.Context, me members.Member) error {
 		}
 	}
 }
+
+// handOver ends the server. A server that leads its raft names another leader first: by the command exit, and not by
+// a signal (ovsdb-server(1), "exit"). Otherwise the others wait for the election timer, and no pod starts meanwhile.
+func (d *Database) handOver(server *child) error { return server.exit(d.control()) }
 
 // current is the last list of members.
 type current struct {
