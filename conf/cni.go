@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // ConflistName is the name of our conflist: runtimes use the first file of the folder by name.
@@ -17,6 +18,17 @@ const (
 
 // IsOVN reports whether a spec.config of this type describes an OVN network. Every other type is a CNI plugin's name.
 func IsOVN(kind string) bool { return kind == NetworkType || kind == OverlayType }
+
+// NearOVN returns the type of an OVN network that a type was probably meant to be; "": none.
+func NearOVN(kind string) string {
+	const typos = 2
+	for _, known := range []string{NetworkType, OverlayType} {
+		if d := distance(strings.ToLower(kind), known); !IsOVN(kind) && d <= typos {
+			return known
+		}
+	}
+	return ""
+}
 
 // ErrNoType says that a CNI configuration has no "type".
 var ErrNoType = errors.New(`"type" is missing`)

@@ -74,14 +74,17 @@ const (
 	Lenient Strictness = false
 )
 
+// correctPlugin is what to do about a wrong configuration of the plugin: the installer writes it again if it is edited.
+const correctPlugin = "correct the chart's values plugin: the installer writes the ovn-multinet entry of the node's " +
+	"conflist from them"
+
 // ParsePlugin parses the plugin's configuration, which the runtime writes to the plugin's standard input.
 func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 	var raw pluginJSON
 	// The runtime adds keys of its own for GC (CNI 1.1, "cni.dev/valid-attachments").
 	ignored := func(key string) bool { return strict == Lenient || strings.HasPrefix(key, "cni.dev/") }
 	if err := DecodeObject(stdin, &raw, ignored); err != nil {
-		return nil, Errorf(CodeDecoding, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",
-			"plugin configuration: %w", err)
+		return nil, Errorf(CodeDecoding, correctPlugin, "plugin configuration: %w", err)
 	}
 	p := &Plugin{
 		Name: raw.Name, AgentSocket: raw.AgentSocket, StateDir: raw.StateDir, LogFile: raw.LogFile, Timeout: DefaultTimeout,
@@ -115,7 +118,7 @@ func ParsePlugin(stdin []byte, strict Strictness) (*Plugin, error) {
 
 func (p *Plugin) validate(timeout string) error {
 	bad := func(format string, args ...any) error {
-		return Errorf(CodeInvalidConfig, "correct the ovn-multinet entry of the conflist in /etc/cni/net.d",
+		return Errorf(CodeInvalidConfig, correctPlugin,
 			"plugin configuration: "+format, args...)
 	}
 	if timeout != "" {

@@ -135,7 +135,7 @@ func TestParsePluginRefuses(t *testing.T) {
 			if want := "plugin configuration: " + tt.want; code != tt.code || msg != want {
 				t.Errorf("got  %d %s\nwant %d %s", code, msg, tt.code, want)
 			}
-			if want := "correct the ovn-multinet entry of the conflist in /etc/cni/net.d"; details != want {
+			if want := correctPlugin; details != want {
 				t.Errorf("details %q, want %q", details, want)
 			}
 		})

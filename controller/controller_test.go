@@ -163,10 +163,10 @@ func TestControllerIgnoresOtherTypes(t *testing.T) {
 			r.wantState(t, "shop/blue", "nothing")
 			before := r.count()
 			r.apply("shop/red", config)
-			r.apply("shop/broken", "x")
+			r.apply("shop/file", "") // its configuration is in a file of the node
 			r.apply("shop/green", nbtest.Spec(""))
 			r.wantState(t, "shop/green", "ready, held") // worked off after those
-			if got := r.Switches(t) + ", " + r.state("shop/red") + ", " + r.state("shop/broken"); got != "shop/green, nothing, nothing" || r.count() != before+1 {
+			if got := r.Switches(t) + ", " + r.state("shop/red") + ", " + r.state("shop/file"); got != "shop/green, nothing, nothing" || r.count() != before+1 {
 				t.Errorf("switches and states %q, %d writes; want 1 for shop/green alone", got, r.count()-before)
 			}
 		})
@@ -234,6 +234,24 @@ func TestControllerRefusesInvalidNetworks(t *testing.T) {
 	r.wantState(t, "shop/red", "ready, held")
 	r.wantSwitches(t, "shop/red")
 	r.deleteNAD(t, "shop/shared")
+	// What no plugin can make anything of is not ours to hold, but somebody waits for it.
+	for config, want := range map[string]string{
+		"x":                             "refused: network shop/typo: not valid JSON: invalid character 'x' looking for beginning of value",
+		`{"cniVersion":"1.0.0"}`:        `refused: network shop/typo: "type" is missing`,
+		`{"type":"ovn-multinett"}`:      `refused: network shop/typo: type is "ovn-multinett", did you mean "ovn-multinet"?`,
+		`{"type":"ovn-k8s-cni-overly"}`: `refused: network shop/typo: type is "ovn-k8s-cni-overly", did you mean "ovn-k8s-cni-overlay"?`,
+	} {
+		r.apply("shop/typo", config)
+		r.wantState(t, "shop/typo", want)
+		r.apply("shop/typo", `{"type":"macvlan"}`)
+		r.wantState(t, "shop/typo", "nothing")
+	}
+	// A typo takes no network from pods.
+	r.apply("shop/red", `{"type":"ovn-multinett"}`)
+	r.wantState(t, "shop/red", `refused: network shop/red: type is "ovn-multinett", did you mean "ovn-multinet"?, held`)
+	r.wantSwitches(t, "shop/red")
+	r.apply("shop/red", nbtest.Spec(nbtest.Net4))
+	r.wantState(t, "shop/red", "ready, held")
 	r.apply("shop/red", nbtest.Spec(`"subnet":"10.1.0.0/24"`))
 	r.wantState(t, "shop/red", `refused: network shop/red: unknown key "subnet", did you mean "subnets"?, held`)
 	r.deleteNAD(t, "shop/red") // also what cannot be read any more can be deleted

@@ -111,7 +111,7 @@ func (r *Rules) allow(namespace string, s *Request) error {
 	}
 	return conf.Errorf(conf.CodeNotAllowed,
 		"use a network of the pod's own namespace, or ask the operator to list namespace "+s.Namespace+
-			" in the agent's --global-namespaces, or to set --namespace-isolation=false",
+			" in the chart's value agent.globalNamespaces (the agent's --global-namespaces)",
 		"network %s is not for pods of namespace %s", s, namespace)
 }
 

@@ -92,6 +92,19 @@ func (n *NAD) NetworkID() (string, error) {
 	return c.id, nil
 }
 
+// Unusable returns why no CNI plugin can make anything of the NAD: its configuration cannot be read, or its type is a
+// misspelt one of ours. A NAD without a configuration is for a file on the node.
+func (n *NAD) Unusable() error {
+	c := n.config()
+	switch near := conf.NearOVN(c.kind); {
+	case c.kindErr != nil && c.size > 0:
+		return invalid(n.Namespace, n.Name, c.kindErr)
+	case near != "":
+		return invalid(n.Namespace, n.Name, fmt.Errorf("type is %q, did you mean %q?", c.kind, near))
+	}
+	return nil
+}
+
 // Network returns the OVN network that the NAD describes. All callers get the same Network.
 func (n *NAD) Network() (*Network, error) {
 	c, err := n.config(), error(nil)

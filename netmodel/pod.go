@@ -17,8 +17,8 @@ type Pod struct {
 	Version string
 	// Ready tells that the pod is ready and is not being deleted. The agent does not need it.
 	Ready bool
-	// Running tells that a container of the pod runs and that the pod is not being deleted. In a manifest, status.phase
-	// says that the pod runs. The controller does not need it.
+	// Running tells that a container of the pod runs, or ends again and again, and that the pod is not being deleted. In
+	// a manifest, status.phase says that the pod runs. The controller does not need it.
 	Running bool
 	// Ending tells that the pod is being deleted.
 	Ending bool

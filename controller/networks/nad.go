@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -29,7 +30,9 @@ func (k *Kind) reconcileNAD(ctx context.Context, i engine.Item) error {
 			}
 			return nil
 		}
-		is, err = nad.NetworkID()
+		if is, err = nad.NetworkID(); is == "" {
+			err = cmp.Or(nad.Unusable(), err)
+		}
 		kind, _ := nad.Kind()
 		created = nad.Created
 		switch {
@@ -38,7 +41,7 @@ func (k *Kind) reconcileNAD(ctx context.Context, i engine.Item) error {
 			if is = was; is == "" {
 				k.releaseNAD(nad, "")
 			}
-		case err != nil && (was != "" || nad.HasFinalizer || conf.IsOVN(kind)):
+		case err != nil && (was != "" || nad.HasFinalizer || conf.IsOVN(kind) || nad.Unusable() != nil):
 			// The NAD does not say which network it describes. The network that it described before stays as it is.
 			k.States.set(nad, &netmodel.NetworkState{Reason: err.Error()}, nad.HasFinalizer)
 			k.refusals.SetCode(id, err)

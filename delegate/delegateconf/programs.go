@@ -22,8 +22,12 @@ func CheckAllowed(plugin string, allowed []string) error {
 	if slices.Contains(allowed, plugin) {
 		return nil
 	}
+	if near := conf.NearOVN(plugin); near != "" {
+		return conf.Errorf(conf.CodeNotAllowed, fmt.Sprintf("did you mean the type %q?", near),
+			"delegate %.64q is not allowed on this node", plugin)
+	}
 	return conf.Errorf(conf.CodeNotAllowed,
-		"the node's operator lists the allowed plugins as allowedDelegates of the ovn-multinet entry in /etc/cni/net.d",
+		"ask the operator to add it to the chart's value plugin.allowedDelegates (the installer's --allowed-delegates)",
 		"delegate %.64q is not allowed on this node", plugin)
 }
 
@@ -34,7 +38,7 @@ func CheckAllowedIPAM(plugin string, allowed []string) error {
 		return nil
 	}
 	return conf.Errorf(conf.CodeNotAllowed,
-		"the node's operator lists the plugins for addresses as allowedIPAM of the ovn-multinet entry in /etc/cni/net.d",
+		"ask the operator to add it to the chart's value plugin.allowedIPAM (the installer's --allowed-ipam)",
 		"delegate %.64q is not allowed as ipam on this node", plugin)
 }
 

@@ -204,7 +204,7 @@ func empty(name string) *Network {
 // accepted the NAD.
 func idOf(nad *netmodel.NAD, views []view.Network) string {
 	id, err := nad.NetworkID()
-	if err == nil {
+	if err == nil && (id != "" || nad.State == "") {
 		return id
 	}
 	for i := range views {
