@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -59,31 +58,31 @@ func (h *Host) removeBridges(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, database.end())
 	}
-	address, err := h.removeLinks(ctx, switching)
+	nic, err := h.removeLinks(ctx, switching)
 	if err = errors.Join(err, switching.end(), database.end()); err != nil {
 		return err
 	}
-	return h.giveBack(address)
+	return h.giveBack(nic)
 }
 
-// removeLinks ends ovs-vswitchd so that nothing of it stays in the kernel. It returns the address that the bridge of
-// the tunnels had; the zero value: there was no such bridge.
-func (h *Host) removeLinks(ctx context.Context, switching *child) (address netip.Prefix, err error) {
+// removeLinks ends ovs-vswitchd so that nothing of it stays in the kernel. It returns the NIC of the bridge of the
+// tunnels; the zero value: there was no such bridge.
+func (h *Host) removeLinks(ctx context.Context, switching *child) (nic savedNIC, err error) {
 	if err := h.awaitConfigured(ctx); err != nil {
-		return address, err
+		return nic, err
 	}
-	if address, err = h.savedAddress(ctx); err != nil {
-		return address, err
+	if nic, err = h.savedNIC(ctx); err != nil {
+		return nic, err
 	}
 	if _, err := unixctl.Call(ctx, h.control(vswitchd), "exit", "--cleanup"); err != nil {
-		return address, err
+		return nic, err
 	}
 	select {
 	case err := <-switching.ended:
 		switching.ended <- err // for end
-		return address, err
+		return nic, err
 	case <-ctx.Done():
-		return address, fmt.Errorf("ovs-vswitchd does not end: %w", ctx.Err())
+		return nic, fmt.Errorf("ovs-vswitchd does not end: %w", ctx.Err())
 	}
 }
 
@@ -114,19 +113,20 @@ func (h *Host) awaitConfigured(ctx context.Context) error {
 }
 
 // giveBack gives the tunnels' interface its address again.
-func (h *Host) giveBack(address netip.Prefix) error {
-	if !address.IsValid() {
+func (h *Host) giveBack(nic savedNIC) error {
+	if !nic.address.IsValid() {
 		return nil
 	}
-	nic, err := netlink.LinkByName(h.TunnelInterface)
+	link, err := netlink.LinkByName(nic.name)
 	if err != nil {
-		return fmt.Errorf("the address %s of the tunnels belongs to interface %s: %w", address, h.TunnelInterface, err)
+		return fmt.Errorf("the address %s of the tunnels belongs to interface %s: %w", nic.address, nic.name, err)
 	}
-	err = errors.Join(netlink.LinkSetARPOn(nic), netlink.AddrReplace(nic, linkAddress(address)), netlink.LinkSetUp(nic))
+	err = errors.Join(netlink.LinkSetARPOn(link), netlink.AddrReplace(link, linkAddress(nic.address)),
+		netlink.LinkSetUp(link))
 	if err != nil {
-		return fmt.Errorf("give %s to %s again: %w", address, h.TunnelInterface, err)
+		return fmt.Errorf("give %s to %s again: %w", nic.address, nic.name, err)
 	}
-	h.Log.Info("the interface has its address again", "interface", h.TunnelInterface, "address", address)
+	h.Log.Info("the interface has its address again", "interface", nic.name, "address", nic.address)
 	return nil
 }
 

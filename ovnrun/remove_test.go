@@ -22,11 +22,18 @@ func TestRemove(t *testing.T) {
 	if !nettest.InOwn(t) {
 		return
 	}
+	for name, tunnels := range map[string]string{"by its name": "nic", "by its subnet": "192.0.2.0/24"} {
+		t.Run(name, func(t *testing.T) { removes(t, tunnels) })
+	}
+}
+
+// removes makes a bridge of an interface, which TunnelInterface names, and removes it.
+func removes(t *testing.T, tunnels string) {
 	w := newWorld(t)
 	ovndbtest.Need(t, "ovs-vswitchd")
 	dir := ovndbtest.TempDir(t)
 	disk := filepath.Join(dir, "disk")
-	h := &Host{Node: "one", Bridge: "br-int", Datapath: DatapathUserspace, TunnelInterface: "nic",
+	h := &Host{Node: "one", Bridge: "br-int", Datapath: DatapathUserspace, TunnelInterface: tunnels,
 		DBDir: filepath.Join(disk, "openvswitch"), RunDir: filepath.Join(dir, "run"), OVNRunDir: filepath.Join(dir, "run"),
 		Schema: "/usr/share/openvswitch/vswitch.ovsschema", Log: slog.New(slog.DiscardHandler)}
 	for _, folder := range []string{h.DBDir, h.RunDir, filepath.Join(disk, "pki")} {
@@ -37,6 +44,7 @@ func TestRemove(t *testing.T) {
 	w.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "nic"}, PeerName: "cable"}))
 	nic, err := netlink.LinkByName("nic")
 	w.must(err)
+	t.Cleanup(func() { _ = netlink.LinkDel(nic) })
 	addr, err := netlink.ParseAddr(address.String())
 	w.must(err)
 	w.must(netlink.AddrAdd(nic, addr))

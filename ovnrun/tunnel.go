@@ -17,9 +17,16 @@ import (
 // and the bridge gets the NIC's address.
 const (
 	tunnelBridge = "br-phy"
-	// addressMark is the key of the bridge's external_ids with the NIC's address. It outlives the bridge's link.
-	addressMark = "ovn-multinet/address"
+	// These keys of the bridge's external_ids have the NIC's address and its name. They outlive the bridge's link.
+	addressMark   = "ovn-multinet/address"
+	interfaceMark = "ovn-multinet/interface"
 )
+
+// savedNIC is what the bridge's row has of the NIC; the zero value: there is no bridge.
+type savedNIC struct {
+	address netip.Prefix
+	name    string // "": an older version made the bridge
+}
 
 // tunnelBridge makes the bridge, and returns the address of the tunnels.
 func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
@@ -27,49 +34,95 @@ func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
 		return netip.Addr{}, errors.New("this node has no kernel module openvswitch: install the module, " +
 			"or set ovn.tunnelInterface to a NIC that the node's other traffic does not use")
 	}
-	address, err := h.savedAddress(ctx)
+	saved, err := h.savedNIC(ctx)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if address.IsValid() {
-		return address.Addr(), nil
+	if saved.address.IsValid() {
+		return saved.address.Addr(), nil
 	}
-	if address, err = prefixOf(h.TunnelInterface); err != nil {
+	if saved, err = h.tunnelNIC(); err == nil {
+		err = ownNIC(saved.name)
+	}
+	if err != nil {
 		return netip.Addr{}, err
 	}
-	return address.Addr(), h.makeTunnelBridge(ctx, address)
+	return saved.address.Addr(), h.makeTunnelBridge(ctx, saved)
 }
 
-// savedAddress is the address in the bridge's row; the zero value: there is no bridge.
-func (h *Host) savedAddress(ctx context.Context) (netip.Prefix, error) {
+// tunnelNIC finds the NIC that TunnelInterface names, with its first global IPv4 address; or the NIC that has an
+// address in that subnet, with this address.
+func (h *Host) tunnelNIC() (found savedNIC, err error) {
+	subnet, err := netip.ParsePrefix(h.TunnelInterface)
+	if err != nil {
+		link, err := netlink.LinkByName(h.TunnelInterface)
+		if err != nil {
+			return found, fmt.Errorf("interface %s: %w", h.TunnelInterface, err)
+		}
+		found.name = h.TunnelInterface
+		found.address, err = firstAddress(link, netip.Prefix.IsValid)
+		return found, err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return found, err
+	}
+	within := func(address netip.Prefix) bool { return subnet.Contains(address.Addr()) }
+	var names []string
+	for _, link := range links {
+		if address, err := firstAddress(link, within); err == nil {
+			found = savedNIC{address, link.Attrs().Name}
+			names = append(names, found.name)
+		}
+	}
+	if len(names) != 1 {
+		return found, fmt.Errorf("ovn.tunnelInterface is %s, and %d interfaces of this node have an IPv4 address there %v: "+
+			"give the subnet of exactly one, or its name", h.TunnelInterface, len(names), names)
+	}
+	return found, nil
+}
+
+// savedNIC reads the bridge's row.
+func (h *Host) savedNIC(ctx context.Context) (saved savedNIC, err error) {
 	found, err := transact(ctx, h.Socket(), "Open_vSwitch", op{"op": "select", "table": "Bridge",
 		"where": where("name", tunnelBridge), "columns": []string{"external_ids"}})
 	if err != nil || len(found[0].Rows) == 0 {
-		return netip.Prefix{}, err
+		return saved, err
 	}
 	var row struct {
 		ExternalIDs [2]json.RawMessage `json:"external_ids"`
 	}
 	if err := json.Unmarshal(found[0].Rows[0], &row); err != nil {
-		return netip.Prefix{}, err
+		return saved, err
 	}
 	var pairs [][2]string
 	if err := json.Unmarshal(row.ExternalIDs[1], &pairs); err != nil {
-		return netip.Prefix{}, err
+		return saved, err
 	}
 	for _, pair := range pairs {
-		if pair[0] == addressMark {
-			return netip.ParsePrefix(pair[1])
+		switch pair[0] {
+		case addressMark:
+			saved.address, err = netip.ParsePrefix(pair[1])
+		case interfaceMark:
+			saved.name = pair[1]
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("the bridge %s on this node is not ours: delete it, or give it another name",
-		tunnelBridge)
+	if err == nil && !saved.address.IsValid() {
+		err = fmt.Errorf("the bridge %s on this node is not ours: delete it, or give it another name", tunnelBridge)
+	}
+	if _, notAName := netip.ParsePrefix(h.TunnelInterface); err == nil && saved.name == "" {
+		if saved.name = h.TunnelInterface; notAName == nil {
+			err = fmt.Errorf("ovn.tunnelInterface is %s, and an older version has made the bridge %s without the name of "+
+				"its interface: give the name", h.TunnelInterface, tunnelBridge)
+		}
+	}
+	return saved, err
 }
 
 // makeTunnelBridge adds the bridge with the NIC as its port. The bridge's MAC is not the NIC's: the kernel would take
 // what is in a tunnel for its own.
-func (h *Host) makeTunnelBridge(ctx context.Context, address netip.Prefix) error {
-	ip := address.Addr().As4()
+func (h *Host) makeTunnelBridge(ctx context.Context, nic savedNIC) error {
+	ip := nic.address.Addr().As4()
 	mac := net.HardwareAddr(append([]byte{2, 0}, ip[:]...))
 	port := func(id, name string, kind string) []any {
 		return []any{
@@ -79,16 +132,16 @@ func (h *Host) makeTunnelBridge(ctx context.Context, address netip.Prefix) error
 				"row": map[string]any{"name": name, "interfaces": []any{"named-uuid", "i" + id}}},
 		}
 	}
-	ops := slices.Concat(port("own", tunnelBridge, "internal"), port("nic", h.TunnelInterface, ""), []any{
+	ops := slices.Concat(port("own", tunnelBridge, "internal"), port("nic", nic.name, ""), []any{
 		op{"op": "insert", "table": "Bridge", "uuid-name": "b", "row": map[string]any{
 			"name": tunnelBridge, "datapath_type": "netdev",
 			"other_config": ovsMap(map[string]string{"hwaddr": mac.String()}),
-			"external_ids": ovsMap(map[string]string{addressMark: address.String()}),
+			"external_ids": ovsMap(map[string]string{addressMark: nic.address.String(), interfaceMark: nic.name}),
 			"ports":        []any{"set", []any{[]any{"named-uuid", "pown"}, []any{"named-uuid", "pnic"}}}}},
 		op{"op": "mutate", "table": "Open_vSwitch", "where": []any{},
 			"mutations": []any{[]any{"bridges", "insert", []any{"named-uuid", "b"}}}}})
-	h.Log.Info("making the bridge of the tunnels", "bridge", tunnelBridge, "interface", h.TunnelInterface,
-		"address", address)
+	h.Log.Info("making the bridge of the tunnels", "bridge", tunnelBridge, "interface", nic.name,
+		"address", nic.address)
 	return h.transact(ctx, ops...)
 }
 
@@ -108,7 +161,8 @@ func (h *Host) keepTunnelAddress(ctx context.Context) {
 }
 
 func (h *Host) moveAddress(ctx context.Context) error {
-	address, err := h.savedAddress(ctx)
+	saved, err := h.savedNIC(ctx)
+	address := saved.address
 	if err != nil || !address.IsValid() {
 		return err
 	}
@@ -119,17 +173,17 @@ func (h *Host) moveAddress(ctx context.Context) error {
 	if have, err := prefixOf(tunnelBridge); err == nil && have == address && bridge.Attrs().Flags&net.FlagUp != 0 {
 		return nil
 	}
-	nic, err := netlink.LinkByName(h.TunnelInterface)
+	nic, err := netlink.LinkByName(saved.name)
 	if err != nil {
 		return err
 	}
 	addr := linkAddress(address)
 	if err := netlink.AddrDel(nic, addr); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-		return fmt.Errorf("%s: %w", h.TunnelInterface, err)
+		return fmt.Errorf("%s: %w", saved.name, err)
 	}
 	// Without this, the kernel answers ARP requests for the bridge's address by the NIC too, with the NIC's MAC.
 	if err := netlink.LinkSetARPOff(nic); err != nil {
-		return fmt.Errorf("%s: %w", h.TunnelInterface, err)
+		return fmt.Errorf("%s: %w", saved.name, err)
 	}
 	if err := netlink.LinkSetMTU(bridge, nic.Attrs().MTU); err != nil {
 		return fmt.Errorf("%s: %w", tunnelBridge, err)
@@ -147,37 +201,36 @@ func linkAddress(address netip.Prefix) *netlink.Addr {
 	return &netlink.Addr{IPNet: &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), 32)}}
 }
 
-// prefixOf is the first global IPv4 address of an interface. An interface with the node's default route is refused: the
-// node would lose its network.
-func prefixOf(name string) (netip.Prefix, error) {
+// ownNIC refuses an interface with the node's default route: the node would lose its network.
+func ownNIC(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("interface %s: %w", name, err)
+		return fmt.Errorf("interface %s: %w", name, err)
 	}
 	routes, err := netlink.RouteList(link, netlink.FAMILY_V4)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("routes of %s: %w", name, err)
+		return fmt.Errorf("routes of %s: %w", name, err)
 	}
 	for _, route := range routes {
 		if ones, _ := route.Dst.Mask.Size(); ones == 0 {
-			return netip.Prefix{}, fmt.Errorf("interface %s has the node's default route, and tunnels of the userspace "+
-				"datapath need a NIC of their own: set ovn.tunnelInterface to another one", name)
+			return fmt.Errorf("interface %s has the node's default route, and tunnels of the userspace datapath need a NIC "+
+				"of their own: set ovn.tunnelInterface to another one", name)
 		}
 	}
-	return firstAddress(link)
+	return nil
 }
 
-// addressOf is the first global IPv4 address of an interface, for tunnels of the kernel's datapath.
-func addressOf(name string) (netip.Addr, error) {
+// prefixOf is the first global IPv4 address of an interface.
+func prefixOf(name string) (netip.Prefix, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("interface %s: %w", name, err)
+		return netip.Prefix{}, err
 	}
-	prefix, err := firstAddress(link)
-	return prefix.Addr(), err
+	return firstAddress(link, netip.Prefix.IsValid)
 }
 
-func firstAddress(link netlink.Link) (netip.Prefix, error) {
+// firstAddress is the first global IPv4 address of an interface that is wanted.
+func firstAddress(link netlink.Link, wanted func(netip.Prefix) bool) (netip.Prefix, error) {
 	name := link.Attrs().Name
 	addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
@@ -186,7 +239,9 @@ func firstAddress(link netlink.Link) (netip.Prefix, error) {
 	for _, a := range addresses {
 		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && ip.IsGlobalUnicast() {
 			ones, _ := a.Mask.Size()
-			return netip.PrefixFrom(ip, ones), nil
+			if address := netip.PrefixFrom(ip, ones); wanted(address) {
+				return address, nil
+			}
 		}
 	}
 	return netip.Prefix{}, fmt.Errorf("interface %s has no IPv4 address for the tunnels", name)

@@ -1,0 +1,49 @@
+package ovnrun
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
+)
+
+// TestTunnelNIC: a subnet means the one interface that has an address there, with this address.
+func TestTunnelNIC(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	add := func(name string, addresses ...string) {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-end"}
+		if err := netlink.LinkAdd(link); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range addresses {
+			address, err := netlink.ParseAddr(text)
+			if err == nil {
+				err = netlink.AddrAdd(link, address)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add("a", "198.51.100.1/24", "192.0.2.1/25")
+	add("b", "203.0.113.1/24", "192.0.2.129/25")
+	for given, want := range map[string]string{
+		"a": "a 198.51.100.1/24", "192.0.2.0/25": "a 192.0.2.1/25", "192.0.2.128/25": "b 192.0.2.129/25", "c": "interface c: ",
+		"192.0.2.0/24": "ovn.tunnelInterface is 192.0.2.0/24, and 2 interfaces of this node have an IPv4 address there [a b]: ",
+		"10.0.0.0/8":   "ovn.tunnelInterface is 10.0.0.0/8, and 0 interfaces of this node have an IPv4 address there []: ",
+	} {
+		h := &Host{TunnelInterface: given}
+		nic, err := h.tunnelNIC()
+		got := nic.name + " " + nic.address.String()
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+}
