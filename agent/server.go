@@ -130,6 +130,10 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 	for {
 		select {
 		case r := <-requests:
+			if r.Op == agentapi.OpAlive { // kubelet asks all the time: neither a line in the log nor a metric
+				_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version)})
+				continue
+			}
 			if r.Op == agentapi.OpBind && !planned.IsZero() {
 				a.metrics.phases.WithLabelValues(phasePlugin).Observe(time.Since(planned).Seconds())
 			}

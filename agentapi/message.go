@@ -29,6 +29,7 @@ const (
 	OpFailedDELs = "left"    // FailedDELsRequest → FailedDELs: lists failed DELs for an operator
 	OpGC         = "gc"      // GCRequest → GCResult: lists stale sandboxes for an operator, or deletes what they have
 	OpForget     = "forget"  // ForgetRequest → FailedDEL, with All → FailedDELs: has delegates forgotten
+	OpAlive      = "alive"   // nothing → nothing: the agent answers at once, whatever NB and Open vSwitch do
 )
 
 // Sandbox identifies the sandbox of a CNI call. Every message has all fields, so that an agent that was restarted

@@ -132,8 +132,8 @@ func TestImagesOfTheManifests(t *testing.T) {
 	}
 }
 
-// TestProbes: the pod of agent and installer is Ready when both have said once that they are ready, and no failed probe
-// restarts a container.
+// TestProbes: the pod of agent and installer is Ready when both have said once that they are ready. An agent that does not
+// answer is started again within 30 s; the installer never is.
 func TestProbes(t *testing.T) {
 	want := map[string][]string{"agent": {"/ovn-multinetd", "ready"}, "installer": {"/ovn-multinet-install", "ready"}}
 	entrypoints := map[string]bool{}
@@ -149,9 +149,47 @@ func TestProbes(t *testing.T) {
 		if !entrypoints[p.Exec.Command[0]] {
 			t.Errorf("container %s: no image has the program %s", c.Name, p.Exec.Command[0])
 		}
-		if c.LivenessProbe != nil || c.ReadinessProbe != nil {
-			t.Errorf("container %s has a probe that runs all the time", c.Name)
+		if c.ReadinessProbe != nil || (c.LivenessProbe != nil) != (c.Name == "agent") {
+			t.Errorf("container %s has the probes %+v and %+v", c.Name, c.ReadinessProbe, c.LivenessProbe)
 		}
+	}
+	controller := objects[appsv1.Deployment](t, "Deployment")[0].Spec.Template.Spec.Containers[0]
+	for command, p := range map[string]*corev1.Probe{
+		"/ovn-multinetd":           objects[appsv1.DaemonSet](t, "DaemonSet")[0].Spec.Template.Spec.Containers[0].LivenessProbe,
+		"/ovn-multinet-controller": controller.LivenessProbe,
+	} {
+		if p == nil || !slices.Equal(p.Exec.Command, []string{command, "alive"}) {
+			t.Fatalf("the liveness probe is %+v, want that of %s", p, command)
+		}
+		took := p.FailureThreshold*p.PeriodSeconds + p.TimeoutSeconds + int32(*p.TerminationGracePeriodSeconds)
+		if took > 30 {
+			t.Errorf("%s: %d s from the last answer to the restart, want 30", command, took)
+		}
+	}
+}
+
+// TestProbesOfOVN: each daemon of OVN has a probe for its readiness, and none for restarts.
+func TestProbesOfOVN(t *testing.T) {
+	found := map[string]bool{}
+	text, err := tryRender(t)
+	if err != nil {
+		t.Fatal(text)
+	}
+	for _, d := range objectsOf[appsv1.DaemonSet](t, text, "DaemonSet") {
+		if !strings.HasPrefix(d.Name, "ovn-") {
+			continue
+		}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			found[c.Name] = true
+			if c.ReadinessProbe == nil || c.StartupProbe == nil || c.LivenessProbe != nil ||
+				c.ReadinessProbe.Exec.Command[2] != c.Name || c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+				t.Errorf("%s/%s: probes %+v, %+v, %+v; message %s", d.Name, c.Name, c.StartupProbe, c.ReadinessProbe, c.LivenessProbe,
+					c.TerminationMessagePolicy)
+			}
+		}
+	}
+	if len(found) != 6 {
+		t.Errorf("the chart runs the daemons %v, want six", found)
 	}
 }
 

@@ -64,7 +64,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 
 // otherValues are the values that are not for a flag.
 var otherValues = []string{"distribution", "images.agent", "images.controller", "images.plugin", "images.ovn", "ovn.enabled",
-	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer", "controller.nodes", "networks", "tenantRoles"}
+	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer", "controller.nodes", "controller.tolerations", "networks", "tenantRoles"}
 
 // withoutValue has the flags that need no value, with the reason.
 var withoutValue = map[string]string{

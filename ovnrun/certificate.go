@@ -67,6 +67,9 @@ const Spread = 20 * time.Second
 
 // Run keeps the files up to date until the end of ctx. It looks at them when the authorities change, too.
 func (c *Certificates) Run(ctx context.Context) error {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
 	changed := c.follow(ctx)
 	pause, said := firstPause, ""
 	for {

@@ -40,8 +40,8 @@ type Host struct {
 	IP       netip.Addr // the tunnels' address, unless TunnelInterface has it
 	Bridge   string     // the integration bridge
 	Datapath string
-	// TunnelInterface is the NIC whose address the tunnels use; "": that of IP. The userspace datapath needs one of its
-	// own, because the NIC becomes a port of a bridge.
+	// TunnelInterface is the NIC whose address the tunnels use, or the subnet of that address; "": that of IP. The
+	// userspace datapath needs a NIC of its own, because the NIC becomes a port of a bridge.
 	TunnelInterface string
 	DBDir           string // of Open vSwitch's database, on the node's disk
 	RunDir          string // of Open vSwitch's sockets
@@ -123,6 +123,9 @@ func (h *Host) RunVSwitchd(context.Context) error {
 	if err := unused(h.pidFile(vswitchd)); err != nil {
 		return err
 	}
+	if err := h.checkDatapath(kernelDatapath()); err != nil {
+		return err
+	}
 	return become(h.switchdArgs()...)
 }
 
@@ -135,14 +138,29 @@ func (h *Host) switchdArgs() []string {
 	return args
 }
 
-// userspace reports whether the node's bridges use the datapath of ovs-vswitchd itself. The question to the kernel
-// loads the module if the node has it.
+// userspace reports whether the node's bridges use the datapath of ovs-vswitchd itself.
 func (h *Host) userspace() bool {
 	if h.Datapath != DatapathAuto {
 		return h.Datapath == DatapathUserspace
 	}
+	return !kernelDatapath()
+}
+
+// checkDatapath returns an error if the node must have the kernel's datapath and has none: Open vSwitch would run, and
+// make no bridge.
+func (h *Host) checkDatapath(inKernel bool) error {
+	if h.Datapath != DatapathKernel || inKernel {
+		return nil
+	}
+	return errors.New("the chart's value ovn.datapath is kernel, and this node's kernel has no module openvswitch: " +
+		"install the module, or set ovn.datapath to auto")
+}
+
+// kernelDatapath reports whether the kernel has the module openvswitch. The question loads the module if the node has
+// it.
+func kernelDatapath() bool {
 	_, err := netlink.GenlFamilyGet("ovs_datapath")
-	return err != nil
+	return err == nil
 }
 
 // unused returns an error if a process has locked a pid file: another Open vSwitch or OVN runs on the node. The lock is
@@ -269,22 +287,26 @@ func (h *Host) tryConfigure(ctx context.Context) error {
 			return err
 		}
 	case h.TunnelInterface != "":
-		var err error
-		if address, err = addressOf(h.TunnelInterface); err != nil {
+		nic, err := h.tunnelNIC()
+		if err != nil {
 			return err
 		}
+		address = nic.address.Addr()
 	}
 	ids["ovn-encap-ip"] = address.String()
-	if err := h.name(ctx); err != nil {
+	if err := h.setOnce(ctx); err != nil {
 		return err
 	}
 	return h.set(ctx, ids)
 }
 
-// name gives the node its name as a chassis, unless it has one: it never changes.
-func (h *Host) name(ctx context.Context) error {
+// setOnce sets the keys of external_ids that keep the value that they have: the node's name as a chassis, which never
+// changes, and how long an ovn-controller that starts leaves the former flows in place while it computes the new ones,
+// in ms (ovn-controller(8)). An operator may set another time: a node with many flows needs a longer one.
+func (h *Host) setOnce(ctx context.Context) error {
+	ids := map[string]string{"system-id": h.Node, "ovn-ofctrl-wait-before-clear": "2000"}
 	return h.transact(ctx, op{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
-		[]any{"external_ids", "insert", ovsMap(map[string]string{"system-id": h.Node})}}})
+		[]any{"external_ids", "insert", ovsMap(ids)}}})
 }
 
 // set sets keys of external_ids, if they differ.

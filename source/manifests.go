@@ -419,14 +419,24 @@ func namespaceOr(namespace string) string {
 	return namespace
 }
 
-// running reports whether a container of the pod runs and the pod is not being deleted. The phase alone does not tell:
-// it stays Running while kubelet replaces the sandbox.
+// running reports whether a container of the pod runs, or ends again and again, and the pod is not being deleted: then
+// it has a sandbox. The phase alone does not tell: it stays Running while kubelet replaces the sandbox, and Pending
+// while the pod's init containers run.
 func running(p *corev1.Pod) bool {
-	containers := p.Status.ContainerStatuses
-	return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
-		(len(containers) == 0 ||
-			slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }))
+	containers := append(slices.Clip(p.Status.InitContainerStatuses), p.Status.ContainerStatuses...)
+	switch {
+	case p.DeletionTimestamp != nil, p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodPending:
+		return false
+	case len(containers) == 0:
+		return p.Status.Phase == corev1.PodRunning
+	}
+	return slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Waiting != nil && c.State.Waiting.Reason == crashLoop
+	})
 }
+
+// crashLoop is the reason for which kubelet waits before it starts a container of a sandbox again.
+const crashLoop = "CrashLoopBackOff"
 
 // fromPod converts what knownPod or policyPod has kept.
 func fromPod(p *corev1.Pod) *netmodel.Pod {

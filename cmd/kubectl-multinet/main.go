@@ -48,7 +48,7 @@ database is.`,
 	}
 	root.AddCommand(
 		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand(),
-		kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand())
+		kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(), backupCommand(), restoreCommand())
 	for _, t := range tools {
 		root.AddCommand(t.command())
 	}

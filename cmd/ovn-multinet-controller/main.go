@@ -93,7 +93,7 @@ func main() {
 		"give new nodes the taint "+conf.StartupTaint+":NoSchedule, and remove it when the node is ready for pods "+
 			"with networks")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
-	cmd.AddCommand(uninstallCommand(), metricsCommand())
+	cmd.AddCommand(uninstallCommand(), metricsCommand(), aliveCommand())
 	os.Exit(program.Main(cmd))
 }
 

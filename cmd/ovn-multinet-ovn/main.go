@@ -120,7 +120,8 @@ func (c *config) hostCommand(use, short string, run func(*ovnrun.Host, context.C
 	flags.StringVar(&c.host.Datapath, "datapath", ovnrun.DatapathAuto,
 		"auto, kernel or userspace; auto: the kernel's, if the node has the module")
 	flags.StringVar(&c.host.TunnelInterface, "tunnel-interface", "",
-		"interface whose address the tunnels use; empty: the node's address. The userspace datapath needs a NIC of its own")
+		"interface whose address the tunnels use, or the IPv4 subnet of this address; empty: the node's address. "+
+			"The userspace datapath needs a NIC of its own")
 	flags.StringVar(&c.host.DBDir, "data-dir", "/var/lib/ovn-multinet/openvswitch", "folder of Open vSwitch's database")
 	flags.StringVar(&c.host.RunDir, "run-dir", "/run/openvswitch", "folder of Open vSwitch's sockets")
 	flags.StringVar(&c.host.OVNRunDir, "ovn-run-dir", "/run/ovn", "folder of ovn-controller's socket")
@@ -205,11 +206,15 @@ func (c *config) keeper(client kubernetes.Interface, ip netip.Addr, log *slog.Lo
 
 // ready is for the probes of kubelet.
 func (c *config) ready() *cobra.Command {
-	cmd := &cobra.Command{Use: "ready certificates|nb|sb", Args: cobra.ExactArgs(1),
-		Short: "End with 0 if there is a certificate, or if the database has joined its raft.",
+	cmd := &cobra.Command{Use: "ready certificates|nb|sb|northd|ovsdb|vswitchd|controller", Args: cobra.ExactArgs(1),
+		Short: "End with 0 if there is a certificate, if the database has joined its raft, or if the daemon answers.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == "certificates" {
+			switch args[0] {
+			case "certificates":
 				return c.keeper(nil, netip.Addr{}, nil).Ready()
+			case ovnrun.NB.Name, ovnrun.SB.Name:
+			default:
+				return ovnrun.Ready(cmd.Context(), c.runDir, args[0])
 			}
 			d, err := c.newDatabase(args[0], nil)
 			if err != nil {

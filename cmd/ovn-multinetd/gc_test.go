@@ -23,7 +23,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
 			for name, agent := range map[string]func(r *agentapi.Request) agentapi.Response{
-				"agent.sock": answer, "empty.sock": empty, "broken.sock": refuse, "ready.sock": ready,
+				"agent.sock": answer, "empty.sock": empty, "broken.sock": refuse, "ready.sock": ready, "alive.sock": alive,
 			} {
 				l, err := net.Listen("unix", filepath.Join(e.WorkDir, name))
 				if err != nil {
@@ -63,6 +63,14 @@ func ready(r *agentapi.Request) agentapi.Response {
 		return refuse(r)
 	}
 	return agentapi.Response{Version: agentapi.Version, Body: json.RawMessage("{}")}
+}
+
+// alive is an agent that answers.
+func alive(r *agentapi.Request) agentapi.Response {
+	if r.Op != agentapi.OpAlive {
+		return refuse(r)
+	}
+	return agentapi.Response{Version: agentapi.Version}
 }
 
 func empty(*agentapi.Request) agentapi.Response { return with() }

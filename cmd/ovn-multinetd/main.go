@@ -65,7 +65,7 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 	flags.BoolVar(&c.EarlyPorts, "early-ports", true,
 		"write a pod's ports as soon as the pod is bound to this node, before the runtime asks for them")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
-	cmd.AddCommand(forgetCommand(), gcCommand(), nbCommand(), readyCommand())
+	cmd.AddCommand(forgetCommand(), gcCommand(), nbCommand(), readyCommand(), aliveCommand())
 	return cmd
 }
 

@@ -119,9 +119,15 @@ func TestServeOnSocket(t *testing.T) {
 		if !strings.Contains(body.String(), "\nanswer 42\n") {
 			t.Errorf("at %s: %q", address, &body)
 		}
+		if err := Alive(ctx, address); err != nil {
+			t.Errorf("at %s: %v", address, err)
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+		if err := Alive(t.Context(), address); err == nil {
+			t.Errorf("at %s nobody serves, and somebody is alive", address)
 		}
 	}
 	if err := CopyMetrics(t.Context(), "", io.Discard); err == nil || !strings.HasPrefix(err.Error(), "--metrics-address is empty") {

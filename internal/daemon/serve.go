@@ -25,7 +25,7 @@ func NewRegistry() *prometheus.Registry {
 
 // Serve serves the metrics at /metrics until the end of ctx. The address is HOST:PORT or unix:PATH. Without an address,
 // Serve returns at once. The path /readyz answers 200 if ready returns nil, otherwise 503 with the error. A nil ready
-// means: always ready.
+// means: always ready. The path /livez answers 200 as long as the process serves requests.
 func Serve(ctx context.Context, address string, registry *prometheus.Registry, ready func() error) error {
 	if address == "" {
 		return nil
@@ -49,6 +49,7 @@ func Serve(ctx context.Context, address string, registry *prometheus.Registry, r
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
@@ -68,6 +69,15 @@ func listenAddress(address string) (network, rest string) {
 
 // CopyMetrics writes the metrics of the process that serves them at an address of this host.
 func CopyMetrics(ctx context.Context, address string, out io.Writer) error {
+	return askLocal(ctx, address, "/metrics", out)
+}
+
+// Alive asks the process that serves metrics at an address of this host whether it serves requests.
+func Alive(ctx context.Context, address string) error {
+	return askLocal(ctx, address, "/livez", io.Discard)
+}
+
+func askLocal(ctx context.Context, address, path string, out io.Writer) error {
 	if address == "" {
 		return errors.New("--metrics-address is empty: the process serves no metrics")
 	}
@@ -78,7 +88,7 @@ func CopyMetrics(ctx context.Context, address string, out io.Writer) error {
 			return dialer.DialContext(ctx, network, address) // without a host, the address is this host's
 		}, DisableKeepAlives: true,
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func TestCheck(t *testing.T) {
 			}}}
 		}, []string{"error agents: container agent waits: ErrImagePull no such host on node2"}},
 		{"a node without an agent", installed, func(c *Cluster) { c.Pods = c.Pods[:1] }, []string{
-			"error agents: the node has no pod of the agent on node2",
+			"error agents: the node has no pod of DaemonSet agent on node2",
 		}},
 		{"a node that is to have no agent", installed, func(c *Cluster) { c.Pods, c.Nodes[1].Labels = c.Pods[:1], nil }, nil},
 		{"a controller is not ready", installed, func(c *Cluster) { c.Controllers.Status.ReadyReplicas = 1 }, []string{
@@ -474,8 +474,7 @@ func TestCheckNodesForOVN(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, f, files := good(), without(), []string(nil)
 			if tt.installed {
-				c = installed()
-				c.Config.Data["OVN_MULTINET_NB_ENDPOINTS"], c.Config.Data["OVN_MULTINET_NB_MEMBERS"] = "", "/etc/ovn-multinet/ovn"
+				c = ownOVN()
 				judged(t, c.Check(plan(t, c, nil)))
 			} else if tt.values != "" {
 				files = []string{filepath.Join(t.TempDir(), "values.yaml")}

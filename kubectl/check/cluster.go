@@ -26,9 +26,8 @@ const (
 	agentLabel, agentApp       = "app", "ovn-multinet-agent"
 	controllerApp              = "ovn-multinet-controller"
 	centralApp                 = "ovn-multinet-ovn-central"
-	agentContainer             = "agent"
+	nodeApp                    = "ovn-multinet-ovn-node"
 	installerContainer         = "installer"
-	controllerContainer        = "controller"
 	nadGroup                   = "k8s.cni.cncf.io"
 	nadResource                = "network-attachment-definitions"
 	maxPage              int64 = 500

@@ -1,15 +1,12 @@
 package check
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // checkSecond finds a second ovn-multinet. Two of them write the same conflist and the same rows in NB.
@@ -53,6 +50,9 @@ func (c *Cluster) checkNamespace() []Finding {
 	case "privileged":
 		return []Finding{ok(what, "%s enforces the level privileged", Namespace)}
 	case "":
+		if slices.ContainsFunc(c.Pods, func(p corev1.Pod) bool { return p.Labels[agentLabel] == agentApp }) {
+			return []Finding{ok(what, "%s admits the agent's pods", Namespace)}
+		}
 		return []Finding{warning(what, fix, "%s has no label %s, so the API server's default may refuse the agent's pods",
 			Namespace, label)}
 	default:
@@ -66,7 +66,7 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 	if !c.Installed() {
 		return nil
 	}
-	all = append(all, c.checkAgents()...)
+	all = append(all, c.checkDaemons("agents", c.Agents, agentApp, "correct its nodeSelector, or label the nodes")...)
 	if d := c.Controllers; d == nil {
 		if !c.unreadable("controllers") {
 			all = append(all, fault("controllers", "install the whole chart", "there is no Deployment %s/controller", Namespace))
@@ -77,6 +77,7 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 	} else {
 		all = append(all, ok("controllers", "%d of %d are ready", d.Status.ReadyReplicas, replicas))
 	}
+	all = append(all, c.checkOVN()...)
 	all = append(all, c.checkPlaces()...)
 	all = append(all, c.checkDistrusted()...)
 	return append(all, c.checkSecrets(p)...)
@@ -131,67 +132,6 @@ func (c *Cluster) why(app string) string {
 	return ""
 }
 
-func (c *Cluster) checkAgents() (all []Finding) {
-	const what = "agents"
-	if c.unreadable(what) {
-		return nil
-	}
-	byNode := map[string]*corev1.Pod{}
-	for i := range c.Pods {
-		if p := &c.Pods[i]; p.Labels[agentLabel] == agentApp && p.DeletionTimestamp == nil {
-			byNode[p.Spec.NodeName] = p
-		}
-	}
-	chosen := labels.SelectorFromSet(c.Agents.Spec.Template.Spec.NodeSelector)
-	good, nodes := 0, 0
-	for i := range c.Nodes {
-		n := &c.Nodes[i]
-		if !chosen.Matches(labels.Set(n.Labels)) {
-			continue
-		}
-		nodes++
-		switch p := byNode[n.Name]; {
-		case p == nil:
-			all = append(all, fault(what, "kubectl -n "+Namespace+" describe daemonset agent",
-				"the node has no pod of the agent").at(n.Name))
-		case !podReady(p):
-			all = append(all, fault(what, fmt.Sprintf("kubectl -n %s describe pod %s", Namespace, p.Name),
-				"%s", whyNotReady(p)).at(n.Name))
-		default:
-			good++
-		}
-	}
-	if good == nodes && nodes > 0 {
-		all = append(all, ok(what, "ready on %d nodes", good))
-	}
-	return all
-}
-
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// whyNotReady returns why a pod is not ready: the first container that does not run, or a condition.
-func whyNotReady(p *corev1.Pod) string {
-	for _, s := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
-		switch {
-		case s.State.Waiting != nil:
-			return oneLine(fmt.Sprintf("container %s waits: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
-		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
-			return oneLine(fmt.Sprintf("container %s has ended with code %d: %s %s", s.Name, s.State.Terminated.ExitCode,
-				s.State.Terminated.Reason, s.State.Terminated.Message))
-		}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Status != corev1.ConditionTrue && c.Message != "" {
-			return oneLine(c.Message)
-		}
-	}
-	return "the pod is " + cmp.Or(strings.ToLower(string(p.Status.Phase)), "pending")
-}
-
 // maxCause limits a text of another program in a finding, in bytes.
 const maxCause = 500
 
@@ -214,9 +154,9 @@ func (c *Cluster) checkSecrets(p Plan) (all []Finding) {
 	if !ssl(p.Endpoints) || c.unreadable(what) {
 		return nil
 	}
-	who := map[string]*corev1.PodSpec{agentContainer: &c.Agents.Spec.Template.Spec}
+	who := map[string]*corev1.PodSpec{"agent": &c.Agents.Spec.Template.Spec}
 	if c.Controllers != nil {
-		who[controllerContainer] = &c.Controllers.Spec.Template.Spec
+		who["controller"] = &c.Controllers.Spec.Template.Spec
 	}
 	for _, program := range slices.Sorted(maps.Keys(who)) {
 		volumes := who[program].Volumes
@@ -236,48 +176,4 @@ func (c *Cluster) checkSecrets(p Plan) (all []Finding) {
 		all = append(all, ok(what, "agents and controllers have their keys"))
 	}
 	return all
-}
-
-// Exec runs a command in a container of a pod of our namespace and returns its output.
-type Exec func(ctx context.Context, pod, container string, command ...string) (string, error)
-
-// CheckVersions asks the programs for their versions, one pod of each image.
-func (c *Cluster) CheckVersions(ctx context.Context, exec Exec) []Finding {
-	const what = "versions"
-	if !c.Installed() {
-		return nil
-	}
-	by := map[string][]string{} // what runs a version
-	asked := map[string]bool{}
-	for i := range c.Pods {
-		p := &c.Pods[i]
-		for _, s := range p.Status.ContainerStatuses {
-			binary := map[string]string{
-				agentContainer: "/ovn-multinetd", installerContainer: "/ovn-multinet-install",
-				controllerContainer: "/ovn-multinet-controller",
-			}[s.Name]
-			if binary == "" || s.State.Running == nil || asked[s.Name+s.ImageID] {
-				continue
-			}
-			asked[s.Name+s.ImageID] = true
-			out, err := exec(ctx, p.Name, s.Name, binary, "--version")
-			if err != nil {
-				return []Finding{unread(what, "run this command with the right to create pods/exec in "+Namespace, err)}
-			}
-			_, version, _ := strings.Cut(strings.TrimSpace(out), " version ")
-			by[version] = append(by[version], s.Name)
-		}
-	}
-	switch len(by) {
-	case 0:
-		return nil
-	case 1:
-		return []Finding{ok(what, "agents, installers and controllers are %s", slices.Collect(maps.Keys(by))[0])}
-	}
-	var all []string
-	for _, version := range slices.Sorted(maps.Keys(by)) {
-		slices.Sort(by[version])
-		all = append(all, strings.Join(slices.Compact(by[version]), ", ")+": "+version)
-	}
-	return []Finding{warning(what, "finish the upgrade: use images of one version", "%s", strings.Join(all, "; "))}
 }

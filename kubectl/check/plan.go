@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -182,19 +183,29 @@ func (p *Plan) fromInstalled(c *Cluster) {
 			}
 		}
 	}
-	containers := c.Agents.Spec.Template.Spec.Containers
-	if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == installerContainer }); i >= 0 {
-		p.Image = containers[i].Image
-		for flag, value := range map[string]*string{
-			"--net-dir=": &p.NetDir, "--bin-dir=": &p.BinDir, "--primary=": &p.Primary,
-		} {
-			for _, arg := range containers[i].Args {
-				if text, found := strings.CutPrefix(arg, flag); found {
-					*value = text
-				}
+	p.Image = readArgs(c.Agents, installerContainer, map[string]*string{
+		"--net-dir=": &p.NetDir, "--bin-dir=": &p.BinDir, "--primary=": &p.Primary,
+	})
+	if d := c.daemonSet("ovn-node"); d != nil && p.BringsOVN {
+		readArgs(d, "vswitchd", map[string]*string{"--datapath=": &p.Datapath, "--tunnel-interface=": &p.TunnelInterface})
+	}
+}
+
+// readArgs reads arguments of a container, and returns its image.
+func readArgs(d *appsv1.DaemonSet, container string, flags map[string]*string) (image string) {
+	containers := d.Spec.Template.Spec.Containers
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == container })
+	if i < 0 {
+		return ""
+	}
+	for flag, value := range flags {
+		for _, arg := range containers[i].Args {
+			if text, found := strings.CutPrefix(strings.TrimSuffix(arg, ","), flag); found {
+				*value = text
 			}
 		}
 	}
+	return containers[i].Image
 }
 
 // defaults completes the plan with the chart's defaults and those of the cluster's distribution.

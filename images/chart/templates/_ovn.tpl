@@ -25,6 +25,25 @@
   - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
 {{- end }}
 
+{{/*
+The probes of a daemon: its name and the folder of its control socket. A daemon that hangs is not Ready, and an update of the
+nodes does not go on. None is killed for that: a daemon that computes for long does not answer either. What ended it is its
+last line.
+*/}}
+{{- define "ovn.ready" }}
+startupProbe:
+  exec: {command: [/ovn-multinet-ovn, ready, {{ first . }}, --run-dir={{ last . }}]}
+  periodSeconds: 2
+  timeoutSeconds: 10
+  failureThreshold: 2147483647
+readinessProbe:
+  exec: {command: [/ovn-multinet-ovn, ready, {{ first . }}, --run-dir={{ last . }}]}
+  periodSeconds: 20
+  timeoutSeconds: 10
+  failureThreshold: 2
+terminationMessagePolicy: FallbackToLogsOnError
+{{- end }}
+
 {{/* The uid of the host's root, because root owns the folders on the host; the capabilities are those in "add" alone. */}}
 {{- define "ovn.confined" }}
 runAsUser: 0
