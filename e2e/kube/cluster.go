@@ -42,6 +42,8 @@ type Options struct {
 	Containerd2 bool
 	// AllowedDelegates are CNI plugins that the product may run on the nodes beside those of its manifests.
 	AllowedDelegates []string
+	// MayHang has kubelet leave alone the product's programs that do not answer: the caller stops them for a while.
+	MayHang bool
 	// Physical is the lab's: with it the nodes have a bridge to an outside world.
 	Physical string
 	// Folders are where the nodes keep the files of CNI and of kubelet; default: as kubeadm has them.
@@ -82,6 +84,7 @@ type Cluster struct {
 	containerd2      bool
 	withoutOVN       bool // and without the kind of networks, which the chart brings, too
 	allowedDelegates []string
+	mayHang          bool
 
 	// laptop is the machine of an operator: it reaches the API server alone.
 	laptop *lab.Apart
@@ -105,7 +108,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 		o.Folders = Folders{"/etc/cni/net.d", "/opt/cni/bin", "/var/lib/kubelet"}
 	}
 	c := &Cluster{bin: os.Getenv(binEnv), step: o.Step, folders: o.Folders, containerd2: o.Containerd2, withoutOVN: o.WithoutOVN,
-		allowedDelegates: o.AllowedDelegates}
+		allowedDelegates: o.AllowedDelegates, mayHang: o.MayHang}
 	if c.bin == "" {
 		return nil, errors.New("kube.New without the programs of a cluster: call kube.Main or kube.Enter first")
 	}

@@ -11,6 +11,15 @@ import (
 // Signal sends a signal, like SIGSTOP, to the first process of a pod's running container; pod is namespace/name.
 // kubelet is not told: to it a stopped process looks like one that runs.
 func (n *Node) Signal(ctx context.Context, pod, container, signal string) error {
+	return n.signal(ctx, pod, container, "--signal", signal)
+}
+
+// SignalAll is Signal for all processes of the container.
+func (n *Node) SignalAll(ctx context.Context, pod, container, signal string) error {
+	return n.signal(ctx, pod, container, "--all", "--signal", signal)
+}
+
+func (n *Node) signal(ctx context.Context, pod, container string, args ...string) error {
 	p, err := n.cluster.Pod(ctx, pod)
 	if err != nil {
 		return err
@@ -20,7 +29,7 @@ func (n *Node) Signal(ctx context.Context, pod, container, signal string) error 
 		return fmt.Errorf("container %s of pod %s does not run", container, pod)
 	}
 	_, id, _ := strings.Cut(status.ContainerID, "://")
-	_, err = n.Run(ctx, "ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", signal, id)
+	_, err = n.Run(ctx, append(append([]string{"ctr", "--namespace", "k8s.io", "tasks", "kill"}, args...), id)...)
 	return err
 }
 

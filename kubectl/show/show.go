@@ -4,6 +4,7 @@ package show
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -338,6 +339,22 @@ func (n *Network) judge() {
 	if len(n.NADs) > 1 && n.Reason != "" {
 		n.Reason = n.NADs[i].Name + ": " + n.Reason
 	}
+	if n.Ready && n.Reason == "" {
+		n.Reason = n.lacks()
+	}
+}
+
+// lacks returns what the rows of a network that is there as described say of its use; "": nothing is wrong.
+func (n *Network) lacks() string {
+	if g := n.Gateway; g != nil && len(g.Nodes) == 0 {
+		return fmt.Sprintf("the gateway of router %s has no node: label one with %s", n.Router, g.Selector)
+	}
+	for i := range n.Subnets {
+		if s := &n.Subnets[i]; s.Node == "" && !s.uncounted && s.Free == 0 && s.Used > 0 {
+			return fmt.Sprintf("no address of %s is free", s.Subnet)
+		}
+	}
+	return ""
 }
 
 // Find returns the network with a name, or nil. The name is "<namespace>/<NAD>", the name of a NAD in the namespace, or

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
@@ -80,7 +81,7 @@ func (w *world) signal(p *corev1.Pod, signal string) {
 // nodes leave that are gone for good.
 func TestControllers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "OVN_MULTINET_ORPHAN_PERIOD: 1s")
+	w := newWorldOf(t, kube.Options{Nodes: 2, MayHang: true}, "OVN_MULTINET_ORPHAN_PERIOD: 1s")
 	w.Must(w.Apply(w.Ctx, nad("red", `{"type":"ovn-multinet","subnets":"10.7.0.0/16"}`)+pod("a", "node1", "red")+pod("b", "node2", "red")))
 	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b"))
 	w.run("leader killed", (*world).leaderKilled)

@@ -28,7 +28,7 @@ const held = `[{"name":"blue","ips":["10.1.200.77/16"]},{"name":"green"}]`
 // before that what no DEL is ever called for.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	w := bareWorld(t, kube.Options{Nodes: 2})
+	w := bareWorld(t, kube.Options{Nodes: 2, MayHang: true})
 	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+
 		nad("green", `{"type":"ovn-multinet","subnets":"10.2.0.0/16,fd02::/64","excludeSubnets":"10.2.255.0/24"}`)+pod("early", "node2", networks)))
 	w.Must(w.WaitReady(w.Ctx, "default/early"))

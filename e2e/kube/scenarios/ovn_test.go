@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,8 +19,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// ownOVN are the values of a chart that brings OVN and a network.
-const ownOVN = kube.OwnOVN + "networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]\n"
+// ownOVN are the values of a chart that brings OVN and a network. The interface of the tunnels is given by its subnet.
+var ownOVN = strings.Replace(kube.OwnOVN, "eth1", "172.30.0.0/16", 1) + "networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]\n"
 
 // webs are pods of TestOVNInTheCluster, one for each node.
 var webs = []string{"web-1", "web-2", "web-3"}
@@ -36,6 +37,7 @@ func TestOVNInTheCluster(t *testing.T) {
 	w.neverRestarted()
 	w.losesMember()
 	w.tools()
+	w.updatesDatabases()
 	w.upgradesChart()
 	w.losesPower()
 	w.refusesLargeRequests()
@@ -130,6 +132,38 @@ func (w *world) losesMember() {
 	w.Must(w.WaitReady(w.Ctx, "default/later"))
 }
 
+// updatesDatabases starts the pods of all members again, one after the other, while pods start. Each leader names the
+// next one before it ends, so nobody waits for an election timer.
+func (w *world) updatesDatabases() {
+	w.T.Helper()
+	manifests, names := "", []string{}
+	for i := range 6 {
+		name := fmt.Sprint("meanwhile-", i)
+		manifests += pod(name, w.Nodes[i%len(w.Nodes)].Name, "blue")
+		names = append(names, "default/"+name)
+	}
+	w.kubectl("--namespace", ours, "rollout", "restart", "daemonset/ovn-central")
+	w.Must(w.Apply(w.Ctx, manifests))
+	w.kubectl("--namespace", ours, "rollout", "status", "daemonset/ovn-central", "--timeout=10m")
+	w.Must(w.WaitReady(w.Ctx, names...))
+	for container, database := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
+		w.until(func() error {
+			said := ""
+			for _, n := range w.Nodes {
+				member := ours + "/" + w.podOn("app=ovn-multinet-ovn-central", n.Name)
+				text := w.exec(member, container, "/usr/bin/ovs-appctl", "-t", "/run/ovn/"+container+".ctl", "cluster/status", database)
+				if strings.Contains(text, "Role: leader") && strings.Contains(text, "reason: leadership_transfer") {
+					return nil
+				}
+				said += text
+			}
+			return fmt.Errorf("no leader of %s by a hand-over: %s", database, said)
+		})
+	}
+	w.Must(w.Delete(w.Ctx, manifests))
+	w.Must(w.WaitGone(w.Ctx, names...))
+}
+
 // upgradesChart changes values of agents and controllers, and rolls the change back: pods of two nodes reach each other
 // all the time. One of the values keeps the controllers off a node.
 func (w *world) upgradesChart() {
@@ -183,7 +217,11 @@ func (w *world) restoresNB() {
 	w.T.Helper()
 	member := "ovn-multinet/" + w.podOn("app=ovn-multinet-ovn-central", "node1")
 	const program = "/ovn-multinet-ovn"
-	backup := w.exec(member, "nb", program, "backup")
+	file := filepath.Join(w.T.TempDir(), "nb.backup")
+	w.multinet("backup", file)
+	text, err := os.ReadFile(file)
+	w.Must(err)
+	backup := string(text)
 	w.Must(w.Apply(w.Ctx, pod("newer", "node2", "blue")))
 	w.Must(w.WaitReady(w.Ctx, "default/newer"))
 	ports := func() bool {
@@ -192,8 +230,11 @@ func (w *world) restoresNB() {
 	if strings.Contains(backup, `"default/newer/net1"`) || !ports() {
 		w.T.Fatal("the backup before the pod has its port, or the one after it does not")
 	}
-	_, err := w.ExecOn(w.Ctx, backup+"\n", member, "nb", program, "restore")
-	w.Must(err)
+	w.Must(os.WriteFile(file+".half", text[:len(text)/2], 0o600))
+	if out, err := w.Multinet(w.Ctx, "restore", file+".half"); err == nil || !ports() {
+		w.T.Fatalf("half a backup was restored: %v %s", err, out)
+	}
+	w.multinet("restore", file)
 	w.Must(lab.Eventually(w.Ctx, func() error {
 		if !ports() {
 			return errors.New("the port of a running pod is not back in NB")

@@ -25,7 +25,7 @@ const uninstallPatch = `[{"op":"add","path":"/spec/template/spec/containers/1/ar
 // TestUninstall takes the product off a cluster whose pods have networks, as docs/operations.md says it, and installs it again.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
-	w := installerWorld(t, kube.Options{Nodes: 2})
+	w := installerWorld(t, kube.Options{Nodes: 2, MayHang: true})
 	pods := pod("a", "node1", "blue") + pod("b", "node2", "blue")
 	w.Must(w.Apply(w.Ctx, pods+pod("plain", "node1", "")))
 	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b", "default/plain"))
