@@ -14,8 +14,8 @@ import (
 // backups runs in the pod of OVN's databases.
 var backups = tool{program: "/ovn-multinet-ovn", label: centralLabel, container: "nb"}
 
-const ofBackups = `The pod of a member of OVN's databases does the work, so you need the right to create pods/exec in the
-namespace ovn-multinet. It is for the OVN that the chart runs.`
+const ofBackups = `The pod of a member of OVN's databases does the work, so you need the right to create pods/exec in
+the namespace ovn-multinet. It is for the OVN that the chart runs.`
 
 func backupCommand() *cobra.Command {
 	return copyCommand("backup FILE", "Write a backup of OVN's Northbound database into a file", ofBackups,
