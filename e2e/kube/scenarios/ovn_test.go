@@ -35,9 +35,10 @@ func TestOVNInTheCluster(t *testing.T) {
 	w.Must(w.InstallChart(w.Ctx, ownOVN))
 	w.startsWebs()
 	w.neverRestarted()
+	w.membersReady()
+	w.updatesDatabases()
 	w.losesMember()
 	w.tools()
-	w.updatesDatabases()
 	w.upgradesChart()
 	w.losesPower()
 	w.refusesLargeRequests()
@@ -75,12 +76,11 @@ func (w *world) websReach() {
 	}
 }
 
-// losesMember deletes the databases of a node while pods start on all nodes. The member joins anew, each pod gets its
-// network, and no two pods have one address.
-func (w *world) losesMember() {
+// membersReady waits until all nodes have the databases. A member joins after the one before it; of two, none may be
+// lost.
+func (w *world) membersReady() {
 	w.T.Helper()
-	const herd = 18
-	w.Must(lab.Eventually(w.Ctx, func() error { // a member joins after the one before it; of two, none may be lost
+	w.Must(lab.Eventually(w.Ctx, func() error {
 		for _, n := range w.Nodes {
 			if w.podOn("app=ovn-multinet-ovn-central", n.Name) == "" {
 				return fmt.Errorf("%s has no databases yet", n.Name)
@@ -91,6 +91,14 @@ func (w *world) losesMember() {
 	for _, n := range w.Nodes {
 		w.Must(w.WaitReady(w.Ctx, "ovn-multinet/"+w.podOn("app=ovn-multinet-ovn-central", n.Name)))
 	}
+}
+
+// losesMember deletes the databases of a node while pods start on all nodes. The member joins anew, each pod gets its
+// network, and no two pods have one address.
+func (w *world) losesMember() {
+	w.T.Helper()
+	const herd = 18
+	w.membersReady()
 	member := w.podOn("app=ovn-multinet-ovn-central", "node2")
 	manifests, names := "", []string{}
 	for i := range herd {
