@@ -150,9 +150,15 @@ func (w *world) updatesDatabases() {
 		manifests += pod(name, w.Nodes[i%len(w.Nodes)].Name, "blue")
 		names = append(names, "default/"+name)
 	}
-	w.kubectl("--namespace", ours, "rollout", "restart", "daemonset/ovn-central")
 	w.Must(w.Apply(w.Ctx, manifests))
-	w.kubectl("--namespace", ours, "rollout", "status", "daemonset/ovn-central", "--timeout=10m")
+	for _, n := range w.Nodes {
+		old := w.podOn("app=ovn-multinet-ovn-central", n.Name)
+		w.kubectl("--namespace", ours, "delete", "pod", old)
+		w.membersReady()
+		if now := w.podOn("app=ovn-multinet-ovn-central", n.Name); now == old {
+			w.T.Errorf("pod %s was not started again", old)
+		}
+	}
 	w.Must(w.WaitReady(w.Ctx, names...))
 	for container, database := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
 		w.until(func() error {
