@@ -60,6 +60,7 @@ func TestNADAfterPod(t *testing.T) {
 	w := newWorld(t)
 	w.Must(w.Apply(w.Ctx, pod("early", "node1", "late")))
 	w.eventOf("early", "Warning", "FailedCreatePodSandBox", "network default/late is not found")
+	w.eventOf("early", "Warning", "FailedCreatePodSandBox", "(code 101)")
 	w.Must(w.Apply(w.Ctx, nad("late", `{"type":"ovn-multinet","subnets":"10.3.0.0/24"}`)))
 	w.Must(w.WaitReady(w.Ctx, "default/early"))
 	w.consistent("early", []string{"eth0", "net1"})
