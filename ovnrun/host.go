@@ -225,6 +225,7 @@ func (h *Host) RunController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	background.Go(func() { child.watch(ctx, filepath.Join(h.OVNRunDir, "ovn-controller.ctl"), h.Log) })
 	select {
 	case <-ctx.Done():
 		return child.end()

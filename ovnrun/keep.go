@@ -38,6 +38,7 @@ func (d *Database) serve(ctx context.Context, me members.Member) error {
 	if err != nil {
 		return err
 	}
+	following.Go(func() { child.watch(ctx, d.control(), d.Log) })
 	again := time.NewTicker(keepEvery)
 	defer again.Stop()
 	for said := ""; ; {

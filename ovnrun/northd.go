@@ -20,15 +20,17 @@ type Northd struct {
 
 // Run runs ovn-northd until the end of ctx or of its process. A new list of members starts it again.
 func (n *Northd) Run(ctx context.Context) error {
-	return followed(ctx, n.Members, n.Log, func(l members.List) []string {
+	control := filepath.Join(n.RunDir, "northd.ctl")
+	return followed(ctx, n.Members, control, n.Log, func(l members.List) []string {
 		return slices.Concat([]string{"ovn-northd", "--ovnnb-db=" + strings.Join(l.Endpoints(members.NBPort), ","),
-			"--ovnsb-db=" + strings.Join(l.Endpoints(members.SBPort), ","),
-			"--unixctl=" + filepath.Join(n.RunDir, "northd.ctl")}, n.TLS.args())
+			"--ovnsb-db=" + strings.Join(l.Endpoints(members.SBPort), ","), "--unixctl=" + control}, n.TLS.args())
 	})
 }
 
 // followed runs a daemon whose arguments depend on the members.
-func followed(ctx context.Context, dir string, log *slog.Logger, args func(members.List) []string) error {
+func followed(
+	ctx context.Context, dir, control string, log *slog.Logger, args func(members.List) []string,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	lists := make(chan members.List)
@@ -65,6 +67,7 @@ func followed(ctx context.Context, dir string, log *slog.Logger, args func(membe
 				return err
 			}
 			ended = running.ended
+			go running.watch(ctx, control, log)
 		}
 	}
 }
