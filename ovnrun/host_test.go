@@ -16,11 +16,10 @@ import (
 // not in the way.
 func TestAnotherDaemonRuns(t *testing.T) {
 	w := newWorld(t)
-	dir := ovndbtest.TempDir(t)
-	file, pid := filepath.Join(dir, "conf.db"), filepath.Join(dir, "ovsdb-server.pid")
-	h := &Host{RunDir: dir, DBDir: dir, Schema: "/usr/share/openvswitch/vswitch.ovsschema"}
+	h := w.host()
+	dir := h.RunDir
+	file, pid := h.file(), filepath.Join(dir, "ovsdb-server.pid")
 	w.must(unused(pid))
-	w.must(h.create(t.Context(), file))
 	cmd := exec.Command(ovndbtest.Need(t, "ovsdb-server"), file, "--no-chdir", "--pidfile="+pid,
 		"--unixctl="+filepath.Join(dir, "ctl"), "-vconsole:off", "-vsyslog:off")
 	w.must(cmd.Start())

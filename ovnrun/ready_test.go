@@ -16,9 +16,8 @@ import (
 // TestReady: a daemon is ready while it answers. One that hangs is not, nor is an ovn-controller without SB.
 func TestReady(t *testing.T) {
 	w := newWorld(t)
-	dir := ovndbtest.TempDir(t)
-	h := &Host{RunDir: dir, DBDir: dir, Schema: "/usr/share/openvswitch/vswitch.ovsschema"}
-	w.must(h.create(t.Context(), h.file()))
+	h := w.host()
+	dir := h.RunDir
 	run := func(program string, args ...string) *exec.Cmd {
 		// OVN 23.03 knows no --unixctl.
 		cmd := exec.Command(ovndbtest.Need(t, program), append(args, "--no-chdir", "--pidfile="+filepath.Join(dir, program+".pid"),

@@ -9,18 +9,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 )
 
 // TestWatchdog: a daemon that neither answers nor computes is ended. One that answers and idles is left alone, and one
 // that computes and does not answer, too.
 func TestWatchdog(t *testing.T) {
 	w := newWorld(t)
-	dir := ovndbtest.TempDir(t)
-	h := &Host{RunDir: dir, DBDir: dir, Schema: "/usr/share/openvswitch/vswitch.ovsschema"}
-	w.must(h.create(t.Context(), h.file()))
-	ovndbtest.Need(t, "ovsdb-server")
+	h := w.host()
+	dir := h.RunDir
 	server, err := start(h.serverArgs()...)
 	w.must(err)
 	w.eventually("the server", func() error { return Ready(t.Context(), dir, "ovsdb") })
@@ -29,7 +25,7 @@ func TestWatchdog(t *testing.T) {
 	w.must(busy.cmd.Start())
 	go func() { busy.ended <- busy.cmd.Wait() }()
 	t.Cleanup(func() { _ = busy.cmd.Process.Kill() })
-	const every = time.Second // a busy machine answers in half of it, at least once in three times
+	const every = 2 * time.Second // a busy machine answers in half of it, at least once in three times
 	ctx, stop := context.WithTimeout(t.Context(), 2*maxSilent*every)
 	defer stop()
 	var both sync.WaitGroup

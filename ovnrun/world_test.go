@@ -68,6 +68,14 @@ func (w *world) node(name string) *node {
 	return n
 }
 
+// host makes a node with an empty database of Open vSwitch, which nobody serves.
+func (w *world) host() *Host {
+	dir := ovndbtest.TempDir(w.t)
+	h := &Host{RunDir: dir, DBDir: dir, Schema: "/usr/share/openvswitch/vswitch.ovsschema"}
+	w.must(h.create(w.t.Context(), h.file()))
+	return h
+}
+
 // members sets the list, in which NAME=ID is a member.
 func (w *world) members(formed bool, ids ...string) {
 	w.t.Helper()
