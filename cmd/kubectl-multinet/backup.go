@@ -54,6 +54,9 @@ func copyCommand(use, short, long string, work func(run copying, file string) er
 			if err != nil {
 				return err
 			}
+			if _, err := k.ofOwnOVN(ctx, "see docs/operations.md for an OVN of your own"); err != nil {
+				return err
+			}
 			in, err := k.podOfTool(ctx, backups, "")
 			if err != nil {
 				return err

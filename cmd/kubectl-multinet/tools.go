@@ -113,12 +113,9 @@ type toolCall struct {
 
 // toolCall finds the pod for a tool, and the arguments by which the tool finds its database or daemon there.
 func (k *cluster) toolCall(ctx context.Context, t tool, node, daemon string) (*toolCall, error) {
-	configMap, err := k.core.CoreV1().ConfigMaps(installed).Get(ctx, installed, metav1.GetOptions{})
+	configMap, err := k.ofOwnOVN(ctx, "run "+path.Base(t.program)+" where your OVN runs")
 	if err != nil {
 		return nil, err
-	}
-	if configMap.Data["OVN_MULTINET_NB_MEMBERS"] == "" {
-		return nil, fmt.Errorf("the chart does not run OVN here: run %s where your OVN runs", path.Base(t.program))
 	}
 	in, err := k.podOfTool(ctx, t, node)
 	if err != nil {
@@ -151,6 +148,15 @@ func (k *cluster) toolCall(ctx context.Context, t tool, node, daemon string) (*t
 		call.command = append(call.command, toolTimeout)
 	}
 	return call, nil
+}
+
+// ofOwnOVN returns the settings of an installation whose chart runs OVN. next is what to do where it does not.
+func (k *cluster) ofOwnOVN(ctx context.Context, next string) (*corev1.ConfigMap, error) {
+	configMap, err := k.core.CoreV1().ConfigMaps(installed).Get(ctx, installed, metav1.GetOptions{})
+	if err == nil && configMap.Data["OVN_MULTINET_NB_MEMBERS"] == "" {
+		err = fmt.Errorf("the chart does not run OVN here: %s", next)
+	}
+	return configMap, err
 }
 
 // podOfTool returns a pod that runs what the tool speaks to.
