@@ -200,7 +200,7 @@ func readArgs(d *appsv1.DaemonSet, container string, flags map[string]*string) (
 	}
 	for flag, value := range flags {
 		for _, arg := range containers[i].Args {
-			if text, found := strings.CutPrefix(strings.TrimSuffix(arg, ","), flag); found {
+			if text, found := strings.CutPrefix(arg, flag); found {
 				*value = text
 			}
 		}
