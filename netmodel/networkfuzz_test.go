@@ -19,6 +19,7 @@ func FuzzParseNetwork(f *testing.F) {
 		`"topology":"layer3","subnets":"10.128.0.0/16/24,fd01::/32/64","excludeSubnets":"10.128.0.0/24","routes":[{"dst":"fd02::/64"}]`,
 		`"topology":"layer3","subnets":"fd01::/125/126","router":"r1","snat":true`, `"topology":"layer3","subnets":"10.128.0.0/11/21"`,
 		`"topology":"layer3","subnets":"10.128.0.0/16/99999999999999999999"`, `"topology":"layer3","subnets":"10.0.0.0/8/30/24"`,
+		`"subnets":"10.1.0.0/31,fd01::/127"`, `"subnets":"10.1.0.0/16,fd01::/127"`, `"subnets":"10.1.0.0/31","routes":[{"dst":"10.2.0.0/16","gw":"10.1.0.1"}]`,
 		`"securityProfiles":["web-only","db"]`, `"securityProfiles":[null]`, `"securityProfiles":{}`,
 	} {
 		f.Add(config(keys))
@@ -78,15 +79,19 @@ func checkNetwork(t *testing.T, n *Network) {
 // checkSubnets is of the subnets that pods see: a node's blocks, or the network's.
 func checkSubnets(t *testing.T, n *Network) {
 	t.Helper()
-	if len(n.Gateways) != len(n.Subnets) || len(n.Subnets) > 2 {
+	gateways := len(n.Subnets)
+	if slices.ContainsFunc(n.Subnets, PointToPoint) {
+		gateways = 0
+	}
+	if len(n.Gateways) != gateways || len(n.Subnets) > 2 {
 		t.Fatalf("%d gateways, %d subnets", len(n.Gateways), len(n.Subnets))
 	}
 	for i, s := range n.Subnets {
-		pool := n.Pool(i)
-		if s != s.Masked() || s.Addr().Is4() != (i == 0 && s.Addr().BitLen() == 32) || !s.Contains(n.Gateways[i]) {
-			t.Errorf("subnet %d is %s with gateway %s", i, s, n.Gateways[i])
+		pool, gateway := n.Pool(i), n.Gateway(i)
+		if s != s.Masked() || s.Addr().Is4() != (i == 0 && s.Addr().BitLen() == 32) || gateway.IsValid() && !s.Contains(gateway) {
+			t.Errorf("subnet %d is %s with gateway %s", i, s, gateway)
 		}
-		if pool.Contains(n.Gateways[i]) || pool.Contains(s.Addr()) {
+		if gateway.IsValid() && pool.Contains(gateway) || pool.Contains(s.Addr()) && !PointToPoint(s) {
 			t.Errorf("pool %v of %d", pool.Spans(), pool.Size())
 		}
 		if pool.Size() == 0 { // of a block that is excluded
