@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 )
 
 // fullConfig has each key of --config, with another value than its default.
@@ -94,6 +97,45 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 			if !strings.Contains(docs, "`"+key+"`") && !strings.Contains(docs, key+":") {
 				t.Errorf("%s: no page has the key %s", of.path, key)
 			}
+		}
+	}
+}
+
+// TestKeysOfObjects: the operator's objects have the keys of --config, and each its own name.
+func TestKeysOfObjects(t *testing.T) {
+	own := map[string][]string{
+		"PhysicalNetwork": {"grants", "physicalNetworkName"},
+		"Router":          append(conf.Keys(routerJSON{}), "router"),
+		"AddressPool":     append(conf.Keys(addressPoolJSON{}), "pool", "router"),
+		"SecurityProfile": append(conf.Keys(SecurityProfile{}), "profile"),
+	}
+	for i, d := range entry.Definitions() {
+		var definition struct {
+			Spec struct {
+				Versions []struct {
+					Schema struct {
+						OpenAPIV3Schema struct {
+							Properties struct {
+								Spec struct{ Properties map[string]any }
+							}
+						}
+					}
+				}
+			}
+		}
+		text, err := json.Marshal(d)
+		if err == nil {
+			err = json.Unmarshal(text, &definition)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := entry.Kinds[i].Name
+		want := slices.DeleteFunc(own[kind], func(key string) bool { return key == "addressPools" }) // each is an object
+		slices.Sort(want)
+		got := sortedKeys(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties.Spec.Properties)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has the keys %q, want %q", kind, got, want)
 		}
 	}
 }

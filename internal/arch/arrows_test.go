@@ -27,8 +27,10 @@ var arrows = map[string][]string{
 	"controller/policies":   {"controller/engine", "controller/nads", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/policies", "netmodel/policy", "netmodel/cost"},
 	"controller/services":   {"controller/engine", "controller/nads", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/services", "netmodel/policy", "netmodel/service"},
 	"controller/outside":    {"controller/engine", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/outside"},
+	"controller/entries":    {"controller/configfile", "controller/engine", "netmodel", "netmodel/entry", "conf", "ovnnet", "ovnnet/outside"},
 	"netmodel/cost":         {"conf"},
 	"netmodel/policy":       {"netmodel/cost"},
+	"netmodel/entry":        {},
 	"netmodel/service":      {"netmodel", "netmodel/cost"},
 	"ovnnet/policies":       {"netmodel/policy", "ovndb/...", "ovnnet/nbrows"},
 	"ovnnet/services":       {"netmodel/service", "netmodel", "ovndb/...", "ovnnet/ended", "ovnnet/nbrows"},
@@ -45,7 +47,7 @@ var arrows = map[string][]string{
 	"ovndb/nb":              {},
 	"ovndb/vswitch":         {},
 	"ovndb/ovndbtest":       {},
-	"source":                {"netmodel", "nad", "conf", "netmodel/policy", "netmodel/service", "internal/plainfile"},
+	"source":                {"netmodel", "nad", "conf", "netmodel/entry", "netmodel/policy", "netmodel/service", "internal/plainfile"},
 	"node/journal":          {"agentapi", "conf", "internal/failpoint", "internal/plainfile"},
 	"node/wiring":           {"agentapi", "conf", "internal/failpoint"},
 	"delegate":              {"agentapi", "conf", "delegate/delegateconf", "node/journal", "node/wiring", "sriov/deviceinfo", "node/cniexec", "internal/failpoint", "internal/plainfile"},
@@ -83,11 +85,11 @@ var arrows = map[string][]string{
 	"internal/program":      {"conf", "internal/version"},
 	"internal/version":      {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "internal/daemon", "internal/program", "kubectl/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "netmodel/entry", "controller/configfile", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet-install":    {"conf", "node/install", "node/nodefacts", "internal/program"},
-	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},
+	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "controller/entries", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},
 	"cmd/ovn-multinet-ovn":        {"ovnrun/...", "internal/daemon", "internal/program"},
 }
 

@@ -1,0 +1,180 @@
+package entry
+
+// Kind is a kind of the operator's objects.
+type Kind struct {
+	Name, Plural, Short string
+	doc                 string
+	keys                []key
+	rules               []rule
+	columns             []column
+	entry               func(*Object) string
+	join                func(*joined, *Object) error
+}
+
+// key is a key of a spec.
+type key struct {
+	name     string
+	schema   string // in JSON
+	doc      string
+	required bool
+}
+
+// rule is a rule in CEL about the spec (Kubernetes, CustomResourceDefinition, "Validation rules").
+type rule struct{ cel, message string }
+
+// column is a column that kubectl get shows.
+type column struct{ name, path string }
+
+// Kinds are all kinds, in the order in which Join reads them: a pool is of a router.
+var Kinds = []*Kind{physicalNetwork, routerKind, addressPool, securityProfile}
+
+// fixed refuses a change of a key: the object would describe another entry, and end the one that it has described.
+func fixed(name string) rule {
+	return rule{
+		"has(self." + name + ") == has(oldSelf." + name + ") && (!has(self." + name + ") || self." + name + " == oldSelf." +
+			name + ")",
+		name + " does not change: create another object, and delete this one when nobody uses it",
+	}
+}
+
+const (
+	namespaceList = `{"type": "array", "minItems": 1, "maxItems": 1024, "items": {"type": "string", "maxLength": 64}}`
+	subnetList    = `{"type": "string", "minLength": 1, "maxLength": 4096}`
+	number        = `{"type": "object", "minProperties": 1, "maxProperties": 1024, "additionalProperties": ` +
+		`{"type": "integer", "minimum": 0}}`
+	routerName = `{"type": "string", "maxLength": 127, ` +
+		`"pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}`
+)
+
+var physicalNetwork = &Kind{
+	Name: "PhysicalNetwork", Plural: "physicalnetworks", Short: "physnet",
+	doc: "Namespaces that may have localnet networks on VLANs of a physical network. Several objects may grant one " +
+		"physical network: their grants add up.",
+	keys: []key{
+		{
+			name: "physicalNetworkName", schema: `{"type": "string", "minLength": 1, "maxLength": 63}`,
+			doc: "the name in the nodes' `ovn-bridge-mappings`; default: the object's name",
+		},
+		{
+			name: "grants", required: true,
+			schema: `{"type": "array", "maxItems": 1024, "items": {"type": "object", "required": ["vlans", "namespaces"],
+				"x-kubernetes-preserve-unknown-fields": true, "properties": {
+				"vlans": {"type": "string", "minLength": 1, "maxLength": 4096},
+				"namespaces": ` + namespaceList + `,
+				"portSecurity": {"type": "boolean"}}}}`,
+			doc: "list of `{vlans: \"100,200-299\", namespaces: [shop]}`: these namespaces may have networks on these VLANs " +
+				"(`untagged`: without a VLAN), with `portSecurity: false` also networks without port security",
+		},
+	},
+	rules:   []rule{fixed("physicalNetworkName")},
+	columns: []column{{"Physical network", ".spec.physicalNetworkName"}},
+	entry:   func(o *Object) string { return o.text("physicalNetworkName", o.Name) },
+	join:    joinPhysical,
+}
+
+var routerKind = &Kind{
+	Name: "Router", Plural: "routers", Short: "ovnrouter",
+	doc: "A logical router of the whole cluster, or a router with a gateway to a physical network.",
+	keys: []key{
+		{
+			name: "router", schema: routerName,
+			doc: "the full name: `/core` is of the whole cluster, `shop/core` of the namespace `shop`; default: `/` and the " +
+				"object's name",
+		},
+		{
+			name: "namespaces",
+			schema: `{"type": "object", "maxProperties": 1024, "additionalProperties": {"type": "object",
+				"required": ["subnets"], "x-kubernetes-preserve-unknown-fields": true, "properties": {
+				"subnets": ` + subnetList + `,
+				"maySetSNAT": {"type": "boolean"}, "mayDisablePortSecurity": {"type": "boolean"}}}}`,
+			doc: "`shop: {subnets: \"10.1.0.0/16\"}`: networks of these namespaces may join; `\"*\"`: all namespaces that are " +
+				"not listed; `maySetSNAT`, `mayDisablePortSecurity`: what their networks may write",
+		},
+		{
+			name: "gatewayNodes", schema: `{"type": "string", "minLength": 1, "maxLength": 1024}`,
+			doc: "label selector of the gateway's nodes",
+		},
+		{
+			name: "physicalNetworkName", schema: `{"type": "string", "minLength": 1, "maxLength": 63}`,
+			doc: "the physical network of the gateway, as in these nodes' `ovn-bridge-mappings`",
+		},
+		{
+			name: "vlanID", schema: `{"type": "integer", "minimum": 1, "maximum": 4094}`,
+			doc: "1 to 4094; default: untagged",
+		},
+		{name: "externalSubnet", schema: subnetList, doc: "the subnet of the physical network, one of each family"},
+		{name: "externalAddress", schema: subnetList, doc: "the gateway's own address in each of them"},
+		{name: "nextHop", schema: subnetList, doc: "the next router in each of them; default: none"},
+		{name: "joinSubnet", schema: subnetList, doc: "between router and gateway; default: `100.64.0.0/24,fd98::/64`"},
+		{
+			name: "snat", schema: `{"type": "boolean"}`,
+			doc: "whether the gateway replaces pods' source addresses by its own; default: `true`",
+		},
+		{
+			name: "portForwards", schema: number,
+			doc: "`shop: 5`: how many ports of the gateway's own address a namespace may have",
+		},
+	},
+	rules: []rule{
+		fixed("router"),
+		{
+			"[has(self.externalSubnet), has(self.externalAddress), has(self.physicalNetworkName), has(self.gatewayNodes)]" +
+				".all(is, is == has(self.externalSubnet))",
+			"a gateway needs gatewayNodes, physicalNetworkName, externalSubnet and externalAddress",
+		},
+	},
+	columns: []column{{"Router", ".spec.router"}, {"Gateway", ".spec.externalAddress"}},
+	entry:   func(o *Object) string { return o.text("router", "/"+o.Name) },
+	join:    joinRouter,
+}
+
+var addressPool = &Kind{
+	Name: "AddressPool", Plural: "addresspools", Short: "ovnpool",
+	doc: "Outside addresses of a router's gateway, which pods and Services of some namespaces may have.",
+	keys: []key{
+		{name: "router", required: true, schema: routerName, doc: "the full name of the router, like `/core`"},
+		{
+			name: "pool", schema: `{"type": "string", "minLength": 1, "maxLength": 63}`,
+			doc: "the name that pods and Services use; default: the object's name",
+		},
+		{
+			name: "addresses", required: true, schema: `{"type": "string", "minLength": 1, "maxLength": 8192}`,
+			doc: "subnets, ranges and addresses in the gateway's external subnets: `192.0.2.16/28,192.0.2.40-192.0.2.49`",
+		},
+		{
+			name: "namespaces", required: true, schema: number,
+			doc: "`shop: 5`: how many addresses of each family a namespace may have; `\"*\"`: each namespace that is not listed",
+		},
+		{
+			name: "egressOf", schema: namespaceList,
+			doc: "namespaces whose pods have an egress address of the pool without a request",
+		},
+	},
+	rules:   []rule{fixed("router"), fixed("pool")},
+	columns: []column{{"Router", ".spec.router"}, {"Addresses", ".spec.addresses"}},
+	entry:   func(o *Object) string { return o.text("router", "") + " " + o.text("pool", o.Name) },
+	join:    joinPool,
+}
+
+var securityProfile = &Kind{
+	Name: "SecurityProfile", Plural: "securityprofiles", Short: "secprofile",
+	doc: "A port group of the operator in OVN's Northbound database, and the namespaces whose pods may be put into it.",
+	keys: []key{
+		{
+			name: "profile", schema: `{"type": "string", "minLength": 1, "maxLength": 63}`,
+			doc: "the name that networks and pods use; default: the object's name",
+		},
+		{
+			name: "portGroup", schema: `{"type": "string", "minLength": 1, "maxLength": 63}`,
+			doc: "the port group; default: the profile's name",
+		},
+		{
+			name: "namespaces", required: true, schema: namespaceList,
+			doc: "names, or beginnings of names with `*`: `[shop, \"team-*\"]`",
+		},
+	},
+	rules:   []rule{fixed("profile")},
+	columns: []column{{"Port group", ".spec.portGroup"}},
+	entry:   func(o *Object) string { return o.text("profile", o.Name) },
+	join:    joinProfile,
+}
