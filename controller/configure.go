@@ -2,33 +2,59 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 )
 
-// configure applies the operator's configuration from the last call of Queue.Configure. It returns false if that
-// configuration is already applied.
-func (c *Controller) configure() bool {
-	next := c.changes.next.Swap(nil)
-	if next == nil {
-		return false
+// configure applies the operator's configuration: what the file of the last call of Queue.Configure and the operator's
+// objects say. It returns false if that configuration is already applied.
+func (c *Controller) configure(ctx context.Context) (bool, error) {
+	if next := c.changes.next.Swap(nil); next != nil {
+		c.kinds.entries.Replace(*next)
 	}
-	c.gateways.Configure(next.Routers)
-	c.physical, c.profiles = next.Physical, next.Profiles
-	c.engine.Limit(next.Limits)
+	now, changed, err := c.kinds.entries.Operator(ctx)
+	if !changed || err != nil {
+		return false, err
+	}
+	c.gateways.Configure(now.Routers)
+	c.physical, c.profiles = now.Physical, now.Profiles
+	c.engine.Limit(now.Limits)
 	clear(c.nodes) // log the nodes of all gateways again
-	return true
+	return true, nil
+}
+
+// begin applies the operator's configuration before the first pass: without it, a pass would delete what objects
+// describe. It returns false at the end of ctx.
+func (c *Controller) begin(ctx context.Context) bool {
+	for {
+		one, cancel := context.WithTimeout(ctx, engine.OneChange)
+		_, err := c.configure(one)
+		cancel()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			c.log.Warn("cannot read the operator's objects yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // reconcileConfig applies the operator's configuration if it is new, and queues all that may depend on it.
-func (c *Controller) reconcileConfig(context.Context, engine.Item) error {
-	if c.configure() {
+func (c *Controller) reconcileConfig(ctx context.Context, _ engine.Item) error {
+	changed, err := c.configure(ctx)
+	if changed {
 		c.queueGateways()
 		c.engine.Add(everything)
 	}
-	return nil
+	return err
 }
 
 // reconcileNodes queues all gateways, because the nodes have changed.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/controller/entries"
 	"github.com/ovn-multinet/ovn-multinet/controller/nads"
 	networkkind "github.com/ovn-multinet/ovn-multinet/controller/networks"
 	outsidekind "github.com/ovn-multinet/ovn-multinet/controller/outside"
@@ -39,7 +40,7 @@ type Config struct {
 	Source  Source
 	Queue   *Queue
 	Metrics *Metrics
-	// Operator is the operator's configuration. Queue.Configure replaces it.
+	// Operator is the operator's file. Queue.Configure replaces it.
 	Operator configfile.Config
 	// KeepOnPrimary are the networks that pods reach by their first interface.
 	KeepOnPrimary []netip.Prefix
@@ -54,6 +55,8 @@ type Config struct {
 	Ports    pods.Ports
 	// Services is the source of Services on networks, if it is not nil. Ports reads the ports of pods for them too.
 	Services servicekind.Source
+	// Entries is the source of the operator's objects, if it is not nil.
+	Entries entries.Source
 	// Outside is the source of pods with outside addresses, if it is not nil. Ports reads their ports too.
 	Outside outsidekind.Source
 	// MaxServices is how many Services on networks a namespace may have.
@@ -132,7 +135,9 @@ func New(config Config) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	c.metrics.leading.Store(&c.engine.Leading)
 	defer c.metrics.leading.Store(nil)
-	c.configure()
+	if !c.begin(ctx) {
+		return nil
+	}
 	c.queueGateways() // before the networks, because networks have rows on gateways
 	c.engine.Add(everything)
 	c.engine.Add(paths.Item)

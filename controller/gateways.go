@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -46,6 +47,9 @@ func (c *Controller) reconcileGateway(ctx context.Context, i engine.Item) error 
 		return err
 	}
 	c.logNodes(router, names, chassis)
+	if nodes != nil {
+		c.kinds.entries.Gateway(router, problemOf(r.Nodes, names, chassis))
+	}
 	c.engine.AddAfter(gatewayItem(router), gatewayEvery)
 	return nil
 }
@@ -81,4 +85,17 @@ func (c *Controller) logNodes(router string, names []string, chassis []gateway.C
 	default:
 		c.log.Info("gateway is in sync", "router", router, "nodes", names)
 	}
+}
+
+// problemOf says what the gateway with a selector lacks, in the words of an operator; "": nothing. names are the nodes
+// with the label.
+func problemOf(selector string, names []string, chassis []gateway.Chassis) string {
+	switch {
+	case len(names) == 0:
+		return fmt.Sprintf("gatewayNodes: no node has the label %s, so there is no way out; label a node", selector)
+	case len(chassis) == 0:
+		return fmt.Sprintf("the nodes of the gateway have no chassis in OVN: see the pods of ovn-node and of the agent on %s",
+			strings.Join(names, ", "))
+	}
+	return ""
 }

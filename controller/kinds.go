@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/controller/entries"
 	outsidekind "github.com/ovn-multinet/ovn-multinet/controller/outside"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
@@ -51,6 +52,7 @@ type kinds struct {
 	all      []kind
 	naming   []namingKind
 	podKinds []podKind
+	entries  *entries.Kind
 	policies *policykind.Kind
 	services *servicekind.Kind
 	outside  *outsidekind.Kind
@@ -71,6 +73,10 @@ func newKinds(config *Config, c *Controller) *kinds {
 		k.all, k.naming = append(k.all, k.policies), append(k.naming, k.policies)
 	}
 	rows := outside.New(c.rows)
+	k.entries = entries.New(entries.Config{
+		Engine: c.engine, Source: config.Entries, File: config.Operator, Rows: rows, Log: c.log,
+	})
+	k.all = append(k.all, k.entries)
 	if config.Services != nil {
 		k.pods = config.Services
 		k.services = servicekind.New(servicekind.Config{
@@ -170,6 +176,7 @@ func (k *kinds) NetworkHasUsers(network string, namespaces []string) {
 
 // NetworkAccepted notes the accepted configuration of a network.
 func (k *kinds) NetworkAccepted(id string, accepted *netmodel.Network, exists bool) {
+	k.entries.NetworkAccepted(id, accepted)
 	if k.policies != nil {
 		k.policies.NetworkAccepted(id, accepted, exists)
 	}

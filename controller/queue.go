@@ -71,6 +71,9 @@ func (q *Queue) Configure(now configfile.Config) {
 	q.Queue.Add(engine.Item{Kind: kindConfig})
 }
 
+// EntriesChanged queues the operator's objects, of which one is new, changed or gone.
+func (q *Queue) EntriesChanged() { q.Queue.Add(engine.Item{Kind: kindConfig}) }
+
 // ServiceChanged queues a Service, which is new, changed or gone.
 func (q *Queue) ServiceChanged(namespace, name string) {
 	q.Queue.Add(servicekind.Item(namespace + "/" + name))

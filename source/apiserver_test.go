@@ -33,7 +33,7 @@ type apiServer struct {
 	requests []string // "<verb> <resource>", without those of the informers of nodes and policies
 	writes   []string // "<verb> <namespace>/<name>"
 
-	services, backends chan string // what the source tells
+	services, backends, entries chan string // what the source tells
 }
 
 type storedChange struct {
@@ -232,7 +232,7 @@ func (s *apiServer) collection(rw http.ResponseWriter, r *http.Request, resource
 }
 
 func newAPIServer() *apiServer {
-	s := &apiServer{objects: map[string]*unstructured.Unstructured{}, services: make(chan string, 1000), backends: make(chan string, 1000)}
+	s := &apiServer{objects: map[string]*unstructured.Unstructured{}, services: make(chan string, 1000), backends: make(chan string, 1000), entries: make(chan string, 1000)}
 	s.changed = sync.NewCond(&s.mu)
 	return s
 }
@@ -253,7 +253,7 @@ func (s *apiServer) start(t *testing.T) *Kube {
 	}
 	k, err := NewKube(core, nads, "", Changes{
 		Policy: func(string) {}, Pod: func(string, string, bool) {}, PodGone: func(string, string) {},
-		Namespace: func(string) {}, Ports: func(string) {},
+		Namespace: func(string) {}, Ports: func(string) {}, Entries: func() { s.entries <- "" },
 		Service: func(namespace, name string) { s.services <- namespace + "/" + name },
 		Backend: func(namespace, name string) { s.backends <- namespace + "/" + name },
 	}, slog.New(slog.DiscardHandler))

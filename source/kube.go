@@ -93,6 +93,9 @@ func NewKube(
 			err = errors.Join(err, k.watchServices(changes))
 		}
 	}
+	if changes.Entries != nil {
+		err = errors.Join(err, k.watchEntries(changes.Entries))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 )
 
@@ -38,10 +39,14 @@ func (f *file) parse(text []byte, config parseNADConfig) error {
 
 func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 	var kind struct {
-		Kind string `json:"kind"`
+		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion"`
 	}
 	if err := yaml.Unmarshal(doc, &kind); err != nil {
 		return err
+	}
+	if of := entry.KindOf(kind.Kind); of != nil {
+		return f.parseEntry(of, kind.APIVersion, doc)
 	}
 	switch kind.Kind {
 	case "":

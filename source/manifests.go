@@ -24,18 +24,19 @@ import (
 )
 
 // The files that we write into the folder: the network-status of a pod as "<pod uid>.status.json", the state of a
-// network as "<namespace>.<name>.network.json" (a namespace has no dot), and the states of policies, of Services and of
-// the outside addresses of pods as "<namespace>.<name>.policy.json", "….service.json" and "….outside.json". For long
-// names see stateFile.
+// network as "<namespace>.<name>.network.json" (a namespace has no dot), the states of policies, of Services and of
+// the outside addresses of pods as "<namespace>.<name>.policy.json", "….service.json" and "….outside.json", and the
+// statuses of the operator's objects as "<kind>.<name>.entry.json". For long names see stateFile.
 const (
 	statusSuffix  = ".status.json"
 	networkSuffix = ".network.json"
 	policySuffix  = ".policy.json"
 	serviceSuffix = ".service.json"
 	outsideSuffix = ".outside.json"
+	entrySuffix   = ".entry.json"
 )
 
-var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix, outsideSuffix}
+var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix, outsideSuffix, entrySuffix}
 
 // Manifests is the source that watches a folder without subfolders. A YAML file in it has one or several documents with
 // Pods, NADs or Nodes. All agents of a host and the controller use the same folder.
@@ -67,6 +68,7 @@ const (
 	clusterPolicyKind
 	serviceObjectKind
 	namespaceKind
+	entryKind     // all kinds of the operator's objects
 	networkedKind // made of the pods
 	manifestKinds
 )
@@ -83,6 +85,11 @@ type file struct {
 	objects [manifestKinds][]any
 }
 
+// unknown reports whether nothing is known of the file.
+func (f *file) unknown() bool {
+	return !slices.ContainsFunc(f.objects[:], func(some []any) bool { return len(some) > 0 })
+}
+
 func (f *file) add(kind manifestKind, object any) { f.objects[kind] = append(f.objects[kind], object) }
 
 // clockTick is the coarsest resolution of modification times: FAT's two seconds.
@@ -97,6 +104,7 @@ func NewManifests(dir string, changes Changes, log *slog.Logger) (*Manifests, er
 		policies: stored{Indexer: m.feeds[policyKind]}, clusterPolicies: stored{Indexer: m.feeds[clusterPolicyKind]},
 		services: stored{Indexer: m.feeds[serviceObjectKind]}, namespaces: stored{Indexer: m.feeds[namespaceKind]},
 		networked: stored{Indexer: m.feeds[networkedKind]}, withPolicyState: m.withPolicy, withServiceState: m.withService,
+		entries: []stored{{Indexer: m.feeds[entryKind]}}, withEntryState: m.withEntry,
 	}
 	return m, m.scan()
 }
@@ -468,6 +476,7 @@ func (m *Manifests) deleteStatuses(names []string) {
 		{policyKind, func(o metav1.Object) string { return policyFile(o.GetNamespace(), o.GetName()) }},
 		{clusterPolicyKind, func(o metav1.Object) string { return policyFile("", o.GetName()) }},
 		{serviceObjectKind, func(o metav1.Object) string { return serviceFile(o.GetNamespace(), o.GetName()) }},
+		{entryKind, func(o metav1.Object) string { return entryFile(o.GetNamespace(), o.GetName()) }},
 	} {
 		for _, obj := range m.feeds[of.kind].List() {
 			alive[of.file(obj.(metav1.Object))] = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 )
@@ -16,14 +17,16 @@ import (
 // objects are those that a controller with policies and Services reads. Kube feeds them from the API by informers,
 // Manifests from a folder.
 type objects struct {
-	policies        stored // of *keptPolicy: MultiNetworkPolicies
-	clusterPolicies stored // of *keptPolicy: ClusterNetworkPolicies
-	services        stored // of *keptService
-	namespaces      stored // of *corev1.Namespace
-	networked       stored // of *corev1.Pod: all pods, as policyPod keeps them
-	// withPolicyState and withServiceState return a copy with the state that the controller wrote elsewhere than into the
+	policies        stored   // of *keptPolicy: MultiNetworkPolicies
+	clusterPolicies stored   // of *keptPolicy: ClusterNetworkPolicies
+	services        stored   // of *keptService
+	namespaces      stored   // of *corev1.Namespace
+	networked       stored   // of *corev1.Pod: all pods, as policyPod keeps them
+	entries         []stored // of *keptEntry: the operator's objects
+	// withPolicyState and the others return a copy with the state that the controller wrote elsewhere than into the
 	// object. They are nil if the objects have their states.
 	withPolicyState  func(*policy.Object) *policy.Object
+	withEntryState   func(*entry.Object) *entry.Object
 	withServiceState func(*service.Object) *service.Object
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
+	"github.com/ovn-multinet/ovn-multinet/controller/entries"
 	"github.com/ovn-multinet/ovn-multinet/controller/leader"
 	"github.com/ovn-multinet/ovn-multinet/controller/outside"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
@@ -100,6 +101,7 @@ func main() {
 // networks is the source of NADs, pods and nodes.
 type networks interface {
 	controller.Source
+	entries.Source
 	policies.Source
 	services.Source
 	outside.Source
@@ -147,6 +149,7 @@ func run(ctx context.Context, c conf.Controller) error {
 		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
 		Policy: queue.PolicyChanged, Pod: queue.PodChanged, PodGone: queue.PodGone, Namespace: queue.NamespaceChanged,
 		Guest: queue.GuestChanged, Ports: queue.PortsChanged, Service: queue.ServiceChanged, Backend: queue.BackendChanged,
+		Entries: queue.EntriesChanged,
 	}, log)
 	if err != nil {
 		return err
@@ -170,7 +173,7 @@ func run(ctx context.Context, c conf.Controller) error {
 					work := controller.New(controller.Config{
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Operator: config,
 						Policies: src, Ports: podPorts{ovnport.NewNB(db).NewListedPorts()},
-						Services: src, MaxServices: c.MaxServices, Outside: src,
+						Entries: src, Services: src, MaxServices: c.MaxServices, Outside: src,
 						KeepOnPrimary: c.KeepOnPrimary, JoiningNamespaces: c.JoinNamespaces,
 						WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
 						Isolated: c.Isolated, GlobalNamespaces: c.Global, Leading: leading, Log: log,

@@ -28,6 +28,7 @@ import (
 
 // Config is the content of the file, valid as a whole.
 type Config struct {
+	Document []byte                      // the same in JSON; nil: the file is empty, or there is none
 	Routers  map[string]*netmodel.Router // by their full names
 	Physical netmodel.PhysicalGrants
 	Profiles netmodel.SecurityProfiles
@@ -165,18 +166,25 @@ func (f *File) read() ([]byte, error) {
 }
 
 func (f *File) parse(text []byte) (Config, error) {
-	config, err := parseConfig(text)
+	config, err := Read(text)
 	if err != nil {
 		return Config{}, fmt.Errorf("--config: %s: %w", f.path, err)
 	}
 	return config, nil
 }
 
-func parseConfig(text []byte) (c Config, err error) {
+// Read reads the text of a file, in YAML.
+func Read(text []byte) (c Config, err error) {
 	object, err := configObject(text)
 	if err != nil || object == nil {
 		return Config{}, err
 	}
+	return Parse(object)
+}
+
+// Parse parses the content of a file, in JSON.
+func Parse(object []byte) (c Config, err error) {
+	c.Document = object
 	if c.Routers, err = netmodel.ParseRouters(object); err != nil {
 		return Config{}, err
 	}

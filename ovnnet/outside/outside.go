@@ -14,10 +14,20 @@ import (
 )
 
 // Outside reads and writes the rows of outside addresses.
-type Outside struct{ store *nbrows.Store }
+type Outside struct {
+	store *nbrows.Store
+	// Told is called with the addresses that a user has now, after each change and each check of them; nil: nobody asks.
+	Told func(key Key, has []netip.Addr)
+}
 
 // New takes the store that writes.
-func New(s *nbrows.Store) *Outside { return &Outside{s} }
+func New(s *nbrows.Store) *Outside { return &Outside{store: s} }
+
+func (o *Outside) tell(key Key, has []netip.Addr) {
+	if o.Told != nil {
+		o.Told(key, has)
+	}
+}
 
 // Result is what NB has for a user.
 type Result struct {
@@ -72,6 +82,7 @@ func (o *Outside) Ensure(ctx context.Context, w *Wanted) (*Result, error) {
 		return nil, err
 	}
 	result.Changed = changed
+	o.tell(w.key(), result.Addresses)
 	return result, nil
 }
 
@@ -82,7 +93,7 @@ func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error)
 
 // deleteIf is Delete if the rows, as they are at that moment, are to go.
 func (o *Outside) deleteIf(ctx context.Context, key Key, goes func(*Entry) bool) (changed bool, err error) {
-	return o.store.Change(ctx, "the outside address of "+key.User.String(), func(b *nbrows.Batch) error {
+	changed, err = o.store.Change(ctx, "the outside address of "+key.User.String(), func(b *nbrows.Batch) error {
 		have, err := o.read(ctx, key, nil)
 		if err != nil || have.row == nil || !goes(have.entry) {
 			return err
@@ -97,6 +108,10 @@ func (o *Outside) deleteIf(ctx context.Context, key Key, goes func(*Entry) bool)
 		b.First(have.unchanged())
 		return nil
 	})
+	if changed && err == nil {
+		o.tell(key, nil)
+	}
+	return changed, err
 }
 
 // List returns all users that have outside addresses. A controller compares it with the pods and the configuration, and

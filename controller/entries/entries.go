@@ -1,0 +1,158 @@
+// Package entries owns which of the operator's objects count in the controller: it joins them with the file of
+// --config, refuses those that do not fit, says who needs each object, and writes their statuses. What the entries mean
+// is in package netmodel.
+package entries
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
+	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
+)
+
+// Source is where the objects are.
+type Source interface {
+	// Entries returns all objects, or an error, never a part of them.
+	Entries(ctx context.Context) ([]*entry.Object, error)
+	// SetEntryFinalizer gives an object our finalizer, or removes the finalizer.
+	SetEntryFinalizer(ctx context.Context, o *entry.Object, with bool) error
+	// SetEntryStatus writes the status of an object. If the object is gone, the error is netmodel.ErrNotFound.
+	SetEntryStatus(ctx context.Context, o *entry.Object, status entry.Status) error
+	// EntryEvent records an Event for an object. It does not wait.
+	EntryEvent(o *entry.Object, warning bool, reason, message string)
+}
+
+// Config has what the kind needs.
+type Config struct {
+	Engine *engine.Engine
+	Source Source // nil: there are no objects
+	File   configfile.Config
+	Rows   *outside.Outside
+	Log    *slog.Logger
+}
+
+// Kind are the operator's objects. Only the worker uses it.
+type Kind struct {
+	Config
+	counts  specs
+	now     *settled // nil: the objects have not been read yet
+	objects []*entry.Object
+	edited  bool // the file has changed since the last Operator
+
+	networks map[string]*netmodel.Network // what matters of the accepted configurations, by network
+	// addresses are the outside addresses of pods and Services.
+	addresses map[outside.Key][]netip.Addr
+	problems  map[string]string // by router: what its gateway lacks
+
+	refused *engine.Refusals
+	states  *states
+}
+
+const kindUsers = "operator-objects"
+
+var usersItem = engine.Item{Kind: kindUsers, Tenant: engine.Operators}
+
+// usersAfter is the time for which changes of networks are collected before the users of objects are counted again.
+const usersAfter = time.Second
+
+// New makes the kind and registers it.
+func New(c Config) *Kind {
+	k := &Kind{
+		Config: c, counts: specs{}, networks: map[string]*netmodel.Network{}, problems: map[string]string{},
+		addresses: map[outside.Key][]netip.Addr{},
+		refused:   c.Engine.Refusals("operator"), states: newStates(c),
+	}
+	c.Rows.Told = k.HasAddresses
+	c.Engine.Register(kindUsers, k.reconcileUsers)
+	return k
+}
+
+// Run writes the statuses of objects until the end of ctx.
+func (k *Kind) Run(ctx context.Context) {
+	if k.Source != nil {
+		k.states.Run(ctx)
+	}
+}
+
+// Replace replaces the file's content.
+func (k *Kind) Replace(file configfile.Config) { k.File, k.edited = file, true }
+
+// Operator returns what the file and the objects say together, and whether that is new.
+func (k *Kind) Operator(ctx context.Context) (now configfile.Config, changed bool, err error) {
+	var objects []*entry.Object
+	if k.Source != nil {
+		if objects, err = k.Source.Entries(ctx); err != nil {
+			return now, false, err
+		}
+	}
+	before := k.now
+	k.objects, k.now = objects, settle(k.File, objects, k.counts)
+	k.counts = k.now.specs()
+	changed = before == nil || k.edited || !bytes.Equal(before.config.Document, k.now.config.Document)
+	k.edited = false
+	present := map[string]bool{}
+	for _, o := range objects {
+		present[o.ID()] = true
+		k.refused.Set(o.ID(), k.now.why[o.ID()] != "")
+	}
+	for _, kind := range entry.Kinds {
+		k.refused.Keep(kind.Name, present)
+	}
+	k.tell()
+	return k.now.config, changed, nil
+}
+
+// Gateway notes what the gateway of a router lacks; "": nothing.
+func (k *Kind) Gateway(router, problem string) {
+	if k.problems[router] != problem {
+		k.problems[router] = problem
+		k.tell()
+	}
+}
+
+// tell queues the statuses that are new.
+func (k *Kind) tell() {
+	for _, o := range k.objects {
+		status := k.statusOf(o)
+		if !same(o.Status, status) || o.HasFinalizer() != needsFinalizer(o, status) {
+			k.states.Put(o.ID(), &verdict{o, status})
+		}
+	}
+}
+
+// needsFinalizer reports whether an object has to have our finalizer: as long as somebody needs it. The API server
+// refuses a new finalizer on an object that is being deleted.
+func needsFinalizer(o *entry.Object, s entry.Status) bool {
+	return s.Users > 0 && (o.HasFinalizer() || !o.Deleting)
+}
+
+// inUse is the problem of an object that is being deleted.
+const inUse = "the object is being deleted, and goes when nobody needs it"
+
+func (k *Kind) statusOf(o *entry.Object) entry.Status {
+	s := entry.Status{Observed: o.Generation, Reason: conf.OneLine(k.now.why[o.ID()], conf.MaxReason)}
+	taken := k.now.taken[o.ID()]
+	if taken == nil {
+		return s
+	}
+	if s.Reason != "" {
+		s.Former = taken.Spec
+	}
+	if o.Kind.Name == "Router" {
+		s.Problem = k.problems[taken.Entry()]
+	}
+	users := k.usersOf(taken)
+	s.Users, s.UsedBy = len(users), users[:min(len(users), entry.MaxUsedBy)]
+	if o.Deleting && len(users) > 0 {
+		s.Problem = inUse
+	}
+	return s
+}
