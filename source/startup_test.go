@@ -232,6 +232,9 @@ func TestStartupFollowsAJoin(t *testing.T) {
 		apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "node-1", errDown), errDown, nil, nil,
 	}
 	c.core.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if len(answers) == 0 {
+			return false, nil, nil
+		}
 		err := answers[0]
 		answers = answers[1:]
 		return err != nil, nil, err
