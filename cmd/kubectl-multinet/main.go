@@ -48,7 +48,8 @@ database is.`,
 	}
 	root.AddCommand(
 		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand(),
-		kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(), backupCommand(), restoreCommand())
+		kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(), objectsCommand(), backupCommand(),
+		restoreCommand())
 	for _, t := range tools {
 		root.AddCommand(t.command())
 	}
