@@ -68,8 +68,8 @@ func (p *profiles) find(
 	for _, name := range names {
 		profile, err := netmodel.DecodeSecurityProfile(name, grants[name])
 		if err != nil || !profile.Allows(namespace) {
-			return nil, conf.Errorf(conf.CodeNotAllowed, fmt.Sprintf("correct the name, or ask the operator to allow it: "+
-				"securityProfiles: {%s: {namespaces: [%s]}} in the controller's --config", name, namespace),
+			return nil, conf.Errorf(conf.CodeNotAllowed, fmt.Sprintf("correct the name, or ask the operator for an "+
+				"object SecurityProfile with the spec {profile: %s, namespaces: [%s]}", name, namespace),
 				"security profile %s is not allowed for namespace %s", name, namespace)
 		}
 		group, err := p.group(ctx, profile.PortGroup)

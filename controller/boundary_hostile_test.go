@@ -348,7 +348,7 @@ func TestBoundaryBudgetDelaysNoWithdrawal(t *testing.T) {
 	}
 	goOn()
 	r.touch(t, "web/green")
-	r.wantOffRouter(t, `router: there is no router /core of the whole cluster: the operator describes it under "routers" in the controller's --config`)
+	r.wantOffRouter(t, `router: there is no router /core of the whole cluster: the operator creates an object Router with the spec {router: /core}`)
 }
 
 // A refused network is tried again when the network that is in its way leaves the router.

@@ -23,8 +23,8 @@ func granted(t *testing.T, grants string) netmodel.PhysicalGrants {
 }
 
 func notGranted(wire, vlans, more string) string {
-	return "refused: physical network " + wire + ", is not granted to namespace shop; the operator's --config would have to say " +
-		`physicalNetworks: {"phys": [{vlans: ` + vlans + `, namespaces: [shop]` + more + `}]}, held`
+	return "refused: physical network " + wire + ", is not granted to namespace shop; the operator would have to create a PhysicalNetwork with the spec " +
+		`{physicalNetworkName: "phys", grants: [{vlans: ` + vlans + `, namespaces: [shop]` + more + `}]}, held`
 }
 
 // shop42 grants the VLAN 42 of phys to namespace shop.
@@ -44,11 +44,11 @@ func TestBoundaryUngrantedWire(t *testing.T) {
 		{"tagged alone", `"phys":[{"vlans":"1-4094","namespaces":["shop"]}]`, nbtest.Spec(plain), notGranted("phys, untagged", "untagged", "")},
 		{"ovn-kubernetes'", "", overlay, refused42},
 		{"port security", shop42, nbtest.Spec(vlan42 + `,"portSecurity":false`),
-			"refused: portSecurity: false on physical network phys, VLAN 42, is not granted to namespace shop; the operator's --config would have " +
-				`to say physicalNetworks: {"phys": [{vlans: "42", namespaces: [shop], portSecurity: false}]}, held`},
+			"refused: portSecurity: false on physical network phys, VLAN 42, is not granted to namespace shop; the operator would have " +
+				`to create a PhysicalNetwork with the spec {physicalNetworkName: "phys", grants: [{vlans: "42", namespaces: [shop], portSecurity: false}]}, held`},
 		{"port security of an overlay network", shop42, nbtest.Spec(nbtest.Net4 + `,"portSecurity":false`),
-			"refused: portSecurity: false is not granted to namespace shop; the operator's --config would have to say " +
-				"portSecurityOff: {namespaces: [shop]}, held"},
+			"refused: portSecurity: false is not granted to namespace shop; the operator would have to write " +
+				"portSecurityOff: {namespaces: [shop]} (the chart's value controller.portSecurityOff), held"},
 
 		{"granted", shop42, nbtest.Spec(vlan42), "ready, held"},
 		{"in a range, with others", `"phys":[{"vlans":"7","namespaces":["web"]},{"vlans":"7,40-49","namespaces":["web","shop"]}]`, nbtest.Spec(vlan42), "ready, held"},
@@ -128,8 +128,8 @@ func TestBoundarySharedWire(t *testing.T) {
 	overlay := `{"cniVersion":"1.0.0","type":"ovn-k8s-cni-overlay","name":"tenant","topology":"localnet","physicalNetworkName":"phys","vlanID":42}`
 	r := run(t, w, a, "web")
 	r.apply("web/a", overlay) // the elder one
-	r.wantState(t, "web/a", `refused: physical network phys, VLAN 42, is not granted to namespace web; the operator's --config would have to say `+
-		`physicalNetworks: {"phys": [{vlans: "42", namespaces: [web]}]}, held`)
+	r.wantState(t, "web/a", `refused: physical network phys, VLAN 42, is not granted to namespace web; the operator would have to create a PhysicalNetwork with the spec `+
+		`{physicalNetworkName: "phys", grants: [{vlans: "42", namespaces: [web]}]}, held`)
 	r.apply("shop/b", overlay)
 	r.wantState(t, "shop/b", "ready, held")
 	r.wantTakes(t, "tenant", "[shop/b]")

@@ -246,14 +246,14 @@ const core = "/core"
 func TestBoundaryRouterOfTheCluster(t *testing.T) {
 	const (
 		on        = `,"router":"/core"`
-		where     = ` under "namespaces" of router /core in the controller's --config`
+		where     = ` under "namespaces" in the object Router of /core`
 		notListed = `router: namespace web may not join router /core: the operator writes web: {subnets: "10.2.0.0/24"}` + where
 	)
 	tests := []struct {
 		name, namespaces, green string // namespaces "": there is no such router
 		reason                  string
 	}{
-		{"no such router", "", nbtest.GreenNet, `router: there is no router /core of the whole cluster: the operator describes it under "routers" in the controller's --config`},
+		{"no such router", "", nbtest.GreenNet, `router: there is no router /core of the whole cluster: the operator creates an object Router with the spec {router: /core}`},
 		{"nobody is listed", `{}`, nbtest.GreenNet, notListed},
 		{"another namespace is listed", `{"shop":{"subnets":"0.0.0.0/0"}}`, nbtest.GreenNet, notListed},
 		{"layer3", `{"shop":{"subnets":"0.0.0.0/0"}}`, `"topology":"layer3","subnets":"10.2.0.0/24/26"`, notListed},
@@ -311,7 +311,7 @@ func TestBoundaryRouterOfTheCluster(t *testing.T) {
 
 // A gateway leads to the provider: also a router's own namespace, and its guests, have to be listed then.
 func TestBoundaryGatewayOfANamespacesRouter(t *testing.T) {
-	const where = ` under "namespaces" of router shop/r1 in the controller's --config`
+	const where = ` under "namespaces" in the object Router of shop/r1`
 	shop, web := `"shop":{"subnets":"10.1.0.0/16"}`, `"web":{"subnets":"10.2.0.0/16"}`
 	tests := []struct {
 		name, namespaces, owner string
@@ -351,11 +351,11 @@ func TestBoundaryOperatorWithdraws(t *testing.T) {
 		reason  string
 	}{
 		"the namespace": {map[string]string{core: `"namespaces":{"shop":{"subnets":"0.0.0.0/0"}}`},
-			`router: namespace web may not join router /core: the operator writes web: {subnets: "10.2.0.0/24"} under "namespaces" of router /core in the controller's --config`},
+			`router: namespace web may not join router /core: the operator writes web: {subnets: "10.2.0.0/24"} under "namespaces" in the object Router of /core`},
 		"the subnet": {map[string]string{core: `"namespaces":{"web":{"subnets":"10.2.0.0/25"}}`},
 			`router: namespace web may bring 10.2.0.0/25 to router /core, not 10.2.0.0/24: the operator adds it to "subnets" of web ` +
-				`under "namespaces" of router /core in the controller's --config`},
-		"the router": {nil, `router: there is no router /core of the whole cluster: the operator describes it under "routers" in the controller's --config`},
+				`under "namespaces" in the object Router of /core`},
+		"the router": {nil, `router: there is no router /core of the whole cluster: the operator creates an object Router with the spec {router: /core}`},
 	} {
 		for _, gateway := range []string{"", "," + nbtest.Gw4} {
 			t.Run(name+gateway, func(t *testing.T) {

@@ -254,7 +254,7 @@ func (w *world) podOf(namespace string, i int, name, networks string) *lab.Pod {
 func TestBoundaryUngrantedWires(t *testing.T) {
 	t.Parallel()
 	w := newWireWorld(t, grantedVLANs)
-	const sentence = `is not granted to namespace shop; the operator's --config would have to say physicalNetworks: {"provider": [{vlans: `
+	const sentence = `is not granted to namespace shop; the operator would have to create a PhysicalNetwork with the spec {physicalNetworkName: "provider", grants: [{vlans: `
 	overlay := `{"cniVersion":"1.0.0","type":"ovn-k8s-cni-overlay","name":"provider","topology":"localnet","vlanID":300}`
 	for _, tt := range []struct{ nad, config string }{{"v300", onVLAN(300, "")}, {"overlay", overlay}} {
 		w.NAD(tt.nad, tt.config)

@@ -15,8 +15,8 @@ import (
 // nowhere. So such a network needs a grant of the operator. When the grant goes, running pods stay and no new one comes.
 func TestBoundaryLooseNetworks(t *testing.T) {
 	const granted = "portSecurityOff: {namespaces: [shop]}\n"
-	const refused = "portSecurity: false is not granted to namespace shop; the operator's --config would have to say " +
-		"portSecurityOff: {namespaces: [shop]}"
+	const refused = "portSecurity: false is not granted to namespace shop; the operator would have to write " +
+		"portSecurityOff: {namespaces: [shop]} (the chart's value controller.portSecurityOff)"
 	w := parallelWorld(t, lab.Options{Nodes: 2}, func(l *lab.Lab) { controllerConfig(t, l, "{}\n") })
 	config := rogueNetworks["loose"]
 	w.NAD("loose", config)

@@ -285,7 +285,7 @@ func TestBoundaryGatewayIsForThoseListed(t *testing.T) {
 		case "web/other":
 			words = "there is no router /edge of the whole cluster"
 		}
-		w.notReady(name, words, "in the controller's --config")
+		w.notReady(name, words, "object Router")
 		w.noSwitch(strings.Replace("shop/"+name, "shop/web/", "web/", 1))
 	}
 	equal(t, "addresses that the next hop sees", w.seenFrom(p, next, "198.51.100.1"), snat)

@@ -14,7 +14,7 @@ import (
 
 // A logical router belongs to a namespace ("shop/core") or to the whole cluster ("/core"). This file decides which
 // networks may join a router: networks of the router's namespace, and networks of the namespaces that the owner lists
-// as guests. Where the controller's --config describes the router, the operator must list the namespace there too.
+// as guests. Where the operator describes the router, the operator must list the namespace there too.
 
 // label is RFC 1123's form of a label. Names of routers and of namespaces have this form.
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -33,7 +33,7 @@ type Guest struct {
 	Subnets   []netip.Prefix
 }
 
-// Grant is what the operator's --config allows to the networks of a namespace on a router.
+// Grant is what the operator allows to the networks of a namespace on a router.
 type Grant struct {
 	Subnets        []netip.Prefix // each subnet of a network must be within one of them
 	SNAT           bool           // a network may have "snat"
@@ -114,7 +114,7 @@ func (n *Network) setGuests(list []json.RawMessage) error {
 	if owner := RouterNamespace(n.Router); len(list) > 0 && owner != n.Namespace {
 		who := "namespace " + owner
 		if owner == "" {
-			who = "the operator, in the controller's --config,"
+			who = "the operator, in the object Router,"
 		}
 		return fmt.Errorf("routerGuests: %s says which namespaces may join router %s: leave it out", who, n.Router)
 	}
@@ -206,13 +206,13 @@ func (n *Network) CheckGuest(guests []Guest) error {
 	return fmt.Errorf(form, n.Namespace, someOf(within), n.Router, subnet, n.Namespace, where)
 }
 
-// CheckClusterRouter refuses a router of the whole cluster if the controller's --config does not describe it.
+// CheckClusterRouter refuses a router of the whole cluster if the operator does not describe it.
 func (n *Network) CheckClusterRouter() error {
 	if n.Router == "" || RouterNamespace(n.Router) != "" {
 		return nil
 	}
 	return fmt.Errorf(`router: there is no router %s of the whole cluster: `+
-		`the operator describes it under "routers" in the controller's --config`, n.Router)
+		`the operator creates an object Router with the spec {router: %s}`, n.Router, n.Router)
 }
 
 // CheckJoin refuses a network that the operator does not allow on the router. The error says what the operator can
@@ -225,7 +225,7 @@ func (r *Router) CheckJoin(n *Network) error {
 			entry = anyNamespace
 		}
 	}
-	where := fmt.Sprintf(`under "namespaces" of router %s in the controller's --config`, r.Name)
+	where := fmt.Sprintf(`under "namespaces" in the object Router of %s`, r.Name)
 	if !listed {
 		return fmt.Errorf(`router: namespace %s may not join router %s: the operator writes %s: {subnets: %q} %s`,
 			n.Namespace, r.Name, n.Namespace, joinWords(n.Subnets, ","), where)

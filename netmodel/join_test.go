@@ -80,7 +80,7 @@ func TestBoundaryRouterGuests(t *testing.T) {
 		{"another namespace's router", `"subnets":"10.1.0.0/16","router":"infra/core","routerGuests":[{"namespace":"web","subnets":"::/0"}]`,
 			"no: routerGuests: namespace infra says which namespaces may join router infra/core: leave it out"},
 		{"a router of the cluster", `"subnets":"10.1.0.0/16","router":"/core","routerGuests":[{"namespace":"web","subnets":"::/0"}]`,
-			"no: routerGuests: the operator, in the controller's --config, says which namespaces may join router /core: leave it out"},
+			"no: routerGuests: the operator, in the object Router, says which namespaces may join router /core: leave it out"},
 		{"names alone", v4 + `,"routerGuests":["web"]`, "no: routerGuests[0]: a JSON string where another kind of value is wanted"},
 		{"no list", v4 + `,"routerGuests":{"web":"::/0"}`, `no: "routerGuests" does not take a JSON object`},
 		{"null in the list", one("null"), "no: routerGuests[0]: null where an object is wanted"},

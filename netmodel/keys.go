@@ -91,7 +91,7 @@ var routerKeys = []key{
 		value: func(n *Network) any { return n.SNAT },
 		line:  "Requested SNAT", schema: `{"type": "boolean"}`,
 		doc: "whether the gateway of the router replaces the pods' source addresses by its own; refused on another " +
-			"namespace's router, and on a router in `--config` without `maySetSNAT`, see [Routers](#routers)",
+			"namespace's router, and on a router of the operator without `maySetSNAT`, see [Routers](#routers)",
 		preset: "as the gateway's configuration says",
 	},
 }
@@ -119,7 +119,7 @@ var portKeys = []key{
 		line:  "Port security", show: (*Network).openWord, schema: `{"type": "boolean"}`,
 		doc: "with `false`, pods may send from any address and MAC; this " +
 			"[needs a grant of the operator](#networks-without-port-security); refused on another namespace's router, " +
-			"and on a router in `--config` without `mayDisablePortSecurity`, see [Routers](#routers)",
+			"and on a router of the operator without `mayDisablePortSecurity`, see [Routers](#routers)",
 		preset: "`true`",
 	},
 	{

@@ -169,14 +169,14 @@ func (grants PhysicalGrants) checkOverlay(namespace string, n *Network) error {
 			return nil
 		}
 	}
-	const refused = "portSecurity: false is not granted to namespace %s; the operator's --config would have to say " +
-		"portSecurityOff: {namespaces: [%s]}"
-	return conf.Errorf(conf.CodeNotAllowed, "the operator grants portSecurity: false in the controller's --config",
-		refused, namespace, namespace)
+	const refused = "portSecurity: false is not granted to namespace %s; the operator would have to write " +
+		"portSecurityOff: {namespaces: [%s]} (the chart's value controller.portSecurityOff)"
+	return conf.Errorf(conf.CodeNotAllowed, "the operator grants this by the chart's value "+
+		"controller.portSecurityOff", refused, namespace, namespace)
 }
 
 // Check refuses a network on a physical network that is not granted to the namespace, and one without port security
-// that is not. The error has the text for the --config that would grant it.
+// that is not. The error has the spec of the object that would grant it.
 func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	w, ok := n.PhysicalVLAN()
 	if !ok {
@@ -203,8 +203,9 @@ func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	if granted {
 		what = "portSecurity: false on " + what
 	}
-	const form = "physicalNetworks: {%q: [{vlans: %s, namespaces: [%s]%s}]}"
+	const form = "{physicalNetworkName: %q, grants: [{vlans: %s, namespaces: [%s]%s}]}"
 	sentence := fmt.Sprintf(form, w.Physical, vlans, namespace, more)
-	return conf.Errorf(conf.CodeNotAllowed, "the operator grants physical networks in the controller's --config",
-		"%s, is not granted to namespace %s; the operator's --config would have to say %s", what, namespace, sentence)
+	return conf.Errorf(conf.CodeNotAllowed, "the operator grants physical networks by objects PhysicalNetwork",
+		"%s, is not granted to namespace %s; the operator would have to create a PhysicalNetwork with the spec %s",
+		what, namespace, sentence)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
+	"sigs.k8s.io/yaml"
 )
 
 func physicalConfig(grants string) []byte { return []byte(`{"physicalNetworks":` + grants + `}`) }
@@ -66,8 +68,8 @@ func TestBoundaryPortSecurityOff(t *testing.T) {
 			}
 		}
 	}
-	const want = "portSecurity: false is not granted to namespace web; the operator's --config would have to say " +
-		"portSecurityOff: {namespaces: [web]}"
+	const want = "portSecurity: false is not granted to namespace web; the operator would have to write " +
+		"portSecurityOff: {namespaces: [web]} (the chart's value controller.portSecurityOff)"
 	err = grants.Check("web", &Network{Topology: Layer2})
 	if !conf.HasCode(err, conf.CodeNotAllowed) || err.Error() != want {
 		t.Errorf("refusal %v, want %s", err, want)
@@ -100,11 +102,16 @@ func TestBoundaryPhysicalGrantsSayWhatToWrite(t *testing.T) {
 		if !conf.HasCode(err, conf.CodeNotAllowed) || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("got %v", err)
 		}
-		_, sentence, _ := strings.Cut(err.Error(), "have to say ")
-		// As JSON, of which the sentence is the YAML.
-		text := strings.NewReplacer("physicalNetworks:", `{"physicalNetworks":`, "vlans:", `"vlans":`, "namespaces: [shop]", `"namespaces":["shop"]`,
-			"portSecurity:", `"portSecurity":`, " untagged,", ` "untagged",`).Replace(sentence) + "}"
-		grants, parseErr := ParsePhysicalGrants([]byte(text))
+		_, sentence, _ := strings.Cut(err.Error(), "with the spec ")
+		spec, parseErr := yaml.YAMLToJSONStrict([]byte(sentence))
+		if parseErr != nil {
+			t.Fatalf("%s: %v", sentence, parseErr)
+		}
+		text, parseErr := entry.Join(nil, []*entry.Object{{Kind: entry.KindOf("PhysicalNetwork"), Name: "any", Spec: spec}})
+		if parseErr != nil {
+			t.Fatalf("%s: %v", sentence, parseErr)
+		}
+		grants, parseErr := ParsePhysicalGrants(text)
 		if parseErr != nil || grants.Check("shop", n) != nil || grants.Check("web", n) == nil {
 			t.Errorf("%s\nis not the sentence: %v, %v", sentence, parseErr, grants.Check("shop", n))
 		}

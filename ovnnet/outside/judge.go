@@ -15,7 +15,7 @@ import (
 // the namespace keeps what it has.
 func (e *Entry) Allowed(r *netmodel.Router) error {
 	if r == nil || !r.HasGateway() {
-		return nbrows.Refusedf("router %s has no gateway in the controller's --config", e.Router)
+		return nbrows.Refusedf("router %s has no gateway any more: the operator describes it by an object Router", e.Router)
 	}
 	if v := r.PhysicalVLAN(); e.book != v.AddressBook() {
 		return nbrows.Refusedf("the gateway of router %s is on %s now", e.Router, v)
@@ -120,7 +120,7 @@ func poolsFor(w *Wanted) ([]*netmodel.AddressPool, error) {
 		pools := w.Router.Granted(w.User.Namespace)
 		if len(pools) == 0 {
 			return nil, nbrows.Refusedf("router %s has no address pool that is granted to namespace %s; "+
-				"the operator grants address pools in the controller's --config", w.Router.Name, w.User.Namespace)
+				"the operator grants address pools by objects AddressPool", w.Router.Name, w.User.Namespace)
 		}
 		return pools, nil
 	}
@@ -308,10 +308,9 @@ func poolOf(r *netmodel.Router, namespace string, a Address) (*netmodel.AddressP
 
 // notGranted refuses a pool that is not granted to a namespace. The reason has the line to write.
 func notGranted(r *netmodel.Router, pool *netmodel.AddressPool, namespace string) error {
-	const form = "the operator grants address pools in the controller's --config: " +
-		"routers: {%q: {addressPools: {%s: {namespaces: {%s: 1}}}}}"
+	const form = "the operator writes namespaces: {%s: 1} into the object AddressPool of %s %s"
 	return nbrows.Refusedf("pool %s of router %s is not granted to namespace %s; %s",
-		pool.Name, r.Name, namespace, fmt.Sprintf(form, r.Name, pool.Name, namespace))
+		pool.Name, r.Name, namespace, fmt.Sprintf(form, namespace, r.Name, pool.Name))
 }
 
 // dhcpv6 is the port of DHCPv6 clients: a router of OVN takes its packets before load balancers do.
@@ -321,8 +320,8 @@ var dhcpv6 = Port{"udp", 546}
 func forwardable(r *netmodel.Router, namespace string, a Address) error {
 	switch {
 	case r.Forwards.Limit(namespace) == 0:
-		return nbrows.Refusedf("ports of the gateway of router %s are not granted to namespace %s; the operator grants "+
-			"them in the controller's --config: routers: {%q: {portForwards: {%s: 1}}}", r.Name, namespace, r.Name, namespace)
+		return nbrows.Refusedf("ports of the gateway of router %s are not granted to namespace %s; the operator writes "+
+			"portForwards: {%s: 1} into the object Router of %s", r.Name, namespace, namespace, r.Name)
 	case !r.IsExternal(a.Addr):
 		return nbrows.Refusedf("address %s is not the gateway's of router %s", a.Addr, r.Name)
 	case a.Port.Number >= netmodel.FirstPortOfPods:

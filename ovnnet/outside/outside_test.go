@@ -180,14 +180,14 @@ func TestAuto(t *testing.T) {
 // TestRefused: what the operator does not allow, and what cannot be.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
-	grant := `; the operator grants address pools in the controller's --config: routers: {"shop/r1": {addressPools: {%s: {namespaces: {%s: 1}}}}}`
+	grant := `; the operator writes namespaces: {%s: 1} into the object AddressPool of shop/r1 %s`
 	none := w.pod(t, "none", "a", 7)
-	w.wantRefused(t, none, "router shop/r1 has no address pool that is granted to namespace none; the operator grants address pools in the controller's --config")
+	w.wantRefused(t, none, "router shop/r1 has no address pool that is granted to namespace none; the operator grants address pools by objects AddressPool")
 	none.Pool = "public"
-	w.wantRefused(t, none, "pool public of router shop/r1 is not granted to namespace none"+fmt.Sprintf(grant, "public", "none"))
+	w.wantRefused(t, none, "pool public of router shop/r1 is not granted to namespace none"+fmt.Sprintf(grant, "none", "public"))
 	none.Pool = "other"
 	w.wantRefused(t, none, `router shop/r1 has no address pool "other"`)
-	w.wantRefused(t, w.pod(t, "shop", "b", 8, "192.0.2.66"), "pool web of router shop/r1 is not granted to namespace shop"+fmt.Sprintf(grant, "web", "shop"))
+	w.wantRefused(t, w.pod(t, "shop", "b", 8, "192.0.2.66"), "pool web of router shop/r1 is not granted to namespace shop"+fmt.Sprintf(grant, "shop", "web"))
 	w.wantRefused(t, w.pod(t, "shop", "c", 9, "192.0.2.10"), "address 192.0.2.10 is the own one of the gateway of router shop/r1: a Service has ports of it with ovn-multinet/service-outside-address: gateway")
 	w.wantRefused(t, w.pod(t, "shop", "d", 10, "192.0.2.17", "192.0.2.18"), "addresses 192.0.2.17 and 192.0.2.18 are of one family, only one of each is served")
 	four := w.pod(t, "shop", "e", 11, "2001:db8::101")
@@ -218,7 +218,7 @@ func TestRefused(t *testing.T) {
 	k.Router = nbtest.GatewayConf(t, "shop/r1", strings.Replace(nbtest.GwFull, `"vlanID":42`, `"vlanID":43`, 1)+pools)
 	w.wantNotReady(t, k, "the gateway of router shop/r1 is not on physical network provider, VLAN 43 yet")
 	k.Router = nbtest.RouterConf(t, "/core", "")
-	w.wantRefused(t, k, "router /core has no gateway in the controller's --config")
+	w.wantRefused(t, k, "router /core has no gateway: the operator describes gateways by objects Router")
 }
 
 // TestNotBound: the pod's node translates once OVN has bound the port there, and goes on while the port is away for a

@@ -40,7 +40,7 @@ func (o *Outside) read(ctx context.Context, key Key, w *Wanted) (*present, error
 		limits:    map[string]*limit{}, claims: map[string]*claim{}, needs: map[Address][]*claim{},
 	}
 	if w != nil && !w.Router.HasGateway() {
-		return nil, nbrows.Refusedf("router %s has no gateway in the controller's --config", key.Router)
+		return nil, nbrows.Refusedf("router %s has no gateway: the operator describes gateways by objects Router", key.Router)
 	}
 	reads := o.store.Reads()
 	have.addRows(reads, w)
