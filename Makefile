@@ -55,6 +55,7 @@ release-twice: ## Make all files of a release from two clones, compare and check
 .PHONY: install.yaml
 install.yaml: ## Make images/install.yaml, the chart's schema of a network and the tables of the docs (3 min the first time, for Helm)
 	@$(GO) test ./netmodel -run 'TestKeysOfTheDocs|TestKeysOfTheChart' -count=1 -update
+	@$(GO) test ./images -run 'TestKindsOfTheChart' -count=1 -update
 	@$(GO) test ./images -run 'TestInstallYAML|TestInstallPage' -count=1 -update
 
 .PHONY: demo

@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/service"
 	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
@@ -234,6 +235,8 @@ func (m manifests) wantedPolicies(user map[string]string) map[string]wantedPolic
 			is(user["controller"]), allOf([]string{""}, "nodes", "nodes/*"), []string{conf.StartupTaint, conf.ReadyLabel}},
 		"ovn-multinet-controller-pods": {
 			is(user["controller"]), allOf([]string{""}, "pods", "pods/*"), []string{conf.OutsideCondition}},
+		"ovn-multinet-controller-objects": {
+			is(user["controller"]), allOf([]string{entry.Group}, "*/*"), []string{entry.Finalizer}},
 	}
 	if m.ovn {
 		create := allOf([]string{"certificates.k8s.io"}, "certificatesigningrequests")
@@ -297,6 +300,10 @@ func (m manifests) policies(t *testing.T) {
 	}
 }
 
+// entryRights are the controller's rights to the operator's objects.
+const entryRights = "physicalnetworks,routers,addresspools,securityprofiles.ovn-multinet.io list watch patch; " +
+	"physicalnetworks/status,routers/status,addresspools/status,securityprofiles/status.ovn-multinet.io patch; "
+
 // TestBoundaryRoles lists all rights of each ServiceAccount. A change that adds a right must change this list, and the
 // policies if RBAC cannot limit the right.
 func TestBoundaryRoles(t *testing.T) { both(t, manifests.roles) }
@@ -324,14 +331,15 @@ func (m manifests) roles(t *testing.T) {
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
 			"multi-networkpolicies.k8s.cni.cncf.io get list watch patch; " +
 			"clusternetworkpolicies.policy.networking.k8s.io list watch; " +
-			"clusternetworkpolicies/status.policy.networking.k8s.io patch; pods list watch; pods/status patch; namespaces list watch; " +
+			"clusternetworkpolicies/status.policy.networking.k8s.io patch; " + entryRights + "pods list watch; pods/status patch; namespaces list watch; " +
 			"namespaces[kube-system] get; services list watch patch; services/status patch; " +
 			"endpointslices.discovery.k8s.io get list watch create update delete; nodes list watch; nodes patch; " +
 			"validatingadmissionpolicies.admissionregistration.k8s.io[ovn-multinet-controller-nodes] get; events create patch",
 		"Role ovn-multinet/ovn-multinet-controller": "leases.coordination.k8s.io[ovn-multinet-controller] get update; " +
 			"leases.coordination.k8s.io create; pods list watch delete; daemonsets.apps[agent] list watch",
 		// Without a binding: Kubernetes' own roles get these rights by their labels.
-		"ClusterRole ovn-multinet-view":  "network-attachment-definitions,multi-networkpolicies.k8s.cni.cncf.io get list watch",
+		"ClusterRole ovn-multinet-view": "network-attachment-definitions,multi-networkpolicies.k8s.cni.cncf.io get list watch; " +
+			"physicalnetworks,routers,addresspools,securityprofiles.ovn-multinet.io get list watch",
 		"ClusterRole ovn-multinet-edit":  "multi-networkpolicies.k8s.cni.cncf.io create update patch delete deletecollection",
 		"ClusterRole ovn-multinet-admin": "network-attachment-definitions.k8s.cni.cncf.io create update patch delete deletecollection",
 	}
