@@ -48,16 +48,20 @@ func exampleObjects[T any](t testing.TB, example, file string) (all []T) {
 	}
 }
 
-// TestExamples applies the examples with OVN networks on a cluster whose controller has the examples' configuration, and
+// TestExamples applies the examples with OVN networks on a cluster whose operator has created the examples' objects, and
 // pings between the pods of each example, and from the pods to the machines outside which the READMEs name. Pods connect
 // to the virtual addresses of the example's Services.
 func TestExamples(t *testing.T) {
-	config := ""
-	for _, example := range []string{"localnet", "router-gateway"} {
-		config += exampleObjects[corev1.ConfigMap](t, example, "operator.yaml")[0].Data["controller.yaml"]
-	}
 	w := parallelWorld(t, lab.Options{Nodes: 2, Physical: provider}, func(l *lab.Lab) {
-		controllerConfig(t, l, config)
+		for _, example := range []string{"localnet", "router-gateway"} {
+			text, err := os.ReadFile(filepath.Join(examplesFolder, example, "operator.yaml"))
+			if err == nil {
+				err = l.WriteManifest(example+".yaml", string(text))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 		var nodes []string
 		for _, n := range l.Nodes {
 			nodes = append(nodes, fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata:\n  name: %s\n"+

@@ -341,6 +341,7 @@ func TestBoundaryControllerToken(t *testing.T) {
 	s.attackNodes()
 	s.attackOurPods(list.Items[1].Name)
 	s.attackPodStates()
+	s.attackEntries()
 	_, err = s.core.CoreV1().Secrets(ours).Get(w.Ctx, "ovn-multinet-nb-agent", metav1.GetOptions{})
 	s.cannot("read the agents' key", "cannot get resource", err)
 

@@ -13,27 +13,27 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
 
-// gatewayConfig is the controller's ConfigMap with router /core, whose gateway is on nodes with the label edge.
-const gatewayConfig = `apiVersion: v1
-kind: ConfigMap
-metadata: {name: ovn-multinet-controller, namespace: ovn-multinet}
-data:
-  controller.yaml: |
-    routers:
-      /core:
-        namespaces:
-          default: {subnets: "10.0.0.0/8"}
-        gatewayNodes: edge=yes
-        physicalNetworkName: provider
-        vlanID: 42
-        externalSubnet: 192.0.2.0/24
-        externalAddress: 192.0.2.10
-        nextHop: 192.0.2.1
-        addressPools:
-          public: {addresses: 192.0.2.16/29, namespaces: {default: 1}}
+// gatewayObjects are router /core, whose gateway is on nodes with the label edge, and its pool.
+const gatewayObjects = `apiVersion: ovn-multinet.io/v1alpha1
+kind: AddressPool
+metadata: {name: public}
+spec: {router: /core, addresses: 192.0.2.16/29, namespaces: {default: 1}}
+---
+apiVersion: ovn-multinet.io/v1alpha1
+kind: Router
+metadata: {name: core}
+spec:
+  namespaces:
+    default: {subnets: "10.0.0.0/8"}
+  gatewayNodes: edge=yes
+  physicalNetworkName: provider
+  vlanID: 42
+  externalSubnet: 192.0.2.0/24
+  externalAddress: 192.0.2.10
+  nextHop: 192.0.2.1
 `
 
-// TestGatewayAndLayer3: an operator describes a router with a gateway in the ConfigMap and labels a node. Pods of a layer3
+// TestGatewayAndLayer3: an operator describes a router with a gateway by objects and labels a node. Pods of a layer3
 // network get addresses of their node's block, reach each other and a layer2 network of the router, and reach the world
 // outside under the gateway's address.
 func TestGatewayAndLayer3(t *testing.T) {
@@ -41,14 +41,12 @@ func TestGatewayAndLayer3(t *testing.T) {
 	w := newWorldOf(t, kube.Options{Nodes: 2, Physical: "provider"})
 	outside, err := w.Outside(w.Ctx, "host", 42, "192.0.2.9/24")
 	w.Must(err)
-	w.Must(w.Apply(w.Ctx, gatewayConfig))
-	for _, args := range []string{
-		"label node node2 edge=yes",
-		"-n ovn-multinet rollout restart deployment/controller",
-		"-n ovn-multinet rollout status --timeout=120s deployment/controller",
-	} {
-		w.kubectl(strings.Fields(args)...)
-	}
+	w.Must(w.Apply(w.Ctx, gatewayObjects))
+	w.object("router/core", "Accepted=True Ready=False", "no node has the label edge=yes")
+	w.eventOf("core", "Warning", "EntryIncomplete", "no node has the label edge=yes")
+	w.kubectl("label", "node", "node2", "edge=yes")
+	w.object("router/core", "Accepted=True Ready=True", "")
+	w.object("addresspool/public", "Accepted=True Ready=True", "")
 	const routes = `"routes":[{"dst":"10.40.0.0/15"},{"dst":"192.0.2.0/24"}]`
 	w.Must(w.Apply(w.Ctx, nad("wide", `{"type":"ovn-multinet","router":"/core","topology":"layer3","subnets":"10.40.0.0/16/24",`+routes+`}`)+
 		nad("flat", `{"type":"ovn-multinet","router":"/core","subnets":"10.41.0.0/24",`+routes+`}`)))
@@ -74,12 +72,61 @@ func TestGatewayAndLayer3(t *testing.T) {
 		w.Must(w.seenOutside(outside, from, "192.0.2.10"))
 	}
 	w.outsideAddresses(outside)
+	w.editedRouter(outside)
+	w.kubectl("delete", "--wait=false", "router/core", "addresspool/public")
+	w.object("router/core", "Accepted=True Ready=False", "the object is being deleted, and goes when nobody needs it")
+	w.eventOf("core", "Warning", "EntryInUse", "network default/flat, network default/wide")
+	w.Must(w.seenOutside(outside, "a", "192.0.2.10"))
 	w.Must(w.Delete(w.Ctx, pods))
 	w.Must(w.WaitGone(w.Ctx, "default/a", "default/b", "default/c"))
 	for _, name := range []string{"wide", "flat"} {
 		w.deleteNAD(name)
 		w.nadGone(name, "default/"+name)
 	}
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		left := w.kubectl("get", "ovn-multinet", "-o", "name") + w.nbctl("--bare", "--columns=name", "list", "Logical_Router")
+		if left != "" {
+			return fmt.Errorf("%s are left", left)
+		}
+		return nil
+	}))
+}
+
+// object waits until an object of the operator has these conditions, one of which has the words.
+func (w *world) object(name, conditions, words string) {
+	const path = `jsonpath={range .status.conditions[*]}{.type}={.status} {end}{.status.conditions[*].message}`
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		got := w.kubectl("get", name, "-o", path)
+		if !strings.HasPrefix(got, conditions+" ") || !strings.Contains(got, words) {
+			return fmt.Errorf("%s has %s, want %s and %q", name, got, conditions, words)
+		}
+		return nil
+	}))
+}
+
+// editedRouter: the API server refuses an edit that the schema does not allow, and the controller what only it can know.
+// The pods' ways stay, also when another controller leads.
+func (w *world) editedRouter(o *lab.Outside) {
+	for _, tt := range []struct{ args, want string }{
+		{`patch router core --type=merge -p {"spec":{"router":"/other"}}`, "router does not change: create another object"},
+		{`patch router core --type=merge -p {"spec":{"vlanID":4095}}`, "should be less than or equal to 4094"},
+		{`patch router core --type=merge -p {"spec":{"externalAddress":null}}`, "a gateway needs gatewayNodes"},
+	} {
+		if out, err := w.Kubectl(w.Ctx, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			w.T.Errorf("%s: %s, %v; want %q", tt.args, out, err, tt.want)
+		}
+	}
+	const inPool = "192.0.2.17"
+	w.kubectl("patch", "router", "core", "--type=merge", "-p", `{"spec":{"externalAddress":"`+inPool+`"}}`)
+	w.object("router/core", "Accepted=False Ready=False", inPool)
+	w.eventOf("core", "Warning", "EntryRefused", "what was accepted before still counts")
+	w.kubectl("-n", "ovn-multinet", "rollout", "restart", "deployment/controller")
+	w.kubectl("-n", "ovn-multinet", "rollout", "status", "--timeout=120s", "deployment/controller")
+	w.Must(w.seenOutside(o, "a", "192.0.2.10"))
+	w.kubectl("patch", "router", "core", "--type=merge", "-p", `{"spec":{"externalAddress":"192.0.2.10","vlanId":42}}`)
+	w.object("router/core", "Accepted=False Ready=False", `unknown key "vlanId", did you mean "vlanID"?`)
+	w.kubectl("patch", "router", "core", "--type=merge", "-p", `{"spec":{"vlanId":null}}`)
+	w.object("router/core", "Accepted=True Ready=True", "")
 }
 
 // outsideAddresses: a pod whose readiness gate is its outside address becomes ready with the address. Another pod, for
