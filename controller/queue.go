@@ -3,6 +3,7 @@ package controller
 import (
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
@@ -71,8 +72,11 @@ func (q *Queue) Configure(now configfile.Config) {
 	q.Queue.Add(engine.Item{Kind: kindConfig})
 }
 
-// EntriesChanged queues the operator's objects, of which one is new, changed or gone.
-func (q *Queue) EntriesChanged() { q.Queue.Add(engine.Item{Kind: kindConfig}) }
+// EntriesChanged queues the operator's objects, of which one is new, changed or gone. Those of one command are
+// collected, because each change of the configuration is a pass over everything.
+func (q *Queue) EntriesChanged() { q.Queue.AddAfter(engine.Item{Kind: kindConfig}, entriesAfter) }
+
+const entriesAfter = 300 * time.Millisecond
 
 // ServiceChanged queues a Service, which is new, changed or gone.
 func (q *Queue) ServiceChanged(namespace, name string) {

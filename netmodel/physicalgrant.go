@@ -161,18 +161,45 @@ func vlanNumber(s string) (n int, ok bool) {
 
 // checkOverlay refuses a network on no physical network that has no port security, unless the namespace has the grant.
 func (grants PhysicalGrants) checkOverlay(namespace string, n *Network) error {
-	if n.PortSecurity {
+	if n.PortSecurity || grants.loose(namespace) {
 		return nil
-	}
-	for _, g := range grants[onOverlay] {
-		if slices.Contains(g.namespaces, namespace) {
-			return nil
-		}
 	}
 	const refused = "portSecurity: false is not granted to namespace %s; the operator would have to write " +
 		"portSecurityOff: {namespaces: [%s]} (the chart's value controller.portSecurityOff)"
 	return conf.Errorf(conf.CodeNotAllowed, "the operator grants this by the chart's value "+
 		"controller.portSecurityOff", refused, namespace, namespace)
+}
+
+// Allows reports whether Check refuses nothing.
+func (grants PhysicalGrants) Allows(namespace string, n *Network) bool {
+	w, ok := n.PhysicalVLAN()
+	if !ok {
+		return n.PortSecurity || grants.loose(namespace)
+	}
+	allowed, _ := grants.ofVLAN(namespace, n, w)
+	return allowed
+}
+
+// loose reports whether a namespace may have networks without port security, except localnet ones.
+func (grants PhysicalGrants) loose(namespace string) bool {
+	return slices.ContainsFunc(grants[onOverlay], func(g physicalGrant) bool {
+		return slices.Contains(g.namespaces, namespace)
+	})
+}
+
+// ofVLAN reports whether a network on a VLAN is granted to the namespace, and whether it were with port security.
+func (grants PhysicalGrants) ofVLAN(namespace string, n *Network, w PhysicalVLAN) (allowed, secured bool) {
+	for _, g := range grants[w.Physical] {
+		in := func(r vlanRange) bool { return r.first <= w.VLAN && w.VLAN <= r.last }
+		if !slices.ContainsFunc(g.vlans, in) || !slices.Contains(g.namespaces, namespace) {
+			continue
+		}
+		if n.PortSecurity || g.unchecked {
+			return true, true
+		}
+		secured = true
+	}
+	return false, secured
 }
 
 // Check refuses a network on a physical network that is not granted to the namespace, and one without port security
@@ -182,16 +209,9 @@ func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	if !ok {
 		return grants.checkOverlay(namespace, n)
 	}
-	granted := false
-	for _, g := range grants[w.Physical] {
-		in := func(r vlanRange) bool { return r.first <= w.VLAN && w.VLAN <= r.last }
-		if !slices.ContainsFunc(g.vlans, in) || !slices.Contains(g.namespaces, namespace) {
-			continue
-		}
-		if n.PortSecurity || g.unchecked {
-			return nil
-		}
-		granted = true
+	allowed, granted := grants.ofVLAN(namespace, n, w)
+	if allowed {
+		return nil
 	}
 	vlans, what, more := untagged, w.String(), ""
 	if w.VLAN != 0 {

@@ -120,8 +120,12 @@ func (k *Kind) Gateway(router, problem string) {
 
 // tell queues the statuses that are new.
 func (k *Kind) tell() {
+	if k.now == nil {
+		return
+	}
+	users := k.users()
 	for _, o := range k.objects {
-		status := k.statusOf(o)
+		status := k.statusOf(o, users[o.ID()])
 		if !same(o.Status, status) || o.HasFinalizer() != needsFinalizer(o, status) {
 			k.states.Put(o.ID(), &verdict{o, status})
 		}
@@ -137,7 +141,7 @@ func needsFinalizer(o *entry.Object, s entry.Status) bool {
 // inUse is the problem of an object that is being deleted.
 const inUse = "the object is being deleted, and goes when nobody needs it"
 
-func (k *Kind) statusOf(o *entry.Object) entry.Status {
+func (k *Kind) statusOf(o *entry.Object, users []string) entry.Status {
 	s := entry.Status{Observed: o.Generation, Reason: conf.OneLine(k.now.why[o.ID()], conf.MaxReason)}
 	taken := k.now.taken[o.ID()]
 	if taken == nil {
@@ -149,7 +153,6 @@ func (k *Kind) statusOf(o *entry.Object) entry.Status {
 	if o.Kind.Name == "Router" {
 		s.Problem = k.problems[taken.Entry()]
 	}
-	users := k.usersOf(taken)
 	s.Users, s.UsedBy = len(users), users[:min(len(users), entry.MaxUsedBy)]
 	if o.Deleting && len(users) > 0 {
 		s.Problem = inUse

@@ -137,8 +137,9 @@ func (k *tested) settled(t *testing.T) string {
 // write writes the queued statuses.
 func (k *tested) write(t *testing.T) {
 	t.Helper()
+	users := k.users()
 	for _, o := range k.Kind.objects {
-		status := k.statusOf(o)
+		status := k.statusOf(o, users[o.ID()])
 		if err := k.states.writeStatus(t.Context(), o.ID(), &verdict{o, status}); err != nil {
 			t.Fatal(err)
 		}

@@ -2,12 +2,10 @@ package entries
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
@@ -75,59 +73,71 @@ func (k *Kind) reconcileUsers(context.Context, engine.Item) error {
 	return nil
 }
 
-// usersOf returns who needs an object, in the words of an operator, sorted.
-func (k *Kind) usersOf(o *entry.Object) (users []string) {
-	name := o.Entry()
-	var needs func(*netmodel.Network) bool
-	switch o.Kind.Name {
-	case "Router":
-		needs = func(n *netmodel.Network) bool { return n.Router == name }
-		for _, other := range k.now.taken {
-			if router, _, ok := strings.Cut(other.Entry(), " "); ok && other.Kind.Name == "AddressPool" && router == name {
-				users = append(users, other.ID())
-			}
-		}
-	case "PhysicalNetwork":
-		alone, err := entry.Join(nil, []*entry.Object{o})
-		if err != nil {
-			return nil // impossible: the object counts
-		}
-		grants, err := configfile.Parse(alone)
-		if err != nil {
-			return nil
-		}
-		needs = func(n *netmodel.Network) bool {
-			return n.Physical == name && grants.Physical.Check(n.Namespace, n) == nil
-		}
-	case "SecurityProfile":
-		needs = func(n *netmodel.Network) bool { return slices.Contains(n.SecurityProfiles, name) }
-	default:
-		return k.usersOfPool(name)
+// byEntry are the objects that count, by kind and entry. Several may grant one physical network.
+func (k *Kind) byEntry() map[string][]*entry.Object {
+	all := map[string][]*entry.Object{}
+	for _, o := range k.now.taken {
+		key := o.Kind.Name + " " + o.Entry()
+		all[key] = append(all[key], o)
 	}
-	for _, id := range slices.Sorted(maps.Keys(k.networks)) {
-		if needs(k.networks[id]) {
-			users = append(users, "network "+id)
-		}
-	}
-	slices.Sort(users)
-	return users
+	return all
 }
 
-// usersOfPool returns who has addresses of a pool.
-func (k *Kind) usersOfPool(name string) (users []string) {
-	routerName, pool, _ := strings.Cut(name, " ")
-	router := k.now.config.Routers[routerName]
-	if router == nil {
-		return nil // impossible: the pool counts
-	}
-	for user, has := range k.addresses {
-		if user.Router == routerName && slices.ContainsFunc(has, func(a netip.Addr) bool {
-			of := router.AddressPoolOf(a)
-			return of != nil && of.Name == pool
-		}) {
-			users = append(users, user.User.String())
+// users returns who needs each object, in the words of an operator, by the object's ID. It looks at each network and at
+// each outside address once.
+func (k *Kind) users() map[string][]string {
+	all, objects := map[string][]string{}, k.byEntry()
+	add := func(user, kind, name string) {
+		for _, o := range objects[kind+" "+name] {
+			all[o.ID()] = append(all[o.ID()], user)
 		}
 	}
-	slices.Sort(users)
-	return users
+	for _, o := range k.now.taken {
+		if router, _, ok := strings.Cut(o.Entry(), " "); ok && o.Kind.Name == "AddressPool" {
+			add(o.ID(), "Router", router)
+		}
+	}
+	for id, n := range k.networks {
+		user := "network " + id
+		if n.Router != "" {
+			add(user, "Router", n.Router)
+		}
+		for _, profile := range n.SecurityProfiles {
+			add(user, "SecurityProfile", profile)
+		}
+		for _, o := range objects["PhysicalNetwork "+n.Physical] {
+			if k.grantsOf(o).Allows(n.Namespace, n) {
+				all[o.ID()] = append(all[o.ID()], user)
+			}
+		}
+	}
+	for user, has := range k.addresses {
+		router, pools := k.now.config.Routers[user.Router], map[string]bool{}
+		for _, a := range has {
+			if router == nil {
+				continue
+			}
+			if pool := router.AddressPoolOf(a); pool != nil && !pools[pool.Name] {
+				pools[pool.Name] = true
+				add(user.User.String(), "AddressPool", user.Router+" "+pool.Name)
+			}
+		}
+	}
+	for _, users := range all {
+		slices.Sort(users)
+	}
+	return all
+}
+
+// grantsOf returns what an object alone grants.
+func (k *Kind) grantsOf(o *entry.Object) netmodel.PhysicalGrants {
+	if grants, known := k.now.grants[o.ID()]; known {
+		return grants
+	}
+	var grants netmodel.PhysicalGrants
+	if text, err := entry.Join(nil, []*entry.Object{o}); err == nil {
+		grants, _ = netmodel.ParsePhysicalGrants(text) // the object counts, so its grants can be read
+	}
+	k.now.grants[o.ID()] = grants
+	return grants
 }
