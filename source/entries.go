@@ -73,17 +73,34 @@ func entryKindOf(kind *entry.Kind) apiKind {
 	return apiKind{group: entry.Group, version: entry.Version, resource: kind.Plural}
 }
 
+func (k *Kube) entryReader(kind *entry.Kind) rawReader[rawEntry, entry.Object] {
+	return rawReader[rawEntry, entry.Object]{k, entryKindOf(kind), keepEntry(kind)}
+}
+
 // watchEntries creates the informers of the operator's objects.
 func (k *Kube) watchEntries(changed func()) error {
 	var errs []error
 	for _, kind := range entry.Kinds {
-		reader := rawReader[rawEntry, entry.Object]{k, entryKindOf(kind), keepEntry(kind)}
-		informer := reader.informer(cache.Indexers{})
+		informer := k.entryReader(kind).informer(cache.Indexers{})
 		k.entries = append(k.entries, informed(kind.Plural, informer))
 		k.run = append(k.run, informer.Run)
 		errs = append(errs, listen(informer, onKept(func(*keptEntry) { changed() })))
 	}
 	return errors.Join(errs...)
+}
+
+// AllEntries lists the operator's objects. Unlike Entries it always asks the API server.
+func (k *Kube) AllEntries(ctx context.Context) (all []*entry.Object, err error) {
+	for _, kind := range entry.Kinds {
+		list, err := k.entryReader(kind).list(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", kind.Plural, err)
+		}
+		for _, known := range list.Items {
+			all = append(all, known.object)
+		}
+	}
+	return all, nil
 }
 
 // SetEntryFinalizer gives an object of the operator our finalizer, or removes it. The API server refuses the patch if

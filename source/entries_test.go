@@ -52,6 +52,9 @@ func TestKubeEntries(t *testing.T) {
 	}
 	told(t, s.entries, "")
 	told(t, s.entries, "")
+	if now, err := k.AllEntries(background); err != nil || len(now) != 2 || now[1].ID() != "AddressPool/core" {
+		t.Errorf("the API server has %v, %v", now, err)
+	}
 	want := entry.Status{Observed: 1, Problem: "no node", Users: 1, UsedBy: []string{"network shop/blue"}, Since: time.Unix(7, 0).UTC()}
 	if err := k.SetEntryStatus(background, all[0], want); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
+	"github.com/ovn-multinet/ovn-multinet/source"
 )
 
 // checkOptions are the options of the command check.
@@ -131,6 +133,11 @@ func (o *checkOptions) run(ctx context.Context) ([]check.Finding, error) {
 	}
 	findings := slices.Concat(cluster.Check(plan), cluster.CheckVersions(reading, execOn(config, core)))
 	if cluster.Installed() {
+		kube, err := source.NewKube(core, nads, "", source.Changes{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, check.CheckObjects(kube.AllEntries(reading))...)
 		findings = append(findings, cluster.CheckTunnelKeys(tunnelKeys(reading, config, core))...)
 	}
 	if !o.nodes {

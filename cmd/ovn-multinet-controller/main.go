@@ -30,6 +30,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
@@ -125,6 +126,10 @@ func run(ctx context.Context, c conf.Controller) error {
 		return err
 	}
 	log := daemon.Logger(c.LogLevel)
+	if old, _, err := entry.Split(config.Document); err != nil || len(old) > 0 {
+		log.Warn("the file of --config has entries that have to be objects in the next version: kubectl multinet objects "+
+			"writes them", "entries", len(old), "err", err)
+	}
 	var k clients
 	if c.Manifests == "" {
 		if k.core, k.nads, err = daemon.Kubernetes(c.Kubeconfig); err != nil {

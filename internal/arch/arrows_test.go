@@ -69,7 +69,7 @@ var arrows = map[string][]string{
 	"internal/stale":        {},
 	"internal/unixctl":      {},
 	"kubectl/show":          {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check", "docs"},
-	"kubectl/check":         {"netmodel", "conf", "node/install", "node/nodefacts", "ovnrun/authority"},
+	"kubectl/check":         {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovnrun/authority"},
 	"kubectl/uninstall":     {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":        {"node/install", "internal/version"},
 	"internal/arch":         {},
@@ -89,7 +89,7 @@ var arrows = map[string][]string{
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet-install":    {"conf", "node/install", "node/nodefacts", "internal/program"},
-	"cmd/ovn-multinet-controller": {"netmodel", "conf", "source", "controller", "controller/entries", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},
+	"cmd/ovn-multinet-controller": {"netmodel", "netmodel/entry", "conf", "source", "controller", "controller/entries", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},
 	"cmd/ovn-multinet-ovn":        {"ovnrun/...", "internal/daemon", "internal/program"},
 }
 

@@ -474,7 +474,7 @@ func TestCheckNodesForOVN(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, f, files := good(), without(), []string(nil)
 			if tt.installed {
-				c = ownOVN()
+				c = ownOVN(t)
 				judged(t, c.Check(plan(t, c, nil)))
 			} else if tt.values != "" {
 				files = []string{filepath.Join(t.TempDir(), "values.yaml")}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnrun/authority"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,9 +18,11 @@ import (
 )
 
 // ownOVN is an installation whose chart runs OVN: its databases on node1, the rest on both nodes.
-func ownOVN() *Cluster {
+func ownOVN(t *testing.T) *Cluster {
+	t.Helper()
 	c := installed()
 	c.Config.Data["OVN_MULTINET_NB_MEMBERS"], c.Config.Data["OVN_MULTINET_NB_ENDPOINTS"] = "/etc/ovn-multinet/ovn", ""
+	c.Authority = map[string]string{authority.BundleKey: bundle(authorityOf(t, time.Now().Add(-time.Minute)))}
 	for i := range c.Nodes {
 		c.Nodes[i].Labels["ovn-multinet/central"] = fmt.Sprint(i == 0)
 	}
@@ -101,19 +105,19 @@ func TestOwnOVN(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := ownOVN()
+			c := ownOVN(t)
 			tt.change(c)
 			judged(t, c.Check(plan(t, c, nil)), tt.want...)
 		})
 	}
-	if p := plan(t, ownOVN(), nil); p.Datapath != "kernel" || p.TunnelInterface != "eth1" {
+	if p := plan(t, ownOVN(t), nil); p.Datapath != "kernel" || p.TunnelInterface != "eth1" {
 		t.Errorf("the installed chart has the datapath %q and the interface %q", p.Datapath, p.TunnelInterface)
 	}
 }
 
 // TestVersionsOfOwnOVN: containers of one name in pods of several programs are asked for their own program.
 func TestVersionsOfOwnOVN(t *testing.T) {
-	c := ownOVN()
+	c := ownOVN(t)
 	c.Pods = append(c.Pods, podOf(controllerApp, "controller-1", "node1"))
 	c.Pods[len(c.Pods)-1].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "controller", ImageID: "c",
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}

@@ -51,6 +51,8 @@ var Checks = []struct{ What, Meaning string }{
 	{"ovn-databases", "OVN's databases and `ovn-northd` answer on each node that has them"},
 	{"ovn-nodes", "Open vSwitch and `ovn-controller` answer on each node, and `ovn-controller` reaches " +
 		"the Southbound database"},
+	{"ovn-authority", "the authority of the certificates of OVN's programs is valid"},
+	{"operator-objects", "the operator's objects are accepted, and nothing is missing for them"},
 	{"places", "controllers and OVN's databases run on control planes, if the cluster has any"},
 	{"distrusted", "a node that is distrusted has no access to OVN"},
 	{"tunnel-keys", "OVN has its large range of tunnel keys: no chassis lists VXLAN"},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -78,6 +79,7 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 		all = append(all, ok("controllers", "%d of %d are ready", d.Status.ReadyReplicas, replicas))
 	}
 	all = append(all, c.checkOVN()...)
+	all = append(all, c.checkAuthority(time.Now())...)
 	all = append(all, c.checkPlaces()...)
 	all = append(all, c.checkDistrusted()...)
 	return append(all, c.checkSecrets(p)...)
