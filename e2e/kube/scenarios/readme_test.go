@@ -41,6 +41,7 @@ func TestReadmeOnOneNode(t *testing.T) {
 	w.pasted()
 	w.healthy()
 	w.neverRestarted()
+	w.operatorsObjects()
 }
 
 func readmeWorld(t *testing.T, nodes int) *world {
